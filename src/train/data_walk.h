@@ -1,5 +1,5 @@
 // The data of a job: the loaders of the training and test parts, and the walks before the first
-// update that count updates and check that the whole test part is readable.
+// update, which count the updates and check that the whole test part is readable.
 //
 // Every rank walks the whole list (data/loader.h), so all ranks get the same counts.
 // Thread: the cluster's.

@@ -16,9 +16,9 @@ namespace weft::train {
 // 0, naming the ranks, their hosts and the difference; those of links and files.
 Status AgreeOnData(cluster::Cluster& cluster, const DataIdentity& mine, const std::string& adapter);
 
-// How `mine` differs from the data of the checkpoint with this state: ": ..." for people. Empty if
-// they are equal, or if the checkpoint is of an older version without this record (logged if
-// `says`). kCorrupt if the record is invalid.
+// The difference between `mine` and the data of the checkpoint with this state, as ": ..." for
+// people. Empty if they are equal, or if the checkpoint is of an older version without this record
+// (logged if `says`). kCorrupt if the record is invalid.
 Result<std::string> OtherData(const nlohmann::json& state, const DataIdentity& mine,
                               const std::string& checkpoint, bool says);
 

@@ -26,20 +26,21 @@ struct RoomPlan {
 };
 
 // Checks the room before anything is written. Fails if the result and one checkpoint do not fit
-// (two, if more than one is kept: the last good one stays until the next is complete). Warns if not
-// all checkpoints and the logs fit. Without periodic checkpoints, it warns if the result and the
-// checkpoint before it do not both fit. The checkpoint of a stop must fit in place of the result:
-// otherwise it fails with a time limit, and warns without one. Removable folders count as free.
+// (two checkpoints if more than one is kept, because the last good one stays until the next is
+// complete). Warns if not all checkpoints and the logs fit. Without periodic checkpoints, warns if
+// the result and the checkpoint written before it do not both fit. If the checkpoint of a stop does
+// not fit in place of the result, fails with a time limit, and warns without one. Removable folders
+// count as free.
 Status CheckRoomFor(const RoomPlan& plan);
 
-// Whether one more checkpoint fits beside the result now; false: it fits once Removable folders are
-// gone. The new checkpoint is assumed as large as an earlier one, which it can replace on a full
-// disk. Ignores `bad` folders (CommitCheckpoint). Errors: kIo: not enough room.
+// Whether one more checkpoint fits beside the result now. False: it fits only once Removable
+// folders are gone. The new checkpoint is assumed as large as an earlier one, which it can replace
+// on a full disk. Ignores `bad` folders (CommitCheckpoint). Errors: kIo: not enough room.
 Result<bool> CheckRoomNow(const RoomPlan& plan, const std::vector<std::string>& bad);
 // Removes Removable folders until there is room. Removes nothing if removing all of them would not
 // be enough. Errors: kIo.
 Status MakeRoom(const RoomPlan& plan, const std::vector<std::string>& bad);
-// The same for `bytes` of the result. Returns whether anything was removed.
+// As MakeRoom, for `bytes` of the result. Returns whether anything was removed.
 bool MakeResultRoom(const std::string& folder, uint64_t bytes);
 
 }  // namespace weft::train

@@ -16,8 +16,8 @@ namespace weft::train {
 // Fixes the settings of a job that starts with `ranks` ranks and that must not depend on their
 // number. Errors: kUsage, those of MakeTrainLayout, and missing requirements of --elastic.
 Status FixSize(TrainJob& job, int ranks);
-// How many of `ranks` ranks a fixed job can use: whole replicas, at most one per sequence of the
-// batch. 0: too few ranks.
+// Number of ranks, of `ranks`, that a fixed job can use: whole replicas, at most one per sequence
+// of the batch. 0: too few ranks.
 int UsableRanks(const TrainJob& job, int ranks);
 // The fixed job for `ranks` ranks, with enough passes per replica for its share of the batch.
 // Errors: kUsage.
@@ -34,11 +34,11 @@ Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options);
 class Growth {
   public:
     explicit Growth(cluster::Cluster& cluster) : cluster_(cluster) {}
-    // Sets the terms that newcomers are checked against. model: its fingerprint.
+    // Sets the terms that newcomers must match. model: its fingerprint.
     void TellTerms(const TrainJob& job, const std::string& model, const DataIdentity& data) const;
     // Number of workers that can become ranks now and have said so; 0: none, or not yet. Cheap.
     int Ready(const TrainJob& job);
-    // Leaves the waiting workers out while the number of ranks stays, for example because no
+    // Ignores the waiting workers as long as the number of ranks stays, for example because no
     // checkpoint exists; the log has `why`. They may still replace a lost rank.
     void RejectJoiners(const std::string& why) { cluster_.RejectJoiners(why); }
 

@@ -33,10 +33,10 @@ Status WriteModel(const model_files::ModelSource& source, const WriteModelOption
 // kUsage: unknown format or type.
 Status CheckExport(const TrainExportOptions& words);
 
-// Checks before training all that ExportModel needs, except disk space: that the format supports
-// the model's architecture, tensors and tokenizer in this type. Reads no weights. Returns the bytes
-// that ExportModel will write for a model like `source`; an existing result stays until the new one
-// is complete. Errors: ExportModel's.
+// Checks before training everything that ExportModel needs, except disk space: that the format
+// supports the model's architecture, tensors and tokenizer in this type. Reads no weights. Returns
+// the bytes that ExportModel will write for a model like `source`; an existing result stays until
+// the new one is complete. Errors: ExportModel's.
 Result<uint64_t> PlanResult(const model_files::ModelSource& source,
                             const TrainExportOptions& words);
 

@@ -23,8 +23,8 @@ struct GraphOptions {
     DType gradients = DType::kF32;
     program::Recompute recompute = program::Recompute::kNone;
     program::ZeroOptions zero;
-    // Trains adapters in float32 and freezes the model's weights; frozen block types stay so in
-    // memory. Null: trains all weights, whatever type the file has.
+    // Trains adapters in float32 and freezes the model's weights; frozen weights keep their block
+    // types in memory. Null: trains all weights, whatever type the file has.
     const LoraPlan* lora = nullptr;
     int64_t sequence = 0;  // most positions of a sequence
     // Most rows of a step, for ExpandLoss (program/loss.h). 0: linear_cross_entropy stays one op,
@@ -37,7 +37,7 @@ struct GraphOptions {
 
 struct TrainingGraph {
     program::ChunkedProgram program;   // one chunk per shard
-    std::vector<program::FlatBucket> units;  // of the trained weights
+    std::vector<program::FlatBucket> units;  // units of the trained weights
 };
 
 // Builds the graph of a rank's shards: one, or several chunks of layers. The loss is the sum over

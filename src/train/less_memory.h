@@ -21,7 +21,8 @@ std::vector<Change> ChangesOf(const TrainerOptions& options, int64_t replicas);
 std::vector<Change> ChangesTogether(const TrainerOptions& options, int64_t replicas);
 
 // Advice for a job that does not fit: the single changes that suffice (`fits`), or the shortest
-// sufficient prefix of ChangesTogether. Calls `fits` with changes in the same order on all ranks.
+// sufficient prefix of ChangesTogether. Calls `fits` for the changes in the same order on all
+// ranks.
 using FitsWith = std::function<bool(const TrainerOptions& options)>;
 std::string AdviseLessMemory(const TrainerOptions& options, int64_t replicas, const FitsWith& fits);
 

@@ -1,7 +1,7 @@
 // The auxiliary loss of models with experts, which balances the load of experts (Shazeer et al.
 // 2017; Fedus et al. 2021), as in transformers. Over the rows of all layers of a micro-batch
-// together: E * sum over experts of (share of the choices) * (mean probability). Equal choices give
-// the number of experts per token.
+// together: E * sum over experts of (share of the choices) * (mean probability). If all experts are
+// chosen equally often, it equals the number of experts per token.
 #pragma once
 
 #include "base/result.h"

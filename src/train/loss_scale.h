@@ -18,8 +18,9 @@ struct LossScaleOptions {
     double fixed = 0;  // above 0: the scale never changes
     double initial = 0x1p16;
     int64_t window = 2000;     // steps without overflow before the scale is doubled
-    bool first_counts = true;  // DeepSpeed: false, the first step after an overflow does not count
-    int64_t hysteresis = 1;    // overflows until the scale is lowered, counted since it was doubled
+    bool first_counts = true;  // false (DeepSpeed): the first step after an overflow does not count
+    int64_t hysteresis = 1;    // overflows until the scale is lowered, counted since its last
+                               // doubling
     bool refills = false;      // a step without overflow resets that count
     double least = 1;
 };

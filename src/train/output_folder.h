@@ -34,9 +34,9 @@ class OutputFolder {
     OutputFolder& operator=(OutputFolder&&) = delete;
     ~OutputFolder();
 
-    // With --overwrite, once: deletes the previous job's checkpoints, logs and result, so that they
-    // are not taken for this job's. Files that this job reads stay until they are replaced. Errors:
-    // kIo.
+    // With --overwrite, once: deletes the previous job's checkpoints, logs and result, so that
+    // nobody takes them for this job's files. Files that this job reads stay until they are
+    // replaced. Errors: kIo.
     Status Clear();
     // The text of the lock file, "" without one. Ranks that read the same text see the same folder.
     const std::string& token() const { return token_; }

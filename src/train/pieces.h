@@ -18,7 +18,7 @@ Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind);
 struct MemberPiece {
     const program::FlatBucket::Member& member;
     TensorRegion region;  // within the tensor; a vector is one row
-    int64_t own;    // start within the rank's own part of the unit
+    int64_t own;          // first element within the rank's own part of the unit
 
     const std::string& tensor() const { return member.weight.slice.name; }
     bool is_matrix() const { return member.weight.shape.rank > 1; }

@@ -14,7 +14,7 @@
 namespace weft::train {
 
 struct DeviceChoice {
-    std::string name;  // the value of --device: one for all ranks, or one per rank
+    std::string name;  // the value of --device: one device for all ranks, or one per rank
     int threads = 0;   // 0: all cores of the rank
     bool reference = false;
 };
@@ -28,8 +28,8 @@ Status ChooseDevice(const DeviceChoice& choice, cluster::Cluster& cluster,
                     const PlanOnDevice& plan);
 
 // Ranks that update their own copies of the same weights (tensor ranks, and replicas without ZeRO)
-// need devices that compute the same bits. CPUs of different kinds pass. Collective. Errors:
-// kUsage, naming two ranks and their devices; with may_fail kUnsupported, on all ranks.
+// need devices that compute the same bits. CPUs of different kinds are accepted. Collective.
+// Errors: kUsage, naming two ranks and their devices; with may_fail kUnsupported, on all ranks.
 Status CheckAlike(const TrainLayout& layout, int zero, const backend::DeviceInfo& info,
                   bool may_fail, cluster::Cluster& cluster);
 

@@ -1,11 +1,11 @@
 // Chooses the checkpoint to resume from: the newest complete one, the same on all ranks.
 //
-// Opening a checkpoint does not read its data, and a wrong byte there would end the job later. So
-// before loading, the ranks divide the files of the newest checkpoint, read each once (each MiB
-// against its CRC-32C) and exchange the results; the data is then in the page cache. All ranks skip
-// a damaged checkpoint. Once an older complete one is found, damaged ones of this job are renamed:
-// "step-00000600.bad". If none is complete, all keep their names, and each further resume fails
-// with the same error.
+// Opening a checkpoint does not read its data, and a wrong byte in the data would end the job
+// later. So before loading, the ranks divide the files of the newest checkpoint, read each once
+// (each MiB against its CRC-32C) and exchange the results; the data is then in the page cache. All
+// ranks skip a damaged checkpoint. Once they find an older complete checkpoint, they rename this
+// job's damaged ones: "step-00000600.bad". If no checkpoint is complete, all keep their names, and
+// each further resume fails with the same error.
 #pragma once
 
 #include <optional>

@@ -21,13 +21,13 @@
 namespace weft::train {
 
 struct StepLine {
-    int64_t step = 0, steps = 0;  // counted from 1; the total
+    int64_t step = 0, steps = 0;  // number from 1; total
     double loss = 0, grad_norm = 0, learning_rate = 0;
     int64_t tokens = 0;                 // positions of this update, over all ranks
-    double seconds = 0;                 // of this update, reading data included
+    double seconds = 0;                 // duration of this update, including reading data
     std::optional<double> eval_loss;    // over the test part, after this update
-    std::optional<double> aux_loss;     // of experts (StepReport)
-    std::optional<double> loss_scale;   // of float16
+    std::optional<double> aux_loss;     // auxiliary loss of experts (StepReport)
+    std::optional<double> loss_scale;   // float16's loss scale
     bool skipped = false;               // overflow: the update was not applied
     std::vector<SampleText> samples{};  // generated after this update
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
@@ -38,8 +38,8 @@ struct TrainSummary {
     int64_t resumed_at = 0;         // updates in the checkpoint that this run resumed from
     double tokens_per_s = 0;        // median over updates
     double seconds = 0;             // of all updates
-    // Mean duration of an epoch's updates; the duration of all updates if they made less than an
-    // epoch. Excludes waits for checkpoints.
+    // Mean duration of an epoch's updates; of all updates if they made less than an epoch. Excludes
+    // waits for checkpoints.
     double epoch_s = 0;
     std::optional<double> eval_loss;  // the last
     double eval_s = 0;                // all evaluations
@@ -84,8 +84,8 @@ class TrainListener {
     virtual Result<uint64_t> ResultBytes(const Trainer& /*trainer*/) { return uint64_t{0}; }
 };
 
-// Runs the whole job on rank 0, from the launch of the ranks on. Errors: Cluster::Launch's, and
-// those of Trainer and Loader, which end the job on all ranks.
+// Launches the ranks and runs the whole job on rank 0. Errors: Cluster::Launch's, and those of
+// Trainer and Loader, which end the job on all ranks.
 Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const TrainJob& asked,
                                  TrainListener& listener);
 

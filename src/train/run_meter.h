@@ -15,7 +15,7 @@
 
 namespace weft::train {
 
-// How long a rank waits for the others' figures: some ranks may still be saving a checkpoint.
+// Timeout for the other ranks' figures: some ranks may still be saving a checkpoint.
 inline constexpr int64_t kGatherPatienceMs = 600'000;
 
 // Collective: collects one number per rank on all ranks. Errors: the cluster's.
@@ -30,8 +30,7 @@ Status AllGather(cluster::Cluster& cluster, const char* name, T own, std::vector
 
 class RunMeter {
   public:
-    // Updates begin with this trainer and saver, which outlive the meter's use. Speeds count from
-    // here.
+    // Starts the measurements. trainer, saver: outlive the meter's use.
     void Begin(const Trainer& trainer, const Saver& saver);
     // An update begins, before its data is read.
     void BeginUpdate();
@@ -44,7 +43,7 @@ class RunMeter {
     // updates_an_epoch updates. 0: as many updates as a finished epoch had, or all updates if no
     // epoch has finished.
     void Report(double updates_an_epoch, TrainSummary& summary) const;
-    // Collective: the needs of each rank, on all ranks. Errors: the cluster's.
+    // Collective: fills in each rank's fields of `summary`, on all ranks. Errors: the cluster's.
     Status Gather(cluster::Cluster& cluster, TrainSummary& summary) const;
 
   private:

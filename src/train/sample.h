@@ -1,8 +1,8 @@
 // Texts that the model in training generates, for people to read beside its losses.
 //
 // Training has no KV cache: every token is a forward pass over the whole text, on all ranks, with
-// the current weights. N tokens after a prompt of P cost as much as training on N (P + N / 2) / 3
-// positions.
+// the current weights. N tokens after a prompt of P tokens cost as much as training on N (P + N /
+// 2) / 3 positions.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,9 @@ struct SaveOptions {
     std::string resume;        // empty: from the start; "auto": the newest checkpoint in DIR, if
                                // any; otherwise a folder
     int64_t max_restarts = 3;  // after the loss of a rank; only with checkpoints
-    double time_limit_s = 0;   // rank 0: stop in time to end so long after the start; 0: no limit
-    int64_t begin_ns = 0;      // rank 0: the start of the limit; 0: of the run
+    double time_limit_s = 0;   // rank 0: stop early enough to end this long after the start; 0: no
+                               // limit
+    int64_t begin_ns = 0;      // rank 0: when the limit began; 0: at the start of the run
     bool interrupts = true;    // SIGINT asks to stop; false: it was ignored when rank 0 began
 };
 
@@ -85,7 +86,7 @@ class Saver {
     void SetBad(std::vector<std::string> bad) { bad_ = std::move(bad); }
 
     // Collective, after update `step`: begins a save if all ranks have room for it; otherwise
-    // nothing is removed. state: rank 0's goes into the manifest.
+    // removes nothing. state: goes into the manifest; only rank 0's counts.
     Status Begin(int64_t step, model_files::hf::Json state, SaveRoom room);
     // Collective, before weights change: waits for the save. A failed save leaves earlier
     // checkpoints unchanged and sets fault(), the same on all ranks. Errors: the cluster's.

@@ -19,14 +19,14 @@ model_files::hf::Json SettingsOf(const TrainJob& job, int64_t batch);
 // Compares the settings in a checkpoint's state with those of the job. Settings that shape the
 // optimizer state or the adapters must be equal: kUsage, with both values of each flag. Differences
 // that only change the curve are logged if `says`. A state without settings is of an earlier
-// version; only the values it has are compared.
+// version; the function compares only the values that it has.
 Status CompareSettings(const model_files::hf::Json& state, const TrainJob& job, int64_t batch,
                        const std::string& checkpoint, bool says);
 
 // Writes "updates" and "loss_scale" into a manifest's state.
 void NoteProgress(const TrainerProgress& progress, model_files::hf::Json& state);
-// A manifest with neither is of a version without float16: no step was skipped. Errors: kCorrupt,
-// naming the folder.
+// A manifest without "updates" and "loss_scale" is of a version without float16, which skipped no
+// step. Errors: kCorrupt, naming the folder.
 Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint);
 
 }  // namespace weft::train

@@ -25,7 +25,7 @@ inline constexpr int64_t kAgreeMs = 600'000;
 // This rank's own part of a unit: elements [own_begin, own_begin + own_count).
 struct OwnPart {
     const program::FlatBucket* unit = nullptr;
-    // The part of the own part that no lower rank holds, in elements of the unit. These ranges of
+    // The ranges of the own part that no lower rank holds, in elements of the unit. These ranges of
     // all ranks together cover the model exactly once.
     std::vector<ElementRange> sole;
     // Values of the own part's elements (train/update/add.h): gradients, float32 weights, and the

@@ -3,9 +3,10 @@
 //
 // While the job loads the model and data, there is nothing to save: the first signal ends it on all
 // ranks. During training, the signal is a request that every update shares with all ranks
-// (Trainer), which then save together and end. While the job writes its result, it finishes first.
-// A second signal at least kRepeatMs after the first ends the job at once. Launchers may send a
-// signal twice, so earlier repetitions count as one signal; SIGHUP never counts as the second one.
+// (Trainer), which then save together and end. If the job is writing its result, it finishes the
+// result first. A second signal at least kRepeatMs after the first ends the job at once. Launchers
+// may send a signal twice, so earlier repetitions count as one signal; SIGHUP never counts as the
+// second one.
 //
 // A signal handler reaches only globals, so this file keeps one state per process.
 #pragma once
@@ -21,14 +22,14 @@ namespace weft::train {
 // sysexits.h, "try again later".
 inline constexpr int kStoppedStatus = 75;
 inline constexpr int64_t kRepeatMs = 500;
-// Environment variable: earlier starts of the job's command; unset: none.
+// Environment variable with the number of earlier starts of the job's command; unset: 0.
 inline constexpr char kRestartVariable[] = "WEFT_RESTART";
 
-// Catches these signals from here on. SIGINT is ignored if `interrupts` says so, and SIGHUP stays
-// ignored if it was (nohup). Until there is a cluster, signals keep the effect that the command
-// line gave them.
+// Catches these signals from here on. Ignores SIGINT unless `interrupts`. SIGHUP stays ignored if
+// it was (nohup). Until there is a cluster, signals keep the effect that the command line gave
+// them.
 void CatchStops(bool interrupts);
-// Whether SIGINT is ignored, as shells and nohup-like programs set it for background processes.
+// Whether SIGINT is ignored: shells and nohup-like programs set this for background processes.
 bool InterruptsIgnored();
 // Whether a signal came, in any phase.
 bool StopRequested();

@@ -30,7 +30,7 @@ struct TrainJob {
     SampleOptions sample;
     SaveOptions save;
     // Ranks may join and leave (elastic.h); then global_batch is the number of sequences per
-    // update, over all ranks. 0: as many as the passes of the replicas give.
+    // update, over all ranks; 0: micro-batch times passes times replicas.
     bool elastic = false;
     int64_t global_batch = 0;
 };

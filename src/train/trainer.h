@@ -3,7 +3,6 @@
 // The loss is the mean over the targets of the whole batch, for any ranks, stages and
 // micro-batches. train/parallel/layout.h says which part each rank holds; program/zero.h says how
 // data-parallel ranks shard it. Thread: one caller.
-// ranks that see different data: program/zero.h. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +33,7 @@ namespace weft::train {
 struct TrainerOptions {
     std::string model;
     bool from_scratch = false;  // the model is a folder without weights: start from random weights
-    uint64_t seed = 0;          // of random weights
+    uint64_t seed = 0;          // seed of random weights
     int threads = 0;            // 0: all cores of the rank
     bool reference = false;     // reference kernels
     std::string device = backend::kDefaultDevice;
@@ -49,7 +48,7 @@ struct TrainerOptions {
     int virtual_stages = 1;           // model chunks per pipeline stage (pipeline.h)
     std::vector<double> split;        // shares of tensor ranks and stages, as in model::MakeLayout
     int zero = 0;                     // ZeRO stage, 0 to 3
-    int64_t unit_elements = 1 << 24;  // of a ZeRO unit (program/zero.h)
+    int64_t unit_elements = 1 << 24;  // elements of a ZeRO unit (program/zero.h)
     int64_t whole_elements = 0;
     // Overlaps the collectives of ZeRO 2 and 3 with arithmetic: "on", "off", or "auto" (on if
     // replicas are on several hosts).
@@ -60,7 +59,7 @@ struct TrainerOptions {
     bool lora_without_dropout = false;  // accept an adapter that was trained with dropout
     bool without_dropout = false;       // accept a model whose config.json has dropout
     UpdateOptions update;
-    double clip = 1.0;               // limit of the global gradient norm; 0: none
+    double clip = 1.0;               // limit on the global gradient norm; 0: none
     bool sequence_parallel = false;  // tensor ranks divide rows between their products
     int ep = 0;                      // expert groups of the tensor ranks, as in model::Layout
     // Coefficient of the auxiliary loss of experts (train/load_balance.h); below 0: the config's.
@@ -78,7 +77,7 @@ Status CheckTrainer(const TrainerOptions& options);
 
 // Type of gradient sums for "auto": kF32 if more than kNarrowSums gradients are summed, over passes
 // and replicas; otherwise dtype. A sum in a narrow type drops parts below half of its last bit, and
-// with more addends each one is smaller beside the sum.
+// the more addends a sum has, the smaller each one is beside it.
 inline constexpr int64_t kNarrowSums = 8;
 // The spelling in --dtype and --grad-dtype: "f32".
 const char* FlagOf(DType dtype);
@@ -101,7 +100,7 @@ struct StepReport {
     double loss = 0;       // mean over the batch's targets
     double grad_norm = 0;  // before clipping
     int64_t targets = 0, positions = 0;
-    std::optional<double> aux_loss;  // of experts, unweighted; not part of `loss`
+    std::optional<double> aux_loss;  // auxiliary loss of experts, unweighted; not part of `loss`
     // float16: the loss scale. skipped: gradients overflowed, weights and optimizer state are
     // unchanged, and the norm is not finite.
     std::optional<double> loss_scale;
@@ -197,7 +196,7 @@ class Trainer {
     Error Diverged(const Batch& batch, const StepReport& report);
     Result<std::string> FindNonFinite(const Batch& batch);
     double scale() const { return scaler_ ? scaler_->scale() : 1.0; }
-    int64_t number() const { return updates_ + skipped_ + 1; }  // of the current step
+    int64_t number() const { return updates_ + skipped_ + 1; }  // number of the current step
 
     TrainerOptions options_;
     cluster::Cluster& cluster_;

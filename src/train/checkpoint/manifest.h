@@ -1,5 +1,5 @@
-// The two descriptions in a checkpoint's folder: manifest.json, which makes the checkpoint valid,
-// and the header of each rank's file. docs/train.md describes the folder.
+// The two kinds of descriptions in a checkpoint's folder: manifest.json, which makes the checkpoint
+// valid, and the headers of the ranks' files. docs/train.md describes the folder.
 //
 // The manifest holds the SHA-256 of each file's header, and the header holds the CRC-32C of each
 // MiB of each piece. So Weft detects a file of another checkpoint, a truncated file, and (when it
@@ -26,7 +26,7 @@ namespace weft::train {
 // DIR/checkpoints/step-00000120/manifest.json
 inline constexpr char kCheckpointsName[] = "checkpoints";
 inline constexpr char kStepPrefix[] = "step-";
-// A step's folder that was found damaged and renamed: "step-00000120.bad", ".bad-2", ...
+// Suffix of a step's folder that was renamed because it is damaged: "step-00000120.bad", ".bad-2".
 inline constexpr char kAsideSuffix[] = ".bad";
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr uint64_t kMostManifestBytes = 256 << 20;
@@ -62,7 +62,7 @@ Result<CheckpointFile> ParseFile(std::string_view text, std::string_view where);
 struct StoredPiece {
     Array array;
     TensorRegion region;
-    uint64_t offset = 0;              // of the first byte, from the start of the file
+    uint64_t offset = 0;              // place of the first byte, from the start of the file
     std::vector<uint32_t> checksums;  // CRC-32C of each kCheckedBytes
 
     uint64_t bytes() const {
@@ -76,8 +76,8 @@ inline uint64_t ChecksumCount(uint64_t bytes) {
 }
 
 // The start of a rank's file up to its data: a safetensors header (model_files/hf/safetensors.h)
-// whose "__metadata__" gives the places of the pieces. Its length does not depend on the checksums.
-// Ignores `offset` of the pieces: they follow one another.
+// whose "__metadata__" gives the places of the pieces. The header's length does not depend on the
+// checksums. Ignores the pieces' `offset`: the file has them one after another.
 std::string RankHeader(int64_t step, std::span<const StoredPiece> pieces);
 
 struct RankFile {

@@ -1,5 +1,5 @@
-// Asks the system to read parts of a file ahead: a disk with many queued requests is several times
-// as fast as with one at a time. This is a hint; if it is refused, reads take longer.
+// Asks the system to read parts of a file ahead: a disk is several times as fast with many queued
+// requests as with one at a time. This is a hint; if it is refused, reads take longer.
 #pragma once
 
 #include <fcntl.h>

@@ -39,7 +39,7 @@ class Checkpoint {
     // Checks all data of file `index` (of the manifest) against its checksums. Errors: kCorrupt,
     // kIo, naming the file.
     Status CheckFile(size_t index) const;
-    // The same for an array in F32.
+    // As above, for an array in F32.
     Status Read(const std::string& kind, const std::string& tensor, const TensorRegion& region,
                 std::span<float> out) const;
 

@@ -5,7 +5,6 @@
 // cuts rows or columns) and, with ZeRO, a range of the block's elements in row-major order. Every
 // sharding consists of such regions. To convert one sharding to another, the common elements are
 // copied, run by run.
-// common is copied, run by run.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +47,8 @@ bool IsSane(const Array& array);
 bool IsInside(const TensorRegion& region, const Array& array);
 
 // Calls run(a_at, b_at, count) for every run of `count` elements that a and b share and that are
-// contiguous in both; the run begins at element a_at of a's range and b_at of b's. Runs are
-// ascending and as few as possible. Both regions belong to the same array.
+// contiguous in both; the run begins at element a_at of a's range and b_at of b's. The runs are
+// ascending and as long as possible. Both regions belong to the same array.
 void ForEachRun(const TensorRegion& a, const TensorRegion& b,
                 const std::function<void(int64_t a_at, int64_t b_at, int64_t count)>& run);
 

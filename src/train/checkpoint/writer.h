@@ -97,10 +97,11 @@ std::vector<std::string> Removable(const std::string& dir,
 bool RemoveStep(const std::string& folder);
 // Removes a checkpoint that is no longer needed, and the folder of checkpoints if it becomes empty.
 void RemoveCheckpoint(const std::string& folder);
-// Whether the folder of a step has a manifest.
+// Whether a step's folder has a manifest.
 bool IsCheckpoint(const std::string& folder);
 
-// For a disk without manifests: removes all saves except the steps of `kept` ("step-00000120").
+// For a rank's own disk, which has no manifests: removes all saves except the steps of `kept`
+// ("step-00000120").
 void RemoveOthers(const std::string& dir, const std::vector<std::string>& kept);
 
 // Folders of a job's checkpoints with a readable manifest, the newest first. `skipped` (may be

@@ -3,7 +3,7 @@
 // Format: JSON with comments (https://www.deepspeed.ai/docs/config-json/; names and defaults as of
 // deepspeed 0.19.8). Every key is one of
 //   mapped    it sets a field below
-//   the same  Weft works as the key asks, or the key has no effect here: accepted silently
+//   the same  Weft always works as the key asks, or the key has no effect: accepted silently
 //   warned    no effect here; the warning says why, or names the replacement
 //   refused   training would differ from the request: kUnsupported, by name
 // The table is Keys(); docs/deepspeed.md shows it. An unknown key is a warning that names the

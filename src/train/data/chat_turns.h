@@ -4,11 +4,11 @@
 // end-of-generation token after the turn's text. Some templates close a turn only if another
 // message follows; then the last answer gets the end that a following message would add. A template
 // query renders all messages before the turn, so ChatTurns caches answers by the text that the
-// template writes between turns, and a conversation takes linear time. (If a template writes a
-// different text before every turn, every turn is queried, at most kMostAsked.)
+// template writes between turns, and a conversation takes linear time. (For a template that writes
+// a different text before every turn, ChatTurns queries every turn, at most kMostAsked.)
 //
-// Thread: a ChatTurns is immutable, except that it gives a note once. It borrows the chat and the
-// tokenizer.
+// Thread: a ChatTurns is immutable, except that it returns each note only once. It borrows the chat
+// and the tokenizer.
 #pragma once
 
 #include <atomic>

@@ -41,8 +41,8 @@ class ControlTokens {
     Text Read(std::string_view text) const;
     // The tokens, with control tokens parsed or as plain text.
     std::vector<int32_t> Encode(std::string_view text, bool parse) const;
-    // Notes control tokens in a message, an instruction or a question. There they are plain text in
-    // any mode.
+    // Notes control tokens in a message, an instruction or a question. In these texts, control
+    // tokens are plain text in any mode.
     void Look(std::string_view text) const;
 
     // Findings in the texts so far, for people; each finding is reported once. Otherwise empty.
@@ -60,8 +60,8 @@ class ControlTokens {
     bool IsControl(int32_t id) const {
         return tokenizer_->Type(id) == tokenizer::TokenType::kControl;
     }
-    // Whether a control token is expected there: the template writes it, or it begins or ends the
-    // text.
+    // Whether a control token is expected at place `at`: the template writes it, or it begins or
+    // ends the text.
     bool IsExpected(const std::vector<int32_t>& ids, size_t at) const;
     // Notes markers in brackets: the model's own control tokens (own), and those of other models.
     void LookForMarkers(std::string_view text, bool own) const;

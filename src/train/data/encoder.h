@@ -5,11 +5,11 @@
 //   0  Question: Q \n Answer: A                              the question alone
 //   1  Context: C \n\n Question: Q \n Answer: A
 //   2  Question: Q \n Context: C \n Answer: A
-//   3  C \n\n Q \n A                                         no words around them
+//   3  C \n\n Q \n A                                         no added words
 //   4  Answer the question from the context. \n\n ### Context \n C \n\n ### Question \n Q \n\n
 //      ### Answer \n A
 //   5  the model's chat template: "C \n\n Q" is the user's turn, A the assistant's
-// The loss is on the answer and on the end-of-text token behind it.
+// The loss is on the answer and on the end-of-text token after it.
 //
 // Instructions become a conversation of the model's chat template, or, without a chat template, the
 // prompt of Stanford's Alpaca. The loss is on the output and on the answers of the history.
@@ -19,11 +19,11 @@
 // Chat: the conversation is prepared and rendered as in the server (chat/conversation.h). The loss
 // is on the assistant's turns (chat_turns.h), except turns that a mark excludes (loss_marks.h).
 //
-// A text is tokenized whole. The prompt's share is the common prefix with the tokens of the prompt
-// alone, so a token that spans the border is learned. A bos token is prepended if the model wants
-// one. Control tokens in messages, questions and answers are plain text; in texts, prompts and
-// completions they are handled as in control_tokens.h. If the last control token of a text ends a
-// generation, no end token is added.
+// A text is tokenized whole. The prompt ends where its tokens, tokenized alone, stop agreeing with
+// the text's tokens; so a token that spans the border is learned. A bos token is prepended if the
+// model wants one. Control tokens in messages, questions and answers are plain text; in texts,
+// prompts and completions they are handled as in control_tokens.h. If the last control token of a
+// text ends a generation, no end token is added.
 //
 // A model without a tokenizer trains on tokens only. Ids from the tokenizer's size up to the rows
 // of the embedding are valid, because embeddings are padded.

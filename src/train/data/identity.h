@@ -1,5 +1,6 @@
 // Identifies a run's training data by a few numbers: ranks compare them before the first step, and
-// a checkpoint recognizes its data. Paths and file names are not part of it.
+// a job that resumes compares them with those of the checkpoint. Paths and file names are not part
+// of it.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ struct ShownSample {
 };
 
 struct PartReport {
-    uint64_t samples = 0;  // of the part
+    uint64_t samples = 0;  // all samples of the part
     uint64_t read = 0;     // samples that were read
     uint64_t usable = 0;
     uint64_t tokens = 0, loss_tokens = 0;  // of usable samples

@@ -7,11 +7,11 @@
 // them. Without packing, a sequence has one sample.
 //
 // Order: every epoch has its own permutation of all samples (random.h, without memory). Packing
-// takes a window of samples that fill some 64 sequences, places the longest samples first where
-// they fit tightest, and emits the sequences in the order of their first samples. The list of
-// sequences depends only on the seed, for any number of ranks: batch g is sequences [g B, (g + 1)
-// B), and rank r of n takes the r-th share of it. So every rank tokenizes every sample;
-// docs/train-data.md states the cost.
+// takes a window of samples that fill some 64 sequences, places each sample, longest first, where
+// it leaves the least room, and emits the sequences in the order of their first samples. The list
+// of sequences depends only on the seed, for any number of ranks: batch g is sequences [g B, (g +
+// 1) B), and rank r of n takes the r-th share of it. To form the list, every rank tokenizes every
+// sample; docs/train-data.md states the cost.
 //
 // After the last epoch, empty sequences fill the last batch.
 //

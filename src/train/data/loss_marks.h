@@ -1,6 +1,6 @@
 // Reads the marks that say which parts of a record are learned, under the names of other trainers.
-// A member that looks like a mark but has an unknown name is an error: to ignore it could train on
-// parts that the author excluded.
+// A member that looks like a mark but has an unknown name is an error: training would otherwise
+// learn parts that the author may have excluded.
 //
 // Errors, without the place: kCorrupt (a mark of another type or length), kUnsupported (an unknown
 // mark).

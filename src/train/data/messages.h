@@ -16,7 +16,7 @@ namespace weft::train {
 // function call, `function` for a call or its result. Empty: unknown.
 std::string RoleNamed(std::string_view said);
 
-// value: a list of messages, or a JSON text of one; `name`: how errors call it.
+// value: a list of messages, or a JSON text of one; name: its name in errors.
 Result<chat::OrderedJson> ListOfMessages(const chat::OrderedJson& value, std::string_view name);
 
 // The functions in the record's `tools` or older `functions`: a list, or a JSON text of one, with

@@ -1,4 +1,4 @@
-// Opens the training data: from the options of the command line to a data set.
+// Opens the data set that the options of the command line describe.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace weft::train {
 
-// As the user gave it, and as it is sent to other ranks.
+// The options as the user gave them, and as rank 0 sends them to other ranks.
 struct DatasetOptions {
     std::vector<std::string> data;  // files and folders, or one synthetic specification
     std::string longs = "truncate", control_tokens = "auto";

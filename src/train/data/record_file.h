@@ -6,7 +6,7 @@
 //   array    [ record, record, ... ] in any layout
 //   object   { "name": record, ... }, the only object of the file, with only objects as members, as
 //            in PubMedQA; the names are dropped
-//   stream   records one after another in any layout, as jq prints them; also a single one
+//   stream   records one after another in any layout, as jq prints them; also a single record
 //   table    CSV or TSV (table.h), by its extension, or by a column that a record can have
 //   text     paragraphs separated by blank lines; without blank lines, lines
 // Lines end with \n, \r\n, or \r (in a table whose first line ends with it, and in other files
@@ -20,7 +20,7 @@
 //
 // The content decides whether a record is for training or test: a hash of the record's bytes
 // (without blanks) and the seed. So adding, removing or reordering records moves no other record,
-// equal records are in the same part, and the share is met on average.
+// equal records are in the same part, and the share of the test part is right on average.
 //
 // Errors: kCorrupt or kUnsupported name the file and the byte; those of File.
 // Thread: one thread calls Open; a RecordFile is immutable, so Read may run on any number of

@@ -11,7 +11,7 @@
 
 namespace weft::train {
 
-// Finds the ends of rows, byte by byte.
+// Finds the ends of rows, one byte at a time.
 class RowScanner {
   public:
     explicit RowScanner(char delimiter = ',', char line_end = '\n')

@@ -11,7 +11,7 @@
 //
 // Errors: kIo with the path. Thread: one caller at a time. A record is one write(2): a killed
 // process leaves whole records, or a truncated last one that TensorBoard skips. If the disk has no
-// room for a record, none of it is written, and later records still can be.
+// room for a record, nothing of it is written, and later records can still be written.
 #pragma once
 
 #include <cstdint>

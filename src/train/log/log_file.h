@@ -1,9 +1,9 @@
 // A text file to which a run appends lines, robust against faults of the disk.
 //
-// Each line is appended with its own open, write and close: a deleted file is recreated with its
-// head line, and a missing folder may return. Lines that can't be written wait (at most
-// kMostWaitingBytes; the oldest are dropped first) and are written with a later line. A line is
-// written whole or not at all, unless the process is killed during the write.
+// Each line is appended with its own open, write and close. So a deleted file is recreated with its
+// head line, and logging continues when a missing folder returns. Lines that can't be written wait
+// (at most kMostWaitingBytes; the oldest are dropped first) and are written with a later line. A
+// line is written whole or not at all, unless the process is killed during the write.
 //
 // Thread: one caller at a time.
 #pragma once

@@ -4,7 +4,7 @@
 // Columns are fixed at creation. CSV: a head line, then numbers in the shortest form that gives the
 // same float64; not-a-number is `nan`. JSON lines: one object per row, null for numbers that JSON
 // lacks. A resumed run continues an existing file with the same columns: rows from the next step on
-// are removed, so each step is there once; damaged rows are dropped (log_file.h).
+// are removed, so each step occurs once; damaged rows are dropped (log_file.h).
 //
 // A log error must not end a run: rows can be added after any error, and unwritten rows are written
 // with a later row if possible.

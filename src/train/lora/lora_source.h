@@ -11,9 +11,9 @@
 
 namespace weft::train {
 
-// The model's tensors, then A and B of each target, in float32. Unless an adapter continues, A is
-// uniform in +-1 / sqrt(columns), as in PEFT, and depends only on seed, name and position; B is
-// zero.
+// The model's tensors, then A and B of each target, in float32. Unless training continues an
+// adapter, A is uniform in +-1 / sqrt(columns), as in PEFT, and depends only on seed, name and
+// position; B is zero.
 class LoraSource final : public model_files::SourceOver {
   public:
     static Result<std::unique_ptr<LoraSource>> Make(std::unique_ptr<model_files::ModelSource> model,

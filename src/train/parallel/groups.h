@@ -11,10 +11,10 @@
 
 namespace weft::train {
 
-// Sends values to and receives them from neighboring stages. A separate thread sends, so two stages
-// that send to each other at once (one forward, one backward) never wait for each other; at most
-// two values wait in each direction. With several chunks per stage, the last stage is the neighbor
-// before the first, and peers are numbers of chunks (layout.h).
+// Sends values to neighboring stages, and receives values from them. A separate thread sends, so
+// two stages that send to each other at once (one forward, one backward) never wait for each other;
+// at most two values wait in each direction. With several chunks per stage, the last stage is the
+// neighbor before the first, and peers are numbers of chunks (layout.h).
 class StageMail final : public backend::StageLinks {
   public:
     // Communicators of two ranks, one for the forward and one for the backward direction, and the
@@ -29,7 +29,7 @@ class StageMail final : public backend::StageLinks {
     Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;
     // Sets the chunk of the stage to which the next Sends and Recvs belong.
     void SetChunk(int chunk) { number_ = chunk * layout_.pp() + layout_.stage; }
-    // Counts whole values, after all values given to Send are sent.
+    // Bytes of whole values. Call it after all values given to Send are sent.
     uint64_t sent_bytes() const;
 
   private:
@@ -58,8 +58,8 @@ struct TrainGroups {
 // Whether any link uses MPI, whose calls must all come from one thread.
 bool UsesMpi(const net::Fabric& fabric);
 
-// Waits in these groups are long, because ranks reach a collective when their work is done. The
-// cluster's heartbeats detect lost ranks and end every wait. Errors: coll's; kUnsupported
+// Waits in these groups may be long, because each rank reaches a collective only when its work is
+// done. The cluster's heartbeats detect lost ranks and end every wait. Errors: coll's; kUnsupported
 // (pipelines over MPI).
 Result<TrainGroups> JoinGroups(cluster::Cluster& cluster, const TrainLayout& layout);
 

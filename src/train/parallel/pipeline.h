@@ -1,12 +1,12 @@
-// The order in which a pipeline stage runs the passes of an update's micro-batches: one forward,
-// one backward (1F1B, Narayanan et al. 2019, 2021).
+// The order in which a pipeline stage runs the passes of an update's micro-batches: forward and
+// backward passes alternate (1F1B, Narayanan et al. 2019, 2021).
 //
 // With P stages of V model chunks, chunk c of stage s has position c * P + s in the pipeline. V =
 // 1: a stage runs as many forward passes ahead as there are stages after it, then alternates
 // forward and backward passes. V > 1 (interleaved): P micro-batches pass a stage's first chunk,
 // then the same P its second, and so on; then the next P. Backward passes go the same way from the
 // last chunk to the first. A stage runs 2 (P - s - 1) + (V - 1) P passes ahead, and the bubble is 1
-// / V of that without interleaving.
+// / V of the bubble without interleaving.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace weft::train {
 // Groups that this rank shares with other ranks.
 struct UpdateGroups {
     bool data = false, tied = false, world = false;
-    bool float64_sums = true;  // all ranks' devices have them (program::Target)
+    bool float64_sums = true;  // all ranks' devices have float64 sums (program::Target)
 };
 
 // Appends the ops after all chunks, and sets the values of the state's parts. Precondition:

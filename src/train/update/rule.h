@@ -26,8 +26,8 @@ struct UpdateContext {
     const TrainState& state;
     const model_files::ModelSource& source;
     bool several_ranks = false;  // sums over all ranks are ops of Group::kWorld
-    bool first_rank = true;      // rank 0, which saves state that all ranks hold alike
-    bool float64_sums = true;    // all ranks' devices have them (program::Target)
+    bool first_rank = true;      // rank 0, which saves the state that all ranks hold
+    bool float64_sums = true;    // all ranks' devices have float64 sums (program::Target)
 };
 
 // A part of the optimizer state in checkpoint form: float32 of a region of an array, starting at
@@ -53,9 +53,10 @@ class UpdateRule {
   public:
     virtual ~UpdateRule() = default;
 
-    // Adds the optimizer state, and the ops that precede those of all parts.
+    // Adds the optimizer state, and the ops that come before those of the parts.
     virtual void Prepare(program::Program& program) = 0;
-    // Then, for the state's part `index`: adds the ops that update its weights and their copy.
+    // After Prepare, for the state's part `index`: adds the ops that update its weights and their
+    // copy.
     virtual void UpdatePart(program::Program& program, size_t index) = 0;
     // After compilation, with all state zeroed: initializes state whose encoding of zero is not
     // zero.
