@@ -1,7 +1,7 @@
 // Rank 0's admission listener: ranks dial it, say who they are, and prove the key.
 //
 //     any rank -> rank 0     magic, its rank, the size, its host's name     (80 bytes, unproved)
-//     then the handshake of handshake.h, in which rank 0 is the caller as always
+//     then the handshake of handshake.h, in which rank 0 is always the caller
 //
 // The listener drops a caller that does not prove the key within two seconds, and keeps at most 64
 // such callers plus one per rank, so strangers can delay a rank only briefly (pending_limit.h). A
@@ -22,8 +22,8 @@
 
 namespace weft::cluster {
 
-// The first bytes of a rank that dials, in memory layout: little-endian, as all machines that Weft
-// runs on.
+// The first bytes that a dialing rank sends, in memory layout. (All machines that Weft supports are
+// little-endian.)
 struct DialHello {
     uint32_t magic = 0x57464a31;
     int32_t rank = 0;  // a launcher's rank; a worker: the rank that it asks for, 0: any
@@ -41,8 +41,8 @@ class AdmissionListener {
     // also goes to the caller.
     using Judge = std::function<std::optional<std::string>(const DialHello&, bool proved)>;
 
-    // listener: non-blocking, outlives this. ranks: how many ranks may dial at once, beside
-    // strangers.
+    // listener: non-blocking, outlives this. ranks: number of ranks that may dial at once;
+    // strangers are limited separately.
     AdmissionListener(int listener, int ranks, Bytes key, int64_t timeout_ms, Judge judge);
     // Waits up to nap_ms for callers; returns those that proved the key. Errors: kIo.
     Result<std::vector<Arrival>> Turn(int64_t nap_ms);
@@ -56,7 +56,7 @@ class AdmissionListener {
         std::string from;
         Deadline deadline;
         std::array<std::byte, sizeof(DialHello)> hello_bytes{};
-        size_t have = 0;  // bytes of it
+        size_t have = 0;  // received bytes of the hello
         DialHello hello{};
         std::optional<ClientHandshake> handshake{};
         Bytes in{};

@@ -10,15 +10,15 @@
 namespace weft::cluster {
 
 // "1f3da7147a20"; "1f3da7147a20-dirty" if files had changed; "unknown" without git or an archive
-// made by it. cmake/commit.cmake writes it into one small file of the program, so a new commit
-// recompiles only that file; in test programs "unknown".
+// made by it. cmake/commit.cmake writes the commit into one small file of the program, so a new
+// commit recompiles only that file; in test programs "unknown".
 const char* Commit();
 // The day of the commit, "2025-06-01"; "" if unknown.
 const char* CommitDate();
 // "9f86d081884c". Made by cmake/protocol_hash.cmake.
 const char* ProtocolHash();
 
-// Most bytes of such texts from other processes.
+// Size limits for commits and protocol hashes from other processes.
 inline constexpr size_t kMostCommit = 64, kMostProtocolHash = 16;
 
 struct Build {
@@ -35,10 +35,10 @@ bool CanWorkTogether(const Build& a, const Build& b);
 // False if either commit is unknown. Two dirty trees of one commit count as equal.
 bool CommitsDiffer(const Build& a, const Build& b);
 
-// The advice after either text below.
+// The advice that ends RefusalText and CommitText.
 inline constexpr const char* kSameBuild =
     "Install the same build on every host ('weft hosts add USER@HOST' copies this program)";
-// Why they cannot work together: "b runs weft ..., this is weft ...: their versions differ".
+// Why two builds cannot work together: "b runs weft ..., this is weft ...: their versions differ".
 std::string RefusalText(const std::string& name, const Build& theirs, const Build& ours);
 // "b runs weft of commit ..., this is commit ...: ..."; "": the commits do not differ.
 std::string CommitText(const std::string& name, const Build& theirs, const Build& ours);

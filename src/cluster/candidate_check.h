@@ -1,7 +1,6 @@
-// Rank 0's side of a join request (join_check.h): one worker that dialed in, from the first
-// question until rank 0 admits or rejects it. Heartbeats go both ways meanwhile, as in a job. The
-// worker's behavior does not affect the running ranks. Thread: one at a time (DialIn holds its
-// lock).
+// Rank 0's side of a join request (join_check.h): one worker that dialed in, from the first request
+// until rank 0 admits or rejects it. Meanwhile heartbeats go both ways, as in a job. The worker's
+// behavior does not affect the running ranks. Thread: one at a time (DialIn holds its lock).
 #pragma once
 
 #include <optional>

@@ -27,16 +27,16 @@ class Channel {
     // Hands every complete frame to `on_frame`. Errors, with the reason in words after "rank 2 was
     // lost: ": kPeerLost (connection ended), kCorrupt (broken frame).
     Status Receive(const std::function<void(FrameType, View)>& on_frame);
-    // Whether, since the last call, kHeadway bytes arrived or left of messages that are still
-    // incomplete. The connection is then slow, but alive. (Single bytes are no sign of life: a
-    // whole heartbeat is smaller than kHeadway.)
+    // Whether, since the last call, kHeadway bytes of messages that are still incomplete arrived or
+    // left. The connection is then slow, but alive. (Single bytes are no sign of life: a whole
+    // heartbeat is smaller than kHeadway.)
     static constexpr size_t kHeadway = 4096;
     struct Moved {
         bool in = false, out = false;
     };
     Moved TakeMoved() { return std::exchange(moved_, {}); }
-    // The state of the connection, for another Channel. Without a descriptor if the connection
-    // ended or the peer has not read all that was sent.
+    // The state of the connection, for another Channel. `fd` is invalid if the connection ended or
+    // data is still queued for the peer.
     struct Taken {
         Fd fd;
         Session session;

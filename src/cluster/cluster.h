@@ -9,14 +9,15 @@
 //
 // Membership. One control thread per process exchanges heartbeats. When a connection ends or a rank
 // is silent for timeout_ms, rank 0 makes a *verdict*: every survivor has the same error text within
-// timeout_ms + 1 s of the fault. A rank that loses rank 0 makes its own. The first verdict of an
-// epoch stands; a reported failure (ReportFailure) becomes a verdict.
+// timeout_ms + 1 s of the fault. A rank that loses rank 0 makes its own verdict. The first verdict
+// of an epoch stands; a reported failure (ReportFailure) becomes a verdict.
 //
 // Epochs. With recovery, the loss of a rank other than 0 ends an epoch, not the job. The survivors
-// enter the next epoch with NextEpoch. A new process takes the lost rank's place (started here, or
-// by the worker that listens on its host, or by one that dials in), or there are fewer ranks. Rank
-// 0 can't be lost, as the user talks to it. If workers dial in, rank 0 may end an epoch itself, for
-// one with more ranks (Admit); if that fails, the next epoch is without the new workers again.
+// enter the next epoch with NextEpoch. A new process takes the lost rank's place (rank 0 or the
+// host's listening worker starts it, or a worker dials in), or the next epoch has fewer ranks. The
+// loss of rank 0 ends the job, because the user talks to it. If workers dial in, rank 0 may end an
+// epoch itself, to form one with more ranks (Admit); if that fails, the next epoch drops the new
+// workers.
 //
 // The control thread ends a process whose main thread does not end by itself after a verdict
 // (watchdog_ms), with the verdict's exit status, so no process hangs.
@@ -54,15 +55,15 @@ namespace weft::cluster {
 
 class Launched;  // launched.h
 
-// How other ranks reach this host's data ports, if its addresses do not tell.
+// How other ranks reach this host's data ports, if its addresses do not suffice.
 struct DataPortOptions {
     std::string advertise;  // an address that leads here from other hosts; "": none
     std::string ports;      // ports for data listeners: "7001-7010"; "": any
     // Hosts heard on this host's cables (net::NeighboursText); they distinguish cables without
     // addresses. "": unknown.
     std::string neighbours{};
-    // The current value, read when an epoch begins; "": unknown. From a function, which may be
-    // null, or from the first line of a file; "": no file.
+    // Sources of the current `neighbours`, read when an epoch begins: a function (may be null), or
+    // the first line of a file ("": no file). An empty result means unknown.
     std::function<std::string()> neighbours_now{};
     std::string neighbours_file{};
 };
@@ -89,11 +90,12 @@ struct ClusterOptions {
     std::string rdma_device;         // for verbs: one for all ranks, or "A,B,C": one per rank
     int gid_index = -1;              // for verbs; -1: chosen
     std::string data_net;            // networks for data links: "10.0.1.0/24,eth2"; "": chosen
-    DataPortOptions data;            // of this host; the ports also for hosts that name none
+    DataPortOptions data;            // this host's options; its ports also apply to hosts that name
+                                     // none
     bool verbose = false;            // log the links between ranks and their transports
     bool checksum = false;           // collectives verify every received message
     int64_t timeout_ms = 5000;       // silence after which a rank is lost; at least 200
-    size_t window_bytes = 0;         // of each link, per direction; 0: the default of net/
+    size_t window_bytes = 0;         // window of each link, per direction; 0: the default of net/
     // Rank 0's control thread ends the process this long after a verdict that the main thread did
     // not take; 0: never.
     int64_t watchdog_ms = 700;
@@ -149,8 +151,8 @@ struct EpochInfo {
     std::string refused;              // rank 0: why the workers of an earlier attempt did not join
 };
 
-// Time for living ranks to leave when a job ends: freeing 100 GB takes seconds, on a busy machine
-// many. Heartbeats detect a silent rank sooner.
+// Time for living ranks to leave when a job ends: freeing 100 GB takes seconds, and much longer on
+// a busy machine. Heartbeats detect a silent rank sooner.
 inline constexpr int64_t kShutdownMs = 60'000;
 
 class Cluster {
@@ -158,7 +160,7 @@ class Cluster {
     // Rank 0: starts or reaches all ranks, joins the links, returns once every rank is ready. job:
     // opaque to the cluster, at most 512 KiB; every rank reads it with job().
     // Errors: kUsage, kDenied (key, version), kPeerLost, kTimeout, kIo. With local = 1 and no
-    // hosts: no thread, no socket, and no errors of theirs.
+    // hosts, it uses neither threads nor sockets.
     static Result<std::unique_ptr<Cluster>> Launch(const ClusterOptions& options, std::string job);
 
     // Worker: `handle` is the word after --handle on its command line. validator: decides whether
@@ -174,8 +176,8 @@ class Cluster {
     static Result<std::unique_ptr<Cluster>> JoinLaunched(Launched& launched,
                                                          const DataPortOptions& data = {});
 
-    // Tells the other ranks, unless Shutdown or a verdict came first. Rank 0 leaves no child
-    // behind.
+    // Tells the other ranks that this rank ends, unless Shutdown or a verdict came first. Rank 0
+    // leaves no child behind.
     virtual ~Cluster() = default;
 
     virtual int rank() const = 0;
@@ -183,8 +185,8 @@ class Cluster {
     virtual const std::string& job() const = 0;
     virtual const HostInfo& host(int rank) const = 0;
     // Cores that this rank may pin its threads to: its part of the machine's cores. With more ranks
-    // than cores, every rank gets all of them and cores_shared() is true: do not pin, and do not
-    // spin for long.
+    // than cores, every rank gets all cores and cores_shared() is true: do not pin threads, and do
+    // not spin for long.
     virtual const std::vector<int>& cores() const = 0;
     virtual bool cores_shared() const = 0;
     virtual int64_t timeout_ms() const = 0;
@@ -192,10 +194,11 @@ class Cluster {
     virtual net::Fabric& fabric() = 0;
     // Rank 0: the links between all ranks in this epoch. Empty on other ranks.
     virtual LinkTable links() const { return {}; }
-    virtual net::PeerMonitor* monitor() = 0;  // of this Cluster; null when size() is 1
+    virtual net::PeerMonitor* monitor() = 0;  // this Cluster's monitor; null when size() is 1
 
-    // A number that grows while this rank works (ops done). The control thread calls it about five
-    // times a second, until it is set to null. It must be cheap and safe to call there.
+    // progress: returns a number that grows while this rank works (ops done). The control thread
+    // calls it about five times a second, until it is set to null. It must be cheap and safe on
+    // that thread.
     virtual void SetProgress(std::function<int64_t()> progress) = 0;
     // The phase of the job, for error texts: "load", "prefill", "decode". A string literal.
     virtual void SetPhase(const char* phase) = 0;
@@ -204,7 +207,7 @@ class Cluster {
 
     // Collective calls: every rank makes the same calls in the same order. All of them end early
     // with the verdict when a rank is lost; their own failure becomes a verdict. A deadline
-    // restarts when other ranks show progress, so a slow rank is not missing.
+    // restarts when other ranks show progress, so a slow rank does not count as missing.
     //
     // value must equal rank 0's. kDenied names the first host that differs, and both values.
     virtual Status Agree(const std::string& name, const std::string& value,
@@ -233,8 +236,8 @@ class Cluster {
     // Every rank calls this after an error of a step, a link or a collective call, in place of
     // ReportFailure, once nothing uses fabric(). If the verdict is the loss of a rank other than 0,
     // the survivors form the next epoch: rank(), size(), job(), host(), cores() and fabric()
-    // change, and messages of older epochs are dropped. A loss meanwhile restarts this, a few
-    // times. Otherwise the job is over; errors as ReportFailure.
+    // change, and messages of older epochs are dropped. Another loss meanwhile restarts the
+    // transition, a few times. Otherwise the job is over; errors as ReportFailure.
     //
     // replan: rank 0 calls it for the next epoch: kept[i] is the old number of the new rank i, or a
     // number beyond the old size for a joining worker. size() and job() are still those of the old
@@ -248,10 +251,10 @@ class Cluster {
     // Rank 0 of an elastic job that waits for workers: number of workers that dialed in and could
     // be ranks of the next epoch. Cheap.
     virtual int PendingJoiners() const { return 0; }
-    // Rank 0: asks the first `count` of them whether they could be ranks size(), ... of this job
-    // for size() + count ranks, while the ranks work. True: all passed. Cheap; call it again until
-    // then, or until PendingJoiners() changes. A worker that does not pass is rejected, the log has
-    // the reason, and for a while no worker of its host may join.
+    // Rank 0: asks the first `count` pending joiners whether they could be ranks size(), ... of
+    // `job` (for size() + count ranks), while the current ranks work. True: all passed. Cheap; call
+    // it again until it returns true or PendingJoiners() changes. A worker that does not pass is
+    // rejected, the log has the reason, and for a while no worker of its host may join.
     virtual bool ValidateJoiners(int /*count*/, const std::string& /*job*/) { return true; }
     // Rank 0: PendingJoiners leaves out the waiting workers while the number of ranks stays; the
     // log has `why`. They may still take a lost rank's place.
@@ -263,14 +266,15 @@ class Cluster {
 
     // Rank 0: the state of all ranks. Thread: any.
     virtual Membership Members() const { return {}; }
-    // Rank 0: all ranks of the epoch are ready. Rejoining ranks are up, and joined ranks stay.
+    // Rank 0 calls it when all ranks of the epoch are ready: rejoining ranks become kUp, and joined
+    // ranks stay.
     virtual void NoteAllReady() {}
 
     // Asks all ranks to end: monitor()->Failed() becomes true with kCancelled. A signal handler may
     // call it.
     virtual void RequestStop() = 0;
-    // Rank 0: whether the user asked to stop. Code that runs without waiting for other ranks checks
-    // it.
+    // Rank 0: whether the user asked to stop. Check it in code that runs long without waiting for
+    // other ranks.
     virtual bool stop_requested() const = 0;
 };
 
@@ -303,15 +307,15 @@ class WorkerJoiner {
         std::string join;  // "host:port" of rank 0
         std::string key_file;
         int rank = 0;         // the rank that it asks for; 0: any
-        bool once = false;    // end with the first job, with its status
-        int64_t wait_ms = 0;  // give up after so long without a job; 0: never
+        bool once = false;    // end after the first job, with its exit status
+        int64_t wait_ms = 0;  // give up after this long without a job; 0: never
         std::vector<std::string> worker_arguments = {"worker"};  // as in ClusterOptions
     };
     // Errors: kUsage, kNotFound and kUnsupported (key file).
     static Result<std::unique_ptr<WorkerJoiner>> Open(const Options& options);
     virtual ~WorkerJoiner() = default;
 
-    // Runs until SIGINT or SIGTERM (it handles both), then ends a running job and returns. The exit
+    // Runs until SIGINT or SIGTERM (it handles both), then ends a running job. Returns the exit
     // status: 0, or with `once` that of the job. Errors: kTimeout (wait_ms), kDenied (with `once`:
     // rank 0 has another key or version), kIo.
     virtual Result<int> Run() = 0;

@@ -1,6 +1,6 @@
 // Implementation of Cluster: one object per process, over its Control and its Fabric.
 //
-// Launch and Join are in cluster.cc, the steps of a rank that knows its place in rendezvous.cc, the
+// Launch and Join are in cluster.cc, the steps of a rank with an assignment in rendezvous.cc, the
 // transition between epochs in epoch.cc. Thread: as Cluster.
 #pragma once
 
@@ -54,8 +54,8 @@ class ClusterImpl final : public Cluster {
         called_.insert(called_.begin(), "");
         called_.resize(addresses_.size());
     }
-    // host: how other processes of the job see this one, if all see the same. root: the name under
-    // which it reached rank 0.
+    // host: this host's name for the other processes of the job, if all use the same name. root:
+    // the name by which this process reached rank 0.
     void SetOwnHost(std::string host, std::string root, DataPortOptions data) {
         own_host_ = std::move(host);
         root_host_ = std::move(root);
@@ -63,7 +63,7 @@ class ClusterImpl final : public Cluster {
     }
     void SetControl(std::unique_ptr<Control> control) { control_ = std::move(control); }
     ~ClusterImpl() override {
-        // Stops control before the data links, whose end gives the peers no further information.
+        // Stops control before the data links: the end of a data link tells the peers nothing new.
         if (control_ != nullptr) control_->Stop();
     }
 
@@ -72,8 +72,8 @@ class ClusterImpl final : public Cluster {
     void SetDialIn(std::unique_ptr<DialIn> dial_in) { dial_in_ = std::move(dial_in); }
     // Sets up a job of one rank, without connections.
     void BeAlone();
-    // All ranks, once each knows its place: exchanges host records, joins data links, and waits
-    // until all are ready.
+    // All ranks call it once each has its assignment: exchanges host records, joins data links, and
+    // waits until all are ready.
     Status Rendezvous(const AssignMessage& assignment);
     // Rank 0, after `error` of the first rendezvous: begins the job without one rank of each pair
     // that cannot reach each other (--elastic). Errors: `error`, if there is no such pair.
@@ -154,13 +154,14 @@ class ClusterImpl final : public Cluster {
 
     // One attempt (epoch.cc). kPeerLost: a rank was lost meanwhile, so another attempt may follow.
     struct Attempt {
-        int number = 1;                     // among those that count
+        int number = 1;                     // among the counted attempts
         bool again = false;                 // an attempt has failed
-        bool apart = false;                 // no rank was lost since then
+        bool apart = false;                 // no rank was lost since that failure
         Deadline rejoin = Deadline::In(0);  // for lost ranks to return
         Deadline whole = Deadline::In(0);   // the same, from the end of the epoch
         std::string unreached{};            // ranks that cannot reach each other; "": all can
-        std::string needed{};               // why the job can't drop one of these ranks; "": it can
+        std::string needed{};               // why the job can't continue without one of them; "":
+                                            // it can
         Error cause{};                      // why the previous epoch ended
     };
     Status FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo& info);
@@ -196,7 +197,7 @@ class ClusterImpl final : public Cluster {
     // Rank 0: last known addresses of the workers, by rank; and the names of their hosts.
     std::vector<std::string> addresses_, called_;
     int64_t began_s_ = std::time(nullptr);
-    std::string own_host_, root_host_;  // of the control connection to rank 0
+    std::string own_host_, root_host_;  // see SetOwnHost
     DataPortOptions data_;              // of this host
     AssignMessage assignment_;          // of this epoch
     std::vector<HostInfo> hosts_;
@@ -213,12 +214,12 @@ class ClusterImpl final : public Cluster {
     std::vector<int> trial_;            // rank 0: new ranks of an epoch that is not ready yet
     std::vector<Arrival> trial_names_;  // names of these; Control has their connections
     std::vector<int> dismissed_;        // rank 0: ranks that the next epoch drops
-    int calls_ = 0;                     // rank 0: calls for lost ranks to return, since all were
-                                        // ready
+    int calls_ = 0;                     // rank 0: how often it called lost ranks back since all
+                                        // were ready
     std::unique_ptr<Control> control_;  // outlives the fabric, which asks it
     net::Fabric fabric_;
     std::vector<net::WireEnd> own_ends_;
-    std::vector<int> unreached_;  // of this epoch: peers that this rank could not dial
+    std::vector<int> unreached_;  // peers that this rank could not dial in this epoch
     LinkTable links_;             // rank 0: of the last epoch with all links
 };
 

@@ -2,15 +2,16 @@
 //
 // Rank 0 holds a channel to every worker, a worker one to rank 0. The thread sends and receives
 // heartbeats, detects lost and silent ranks, and carries the frames of collective calls. Every
-// failure becomes a *verdict* (VerdictMessage): rank 0 makes it and tells all ranks; the first one
-// stands.
+// failure becomes a *verdict* (VerdictMessage): rank 0 makes it and tells all ranks; the first
+// verdict stands.
 //
 // Epochs. A verdict ends the job, or with VerdictMessage::recover only the epoch. The main threads
-// of the survivors then leave it (EndEpoch, LeaveEpoch), rank 0 replaces or drops the lost ranks,
-// and BeginEpoch starts the next. Messages of an older epoch carry its number and are dropped.
+// of the survivors then leave the epoch (EndEpoch, LeaveEpoch), rank 0 replaces or drops the lost
+// ranks, and BeginEpoch starts the next epoch. Messages of an older epoch carry its number and are
+// dropped.
 //
-// Threads: the control thread and one main thread, under one lock; Failed() and RequestStop() from
-// any. Construct, add peers, Start, use, Stop (or destroy).
+// Threads: the control thread and one main thread, under one lock; any thread may call Failed() and
+// RequestStop(). Construct, add peers, Start, use, Stop (or destroy).
 #pragma once
 
 #include <sys/types.h>
@@ -67,7 +68,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     void SetPhase(const char* phase);
     void SetLoaded(int thousandths) { own_loaded_.store(thousandths); }
 
-    // ---- Rank 0, before the job begins; between Start and Complete a loss ends nothing ----
+    // ---- Rank 0, before the job begins; before Complete, a loss does not end the job ----
     void Take(Arrival arrival) override;
     std::vector<Gone> TakeGone() override;
     bool Complete() override;
@@ -93,16 +94,17 @@ class Control final : public net::PeerMonitor, public RankRegistry {
                                               const Deadline& deadline);
 
     // ---- From one epoch to the next (control_epoch.cc) ----
-    // Both: reports `error`, and waits for the verdict or makes one. OK: only the epoch ends.
+    // Any rank: reports `error`, and waits for the verdict or makes one. OK: only the epoch ends.
     // Otherwise the job is over, and the error says why.
     Status EndEpoch(Error error);
     // Worker: tells rank 0 that nothing of the old epoch is in use any more, and which ranks it
     // could not dial. WaitForAssignment follows.
     void LeaveEpoch(const std::vector<int>& unreached);
-    // Rank 0: waits until all survivors have left the epoch; a rank that has not by then is lost,
-    // too. Returns the lost ranks. Errors: kCancelled (the user asked to stop).
+    // Rank 0: waits until all survivors have left the epoch; a rank that has not left by the
+    // deadline counts as lost. Returns the lost ranks. Errors: kCancelled (the user asked to stop).
     Result<std::vector<int>> WaitForSurvivors(const Deadline& deadline);
-    // Rank 0, after that: pairs of survivors of which the first could not dial the second.
+    // Rank 0, after WaitForSurvivors: pairs of survivors of which the first could not dial the
+    // second.
     std::vector<std::pair<int, int>> Unreached() const;
     // Rank 0: a new process takes the place of a lost rank. Any thread.
     void Replace(int rank, Channel channel, pid_t pid);
@@ -118,7 +120,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // stop.
     void AwaitReaped(const Deadline& deadline);
     // Rank 0: begins the next epoch with the ranks `kept` (ascending, rank 0 first), which are
-    // renumbered. False: one of them is lost by now.
+    // renumbered. False: one of these ranks is lost by now.
     bool BeginEpoch(const std::vector<int>& kept, AssignMessage message);
     // Rank 0: ends the job because there is no next epoch, and tells the others. Returns `error`.
     Error GiveUp(Error error);
@@ -167,7 +169,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
         bool ready = false;    // has left the ended epoch
         int64_t since_s = 0;   // Unix time of its arrival or loss
         bool rejoining = false;
-        bool newcomer = false;  // of an epoch that is not ready yet
+        bool newcomer = false;  // joined in an epoch that is not ready yet
         std::string loss{};     // why it, or its previous process, was lost; "": no loss
         int64_t progress = 0;
         int64_t moved_ns = 0;
@@ -229,14 +231,15 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     void ReapBuried();
     VerdictMessage Stamped(VerdictMessage verdict) const;
     bool CanRecover() const { return options_.recover && is_root() && !ended_ && !ending_; }
-    // Whether such an error ends only the epoch.
+    // Whether an error with this code ends only the epoch.
     bool EndsEpoch(ErrorCode code) const {
         return CanRecover() && (code == ErrorCode::kPeerLost || IsOfTrial(code));
     }
     bool IsOfTrial(ErrorCode code) const {
         return trial_ && CanRecover() && code != ErrorCode::kCancelled;
     }
-    // A worker reports, and waits for rank 0's answer: so long, or half a second.
+    // Rank 0 makes `error` the verdict. A worker reports it, and waits for rank 0's answer:
+    // answer_ms, at least half a second.
     void Settle(Lock& lock, Error& error, bool recover, int64_t answer_ms);
     void AwaitVerdict(Lock& lock);
     bool SomePeerEnds() const;
@@ -251,7 +254,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // Main thread: waits until `ready`, a verdict, or the deadline; true if ready.
     template <typename Ready>
     bool WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready);
-    // The same; after the deadline, as long as other ranks make progress within its length.
+    // As WaitFor, but continues after the deadline as long as other ranks make progress within the
+    // deadline's length.
     template <typename Ready>
     bool WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready);
     // Computes the results for all ranks from all values; a single string goes to every rank.
@@ -311,10 +315,10 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     };
     std::vector<ThreadWait> own_waits_;
     std::thread::id stepping_;
-    int own_waiting_ = 0;      // it waits for another thread of this process
-    std::thread::id awaited_;  // that thread; default: any of them
-    std::string call_;         // or in this collective call; empty: none
-    int64_t call_ns_ = 0;      // since then, or since a part of a message last moved
+    int own_waiting_ = 0;      // above 0: stepping_ waits for another thread of this process
+    std::thread::id awaited_;  // the awaited thread; default: any
+    std::string call_;         // the collective call in which stepping_ waits; empty: none
+    int64_t call_ns_ = 0;      // start of that wait, or when a part of a message last moved
     int stalled_ = -1;         // rank 0: the rank whose wait timed out first; -1: none
     int64_t stall_end_ns_ = 0;
     int64_t still_ms_ = 0;
@@ -323,7 +327,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     int64_t turn_ns_ = 0;
     int64_t turns_ = 0;  // of the control thread
     int64_t beat_ns_ = 0;
-    int64_t paused_ms_ = 0;   // last stop of this process, if longer than the timeout
+    int64_t paused_ms_ = 0;   // duration of the last stop of this process, if longer than the
+                              // timeout
     int64_t resumed_ns_ = 0;  // when it continued after that stop
 };
 

@@ -20,9 +20,9 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
                            const Deadline& deadline, const Identity& identity = {},
                            int cancel = -1);
 // Ranks 1 and above are the workers at `addresses`, dialed at once. patient: dials missing workers
-// again until the deadline of `gathering`, and logs which are missing; otherwise one that does not
-// answer in time ends the wait. A worker that refuses the key or the version ends it at once.
-// Errors: as DialWorker; kCancelled.
+// again until the deadline of `gathering`, and logs which are missing; otherwise a worker that does
+// not answer in time ends the wait. A worker that refuses the key or the version ends the wait at
+// once. Errors: as DialWorker; kCancelled.
 Status GatherHosts(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
                    RankRegistry& registry, const Gathering& gathering);
 

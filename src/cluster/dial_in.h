@@ -1,6 +1,6 @@
 // DialIn: rank 0 listens for workers as long as its job lives. A thread admits workers that prove
-// the key (admission_listener.h). They wait here, silent, until a rank has no process (before the
-// job begins, or after a loss), or until the job admits more ranks. The thread detects waiting
+// the key (admission_listener.h). Admitted workers wait here until a rank has no process (before
+// the job begins, or after a loss), or until the job admits more ranks. The thread detects waiting
 // workers whose connection ends. It also asks each worker that comes to a running job whether it
 // could be a rank (candidate_check.h), and rejects the others. Thread: any.
 #pragma once
@@ -31,11 +31,11 @@ class DialIn {
     ~DialIn();
 
     uint16_t port() const { return port_; }
-    // The worker that has waited longest for one of these places, with its rank: the one it asks
-    // for, or the first place. Nullopt: none.
+    // The worker that has waited longest for one of these places. Its rank is the one it asks for,
+    // else the first place. Nullopt: none.
     std::optional<Arrival> Next(const std::vector<int>& places);
-    // As Next, for a running job: only workers that say they could be that rank of `request` (whose
-    // rank is ignored). Call it repeatedly; it asks new workers.
+    // As Next, for a running job: only workers that passed the check for that rank of `request`
+    // (whose rank is ignored). Call it repeatedly; it asks new workers.
     std::optional<Arrival> NextFit(const std::vector<int>& places, const JoinRequest& request);
     // The worker that was last rejected, and why; "": none.
     std::string LastRefusal() const;
@@ -45,14 +45,15 @@ class DialIn {
     // Number of waiting workers that could be ranks `size`, `size` + 1, ... Zero while other
     // workers have just come, so that they join together.
     int PendingJoiners(int size) const;
-    // Asks the first `count` of them whether they could be ranks `size`, ... of `request` (whose
-    // rank is ignored). True: all passed. Call it repeatedly.
+    // Asks the first `count` pending joiners whether they could be ranks `size`, ... of `request`
+    // (whose rank is ignored). True: all passed. Call it repeatedly.
     bool ValidateJoiners(int size, int count, const JoinRequest& request);
     // Chooses up to `count` workers that passed, and returns their names. They may still leave.
     std::vector<std::string> Choose(int size, int count);
     // The chosen workers, with ranks from `size` on.
     std::vector<Arrival> TakeChosen(int size);
-    // Ignores the waiting workers as joiners while there are `size` ranks. Returns their names.
+    // The waiting workers do not count as joiners while there are `size` ranks. Returns their
+    // names.
     std::vector<std::string> RejectJoiners(int size);
     // After a failed join, no worker of that host may join for a while; the time doubles until
     // Forgive.

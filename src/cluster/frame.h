@@ -48,7 +48,7 @@ enum class FrameType : uint8_t {
     kHeartbeat = 7,  // worker -> rank 0: progress
     kRelay = 8,      // rank 0 -> worker: state of each rank; also its heartbeat
     kValue = 9,      // worker -> rank 0: this rank's value in a collective call
-    kResult = 10,    // rank 0 -> worker: its result
+    kResult = 10,    // rank 0 -> worker: the result of the call
     kFailure = 11,   // worker -> rank 0: this rank failed
     kVerdict = 12,   // rank 0 -> worker: the job failed, and why
     kEnd = 13,       // rank 0 -> worker: the job is over
@@ -75,7 +75,7 @@ void AppendFrame(Bytes& out, FrameType type, View payload, View tag = {});
 using Nonce = std::array<std::byte, 32>;
 
 // The hello and the challenge have the same layout in every protocol, so builds with other protocol
-// numbers can read the number and refuse with both.
+// numbers can read the number, and name both numbers when they refuse.
 struct HelloMessage {
     uint32_t protocol = kProtocol;
     int64_t timeout_ms = 0;
@@ -115,8 +115,8 @@ struct AssignMessage {
 struct HeartbeatMessage {
     int64_t progress = 0;
     RankWaits rank_waits{};  // at most kMostWaits waits of each kind
-    int64_t stalled_ms = 0;  // not 0: a wait timed out, and no rank has made progress for so long
-    int32_t loaded = -1;     // of this rank's weights, in thousandths; -1: not begun
+    int64_t stalled_ms = 0;  // not 0: a wait timed out, and no rank has made progress for this long
+    int32_t loaded = -1;     // loaded part of this rank's weights, in thousandths; -1: not begun
 };
 struct RelayMessage {
     struct Rank {
@@ -126,7 +126,7 @@ struct RelayMessage {
     std::vector<Rank> ranks;
 };
 struct ValueMessage {
-    int64_t number = 0;  // of the collective call, from 1
+    int64_t number = 0;  // number of the collective call, from 1
     std::string name;
     std::string value;
     int64_t epoch = 1;
@@ -138,7 +138,8 @@ struct ResultMessage {
 };
 struct ReadyMessage {
     int64_t epoch = 1;  // the ended epoch
-    std::vector<int32_t> unreached{};  // ranks that it could not reach for data in that epoch
+    std::vector<int32_t> unreached{};  // ranks that this rank could not reach for data in that
+                                       // epoch
 };
 // Rank 0 may ask a worker again, for another rank; only the answer with the last number counts.
 struct ExamineMessage {

@@ -16,12 +16,12 @@ Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& regis
 // Rank 0 has no job for the ranks: hangs up on each when it dials.
 void TurnRanksAway(int listener, int size, const Deadline& deadline);
 
-// Other ranks: connects to one of rank 0's `addresses` (the first that answers); tries until the
+// Other ranks: connects to the first of rank 0's `addresses` that answers; tries until the
 // deadline. Errors: kIo and kTimeout (no answer).
 Result<Fd> DialRankZero(const std::vector<Address>& addresses, const Deadline& deadline);
-// Then: sends this rank's hello (size 0: a worker that asks for this rank; 0: any) and waits until
-// rank 0 admits it. Errors: kPeerLost (rank 0 ended, or dropped this connection among many; dialing
-// again tells), kTimeout, kDenied, kCorrupt.
+// After DialRankZero: sends this rank's hello (size 0: a worker that asks for this rank; rank 0:
+// any) and waits until rank 0 admits it. Errors: kPeerLost (rank 0 ended, or dropped this
+// connection among many; dialing again tells which), kTimeout, kDenied, kCorrupt.
 Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Deadline& deadline,
                           const Identity& identity = {});
 

@@ -5,12 +5,12 @@
 //     rank 0 -> worker   proof:     HMAC(key, "weft control client" | hello | challenge | build)
 //     worker -> rank 0   welcome:   HMAC(key, "weft control server" | hello | challenge | build)
 //
-// The build is the sender's commit and protocol hash (build.h); the message has it beside the MAC.
-// The worker refuses a caller of another version or hash, and both sides learn both builds.
+// The build is the sender's commit and protocol hash (build.h). The message contains it and the
+// MAC. The worker refuses a caller of another version or hash, and both sides learn both builds.
 //
 // Both nonces are fresh and the MAC covers both messages, so a recorded handshake proves nothing
 // (replay). The role's label makes one side's proof useless to the other (reflection). The caller
-// proves first: a caller without the key learns only the protocol's number.
+// proves the key first, so a caller without the key learns only the protocol's number.
 //
 // Each direction then has its own key, HMAC(key, label | hello | challenge). AES-256-GCM (NIST SP
 // 800-38D, by OpenSSL) seals every frame under that key, with the frame's sequence number as nonce

@@ -5,8 +5,9 @@
 //     b slots=1         DeepSpeed's and Open MPI's: a host of the job
 //     # a comment; also behind a host
 //
-// DeepSpeed and MPI list all hosts, also this one, which is rank 0: the parser skips a line with
-// slots that names this host. A worker runs one rank, so the parser rejects more than one slot.
+// DeepSpeed and MPI list all hosts, including this one, which is rank 0. So the parser skips a line
+// with slots that names this host. A worker runs one rank, so the parser rejects more than one
+// slot.
 #pragma once
 
 #include <string>

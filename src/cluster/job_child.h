@@ -44,8 +44,8 @@ class JobChild {
     std::optional<int> Check();
     // Time for which Check has nothing to do, unless a signal comes.
     int64_t NapMs() const;
-    // Ends the rank after it says goodbye to the others, or saves with them. Another signal, or a
-    // stopped process, makes it end at once.
+    // Ends the rank, which first says goodbye to the others or saves with them. Ends it at once
+    // after another signal, or if its process is stopped.
     void End(const Fd& signals);
 
   private:

@@ -18,7 +18,7 @@ struct JobKind {
     Status (*work)(Cluster& cluster);
     // Whether this host can become a rank of a running job. Null: every host can.
     Status (*examine)(const JoinRequest& request) = nullptr;
-    // `work` decides what signals that stop a process do. Otherwise the worker ignores them, and
+    // True: `work` handles the signals that stop a process. False: the worker ignores them, and
     // rank 0 ends the job.
     bool handles_stops = false;
     // The worker's exit status after the user stopped the job; 0: that of the error.

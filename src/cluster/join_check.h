@@ -1,5 +1,6 @@
 // Join request: rank 0 asks a worker that wants to join a running job whether it could be a rank,
-// before anything changes. The ranks serve requests meanwhile, and continue if the answer is no.
+// before anything changes. Meanwhile the ranks serve requests. They continue if the worker cannot
+// join.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,7 @@ namespace weft::cluster {
 
 struct JoinRequest {
     int rank = 0, size = 0;  // the would-be rank, and the number of ranks
-    std::string job;         // of these ranks (Cluster::job)
+    std::string job;         // the job of these ranks (Cluster::job)
     std::string terms;  // common properties of the ranks (Cluster::SetJoinFingerprint); "": unknown
 };
 

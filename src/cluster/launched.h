@@ -1,7 +1,7 @@
 // This process as one of a launcher's ranks (launcher.h), for its whole life.
 //
-//     rank 0:   Launched::Start(...);  ClusterOptions.launched = it;  Cluster::Launch as often as
-//               it likes;  End(status)
+//     rank 0:   Launched::Start(...);  ClusterOptions.launched = it;  Cluster::Launch, any number
+//               of times;  End(status)
 //     others:   Launched::Start(...);  while (Cluster::JoinLaunched(*it) gives one) Work(...);
 //               End(status)
 //

@@ -5,14 +5,14 @@
 //     MPICH and its kin       PMI_RANK, PMI_SIZE (Hydra, PALS, srun --mpi=pmi2)
 //     Slurm                   SLURM_PROCID, SLURM_STEP_NUM_TASKS (srun; PMIX_RANK with --mpi=pmix)
 //     torchrun style          RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (Ray, weft submit)
-//     and those of pods and clouds: one table in launcher.cc, a row a launcher
+//     pods and clouds         see the table in launcher.cc, which has a row for each launcher
 //
-// Under an MPI launcher, MPI carries rank 0's address and a new key. Elsewhere the ranks need both:
-// MASTER_ADDR and MASTER_PORT (Slurm without them: the step's first host, and a port derived from
-// the job's number), and --key-file or WEFT_KEY_FILE. WEFT_MPI=openmpi|mpich|none overrides the
-// launcher's MPI library. WEFT_LAUNCHER=none ignores the environment, to start a process by hand
-// where pods set variables; another value (torchrun, srun, lws, ...: see the table) reads that
-// launcher's variables alone. Pure: reads only its arguments.
+// Under an MPI launcher, MPI carries rank 0's address and a new key. Under other launchers the
+// ranks need both from the user: MASTER_ADDR and MASTER_PORT (Slurm without them: the step's first
+// host, and a port derived from the job's number), and --key-file or WEFT_KEY_FILE.
+// WEFT_MPI=openmpi|mpich|none overrides the launcher's MPI library. WEFT_LAUNCHER=none ignores the
+// environment, to start a process by hand where pods set variables; another value (torchrun, srun,
+// lws, ...: see the table) reads that launcher's variables alone. Pure: reads only its arguments.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace weft::cluster {
 // [rank][peer]: each rank's own end of its links.
 using LinkTable = std::vector<std::vector<net::WireEnd>>;
 
-// Packs one rank's link ends, by peer: each distinct one once, and a byte for each peer.
+// Packs one rank's link ends, by peer: each distinct end once, and a byte for each peer.
 std::string PackWireEnds(const std::vector<net::WireEnd>& ends);
 // size: number of ranks. Errors: kCorrupt.
 Result<std::vector<net::WireEnd>> UnpackWireEnds(std::string_view packed, size_t size);

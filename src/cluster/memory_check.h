@@ -1,5 +1,5 @@
-// Checks before loading that the needs of all ranks fit into their machines' memory: a rank that
-// the kernel kills for memory later can't say why.
+// Checks before loading that the needs of all ranks fit into their machines' memory: if the kernel
+// kills a rank for lack of memory later, the rank can't report the reason.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace weft::cluster {
 
-// A rank's need of one memory of its machine, without what it already holds.
+// The bytes that a rank still needs of one memory of its machine.
 struct MemoryNeed {
     std::string memory;  // "": the machine's own; else a name without line ends: "vulkan:0"
     uint64_t needed_bytes = 0;

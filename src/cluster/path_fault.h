@@ -1,4 +1,4 @@
-// Words for the user about network paths that lose large packets (net/path_mtu.h).
+// Error texts for network paths that lose large packets (net/path_mtu.h).
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace weft::cluster {
 
-// A path that drops large packets: which sizes arrive and which do not, both ends' MTU, and what to
-// do. way: "to b (10.0.0.2)". place: of the probing end, "here" or "on a".
+// Text about a path that drops large packets: the sizes that arrive and that do not, both ends'
+// MTU, and what to do. way: "to b (10.0.0.2)". place: of the probing end, "here" or "on a".
 std::string PathFaultText(const net::PathMtu& path, const std::string& way,
                           const std::string& place);
 

@@ -1,10 +1,11 @@
-// Limits the callers that have not proved the key: chooses the one to drop when one more comes.
+// Limits the callers that have not proved the key: chooses the caller to drop when another one
+// arrives.
 //
-// It drops a caller of the network with the most such callers, so a crowd from one network cannot
-// block others. A network is an IPv4 address, or an IPv6 /64, which belongs to one customer. Among
-// these callers (or all, if the largest networks are equal) it prefers one that has sent nothing,
-// at random. It does not choose the oldest: a fast crowd would then block every caller that needs a
-// moment to answer.
+// It drops a caller from the network with the most unproved callers, so a crowd from one network
+// cannot block others. A network is an IPv4 address, or an IPv6 /64, which belongs to one customer.
+// Among these callers (or all, if the largest networks are equal) it prefers one that has sent
+// nothing, at random. It does not choose the oldest: a fast crowd would then block every caller
+// that needs a moment to answer.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // Collects ranks that come one by one, in any order, until all ranks of a job are there.
 //
-// Heartbeats keep the connections of these ranks (control.h). The loss of one does not end the
-// wait; its place is open again. All three sources share this: workers that rank 0 dials (dial.h),
-// workers that dial rank 0 (dial_in.h), ranks of a launcher (gather.h).
+// Heartbeats keep the connections of these ranks (control.h). The loss of such a rank does not end
+// the wait; its place becomes free again. All three sources share this: workers that rank 0 dials
+// (dial.h), workers that dial rank 0 (dial_in.h), ranks of a launcher (gather.h).
 #pragma once
 
 #include <atomic>
@@ -41,19 +41,20 @@ class RankRegistry {
     };
     // The ranks lost since the last call; their places are free again.
     virtual std::vector<Gone> TakeGone() = 0;
-    // All are there: from here on a loss ends the job. False: some are lost by now.
+    // Call it once all ranks are there: from here on a loss ends the job. False: some are lost by
+    // now.
     virtual bool Complete() = 0;
 };
 
 struct Gathering {
-    int64_t timeout_ms = 5000;  // of the job: silence after which a rank is lost
+    int64_t timeout_ms = 5000;  // silence after which a rank of the job is lost
     Deadline deadline;          // for all ranks to come
     // May be null. The user's request to stop.
     const std::atomic<bool>* stop = nullptr;
     bool may_return = true;  // a lost rank may come again; false: it ends the wait
 };
 
-// Which of the ranks 1 to size - 1 are there. Thread: one.
+// Tracks which of the ranks 1 to size - 1 are there. Thread: one.
 class RendezvousState {
   public:
     RendezvousState(int size, RankRegistry& registry, const Gathering& gathering);

@@ -2,8 +2,8 @@
 //
 // A wait is an edge from the waiter to the rank whose data it needs. From any waiter the edges lead
 // to a rank that waits for no other and is stuck elsewhere, or into a cycle. In a cycle, one rank
-// waits for data that was sent and lost, and each other rank for one that could not continue. The
-// rank that is furthest behind in the program waits for the lost data.
+// waits for data that was sent and lost, and every other rank waits for a rank that could not
+// continue. The rank that is furthest behind in the program waits for the lost data.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct LongWait {
     bool operator==(const LongWait&) const = default;
 };
 
-// Returns the rank whose wait is the root cause: that wait's `on` is to blame. `first` waits.
+// Returns the rank whose wait is the root cause: that wait's `on` is to blame. Precondition: rank
+// `first` waits.
 int RootWait(std::span<const LongWait> by_rank, int first);
 
 }  // namespace weft::cluster

@@ -21,7 +21,7 @@ struct Inheritance {
 };
 
 // Starts /proc/self/exe with `arguments` and "--handle HANDLE". The child blocks SIGINT, SIGTERM
-// and SIGUSR1 (HoldStops) and ignores them once it unblocks them. It reads /dev/null, prints to
+// and SIGUSR1 (HoldStops), and ignores them if it unblocks them. It reads /dev/null, prints to
 // standard error only, inherits no other descriptor, runs on `cores`, and is killed when the
 // calling thread ends. Errors: kIo.
 Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
@@ -30,8 +30,7 @@ Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
 // In the child. Errors: kUsage (not a handle), kCorrupt.
 Result<Inheritance> ReadHandle(const std::string& handle);
 
-// Whether the child has ended; reaps it then, and *how says how, in words after "rank 2 was lost:
-// ".
+// True: the child has ended and is reaped; *how has the cause, in words after "rank 2 was lost: ".
 bool ReapChild(pid_t pid, std::string* how);
 // Whether a thread of a local process runs, waits for a core, or waits in the kernel (state D: a
 // page from a disk, a kernel lock), and the process is not ending.

@@ -12,9 +12,9 @@ sigset_t StopSignals();
 // it then stays ignored.
 bool HangupsIgnored();
 
-// Blocks these signals from a worker's start until its job sets their meaning, so that none is
-// lost, whatever its disposition. If the job does not handle them, it ignores them. Thread: main,
-// before it starts others.
+// Blocks these signals from a worker's start until its job sets their meaning, so that no signal is
+// lost, whatever its disposition. A job that does not handle the signals ignores them. Thread:
+// main, before it starts others.
 void HoldStops();
 // Unblocks the signals that are still held, if any. Thread: main.
 void ReleaseStops();

@@ -1,11 +1,11 @@
 // Finds ranks of a job that can never continue.
 //
 // A rank either computes, or its stepping thread waits: for ranks whose data (or message) it needs,
-// or for another thread of its process that waits in turn. From all ranks' waits, rank 0 finds
-// those that no other rank can free: the ranks of a cycle of waits, and the ranks that wait for
-// them. A computing rank continues in the end, and so does a rank that waits for it alone. A long
-// step, a slow machine, a pipeline behind a slow stage and an idle server are therefore never
-// stuck.
+// or for another thread of its process that waits in turn. From all ranks' waits, rank 0 finds the
+// ranks that no other rank can free: the ranks of a cycle of waits, and the ranks that wait for
+// that cycle. A computing rank continues at some time, and so does a rank that waits only for a
+// computing rank. A long step, a slow machine, a pipeline behind a slow stage and an idle server
+// are therefore never stuck.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 namespace weft::cluster {
 
 struct RankWaits {
-    // Waits of the stepping thread, which continues once all have come. Empty: it computes, or
-    // awaits_own.
+    // Waits of the stepping thread, which continues once all of them have ended. Empty: it
+    // computes, or awaits_own.
     std::vector<LongWait> waits{};
     // Waits of other threads. The stepping thread may wait for any of them.
     std::vector<LongWait> beside{};
