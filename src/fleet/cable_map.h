@@ -1,4 +1,5 @@
-// The network interfaces of this host that lead to others, and the socket for beacons on each.
+// The network interfaces of this host that lead to other hosts, and the socket for beacons on all
+// of them.
 #pragma once
 
 #include <optional>

@@ -3,7 +3,7 @@
 //
 // It joins new interfaces within a second, and leaves those that disappear. It limits received
 // packets per second and interface before it computes their MAC, and limits answers too. A host
-// that stops announces this; a host that dies disappears after kLostMs.
+// that stops says so; a host that dies disappears after kLostMs.
 #pragma once
 
 #include <functional>
@@ -24,9 +24,9 @@ namespace weft::fleet {
 struct SelfFacts {
     std::string name, device;
     uint64_t memory_bytes = 0;
-    uint16_t port = 0;  // of its worker; 0: it does not serve, and only asks
+    uint16_t port = 0;  // port of its worker; 0: this host does not serve, and only asks
 };
-// Its name in beacons, derived from the system's.
+// This host's name in beacons, derived from the system's host name.
 std::string OwnName();
 
 // The hosts heard so far.

@@ -40,7 +40,7 @@ enum class PacketKind : uint8_t {
     kLeaves = 3,  // this host ends
 };
 
-// A cable between the sender and another host, as the sender hears it.
+// A cable on which the sender hears another host.
 struct Cable {
     uint64_t peer = 0;
     std::string interface, peer_interface;
@@ -54,8 +54,8 @@ struct DiscoveryPacket {
     uint64_t host = 0;      // random, per process
     uint64_t sequence = 0;  // grows with each beacon of the process
     uint64_t nonce = 0;     // of this interface
-    uint16_t port = 0;      // of its worker (TCP); 0: the host only asks
-    // From an older program: without commit and protocol hash.
+    uint16_t port = 0;      // TCP port of its worker; 0: the host only asks
+    // An older program's beacon has neither commit nor protocol hash.
     cluster::Build build{};
     std::string name;
     std::string device;     // its device, in words

@@ -1,5 +1,5 @@
-// The hosts of a cluster, for `--cluster NAME`: those in its file, or without a list there, all
-// hosts that answer. `weft up` runs on each.
+// Finds the hosts of a cluster, for `--cluster NAME`: the hosts in its file or, if the file lists
+// none, all hosts that answer. `weft up` runs on each.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@
 
 namespace weft::fleet {
 
-// Time for hosts to answer. A few milliseconds suffice on a quiet cable; an interface that came up
-// with the command needs more.
+// Time for hosts to answer. A few milliseconds suffice on a quiet cable; an interface that comes up
+// when the command starts needs more.
 inline constexpr int64_t kAskMs = 1500;
 
 struct FoundHost {
     std::string name;
-    std::string address;  // of its worker: "10.0.0.2:7000", "[fe80::1%eth1]:7000"
+    std::string address;  // address of its worker: "10.0.0.2:7000", "[fe80::1%eth1]:7000"
 };
 
 struct FoundCluster {
@@ -31,7 +31,7 @@ struct FoundCluster {
     std::shared_ptr<const Discovery> discovery{};
 };
 
-// Addresses of a host's worker, by what was heard: one per cable, the best first.
+// Addresses of a host's worker, from `hearing`: one per cable, the best first.
 std::vector<std::string> AddressesOf(const std::string& name, const Hearing& hearing);
 
 // Combines `file` and `hearing`; pure. Leaves out hosts of other versions, with a reason in

@@ -1,6 +1,6 @@
-// Another host over ssh, for `weft hosts add` and `remove`: its program, the cluster's key, and a
-// systemd unit that keeps `weft up` running. Data travel through ssh's standard input, so no secret
-// is on a command line.
+// Sets up another host over ssh, for `weft hosts add` and `remove`: the program, the cluster's key,
+// and a systemd unit that keeps `weft up` running. Data travel through ssh's standard input, so no
+// secret is on a command line.
 #pragma once
 
 #include <string>

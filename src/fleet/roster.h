@@ -1,9 +1,9 @@
-// Roster: the hosts that were heard, by cable, and whether they are there now.
+// Roster: the hosts that this host has heard, by cable, and whether they are present now.
 //
 // A host counts once one of its beacons echoes a nonce that this process recently sent by the same
-// interface. That proves that it has the key, hears this host, is heard by it, and is alive. A
-// recorded beacon lacks the echo; one replayed while its echo is valid has a known sequence number.
-// All tables are bounded; of strangers the roster keeps only addresses.
+// interface. The echo proves that the host has the key, hears this host, is heard by it, and is
+// alive. A recorded beacon lacks the echo; a beacon replayed while its echo is valid has a known
+// sequence number. All tables are bounded. The roster keeps only the addresses of strangers.
 //
 // Pure: no socket, no clock (now_ns comes from the caller). Thread: one.
 #pragma once
@@ -87,7 +87,7 @@ class Roster {
         int64_t good_ns = 0;  // time of the last echo; 0: never
     };
     struct Host {
-        DiscoveryPacket last;  // of the echoing ones
+        DiscoveryPacket last;  // the last beacon with an echo
         bool left = false;
         std::vector<Way> ways;
         // The largest sequence number per interface of this host, from any address, because a
