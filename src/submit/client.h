@@ -1,6 +1,6 @@
 // The native clients (sbatch, kubectl, ray, ssh) as child processes, and the notes of submitted
-// jobs: one file per job, ~/.local/state/weft/submitted/NAME.json, which tells `weft job` the job's
-// engine. Weft keeps nothing else, and runs no process of its own.
+// jobs: one file per job, ~/.local/state/weft/submitted/NAME.json, from which `weft job` learns the
+// job's engine. Weft stores nothing else, and keeps no process running.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Submitted {
     Target target;
     std::string id;                  // the engine's id: "4711"; "": the name is the id
     std::vector<std::string> hosts;  // for ssh
-    std::string folder;              // where it was submitted; base of a log's relative path
+    std::string folder;              // where it was submitted; the base of a log's relative path
     std::vector<std::string> command;
     int64_t at_s = 0;  // Unix time in seconds
     bool serves = false;

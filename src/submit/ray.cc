@@ -1,6 +1,6 @@
 // Ray: a Python driver that reserves one place on each node and starts a rank there, rank 0 on the
-// head if it has room. A RayCluster gets it through the Jobs API (`ray job submit`), KubeRay as a
-// RayJob with the driver in a ConfigMap.
+// head if it has room. A RayCluster gets the driver through the Jobs API (`ray job submit`),
+// KubeRay gets a RayJob with the driver in a ConfigMap.
 #include <fmt/format.h>
 
 #include <algorithm>
