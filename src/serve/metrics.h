@@ -3,7 +3,6 @@
 // Metrics that vLLM also has use its names (also the older ones), labels (model_name, engine) and
 // bucket bounds, with the prefix "weft:". The prefix "vllm:" or "vllm_" makes dashboards for vLLM
 // work. Weft adds its own metrics: ranks, recoveries, waits.
-// dashboards made for vLLM work), and Weft's own beside them: ranks, recoveries, waits.
 // Sources: Prometheus exposition format 0.0.4; vLLM, "Production Metrics" and its dashboards.
 // Thread: any.
 #pragma once

@@ -10,7 +10,7 @@
 // Probes (/live, /health, /ready, /metrics, /api/status) and the page's files are logged only when
 // they fail. A probe's 503 is not a failure: while a model loads, probes repeat it every second.
 // A blocked standard error does not block requests (base/standard_error.h).
-// Thread: Add: any; the others, too.
+// Thread: any.
 #pragma once
 
 #include <cstdint>

@@ -39,8 +39,8 @@
 namespace weft::serve {
 
 struct ApiOptions {
-    // Requests waiting until the engine starts them, each choice counted; one key may have half of
-    // them. Beyond that: 429.
+    // Most requests that wait until the engine starts them, counting each choice; one key may have
+    // half of them. Beyond that: 429.
     int64_t max_waiting = 1024;
     int64_t ready_ms = 5000;  // /ready fails unless a step or a probe completes within this time
     // Threads for small requests. max(1, workers - 1) threads compile constraints, and as many

@@ -25,8 +25,8 @@ class ResponseStore {
   public:
     struct Stored {
         Json response;
-        // Conversation before the answer, in the form of `input`. Shared, so that nobody waits
-        // under the lock while a long conversation is copied.
+        // Conversation before the answer, in the form of `input`. Shared, so that a long
+        // conversation need not be copied under the lock.
         std::shared_ptr<const Json> items;
         int64_t held_bytes = 0;  // HeldBytes of both members
     };

@@ -32,7 +32,7 @@ struct Loop {
     std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
     // Connections with a pipelined request that arrived before the previous answer was sent. The
     // loop serves one such request between two polls of its sockets, so long pipelines wait for
-    // each other and other clients wait for one request at most.
+    // each other, and any other client waits for one such request at most.
     std::deque<std::shared_ptr<Connection>> turns;
     std::thread thread;
 };

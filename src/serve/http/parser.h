@@ -8,7 +8,7 @@
 // invalid UTF-8, or a segment "." or "..". Trailers are discarded.
 //
 // Memory: at most the head and one unfinished chunk line (head_bytes) plus the body (body_bytes).
-// The body buffer grows with received bytes, not to the announced length.
+// The body buffer grows as bytes arrive, not to the announced length at once.
 #pragma once
 
 #include <cstdint>

@@ -96,7 +96,7 @@ struct HttpLimits {
     int64_t body_bytes_per_s = 1024;
     int64_t stall_ms = 30'000;  // less than 4 KB of progress in writing: cut off
     int64_t slow_ms = 1'000;    // the same limit while more than all_bodies_bytes are held
-    int64_t linger_ms = 2'000;  // wait for the client to close after a refusal
+    int64_t linger_ms = 2'000;  // longest wait for the client to close after a refusal
 };
 
 // Outcome of a request, for logs and metrics. Reported on an I/O thread.
