@@ -1,4 +1,4 @@
-// Plans the arena of a Program whose rows may run in two halves, and that of training.
+// Plans the arena of a Program whose rows may run in two halves, and the arenas of training.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,7 @@ namespace weft::program {
 
 // As PlanArena, for backends that run the first half of a step's rows up to one sum (all_reduce)
 // ahead of the second half. Values used before a sum stay alive until the end of the ops between
-// that sum and the next. So the rows of one half, each in its place in its value, are safe from the
-// other half.
+// that sum and the next. So neither half overwrites rows that the other half still reads.
 ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outputs,
                             const std::vector<ValueId>& keep);
 

@@ -23,8 +23,8 @@
 //     soft_cap                          12 per element
 //     add, add_bias, scale, embedding_grad, select_rows_grad                 1 per element
 //     softmax_cross_entropy and its gradient                                 3 per logit
-// Bytes read: each operand once, weights in their own dtype, activations in float32. Of a table,
-// only the rows that tokens name are read; of the KV cache, K and V of all T + context positions.
+// Bytes read: each operand once, weights in their own dtype, activations in float32. A lookup reads
+// only the table rows that tokens name. Attention reads K and V of all T + context positions.
 // Gradients of weights are read and written. Bytes written: each output, and K and V of T
 // positions. Communication ops read and write each operand once, but compute nothing.
 //
@@ -33,8 +33,9 @@
 //     all_reduce, reduce_scatter_rows   their operand
 //     all_gather, gather_rows           their output
 //     send, recv                        the message
-// One-shot all-reduce over n ranks sends (n - 1) times that. Two-shot and ring send 2 (n - 1) / n
-// times that for all_reduce and (n - 1) / n for all_gather (the "bus bytes" of other tools).
+// One-shot all-reduce over n ranks sends (n - 1) times these bytes. Two-shot and ring send 2 (n -
+// 1) / n times these bytes for all_reduce and (n - 1) / n for all_gather (the "bus bytes" of other
+// tools).
 #pragma once
 
 #include <cstdint>
@@ -68,12 +69,13 @@ struct StepShape {
 //     matrices   of the held m, the expected number of chosen ones: m (1 - (1 - k / E)^rows)
 //     rows       the share m / E, whose experts this rank holds
 // With m < E (expert groups) the numbers are those expected for the group with the highest load of
-// the E / m groups: the mean plus as many standard deviations as the largest of that many normal
-// values.
+// the E / m groups: the mean plus z standard deviations, where z is the expected largest of E / m
+// standard normal values.
 std::vector<OpCost> Cost(const Program& program, const StepShape& step);
 
-// The number of distinct experts, of m held of E, that `rows` rows are expected to choose if each
-// chooses k at random: the average, and that of the most loaded of the E / m groups.
+// The expected number of distinct experts, among the m of E on this rank, that `rows` rows choose
+// if each row chooses k at random: the mean, and the number for the most loaded of the E / m
+// groups.
 struct ExpertLoad {
     double mean = 0, most = 0;
 };

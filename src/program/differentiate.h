@@ -16,7 +16,7 @@
 //   route, expert_mat_mul, expert_sum, gate_rows, router_load, load_balance: their *_grad ops; the
 //                   choice of experts and the counts of their rows have no gradient
 //   a value that is read several times: the sum of its readers' gradients
-// Attention's caches are left out: a training step holds whole sequences, from position 0.
+// The gradient ignores attention's caches: a training step holds whole sequences, from position 0.
 //
 // Several ranks. Each rank differentiates its own Program. All ranks must ask for the same weights,
 // so that their collectives match. Over the tensor group, a value is one of these:
@@ -36,9 +36,9 @@
 //                   computes them if dy is a sum over the group.
 //   send, recv      each other, with the same peer: the gradient returns to the sender of x.
 // Experts are cut weights: by columns of each, by whole experts, or both. The gradient of their
-// input is summed over the group like any (no op) above. So is the gradient of the rows' weights,
-// of which each rank has the terms of its own experts and columns. Routers therefore get the same
-// gradient on all ranks.
+// input is summed over the group like every (no op) case above. So is the gradient of the rows'
+// weights: each rank computes the terms of its own experts and columns. Routers therefore get the
+// same gradient on all ranks.
 // Weights: a cut weight's gradient is local. A whole weight that rank-local work reads (QK norm
 // over this rank's heads, any norm of this rank's rows) has a partial gradient. It is computed into
 // zeros, all-reduced and then added, so that the kGradient stays complete over many steps. If
@@ -80,11 +80,12 @@ struct Differentiated {
     Program program;
     ValueId output_gradient = kNoValue;     // kInput of the output's shape; kNoValue without output
     ValueId side_gradient = kNoValue;       // as output_gradient, for side_output
-    std::vector<WeightGradient> gradients;  // of the wanted weights that the output depends on
+    std::vector<WeightGradient> gradients;  // gradients of the wanted weights on which the output
+                                            // depends
     size_t backward_begin = 0;              // the first backward op
 };
 
-// Errors: those of CheckShapes, kUnsupported as above, kUsage (an output or weight that is not
+// Errors: those of CheckShapes, kUnsupported as above, kUsage (the named output or weight is not
 // one). The result passes CheckShapes.
 Result<Differentiated> Differentiate(const Program& forward, const DifferentiateOptions& options);
 

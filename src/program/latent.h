@@ -1,5 +1,5 @@
-// Latent attention, the indexers that choose its positions or the blocks of attention, and
-// attention to pooled windows, as structs with rows (ops.h).
+// Ops as structs with rows (ops.h): latent attention, the indexer that chooses its positions, the
+// indexer that chooses blocks for attention, and attention to pooled windows.
 #pragma once
 
 #include <cstdint>
@@ -85,9 +85,9 @@ struct PickColumns {  // columns [begin, begin + n) of each head
 
 // Attention with one key for all heads, which is also the value (DeepSeek-V4). A row attends to the
 // last `window` positions, including its own, and to windows of `stride` positions that end at or
-// before it. With `chosen` (the output of index_top_k) it attends only to these windows. The row
-// that ends a window has its entry. stride 0: no windows. Each head has an extra score, its sink,
-// with a zero value.
+// before it. With `chosen` (the output of index_top_k) it attends only to these windows. A window's
+// entry is in the cache row of its last position. stride 0: no windows. Each head has an extra
+// score, its sink, with a zero value.
 struct WindowAttention {
     static constexpr OpRow kRow{
         "window_attention",

@@ -31,9 +31,9 @@ struct LayoutOptions {
     bool in_halves = false;     // PlanArenaInHalves
     std::vector<ValueId> keep;  // activations that live to the end (without chunks)
     int64_t align = 64;
-    // Not 0: no value crosses a multiple of this number of bytes, a multiple of `align`. A larger
-    // value begins at a multiple, and no other value shares its last block. (Devices limit the size
-    // of a buffer.)
+    // Not 0: no value crosses a multiple of this number of bytes, which is a multiple of `align`. A
+    // larger value begins at a multiple, and no other value shares its last block. (Devices limit
+    // the size of a buffer.)
     int64_t block_bytes = 0;
     // Bytes of a weight. Null: the size of its elements.
     std::function<int64_t(ValueId id)> weight_bytes;

@@ -15,8 +15,8 @@
 //              the step (or a rank's share of them); `..` is any dimensions, the same ones in all
 //              operands of the row; `_` is any number
 //     ( )      optional: all operands in between are present, or none. Has(name) of the attributes
-//              says whether they are present; for at most one group without that, the number of
-//              operands says it
+//              says whether they are present; for at most one group without a Has, the number of
+//              operands does
 //     x*       one or more operands like this
 //     +=       on an output: the op adds to it. It is also the last input
 //     :i32     numbers of tokens, rows or experts; all other operands are floats
@@ -782,7 +782,7 @@ struct Operand {
     bool by_rows() const { return dims[0] == 'T' || dims[0] == 'R' || dims[0] == '.'; }
 };
 
-// The operands of an op's inputs and outputs. An operand to which the op adds is the same in both.
+// The operands of an op's inputs and outputs. An operand to which the op adds is in both lists.
 struct Operands {
     std::vector<const Operand*> inputs, outputs;
 };

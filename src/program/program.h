@@ -40,7 +40,8 @@ constexpr int64_t SharingRanks(int64_t dim) {
 constexpr int64_t OutputPiece(int64_t index, int64_t rows) {
     return -((index + 1) << 30) - rows;
 }
-// The first row and the maximum number of rows of such a dimension; no rows for other dimensions.
+// The first row and the maximum number of rows of an OutputPiece dimension; no rows for other
+// dimensions.
 struct RowPiece {
     int64_t begin = 0, rows = 0;
 };

@@ -5,7 +5,7 @@
 //   kSelective  outputs of norms and gated units are computed again from their inputs: little
 //               arithmetic for a third of the memory. (Attention scores are never kept.)
 //   kFull       only the residual stream is kept: outputs of embeddings, all-reduces, additions and
-//               other stages. Everything in between is computed again, nearly a second forward pass
+//               other stages. Everything in between is computed again: nearly a second forward pass
 //
 // No collective runs twice except gather_rows, whose operand is only a share of its output. No
 // choice of experts is repeated.

@@ -1,6 +1,6 @@
-// Sequence parallelism (Korthikanti et al. 2022) as a transformation of the op list. Between
-// sharded projections all tensor ranks would compute the same for all rows. With it, each rank
-// computes only its own rows there.
+// Sequence parallelism (Korthikanti et al. 2022) as a transformation of the op list. Without it,
+// all tensor ranks compute the same rows between sharded projections. With it, each rank computes
+// only its own rows there.
 //
 //   all_reduce of rows       becomes reduce_scatter_rows: a rank gets the sums of its own rows
 //   norms, additions, scales read and write own rows; so do products with whole weights (routers)

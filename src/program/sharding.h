@@ -27,7 +27,7 @@ concept kHasNoGradient = T::kRow.pass != Pass::kBoth&& T::kRow.pass != Pass::kTr
 // kUnsupported (names op and value; see differentiate.h).
 Result<std::vector<Sharding>> InferSharding(const Program& forward);
 
-// The first of a rank's columns of a value within the columns of all ranks. PlaceColumns: by
+// The place of a rank's columns of a value within the columns of all ranks. PlaceColumns: by
 // ValueId, for an inference Program.
 struct Columns {
     int64_t begin = 0;

@@ -1,5 +1,5 @@
-// Target: the limits and wishes of a device for the Programs that run on it. The device states them
-// and the builders of model/ follow them, so that neither depends on the other.
+// Target: the limits and preferences of a device for the Programs that run on it. The device states
+// them and the builders of model/ follow them, so that neither depends on the other.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Target {
     // Whether the device pools windows of keys and mixes residual streams (DeepSeek-V4).
     bool pools_windows = true;
     // Whether addends of tensor-parallel sums are float64 until they are summed. The bits of a
-    // result then do not depend on how the ranks cut.
+    // result then do not depend on how the ranks shard it.
     bool float64_reductions = true;
     // Whether an update's sums over all weights are float64; otherwise float32 with the rounding
     // error (program/update.h).

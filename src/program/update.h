@@ -1,4 +1,4 @@
-// Ops of an update: the work between the passes of one batch and those of the next.
+// Ops of an update: the work between the passes of one batch and the passes of the next.
 //
 // Gradients are summed over the ranks with different data, and their squares are added up. Then
 // each rank updates its own part of each unit (program/zero.h) with its optimizer state

@@ -49,8 +49,8 @@ struct FlatBucket {
     bool alone = false;          // one of ZeroOptions::alone
     std::vector<int64_t> parts;  // elements of each rank's share; {elements} if whole
     int64_t own_begin = 0, own_count = 0;
-    // Whole units hold both whole. Otherwise stage 2 holds this rank's part of the gradients, stage
-    // 3 its part of both.
+    // A whole unit holds all weights and gradients. Otherwise stage 2 holds this rank's part of the
+    // gradients, and stage 3 its part of the weights and gradients.
     ValueId weights = kNoValue, gradients = kNoValue;
     bool weights_shared = false, gradients_shared = false;
 };
