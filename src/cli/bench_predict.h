@@ -15,8 +15,8 @@ namespace weft::cli {
 
 class BenchPredictor {
   public:
-    // machines: as in `weft plan --machines`; "": this host, which is only identified with
-    // `on_gpu`. Null if the machines are unknown. Errors: those of `weft plan`.
+    // machines: as in `weft plan --machines`; "": this host, which is identified only if `on_gpu`.
+    // Null if the machines are unknown. Errors: those of `weft plan`.
     static Result<std::unique_ptr<BenchPredictor>> Make(const std::string& machines,
                                                         const std::string& model, DType kv_dtype,
                                                         bool on_gpu);

@@ -29,8 +29,9 @@ class ChatSession {
     // Records the model's answer; or that there is no answer, and drops the question.
     void NoteAnswer(std::string text);
     void ForgetQuestion();
-    // Keeps a question that does not fit the context, until /drop. If another question comes first,
-    // this one stays in the conversation, but the model does not get it before /undrop.
+    // Keeps a question that does not fit the context, until /drop. If the user asks another
+    // question first, the kept one stays in the conversation, but the model does not get it before
+    // /undrop.
     void KeepQuestion() { pending_ = true; }
     // Whether the model gets messages from before the last turn.
     bool has_older_turns() const { return OldestKept(false) > first(); }

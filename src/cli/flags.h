@@ -21,9 +21,9 @@
 namespace weft::cli {
 
 // --local, --hosts, --hostfile, --cluster, --expect-workers, --listen, --wait, --transport,
-// --rdma-device, --gid-index, --checksum, --timeout-ms,
-// --key-file, --tp, --pp, --tensor-split, -t, --ctx, --prefill-chunk, --kv-dtype,
-// --allreduce-dtype, --gpu-allreduce, --reference, --exact, --trace, --verify; and --json.
+// --rdma-device, --gid-index, --checksum, --timeout-ms, --key-file, --tp, --pp, --tensor-split, -t,
+// --ctx, --prefill-chunk, --kv-dtype, --allreduce-dtype, --gpu-allreduce, --reference, --exact,
+// --trace, --verify; and --json.
 struct CommonFlags {
     static constexpr int64_t kAutomaticContext = -1;  // the context that the command needs
     cluster::ClusterOptions cluster;

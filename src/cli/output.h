@@ -27,12 +27,13 @@ using Json = nlohmann::ordered_json;
 // Writes to the buffered standard output. A failure asks the command to stop, like Ctrl-C.
 void WriteOut(std::string_view text);
 // Writes to standard output at once. A failure asks the command to stop, like Ctrl-C. If log lines
-// go to the same terminal, none begins within a line of this text.
+// go to the same terminal, no log line begins within a line of this text.
 void Stream(std::string_view text);
 // As Stream, but returns before the text is written, so decoding does not wait for the writing
 // thread (some 80 us per token). The next text waits for this one.
 void StreamToken(std::string_view text);
-// Marks a prompt as such an unfinished line, with the user's input, until it is entered.
+// Marks a prompt with the user's input as such an unfinished line. stands: false once it is
+// entered.
 void NotePrompt(bool stands);
 inline void FlushOut() {
     Stream({});
@@ -65,7 +66,7 @@ void OpenStandardStreams();
 
 // Whether `fd` is a terminal that obeys cursor escapes (TERM is not "dumb").
 bool TakesEscapes(int fd);
-// TakesEscapes, and the user wants colors (no-color.org).
+// Whether TakesEscapes(fd) and the user wants colors (no-color.org).
 bool TakesColour(int fd);
 
 // A line on standard error that is rewritten in place, on a terminal only. The destructor removes

@@ -2,8 +2,9 @@
 // failures that may pass: an absent host, a lost rank, a crash. While no server runs, the
 // supervisor answers at the server's port with 503 and the reason (serve/waiting.h).
 //
-// The two communicate over a socket pair that the child inherits. The child reports when it is
-// about to listen, when it serves, or why it cannot; the supervisor frees the port in time.
+// Supervisor and server communicate over a socket pair that the child inherits. The child reports
+// when it is about to listen, when it serves, or why it cannot; the supervisor frees the port in
+// time.
 #pragma once
 
 #include <string>
