@@ -1,6 +1,6 @@
-// libFuzzer target: any body at any path of the API, in each of its dialects: what is planned for
-// the engine must be such as the engine takes, and errors must be good JSON. The first line is the
-// path, the rest is the body.
+// libFuzzer target: any body at any path of the API, in each of its dialects. The engine must
+// accept every planned request, and errors must be valid JSON. The first line is the path, the rest
+// is the body.
 //     build-fuzz/fuzz/api_fuzz -max_total_time=60 -malloc_limit_mb=512 fuzz/corpus/api
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
-// libFuzzer target: any datagram as a beacon, of a stranger and of who has the key; and what a
-// cluster makes of whole conversations. What is taken is bounded, and goes out again as it came.
+// libFuzzer target: any datagram as a beacon, from a stranger and from a host with the key, and a
+// sequence of beacons for a roster. An accepted beacon is bounded, and is the same after it is
+// encoded and decoded again.
 //     build-fuzz/fuzz/beacon_fuzz -max_total_time=60 -malloc_limit_mb=64 fuzz/corpus/beacon
 #include <algorithm>
 #include <cstdint>

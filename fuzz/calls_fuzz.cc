@@ -1,7 +1,7 @@
-// Calls of functions, all of which is hostile: the chat template that says how they are written,
-// the functions, and what the model writes. The first line says what the rest is: "template", then
-// a template; or the name of a frame below, then functions (OpenAI's "tools"), a line "---", and an
-// answer of that form, whole, in pieces and cut off.
+// Fuzzes function calls. The chat template that defines their format, the functions and the model's
+// output are all hostile. The first line defines the rest: "template", then a template; or the name
+// of a frame below, then functions (OpenAI's "tools"), a line "---", and an answer of that form,
+// whole, in pieces and cut off.
 //     build-fuzz/fuzz/calls_fuzz -max_total_time=60 -malloc_limit_mb=512 fuzz/corpus/calls
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // libFuzzer target: any bytes as the manifest of a training checkpoint, as a rank's entry in it,
-// and as the start of a rank's file. What is accepted must hold what it promises, and be written
-// and read again as the same.
+// and as the start of a rank's file. Accepted input must be consistent, and must be the same after
+// it is written and read again.
 //     build-fuzz/fuzz/checkpoint_fuzz -max_total_time=60 -malloc_limit_mb=64
 //     fuzz/corpus/checkpoint
 #include <cstdlib>

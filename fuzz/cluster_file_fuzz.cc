@@ -1,5 +1,5 @@
-// libFuzzer target: any text as a cluster's file. What is accepted is sane, and is read again as it
-// is written.
+// libFuzzer target: any text as a cluster's file. An accepted file is valid, and is the same after
+// it is written and read again.
 //     build-fuzz/fuzz/cluster_file_fuzz -max_total_time=60 -malloc_limit_mb=64
 //         fuzz/corpus/cluster_file
 #include <cstdint>

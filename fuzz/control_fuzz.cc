@@ -1,6 +1,6 @@
-// libFuzzer target: any bytes as what arrives on a control port. The first byte chooses whether
-// the rest is read as plain or as sealed frames. Whatever decodes must encode to the same bytes;
-// a listener's handshake takes every frame and must never be done.
+// libFuzzer target: any bytes as what arrives on a control port. The first byte chooses whether the
+// rest is read as plain or as sealed frames. A decoded message must encode to the same bytes. A
+// listener's and a caller's handshake get every frame and must never succeed.
 //     build-fuzz/fuzz/control_fuzz -max_total_time=60 -malloc_limit_mb=64 fuzz/corpus/control
 #include <cstdlib>
 

@@ -1,9 +1,9 @@
 // Fuzzes snapshots of hosts, and with them every parser of every check.
 //
 // Input: a snapshot, as a tar file or as text ("==> PATH <==" above each file). All checks run on
-// it, alone and across two hosts, one with the snapshot and one with what would be saved of it;
-// what is found is printed as a report, in which nothing may be that a terminal obeys. A word that
-// is put into any file or path stays out of what is saved, and that can be read again.
+// it, alone and across two hosts: one with the snapshot, one with the archive made from it. The
+// report of the findings must not contain terminal control characters. A marker in any file or path
+// must not appear in the archive, and the archive must be readable.
 // Seeds: fuzz/corpus/doctor.
 #include <algorithm>
 #include <cstdint>

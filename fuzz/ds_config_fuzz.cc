@@ -1,4 +1,5 @@
-// libFuzzer target: any bytes as a DeepSpeed configuration. What is accepted must be sane.
+// libFuzzer target: any bytes as a DeepSpeed configuration. An accepted configuration must be
+// valid.
 //     build-fuzz/fuzz/ds_config_fuzz -max_total_time=60 -malloc_limit_mb=256 fuzz/corpus/ds_config
 #include <cstddef>
 #include <cstdint>

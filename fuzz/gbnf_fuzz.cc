@@ -1,5 +1,5 @@
-// Fuzzes grammars in GBNF, and regular expressions where the input begins with '/'. What compiles
-// is followed with tokens that the bytes behind a line "---" choose.
+// Fuzzes grammars in GBNF, and regular expressions if the input begins with '/'. The bytes after a
+// line "---" choose the tokens that follow a compiled grammar.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

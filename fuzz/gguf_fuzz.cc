@@ -1,5 +1,5 @@
-// libFuzzer target: any bytes as a GGUF file. Every getter is called on every entry of what is
-// accepted, and every tensor must lie inside the file.
+// libFuzzer target: any bytes as a GGUF file. If the file is accepted, the target calls every
+// getter on every entry, and every tensor must lie inside the file.
 //     build-fuzz/fuzz/gguf_fuzz -max_total_time=60 -malloc_limit_mb=64 fuzz/corpus/gguf
 #include <cstdlib>
 

@@ -1,7 +1,6 @@
-// libFuzzer target: any bytes as those of a connection, cut anywhere. The requests in them are the
-// same however they are cut; paths that come through hold nothing that leads elsewhere; limits
-// hold; and what a client says can't make a header of an answer. The same bytes as a file of API
-// keys, too.
+// libFuzzer target: any bytes as those of a connection, cut anywhere. The cuts must not change the
+// requests. Accepted paths cannot leave their folder, limits hold, and no client text becomes a
+// header of an answer. The target also reads the same bytes as a file of API keys.
 //     build-fuzz/fuzz/http_fuzz -max_total_time=60 -malloc_limit_mb=256 fuzz/corpus/http
 #include <algorithm>
 #include <cstdint>

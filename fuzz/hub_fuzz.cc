@@ -1,7 +1,7 @@
-// libFuzzer target: any bytes as what the Hub answers (a listing, a commit, an index of shards, a
-// Link header), as the note of a partial file, and as a user's word. Paths that are accepted stay
-// in their folder; ranges that are accepted lie within the size, and a note comes back as it was
-// printed.
+// libFuzzer target: any bytes as an answer of the Hub (a listing, a commit, an index of shards, a
+// Link header), as the note of a partial file, and as a user's word. Accepted paths stay in their
+// folder, accepted ranges lie within the size, and a note is the same after it is printed and
+// parsed.
 //     build-fuzz/fuzz/hub_fuzz -max_total_time=60 -malloc_limit_mb=256 fuzz/corpus/hub
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// libFuzzer target: any bytes as an importance matrix, in either format. What is accepted must be
+// libFuzzer target: any bytes as an importance matrix, in either format. Accepted values must be
 // positive and finite.
 //     build-fuzz/fuzz/imatrix_fuzz -max_total_time=60 -malloc_limit_mb=64 fuzz/corpus/imatrix
 #include <cmath>

@@ -1,5 +1,6 @@
-// Chat templates and answers are hostile input. The first byte chooses what the rest is: a template
-// (rendered over a conversation with tools), or an answer of one family, whole and in pieces.
+// Chat templates and answers are hostile input. The first byte selects the kind of the rest: a
+// template (rendered for a conversation with tools), or an answer of one family, whole and in
+// pieces.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
-// JSON text of strangers (base/json.h): it is read as nlohmann's parser reads it, unless a limit
-// says otherwise; what was read can be copied, dumped and read again; errors hold none of the text.
+// Fuzzes the reader of untrusted JSON (base/json.h). Within its limits it reads the same as
+// nlohmann's parser. The result can be copied, dumped and read again. Errors contain none of the
+// text.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

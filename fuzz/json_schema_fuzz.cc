@@ -1,5 +1,5 @@
-// Fuzzes grammars from JSON schemas. What compiles is followed with tokens that the bytes behind a
-// line "---" choose; a text that is whole must be JSON.
+// Fuzzes grammars from JSON schemas. The bytes after a line "---" choose the tokens that follow a
+// compiled grammar; a complete text must be JSON.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
-// libFuzzer target: any bytes as a LoRA adapter: up to the first line's end adapter_config.json,
-// then adapter_model.safetensors. Whatever is accepted must be readable beside the model, merged
-// into it, and as what training goes on from; and written again, it must be the same adapter.
+// libFuzzer target: any bytes as a LoRA adapter: the first line is adapter_config.json, the rest
+// adapter_model.safetensors. An accepted adapter must be readable beside the model, merged into it,
+// and as the start of further training; and it must be the same after it is written again.
 //     build-fuzz/fuzz/lora_fuzz -max_total_time=60 -malloc_limit_mb=64 fuzz/corpus/lora
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-// libFuzzer target: any text as a machine file, on two of which a small model's training is
-// predicted. What is accepted is sane, and so is what an update there is said to take.
+// libFuzzer target: any text as a machine file. The target predicts the training of a small model
+// on two such machines. An accepted file has valid figures, and so has the predicted update.
 //     build-fuzz/fuzz/machines_fuzz -max_total_time=60 -malloc_limit_mb=256 fuzz/corpus/machines
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,5 @@
-// Messages of an mpi link, one after another: a byte of length, then so many words of eight bytes.
+// Fuzzes messages of an mpi link. The input has one message after another: a length byte, then that
+// many words of eight bytes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

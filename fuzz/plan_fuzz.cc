@@ -1,5 +1,6 @@
 // libFuzzer target: any text as a machine file, as the words of a cluster, and as the config.json
-// of a model that has nothing else. What is accepted is sane, and can be predicted or is refused.
+// of a model without other files. Accepted input has valid figures, and a prediction from it
+// succeeds or is refused.
 //     build-fuzz/fuzz/plan_fuzz -max_total_time=60 -malloc_limit_mb=256 fuzz/corpus/plan
 #include <cmath>
 #include <cstdint>

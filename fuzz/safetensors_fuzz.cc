@@ -1,5 +1,5 @@
-// libFuzzer target: any bytes as a safetensors file, and as an index of shards. Every tensor of
-// what is accepted must lie inside the file, and its bytes must be those of its shape.
+// libFuzzer target: any bytes as a safetensors file, and as an index of shards. Every tensor of an
+// accepted file must lie inside the file and have the size of its shape.
 //     build-fuzz/fuzz/safetensors_fuzz -max_total_time=60 -malloc_limit_mb=64
 //     fuzz/corpus/safetensors
 #include <cstdlib>

@@ -1,5 +1,6 @@
-// libFuzzer target: any text as the config.json of a folder without weights, which pre-training
-// begins from. What is accepted is a table of tensors that add up, of which any cut can be read.
+// libFuzzer target: any text as the config.json of a folder without weights, from which
+// pre-training begins. An accepted file gives a consistent table of tensors, of which any slice can
+// be read.
 //     build-fuzz/fuzz/scratch_fuzz -max_total_time=60 -malloc_limit_mb=256 fuzz/corpus/scratch
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Fuzzes tokenizers: a vocabulary out of the input, then text encoded and decoded with it.
+// Fuzzes tokenizers: makes a vocabulary from the input, then encodes and decodes text with it.
 //
 // The input is cut at line ends. First line: one letter for the family (b, s), one for the
 // pre-tokenizer, digits for options. Then lines "type score token" up to an empty line, lines of

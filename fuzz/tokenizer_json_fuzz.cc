@@ -1,5 +1,5 @@
-// Fuzzes tokenizer.json: the file is the input up to a line "---", the rest is text to encode. What
-// stands before a line "+++" is the tokenizer_config.json that a GGUF file keeps beside it.
+// Fuzzes tokenizer.json: the file is the input up to a line "---", the rest is text to encode. The
+// part before a line "+++" is the tokenizer_config.json that a GGUF file stores with it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
 // libFuzzer target: any bytes as a file of training records, in every form. Records are found,
-// parsed, tokenized and packed; the sequences must hold what they promise.
+// parsed, tokenized and packed; the sequences must be consistent.
 //     build-fuzz/fuzz/train_data_fuzz -max_total_time=60 -malloc_limit_mb=256
 //     fuzz/corpus/train_data
 #include <cstdlib>

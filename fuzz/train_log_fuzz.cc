@@ -1,5 +1,5 @@
-// libFuzzer target: any bytes as a log of training, CSV or JSON lines: read, drawn, and gone on
-// with by a resumed run.
+// libFuzzer target: any bytes as a training log, CSV or JSON lines: read, plotted, and continued by
+// a resumed run.
 //     build-fuzz/fuzz/train_log_fuzz -max_total_time=60 -malloc_limit_mb=256 fuzz/corpus/train_log
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Fuzzes what a data connection may say: the frame stream, cut anywhere, and offers.
+// Fuzzes the input of data connections: the frame stream, cut anywhere, and offers.
 //
 // Input: byte 0 picks the parser (even: frames, odd: an offer). Frames: byte 1 is the size of the
 // reads, the rest is the stream; the window is 4 KiB, the epoch 5. Seeds: fuzz/corpus/wire.
