@@ -4,8 +4,7 @@
 //     gemm_bench [LEVEL]    LEVEL: reference, avx2, avx512 or amx
 //
 // Column "bf16": float32 in memory, rounded during packing; "halves": all three matrices are
-// bfloat16 in memory, as in PyTorch. To compare with PyTorch, run both at the same time of the
-// machine:
+// bfloat16 in memory, as in PyTorch. To compare with PyTorch, run both one right after the other:
 //
 //     gemm_bench; python3 bench/gemm_torch.py
 #include <fmt/format.h>
