@@ -170,7 +170,7 @@ def run(architecture, tied):
 
 
 def run_loss(architecture, tied):
-    """Targets, of which every third row has none."""
+    """Losses and gradients; every third row has no target."""
     model, parameters = filled(architecture, tied, final_cap=3.0)
     rows = sum(LOSS_SEQUENCES)
     draw = lambda name: golden.tokens(rows, VOCAB, name)

@@ -46,7 +46,7 @@ def keep(case, config, parts, weights):
 # ---- compressed-tensors -----------------------------------------------------------------------
 
 def compressed(case, form, weights, dtype, rows, cols, inputs=None, global_scale=None, zero=False):
-    """weights: arguments for the weights' quantization. Scales are random, not calibrated."""
+    """weights: arguments for the weights' quantization. Scales are random."""
     args = QuantizationArgs(**weights)
     scheme = QuantizationScheme(targets=["Linear"], weights=args,
                                 input_activations=QuantizationArgs(**inputs) if inputs else None)

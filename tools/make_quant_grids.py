@@ -16,7 +16,7 @@ A_LINE = 12
 
 
 def packed(kind, bits):
-    """One number per entry: bits k * bits and up hold the index of value k in grid_map."""
+    """One number per entry: its bits from k * bits on hold the index of value k in grid_map."""
     kind.init_grid()
     places = {float(value): place for place, value in enumerate(kind.grid_map)}
     for entry in np.asarray(kind.grid).reshape(kind.grid_shape):
