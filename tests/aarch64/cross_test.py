@@ -2,9 +2,9 @@
 """Weft on aarch64: compiled with Debian's cross compiler, run under qemu-user.
 
     cross_test.py BUILD_FOLDER kernels              the kernels' tests
-    cross_test.py BUILD_FOLDER abacus WEFT MODEL    a model's steps (steps.cc) beside WEFT's own
+    cross_test.py BUILD_FOLDER abacus WEFT MODEL    compare steps.cc with WEFT's own steps
 
-Exit status 77: something that it needs is not here, and skips.
+Exit status 77: a program or library that it needs is missing, so it skips.
 """
 import json
 import os
@@ -56,8 +56,8 @@ def compiled(build, target):
 
 
 def test_kernels(emulator, build):
-    """Tests run over every level up to WEFT_CPU's. A processor without i8mm ends at its first
-    instruction of that set, wherever one is taken that should not be."""
+    """Tests run over every level up to WEFT_CPU's. On a CPU without i8mm, a program that wrongly
+    uses an i8mm instruction ends at that instruction."""
     tests = compiled(build, "aarch64_tests")
     for processor, level in (("max", "i8mm"), ("neoverse-n1", "neon"), ("max", "reference")):
         print(f"== {processor}, WEFT_CPU={level}", flush=True)
@@ -72,7 +72,7 @@ def said(*words, level=None):
 
 
 def rows_of_npy(path):
-    """The bytes of its float32, and how many are in a row."""
+    """The bytes of the file's float32 values, and the number of values per row."""
     data = path.read_bytes()
     assert data[:8] == b"\x93NUMPY\x01\x00", path
     begin = 10 + struct.unpack("<H", data[8:10])[0]
@@ -83,14 +83,15 @@ def rows_of_npy(path):
 
 
 def furthest(ours, theirs):
-    """The largest difference, and the largest of theirs."""
+    """The largest difference, and the largest magnitude of the expected values."""
     pairs = list(zip(struct.iter_unpack("<f", ours), struct.iter_unpack("<f", theirs)))
     return max(abs(a - b) for (a,), (b,) in pairs), max(abs(b) for _, (b,) in pairs)
 
 
 def test_model(emulator, steps, weft, model, folder):
-    """Eight lanes of NEON and of i8mm give the bits of AVX2's, and one reference is the other:
-    kernels/vector/set.h. So whole logits are compared, to the bit, and no bound is needed."""
+    """Kernels with eight lanes of NEON or i8mm give the same bits as AVX2's, and both machines'
+    reference kernels do, too (kernels/vector/set.h). So the test compares all logits bit by bit,
+    without a tolerance."""
     prompt = json.loads(said(weft, "tokenize", model, "--text", QUESTION, "--json"))["tokens"]
     logits, npy = folder / "logits", folder / "logits.npy"
     # Without a level: what the processor takes of itself.
@@ -144,7 +145,7 @@ def test_abacus(emulator, build, weft, model):
 
 
 def check_answer(weft, model, answer):
-    """As `weft run` says it, with its default kernels; and right."""
+    """`weft run` with its default kernels gives the same answer, and it is right."""
     run = json.loads(said(weft, "run", model, "-p", "What is 47 + 38?", "-n", str(STEPS),
                           "--temp", "0", "-t", "1", "--json"))
     assert run["text"] == ANSWER, run

@@ -1,10 +1,10 @@
-// A model's steps on one rank, without the engine above them and the libraries that it needs: the
-// tokens of a prompt in one step, then one token a step, the likeliest each time.
+// Runs a model's steps on one rank, without the engine and its libraries: the tokens of a prompt in
+// one step, then one token per step, always the most likely one.
 //
 //     aarch64_steps MODEL.gguf COUNT LOGITS TOKEN...
 //
-// Prints the kernels that it used and the COUNT tokens that it chose; LOGITS becomes a file of
-// float32, a row for each token that was run. WEFT_CPU lowers the kernels (hw/cpu.h).
+// Prints the kernels that it used and the COUNT tokens that it chose. Writes the float32 file
+// LOGITS, with a row for each token that it ran. WEFT_CPU lowers the kernels (hw/cpu.h).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Files: what is read back, and errors that name the path and the reason.
+// Files: content that is read back, and errors that name the path and the reason.
 #include "base/file.h"
 
 #include <gtest/gtest.h>

@@ -130,8 +130,7 @@ def drawn(text):
 
 
 class Shell:
-    """Common tests of the shells: `line` is typed, the key pressed, and the resulting line
-    compared."""
+    """Tests for every shell: type `line`, press the key, and compare the resulting line."""
 
     def complete(self, typed, expected):
         with self.terminal() as shell:
@@ -210,7 +209,7 @@ class Zsh(Shell, CompletionTest):
 
 @unittest.skipUnless(shutil.which("fish"), "no fish here")
 class Fish(Shell, CompletionTest):
-    """(fish redraws its line at each key, so it is asked for its completions instead.)"""
+    """(fish redraws its line at each key, so the test asks fish for its completions instead.)"""
 
     def complete(self, typed, expected):
         script = f"weft completion fish | source; complete -C '{typed}'"

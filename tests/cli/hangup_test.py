@@ -81,7 +81,7 @@ class Hangup(unittest.TestCase):
 
     @contextlib.contextmanager
     def supervisor(self, *words, ignored=False):
-        """A supervisor without a terminal; ended and reaped."""
+        """A supervisor without a terminal; ended and reaped at the end."""
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
         try:
             process = subprocess.Popen([PROGRAM, *self.words(*words)], start_new_session=True,

@@ -273,7 +273,7 @@ class Remove(CacheTest):
         self.assertTrue(table.replace("\n", "").isprintable(), table)
 
     def test_a_folder_without_links(self):
-        """As huggingface_hub stores it on systems without symbolic links."""
+        """huggingface_hub stores this form on systems without symbolic links."""
         snapshot = self.cache.repo("o", "copies") / "snapshots" / COMMIT
         snapshot.mkdir(parents=True)
         (snapshot / "config.json").write_text("{}")

@@ -241,7 +241,7 @@ IMPLIED = (("hosts", "list"), ("net", "table"), ("train", "run"))
 
 
 class CommandNamesAsValues(NamesTest):
-    """A word after a command belongs to that command, whichever other command has the same name."""
+    """A word after a command belongs to that command, even if another command has the same name."""
 
     def commands(self, *above):
         said = self.weft("completion", "--", *above, "")

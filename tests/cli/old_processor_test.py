@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""weft runs on CPUs with fewer instructions than it was compiled for. An emulator plays them and
-stops at the first instruction that its CPU lacks.
+"""weft runs on CPUs with fewer instructions than it was compiled for. An emulator runs weft as on
+such a CPU and stops at the first instruction that the CPU lacks.
 
 Usage: old_processor_test.py WEFT TINY_MODEL_PROGRAM
 """

@@ -105,7 +105,7 @@ class Failures(unittest.TestCase):
             self.assertEqual(line.stdout.count(b"\n"), 1)
 
     def test_closed_descriptors(self):
-        """Files opened later must not get their descriptors."""
+        """Files opened later must not get the closed descriptors."""
         for closed, status in ((">&-", 1), ("2>&-", 0), ("<&-", 0)):
             done = subprocess.run(
                 ["bash", "-c", f'"$@" {closed}', "bash", PROGRAM, "run", MODEL, "--greedy", "-p",
@@ -155,7 +155,7 @@ class Escapes(unittest.TestCase):
     def loading_slowly(self, *words):
         """Output of a program that runs a third of the time until it has loaded.
 
-        If loading takes less than a few heartbeats, there is none.
+        If loading takes less than a few heartbeats, no progress appears.
         """
         with Terminal(PROGRAM, *words, env={"NO_COLOR": "", "TERM": "xterm"}) as terminal:
             end = time.monotonic() + PATIENCE

@@ -1,6 +1,6 @@
 """`weft doctor --hosts` over a path that loses large packets: two hosts of MTU 9000 in network
 namespaces, between them a bridge of MTU 1500 that silently drops larger packets, and a real
-sshd. The doctor must report the path, and must not after both ends are set to 1500.
+sshd. The doctor must report the path, and must stop reporting it once both ends are set to 1500.
 
     ssh_path_test.py WEFT
 

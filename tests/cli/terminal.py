@@ -55,7 +55,7 @@ class Terminal:
                 data = data[os.write(self.fd, data[:1024]):]
 
     def stays(self, seconds):
-        """The program still runs after this time."""
+        """Checks that the program still runs after this time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if not self.more(0.05):

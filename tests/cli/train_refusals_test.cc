@@ -1,5 +1,5 @@
 // A job that would train something other than requested is refused by name: dropout, adapters of
-// other kinds. Jobs that are equivalent are not: windows. Also words from other programs.
+// other kinds. Equivalent jobs are accepted: windows. Also words from other programs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Checksums of messages, over a relay that changes one bit of what passes: with them the message is
-// refused and named, without them the sum is silently wrong.
+// Checksums of messages, over a relay that changes one bit: with checksums, the error names the
+// message; without them, the sum is silently wrong.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-// Algorithms of sizes that nobody measured: links are found by what was measured, and the model's
-// fastest algorithm over them is taken.
+// Algorithms for unmeasured sizes: the links are derived from the measurements, and the choice is
+// the fastest algorithm over them by the model.
 #include "coll/choose.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// all_gather and reduce_scatter from host to host: the bits of the straight form in any layout of
-// ranks on hosts, and what crosses between the hosts.
+// Hierarchical all_gather and reduce_scatter: the same bits as the flat algorithms for any
+// placement of ranks on hosts, and the bytes sent between hosts.
 #include <gtest/gtest.h>
 
 #include <algorithm>

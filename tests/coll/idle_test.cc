@@ -1,4 +1,4 @@
-// When a group says that its sums leave the CPU idle: several hosts, and a slow wire.
+// A group reports that its sums leave the CPU idle if it has several hosts and a slow wire.
 #include <gtest/gtest.h>
 
 #include "coll/comm.h"

@@ -1,5 +1,5 @@
-// Measuring: statistics against a plain definition, links and collectives over local meshes, wrong
-// data counted, and a stop that ends it.
+// Measuring: statistics against a plain definition, links and collectives over local meshes, the
+// count of wrong data, and a stop request that ends the measurement.
 #include "coll/measure.h"
 
 #include <gtest/gtest.h>

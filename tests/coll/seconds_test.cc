@@ -1,4 +1,4 @@
-// Seconds of collectives, against figures worked out by hand.
+// Seconds of collectives, against figures computed by hand.
 #include "coll/seconds.h"
 
 #include <gtest/gtest.h>

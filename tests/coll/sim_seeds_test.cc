@@ -1,8 +1,8 @@
-// Collectives under faults, in virtual time, a seed a case (support/sim_run.h says what must hold).
+// Collectives under faults, in virtual time, one seed per case (support/sim_run.h states the
+// invariants).
 //
-//     WEFT_SIM_SEED=123 build/tests/coll_tests --gtest_filter='*SimSeeds*/0'   one, with every
-//     event WEFT_SIM_SEEDS=5000000 ...                                               so many a
-//     shard
+//     WEFT_SIM_SEED=123 build/tests/coll_tests --gtest_filter='*SimSeeds*/0'   (one, with its log)
+//     WEFT_SIM_SEEDS=5000000 build/tests/coll_tests ...                        (seeds per shard)
 #include <gtest/gtest.h>
 
 #include <cstdlib>

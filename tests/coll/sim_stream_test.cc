@@ -1,5 +1,5 @@
-// Streams over a link that loses, repeats, reorders or forges: a message is what it was announced
-// to be, or an error that names the peer.
+// Streams over a link that loses, repeats, reorders or forges messages: a received message matches
+// its announcement, or an error names the peer.
 #include <gtest/gtest.h>
 
 #include <algorithm>

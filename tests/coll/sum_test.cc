@@ -1,4 +1,4 @@
-// SumInOrder: the stated order of additions, also where `out` is one of the addends.
+// SumInOrder: the stated order of additions, also if `out` is one of the addends.
 #include "coll/sum.h"
 
 #include <gtest/gtest.h>

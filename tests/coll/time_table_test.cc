@@ -1,4 +1,4 @@
-// Rows of a table from times that noise disturbs: synthetic clocks, many seeds.
+// Rows of a time table from noisy times: synthetic clocks, many seeds.
 #include "coll/time_table.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Tables of choices: looked up by size, carried as JSON, refused where they are none.
+// Tuning tables: looked up by size, encoded as JSON and decoded; invalid tables are refused.
 #include "coll/tuning.h"
 
 #include <gtest/gtest.h>

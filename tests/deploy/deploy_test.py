@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What deploy/ says is true: flags exist, metrics exist, files are well-formed.
+"""Checks deploy/: its flags and metrics exist, and its files are well-formed.
 
 Usage: deploy_test.py WEFT ROOT
 """

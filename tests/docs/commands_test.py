@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The commands of the documents, run as they stand there.
+"""Runs the commands of the documents as written.
 
-A block of `sh` runs line by line in a folder of its own that has what its commands speak of
-(kit.py); a server goes on until the next block that does not go on with it. A block that stands
-behind <!-- not run: WHY --> is not run, and counted (pages.py). A command that fails, or that
-takes longer than a minute, fails the test: mend the page, or say why it is not run.
+Each block of `sh` runs line by line in its own folder, with the files that its commands name
+(kit.py). A server runs until the next block without <!-- goes on -->. A block after <!-- not run:
+WHY --> is counted but not run (pages.py). A command that fails, or that takes longer than a minute,
+fails the test: correct the page, or state why the block is not run.
 
 Usage: commands_test.py WEFT ROOT [PACKAGES] [--only PAGE]
 PACKAGES has the Python packages of OpenAI and Anthropic, for the blocks of `python`.
@@ -30,11 +30,11 @@ SERVER = re.compile(r"^(build/)?weft (serve|worker) (?!--help)")
 
 
 class Missing(Exception):
-    """Something that a command wants and this machine lacks."""
+    """This machine lacks something that a command needs."""
 
 
 class Server:
-    """A `weft serve` or `weft worker` that goes on beside the commands behind it."""
+    """A `weft serve` or `weft worker` that runs during the commands after it."""
 
     def __init__(self, line, folder, environment, port, seconds):
         self.line, self.log = line, folder / "server.log"
@@ -59,7 +59,7 @@ class Server:
         raise RuntimeError(f"'{self.line}' does not answer: {self.log.read_text()[-2000:]}")
 
     def stop(self):
-        """Its exit status: 0 when it was still there, and ended as asked."""
+        """Returns the exit status: 0 if it still ran and ended as asked."""
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(limit(30))
@@ -94,7 +94,8 @@ class Runner:
         self.stop_servers(name)
 
     def compare(self, block):
-        """Whether the block before has printed these lines, in this order; `...` are others."""
+        """Checks that the previous block printed these lines in this order; `...` stands for other
+        lines."""
         at = 0
         for line in block.text.splitlines():
             if line.strip() == "...":

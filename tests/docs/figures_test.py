@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The speeds that README.md calls computed are those that `weft plan` computes.
+"""The computed speeds in README.md equal those of `weft plan`.
 
 Usage: figures_test.py WEFT ROOT
 """

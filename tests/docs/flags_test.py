@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Commands and flags of Weft that a document names are those of `weft COMMAND --help`, and so are
-those of the examples that --help has.
+"""The documents, and the examples in --help, name only commands and flags that `weft COMMAND
+--help` lists.
 
 Usage: flags_test.py WEFT ROOT
 """
@@ -26,7 +26,7 @@ OTHERS = {
 
 
 def faults(root, known):
-    """(counts, what is wrong)"""
+    """Returns (counts, faults)."""
     wrong, calls, names = [], 0, 0
     for page, text in pages.pages(root):
         lines = []
@@ -52,7 +52,7 @@ def faults(root, known):
 
 
 def example_faults(known):
-    """(number of examples, what is wrong) of what --help shows."""
+    """Returns (number of examples, faults) of the examples in --help."""
     wrong, calls = [], 0
     for command, line in known.examples:
         for words in pages.weft_words(line):

@@ -1,4 +1,4 @@
-"""What a program `weft` takes: its commands with their flags, as their --help has them."""
+"""The commands of a program `weft` and their flags, from --help."""
 import re
 import subprocess
 
@@ -50,7 +50,7 @@ class Help:
         return IMPLIED.get(command, command) if IMPLIED.get(command) in self.flags else command
 
     def unknown(self, words):
-        """Of a line's words those that its command does not take: names of flags, or itself."""
+        """The words of a line that weft does not accept: flag names, or the command itself."""
         command = self.command_of(words)
         if not command and words and re.fullmatch(r"[a-z][a-z-]*", words[0]):
             return [words[0]]

@@ -1,8 +1,8 @@
-"""What the commands of the documents speak of: models, data and keys, made where they are named;
-a second machine (`second:7000`) is a worker on this one.
+"""Makes the models, data and keys that the documents' commands name. The second machine
+(`second:7000`) is a worker on this one.
 
-Every model is models/abacus or made of it, but for the one that ./quickstart brings, where it is
-there. HOME and all caches are a folder of the test's own.
+Every model is models/abacus or made from it, except the model that ./quickstart downloads, if it is
+present. HOME and all caches are in the test's own folder.
 """
 import hashlib
 import json
@@ -69,7 +69,7 @@ class Kit:
         return self.count
 
     def folder(self, text):
-        """A new folder with what a block's text names."""
+        """A new folder with the files that a block's text names."""
         folder = self.scratch / str(self.next())
         folder.mkdir()
         (folder / "models").symlink_to(self.root / "models")
@@ -102,7 +102,8 @@ class Kit:
         (folder / "weft.key").chmod(0o600)
 
     def hub_model(self, repository, name):
-        """The repository in the Hub's cache folder, as if `name` had been fetched: Abacus again."""
+        """The repository in the Hub's cache folder, as if `name` had been downloaded; its content
+        is Abacus."""
         folder = self.home / ".cache/huggingface/hub"
         folder /= "models--" + repository.replace("/", "--")
         commit, content = "c" * 40, hashlib.sha256(self.abacus.read_bytes()).hexdigest()
@@ -127,12 +128,12 @@ class Kit:
         shutil.rmtree(work)
 
     def missing(self, line):
-        """A program of others that a command wants and this machine lacks, or None."""
+        """A third-party program that a command needs and this machine lacks, or None."""
         program = PROGRAMS.get(line.split()[0])
         return None if program is None or shutil.which(program) else program
 
     def local(self, line, language):
-        """A command as it runs here: what stands for a name, the port that is free."""
+        """A command as it runs here, with placeholders and ports replaced."""
         line = line.replace("127.0.0.1:8080", f"127.0.0.1:{self.port}")
         if language == "python":
             return line

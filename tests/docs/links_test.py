@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Links of the documents lead to files, and to headings there; paths that they name are there.
+"""Links in the documents lead to existing files and headings, and the paths in the text exist.
 
 Usage: links_test.py ROOT
 """
@@ -16,7 +16,7 @@ STANDIN = re.compile(r"[A-Z]{2,}(?!\w*\.md)|/x[._]")
 
 
 def anchors(text):
-    """Those of a page's headings, as web pages of Git hosts make them."""
+    """The anchors of a page's headings, as web pages of Git hosts make them."""
     found, inside = set(), False
     for line in text.split("\n"):
         inside ^= line.startswith("```")
@@ -28,7 +28,7 @@ def anchors(text):
 
 
 def link_faults(root, name, text):
-    """(number of links, what is wrong) of a page."""
+    """Returns (number of links, faults) of a page."""
     wrong, targets = [], LINK.findall(text)
     for target in targets:
         if re.match(r"[a-z]+:", target):
@@ -43,7 +43,8 @@ def link_faults(root, name, text):
 
 
 def path_faults(name, text, files):
-    """(number of paths, what is wrong): those that begin with a folder of the repository."""
+    """Returns (number of paths, faults). Checks paths that begin with a folder of the
+    repository."""
     wrong, count = [], 0
     folders = {file.split("/")[0] for file in files if "/" in file}
     folders |= {file.split("/")[1] for file in files if file.startswith("src/")}

@@ -25,7 +25,7 @@ UNSEEN = {"cancelled"}  # of requests whose client has gone
 
 
 def strings(code):
-    """The string literals of C++ code, those that stand side by side as one."""
+    """The string literals of C++ code; adjacent literals are joined."""
     code = re.sub(r"^\s*//.*$", "", code, flags=re.MULTILINE)
     for match in LITERALS.finditer(code):
         text = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', match[0]))
@@ -33,7 +33,7 @@ def strings(code):
 
 
 def messages(root):
-    """What the sources can say, with "\\0" for what varies."""
+    """The messages in the sources, with "\\0" for each variable part."""
     found = set()
     for path in pathlib.Path(root, "src").rglob("*"):
         if path.suffix in (".cc", ".h", ".c"):
@@ -42,7 +42,7 @@ def messages(root):
 
 
 def is_said(quotation, said):
-    """Whether one message has the words of a quotation, in their order."""
+    """Whether a message contains the words of a quotation, in order."""
     parts = [re.escape(part) for part in quotation.split("...")]
     words = re.compile(".*".join(parts), re.DOTALL)
     return any(words.search(text) for text in said)
@@ -53,7 +53,7 @@ def words_of(text):
 
 
 def resembles(quotation, said):
-    """Whether one message shares at least half of the words of a quotation with it."""
+    """Whether a message contains at least half of the words of a quotation."""
     words = words_of(quotation)
     return any(2 * len(words & words_of(text)) >= len(words) for text in said)
 
@@ -79,7 +79,7 @@ def quotation_faults(name, text, said):
 
 
 def code_faults(root):
-    """(number of codes, those of src/serve that docs/api.md does not name)"""
+    """Returns (number of codes, codes of src/serve that docs/api.md does not name)."""
     codes = set()
     error = re.compile(r'"([a-z]+(?:_[a-z]+)+)"|"([a-z]{5,})"\s*\}')
     for path in pathlib.Path(root, "src/serve").rglob("*.cc"):
@@ -93,7 +93,7 @@ def code_faults(root):
 
 
 def check_faults(root, text):
-    """(number of checks, what is wrong)"""
+    """Returns (number of checks, faults)."""
     page = pathlib.Path(root, "docs/doctor.md").read_text()
     known = set(re.findall(r"^### ([a-z0-9-]+)$", page, re.MULTILINE))
     named = [word for names in re.findall(r"--check ([a-z0-9,-]+)", text)
@@ -103,7 +103,7 @@ def check_faults(root, text):
 
 
 def install_faults(root):
-    """(number of options, packages and names, what is wrong)"""
+    """Returns (number of options, packages and names, faults)."""
     cmake = [pathlib.Path(root, "CMakeLists.txt"), *pathlib.Path(root, "cmake").glob("*.cmake")]
     text = "".join(path.read_text() for path in cmake)
     page = pathlib.Path(root, "docs/install.md").read_text()

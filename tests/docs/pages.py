@@ -1,13 +1,13 @@
 """The pages of Weft's documents: their code blocks, commands and quotations.
 
-A block of `sh` or `bash` is run by commands_test.py unless a marker stands right before it:
+A block of `sh` or `bash` is run by commands_test.py unless a marker is right before it:
 
-    <!-- not run: two hosts -->    why it isn't; its flags are checked all the same
-    <!-- goes on -->               in the folder and with the servers of the block before it
+    <!-- not run: two hosts -->    the reason; its flags are still checked
+    <!-- goes on -->               in the folder and with the servers of the previous block
 
-    <!-- printed -->               before a `text`: the lines that the block before it prints
+    <!-- printed -->               before a `text`: the lines that the previous block prints
 
-A block of `python` is run where it goes on.
+A block of `python` is run if it has the marker "goes on".
 """
 import pathlib
 import re
@@ -20,7 +20,7 @@ MARKER = re.compile(r"<!--(.*?)-->\s*\Z", re.DOTALL)
 
 
 class BadMarker(Exception):
-    """A comment before a block that says nothing, or nothing that is known."""
+    """A comment before a block that is empty or not a known marker."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ def pages(root):
 
 
 def read_marker(place, language, before):
-    """(reason, goes_on, printed) of what stands before a block."""
+    """(reason, goes_on, printed) from the text before a block."""
     marker = MARKER.search(before)
     if marker is None or language not in SHELLS + ("python", "text"):
         return "", False, False
@@ -63,7 +63,7 @@ def read_marker(place, language, before):
 
 
 def blocks(name, text):
-    """The code blocks of a page, in their order."""
+    """The code blocks of a page, in order."""
     lines = text.split("\n")
     found, begin = [], None
     for number, line in enumerate(lines):
@@ -82,7 +82,7 @@ def blocks(name, text):
 
 
 def commands(text):
-    """The command lines of a shell's block, continued lines joined, without comments."""
+    """The command lines of a shell block: with continued lines joined, without comments."""
     joined = text.replace("\\\n", " ")
     for line in joined.split("\n"):
         line = line.strip()
@@ -91,7 +91,7 @@ def commands(text):
 
 
 def weft_words(line):
-    """The words behind each `weft` of a command line: of `a | weft run x > y` it is [run, x]."""
+    """The words after each `weft` in a command line: [run, x] for `a | weft run x > y`."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
     lexer.whitespace_split = True
     lexer.commenters = ""
@@ -113,7 +113,7 @@ def weft_words(line):
 
 
 def prose(text):
-    """(number, line) of a page; lines of blocks are empty."""
+    """Yields (number, line) of a page; lines of blocks are empty."""
     inside = False
     for number, line in enumerate(text.split("\n"), 1):
         fence = line.startswith("```")
@@ -122,7 +122,7 @@ def prose(text):
 
 
 def inline_code(text):
-    """(line, words) of every `...` of a page outside of its blocks."""
+    """(line, words) of every `...` in a page outside its blocks."""
     joined = "\n".join(line for _, line in prose(text))
     for match in re.finditer(r"(?<!`)`([^`]+)`(?!`)", joined):
         yield joined.count("\n", 0, match.start()) + 1, " ".join(match[1].split())

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""That the tests of the documents see what is wrong: each rule is broken once.
+"""Tests the tests of the documents: breaks each rule once and expects a report.
 
 Usage: rules_test.py WEFT
 """

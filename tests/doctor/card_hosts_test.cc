@@ -1,5 +1,5 @@
-// Whole hosts with the cards and networks that people have: healthy ones with all that lies beside
-// the fabric (bridges, containers, VPNs, unused ports, virtual functions), and faults of cards.
+// Whole hosts with common cards and networks: healthy hosts with bridges, containers, VPNs, unused
+// ports and virtual functions besides the fabric, and hosts with faulty cards.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Lines of kernels' logs, by driver, as the format strings of Linux's sources make them: of healthy
-// hosts, and of faulty ones. Each fault names the source of its line.
+// Lines of kernel logs of healthy and of faulty hosts, by driver, in the format strings of Linux's
+// sources. Each fault names the source of its line.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace weft::doctor::test_hosts {
 
-// The forms in which a log is handed over.
+// The formats of a log.
 enum class LogForm { kPlain, kSeconds, kDates, kJournal, kSyslog, kLevels, kCaller };
 inline constexpr LogForm kLogForms[] = {LogForm::kPlain,   LogForm::kSeconds, LogForm::kDates,
                                         LogForm::kJournal, LogForm::kSyslog,  LogForm::kLevels,
@@ -71,11 +71,11 @@ struct LogFault {
     std::string lines;
     const char* check;
     Severity severity;
-    const char* words;  // of what was read
-    const char* fix;    // of what mends it
+    const char* words;  // of the finding
+    const char* fix;    // of the fix
 };
 
-// What healthy drivers say at boot.
+// Messages of healthy drivers at boot.
 inline std::string HealthyLog() {
     return
         // mlx5_core

@@ -1,5 +1,5 @@
-// Cards: what their drivers say in the kernel's log, in every form that a log is handed over in,
-// and whole hosts with the cards that people have, well and ill.
+// Cards: messages of their drivers in the kernel log, in every log format, and whole hosts with
+// common cards, healthy and faulty.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // Every check against recorded snapshots: tests/doctor/data/CHECK/CASE.txt, or a folder CASE of
-// several hosts. Each begins with what is expected, "# SEVERITY: words of what was read".
+// several hosts. Each begins with the expected finding: "# SEVERITY: words of the finding".
 //
-// The snapshots are written by hand after the documented forms of sysfs, lspci -vv, ibstat, ip -j,
-// ethtool and dmesg, and after users' reports.
+// The snapshots are written by hand from the documented formats of sysfs, lspci -vv, ibstat, ip -j,
+// ethtool and dmesg, and from users' reports.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
-// Whole hosts of many distributions, hosts/data/*.txt: snapshots in text form. Each begins with
-// what is expected and where its forms come from:
+// Whole hosts of many distributions, hosts/data/*.txt: snapshots in text form. Each begins with the
+// expected result and the source of its formats:
 //
 //     # healthy                                  or
-//     # fault CHECK SEVERITY: words of what was read | words of the fix
+//     # fault CHECK SEVERITY: words of the finding | words of the fix
 //     # on: BASE                                 the host that it changes, if any
 //     # without: PATH                            of the base
 //     # source: documentation or driver
 //
-// Healthy ones are never warned of anything, whatever is missing, cut or repeated; faulty ones get
-// the finding that is expected, with a cure of their own distribution, and no other warning.
+// A healthy host gets no warning, whatever its snapshot lacks, cuts or repeats. A faulty host gets
+// the expected finding, with a fix for its own distribution, and no other warning.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

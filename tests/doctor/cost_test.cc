@@ -1,5 +1,5 @@
-// What faults cost: the doctor's figures are those of `weft plan`, faster links never cost more,
-// and what is not known has no figure.
+// The cost of faults: the doctor's figures equal those of `weft plan`, faster links never cost
+// more, and an unknown cost has no figure.
 #include "doctor/cost_model.h"
 
 #include <fmt/format.h>

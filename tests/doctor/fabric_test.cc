@@ -1,4 +1,5 @@
-// What doctor says of measured links: made-up reports on a host whose cards a snapshot describes.
+// The doctor's findings on measured links: invented reports on a host whose cards a snapshot
+// describes.
 #include "doctor/fabric.h"
 
 #include <fmt/format.h>

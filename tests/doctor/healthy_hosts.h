@@ -1,4 +1,4 @@
-// Hosts on which nothing is wrong, of the distributions and cards that Weft's users have.
+// Healthy hosts, with common distributions and cards.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Cluster {
 };
 
 // One of two mini PCs: a ConnectX-3 for 8 lanes in an Oculink slot of 4, one port of two cabled,
-// IPoIB as datagrams, Fedora Workstation's firewall as it is delivered.
+// IPoIB as datagrams, Fedora Workstation's default firewall.
 inline Host OculinkHost(const std::string& name, int lid, bool manager) {
     Host host(name, Distribution::kFedora43);
     host.Add(
@@ -97,7 +97,7 @@ inline Host StrixHaloHost() {
     return host;
 }
 
-// A card of one maker's RoCE generation at all its lanes.
+// A host with a RoCE card that uses all its lanes.
 inline Host RoceHost(const std::string& name, Distribution distribution, const std::string& net,
                      int last, int megabits, const std::string& rate) {
     Host host(name, distribution);
@@ -143,7 +143,7 @@ inline Host ThunderboltHost(const std::string& name, Distribution distribution, 
     return host;
 }
 
-// A desktop with a card of 2.5 Gb/s, and a Wi-Fi card whose link rests: of class 0280 as well.
+// A desktop with a card of 2.5 Gb/s, and a Wi-Fi card, also of class 0280, whose link is down.
 inline Host DesktopHost() {
     Host host("desktop", Distribution::kUbuntu2404);
     host.Add({.address = "0000:02:00.0",

@@ -1,5 +1,5 @@
-// Names from hosts are data: whatever they hold, no control character and nothing that turns the
-// direction of writing gets into a report, and in a command they stand in quotes.
+// Names from hosts are hostile input: no control character and no bidirectional control gets into a
+// report, and commands quote the names.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Whole hosts as snapshots, put together from what kernels, drivers and distributions print: sysfs
+// Whole hosts as snapshots, in the output formats of kernels, drivers and distributions: sysfs
 // (Documentation/ABI/*/sysfs-*), lspci 3.13, iproute2, ethtool, firewalld, nft, ibstat.
 #pragma once
 
@@ -186,7 +186,7 @@ class Host {
         }
     }
 
-    // One that `weft doctor --save` made holds everything; one made by hand need not.
+    // complete: as made by `weft doctor --save`; a snapshot made by hand may lack files.
     SnapshotFiles Files(bool complete = true) const {
         SnapshotFiles files = files_;
         if (complete) files["probe/complete"] = "yes\n";

@@ -1,5 +1,5 @@
-// Whole hosts: healthy ones are not warned of anything, whatever is missing or cut in their
-// snapshots; faulty ones are named.
+// Whole hosts: a healthy host gets no warning, whatever is missing or cut in its snapshot; a faulty
+// host is named.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// What gets into an archive, looked at by a stranger who searches it: whole outputs of several
-// distributions with private values in every field (tests/data/doctor/*.txt name them in their
-// first lines), and markers in place of any word of any file.
+// Searches archives for private data: whole outputs of several distributions with private values in
+// every field (tests/data/doctor/*.txt name them in their first lines), and markers in place of any
+// word of any file.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// docs/doctor.md is made from the checks; and every check explains itself.
+// docs/doctor.md is generated from the checks, and every check has an explanation.
 #include <gtest/gtest.h>
 
 #include <set>

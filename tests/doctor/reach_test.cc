@@ -1,4 +1,4 @@
-// Connections between hosts: which ports a host reaches, and the options that say so.
+// Connections between hosts: the ports that a host reaches, and the options that name them.
 #include "doctor/reach.h"
 
 #include <fmt/format.h>

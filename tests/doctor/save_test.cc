@@ -1,5 +1,5 @@
-// What is saved of a host: an allow-list of fields. Markers planted in every source stay out, and
-// the checks find in the archive what they found on the host.
+// The archive of a host has only the fields of an allow-list. It contains none of the markers
+// planted in every source, and the checks find the same in the archive as on the host.
 #include "doctor/save.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Snapshots as hostile input, as records of this machine, and what they leave out.
+// Snapshots as hostile input and as records of this machine, and the fields that they omit.
 #include "doctor/snapshot.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The job of `weft net` as JSON: there and back, and refused where it is none.
+// The job of `weft net` as JSON: encoded and decoded; invalid JSON is refused.
 #include "fabric/job.h"
 
 #include <gtest/gtest.h>

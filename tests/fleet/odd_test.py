@@ -268,7 +268,7 @@ def test_homes(room, _):
 
 
 def test_terminals(room, _):
-    """A dumb terminal, no terminal, a closed one, and no standard input."""
+    """A dumb terminal, no terminal, a closed terminal, and no standard input."""
     a = room.host("a")
     for script in ('TERM=dumb exec "$WEFT" up', 'unset TERM; exec "$WEFT" up',
                    'exec "$WEFT" up <&-'):

@@ -5,8 +5,8 @@ and `weft hosts add` to a third by a real sshd.
     page_test.py BUILD ROOT [4b]      4b: only that step
 
 A small model replaces the model of 142 GB: $WEFT_MODEL, or models/abacus. Needs root and the
-roots of bring_roots (tools/setup.sh); else skips (status 77). It is an error if this test does
-not type a command of the page, or looks for one that is not there.
+roots of bring_roots (tools/setup.sh); else skips (status 77). The test fails if it does not type a
+command of the page, or looks for a command that the page lacks.
 """
 
 import hashlib
@@ -220,7 +220,7 @@ def let_ssh_in(here, there):
 
 
 def read_4b(page, model, tar, opened):
-    """`weft hosts add me@b` from a host with the tar to one without weft and of another release."""
+    """`weft hosts add me@b` from a host with the tar to a host of another release without weft."""
     here = a_host("trixie", "a", model, ["openssh-client"])
     opened.append(here)
     there = a_host("bookworm", "b", model, ["openssh-server"])

@@ -48,7 +48,7 @@ def state_file(host, name):
 
 
 def runs(file):
-    """The file names the process of a 'weft up'."""
+    """Whether the process that the file names is a 'weft up'."""
     try:
         pid = int(open(file).read())
         return b"\0up\0--cluster\0" in open(f"/proc/{pid}/cmdline", "rb").read()
@@ -230,7 +230,7 @@ def test_pid_files(room, _):
 
 
 def test_systemd(room, _):
-    """The user's systemd, as far as files and calls show it; b and c share a home folder."""
+    """The user's systemd, judged by files and calls; b and c share a home folder."""
     a, b, c = room.ring()
     c.home = b.home
     folder = room.folder.name
@@ -276,7 +276,7 @@ def test_systemd(room, _):
 
 
 def test_where_it_does_not_run(room, _):
-    """A machine with another architecture, and one that lacks the program's libraries."""
+    """A machine with another architecture, and a machine that lacks the program's libraries."""
     a, b = room.two()
     folder = room.folder.name
     fake_ssh(folder, b)

@@ -129,8 +129,8 @@ def test_the_link_is_waited_for_in_vain(room, model):
 
 
 def test_a_cable_that_is_out_at_the_start(room, model):
-    """An elastic job begins without one of the two, as it continues without it later; other jobs
-    name both ends and the cable."""
+    """An elastic job begins without one of the two workers, just as it continues without one later;
+    other jobs name both ends and the cable."""
     for how in ("silent", "down") if limits.NIGHTLY else ("down",):
         with Room(room.weft) as own:
             ring = Ring(own, model)
@@ -166,7 +166,7 @@ def test_training_that_starts_without_a_cable(room, model):
 
 
 def test_a_layout_that_cannot_shrink_waits_for_the_link(room, model):
-    """Elastic or not: no rank is excluded that the others need."""
+    """Elastic or not: the job excludes no rank that the others need."""
     for layout in ("--pp", "--tp") if limits.NIGHTLY else ("--pp",):
         with Room(room.weft) as own:
             ring = Ring(own, model)

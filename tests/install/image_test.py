@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""deploy/Containerfile without a container engine: its lines are walked, each stage in a fresh root
-of Debian 12, with the files that .dockerignore leaves, and the image's command is run as its user.
+"""deploy/Containerfile without a container engine: executes its lines, each stage in a fresh root
+of Debian 12, with the files that .dockerignore permits, and runs the image's command as its user.
 
     image_test.py BUILD ROOT
 
-Builds weft anew (minutes; where this machine has a ccache it takes part). Wants the root of
-bring_roots (tools/setup.sh); skips (status 77) without.
+Builds weft from scratch (minutes; uses this machine's ccache if there is one). Needs the root of
+bring_roots (tools/setup.sh); else skips (status 77).
 """
 import json
 import os
@@ -24,7 +24,8 @@ BUILD_SECONDS = 3000
 
 
 def ignored_by(patterns):
-    """As .dockerignore is read: each pattern is of the whole path, and ! takes back."""
+    """As Docker reads .dockerignore: each pattern matches the whole path, and ! includes files
+    again."""
     rules = []
     for line in patterns.splitlines():
         line = line.strip()
@@ -61,7 +62,7 @@ def check_ignored_by():
 
 
 def instructions(text):
-    """(word, rest) of each instruction, continued lines joined, comments left out."""
+    """(word, rest) of each instruction, with continued lines joined and without comments."""
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for line in lines.replace("\\\n", " ").splitlines():
         if line.strip():
@@ -76,7 +77,7 @@ class Stage:
         self.entry, self.command = [], []
 
     def run(self, words, status=0, more=()):
-        """As this stage's user, with this machine's network."""
+        """Runs as this stage's user, with this machine's network."""
         entered = ["nsenter", "-t", str(self.root.pid), "-m", "-u", "-i", "-p", "-r", "--", "env",
                    "-i", f"--chdir={self.folder}", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:"
                    "/usr/bin:/sbin:/bin", *more, "setpriv", "--reuid", self.user, "--regid",
@@ -88,7 +89,7 @@ class Stage:
         return done.stdout
 
     def copy(self, source, target):
-        """COPY of a file or folder, into this stage."""
+        """COPY: copies a file or folder into this stage."""
         place = self.root.file(os.path.join(self.folder, target))
         place.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -113,7 +114,7 @@ class Stage:
 
 
 def with_ccache(stage):
-    """What was compiled before is not compiled again, where this machine keeps that."""
+    """Uses this machine's ccache, if it has one, so that nothing is compiled twice."""
     folder = os.environ.get("CCACHE_DIR")
     if not folder or shutil.which("ccache") is None or not os.path.isdir(folder):
         return ()
@@ -127,7 +128,7 @@ def with_ccache(stage):
 
 
 def walk(context, stages):
-    """Fills the stages; the last one, after all instructions."""
+    """Fills the stages; returns the last one, after all instructions."""
     stage, known, more = None, set(), ()
     for word, rest in instructions((context / "deploy/Containerfile").read_text()):
         known.add(word)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What is installed and packed: the tree runs from wherever it lies, with all that belongs to it;
-the Debian packages and the tar are what docs/install.md says.
+"""Checks the installed tree and the packages: the tree is complete and runs from any folder; the
+Debian packages and the tar match docs/install.md.
 
     install_test.py BUILD ROOT [UNITTEST ARGUMENT...]
 """
@@ -33,7 +33,7 @@ class Folder(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def answers(self, program, folder):
-        """The program works: it names its commit and answers with a model."""
+        """Checks that the program works: it names its commit and answers with a model."""
         env = {"PATH": os.environ["PATH"], "HOME": str(self.folder)}
         version = json.loads(output(program, "--version", "--json", cwd=folder, env=env))
         self.assertRegex(version["commit"], r"^([0-9a-f]{7,}(-dirty)?|[\w.+-]+)$")
@@ -116,7 +116,7 @@ class Tree(Folder):
 
 
 class Commit(Folder):
-    """Where `weft --version` has the commit from (cmake/commit.cmake)."""
+    """The source of the commit in `weft --version` (cmake/commit.cmake)."""
 
     def commit(self, root, *words):
         output("cmake", f"-DROOT={root}", f"-DOUT={self.folder / 'commit.cc'}", *words, "-P",
@@ -125,7 +125,7 @@ class Commit(Folder):
         return re.findall(r'return "(.*)";', text)
 
     def clone(self):
-        """A repository of one commit with what matters here."""
+        """A repository of one commit with the files that matter here."""
         root = self.folder / "clone"
         (root / "cmake").mkdir(parents=True)
         shutil.copy(ROOT / "cmake/commit_of_archive.txt", root / "cmake")
@@ -223,7 +223,7 @@ class Tar(Folder):
         return self.folder / names[0].split("/")[0]
 
     def bare_root(self, tree):
-        """A root with the C and C++ libraries alone, and the tree somewhere in it."""
+        """A root with only the C and C++ libraries, and the tree in some folder."""
         root = self.folder / "root"
         place = root / "any where"
         shutil.copytree(tree, place, symlinks=True)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The .deb and the tar on fresh roots of Debian 12, Debian 13 and Ubuntu 24.04: what
-docs/install.md says of them, as a user there would do it.
+"""The .deb and the tar on fresh roots of Debian 12, Debian 13 and Ubuntu 24.04: follows
+docs/install.md as a user would.
 
     roots_test.py BUILD ROOT [UNITTEST ARGUMENT...]
 
-Roots come from bring_roots (tools/setup.sh); those that are not here are skipped, and all (status
-77) where there is none.
+Roots come from bring_roots (tools/setup.sh). Skips missing roots; skips the test (status 77) if all
+are missing.
 """
 import json
 import pathlib
@@ -54,7 +54,7 @@ class Packages(unittest.TestCase):
         return host
 
     def answers(self, host, weft="weft", **options):
-        """As its user: it names its commit, and two ranks of it answer."""
+        """Checks as the root's user that weft names its commit, and that two ranks answer."""
         version = json.loads(host.run(weft, "--version", "--json", user="me", **options).stdout)
         here = json.loads(subprocess.run([BUILD / "weft", "--version", "--json"], check=True,
                                          capture_output=True, text=True).stdout)
@@ -63,7 +63,7 @@ class Packages(unittest.TestCase):
         self.assertIn("85", done.stdout)
 
     def unpack(self, host):
-        """As docs/install.md has it."""
+        """Unpacks as in docs/install.md."""
         host.put(self.tar, f"{host.home}/{self.tar.name}")
         (line,) = re.findall(r"^(mkdir -p ~/\.local && tar .*?)(?:\s+#.*)?$",
                              (ROOT / "docs/install.md").read_text(), re.MULTILINE)
@@ -131,7 +131,7 @@ class Packages(unittest.TestCase):
         print(f"the tar answered on {', '.join(tried)}", file=sys.stderr)
 
     def test_the_tar_without_a_home_or_a_writable_folder(self):
-        """As a service runs: another user's tree, no HOME, nothing that it may write."""
+        """As a service: another user's tree, no HOME, no writable folder."""
         host = self.host("trixie")
         self.unpack(host)
         host.sh(f"mkdir /opt/weft && cp -a {host.home}/.local/. /opt/weft && "

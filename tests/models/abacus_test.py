@@ -1,4 +1,5 @@
-"""Real weights: the model of models/abacus answers what it was never asked, in every layout alike.
+"""Real weights: the model of models/abacus answers questions outside its training data, the same in
+every layout.
 
     abacus_test.py WEFT FOLDER [UNITTEST ARGUMENT...]
 """
@@ -32,7 +33,7 @@ exam = load("exam")
 
 
 def share(records, answers, kind=None):
-    """Percent right of the questions of this kind; without one, of all."""
+    """Percentage of right answers to questions of this kind; without a kind, to all questions."""
     asked = [(record["answer"], answer) for record, answer in zip(records, answers)
              if kind in (None, record["kind"])]
     return 100 * sum(right == answer for right, answer in asked) / len(asked)

@@ -1,4 +1,4 @@
-// By which address one host reaches another.
+// The choice of the addresses by which one host reaches another.
 #include "net/addresses.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Copies into a peer's memory: whole, and nothing beside, whichever way they are made.
+// Copies into a peer's memory: complete, and nothing outside the range, for every method.
 #include "net/copy.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Making fabrics: offers, tokens, strangers on the data port, ranks that never come, and nothing
-// left behind.
+// Making fabrics: offers, tokens, strangers on the data port, ranks that never come, and no
+// leftovers.
 #include "net/fabric.h"
 
 #include <gtest/gtest.h>

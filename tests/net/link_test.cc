@@ -1,5 +1,5 @@
-// Links of all transports (verbs where there is an RDMA device): what is put arrives whole and in
-// order, nobody deadlocks, and every way to lose a peer ends in an error that names it.
+// Links of all transports (verbs where there is an RDMA device): puts arrive whole and in order, no
+// rank deadlocks, and every kind of peer loss ends in an error that names the peer.
 #include <gtest/gtest.h>
 #include <linux/membarrier.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-// Messages of an mpi link: what arrives in the window, what raises a flag, and what is refused.
+// Messages of an mpi link: the bytes in the window, raised flags, and refused messages.
 #include <gtest/gtest.h>
 
 #include <cstring>

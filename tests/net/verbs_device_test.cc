@@ -1,5 +1,5 @@
-// Which device, port and GID is chosen, over made-up trees of sysfs; and the words of what is
-// missing.
+// The choice of device, port and GID over invented sysfs trees, and the errors that name a missing
+// part.
 #include "net/verbs_device.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Verbs links on a real kernel stack: nothing is left behind on any path, no put waits for receives
-// that the peer has not posted, and a host that may not use RDMA says why.
+// Verbs links on a real kernel stack: no path leaves objects behind, no put waits for receives that
+// the peer has not posted, and a host that may not use RDMA reports the reason.
 //
 // Needs an RDMA device whose port reaches itself, and root: in the guest of tests/rdma.
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What an offer says of verbs: every field arrives, nonsense is refused, and both ranks choose the
-// same transport and know why not another.
+// The verbs part of an offer: every field arrives, invalid fields are refused, and both ranks
+// choose the same transport and report the same reason against verbs.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,4 +1,4 @@
-// When a wait goes from spinning to yielding and to sleep.
+// The times at which a wait changes from spinning to yielding and to sleeping.
 #include "net/wait_policy.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Shapes of config.json files that leave keys out, say null or name layers of other kinds: they
-// are what transformers makes of them, or refused, and never silently another model.
+// Shapes from config.json files that omit keys, set them to null or name other kinds of layers:
+// each shape equals that of transformers or is refused, and is never silently another model.
 #include <gtest/gtest.h>
 
 #include <fstream>

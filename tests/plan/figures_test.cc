@@ -1,4 +1,4 @@
-// Predictions against figures that Weft measured of itself, and memory against known models.
+// Predictions against measured figures of Weft, and memory against known models.
 #include <gtest/gtest.h>
 
 #include "plan/predict.h"

@@ -1,6 +1,6 @@
 """`weft plan --measure --local 2`: in every job that it runs, one after another, the two ranks
-compute on different cores. A job that leaves its process on one core would have the next one's
-ranks share it.
+compute on different cores. If a job left its process on one core, the ranks of the next job would
+share that core.
 
     measure_cores_test.py WEFT
 """
@@ -20,7 +20,7 @@ LIMIT_S = 240
 
 
 def kept_on(pid):
-    """The cores that a process' first thread is kept on, as "0-3"; None: on none."""
+    """The cores to which a process's first thread is pinned, as "0-3"; None: not pinned."""
     try:
         lists = []
         for process in (pid, "self"):

@@ -1,10 +1,10 @@
-"""`weft plan --measure --hosts` over two hosts: network namespaces with names of their own and a
-wire between them, a worker on one. The file must be that of two machines of one rank each, with the
-wire as it was measured, and `weft plan` must take it; a worker that is not there is an error.
+"""`weft plan --measure --hosts` over two hosts: network namespaces with their own names and a wire
+between them, and a worker on one. The file must describe two machines of one rank each, with the
+measured wire, and `weft plan` must accept it. A missing worker is an error.
 
     measure_hosts_test.py WEFT
 
-Needs root, ip(8), unshare(1) and nsenter(1); skips (status 77) where one is missing.
+Needs root, ip(8), unshare(1) and nsenter(1); skips (status 77) if one is missing.
 """
 
 import json

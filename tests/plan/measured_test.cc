@@ -1,4 +1,4 @@
-// Tables of what was measured: read, looked up, written, and what they do to a prediction.
+// Tables of measurements: read, looked up and written, and their effect on a prediction.
 #include "plan/measured.h"
 
 #include <gtest/gtest.h>

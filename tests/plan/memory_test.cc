@@ -1,5 +1,5 @@
-// Memory: what a plan says that ranks need is what they ask for, byte by byte, and what it says
-// that fits is what they are let in with.
+// Memory: the needs in a plan equal those that the ranks report, to the byte, and a plan fits
+// exactly if the ranks' own memory check passes.
 #include "plan/memory.h"
 
 #include <gtest/gtest.h>

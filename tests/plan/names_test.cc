@@ -1,4 +1,4 @@
-// What people call models and types.
+// Common names of models and types.
 #include "plan/names.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Predictions: what adds up, what fits, what the search finds.
+// Predictions: sums of their parts, fitting in memory, and results of the search.
 #include "plan/predict.h"
 
 #include <gtest/gtest.h>

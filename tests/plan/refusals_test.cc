@@ -1,4 +1,4 @@
-// What `weft plan` refuses: figures and flags of which no prediction would mean anything.
+// Refusals of `weft plan`: figures and flags that would make a prediction meaningless.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Predictions of training: what adds up, memory against formulas and whole lists, the search.
+// Predictions of training: sums of their parts, memory against formulas and complete lists of ops,
+// and the search.
 #include "plan/train_predict.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The walk of a pipeline's schedule against cases worked out by hand.
+// The walk of a pipeline's schedule against cases computed by hand.
 #include "plan/train_schedule.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// CheckShapes: takes every Program that is built here, and names what is wrong with a broken one.
+// CheckShapes accepts every Program that this test builds, and names the fault of a broken one.
 #include <gtest/gtest.h>
 
 #include <algorithm>

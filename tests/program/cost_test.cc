@@ -1,4 +1,4 @@
-// The cost walk against closed forms, written from the model's shape and not from the ops.
+// The cost walk against closed forms, which depend on the model's shape, not on the ops.
 #include "program/cost.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Differentiate on small Programs: each rule alone against finite differences, and what it refuses.
+// Differentiate on small Programs: each rule alone against finite differences, and the refusals.
 #include "program/differentiate.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// ExpandLoss: pieces of rows, on one rank or cut over several, are the loss and its gradients.
+// ExpandLoss: pieces of rows, on one rank or sharded over several, give the loss and its gradients.
 #include "program/loss.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// MemoryLayout: whatever passes run in which order, a value's bytes are its own for as long as
-// somebody reads them; blocks; and where Hazards asks for a barrier.
+// MemoryLayout: in any order of passes, no other value uses a value's bytes before its last reader;
+// blocks; and the places where Hazards requires a barrier.
 #include "program/memory_layout.h"
 
 #include <gtest/gtest.h>

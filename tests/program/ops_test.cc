@@ -1,4 +1,4 @@
-// The rows of ops: what walks derive from them.
+// The properties that walks derive from the rows of ops.
 #include "program/ops.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// ZeRO's transformation: where weights and gradients lie, and what goes over the wire.
+// ZeRO's transformation: the places of weights and gradients, and the bytes on the wire.
 #include "program/zero.h"
 
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
-// Ranks connect, exchange some bytes and part, again and again, over verbs:
+// Ranks connect over verbs, exchange some bytes and disconnect, repeatedly:
 //
 //     connect_rounds RANKS ROUNDS KILLED
 //
-// Each round makes RANKS * (RANKS - 1) / 2 links. KILLED further rounds are of two processes, one
-// of which is killed in the middle. What is left
-// of it all is for the caller to count (rdma resource show). Exit status 0: every round went well.
+// Each round makes RANKS * (RANKS - 1) / 2 links. KILLED further rounds run two processes and kill
+// one in the middle. The caller counts leftovers (rdma resource show). Exit status 0: every round
+// succeeded.
 #include <cstdio>
 #include <cstdlib>
 

@@ -6,14 +6,14 @@
     tests/rdma/guest.py --add build/weft --add build/tests/net_tests --script FILE [ARGUMENT...]
 
 The guest is Debian's kernel (rdma_rxe, ib_uverbs, veth, sch_netem) on an initramfs of busybox,
-ip, tc, rdma, ibv_devinfo, perftest and libibverbs from this machine's packages, made anew for each
-run. Files of --add lie in /weft (or where PATH:DESTINATION says), programs with the libraries that
-they need. The script runs there as root with /lib/guest.sh read in (see README.md); what it prints
-is printed here, and its exit status is the one of this program.
+ip, tc, rdma, ibv_devinfo, perftest and libibverbs from this machine's packages, made for each run.
+Files of --add are in /weft (or at the DESTINATION of PATH:DESTINATION), programs with the libraries
+that they need. The script runs as root with /lib/guest.sh sourced (see README.md). This program
+prints the script's output and returns its exit status.
 
-Exit status: the script's; 77 when something that a guest needs isn't here (the reason is printed),
-1 when the guest died, 124 when it took longer than --timeout (times what the machine is slower than
-an idle one, as the kernel's start shows). The emulator never outlives this.
+Exit status: the script's; 77 if something that a guest needs is missing (it prints the reason), 1
+if the guest died, 124 if it took longer than --timeout (scaled by how much slower than on an idle
+machine the kernel starts). The emulator never outlives this program.
 """
 import argparse
 import ctypes
@@ -48,7 +48,7 @@ PACKAGES = "qemu-system-x86 busybox-static kmod iproute2 ibverbs-providers ibver
 
 
 class Missing(Exception):
-    """Something that a guest needs is not on this machine."""
+    """This machine lacks something that a guest needs."""
 
 
 def program(name):
@@ -75,7 +75,7 @@ class Archive:
         self.entries[path] = (stat.S_IFREG | mode, data)
 
     def file(self, source, path):
-        """A file, or a folder with all in it; a program brings its libraries."""
+        """Adds a file, or a folder with its content; a program brings its libraries."""
         if os.path.isdir(source):
             self.folder(path)
             for name in sorted(os.listdir(source)):
@@ -105,7 +105,7 @@ class Archive:
 
 
 def fetch():
-    """Brings Debian's kernel into the cache: CACHE/NAME/ with vmlinux, the modules and `order`."""
+    """Downloads Debian's kernel to the cache: CACHE/NAME/ with vmlinux, the modules and `order`."""
     depends = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True,
                              text=True).stdout
     found = re.search(r"Depends: (linux-image-(\S+-amd64))", depends)
@@ -207,9 +207,10 @@ def die_with_parent():
 
 
 def clock():
-    """The kernel parameter that tells the guest how fast its time stamp counter runs, which is this
-    machine's. It would measure that, for some milliseconds, against an emulated timer: on a busy
-    machine that makes a clock several times too fast, and each deadline as much too short.
+    """The kernel parameter with the rate of the guest's time stamp counter, which is this
+    machine's. Without it, the guest measures the rate for some milliseconds against an emulated
+    timer. On a busy machine, its clock would then run several times too fast, and every deadline
+    would be as much too short.
     Linux: bogomips = kHz / 500 (arch/x86/kernel/tsc.c: lpj_fine = tsc_khz * 1000 / HZ)."""
     with open("/proc/cpuinfo") as file:
         found = re.search(r"^bogomips\s*: ([0-9.]+)", file.read(), re.MULTILINE)
@@ -244,8 +245,8 @@ def run(options):
 
 
 def boot(command, status, timeout):
-    """The script's exit status, or what stands for it; None where the kernel never came as far as
-    the script. That is the emulator's affair, not the script's: one may try again."""
+    """The script's exit status, or a substitute for it. None: the kernel never reached the script,
+    which is the emulator's fault; the caller may try again."""
     with open(status, "w"):
         pass
     guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
@@ -275,7 +276,7 @@ def boot(command, status, timeout):
 
 
 def said(status):
-    """What the guest has said beside its output: `up`, then the script's exit status."""
+    """The guest's messages besides its output: `up`, then the script's exit status."""
     with open(status) as file:
         return file.read().split()
 

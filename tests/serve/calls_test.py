@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Voluntary calls: a grammar makes a small model write calls in each family's format, with that
 family's template. The answers of OpenAI's, Anthropic's and the Responses API contain the calls,
-streamed and complete, and the results go back for an answer."""
+streamed and complete; the test returns the calls' results and gets an answer."""
 import json
 import os
 import pathlib

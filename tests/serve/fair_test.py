@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""A key, or a client, that uses everything it can get, and a neighbor that gets answers before any
-of the greedy ones ends. Any model with a long context works: abacus, which is in the repository,
-with a long context.
+"""A key, or a client, uses everything it can get, and a neighbor gets answers before any greedy
+request ends. Any model with a long context works; the test uses abacus with a longer context.
 """
 import http.client
 import json

@@ -3,10 +3,10 @@
 
     fake_endpoint.py        prints its port, serves until standard input ends
 
-The first token comes after FIRST seconds, each further one GAP later. What a request's model is
-called says how it misbehaves: "words" (refuses token ids), "odd-fails" (every second request is
-answered with 500), "cut" (no [DONE] at its end), "error" (an error within the stream), "slow-line"
-(an event in two pieces), "no-usage", "silent" (never answers), "text" (no stream of events).
+The first token comes after FIRST seconds, each further one GAP later. The name of a request's model
+selects a fault: "words" (refuses token ids), "odd-fails" (every second request is answered with
+500), "cut" (no [DONE] at its end), "error" (an error within the stream), "slow-line" (an event in
+two pieces), "no-usage", "silent" (never answers), "text" (no stream of events).
 """
 import http.server
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Expensive requests: limits of their use of the reading thread, its stack and memory, while other
-requests are answered. Any model works: abacus, which is in the repository."""
+requests are answered. Any model works; the test uses abacus."""
 import json
 import os
 import pathlib

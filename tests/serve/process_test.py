@@ -29,7 +29,7 @@ class Serving(serving.Server):
         return pathlib.Path(self.log.name).read_text().splitlines()
 
     def line_of(self, word):
-        """Waits shortly for the first log line with that word."""
+        """Waits briefly for the first log line with that word."""
         end = time.monotonic() + 10
         while time.monotonic() < end:
             for line in self.lines():

@@ -3,8 +3,8 @@
     XXX_test.py PROGRAM PACKAGES [UNITTEST ARGUMENT...]
 
 PROGRAM: the weft to test. PACKAGES: the folder into which tools/setup.sh installed
-requirements.txt; where one of them is missing the test says so and ends with status 77 (skipped).
-The model is $WEFT_MODEL, or the one that ./quickstart keeps; without it the test is skipped, too.
+requirements.txt; if one of them is missing, the test names it and ends with status 77 (skipped).
+The model is $WEFT_MODEL, or the model of ./quickstart; without a model the test is skipped, too.
 """
 import http.client
 import importlib

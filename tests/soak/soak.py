@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Streams go on while ranks are killed: the same texts as undisturbed, to the letter.
+"""Streams continue while ranks are killed, with exactly the texts of an undisturbed run.
 
 Usage: soak.py WEFT MODEL [--kills N] [--seconds S] [--clients C] [--ranks R] [--pp P]
                [--prompt-lookup] [--timeout-ms T]
 
 Starts `weft serve MODEL --local R`, lets C clients stream greedy answers all the time, and kills
-(SIGKILL) or stops (SIGSTOP) a random other rank at random moments. Every answer must be complete
-and equal to the one that an undisturbed server gave to the same prompt: with stages alone (--pp) a
-server of one rank; with --prompt-lookup, which has guesses in every step, one that makes none.
-Prints what the pauses were. Where the machine is slow, T and S grow with it. Needs nothing but
-Python.
+(SIGKILL) or stops (SIGSTOP) a random rank other than 0 at random moments. Every answer must be
+complete and equal to an undisturbed server's answer to the same prompt. With stages alone (--pp),
+the undisturbed server has one rank; with --prompt-lookup, which drafts in every step, it drafts
+nothing. Prints the lengths of the pauses. T and S grow on a slow machine. Needs only Python.
 """
 import argparse
 import http.client
@@ -42,7 +41,7 @@ class Server:
         self.port = json.loads(line)["port"]
 
     def ask(self, body, timeout_s):
-        """The pieces of a streamed answer, each with the time at which it came."""
+        """The pieces of a streamed answer, each with its time of arrival."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         connection.request("POST", "/v1/completions", json.dumps(body),
                            {"Content-Type": "application/json"})
@@ -106,7 +105,7 @@ class Client(threading.Thread):
 
 
 def disturb(server, options, chooser):
-    """One fault. A rank that is stopped is woken up again, long after it was given up."""
+    """Makes one fault. A stopped rank continues long after the others have declared it lost."""
     ranks = children(server.process.pid)  # 1 and up
     if len(ranks) < options.ranks - 1:
         return False

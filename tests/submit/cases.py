@@ -1,8 +1,8 @@
-"""What tests of `weft submit` share: a folder with stand-ins for engines' clients, hostile words,
-and the CRDs that manifests are held against.
+"""Shared by the tests of `weft submit`: a folder with fake engine clients, hostile words, and the
+CRDs against which manifests are validated.
 
 WEFT_CRDS names a folder with the CRDs of JobSet, LeaderWorkerSet and RayJob as YAML: a field that
-these do not know is a fault.
+they do not define is a fault.
 """
 import ast
 import os
@@ -93,7 +93,7 @@ class SubmitTest(unittest.TestCase):
         return (done.stdout if status == 0 else done.stderr).decode(errors="replace")
 
     def file(self, to, *words, nodes=2):
-        """What --dry-run prints. words: flags, "--" and the command."""
+        """The output of --dry-run. words: flags, "--" and the command."""
         if "--" not in words:
             words = ("--", *words)
         return self.weft(
@@ -113,7 +113,7 @@ class SubmitTest(unittest.TestCase):
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def notes_words(self, name, rest=""):
-        """A client that keeps its words, one call a file."""
+        """A fake client that stores its arguments, one file per call."""
         self.client(name, f'n=$(ls {self.folder} | grep -c "^{name}\\.")\n'
                           f'printf "%s\\0" "$@" >{self.folder}/{name}.$n\n{rest}')
 
@@ -143,7 +143,7 @@ def strict(schema):
 
 
 class PodsCase(SubmitTest):
-    """With what reads manifests, and holds them against their CRDs."""
+    """Reads manifests and validates them against their CRDs."""
     def setUp(self):
         super().setUp()
         sys.path.insert(0, PACKAGES)
@@ -184,7 +184,7 @@ class PodsCase(SubmitTest):
         self.assertEqual(held, {each["kind"] for each in documents} - {"Secret", "ConfigMap"})
 
     def assert_strings(self, node, path=""):
-        """What Kubernetes wants as strings is such: names, labels, values of variables."""
+        """Checks that names, labels and values of variables are strings, as Kubernetes requires."""
         if isinstance(node, dict):
             for key, value in node.items():
                 self.assertIsInstance(key, str, path)

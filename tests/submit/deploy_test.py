@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The commands of the pods in deploy/kubernetes, as processes: the leader serves, workers dial in,
-and one that is added later joins. A network namespace is the pods' network. Wants root, ip(8) and
-PyYAML; skips (77) without.
+and a worker that is added later joins. A network namespace is the pods' network. Needs root, ip(8)
+and PyYAML; else skips (77).
 
     deploy_test.py PROGRAM ROOT PACKAGES
 """
@@ -20,7 +20,7 @@ PATIENCE = 240
 
 
 class Pods:
-    """Containers of a manifest, with a folder in place of their mounts."""
+    """Runs the containers of a manifest, with a folder in place of their mounts."""
 
     def __init__(self, folder, weft, root):
         self.folder, self.started = pathlib.Path(folder), []

@@ -1,5 +1,5 @@
-"""Hosts n0, n1, ... as network namespaces with a bridge between, for the daemons of somebody else's
-engine. Wants root and ip(8). What was started ends with the object."""
+"""Hosts n0, n1, ... as network namespaces joined by a bridge, for the daemons of external engines.
+Needs root and ip(8). All started programs end with the object."""
 import os
 import pathlib
 import subprocess
@@ -10,7 +10,7 @@ PATIENCE = 400
 
 class Hosts:
     def __init__(self, folder, count, network):
-        """network: "10.77.0": the first three numbers of their addresses."""
+        """network: the first three numbers of the hosts' addresses: "10.77.0"."""
         self.folder, self.count, self.network = pathlib.Path(folder), count, network
         self.started, self.environment = [], {**os.environ, "HOME": str(folder)}
         self.mark = f"wfh{os.getpid()}"
@@ -39,7 +39,7 @@ class Hosts:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
     def start(self):
-        """The daemons; of a class that has some."""
+        """Starts the daemons; a subclass that has daemons overrides it."""
 
     def address(self, node):
         return f"{self.network}.{node + 1}"
@@ -74,7 +74,7 @@ class Hosts:
                                              cwd=self.folder, stdin=subprocess.DEVNULL))
 
     def run(self, *words, status=None):
-        """On the first node."""
+        """Runs a command on the first node."""
         done = subprocess.run(self.inside(0, *words), env=self.environment, cwd=self.folder,
                               capture_output=True, text=True, timeout=PATIENCE, check=False)
         if status is not None and done.returncode != status:
@@ -82,7 +82,7 @@ class Hosts:
         return done.stdout
 
     def weft_on(self, node):
-        """The processes of weft on a node, without those that submit or ask."""
+        """The processes of weft on a node, except `weft submit` and `weft job`."""
         pids = subprocess.run(["ip", "netns", "pids", f"{self.mark}{node}"], capture_output=True,
                               text=True, check=True).stdout.split()
         found = []

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""weft submit with what people type: names, amounts, folders, images and flags that an engine would
-refuse, or take for something else. The files are valid, or an error has words.
+"""weft submit with unusual input: names, amounts, folders, images and flags that an engine would
+refuse or misread. Weft writes valid files, or reports an error.
 
     odd_test.py PROGRAM ROOT PACKAGES [UNITTEST ARGUMENT...]
 """
@@ -45,7 +45,8 @@ class Pods(PodsCase):
                 self.load(self.file(to, *words, nodes=nodes))
 
     def test_the_longest_name(self):
-        """Pods are called NAME-rank-0-INDEX and five letters, as hosts are: 63 at most."""
+        """Pods are called NAME-rank-0-INDEX and five letters, and so are hosts: at most 63
+        characters."""
         name = "x" * 40
         text = self.weft("submit", "--to", "k8s", "-N", "10000", "--name", name, "--dry-run", "--",
                          "train", "m")
@@ -148,7 +149,7 @@ class Words(SubmitTest):
             self.weft("submit", "--to", "slurm", flag, "--dry-run", "--", "train", "m")
 
     def test_no_home(self):
-        """A user's folder is known without the variable; nothing is written to the root."""
+        """Without HOME, the user's folder is still known; nothing is written to the root."""
         del self.env["HOME"], self.env["XDG_STATE_HOME"]
         self.assertIsInstance(json.loads(self.weft("job", "list", "--json")), list)
         self.assertFalse(os.path.exists("/.local/state/weft"))

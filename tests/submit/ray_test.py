@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """weft submit --to ray on a real Ray: a head and a second node in network namespaces of this
-machine, with their dashboard. Wants root, ip(8) and the package ray[default] (`ray` on PATH, or in
-$WEFT_RAY/bin); skips (77) without.
+machine, with their dashboard. Needs root, ip(8) and the package ray[default] (`ray` on PATH, or in
+$WEFT_RAY/bin); else skips (77).
 
     ray_test.py PROGRAM ROOT PACKAGES [TEST...]
 """
@@ -61,7 +61,7 @@ def submit(ray, weft, name, *words, program=None):
 
 
 def ends(ray, weft, name, state, log):
-    """What the client says, on either of its streams."""
+    """Returns the client's output on both streams."""
     asked = ["sh", "-c", '"$0" "$@" 2>&1', weft, "job", "status", name]
     ray.until(lambda: re.search("SUCCEEDED|FAILED|STOPPED|succeeded|failed|stopped",
                                 ray.run(*asked)), f"{name}: {log}")
@@ -112,7 +112,7 @@ while :; do sleep 0.1; done
 
 
 def test_a_stop_waits_for_the_ranks(ray, weft, _root):
-    """Ray ends a job's driver after three seconds, unless it is told otherwise."""
+    """By default, Ray ends a job's driver after three seconds."""
     slow = ray.folder / "slow"
     slow.write_text(SLOW)
     slow.chmod(0o755)

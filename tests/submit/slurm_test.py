@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """weft under a real Slurm: three nodes in network namespaces of this machine, whose daemons
-(munged, slurmctld, slurmd) are this test's own and end with it. Wants root and Debian's slurmctld,
-slurmd, slurm-client, munge; skips (77) without. The slower tests run in `./test --fleet` and
+(munged, slurmctld, slurmd) are this test's own and end with it. Needs root and Debian's slurmctld,
+slurmd, slurm-client, munge; else skips (77). The slower tests run in `./test --fleet` and
 --nightly.
 
     slurm_test.py PROGRAM ROOT PACKAGES [TEST...]
@@ -131,7 +131,7 @@ def key_of(slurm):
 
 
 def ranks_of(slurm, weft, *words):
-    """One rank on each node, without a batch script."""
+    """Starts one rank on each node, without a batch script."""
     return slurm.run("srun", f"-N{NODES}", f"-n{NODES}", "--export=ALL", weft, *words,
                      "--key-file", key_of(slurm), status=0)
 
@@ -247,7 +247,8 @@ def test_a_cut_link_is_named(slurm, weft, root):
 
 
 def test_preemption(slurm, weft, root):
-    """The urgent job takes the nodes; the other saves a checkpoint, and goes on from it later."""
+    """The urgent job takes the nodes; the other job saves a checkpoint, and continues from it
+    later."""
     job = Job(slurm, weft, "low", *train(root, slurm.folder / "low", 1_000_000))
     job.says(r"\bstep\b")
     slurm.run("srun", "--partition=urgent", f"-N{NODES}", "--exclusive", "sleep", "1", status=0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""weft submit and weft job: the native files hold the command exactly, whatever is in it, and run
-it; the engines' clients, which stand-ins are here, are asked the right thing.
+"""weft submit and weft job: the native files hold any command exactly, and run it; the engines'
+clients, which are fakes here, get the right arguments.
 
     submit_test.py PROGRAM ROOT PACKAGES [UNITTEST ARGUMENT...]
 """
@@ -20,7 +20,7 @@ from cases import (BYTES, HOSTILE, PATIENCE, PROGRAM, SERVE, PodsCase, SubmitTes
 
 class Slurm(SubmitTest):
     def run_script(self, text, status=0, state="RUNNING"):
-        """The batch script as Slurm runs it, with stand-ins for its programs."""
+        """Runs the batch script like Slurm, with fakes for its programs."""
         self.notes_words("srun", f'[ -f "$WEFT_KEY_FILE" ] && stat -c %a "$WEFT_KEY_FILE" '
                                  f'>{self.folder}/mode; exit {status}')
         self.notes_words("scontrol")
@@ -199,8 +199,8 @@ exit $most""")
 
 
 class Ssh(SubmitTest):
-    """Hosts are folders, each a home; ssh's stand-in runs there what a login shell would. No host
-    is called down."""
+    """Hosts are folders, each a home; a fake ssh runs commands there like a login shell. The host
+    named `down` is unreachable."""
 
     def setUp(self):
         super().setUp()
@@ -211,7 +211,7 @@ class Ssh(SubmitTest):
     '[ "$2" != sleep ] || exec sleep 60; exit 5')
 
     def ssh(self, home):
-        """home: of $host, in the folder of hosts."""
+        """home: the home folder of $host, in the folder of hosts."""
         self.client(
     "ssh", 'while [ "$1" = -o ]; do shift 2; done\nhost=$1; shift\n'
     '[ $host != down ] || { echo "ssh: connect to host down: refused" >&2; exit 255; }\n'
@@ -338,7 +338,7 @@ class Ssh(SubmitTest):
         self.submit("run", "x", hosts="a,b")  # the name is free again
 
     def test_a_pid_of_another_process(self):
-        """What a boot leaves: the file names a process that isn't the rank's."""
+        """After a boot, the file names a process that is not the rank's."""
         self.submit("run", "sleep")
         self.status("a: running\nme@b: running\n")
         for pid in self.running():
@@ -386,7 +386,7 @@ class Ssh(SubmitTest):
 class Pods(PodsCase):
     @staticmethod
     def expanded(word):
-        """As Kubernetes does it (its expansion.Expand), where no variable has the name."""
+        """As Kubernetes expands words (its expansion.Expand) if no variable has the name."""
         out, at = "", 0
         while at < len(word):
             if word[at] == "$" and at + 1 < len(word):
@@ -598,7 +598,7 @@ class Ray(SubmitTest):
 
 
 class RayRestarts(SubmitTest):
-    """The driver with a stand-in for Ray, whose actors are threads; ranks are real processes."""
+    """The driver with a fake Ray, whose actors are threads; ranks are real processes."""
 
     def setUp(self):
         super().setUp()

@@ -69,8 +69,8 @@ struct Case {
     int64_t padding = 3;  // elements between rows
 };
 
-// Relative errors. Of a probability: `exp`, plus exp_slope per unit of the exponential's argument;
-// of a hyperbolic tangent: tanh. Defaults: the CPU's.
+// Relative errors. A probability has the error `exp`, plus exp_slope per unit of the exponential's
+// argument; a hyperbolic tangent has the error `tanh`. Defaults: the CPU's.
 struct Arithmetic {
     double exp = std::ldexp(1.0, -19), exp_slope = 0, tanh = 8 * kUnit;
 };

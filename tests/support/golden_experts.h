@@ -69,7 +69,7 @@ inline TinyFile ExpertTemperedFile() {
     return file;
 }
 
-// An indexer that selects as many positions as there are tokens, or ("Top") five.
+// An indexer that selects as many positions as there are tokens or, with "Top", five.
 inline TinyFile ExpertSparseFile(bool glm, bool top = false) {
     TinyFile file = ExpertSigmoidFile();
     model::Hyper& h = file.hyper;

@@ -102,8 +102,8 @@ inline void ExpectMask(const Matcher& matcher, const TokenTrie& trie, const std:
     }
 }
 
-// Text of one random generation. After `calm` tokens it ends wherever the grammar allows; before,
-// rarely. After `calm` it prefers short tokens, because closing tokens are short.
+// Text of one random generation. Up to `calm` tokens it rarely ends. After that it ends wherever
+// the grammar allows, and prefers short tokens, because closing tokens are short.
 inline Result<std::string> RandomText(const Matcher& fresh, const TokenTrie& trie,
                                       std::mt19937& random, size_t calm, size_t most = 4000) {
     Matcher matcher = fresh;

@@ -66,7 +66,7 @@ class HttpCase : public ::testing::Test {
         held_.pop_front();
         return exchange;
     }
-    // Waits until `condition` holds; it may read what the test holds.
+    // Waits until `condition` holds; it may read the exchanges that the test holds.
     template <typename Condition>
     bool Until(Condition condition, int64_t most_ms = test::kAnswerMs) {
         const Deadline deadline = Deadline::In(most_ms);

@@ -1,5 +1,5 @@
-// The kernels of every instruction set of this CPU, so that each test runs over all of them; and
-// random inputs for such tests.
+// The kernels of every instruction set of this CPU, so that each test runs on all of them, and
+// random inputs for these tests.
 #pragma once
 
 #include <cmath>

@@ -19,8 +19,8 @@
 
 namespace weft::test {
 
-// The loader reads these when it creates an instance. If the validation layer is installed, all
-// devices use it.
+// The loader reads these variables when it creates an instance. If the validation layer is
+// installed, all devices use it.
 inline void PointAtLavapipe() {
     const char* folder = std::getenv("WEFT_LAVAPIPE");
     if (folder == nullptr || *folder == 0) return;
@@ -36,7 +36,8 @@ inline void PointAtLavapipe() {
 }
 
 // Keeps a GPU's driver loaded. NVIDIA's driver (580) stops listing devices after a process has
-// loaded it some dozens of times, as a device and a list per test do.
+// loaded it some dozens of times. Tests would do so, because each opens a device and lists the
+// devices.
 inline void HoldGpu(int index) {
     static const auto held = gpu::Device::Open(index);
     if (!held.ok()) std::fprintf(stderr, "gpu %d: %s\n", index, held.error().message.c_str());

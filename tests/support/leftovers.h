@@ -1,4 +1,4 @@
-// Finds what runs of a program leave behind, independent of other activity on the machine.
+// Finds leftovers of a program's runs, independent of other activity on the machine.
 //
 // Orphaned processes are adopted by this process (Adopt), so every process that was started here,
 // directly or indirectly, is a descendant. A socket is attributed to the process that holds it:
@@ -82,7 +82,7 @@ class Leftovers {
         }
         return names;
     }
-    // A socket of a descendant that listens or has a name of Weft's.
+    // Whether a socket belongs to a descendant, and listens or has one of Weft's names.
     static bool IsOurs(const std::string& line, const std::set<std::string>& held) {
         const bool named = line.find("weft") != std::string::npos;
         if (!named && line.find(" 0A ") == std::string::npos) return false;

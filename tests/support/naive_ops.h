@@ -532,7 +532,7 @@ void Do(const program::EmbeddingGrad& a, OpCall<Real>& c) {
     }
 }
 
-// Run by the interpreter itself, because they need the other ranks.
+// The interpreter itself runs these ops, because they need the other ranks.
 template <typename Real>
 void Do(const program::AllReduce&, OpCall<Real>&) {
     std::abort();

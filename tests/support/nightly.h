@@ -22,8 +22,8 @@ inline bool Nightly() {
     return given != nullptr && *given == '1';
 }
 
-// Selects one of `of` cases daily, all nightly. With the sum of two indices, each value of one
-// index meets some values of the other, and every value of both occurs.
+// Selects one of `of` cases daily, all nightly. If `index` is the sum of two indices, every value
+// of both indices occurs daily, each with some values of the other.
 inline bool InTurn(size_t index, size_t of) {
     return Nightly() || index % of == 0;
 }

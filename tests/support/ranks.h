@@ -122,7 +122,7 @@ class RankProcesses {
         }
         return text;
     }
-    // Forwards each rank's offers to the ranks that they are for.
+    // Forwards each rank's offers to their receivers.
     void CarryOffers(const std::vector<int>& to_ranks) {
         std::vector<std::vector<std::string>> offers(pipes_.size());  // [from][to]
         for (size_t from = 0; from < pipes_.size(); from++) {

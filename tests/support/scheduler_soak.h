@@ -1,5 +1,6 @@
 // The scheduler over a simulated KV cache. Each slot of a page holds a hash of the text up to its
-// token, so using the wrong page is detected at once. Slots of recurrent state do likewise.
+// token, so using the wrong page is detected at once. Slots of recurrent state hold such hashes,
+// too.
 #pragma once
 
 #include <gtest/gtest.h>

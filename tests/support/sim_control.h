@@ -179,8 +179,8 @@ class SimControl final : public net::PeerMonitor, public SimTarget {
         return timeline_->now() - heard > 3 * Period() + kStallNs;
     }
     int64_t Period() const { return std::clamp<int64_t>(timeout_ns_ / 10, 10 * kMs, 200 * kMs); }
-    // Rank 0: a wait expired on some rank and no rank progresses. Before naming a rank to blame,
-    // waits a moment in which silent ranks may be detected as lost.
+    // Rank 0: a wait expired on some rank and no rank progresses. Before it names a rank to blame,
+    // rank 0 waits a moment, because silent ranks may turn out to be lost.
     void Stalled(int rank) {
         if (stalled_ >= 0) return;
         stalled_ = rank;

@@ -189,8 +189,7 @@ class SimNet final : public SimPost, public SimTarget {
     std::vector<SimNote> deferred_;  // for stopped processes
 };
 
-// ---- Links
-// ----------------------------------------------------------------------------------------
+// ---- Links --------------------------------------------------------------------------------------
 
 inline bool SimLink::Pause(const Deadline& deadline) {
     const int64_t now = net_.timeline().now();
@@ -223,8 +222,7 @@ inline Status SimPutLink::Put(size_t offset, std::span<const std::byte> head,
     return {};
 }
 
-// ---- The network
-// ----------------------------------------------------------------------------------
+// ---- The network --------------------------------------------------------------------------------
 
 inline void SimNet::MakeFabric(int rank) {
     const auto at = static_cast<size_t>(rank);

@@ -116,8 +116,7 @@ struct SimPlan {
 
 SimPlan PlanOfSeed(uint64_t seed);
 
-// ---- How it is drawn
-// ------------------------------------------------------------------------------
+// ---- How it is drawn ----------------------------------------------------------------------------
 
 inline SimOp DrawOp(SimRandom& random, int ranks) {
     SimOp op;

@@ -334,8 +334,7 @@ inline Status SimRun::SendRecv(coll::Comm& comm, int rank, size_t index, const n
     return {};
 }
 
-// ---- Errors
-// ---------------------------------------------------------------------------------------
+// ---- Errors -------------------------------------------------------------------------------------
 
 inline void SimRun::Failed(coll::Comm& comm, int rank, const Error& error, const net::OpTag& tag) {
     errors_++;
@@ -373,8 +372,8 @@ inline uint32_t SimRun::ToBlame(int rank) const {
         case SimFault::kSlow: return 0;
         case SimFault::kDelay:
         case SimFault::kReorder:
-            // Data that arrives while the stall is judged lets other ranks continue, so these may
-            // be blamed.
+            // Data that arrives while rank 0 judges the stall lets other ranks continue, so the
+            // verdict may blame any of them.
             if (plan_->length_ns < plan_->timeout_ms * kMs + 1500 * kMs) return all;
             [[fallthrough]];
         case SimFault::kDrop:

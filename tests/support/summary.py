@@ -6,7 +6,7 @@ messages, and the counts in the last line.
 
 RESULTS.xml is written by `ctest --output-junit`; a missing one counts as a failure. A test that
 could not start has failed. --also-failed names a failure without test results (a build, a fuzz
-target, ctest itself); it is left out if NAME.xml has a failure, which says more.
+target, ctest itself); it is omitted if NAME.xml has a failure, which tells more.
 
 Exit status: 0 when nothing failed, else 1.
 """

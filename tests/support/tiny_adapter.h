@@ -21,7 +21,7 @@ struct TinyAdapter {
     std::string seed = "one";     // of the random numbers
     bool rslora = false;
     bool bf16 = false;                               // storage type BF16
-    float size = 1;                                  // of its product, relative to the matrix's
+    float size = 1;                                  // size of B . A, relative to the matrix
     std::map<std::string, nlohmann::json> config{};  // more keys of adapter_config.json
 };
 

@@ -55,7 +55,7 @@ inline model::Hyper OddHyper(const std::string& architecture = "llama") {
 }
 
 // The same with a sixth of the arithmetic, for tests that train; their dtypes need no larger
-// blocks. Ten blocks of 32 in the feed-forward part: uneven over three ranks.
+// blocks. The feed-forward part has ten blocks of 32: uneven over three ranks.
 inline model::Hyper TrainHyper(const std::string& architecture = "llama") {
     model::Hyper h = OddHyper(architecture);
     h.hidden = 96;

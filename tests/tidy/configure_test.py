@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A build folder that was configured before a package came takes it up at the next `build` of
-tools/setup.sh: a tiny project with Weft's own setup.sh and mpi_plugins.cmake, and made-up MPI
-compilers, on a PATH of its own. Nothing of Weft is compiled."""
+"""A build folder that was configured before a package was installed finds the package at the next
+`build` of tools/setup.sh. The test is a tiny project with Weft's own setup.sh and
+mpi_plugins.cmake, and fake MPI compilers, on its own PATH. It compiles nothing of Weft."""
 import os
 import pathlib
 import shutil
@@ -62,7 +62,7 @@ class Configure(unittest.TestCase):
         self.put(f"bin/{name}", WRAPPER.format(macro=macro, version=version), 0o755)
 
     def build(self):
-        """Builds as ./quickstart does; how often the folder has been configured by then."""
+        """Builds as ./quickstart does; returns how often the folder has been configured so far."""
         script = "set -euo pipefail; source tools/setup.sh; build release all"
         done = subprocess.run([shutil.which("bash"), "-c", script], cwd=self.root, text=True,
                               env=dict(os.environ, PATH=str(self.bin)), stdout=subprocess.PIPE,

@@ -12,8 +12,8 @@ Rules (docs/develop.md says why):
   todo        a TODO, FIXME or XXX says what and why: TODO(what: why)
   machine     no path of somebody's own machine; a Markdown page may show one under /home
   former      no name of FORMER in code, no former flag in scripts, strings and command lines
-  module      no script has the name of a module of Python's own library: what runs beside it would
-              import it in that module's place
+  module      no script has the name of a module of Python's own library: scripts in its folder
+              would import it in place of that module
   blanks      no tabs, no blanks at the end of a line, a newline at the end of the file
 """
 import pathlib
@@ -81,7 +81,7 @@ NO_CODE = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/'
 
 
 class Folder:
-    """A folder of src/ as the build states it, and what its files include."""
+    """A folder of src/: what the build states, and what its files include."""
 
     def __init__(self, line, names):
         self.line = line
@@ -128,7 +128,7 @@ def check_layers(path, lines, root, folders):
 
 
 def check_libraries(folders):
-    """Of src/CMakeLists.txt, once check_layers has seen every file."""
+    """Checks src/CMakeLists.txt; call it after check_layers has seen every file."""
     below = set()
     for name, folder in folders.items():
         for other in folder.names:
@@ -140,7 +140,8 @@ def check_libraries(folders):
 
 
 def check_house(lines, folders):
-    """Of docs/architecture.md: a row for each folder, which leaves out base."""
+    """Checks the table of docs/architecture.md: a row for each folder; base is omitted in the
+    rows."""
     rows = set()
     for number, line in enumerate(lines, 1):
         found = HOUSE_ROW.match(line)
@@ -169,7 +170,7 @@ def check_size(path, lines):
 def check_functions(lines):
     """A function opens at the margin (or, a member, four blanks in) and closes with a lone brace
     there; types and tables close with '};', namespaces with a comment. Blocks inside a function
-    look the same at four blanks, but are never longer than the function is."""
+    look the same at four blanks, but are never longer than the function."""
     for indent in ("", "    "):
         begin = signature = None
         for number, line in enumerate(lines, 1):

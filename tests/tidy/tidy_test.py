@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Breaks each rule of tidy.py once, in a made-up tree, and sees it reported; a clean one passes."""
+"""Breaks each rule of tidy.py once in a made-up tree and expects a report; a clean tree passes."""
 import pathlib
 import subprocess
 import sys
@@ -54,7 +54,8 @@ class Tidy(unittest.TestCase):
         self.expect("src/CMakeLists.txt", upwards, "1: base names weft_net, which is not above it")
 
     def test_program(self):
-        """Subcommands are no library: the program's own line names what they include."""
+        """Subcommands are not a library: the program's own line names the folders that they
+        include."""
         program = "add_executable(weft x)\ntarget_link_libraries(weft PRIVATE weft_base\n  CLI11)\n"
         self.put("src/CMakeLists.txt", self.libraries + program)
         self.expect("src/cli/c.cc", '#include "net/b.h"\n', "1: cli/ includes net/")

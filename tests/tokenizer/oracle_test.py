@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tokenizers that no kind of GGUF equals: the ids of Hugging Face tokenizers, from the folder, from
-the GGUF file that it is written to, and from the folder that this is exported to.
+"""Tokenizers without an equivalent kind in GGUF: their ids equal those of Hugging Face tokenizers,
+read from the folder, from the GGUF file made from it, and from the folder exported from that file.
 
     tests/tokenizer/oracle_test.py WEFT [PACKAGES]
 
-Exit status 77: the package tokenizers isn't there (tests/tokenizer/requirements.txt).
+Exit status 77: the package tokenizers is missing (tests/tokenizer/requirements.txt).
 """
 import json
 import os
@@ -47,7 +47,7 @@ def random_text(rng):
 
 
 def made(t):
-    """Tokenizers by name."""
+    """The test's tokenizers, by name."""
     P, D, N = t.pre_tokenizers, t.decoders, t.normalizers
     split = lambda pattern, behavior="isolated", invert=False: P.Split(
         t.Regex(pattern), behavior, invert)

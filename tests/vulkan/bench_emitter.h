@@ -186,7 +186,7 @@ class BenchEmitter : public Emitter {
         });
         return Add(shape, dtype, std::as_bytes(std::span(halves)), storage);
     }
-    // Adds elements [begin, ...) of a value whose shape has neither T nor R, as a value of its own
+    // Adds elements [begin, ...) of a value whose shape has neither T nor R, as a separate value
     // (Storage::kView).
     ValueId AddView(const program::Shape& shape, ValueId base, int64_t begin) {
         const DType dtype = program_.value(base).dtype;

@@ -1,5 +1,5 @@
-// Rows that the kernel which computes them also encodes as int8: the same bits as from a separate
-// encoding kernel, which is saved.
+// A kernel that computes rows and also encodes them as int8 gives the same bits as a separate
+// encoding kernel, and replaces it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

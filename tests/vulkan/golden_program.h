@@ -20,7 +20,7 @@ struct GoldenName {
     bool experts = false;
 };
 
-// Models in Q8_0, whose products are in int8, and as wide as the blocks require.
+// A model in Q8_0, as wide as its blocks require; its products are in int8.
 inline support::TinyFile IntegerFile(const GoldenName& c) {
     support::TinyFile file;
     if (c.experts) {
@@ -41,7 +41,7 @@ inline support::TinyFile IntegerFile(const GoldenName& c) {
     return file;
 }
 
-// A model of a golden file, or one in int8, and its Program for one rank.
+// A model of a golden file, or an int8 model, and its Programs.
 struct GoldenProgram {
     weft::test::TempDir dir;
     std::unique_ptr<model_files::ModelSource> source;

@@ -1,4 +1,4 @@
-// Sums in the middle of submissions: the gate alone, and in steps of tensor ranks.
+// Sums in the middle of submissions: the host signal alone, and in steps of tensor ranks.
 #include "backend/vulkan/host_signal.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Tiles in float16 on a GPU's matrix units, which ordinary instructions emulate where there are
-// none: against sums in float64, and with numbers outside the range of float16.
+// Tiles in float16 on a GPU's matrix units (emulated by ordinary instructions on a GPU without
+// them): against sums in float64, and with numbers outside the range of float16.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -50,9 +50,9 @@ struct PlainCache {
 };
 
 // Beyond the roundings that AttentionCase counts: the error of GLSL's exp(x) is (3 + 2 |x|) 2^-23
-// of its result. A weight has up to three of them, x is the difference of two scores, and beyond
-// 104 its exp is 0. The error of a soft cap's tanh is 20u of the cap more than AttentionCase
-// assumes, which shifts a score.
+// of its result. A weight has up to three such errors, x is the difference of two scores, and
+// exp(x) is 0 if |x| is beyond 104. The error of a soft cap's tanh is 20u of the cap more than
+// AttentionCase assumes, which shifts a score.
 inline double MoreBound(const AttentionShape& shape, double most_score, double most_value) {
     const double x = std::min(2 * most_score, 104.0);
     return most_value * kernels::test::kUlp *

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""weft train on a Vulkan device against the same on the CPU: loss curves, layouts, checkpoints that
-one writes and the other reads, ranks that are killed, and failing calls. Lavapipe suffices.
+"""weft train on a Vulkan device against weft train on the CPU: loss curves, layouts, checkpoints
+that one device writes and the other reads, ranks that are killed, and failing calls. Lavapipe
+suffices.
 
     training_test.py PROGRAM CACHE OTHER_GPUS [UNITTEST ARGUMENT...]
 

@@ -1,12 +1,13 @@
-"""A server that gives the page's files out of web/ and answers as a test tells it to.
+"""A server for the page's files in web/, with answers that a test defines.
 
     with FakeServer() as server:
         server.answer = lambda body: ["Hel", "lo"]     # pieces; a number among them is a pause (s)
-        server.status = {...}                          # of /api/status, or what gives it
-                                                       # when asked; None: 503
+        server.status = {...}                          # of /api/status, or a function that
+                                                       # returns it; None: 503
         server.requests                                # bodies of chat requests
-Pieces that are dicts are deltas as they are, or errors ({"error": ...}); CUT cuts the connection.
-`key`: 401 without it. A pause ends early when the client leaves; server.left counts these.
+A dict as a piece is a delta, sent unchanged, or an error ({"error": ...}); CUT cuts the connection.
+With `key`, a request without this key gets 401. A pause ends early when the client leaves;
+server.left counts these.
 """
 import http.server
 import json

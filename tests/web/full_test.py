@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A conversation that fills the context: the page says so, and goes on without the oldest turns.
+"""A conversation that fills the context: the page says so, and continues without the oldest turns.
 
     tests/web/full_test.py [unittest's arguments]      77: there is no Chromium here
 """

@@ -2,8 +2,8 @@
 """The web page in headless Chromium, served by the program itself.
 
     tests/web/live_test.py WEFT [unittest's arguments]      77: there is no Chromium here
-The model is $WEFT_MODEL, or one of random weights; where a rank dies it is a small one of these, as
-what counts there is that not a letter is lost.
+The model is $WEFT_MODEL, or a model with random weights. The test in which a rank dies uses a small
+one, because it only checks that no text is lost.
 """
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The web page in headless Chromium, against a server that answers as each test tells it to.
+"""The web page in headless Chromium, against a server whose answers each test defines.
 
     tests/web/page_test.py [unittest's arguments]      77: there is no Chromium here
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two tabs with the same conversation open: neither erases what the other has written.
+"""Two tabs with the same conversation open: neither erases the other's messages.
 
     tests/web/tabs_test.py [unittest's arguments]      77: there is no Chromium here
 """
@@ -49,7 +49,7 @@ class Tabs(page_test.Case):
         return page.texts("#messages .bubble") + page.texts("#messages .markdown")
 
     def test_both_ask_at_once(self):
-        """The other tab writes its turn before it has heard of this one's, which is running."""
+        """The other tab writes its turn before it knows of this tab's running turn."""
         self.say("first")
         before = self.page.eval(STORED)
         other = self.beside()
@@ -144,7 +144,7 @@ class Tabs(page_test.Case):
         self.assertEqual(self.page.eval(STORED)["title"], "A name")
 
     def test_a_write_that_lost_messages_is_repaired(self):
-        """A tab writes without having heard of messages; the tabs repair this and then stop
+        """A tab writes without knowing of the other's messages; the tabs repair this and then stop
         writing."""
         self.say("first")
         before = self.page.eval(STORED)
@@ -161,7 +161,7 @@ class Tabs(page_test.Case):
         self.assertLessEqual(self.page.eval("window.writes"), 4)
 
     def test_conversations_of_older_pages(self):
-        """Their messages have no ids."""
+        """Messages of older pages have no ids."""
         self.page.close()
         old = {"title": "Old", "created": 1, "changed": 2, "current": 3, "messages": [
             {"role": "user", "content": "a", "parent": -1},

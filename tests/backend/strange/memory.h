@@ -1,5 +1,5 @@
-// Memory of the strange device (device.cc): like backend/cpu/memory.h, but allocations while an
-// owner is set belong to it, and the owner decides when the host may access them.
+// Memory of the strange device (device.cc): like backend/cpu/memory.h, but an allocation belongs to
+// the owner that is set at the time, and the owner decides when the host may access the memory.
 #pragma once
 
 #include <cstddef>

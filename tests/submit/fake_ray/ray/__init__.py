@@ -1,6 +1,6 @@
-"""A stand-in for Ray, as far as the driver of `weft submit --to ray` needs it: an actor is an
-object whose calls are threads. The file lost-node-N in the working folder is the loss of the N-th
-actor's node: its calls fail, once.
+"""A fake Ray with the parts that the driver of `weft submit --to ray` uses: an actor is an object
+whose calls are threads. A file lost-node-N in the working folder simulates the loss of the N-th
+actor's node: its calls fail once.
 """
 import concurrent.futures
 import os
