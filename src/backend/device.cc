@@ -41,7 +41,7 @@ Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const Device
     for (const std::string& gpu : std::span(names).first(names.size() - 1)) {
         auto device = OpenNamed(gpu, options);
         if (device.ok()) return device;
-        Log(LogLevel::kWarning, "--device auto does not take {}: {}", gpu, device.error().message);
+        Log(LogLevel::kWarning, "--device auto does not use {}: {}", gpu, device.error().message);
     }
     return OpenNamed(names.back(), options);
 }

@@ -25,9 +25,10 @@ Status CheckStep(const Step& step, const CompileOptions& options) {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
     const auto outputs = static_cast<int64_t>(step.output_rows.size());
     if (tokens < 1 || tokens > options.max_tokens || outputs > options.max_outputs) {
-        return MakeError(ErrorCode::kUsage,
-                         "step {}: {} rows, and results of {}: expected 1 to {}, and at most {}",
-                         step.number, tokens, outputs, options.max_tokens, options.max_outputs);
+        return MakeError(
+            ErrorCode::kUsage,
+            "step {}: {} rows and {} result rows; expected 1 to {} rows and at most {} result rows",
+            step.number, tokens, outputs, options.max_tokens, options.max_outputs);
     }
     WEFT_CHECK(step.positions.size() == step.tokens.size());
     WEFT_CHECK(step.targets.empty() || step.targets.size() == step.output_rows.size());

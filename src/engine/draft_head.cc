@@ -130,7 +130,7 @@ Status DraftHead::Draw(size_t count) {
         if (drawn.ok()) continue;
         going.over = true;
         if (std::exchange(warned_, true)) continue;
-        Log(LogLevel::kWarning, "--draft mtp guesses nothing: {}", drawn.error().message);
+        Log(LogLevel::kWarning, "--draft mtp drafts no tokens: {}", drawn.error().message);
     }
     return {};
 }

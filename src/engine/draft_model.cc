@@ -53,8 +53,8 @@ std::string Quoted(std::string_view piece) {
 Status CompareVocabularies(const std::string& model, const tokenizer::Tokenizer& tokenizer,
                            const std::string& draft_model, const tokenizer::Tokenizer& draft) {
     const char* advice =
-        "A draft model needs the model's own vocabulary: take a smaller one of the same family, "
-        "or --prompt-lookup, which needs none";
+        "A draft model needs the vocabulary of the model: use a smaller model of the same family, "
+        "or --prompt-lookup, which needs no second model";
     if (tokenizer.vocab_size() != draft.vocab_size()) {
         return MakeError(ErrorCode::kUsage,
                          "--draft {}: its vocabulary has {} tokens, that of {} has {}. {}",
@@ -78,11 +78,11 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
     WEFT_ASSIGN(const auto source, model_files::OpenModel(draft_model));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     if (hyper.has_state()) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "--draft {}: a model with recurrent layers can't guess: what it has read "
-                         "of guesses that came to nothing can't be taken back. Take another, or "
-                         "--prompt-lookup",
-                         draft_model);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "--draft {}: a model with recurrent layers cannot draft, because it cannot remove "
+            "rejected tokens from its state. Use another draft model, or --prompt-lookup",
+            draft_model);
     }
     WEFT_ASSIGN(const auto words, model_files::LoadTokenizer(*source));
     WEFT_TRY(CompareVocabularies(job.model, *tokenizer, draft_model, *words));
@@ -283,7 +283,8 @@ Status DraftModel::Guess(std::span<const DraftText> texts) {
             going.over = !drawn.ok() || std::ssize(*texts[i].draft) >= texts[i].count;
             if (drawn.ok()) continue;
             if (std::exchange(warned_, true)) continue;
-            Log(LogLevel::kWarning, "--draft {} guesses nothing: {}", name_, drawn.error().message);
+            Log(LogLevel::kWarning, "--draft {} drafts no tokens: {}", name_,
+                drawn.error().message);
         }
         const auto rows = static_cast<int64_t>(step_.tokens.size());
         if (std::cmp_equal(rows, step_.output_rows.size())) {

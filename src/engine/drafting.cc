@@ -27,10 +27,9 @@ int64_t DraftOptions::most() const {
 
 Status CheckDraft(const DraftOptions& o) {
     if (o.lookup && !o.model.empty()) {
-        return MakeError(
-            ErrorCode::kUsage,
-            "--draft and --prompt-lookup exclude each other: guesses come from a draft "
-            "model, or from the text so far");
+        return MakeError(ErrorCode::kUsage,
+                         "--draft and --prompt-lookup exclude each other: draft tokens come either "
+                         "from a draft model or from the text so far");
     }
     if (!o.on() && (o.tokens != 0 || o.always)) {
         return MakeError(ErrorCode::kUsage, "{} needs --draft MODEL or --prompt-lookup",

@@ -58,8 +58,8 @@ Status Engine::Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenize
     if (draft.on() && draft_rows_ < 1) {
         return MakeError(
             ErrorCode::kUsage,
-            "a draft needs rows of a step beside the {} of its sequences; --prefill-chunk (of "
-            "weft serve --step-tokens) is {}, the KV cache has {} tokens",
+            "draft tokens need rows in a step besides the {} rows of the sequences; "
+            "--prefill-chunk (of weft serve --step-tokens) is {}, the KV cache has {} tokens",
             options_.max_seqs, job.chunk, job.cache_tokens());
     }
     generates_ = job.outputs != model::Outputs::kHidden;
@@ -68,9 +68,10 @@ Status Engine::Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenize
     job.draft_head = draft.head();
     if (draft.model.empty()) return {};
     if (!generates_) {
-        return MakeError(ErrorCode::kUsage,
-                         "--draft {}: there is nothing to guess where only embeddings are made",
-                         draft.model);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--draft {}: a server of embeddings generates no tokens, so a draft has no use",
+            draft.model);
     }
     if (draft.head()) return CheckDraftHead(job);
     return PrepareDraftModel(draft.model, options_.max_seqs, job, tokenizer);
@@ -116,12 +117,12 @@ Status Engine::Check(const Request& request) const {
     WEFT_TRY(CheckSampler(request.sampler));
     if (request.pooling && !embeds()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "with pipeline stages a server makes either text or embeddings, and this "
-                         "one makes text: start one with --embeddings");
+                         "with pipeline stages a server generates either text or embeddings, and "
+                         "this one generates text: start one with --embeddings");
     }
     if (!request.pooling && !generates()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "this server makes embeddings only: start one without --embeddings");
+                         "this server generates embeddings only: start one without --embeddings");
     }
     if (request.adapter < 0 || request.adapter > adapters_) {
         return MakeError(ErrorCode::kUsage, "adapter {}: there are {}", request.adapter, adapters_);
@@ -143,8 +144,8 @@ Status Engine::CheckLength(const Request& request) const {
                          tokens, context_ - 1);
     }
     return MakeError(ErrorCode::kUsage,
-                     "the prompt has {} tokens; with one for the answer the context of {} tokens "
-                     "is too short. Shorten the prompt, or start with a larger --ctx",
+                     "the prompt has {} tokens, and the answer needs at least one more, but the "
+                     "context has {} tokens. Shorten the prompt, or start with a larger --ctx",
                      tokens, context_);
 }
 

@@ -39,8 +39,10 @@ Status Engine::RecoverFromLoss(Error error) {
 // Why this loss exceeds a limit; empty: it does not.
 std::string Engine::LimitReached() {
     if (++losses_ > kMostLosses) {
-        return fmt::format(". That was loss {} in a row without one token between: {} are got over",
-                           losses_, kMostLosses);
+        return fmt::format(
+            ". That was loss {} in a row without a token in between; the server recovers from at "
+            "most {}",
+            losses_, kMostLosses);
     }
     if (restarts_.Allows(NowNs())) return "";
     const int64_t window_ms = options_.restart_window_ms;
@@ -48,9 +50,8 @@ std::string Engine::LimitReached() {
                                                            static_cast<double>(window_ms) / 1e3)
                                              : "";
     return fmt::format(
-        ". The server has got over {} losses{}, which is the most that it may "
-        "(--max-restarts {}, --restart-window-ms {}); start it again, with a higher "
-        "limit if these are to be lived with",
+        ". The server has recovered from {} losses{}, which is its limit (--max-restarts {}, "
+        "--restart-window-ms {}); start it again, with a higher limit if you expect such losses",
         restarts_.Recent(NowNs()), window, options_.max_restarts, window_ms);
 }
 

@@ -139,8 +139,9 @@ Status Engine::Pool(const InFlightStep& in_flight) {
         RunningRequest& active = *it->second;
         active.sequence.in_flight = false;
         if (!rank().has_hidden()) {
-            End(active, MakeError(ErrorCode::kUnsupported,
-                                  "the cluster has pipeline stages now, and makes no embeddings"));
+            End(active,
+                MakeError(ErrorCode::kUnsupported,
+                          "the cluster has pipeline stages now, so it generates no embeddings"));
             continue;
         }
         WEFT_TRY(rank().ReadHidden(row.begin, row.count, hidden_));
@@ -160,8 +161,8 @@ Status Engine::Pool(const InFlightStep& in_flight) {
 
 Error Engine::TooMuchOfMasks(const RunningRequest& active) {
     return MakeError(ErrorCode::kUnsupported,
-                     "grammar: following it took {} steps for {} tokens, more than the other "
-                     "requests can wait for; rewrite it so that a text can be read in fewer ways",
+                     "grammar: matching took {} steps for {} tokens, which delays the other "
+                     "requests too long; make the grammar less ambiguous",
                      active.mask_steps, active.said + 1);
 }
 

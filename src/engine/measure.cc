@@ -28,7 +28,8 @@ std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab) {
 }
 
 Status CheckTokens(StepRunner& runner, std::span<const int32_t> tokens) {
-    if (tokens.empty()) return MakeError(ErrorCode::kUsage, "there are no tokens: give some");
+    if (tokens.empty())
+        return MakeError(ErrorCode::kUsage, "no tokens were given; expected at least one");
     const int64_t room = runner.job().ctx;
     if (static_cast<int64_t>(tokens.size()) > room) {
         return MakeError(ErrorCode::kUsage,

@@ -49,7 +49,7 @@ Status Rank::Plan() {
     options.local_rank = LocalRankOf(cluster_, job_.device);
     const backend::AutoChoice choice = backend::ChooseAuto(options);
     if (!choice.left_out.empty()) {
-        Log(LogLevel::kWarning, "--device auto leaves out {}", choice.left_out);
+        Log(LogLevel::kWarning, "--device auto skips {}", choice.left_out);
     }
     for (const std::string& one : choice.names) {
         const Status compiled = CompileOn(one);
@@ -58,8 +58,7 @@ Status Rank::Plan() {
             may_move_ = !last;
             return compiled;
         }
-        Log(LogLevel::kWarning, "--device auto does not take {}: {}", one,
-            compiled.error().message);
+        Log(LogLevel::kWarning, "--device auto does not use {}: {}", one, compiled.error().message);
     }
     return {};
 }
@@ -79,7 +78,7 @@ Status Rank::CompileOn(const std::string& name) {
 
 // Leaves the GPU that `auto` chose.
 Status Rank::MoveToCpu(const std::string& why) {
-    Log(LogLevel::kWarning, "--device auto leaves {} for the processor: {}", device_->info().name,
+    Log(LogLevel::kWarning, "--device auto changes from {} to the CPU: {}", device_->info().name,
         why);
     may_move_ = false;
     entered_ = false;  // frees what the rank has so far
@@ -214,8 +213,8 @@ Status Rank::Compile() {
     kv_pages_ = compile.kv_pages;
     if (info.submits && compile.overlap == backend::Overlap::kAlways) {
         Log(LogLevel::kWarning,
-            "--overlap on does nothing on {}: a GPU computes no half of a step while the other's "
-            "sums are on the wire",
+            "--overlap on has no effect on {}: a GPU does not compute one half of a step during "
+            "the all-reduce of the other half",
             info.name);
     }
     WEFT_ASSIGN(executable_, device_->Compile({program_}, compile));
@@ -242,9 +241,8 @@ Status Rank::CheckPlaces() {
             return std::string_view(one).substr(1) != device_->info().identity;
         });
         if (unlike && may_move_) {
-            WEFT_TRY(
-                MoveToCpu("not all tensor ranks have a GPU of its kind (--pp goes over "
-                          "unlike devices)"));
+            WEFT_TRY(MoveToCpu(
+                "not all tensor ranks have a GPU of its kind (--pp works over unlike devices)"));
         }
         may_move = std::ranges::any_of(all, [](const std::string& one) { return one[0] == '+'; });
     }
@@ -276,12 +274,12 @@ Error Rank::UnlikeDevices(size_t rank, size_t other, const std::vector<std::stri
         return host.empty() ? fmt::format("rank {}", r) : fmt::format("rank {} (host {})", r, host);
     };
     const bool cpus = all[rank].starts_with("cpu-") && all[other].starts_with("cpu-");
-    return MakeError(
-        ErrorCode::kUsage,
-        "{} computes on {}, {} on {}: tensor ranks need devices that give the same "
-        "bits. Use --pp between these ranks, or {}",
-        who(rank), all[rank], who(other), all[other],
-        cpus ? "WEFT_CPU on the better one" : "devices of one kind and driver for both (--device)");
+    return MakeError(ErrorCode::kUsage,
+                     "{} computes on {}, {} on {}: tensor ranks need devices that give the same "
+                     "bits. Use --pp between these ranks, or {}",
+                     who(rank), all[rank], who(other), all[other],
+                     cpus ? "set WEFT_CPU on the better one"
+                          : "use devices of one kind and driver for both (--device)");
 }
 
 Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes) {

@@ -127,10 +127,10 @@ static void KeepChoices(const Rank* rank, Job& job) {
 
 Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank) {
     if (backend::DeviceNames(job.device).size() > 1) {
-        return MakeError(ErrorCode::kUsage,
-                         "--device {} names a device for each rank of the start, and none for one "
-                         "that joins",
-                         job.device);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--device {} names the devices of the first ranks, but none for a rank that joins",
+            job.device);
     }
     std::vector<int> kept(static_cast<size_t>(ranks));
     std::iota(kept.begin(), kept.end(), 0);
@@ -260,7 +260,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     error = cluster.ReportFailure(std::move(error));
     // A user's request to stop is not a failure; an error without recovery explains itself.
     if (why.empty() || cluster.rank() != 0 || error.code == ErrorCode::kCancelled) return error;
-    return MakeError(ErrorCode::kPeerLost, "{}. The job could not go on, with {} of {} ranks: {}",
+    return MakeError(ErrorCode::kPeerLost, "{}. The job could not continue with {} of {} ranks: {}",
                      why, cluster.size(), ranks, error.message);
 }
 

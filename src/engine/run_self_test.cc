@@ -265,14 +265,15 @@ Status Rank::ExplainReplicas(const std::vector<OpDigest>& digests) {
             for (const auto& [sum, ranks] : holders) {
                 sides.push_back(fmt::format("{} has {}", RankNames(cluster_, ranks), sum));
             }
-            return RefuseToServe(MakeError(
-                ErrorCode::kCorrupt,
-                "start-up proof: the tensor ranks do not hold the same bits. The first op that "
-                "differs is {}: {}. {}",
-                OpText(stage, at / kLine), fmt::join(sides, ", "), kNext));
+            return RefuseToServe(MakeError(ErrorCode::kCorrupt,
+                                           "start-up self-test: the tensor ranks do not hold the "
+                                           "same bits. The first op that differs is {}: {}. {}",
+                                           OpText(stage, at / kLine), fmt::join(sides, ", "),
+                                           kNext));
         }
     }
-    return RefuseToServe(MakeError(ErrorCode::kCorrupt, "start-up proof: ranks differ. {}", kNext));
+    return RefuseToServe(
+        MakeError(ErrorCode::kCorrupt, "start-up self-test: ranks differ. {}", kNext));
 }
 
 // "op #12 (rms_norm l1.attn_norm)" for a replicated value of a stage; names only for this rank's
@@ -323,13 +324,13 @@ Status Rank::ExplainRecord(int64_t tokens, const DeviceRecord& of_device, double
             op.op, op.name, RankNames(cluster_, ranks), far);
     }
     const bool unlike = IsUnlike(cluster_.size() / shard_.layout.tp - 1, of_device);
-    return RefuseToServe(MakeError(
-        ErrorCode::kCorrupt,
-        "start-up proof: with this file, one rank alone ({}) got other numbers than this cluster: "
-        "the distance of the logits is {:.2g}, {} up to {:.0g}; {}. {}",
-        identities_[static_cast<size_t>(of_device.device_of)], distance,
-        unlike ? "the rounding of unlike devices explains" : "rounding explains",
-        ToleranceOf(program_, wire_, unlike), where, kNext));
+    return RefuseToServe(
+        MakeError(ErrorCode::kCorrupt,
+                  "start-up self-test: for this file, one rank alone ({}) computes other logits "
+                  "than this cluster: their distance is {:.2g}, {} up to {:.0g}; {}. {}",
+                  identities_[static_cast<size_t>(of_device.device_of)], distance,
+                  unlike ? "the rounding of unlike devices explains" : "rounding explains",
+                  ToleranceOf(program_, wire_, unlike), where, kNext));
 }
 
 }  // namespace weft::engine

@@ -90,8 +90,8 @@ Result<ShardOf> ParseShard(const std::string& text) {
         }
     }
     return MakeError(ErrorCode::kUsage,
-                     "--shard: '{}'; expected RANK/RANKS, ranks counted from 0: 0/3, 1/3 and 2/3 "
-                     "are those of three",
+                     "--shard: '{}'; expected RANK/RANKS, ranks counted from 0: three ranks have "
+                     "the shards 0/3, 1/3 and 2/3",
                      text.substr(0, 40));
 }
 

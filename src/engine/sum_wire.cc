@@ -52,7 +52,7 @@ Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& devic
     if (asked != backend::DeviceSum::kSpin || device.submits) return {};
     return MakeError(
         ErrorCode::kUsage,
-        "--gpu-allreduce spin: the device {} ({}) is no GPU, and waits for its sums as it is",
+        "--gpu-allreduce spin: the device {} ({}) is not a GPU; only GPUs take this flag",
         device.name, device.hardware);
 }
 

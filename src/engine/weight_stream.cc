@@ -153,7 +153,7 @@ Status StreamedSource::TakeMetadata(const std::string& header) {
                         meta[i].at(3).get<uint64_t>(), std::as_bytes(std::span(values_[i]))};
         if (type >= model_files::kMetaTypeCount || element >= model_files::kMetaTypeCount ||
             (entry.type != MetaType::kArray && type != element) || !IsSound(entry)) {
-            return BadHeader(fmt::format("metadata '{}' makes no sense", keys_[i]));
+            return BadHeader(fmt::format("metadata '{}' is malformed", keys_[i]));
         }
         entries.push_back(entry);
     }

@@ -137,7 +137,7 @@ class Checker {
         if (value.shape.rank < 1) return Wrong(value.name + " has no shape");
         const int64_t last = value.shape[value.shape.rank - 1];
         if (last > 0 && last % Info(value.dtype).block_elements != 0) {
-            return Wrong(fmt::format("{}: rows of {} are no whole {} blocks", value.name, last,
+            return Wrong(fmt::format("{}: rows of {} are not whole {} blocks", value.name, last,
                                      Info(value.dtype).name));
         }
         return {};
@@ -152,7 +152,7 @@ class Checker {
             value.storage == Storage::kOptimizer || value.storage == Storage::kWeight;
         if (lasts && MayUpdate(op.kind())) return {};
         if (value.storage != Storage::kActivation) {
-            return Wrong(value.name + " is written, but it is no activation");
+            return Wrong(value.name + " is written, but it is not an activation");
         }
         // (Pieces of R are written one by one.)
         const bool piece = PieceOf(program_.value(id).shape[0]).rows > 0;

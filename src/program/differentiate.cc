@@ -87,14 +87,14 @@ class Walk {
                 continue;
             }
             return MakeError(ErrorCode::kUsage,
-                             "differentiate: output {} is no activation that is whole or cut",
+                             "differentiate: output {} is not a replicated or sharded activation",
                              output);
         }
         for (ValueId id : options_.weights) {
             if (!exists(id) || !HasGradient(forward_.value(id))) {
                 return MakeError(ErrorCode::kUsage,
-                                 "differentiate: value {} ({}) is no weight of "
-                                 "float type, so it has no gradient",
+                                 "differentiate: value {} ({}) is not a weight of a float type, so "
+                                 "it has no gradient",
                                  id, exists(id) ? forward_.value(id).name : "no such value");
             }
             wanted_[Index(id)] = true;

@@ -48,7 +48,8 @@ class Placer {
         }
         if (shares == 0) return joined;
         if (shares == with_rows) return Sharding::kRowSharded;
-        return Wrong(op_->inputs[0], "and others are not all shared out by rows");
+        return Wrong(op_->inputs[0],
+                     "is sharded by rows, but other inputs of the op are not, or the reverse");
     }
 
     Error NoGradient(const char* what) const {
@@ -61,8 +62,8 @@ class Placer {
     Error NoWholeNorm() const {
         return MakeError(ErrorCode::kUnsupported,
                          "differentiate: op {} ({}): this model norms its query and key over all "
-                         "heads, and no gradient is known where these are cut over ranks. Train it "
-                         "with --tp 1: --pp, and --zero over replicas, share it out",
+                         "heads, and no gradient is known if ranks share these heads. Train it "
+                         "with --tp 1; --pp, and --zero over replicas, still split the model",
                          index_, OpName(op_->kind()));
     }
 
@@ -79,7 +80,8 @@ class Placer {
         if (a.sinks) return NoGradient("with sinks");
         if (a.chunk != 0) return NoGradient("in chunks");
         if (a.block != 0) return NoGradient("to chosen blocks");
-        if (a.ValueDim() != a.head_dim) return NoGradient("of values that are no keys' size");
+        if (a.ValueDim() != a.head_dim)
+            return NoGradient("of values whose size is not that of keys");
         return Join();
     }
     Placed Output(const Glu& a) const {
@@ -161,11 +163,11 @@ class Placer {
     }
     Placed Output(const AllReduce& a) const {
         if (a.group == Group::kTensor && IsSum()) return Sharding::kReplicated;
-        return Wrong(op_->inputs[0], "is no partial sum over the tensor group");
+        return Wrong(op_->inputs[0], "is not a partial sum over the tensor group");
     }
     Placed Output(const ReduceScatterRows&) const {
         if (IsSum()) return Sharding::kRowSharded;
-        return Wrong(op_->inputs[0], "is no partial sum over the tensor group");
+        return Wrong(op_->inputs[0], "is not a partial sum over the tensor group");
     }
     Placed Output(const GatherRows&) const {
         if (At(0) == Sharding::kRowSharded) return Sharding::kReplicated;

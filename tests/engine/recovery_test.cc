@@ -141,7 +141,7 @@ TEST_F(EngineRecovery, RefusesFewerRanksWhereTheModelDoesNotFit) {
     const std::string& text = status.error().message;
     EXPECT_TRUE(
         text.starts_with("rank 1 (host b, tcp) was lost during decode: silent for 900 ms. "
-                         "The job could not go on, with 1 of 2 ranks: "))
+                         "The job could not continue with 1 of 2 ranks: "))
         << text;
     EXPECT_NE(text.find("does not fit into the memory of a: rank 0: 2861 MiB"), std::string::npos)
         << text;

@@ -136,8 +136,8 @@ TEST_F(Proof, APartThatDiffersIsNamedByTheRecord) {
     ExpectGood(1, 1);
     Spoil("blk.1.attn_q.weight", 200);  // rank 1 holds heads 5 to 8
     ExpectRefusal(Open(2, 1, 1),
-                  {"one rank alone (cpu-", "got other numbers", ", rounding explains up to 0.005; ",
-                   "(l1.attn_q), on rank 1 (host b)"});
+                  {"one rank alone (cpu-", "computes other logits",
+                   ", rounding explains up to 0.005; ", "(l1.attn_q), on rank 1 (host b)"});
     ExpectRefusal(Open(3, 1, 2), {"(l1.attn_q), on rank 2 (host c)"});
     // Also in a pipeline.
     Spoil("blk.2.ffn_up.weight", 5);

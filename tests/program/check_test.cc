@@ -161,13 +161,13 @@ TEST(CheckShapes, NamesOpKindAndValue) {
     ExpectNames(broken, {"embedded is written twice"});
     broken = good;
     broken.ops[norm].outputs[0] = good.Find("token_embd.weight");
-    ExpectNames(broken, {"token_embd.weight is written, but it is no activation"});
+    ExpectNames(broken, {"token_embd.weight is written, but it is not an activation"});
     broken = good;
     broken.values[1].name = broken.values[0].name;
     ExpectNames(broken, {"two values are named", broken.values[0].name});
     broken = good;
     broken.values[static_cast<size_t>(good.Find("blk.0.attn_q.weight"))].dtype = DType::kQ4_0;
-    ExpectNames(broken, {"blk.0.attn_q.weight", "rows of 18 are no whole Q4_0 blocks"});
+    ExpectNames(broken, {"blk.0.attn_q.weight", "rows of 18 are not whole Q4_0 blocks"});
 }
 
 }  // namespace

@@ -291,8 +291,8 @@ TEST(Differentiate, RefusesWhatHasNoGradient) {
     Sketch s;
     const ValueId x = s.Rows(s.Indices(kTokens), 4);
     const ValueId quantized = s.Add(Storage::kWeight, {5, 32}, DType::kQ4_0);
-    ExpectError(s.Back(x, {quantized}), ErrorCode::kUsage, "no weight of float type");
-    ExpectError(s.Back(x, {0}), ErrorCode::kUsage, "no weight of float type");
+    ExpectError(s.Back(x, {quantized}), ErrorCode::kUsage, "not a weight of a float type");
+    ExpectError(s.Back(x, {0}), ErrorCode::kUsage, "not a weight of a float type");
     ExpectError(s.Back(x, {99}), ErrorCode::kUsage, "no such value");
     ExpectError(s.Back(99), ErrorCode::kUsage, "output 99");
     ExpectError(s.Back(0), ErrorCode::kUsage, "output 0");
@@ -318,7 +318,7 @@ TEST(Differentiate, RefusesCollectivesThatDoNotFitTheirOperand) {
         const ValueId start = s.Emit(RmsNorm{0.1f, 4}, {x, s.Weight({4})}, shape);
         ExpectError(s.Back(build(s, start)), ErrorCode::kUnsupported, what);
     };
-    refused("is no partial sum",
+    refused("is not a partial sum",
             [&](Sketch& s, ValueId x) { return s.Emit(AllReduce{}, {x}, shape); });
     refused("is not cut", [&](Sketch& s, ValueId x) {
         return s.Emit(MatMul{Cut::kColumns}, {x, s.Weight({4, 4})}, shape);
@@ -335,7 +335,7 @@ TEST(Differentiate, RefusesCollectivesThatDoNotFitTheirOperand) {
     refused("is not cut over the tensor group", [&](Sketch& s, ValueId x) {
         return s.Emit(AllGather{Group::kTensor, {4, 4}, 0}, {x}, {kTokens, 8});
     });
-    refused("is no partial sum over the tensor group", [&](Sketch& s, ValueId x) {
+    refused("is not a partial sum over the tensor group", [&](Sketch& s, ValueId x) {
         const ValueId cut = s.Emit(MatMul{Cut::kRows}, {x, s.Weight({4, 4})}, shape);
         const ValueId part = s.Emit(MatMul{Cut::kColumns}, {cut, s.Weight({4, 4})}, shape);
         return s.Emit(AllReduce{Group::kPipeline}, {part}, shape);

@@ -138,8 +138,10 @@ class Draft(unittest.TestCase):
         both = self.refused("--draft", self.small, "--prompt-lookup")
         self.assertIn("exclude each other", both)
         self.assertIn("its vocabulary has", self.refused("--draft", "synthetic:smollm2-135m"))
-        self.assertIn("only embeddings", self.refused("--draft", self.small, "--embeddings"))
-        self.assertIn("needs rows", self.refused("--draft", self.small, "--step-tokens", "32"))
+        self.assertIn("a server of embeddings",
+                      self.refused("--draft", self.small, "--embeddings"))
+        self.assertIn("need rows in a step",
+                      self.refused("--draft", self.small, "--step-tokens", "32"))
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ TEST(VulkanCausal, UnsupportedCasesAreRefusedByName) {
         EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
         EXPECT_NE(status.error().message.find(what), std::string::npos) << status.error().message;
     };
-    refused(DType::kBF16, 64, false, "BF16; the GPU takes matrices of one type");
+    refused(DType::kBF16, 64, false, "BF16; the GPU needs matrices of one type");
     refused(DType::kF32, 12, false, "heads of 12 dims");
     refused(DType::kF32, 264, false, "heads of 264 dims");
     refused(DType::kF32, 64, true, "sinks");

@@ -49,9 +49,10 @@ class LatentCalls : protected InferenceCalls {
         write.args.cache = buffers_.cache(cached);
         write.Writes(write.args.cache.data, Of(cached));
         if (rank + rope > kernels::kMostLatentColumns) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "program op {} (latent_attention): {} columns are cached; most: {}",
-                             op_, rank + rope, kernels::kMostLatentColumns);
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "program op {} (latent_attention): {} columns are cached; at most {} are supported",
+                op_, rank + rope, kernels::kMostLatentColumns);
         }
         WEFT_TRY(Push<kernels::LatentWrite>(write, op.outputs[0]));
         if (op.inputs.size() == 6) {
@@ -161,8 +162,9 @@ class LatentCalls : protected InferenceCalls {
         write.Writes(write.args.cache.data, Of(cached));
         if (Cols(rows) > kernels::kMostLatentColumns) {
             return MakeError(ErrorCode::kUnsupported,
-                             "program op {} ({}): {} columns are cached; most: {}", op_,
-                             program::OpName(op.kind()), Cols(rows), kernels::kMostLatentColumns);
+                             "program op {} ({}): {} columns are cached; at most {} are supported",
+                             op_, program::OpName(op.kind()), Cols(rows),
+                             kernels::kMostLatentColumns);
         }
         return Push<kernels::LatentWrite>(write, op.outputs[0]);
     }

@@ -240,8 +240,8 @@ Status TrainingLowerer::Lower(const Op& op, const program::Route& a) {
     args.renormalise = a.renormalise;
     args.scale = a.scale;
     if (args.experts > kernels::kMostExperts) {
-        return Unsupported(
-            fmt::format("{} experts; most: {}", args.experts, kernels::kMostExperts));
+        return Unsupported(fmt::format("{} experts; at most {} are supported", args.experts,
+                                       kernels::kMostExperts));
     }
     call.Writes(args.ids, Of(op.outputs[0]));
     call.Writes(args.weights, Of(op.outputs[1]));

@@ -307,8 +307,9 @@ class InferenceLowerer final : StreamCalls {
         call.Writes(args.ids, Of(op.outputs[0]));
         call.Writes(args.weights, Of(op.outputs[1]));
         if (args.experts > kernels::kMostExperts) {
-            return MakeError(ErrorCode::kUnsupported, "program op {} (route): {} experts; most: {}",
-                             op_, args.experts, kernels::kMostExperts);
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} (route): {} experts; at most {} are supported", op_,
+                             args.experts, kernels::kMostExperts);
         }
         call.Rows(args.rows);
         return Push<kernels::Route>(call, op.outputs[0]);
@@ -323,9 +324,10 @@ class InferenceLowerer final : StreamCalls {
             planned_ids_ == ids && planned_.first_expert == first_expert && planned_.count == count;
         if (at_hand) return {};
         if (IsSlots(op.inputs[0])) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "program op {} ({}): its rows stand in the order of other experts",
-                             op_, program::OpName(op.kind()));
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "program op {} ({}): its rows are in the order of another op's experts", op_,
+                program::OpName(op.kind()));
         }
         CallOf<kernels::PlanExpertsArgs> call;
         call.args.used = Cols(ids);
@@ -449,8 +451,8 @@ class InferenceLowerer final : StreamCalls {
         call.Writes(args.y, Of(op.outputs[0]));
         if (args.taps > kernels::kMostTaps) {
             return MakeError(ErrorCode::kUnsupported,
-                             "program op {} (causal_conv): {} taps; most: {}", op_, args.taps,
-                             kernels::kMostTaps);
+                             "program op {} (causal_conv): {} taps; at most {} are supported", op_,
+                             args.taps, kernels::kMostTaps);
         }
         return Push<RunCausalConv>(call, op.outputs[0]);
     }
@@ -558,9 +560,10 @@ class InferenceLowerer final : StreamCalls {
 
     Status Lower(const Op& op, const program::Attention& a) {
         if (!a.cached(op.inputs.size())) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "program op {} (attention) has no KV cache: that is for training",
-                             op_);
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "program op {} (attention) has no KV cache; only a training program may lack one",
+                op_);
         }
         const ValueId k_cache = op.inputs.end()[-2], v_cache = op.inputs.back();
         CallOf<kernels::KvWriteArgs> write;
@@ -713,7 +716,7 @@ class InferenceLowerer final : StreamCalls {
     template <typename T>
     requires(T::kRow.pass != Pass::kInference && T::kRow.pass != Pass::kBoth) Status
         Lower(const Op&, const T&) {
-        return Unsupported("is of training, and the Program is of inference");
+        return Unsupported("is a training op, but the Program is for inference");
     }
 
     Status PushTransfer(const Op& op, CallKind kind = CallKind::kTransfer) {

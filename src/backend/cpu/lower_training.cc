@@ -85,13 +85,13 @@ Status TrainingLowerer::CheckTypes(const Op& op) const {
         const program::Value& value = program_.value(op.inputs[i]);
         const bool reads = weight == i || op.kind() == program::OpKind::kEmbedding;
         if (Info(value.dtype).quantized && !reads) {
-            return Unsupported(fmt::format("{} of {} can not be read in training", value.name,
+            return Unsupported(fmt::format("training cannot read {} of type {}", value.name,
                                            Info(value.dtype).name));
         }
     }
     const bool wide = !op.outputs.empty() && TypeOf(op.outputs[0]) == DType::kF64;
     const bool of_pass = static_cast<size_t>(op_) < chunked_.chunks.back().end;
-    return wide && of_pass ? Unsupported("sums of a training pass are float32") : Status();
+    return wide && of_pass ? Unsupported("a training pass needs float32 sums") : Status();
 }
 
 // ---- Rows ---------------------------------------------------------------------------------------
@@ -101,7 +101,8 @@ Status TrainingLowerer::Lower(const Op& op, const program::Embedding& a) {
     dense::LookupArgs& args = call.args;
     const ValueId table = op.inputs[1], y = op.outputs[0];
     if (Info(TypeOf(table)).quantized) {
-        if (TypeOf(y) != DType::kF32) return Unsupported("rows of a block type become float32");
+        if (TypeOf(y) != DType::kF32)
+            return Unsupported("rows of a block type need float32 output");
         call.Reads(args.blocks, Of(table));
         args.block_type = TypeOf(table);
     } else {
@@ -197,7 +198,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::RmsNormGradWeight& a)
 }
 
 Status TrainingLowerer::Lower(const Op& op, const program::Rope& a) {
-    if (a.behind != 0) return Unsupported("rotations behind the position have no training");
+    if (a.behind != 0) return Unsupported("training supports no rotation behind the position");
     const OperandRegion table =
         ScratchBytes(TableName(a), a.rotary_dim * options_.max_tokens * kFloat);
     if (std::ranges::find(tables_made_, table.data) == tables_made_.end()) {

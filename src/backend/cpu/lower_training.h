@@ -208,7 +208,7 @@ class TrainingLowerer final : Lowerer {
     }
     Status NeedFloats(ValueId x, ValueId y) const {
         if (TypeOf(x) == DType::kF32 && TypeOf(y) == DType::kF32) return {};
-        return Unsupported("takes float32 alone");
+        return Unsupported("supports float32 only");
     }
     dense::Compute compute() const {
         return options_.compute == DType::kBF16 ? dense::Compute::kBf16 : dense::Compute::kF32;

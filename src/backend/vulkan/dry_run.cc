@@ -103,8 +103,8 @@ class DryEmitter final : public Emitter {
         const std::array<uint32_t, 3>& most = gpu_.most_groups;
         if (d.x <= most[0] && d.y <= most[1] && d.z <= most[2]) return;
         too_many_ = MakeError(ErrorCode::kUnsupported,
-                              "a step of {} rows takes {} x {} x {} workgroups; {} takes {} x {} x "
-                              "{}. Use a smaller {}.",
+                              "a step of {} rows needs {} x {} x {} workgroups; {} supports at "
+                              "most {} x {} x {}. Use a smaller {}.",
                               shape_.rows, d.x, d.y, d.z, gpu_.name, most[0], most[1], most[2],
                               trains() ? "--micro-batch (with more --grad-accum) or --seq-len"
                                        : "--prefill-chunk (weft serve: --step-tokens)");

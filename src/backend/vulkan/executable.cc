@@ -82,14 +82,14 @@ Status VulkanExecutable::MakeSignal() {
     WEFT_ASSIGN(context_->signal, HostSignal::Make(gpu_, context_->kernels, patience));
     if (context_->signal->works()) {
         Log(LogLevel::kDebug,
-            "{}: a sum in the midst of a submission costs {:.1f} us beside the wire's, one that "
-            "ends it {:.1f}",
+            "{}: besides the wire, an all-reduce inside a submission costs {:.1f} us, one that "
+            "ends the submission {:.1f} us",
             context_->Who(), context_->signal->exchange_us(), context_->signal->submission_us());
         return {};
     }
     const bool told = options_.device_sum == DeviceSum::kSpin;
     Log(told ? LogLevel::kWarning : LogLevel::kDebug,
-        "{}: each sum over ranks ends a submission (as with --gpu-allreduce split): {}",
+        "{}: each all-reduce ends a submission (as with --gpu-allreduce split): {}",
         context_->Who(), context_->signal->why());
     return {};
 }
@@ -342,7 +342,7 @@ Result<std::unique_ptr<HostSnapshot>> VulkanExecutable::Snapshot(
     const uint64_t free = AvailableMemoryBytes();
     if (needed + kHostSlackBytes > free) {
         return MakeError(ErrorCode::kOutOfMemory,
-                         "a copy of what {} holds takes {} of the host's memory, and {} are free",
+                         "a copy of the data on {} needs {} of host memory, but {} are free",
                          context_->Who(), BytesText(needed), BytesText(free));
     }
     auto snapshot = std::make_unique<CopiedValues>();

@@ -240,7 +240,7 @@ Result<double> HostSignal::RunUnanswered(uint32_t polls) {
     WEFT_ASSIGN(const uint64_t number, device_.Submit(*commands));
     WEFT_TRY(device_.Wait(number, Deadline::In(kTrialMs)));
     const uint32_t arrived = Shared(Word(kArrivedWord)).load(std::memory_order_acquire);
-    if (GaveUp() != 1 || arrived != base_ + 1) why_ = "a wait that nobody answered did not end";
+    if (GaveUp() != 1 || arrived != base_ + 1) why_ = "a wait without an answer did not end";
     return SecondsSince(begin_ns);
 }
 
@@ -263,8 +263,8 @@ Status HostSignal::TryExchanges(uint32_t floats, int trials) {
         seconds.push_back(SecondsSince(begin_ns));
         if (got != static_cast<float>(done + static_cast<int>(kTrialsAtOnce))) {
             why_ =
-                fmt::format("of {} exchanges of {} bytes tried, one before {} was missed", trials,
-                            floats * sizeof(float), done + static_cast<int>(kTrialsAtOnce));
+                fmt::format("of {} trial exchanges of {} bytes, one before exchange {} was missed",
+                            trials, floats * sizeof(float), done + static_cast<int>(kTrialsAtOnce));
             return {};
         }
     }

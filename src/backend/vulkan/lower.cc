@@ -36,8 +36,9 @@ Status LowerAny(Emitter& emitter, const Op& op, const T& attributes) {
         const auto half = [&](program::ValueId id) { return IsHalf(emitter, id); };
         if (!kTakesHalves<T> &&
             (std::ranges::any_of(op.inputs, half) || std::ranges::any_of(op.outputs, half))) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "its Vulkan kernel takes float32 activations only. Use --device cpu.");
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "its Vulkan kernel supports only float32 activations. Use --device cpu.");
         }
         return Lower(emitter, op, attributes);
     }

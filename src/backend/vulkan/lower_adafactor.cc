@@ -54,9 +54,10 @@ Result<FactoredBlock> BlockOf(const FactoredRun& run) {
     const int64_t first = run.range.begin / run.col_count;
     const int64_t last = (run.range.end + run.col_count - 1) / run.col_count;
     if ((last - first) * run.col_count > kMost || f.rows > kMost || f.cols > kMost) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "a part of {} x {} elements; Adafactor on Vulkan devices takes {} at most",
-                         last - first, run.col_count, kMost);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "a part has {} x {} elements; Adafactor on Vulkan devices supports at most {}",
+            last - first, run.col_count, kMost);
     }
     FactoredBlock block;
     block.row = static_cast<uint32_t>(run.row_begin + first);

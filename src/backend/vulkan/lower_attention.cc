@@ -257,7 +257,8 @@ struct CopyPagesArgs {
 
 Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
     if (cache.dtype == DType::kQ8_0 && cache.head_dim % 32 != 0) {
-        return MakeError(ErrorCode::kUnsupported, "{}: rows of {} dims in a cache of q8_0",
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: a q8_0 cache cannot hold heads of {} dims; expected a multiple of 32",
                          OpName(op.kind()), cache.head_dim);
     }
     switch (cache.dtype) {
@@ -275,8 +276,10 @@ Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
 Result<AttentionCaches> CachesOf(const Emitter& e, const Op& op) {
     const AttentionCaches caches{e.Cache(op.inputs.end()[-2]), e.Cache(op.inputs.back())};
     if (caches.k.dtype != caches.v.dtype) {
-        return MakeError(ErrorCode::kUnsupported, "attention: caches of {} and {} in one layer",
-                         Info(caches.k.dtype).name, Info(caches.v.dtype).name);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "attention: the K cache of a layer is {}, its V cache {}; expected one type",
+            Info(caches.k.dtype).name, Info(caches.v.dtype).name);
     }
     return caches;
 }
@@ -287,8 +290,8 @@ Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
         const program::Value& value = e.program().value(id);
         if (value.dtype == DType::kF32) continue;
         return MakeError(ErrorCode::kUnsupported,
-                         "attention: {} is of type {}; over a cache the GPU takes f32", value.name,
-                         Info(value.dtype).name);
+                         "attention: {} is of type {}; with a KV cache the GPU needs f32",
+                         value.name, Info(value.dtype).name);
     }
     WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e, op));
     WEFT_TRY(WriteKeysAndValues(e, op, caches));

@@ -42,7 +42,7 @@ Result<uint32_t> MatrixType(const Emitter& e, const Op& op,
         if (value.dtype == dtype) continue;
         return MakeError(
             ErrorCode::kUnsupported,
-            "{}: {} is of type {} and {} of type {}; the GPU takes matrices of one type",
+            "{}: {} is of type {} and {} of type {}; the GPU needs matrices of one type",
             OpName(op.kind()), e.program().value(*matrices.begin()).name, Info(dtype).name,
             value.name, Info(value.dtype).name);
     }
@@ -53,20 +53,21 @@ Result<uint32_t> MatrixType(const Emitter& e, const Op& op,
         default: break;
     }
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: {} is of type {}; the GPU takes f32, bf16 or f16", OpName(op.kind()),
+                     "{}: {} is of type {}; the GPU supports f32, bf16 or f16", OpName(op.kind()),
                      e.program().value(*matrices.begin()).name, Info(dtype).name);
 }
 
 Status CheckHeads(const Op& op, const program::Attention& a) {
     if (a.sinks) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: the GPU has no attention with sinks and without a cache",
+                         "{}: the GPU has no kernel for attention with sinks and without a cache",
                          OpName(op.kind()));
     }
     if (a.head_dim % 8 == 0 && a.head_dim <= kMostCausalDims) return {};
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: heads of {} dims; without a cache the GPU takes multiples of 8 up to {}",
-                     OpName(op.kind()), a.head_dim, kMostCausalDims);
+    return MakeError(
+        ErrorCode::kUnsupported,
+        "{}: heads of {} dims; without a cache the GPU supports multiples of 8 up to {}",
+        OpName(op.kind()), a.head_dim, kMostCausalDims);
 }
 
 class CausalLowering {

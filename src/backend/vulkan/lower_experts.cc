@@ -34,7 +34,8 @@ Result<Routing> RoutingOf(const Emitter& e, const program::Op& op) {
     const auto& a = op.as<program::Route>();
     if (a.by_token || a.score == program::GateScore::kSqrtSoftplus) {
         return MakeError(ErrorCode::kUnsupported,
-                         "route: GPUs have no kernel for experts by token, or roots of softplus");
+                         "route: no GPU kernel chooses experts by token id, or scores them by the "
+                         "square root of softplus");
     }
     Routing routing;
     if (a.factors) routing.factors = e.Address(op.inputs.back());
@@ -50,8 +51,9 @@ Result<Routing> RoutingOf(const Emitter& e, const program::Op& op) {
     routing.renormalise = a.renormalise ? 1 : 0;
     routing.scale = a.scale;
     if (routing.experts <= kMostRoutedExperts) return routing;
-    return MakeError(ErrorCode::kUnsupported, "route: {} experts; Vulkan kernels take {}",
-                     routing.experts, kMostRoutedExperts);
+    return MakeError(ErrorCode::kUnsupported,
+                     "route: {} experts; Vulkan kernels support at most {}", routing.experts,
+                     kMostRoutedExperts);
 }
 
 // Arguments of expert_plan.comp.

@@ -115,8 +115,8 @@ Result<uint32_t> To32(const char* what, int64_t number) {
     if (number >= 0 && number <= std::numeric_limits<uint32_t>::max()) {
         return static_cast<uint32_t>(number);
     }
-    return MakeError(ErrorCode::kUnsupported, "a product has {} {}; Vulkan kernels count to 2^32",
-                     number, what);
+    return MakeError(ErrorCode::kUnsupported,
+                     "a product has {} {}; Vulkan kernels support fewer than 2^32", number, what);
 }
 
 uint32_t ElementBytes(DType dtype) {
@@ -223,7 +223,8 @@ Result<GemmArgs> GemmArgsOf(const Gemm& gemm, const GemmSlots& slots) {
     const int64_t k = turned ? gemm.a.rows : gemm.a.cols;
     if (k > kMostTerms) {
         return MakeError(ErrorCode::kUnsupported,
-                         "a product has sums of {} terms; Vulkan kernels take {}", k, kMostTerms);
+                         "a product has sums of {} terms; Vulkan kernels support at most {}", k,
+                         kMostTerms);
     }
     args.m = static_cast<uint32_t>(gemm.c.rows);
     args.n = static_cast<uint32_t>(gemm.c.cols);
@@ -319,7 +320,7 @@ Result<uint32_t> ElementType(DType dtype) {
     if (dtype == DType::kBF16) return 1u;
     if (dtype == DType::kF16) return 2u;
     return MakeError(ErrorCode::kUnsupported,
-                     "no Vulkan kernel of training takes values of type {}", Info(dtype).name);
+                     "no Vulkan training kernel supports values of type {}", Info(dtype).name);
 }
 
 Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots) {
@@ -397,7 +398,7 @@ bool IsTrainingProduct(const Emitter& e, ValueId x, ValueId weight, ValueId y) {
 Status LowerTrainingMatMul(Emitter& e, const program::Op& op) {
     if (op.inputs.size() == 3) {
         return MakeError(ErrorCode::kUnsupported,
-                         "a matrix product of training has a bias; use a separate add_bias op");
+                         "a matrix product for training has a bias; use a separate add_bias op");
     }
     Gemm gemm;
     WEFT_ASSIGN(gemm.a, MatrixOf(e, op.inputs[0]));

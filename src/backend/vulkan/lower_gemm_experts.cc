@@ -31,8 +31,9 @@ struct DotArgs {
 // share a routing.
 Result<GemmSlots> EmitOrder(Emitter& e, ValueId ids, int64_t first_expert, int64_t experts) {
     if (experts > kMostOrderedExperts) {
-        return MakeError(ErrorCode::kUnsupported, "{} experts; Vulkan kernels of training take {}",
-                         experts, kMostOrderedExperts);
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} experts; Vulkan training kernels support at most {}", experts,
+                         kMostOrderedExperts);
     }
     const int64_t count = e.Rows(ids) * e.Cols(ids);
     GemmSlots slots;

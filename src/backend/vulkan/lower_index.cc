@@ -44,7 +44,7 @@ struct BlockChooseShaderArgs {
 
 Status CheckIndexKeys(const program::Op& op, const CachePlace& cache) {
     if (cache.head_dim <= kMostIndexDims) return {};
-    return MakeError(ErrorCode::kUnsupported, "{}: keys of {} dims; most: {}",
+    return MakeError(ErrorCode::kUnsupported, "{}: keys of {} dims; at most {} are supported",
                      program::OpName(op.kind()), cache.head_dim, kMostIndexDims);
 }
 
@@ -112,15 +112,16 @@ Status Lower(Emitter& e, const program::Op& op, const program::ScaleHeads&) {
 
 Status Lower(Emitter& e, const program::Op& op, const program::IndexTopK& a) {
     if (a.stride != 1) {
-        return MakeError(ErrorCode::kUnsupported, "index_top_k: GPUs choose no windows");
+        return MakeError(ErrorCode::kUnsupported, "index_top_k: no GPU kernel chooses windows");
     }
     const ValueId q = op.inputs[0], key = op.inputs[1], weights = op.inputs[2];
     const ValueId chosen = op.outputs[0];
     const CachePlace& cache = e.Cache(op.inputs[3]);
     WEFT_ASSIGN(const uint32_t type, CacheType(op, cache));
     if (cache.head_dim > kMostIndexDims) {
-        return MakeError(ErrorCode::kUnsupported, "index_top_k: keys of {} dims; most: {}",
-                         cache.head_dim, kMostIndexDims);
+        return MakeError(ErrorCode::kUnsupported,
+                         "index_top_k: keys of {} dims; at most {} are supported", cache.head_dim,
+                         kMostIndexDims);
     }
     WEFT_TRY(WriteRow(e, op, key, cache));
     const int64_t rows = e.shape().rows, positions = std::max(e.shape().positions, 1);

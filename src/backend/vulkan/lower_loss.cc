@@ -35,7 +35,7 @@ constexpr int64_t kMostFindGroups = 1024;
 Result<uint32_t> StatsRanksOf(const Emitter& e, ValueId stats) {
     const int64_t cols = e.Cols(stats);
     if (cols > 0 && cols % kStatsOfRank == 0) return static_cast<uint32_t>(cols / kStatsOfRank);
-    return MakeError(ErrorCode::kUnsupported, "{} has {} columns, expected {} a rank",
+    return MakeError(ErrorCode::kUnsupported, "{} has {} columns; expected {} per rank",
                      e.program().value(stats).name, cols, kStatsOfRank);
 }
 

@@ -51,7 +51,7 @@ Result<uint32_t> AdapterType(DType dtype) {
     if (dtype == DType::kF32) return 0u;
     if (dtype == DType::kF16) return 1u;
     if (dtype == DType::kBF16) return 2u;
-    return MakeError(ErrorCode::kUnsupported, "no Vulkan kernel takes adapters of type {}",
+    return MakeError(ErrorCode::kUnsupported, "no Vulkan kernel supports adapters of type {}",
                      Info(dtype).name);
 }
 

@@ -54,8 +54,8 @@ Status Lower(Emitter& e, const Op& op, const program::CausalConv& a) {
     const ValueId x = op.inputs[0], y = op.outputs[0], state = op.inputs.back();
     const int64_t taps = e.Cols(op.inputs[1]);
     if (taps > kMostConvTaps) {
-        return MakeError(ErrorCode::kUnsupported, "a convolution of {} taps; most: {}", taps,
-                         kMostConvTaps);
+        return MakeError(ErrorCode::kUnsupported,
+                         "a convolution of {} taps; at most {} are supported", taps, kMostConvTaps);
     }
     ConvArgs args;
     args.x = e.Address(x);
@@ -89,8 +89,9 @@ Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
     const int64_t heads = shape[0], dims = shape[1], cols = shape[2];
     const int64_t most = std::max({heads, a.key_heads, a.first_head, a.group, a.cycle});
     if (dims > kMostDims || most >= 1 << 16) {
-        return MakeError(ErrorCode::kUnsupported, "a delta rule over keys of {} dims; most: {}",
-                         dims, kMostDims);
+        return MakeError(ErrorCode::kUnsupported,
+                         "a delta rule over keys of {} dims; at most {} are supported", dims,
+                         kMostDims);
     }
     DeltaArgs args;
     // In SSD `skip`, the sixth input, takes the place of beta.

@@ -199,7 +199,7 @@ Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
 Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
     if (HasHalves(e, op)) return LowerHalves(e, op, a);
     if (a.limits_gate) {
-        return MakeError(ErrorCode::kUnsupported, "glu: GPUs have no kernel that limits gates");
+        return MakeError(ErrorCode::kUnsupported, "glu: no GPU kernel limits gates");
     }
     if (a.limit != 0) return RunMap(e, op, RowMap::kLimitedSilu, a.limit);
     switch (a.activation) {
@@ -256,7 +256,7 @@ Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
     const ValueId y = op.outputs[0];
     if (e.program().value(y).dtype != DType::kF32) {
         return MakeError(ErrorCode::kUnsupported,
-                         "sum_squares of {} is not float32: a GPU has no wide sums",
+                         "sum_squares of {} is not float32: GPUs have no float64 sums",
                          e.program().value(y).name);
     }
     for (size_t i = 0; i < a.columns.size(); ++i) {
@@ -276,7 +276,8 @@ Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
 Status Lower(Emitter& e, const Op& op, const program::Rope& a) {
     if (HasHalves(e, op)) return LowerHalves(e, op, a);
     if (a.last || a.behind != 0) {
-        return MakeError(ErrorCode::kUnsupported, "rope: GPUs rotate the first columns alone");
+        return MakeError(ErrorCode::kUnsupported,
+                         "rope: GPU kernels rotate only the first columns");
     }
     const ValueId x = op.inputs[0], y = op.outputs[0];
     const int64_t pairs = a.rotary_dim / 2, heads = e.Cols(y) / a.head_dim;

@@ -24,7 +24,7 @@ Status LowerTop(Emitter& e, const TopRows& rows, int64_t count, uint64_t to) {
     if (count < 1 || count > rows.columns || count > kMostCandidates) {
         return MakeError(
             ErrorCode::kUnsupported,
-            "the {} best of {} logits: a GPU finds 1 to {}, and no more than there are", count,
+            "top {} of {} logits: a GPU finds 1 to {}, and no more than there are logits", count,
             rows.columns, kMostCandidates);
     }
     TopArgs args;

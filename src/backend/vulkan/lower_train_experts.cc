@@ -64,7 +64,8 @@ Status Lower(Emitter& e, const Op& op, const program::RouteGrad& grad) {
     WEFT_TRY(CheckCounts(e, op));
     const program::Route& a = grad.forward;
     if (a.factors) {
-        return MakeError(ErrorCode::kUnsupported, "a choice with factors has no gradient");
+        return MakeError(ErrorCode::kUnsupported,
+                         "a choice of experts with factors has no gradient");
     }
     const ValueId dweights = op.inputs[0], logits = op.inputs[1], ids = op.inputs[2];
     const ValueId y = op.outputs[0];

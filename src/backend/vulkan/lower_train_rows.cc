@@ -237,7 +237,7 @@ Status CheckCounts(const Emitter& e, const Op& op) {
         for (const ValueId id : *ids) {
             if (CountOf(e, id) <= kMostCount) continue;
             return MakeError(ErrorCode::kUnsupported,
-                             "{} has {} elements; a Vulkan kernel of training takes {} at most. "
+                             "{} has {} elements; a Vulkan training kernel supports at most {}. "
                              "Use smaller micro-batches.",
                              e.program().value(id).name, CountOf(e, id), kMostCount);
         }
@@ -258,8 +258,8 @@ Result<uint32_t> ElementTypeOf(const Emitter& e, ValueId id) {
     if (value.dtype == DType::kBF16) return 1u;
     if (value.dtype == DType::kF16) return 2u;
     return MakeError(ErrorCode::kUnsupported,
-                     "{} is {}; the Vulkan kernel takes float32, bfloat16 or float16", value.name,
-                     Info(value.dtype).name);
+                     "{} is {}; the Vulkan kernel supports float32, bfloat16 or float16",
+                     value.name, Info(value.dtype).name);
 }
 
 Status CheckFloat32(const Emitter& e, ValueId id) {
@@ -393,10 +393,10 @@ Status LowerHalves(Emitter& e, const Op& op, const program::RmsNorm& a) {
     WEFT_TRY(CheckCounts(e, op));
     if (a.whole != 0) {
         return MakeError(ErrorCode::kUnsupported,
-                         "a norm by sums over ranks takes float32 on Vulkan devices");
+                         "a norm by sums over ranks needs float32 on Vulkan devices");
     }
     if (a.centered || a.apart) {
-        return MakeError(ErrorCode::kUnsupported, "a norm {} takes float32 on Vulkan devices",
+        return MakeError(ErrorCode::kUnsupported, "a norm {} needs float32 on Vulkan devices",
                          a.centered ? "without the mean" : "of groups with weights of their own");
     }
     const ValueId y = op.outputs[0];

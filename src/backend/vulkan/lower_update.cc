@@ -76,7 +76,7 @@ Status CheckPair(const Emitter& e, ValueId sum) {
     const program::Value& value = e.program().value(sum);
     if (value.dtype == DType::kF32 && value.shape == program::Shape{2}) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "{} is {} {}; Vulkan devices add up squares in two float32 numbers",
+                     "{} is {} {}; Vulkan devices need two float32 numbers for a sum of squares",
                      value.name, Info(value.dtype).name, value.shape.Text());
 }
 

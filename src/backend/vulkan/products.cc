@@ -109,8 +109,8 @@ uint32_t UnitsOf(uint64_t bytes) {
 Result<NarrowRows> PlaceNarrow(Emitter& e, const char* what, uint64_t bytes, uint64_t scales) {
     if (bytes > kMostNarrowBytes) {
         return MakeError(ErrorCode::kUnsupported,
-                         "the {} of a step are {} bytes; Vulkan kernels take {}. Use a smaller "
-                         "--prefill-chunk (weft serve: --step-tokens), or --exact",
+                         "the {} of a step are {} bytes; Vulkan kernels support at most {}. Use a "
+                         "smaller --prefill-chunk (weft serve: --step-tokens), or --exact",
                          what, bytes, kMostNarrowBytes);
     }
     NarrowRows rows;
@@ -263,9 +263,10 @@ Result<PlaneArgs> PlanesOf(const WeightPlace& weight) {
     WEFT_TRY(CheckWeightType(weight.dtype, weight.cols));
     const WeightLayout layout = LayoutOf(weight.dtype, weight.matrices * weight.rows, weight.cols);
     if (weight.matrices * weight.rows > std::numeric_limits<int32_t>::max()) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "a weight has {} matrices of {} rows; Vulkan kernels count to 2^31 rows",
-                         weight.matrices, weight.rows);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "a weight has {} matrices of {} rows; Vulkan kernels support fewer than 2^31 rows",
+            weight.matrices, weight.rows);
     }
     PlaneArgs args;
     for (size_t p = 0; p < layout.count; ++p) {

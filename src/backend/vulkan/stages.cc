@@ -96,10 +96,10 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
         }
         if (!*came && context_->signal->GaveUp() == 0) {
             context_->hangs = true;
-            broken_ = MakeError(ErrorCode::kPeerLost,
-                                "{}: a submission ended before its sum {} of {}, and did not give "
-                                "it up",
-                                context_->Who(), i + 1, stage.exchanged.size());
+            broken_ = MakeError(
+                ErrorCode::kPeerLost,
+                "{}: a submission ended before its all-reduce {} of {}, without cancelling it",
+                context_->Who(), i + 1, stage.exchanged.size());
             return broken_;
         }
         if (!*came) return {};
@@ -123,8 +123,8 @@ Status VulkanExecutable::GoOnWithout(const Stage& stage) {
     const int32_t op = stage.exchanged[number - 1];
     const int steps = backoff_.GiveUp();
     Log(LogLevel::kDebug,
-        "{}, step {}: the sum of op {} took long; the next {} steps have a "
-        "submission for each sum",
+        "{}, step {}: the all-reduce of op {} was slow; the next {} steps use a submission for "
+        "each all-reduce",
         context_->Who(), step_->number, op, steps);
     RecordingKey key = KeyOf(*step_, ops_);
     key.options.signal = nullptr;
@@ -172,7 +172,7 @@ void VulkanExecutable::NoteLength(const Submission& submission, double seconds, 
     if (!budget_.Took(submission.estimate, seconds)) return;
     *too_long = *too_long || submission.divides;
     Log(LogLevel::kDebug,
-        "{}, step {}: ops {} to {} took {:.3f} s in one submission, {:.3f} were foreseen",
+        "{}, step {}: ops {} to {} took {:.3f} s in one submission; the estimate was {:.3f} s",
         context_->Who(), step_->number, submission.first_op, submission.last_op, seconds, foreseen);
 }
 

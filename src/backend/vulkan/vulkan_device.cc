@@ -73,8 +73,8 @@ Result<gpu::Description> FindGpu(const std::string& name, int local_rank = 0) {
     }
     if (found == nullptr && number < 0) {
         return MakeError(ErrorCode::kNotFound,
-                         "--device {}: no GPU that can be used; {}. What computes on the "
-                         "processor is used where its number is given.",
+                         "--device {}: no usable GPU; {}. Weft uses a Vulkan device that computes "
+                         "on the CPU only if --device names its number.",
                          name, ListText(all));
     }
     if (found == nullptr) {
@@ -275,11 +275,11 @@ Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Descri
     const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
     const uint64_t sum = use.weight_bytes + use.kv_bytes + use.arena_bytes;
     if (pool.free_bytes == 0 || sum <= pool.free_bytes) return {};
-    const char* advice = gpu.vendor_id == kAmd && gpu.unified
-                             ? " What the GPU may take of this machine's memory is set by the "
-                               "BIOS (the carve-out for graphics) and by the kernel's parameter "
-                               "ttm.pages_limit."
-                             : "";
+    const char* advice =
+        gpu.vendor_id == kAmd && gpu.unified
+            ? " The BIOS (the carve-out for graphics) and the kernel parameter ttm.pages_limit set "
+              "how much of this machine's memory the GPU may use."
+            : "";
     return MakeError(
         ErrorCode::kOutOfMemory,
         "{}: weights {:.0f} MiB + KV cache {:.0f} MiB + activations {:.0f} MiB = "

@@ -193,13 +193,14 @@ void PackBlock(DType dtype, const WeightForm& form, const std::byte* block,
 Status CheckWeightType(DType dtype, int64_t cols) {
     if (!WeightFormOf(dtype) && !GridFormOf(dtype)) {
         return MakeError(ErrorCode::kUnsupported,
-                         "no Vulkan kernel takes weights of type {}; --device cpu does",
+                         "no Vulkan kernel supports weights of type {}; --device cpu does",
                          Info(dtype).name);
     }
     if (cols % Info(dtype).block_elements != 0) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "a weight of type {} has {} columns, no multiple of its block of {}",
-                         Info(dtype).name, cols, Info(dtype).block_elements);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "a weight of type {} has {} columns, which is not a multiple of its block of {}",
+            Info(dtype).name, cols, Info(dtype).block_elements);
     }
     return {};
 }

@@ -418,7 +418,7 @@ Result<MatrixPtr> LinearMaker::MakeFp8() const {
     }
     if (rows < 1 || cols < 1) return Corrupt("is empty");
     if (rows % parts_.pieces != 0) {
-        return Corrupt("has {} rows, no whole ones of {} parts", rows, parts_.pieces);
+        return Corrupt("has {} rows, which {} parts do not divide", rows, parts_.pieces);
     }
     int64_t piece_rows = rows / parts_.pieces;
     int64_t block_rows = q_.block_rows, block_cols = q_.block_cols;
@@ -465,7 +465,7 @@ Result<MatrixPtr> LinearMaker::MakeNvfp4(const SafeTensor& codes, const SafeTens
         WEFT_ASSIGN(all.number, Single(parts_.scale_2, "weight_scale_2"));
     }
     if (rows % parts_.pieces != 0) {
-        return Corrupt("has {} rows, no whole ones of {} parts", rows, parts_.pieces);
+        return Corrupt("has {} rows, which {} parts do not divide", rows, parts_.pieces);
     }
     const int64_t piece_rows = rows / parts_.pieces;
     const ByteRows code_rows{&files_.file(codes), codes.offset, cols / 2};

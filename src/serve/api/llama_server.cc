@@ -212,10 +212,12 @@ void AddIds(const std::vector<int32_t>& tokens, std::string& out) {
 
 std::optional<ApiError> CheckPieces(bool pieces, size_t tokens, const char* param) {
     if (!pieces || tokens <= kMostPieces) return {};
-    return ApiError{400,
-                    fmt::format("The text has {} tokens; the limit with their texts is {}.", tokens,
-                                kMostPieces),
-                    param, "invalid_value"};
+    return ApiError{
+        400,
+        fmt::format(
+            "The text has {} tokens; an answer with the texts of tokens may have at most {}.",
+            tokens, kMostPieces),
+        param, "invalid_value"};
 }
 
 // Whether the text is a single special token. Clients use this to look up the ids of the tokens
