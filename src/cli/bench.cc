@@ -147,7 +147,8 @@ BenchPower PowerBetween(const Reports& before, const Reports& after, double seco
     for (size_t rank = 0; rank < after.size(); ++rank) {
         const engine::RankReport& now = after[rank];
         if (rank >= before.size() || before[rank].sensors != now.sensors) {
-            power.notes.push_back(fmt::format("host {}: its sensors changed meanwhile", now.host));
+            power.notes.push_back(
+                fmt::format("host {}: its power sensors changed during the run", now.host));
             continue;
         }
         for (size_t i = 0; i < now.sensors.size(); ++i) {

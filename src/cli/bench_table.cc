@@ -238,10 +238,10 @@ void BenchTable::NotePower(const BenchPower& power) {
     }
     for (const std::string& note : power.notes) lines.push_back("power: " + note);
     if (!power.sensors.empty() && power.seconds < kLeastPowerSeconds) {
-        lines.push_back(fmt::format(
-            "power: a test of less than {} s says little: sensors are updated once in up to a "
-            "second. Use a larger -p, -n or -r",
-            kLeastPowerSeconds));
+        lines.push_back(
+            fmt::format("power: a test shorter than {} s gives no reliable figure, because some "
+                        "sensors update only once a second. Use a larger -p, -n or -r",
+                        kLeastPowerSeconds));
     }
     for (std::string& line : lines) {
         if (std::ranges::count(power_lines_, line) == 0) power_lines_.push_back(std::move(line));

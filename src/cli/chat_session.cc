@@ -19,11 +19,11 @@ namespace {
 constexpr std::string_view kHelp =
     "/set NAME VALUE  temp, top-k, top-p, min-p, repeat-penalty, seed, predict (tokens; -1: no "
     "end)\n"
-    "/set             what is in force\n"
-    "/system TEXT     the message before all others; without TEXT: none\n"
+    "/set             show the settings\n"
+    "/system TEXT     set the system message; without TEXT: remove it\n"
     "/clear           forget the conversation\n"
     "/drop            leave out the oldest turns, for example when the context is full\n"
-    "/undrop          give the model all turns again\n"
+    "/undrop          restore the turns that /drop left out\n"
     "/bye             end, like Ctrl-D\n"
     "\"\"\"              begins and ends a message of several lines; so does a line that ends with "
     "\\\n"
@@ -96,8 +96,8 @@ ChatSession::Next ChatSession::Take(std::string_view entered, bool only_text) {
         const bool replaces = std::exchange(pending_, false);
         if (replaces) left_out_.back() = true;
         Add("user", std::string(text));
-        return {Act::kAsk, replaces ? "The question before this one did not fit: the model goes on "
-                                      "without it, and /undrop gives it to the model."
+        return {Act::kAsk, replaces ? "The previous question did not fit into the context, so the "
+                                      "model continues without it; /undrop restores it."
                                     : ""};
     }
     const auto [command, rest] = FirstWord(text);
@@ -125,7 +125,7 @@ ChatSession::Next ChatSession::Set(std::string_view words) {
     engine::Request changed = settings_;
     const std::optional<bool> set = SetOne(changed, name, value);
     if (!set) return {Act::kTell, fmt::format("There is no setting '{}'. /help lists them.", name)};
-    if (!*set) return {Act::kTell, fmt::format("'{}' is no value of {}.", value, name)};
+    if (!*set) return {Act::kTell, fmt::format("'{}' is not a valid value of {}.", value, name)};
     if (const Status sound = engine::CheckSampler(changed.sampler); !sound.ok()) {
         return {Act::kTell, sound.error().message};
     }
@@ -141,9 +141,8 @@ ChatSession::Next ChatSession::SetSystem(std::string_view text) {
     left_out_.clear();
     pending_ = false;
     if (!system_.empty()) Add("system", system_);
-    return {Act::kTell, system_.empty()
-                            ? "No system message; the conversation begins anew."
-                            : "The conversation begins anew under this system message."};
+    return {Act::kTell, system_.empty() ? "The conversation starts over without a system message."
+                                        : "The conversation starts over with this system message."};
 }
 
 void ChatSession::Add(const char* role, std::string text) {
@@ -205,21 +204,23 @@ ChatSession::Next ChatSession::Drop() {
     for (size_t i = first(); i < end; ++i) left_out_[i] = true;
     const auto count = std::ranges::count(left_out_, true);
     if (end == size()) {
-        return {Act::kTell, fmt::format("The model begins anew, without the {} messages so far; "
-                                        "/undrop gives them back to it.",
-                                        count)};
+        return {
+            Act::kTell,
+            fmt::format(
+                "The model starts over without the previous {} messages; /undrop restores them.",
+                count)};
     }
-    return {pending_ ? Act::kAsk : Act::kTell,
-            fmt::format("The model goes on without the oldest {} messages; /undrop gives them "
-                        "back to it.",
-                        count)};
+    return {
+        pending_ ? Act::kAsk : Act::kTell,
+        fmt::format("The model continues without the oldest {} messages; /undrop restores them.",
+                    count)};
 }
 
 ChatSession::Next ChatSession::Undrop() {
     const bool any = std::ranges::count(left_out_, true) > 0;
     left_out_.assign(size(), false);
     return {Act::kTell,
-            any ? "The model gets all turns again." : "No turns were dropped: see /drop."};
+            any ? "The model sees all turns again." : "No turns were dropped: see /drop."};
 }
 
 void ChatSession::NoteAnswer(std::string text) {

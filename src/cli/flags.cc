@@ -446,8 +446,8 @@ Status ResolveLocal(CommonFlags& flags, const std::vector<std::pair<const char*,
     if (local == 1 && !flags.command.Given("--local")) local = static_cast<int>(ranks);
     if (local % ranks == 0) return {};
     return MakeError(ErrorCode::kUsage,
-                     "--local {} starts {} rank{}, and {} is a layout of {}. Leave --local out, or "
-                     "change one of them",
+                     "--local {} starts {} rank{}, but {} needs {} or a multiple. Remove --local, "
+                     "or change one of them",
                      local, local, local == 1 ? "" : "s", fmt::join(words, " "), ranks);
 }
 

@@ -179,7 +179,7 @@ class Line {
         std::string model = words_[at].substr(std::min(equals + 1, words_[at].size()));
         const bool joined = equals < words_[at].size();
         if (!joined && at + 1 == words_.size()) {
-            return MakeError(ErrorCode::kUsage, "{} needs a MODEL behind it", words_[at]);
+            return MakeError(ErrorCode::kUsage, "{} needs a MODEL after it", words_[at]);
         }
         if (!joined) {
             model = words_[at + 1];

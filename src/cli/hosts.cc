@@ -79,7 +79,8 @@ Result<fabric::NetRow> MeasureOp(const HostList& list, const fleet::Peer& peer,
     const bool over = report.ends.size() > 0 && report.ends[0].size() > 1 &&
                       report.ends[0][1].interface == cable.interface;
     if (!over) {
-        return MakeError(ErrorCode::kUnsupported, "data take another way than this cable ({})",
+        return MakeError(ErrorCode::kUnsupported,
+                         "data between the hosts does not use this cable, but {}",
                          report.ends.empty() ? "?" : report.ends[0][1].interface);
     }
     transport = report.transport;
@@ -124,10 +125,10 @@ const CableSpeed* SpeedOfCable(const HostList& list, const fleet::HeardCable& ca
 std::string HostRemark(const fleet::Peer& peer, const HostList& list) {
     std::string remark;
     if (!cluster::CanWorkTogether(peer.build, {})) {
-        remark = fmt::format("  (cannot work with this host: another {})",
+        remark = fmt::format("  (cannot work with this host: its {} differs)",
                              peer.build.version == WEFT_VERSION ? "protocol" : "version");
     } else if (cluster::CommitsDiffer(peer.build, {})) {
-        remark = "  (another commit than this host's)";
+        remark = "  (its commit differs from this host's)";
     }
     const auto same = [&](const fleet::Peer& each) { return each.name == peer.name; };
     if (std::ranges::count_if(list.hearing.peers, same) > 1 || peer.name == list.self.name) {
@@ -226,7 +227,7 @@ std::vector<std::string> Notes(const HostList& list) {
     std::vector<std::string> notes;
     for (const std::string& name : fleet::ChooseHosts(list.file, list.hearing).missing) {
         notes.push_back(
-            fmt::format("the cluster file names {}, and discovery did not find it", name));
+            fmt::format("the cluster file names {}, but discovery did not find it", name));
     }
     for (const fleet::Peer& peer : list.hearing.peers) {
         const std::string why = cluster::BuildRemark(peer.name, peer.build);
@@ -360,14 +361,14 @@ Status AddHost(HostsFlags& flags) {
             flags.ssh);
     }
     PrintOut(
-        "To serve a model from this host, also after hosts were away: weft serve MODEL --cluster "
-        "{} --restart (with --unit: as a service)\n",
+        "To serve a model from this host, and wait for hosts that are away: weft serve MODEL "
+        "--cluster {} --restart (with --unit: as a service)\n",
         flags.cluster);
     const auto findings = fleet::AskDoctor(flags.ssh, added.program);
     if (findings.ok()) {
         PrintOut("\n{}", PlainLines(*findings));
     } else {
-        PrintErr("weft: 'weft doctor' did not run there: {}\n", findings.error().message);
+        PrintErr("weft: 'weft doctor' failed on the new host: {}\n", findings.error().message);
     }
     return {};
 }
@@ -382,7 +383,7 @@ Status RemoveHost(HostsFlags& flags) {
         PrintOut("removed {}\n", name);
     }
     if (!stopped) {
-        PrintErr("weft: 'weft up' still runs there{}{}, with the key\n",
+        PrintErr("weft: 'weft up' still runs on that host, with the key{}{}\n",
                  removed.stopped ? ": " : "",
                  removed.stopped ? removed.stopped->error().message : "");
     } else if (!**removed.stopped) {

@@ -134,11 +134,11 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
     if (!NamesRanks(flags)) return RunLaunched(flags, **launcher, transports, command);
     // Only mpirun counts here: variables of other launchers may be left over.
     if ((*launcher)->mpi.empty()) return command();
-    const Error error = MakeError(ErrorCode::kUsage,
-                                  "{} started {} ranks, and --local, --hosts, --hostfile, "
-                                  "--cluster or --expect-workers asks for "
-                                  "others. Use one of the two.",
-                                  (*launcher)->name, (*launcher)->size);
+    const Error error =
+        MakeError(ErrorCode::kUsage,
+                  "{} started {} ranks, but --local, --hosts, --hostfile, --cluster or "
+                  "--expect-workers requests others. Use one of the two.",
+                  (*launcher)->name, (*launcher)->size);
     return (*launcher)->rank > 0 ? LeaveToRankZero(error.code) : Fail(error, flags.json);
 }
 

@@ -149,7 +149,7 @@ Result<std::string> NeedSpec(const std::string& word) {
         return MakeError(ErrorCode::kNotFound, "{}", fault);
     }
     return MakeError(ErrorCode::kUsage,
-                     "'{}' is no file or folder here and not a model of the Hub; expected "
+                     "'{}' is neither a file or folder here nor a model of the Hub; expected "
                      "[hf:]OWNER/NAME[:TYPE], a short name, or a name that 'weft plan' takes.{}",
                      word, NameHint(word));
 }

@@ -11,9 +11,10 @@ namespace {
 constexpr size_t kMostSizes = 256;
 
 Error NoSize(std::string_view word) {
-    return MakeError(ErrorCode::kUsage,
-                     "--sizes: '{}' is no size; expected such as 64, 8K, 1M, or a range 64:1M:x4",
-                     word);
+    return MakeError(
+        ErrorCode::kUsage,
+        "--sizes: '{}' is not a size; expected a size such as 64, 8K, 1M, or a range 64:1M:x4",
+        word);
 }
 
 Result<int64_t> ParseNumber(std::string_view word, std::string_view whole) {

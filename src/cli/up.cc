@@ -57,7 +57,7 @@ Result<std::vector<std::string>> TypedWords(const UpFlags& flags) {
         line += static_cast<char>(letter);
     }
     if (!line.empty()) return std::vector<std::string>{line};
-    return MakeError(ErrorCode::kUsage, "no words came on standard input");
+    return MakeError(ErrorCode::kUsage, "standard input has no key phrase");
 }
 
 std::string KeyText(const fleet::Bytes& key) {
@@ -72,8 +72,8 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
         WEFT_ASSIGN(key, fleet::ParseKeyPhrase(typed));
         if (!AsksForWords(flags)) {
             Log(LogLevel::kWarning,
-                "words on a command line can be read by other users of this host and stay in the "
-                "shell's history. 'weft up -{}' asks for them instead",
+                "other users of this host can read a key phrase on a command line, and the shell's "
+                "history keeps it. 'weft up -{}' asks for it instead",
                 ClusterWords(flags));
         }
     }
@@ -188,8 +188,8 @@ Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(const UpFlags&
 Status PrintUpUnit(const UpFlags& flags, const fleet::ClusterFile& file) {
     if (!flags.words.empty()) {
         return MakeError(ErrorCode::kUsage,
-                         "--unit: a unit holds no words. Run 'weft up -{}' once, then 'weft up "
-                         "--unit{}'",
+                         "--unit: a unit must not contain the key phrase. Run 'weft up -{}' once, "
+                         "then 'weft up --unit{}'",
                          ClusterWords(flags), ClusterWords(flags));
     }
     WEFT_TRY(fleet::CheckHasKey(flags.cluster, file));
@@ -213,7 +213,8 @@ Status RunUp(UpFlags& flags) {
     WEFT_ASSIGN(fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
     if (!flags.key_file.empty()) {
         if (!flags.words.empty()) {
-            return MakeError(ErrorCode::kUsage, "the words are the key: they exclude --key-file");
+            return MakeError(ErrorCode::kUsage,
+                             "the key phrase is the key, so it excludes --key-file");
         }
         file.key = flags.key_file;
     }
@@ -233,7 +234,7 @@ Status RunUp(UpFlags& flags) {
         ears.discovery = *std::move(started);
         ears.file = std::make_unique<NeighbourFile>(*ears.discovery);
     } else {
-        Log(LogLevel::kWarning, "this host is not found by others: {}", started.error().message);
+        Log(LogLevel::kWarning, "other hosts cannot find this host: {}", started.error().message);
     }
     return listener->Run();
 }

@@ -24,11 +24,11 @@ Status CheckWords(const WorkerFlags& flags) {
     const bool listens = !flags.listen.empty(), joins = !flags.join.join.empty();
     if (listens && joins) {
         return MakeError(ErrorCode::kUsage,
-                         "--listen and --join exclude each other: rank 0 calls a worker, or is "
-                         "dialled by it");
+                         "--listen and --join exclude each other: either rank 0 connects to the "
+                         "worker, or the worker to rank 0");
     }
     if (!joins && (flags.join.rank > 0 || flags.join.once || !flags.wait.empty())) {
-        return MakeError(ErrorCode::kUsage, "--rank, --once and --wait go with --join HOST:PORT");
+        return MakeError(ErrorCode::kUsage, "--rank, --once and --wait need --join HOST:PORT");
     }
     if ((!listens && !joins) || flags.key_file.empty()) {
         return MakeError(ErrorCode::kUsage,

@@ -87,7 +87,8 @@ void AdmissionListener::DropACaller() {
         unproved.push_back({caller.from, caller.handshake.has_value()});
     }
     const size_t dropped = PickEvictee(unproved, dice_);
-    Log(LogLevel::kDebug, "dropped {}: too many unproved connections", callers_[dropped].from);
+    Log(LogLevel::kDebug, "dropped {}: too many connections that have not proved the key",
+        callers_[dropped].from);
     SetResetOnClose(callers_[dropped].fd.get());
     callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(dropped));
 }
@@ -133,7 +134,7 @@ bool AdmissionListener::HearHello(Caller& caller) {
     caller.have += static_cast<size_t>(got);
     if (caller.have < sizeof(DialHello)) return true;
     caller.hello = HelloOf(caller.hello_bytes);
-    if (caller.hello.magic != DialHello().magic) return Drop(caller, "it is no rank of weft");
+    if (caller.hello.magic != DialHello().magic) return Drop(caller, "it is not a weft rank");
     if (!LetsIn(caller, false)) return false;
     const std::string name =
         caller.hello.size > 0

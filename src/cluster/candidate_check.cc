@@ -37,14 +37,14 @@ void CandidateCheck::Turn() {
     const int64_t now = NowNs();
     const int64_t silent_ms = (now - heard_ns_) / kNsPerMs;
     if (silent_ms >= timeout_ms_) {
-        Blame(ErrorCode::kPeerLost, fmt::format("silent for {} ms while it was asked whether it "
-                                                "could be rank {}",
-                                                silent_ms, asked_.rank));
+        Blame(ErrorCode::kPeerLost,
+              fmt::format("silent for {} ms during the check whether it can be rank {}", silent_ms,
+                          asked_.rank));
     }
     if (!fit_ && now - asked_ns_ > kMostExamNs) {
-        Blame(ErrorCode::kTimeout, fmt::format("it did not say within {} s whether it could be "
-                                               "rank {}",
-                                               kMostExamNs / kNsPerMs / 1000, asked_.rank));
+        Blame(ErrorCode::kTimeout,
+              fmt::format("it did not answer within {} s whether it can be rank {}",
+                          kMostExamNs / kNsPerMs / 1000, asked_.rank));
     }
     if (now - beat_ns_ >= std::clamp<int64_t>(timeout_ms_ / 10, 10, 200) * kNsPerMs) {
         beat_ns_ = now;
@@ -65,14 +65,15 @@ void CandidateCheck::OnFrame(FrameType type, View payload) {
         return Blame(ErrorCode::kPeerLost, report->reason.empty() ? report->text : report->reason);
     }
     if (type == FrameType::kHeartbeat) return;
-    Blame(ErrorCode::kCorrupt, fmt::format("it sent a control frame of type {} where it was asked "
-                                           "whether it could be a rank",
-                                           static_cast<int>(type)));
+    Blame(
+        ErrorCode::kCorrupt,
+        fmt::format("it sent a control frame of type {} during the check whether it can be a rank",
+                    static_cast<int>(type)));
 }
 
 void CandidateCheck::OnAnswer(const ExaminedMessage& answer) {
     if (answer.number > asked_.number || answer.number < 1) {
-        return Blame(ErrorCode::kCorrupt, "it answered what it was not asked");
+        return Blame(ErrorCode::kCorrupt, "it sent an answer without a question");
     }
     if (answer.number != asked_.number) return;
     fit_ = answer.fit;

@@ -156,10 +156,11 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     if (!assignment.ok()) return Report(words, assignment.error());
     const int size = static_cast<int>(assignment->hosts.size());
     if (launched != nullptr && assignment->rank != launched->rank()) {
-        return Report(words, MakeError(ErrorCode::kDenied,
-                                       "rank 0 takes this rank for rank {}, its launcher for rank "
-                                       "{}",
-                                       assignment->rank, launched->rank()));
+        return Report(
+            words,
+            MakeError(ErrorCode::kDenied,
+                      "rank 0 counts this process as rank {}, its launcher counts it as rank {}",
+                      assignment->rank, launched->rank()));
     }
     auto cluster =
         std::make_unique<ClusterImpl>(assignment->rank, size, assignment->job, timeout_ms);
@@ -179,11 +180,10 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
 Status CheckWaiting(const ClusterOptions& options) {
     const auto most = static_cast<int>(kMostRanks);
     if (options.wait_for > 0 && (options.local > 1 || !options.hosts.empty())) {
-        return MakeError(
-            ErrorCode::kUsage,
-            "--expect-workers {}: workers that dial in are all ranks but this one; leave "
-            "--local, --hosts and --hostfile out",
-            options.wait_for);
+        return MakeError(ErrorCode::kUsage,
+                         "--expect-workers {}: all ranks but this one are workers that connect to "
+                         "it; remove --local, --hosts and --hostfile",
+                         options.wait_for);
     }
     if (options.wait_for < 0 || options.wait_for >= most) {
         return MakeError(ErrorCode::kUsage, "--expect-workers {}: 1 to {} workers",
@@ -196,7 +196,7 @@ Status CheckWaiting(const ClusterOptions& options) {
         if (options.wait_for == 0) {
             return MakeError(
                 ErrorCode::kUsage,
-                "--listen {} is where workers dial in: it goes with --expect-workers N",
+                "--listen {} is the address to which workers connect: it needs --expect-workers N",
                 options.listen);
         }
         WEFT_TRY(ParseAddress(options.listen));
@@ -212,10 +212,10 @@ Status CheckOptions(const ClusterOptions& options) {
         return MakeError(ErrorCode::kUsage, "--local {}: 1 to {} ranks", options.local, most);
     }
     if (options.local > 1 && !options.hosts.empty()) {
-        return MakeError(ErrorCode::kUsage,
-                         "--local {} and --hosts exclude each other: start one "
-                         "worker for each rank that a host shall run",
-                         options.local);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--local {} and --hosts exclude each other: start one worker for each rank of a host",
+            options.local);
     }
     WEFT_TRY(CheckWaiting(options));
     if (options.hosts.size() >= kMostRanks) {
@@ -232,8 +232,8 @@ Status CheckOptions(const ClusterOptions& options) {
     }
     if (NamesHosts(options) && options.key_file.empty()) {
         return MakeError(ErrorCode::kUsage,
-                         "{} needs --key-file, with the same key as the workers have. Make "
-                         "one with: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
+                         "{} needs --key-file with the key of the workers. Make one with: (umask "
+                         "077; head -c 32 /dev/urandom | base64 > FILE)",
                          options.wait_for > 0 ? "--expect-workers" : "--hosts");
     }
     WEFT_ASSIGN(const net::Transport transport, net::ParseTransport(options.transport));
@@ -244,11 +244,10 @@ Status CheckOptions(const ClusterOptions& options) {
     }
     const bool mpi = transport == net::Transport::kMpi;
     if (options.launched != nullptr && (options.rejoin_ms > 0 || (options.elastic && mpi))) {
-        return MakeError(
-            ErrorCode::kUsage,
-            "--restart-timeout-ms and --elastic: a launcher's ranks can't be started again by "
-            "weft, nor can MPI go on without one. Use --hosts, or --elastic with "
-            "another --transport");
+        return MakeError(ErrorCode::kUsage,
+                         "--restart-timeout-ms and --elastic: weft cannot restart ranks that a "
+                         "launcher started, and MPI cannot continue after it lost a rank. Use "
+                         "--hosts, or --elastic with another --transport");
     }
     WEFT_TRY(net::CheckDataNet(options.data_net));
     WEFT_TRY(CheckDataPortOptions(options.data));

@@ -236,7 +236,8 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
         peer.acked = true;
         return {};
     }
-    return MakeError(ErrorCode::kCorrupt, "it sent a control frame of type {}, which is rank 0's",
+    return MakeError(ErrorCode::kCorrupt,
+                     "it sent a control frame of type {}, which only rank 0 may send",
                      static_cast<int>(type));
 }
 
@@ -350,8 +351,10 @@ void Control::CheckPeer(Peer& peer, int64_t now_ns) {
             "silent for {} ms: its process is stopped, or its host or the link to it is down",
             silent_ms);
         if (peer.pid > 0 && CouldRun(peer.pid)) {
-            why = fmt::format("silent for {} ms: it wants to run, but gets no core, or is stuck. "
-                              "Give this host less to do", silent_ms);
+            why = fmt::format(
+                "silent for {} ms: its process waits for a core, or is stuck. Reduce the load of "
+                "its host",
+                silent_ms);
         }
         if (CanRecover()) Exclude(peer, fmt::format("silent for {} ms", silent_ms));
         peer.channel.Close(true);

@@ -103,8 +103,9 @@ void Control::Exclude(Peer& peer, const std::string& why) {
     const VerdictMessage verdict{
         ErrorCode::kPeerLost,
         peer.rank,
-        fmt::format("{} was given up by rank 0 ({}): the others go on without it, and it ends",
-                    WhoLocked(peer.rank), why),
+        fmt::format(
+            "{} was given up by rank 0 ({}): the other ranks continue without it, and it ends",
+            WhoLocked(peer.rank), why),
         "",
         epoch_,
         false};

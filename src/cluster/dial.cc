@@ -29,9 +29,10 @@ constexpr int64_t kHostCallMs = 3000;
 constexpr int64_t kLookMs = 20;
 
 Error Silent(const std::string& name, const Deadline& deadline) {
-    return MakeError(ErrorCode::kTimeout,
-                     "{}: no answer to the handshake within {} ms. Is that port a weft worker's?",
-                     name, deadline.length_ms());
+    return MakeError(
+        ErrorCode::kTimeout,
+        "{}: no answer to the handshake within {} ms. Does a weft worker listen on that port?",
+        name, deadline.length_ms());
 }
 
 // One call of a worker: the wait ends at the deadline, or once `cancel` is readable.
@@ -48,7 +49,8 @@ struct Waiter {
             ready = ::poll(entries, 2, static_cast<int>(deadline.left_ms()));
         } while (ready < 0 && errno == EINTR);
         if (entries[1].revents != 0) {
-            return MakeError(ErrorCode::kCancelled, "{}: the call was given up", name);
+            return MakeError(ErrorCode::kCancelled, "{}: the connection attempt was cancelled",
+                             name);
         }
         return ready > 0 ? Status() : Status(Silent(name, deadline));
     }
@@ -84,8 +86,8 @@ Result<Frame> ReadFrame(int fd, Bytes& in, const Waiter& waiter) {
         size_t consumed = 0;
         auto frame = ParseFrame(in, false, &consumed);
         if (!frame.ok()) {
-            return MakeError(ErrorCode::kCorrupt, "{}: {}. Is that port a weft worker's?", name,
-                             frame.error().message);
+            return MakeError(ErrorCode::kCorrupt, "{}: {}. Does a weft worker listen on that port?",
+                             name, frame.error().message);
         }
         const size_t take = frame->has_value() ? consumed - before : static_cast<size_t>(seen);
         if (::recv(fd, buffer.data(), take, 0) != static_cast<ssize_t>(take)) {
@@ -218,13 +220,13 @@ Status HostCalls::Failure(const std::vector<int>& missing) const {
     }
     const bool over = !runs || (patient_ && (final || gathering_.deadline.expired()));
     if (!over || (errors.empty() && runs)) return {};
-    if (errors.empty()) return MakeError(ErrorCode::kTimeout, "workers came, and left again");
+    if (errors.empty()) return MakeError(ErrorCode::kTimeout, "workers connected and left again");
     const auto first = final ? std::ranges::find_if(errors, IsFinal) : errors.begin();
     for (auto error = errors.begin(); error != errors.end(); ++error) {
         if (error != first) Log(LogLevel::kError, "{}", error->message);
     }
     if (!patient_ || final) return *first;
-    return MakeError(first->code, "{} of {} workers did not come within {} (--wait): {}",
+    return MakeError(first->code, "{} of {} workers did not connect within {} (--wait): {}",
                      missing.size(), addresses_.size(),
                      SecondsText(gathering_.deadline.length_ms()), first->message);
 }

@@ -55,7 +55,7 @@ Result<std::unique_ptr<DialIn>> DialIn::Open(const std::string& listen, Bytes ke
     auto listener = net::ListenTcp(address.host, address.port);
     if (!listener.ok()) {
         return MakeError(listener.error().code,
-                         "{}, where workers would dial in. Another port: --listen 0.0.0.0:7001",
+                         "{}, so workers cannot connect. Use another port: --listen 0.0.0.0:7001",
                          listener.error().message);
     }
     WEFT_ASSIGN(const uint16_t port, net::BoundPort(listener->get()));
@@ -90,9 +90,9 @@ void DialIn::Serve() {
         const std::lock_guard lock(mutex_);
         TurnScreenings();
         if (!arrivals.ok()) {
-            failure_ = MakeError(arrivals.error().code,
-                                 "no worker can dial in any more: {}. Start it again",
-                                 arrivals.error().message);
+            failure_ =
+                MakeError(arrivals.error().code, "no more workers can connect: {}. Restart the job",
+                          arrivals.error().message);
             return;
         }
         last_refusal_ = admission_.last_refusal();
@@ -123,7 +123,7 @@ void DialIn::TurnScreenings() {
         std::string why = fault->message;
         while (why.ends_with('.')) why.pop_back();
         Log(LogLevel::kWarning,
-            "{} can't join: {}. The ranks that run go on as before; its host may try again in {} s",
+            "{} can't join: {}. The running ranks continue; its host may try again in {} s",
             WhoCame(waiting.arrival), why, later_s);
         waiting.check->SendAway(*fault);
     }
@@ -144,7 +144,7 @@ std::optional<std::string> DialIn::Judge(const DialHello& hello, bool proved) co
     }
     const std::lock_guard lock(mutex_);
     const bool full = waiting_.size() >= kMostWaiting + static_cast<size_t>(most_rank_);
-    return full ? std::optional(std::string("too many workers wait already")) : std::nullopt;
+    return full ? std::optional(std::string("too many workers are waiting already")) : std::nullopt;
 }
 
 void DialIn::DropTheGone() {
@@ -326,7 +326,7 @@ Status GatherWorkers(DialIn& dial_in, int size, RankRegistry& registry,
                      const Gathering& gathering) {
     RendezvousState rendezvous(size, registry, gathering);
     const auto here = [&] { return static_cast<size_t>(size) - 1 - rendezvous.Missing().size(); };
-    Log(LogLevel::kInfo, "workers dial in at port {}: {}. Waiting for {}", dial_in.port(),
+    Log(LogLevel::kInfo, "workers connect to port {}: {}. Waiting for {}", dial_in.port(),
         JoinWords(dial_in.port()), size - 1);
     while (true) {
         WEFT_ASSIGN(const bool complete, rendezvous.Complete());
@@ -337,8 +337,8 @@ Status GatherWorkers(DialIn& dial_in, int size, RankRegistry& registry,
         if (rendezvous.expired()) {
             const std::string refusal = dial_in.LastRefusal();
             return MakeError(ErrorCode::kTimeout,
-                             "{} of {} workers dialled in within {} (--wait). On each of the "
-                             "others: {}{}",
+                             "{} of {} workers connected within {} (--wait). Run on each of the "
+                             "other hosts: {}{}",
                              here(), size - 1, SecondsText(gathering.deadline.length_ms()),
                              JoinWords(dial_in.port()),
                              refusal.empty() ? "" : ". Turned away: " + refusal);
@@ -347,10 +347,11 @@ Status GatherWorkers(DialIn& dial_in, int size, RankRegistry& registry,
             const std::string who = WhoCame(*arrival);
             const int rank = arrival->rank;
             rendezvous.Take(std::move(*arrival));
-            Log(LogLevel::kInfo, "{} of {} workers are here: {} is rank {}", here(), size - 1, who,
-                rank);
+            Log(LogLevel::kInfo, "{} of {} workers have connected: {} is rank {}", here(), size - 1,
+                who, rank);
         }
-        rendezvous.Tell([&] { return fmt::format("{} of {} workers are here", here(), size - 1); });
+        rendezvous.Tell(
+            [&] { return fmt::format("{} of {} workers have connected", here(), size - 1); });
         std::this_thread::sleep_for(std::chrono::milliseconds(kNextMs));
     }
 }

@@ -38,7 +38,7 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
         if (rank_ == 0 && info.why.empty()) info.why = control_->LossText();
         if (attempt.number > kMostAttempts) {
             return control_->GiveUp(MakeError(
-                ErrorCode::kPeerLost, "{}. {} attempts to go on failed, the last one with: {}",
+                ErrorCode::kPeerLost, "{}. {} attempts to continue failed; the last error: {}",
                 info.why, kMostAttempts, error.message));
         }
         const bool call = std::max(calls_, attempt.number - 1) < kMostCalls || !options_.elastic;
@@ -126,7 +126,7 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
     auto next = PlanEpoch(kept, replan);
     if (!next.ok()) {
         return control_->GiveUp(MakeError(
-            ErrorCode::kPeerLost, "{}. The job cannot go on with the {} ranks that are left: {}",
+            ErrorCode::kPeerLost, "{}. The job cannot continue with the {} remaining ranks: {}",
             info.why, kept.size(), next.error().message));
     }
     if (!Begin(kept, *next)) {
@@ -162,7 +162,7 @@ void ClusterImpl::DropUnreached(const std::vector<int>& lost, const Replan& repl
     }
     if (dropped.empty() || !attempt.needed.empty()) return AwaitLink(words, told, attempt);
     for (const int rank : dropped) {
-        Log(LogLevel::kWarning, "{}. The job goes on without {} (--elastic)", words,
+        Log(LogLevel::kWarning, "{}. The job continues without {} (--elastic)", words,
             control_->Who(rank));
         info.lost.push_back(rank);
     }
@@ -177,7 +177,7 @@ void ClusterImpl::AwaitLink(const std::string& words, bool told, Attempt& attemp
     const std::string why =
         attempt.needed.empty()
             ? ""
-            : fmt::format(": the job cannot go on without one of them ({})", attempt.needed);
+            : fmt::format(": the job cannot continue without one of them ({})", attempt.needed);
     Log(LogLevel::kWarning, "{}. Waiting up to {} ms (--restart-timeout-ms) for the link{}", words,
         attempt.whole.left_ms(), why);
 }
@@ -259,11 +259,13 @@ Result<AssignMessage> ClusterImpl::PlanEpoch(const std::vector<int>& kept, const
 }
 
 Error ClusterImpl::NotLinked(const Attempt& attempt) const {
-    const std::string next =
-        attempt.needed.empty()
-            ? "mend the link and start it again, or give --elastic to go on without one of them"
-            : fmt::format("mend the link and start it again. --elastic cannot go on without one of "
-                          "them: {}", attempt.needed);
+    const std::string next = attempt.needed.empty()
+                                 ? "mend the link and start the job again, or give --elastic to "
+                                   "continue without one of them"
+                                 : fmt::format(
+                                       "mend the link and start the job again. --elastic cannot "
+                                       "continue without one of them: {}",
+                                       attempt.needed);
     return MakeError(
         ErrorCode::kPeerLost,
         "{}. Within {} ms (--restart-timeout-ms) this did not change. The job has ended on all "
@@ -274,12 +276,11 @@ Error ClusterImpl::NotLinked(const Attempt& attempt) const {
 Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost) const {
     std::string names;
     for (int rank : lost) names += (names.empty() ? "" : ", ") + control_->Who(rank);
-    return MakeError(
-        ErrorCode::kPeerLost,
-        "{}. Within {} ms (--restart-timeout-ms) these did not come back: {}. The job has ended "
-        "on all ranks; mend the cause and start it again, or give --elastic to go on "
-        "without them.",
-        why, options_.rejoin_ms, names);
+    return MakeError(ErrorCode::kPeerLost,
+                     "{}. Within {} ms (--restart-timeout-ms) these ranks did not come back: {}. "
+                     "The job has ended on all ranks; mend the cause and start it again, or give "
+                     "--elastic to continue without them.",
+                     why, options_.rejoin_ms, names);
 }
 
 // Starts new processes for lost ranks, as far as possible until the deadline.
@@ -348,8 +349,8 @@ void ClusterImpl::CallBackHost(int rank, const Deadline& rejoin) {
             auto dialled = DialWorker(way, key_, timeout_ms_, attempt);
             if (dialled.ok()) {
                 if (way != address) {
-                    Log(LogLevel::kInfo, "{} is reached at {}, no more at {}", control_->Who(rank),
-                        way, address);
+                    Log(LogLevel::kInfo, "{} is now reached at {}, no longer at {}",
+                        control_->Who(rank), way, address);
                 }
                 address = way;
                 control_->Replace(rank, Channel(std::move(dialled->fd), dialled->session), 0);
@@ -376,8 +377,7 @@ int ClusterImpl::PendingJoiners() const {
 
 void ClusterImpl::RejectJoiners(const std::string& why) {
     for (const std::string& who : dial_in_->RejectJoiners(size_)) {
-        Log(LogLevel::kWarning,
-            "{} waits to join, but {}. It may take the place of a rank that is lost", who, why);
+        Log(LogLevel::kWarning, "{} waits to join, but {}. It can replace a lost rank", who, why);
     }
 }
 

@@ -201,7 +201,7 @@ namespace {
 std::string ReadBuildWord(Reader& reader, size_t most) {
     std::string word = reader.Text(most);
     const auto odd = [](char letter) { return letter < '!' || letter > '~'; };
-    if (std::ranges::any_of(word, odd)) reader.Fail("names a build that is no word");
+    if (std::ranges::any_of(word, odd)) reader.Fail("has a malformed build name");
     return word;
 }
 
@@ -274,7 +274,7 @@ Result<AssignMessage> DecodeAssign(View payload) {
     message.seen_as = reader.Text(kMostName);
     message.gid_index = reader.Int<int32_t>();
     const uint8_t checksum = reader.Int<uint8_t>();
-    if (checksum > 1) reader.Fail("asks for checksums neither on nor off");
+    if (checksum > 1) reader.Fail("has a checksum setting that is neither on nor off");
     message.checksum = checksum == 1;
     message.hosts.resize(reader.Count(4, kMostRanks));
     for (std::string& host : message.hosts) host = reader.Text(kMostName);

@@ -30,7 +30,7 @@ constexpr int64_t kTurnMs = 100;
 std::optional<std::string> OfThisJob(const DialHello& hello, int size) {
     if (hello.size == size && hello.rank >= 1 && hello.rank < size) return std::nullopt;
     if (hello.size == 0) {
-        return "it is a worker, for which this job does not wait (--expect-workers)";
+        return "it is a worker, but this job expects no workers (--expect-workers)";
     }
     return fmt::format("it is rank {} of {}, of another job", hello.rank, hello.size);
 }
@@ -58,7 +58,7 @@ Result<Frame> ReadPeerFrame(int fd, Bytes& in, const Deadline& deadline) {
     std::array<std::byte, kMostBeforeAuth> buffer;
     while (true) {
         if (!AwaitReadable(fd, deadline)) {
-            return MakeError(ErrorCode::kTimeout, "rank 0 is there, but began no job within {} ms",
+            return MakeError(ErrorCode::kTimeout, "rank 0 answers, but began no job within {} ms",
                              deadline.length_ms());
         }
         const ssize_t got = ::recv(fd, buffer.data(), buffer.size(), 0);
@@ -80,7 +80,7 @@ Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& regis
         listener, size, key, gathering.timeout_ms, [&](const DialHello& hello, bool) {
             std::optional<std::string> why = OfThisJob(hello, size);
             if (why.has_value() || !rendezvous.Has(hello.rank)) return why;
-            return std::optional(fmt::format("rank {} is here already", hello.rank));
+            return std::optional(fmt::format("rank {} has connected already", hello.rank));
         });
     const Deadline& deadline = gathering.deadline;
     while (true) {
@@ -89,8 +89,8 @@ Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& regis
         if (deadline.expired()) {
             const std::string& refusal = admission.last_refusal();
             return MakeError(ErrorCode::kTimeout,
-                             "rank(s) {} did not come within {} ms. Did the launcher start them, "
-                             "and may they reach this host's ports?{}",
+                             "rank(s) {} did not connect within {} ms. Did the launcher start "
+                             "them, and can they reach this host's ports?{}",
                              fmt::join(rendezvous.Missing(), ", "), deadline.length_ms(),
                              refusal.empty() ? "" : " Turned away: " + refusal);
         }

@@ -77,7 +77,8 @@ bool RunGcm(bool seal, const Sha256Digest& key, uint64_t number, FrameType type,
 
 Error Unexpected(const std::string& name, const char* what) {
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: {} during the handshake. Is that port a weft worker's?", name, what);
+                     "{}: {} during the handshake. Does a weft worker listen on that port?", name,
+                     what);
 }
 
 Bytes PlainFrame(FrameType type, View payload) {

@@ -135,7 +135,7 @@ Result<int> Joiner::Serve(const Fd& signals) {
             const ssize_t seen = ::recv(held_->fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
             if (seen < 0 && (errno == EAGAIN || errno == EINTR)) {
                 if (!idle_.expired()) continue;
-                if (options_.wait_ms > 0) return NoJob("it let this worker wait");
+                if (options_.wait_ms > 0) return NoJob("it kept this worker waiting");
                 idle_ = Deadline::In(patience_ms);
                 continue;
             }
@@ -158,8 +158,8 @@ Result<int> Joiner::Serve(const Fd& signals) {
             // Between two jobs, rank 0 is away only for a moment.
             if (denied || redial_ms >= kLastingRedialMs) {
                 SayOnce(denied ? LogLevel::kWarning : LogLevel::kInfo,
-                        fmt::format("no job of {} yet: {}. Dialling on; Ctrl-C ends", leader,
-                                    error.message));
+                        fmt::format("no job from {} yet: {}. Weft keeps trying; Ctrl-C ends",
+                                    leader, error.message));
             }
             if (!Nap(signals, -1, denied ? denied_ms : redial_ms)) return 0;
             if (denied) denied_ms = std::min(2 * denied_ms, kMostDeniedRedialMs);

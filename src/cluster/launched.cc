@@ -60,7 +60,7 @@ Result<std::unique_ptr<Launched>> Launched::Start(const Launcher& launcher,
         if (options.wants_mpi || launcher.host.empty()) {
             return MakeError(why.code,
                              "{} started this rank, but {}. Or set MASTER_ADDR, MASTER_PORT and "
-                             "WEFT_KEY_FILE, and the ranks meet without MPI",
+                             "WEFT_KEY_FILE: the ranks then connect without MPI",
                              launcher.name, why.message);
         }
     } else if (options.wants_mpi) {
@@ -83,8 +83,8 @@ Status Launched::MeetByMpi(const LaunchOptions& options) {
     WEFT_TRY(mpi_->Start(deadline));
     if (mpi_->size() != launcher_.size || mpi_->rank() != launcher_.rank) {
         return MakeError(ErrorCode::kUsage,
-                         "{} says rank {} of {}, but its MPI library ({}) says {} of {}: another "
-                         "library than the launcher's? Set WEFT_MPI to openmpi or mpich",
+                         "{} says rank {} of {}, but its MPI library ({}) says {} of {}: is it not "
+                         "the launcher's library? Set WEFT_MPI to openmpi or mpich",
                          launcher_.name, launcher_.rank, launcher_.size, mpi_->name(), mpi_->rank(),
                          mpi_->size());
     }
@@ -133,7 +133,7 @@ Status Launched::MeetAtAddress(const LaunchOptions& options) {
     if (key_file.empty() || launcher_.host.empty() || launcher_.port == 0) {
         return MakeError(
             ErrorCode::kUsage,
-            "{} started {} ranks; to meet they need {}: the same on every host. "
+            "{} started {} ranks; to connect to each other, they need {}, the same on every host. "
             "Make a key with: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
             launcher_.name, launcher_.size,
             key_file.empty() ? "--key-file (or WEFT_KEY_FILE)" : "MASTER_ADDR and MASTER_PORT");

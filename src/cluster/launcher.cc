@@ -233,7 +233,7 @@ Result<std::optional<Launcher>> FindLauncher(const Environment& get) {
     }
     if (any || chosen.empty()) return found;
     return MakeError(ErrorCode::kUsage,
-                     "WEFT_LAUNCHER={}: the environment has not its variables. Unset it, or start "
+                     "WEFT_LAUNCHER={}: the environment lacks its variables. Unset it, or start "
                      "weft by that launcher",
                      chosen);
 }

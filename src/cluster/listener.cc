@@ -125,7 +125,7 @@ void Listener::DropACaller() {
     for (const Incoming& caller : callers_) unproved.push_back({caller.from, caller.spoke});
     const size_t dropped = PickEvictee(unproved, dice_);
     Incoming& caller = callers_[dropped];
-    Refused(caller.from, "too many unproved connections");
+    Refused(caller.from, "too many connections that have not proved the key");
     SetResetOnClose(caller.fd.get());
     callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(dropped));
 }
@@ -148,7 +148,7 @@ bool Listener::Hear(Incoming& caller) {
     }
     if (!frame->has_value()) return true;
     if (consumed != caller.in.size()) {
-        Refused(caller.from, "it talks out of turn");
+        Refused(caller.from, "it sent a message out of turn");
         return false;
     }
     const bool keep = Step(caller, **frame);

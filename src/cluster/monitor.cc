@@ -283,7 +283,7 @@ Result<std::vector<std::string>> Control::Exchange(const std::string& name,
         for (const std::string& value : values) {
             WEFT_ASSIGN(std::vector<std::string> words, UnpackStrings(value));
             if (words.size() != values.size()) {
-                return MakeError(ErrorCode::kCorrupt, "'{}': words for {} ranks; there are {}",
+                return MakeError(ErrorCode::kCorrupt, "'{}': values for {} ranks; the job has {}",
                                  name, words.size(), values.size());
             }
             for (size_t r = 0; r < words.size(); ++r) to[r].push_back(std::move(words[r]));
@@ -295,7 +295,7 @@ Result<std::vector<std::string>> Control::Exchange(const std::string& name,
     WEFT_ASSIGN(const std::string packed, RunRound(name, PackStrings(mine), spread, deadline));
     WEFT_ASSIGN(auto words, UnpackStrings(packed));
     if (words.size() == mine.size()) return words;
-    return MakeError(ErrorCode::kCorrupt, "'{}': words of {} ranks; there are {}", name,
+    return MakeError(ErrorCode::kCorrupt, "'{}': values of {} ranks; the job has {}", name,
                      words.size(), mine.size());
 }
 
@@ -346,7 +346,7 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
     for (Peer& peer : peers_) {
         if (peer.value->number != rounds_ || peer.value->name != name) {
             Fail({ErrorCode::kCorrupt, -1,
-                  fmt::format("{} is at '{}' (call {}) where rank 0 is at '{}' (call {})",
+                  fmt::format("{} is at '{}' (call {}) while rank 0 is at '{}' (call {})",
                               WhoLocked(peer.rank), peer.value->name, peer.value->number, name,
                               rounds_),
                   "", epoch_, IsOfTrial(ErrorCode::kCorrupt)});
@@ -456,7 +456,7 @@ Status Control::EndRoot(Lock& lock, const Deadline& deadline) {
     if (WaitFor(lock, deadline, [&] { return AllGone(); })) return {};
     if (!verdict_.has_value()) {
         Fail({ErrorCode::kTimeout, -1,
-              fmt::format("the job is over, but within {} ms these did not end: {}",
+              fmt::format("the job is over, but within {} ms these ranks did not end: {}",
                           deadline.length_ms(), Missing([](const Peer& p) { return !p.gone; })),
               ""});
     }

@@ -105,8 +105,8 @@ void TellOfAnotherNetwork(const std::string& peer, const std::string& named,
     const auto by = std::ranges::find(mine, named, &net::HostAddress::host);
     if (by == mine.end()) return;
     Log(LogLevel::kInfo,
-        "{}: its data come by {}, not by {} ({}) as its control messages do. --data-net {} chooses "
-        "that network",
+        "{}: its data uses {}, not {} ({}) like its control messages. --data-net {} chooses that "
+        "network",
         peer, ways[0].listen, named, by->interface, by->interface);
 }
 
@@ -335,8 +335,8 @@ std::string ClusterImpl::ApartText(int a, int b) const {
                           "the cable between them plugged in on both ends?)",
                           a, AddressWords(of_a), b, AddressWords(of_b));
     }
-    return fmt::format("{} cannot reach {} for data, though rank 0 hears both{}", control_->Who(a),
-                       control_->Who(b), cable);
+    return fmt::format("{} cannot reach {} for data, though rank 0 reaches both{}",
+                       control_->Who(a), control_->Who(b), cable);
 }
 
 // Later epochs may be retried if all ranks live but can't reach each other: a data network may
@@ -389,8 +389,8 @@ Status ClusterImpl::Agree(const std::string& name, const std::string& value,
         for (size_t rank = 1; rank < values.size(); ++rank) {
             if (values[rank] == values[0]) continue;
             return MakeError(ErrorCode::kDenied,
-                             "{}: the {} differs from rank 0's: '{}' there, '{}' on {}. All ranks "
-                             "must have the same",
+                             "{}: the {} differs from rank 0's: '{}', but '{}' on {}. All ranks "
+                             "need the same value",
                              control_->Who(static_cast<int>(rank)), name, values[rank], values[0],
                              control_->Who(0));
         }

@@ -98,7 +98,8 @@ Result<Fd> Dial(const Address& address, const std::string& name, const Deadline&
         }
         if (!fd.ok()) last = fd.error();
         if (!NapUnless(cancel, std::min(kRedialMs, deadline.left_ms()))) {
-            return MakeError(ErrorCode::kCancelled, "{}: the call was given up", name);
+            return MakeError(ErrorCode::kCancelled, "{}: the connection attempt was cancelled",
+                             name);
         }
     }
     if (last.code == ErrorCode::kTimeout) {

@@ -166,7 +166,7 @@ Result<Inheritance> ReadHandle(const std::string& handle) {
         ::fcntl(control, F_GETFD) < 0 || ::fcntl(session, F_GETFD) < 0) {
         return MakeError(
             ErrorCode::kUsage,
-            "--handle {}: not one. Weft itself starts 'weft worker --handle'; by hand, "
+            "--handle {}: not a valid handle. Weft itself starts 'weft worker --handle'; by hand, "
             "start 'weft worker --listen HOST:PORT --key-file FILE', or --join",
             handle);
     }

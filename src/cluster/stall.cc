@@ -124,12 +124,11 @@ VerdictMessage Control::VerdictOn(const std::vector<CycleWait>& circle) const {
                             link.empty() ? "" : " (" + link + ")");
     }
     text += in_one_op
-                ? ". What one of them sent did not come: is the data link between the hosts "
+                ? ". A message between them did not arrive: is the data link between the hosts "
                   "down? 'weft doctor' checks it."
-                : ". They wait in different ops, so none can go on: what one of them sent did "
-                  "not come (is the data link between the hosts down? 'weft doctor' checks "
-                  "it), or they have gone apart. Do all ranks have the same data, flags and "
-                  "files?";
+                : ". They wait in different ops, so none can continue: a message between them did "
+                  "not arrive (is the data link between the hosts down? 'weft doctor' checks it), "
+                  "or their states differ. Do all ranks have the same data, flags and files?";
     return {ErrorCode::kPeerLost, -1, std::move(text), "", epoch_, CanRecover()};
 }
 
@@ -186,7 +185,7 @@ void Control::JudgeStall(int64_t now_ns) {
     const int silent = SilentTooLong(now_ns);
     if (silent >= 0) {
         Fail({ErrorCode::kPeerLost, -1,
-              fmt::format("{}: nobody has moved for {} ms, and it has not been heard of for a "
+              fmt::format("{}: no rank made progress for {} ms, and this rank sent nothing for a "
                           "while. Is the network between the hosts up?",
                           WhoLocked(silent), still_ms_),
               "", epoch_, CanRecover()});

@@ -186,8 +186,8 @@ Status CommImpl::LearnHosts() {
         const int32_t mark = marks[static_cast<size_t>(r)];
         if (mark < 0 || mark > r || marks[static_cast<size_t>(mark)] != mark) {
             return MakeError(ErrorCode::kCorrupt,
-                             "rank {} of the group says that it shares memory with rank {}, which "
-                             "says otherwise: do all hosts run the same version?",
+                             "rank {} of the group says that it shares memory with rank {}, but "
+                             "that rank denies it: do all hosts run the same version?",
                              r, mark);
         }
     }

@@ -102,8 +102,7 @@ Result<LinkProbe::Request> LinkProbe::Take() {
     Request request;
     std::memcpy(&request, link_.window().last(kRequestBytes).data(), sizeof request);
     if (request.order > Order::kRun || request.count > static_cast<uint64_t>(kMostIterations)) {
-        return MakeError(ErrorCode::kCorrupt, "{}: a request that no probe makes",
-                         link_.peer().Text());
+        return MakeError(ErrorCode::kCorrupt, "{}: an invalid probe request", link_.peer().Text());
     }
     WEFT_TRY(Put(0, 0, kAnswerFlag, asked_));
     return request;

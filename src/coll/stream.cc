@@ -127,10 +127,11 @@ MessageHead Stream::HeadOf(uint64_t message) const {
 }
 
 Error Stream::OutOfStep(const MessageHead& head, uint64_t expected, const net::OpTag& tag) const {
-    return MakeError(ErrorCode::kCorrupt,
-                     "{}: message {} of epoch {} lies where message {} of epoch {} was announced "
-                     "for {}. The link lost, repeated or reordered data: 'weft doctor' checks it.",
-                     peer().Text(), head.sequence, head.epoch, expected, epoch_, tag.Text());
+    return MakeError(
+        ErrorCode::kCorrupt,
+        "{}: message {} of epoch {} arrived in place of message {} of epoch {}, which was "
+        "announced for {}. The link lost, repeated or reordered data: 'weft doctor' checks it.",
+        peer().Text(), head.sequence, head.epoch, expected, epoch_, tag.Text());
 }
 
 }  // namespace weft::coll

@@ -213,8 +213,8 @@ Status Tuning::Set(Collective collective, std::vector<TuningRow> rows) {
     }
     if (!right) {
         return MakeError(ErrorCode::kUsage,
-                         "the {} rows for {} are no table: 1 to {} rows of ascending max_bytes, "
-                         "each with an algorithm other than auto and a time, are",
+                         "the {} rows for {} are not a valid table; expected 1 to {} rows with "
+                         "ascending max_bytes, each with a time and an algorithm other than auto",
                          rows.size(), CollectiveName(collective), kMostRows);
     }
     rows_[static_cast<size_t>(collective)] = std::move(rows);

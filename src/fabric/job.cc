@@ -110,7 +110,7 @@ Status CheckAlgorithm(NetOp op, const std::string& algorithm) {
     }
     std::vector<std::string> names;
     for (const coll::Algorithm one : known) names.emplace_back(coll::AlgorithmName(one));
-    return MakeError(ErrorCode::kUsage, "{} does not go by {}, but by {}", NetOpName(op), algorithm,
+    return MakeError(ErrorCode::kUsage, "{} does not use {}, but {}", NetOpName(op), algorithm,
                      fmt::join(names, " or "));
 }
 

@@ -38,7 +38,7 @@ Result<std::vector<std::string>> GatherWays(cluster::Cluster& cluster) {
     WEFT_ASSIGN(const auto all, cluster.AllGather("ways", mine, Deadline::In(kProbedMs)));
     WEFT_ASSIGN(ways, cluster::UnpackStrings(all[0]));
     if (ways.size() != size * size) {
-        return MakeError(ErrorCode::kCorrupt, "ways of {} pairs; expected {}", ways.size(),
+        return MakeError(ErrorCode::kCorrupt, "paths of {} pairs; expected {}", ways.size(),
                          size * size);
     }
     const auto begin = ways.begin() + static_cast<ptrdiff_t>(size) * cluster.rank();

@@ -112,7 +112,9 @@ Result<Word> ReadWord(const std::string& text) {
     const nlohmann::json json = JsonOrDiscarded(text);
     const bool good = json.is_object() && json.contains("crowded") && json.contains("table") &&
                       json["crowded"].is_boolean() && json["table"].is_string();
-    if (!good) return MakeError(ErrorCode::kCorrupt, "a rank's word about the fabric's table");
+    if (!good)
+        return MakeError(ErrorCode::kCorrupt,
+                         "a rank's report about the fabric's table is malformed");
     return Word{json["crowded"].get<bool>(), json["table"].get<std::string>()};
 }
 
@@ -169,7 +171,7 @@ Result<NetTableSource> TuneGroup(cluster::Cluster& cluster, coll::Comm& comm,
         return source;
     };
     if (decisive.crowded) {
-        source.why = "more ranks than cores on a host: times would say nothing";
+        source.why = "a host has more ranks than cores, so measured times would be wrong";
         return took(NetTableSource::kBuiltIn);
     }
     if (!decisive.table.empty()) {

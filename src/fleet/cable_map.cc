@@ -63,13 +63,13 @@ int Ipv6Setting(const std::string& interface, const char* name) {
 std::string NoAddressTrouble(const std::string& interface) {
     const int disabled = Ipv6Setting(interface, "disable_ipv6");
     if (disabled < 0) {
-        return "IPv6 is off on it, as where an MTU is below 1280: ip link set " + interface +
-               " mtu 1500";
+        return "IPv6 is off on it, as on any interface with an MTU below 1280: ip link set " +
+               interface + " mtu 1500";
     }
     if (disabled == 0 && Ipv6Setting(interface, "addr_gen_mode") == 1) {
         return fmt::format(
-            "it is told to make no IPv6 link-local address: ip link set {} addrgenmode eui64, then "
-            "down and up; with NetworkManager ipv6.method link-local",
+            "its settings forbid an IPv6 link-local address: ip link set {} addrgenmode eui64, "
+            "then down and up; with NetworkManager ipv6.method link-local",
             interface);
     }
     std::string key = interface;  // "eth0.100" has a dot of its own
@@ -155,7 +155,7 @@ Result<DiscoverySocket> DiscoverySocket::Open() {
     net::Fd fd(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.valid()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "hosts find each other by IPv6, which this kernel has not: {}. Name them "
+                         "hosts find each other by IPv6, which this kernel lacks: {}. Name them "
                          "instead, with --hosts or in the cluster's file",
                          std::strerror(errno));
     }

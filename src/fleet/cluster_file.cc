@@ -51,11 +51,11 @@ Status CheckHost(const ClusterHost& host, const std::vector<ClusterHost>& others
                  const std::string& where) {
     if (!IsPlainWord(host.name, "._-")) {
         return MakeError(ErrorCode::kUsage,
-                         "{}: a host's name is of letters, digits and '._-', and '{}' is not",
-                         where, host.name);
+                         "{}: a host's name has only letters, digits and '._-'; found '{}'", where,
+                         host.name);
     }
     if (std::ranges::find(others, host.name, &ClusterHost::name) != others.end()) {
-        return MakeError(ErrorCode::kUsage, "{}: the host {} stands here twice", where, host.name);
+        return MakeError(ErrorCode::kUsage, "{}: the host {} is listed twice", where, host.name);
     }
     if (!host.ssh.empty() && !IsPlainWord(host.ssh, "._-@:[]%")) {
         return MakeError(ErrorCode::kUsage, "{}: ssh = '{}': expected HOST or USER@HOST", where,
@@ -225,10 +225,9 @@ std::string CredentialOf(const std::string& cluster) {
 
 Result<ClusterPaths> PathsOf(const std::string& cluster) {
     if (!IsPlainWord(cluster, "._-")) {
-        return MakeError(ErrorCode::kUsage,
-                         "--cluster '{}': a cluster's name is of letters, digits and '._-', as "
-                         "home",
-                         cluster);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--cluster '{}': expected a name of letters, digits and '._-', such as home", cluster);
     }
     const char* config = std::getenv("XDG_CONFIG_HOME");
     const std::string home = HomeFolder();

@@ -228,8 +228,8 @@ void DiscoveryImpl::HearStranger(const Datagram& datagram, bool other_key) {
     if (stranger == nullptr || !log_) return;
     if (other_key) {
         Log(LogLevel::kWarning,
-            "{}: {} announces a cluster with another key. If it is to be one with this: stop "
-            "'weft up' on the one, and run 'weft up -' there with the words of the other",
+            "{}: {} announces a cluster with another key. To merge the two clusters: stop 'weft "
+            "up' on one of these hosts, and run 'weft up -' there with the key phrase of the other",
             stranger->interface, stranger->address);
     } else {
         Log(LogLevel::kWarning, "{}: {} sends no beacons of this version of weft ({})",

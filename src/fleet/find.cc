@@ -36,7 +36,7 @@ std::string WhoWasAsked(const Hearing& hearing) {
             not_asked.push_back(fmt::format("{} not: {}", wire.name, wire.trouble));
         }
     }
-    std::string text = asked.empty() ? std::string("No interface could be asked on")
+    std::string text = asked.empty() ? std::string("No interface can send requests")
                                      : fmt::format("Asked on {}", fmt::join(asked, ", "));
     if (!not_asked.empty()) text += fmt::format(" ({})", fmt::join(not_asked, "; "));
     for (const Stranger& stranger : hearing.strangers) {
@@ -179,7 +179,7 @@ Result<std::vector<std::string>> SshHostsOf(const std::string& cluster) {
     for (const ClusterHost& host : file.hosts) {
         if (host.ssh.empty()) {
             return MakeError(ErrorCode::kUsage,
-                             "{}: host {} has no ssh = \"USER@HOST\", by which it is reached",
+                             "{}: host {} has no ssh = \"USER@HOST\", which weft needs to reach it",
                              paths.file, host.name);
         }
         hosts.push_back(host.ssh);

@@ -80,9 +80,9 @@ Result<std::string> ParseKeyPhrase(const std::vector<std::string>& typed) {
         const auto bits = BitsOfWord(words[i]);
         if (!bits) {
             return MakeError(ErrorCode::kUsage,
-                             "'{}' is no word of a key: they have five letters, consonants and "
-                             "vowels (a, i, o, u) in turn, as bizol. The first host's 'weft up' "
-                             "prints them",
+                             "'{}' is not a word of a key phrase: such words have five letters, "
+                             "consonants and vowels (a, i, o, u) in turn, such as bizol. 'weft up' "
+                             "on the first host prints the phrase",
                              words[i]);
         }
         bytes[2 * i] = static_cast<std::byte>(*bits >> 8);
@@ -90,13 +90,13 @@ Result<std::string> ParseKeyPhrase(const std::vector<std::string>& typed) {
         key += (i > 0 ? "-" : "") + words[i];
     }
     if (words.size() != kKeyWords) {
-        return MakeError(ErrorCode::kUsage, "a key has {} words, and these are {}", kKeyWords,
+        return MakeError(ErrorCode::kUsage, "a key phrase has {} words; found {}", kKeyWords,
                          words.size());
     }
     const auto secret = std::span(bytes).first(kSecretBytes);
     if (std::to_integer<uint8_t>(bytes.back()) != CheckOf(secret)) {
         return MakeError(ErrorCode::kUsage,
-                         "one of these words is mistyped (their check is wrong): {}", key);
+                         "one of these words is mistyped (their checksum is wrong): {}", key);
     }
     return key;
 }

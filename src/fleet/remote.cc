@@ -166,7 +166,7 @@ Result<ChildResult> RunThere(const std::string& ssh, const std::string& command,
     if (ran.ok()) return ran;
     const std::string hint = ran.error().code == ErrorCode::kNotFound ? ". Install openssh-client"
                              : ran.error().code == ErrorCode::kUnsupported
-                                 ? ". Does a file that its shell reads at login print without end?"
+                                 ? ". Does a login script there print without end?"
                                  : "";
     return MakeError(ran.error().code, "{}{}", ran.error().message, hint);
 }
@@ -214,8 +214,9 @@ Status CheckSshWord(const std::string& ssh) {
 Result<std::string> QuotedForShell(const std::string& text) {
     const auto odd = [](char letter) { return letter < ' ' || letter > '~' || letter == '\''; };
     if (std::ranges::none_of(text, odd)) return "'" + text + "'";
-    return MakeError(ErrorCode::kUnsupported,
-                     "a key or path with quotes or bytes that are no letters can't be sent there");
+    return MakeError(
+        ErrorCode::kUnsupported,
+        "cannot send a key or path with quotes, control characters or bytes outside ASCII");
 }
 
 Result<net::Fd> OwnProgram() {
@@ -267,8 +268,8 @@ Result<RemoteHost> ParseProbe(const std::string& ssh, const std::string& printed
     const size_t end = printed.find("\nweft-end\n", begin == printed.npos ? 0 : begin);
     if (begin == printed.npos || end == printed.npos) {
         return MakeError(ErrorCode::kCorrupt,
-                         "what {} printed is no answer of a shell: '{}'. Is its login shell one "
-                         "that runs 'sh'?",
+                         "the output of {} is not the expected answer of a shell: '{}'. Can its "
+                         "login shell run 'sh'?",
                          ssh, LastLine(printed.substr(0, 4096)));
     }
     std::string_view text = std::string_view(printed).substr(begin + 12, end - begin - 12);

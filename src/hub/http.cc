@@ -155,7 +155,7 @@ class PageSink : public Sink {
                              ShownUrl(url_), most_bytes_);
         }
         if (deadline_.expired()) {
-            return MakeError(ErrorCode::kTimeout, "{}: not whole within {} ms", ShownUrl(url_),
+            return MakeError(ErrorCode::kTimeout, "{}: incomplete after {} ms", ShownUrl(url_),
                              deadline_.length_ms());
         }
         text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -204,8 +204,8 @@ class Connection::Impl {
             char* next = nullptr;
             curl_easy_getinfo(curl_.get(), CURLINFO_REDIRECT_URL, &next);
             if (next == nullptr) {
-                return Failed(MakeError(ErrorCode::kIo, "{}: HTTP {} to nowhere", ShownUrl(url),
-                                        response_.status));
+                return Failed(MakeError(ErrorCode::kIo, "{}: HTTP {} without a target",
+                                        ShownUrl(url), response_.status));
             }
             if (url.starts_with("https://") && !std::string_view(next).starts_with("https://")) {
                 return Failed(MakeError(ErrorCode::kDenied,

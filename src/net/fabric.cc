@@ -225,7 +225,7 @@ Result<Fd> Builder::ListenAt(const std::string& host) const {
     }
     return MakeError(ErrorCode::kIo,
                      "no port of --data-ports {}-{} is free for rank {}: {}. Each rank of a host "
-                     "takes one of its own for each of its addresses",
+                     "needs a port of its own for each address of the host",
                      ports.first, ports.last, options_.rank, why);
 }
 
@@ -373,7 +373,7 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
         const std::string why_not = WhyNotVerbs(mine, offer);
         if (chosen_.back() == Transport::kTcp && !why_not.empty() && !told) {
             told = true;
-            Log(LogLevel::kWarning, "tcp and not verbs joins rank {}. {}", peer, why_not);
+            Log(LogLevel::kWarning, "the link to rank {} uses tcp, not verbs. {}", peer, why_not);
         }
         WEFT_TRY(ConnectVerbs(peer));
     }
@@ -483,7 +483,7 @@ Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
     }
     return MakeError(
         code,
-        "{}: {}. Is the process alive, and may {} reach {}? --data-net says which network to use{}",
+        "{}: {}. Is the process alive, and can {} reach {}? --data-net says which network to use{}",
         NameOf(peer).Text(), dialling.tried, NameOf(options_.rank).Text(),
         ways == 1 ? "that address" : "one of these addresses",
         offer.hidden ? ". Both hosts are behind NAT: give one of them --advertise ADDR "
@@ -622,11 +622,10 @@ Status Builder::Answered(Pending& pending) {
     Greeting greeting;
     std::memcpy(&greeting, pending.bytes.data(), sizeof greeting);
     if (!Genuine(greeting, pending.peer)) {
-        return LeadsNowhere(
-            pending, MakeError(ErrorCode::kDenied,
-                               "{}: whoever answers at its address is not that rank (wrong token). "
-                               "Does another program use the port?",
-                               NameOf(pending.peer).Text()));
+        return LeadsNowhere(pending, MakeError(ErrorCode::kDenied,
+                                               "{}: the process at its address is not that rank "
+                                               "(wrong token). Does another program use the port?",
+                                               NameOf(pending.peer).Text()));
     }
     return Join(pending.peer, std::move(pending.fd), std::move(pending.region));
 }
@@ -641,7 +640,7 @@ void Builder::Greeted(Pending& pending) {
     const bool other = peer >= 0 && peer < options_.size && peer != options_.rank;
     if (!other || Dials(peer) || !Genuine(greeting, peer) ||
         CarrierOf(chosen_[static_cast<size_t>(peer)]) != pending.transport) {
-        Log(LogLevel::kWarning, "turned away a data connection that showed no valid token");
+        Log(LogLevel::kWarning, "refused a data connection without a valid token");
         return;
     }
     if (links_[static_cast<size_t>(peer)] != nullptr) return;  // it came by another way, too

@@ -16,7 +16,7 @@ VerbsDevices::~VerbsDevices() = default;
 
 Result<std::unique_ptr<VerbsEnd>> VerbsDevices::MakeEnd(const RdmaPath& path, size_t) {
     return MakeError(ErrorCode::kUnsupported,
-                     "this weft was built without RDMA verbs, so that {}:{} is of no use. Install "
+                     "this weft was built without RDMA verbs, so it cannot use {}:{}. Install "
                      "libibverbs-dev, configure again and build.",
                      path.device, path.port);
 }

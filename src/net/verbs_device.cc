@@ -184,8 +184,9 @@ Result<RdmaPath> ChooseNamed(const std::vector<RdmaPort>& ports, const RdmaWish&
         if (found == nullptr || (!found->active && port.active)) found = &port;
     }
     if (found != nullptr) return PathOver(*found, wish.gid_index, address);
-    return MakeError(ErrorCode::kNotFound, "--rdma-device {}: no such device or port. Here are: {}",
-                     wish.device, Listed(ports));
+    return MakeError(ErrorCode::kNotFound,
+                     "--rdma-device {}: no such device or port. This host has: {}", wish.device,
+                     Listed(ports));
 }
 
 }  // namespace
@@ -276,11 +277,11 @@ Result<RdmaPath> ChooseRdmaPath(const std::vector<RdmaPort>& ports,
         const RdmaPort& only = *std::find_if(ports.begin(), ports.end(), active);
         if (only.infiniband) return PathOver(only, wish.gid_index, address);
     }
-    return MakeError(ErrorCode::kNotFound,
-                     "the peers reach this host at {}{}, which no RDMA port has; here are: {}. "
-                     "Name the hosts by the addresses of those ports, or give --rdma-device.",
-                     wish.address, netdev.empty() ? "" : fmt::format(" (interface {})", netdev),
-                     Listed(ports));
+    return MakeError(
+        ErrorCode::kNotFound,
+        "the peers reach this host at {}{}, but no RDMA port has that address. RDMA ports: {}. "
+        "Name the hosts by the addresses of those ports, or give --rdma-device.",
+        wish.address, netdev.empty() ? "" : fmt::format(" (interface {})", netdev), Listed(ports));
 }
 
 Status CheckRdmaHost(const std::vector<RdmaPort>& ports, const HostRoots& roots) {

@@ -383,7 +383,7 @@ bool VerbsLink::Post(ibv_send_wr* first, ibv_send_wr* last, uint32_t count, bool
     ibv_send_wr* bad = nullptr;
     const int error = ibv_post_send(verbs_->qp(), first, &bad);
     if (error == 0) return true;
-    Broke(fmt::format("{} takes no request: {}", verbs_->name(), std::strerror(error)));
+    Broke(fmt::format("{} accepts no request: {}", verbs_->name(), std::strerror(error)));
     return false;
 }
 
@@ -572,7 +572,7 @@ void VerbsLink::TakeSocket() {
                 woken_ = true;
                 said_asleep_ = false;
             } else {
-                SetEnd(LinkEnd::kDied, "broke the protocol: said what no rank says");
+                SetEnd(LinkEnd::kDied, "broke the protocol: it sent an invalid message");
             }
         }
     }

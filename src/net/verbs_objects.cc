@@ -75,8 +75,8 @@ Result<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const std::string& name) 
         if (device->context_ == nullptr) {
             return MakeError(
                 errno == EACCES || errno == EPERM ? ErrorCode::kDenied : ErrorCode::kIo,
-                "RDMA device {} can't be opened: {}. 'ls -l /dev/infiniband' shows "
-                "who may.",
+                "RDMA device {} can't be opened: {}. 'ls -l /dev/infiniband' shows the "
+                "permissions.",
                 name, std::strerror(errno));
         }
     }

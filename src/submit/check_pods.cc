@@ -81,7 +81,8 @@ Status CheckMounts(const JobSpec& job) {
                 mount.source, mount.path);
         }
         if (!paths.insert(mount.path).second) {
-            return MakeError(ErrorCode::kUsage, "--mount: two are at {}", mount.path);
+            return MakeError(ErrorCode::kUsage, "--mount: two volumes have the path {}",
+                             mount.path);
         }
         const bool folder = mount.source[0] == '/';
         if (folder && mount.source.find("..") != mount.source.npos) {
@@ -90,8 +91,8 @@ Status CheckMounts(const JobSpec& job) {
         }
         if (!folder && !IsDnsWord(mount.source, 253, "-.")) {
             return MakeError(ErrorCode::kUsage,
-                             "--mount {}={}: a claim's name is of small letters, digits, '-' and "
-                             "'.'; a folder of the nodes begins with '/'",
+                             "--mount {}={}: a claim's name has only small letters, digits, '-' "
+                             "and '.'; a folder of the nodes begins with '/'",
                              mount.source, mount.path);
         }
     }
@@ -114,11 +115,11 @@ Status CheckResources(const JobSpec& job) {
                              "--resource {}: expected NAME=AMOUNT, as rdma/hca=1", resource);
         }
         if (name == "cpu" || name == "memory") {
-            return MakeError(ErrorCode::kUsage, "--resource {}: that is --{}", resource,
+            return MakeError(ErrorCode::kUsage, "--resource {}: use --{} for it", resource,
                              name == "cpu" ? "cpus" : name);
         }
         if (!names.insert(name).second) {
-            return MakeError(ErrorCode::kUsage, "--resource {}: {} stands twice", resource, name);
+            return MakeError(ErrorCode::kUsage, "--resource {}: {} is given twice", resource, name);
         }
     }
     return {};
@@ -126,9 +127,10 @@ Status CheckResources(const JobSpec& job) {
 
 Status CheckNames(const JobSpec& job) {
     if (!job.target.place.empty() && !IsDnsWord(job.target.place, kMostLabel, "-")) {
-        return MakeError(ErrorCode::kUsage,
-                         "--to {}:{}: a namespace is of small letters, digits and '-', at most {}",
-                         EngineName(job.target.engine), job.target.place, kMostLabel);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--to {}:{}: a namespace has only small letters, digits and '-', at most {}",
+            EngineName(job.target.engine), job.target.place, kMostLabel);
     }
     if (!IsImage(job.image)) {
         return MakeError(ErrorCode::kUsage,
@@ -145,8 +147,8 @@ Status CheckNames(const JobSpec& job) {
     const bool folder = job.folder.empty() || (job.folder[0] == '/' && IsUtf8(job.folder));
     if (!folder || !IsUtf8(job.program)) {
         return MakeError(ErrorCode::kUsage,
-                         "--folder, --program: in a pod, a folder is a whole path, and both are "
-                         "UTF-8");
+                         "--folder, --program: in a pod, both must be UTF-8, and the folder must "
+                         "be an absolute path");
     }
     return {};
 }
@@ -169,8 +171,8 @@ Status CheckPods(const JobSpec& job) {
     for (const std::string& word : job.command) {
         if (IsUtf8(word)) continue;
         return MakeError(ErrorCode::kUsage,
-                         "a word of the command is no UTF-8, which a manifest can't hold. Rename "
-                         "the file");
+                         "an argument of the command is not UTF-8, which a manifest can't hold. "
+                         "Rename the file");
     }
     WEFT_TRY(CheckNames(job));
     WEFT_TRY(CheckMounts(job));
@@ -184,8 +186,8 @@ Status CheckServingPods(const JobSpec& job) {
     const bool whole = error == std::errc() && end == port.data() + port.size();
     if (!whole || number < 1 || number > 65'535) {
         return MakeError(ErrorCode::kUsage,
-                         "serve --port {}: in a pod, expected a port from 1 to 65535, which its "
-                         "probes ask",
+                         "serve --port {}: in a pod, expected a port from 1 to 65535, which the "
+                         "pod's probes need",
                          port);
     }
     // A file of flags may set the rest.
@@ -193,9 +195,9 @@ Status CheckServingPods(const JobSpec& job) {
     const bool heard = ValueOf(job.command, "--host") && ValueOf(job.command, "--api-key-file");
     if (heard) return {};
     return MakeError(ErrorCode::kUsage,
-                     "serve in a pod listens for others, its probes among them: add --host 0.0.0.0 "
-                     "--api-key-file FILE, a file that pods see ('weft key new NAME >> FILE' makes "
-                     "a key)");
+                     "a server in a pod must accept connections from other hosts and from the "
+                     "probes: add --host 0.0.0.0 --api-key-file FILE, a file that pods see ('weft "
+                     "key new NAME >> FILE' makes a key)");
 }
 
 }  // namespace weft::submit

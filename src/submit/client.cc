@@ -219,11 +219,10 @@ Result<Submitted> ReadNote(const std::string& name) {
     }
     const auto text = ReadTextFile(NotePath(name), 1 << 20);
     if (!text.ok()) {
-        return MakeError(
-            ErrorCode::kNotFound,
-            "no job '{}' was submitted from here by 'weft submit'. 'weft job list' has "
-            "those that were",
-            name);
+        return MakeError(ErrorCode::kNotFound,
+                         "no job '{}' was submitted from here by 'weft submit'. 'weft job list' "
+                         "lists the submitted jobs",
+                         name);
     }
     return FromJson(*text);
 }

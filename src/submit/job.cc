@@ -74,7 +74,7 @@ Status CheckFlagsOfEngine(const JobSpec& job) {
         for (const Engine engine : row.engines) {
             names += fmt::format("{}{}", names.empty() ? "" : ", ", EngineName(engine));
         }
-        return MakeError(ErrorCode::kUsage, "{} is for --to {}; {} has no word for it", row.flag,
+        return MakeError(ErrorCode::kUsage, "{} needs --to {}; {} does not support it", row.flag,
                          names, EngineName(job.target.engine));
     }
     return {};
@@ -113,9 +113,10 @@ Result<Target> ParseTarget(const std::string& text) {
 
 Status CheckJob(const JobSpec& job) {
     if (job.command.empty() || job.command[0].empty() || job.command[0][0] == '-') {
-        return MakeError(ErrorCode::kUsage,
-                         "what is each rank to run? weft submit --to {} -N {} -- train MODEL ...",
-                         EngineName(job.target.engine), job.nodes);
+        return MakeError(
+            ErrorCode::kUsage,
+            "the command of the ranks is missing: weft submit --to {} -N {} -- train MODEL ...",
+            EngineName(job.target.engine), job.nodes);
     }
     const bool named = !job.name.empty() && job.name.size() <= kMostName &&
                        std::ranges::all_of(job.name, IsNameCharacter) && job.name.back() != '-' &&
@@ -132,7 +133,7 @@ Status CheckJob(const JobSpec& job) {
     }
     for (const std::string& word : job.command) {
         if (word.find('\0') != word.npos) {
-            return MakeError(ErrorCode::kUsage, "a word of the command holds a zero byte");
+            return MakeError(ErrorCode::kUsage, "an argument of the command contains a zero byte");
         }
     }
     if (HasControl(job.folder) || HasControl(job.program)) {

@@ -78,8 +78,8 @@ def places(stopped):
         remove_placement_group(group)
     if stopped.is_set():
         sys.exit("weft: stopped before the ranks began")
-    sys.exit(f"weft: {NODES} nodes with {bundle} each did not come within {WAIT_S} s. "
-             f"'ray status' says what there is")
+    sys.exit(f"weft: {NODES} nodes with {bundle} each were not available within {WAIT_S} s. "
+             f"'ray status' lists the resources")
 
 
 def attempt(stopped, restart):
@@ -166,8 +166,9 @@ Status CheckWords(const JobSpec& job) {
     std::vector<std::string> words = job.command;
     words.insert(words.end(), {job.program, job.folder});
     if (std::ranges::all_of(words, IsUtf8)) return {};
-    return MakeError(ErrorCode::kUsage,
-                     "a word of the command is no UTF-8, which Ray can't pass on. Rename the file");
+    return MakeError(
+        ErrorCode::kUsage,
+        "an argument of the command is not UTF-8, which Ray can't pass on. Rename the file");
 }
 
 // KubeRay's operator sets the pods' scheduler itself.

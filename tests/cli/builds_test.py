@@ -83,7 +83,7 @@ class Builds(unittest.TestCase):
         root = Running([WEFT, "run", self.model, "-p", "ab", "-n", "4", "--key-file", self.key,
                         "--expect-workers", "1", "--listen", "127.0.0.1:0"])
         self.addCleanup(root.end)
-        port = root.await_text(r"dial in at port (\d+)")[1]
+        port = root.await_text(r"connect to port (\d+)")[1]
         worker = Running([program, "worker", "--join", f"127.0.0.1:{port}", "--key-file", self.key,
                           "--once"])
         self.addCleanup(worker.end)

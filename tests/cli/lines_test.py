@@ -35,7 +35,7 @@ class Lines(unittest.TestCase):
         """Text that arrives when `typed` is typed, as quoted by an error message."""
         terminal.type("/set temp <" + typed + ">\n")
         terminal.until("'<")
-        value = terminal.until("(?s)>' is no value of temp")
+        value = terminal.until("(?s)>' is not a valid value of temp")
         terminal.until(re.escape(PROMPT))
         return value
 
@@ -62,7 +62,7 @@ class Characters(Lines):
                             (b"\xc0\xaf", "\ufffd" * 2), (b"\xf4\x90\x80\x80", "\ufffd" * 4)):
             terminal.send(b"/set temp <" + typed + b">\n")
             terminal.until("'<")
-            self.assertEqual(terminal.until(">' is no value"), want, typed)
+            self.assertEqual(terminal.until(">' is not a valid value"), want, typed)
             terminal.until(re.escape(PROMPT))
         self.end(terminal)
 
@@ -94,7 +94,7 @@ class Pastes(Lines):
             self.assertEqual(self.value_of(terminal, pasted), self.TEXT)
         # At the end of a message, and with its own line end.
         terminal.type("/set temp " + BEGIN + "x\ny\n" + END + "\n")
-        self.assertIn("'x\ny' is no value", terminal.until(re.escape(PROMPT)))
+        self.assertIn("'x\ny' is not a valid value", terminal.until(re.escape(PROMPT)))
         self.end(terminal)
 
     def test_it_is_not_sent_by_itself(self):
@@ -112,7 +112,7 @@ class Pastes(Lines):
         self.assertEqual(self.value_of(terminal, BEGIN + self.TEXT + END), self.TEXT)
         terminal.type("\x1b[A\n")
         terminal.until("'<")
-        self.assertEqual(terminal.until("(?s)>' is no value"), self.TEXT)
+        self.assertEqual(terminal.until("(?s)>' is not a valid value"), self.TEXT)
         terminal.until(re.escape(PROMPT))
         self.end(terminal)
 
@@ -138,7 +138,7 @@ class Pastes(Lines):
                 time.sleep(0.07)
             terminal.type(">\n")
             terminal.until("'<")
-            self.assertEqual(terminal.until("(?s)>' is no value"), self.TEXT)
+            self.assertEqual(terminal.until("(?s)>' is not a valid value"), self.TEXT)
             terminal.until(re.escape(PROMPT))
             self.end(terminal)
 
@@ -152,7 +152,7 @@ class Pastes(Lines):
         # Ctrl-D ends the paste; text after it is typed.
         terminal.type("/set temp <" + BEGIN + "first\nsecond\x04>\n")
         terminal.until("'<")
-        self.assertEqual(terminal.until("(?s)>' is no value"), "first\nsecond")
+        self.assertEqual(terminal.until("(?s)>' is not a valid value"), "first\nsecond")
         terminal.until(re.escape(PROMPT))
         terminal.type(BEGIN)
         self.assertTrue(terminal.stays(0.3))
@@ -172,7 +172,7 @@ class Pastes(Lines):
         terminal.feed("/set temp <" + BEGIN + text + END)
         terminal.type(">\n")
         terminal.until("'<")
-        self.assertEqual(terminal.until("(?s)>' is no value"), text)
+        self.assertEqual(terminal.until("(?s)>' is not a valid value"), text)
         terminal.until(re.escape(PROMPT))
         self.end(terminal)
 
@@ -189,7 +189,7 @@ class Signals(Lines):
             terminal.until("(?:x\\s*(?:\x1b\\S*)?){30}")
         terminal.type("y>\n")
         terminal.until("'<")
-        self.assertEqual(terminal.until(">' is no value"), "x" * 30 + "y")
+        self.assertEqual(terminal.until(">' is not a valid value"), "x" * 30 + "y")
         terminal.until(re.escape(PROMPT))
         self.end(terminal)
 
@@ -207,7 +207,7 @@ class Signals(Lines):
             self.assertEqual(terminal.modes(), raw)
             terminal.type("q>\n")
             terminal.until("'<")
-            self.assertEqual(terminal.until(">' is no value"), "xyzq")
+            self.assertEqual(terminal.until(">' is not a valid value"), "xyzq")
             terminal.until(re.escape(PROMPT))
             self.end(terminal)
 
@@ -230,7 +230,7 @@ class Signals(Lines):
             shell.until("<xyz")
             shell.type("q>\n")
             shell.until("'<")
-            self.assertEqual(shell.until(">' is no value"), "xyzq")
+            self.assertEqual(shell.until(">' is not a valid value"), "xyzq")
             shell.until(re.escape(PROMPT))
         shell.type("\x04")
         shell.until(re.escape("$ "))
@@ -243,7 +243,7 @@ class Signals(Lines):
         terminal.until("<xy")  # redrawn
         terminal.type("z>\n")
         terminal.until("'<")
-        self.assertEqual(terminal.until(">' is no value"), "xyz")
+        self.assertEqual(terminal.until(">' is not a valid value"), "xyz")
         terminal.until(re.escape(PROMPT))
         self.end(terminal)
 

@@ -245,7 +245,7 @@ TEST_F(Net, Refusals) {
     refused({"lat", "--local", "2", "--transport", "shm,pigeon"}, "pigeon");
     refused({"allreduce", "--local", "2", "--algorithm", "magic"}, "magic");
     refused({"allgather", "--local", "2", "--algorithm", "ring"},
-            "allgather does not go by ring, but by one_shot or hierarchical");
+            "allgather does not use ring, but one_shot or hierarchical");
     refused({"allreduce", "--local", "2", "--allreduce-dtype", "f8"}, "f8");
     refused({"nothing"}, "has no command 'nothing'");
     refused({"lat", "--hosts", "127.0.0.1:1"}, "--key-file");

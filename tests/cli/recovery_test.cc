@@ -245,7 +245,7 @@ TEST_F(Recovery, GivesUpAfterManyLosses) {
     const Ran ran = weft.Wait(10'000);
     EXPECT_EQ(ran.status, 3) << ran.err;
     EXPECT_NE(ran.err.find("was lost"), std::string::npos) << ran.err;
-    EXPECT_NE(ran.err.find("attempts to go on failed"), std::string::npos) << ran.err;
+    EXPECT_NE(ran.err.find("attempts to continue failed"), std::string::npos) << ran.err;
 }
 
 // A rank returns each time and dies each time while it loads: the others continue without it.
@@ -402,7 +402,8 @@ TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
     EXPECT_NE(first->Err().find("rank 1 (host 127.0.0.1:"), std::string::npos) << first->Err();
-    EXPECT_NE(first->Err().find("the others go on without it"), std::string::npos) << first->Err();
+    EXPECT_NE(first->Err().find("the other ranks continue without it"), std::string::npos)
+        << first->Err();
     for (auto* worker : {first.get(), second.get()}) ::kill(worker->pid(), SIGTERM);
     EXPECT_EQ(first->Wait(5000).status, 0);
     EXPECT_EQ(second->Wait(5000).status, 0);
@@ -422,7 +423,8 @@ TEST_F(RecoveryOverHosts, NobodyComesBackInTime) {
     EXPECT_LE(NowNs() - begin_ns, (600 + timeout_ms_ + test::LimitMs(1500)) * 1'000'000);
     EXPECT_EQ(ran.status, 3);
     EXPECT_NE(
-        ran.err.find("Within 600 ms (--restart-timeout-ms) these did not come back: rank 1 (host "),
+        ran.err.find(
+            "Within 600 ms (--restart-timeout-ms) these ranks did not come back: rank 1 (host "),
         std::string::npos)
         << ran.err;
     // The excluded worker is free for the next job.

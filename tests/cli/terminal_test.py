@@ -95,7 +95,7 @@ class Conversation(unittest.TestCase):
                       "/set top-p 7", "/fly"):
             self.assertRegex(terminal.ask(wrong), "no value|no setting|no command|expected|must")
         self.assertIn("temp 0,", terminal.ask("/set"))
-        self.assertIn("begins anew", terminal.ask("/system You do sums."))
+        self.assertIn("starts over with", terminal.ask("/system You do sums."))
         self.assertEqual(terminal.ask("").strip(), "")
         self.assertIn("forgotten", terminal.ask("/clear"))
         terminal.type("/quit\n")
@@ -176,11 +176,11 @@ class Conversation(unittest.TestCase):
         said = terminal.ask("/drop")
         self.assertRegex(said, r"(?s)without the oldest \d+ messages.*\n.*\w")
         self.assertNotIn("error", said)
-        self.assertIn("gets all turns again", terminal.ask("/undrop"))
+        self.assertIn("sees all turns again", terminal.ask("/undrop"))
         self.assertIn("No turns were dropped", terminal.ask("/undrop"))
         self.assertIn("/drop asks again", terminal.ask("What is 6 + 6?"))
         said = terminal.ask("What is 6 + 6?")
-        self.assertIn("The question before this one did not fit", said)
+        self.assertIn("The previous question did not fit", said)
         self.assertIn("/drop asks again", said)
         said = terminal.ask("/drop")
         self.assertIn("without the oldest", said)
@@ -236,7 +236,7 @@ class Conversation(unittest.TestCase):
                               model=self.model_of_all_turns())
         self.assertIn("/drop continues without this turn", terminal.ask("What is 6 + 6?"))
         # Before the next question, and with it.
-        self.assertIn("begins anew, without the 2 messages", terminal.ask("/drop"))
+        self.assertIn("starts over without the previous 2 messages", terminal.ask("/drop"))
         self.assertIn("no older turns", terminal.ask("/drop"))
         said = terminal.ask("What is 7 + 7?")
         self.assertNotIn("error", said)
@@ -246,7 +246,7 @@ class Conversation(unittest.TestCase):
         self.assertIn("without the oldest 4 messages", said)
         self.assertNotIn("error", said)
         # The whole conversation is still there.
-        self.assertIn("gets all turns again", terminal.ask("/undrop"))
+        self.assertIn("sees all turns again", terminal.ask("/undrop"))
         self.assertIn("/drop asks again", terminal.ask("What is 9 + 9?"))
         terminal.type("\x04")
         self.assertEqual(terminal.wait(), 0)
@@ -259,10 +259,10 @@ class Conversation(unittest.TestCase):
         self.assertIn("Shorten the prompt", said)
         self.assertNotIn("/drop", said)
         said = terminal.ask("What is 6 + 6?")
-        self.assertIn("The question before this one did not fit", said)
+        self.assertIn("The previous question did not fit", said)
         self.assertNotIn("error", said)
         # The first question is kept; after /undrop the context is exceeded again.
-        self.assertIn("gets all turns again", terminal.ask("/undrop"))
+        self.assertIn("sees all turns again", terminal.ask("/undrop"))
         self.assertIn("/drop asks again", terminal.ask("What is 7 + 7?"))
         self.assertNotIn("error", terminal.ask("/drop"))
         # Drops older turns until none is left.

@@ -87,10 +87,11 @@ TEST_F(TrainRefusals, TheLayoutSaysHowManyRanksThereAre) {
         EXPECT_EQ(lines.back().at("peak_rss_bytes").size(), ranks);
     }
     for (const Words& layout : {Words{"--pp", "2"}, Words{"--tp", "3"}}) {
-        const std::string said = layout[0] + " " + layout[1] + " is a layout of " + layout[1];
+        const std::string said =
+            layout[0] + " " + layout[1] + " needs " + layout[1] + " or a multiple";
         const Words local = layout + Words{"--local", "1"};
         ExpectRefused(Train(model, local + Words{"--steps", "1"}),
-                      {"--local 1 starts 1 rank, and " + said, "Leave --local out"});
+                      {"--local 1 starts 1 rank, but " + said, "Remove --local"});
         ExpectRefused(RunWeft(Words{"run", model, "-p", "x", "-n", "1"} + local), {said});
         ExpectRefused(RunWeft(Words{"serve", model, "--port", "0"} + local), {said});
         ExpectRefused(RunWeft(Words{"logits", model, "--tokens", "1,2"} + local), {said});

@@ -362,17 +362,18 @@ TEST_F(TrainCli, ErrorsNameWhatIsWrong) {
         Words words;
         int status;
         const char* expected;
-    } cases[] = {{{"--zero", "7"}, 2, "--zero"},
-                 {{"--tp", "2", "--dp", "3", "--local", "4"}, 2, "--tp 2 --dp 3 is a layout of 6"},
-                 {{"--schedule", "zigzag"}, 2, "zigzag"},
-                 {{"--micro-batch", "0"}, 2, "--micro-batch 0"},
-                 {{"--betas", "0.9"}, 2, "--betas"},
-                 {{"--betas", "0.9,1"}, 2, "--betas 0.9,1"},
-                 {{"--grad-accum", "99999999999"}, 2, "--grad-accum 99999999999"},
-                 {{"--save-type", "Q9_9"}, 2, "Q9_9"},
-                 {{"--save-format", "zip"}, 2, "zip"},
-                 {{"--save-format", "hf", "--save-type", "Q8_0"}, 2, "F32, F16 or BF16"},
-                 {{"--lr", "1e9", "--clip", "0", "--steps", "50"}, 1, "diverged"}};
+    } cases[] = {
+        {{"--zero", "7"}, 2, "--zero"},
+        {{"--tp", "2", "--dp", "3", "--local", "4"}, 2, "--tp 2 --dp 3 needs 6 or a multiple"},
+        {{"--schedule", "zigzag"}, 2, "zigzag"},
+        {{"--micro-batch", "0"}, 2, "--micro-batch 0"},
+        {{"--betas", "0.9"}, 2, "--betas"},
+        {{"--betas", "0.9,1"}, 2, "--betas 0.9,1"},
+        {{"--grad-accum", "99999999999"}, 2, "--grad-accum 99999999999"},
+        {{"--save-type", "Q9_9"}, 2, "Q9_9"},
+        {{"--save-format", "zip"}, 2, "zip"},
+        {{"--save-format", "hf", "--save-type", "Q8_0"}, 2, "F32, F16 or BF16"},
+        {{"--lr", "1e9", "--clip", "0", "--steps", "50"}, 1, "diverged"}};
     for (const auto& test : cases) {
         const Ran ran = Train(test.words);
         EXPECT_EQ(ran.status, test.status) << ran.err;

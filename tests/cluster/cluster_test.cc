@@ -125,7 +125,7 @@ TEST(Cluster, ADifferentModelIsNamedWithBothValues) {
     Process root(Launch("local=3 differ=2"));
     EXPECT_EQ(root.Wait(Deadline::In(10'000)), 1) << root.output();
     EXPECT_NE(root.output().find("rank 2 (host"), std::string::npos) << root.output();
-    EXPECT_NE(root.output().find("the model differs from rank 0's: 'bbb' there, 'aaa' on rank 0"),
+    EXPECT_NE(root.output().find("the model differs from rank 0's: 'bbb', but 'aaa' on rank 0"),
               std::string::npos)
         << root.output();
     EXPECT_EQ(Count(root.output(), "error: "), 1u) << root.output();

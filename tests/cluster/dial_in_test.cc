@@ -70,13 +70,13 @@ TEST_F(DialIns, WorkersComeBeforeAndAfterRankZeroAndServeOneJobAfterAnother) {
     std::unique_ptr<Process> late;
     for (int job = 1; job <= 3; ++job) {
         const auto root = Root(2, {"prefill=2", "steps=5"});
-        ASSERT_TRUE(root->ReadUntil("1 of 2 workers are here: ", Deadline::In(20'000)))
+        ASSERT_TRUE(root->ReadUntil("1 of 2 workers have connected: ", Deadline::In(20'000)))
             << root->output();
         // Heartbeats keep the first worker for longer than the timeout.
         if (late == nullptr) ::usleep(static_cast<useconds_t>(2 * timeout_ms_ * 1000));
         if (late == nullptr) late = Worker();
         EXPECT_EQ(root->Wait(Deadline::In(20'000)), 0) << root->output();
-        EXPECT_NE(root->output().find("2 of 2 workers are here: "), std::string::npos);
+        EXPECT_NE(root->output().find("2 of 2 workers have connected: "), std::string::npos);
         EXPECT_NE(root->output().find("rank 0 of 3"), std::string::npos) << root->output();
     }
     for (Process* worker : {early.get(), late.get()}) {
@@ -87,7 +87,7 @@ TEST_F(DialIns, WorkersComeBeforeAndAfterRankZeroAndServeOneJobAfterAnother) {
 
 TEST_F(DialIns, AWorkerIsTheRankThatItAsksFor) {
     const auto root = Root(2, {"steps=2"});
-    ASSERT_TRUE(root->ReadUntil("workers dial in at port", soon_)) << root->output();
+    ASSERT_TRUE(root->ReadUntil("workers connect to port", soon_)) << root->output();
     const auto two = Worker({"rank=2", "once=1"});
     ASSERT_TRUE(root->ReadUntil("is rank 2", soon_)) << root->output();
     const auto seven = Worker({"rank=7"});
@@ -107,14 +107,14 @@ TEST_F(DialIns, WithoutEnoughWorkersTheWaitEndsAndSaysHowManyCame) {
     const auto wrong = Worker({}, "other");
     const auto root = Root(2, {fmt::format("wait={}", test::TimeoutMs(3000))});
     EXPECT_EQ(root->Wait(Deadline::In(20'000)), 1) << root->output();
-    EXPECT_NE(root->output().find("1 of 2 workers dialled in within "), std::string::npos)
+    EXPECT_NE(root->output().find("1 of 2 workers connected within "), std::string::npos)
         << root->output();
     EXPECT_NE(root->output().find("weft worker --join "), std::string::npos) << root->output();
     EXPECT_NE(root->output().find("its --key-file holds another one"), std::string::npos)
         << root->output();
     EXPECT_TRUE(wrong->ReadUntil("rank 0 was refused: wrong key", soon_)) << wrong->output();
     // The wait reports from time to time which workers are present.
-    EXPECT_NE(root->output().find("1 of 2 workers are here; for "), std::string::npos)
+    EXPECT_NE(root->output().find("1 of 2 workers have connected; for "), std::string::npos)
         << root->output();
     // A worker that does not fit a job does not exit.
     EXPECT_FALSE(IsGone(worker->pid()) || IsGone(wrong->pid()));
@@ -123,7 +123,7 @@ TEST_F(DialIns, WithoutEnoughWorkersTheWaitEndsAndSaysHowManyCame) {
 TEST_F(DialIns, AStopEndsTheWaitAtOnce) {
     const auto worker = Worker();
     const auto root = Root(2, {"wait=600000"});
-    ASSERT_TRUE(root->ReadUntil("1 of 2 workers are here: ", soon_)) << root->output();
+    ASSERT_TRUE(root->ReadUntil("1 of 2 workers have connected: ", soon_)) << root->output();
     const int64_t begin = NowNs();
     root->Signal(SIGINT);
     EXPECT_EQ(root->Wait(Deadline::In(10'000)), 130) << root->output();
@@ -136,7 +136,7 @@ TEST_F(DialIns, WhoIsLostBeforeTheJobBeginsMayComeAgain) {
     for (const int signal : {SIGKILL, SIGSTOP, SIGTERM}) {
         const auto first = Worker();
         const auto root = Root(2, {"steps=3", "wait=120000"});
-        ASSERT_TRUE(root->ReadUntil("1 of 2 workers are here: ", Deadline::In(20'000)))
+        ASSERT_TRUE(root->ReadUntil("1 of 2 workers have connected: ", Deadline::In(20'000)))
             << root->output();
         ASSERT_TRUE(first->ReadUntil("a job of ", Deadline::In(20'000))) << first->output();
         first->SignalGroup(signal);
@@ -181,7 +181,7 @@ TEST_F(DialIns, ALostWorkerEndsTheJobWithOneErrorInEveryPhase) {
 TEST_F(DialIns, AWorkerOutlivesARankZeroThatIsKilledOrStoppedAtAnyMoment) {
     const auto worker = Worker();
     for (const char* moment :
-         {"workers dial in at port", "1 of 2 workers are here: ", "at decode"}) {
+         {"workers connect to port", "1 of 2 workers have connected: ", "at decode"}) {
         for (const int signal : {SIGKILL, SIGSTOP}) {
             const bool waits = moment != std::string("at decode");
             const auto root = Root(waits ? 2 : 1, {"steps=100000000", "wait=600000"});
@@ -522,7 +522,7 @@ TEST(DialInDoor, ADoorThatBreaksEndsTheWaitAtOnce) {
     ::setrlimit(RLIMIT_NOFILE, &before);
     ASSERT_FALSE(gathered.ok());
     EXPECT_EQ(gathered.error().code, ErrorCode::kIo);
-    EXPECT_NE(gathered.error().message.find("no worker can dial in any more: "), std::string::npos)
+    EXPECT_NE(gathered.error().message.find("no more workers can connect: "), std::string::npos)
         << gathered.error().message;
     EXPECT_LT(NowNs() - begin_ns, test::LimitNs(5000));
 }

@@ -187,7 +187,7 @@ TEST_F(RootEpoch, GoesOnWithoutWhoDoesNotLeave) {
     ASSERT_TRUE(verdict.ok());
     EXPECT_EQ(verdict->lost_rank, 1);
     EXPECT_FALSE(verdict->recover);
-    EXPECT_NE(verdict->text.find("the others go on without it"), std::string::npos);
+    EXPECT_NE(verdict->text.find("the other ranks continue without it"), std::string::npos);
     EXPECT_FALSE(control_->BeginEpoch({0, 1}, Assignment(0, 2, {"a", "b"})));
 }
 
@@ -265,7 +265,7 @@ TEST_F(RootEpoch, EndsAloneWhereAWaitRanOut) {
         ASSERT_TRUE(verdict.ok());
         EXPECT_TRUE(verdict->recover) << verdict->text;
         EXPECT_TRUE(verdict->text.starts_with("rank 2 (host c): ")) << verdict->text;
-        const char* words = silent ? "has not been heard of for a while" : "its process answers";
+        const char* words = silent ? "this rank sent nothing for a while" : "its process answers";
         EXPECT_NE(verdict->text.find(words), std::string::npos) << verdict->text;
         EXPECT_TRUE(control_->EndEpoch({ErrorCode::kPeerLost, verdict->text}).ok());
     }
@@ -544,7 +544,7 @@ TEST(Control, AStarvedChildIsNotLostAtOnce) {
         };
         const auto lost = control.Round("sum", "mine", pick, Deadline::In(60'000));
         ASSERT_FALSE(lost.ok());
-        const char* why = stopped ? "its process is stopped" : "it wants to run, but gets no core";
+        const char* why = stopped ? "its process is stopped" : "its process waits for a core";
         EXPECT_NE(lost.error().message.find(why), std::string::npos) << lost.error().message;
         const int64_t took_ms = (NowNs() - begin_ns) / 1'000'000;
         EXPECT_GE(took_ms, stopped ? kShortMs : 4 * kShortMs);

@@ -75,7 +75,7 @@ TEST_F(LateHosts, TheWaitEndsAndNamesWhoIsMissing) {
     const auto first = Worker(0);
     const auto root = Root({fmt::format("wait={}", test::TimeoutMs(2000))});
     EXPECT_NE(root->Wait(Deadline::In(30'000)), 0);
-    EXPECT_NE(root->output().find("1 of 2 workers did not come within "), std::string::npos)
+    EXPECT_NE(root->output().find("1 of 2 workers did not connect within "), std::string::npos)
         << root->output();
     EXPECT_NE(root->output().find("worker " + addresses_[1] + ": "), std::string::npos)
         << root->output();

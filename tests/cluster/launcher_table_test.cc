@@ -216,8 +216,7 @@ TEST(LauncherTable, WhatIsWrongIsNamed) {
          "LWS_WORKER_INDEX=2 and LWS_GROUP_SIZE=2"},
         {Together(Step(), {{"WEFT_LAUNCHER", "slurm"}}),
          "WEFT_LAUNCHER=slurm: expected none, openmpi"},
-        {Together(Step(), {{"WEFT_LAUNCHER", "lws"}}),
-         "WEFT_LAUNCHER=lws: the environment has not"},
+        {Together(Step(), {{"WEFT_LAUNCHER", "lws"}}), "WEFT_LAUNCHER=lws: the environment lacks"},
     };
     for (const auto& [variables, said] : wrong) {
         const auto found = Look(variables);

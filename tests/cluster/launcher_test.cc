@@ -317,7 +317,7 @@ TEST_F(Meeting, AWrongKeyAndAMissingRankAreNamed) {
     two.join();
     ASSERT_FALSE(gathered.ok());
     EXPECT_EQ(gathered.error().code, ErrorCode::kTimeout);
-    EXPECT_EQ(gathered.error().message.find("rank(s) 2 did not come within 700 ms"), 0u)
+    EXPECT_EQ(gathered.error().message.find("rank(s) 2 did not connect within 700 ms"), 0u)
         << gathered.error().message;
     EXPECT_NE(gathered.error().message.find("Turned away: 127.0.0.1"), std::string::npos)
         << gathered.error().message;

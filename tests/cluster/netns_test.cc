@@ -172,9 +172,9 @@ TEST_F(Hosts, ALinkThatIsCutWhileWorkersDialInIsWaitedFor) {
         Start(0, {"launch", "wait_for=2", "listen=" + leader, "wait=600000", "steps=5",
                   fmt::format("timeout={}", timeout_ms_), "key=" + key_file_});
     const Deadline soon = Deadline::In(60'000);
-    ASSERT_TRUE(first->ReadUntil("no job of " + leader + " yet", soon)) << first->output();
+    ASSERT_TRUE(first->ReadUntil("no job from " + leader + " yet", soon)) << first->output();
     SetLink(1, "up");
-    ASSERT_TRUE(root->ReadUntil("1 of 2 workers are here: ", soon)) << root->output();
+    ASSERT_TRUE(root->ReadUntil("1 of 2 workers have connected: ", soon)) << root->output();
     SetLink(1, "down");
     ASSERT_TRUE(root->ReadUntil("rank 1 is gone before the job began: silent for ", soon))
         << root->output();

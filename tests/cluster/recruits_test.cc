@@ -81,7 +81,7 @@ TEST_F(Recruits, TheAnswerIsThatOfOneRankAndWorkersServeTheNextCommand) {
         const Ran ran = RunWeft(Command(40) + Dialled(2));
         ASSERT_EQ(ran.status, 0) << ran.err;
         EXPECT_EQ(ran.out, one.out);
-        EXPECT_NE(ran.err.find("2 of 2 workers are here: "), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find("2 of 2 workers have connected: "), std::string::npos) << ran.err;
     }
 }
 
@@ -127,7 +127,8 @@ TEST_F(Recruits, WithoutAnotherTheLossIsNamedOrTheOthersGoOn) {
         if (elastic) {
             EXPECT_NE(ran.err.find("; epoch 2 with 2 ranks after "), std::string::npos) << ran.err;
         } else {
-            EXPECT_NE(ran.err.find("these did not come back: rank "), std::string::npos) << ran.err;
+            EXPECT_NE(ran.err.find("these ranks did not come back: rank "), std::string::npos)
+                << ran.err;
         }
     }
 }
@@ -137,19 +138,19 @@ TEST_F(Recruits, WhatDoesNotFitTogetherIsRefusedWithTheNextStep) {
     const std::vector<std::pair<Words, std::string>> wrong = {
         {Command(1) + Words{"--expect-workers", "1"}, "--expect-workers needs --key-file"},
         {Command(1) + key + Words{"--expect-workers", "1", "--local", "2"},
-         "leave --local, --hosts"},
+         "remove --local, --hosts"},
         {Command(1) + key + Words{"--expect-workers", "1", "--hosts", "b"},
-         "leave --local, --hosts"},
+         "remove --local, --hosts"},
         {Command(1) + key + Words{"--expect-workers", "0"}, "--expect-workers"},
-        {Command(1) + key + Words{"--listen", "0.0.0.0"}, "it goes with --expect-workers N"},
+        {Command(1) + key + Words{"--listen", "0.0.0.0"}, "it needs --expect-workers N"},
         {Command(1) + key + Words{"--expect-workers", "1", "--wait", "10x"},
          "expected such as 90s"},
         {Command(1) + key + Words{"--expect-workers", "1", "--wait", "8d"}, "at most 7d"},
         {{"worker", "--join", "a"}, "--key-file FILE"},
         {Words{"worker", "--join", "a", "--listen", "b"} + key, "exclude each other"},
-        {Words{"worker", "--listen", "127.0.0.1:0", "--once"} + key, "go with --join"},
+        {Words{"worker", "--listen", "127.0.0.1:0", "--once"} + key, "need --join"},
         {Words{"worker", "--join", "a:b"} + key, "'a:b' is not HOST:PORT"},
-        {{"worker", "--handle", "local:1,2"}, "--handle local:1,2: not one"},
+        {{"worker", "--handle", "local:1,2"}, "--handle local:1,2: not a valid handle"},
     };
     for (const auto& [words, said] : wrong) {
         const Ran ran = RunWeft(words);
@@ -165,7 +166,7 @@ TEST_F(Recruits, AnotherPortIsNamedWhereThisOneIsTaken) {
     const Ran ran = RunWeft(Command(1) + Words{"--expect-workers", "1", "--listen",
                                                "127.0.0.1:" + port, "--key-file", dir_ / "key"});
     EXPECT_EQ(ran.status, 1) << ran.err;
-    EXPECT_NE(ran.err.find("Another port: --listen"), std::string::npos) << ran.err;
+    EXPECT_NE(ran.err.find("Use another port: --listen"), std::string::npos) << ran.err;
 }
 
 // If one host lacks the model, all ranks end at once, and the error names the host.

@@ -104,7 +104,7 @@ TEST_F(StreamTest, ALaterMessageIsNotTakenForTheOneThatIsMissing) {
     ASSERT_TRUE(Await().ok());
     ASSERT_TRUE(Release().ok());
     Arrive(3);  // raises the flag beyond message 2
-    ExpectCorrupt(Await(), "message 0 of epoch 0 lies where message 2 of epoch 9");
+    ExpectCorrupt(Await(), "message 0 of epoch 0 arrived in place of message 2 of epoch 9");
 }
 
 TEST_F(StreamTest, AnOldMessageInAUsedSlotIsFound) {
@@ -119,7 +119,7 @@ TEST_F(StreamTest, AnOldMessageInAUsedSlotIsFound) {
     coll::Put forged = here_.puts[4];
     forged.bytes = here_.puts[0].bytes;
     there_.Arrive(forged);
-    ExpectCorrupt(Await(), "message 1 of epoch 9 lies where message 5 of epoch 9");
+    ExpectCorrupt(Await(), "message 1 of epoch 9 arrived in place of message 5 of epoch 9");
 }
 
 TEST_F(StreamTest, ASlotThatChangesWhileItIsReadIsFound) {
@@ -129,7 +129,7 @@ TEST_F(StreamTest, ASlotThatChangesWhileItIsReadIsFound) {
     coll::Put late = here_.puts[0];
     late.bytes = here_.puts[1].bytes;
     there_.Arrive(late);
-    ExpectCorrupt(Release(), "message 2 of epoch 9 lies where message 1 of epoch 9");
+    ExpectCorrupt(Release(), "message 2 of epoch 9 arrived in place of message 1 of epoch 9");
 }
 
 TEST_F(StreamTest, AMessageOfAnotherEpochIsFound) {
@@ -137,7 +137,7 @@ TEST_F(StreamTest, AMessageOfAnotherEpochIsFound) {
     const std::vector<std::byte> payload(100);
     ASSERT_TRUE(old.Post(7, 0, payload, kTag, Deadline::In(1)).ok());
     Arrive(1);
-    ExpectCorrupt(Await(), "message 1 of epoch 8 lies where message 1 of epoch 9");
+    ExpectCorrupt(Await(), "message 1 of epoch 8 arrived in place of message 1 of epoch 9");
 }
 
 TEST_F(StreamTest, MoreCreditThanMessagesIsFound) {

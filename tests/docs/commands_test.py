@@ -47,7 +47,7 @@ class Server:
     def wait(self, seconds):
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.process.poll() is None:
-            if self.answers is None and re.search("listening on|no job of", self.log.read_text()):
+            if self.answers is None and re.search("listening on|no job from", self.log.read_text()):
                 return
             try:
                 if self.answers is not None:

@@ -70,7 +70,7 @@ TEST_F(ClusterFiles, FaultsAreNamedWithTheirLine) {
     EXPECT_TRUE(Says("[[host]]\nname = \"b\n", "home.toml:2:"));
     EXPECT_TRUE(Says("host = \"b\"\n", "expected [[host]] tables"));
     EXPECT_TRUE(Says("host = [1]\n", "expected [[host]] tables"));
-    EXPECT_TRUE(Says("[[host]]\nname = \"b\"\n[[host]]\nname = \"b\"\n", "b stands here twice"));
+    EXPECT_TRUE(Says("[[host]]\nname = \"b\"\n[[host]]\nname = \"b\"\n", "b is listed twice"));
     EXPECT_TRUE(Says("[[host]]\nssh = \"b\"\n", "a host's name"));
     EXPECT_TRUE(Says("[[host]]\nname = \"-o\"\n", "a host's name"));
     EXPECT_TRUE(Says("[[host]]\nname = \"b\"\nssh = \"-oProxyCommand=x\"\n", "expected HOST or"));

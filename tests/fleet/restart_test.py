@@ -171,7 +171,7 @@ def test_units(room, model):
             assert checked.returncode == 0 and name not in checked.stderr, checked
     words = "bizol-ganup-kivat-sotud-famir-lubos"
     ran = a.run("up", words, "--unit")
-    assert ran.returncode == 2 and "a unit holds no words" in ran.stderr, ran
+    assert ran.returncode == 2 and "a unit must not contain the key phrase" in ran.stderr, ran
     ran = a.run("up", "--cluster", "none", "--unit")
     assert ran.returncode == 1 and "there is no cluster 'none'" in ran.stderr, ran
 

@@ -98,7 +98,7 @@ def test_an_elastic_job_goes_on_without_one_of_both(room, model):
             ring.pull(how)
             assert await_answer(ring.hosts[0]) == text, server.text
             server.await_text(BOTH + r".*\(the link was " + LINK +
-                              r"\)\. The job goes on without rank 2 ")
+                              r"\)\. The job continues without rank 2 ")
             server.await_text(r"epoch \d+ with 2 ranks after")
             assert server.end() == 0, server.text
 
@@ -144,7 +144,7 @@ def test_a_cable_that_is_out_at_the_start(room, model):
             assert ran.returncode == 3 and re.search(f"error: {BOTH}.*{cable}", ran.stderr), ran
             for attempt in range(2):  # the first start, and a second one
                 server = ring.serve("--elastic")
-                assert re.search(rf"{BOTH}.*{cable}.*The job goes on without rank 2 ",
+                assert re.search(rf"{BOTH}.*{cable}.*The job continues without rank 2 ",
                                  server.text), server.text
                 assert re.search(r"\(2 ranks, ", server.text), server.text
                 await_answer(ring.hosts[0])
@@ -160,7 +160,7 @@ def test_training_that_starts_without_a_cable(room, model):
                                          limits.timeout_ms(2000)),
                             "--hosts", ring.workers, "--key-file", ring.key)
     assert ran.returncode == 0, ran
-    assert re.search(rf"{BOTH}.*their link: {ENDS}.*The job goes on without rank 2 ",
+    assert re.search(rf"{BOTH}.*their link: {ENDS}.*The job continues without rank 2 ",
                      ran.stderr), ran
     assert os.path.exists(os.path.join(out, "model.gguf")), ran
 
@@ -178,15 +178,15 @@ def test_a_layout_that_cannot_shrink_waits_for_the_link(room, model):
             job.await_text(r"step 6/", 60)
             ring.pull("silent")
             job.await_text(BOTH + r".*\(the link was " + LINK + r"\)\. Waiting up to \d+ ms "
-                           r".*cannot go on without one of them \(2 ranks are left, and one copy "
-                           r"of the model takes 3 ", 60)
+                           r".*cannot continue without one of them \(2 ranks are left, but one "
+                           r"copy of the model needs 3 ", 60)
             ring.plug()
-            job.await_text(r"Training goes on with 3 ranks|Its place is taken|goes on.*from ", 90)
+            job.await_text(r"Training goes on with 3 ranks|worker replaces it|goes on.*from ", 90)
             seen = len(job.text)
             end = time.monotonic() + limits.limit(60)
             while not re.search(r"step \d+/", job.text[seen:]) and time.monotonic() < end:
                 time.sleep(0.1)
-            assert "goes on without rank" not in job.text, job.text
+            assert "continues without rank" not in job.text, job.text
             assert job.end() == 75, job.text
 
 

@@ -253,10 +253,10 @@ def test_hosts_of_other_builds(room, model):
     rows = {line.split()[0]: line for line in ran.stdout.split("\n\n")[0].splitlines()}
     assert rows["host"].split() == ["host", "memory", "weft", "commit", "device"], ran
     assert here["commit"] in rows["a"] and "(this host)" in rows["a"], ran
-    assert "(cannot work with this host: another protocol)" in rows["b"], ran
+    assert "(cannot work with this host: its protocol differs)" in rows["b"], ran
     assert re.search(r"b runs weft .* messages or ops differ, .*\. Install the same", ran.stderr)
     if others_commit:
-        assert "(another commit than this host's)" in rows["c"], ran
+        assert "(its commit differs from this host's)" in rows["c"], ran
         first.await_text("found: c runs weft of commit ")
     seen = {each["name"]: each for each in listed(a)["hosts"]}
     assert seen["a"]["protocol_hash"] == here["protocol_hash"], seen

@@ -110,7 +110,7 @@ TEST(VerbsDevice, FlagsOverrideAndWrongOnesAreNamed) {
         return path.ok() ? std::string("chosen") : path.error().message;
     };
     EXPECT_EQ(
-        "--rdma-device mlx4_0: no such device or port. Here are: mlx5_0:1 (10.0.0.1), "
+        "--rdma-device mlx4_0: no such device or port. This host has: mlx5_0:1 (10.0.0.1), "
         "mlx5_0:2 (10.0.1.1)",
         words({"mlx4_0", -1, ""}));
     EXPECT_NE(std::string::npos, words({"mlx5_0:3", -1, ""}).find("no such device or port"));
@@ -121,8 +121,9 @@ TEST(VerbsDevice, FlagsOverrideAndWrongOnesAreNamed) {
     const Result<RdmaPath> other =
         ChooseRdmaPath(ports, {{"192.168.1.7", "eno1"}}, {"", -1, "192.168.1.7"});
     ASSERT_FALSE(other.ok());
-    EXPECT_EQ(0u, other.error().message.find("the peers reach this host at 192.168.1.7 (interface "
-                                             "eno1), which no RDMA port has; here are: mlx5_0:1"))
+    EXPECT_EQ(0u, other.error().message.find(
+                      "the peers reach this host at 192.168.1.7 (interface "
+                      "eno1), but no RDMA port has that address. RDMA ports: mlx5_0:1"))
         << other.error().message;
 }
 

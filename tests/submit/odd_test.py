@@ -91,13 +91,13 @@ class Pods(PodsCase):
                             (["--memory", "lots"], "--memory lots"),
                             (["--resource", "gpu=two"], "--resource"),
                             (["--resource", "a b=1"], "--resource"),
-                            (["--resource", "a=1", "--resource", "a=2"], "stands twice"),
-                            (["--resource", "cpu=8"], "that is --cpus"),
+                            (["--resource", "a=1", "--resource", "a=2"], "is given twice"),
+                            (["--resource", "cpu=8"], "use --cpus for it"),
                             (["--mount", "My Claim=/d"], "a claim's name"),
-                            (["--mount", "a=/d", "--mount", "b=/d"], "two are at /d"),
+                            (["--mount", "a=/d", "--mount", "b=/d"], "two volumes have the path"),
                             (["--mount", "/a/../b=/d"], "'..'"),
                             (["--queue", "a/b"], "--queue"), (["--queue", "q" * 64], "--queue"),
-                            (["--folder", "relative"], "whole path"),
+                            (["--folder", "relative"], "absolute path"),
                             (["--cpus", "-1"], "--cpus"), (["-N", "0"], "1 to 10000"),
                             (["-N", "10001"], "1 to 10000")]
         for flags, said in rows:
@@ -118,7 +118,7 @@ class Words(SubmitTest):
     def test_namespaces(self):
         for place in ("ML", "a.b", "-a", "a-", "x" * 64, "a_b"):
             for to in ("k8s", "kuberay"):
-                self.assertIn("a namespace is", self.weft("submit", "--to", f"{to}:{place}",
+                self.assertIn("a namespace has", self.weft("submit", "--to", f"{to}:{place}",
                                                           "--dry-run", "--", "train", "m",
                                                           status=2))
 
@@ -136,7 +136,7 @@ class Words(SubmitTest):
                 if to in engines:
                     self.weft(*words)
                 else:
-                    self.assertIn(f"{flag.split('=')[0]} is for --to {', '.join(engines)}",
+                    self.assertIn(f"{flag.split('=')[0]} needs --to {', '.join(engines)}",
                                   self.weft(*words, status=2))
 
     def test_amounts_of_slurm(self):

@@ -558,7 +558,7 @@ class Ray(SubmitTest):
             done = subprocess.run([PROGRAM, "submit", "--to", to, "--dry-run", "--", "run", BYTES],
                                   capture_output=True, env=self.env, timeout=PATIENCE, check=False)
             self.assertEqual(done.returncode, 2)
-            self.assertIn(b"no UTF-8", done.stderr)
+            self.assertIn(b"not UTF-8", done.stderr)
 
     def test_a_job(self):
         self.notes_words(
@@ -709,7 +709,7 @@ class Words(SubmitTest):
 
     def test_no_command(self):
         for words in ((), ("--",), ("--", "--data")):
-            self.assertIn("what is each rank to run?",
+            self.assertIn("the command of the ranks is missing",
                           self.weft("submit", "--to", "slurm", *words, status=2))
 
     def test_options_of_other_lines(self):

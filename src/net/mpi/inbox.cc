@@ -24,9 +24,10 @@ Result<std::optional<MpiInbox::Bulk>> MpiInbox::Take(std::span<const std::byte> 
                        here.size() <= frame.length &&
                        (header.bulk_tag != 0) == (here.size() < frame.length);
     if (!right) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "a message brings {} bytes, says {} of {}, the rest under tag {}",
-                         here.size(), header.bytes_here, frame.length, header.bulk_tag);
+        return MakeError(
+            ErrorCode::kCorrupt,
+            "a message has {} bytes, but its header says {} of {}, the rest under tag {}",
+            here.size(), header.bytes_here, frame.length, header.bulk_tag);
     }
     WEFT_TRY(CheckRaise(frame, flags_));
     std::byte* at = window_.data() + frame.offset;

@@ -180,8 +180,7 @@ Status MpiLibrary::Finish(const Deadline& deadline) {
     started_ = false;
     g_in_use = false;
     const Watchdog watchdog(
-        deadline, fmt::format("MPI_Finalize did not return within {} ms: another rank did not come "
-                              "to its end",
+        deadline, fmt::format("MPI_Finalize did not return within {} ms: another rank did not end",
                               deadline.length_ms()));
     if (const int error = api_->finalize(); error != 0) {
         return MakeError(ErrorCode::kIo, "MPI_Finalize failed ({})", ErrorText(error));
