@@ -248,7 +248,7 @@ Status FindClusterOf(DoctorFlags& flags) {
     }
     if (unseen.empty()) return {};
     PrintErr(
-        "weft: the links to {} are measured; to look at the host itself takes ssh: 'weft "
+        "weft: only the links to {} are measured; a check of the host itself needs ssh: 'weft "
         "hosts add USER@HOST', or ssh = \"USER@HOST\" in {}\n",
         fmt::join(unseen, ", "), fleet::PathsOf(flags.cluster).value().file);
     return {};
@@ -273,7 +273,7 @@ Status RunDoctorCommand(DoctorFlags& flags, int& status) {
     if (chosen && !flags.cluster_fault.empty()) {
         findings.push_back({"across-measured", doctor::Severity::kFail, views.front()->host(),
                             flags.cluster_fault, "an answer of every host of the cluster",
-                            "no model can run over hosts that are not found", "weft up"});
+                            "a model can run only over hosts that are found", "weft up"});
     }
     if (fabric) {
         const auto measured = Measure(flags);
@@ -300,8 +300,8 @@ void AddDoctor(const Command& app, int& status) {
     command.AddOption("--hosts", flags->hosts, "Check these hosts over ssh, as a,b,c").Commas();
     command
         .AddOption("--cluster", flags->cluster,
-                   "Check this host and those of a cluster ('weft up') that have ssh in its file, "
-                   "and measure the links to all that answer")
+                   "Check this host and the hosts of a cluster ('weft up') with an ssh entry in "
+                   "its file, and measure the links to all hosts that answer")
         .TypeName("NAME");
     command
         .AddOption("--from", flags->from,
@@ -311,7 +311,8 @@ void AddDoctor(const Command& app, int& status) {
     command.AddFlag("--real-names", flags->real_names, "With --save: keep names and addresses");
     command.AddOption("--check", flags->checks, "Run only these checks, as a,b").Commas();
     command
-        .AddOption("--ignore", flags->ignored, "Report findings of these checks as notes, as a,b")
+        .AddOption("--ignore", flags->ignored,
+                   "Downgrade findings of these checks to notes, as a,b")
         .Commas();
     command.AddFlag("--list", flags->list, "Explain every check");
     command.AddFlag("--markdown", flags->markdown, "With --list: print the page docs/doctor.md");

@@ -182,8 +182,9 @@ std::string CommandList(const DescribedCommand& command, const std::string& page
 }
 
 constexpr const char* kStatus =
-    ".SH EXIT STATUS\n0 done, 1 failed, 2 bad usage, 3 a rank was lost, 75 training stopped as "
-    "asked, 130 stopped by the user, 141 nobody reads the output.\n";
+    ".SH EXIT STATUS\n"
+    "0 done, 1 failed, 2 bad usage, 3 a rank was lost, 75 training stopped with a checkpoint, 130 "
+    "stopped by the user, 141 output pipe closed.\n";
 
 ManPage PageOf(const DescribedCommand& command, const std::string& name) {
     const std::string implied_name = name == "weft" ? "" : ImpliedBy(command.name);
@@ -269,7 +270,7 @@ void AddMan(const Command& app, const Parser& parser, int& status) {
     const Command command = app.AddCommand("man", "Print the manual page of a command as roff");
     command.Footer(kManFooter);
     command.AddOption("COMMAND", flags->command,
-                      "Words of the command, as: train data (none: the program)");
+                      "Command to describe, such as train data (default: weft itself)");
     command
         .AddOption("--all", flags->all, "Write the manual pages of all commands into this folder")
         .TypeName("DIR");

@@ -19,8 +19,9 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kModelsFooter =
-    "'weft plan' takes each NAME. If a short name stands beside NAME, Weft knows a repository\n"
-    "with GGUF files of the model. Any other file of a supported architecture runs, too.\n\n"
+    "'weft plan' takes each NAME. A short name beside NAME means that Weft knows a repository\n"
+    "with GGUF files of the model. Any other file of a supported architecture runs, too.\n"
+    "\n"
     "Examples:\n"
     "  weft models                 (what runs, and what does not)\n"
     "  weft models qwen3.5         (names and sizes)\n"

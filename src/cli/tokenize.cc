@@ -17,8 +17,9 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kTokenizeFooter =
-    "MODEL needs no weights: a folder with a tokenizer.json alone will do, and so will a GGUF file "
-    "with the\nvocabulary alone.\n\n"
+    "MODEL needs no weights: a folder with only a tokenizer.json, or a GGUF file with only the\n"
+    "vocabulary, is enough.\n"
+    "\n"
     "Examples:\n"
     "  weft tokenize model.gguf --text \"Hello world\"\n"
     "  weft tokenize model.gguf --file text.txt --no-bos --json";
