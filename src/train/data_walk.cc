@@ -143,8 +143,8 @@ std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part pa
     }
     if (counts.truncated > 0) {
         text += fmt::format(
-            "{}{} of {} samples are longer than --seq-len {} and lose their end: a "
-            "larger one or --long split keeps it",
+            "{}{} of {} samples are longer than --seq-len {} and lose their end: a larger "
+            "--seq-len or --long split keeps it",
             text.empty() ? "" : ". ", counts.truncated, counts.records(), sequence);
     }
     if (text.empty()) return "";

@@ -48,7 +48,7 @@ struct Told {
 Result<Told> ReadTold(const std::string& text) {
     const json parsed = JsonOrDiscarded(text);
     const auto malformed = [] {
-        return MakeError(ErrorCode::kCorrupt, "a rank says of its data what makes no sense");
+        return MakeError(ErrorCode::kCorrupt, "a rank's description of its data is malformed");
     };
     if (!parsed.is_object()) return malformed();
     Told told;
@@ -110,8 +110,8 @@ Result<std::string> OtherData(const json& state, const DataIdentity& mine,
     if (content == state.end()) {
         if (says) {
             Log(LogLevel::kWarning,
-                "{}: is of a version that did not note the content of its data: whether {} are "
-                "the same can't be checked, but for their number",
+                "{}: was written by a version that did not record the content of its data: of {}, "
+                "Weft can check only the number",
                 checkpoint, mine.name);
         }
         return std::string();

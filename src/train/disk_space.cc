@@ -118,8 +118,8 @@ Status CheckUnaskedRoom(const RoomPlan& plan, const CheckpointDisk& disk, uint64
     }
     if (free < needed) {
         Log(LogLevel::kWarning,
-            "{}: after a signal to stop, only the model as it is then could be written, and the "
-            "result is written without a checkpoint before it",
+            "{}: after a signal to stop, Weft has room for the model of that moment only, not for "
+            "a checkpoint",
             text(needed, "the checkpoint of a stop"));
         return {};
     }
@@ -171,8 +171,8 @@ Status CheckRoomFor(const RoomPlan& plan) {
     const uint64_t logs = disk.apart ? 0 : LogBytes(plan);
     if (free < need(more) + logs) {
         Log(LogLevel::kWarning,
-            "--output-dir {}. When room ends, the oldest checkpoints go first, then no more are "
-            "saved; the model's room is kept. A lower --keep-last takes less",
+            "--output-dir {}. When the disk fills, Weft removes the oldest checkpoints, then saves "
+            "no more; the space for the result stays reserved. A lower --keep-last needs less",
             text(more, logs));
     }
     return {};

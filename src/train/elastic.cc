@@ -35,7 +35,7 @@ Status FixSize(TrainJob& job, int ranks) {
     if (job.save.folder.empty() || job.save.every == 0) {
         return MakeError(ErrorCode::kUsage,
                          "--elastic needs --output-dir DIR, which all hosts see, and --save-every "
-                         "N: whoever comes or goes, training goes on from a checkpoint");
+                         "N: when ranks join or leave, training continues from a checkpoint");
     }
     TrainerOptions& trainer = job.trainer;
     WEFT_ASSIGN(const TrainLayout layout, MakeTrainLayout(ranks, 0, LayoutWordsOf(trainer)));
@@ -60,7 +60,7 @@ Result<TrainJob> Resize(const TrainJob& job, int ranks) {
     const int replica = RanksOfReplica(job);
     if (ranks < replica) {
         return MakeError(ErrorCode::kUsage,
-                         "{} rank{} left, and one copy of the model takes {} (--tp {} x --pp {})",
+                         "{} rank{} left, but one copy of the model needs {} (--tp {} x --pp {})",
                          ranks, ranks == 1 ? " is" : "s are", replica, job.trainer.tp,
                          job.trainer.pp);
     }
@@ -161,9 +161,8 @@ Status ExamineForTraining(const cluster::JoinRequest& request) {
     const json folder = terms.value("folder", json());
     if (!folder.is_string() || folder == FolderToken(job.save.folder)) return {};
     return MakeError(ErrorCode::kDenied,
-                     "{} is not the folder here that it is on rank 0's host, and the checkpoint to "
-                     "go on from is in it. Mount the same file system under that path on every "
-                     "host",
+                     "{} is another folder on this host than on rank 0's, where the checkpoint is. "
+                     "Mount the same file system under that path on every host",
                      job.save.folder);
 }
 

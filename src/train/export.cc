@@ -32,7 +32,7 @@ Result<quantize::QuantizePlan> PlanOf(const model_files::ModelSource& source,
     WEFT_ASSIGN(options.type, quantize::FindFileType(type));
     options.allow_requantize = true;
     options.importance_advice =
-        "this command takes none. Write --save-type F16 and give that file to "
+        "this command accepts no importance matrix. Write --save-type F16 and give that file to "
         "'weft quantize IN OUT TYPE --imatrix FILE'";
     return quantize::PlanQuantize(source, options);
 }

@@ -80,10 +80,10 @@ Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
         } else if (const auto* cap = writer->attributes.If<program::SoftCap>()) {
             loss.soft_cap = cap->cap;
         } else {
-            return MakeError(ErrorCode::kUnsupported,
-                             "no loss is known of logits that {} makes: this model can be run, but "
-                             "not trained",
-                             program::OpName(writer->kind()));
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "no loss is known for logits from {}: this model can be run, but not trained",
+                program::OpName(writer->kind()));
         }
         between.push_back(at);
         at = writer->inputs[0];

@@ -23,11 +23,11 @@ Status CheckLossScale(const LossScaleOptions& o) {
     }
     const bool counts = o.window >= 1 && o.hysteresis >= 1;
     if (counts && IsScale(o.initial) && o.least >= 0 && o.least <= o.initial) return {};
-    return MakeError(ErrorCode::kUsage,
-                     "a loss scale of {:g} at first and {:g} at least, a window of {} and a "
-                     "hysteresis of {}: expected one from {:g} to {:g} at first and no more at "
-                     "least, and 1 or more",
-                     o.initial, o.least, o.window, o.hysteresis, kLeast, kMost);
+    return MakeError(
+        ErrorCode::kUsage,
+        "loss scale {:g}, minimum {:g}, window {}, hysteresis {}: expected a scale from {:g} to "
+        "{:g}, a minimum not above it, a window and hysteresis of 1 or more",
+        o.initial, o.least, o.window, o.hysteresis, kLeast, kMost);
 }
 
 LossScaler::LossScaler(const LossScaleOptions& options)
@@ -38,9 +38,10 @@ LossScaler::LossScaler(const LossScaleOptions& options)
 
 Status LossScaler::Restore(const LossScaleState& state) {
     if (!IsScale(state.scale) || state.steps < 0 || state.hysteresis < 1) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "a loss scale of {}, {} steps and a hysteresis of {}: none that was saved",
-                         state.scale, state.steps, state.hysteresis);
+        return MakeError(
+            ErrorCode::kCorrupt,
+            "a loss scale of {}, {} steps and a hysteresis of {}: weft saves no such state",
+            state.scale, state.steps, state.hysteresis);
     }
     if (options_.fixed > 0) return {};
     // (The job that saved the state may have had other options.)

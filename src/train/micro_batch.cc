@@ -24,7 +24,7 @@ Status MicroBatch::Fill(std::span<const Sequence> sequences, int64_t vocab,
                 if (most >= vocab) {
                     return MakeError(ErrorCode::kUsage,
                                      "the data have token {}, but {} has a vocabulary of {}: they "
-                                     "are of another tokenizer",
+                                     "belong to another tokenizer",
                                      most, model, vocab);
                 }
                 tokens_.push_back(sequence.tokens[static_cast<size_t>(i)]);

@@ -167,8 +167,8 @@ Status CheckFree(const OutputFolderOptions& words) {
         words.resume == "auto" || (!words.resume.empty() && IsWithin(words.resume, folder));
     if (words.overwrite && own) {
         return MakeError(ErrorCode::kUsage,
-                         "--overwrite with --resume {}: the one begins anew, the other goes on. "
-                         "Leave one out",
+                         "--overwrite with --resume {}: the first starts over, the second "
+                         "continues. Remove one of them",
                          words.resume);
     }
     const std::string found = Found(folder);
@@ -178,10 +178,10 @@ Status CheckFree(const OutputFolderOptions& words) {
                 found == kCheckpointsName);
     if (goes_on) return {};
     return MakeError(ErrorCode::kUsage,
-                     "--output-dir {}: {} of an earlier job is there{}. {}--overwrite begins anew; "
-                     "or name another folder",
-                     folder, found, own ? ", and no checkpoint to go on from" : "",
-                     own ? "" : "--resume auto goes on from its checkpoints; ");
+                     "--output-dir {}: the folder has {} of an earlier job{}. {}--overwrite starts "
+                     "over; or name another folder",
+                     folder, found, own ? ", but no checkpoint to continue from" : "",
+                     own ? "" : "--resume auto continues from its checkpoints; ");
 }
 
 }  // namespace
@@ -204,11 +204,11 @@ Result<OutputFolder> OutputFolder::Take(const OutputFolderOptions& words) {
             return MakeError(ErrorCode::kDenied,
                              "--output-dir {}: another weft train writes there: {}. Wait for its "
                              "end, or name another folder",
-                             folder, who.empty() ? "it did not say which" : who);
+                             folder, who.empty() ? "its lock file names no process" : who);
         }
         Log(LogLevel::kWarning,
-            "--output-dir {}: its file system knows no locks ({}): that no other job writes there "
-            "is for you to see to",
+            "--output-dir {}: its file system supports no locks ({}): make sure that no other job "
+            "writes there",
             folder, std::strerror(error));
     }
     WEFT_TRY(CheckFree(words));
@@ -246,7 +246,7 @@ Status OutputFolder::Clear() {
     token_ += kBegunAnew;
     if (!failed) return WriteToken(fd_, words_.folder, token_);
     return MakeError(ErrorCode::kIo,
-                     "--overwrite: what the job before has left in {} can't be removed: {}",
+                     "--overwrite: files of the previous job in {} can't be removed: {}",
                      words_.folder, failed.message());
 }
 

@@ -34,7 +34,7 @@ Result<Verdict> VerdictOf(const std::vector<std::string>& texts) {
     Verdict all;
     for (size_t rank = 0; rank < texts.size(); ++rank) {
         WEFT_ASSIGN(const Json said,
-                    model_files::hf::ParseJson(texts[rank], "a rank's word of it"));
+                    model_files::hf::ParseJson(texts[rank], "a rank's report of its checkpoints"));
         const std::string fault = said.value("fault", "");
         all.damaged = all.damaged || said.value("damaged", false);
         if (!all.fault.empty() || fault.empty()) continue;
@@ -103,11 +103,11 @@ Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
         if (words_.resume == "auto") TellNone();
         return std::optional<Checkpoint>();
     }
-    return MakeError(ErrorCode::kCorrupt,
-                     "none of the {} checkpoints to go on from is whole; of the newest: {}. They "
-                     "stay as they are. "
-                     "--overwrite begins anew (they go), or name another job's with --resume",
-                     faults_.size(), faults_.front());
+    return MakeError(
+        ErrorCode::kCorrupt,
+        "none of the {} checkpoints is complete; the error of the newest: {}. Weft keeps them. "
+        "--overwrite starts over and removes them; --resume can name another job's checkpoint",
+        faults_.size(), faults_.front());
 }
 
 // Rank 0: reports that --resume auto starts at the first update. Warns if an earlier job ran here,
@@ -140,7 +140,7 @@ Result<std::vector<std::string>> ResumeSearch::Candidates(const std::string& las
     }
     std::vector<std::string> all = ListCheckpoints(dir, last.empty() ? &faults_ : nullptr);
     for (const std::string& fault : faults_) {
-        Log(LogLevel::kWarning, "{}; an older checkpoint is looked for", fault);
+        Log(LogLevel::kWarning, "{}; Weft looks for an older checkpoint", fault);
     }
     Leftovers leftovers = ListLeftovers(dir);
     if (dir == words_.folder) damaged_ = std::move(leftovers.broken);
@@ -188,7 +188,7 @@ Result<std::string> ResumeSearch::FaultOf(const std::string& folder,
         faults_.push_back(verdict.fault);
         const bool own = folder.starts_with(words_.folder + "/");
         (verdict.damaged && own ? damaged_ : bad_).push_back(folder);
-        Log(LogLevel::kWarning, "{}; an older checkpoint is looked for", verdict.fault);
+        Log(LogLevel::kWarning, "{}; Weft looks for an older checkpoint", verdict.fault);
     }
     return verdict.fault;
 }
@@ -198,7 +198,7 @@ void ResumeSearch::PutAside() {
     for (const std::string& folder : damaged_) {
         const std::string renamed = Rename(folder);
         if (renamed.empty()) bad_.push_back(folder);
-        if (!renamed.empty()) Log(LogLevel::kInfo, "{} is {} from now on", folder, renamed);
+        if (!renamed.empty()) Log(LogLevel::kInfo, "renamed {} to {}", folder, renamed);
     }
     damaged_.clear();
 }

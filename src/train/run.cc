@@ -152,7 +152,7 @@ class Run {
         const Status gathered = meter_.Gather(cluster_, summary_);
         // The result is written, so errors in the ranks' final reports are only warnings.
         if (gathered.ok() || listener_ == nullptr) return gathered;
-        Log(LogLevel::kWarning, "all is written, but not all ranks came to the end: {}",
+        Log(LogLevel::kWarning, "the results are complete, but not all ranks ended: {}",
             gathered.error().message);
         return {};
     }
@@ -161,9 +161,9 @@ class Run {
     Status NoteAllReady(const Trainer& trainer) {
         if (job_.elastic && !place_.all_shared) {
             return MakeError(ErrorCode::kUsage,
-                             "--elastic: not all hosts see {} of rank 0's host, and whoever stays "
-                             "goes on from what all have written there. Mount one file system "
-                             "under that path on every host",
+                             "--elastic: not all hosts see {} of rank 0's host, but after a loss "
+                             "the remaining ranks read the checkpoints of all ranks there. Mount "
+                             "one file system under that path on every host",
                              job_.save.folder);
         }
         with_joiners_ = false;
@@ -204,8 +204,8 @@ class Run {
         }
         if (written.ok()) return {};  // rank 0 has reported the error
         return MakeError(written.error().code,
-                         "{}. Checkpoint {} has all that was learnt: once the result can be "
-                         "written, the same command with --resume auto writes it",
+                         "{}. Checkpoint {} has all updates: once the result can be written, the "
+                         "same command with --resume auto writes it",
                          written.error().message, checkpoint);
     }
 
@@ -259,10 +259,10 @@ class Run {
         if (stop_fault_.empty() && save_fault_.empty()) return written;
         failed_ = true;
         if (rescues && written.ok()) {
-            rest = "There is no earlier one; the model as it was then has been written to " +
+            rest = "There is no earlier checkpoint; Weft wrote the current model to " +
                    job_.save.folder;
         } else if (rescues) {
-            rest = "There is no earlier one, nor could the model be written: " +
+            rest = "There is no earlier checkpoint, and the model could not be written: " +
                    written.error().message;
         }
         if (!save_fault_.empty()) {
@@ -430,7 +430,7 @@ class Run {
         const std::string& why = next.refused.empty() ? next.why : next.refused;
         const LogLevel level = next.lost.empty() ? LogLevel::kInfo : LogLevel::kWarning;
         if (now == ranks && !next.lost.empty()) {
-            Log(level, "{}. Its place is taken; training goes on from {}", why, from);
+            Log(level, "{}. Another worker replaces it; training goes on from {}", why, from);
         } else {
             Log(level, "{}. Training goes on with {} rank{} instead of {}, from {}", why, now,
                 now == 1 ? "" : "s", ranks, from);
@@ -460,15 +460,15 @@ class Run {
             const bool unknown = state.find("content") == state.end();
             if (job_.data.renewed && (unknown || !other.empty())) {
                 data_begin_ = checkpoint.manifest().step;
-                if (says) Log(LogLevel::kInfo, "the data are others: they are read from the start");
+                if (says) Log(LogLevel::kInfo, "the data changed: they are read from the start");
                 return {};
             }
             if (!other.empty()) {
-                return MakeError(ErrorCode::kUsage,
-                                 "{}: was written with other data{}: the place in them means "
-                                 "nothing here. With --new-data training goes on at the start of "
-                                 "the data that are given",
-                                 checkpoint.folder(), other);
+                return MakeError(
+                    ErrorCode::kUsage,
+                    "{}: was written with other data{}, so its position in them does not apply. "
+                    "With --new-data, training goes on at the start of the given data",
+                    checkpoint.folder(), other);
             }
             data_begin_ = state.value("data_begin", int64_t{0});
             state.at("cursor").at(0).get_to(cursor.epoch);
@@ -492,20 +492,20 @@ class Run {
             at.epoch > epochs || (at.epoch == epochs && (at.index > 0 || at.given > 0));
         if (job_.steps == 0 && past) {
             return MakeError(ErrorCode::kUsage,
-                             "{} is in epoch {}, and --epochs {} ends before it: a larger --epochs "
-                             "goes on",
+                             "{} is in epoch {}, and --epochs {} ends before it: use a larger "
+                             "--epochs to continue",
                              checkpoint.folder(), at.epoch + 1, job_.epochs);
         }
         if (done > steps) {
             return MakeError(ErrorCode::kUsage,
                              "{} is at step {}, and --steps {} ends before it: --steps {} writes "
-                             "its result, a larger number goes on",
+                             "its result, a larger number continues",
                              checkpoint.folder(), done, steps, done);
         }
         if (done == steps && says) {
             Log(LogLevel::kInfo,
                 "{} is at step {} of {}: nothing is left to train, and the result is written from "
-                "it. Larger --steps or --epochs go on",
+                "it. Larger --steps or --epochs continue",
                 checkpoint.folder(), done, steps);
         }
         return CompareSettings(checkpoint.manifest().state, job_, batch_, checkpoint.folder(),
@@ -651,7 +651,7 @@ class Run {
         WEFT_TRY(Finish(saver));
         if (cluster_.rank() == 0) {
             const bool saved = saver.last() == StepFolder(job_.save.folder, step);
-            if (!saved) growth_.RejectJoiners("no checkpoint can be written to go on from with it");
+            if (!saved) growth_.RejectJoiners("no checkpoint exists from which it could start");
             const int count = saved ? growth_.Ready(job_) : 0;
             const Status joins = count > 0 ? cluster_.Admit(count) : Status();
             grows_ = !joins.ok();
@@ -671,8 +671,8 @@ class Run {
         save_fault_ = saver.fault();
         if (cluster_.rank() == 0) {
             Log(LogLevel::kWarning,
-                "{}. Training stops here; a checkpoint of step {} is tried in the room that was "
-                "kept for the result",
+                "{}. Training stops here; Weft tries to write a checkpoint of step {} in the space "
+                "that was reserved for the result",
                 save_fault_, step);
         }
         summary_.stopped = true;
@@ -786,7 +786,7 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     if (!summary.ok()) return run.WithPlace(cluster->ReportFailure(summary.error()));
     const Status ended = cluster->Shutdown(Deadline::In(cluster::kShutdownMs));
     if (!ended.ok()) {
-        Log(LogLevel::kWarning, "all is written, but not all ranks came to the end: {}",
+        Log(LogLevel::kWarning, "the results are complete, but not all ranks ended: {}",
             ended.error().message);
     }
     return summary;

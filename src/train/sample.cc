@@ -33,7 +33,7 @@ Status CheckSampleOptions(const SampleOptions& words) {
     }
     for (const std::string& prompt : words.prompts) {
         if (IsUtf8(prompt)) continue;
-        return MakeError(ErrorCode::kUsage, "--sample: a prompt of {} bytes is no UTF-8",
+        return MakeError(ErrorCode::kUsage, "--sample: a prompt of {} bytes is not UTF-8",
                          prompt.size());
     }
     if (words.prompts.size() <= kMostPrompts) return {};
@@ -55,16 +55,17 @@ Result<std::vector<std::string>> ReadPrompts(const std::string& path) {
         if (line.front() == '"') {
             const auto parsed = JsonOrDiscarded(line);
             if (!parsed.is_string()) {
-                return MakeError(ErrorCode::kUsage,
-                                 "--sample-file {}: line {} begins with \" but is no JSON string",
-                                 path, number);
+                return MakeError(
+                    ErrorCode::kUsage,
+                    "--sample-file {}: line {} begins with \", but is not a JSON string", path,
+                    number);
             }
             line = parsed.get<std::string>();
         }
         prompts.push_back(std::move(line));
     }
     if (!prompts.empty()) return prompts;
-    return MakeError(ErrorCode::kUsage, "--sample-file {}: expected a prompt a line", path);
+    return MakeError(ErrorCode::kUsage, "--sample-file {}: expected one prompt per line", path);
 }
 
 Result<TextSampler> TextSampler::Make(const SampleOptions& words,
@@ -76,8 +77,8 @@ Result<TextSampler> TextSampler::Make(const SampleOptions& words,
         const auto count = static_cast<int64_t>(prompt.tokens.size());
         if (count < 1 || count >= sequence) {
             return MakeError(ErrorCode::kUsage,
-                             "--sample '{}': {} tokens; expected 1 to {}, for prompt and text are "
-                             "at most as long as a sequence (--seq-len {})",
+                             "--sample '{}': {} tokens; expected 1 to {}, because prompt and text "
+                             "must fit into one sequence (--seq-len {})",
                              text, count, sequence - 1, sequence);
         }
         if (*std::ranges::max_element(prompt.tokens) >= vocab) {

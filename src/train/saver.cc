@@ -140,8 +140,8 @@ Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const Upd
             const bool known = named != saved.end() && named->is_string();
             const std::string of = known ? named->get<std::string>() : "another kind";
             status = MakeError(ErrorCode::kUsage,
-                               "{}: is of --optimizer {} and has no {}, which {} goes on from. "
-                               "Resume with the optimizer that it is of",
+                               "{}: was written with --optimizer {} and has no {}, which {} needs. "
+                               "Resume with the optimizer of the checkpoint",
                                checkpoint.folder(), of, kept.array.Name(), UpdateName(kind));
             return;
         }
@@ -167,7 +167,7 @@ Result<SavePlace> AgreeOnPlace(const SaveOptions& words, cluster::Cluster& clust
                 cluster.AllGather("place of checkpoints", mine.dump(), Deadline::In(kAgreeMs)));
     for (const std::string& text : texts) {
         WEFT_ASSIGN(const Json said,
-                    model_files::hf::ParseJson(text, "a rank's word of its folder"));
+                    model_files::hf::ParseJson(text, "a rank's report of its folder"));
         const bool shared = said.value("shared", false);
         if (shared) place.here_bytes += said.value("bytes", uint64_t{0});
         place.all_shared = place.all_shared && shared;
@@ -343,13 +343,13 @@ Status Saver::Commit(const std::vector<std::string>& texts) {
     manifest_.files.clear();
     for (const std::string& text : texts) {
         WEFT_ASSIGN(const Json said,
-                    model_files::hf::ParseJson(text, "a rank's word of its checkpoint"));
+                    model_files::hf::ParseJson(text, "a rank's report of its checkpoint"));
         if (said.contains("error")) {
             return MakeError(ErrorCode::kIo, "{}", said.at("error").get<std::string>());
         }
         if (!said.contains("file")) continue;
         WEFT_ASSIGN(CheckpointFile file, ParseFile(said.at("file").get<std::string>(),
-                                                   "a rank's word of its checkpoint"));
+                                                   "a rank's report of its checkpoint"));
         manifest_.files.push_back(std::move(file));
     }
     return CommitCheckpoint(words_.folder, manifest_, keep_, bad_);

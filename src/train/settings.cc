@@ -129,16 +129,16 @@ Status CompareSettings(const Json& state, const TrainJob& job, int64_t batch,
         return MakeError(ErrorCode::kCorrupt, "{}: its settings: {}", checkpoint, error.what());
     }
     if (!fixed.empty()) {
-        return MakeError(ErrorCode::kUsage,
-                         "{} was written with {}, and this command has {}. Give the checkpoint's "
-                         "values to go on from it; or leave --resume out and begin anew in "
-                         "another --output-dir",
-                         checkpoint, ListText(fixed, true), ListText(fixed, false));
+        return MakeError(
+            ErrorCode::kUsage,
+            "{} was written with {}, and this command has {}. Use the checkpoint's values to "
+            "continue from it; or omit --resume and start over in another --output-dir",
+            checkpoint, ListText(fixed, true), ListText(fixed, false));
     }
     if (!curve.empty() && says) {
         Log(LogLevel::kWarning,
-            "{} was written with {}, and training goes on with {}. Give the checkpoint's values "
-            "to keep its course",
+            "{} was written with {}, and training goes on with {}. Use the checkpoint's values to "
+            "keep its curve",
             checkpoint, ListText(curve, true), ListText(curve, false));
     }
     return {};

@@ -154,8 +154,8 @@ Status ReadElements(const model_files::ModelSource& source, const program::Value
     program::Value value = weight;
     const model_files::TensorInfo* tensor = source.FindTensor(weight.slice.name);
     if (value.shape.rank > 2 || tensor == nullptr) {
-        return MakeError(ErrorCode::kUnsupported, "{}: weight {} is none that can be trained",
-                         source.name(), weight.name);
+        return MakeError(ErrorCode::kUnsupported, "{}: weight {} cannot be trained", source.name(),
+                         weight.name);
     }
     value.dtype = tensor->dtype;
     const int64_t cols = StateCols(weight), step = std::max(kLoadElements / cols, int64_t{1});

@@ -136,10 +136,10 @@ Status CheckPaths(const TrainJob& job) {
     for (const std::string& path : job.data.data) paths.emplace_back("--data", &path);
     for (const auto& [name, path] : paths) {
         if (IsUtf8(*path)) continue;
-        return MakeError(ErrorCode::kUsage,
-                         "{}: the path {} is no UTF-8. Rename it, or give it a link with a name in "
-                         "ASCII",
-                         name, json(*path).dump(-1, ' ', true, json::error_handler_t::replace));
+        return MakeError(
+            ErrorCode::kUsage,
+            "{}: the path {} is not UTF-8. Rename it, or make a link to it with an ASCII name",
+            name, json(*path).dump(-1, ' ', true, json::error_handler_t::replace));
     }
     return {};
 }
@@ -156,8 +156,8 @@ Status CheckTrainJob(const TrainJob& job) {
     }
     if (job.data.renewed && job.save.resume.empty()) {
         return MakeError(ErrorCode::kUsage,
-                         "--new-data without --resume: there is nothing to go on from. Name the "
-                         "checkpoint, or leave --new-data out");
+                         "--new-data without --resume: there is no checkpoint to continue from. "
+                         "Name one, or remove --new-data");
     }
     WEFT_TRY(CheckSampleOptions(job.sample));
     if (job.global_batch < 0 || (job.elastic && job.global_batch == 0)) {

@@ -54,7 +54,7 @@ Status CheckAdapterDropout(const TrainerOptions& o) {
     if (dropout == 0) return {};
     return MakeError(ErrorCode::kUnsupported,
                      "{}/adapter_config.json: 'lora_dropout' is {}, and Weft trains adapters "
-                     "without dropout. --lora-dropout 0 goes on without it",
+                     "without dropout. --lora-dropout 0 continues without it",
                      o.lora.from, dropout);
 }
 
@@ -63,8 +63,8 @@ Status CheckGradType(const TrainerOptions& o) {
     const bool known = o.grad_dtype == "auto" || o.grad_dtype == "f32";
     if (known || (o.dtype != DType::kF32 && o.grad_dtype == narrow)) return {};
     return MakeError(ErrorCode::kUsage,
-                     "--grad-dtype {} with --dtype {}: gradients are added up in what they are "
-                     "computed in, or in float32: use auto, f32{}",
+                     "--grad-dtype {} with --dtype {}: gradients accumulate in the type in which "
+                     "they are computed, or in float32: use auto, f32{}",
                      o.grad_dtype, FlagOf(o.dtype),
                      o.dtype == DType::kF32 ? "" : fmt::format(" or {}", narrow));
 }
@@ -99,8 +99,8 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOption
 Status CheckTrainer(const TrainerOptions& o) {
     if (o.from_scratch && o.lora.on()) {
         return MakeError(ErrorCode::kUsage,
-                         "--lora with --from-scratch: adapters would stand beside random weights "
-                         "that are not trained. Leave one out");
+                         "--lora with --from-scratch: adapters would train, but the random weights "
+                         "would not. Remove one of the two");
     }
     WEFT_TRY(CheckAdapterDropout(o));
     if (o.sequence < 1 || o.sequence > 1 << 20 || o.micro_batch < 1 || o.micro_batch > 4096) {
@@ -526,11 +526,11 @@ Result<StepReport> Trainer::Overflowed(const Batch& batch, StepReport report) {
     const bool hopeless = options_.loss_scale.fixed > 0 && !std::isfinite(report.loss);
     if (hopeless || !scaler_->Overflowed()) {
         WEFT_ASSIGN(const std::string where, FindNonFinite(batch));
-        return MakeError(ErrorCode::kCorrupt,
-                         "step {}: the loss is {}, and float16 overflows at a loss scale of {}, "
-                         "which is not lowered any more{}. Use --dtype bf16, which has float32's "
-                         "range, or a lower --lr",
-                         number(), report.loss, scale(), where);
+        return MakeError(
+            ErrorCode::kCorrupt,
+            "step {}: the loss is {}, and float16 overflows at a loss scale of {}, which Weft does "
+            "not lower further{}. Use --dtype bf16, which has float32's range, or a lower --lr",
+            number(), report.loss, scale(), where);
     }
     ++skipped_;
     report.skipped = true;
@@ -581,8 +581,8 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
     }
     if (!chosen.ok()) return chosen.error();
     if (token >= 0) return token;
-    return MakeError(ErrorCode::kCorrupt, "rank {} found no token to go on with at step {}",
-                     chooser, updates_);
+    return MakeError(ErrorCode::kCorrupt, "rank {} found no next token at step {}", chooser,
+                     updates_);
 }
 
 // Repeats the passes op by op and finds the first op, and its rank, with a value that is not
@@ -599,7 +599,7 @@ Result<std::string> Trainer::FindNonFinite(const Batch& batch) {
     if (!all.ok()) return all.error();
     for (size_t rank = 0; rank < all->size(); ++rank) {
         if ((*all)[rank].empty()) continue;
-        return fmt::format(": rank {}, {} was the first that is no finite number", rank,
+        return fmt::format(": on rank {}, {} wrote the first value that is not finite", rank,
                            (*all)[rank]);
     }
     return std::string();

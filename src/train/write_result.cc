@@ -77,9 +77,9 @@ Result<std::string> WriteResult(const model_files::ModelSource& trained,
         const bool last = tries >= kQuickTries;
         if (last && (!alone || StopRequested())) break;
         if (quiet.expired()) {
-            Log(LogLevel::kWarning, "{}. It is tried again{}", written.error().message,
-                last ? " until it is written, or a signal comes: there is no checkpoint that has "
-                       "what was learnt"
+            Log(LogLevel::kWarning, "{}. Weft tries again{}", written.error().message,
+                last ? " until the result is written or a signal comes, because no checkpoint has "
+                       "the last updates"
                      : "");
         }
         if (last && quiet.expired()) quiet = Deadline::In(kTriedLineMs);

@@ -92,8 +92,7 @@ TEST_F(TrainExport, AFailedResultLeavesACheckpoint) {
         const Ran ran = weft.Wait();
         EXPECT_EQ(ran.status, 1) << ran.err;
         const std::string checkpoint = out_ + "/checkpoints/step-00000060";
-        EXPECT_NE(ran.err.find("Checkpoint " + checkpoint + " has all that was learnt"),
-                  std::string::npos)
+        EXPECT_NE(ran.err.find("Checkpoint " + checkpoint + " has all updates"), std::string::npos)
             << ran.err;
         EXPECT_TRUE(fs::exists(checkpoint + "/manifest.json")) << ran.err;
         fs::remove_all(out_ + "/" + result);

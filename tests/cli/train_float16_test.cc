@@ -257,7 +257,7 @@ TEST_F(TrainFloat16, ErrorsNameWhatIsWrong) {
         ExpectRefused({"--dtype", "f16", "--loss-scale", scale}, 2, "--loss-scale");
     }
     ExpectRefused({"--dtype", "f16", "--lr", "1e9", "--clip", "0", "--steps", "50"}, 1,
-                  "which is not lowered any more");
+                  "which Weft does not lower further");
     ExpectRefused({"--dtype", "f8"}, 2, "--dtype");
 }
 

@@ -330,7 +330,7 @@ TEST_F(TrainKeep, AFileSystemWithoutLocksIsWrittenTo) {
         const Ran ran =
             RunWeft(Command({"--save-every", "2", "--resume", "auto"}, steps), environment);
         EXPECT_EQ(ran.status, 0) << ran.err;
-        EXPECT_NE(ran.err.find("knows no locks"), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find("supports no locks"), std::string::npos) << ran.err;
         EXPECT_TRUE(fs::exists(Step(std::atoi(steps)) + "/manifest.json"));
         EXPECT_TRUE(fs::exists(out_ + "/model.gguf"));
         fs::remove(out_ + "/model.gguf");
@@ -474,7 +474,7 @@ TEST_F(TrainRoom, IsLookedAtBeforeTheFirstUpdate) {
     const auto warned = OnDisk(model + 2 * checkpoint + 400, "train",
                                Command({"--save-every", "2", "--keep-last", "4"}));
     EXPECT_EQ(*warned, 0) << said_;
-    EXPECT_NE(said_.find("the model's room is kept"), std::string::npos) << said_;
+    EXPECT_NE(said_.find("the space for the result stays reserved"), std::string::npos) << said_;
     EXPECT_NE(said_.find("was removed"), std::string::npos) << said_;
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
     EXPECT_TRUE(fs::exists(dir_ / "kept/checkpoints/step-00000010/manifest.json")) << said_;
@@ -595,7 +595,7 @@ TEST_F(TrainFullDisk, ARemovedCheckpointIsNotNamed) {
     if (!status) GTEST_SKIP() << said_;
     EXPECT_EQ(*status, 1) << said_;
     EXPECT_EQ(said_.find("--resume auto goes on from"), said_.npos) << said_;
-    EXPECT_NE(said_.find("There is no earlier one"), said_.npos) << said_;
+    EXPECT_NE(said_.find("There is no earlier checkpoint"), said_.npos) << said_;
     EXPECT_NE(said_.find("has no checkpoint, though an earlier job has written there"), said_.npos)
         << said_;
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf")) << said_;
@@ -625,12 +625,12 @@ TEST_F(TrainRoom, AFirstCheckpointWithoutRoomTakesThatOfTheModel) {
     fs::remove_all(dir_ / "kept");
     const auto rescued = OnDisk(model + 3 * checkpoint + 400, script(model + 200), words);
     EXPECT_EQ(*rescued, 1) << said_;
-    EXPECT_NE(said_.find("the model as it was then has been written"), said_.npos) << said_;
+    EXPECT_NE(said_.find("Weft wrote the current model to"), said_.npos) << said_;
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
     fs::remove_all(dir_ / "kept");
     const auto none = OnDisk(model + 3 * checkpoint + 400, script(0), words);
     EXPECT_EQ(*none, 1) << said_;
-    EXPECT_NE(said_.find("There is no earlier one"), said_.npos) << said_;
+    EXPECT_NE(said_.find("There is no earlier checkpoint"), said_.npos) << said_;
 }
 
 // Incomplete and damaged checkpoints are removed first to make space.
@@ -669,7 +669,7 @@ TEST_F(TrainRoom, AStopWithoutRoomForItsCheckpointWritesTheModel) {
     if (!status) GTEST_SKIP() << said_;
     EXPECT_EQ(*status, 1) << said_;
     EXPECT_NE(said_.find("are needed for the checkpoint of a stop"), said_.npos) << said_;
-    EXPECT_NE(said_.find("the model as it was then has been written"), said_.npos) << said_;
+    EXPECT_NE(said_.find("Weft wrote the current model to"), said_.npos) << said_;
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
     fs::remove_all(dir_ / "kept");
     const auto limited = OnDisk(kib, "train --time-limit 60", Command({}, "1000000"));
@@ -769,7 +769,7 @@ TEST_F(TrainRoom, TheModelIsTriedAgain) {
                                    Command({"--save-every", "10", "--keep-last", "1"}));
         if (!status) GTEST_SKIP() << said_;
         // it finished too early
-        if (said_.find("It is tried again") == std::string::npos) continue;
+        if (said_.find("Weft tries again") == std::string::npos) continue;
         EXPECT_EQ(*status, mends ? 0 : 1) << said_;
         EXPECT_EQ(fs::exists(dir_ / "kept/model.gguf"), mends);
         EXPECT_TRUE(fs::exists(dir_ / "kept/checkpoints/step-00000010/manifest.json")) << said_;

@@ -147,7 +147,7 @@ TEST_F(TrainRefusals, PathsThatAreNotUtf8) {
     for (const auto& [words, said] : cases) {
         const Ran ran = RunWeft(Words{"train"} + words + rest);
         EXPECT_EQ(ran.status, 2) << ran.err;
-        ExpectRefused(ran, {said, "is no UTF-8"});
+        ExpectRefused(ran, {said, "is not UTF-8"});
     }
     // Paths include the working folder's name.
     const auto before = std::filesystem::current_path();
@@ -155,7 +155,7 @@ TEST_F(TrainRefusals, PathsThatAreNotUtf8) {
     const Ran inside = RunWeft(Words{"train", model, "--output-dir", "out"} + synthetic + rest);
     std::filesystem::current_path(before);
     EXPECT_EQ(inside.status, 2) << inside.err;
-    ExpectRefused(inside, {"--output-dir", "is no UTF-8"});
+    ExpectRefused(inside, {"--output-dir", "is not UTF-8"});
 }
 
 TEST_F(TrainRefusals, DropoutOfAConfig) {

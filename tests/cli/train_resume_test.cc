@@ -205,7 +205,7 @@ TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
     ASSERT_GE(fd, 0);
     ASSERT_EQ(::flock(fd, LOCK_EX), 0);
     const Deadline deadline = Deadline::In(60'000);
-    while (weft.Err().find("It is tried again") == std::string::npos && !deadline.expired()) {
+    while (weft.Err().find("Weft tries again") == std::string::npos && !deadline.expired()) {
         ::usleep(1'000);
     }
     const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
@@ -246,7 +246,7 @@ TEST_F(TrainResume, TheResultIsWrittenAfterACheckpoint) {
         ASSERT_GE(fd, 0);
         ASSERT_EQ(::flock(fd, LOCK_EX), 0);
         const Deadline deadline = Deadline::In(60'000);
-        while (weft.Err().find("It is tried again") == std::string::npos && !deadline.expired()) {
+        while (weft.Err().find("Weft tries again") == std::string::npos && !deadline.expired()) {
             ::usleep(1'000);
         }
         const std::vector<pid_t> others = test::ChildrenOf(weft.pid());

@@ -174,9 +174,9 @@ TEST_F(TrainSample, ErrorsNameWhatIsWrong) {
                  {{"--sample", "a", "--sample-tokens", "0"}, "--sample-tokens 0"},
                  {{"--sample", "a", "--sample-every", "-1"}, "--sample-every -1"},
                  {{"--sample", "a", "--sample-temperature", "-1"}, "--sample-temperature -1"},
-                 {{"--sample", "\xff"}, "no UTF-8"},
+                 {{"--sample", "\xff"}, "not UTF-8"},
                  {{"--sample-file", dir_ / "bad"}, "line 2"},
-                 {{"--sample-file", dir_ / "none"}, "a prompt a line"}};
+                 {{"--sample-file", dir_ / "none"}, "one prompt per line"}};
     for (const auto& test : cases) {
         const Ran ran = RunTrain(Command(test.words));
         EXPECT_EQ(ran.status, 2) << ran.err;

@@ -138,7 +138,7 @@ TEST_F(CheckpointFaults, AnUnfinishedOneSaysSo) {
     const auto opened = Checkpoint::Open(StepFolder(dir_.path(), 3));
     ASSERT_FALSE(opened.ok());
     EXPECT_EQ(opened.error().code, ErrorCode::kNotFound);
-    EXPECT_NE(opened.error().message.find("did not come to its end"), std::string::npos);
+    EXPECT_NE(opened.error().message.find("did not finish"), std::string::npos);
     EXPECT_EQ(OpenNewest(dir_.path()).checkpoint->manifest().step, 2);
 }
 

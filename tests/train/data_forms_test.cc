@@ -272,7 +272,7 @@ TEST(DataForms, Tables) {
                     .find("error: t.csv: line 4: 3 fields; the first row names 2 columns") !=
                 std::string::npos);
     EXPECT_TRUE(marked("t.csv", "text\nfine\n\"a\"b\n")
-                    .find("t.csv: line 3: field 1 goes on behind its closing quote") !=
+                    .find("t.csv: line 3: field 1 continues after its closing quote") !=
                 std::string::npos);
     EXPECT_TRUE(marked("t.csv", "text\nfine\n\"a\nb\n")
                     .starts_with("error: t.csv: line 3: a field begins with a quote"));

@@ -54,7 +54,7 @@ TEST(LossMarks, OthersOfTurnsAreRefused) {
                              "no-loss", "Train", "mask_turn", "sample_weight", "supervised"}) {
         for (const OrderedJson& value : {OrderedJson(0), OrderedJson(true), OrderedJson("no")}) {
             const std::string said = MarkedFirst(name, value);
-            EXPECT_NE(said.find("message 2: '" + std::string(name) + "' looks like a mark"),
+            EXPECT_NE(said.find("message 2: '" + std::string(name) + "' looks like a loss mask"),
                       std::string::npos)
                 << said;
             EXPECT_NE(said.find("\"weight\": 0"), std::string::npos) << said;
@@ -62,7 +62,7 @@ TEST(LossMarks, OthersOfTurnsAreRefused) {
         EXPECT_EQ(MarkedFirst(name, nullptr), kMarkAsked + kMarkIn + kMarkAsked + kMarkIn) << name;
     }
     for (const OrderedJson& value : {OrderedJson(true), OrderedJson(0)}) {
-        EXPECT_NE(MarkedFirst("mask", value).find("some trainers leave out what it marks"),
+        EXPECT_NE(MarkedFirst("mask", value).find("some trainers skip the tokens that it marks"),
                   std::string::npos);
     }
     const std::string fraction = MarkedFirst("loss_weight", 0.5);
@@ -93,7 +93,7 @@ TEST(LossMarks, OfTokens) {
             record[name] = nullptr;
             EXPECT_EQ(Marked(record.dump()), "A[BC]D") << record;
             record[name] = {0, 1, 0};
-            EXPECT_NE(Marked(record.dump()).find("no list of 4"), std::string::npos);
+            EXPECT_NE(Marked(record.dump()).find("not a list of 4"), std::string::npos);
             record[name] = {0, 1, 0, 0.5};
             EXPECT_NE(Marked(record.dump()).find("'" + std::string(name) + "' holds 0.5"),
                       std::string::npos);
@@ -147,10 +147,10 @@ TEST(LossMarks, OfWholeRecords) {
         refused(R"("weight": 0)", "'weight' is 0 for the whole record");
         refused(R"("train": false)", "'train' is false for the whole record");
         refused(R"("masked": true)", "'masked' is true for the whole record");
-        refused(R"("loss_mask": [0, 1])", "'loss_mask' looks like a mark");
-        refused(R"("assistant_masks": [0, 1])", "'assistant_masks' looks like a mark");
-        refused(R"("labels": [-100, 5])", "'labels' looks like a mark");
-        refused(R"("weights": [0, 1, 1])", "'weights' looks like a mark");
+        refused(R"("loss_mask": [0, 1])", "'loss_mask' looks like a loss mask");
+        refused(R"("assistant_masks": [0, 1])", "'assistant_masks' looks like a loss mask");
+        refused(R"("labels": [-100, 5])", "'labels' looks like a loss mask");
+        refused(R"("weights": [0, 1, 1])", "'weights' looks like a loss mask");
         refused(R"("mask": "Assistant")", "'mask' is \"Assistant\"");
         for (const char* fine :
              {R"("mask": "User")", R"("mask": null)", R"("label": 1)", R"("label": "spam")",

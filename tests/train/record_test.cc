@@ -62,7 +62,7 @@ TEST(Record, InputIdsAndLabels) {
     refused(R"({"input_ids": [65, 66], "labels": [66, -100]})",
             "'labels'[0] is 66, the token there is 65");
     refused(R"({"input_ids": [65, 66], "labels": [65, -7]})", "'labels'[1] is -7");
-    refused(R"({"input_ids": [65, 66], "labels": [65]})", "'labels' is no list of 2");
+    refused(R"({"input_ids": [65, 66], "labels": [65]})", "'labels' is not a list of 2");
     refused(R"({"input_ids": [65, -1]})", "'input_ids' holds -1");
     refused(R"({"input_ids": "AB"})", "'input_ids' is string");
     refused(R"({"input_ids": [65, 66, 67], "attention_mask": [1, 0, 1]})", "0 between ones");
@@ -277,9 +277,9 @@ TEST(Record, RefusesByName) {
     refused(R"({"tokens": [1, 1.5]})", "1.5");
     refused(R"({"tokens": [1, 4294967296]})", "4294967296");
     refused(R"({"tokens": [1, 259]})", "0 to 258");
-    refused(R"({"tokens": [1, 2], "loss": [1]})", "no list of 2");
+    refused(R"({"tokens": [1, 2], "loss": [1]})", "not a list of 2");
     refused(R"({"tokens": [1, 2], "loss": [1, 2]})", "0 and 1");
-    refused(R"({"tokens": [1]})", "two at least");
+    refused(R"({"tokens": [1]})", "at least two");
     refused(R"({"messages": "hi"})", "a list of messages");
     refused(R"({"messages": []})", "no messages");
     refused(R"({"messages": [{"content": "x"}]})", "role");

@@ -346,7 +346,7 @@ class Failures(Training):
         words = words[:words.index("--lr")] + words[words.index("--lr") + 2:]  # the first one
         said = [train(*words, device=device, status=1)[1] for device in (DEVICE, "cpu")]
         for text in said:
-            self.assertRegex(text, r"step 2: .*rank 0, op \d+ \(\w+\) \S+ was the first")
+            self.assertRegex(text, r"step 2: .*on rank 0, op \d+ \(\w+\) \S+ wrote the first value")
         self.assertEqual(*(re.search(r"op \d+ \((\w+)\)", text).group(1) for text in said))
 
     def test_a_progress_line_has_no_share_of_an_unknown_peak(self):

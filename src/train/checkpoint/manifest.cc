@@ -45,7 +45,7 @@ Result<SafeType> ParseType(const std::string& name, std::string_view where) {
         const auto type = static_cast<SafeType>(i);
         if (model_files::hf::SafeTypeName(type) == name) return type;
     }
-    return MakeError(ErrorCode::kCorrupt, "{}: '{}' is no type", where, Shown(name));
+    return MakeError(ErrorCode::kCorrupt, "{}: '{}' is not a data type", where, Shown(name));
 }
 
 // Throws like get<>(), and also for fractions and numbers that are too large.
@@ -112,7 +112,7 @@ Result<Array> ArrayOfJson(const Json& json, std::string_view where) {
     }
     WEFT_ASSIGN(array.type, ParseType(type, where));
     if (!IsSane(array)) {
-        return MakeError(ErrorCode::kCorrupt, "{}: {} of {} x {} is no array", where,
+        return MakeError(ErrorCode::kCorrupt, "{}: {} of {} x {} is not a valid array", where,
                          Shown(array.Name()), array.rows, array.cols);
     }
     return array;
@@ -120,11 +120,11 @@ Result<Array> ArrayOfJson(const Json& json, std::string_view where) {
 
 Status CheckFormat(const Json& format, const Json& version, std::string_view where) {
     if (!format.is_string() || format != kFormat) {
-        return Wrong(where, "is not of a checkpoint of weft train");
+        return Wrong(where, "does not belong to a checkpoint of weft train");
     }
     if (version.is_number_integer() && version == kVersion) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: version {} of the format; this weft reads version {}. Take the weft that "
+                     "{}: version {} of the format; this weft reads version {}. Use the weft that "
                      "wrote it, or a newer one",
                      where, Shown(version.dump(-1, ' ', true)), kVersion);
 }
@@ -184,9 +184,8 @@ Result<StoredPiece> PieceOf(const Json& json, const SafeTensor& tensor, const st
     if (name != tensor.name || piece.array.type != tensor.type ||
         !IsInside(piece.region, piece.array) || piece.bytes() != tensor.bytes) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: tensor '{}' is not the piece of {} that it is "
-                         "said to be",
-                         where, Shown(tensor.name), Shown(piece.array.Name()));
+                         "{}: tensor '{}' is not the piece of {} that the manifest names", where,
+                         Shown(tensor.name), Shown(piece.array.Name()));
     }
     piece.offset = tensor.offset;
     auto parsed = ParseChecksums(checksums, ChecksumCount(piece.bytes()));
@@ -216,8 +215,8 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view where) {
     try {
         if (digest != DigestOf(json)) {
             return Wrong(where,
-                         "its text does not have the checksum that it names: it was changed "
-                         "or damaged. Resume from another checkpoint");
+                         "its text does not match its checksum: it was changed or damaged. Resume "
+                         "from another checkpoint");
         }
     } catch (const std::exception& error) {  // text that is not UTF-8
         return Wrong(where, Shown(error.what()));
@@ -311,7 +310,7 @@ Result<RankFile> ParseRankHeader(std::span<const std::byte> bytes, uint64_t file
     }
     WEFT_ASSIGN(const Json list, model_files::hf::ParseJson(list_text, where));
     if (!list.is_array() || list.size() != tensors.size()) {
-        return Wrong(where, "does not say of each tensor which piece it is");
+        return Wrong(where, "does not name the piece of each tensor");
     }
     std::vector<const SafeTensor*> order;
     for (const SafeTensor& tensor : tensors) order.push_back(&tensor);

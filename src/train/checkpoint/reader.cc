@@ -93,10 +93,10 @@ Result<Checkpoint> Checkpoint::Open(const std::string& folder) {
     const std::string path = folder + "/" + kManifestName;
     const auto text = ReadTextFile(path, kMostManifestBytes);
     if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
-        return MakeError(ErrorCode::kNotFound,
-                         "{}: there is no {}: this is no checkpoint, or one whose writing did not "
-                         "come to its end",
-                         folder, kManifestName);
+        return MakeError(
+            ErrorCode::kNotFound,
+            "{}: {} is missing: this folder is not a checkpoint, or its save did not finish",
+            folder, kManifestName);
     }
     if (!text.ok()) return text.error();
     WEFT_ASSIGN(checkpoint.manifest_, ParseManifest(*text, path));
@@ -128,8 +128,8 @@ Status Checkpoint::OpenFile(const CheckpointFile& listed) {
     }
     uint64_t length = 0;
     if (listed.bytes < sizeof length) {
-        return MakeError(ErrorCode::kCorrupt, "{}: {} bytes are no part of a checkpoint", path,
-                         listed.bytes);
+        return MakeError(ErrorCode::kCorrupt, "{}: {} bytes are too few for a file of a checkpoint",
+                         path, listed.bytes);
     }
     WEFT_TRY(opened->ReadAt(0, std::as_writable_bytes(std::span(&length, 1))));
     const uint64_t most = std::min(listed.bytes - sizeof length, model_files::hf::kMostHeaderBytes);
@@ -137,8 +137,8 @@ Status Checkpoint::OpenFile(const CheckpointFile& listed) {
     WEFT_TRY(opened->ReadAt(0, header));
     if (!DigestsEqual(Sha256(header), listed.header)) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: its header is not the one that {} names: the file is of another "
-                         "checkpoint, or was damaged. {}",
+                         "{}: its header is not the one that {} names: the file belongs to another "
+                         "checkpoint, or is damaged. {}",
                          path, kManifestName, kAdvice);
     }
     WEFT_ASSIGN(RankFile file, ParseRankHeader(header, listed.bytes, path));

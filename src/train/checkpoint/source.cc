@@ -6,10 +6,10 @@ Result<CheckpointSource> CheckpointSource::Make(const model_files::ModelSource& 
                                                 const Checkpoint& checkpoint) {
     WEFT_ASSIGN(const std::string fingerprint, source.Fingerprint());
     if (fingerprint != checkpoint.manifest().model) {
-        return MakeError(ErrorCode::kDenied,
-                         "{}: was trained from another model than {}. Name the one that training "
-                         "began with",
-                         checkpoint.folder(), source.name());
+        return MakeError(
+            ErrorCode::kDenied,
+            "{}: was trained from another model than {}. Use the model that training began with",
+            checkpoint.folder(), source.name());
     }
     CheckpointSource made(source, checkpoint);
     for (size_t i = 0; i < made.tensors().size(); ++i) {

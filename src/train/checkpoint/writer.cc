@@ -183,11 +183,11 @@ Result<CheckpointFile> RankWriter::Finish() {
     uint64_t bytes = 0;
     for (const Piece& piece : pieces_) bytes += piece.bytes();
     const auto free = FreeBytes(dir_);
-    return MakeError(result_.error().code,
-                     "the checkpoint of step {} was not written: rank {} has {} for it, and {}: {}",
-                     step_, rank_, BytesText(bytes),
-                     free.ok() ? BytesText(*free) + " are free" : free.error().message,
-                     result_.error().message);
+    return MakeError(
+        result_.error().code,
+        "the checkpoint of step {} was not written: rank {} has to write {}, and {}: {}", step_,
+        rank_, BytesText(bytes), free.ok() ? BytesText(*free) + " are free" : free.error().message,
+        result_.error().message);
 }
 
 void RankWriter::Main() {
@@ -346,7 +346,7 @@ void RemoveUnfinished(const std::string& dir) {
     Leftovers leftovers;
     if (FindAll(dir, nullptr, &leftovers).empty()) return;
     for (const std::string& folder : leftovers.unfinished) {
-        Log(LogLevel::kDebug, "{}: of a save that did not come to its end; it goes", folder);
+        Log(LogLevel::kDebug, "{}: removing the files of an unfinished save", folder);
         Remove(folder);
     }
 }

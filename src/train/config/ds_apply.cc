@@ -55,11 +55,11 @@ class Applier {
         if (!config_.zero.gather_weights_on_save) return {};
         const std::string type = config_.precision == Precision::kF16 ? "F16" : "BF16";
         if (given_.save_type && save.type != type) {
-            return MakeError(ErrorCode::kUsage,
-                             "{}: zero_optimization.stage3_gather_16bit_weights_on_model_save is "
-                             "true, which is --save-type {}, but the command line says {}. Leave "
-                             "one of the two out",
-                             where_, type, save.type);
+            return MakeError(
+                ErrorCode::kUsage,
+                "{}: zero_optimization.stage3_gather_16bit_weights_on_model_save is true, which is "
+                "--save-type {}, but the command line says {}. Remove one of the two",
+                where_, type, save.type);
         }
         save.type = type;
         return {};
@@ -89,14 +89,15 @@ class Applier {
         if (given_.grad_dtype && trainer.grad_dtype != "auto" && trainer.grad_dtype != type) {
             return MakeError(ErrorCode::kUsage,
                              "{}: data_types.grad_accum_dtype is {}, but the command line says "
-                             "--grad-dtype {}. Leave one of the two out",
+                             "--grad-dtype {}. Remove one of the two",
                              where_, NameOf(*config_.accumulate), trainer.grad_dtype);
         }
         const bool narrow = *config_.accumulate != Precision::kF32;
         if (narrow && *config_.accumulate != config_.precision) {
-            Note("data_types.grad_accum_dtype: {} is not obeyed: gradients that are computed in {} "
-                 "are added up in float32",
-                 NameOf(*config_.accumulate), NameOf(config_.precision));
+            Note(
+                "data_types.grad_accum_dtype: {} is ignored: gradients that are computed in {} "
+                "accumulate in float32",
+                NameOf(*config_.accumulate), NameOf(config_.precision));
             trainer.grad_dtype = "f32";
         } else {
             trainer.grad_dtype = type;
@@ -120,9 +121,10 @@ class Applier {
         counted.accumulation = 1;
         const Precision here = PrecisionOf(GradientTypeOf(counted, sums));
         if (config_.communication && *config_.communication != here) {
-            Note("communication_data_type: {} is not obeyed: gradients of matrices travel as {}, "
-                 "as they are added up (--grad-dtype); sums are made in float32",
-                 NameOf(*config_.communication), NameOf(here));
+            Note(
+                "communication_data_type: {} is ignored: gradients of matrices are sent as {}, the "
+                "type in which they accumulate (--grad-dtype); sums are computed in float32",
+                NameOf(*config_.communication), NameOf(here));
         }
     }
 
@@ -134,8 +136,9 @@ class Applier {
         to.decay_rate = from.beta2_decay;
         to.scale_parameter = true;
         to.relative_step = false;
-        Note("optimizer.type Adafactor: the rate is the schedule's, never above it, and falls with "
-             "the schedule alone; eps is added to squares of gradients");
+        Note(
+            "optimizer.type Adafactor: the schedule alone sets the rate; eps is added to the "
+            "squares of gradients");
     }
 
     Status ApplyOptimizer(TrainJob& job) {
@@ -151,7 +154,7 @@ class Applier {
         if (given_.optimizer && to.kind != from.kind) {
             return MakeError(ErrorCode::kUsage,
                              "{}: optimizer.type is {}, but the command line says --optimizer {}. "
-                             "Leave one of the two out",
+                             "Remove one of the two",
                              where_, UpdateName(from.kind), UpdateName(to.kind));
         }
         to.kind = from.kind;
@@ -178,7 +181,7 @@ class Applier {
         if (given_.schedule && schedule.kind != config_.schedule->kind) {
             return MakeError(ErrorCode::kUsage,
                              "{}: scheduler.type is {}, but the command line says --schedule {}. "
-                             "Leave one of the two out",
+                             "Remove one of the two",
                              where_, ScheduleName(config_.schedule->kind),
                              ScheduleName(schedule.kind));
         }

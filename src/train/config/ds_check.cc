@@ -129,10 +129,8 @@ class Checker {
         if (value.is_null()) return {};
         if (value == "auto" && key->type != DsType::kSection && key->type != DsType::kWhole) {
             if (!key->fills_auto)
-                Warn(
-                    fmt::format("{}: \"auto\" says nothing here; the default "
-                                "is taken",
-                                path));
+                Warn(fmt::format(
+                    "{}: \"auto\" has no source for a value here; Weft uses the default", path));
             return {};
         }
         WEFT_TRY(Type(*key, path, value));

@@ -73,7 +73,7 @@ class Resolver {
     }
     Error Differs(std::string_view path, double file, double flag) const {
         return MakeError(ErrorCode::kUsage,
-                         "{}: {} is {}, but the command line says {}. Say it in one place, or "
+                         "{}: {} is {}, but the command line says {}. Set it in one place, or "
                          "write \"auto\" into the file",
                          where_, path, file, flag);
     }
@@ -152,8 +152,8 @@ class Resolver {
         if (silent && flags_.precision) out_.precision = *flags_.precision;
         if (flags_.precision && *flags_.precision != out_.precision) {
             return MakeError(ErrorCode::kUsage,
-                             "{}: fp16 and bf16 say another precision than the command line. Write "
-                             "\"auto\" into the file",
+                             "{}: fp16 and bf16 select another precision than the command line. "
+                             "Write \"auto\" into the file",
                              where_);
         }
         DsLossScale& scale = out_.loss_scale;
@@ -203,7 +203,7 @@ class Resolver {
         made.beta2_decay = Number(base + "beta2_decay").value_or(made.beta2_decay);
         made.clip_update = Number(base + "d").value_or(made.clip_update);
         if (made.nesterov && (made.momentum == 0 || made.dampening != 0)) {
-            return Wrong(base + "nesterov", "a momentum and no dampening beside it");
+            return Wrong(base + "nesterov", "a momentum without dampening");
         }
         out_.optimizer = made;
         return {};
@@ -288,7 +288,7 @@ class Resolver {
         const std::string shape = String(base + "warmup_type", "log");
         if (shape != "log" && shape != "linear") {
             out_.warnings.push_back(
-                fmt::format("{}warmup_type: '{}' is not known; 'log' is taken, as DeepSpeed does",
+                fmt::format("{}warmup_type: '{}' is not known; Weft uses 'log', as DeepSpeed does",
                             base, model_files::hf::Shown(shape)));
         }
         made.log_warmup = shape != "linear";

@@ -400,9 +400,9 @@ std::string ChatTurns::TakeNote() const {
     if (!notes_->no_end || notes_->told_no_end.exchange(true)) return "";
     const int32_t eos = tokenizer_->data().eos;
     return fmt::format(
-        "the chat template writes no token behind an answer that ends it{}, so the model will not "
-        "learn to stop. Give the model a template that closes each answer, or render the records "
-        "with an end token into 'prompt' and 'completion'",
+        "the chat template writes no end token after an answer{}, so the model will not learn to "
+        "stop. Give the model a template that closes each answer, or render the records with an "
+        "end token into 'prompt' and 'completion'",
         eos >= 0 ? fmt::format(" (such as {})", tokenizer_->Piece(eos)) : "");
 }
 

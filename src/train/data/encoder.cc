@@ -111,7 +111,7 @@ Result<Sample> Encoder::Encode(const Record& record) const {
     WEFT_ASSIGN(Sample sample, std::visit([&](const auto& each) { return Of(each); }, record));
     WEFT_TRY(CheckIds(sample));
     if (sample.tokens.size() < 2) {
-        return MakeError(ErrorCode::kCorrupt, "{} tokens; a sample has two at least",
+        return MakeError(ErrorCode::kCorrupt, "{} tokens; a sample needs at least two",
                          sample.tokens.size());
     }
     return sample;

@@ -118,7 +118,8 @@ Result<DataIdentity> IdentityFrom(const json& from) {
         from.at("test_split").get_to(identity.test_split);
         identity.control_tokens = from.value("control_tokens", identity.control_tokens);
     } catch (const json::exception& error) {
-        return MakeError(ErrorCode::kCorrupt, "what data they are: {}", error.what());
+        return MakeError(ErrorCode::kCorrupt, "the description of the data is malformed: {}",
+                         error.what());
     }
     return identity;
 }

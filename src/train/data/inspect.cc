@@ -168,8 +168,8 @@ void AddPart(std::string& out, std::string_view name, const PartReport& part) {
     }
     if (part.no_loss > 0) {
         out += fmt::format(
-            "  no loss  {} samples ({:.1f} %) have nothing to learn, or not after "
-            "their end is cut off: they are left out\n",
+            "  no loss  {} samples ({:.1f} %) have no token to learn, or none after truncation: "
+            "training skips them\n",
             part.no_loss, Percent(part.no_loss, part.usable));
     }
     uint64_t highest = 1;

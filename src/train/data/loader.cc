@@ -87,8 +87,8 @@ uint64_t Loader::FingerprintWith(bool skip_bad) const {
 Status Loader::Seek(const Cursor& cursor) {
     if (cursor.index >= data_->size(options_.part)) {
         return MakeError(ErrorCode::kUsage,
-                         "to go on from sample {} of {}: {} has {} samples. Is it the same file, "
-                         "with the same split?",
+                         "training cannot continue at sample {} of {}: {} has {} samples. Is it "
+                         "the same file, with the same split?",
                          cursor.index, cursor.epoch, data_->Name(), data_->size(options_.part));
     }
     cursor_ = cursor;
@@ -98,8 +98,8 @@ Status Loader::Seek(const Cursor& cursor) {
     WEFT_TRY(FillWindow());
     if (cursor.given > window_.size()) {
         return MakeError(ErrorCode::kUsage,
-                         "to go on from sequence {} of a window of {}: the data or the length of "
-                         "sequences are others than before",
+                         "training cannot continue at sequence {} of a window of {}: the data or "
+                         "the sequence length changed",
                          cursor.given, window_.size());
     }
     return {};

@@ -100,15 +100,15 @@ bool IsMaskList(std::string_view name, const OrderedJson& value) {
 Error Ambiguous(std::string_view where, std::string_view name, const OrderedJson& value,
                 std::string_view instead) {
     return MakeError(ErrorCode::kUnsupported,
-                     "{}'{}' is {}: some trainers leave out what it marks, others learn it. Write "
-                     "{} instead",
+                     "{}'{}' is {}: some trainers skip the tokens that it marks, others learn "
+                     "them. Write {} instead",
                      where, name, ShownValue(value), instead);
 }
 
 Error UnknownMark(std::string_view where, std::string_view name, std::string_view instead) {
     return MakeError(ErrorCode::kUnsupported,
-                     "{}'{}' looks like a mark of what is learned, and no such mark is known. "
-                     "Write {} instead, or rename it if it is something else",
+                     "{}'{}' looks like a loss mask, but Weft does not know it. Write {} instead, "
+                     "or rename it if it is something else",
                      where, model_files::hf::Shown(std::string(name)), instead);
 }
 
@@ -123,7 +123,7 @@ Status ReadLabels(const OrderedJson& record, std::span<const int32_t> ids,
     const auto found = record.find("labels");
     if (found == record.end() || found->is_null()) return {};
     if (!found->is_array() || found->size() != ids.size()) {
-        return MakeError(ErrorCode::kCorrupt, "'labels' is no list of {} numbers, one a token",
+        return MakeError(ErrorCode::kCorrupt, "'labels' is not a list of {} numbers, one per token",
                          ids.size());
     }
     loss.resize(ids.size(), 1);
@@ -211,8 +211,8 @@ Result<std::vector<uint8_t>> TokenFlags(const OrderedJson& record, const char* k
     const auto list = record.find(key);
     if (list == record.end() || list->is_null()) return flags;
     if (!list->is_array() || list->size() != count) {
-        return MakeError(ErrorCode::kCorrupt, "'{}' is no list of {} numbers, one a token", key,
-                         count);
+        return MakeError(ErrorCode::kCorrupt, "'{}' is not a list of {} numbers, one per token",
+                         key, count);
     }
     flags.reserve(count);
     for (const OrderedJson& each : *list) {

@@ -109,8 +109,7 @@ class RecordScanner {
             case Form::kTable:
                 if (!rows_.quoted()) return EndRow();
                 return MakeError(ErrorCode::kCorrupt,
-                                 "{}: a field begins with a quote that has no end in this row or "
-                                 "behind it",
+                                 "{}: a field begins with a quote that nothing closes",
                                  out_.WhereByte(begin_));
             case Form::kArray:
             case Form::kObject: break;

@@ -37,7 +37,7 @@ Result<std::vector<std::string>> ParseRow(std::string_view row, char delimiter) 
             }
             if (at < row.size() && row[at] != delimiter) {
                 return MakeError(ErrorCode::kCorrupt,
-                                 "field {} goes on behind its closing quote; a quote within a "
+                                 "field {} continues after its closing quote; a quote within a "
                                  "quoted field is written twice",
                                  fields.size() + 1);
             }

@@ -139,8 +139,8 @@ Result<File> Unpack(const std::string& path, uint64_t bytes, std::string_view co
     if (header != ARCHIVE_OK) return Damaged(path, from.get());
     if (::archive_filter_count(from.get()) < 2) {  // only the filter "none": not compressed
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: it can't be unpacked: it begins like a {} file and is none. Is the "
-                         "file complete?",
+                         "{}: it can't be unpacked: it begins like a {} file, but is not one. Is "
+                         "the file complete?",
                          path, compression);
     }
     std::vector<char> piece(kPieceBytes);

@@ -155,10 +155,10 @@ Result<int64_t> LogFile::GoOn(int64_t first_step) {
     WEFT_ASSIGN(const std::string text, ReadTextFile(path_, kLogBytes));
     const bool ours = text.starts_with(head_);
     if (!ours && !head_.starts_with(text) && !IsDamagedHead(text, head_)) {
-        return MakeError(ErrorCode::kUsage,
-                         "{}: another log is there, with other columns; expected '{}'. Name "
-                         "another file",
-                         path_, head_.substr(0, head_.size() - 1));
+        return MakeError(
+            ErrorCode::kUsage,
+            "{}: the file is a log with other columns; expected '{}'. Name another file", path_,
+            head_.substr(0, head_.size() - 1));
     }
     const std::string_view body =
         std::string_view(text).substr(std::min(head_.size(), text.size()));

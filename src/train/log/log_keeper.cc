@@ -42,7 +42,7 @@ void LogKeeper::Open(TrainLogOptions options) {
                 opened.error().message);
             path->clear();
         } else {
-            Log(LogLevel::kWarning, "{}: is a log with other columns; it is {} from now on", *path,
+            Log(LogLevel::kWarning, "{}: is a log with other columns; Weft renamed it to {}", *path,
                 to);
         }
         opened = TrainLog::Open(options);

@@ -108,7 +108,7 @@ Status TrainLog::GoOn(LogFile& file, int64_t first_step) {
     if (!damaged.ok()) {
         notes_.push_back(damaged.error().message);
     } else if (*damaged > 0) {
-        notes_.push_back(fmt::format("{}: {} damaged line{} left out; all others stay", file.path(),
+        notes_.push_back(fmt::format("{}: {} damaged line{} skipped; the others stay", file.path(),
                                      *damaged, *damaged == 1 ? " is" : "s are"));
     }
     return {};

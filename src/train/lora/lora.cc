@@ -72,8 +72,8 @@ class Adding {
         }
         if (!fits) {
             return MakeError(ErrorCode::kUnsupported,
-                             "several products read {} with other inputs or the same rows: an "
-                             "adapter beside it is not supported. Leave {} out of --lora-targets",
+                             "several products use {} with different inputs or the same rows, so "
+                             "it cannot have an adapter. Leave {} out of --lora-targets",
                              target.tensor, target.module);
         }
         claimed.x = op.inputs[0];
@@ -93,11 +93,11 @@ class Adding {
         const Waiting waiting = *found;
         // A shared expert's product goes into the experts' sum.
         if (op.kind() != OpKind::kAllReduce) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "tensor ranks sum {} up together with other products: an adapter "
-                             "beside it is not supported with --tp. Leave {} out of "
-                             "--lora-targets, or use --pp or --zero",
-                             waiting.target->tensor, waiting.target->module);
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "tensor ranks sum {} together with other products, so an adapter for it is not "
+                "supported with --tp. Leave {} out of --lora-targets, or use --pp or --zero",
+                waiting.target->tensor, waiting.target->module);
         }
         waiting_.erase(found);
         const ValueId weight = waiting.product.inputs[1], sum = op.outputs[0];
