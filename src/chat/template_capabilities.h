@@ -24,8 +24,9 @@ struct TemplateCapabilities {
     bool text_apart = false;        // text beside calls goes into its own message before them
     bool calls_as_words = false;    // no calls: they are written into the assistant's text
     bool results_as_words = false;  // no results: they become user messages
-    bool named_ids = false;  // ids are functions.NAME:0, and only they show the function's name ...
-    bool ids_begin_anew = false;  // ... and restart in each message instead of counting on
+    // Call ids have the form functions.NAME:0. The template shows the name only in them.
+    bool named_ids = false;
+    bool ids_begin_anew = false;  // these ids restart at 0 in each message
     bool thought_joined = false;  // rejects reasoning beside calls: it is joined with the text
     bool system_as_user = false;  // no system messages: the text goes into the first user message
     // The system message is not shown when results follow: its text goes into the first user
@@ -33,7 +34,8 @@ struct TemplateCapabilities {
     bool system_lost = false;
     // Functions need a description and parameters: missing ones are added empty.
     bool whole_functions = false;
-    // OLMo 3: functions, calls and results in its own members, as text
+    // OLMo 3: the template reads functions, calls and results as text, from members of the message
+    // that only this family has
     bool function_texts = false;
     // How functions are presented: by the template; as text in the system message's member "tools"
     // (Phi-4-mini); or, if the template shows none, in plain text.

@@ -29,14 +29,14 @@ struct Undefined {
 struct None {};
 
 struct DictData;
-// A message's content works for templates that expect a string and for those that expect a list of
-// parts (MakeContent): a text that iterates as one part, or a list that prints as the joined texts
-// of its parts. Its reported type is the form that the client used.
+// A message's content (MakeContent) works in templates that expect a string and in templates that
+// expect a list of parts. It is either a text that a loop sees as one part, or a list that prints
+// as the joined texts of its parts. Its reported type is the form that the client used.
 struct TextData {
     Text text;
     Charge charge;
     bool content = false;
-    // content[0]: a character that also has the part's members
+    // set in the character that content[0] returns: the part, whose members the character also has
     std::shared_ptr<const DictData> part{};
 };
 struct ListData {

@@ -18,7 +18,7 @@ struct BenchModel {
     std::string filename, type;  // "llama 135M Q4_1"
     uint64_t size_bytes = 0;
     int64_t parameters = 0;
-    std::string backend, hardware, kernels;  // the device's: "CPU", "Vulkan"
+    std::string backend, hardware, kernels;  // set by SetDevice; backend: "CPU", "Vulkan"
     std::string cpu;
     bool on_gpu() const { return backend != "CPU"; }
 };
@@ -57,12 +57,12 @@ Result<BenchForm> ParseBenchForm(const std::string& name);
 // Prints rows one by one: Begin, Row ..., End.
 class BenchTable {
   public:
-    // power: adds power columns; predicted: the machines of an added prediction column, "": no
-    // column.
+    // power: adds power columns. predicted: the machines for which a column shows what `weft plan`
+    // predicts; "": no such column.
     BenchTable(BenchForm form, BenchModel model, bool power, std::string predicted = "")
         : form_(form), model_(std::move(model)), power_(power), predicted_(std::move(predicted)) {}
     void Begin();
-    // Sets the device of the following rows.
+    // Sets the device of the following rows. cpus_too: some ranks run on CPUs.
     void SetDevice(const backend::DeviceInfo& device, bool cpus_too);
     void Row(const BenchRow& row);
     void End();

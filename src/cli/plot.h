@@ -27,8 +27,8 @@ std::string PlotSvg(const Plot& plot);
 // the resolution). Errors: kUnsupported (rsvg-convert is missing), those of files.
 Status WriteDrawing(const std::string& path, const std::string& svg);
 
-// Time (for `bw` bandwidth) over size, with one line per transport, algorithm and wire type; for
-// pairs, the slowest pair.
+// Plots the time (the bandwidth for `bw`) over the size, with one line per transport, algorithm and
+// wire type. If pairs of ranks were measured, a line shows the slowest pair.
 Plot NetPlot(const std::vector<fabric::NetReport>& reports);
 
 }  // namespace weft::cli

@@ -10,9 +10,10 @@
 
 namespace weft::cli {
 
-// Cost of an all-reduce over all ranks, without waiting for slower ranks. Zeros if there are none.
+// Cost of an all-reduce over all ranks, without waiting for slower ranks. Zeros if no all-reduce
+// ran.
 struct AllReduceCost {
-    int per_token = 0;  // in one step, over all stages
+    int per_token = 0;  // all-reduces for one token, summed over the stages
     double p50_us = 0, p99_us = 0;
     std::string wire;  // element type on the wire (--allreduce-dtype); "": no all-reduces
 };

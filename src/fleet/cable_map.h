@@ -36,7 +36,8 @@ class DiscoverySocket {
     // Errors: kUnsupported (no IPv6), kIo.
     static Result<DiscoverySocket> Open();
     int fd() const { return fd_.get(); }
-    // Joins the group on new interfaces; stores an interface's error in its `trouble`.
+    // Joins the beacons' multicast group on interfaces that have not joined yet. If that fails, the
+    // interface's `trouble` holds the reason.
     void Join(std::vector<Wire>& wires);
     Status Send(const Wire& wire, View bytes) const;
     // The next datagram from a link-local address, if any.

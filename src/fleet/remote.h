@@ -41,7 +41,7 @@ Result<UpKind> StartUp(const std::string& ssh, const std::string& cluster, const
                        const std::string& program, bool systemd);
 
 // Ends `weft up` there, and deletes the files that `hosts add` wrote for that host. Also deletes
-// the key, unless another host uses it from the same home folder: this one, or an added one.
+// the key, unless this host or another added host uses the same home folder and thus the same key.
 // Returns whether the key is deleted. Errors: as above; kIo: this host's own files can't be
 // written.
 Result<bool> StopUp(const std::string& ssh, const std::string& cluster);

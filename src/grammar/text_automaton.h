@@ -45,7 +45,8 @@ class TextAutomaton {
     TextAutomaton Not() const;  // all other byte strings
     bool Empty() const { return states_.empty(); }
 
-    // As an expression; in a JSON string, characters get their required escape.
+    // An expression that matches these texts. json_string: the texts stand in a JSON string, so
+    // characters that JSON escapes match in escaped form.
     GrammarBuilder::Expr Written(bool json_string, GrammarBuilder& builder) const;
 
   private:

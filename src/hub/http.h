@@ -20,11 +20,11 @@
 
 namespace weft::hub {
 
-// Headers of the last response (linked_etag and commit: of the redirects before it).
+// Headers of the last response; linked_etag may come from an earlier redirect.
 struct Response {
     int status = 0;
     std::string url;          // the URL that responded, after redirects
-    std::string etag;         // of these bytes, exactly as in the header
+    std::string etag;         // ETag of the response's body, exactly as in the header
     std::string linked_etag;  // the Hub's ETag of the file, without quotes
     std::string link;
     std::string error_code, error_message;

@@ -5,10 +5,11 @@
 // (libcurl). With a rate, requests start as a Poisson process, independent of earlier ones. Without
 // a rate, each of `clients` sends its next request when the previous one is answered.
 //
-// Prompts are random token ids, which gives an exact length, if the endpoint accepts them
-// (completions; one request tests this); else random words. Requests set ignore_eos to get answers
-// of full length. The endpoint's `usage` counts tokens; without it, each piece counts as one token.
-// The endpoint is not trusted: lines and answers are limited in size, and a stalled answer fails.
+// If the endpoint accepts token ids (only /v1/completions; one request tests this), prompts are
+// random token ids and have an exact length. Otherwise prompts are random words. Requests set
+// ignore_eos to get answers of full length. The endpoint's `usage` counts tokens; without it, each
+// piece counts as one token. The endpoint is not trusted: lines and answers are limited in size,
+// and a stalled answer fails.
 #pragma once
 
 #include <atomic>
@@ -29,7 +30,7 @@ struct LoadOptions {
     bool chat = false;  // chat/completions; else completions
     PromptKind prompt = PromptKind::kAuto;
     int requests = 100, warmup = 1;
-    int clients = 0;        // concurrent requests; 0: 1, or unlimited with a rate
+    int clients = 0;        // concurrent requests; 0: one, or no limit if a rate is given
     double rate = 0;        // requests per second; 0: no rate
     bool sharegpt = false;  // lengths distributed as in ShareGPT's conversations
     int64_t input_len = 256, output_len = 128;  // tokens, without sharegpt

@@ -1,10 +1,11 @@
 // The differentiate walk: a Program that runs forward, then backward.
 //
 // Differentiate(forward) returns a Program that begins with the ops and values of `forward`, with
-// the same numbers (attention also writes its lse). Later ops compute gradients: given dL/d(output)
-// as an input, they add each weight's gradient to its kGradient value, which the caller zeroes when
-// needed. L is any function of `output`: the caller binds output_gradient. If `output` is the loss
-// of LinearCrossEntropy, the caller binds 1 / tokens.
+// the same numbers (attention also writes the log-sum-exp of its scores, `lse`, for the backward
+// pass). Later ops compute gradients: given dL/d(output) as an input, they add each weight's
+// gradient to its kGradient value, which the caller zeroes when needed. L is any function of
+// `output`: the caller binds output_gradient. If `output` is the loss of LinearCrossEntropy, the
+// caller binds 1 / tokens.
 //
 // The rule of each op is reverse-mode differentiation (Griewank and Walther 2008):
 //   mat_mul         dx = dy . W, dW += dy^T . x, db += column sums of dy
@@ -34,11 +35,12 @@
 //   reduce_scatter_rows  partial -> this rank's rows. dx = gather_rows of dy.
 //   gather_rows     this rank's rows -> whole. dx = this rank's rows of dy; reduce_scatter_rows
 //                   computes them if dy is a sum over the group.
-//   send, recv      each other, with the same peer: the gradient returns to the sender of x.
+//   send, recv      each becomes the other, with the same peer: the gradient returns to the
+//                   sender of x.
 // Experts are cut weights: by columns of each, by whole experts, or both. The gradient of their
-// input is summed over the group like every (no op) case above. So is the gradient of the rows'
-// weights: each rank computes the terms of its own experts and columns. Routers therefore get the
-// same gradient on all ranks.
+// input is summed over the group like every (no op) case above. The gradient of
+// the router's weight for each row is summed over the group, too, because each rank computes only
+// the terms of its own experts and columns. Routers therefore get the same gradient on all ranks.
 // Weights: a cut weight's gradient is local. A whole weight that rank-local work reads (QK norm
 // over this rank's heads, any norm of this rank's rows) has a partial gradient. It is computed into
 // zeros, all-reduced and then added, so that the kGradient stays complete over many steps. If
@@ -85,8 +87,8 @@ struct Differentiated {
     size_t backward_begin = 0;              // the first backward op
 };
 
-// Errors: those of CheckShapes, kUnsupported as above, kUsage (the named output or weight is not
-// one). The result passes CheckShapes.
+// Errors: those of CheckShapes, kUnsupported as above, kUsage (options.output or one of
+// options.weights is no such value of `forward`). The result passes CheckShapes.
 Result<Differentiated> Differentiate(const Program& forward, const DifferentiateOptions& options);
 
 }  // namespace weft::program

@@ -1,5 +1,5 @@
-// Ops as structs with rows (ops.h): latent attention, the indexer that chooses its positions, the
-// indexer that chooses blocks for attention, and attention to pooled windows.
+// Ops of the Program in the form that ops.h describes: latent attention, the indexer that chooses
+// its positions, the indexer that chooses blocks for attention, and attention to pooled windows.
 #pragma once
 
 #include <cstdint>
@@ -49,9 +49,10 @@ struct IndexBlocks {
     }
 };
 
-// Latent attention, absorbed. One row of the cache holds a position's latent and key. All heads
-// read it: both parts as the key, the latent as the value. With `chosen` (the output of
-// index_top_k) a row attends only to these positions.
+// Latent attention in the absorbed form (kernels/latent.h): the key and value matrices of the heads
+// are applied to the query and to the result instead of to the cache. One row of the cache holds a
+// position's latent and key. All heads read it: both parts as the key, the latent as the value.
+// With `chosen` (the output of index_top_k) a row attends only to these positions.
 struct LatentAttention {
     static constexpr OpRow kRow{
         "latent_attention",

@@ -1,5 +1,5 @@
-// Task queue of the API's threads, fair by key: each key runs one task at a time, so a key with
-// many or long tasks delays others by at most one task each.
+// Task queue of the API's threads. Keys take turns, and each key runs at most one task at a time.
+// A key with many tasks therefore delays another key's next task by at most one of its own.
 // Within a key, small tasks go before large ones. A task is overtaken by later, smaller tasks only
 // until the queue has processed as many bytes as the task has.
 // Thread: one caller at a time, or under a lock.
@@ -32,7 +32,7 @@ class TaskQueue {
     void PushLater(const std::string& key, Task task);
     // Removes a task added by Push; nullopt if it was already popped.
     std::optional<Task> Remove(const std::string& key, uint64_t number);
-    // Whether some key has tasks and none of them runs.
+    // Whether some key has waiting tasks and no running one.
     bool ready() const { return !turns_.empty(); }
     // Takes the first task of the next key. It counts as running until Done(key). Precondition:
     // ready().
