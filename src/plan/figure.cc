@@ -127,12 +127,29 @@ const nlohmann::json* ObjectReader::Member(const char* key) {
 
 Figure ObjectReader::Read(const nlohmann::json& member, const char* key, Unit unit) {
     Figure figure;
-    ObjectReader inner(member, "");
-    const std::string is = inner.Text("is"), mark = inner.Text("mark");
-    figure.source = inner.Text("source");
-    if (const Status read = inner.Finish(); !read.ok()) {
-        Fail(fmt::format("{}: {}", key, read.error().message));
-        return figure;
+    std::string is, mark;
+    if (member.is_string()) {
+        const std::string text = member.get<std::string>();
+        const size_t comma = text.find(", "), colon = text.find(": ", comma);
+        if (comma == text.npos || colon == text.npos) {
+            Fail(
+                fmt::format("{}: '{}'; expected QUANTITY, MARK: SOURCE, such as \"24 GB, data "
+                            "sheet: the vendor's page\"",
+                            key, text.substr(0, 100)));
+            return figure;
+        }
+        is = text.substr(0, comma);
+        mark = text.substr(comma + 2, colon - comma - 2);
+        figure.source = text.substr(colon + 2);
+    } else {
+        ObjectReader inner(member, "");
+        is = inner.Text("is");
+        mark = inner.Text("mark");
+        figure.source = inner.Text("source");
+        if (const Status read = inner.Finish(); !read.ok()) {
+            Fail(fmt::format("{}: {}", key, read.error().message));
+            return figure;
+        }
     }
     const auto quantity = ParseQuantity(is, unit);
     if (!quantity.ok()) {
@@ -161,8 +178,7 @@ Figure ObjectReader::Need(const char* key, Unit unit) {
     Figure figure;
     if (!Take(key, unit, figure)) {
         figure.value = 1;
-        Fail(
-            fmt::format("{}: missing; expected {{\"is\": .., \"mark\": .., \"source\": ..}}", key));
+        Fail(fmt::format("{}: missing; expected \"QUANTITY, MARK: SOURCE\"", key));
     }
     return figure;
 }

@@ -1,7 +1,7 @@
 // A figure of a machine, a wire or a program: a number, its unit, and its source.
 //
-// In files a figure is {"is": "215 GB/s", "mark": "measured", "source": "where it is from"}. Units
-// are written out. Each kind of figure accepts its own units:
+// In files a figure is "215 GB/s, measured: where it is from", or an object {"is": "215 GB/s",
+// "mark": "measured", "source": "where it is from"}. Each kind of figure accepts its own units:
 //     bytes      B, KB, MB, GB, TB, KiB, MiB, GiB, TiB
 //     rate       any of these per second (GB/s), and Mbit/s, Gbit/s
 //     compute    GFLOP/s, TFLOP/s, PFLOP/s

@@ -89,32 +89,14 @@ void ReadPool(ObjectReader& reader, Machine& machine) {
     machine.threads = reader.Count("threads", machine.threads, 1, 1024);
 }
 
-std::vector<std::string> ReadNames(ObjectReader& reader, const char* key) {
-    const nlohmann::json* list = reader.Member(key);
-    if (list == nullptr) return {};
-    std::vector<std::string> names;
-    const bool sound = list->is_array() && std::ranges::all_of(*list, [](const auto& name) {
-                           return name.is_string();
-                       });
-    if (!sound) {
-        reader.Fail(fmt::format("{}: expected a list of names", key));
-        return {};
-    }
-    for (const auto& name : *list) names.push_back(name.get<std::string>());
-    return names;
-}
-
-Wire ReadWire(const nlohmann::json& json, const std::string& name, Status& status) {
-    ObjectReader reader(json, "machines/wires.json: " + name);
+Wire ReadWire(ObjectReader& reader, const std::string& name) {
     Wire wire;
     wire.name = name;
     wire.about = reader.Text("about");
     wire.instead = reader.Text("instead");
-    wire.also = ReadNames(reader, "also");
     wire.bandwidth = reader.Need("bandwidth", Unit::kRate);
     wire.latency = reader.Need("latency", Unit::kTime);
     if (Figure price; reader.Take("price", Unit::kPrice, price)) wire.price = price;
-    if (status.ok()) status = reader.Finish();
     return wire;
 }
 
@@ -126,14 +108,34 @@ void ReadWireOf(ObjectReader& reader, Machine& machine) {
         return;
     }
     ObjectReader inner(*member, "wire");
-    Wire& wire = machine.own_wire.emplace();
-    wire.name = machine.wire = "measured";
-    wire.about = inner.Text("about");
-    wire.instead = inner.Text("instead");
-    wire.bandwidth = inner.Need("bandwidth", Unit::kRate);
-    wire.latency = inner.Need("latency", Unit::kTime);
-    if (Figure price; inner.Take("price", Unit::kPrice, price)) wire.price = price;
+    machine.wire = "measured";
+    machine.own_wire = ReadWire(inner, machine.wire);
     if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
+}
+
+// The rows of machines/machines.json and machines/wires.json by name, as objects. A table is a list
+// of groups. The cells of a row are the members named by `columns` (null: none), and an object with
+// further members. `all` has members of each row. A figure without a source has that of its column.
+std::map<std::string, nlohmann::json> RowsOf(const nlohmann::json& table) {
+    std::map<std::string, nlohmann::json> rows;
+    for (const nlohmann::json& group : table) {
+        const nlohmann::json &columns = group.at("columns"), &sources = group.at("sources");
+        for (const auto& [name, cells] : group.at("rows").items()) {
+            nlohmann::json row = group.value("all", nlohmann::json::object());
+            for (size_t i = 0; i < columns.size(); ++i) {
+                if (cells.at(i).is_null()) continue;
+                const std::string column = columns[i];
+                std::string cell = cells[i];
+                if (sources.contains(column) && cell.find(": ") == cell.npos) {
+                    cell += ", " + sources[column].get<std::string>();
+                }
+                row[column] = std::move(cell);
+            }
+            if (cells.size() > columns.size()) row.update(cells[columns.size()]);
+            rows.emplace(name, std::move(row));
+        }
+    }
+    return rows;
 }
 
 template <typename T>
@@ -216,13 +218,11 @@ const char* PoolText(backend::MemoryKind kind) {
     return std::ranges::find(kPools, kind, &PoolName::kind)->name;
 }
 
-Result<Machine> ParseMachine(std::string_view text, const std::string& name,
-                             const std::string& where) {
-    const auto json = ParseJsonText(text, {.bytes = kMostFileBytes, .depth = 8, .unique = true});
-    if (!json.ok()) {
-        return MakeError(ErrorCode::kUsage, "{}: {}", where, json.error().message);
-    }
-    ObjectReader reader(*json, where);
+namespace {
+
+Result<Machine> ReadMachine(const nlohmann::json& json, const std::string& name,
+                            const std::string& where) {
+    ObjectReader reader(json, where);
     Machine machine;
     machine.name = machine.word = machine.kind = name;
     machine.about = reader.Text("about");
@@ -254,25 +254,34 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
     return machine;
 }
 
+}  // namespace
+
+Result<Machine> ParseMachine(std::string_view text, const std::string& name,
+                             const std::string& where) {
+    const auto json = ParseJsonText(text, {.bytes = kMostFileBytes, .depth = 8, .unique = true});
+    if (json.ok()) return ReadMachine(*json, name, where);
+    return MakeError(ErrorCode::kUsage, "{}: {}", where, json.error().message);
+}
+
 Result<Library> Library::Open() {
     Library library;
-    Status status;
     for (const EmbeddedFile& file : EmbeddedFiles()) {
         if (file.folder != "machines") continue;
-        const std::string name(file.name), where = fmt::format("machines/{}.json", name);
-        if (name != "wires") {
-            WEFT_ASSIGN(Machine machine, ParseMachine(file.text, name, where));
-            library.machines_.emplace(name, std::move(machine));
-            continue;
-        }
-        WEFT_ASSIGN(const nlohmann::json json, ParseJsonText(file.text));
-        for (const auto& [key, value] : json.items()) {
-            const Wire wire = ReadWire(value, key, status);
-            library.wires_.emplace(key, wire);
-            for (const std::string& other : wire.also) library.wires_.emplace(other, wire);
+        WEFT_ASSIGN(const nlohmann::json table, ParseJsonText(file.text));
+        for (const auto& [name, row] : RowsOf(table)) {
+            const std::string where = fmt::format("machines/{}.json: {}", file.name, name);
+            if (file.name == "machines") {
+                WEFT_ASSIGN(library.machines_[name], ReadMachine(row, name, where));
+                continue;
+            }
+            ObjectReader reader(row, where);
+            const Wire wire = library.wires_[name] = ReadWire(reader, name);
+            if (const nlohmann::json* also = reader.Member("also"); also != nullptr) {
+                for (const std::string other : *also) library.wires_[other] = wire;
+            }
+            WEFT_TRY(reader.Finish());
         }
     }
-    WEFT_TRY(status);
     return library;
 }
 

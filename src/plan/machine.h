@@ -1,7 +1,7 @@
 // Machines and wires as files describe them, and a cluster made of them.
 //
-// A machine (machines/NAME.json) is one host. Every figure is marked (plan/figure.h); unknown keys
-// and units are errors.
+// A machine is one host: a file of a user, or a row of machines/machines.json. Every figure is
+// marked (plan/figure.h); unknown keys and units are errors.
 //     about       description
 //     known_by    PCI ids of its devices, such as "1002:1586", by which 'weft doctor' recognizes it
 //     devices     ranks per host: the number of GPUs, or 1
@@ -18,8 +18,8 @@
 //     wire        name of the wire between hosts, or a measured one: {"bandwidth": .., ..}
 //     watts_idle, watts_busy, price   of a host
 //     measured    tables that `weft plan --measure` wrote (plan/measured.h)
-// A wire (machines/wires.json): bandwidth of a host, one way, over all its rails; latency of a
-// message; `instead`, another wire worth comparing; price of a host's card and its share of a
+// A wire (a row of machines/wires.json): bandwidth of a host, one way, over all its rails; latency
+// of a message; `instead`, another wire worth comparing; price of a host's card and its share of a
 // switch; `also`, other names.
 #pragma once
 
@@ -50,7 +50,6 @@ struct LinkTier {
 
 struct Wire {
     std::string name, about, instead;
-    std::vector<std::string> also{};
     Figure bandwidth, latency;
     std::optional<Figure> price;
     coll::Tier AsTier() const { return {bandwidth.value, latency.value, 0}; }
@@ -112,7 +111,7 @@ struct ClusterSpec {
     std::string HostWords() const;
 };
 
-// The files of machines/, which are part of the program.
+// The tables of machines/, which are part of the program.
 class Library {
   public:
     static Result<Library> Open();

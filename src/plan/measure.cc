@@ -206,7 +206,7 @@ class MachineMeasurer {
         if (group->hosts > 1) {
             const auto [rate, wait] = figures(group->far);
             machine_.wire = "measured";
-            machine_.own_wire = Wire{"measured", bandwidth.transport, "", {}, rate, wait, {}};
+            machine_.own_wire = Wire{"measured", bandwidth.transport, "", rate, wait, {}};
         }
         WEFT_TRY(Curve(NetOp::kAllReduce, kSumSizes, measured().all_reduce));
         WEFT_TRY(Curve(NetOp::kAllGather, kShareSizes, measured().all_gather));

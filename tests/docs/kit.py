@@ -22,6 +22,9 @@ STANDINS = {"MODEL": "model.gguf", "FILE": "qca.jsonl", "F": "qca.jsonl", "KEY":
 PROGRAMS = {"curl": "curl", "mpirun": "mpirun.openmpi", "openssl": "openssl"}
 QUESTIONS = [("What is 47 + 38?", "85"), ("Is 318 even or odd?", "even"),
              ("What comes after 399?", "400"), ("7 x 8 = ?", "56")]
+LAB = {"pool": "unified", "wire": "roce", "memory": "120 GiB, guessed: a test",
+       "bandwidth": "215 GB/s, measured: a test", "compute": "59 TFLOP/s, data sheet: a test",
+       "watts_busy": "120 W, data sheet: a test", "price": "2000 EUR, guessed: a test"}
 DS_CONFIG = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 1,
              "zero_optimization": {"stage": 1},
              "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}}}
@@ -97,7 +100,7 @@ class Kit:
         (folder / "ds.json").write_text(json.dumps(DS_CONFIG))
         (folder / "my").mkdir()
         shutil.copy(self.root / "models/abacus/config.json", folder / "my")
-        shutil.copy(self.root / "machines/strix-halo.json", folder / "lab.json")
+        (folder / "lab.json").write_text(json.dumps(LAB))
         (folder / "weft.key").write_text("a key of the documents' test\n")
         (folder / "weft.key").chmod(0o600)
 

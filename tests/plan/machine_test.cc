@@ -63,6 +63,12 @@ TEST(Machine, FiguresHaveUnits) {
     EXPECT_EQ(machine->compute.value, 2e12);
     EXPECT_EQ(machine->devices, 1);
     EXPECT_FALSE(machine->watts_busy);
+    const auto brief =
+        ParseMachine(FileWith(R"(, "price": "90 EUR, guessed: offers, of 2025: late")"), "b", "b");
+    ASSERT_TRUE(brief.ok()) << brief.error().message;
+    EXPECT_EQ(brief->price->value, 90);
+    EXPECT_EQ(brief->price->mark, Mark::kGuessed);
+    EXPECT_EQ(brief->price->source, "offers, of 2025: late");
     EXPECT_EQ(*ParseQuantity("100 Gbit/s", Unit::kRate), 12.5e9);
     EXPECT_EQ(*ParseQuantity("40%", Unit::kShare), 0.4);
     EXPECT_DOUBLE_EQ(*ParseQuantity("5 us", Unit::kTime), 5e-6);
@@ -86,6 +92,10 @@ TEST(Machine, WhatIsWrongIsSaid) {
         {FileWith(R"(, "tiers": {"rack": {}})"), "tiers: unknown key 'rack'"},
         {FileWith(R"(, "tiers": {"host": {"ranks": 8}})"), "tiers.host: bandwidth: missing"},
         {FileWith(R"(, "watts_busy": 100)"), "watts_busy: expected a JSON object"},
+        {FileWith(R"(, "watts_busy": "9 W")"),
+         "watts_busy: '9 W'; expected QUANTITY, MARK: SOURCE"},
+        {FileWith(R"(, "watts_busy": "9 W, sure: x")"),
+         "watts_busy.mark: 'sure'; expected measured"},
         {FileWith(R"(, "watts_busy": {"is": "9 W", "mark": "sure", "source": "x"})"),
          "watts_busy.mark: 'sure'; expected measured, fitted, data sheet or guessed"},
         {FileWith(R"(, "watts_busy": {"is": "9 W", "mark": "guessed"})"),

@@ -28,7 +28,7 @@ Machine MeasuredBox() {
     machine.compute = Fig(400e9);
     machine.within = LinkTier{2, Fig(10e9), Fig(1e-6)};
     machine.wire = "measured";
-    machine.own_wire = Wire{"measured", "tcp", "", {}, Fig(1e9), Fig(30e-6), {}};
+    machine.own_wire = Wire{"measured", "tcp", "", Fig(1e9), Fig(30e-6), {}};
     machine.watts_idle = Fig(10);
     machine.watts_busy = Fig(60);
     Measured& m = machine.measured.emplace();
