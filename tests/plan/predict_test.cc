@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <sstream>
 
 #include "plan/launch_command.h"
 #include "plan/names.h"
@@ -101,18 +102,6 @@ TEST(Predict, BatchesShareExperts) {
     const Prediction groups = c.Must(4, 1, {512, 1, 0, 512}, 4);
     EXPECT_GT(groups.token.imbalance, 0.2 * groups.token.weights);
     EXPECT_NEAR(groups.token.weights / one, 1, 0.05);
-}
-
-TEST(Predict, MemoryIsShared) {
-    const Case c = CaseOf("llama-3.1-70b:q8_0", "4xstrix-halo,roce");
-    const double whole = c.Must(1, 1).worst().total();
-    EXPECT_LT(c.Must(4, 1).worst().total(), 0.3 * whole);
-    EXPECT_LT(c.Must(1, 4).worst().total(), 0.3 * whole);
-    EXPECT_TRUE(c.Must(4, 1).fits());
-    const Case small = CaseOf("llama-3.1-70b:q8_0", "4xrtx-4090");
-    EXPECT_TRUE(small.Must(4, 1).fits());
-    EXPECT_FALSE(small.Must(2, 1).fits());
-    EXPECT_FALSE(small.Must(4, 1, {131072, 4, 0, 512}).fits());
 }
 
 TEST(Predict, LatencyCostsTensorRanks) {
@@ -332,21 +321,6 @@ TEST(Predict, SpreadIsThatOfTheLeastKnownHost) {
     EXPECT_LT(c.Must(1, 2).spread / c.Must(1, 2).tok_s, one);
 }
 
-// The machine with more bandwidth gets more.
-TEST(Search, UnlikeHostsGetUnlikeShares) {
-    const Case c = CaseOf("llama-3.1-8b:q8_0", "1xstrix-halo+1xrtx-4090,10gbe");
-    const auto plan = Search(c.walk, c.cluster, c.library, {});
-    ASSERT_TRUE(plan.ok()) << plan.error().message;
-    int shared = 0;
-    for (const Prediction& p : plan->layouts) {
-        if (p.hosts < 2) continue;
-        ASSERT_EQ(p.memory.size(), 2u);
-        EXPECT_GT(p.memory[1].weights, 2 * p.memory[0].weights) << p.name;
-        ++shared;
-    }
-    EXPECT_GE(shared, 2);
-}
-
 // A machine more never makes the best layout slower, wherever it stands: the others may do without.
 TEST(Search, ASlowMachineMayBeLeftOut) {
     for (const auto& [few, more, used] : std::initializer_list<std::array<const char*, 3>>{
@@ -466,49 +440,39 @@ TEST(LaunchCommand, AreOfTheHostsThatAreUsed) {
               std::string::npos);
 }
 
+// Published numbers of parameters in billions.
+constexpr const char* kBillions = R"(
+llama-2-7b=6.74 llama-3.1-70b=70.6 qwen2.5-7b=7.62 qwen3-8b=8.19 qwen3-30b-a3b=30.5
+qwen3-235b-a22b=235.1 glm-4.5-air=106.9 glm-4.5=352.8 minimax-m2=228.7 deepseek-r1=671.0
+mixtral-8x7b=46.7 llama-3.2-1b=1.24 qwen3-1.7b=1.72 qwen2.5-14b=14.77 gemma-2-27b=27.2
+gemma-3-12b=11.77 gemma-3-27b=27.0 mistral-small-24b=23.6 phi-4=14.66 phi-3-mini=3.82
+deepseek-v2-lite=15.7 deepseek-v2=235.7 kimi-k2=1026.0 mixtral-8x22b=140.6 olmo-2-32b=32.2
+smollm3-3b=3.08 granite-3.3-8b=8.17 command-r=35.0 glm-4-9b=9.4 qwen3-coder-480b-a35b=480.0
+glm-4.6=352.8 dots.llm1-142b=142.8 llama-4-scout=107.8 qwen3-next=79.7 qwen3.6-35b-a3b=34.7
+qwen3.6-27b=26.9 command-a=111.0 command-r7b=8.03 ernie-4.5-0.3b=0.36 ernie-4.5-21b=21.8
+ernie-4.5-300b=300.0 exaone-4.0-1.2b=1.28 exaone-4.0-32b=32.0 gemma-4-26b-a4b=25.2
+gemma-4-31b=30.7 glm-4-32b=32.6 hunyuan-a13b=80.4 k-exaone=236.0 laguna-s-2.1=118.0
+laguna-xs.2=33.4 ling-1t=999.7 ling-flash-2.0=103.0 ling-mini-2.0=16.3 mimo-v2-flash=309.0
+ministral-3-3b=3.43 ministral-3-8b=8.49 olmoe-1b-7b=6.92 qwen3.5-0.8b=0.752 qwen3.5-122b=122.0
+qwen3.5-2b=1.88 qwen3.5-397b=397.0 qwen3.5-4b=4.21 qwen3.5-9b=8.95 step-3.5-flash=196.8
+trinity-large=398.0 trinity-mini=26.1 trinity-nano=6.12 nemotron-3-nano=31.6
+nemotron-3-super=120.7 llama-4-maverick=400.7 lfm2-350m=0.354 lfm2-700m=0.742 lfm2-1.2b=1.17
+lfm2-2.6b=2.57 lfm2-8b-a1b=8.34 lfm2.5-8b-a1b=8.47 granite-4.0-h-small=32.2
+granite-4.0-h-tiny=6.94 granite-4.0-h-micro=3.19 granite-4.0-h-1b=1.46 falcon-h1-0.5b=0.521
+falcon-h1-1.5b=1.55 falcon-h1-3b=3.15 falcon-h1-7b=7.59 falcon-h1-34b=33.6 kimi-linear-48b=49.1
+gemma-4-e2b=4.65 gemma-4-e4b=7.52 minimax-m3=428.0 ling-3.0-flash=124.0 glm-5.2=743.9
+command-r-plus=103.8 gemma-2b=2.51 gemma-7b=8.54 internlm2-1.8b=1.89 internlm2-7b=7.74
+internlm2-20b=19.86 minicpm-2b=2.72 granite-4.0-micro=3.40 granite-4.0-1b=1.63
+granite-4.0-350m=0.352 granite-3.1-3b-a800m=3.30 granite-3.1-1b-a400m=1.33
+nemotron-nano-9b-v2=8.89 nemotron-nano-12b-v2=12.31 nemotron-super-49b=49.9 lfm2-24b=23.84
+muse-glimmer=27.85 mistral-large-4=1050.1 deepseek-v4-flash=284.0)";
+
 TEST(Shapes, AllHaveTheirSize) {
-    const std::pair<const char*, double> billions[] = {
-        {"llama-2-7b", 6.74},   {"llama-3.1-70b", 70.6},   {"qwen2.5-7b", 7.62},
-        {"qwen3-8b", 8.19},     {"qwen3-30b-a3b", 30.5},   {"qwen3-235b-a22b", 235.1},
-        {"glm-4.5-air", 106.9}, {"glm-4.5", 352.8},        {"minimax-m2", 228.7},
-        {"deepseek-r1", 671.0}, {"mixtral-8x7b", 46.7},    {"llama-3.2-1b", 1.24},
-        {"qwen3-1.7b", 1.72},   {"qwen2.5-14b", 14.77},    {"gemma-2-27b", 27.2},
-        {"gemma-3-12b", 11.77}, {"gemma-3-27b", 27.0},     {"mistral-small-24b", 23.6},
-        {"phi-4", 14.66},       {"phi-3-mini", 3.82},      {"deepseek-v2-lite", 15.7},
-        {"deepseek-v2", 235.7}, {"kimi-k2", 1026.0},       {"mixtral-8x22b", 140.6},
-        {"olmo-2-32b", 32.2},   {"smollm3-3b", 3.08},      {"granite-3.3-8b", 8.17},
-        {"command-r", 35.0},    {"glm-4-9b", 9.4},         {"qwen3-coder-480b-a35b", 480.0},
-        {"glm-4.6", 352.8},     {"dots.llm1-142b", 142.8}, {"llama-4-scout", 107.8},
-        {"qwen3-next", 79.7},   {"qwen3.6-35b-a3b", 34.7}, {"qwen3.6-27b", 26.9},
-        {"command-a", 111.0},   {"command-r7b", 8.03},     {"ernie-4.5-0.3b", 0.36},
-        {"ernie-4.5-21b", 21.8},   {"ernie-4.5-300b", 300.0}, {"exaone-4.0-1.2b", 1.28},
-        {"exaone-4.0-32b", 32.0},  {"gemma-4-26b-a4b", 25.2}, {"gemma-4-31b", 30.7},
-        {"glm-4-32b", 32.6},       {"hunyuan-a13b", 80.4},    {"k-exaone", 236.0},
-        {"laguna-s-2.1", 118.0},   {"laguna-xs.2", 33.4},     {"ling-1t", 999.7},
-        {"ling-flash-2.0", 103.0}, {"ling-mini-2.0", 16.3},   {"mimo-v2-flash", 309.0},
-        {"ministral-3-3b", 3.43},  {"ministral-3-8b", 8.49},  {"olmoe-1b-7b", 6.92},
-        {"qwen3.5-0.8b", 0.752},   {"qwen3.5-122b", 122.0},   {"qwen3.5-2b", 1.88},
-        {"qwen3.5-397b", 397.0},   {"qwen3.5-4b", 4.21},      {"qwen3.5-9b", 8.95},
-        {"step-3.5-flash", 196.8}, {"trinity-large", 398.0},  {"trinity-mini", 26.1},
-        {"trinity-nano", 6.12},
-        {"nemotron-3-nano", 31.6},     {"nemotron-3-super", 120.7}, {"llama-4-maverick", 400.7},
-        {"lfm2-350m", 0.354},          {"lfm2-700m", 0.742},        {"lfm2-1.2b", 1.17},
-        {"lfm2-2.6b", 2.57},           {"lfm2-8b-a1b", 8.34},       {"lfm2.5-8b-a1b", 8.47},
-        {"granite-4.0-h-small", 32.2}, {"granite-4.0-h-tiny", 6.94}, {"granite-4.0-h-micro", 3.19},
-        {"granite-4.0-h-1b", 1.46},    {"falcon-h1-0.5b", 0.521},   {"falcon-h1-1.5b", 1.55},
-        {"falcon-h1-3b", 3.15},        {"falcon-h1-7b", 7.59},      {"falcon-h1-34b", 33.6},
-        {"kimi-linear-48b", 49.1},     {"gemma-4-e2b", 4.65},       {"gemma-4-e4b", 7.52},
-        {"minimax-m3", 428.0},         {"ling-3.0-flash", 124.0},   {"glm-5.2", 743.9},
-        {"command-r-plus", 103.8},     {"gemma-2b", 2.51},         {"gemma-7b", 8.54},
-        {"internlm2-1.8b", 1.89},      {"internlm2-7b", 7.74},     {"internlm2-20b", 19.86},
-        {"minicpm-2b", 2.72},          {"granite-4.0-micro", 3.40},
-        {"granite-4.0-1b", 1.63},      {"granite-4.0-350m", 0.352},
-        {"granite-3.1-3b-a800m", 3.30}, {"granite-3.1-1b-a400m", 1.33},
-        {"nemotron-nano-9b-v2", 8.89}, {"nemotron-nano-12b-v2", 12.31},
-        {"nemotron-super-49b", 49.9},  {"lfm2-24b", 23.84},
-        {"muse-glimmer", 27.85},       {"mistral-large-4", 1050.1}, {"deepseek-v4-flash", 284.0}};
-    for (const auto& [name, expected] : billions) {
-        const auto source = OpenShape(std::string(name) + ":bf16");
+    std::istringstream table(kBillions);
+    for (std::string row; table >> row;) {
+        const std::string name = row.substr(0, row.find('='));
+        const double expected = std::stod(row.substr(row.find('=') + 1));
+        const auto source = OpenShape(name + ":bf16");
         ASSERT_TRUE(source.ok()) << source.error().message;
         double elements = 0;
         for (const auto& t : (*source)->tensors()) {
