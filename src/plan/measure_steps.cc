@@ -134,7 +134,7 @@ class StepsRunner {
 };
 
 OpTimes::Work AttentionIn(const StepsRun& run, const StepRange& range) {
-    return run.times.Attention(range.shape, range.first, range.last);
+    return run.times.WorkOf(range.shape, range.first, range.last, true);
 }
 
 // Extra attention time of a row at a late position, compared with an early one.
@@ -220,7 +220,7 @@ void AddOverheads(const StepsRun& run, MeasuredRates& rates) {
     const OpTimes::Rest one = run.times.RestOf(token.first, token.last);
     const OpTimes::Rest all = run.times.RestOf(many.first, many.last);
     const auto bytes_of = [&](const StepRange& range) {
-        return run.times.Others(range.shape, range.first, range.last).bytes;
+        return run.times.WorkOf(range.shape, range.first, range.last, false).bytes;
     };
     const double bytes = bytes_of(token), more = bytes_of(many) - bytes;
     const double seconds = one.seconds - AttentionIn(run, token).seconds;

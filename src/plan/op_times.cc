@@ -45,7 +45,7 @@ double RowsOfExpert(const model::Moe& moe, int64_t held, int64_t rows) {
     return std::round(step * used * its / all / met * 10) / 10;
 }
 
-OpTimes::Work WorkOf(const program::OpCost& cost, double seconds) {
+OpTimes::Work WorkIn(const program::OpCost& cost, double seconds) {
     return {cost.flops, static_cast<double>(cost.read_bytes + cost.written_bytes), seconds};
 }
 
@@ -138,29 +138,21 @@ std::map<std::pair<DType, double>, OpTimes::Work> OpTimes::Products(
         const double each = experts == nullptr
                                 ? static_cast<double>(rows)
                                 : RowsOfExpert(*experts, weight.shape[0], shape.rows());
-        products[{weight.dtype, each}] += WorkOf(costs[i], seconds[i]);
+        products[{weight.dtype, each}] += WorkIn(costs[i], seconds[i]);
     }
     return products;
 }
 
-OpTimes::Work OpTimes::Others(const program::StepShape& shape, int64_t first, int64_t last) const {
+OpTimes::Work OpTimes::WorkOf(const program::StepShape& shape, int64_t first, int64_t last,
+                              bool attention) const {
     Work work;
     const std::vector<double> seconds = Quartiles(first, last);
     const std::vector<program::OpCost> costs = program::Cost(program_, shape);
     for (size_t i = 0; i < program_.ops.size(); ++i) {
         const program::Op& op = program_.ops[i];
-        if (IsRest(op) && !op.Is(Trait::kAttention)) work += WorkOf(costs[i], seconds[i]);
-    }
-    return work;
-}
-
-OpTimes::Work OpTimes::Attention(const program::StepShape& shape, int64_t first,
-                                 int64_t last) const {
-    Work work;
-    const std::vector<double> seconds = Quartiles(first, last);
-    const std::vector<program::OpCost> costs = program::Cost(program_, shape);
-    for (size_t i = 0; i < program_.ops.size(); ++i) {
-        if (program_.ops[i].Is(Trait::kAttention)) work += WorkOf(costs[i], seconds[i]);
+        if (IsRest(op) && op.Is(Trait::kAttention) == attention) {
+            work += WorkIn(costs[i], seconds[i]);
+        }
     }
     return work;
 }

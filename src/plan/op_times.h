@@ -43,9 +43,8 @@ class OpTimes {
     std::map<std::pair<DType, double>, Work> Products(const program::StepShape& shape,
                                                       int64_t first, int64_t last,
                                                       const model::Moe* experts = nullptr) const;
-    // Ops other than products, attention and collectives.
-    Work Others(const program::StepShape& shape, int64_t first, int64_t last) const;
-    Work Attention(const program::StepShape& shape, int64_t first, int64_t last) const;
+    // Attention, or the other ops that are neither products nor collectives.
+    Work WorkOf(const program::StepShape& shape, int64_t first, int64_t last, bool attention) const;
     int attentions() const;  // number of attention ops, which Rest also counts
     Rest RestOf(int64_t first, int64_t last) const;
     Sums SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const;
