@@ -82,9 +82,10 @@ class StepsRunner {
 
     Status SetHop(const std::vector<std::string>& traces, StepsRun& run) const {
         const auto hops = static_cast<double>(wanted_.pp);
-        const double bytes = (static_cast<double>(run.hyper.hidden) * 4 * (hops - 1) +
-                              static_cast<double>(run.hyper.vocab) * 4) /
-                             hops;
+        // The last stage answers a greedy row with one candidate.
+        const double bytes =
+            (static_cast<double>(run.hyper.hidden) * 4 * (hops - 1) + sizeof(backend::Candidate)) /
+            hops;
         const StepRange& token = run.ranges[0];
         WEFT_ASSIGN(const double seconds, HopSeconds(traces, token.first, token.last));
         run.hop = {seconds, bytes};

@@ -8,6 +8,7 @@
 #include "engine/batch/scheduler.h"
 #include "engine/engine.h"
 #include "engine/rank_options.h"
+#include "engine/sampler_defaults.h"
 #include "plan/weft_rates.h"
 #include "program/target.h"
 
@@ -243,17 +244,23 @@ class Predictor {
                (static_cast<double>(ranks) - free);
     }
 
-    double HopSeconds(int stage, int64_t rows, int64_t columns) const {
+    double HopSeconds(int stage, int64_t row_bytes, int64_t rows) const {
         const int next = (stage + 1) % layout_.pp;
         const int from = stage * layout_.tp, to = next * layout_.tp;
         const Machine& machine = MachineOf(from);
         const bool told = machine.measured && machine.measured->hop;
         const double own = told ? machine.measured->hop->value : RatesOfKind(machine).hop_s;
-        const auto bytes = static_cast<double>(rows * columns * 4);
+        const auto bytes = static_cast<double>(rows * row_bytes);
         return coll::MessageSeconds(cluster_.Between(from, to), bytes) + own;
     }
 
-    // Hidden states go to the next stage, logits from the last stage to rank 0.
+    // Bytes of a row's answer from the last stage to rank 0 (engine/step_links.h): the best logits.
+    // All logits travel only for options that a workload does not have.
+    static int64_t AnswerBytes() {
+        return engine::DefaultSampling().top_k * static_cast<int64_t>(sizeof(backend::Candidate));
+    }
+
+    // Hidden states go to the next stage, answers from the last stage to rank 0.
     void AddHops() {
         if (layout_.pp == 1) return;
         const int64_t sequences = Sequences();
@@ -261,14 +268,14 @@ class Predictor {
         for (int s = 0; s < layout_.pp; ++s) {
             Stage& stage = stages_[static_cast<size_t>(s)];
             const bool back = s == layout_.pp - 1;
-            const int64_t columns = back ? walk_.hyper().vocab : walk_.hyper().hidden;
-            stage.decode.hops += HopSeconds(s, sequences * rows_each, columns);
+            const int64_t row = back ? AnswerBytes() : walk_.hyper().stream_columns() * 4;
+            stage.decode.hops += HopSeconds(s, row, sequences * rows_each);
             if (back) {
-                stage.last.hops += HopSeconds(s, 1, columns);
+                stage.last.hops += HopSeconds(s, row, 1);
                 continue;
             }
-            if (chunks() > 0) stage.chunk.hops += HopSeconds(s, chunk_, columns);
-            if (rest() > 0) stage.rest.hops += HopSeconds(s, rest(), columns);
+            if (chunks() > 0) stage.chunk.hops += HopSeconds(s, row, chunk_);
+            if (rest() > 0) stage.rest.hops += HopSeconds(s, row, rest());
         }
     }
 
@@ -322,14 +329,14 @@ class Predictor {
         out_.answer_spread = batch * out_.ttft_spread + tokens_s * (out_.spread / out_.tok_s);
     }
 
-    // The last stage has the head; logits of each drafted token go to rank 0.
+    // The last stage has the head; the answer of each drafted token goes to rank 0.
     void AddDraftHead() {
         const Stage& last = stages_.back();
         draft_s_ = last.guesses.total();
         draft_prompt_s_ = last.reading.total();
         if (layout_.pp == 1) return;
         draft_s_ += static_cast<double>(load_.draft.tokens) *
-                    HopSeconds(layout_.pp - 1, load_.batch, walk_.hyper().vocab);
+                    HopSeconds(layout_.pp - 1, AnswerBytes(), load_.batch);
     }
 
     // The draft model runs K steps on rank 0 for all sequences, and prefills each chunk of a prompt

@@ -113,6 +113,16 @@ TEST(Predict, LatencyCostsTensorRanks) {
     EXPECT_GT(fast.Must(1, 4, {512, 4, 0, 512}).tok_s, 3 * fast.Must(1, 4, {512, 1, 0, 512}).tok_s);
 }
 
+// The last stage sends the best logits of a row to rank 0, not all of them.
+TEST(Predict, StagesSendRowsAndCandidates) {
+    const Case c = CaseOf("llama-3.1-8b:q8_0", "2xstrix-halo,2.5gbe");
+    const coll::Tier wire = c.cluster.wire.AsTier();
+    const double messages =
+        coll::MessageSeconds(wire, 4096 * 4) + coll::MessageSeconds(wire, 40 * 8);
+    const double own = 2 * RatesOfKind(c.cluster.hosts[0]).hop_s;
+    EXPECT_NEAR(c.Must(1, 2, {.context = 512}).token.hops / (messages + own), 1, 1e-9);
+}
+
 // Two sequences keep two stages busy; but a stage that has nearly all layers is busy with one.
 TEST(Predict, TheSlowestStageHoldsUpTheOthers) {
     const Case c = CaseOf("llama-3.1-70b:q8_0", "2xstrix-halo,roce");
