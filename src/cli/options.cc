@@ -283,6 +283,10 @@ std::string Option::name() const {
     return option_->get_name();
 }
 
+std::string Option::value() const {
+    return CLI::detail::join(option_->results(), ",");
+}
+
 // ---- Command ------------------------------------------------------------------------------------
 
 Command Command::AddCommand(const std::string& name, const std::string& help) const {

@@ -179,8 +179,8 @@ void PrintLayouts(const plan::Plan& found, const plan::ClusterSpec& cluster) {
         const auto [limit, share] = p.limit();
         PrintOut("{:<14} {:>{}} {:>14} {:>15} {:>14}   {:<22} {:<22} {:>8}{}\n", p.name,
                  MachinesText(p, cluster), wide, WithSpread(p.answer_s, p.answer_spread),
-                 fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
-                 WithSpread(p.ttft_s, p.ttft_spread), FitText(worst.needed, worst.room, p.fits()),
+                 RateText(p.tok_s, p.spread), WithSpread(p.ttft_s, p.ttft_spread),
+                 FitText(worst.needed, worst.room, p.fits()),
                  fmt::format("{} {:.0f} %", limit, share * 100),
                  p.joules_per_token ? fmt::format("{:.1f}", *p.joules_per_token) : "-",
                  i == 0 && p.fits() ? "   <- fastest" : "");
@@ -276,6 +276,11 @@ Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
         const int64_t room = std::max<int64_t>(hyper.context - prompt_end, 1);
         load.answer = std::min({load.answer, half, room});
     }
+    if (flags.context.given() && load.context < prompt_end) {
+        return MakeError(ErrorCode::kUsage,
+                         "--context {}: fewer than the {} tokens of --depth and --prompt",
+                         load.context, prompt_end);
+    }
     const int64_t filled = prompt_end + load.answer;
     const std::string asked =
         load.context >= filled
@@ -336,8 +341,64 @@ Status CheckPlanFlags(const PlanFlags& flags) {
                      "--budget 8000EUR look for machines");
 }
 
+// Rejects what --measure would ignore.
+Status CheckMeasureFlags(const PlanFlags& flags) {
+    std::string other;
+    if (!flags.model.empty()) other = "MODEL";
+    if (!flags.machines.empty()) other = "--machines";
+    if (flags.backwards()) other = "--want, --budget or --ttft";
+    if (flags.explain) other = "--explain";
+    if (flags.training.train) other = "--train";
+    for (const Option& option : flags.inference) {
+        if (option.given() && option.name() != "--kv-dtype") other = option.name();
+    }
+    if (other.empty()) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--measure runs synthetic models (--measure-with) on this machine, or on "
+                     "--local or --hosts: it takes no {}",
+                     other);
+}
+
+// The options of inference on the command line, for a command to repeat: " --batch 8".
+std::string GivenOptions(const PlanFlags& flags) {
+    std::string words;
+    for (const Option& option : flags.inference) {
+        if (option.given()) words += fmt::format(" {} {}", option.name(), option.value());
+    }
+    return words;
+}
+
+// Whether the model alone fits, but not with the draft.
+bool FitsWithoutDraft(const PlanFlags& flags, const PlanRun& run,
+                      const plan::ClusterSpec& cluster) {
+    if (!flags.load.draft.on()) return false;
+    plan::Workload alone = flags.load;
+    alone.draft = {};
+    return plan::FindBest(run.shape.walk, cluster, alone).ok();
+}
+
+void PrintLack(const PlanFlags& flags, const PlanRun& run, const std::string& fits_as,
+               bool without_draft) {
+    if (without_draft) PrintOut("Without --draft the model fits; the draft lacks memory.\n");
+    if (!fits_as.empty()) {
+        PrintOut("{} fits: weft plan {} --machines {}{}\n", fits_as.substr(fits_as.rfind(':') + 1),
+                 fits_as, flags.machines, GivenOptions(flags));
+    } else if (run.shape.is_shape && !without_draft) {
+        PrintOut("No smaller type fits: the model needs more memory or more machines.\n");
+    }
+}
+
+std::string WireNote(const plan::ClusterSpec& cluster) {
+    return cluster.alike() ? fmt::format("{}'s usual one; name another one, as --machines {},10gbe",
+                                         cluster.hosts[0].kind, cluster.words)
+                           : "the slowest of the machines' own; say ,WIRE";
+}
+
 Status RunPlan(PlanFlags& flags) {
-    if (flags.measure) return MeasureHere(flags);
+    if (flags.measure) {
+        WEFT_TRY(CheckMeasureFlags(flags));
+        return MeasureHere(flags);
+    }
     if (flags.model.empty()) {
         return MakeError(ErrorCode::kUsage, "MODEL is required, but with --measure");
     }
@@ -351,11 +412,19 @@ Status RunPlan(PlanFlags& flags) {
     WEFT_ASSIGN(const plan::ClusterSpec cluster, run.library.ParseCluster(flags.machines));
     AddNote(run.shape.note, NotMeasuredNote(cluster));
     WEFT_ASSIGN(const plan::Plan found, plan::Search(walk, cluster, run.library, flags.load));
-    const std::string fits =
-        found.layouts[0].fits() ? std::string() : TypeThatFits(flags, run, cluster);
+    const plan::Prediction& best = found.layouts[0];
+    const std::string fits_as = best.fits() ? std::string() : TypeThatFits(flags, run, cluster);
+    const bool without_draft = !best.fits() && FitsWithoutDraft(flags, run, cluster);
+    if (plan::SkipsSelfTest(cluster, best)) {
+        AddNote(run.shape.note,
+                fmt::format("{} has tensor ranks on unlike devices, which do not compute the same "
+                            "bits, so it runs with --skip-self-test",
+                            best.name));
+    }
     if (flags.json) {
         Json json = PlanAsJson(found, cluster, flags, run.shape.note);
-        if (!fits.empty()) json["fits_as"] = fits;
+        if (!fits_as.empty()) json["fits_as"] = fits_as;
+        if (without_draft) json["fits_without_draft"] = true;
         PrintJson(json);
     } else {
         PrintLayouts(found, cluster);
@@ -363,16 +432,15 @@ Status RunPlan(PlanFlags& flags) {
         if (const std::string hosts = HostsText(cluster); !hosts.empty()) {
             PrintOut("machines: {}\n", hosts);
         }
-        if (!found.layouts[0].fits()) PrintTypeThatFits(flags, run, fits);
+        if (!best.fits()) PrintLack(flags, run, fits_as, without_draft);
         if (cluster.wire_assumed) {
-            PrintOut("wire: {}, assumed: the slowest of the machines' own; say ,WIRE\n",
-                     cluster.wire.name);
+            PrintOut("wire: {}, assumed: {}\n", cluster.wire.name, WireNote(cluster));
         }
         if (!run.shape.note.empty()) PrintOut("note: {}\n", run.shape.note);
         PrintWhatIf(found);
         if (flags.explain) {
-            PrintExplained(found.layouts[0]);
-            PrintRun(found.layouts[0], cluster, flags);
+            PrintExplained(best);
+            PrintRun(best, cluster, flags);
         }
     }
     return {};
@@ -460,11 +528,10 @@ std::string HostsText(const plan::ClusterSpec& cluster) {
     const plan::Machine& first = cluster.hosts[0];
     if (cluster.ranks() == 1) return {};
     if (!cluster.alike()) return fmt::format("{} hosts, {} devices", hosts, cluster.ranks());
-    std::string text = fmt::format("{} host{} with {} device{} each, {} devices in all", hosts,
-                                   hosts == 1 ? "" : "s", first.devices,
-                                   first.devices == 1 ? "" : "s", cluster.ranks());
-    const bool cards = !first.shares_memory() && first.word == first.kind;
-    if (hosts > 1 && cards) {
+    if (hosts == 1) return fmt::format("1 host with {} devices", cluster.ranks());
+    std::string text = fmt::format("{} hosts with {} device{} each, {} devices in all", hosts,
+                                   first.devices, first.devices == 1 ? "" : "s", cluster.ranks());
+    if (!first.shares_memory() && first.word == first.kind) {
         text += fmt::format("; {}:{} is one host with {}", first.kind, hosts, hosts);
     }
     return text;
@@ -485,13 +552,24 @@ std::string NotMeasuredNote(const plan::ClusterSpec& cluster) {
 }
 
 std::string AnswerWords(const plan::Workload& load) {
+    const auto tokens = [](int64_t count) {
+        return fmt::format("{} token{}", count, count == 1 ? "" : "s");
+    };
     const std::string one =
-        fmt::format("a prompt of {} tokens and {} tokens of answer", load.prompt, load.answer);
+        fmt::format("a prompt of {} and {} of answer", tokens(load.prompt), tokens(load.answer));
     return load.batch == 1 ? one : fmt::format("{} sequences, each {}", load.batch, one);
 }
 
 std::string SecondsText(double seconds) {
+    if (seconds >= 2 * 3600) return fmt::format("{:.1f} h", seconds / 3600);
+    if (seconds >= 2 * 60) return fmt::format("{:.1f} min", seconds / 60);
     return fmt::format("{:.{}f} s", seconds, seconds < 1 ? 2 : seconds < 10 ? 1 : 0);
+}
+
+std::string RateText(double rate, double spread) {
+    const int digits =
+        rate >= 1 || rate <= 0 ? 1 : 1 - static_cast<int>(std::floor(std::log10(rate)));
+    return fmt::format("{:.{}f} ±{:.{}f}", rate, digits, spread, digits);
 }
 
 void AddPlan(const Command& app, int& status) {

@@ -45,7 +45,6 @@ std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape);
 // fits, or the type is that of a file.
 std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run,
                          const plan::ClusterSpec& cluster);
-void PrintTypeThatFits(const PlanFlags& flags, const PlanRun& run, const std::string& word);
 
 // --want, --budget, --ttft: prints machines that meet them.
 Status PrintOffers(const PlanFlags& flags, const PlanRun& run);
@@ -61,8 +60,10 @@ std::string FitText(double needed_bytes, double room_bytes, bool fits);
 std::string HostsText(const plan::ClusterSpec& cluster);
 // "not measured: Weft's speed on strix-halo is ..."; "" if all machines are measured.
 std::string NotMeasuredNote(const plan::ClusterSpec& cluster);
-// "0.31 s", "4.2 s", "38 s".
+// "0.31 s", "4.2 s", "38 s", "14.2 min", "14.6 h".
 std::string SecondsText(double seconds);
+// "66.6 ±20.1", "0.012 ±0.004".
+std::string RateText(double rate, double spread);
 // "a prompt of 2048 tokens and 512 tokens of answer".
 std::string AnswerWords(const plan::Workload& load);
 

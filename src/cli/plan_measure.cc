@@ -10,52 +10,63 @@ namespace weft::cli {
 
 void AddMeasureOptions(const Command& command, PlanFlags& flags) {
     const char* group = "Measuring";
-    command
-        .AddFlag("--measure", flags.measure,
-                 "Write a machine file of this machine, or of --local or --hosts")
+    const Option measure =
+        command
+            .AddFlag("--measure", flags.measure,
+                     "Write a machine file of this machine, or of --local or --hosts")
+            .Group(group);
+    command.AddOption("-o,--out", flags.out, "Where to (default: standard output)")
+        .Needs(measure)
         .Group(group);
-    command.AddOption("-o,--out", flags.out, "Where to (default: standard output)").Group(group);
     command.AddOption("--types", flags.types, "Types of weights to measure")
         .Commas()
         .OneEach()
+        .Needs(measure)
         .Group(group);
     command
         .AddOption("--measure-with", flags.measure_with,
                    "The shape of which two layers run: synthetic:NAME")
         .ShowDefault()
+        .Needs(measure)
         .Group(group);
     command
         .AddOption("--measure-experts-with", flags.measure_experts,
                    "The shape with experts of which two layers run; none: not measured")
         .ShowDefault()
+        .Needs(measure)
         .Group(group);
     command
         .AddOption("--kv-types", flags.kv_types,
                    "Types of the KV cache to measure, beside --kv-dtype")
         .Commas()
         .OneEach()
+        .Needs(measure)
         .Group(group);
     command
         .AddOption("--train-types", flags.train_types,
                    "Types to measure training in: bf16, f16, f32; none: not measured")
         .Commas()
         .OneEach()
+        .Needs(measure)
         .Group(group);
     command
         .AddOption("--measure-training-with", flags.measure_training,
                    "The shape of which two layers are trained: synthetic:NAME")
         .ShowDefault()
+        .Needs(measure)
         .Group(group);
-    AddDevice(command, flags.common.job.device).Group(group);
+    AddDevice(command, flags.common.job.device).Needs(measure).Group(group);
     command
         .AddOption("-t,--threads", flags.common.job.threads,
                    "Threads per rank (default: the cores of the rank)")
         .Range(1, 1024)
+        .Needs(measure)
         .Group(group);
     command
         .AddOption("--transport", flags.common.cluster.transport,
                    "Transport between ranks: auto, shm, tcp, verbs or mpi")
         .OneOf(net::TransportNames())
+        .Needs(measure)
         .Group(group);
     AddRankFlags(command, flags.common);
 }

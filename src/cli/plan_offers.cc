@@ -33,8 +33,7 @@ void PrintOfferTable(const std::vector<plan::Offer>& offers) {
         const plan::Offer& offer = offers[i];
         const plan::Prediction& p = offer.best;
         PrintOut("{:<34} {:<12} {:>9} {:>15} {:>9} {:>12} {:>8}\n", offer.machines, p.name,
-                 SecondsText(p.answer_s), fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
-                 SecondsText(p.ttft_s),
+                 SecondsText(p.answer_s), RateText(p.tok_s, p.spread), SecondsText(p.ttft_s),
                  fmt::format("{}{:.0f}", offer.guessed ? "~" : "", offer.price),
                  p.joules_per_token ? fmt::format("{:.1f}", *p.joules_per_token) : "-");
     }

@@ -31,13 +31,4 @@ std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run,
     return {};
 }
 
-void PrintTypeThatFits(const PlanFlags& flags, const PlanRun& run, const std::string& word) {
-    if (!word.empty()) {
-        const std::string type = word.substr(word.rfind(':') + 1);
-        PrintOut("{} fits: weft plan {} --machines {}\n", type, word, flags.machines);
-    } else if (run.shape.is_shape) {
-        PrintOut("No smaller type fits: the model needs more memory or more machines.\n");
-    }
-}
-
 }  // namespace weft::cli

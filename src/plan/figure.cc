@@ -37,6 +37,9 @@ constexpr UnitRow kUnits[] = {{Unit::kBytes, "B", 1},
                               {Unit::kTime, "us", 1e-6},
                               {Unit::kTime, "ms", 1e-3},
                               {Unit::kTime, "s", 1},
+                              {Unit::kTime, "min", 60},
+                              {Unit::kTime, "m", 60},
+                              {Unit::kTime, "h", 3600},
                               {Unit::kPower, "W", 1},
                               {Unit::kPrice, "EUR", 1},
                               {Unit::kSpeed, "tok/s", 1},
@@ -97,7 +100,7 @@ Result<double> ParseQuantity(std::string_view text, Unit unit) {
                          "price in EUR, such as 8000EUR",
                          text.substr(0, 100));
     }
-    const bool counts = error == std::errc() && std::isfinite(number) && number >= 0;
+    const bool counts = error == std::errc() && std::isfinite(number);
     if (!counts || row == std::end(kUnits)) {
         return MakeError(ErrorCode::kUsage,
                          "'{}' is no quantity; expected a number and one of the units {}",

@@ -5,7 +5,7 @@
 //     bytes      B, KB, MB, GB, TB, KiB, MiB, GiB, TiB
 //     rate       any of these per second (GB/s), and Mbit/s, Gbit/s
 //     compute    GFLOP/s, TFLOP/s, PFLOP/s
-//     time       ns, us, ms, s
+//     time       ns, us, ms, s, min (m), h
 //     power      W        price  EUR             share  % (or a plain number up to 1)
 //     speed      tok/s
 // Figures far outside the range of real machines are errors, and so are prices in another currency.

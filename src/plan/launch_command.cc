@@ -75,20 +75,11 @@ std::string DevicesOf(const ClusterSpec& cluster, int ranks) {
     return alike ? names[0] : fmt::format("{}", fmt::join(names, ","));
 }
 
-// The machines' devices are of different kinds. Tensor ranks on them do not hold the same bits, so
-// the self-test rejects them. (For measured machines this is unknown.)
+// The machines' devices are of different kinds. (For measured machines this is unknown.)
 bool AreUnlike(const Machine& a, const Machine& b) {
     const bool host = a.pool == backend::MemoryKind::kHost;
     if (host || b.pool == backend::MemoryKind::kHost) return a.pool != b.pool;
     return !a.measured && !b.measured && a.kind != b.kind;
-}
-
-bool HasUnlikeTensorRanks(const ClusterSpec& cluster, const model::Layout& layout) {
-    for (int rank = 0; rank < layout.size(); ++rank) {
-        const int first = rank / layout.tp * layout.tp;
-        if (AreUnlike(cluster.machine_of(first), cluster.machine_of(rank))) return true;
-    }
-    return false;
 }
 
 std::string SplitOf(const model::Layout& layout) {
@@ -102,11 +93,25 @@ std::string SplitOf(const model::Layout& layout) {
     return fmt::format("{:g}", fmt::join(shares, ","));
 }
 
+ClusterSpec UsedPart(const ClusterSpec& cluster, const Prediction& layout) {
+    return layout.used.empty() ? cluster : cluster.Part(layout.used);
+}
+
 }  // namespace
+
+bool SkipsSelfTest(const ClusterSpec& whole, const Prediction& layout) {
+    const ClusterSpec cluster = UsedPart(whole, layout);
+    const int tp = layout.layout.tp;
+    for (int rank = 0; rank < layout.layout.size(); ++rank) {
+        const Machine &first = cluster.machine_of(rank / tp * tp), &own = cluster.machine_of(rank);
+        if (AreUnlike(first, own)) return true;
+    }
+    return false;
+}
 
 std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
                           const Prediction& layout, const Workload& load) {
-    const ClusterSpec cluster = layout.used.empty() ? whole : whole.Part(layout.used);
+    const ClusterSpec cluster = UsedPart(whole, layout);
     const model::Layout& cut = layout.layout;
     const int ranks = cut.size();
     const engine::Job job = load.AsJob(DType::kF16, 1);
@@ -145,7 +150,7 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
         add("--draft", Quoted(request.draft));
         add("--draft-tokens", load.draft.tokens);
     }
-    if (HasUnlikeTensorRanks(cluster, cut)) words += " --skip-self-test";
+    if (SkipsSelfTest(whole, layout)) words += " --skip-self-test";
     return words;
 }
 

@@ -23,4 +23,8 @@ struct RunRequest {
 std::string LaunchCommand(const RunRequest& request, const ClusterSpec& cluster,
                           const Prediction& layout, const Workload& load);
 
+// Whether the command has --skip-self-test: tensor ranks on unlike devices do not hold the same
+// bits, so the self-test rejects them.
+bool SkipsSelfTest(const ClusterSpec& cluster, const Prediction& layout);
+
 }  // namespace weft::plan

@@ -13,7 +13,8 @@
 namespace weft::plan {
 namespace {
 
-constexpr int kMostHosts = 16384, kMostDevices = 1024;
+// kMostNamedDevices: in --machines. Machine files may have more.
+constexpr int kMostHosts = 16384, kMostDevices = 1024, kMostNamedDevices = 64;
 constexpr size_t kMostFileBytes = size_t{1} << 20;
 // EUR for the desktop around a card; a second card does not need another one. Guessed.
 constexpr double kDesktopPrice = 600;
@@ -200,16 +201,24 @@ Result<int> TakeHosts(std::string& word) {
     return hosts;
 }
 
-// "rtx-3090:2" -> 2, and leaves the part before the colon; nullopt: no number after a colon.
-std::optional<int> TakeDevices(std::string& word) {
+Error WrongDevices(const std::string& word) {
+    return MakeError(ErrorCode::kUsage,
+                     "--machines: '{}': expected 1 to {} devices in a host after the colon, such "
+                     "as rtx-3090:2",
+                     word, kMostNamedDevices);
+}
+
+// "rtx-3090:2" -> 2, and leaves the part before the colon; nullopt: no colon. A path may have one.
+Result<std::optional<int>> TakeDevices(std::string& word) {
     const size_t colon = word.rfind(':');
-    if (colon == word.npos) return std::nullopt;
+    if (colon == word.npos || word.ends_with(".json")) return std::optional<int>();
     int devices = 0;
     const char* end = word.data() + word.size();
     const auto [stop, error] = std::from_chars(word.data() + colon + 1, end, devices);
-    if (error != std::errc() || stop != end) return std::nullopt;
+    const bool counted = error == std::errc() && stop == end;
+    if (!counted || devices < 1 || devices > kMostNamedDevices) return WrongDevices(word);
     word.resize(colon);
-    return devices;
+    return std::optional(devices);
 }
 
 }  // namespace
@@ -370,7 +379,9 @@ bool Library::NamesMachine(std::string words) const {
     std::string word = TakeWord(words);
     if (!TakeHosts(word).ok()) return false;
     (void)TakeDevices(word);
-    return LookIn(machines_, word) != nullptr || word.ends_with(".json");
+    if (word.ends_with(".json")) return true;
+    word.resize(std::min(word.find(':'), word.size()));  // a wrong number of devices
+    return LookIn(machines_, word) != nullptr;
 }
 
 // behind: the text in the position of a wire; "": nothing.
@@ -403,7 +414,7 @@ Result<ClusterSpec> Library::ParseCluster(const std::string& words) const {
     while (!list.empty()) {
         std::string word = TakeWord(list);
         WEFT_ASSIGN(const int hosts, TakeHosts(word));
-        const std::optional<int> devices = TakeDevices(word);
+        WEFT_ASSIGN(const std::optional<int> devices, TakeDevices(word));
         WEFT_TRY(CheckNoWire(word, wired ? last : ""));
         WEFT_ASSIGN(Machine machine, FindMachine(word));
         if (devices) {
@@ -423,6 +434,7 @@ Result<ClusterSpec> Library::ParseCluster(const std::string& words) const {
         WEFT_ASSIGN(cluster.wire, FindWire(TakeWord(last)));
     } else {
         WEFT_TRY(JoinByOwnWires(cluster));
+        cluster.wire_assumed |= cluster.hosts.size() > 1 && !cluster.hosts[0].own_wire;
     }
     return cluster;
 }

@@ -87,7 +87,8 @@ struct ClusterSpec {
     std::string words;
     std::vector<Machine> hosts;
     Wire wire;
-    bool wire_assumed = false;  // no wire was named, and the hosts' own wires differ
+    // No wire was named: the hosts' usual one is assumed, the slowest if they differ.
+    bool wire_assumed = false;
     int ranks() const;
     Place PlaceOf(int rank) const;
     int host_of(int rank) const { return PlaceOf(rank).host; }

@@ -153,7 +153,7 @@ class LayoutSearch {
 
 Status CheckSize(const ClusterSpec& cluster) {
     if (cluster.ranks() <= kMostSearched) return {};
-    return MakeError(ErrorCode::kUnsupported,
+    return MakeError(ErrorCode::kUsage,
                      "{}: {} ranks; layouts of at most {} are searched. Plan one of several "
                      "replicas",
                      cluster.words, cluster.ranks(), kMostSearched);

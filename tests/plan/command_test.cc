@@ -414,6 +414,41 @@ TEST(PlanCommand, WhatCannotBeMeasuredIsSaidAtOnce) {
     }
 }
 
+// What a plan assumes, suggests and lacks.
+TEST(PlanCommand, SaysWhatItAssumes) {
+    struct Case {
+        Words asked;
+        std::vector<const char*> printed, missing;
+    };
+    const Case cases[] = {
+        {{"qwen3-235b:q8_0", "--machines", "strix-halo", "--batch", "2", "--kv-dtype", "q8_0"},
+         {"fits: weft plan qwen3-235b:", " --machines strix-halo --batch 2 --kv-dtype q8_0\n"},
+         {}},
+        {{"llama-3.1-70b:q4_k_m", "--machines", "rtx-3090:2", "--draft", "llama-3.1-8b:bf16"},
+         {"Without --draft the model fits", "1 host with 2 devices\n"},
+         {"No smaller type fits", "devices each"}},
+        {{"gpt-oss-20b", "--machines", "2xstrix-halo", "--answer", "1"},
+         {"wire: roce, assumed: strix-halo's usual one", "and 1 token of answer"},
+         {}},
+        {{"gpt-oss-20b", "--machines", "2xstrix-halo,roce"}, {}, {"assumed: ", "unlike devices"}},
+        {{"llama-3.1-70b:q4_k_m", "--machines", "dgx-spark+strix-halo,roce", "--explain"},
+         {"; tp2 has tensor ranks on unlike devices", " --skip-self-test\n"},
+         {}},
+        {{"llama-3.1-405b:q8_0", "--machines", "raspberry-pi-4", "--context", "512"},
+         {" h ±"},
+         {" 0.0 ±"}}};
+    for (const auto& [asked, printed, missing] : cases) {
+        const Ran ran = RunWeft(Words{"plan"} + asked);
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        for (const char* text : printed) {
+            EXPECT_NE(ran.out.find(text), std::string::npos) << text << ran.out;
+        }
+        for (const char* text : missing) {
+            EXPECT_EQ(ran.out.find(text), std::string::npos) << text << ran.out;
+        }
+    }
+}
+
 TEST(PlanCommand, WrongWordsAreRefused) {
     for (const auto& [arguments, said] : std::initializer_list<std::pair<Words, const char*>>{
              {{"plan", "gpt-oss-20b", "--machines", "4xstrix-hola"}, "no machine is called"},

@@ -49,13 +49,16 @@ TEST(PlanRefuses, MoreContextThanTheModelHas) {
     ExpectPlanRefused(
         {"plan", "llama-2-7b:q4_0", "--machines", "1xh100"},
         {{{"--context", "1000000"}, "--context 1000000: the model's trained context"},
-         {{"--context", "64", "--prompt", "4097"}, "is 4096 tokens. Ask for 4096 or less"},
-         {{"--context", "64", "--prompt", "4000", "--depth", "97"},
+         {{"--prompt", "4097"}, "is 4096 tokens. Ask for 4096 or less"},
+         {{"--context", "64", "--prompt", "65"},
+          "--context 64: fewer than the 65 tokens of --depth and --prompt"},
+         {{"--context", "64", "--prompt", "60", "--depth", "5"}, "--context 64: fewer than the 65"},
+         {{"--prompt", "4000", "--depth", "97"},
           "--depth 97, a prompt of 4000 and an answer of 1 tokens"},
          {{"--prompt", "4000", "--answer", "97"}, "a prompt of 4000 and an answer of 97 tokens"},
          {{"--want", "1tok/s", "--context", "4097"}, "--context 4097"}});
-    const Ran most = RunWeft({"plan", "llama-2-7b:q4_0", "--machines", "1xh100", "--context", "64",
-                              "--prompt", "4000", "--depth", "95"});
+    const Ran most = RunWeft(
+        {"plan", "llama-2-7b:q4_0", "--machines", "1xh100", "--prompt", "4000", "--depth", "95"});
     EXPECT_EQ(most.status, 0) << most.err;
     // The usual context is no more than the model's.
     const Ran short_one =
@@ -70,6 +73,10 @@ TEST(PlanRefuses, FlagsThatWouldDoNothing) {
                       {{{"--budget", "8000EUR", "--explain"}, "--explain describes one plan"},
                        {{"--draft-tokens", "4"}, "--draft-tokens requires --draft"},
                        {{"--draft-accepted", "0.7"}, "--draft-accepted requires --draft"},
+                       {{"--types", "q8_0"}, "--types requires --measure"},
+                       {{"--kv-types", "q8_0"}, "--kv-types requires --measure"},
+                       {{"-o", "lab.json"}, "--out requires --measure"},
+                       {{"--measure"}, "it takes no --machines"},
                        {{"--budget", "8000USD"}, "--budget: '8000USD': prices are in EUR"}});
     ExpectPlanRefused(model + Words{"--train", "--machines", "h100"},
                       {{{"--context", "4096"}, "--train: --context is a flag of inference"},
@@ -79,8 +86,23 @@ TEST(PlanRefuses, FlagsThatWouldDoNothing) {
                        {{"--within", "24h", "--sequences", "10", "--explain"}, "--explain"}});
     ExpectPlanRefused({"plan", "llama-3.1-8b:q4_0", "--train", "--machines", "h100"},
                       {{{}, "a training has weights of --dtype (bf16), not of 'q4_0'"}});
+    ExpectPlanRefused({"plan", "--measure", "--local", "1"},
+                      {{{"llama-3.1-8b"}, "it takes no MODEL"},
+                       {{"--want", "5tok/s"}, "it takes no --want"},
+                       {{"--batch", "2"}, "it takes no --batch"},
+                       {{"--train"}, "it takes no --train"}});
     const Ran adapters = RunWeft({"plan", "llama-3.1-8b:bf16", "--train", "--machines", "2xh100"});
     EXPECT_EQ(adapters.status, 0) << adapters.err;
+}
+
+TEST(PlanRefuses, NumbersOutOfRange) {
+    ExpectPlanRefused({"plan", "llama-3.1-8b", "--machines"},
+                      {{{"16384xh100"}, "layouts of at most 4096 are searched"},
+                       {{"16385xh100"}, "expected 1 to 16384 machines"},
+                       {{"rtx-3090:3.5"}, "'rtx-3090:3.5': expected 1 to 64 devices in a host"},
+                       {{"h100", "--want=-5tok/s"}, "--want: '-5tok/s' is out of range"}});
+    const Ran minutes = RunWeft({"plan", "llama-3.1-8b", "--machines", "h100", "--ttft", "5m"});
+    EXPECT_EQ(minutes.status, 0) << minutes.err;
 }
 
 // Ranks of one host share its memory: the sum stands beside what there is.
