@@ -15,21 +15,6 @@ constexpr size_t kMostNearest = 5, kMostEnough = 12;
 // Most ranks on several hosts that are tried.
 constexpr int kMostRanks = 32;
 
-// Layouts of all ranks of several hosts: tensor ranks in pipelines. They decide whether this number
-// of hosts is enough. (A layout on fewer hosts is tried with fewer machines.)
-std::vector<model::Layout> LayoutsToTry(const ClusterSpec& cluster, const model::Hyper& hyper) {
-    std::vector<model::Layout> layouts;
-    const int ranks = cluster.ranks();
-    for (int tp = 1; tp <= ranks; ++tp) {
-        if (ranks % tp != 0 || ranks / tp > hyper.layers) continue;
-        model::Layout layout;
-        layout.tp = tp;
-        layout.pp = ranks / tp;
-        layouts.push_back(layout);
-    }
-    return layouts;
-}
-
 // Bytes of weights read for one row of one sequence; 0: unknown.
 double ReadBytes(const ModelWalk& walk) {
     const auto plan = model::PlanShards(walk.hyper(), walk.source(), model::Layout{});
@@ -66,7 +51,7 @@ class Shopping {
         int below = first - 1;            // largest count known to be too few
         for (const int count : kCounts) {
             if (count < first) continue;
-            if (!is_nearest_ && IsTooSlow(kind, count)) {
+            if (pass_ != Pass::kAny && IsTooSlow(kind, count)) {
                 below = count;
                 continue;
             }
@@ -89,12 +74,12 @@ class Shopping {
         (enough ? enough_ : nearest_).push_back(std::move(*nearest));
     }
 
-    // True if the bound excluded every machine, so Try found nothing: search again for the closest
-    // offers.
-    bool WantsNearest() {
-        is_nearest_ = enough_.empty() && nearest_.empty() && !is_nearest_;
+    // True if nothing was found: search again for the closest offers, at last without the bound.
+    bool WantsAnotherPass() {
+        if (!enough_.empty() || !nearest_.empty() || pass_ == Pass::kAny) return false;
+        pass_ = pass_ == Pass::kEnough ? Pass::kNearest : Pass::kAny;
         last_.clear();
-        return is_nearest_;
+        return true;
     }
 
     Offers Take() {
@@ -125,6 +110,8 @@ class Shopping {
     }
 
   private:
+    // kEnough: offers that meet the request, without the memory of those that do not.
+    enum class Pass { kEnough, kNearest, kAny };
     struct Found {
         MachineOnWire kind;
         int count = 0;
@@ -140,7 +127,7 @@ class Shopping {
         nearest_.resize(std::min(nearest_.size(), kMostNearest));
         for (Found& found : nearest_) {
             const ClusterSpec cluster = found.kind.Times(found.count);
-            auto best = Best(cluster);
+            auto best = Best(cluster, false);
             if (best && IsBetter(*best, found.offer.best)) {
                 found.offer = OfferOf(cluster, *std::move(best));
             }
@@ -153,12 +140,19 @@ class Shopping {
         if (!offers.enough.empty()) offers.nearest.clear();
         std::ranges::stable_sort(offers.enough, {}, &Offer::price);
     }
-    // Best of all layouts; nullopt: too many ranks, or no layout fits.
-    std::optional<Prediction> Best(const ClusterSpec& cluster) {
+    // Best of all layouts, or only of those that meet the request; nullopt: too many ranks, or no
+    // layout fits.
+    std::optional<Prediction> Best(const ClusterSpec& cluster, bool only_enough) {
         if (cluster.ranks() > kMostAsked) return std::nullopt;
-        auto best =
-            FindFitting(walk_, cluster, load_, known_,
-                        [&](const Prediction& a, const Prediction& b) { return IsBetter(a, b); });
+        return BestOf(cluster, LayoutsOf(cluster, walk_.hyper()), only_enough);
+    }
+    std::optional<Prediction> BestOf(const ClusterSpec& cluster,
+                                     const std::vector<model::Layout>& layouts, bool only_enough) {
+        IsEnough enough;
+        if (only_enough) enough = [&](const Prediction& p) { return DoesIt(p); };
+        auto best = FindFitting(
+            walk_, cluster, load_, known_, layouts,
+            [&](const Prediction& a, const Prediction& b) { return IsBetter(a, b); }, enough);
         return best.ok() ? std::optional(*std::move(best)) : std::nullopt;
     }
 
@@ -198,28 +192,18 @@ class Shopping {
     bool TryCount(const MachineOnWire& kind, int count, std::optional<Found>& nearest) {
         if (!Holds(kind, count)) return false;
         const ClusterSpec cluster = kind.Times(count);
-        std::optional<Prediction> best = count == 1 ? Best(cluster) : BestOfAllRanks(cluster);
+        // Pipelines of all ranks decide whether several hosts are enough. Layouts on fewer hosts
+        // are tried with fewer hosts.
+        const bool only_enough = is_wanted() && pass_ == Pass::kEnough;
+        std::optional<Prediction> best =
+            count == 1 ? Best(cluster, only_enough)
+                       : BestOf(cluster, PipelinesOf(cluster, walk_.hyper()), only_enough);
         if (!best) return false;
         const bool enough = is_wanted() && DoesIt(*best);
         if (enough || !nearest || IsBetter(*best, nearest->offer.best)) {
             nearest = {kind, count, OfferOf(cluster, *std::move(best))};
         }
         return enough;
-    }
-    std::optional<Prediction> BestOfAllRanks(const ClusterSpec& cluster) {
-        LayoutPredictor predictor(walk_, cluster, load_, &known_);
-        std::vector<Prediction> layouts;
-        for (const model::Layout& layout : LayoutsToTry(cluster, walk_.hyper())) {
-            auto timed = predictor.PredictTime(layout);
-            if (timed.ok()) layouts.push_back(*std::move(timed));
-        }
-        std::ranges::stable_sort(
-            layouts, [&](const Prediction& x, const Prediction& y) { return IsBetter(x, y); });
-        for (const Prediction& timed : layouts) {
-            auto whole = predictor.Predict(timed.layout);
-            if (whole.ok() && whole->fits()) return *std::move(whole);
-        }
-        return std::nullopt;
     }
     bool IsBetter(const Prediction& a, const Prediction& b) const {
         if (DoesIt(a) != DoesIt(b)) return DoesIt(a);
@@ -244,8 +228,8 @@ class Shopping {
             if (count < found.count && !(is_wanted() && Holds(found.kind, count))) return;
             const ClusterSpec cluster = found.kind.Times(count);
             if (cluster.ranks() > kMostSearched) return;
-            auto best = Best(cluster);
-            if (!best || !DoesIt(*best)) return;
+            auto best = Best(cluster, true);
+            if (!best) return;
             found.offer = OfferOf(cluster, std::move(*best));
         }
     }
@@ -255,7 +239,7 @@ class Shopping {
     const Wanted& wanted_;
     RanksKnown known_;
     double weights_ = 0, read_bytes_ = 0;  // read_bytes_: bytes of weights read per token
-    bool is_nearest_ = false;
+    Pass pass_ = Pass::kEnough;
     std::string last_;
     std::vector<Found> enough_, nearest_;
 };
@@ -338,7 +322,7 @@ Result<Offers> FindMachines(const ModelWalk& walk, const Library& library, const
     Shopping shopping(walk, load, wanted);
     do {
         for (const MachineOnWire& kind : kinds) shopping.Try(kind);
-    } while (shopping.WantsNearest());
+    } while (shopping.WantsAnotherPass());
     return shopping.Take();
 }
 

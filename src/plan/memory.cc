@@ -17,10 +17,6 @@ namespace {
 // Layers after which an arena's plan repeats.
 constexpr int64_t kMoreLayers = 2;
 
-backend::DescribedDevice DeviceOf(const Machine& machine) {
-    return {machine.pool, machine.threads, false};
-}
-
 // Size of the memory that the rank uses.
 double RoomOf(const Machine& machine) {
     return machine.memory.value * (machine.shares_memory() ? machine.devices : 1);
@@ -45,8 +41,12 @@ backend::MemoryUse PlainMemory(const program::Program& list,
     return use;
 }
 
-std::string KeyOf(const model::Shard& s, std::span<const int> kinds, const Machine& machine) {
-    std::string key = fmt::format("{}/{}/", static_cast<int>(machine.pool), machine.threads);
+// All GPUs are planned alike.
+std::string KeyOf(const model::Shard& s, std::span<const int> kinds,
+                  const backend::DescribedDevice& device, bool one_host) {
+    std::string key = device.kind == backend::MemoryKind::kHost
+                          ? fmt::format("{}/{}/", device.threads, one_host)
+                          : "gpu/";
     for (const model::Span& span :
          {s.heads, s.windowed_heads, s.kv_heads, s.ffn, s.vocab, s.experts, s.expert_ffn,
           s.shared_ffn, s.recurrent_heads, s.recurrent_keys}) {
@@ -82,72 +82,65 @@ int64_t TypicalLayers(std::span<const int> kinds) {
     return all;
 }
 
-Result<backend::MemoryUse> MemoryPlanner::PlanPart(const model::Shard& part,
-                                                   const Machine& machine) {
-    const auto kinds = std::span(walk_.kind_of_layer())
-                           .subspan(static_cast<size_t>(part.layers.begin),
-                                    static_cast<size_t>(part.layers.size()));
-    const std::string key = KeyOf(part, kinds, machine);
+Result<backend::MemoryUse> MemoryPlanner::PlanPart(const model::Shard& part, const Device& device) {
+    const std::string key =
+        KeyOf(part, walk_.KindsOf(part.layers), device.described, device.one_host);
     auto found = parts_.find(key);
     if (found == parts_.end()) {
-        WEFT_ASSIGN(const backend::MemoryUse use, PlanNew(part, machine));
+        WEFT_ASSIGN(const backend::MemoryUse use, PlanNew(part, device));
         found = parts_.emplace(key, use).first;
     }
     return found->second;
 }
 
 Result<backend::MemoryUse> MemoryPlanner::PlanNew(const model::Shard& part,
-                                                  const Machine& machine) const {
-    const backend::DescribedDevice device = DeviceOf(machine);
-    const program::Target target = backend::TargetOf(device);
-    const bool host_cores = device.kind == backend::MemoryKind::kHost;
+                                                  const Device& device) const {
+    const program::Target target = backend::TargetOf(device.described);
+    const bool host_cores = device.described.kind == backend::MemoryKind::kHost;
     const model::Layout& layout = part.layout;
     const auto build = engine::BuildOptionsOf(job_, layout, target);
     WEFT_ASSIGN(const program::Program list,
                 model::BuildProgram(walk_.hyper(), part, walk_.source(), build));
     const auto compile =
-        engine::CompileOptionsOf(job_, layout, list, target, host_cores, one_host_);
-    const auto planned = backend::PlanMemory({list}, compile, device);
+        engine::CompileOptionsOf(job_, layout, list, target, host_cores, device.one_host);
+    const auto planned = backend::PlanMemory({list}, compile, device.described);
     const bool unknown = !planned.ok() && planned.error().code == ErrorCode::kUnsupported;
     return unknown ? PlainMemory(list, compile) : planned;
 }
 
-Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& machine) {
-    const std::span<const int> kinds = std::span(walk_.kind_of_layer())
-                                           .subspan(static_cast<size_t>(shard.layers.begin),
-                                                    static_cast<size_t>(shard.layers.size()));
+Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Device& device) {
+    const std::span<const int> kinds = walk_.KindsOf(shard.layers);
     const int64_t typical = TypicalLayers(kinds);
     model::Shard part = shard;
     part.layers.end = part.layers.begin + typical;
-    WEFT_ASSIGN(const backend::MemoryUse few, PlanPart(part, machine));
+    WEFT_ASSIGN(const backend::MemoryUse few, PlanPart(part, device));
     MemoryUse use{0, few.weight_bytes, few.kv_bytes, few.arena_bytes, 0, 0};
     std::map<int, backend::MemoryUse> of_kind;
     for (size_t layer = static_cast<size_t>(typical); layer < kinds.size(); ++layer) {
         const int64_t at = shard.layers.begin + static_cast<int64_t>(layer);
         const auto [one, is_new] = of_kind.try_emplace(kinds[layer]);
         if (is_new) {
-            WEFT_ASSIGN(one->second, PlanPart(PartOf(shard, 1, {at, at + 1}), machine));
+            WEFT_ASSIGN(one->second, PlanPart(PartOf(shard, 1, {at, at + 1}), device));
         }
         use.weights += one->second.weight_bytes;
         // A part of one layer plans its own cache; in the whole, the layer may share an earlier
         // layer's.
         if (walk_.hyper().KvLayer(at) == at) use.cache += one->second.kv_bytes;
     }
-    use.process = machine.shares_memory() ? engine::kRankBytes : 0;
     return use;
 }
 
-Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& machine) {
-    const std::span<const int> kinds = std::span(walk_.kind_of_layer())
-                                           .subspan(static_cast<size_t>(shard.layers.begin),
-                                                    static_cast<size_t>(shard.layers.size()));
-    const std::string key = KeyOf(shard, kinds, machine);
+Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& machine,
+                                    bool one_host) {
+    const Device device = {{machine.pool, machine.threads, false}, one_host};
+    const std::string key = KeyOf(shard, walk_.KindsOf(shard.layers), device.described, one_host);
     auto found = known_.find(key);
     if (found == known_.end()) {
-        WEFT_ASSIGN(const MemoryUse use, Plan(shard, machine));
+        WEFT_ASSIGN(const MemoryUse use, Plan(shard, device));
         found = known_.emplace(key, use).first;
     }
     MemoryUse use = found->second;
+    use.process = machine.shares_memory() ? engine::kRankBytes : 0;
     use.rank = shard.rank;
     use.room = RoomOf(machine);
     use.needed = use.total();

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/memory_plan.h"
 #include "base/result.h"
 #include "cluster/memory_check.h"
 #include "engine/job.h"
@@ -35,21 +36,23 @@ struct MemoryUse {
 
 class MemoryPlanner {
   public:
-    // job: only ctx, kv_tokens, chunk, max_outputs and kv_dtype are used. one_host: all ranks of
-    // the layout are on one host. Borrows the walk.
-    MemoryPlanner(const ModelWalk& walk, engine::Job job, bool one_host)
-        : walk_(walk), job_(std::move(job)), one_host_(one_host) {}
-    // Errors: those of BuildProgram.
-    Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine);
+    // job: only ctx, kv_tokens, chunk, max_outputs and kv_dtype are used. Borrows the walk.
+    MemoryPlanner(const ModelWalk& walk, engine::Job job) : walk_(walk), job_(std::move(job)) {}
+    // one_host: all ranks of the layout are on one host. Errors: those of BuildProgram.
+    Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine, bool one_host);
 
   private:
-    Result<MemoryUse> Plan(const model::Shard& shard, const Machine& machine);
-    Result<backend::MemoryUse> PlanPart(const model::Shard& part, const Machine& machine);
-    Result<backend::MemoryUse> PlanNew(const model::Shard& part, const Machine& machine) const;
+    // What the memory of a shard depends on beside the shard.
+    struct Device {
+        backend::DescribedDevice described;
+        bool one_host;
+    };
+    Result<MemoryUse> Plan(const model::Shard& shard, const Device& device);
+    Result<backend::MemoryUse> PlanPart(const model::Shard& part, const Device& device);
+    Result<backend::MemoryUse> PlanNew(const model::Shard& part, const Device& device) const;
 
     const ModelWalk& walk_;
     engine::Job job_;
-    bool one_host_;
     std::map<std::string, MemoryUse> known_;           // by all that the memory depends on
     std::map<std::string, backend::MemoryUse> parts_;  // plans of few layers, likewise
 };

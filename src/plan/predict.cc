@@ -56,13 +56,18 @@ class Numbers {
 struct RanksKnown::Tables {
     struct Timed {
         StageSteps times;
+        uint64_t weight_bytes = 0;
         std::optional<MemoryUse> memory;
     };
     Numbers<std::vector<double>> groups;  // of tensor ranks
     Numbers<std::vector<int>> sequences;  // of kinds of layers
     std::map<Signature, Timed> ranks;
+    // Layouts with even shares, by tensor ranks, stages and expert groups.
+    std::map<std::array<int, 3>, Result<model::ShardPlan>> plans;
     std::map<Signature, RankWork> works;   // independent of the machine
-    std::map<bool, MemoryPlanner> memory;  // key: the layout is on one host
+    MemoryPlanner memory;
+    Tables(const ModelWalk& walk, const Workload& load)
+        : memory(walk, load.AsJob(walk.kv_dtype(), kPageTokens)) {}
 };
 
 namespace {
@@ -78,12 +83,13 @@ class Predictor {
           load_(load),
           known_(known),
           host_of_(host_of),
-          memory_(known.memory.at(HostOf(layout.size() - 1) == 0)),
           with_memory_(with_memory) {}
 
     Result<Prediction> Run() {
-        WEFT_ASSIGN(const model::ShardPlan plan,
-                    model::PlanShards(walk_.hyper(), walk_.source(), layout_));
+        std::optional<Result<model::ShardPlan>> own;
+        const Result<model::ShardPlan>& planned = PlanOf(own);
+        if (!planned.ok()) return planned.error();
+        const model::ShardPlan& plan = *planned;
         flights_ = std::min<int64_t>(layout_.pp, load_.batch);
         if (load_.flights > 0) flights_ = std::min(flights_, load_.flights);
         if (load_.draft.head) flights_ = 1;
@@ -110,8 +116,28 @@ class Predictor {
         return std::move(out_);
     }
 
+    Result<bool> Holds(int rank) {
+        std::optional<Result<model::ShardPlan>> own;
+        const Result<model::ShardPlan>& planned = PlanOf(own);
+        if (!planned.ok()) return planned.error();
+        const model::Shard& shard = planned->shards[static_cast<size_t>(rank)];
+        WEFT_ASSIGN(const MemoryUse use,
+                    known_.memory.Of(shard, MachineOf(rank), HostOf(layout_.size() - 1) == 0));
+        return use.needed <= use.room;
+    }
+
   private:
     using Stage = StageSteps;
+
+    // The shards of the layout; those of uneven shares are put into `own`.
+    const Result<model::ShardPlan>& PlanOf(std::optional<Result<model::ShardPlan>>& own) {
+        const auto plan = [&] { return model::PlanShards(walk_.hyper(), walk_.source(), layout_); };
+        if (!layout_.tp_shares.empty() || !layout_.pp_shares.empty()) return own.emplace(plan());
+        const std::array<int, 3> key = {layout_.tp, layout_.pp, layout_.ep};
+        const auto found = known_.plans.find(key);
+        return found != known_.plans.end() ? found->second
+                                           : known_.plans.emplace(key, plan()).first->second;
+    }
 
     int HostOf(int rank) const { return host_of_[static_cast<size_t>(rank)]; }
     const Machine& MachineOf(int rank) const {
@@ -119,8 +145,8 @@ class Predictor {
     }
 
     void BeginStage(const model::Shard& shard) {
-        const auto first = walk_.kind_of_layer().begin() + shard.layers.begin;
-        kinds_ = known_.sequences.Of({first, first + shard.layers.size()});
+        const std::span<const int> kinds = walk_.KindsOf(shard.layers);
+        kinds_ = known_.sequences.Of({kinds.begin(), kinds.end()});
         tensor_ = cluster_.GroupOf(shard.rank, layout_.tp);
         group_ = known_.groups.Of(TierKey(tensor_));
     }
@@ -156,16 +182,20 @@ class Predictor {
         auto found = known_.ranks.find(signature);
         if (found == known_.ranks.end()) {
             WEFT_ASSIGN(const RankWork* work, WorkOf(shard, signature));
-            Known::Timed timed{TimeRank(*work, machine), {}};
+            Known::Timed timed{TimeRank(*work, machine), work->weight_bytes, {}};
             if (load_.draft.head && shard.last_stage()) {
                 WEFT_ASSIGN(const RankWork head, walk_.DraftHeadWork(shard));
                 TimeHead(head, machine, timed.times);
             }
             found = known_.ranks.emplace(signature, timed).first;
         }
+        if (found->second.weight_bytes > heaviest_bytes_) {
+            heaviest_bytes_ = found->second.weight_bytes;
+            out_.heaviest_rank = shard.rank;
+        }
         std::optional<MemoryUse>& memory = found->second.memory;
         if (with_memory_ && !memory) {
-            WEFT_ASSIGN(memory, memory_.Of(shard, machine));
+            WEFT_ASSIGN(memory, known_.memory.Of(shard, machine, HostOf(layout_.size() - 1) == 0));
         }
         out_.memory.push_back(memory.value_or(MemoryUse{}));
         out_.memory.back().rank = shard.rank;
@@ -186,10 +216,10 @@ class Predictor {
         timed.decode =
             TimeStep(work, {sequences, rows_each, sequences * rows_each, load_.context}, place);
         place.busy = BusyOf(machine, std::clamp<int64_t>(chunks(), 1, layout_.pp));
-        if (chunks() > 0) timed.chunk = TimeStep(work, ChunkShape(), place, false);
-        if (rest() > 0) timed.rest = TimeStep(work, RestShape(), place, false);
+        if (chunks() > 0) timed.chunk = TimeStep(work, ChunkShape(), place, Pieces::kNotLast);
+        if (rest() > 0) timed.rest = TimeStep(work, RestShape(), place, Pieces::kNotLast);
         place.busy = BusyOf(machine, 1);
-        timed.last = LastOf(work, place);
+        timed.last = TimeStep(work, {1, 1, 1, 0}, place, Pieces::kOnlyLast);
         return timed;
     }
 
@@ -205,14 +235,6 @@ class Predictor {
             timed.reading = TimeStep(head, ChunkShape(), place) * static_cast<double>(chunks());
         }
         if (rest() > 0) timed.reading += TimeStep(head, RestShape(), place);
-    }
-
-    static Breakdown LastOf(const RankWork& work, const StepPlace& place) {
-        RankWork last;
-        for (const Piece& piece : work.pieces) {
-            if (piece.last) last.pieces.push_back(piece);
-        }
-        return TimeStep(last, {1, 1, 1, 0}, place);
     }
 
     // Sequences per step.
@@ -351,14 +373,16 @@ class Predictor {
         const Breakdown step = TimeStep(work, {batch, 1, batch, load_.context}, place);
         draft_s_ = step.total() * static_cast<double>(load_.draft.tokens);
         if (chunks() > 0) {
-            draft_prompt_s_ =
-                TimeStep(work, ChunkShape(), place, false).total() * static_cast<double>(chunks());
+            draft_prompt_s_ = TimeStep(work, ChunkShape(), place, Pieces::kNotLast).total() *
+                              static_cast<double>(chunks());
         }
-        if (rest() > 0) draft_prompt_s_ += TimeStep(work, RestShape(), place, false).total();
+        if (rest() > 0) {
+            draft_prompt_s_ += TimeStep(work, RestShape(), place, Pieces::kNotLast).total();
+        }
         engine::Job job = load_.AsJob(walk.kv_dtype(), kPageTokens);
         job.max_outputs = load_.batch;
-        MemoryPlanner planner(walk, job, true);
-        WEFT_ASSIGN(const MemoryUse its, planner.Of(plan.shards[0], MachineOf(0)));
+        MemoryPlanner planner(walk, job);
+        WEFT_ASSIGN(const MemoryUse its, planner.Of(plan.shards[0], MachineOf(0), true));
         MemoryUse& first = out_.memory[0];
         first.weights += its.weights;
         first.cache += its.cache;
@@ -443,12 +467,12 @@ class Predictor {
     int64_t flights_ = 1, chunk_ = 1;  // per token; rows of a prompt's step
     Known& known_;
     std::span<const int> host_of_;  // by rank
-    MemoryPlanner& memory_;
     const bool with_memory_;
     coll::TierGroup tensor_;         // of the stage being added
     int64_t kinds_ = 0, group_ = 0;  // its numbers in the tables
     std::vector<Stage> stages_;
     double draft_s_ = 0, draft_prompt_s_ = 0;
+    uint64_t heaviest_bytes_ = 0;
     Prediction out_;
 };
 
@@ -496,12 +520,7 @@ std::pair<const char*, double> Prediction::limit() const {
 }
 
 RanksKnown::RanksKnown(const ModelWalk& walk, const Workload& load)
-    : tables_(std::make_unique<Tables>()) {
-    const engine::Job job = load.AsJob(walk.kv_dtype(), kPageTokens);
-    for (const bool one_host : {false, true}) {
-        tables_->memory.emplace(one_host, MemoryPlanner(walk, job, one_host));
-    }
-}
+    : tables_(std::make_unique<Tables>(walk, load)) {}
 
 RanksKnown::~RanksKnown() = default;
 
@@ -530,6 +549,13 @@ Result<Prediction> LayoutPredictor::Predict(const model::Layout& layout) {
 
 Result<Prediction> LayoutPredictor::PredictTime(const model::Layout& layout) {
     return PredictWith(layout, false);
+}
+
+bool LayoutPredictor::MayFit(const Prediction& timed) {
+    const auto holds =
+        Predictor(walk_, cluster_, timed.layout, load_, known_.tables(), host_of_, true)
+            .Holds(timed.heaviest_rank);
+    return !holds.ok() || *holds;
 }
 
 Result<Prediction> LayoutPredictor::PredictWith(const model::Layout& layout, bool with_memory) {

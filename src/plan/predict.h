@@ -53,6 +53,7 @@ struct Prediction {
     Breakdown token;                // of one token of each sequence; its sum is batch / tok_s
     Breakdown prompt;               // of a whole prompt
     std::vector<MemoryUse> memory;  // by rank
+    int heaviest_rank = 0;          // of the most weights
     std::optional<cluster::MemoryLack> lack;
     std::vector<double> stage_s;  // by stage: its time for a token of every sequence
     double tok_s = 0;             // of all sequences
@@ -100,6 +101,8 @@ class LayoutPredictor {
     Result<Prediction> Predict(const model::Layout& layout);
     // As Predict without memory, which takes longer than the time. fits() is true.
     Result<Prediction> PredictTime(const model::Layout& layout);
+    // Plans the memory of the heaviest rank only. False: it alone lacks memory.
+    bool MayFit(const Prediction& timed);
     const ClusterSpec& cluster() const { return cluster_; }
     const ModelWalk& walk() const { return walk_; }
     const Machine& machine_of(int rank) const {

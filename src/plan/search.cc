@@ -20,8 +20,9 @@ constexpr int kEachCount = 16;
 // Most cards in one host.
 constexpr int kMostInOneHost = 8;
 
-// Adds all layouts of `ranks` ranks.
-void AddLayouts(const model::Hyper& hyper, int ranks, std::vector<model::Layout>& layouts) {
+// Adds all layouts of `ranks` ranks. groups: also those with expert groups.
+void AddLayouts(const model::Hyper& hyper, int ranks, bool groups,
+                std::vector<model::Layout>& layouts) {
     for (int tp = 1; tp <= ranks; ++tp) {
         if (ranks % tp != 0) continue;
         model::Layout layout;
@@ -29,27 +30,12 @@ void AddLayouts(const model::Hyper& hyper, int ranks, std::vector<model::Layout>
         layout.pp = ranks / tp;
         if (layout.pp > hyper.layers) continue;
         layouts.push_back(layout);
-        for (int ep = 2; hyper.moe.experts > 0 && ep <= tp; ++ep) {
+        for (int ep = 2; groups && hyper.moe.experts > 0 && ep <= tp; ++ep) {
             if (tp % ep != 0) continue;
             layout.ep = ep;
             layouts.push_back(layout);
         }
     }
-}
-
-std::vector<model::Layout> LayoutsOf(const ClusterSpec& cluster, const model::Hyper& hyper) {
-    std::vector<model::Layout> layouts;
-    std::set<int> sizes = {cluster.ranks()};
-    const int hosts = static_cast<int>(cluster.hosts.size());
-    const auto more = [](int some) { return some < kEachCount ? some + 1 : some * 2; };
-    for (int some = 1; cluster.alike() && some < cluster.hosts[0].devices; some = more(some)) {
-        sizes.insert(some);
-    }
-    for (int some = 1; cluster.alike() && some < hosts; some = more(some)) {
-        sizes.insert(some * cluster.hosts[0].devices);
-    }
-    for (const int ranks : sizes) AddLayouts(hyper, ranks, layouts);
-    return layouts;
 }
 
 struct Found {
@@ -159,6 +145,11 @@ Status CheckSize(const ClusterSpec& cluster) {
                      cluster.words, cluster.ranks(), kMostSearched);
 }
 
+Error NothingFits(const ModelWalk& walk, const ClusterSpec& cluster) {
+    return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks fits",
+                     walk.source().name(), cluster.ranks());
+}
+
 class Questions {
   public:
     Questions(const ModelWalk& walk, const Workload& load, const Prediction& best,
@@ -189,6 +180,27 @@ class Questions {
 
 }  // namespace
 
+std::vector<model::Layout> LayoutsOf(const ClusterSpec& cluster, const model::Hyper& hyper) {
+    std::vector<model::Layout> layouts;
+    std::set<int> sizes = {cluster.ranks()};
+    const int hosts = static_cast<int>(cluster.hosts.size());
+    const auto more = [](int some) { return some < kEachCount ? some + 1 : some * 2; };
+    for (int some = 1; cluster.alike() && some < cluster.hosts[0].devices; some = more(some)) {
+        sizes.insert(some);
+    }
+    for (int some = 1; cluster.alike() && some < hosts; some = more(some)) {
+        sizes.insert(some * cluster.hosts[0].devices);
+    }
+    for (const int ranks : sizes) AddLayouts(hyper, ranks, true, layouts);
+    return layouts;
+}
+
+std::vector<model::Layout> PipelinesOf(const ClusterSpec& cluster, const model::Hyper& hyper) {
+    std::vector<model::Layout> layouts;
+    AddLayouts(hyper, cluster.ranks(), false, layouts);
+    return layouts;
+}
+
 std::vector<std::vector<int>> PartsOf(const ClusterSpec& cluster) {
     std::map<std::string, std::vector<int>> kinds;
     std::vector<int> all;
@@ -216,40 +228,33 @@ std::vector<std::vector<int>> PartsOf(const ClusterSpec& cluster) {
     return parts;
 }
 
-Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const ClusterSpec& cluster,
-                                            const Workload& load, RanksKnown& known) {
-    WEFT_TRY(CheckSize(cluster));
-    return LayoutSearch(walk, load, known).Run(cluster, kMostKinds).layouts;
-}
-
 Result<Prediction> FindFitting(const ModelWalk& walk, const ClusterSpec& cluster,
                                const Workload& load, RanksKnown& known,
-                               const IsBetterLayout& better) {
-    WEFT_TRY(CheckSize(cluster));
+                               std::span<const model::Layout> layouts, const IsBetterLayout& better,
+                               const IsEnough& enough) {
     LayoutPredictor predictor(walk, cluster, load, &known);
-    std::vector<Prediction> layouts;
-    for (const model::Layout& layout : LayoutsOf(cluster, walk.hyper())) {
-        auto timed = predictor.PredictTime(layout);
-        if (timed.ok()) layouts.push_back(*std::move(timed));
+    std::vector<Prediction> timed;
+    for (const model::Layout& layout : layouts) {
+        auto prediction = predictor.PredictTime(layout);
+        if (prediction.ok()) timed.push_back(*std::move(prediction));
     }
-    std::ranges::stable_sort(layouts, better);
-    for (const Prediction& timed : layouts) {
-        WEFT_ASSIGN(Prediction whole, predictor.Predict(timed.layout));
-        if (whole.fits()) return whole;
+    std::ranges::stable_sort(timed, better);
+    for (const Prediction& prediction : timed) {
+        if (enough && !enough(prediction)) break;
+        if (!predictor.MayFit(prediction)) continue;
+        auto whole = predictor.Predict(prediction.layout);
+        if (whole.ok() && whole->fits()) return whole;
     }
-    return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks fits",
-                     walk.source().name(), cluster.ranks());
+    return NothingFits(walk, cluster);
 }
 
 Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
                             const Workload& load) {
+    WEFT_TRY(CheckSize(cluster));
     RanksKnown known(walk, load);
-    WEFT_ASSIGN(std::vector<Prediction> layouts, FindLayouts(walk, cluster, load, known));
-    if (layouts.empty() || !layouts[0].fits()) {
-        return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks fits",
-                         walk.source().name(), cluster.ranks());
-    }
-    return std::move(layouts[0]);
+    Found found = LayoutSearch(walk, load, known).Run(cluster, kMostKinds);
+    if (found.layouts.empty() || !found.layouts[0].fits()) return NothingFits(walk, cluster);
+    return std::move(found.layouts[0]);
 }
 
 Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Library& library,

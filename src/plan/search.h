@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,17 +41,20 @@ std::vector<std::vector<int>> PartsOf(const ClusterSpec& cluster);
 Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
                             const Workload& load);
 
-// All possible layouts; fitting ones first, then by answer_s. known: of the same model and
-// workload. Errors: those of Search.
-Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const ClusterSpec& cluster,
-                                            const Workload& load, RanksKnown& known);
+// Layouts that Search tries for like hosts.
+std::vector<model::Layout> LayoutsOf(const ClusterSpec& cluster, const model::Hyper& hyper);
+// Layouts of all ranks without expert groups: tensor ranks in pipelines.
+std::vector<model::Layout> PipelinesOf(const ClusterSpec& cluster, const model::Hyper& hyper);
 
-// The first fitting layout in the order of `better`, for like hosts. Plans memory of few layouts.
-// Errors: those of Search; kUnsupported if none fits.
+// The first fitting layout in the order of `better`, for like hosts; only among those that are
+// `enough`, if it is set. Plans memory of few layouts. known: of the same model and workload.
+// Errors: kUnsupported if none fits.
 using IsBetterLayout = std::function<bool(const Prediction&, const Prediction&)>;
+using IsEnough = std::function<bool(const Prediction&)>;
 Result<Prediction> FindFitting(const ModelWalk& walk, const ClusterSpec& cluster,
                                const Workload& load, RanksKnown& known,
-                               const IsBetterLayout& better);
+                               std::span<const model::Layout> layouts, const IsBetterLayout& better,
+                               const IsEnough& enough = {});
 
 // Tries all tp x pp (x expert groups) on all ranks, on the first 1, 2, 4, ... devices of a host,
 // and on the first 1, 2, 4, ... hosts. For unlike hosts also the parts of PartsOf, with a search of

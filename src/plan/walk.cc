@@ -4,6 +4,7 @@
 #include <charconv>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "model/draft_head.h"
 #include "plan/weft_rates.h"
@@ -24,7 +25,7 @@ constexpr BreakdownRow kBreakdownRows[] = {
 constexpr int kVectorRows = 8;
 
 // For each layer: the first layer with the same tensor names, types and shapes.
-std::vector<int> KindsOf(const model_files::ModelSource& source, const model::Hyper& hyper) {
+std::vector<int> LayerKinds(const model_files::ModelSource& source, const model::Hyper& hyper) {
     std::vector<std::string> signatures(static_cast<size_t>(hyper.layers));
     for (const model_files::TensorInfo& tensor : source.tensors()) {
         std::string_view name = tensor.name;
@@ -64,9 +65,10 @@ class StepTimer {
     StepTimer(const program::StepShape& step, const StepPlace& place, const MeasuredRates* rates)
         : step_(step), place_(place), rates_(rates), weft_(RatesOfKind(*place.machine)) {}
 
-    Breakdown Piece(const program::Program& list) const {
+    Breakdown Time(const Piece& piece) const {
         Breakdown all;
-        const std::vector<program::OpCost> costs = program::Cost(list, step_);
+        const program::Program& list = piece.program;
+        const std::vector<program::OpCost>& costs = piece.CostsOf(step_);
         for (size_t i = 0; i < costs.size(); ++i) Add(list, list.ops[i], costs[i], all);
         return all;
     }
@@ -239,14 +241,14 @@ class StepTimer {
 };
 
 Breakdown TimeWith(const RankWork& work, const program::StepShape& step, const StepPlace& place,
-                   const MeasuredRates* rates, bool with_last) {
+                   const MeasuredRates* rates, Pieces pieces) {
     Breakdown all;
     const StepTimer timer(step, place, rates);
     bool with_layers = false;
     for (const Piece& piece : work.pieces) {
-        if (piece.last && !with_last) continue;
+        if (pieces == (piece.last ? Pieces::kNotLast : Pieces::kOnlyLast)) continue;
         with_layers |= !piece.last;
-        all += timer.Piece(piece.program) * static_cast<double>(piece.count);
+        all += timer.Time(piece) * static_cast<double>(piece.count);
     }
     if (rates != nullptr && with_layers) all.overhead += rates->step.value;
     return all;
@@ -275,6 +277,16 @@ Breakdown Breakdown::operator*(double factor) const {
     return scaled;
 }
 
+const std::vector<program::OpCost>& Piece::CostsOf(const program::StepShape& step) const {
+    const auto key = [](const program::StepShape& s) {
+        return std::tie(s.sequences, s.tokens, s.outputs, s.context);
+    };
+    for (const auto& [known, its] : costs) {
+        if (key(known) == key(step)) return its;
+    }
+    return costs.emplace_back(step, program::Cost(program, step)).second;
+}
+
 model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers) {
     model::Shard part = shard;
     part.layout.pp = 3;
@@ -290,7 +302,7 @@ Result<ModelWalk> ModelWalk::Make(const model_files::ModelSource& source, DType 
     walk.source_ = &source;
     WEFT_ASSIGN(walk.hyper_, model::ReadHyper(source));
     walk.options_.kv_dtype = kv_dtype;
-    walk.kind_of_layer_ = KindsOf(source, walk.hyper_);
+    walk.kind_of_layer_ = LayerKinds(source, walk.hyper_);
     return walk;
 }
 
@@ -340,14 +352,14 @@ Result<RankWork> ModelWalk::DraftHeadWork(const model::Shard& shard) const {
 }
 
 Breakdown TimeStep(const RankWork& work, const program::StepShape& step, const StepPlace& place,
-                   bool with_last) {
+                   Pieces pieces) {
     const Measured* measured = place.measured();
-    Breakdown together = TimeWith(work, step, place, measured, with_last);
+    Breakdown together = TimeWith(work, step, place, measured, pieces);
     if (measured != nullptr) {
         together = together * measured->Turns(place.tensor.ranks, static_cast<double>(step.rows()));
     }
     if (measured == nullptr || !measured->alone || place.busy >= 1) return together;
-    Breakdown all = TimeWith(work, step, place, &*measured->alone, with_last) * (1 - place.busy);
+    Breakdown all = TimeWith(work, step, place, &*measured->alone, pieces) * (1 - place.busy);
     all += together * place.busy;
     return all;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -20,6 +21,9 @@ struct Piece {
     program::Program program;
     int64_t count = 1;
     bool last = false;  // the final norm and the logits
+    // Costs of the program in the steps that were timed so far. Thread: one caller.
+    mutable std::vector<std::pair<program::StepShape, std::vector<program::OpCost>>> costs{};
+    const std::vector<program::OpCost>& CostsOf(const program::StepShape& step) const;
 };
 
 struct RankWork {
@@ -40,6 +44,10 @@ class ModelWalk {
     DType kv_dtype() const { return options_.kv_dtype; }
     // Kind of each layer. Layers of a kind run the same ops.
     const std::vector<int>& kind_of_layer() const { return kind_of_layer_; }
+    std::span<const int> KindsOf(const model::Span& layers) const {
+        return std::span(kind_of_layer_)
+            .subspan(static_cast<size_t>(layers.begin), static_cast<size_t>(layers.size()));
+    }
     // Work of one rank of a plan. Errors: those of BuildProgram.
     Result<RankWork> WorkOf(const model::Shard& shard) const;
     // Work of the draft head (model/draft_head.h) after a step, on a rank of the last stage.
@@ -86,8 +94,10 @@ struct StepPlace {
     const Measured* measured() const { return machine->measured ? &*machine->measured : nullptr; }
 };
 
-// Time of one rank's step, without messages between stages. with_last: include the last piece.
+enum class Pieces { kAll, kNotLast, kOnlyLast };
+
+// Time of these pieces in a step of one rank, without messages between stages.
 Breakdown TimeStep(const RankWork& work, const program::StepShape& step, const StepPlace& place,
-                   bool with_last = true);
+                   Pieces pieces = Pieces::kAll);
 
 }  // namespace weft::plan

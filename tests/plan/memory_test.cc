@@ -97,11 +97,11 @@ TEST(Memory, IsThatOfExecutables) {
             if (!plan.ok()) continue;
             for (const bool one_host : {true, false}) {
                 const engine::Job job = load.AsJob(kv, 64);
-                MemoryPlanner planner(shape->walk, job, one_host);
+                MemoryPlanner planner(shape->walk, job);
                 for (const model::Shard& shard : plan->shards) {
                     const auto real = RealUse(shape->walk, shard, job, one_host, **device);
                     ASSERT_TRUE(real.ok()) << model << ": " << real.error().message;
-                    const auto use = planner.Of(shard, Box(MemoryKind::kHost, 4));
+                    const auto use = planner.Of(shard, Box(MemoryKind::kHost, 4), one_host);
                     ASSERT_TRUE(use.ok()) << model << ": " << use.error().message;
                     const std::string what = fmt::format("{} tp{} pp{} rank {}", model, layout.tp,
                                                          layout.pp, shard.rank);
@@ -129,9 +129,9 @@ TEST(Memory, FewLayersStandForAll) {
                  {model::Layout{1, 1, {}, {}, 0}, model::Layout{2, 2, {}, {}, 0}}) {
                 const auto plan = model::PlanShards(shape->walk.hyper(), *shape->source, layout);
                 ASSERT_TRUE(plan.ok()) << plan.error().message;
-                MemoryPlanner planner(shape->walk, job, false);
+                MemoryPlanner planner(shape->walk, job);
                 const model::Shard& shard = plan->shards.back();
-                const auto use = planner.Of(shard, Box(kind, 1));
+                const auto use = planner.Of(shard, Box(kind, 1), false);
                 ASSERT_TRUE(use.ok()) << use.error().message;
                 const backend::DescribedDevice device{kind, 2, false};
                 const auto target = backend::TargetOf(device);
