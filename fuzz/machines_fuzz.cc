@@ -35,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     plan::TrainCut cut;
     cut.dp = std::min(links.ranks(), 64);
     cut.zero = static_cast<int>(size % 4);
-    const auto p = plan::PredictTraining(walk, links, cut, {});
+    const auto p = plan::PredictTraining(walk, links, cut);
     WEFT_CHECK(p.ok());
     WEFT_CHECK(p->update_s > 0 && !std::isnan(p->update_s));
     WEFT_CHECK(p->worst().state > 0 && p->worst().work > 0);

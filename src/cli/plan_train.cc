@@ -76,7 +76,6 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::ClusterSpec& cl
                  {"flops", p.flops},
                  {"flops_per_s_rank", p.flops / p.update_s / p.cut.ranks()},
                  {"share_of_peak", p.share_of_peak},
-                 {"kept_share", p.kept_share},
                  {"fits", p.fits()},
                  {"worst_rank", p.worst().first_rank},
                  {"worst_rank_bytes", p.worst().total()},
@@ -221,25 +220,6 @@ void AddCutFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
                     .Range(int64_t{1}, int64_t{1} << 32));
 }
 
-void AddRiskFlags(const Command& command, PlanTrainFlags& flags, const OfTraining& of_training) {
-    plan::TrainRisks& risks = flags.wishes.risks;
-    of_training(command
-                    .AddOption("--jitter", risks.jitter,
-                               "Standard deviation of a rank's time, as a share of an update")
-                    .Range(0.0, 1.0)
-                    .ShowDefault());
-    of_training(command
-                    .AddOption("--hours-between-losses", risks.mean_hours,
-                               "Mean time between losses of one machine (default: none)")
-                    .Range(0.0, 1e9));
-    of_training(command.AddOption("--checkpoint-s", risks.checkpoint_s, "Seconds of one checkpoint")
-                    .Range(0.0, 1e6)
-                    .ShowDefault());
-    of_training(command.AddOption("--restart-s", risks.restart_s, "Seconds of one restart")
-                    .Range(0.0, 1e6)
-                    .ShowDefault());
-}
-
 Json TrainOffersJson(const std::vector<plan::TrainOffer>& offers) {
     Json json = Json::array();
     for (const plan::TrainOffer& offer : offers) {
@@ -380,7 +360,6 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
     };
     AddJobFlags(command, flags, of_training);
     AddCutFlags(command, flags, of_training);
-    AddRiskFlags(command, flags, of_training);
 }
 
 }  // namespace weft::cli

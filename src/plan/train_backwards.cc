@@ -63,7 +63,7 @@ class TrainShopping {
 double TrainingSeconds(const TrainPrediction& prediction, int64_t sequences) {
     const double updates =
         std::ceil(static_cast<double>(sequences) / static_cast<double>(prediction.cut.sequences()));
-    return updates * prediction.update_s / prediction.kept_share;
+    return updates * prediction.update_s;
 }
 
 Result<TrainOffers> FindTrainingMachines(TrainWalk& walk, const Library& library,

@@ -20,7 +20,7 @@ struct TrainWanted {
 struct TrainOffer {
     std::string machines;  // in the form of --machines
     TrainPrediction best;
-    double seconds = 0;  // for all sequences, with the time lost to failed hosts
+    double seconds = 0;  // for all sequences
     double price = 0;
     bool guessed = false;  // the price of a machine or wire is a guess
 };

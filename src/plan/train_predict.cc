@@ -15,6 +15,8 @@ using program::Recompute;
 
 constexpr double kUnitElements = 1 << 24;  // Weft's units of weights (program/zero.h)
 constexpr int64_t kMostMicroBatch = 4096;
+// Standard deviation of a rank's time, as a share of an update. Guessed.
+constexpr double kJitter = 0.01;
 // Error of the cost model itself, beyond the errors of the figures.
 constexpr double kTrainModelSpread = 0.08;
 
@@ -91,7 +93,7 @@ class TrainPredictor {
         return bound;
     }
 
-    TrainPrediction Predict(const TrainRisks& risks) {
+    TrainPrediction Predict() {
         TrainPrediction out;
         out.cut = cut_;
         out.memory = Memory();
@@ -100,8 +102,9 @@ class TrainPredictor {
         double forward_flops = 0;
         out.parts = Update(forward_flops);
         if (cut_.ranks() > 1) {
+            // The largest of n normal values.
             const double most = std::sqrt(2 * std::log(static_cast<double>(cut_.ranks())));
-            out.parts.stragglers = out.parts.total() * risks.jitter * most;
+            out.parts.stragglers = out.parts.total() * kJitter * most;
         }
         out.update_s = out.parts.total();
         // Frozen matrices have no gradients.
@@ -109,8 +112,7 @@ class TrainPredictor {
         out.flops =
             passes * forward_flops * cut_.tp * cut_.dp * static_cast<double>(cut_.accumulation);
         const double tokens = static_cast<double>(cut_.sequences() * walk_.job().sequence);
-        out.kept_share = KeptShare(risks, out.hosts);
-        out.tokens_per_s = tokens / out.update_s * out.kept_share;
+        out.tokens_per_s = tokens / out.update_s;
         const double peak = links_.cluster().hosts[0].compute.value;
         out.share_of_peak = out.flops / out.update_s / (peak * cut_.ranks());
         out.spread = Spread(out.parts);
@@ -343,16 +345,6 @@ class TrainPredictor {
         if (rates != nullptr) all.update += rates->step.value;
     }
 
-    // Young's checkpoint interval: sqrt(2 x checkpoint time x mean time between failures).
-    static double KeptShare(const TrainRisks& risks, int hosts) {
-        if (risks.mean_hours <= 0) return 1;
-        const double mean_s = risks.mean_hours * 3600 / hosts;
-        const double interval = std::sqrt(2 * risks.checkpoint_s * mean_s);
-        const double lost =
-            risks.checkpoint_s / interval + interval / (2 * mean_s) + risks.restart_s / mean_s;
-        return 1 / (1 + lost);
-    }
-
     double Spread(const TrainSeconds& parts) const {
         const Machine& machine = links_.cluster().hosts[0];
         const Figure guess;
@@ -420,10 +412,10 @@ std::pair<const char*, double> TrainPrediction::limit() const {
 }
 
 Result<TrainPrediction> PredictTraining(TrainWalk& walk, const TrainLinks& links,
-                                        const TrainCut& cut, const TrainRisks& risks) {
+                                        const TrainCut& cut) {
     TrainPredictor predictor(walk, links, cut);
     WEFT_TRY(predictor.Prepare());
-    return predictor.Predict(risks);
+    return predictor.Predict();
 }
 
 Result<TrainBound> BoundTraining(TrainWalk& walk, const TrainLinks& links, const TrainCut& cut) {

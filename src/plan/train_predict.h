@@ -31,15 +31,6 @@ struct TrainCut {
 };
 const char* RecomputeName(program::Recompute recompute);
 
-// All ranks wait for the slowest: the largest of n normal values lies sqrt(2 ln n) standard
-// deviations of `jitter` above the mean. A host fails once in mean_hours; a failure costs the work
-// since the last checkpoint, and a restart (Young 1974).
-struct TrainRisks {
-    double jitter = 0.01;   // standard deviation of a rank's time, as a share of an update
-    double mean_hours = 0;  // between failures of one host; 0: no failures
-    double checkpoint_s = 60, restart_s = 600;
-};
-
 struct StageMemory {
     int first_rank = 0;
     double state = 0;  // weights, gradients, optimizer state
@@ -52,8 +43,7 @@ struct TrainPrediction {
     TrainSeconds parts;               // of the slowest stage; its sum is update_s
     double update_s = 0, spread = 0;  // spread: standard deviation of tokens_per_s, as a share
     double tokens_per_s = 0;
-    double kept_share = 1;  // share of the time not lost to failed hosts (TrainRisks)
-    double flops = 0;       // of an update on all ranks: three times the forward passes
+    double flops = 0;  // of an update on all ranks: three times the forward passes
     double share_of_peak = 0;
     std::vector<StageMemory> memory;
     double room = 0;
@@ -66,7 +56,7 @@ struct TrainPrediction {
 
 // Errors: kUsage (the ranks, sequences or layers don't allow the cut); those of PartsOf.
 Result<TrainPrediction> PredictTraining(TrainWalk& walk, const TrainLinks& links,
-                                        const TrainCut& cut, const TrainRisks& risks);
+                                        const TrainCut& cut);
 
 // Lower bound of an update's time, without a walk of the pipeline or stragglers; and the memory.
 struct TrainBound {

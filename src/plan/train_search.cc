@@ -239,7 +239,7 @@ class TrainSearcher {
             if (full && (!candidate.fits || candidate.tokens_per_s < best.back().tokens_per_s)) {
                 break;
             }
-            auto predicted = PredictTraining(walk_, links_, candidate.cut, wishes_.risks);
+            auto predicted = PredictTraining(walk_, links_, candidate.cut);
             ++plans_.predicted;
             if (!predicted.ok()) {
                 Refuse(predicted.error().message);

@@ -22,7 +22,6 @@ struct TrainWishes {
     int64_t accumulation = 0;  // 0: from the batch, else 1, or four times the stages
     int64_t global_batch = 0;  // sequences of an update; 0: micro-batch x accumulation x replicas
     double fill = 0.9;         // most of a device's memory that a searched micro-batch may take
-    TrainRisks risks;
 };
 
 struct TrainPlans {

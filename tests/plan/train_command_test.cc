@@ -67,9 +67,8 @@ TEST(PlanTrainCommand, TakesWhatPeopleHave) {
     const Words asked{
         "plan",  dir / "config.json", "--train", "--machines", "3x" + (dir / "box.json") + ",10gbe",
         "--json"};
-    for (const Words& more :
-         {Words{}, Words{"--lora-rank", "8"}, Words{"--optim", "adam8bit", "--dtype", "f32"},
-          Words{"--tp", "3"}, Words{"--hours-between-losses", "1000"}}) {
+    for (const Words& more : {Words{}, Words{"--lora-rank", "8"},
+                              Words{"--optim", "adam8bit", "--dtype", "f32"}, Words{"--tp", "3"}}) {
         const Ran ran = RunWeft(asked + more);
         ASSERT_EQ(ran.status, 0) << ran.err;
         EXPECT_EQ(ran.Json()["layouts"][0]["fits"], true);
@@ -210,7 +209,7 @@ TEST(PlanTrainCommand, MemoryIsThatOfARealJob) {
         cut.micro_batch = 64;
         const bool full = recompute == std::string("full");
         cut.recompute = full ? program::Recompute::kFull : program::Recompute::kNone;
-        const auto predicted = plan::PredictTraining(*walk, links, cut, {});
+        const auto predicted = plan::PredictTraining(*walk, links, cut);
         ASSERT_TRUE(predicted.ok()) << predicted.error().message;
         train::TrainerOptions options;
         options.model = file;

@@ -39,8 +39,8 @@ struct TrainCase {
     }
     TrainCase(const TrainCase&) = delete;
 
-    TrainPrediction Must(const TrainCut& cut, const TrainRisks& risks = {}) {
-        auto predicted = PredictTraining(*walk, *links, cut, risks);
+    TrainPrediction Must(const TrainCut& cut) {
+        auto predicted = PredictTraining(*walk, *links, cut);
         EXPECT_TRUE(predicted.ok()) << predicted.error().message;
         return *std::move(predicted);
     }
@@ -182,26 +182,9 @@ TEST(PredictTraining, PipelinesAndTheirMemory) {
     EXPECT_LT(turns.parts.bubble, 0.75 * plain.parts.bubble);
     EXPECT_GT(turns.memory[0].work, plain.memory[0].work);
     cut.accumulation = 6;
-    const auto refused = PredictTraining(*c.walk, *c.links, cut, {});
+    const auto refused = PredictTraining(*c.walk, *c.links, cut);
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().message.find("use 4 or 8"), std::string::npos);
-}
-
-TEST(PredictTraining, LossesCostWhatYoungSays) {
-    TrainCase c("llama-3.1-8b", "8xh100");
-    TrainRisks risks;
-    risks.jitter = 0;
-    const TrainPrediction safe = c.Must(Cut(1, 1, 64, 3), risks);
-    EXPECT_EQ(safe.parts.stragglers, 0);
-    EXPECT_EQ(safe.kept_share, 1);
-    risks.mean_hours = 8000;  // one of 8 hosts each 1,000 h
-    risks.checkpoint_s = 60;
-    risks.restart_s = 600;
-    const TrainPrediction lossy = c.Must(Cut(1, 1, 64, 3), risks);
-    const double mean = 3.6e6, interval = std::sqrt(2 * 60 * mean);
-    const double lost = 60 / interval + interval / (2 * mean) + 600 / mean;
-    EXPECT_NEAR(lossy.kept_share, 1 / (1 + lost), 1e-12);
-    EXPECT_DOUBLE_EQ(lossy.tokens_per_s, safe.tokens_per_s * lossy.kept_share);
 }
 
 TEST(PredictTraining, ExpertsAreCut) {
@@ -255,14 +238,13 @@ TEST(PredictTraining, RunsHereAreThoseOfTheDocs) {
             "attention": {"is": "50 %", "mark": "guessed", "source": "x"}})",
         "core", "core");
     ASSERT_TRUE(core.ok()) << core.error().message;
-    TrainRisks even;
-    even.jitter = 0;
     const auto seconds = [&](int hosts, const char* wire, int64_t sequence, const TrainCut& cut) {
         TrainCase c("smollm2-135m", "a100", sequence);
         c.cluster.hosts.assign(static_cast<size_t>(hosts), *core);
         c.cluster.wire = *Library::Open()->FindWire(wire);
         c.links.emplace(c.cluster);
-        return c.Must(cut, even).update_s;
+        const TrainPrediction p = c.Must(cut);
+        return p.update_s - p.parts.stragglers;
     };
     EXPECT_NEAR(seconds(1, "10gbe", 512, Cut(1, 1, 1)), 2.80, 0.005);
     TrainCut turns = Cut(1, 2, 1, 0, 2);
