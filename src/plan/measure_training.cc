@@ -4,7 +4,7 @@
 
 #include "engine/runner.h"
 #include "plan/measure_steps.h"
-#include "plan/train_time.h"
+#include "plan/train_walk.h"
 #include "program/communication.h"
 #include "train/run.h"
 
@@ -13,38 +13,29 @@ namespace {
 
 using program::OpKind;
 
-constexpr int64_t kTrainRows[] = {128, 512};
+constexpr int64_t kTrainLengths[] = {128, 512};
 constexpr int64_t kUpdates = 5;
 constexpr int kTrainLayers = 2;
+constexpr double kLeastSeconds = 1e-7;  // resolution of the clock
 
-// Reads the trained tensors of rank 0.
+// Copies the program of rank 0 and counts the bytes that its optimizer reads and writes.
 class Listener final : public train::TrainListener {
   public:
     Status OnStart(const train::Trainer& trainer, int64_t, int64_t, double) override {
-        program_ = trainer.executable().program();
-        options_ = trainer.options();
-        replicas_ = trainer.layout().dp;
-        parameters_ = static_cast<double>(trainer.state().parameters());
+        list = trainer.executable().program();
+        const train::TrainerOptions& options = trainer.options();
+        const auto weight = static_cast<double>(RowBytes(options.dtype, 1));
+        const DType gradients = train::GradientTypeOf(options, trainer.layout().dp);
+        update_bytes = static_cast<double>(trainer.state().parameters()) *
+                       TouchedBytes(weight, static_cast<double>(RowBytes(gradients, 1)),
+                                    train::KeptBytes(options.update) + (weight < 4 ? 4 : 0));
         return {};
     }
     void OnStep(const train::StepLine&) override {}
     Status OnTrained(const model_files::ModelSource&, bool) override { return {}; }
 
-    const program::Program& program() const { return program_; }
-    // Bytes that the optimizer reads and writes.
-    double UpdateBytes() const {
-        const auto weight = static_cast<double>(RowBytes(options_.dtype, 1));
-        const DType gradients = train::GradientTypeOf(options_, replicas_);
-        const double kept = train::KeptBytes(options_.update) + (weight < 4 ? 4 : 0);
-        return parameters_ *
-               TouchedBytes(weight, static_cast<double>(RowBytes(gradients, 1)), kept);
-    }
-
-  private:
-    program::Program program_;
-    train::TrainerOptions options_;
-    int64_t replicas_ = 1;
-    double parameters_ = 0;
+    program::Program list;
+    double update_bytes = 0;
 };
 
 train::TrainJob JobOf(const MeasureOptions& options, const std::string& device, DType dtype,
@@ -63,59 +54,38 @@ train::TrainJob JobOf(const MeasureOptions& options, const std::string& device, 
     return job;
 }
 
-// Times of ops at one sequence length.
-class UpdateTimes {
-  public:
-    UpdateTimes(const Listener& listener, const train::TrainSummary& summary, int64_t rows)
-        : list_(listener.program()), rows_(rows) {
-        seconds_.resize(list_.ops.size(), 0);
+// Adds the rates of ops by kind at this sequence length, and those of an update.
+void AddRates(const Listener& trained, const train::TrainSummary& summary, int64_t rows,
+              TrainingRates& rates) {
+    struct Sum {
+        double work = 0, seconds = 0;
+    };
+    std::map<OpKind, Sum> sums;
+    double all_s = 0, update_s = 0;
+    const std::vector<program::OpCost> costs = TrainCosts(trained.list, rows, 1);
+    for (size_t i = 0; i < costs.size(); ++i) {
+        const program::Op& op = trained.list.ops[i];
+        double seconds = 0;  // of the slowest rank
         for (const std::vector<double>& rank : summary.op_s) {
-            for (size_t op = 0; op < std::min(rank.size(), seconds_.size()); ++op) {
-                seconds_[op] = std::max(seconds_[op], rank[op]);
-            }
+            if (i < rank.size()) seconds = std::max(seconds, rank[i]);
         }
-        for (size_t op = 0; op < seconds_.size(); ++op) {
-            all_s_ += seconds_[op];
-            const OpKind kind = list_.ops[op].kind();
-            if (program::IsOfUpdate(kind) && !program::IsCommunication(kind)) {
-                update_s_ += seconds_[op];
-            }
+        all_s += seconds;
+        if (program::IsCommunication(op.kind())) continue;
+        if (program::IsOfUpdate(op.kind())) {
+            update_s += seconds;
+            continue;
         }
-        beside_s_ = std::max(0.0, summary.update_s - all_s_);
+        const auto bytes = static_cast<double>(costs[i].read_bytes + costs[i].written_bytes);
+        Sum& sum = sums[op.kind()];
+        sum.work += op.Is(program::Trait::kByFlops) ? costs[i].flops : bytes;
+        sum.seconds += std::max(seconds, kLeastSeconds);
     }
-
-    // Adds the rates of the ops of a pass, by kind.
-    void AddRates(TrainingRates& rates) const {
-        struct Sum {
-            double work = 0, seconds = 0;
-        };
-        std::map<OpKind, Sum> sums;
-        const std::vector<program::OpCost> costs = TrainCosts(list_, rows_, 1);
-        for (size_t op = 0; op < seconds_.size(); ++op) {
-            const OpKind kind = list_.ops[op].kind();
-            if (program::IsCommunication(kind) || program::IsOfUpdate(kind)) continue;
-            const program::OpCost& cost = costs[op];
-            const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
-            sums[kind].work += list_.ops[op].Is(program::Trait::kByFlops) ? cost.flops : bytes;
-            sums[kind].seconds += std::max(seconds_[op], kLeastSeconds);
-        }
-        for (const auto& [kind, sum] : sums) {
-            if (sum.work > 0) {
-                rates.ops[kind][static_cast<double>(rows_)] = sum.work / sum.seconds;
-            }
-        }
+    for (const auto& [kind, sum] : sums) {
+        if (sum.work > 0) rates.ops[kind][static_cast<double>(rows)] = sum.work / sum.seconds;
     }
-    double update_s() const { return update_s_; }
-    double beside_s() const { return beside_s_; }
-
-  private:
-    static constexpr double kLeastSeconds = 1e-7;  // resolution of the clock
-
-    const program::Program& list_;
-    const int64_t rows_;
-    std::vector<double> seconds_;
-    double all_s_ = 0, update_s_ = 0, beside_s_ = 0;
-};
+    rates.update = Told(trained.update_bytes / std::max(update_s, 1e-9), "the optimizer's ops");
+    rates.step = Told(std::max(0.0, summary.update_s - all_s), "an update beside its ops");
+}
 
 }  // namespace
 
@@ -129,19 +99,14 @@ Result<DType> ParseTrainType(std::string_view name) {
 
 Status MeasureTraining(const MeasureOptions& options, const std::string& type, Machine& machine) {
     WEFT_ASSIGN(const DType dtype, ParseTrainType(type));
-    TrainingRates rates;
     WEFT_ASSIGN(const backend::DeviceInfo info, backend::DescribeDevice(options.job.device));
-    const std::string& device = info.name;
-    for (const int64_t rows : kTrainRows) {
-        Listener listener;
+    TrainingRates rates;
+    for (const int64_t rows : kTrainLengths) {
+        Listener trained;
         WEFT_ASSIGN(
             const train::TrainSummary summary,
-            train::RunTraining(options.cluster, JobOf(options, device, dtype, rows), listener));
-        const UpdateTimes times(listener, summary, rows);
-        times.AddRates(rates);
-        rates.update =
-            Told(listener.UpdateBytes() / std::max(times.update_s(), 1e-9), "the optimizer's ops");
-        rates.step = Told(times.beside_s(), "an update beside its ops");
+            train::RunTraining(options.cluster, JobOf(options, info.name, dtype, rows), trained));
+        AddRates(trained, summary, rows, rates);
     }
     machine.measured->training[dtype] = std::move(rates);
     return {};

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 
+#include "plan/weft_rates.h"
+
 namespace weft::plan {
 namespace {
+
+// Share of a link's data-sheet bandwidth that collectives reach, apart from their latency.
+constexpr double kLinkShare = 0.78;
 
 coll::Tier TierOf(const Figure& bandwidth, const Figure& latency) {
     const double share = bandwidth.mark == Mark::kDataSheet ? kLinkShare : 1;
@@ -11,6 +16,25 @@ coll::Tier TierOf(const Figure& bandwidth, const Figure& latency) {
 }
 
 }  // namespace
+
+DeviceRates RatesOf(const Machine& machine) {
+    const WeftRates& weft = RatesOfKind(machine);
+    const double peak = machine.compute.value;
+    // A measured or fitted figure already is the rate of products.
+    const Mark mark = machine.compute.mark;
+    const bool reached = mark == Mark::kMeasured || mark == Mark::kFitted;
+    const bool processor = machine.is_processor();
+    DeviceRates rates;
+    rates.products =
+        peak * (machine.products ? machine.products->value : (reached ? 1 : weft.tiles));
+    rates.attention = machine.attention ? peak * machine.attention->value
+                                        : rates.products * weft.attention / weft.tiles;
+    rates.memory = machine.sustained_bytes_per_s() * (processor ? 1 : weft.weights);
+    rates.in_flight = OutputsInFlight(machine);
+    rates.op_s = processor ? 0 : weft.op_s;
+    rates.room = machine.memory.value;
+    return rates;
+}
 
 TrainLinks::TrainLinks(const ClusterSpec& cluster)
     : cluster_(&cluster),
@@ -29,21 +53,17 @@ TrainLinks::TrainLinks(const ClusterSpec& cluster)
     }
 }
 
+// (ClusterSpec::PlaceOf compares all hosts, which takes long where there are thousands.)
 Place TrainLinks::PlaceOf(int rank) const {
     if (!alike_) return cluster_->PlaceOf(rank);
     const int devices = cluster_->hosts[0].devices;
     return {rank / devices, rank % devices};
 }
 
-int TrainLinks::HostOf(int rank) const {
-    return PlaceOf(rank).host;
-}
-
-coll::Tier TrainLinks::Joins(int rank, int other) const {
-    const Place one = PlaceOf(rank), two = PlaceOf(other);
-    const LinkTier* link = cluster_->LinkOf(one, two);
-    if (link == nullptr) return TierOf(cluster_->wire.bandwidth, cluster_->wire.latency);
-    return TierOf(link->bandwidth, link->latency);
+coll::Tier TrainLinks::LinkOf(int rank, int other) const {
+    const LinkTier* link = cluster_->LinkOf(PlaceOf(rank), PlaceOf(other));
+    if (link != nullptr) return TierOf(link->bandwidth, link->latency);
+    return TierOf(cluster_->wire.bandwidth, cluster_->wire.latency);
 }
 
 coll::TierGroup TrainLinks::GroupOf(int first, int count, int stride) const {
@@ -52,20 +72,17 @@ coll::TierGroup TrainLinks::GroupOf(int first, int count, int stride) const {
     coll::TierGroup group;
     group.ranks = count;
     group.hosts = std::min(HostOf(last) - HostOf(first) + 1, count);
-    group.far = Joins(first, last);
-    group.near = group.far;
-    const int second = first + (group.per_host() - 1) * stride;
+    group.near = group.far = LinkOf(first, last);
+    const std::optional<LinkTier>& within = cluster_->hosts[0].within;
+    const LinkTier* near = nullptr;
     if (!alike_) {
-        const LinkTier* near = cluster_->NearLinkOf(first, count, stride);
-        if (near != nullptr) group.near = TierOf(near->bandwidth, near->latency);
-    } else if (group.per_host() > 1 && second <= last && HostOf(second) == HostOf(first)) {
-        group.near = Joins(first, second);
-    } else if (group.per_host() > 1 && HostOf(last) - HostOf(last - stride) == 0) {
-        group.near = Joins(last - stride, last);
+        near = cluster_->NearLinkOf(first, count, stride);
+    } else if (group.per_host() > 1 && within) {
+        near = &*within;
     }
+    if (near != nullptr) group.near = TierOf(near->bandwidth, near->latency);
     if (group.hosts > 1) {
-        const int devices = cluster_->hosts[static_cast<size_t>(HostOf(first))].devices;
-        group.far.bytes_per_s /= std::max(1, devices / group.per_host());
+        group.far.bytes_per_s /= std::max(1, DevicesOf(first) / group.per_host());
     }
     return group;
 }
@@ -74,8 +91,8 @@ coll::TierGroup TrainLinks::NeighboursOf(int count) const {
     coll::TierGroup worst = GroupOf(0, count, 1);
     if (count < 2) return worst;
     // The pattern of groups repeats at host boundaries, where hosts are alike.
-    const int devices = cluster_->hosts[0].devices;
-    const int tried = std::min(ranks_ / count, alike_ ? devices : ranks_ / count);
+    const int groups = ranks_ / count;
+    const int tried = alike_ ? std::min(groups, cluster_->hosts[0].devices) : groups;
     for (int g = 1; g < tried; ++g) {
         const coll::TierGroup group = GroupOf(g * count, count, 1);
         const bool slower =
@@ -87,10 +104,8 @@ coll::TierGroup TrainLinks::NeighboursOf(int count) const {
 }
 
 coll::Tier TrainLinks::Between(int rank, int other) const {
-    coll::Tier tier = Joins(rank, other);
-    if (HostOf(rank) != HostOf(other)) {
-        tier.bytes_per_s /= cluster_->hosts[static_cast<size_t>(HostOf(rank))].devices;
-    }
+    coll::Tier tier = LinkOf(rank, other);
+    if (HostOf(rank) != HostOf(other)) tier.bytes_per_s /= DevicesOf(rank);
     return tier;
 }
 

@@ -1,6 +1,6 @@
 // Predicts one layout of a training job on a cluster: seconds of an update, memory by stage.
 //
-// A rank's passes are timed op by op (plan/train_time.h). ZeRO's transfers overlap with them as in
+// A rank's passes are timed op by op (plan/train_walk.h). ZeRO's transfers overlap with them as in
 // the trainer, layer by layer. Then the pipeline's schedule is walked (plan/train_schedule.h),
 // followed by gradient sums and the optimizer. An update takes as long as its slowest stage.
 #pragma once
@@ -50,24 +50,21 @@ struct TrainPrediction {
     int hosts = 1;
     std::vector<int> used;  // indices of hosts of the cluster; empty: the first `hosts`
     const StageMemory& worst() const;
-    bool fits() const { return worst().total() <= room; }
+    bool fits(double fill = 1) const { return worst().total() <= fill * room; }
     std::pair<const char*, double> limit() const;
+    // This layout fits and the other does not; or is faster; or needs less memory.
+    bool IsBetterThan(const TrainPrediction& other) const;
+    // Seconds of the whole updates that these sequences need.
+    double SecondsOf(int64_t sequences) const;
 };
 
 // Errors: kUsage (the ranks, sequences or layers don't allow the cut); those of PartsOf.
 Result<TrainPrediction> PredictTraining(TrainWalk& walk, const TrainLinks& links,
                                         const TrainCut& cut);
 
-// Lower bound of an update's time, without a walk of the pipeline or stragglers; and the memory.
-struct TrainBound {
-    double update_s = 0;
-    double worst = 0;  // bytes of the stage with the highest need
-};
-Result<TrainBound> BoundTraining(TrainWalk& walk, const TrainLinks& links, const TrainCut& cut);
-
-// The largest micro-batch with which the cut's memory stays within `fill` of the room; 0: not even
-// 1. Errors: those of PredictTraining.
-Result<int64_t> MostThatFits(TrainWalk& walk, const TrainLinks& links, TrainCut cut,
-                             double fill = 0.9);
+// The same with only cut, memory, room, and bounds of update_s (lower) and tokens_per_s (upper):
+// without a walk of the pipeline, gradient sums and stragglers.
+Result<TrainPrediction> BoundTraining(TrainWalk& walk, const TrainLinks& links,
+                                      const TrainCut& cut);
 
 }  // namespace weft::plan

@@ -8,97 +8,95 @@
 namespace weft::plan {
 namespace {
 
-constexpr double kNotYet = -1;
+constexpr double kUnknown = -1;
 
-class Walker {
-  public:
-    Walker(int stages, int chunks, std::span<const ChunkSeconds> seconds, int64_t micro_batches)
-        : stages_(stages), chunks_(chunks), seconds_(seconds), micro_batches_(micro_batches) {}
-
-    PipelineWalk Run() {
-        const size_t places = static_cast<size_t>(stages_ * chunks_);
-        const size_t all = places * static_cast<size_t>(micro_batches_);
-        came_forward_.assign(all, kNotYet);
-        came_backward_.assign(all, kNotYet);
-        for (int64_t m = 0; m < micro_batches_; ++m) {
-            came_forward_[At(0, m)] = 0;
-            came_backward_[At(stages_ * chunks_ - 1, m)] = 0;  // its own forward pass comes before
-        }
-        for (int s = 0; s < stages_; ++s) {
-            orders_.push_back(train::SchedulePasses({s, stages_, chunks_}, micro_batches_));
-        }
-        next_.assign(orders_.size(), 0);
-        walk_.end.assign(orders_.size(), 0);
-        walk_.busy.assign(orders_.size(), 0);
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (int s = 0; s < stages_; ++s) {
-                while (Step(s)) moved = true;
-            }
-        }
-        for (size_t s = 0; s < orders_.size(); ++s) WEFT_CHECK(next_[s] == orders_[s].size());
-        return std::move(walk_);
+// Walks all micro-batches.
+PipelineWalk WalkAll(size_t stages, size_t chunks, std::span<const ChunkSeconds> seconds,
+                     int64_t micro_batches) {
+    const size_t places = stages * chunks;
+    const std::vector<double> unknown(static_cast<size_t>(micro_batches), kUnknown);
+    // Arrival time of a pass's input, by position in the pipeline and micro-batch.
+    std::vector<std::vector<double>> came_forward(places, unknown), came_backward = came_forward;
+    std::ranges::fill(came_forward.front(), 0);
+    std::ranges::fill(came_backward.back(), 0);         // the stage's own forward pass comes before
+    std::vector<std::vector<train::StagePass>> orders;  // the next pass is the last element
+    for (size_t s = 0; s < stages; ++s) {
+        const train::PipelinePlace place{static_cast<int>(s), static_cast<int>(stages),
+                                         static_cast<int>(chunks)};
+        orders.push_back(train::SchedulePasses(place, micro_batches));
+        std::ranges::reverse(orders.back());
     }
-
-  private:
-    size_t At(int place, int64_t micro_batch) const {
-        return static_cast<size_t>(place * micro_batches_ + micro_batch);
-    }
-
-    // Runs the next pass of a stage if the arrival times of its inputs are known.
-    bool Step(int stage) {
-        const size_t s = static_cast<size_t>(stage);
-        if (next_[s] == orders_[s].size()) return false;
-        const train::StagePass& pass = orders_[s][next_[s]];
-        const int place = pass.chunk * stages_ + stage;
-        const size_t at = At(place, pass.micro_batch);
-        const double came = pass.forward ? came_forward_[at] : came_backward_[at];
-        if (came == kNotYet) return false;
-        const ChunkSeconds& seconds = seconds_[static_cast<size_t>(stage * chunks_ + pass.chunk)];
-        const double hop = pass.forward ? seconds.hop_forward : seconds.hop_backward;
-        const double own = pass.forward ? seconds.forward : seconds.backward;
-        const double done = std::max(walk_.end[s], came) + own;
-        const bool sends = pass.forward ? place + 1 < stages_ * chunks_ : place > 0;
-        if (sends && pass.forward) came_forward_[At(place + 1, pass.micro_batch)] = done + hop;
-        if (sends && !pass.forward) came_backward_[At(place - 1, pass.micro_batch)] = done + hop;
-        walk_.end[s] = done;
-        walk_.busy[s] += own;
-        ++walk_.passes;
-        ++next_[s];
+    PipelineWalk walk{std::vector<double>(stages), std::vector<double>(stages)};
+    // Runs the next pass of a stage. False: its input's arrival time is not known yet.
+    const auto run_next = [&](size_t s) {
+        if (orders[s].empty()) return false;
+        const train::StagePass& pass = orders[s].back();
+        const auto chunk = static_cast<size_t>(pass.chunk);
+        const auto micro_batch = static_cast<size_t>(pass.micro_batch);
+        const size_t place = chunk * stages + s, next = pass.forward ? place + 1 : place - 1;
+        auto& came = pass.forward ? came_forward : came_backward;
+        const double ready = came[place][micro_batch];
+        if (ready == kUnknown) return false;
+        const ChunkSeconds& own = seconds[s * chunks + chunk];
+        walk.busy[s] += pass.forward ? own.forward : own.backward;
+        walk.end[s] = std::max(walk.end[s], ready) + (pass.forward ? own.forward : own.backward);
+        if (next < places) {
+            came[next][micro_batch] =
+                walk.end[s] + (pass.forward ? own.hop_forward : own.hop_backward);
+        }
+        orders[s].pop_back();
         return true;
+    };
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t s = 0; s < stages; ++s) {
+            while (run_next(s)) moved = true;
+        }
     }
-
-    const int stages_, chunks_;
-    const std::span<const ChunkSeconds> seconds_;
-    const int64_t micro_batches_;
-    // by position in the pipeline and micro-batch
-    std::vector<double> came_forward_, came_backward_;
-    std::vector<std::vector<train::StagePass>> orders_;
-    std::vector<size_t> next_;
-    PipelineWalk walk_;
-};
+    for (const auto& order : orders) WEFT_CHECK(order.empty());
+    return walk;
+}
 
 }  // namespace
 
 PipelineWalk WalkPipeline(int stages, int chunks_of_a_stage, std::span<const ChunkSeconds> chunks,
                           int64_t micro_batches, int64_t most_rounds) {
     WEFT_CHECK(chunks.size() == static_cast<size_t>(stages * chunks_of_a_stage));
-    const auto walk = [&](int64_t count) {
-        return Walker(stages, chunks_of_a_stage, chunks, count).Run();
-    };
-    const int64_t round = stages;
-    if (micro_batches <= most_rounds * round) return walk(micro_batches);
     // The remainder of a round is walked with the other rounds.
-    const int64_t rest = micro_batches % round;
-    PipelineWalk most = walk(most_rounds * round + rest);
-    const PipelineWalk before = walk((most_rounds - 1) * round + rest);
-    const auto more = static_cast<double>((micro_batches - rest) / round - most_rounds);
+    const int64_t rest = micro_batches % stages;
+    const int64_t more = (micro_batches - rest) / stages - most_rounds;
+    const auto walk = [&](int64_t count) {
+        return WalkAll(static_cast<size_t>(stages), static_cast<size_t>(chunks_of_a_stage), chunks,
+                       count);
+    };
+    if (more <= 0) return walk(micro_batches);
+    PipelineWalk most = walk(most_rounds * stages + rest);
+    const PipelineWalk before = walk((most_rounds - 1) * stages + rest);
     for (size_t s = 0; s < most.end.size(); ++s) {
-        most.end[s] += more * (most.end[s] - before.end[s]);
-        most.busy[s] += more * (most.busy[s] - before.busy[s]);
+        most.end[s] += static_cast<double>(more) * (most.end[s] - before.end[s]);
+        most.busy[s] += static_cast<double>(more) * (most.busy[s] - before.busy[s]);
     }
-    most.passes += before.passes;
     return most;
+}
+
+double TransferSeconds(std::span<const UnitSeconds> units, bool overlap, double contention) {
+    double ops = 0, moved = 0;
+    for (const UnitSeconds& unit : units) {
+        ops += unit.ops;
+        moved += unit.gather + unit.sum;
+    }
+    if (!overlap || moved == 0) return moved;
+    double now = 0, wire = 0;  // ends of the ops and of the transfers so far
+    const auto transfer = [&](double seconds) { return wire = std::max(wire, now) + seconds; };
+    double gathered = transfer(units[0].gather);
+    for (size_t i = 0; i < units.size(); ++i) {
+        now = std::max(now, gathered);
+        if (i + 1 < units.size()) gathered = transfer(units[i + 1].gather);
+        now += units[i].ops;
+        transfer(units[i].sum);
+    }
+    const double waits = std::max(now, wire) - ops;
+    return waits + contention * std::max(0.0, moved - waits);
 }
 
 }  // namespace weft::plan

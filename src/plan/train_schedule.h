@@ -1,5 +1,5 @@
-// Walks an update's passes through the stages of a pipeline, in the order in which each stage runs
-// them (train/parallel/pipeline.h). A pass starts when its inputs have arrived.
+// Walks the passes of an update through the stages of a pipeline, in the trainer's order
+// (train/parallel/pipeline.h), and ZeRO's transfers beside the ops of a pass.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,6 @@ struct ChunkSeconds {
 struct PipelineWalk {
     std::vector<double> end;   // by stage: end of its last pass
     std::vector<double> busy;  // by stage: seconds of its passes
-    int64_t passes = 0;        // number walked; tests check the cost of a walk by it
 };
 
 // chunks: [stage * chunks_of_a_stage + chunk]; chunk c of stage s is number c * stages + s in the
@@ -27,5 +26,16 @@ struct PipelineWalk {
 // last one walked.
 PipelineWalk WalkPipeline(int stages, int chunks_of_a_stage, std::span<const ChunkSeconds> chunks,
                           int64_t micro_batches, int64_t most_rounds = 6);
+
+// Seconds of one unit of ZeRO's weights in a pass: its ops, the all-gather of its weights before
+// them, the reduction of its gradients after them.
+struct UnitSeconds {
+    double ops = 0, gather = 0, sum = 0;
+};
+
+// Seconds of a pass beyond its ops. units: in the order of the pass. overlap: while the ops of a
+// unit run, the next unit's weights arrive and earlier units' gradients leave, one transfer at a
+// time. contention: share of the ops' rate lost while transfers run.
+double TransferSeconds(std::span<const UnitSeconds> units, bool overlap, double contention);
 
 }  // namespace weft::plan

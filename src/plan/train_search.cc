@@ -1,14 +1,13 @@
 #include "plan/train_search.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
+#include "plan/backwards.h"
 #include "plan/search.h"
 
 namespace weft::plan {
@@ -16,42 +15,74 @@ namespace {
 
 using program::Recompute;
 
+constexpr size_t kMostKept = 24, kMostSlowOffers = 5;
 constexpr int kMostTensorRanks = 64;         // most searched; --tp may ask for more
-constexpr int64_t kMostSearchedBatch = 256;  // most micro-batches searched
+constexpr int64_t kMostSearchedBatch = 256;  // most micro-batches searched as powers of two
+constexpr int64_t kMostMicroBatch = 4096;    // most micro-batches searched
+constexpr int kMostTrainHosts = 64;          // of --within
 
-struct Candidate {
-    TrainCut cut;
-    double tokens_per_s = 0;  // upper bound
-    bool fits = false;
-    double worst = 0;
-};
+// Highest FLOP/s of a device, as a bound; infinite if its rates were measured.
+double MostFlops(const Machine& machine) {
+    if (machine.measured) return std::numeric_limits<double>::infinity();
+    const DeviceRates rates = RatesOf(machine);
+    return std::max(rates.products, rates.attention);
+}
 
-bool Better(const TrainPrediction& a, const TrainPrediction& b) {
-    if (a.fits() != b.fits()) return a.fits();
-    if (!a.fits()) return a.worst().total() < b.worst().total();
-    return a.tokens_per_s > b.tokens_per_s;
+std::vector<int> Divisors(int of, int64_t most) {
+    std::vector<int> divisors;
+    for (int d = 1; d <= of && d <= most; ++d) {
+        if (of % d == 0) divisors.push_back(d);
+    }
+    return divisors;
 }
 
 class TrainSearcher {
   public:
     TrainSearcher(TrainWalk& walk, const TrainLinks& links, const TrainWishes& wishes)
-        : walk_(walk), links_(links), wishes_(wishes) {}
+        : walk_(walk),
+          links_(links),
+          wishes_(wishes),
+          most_ranks_(links.ranks() / std::max(wishes.dp, 1)) {}
 
     Result<TrainPlans> Run() {
         WEFT_TRY(Check());
+        const int64_t layers = walk_.model().hyper().layers;
         for (const int tp : TensorRanks()) {
-            for (const int pp : Stages(tp)) AddStages(tp, pp);
+            // With --dp some ranks may stay unused.
+            const bool even = most_ranks_ % tp == 0;
+            std::vector<int> stages = Divisors(even ? most_ranks_ / tp : 1, layers);
+            if (wishes_.pp > 0) stages = {wishes_.pp};
+            if (wishes_.pp == 0 && !even && wishes_.dp == 0) continue;
+            for (const int pp : stages) AddStages(tp, pp);
         }
-        if (candidates_.empty()) return NothingLeft();
-        KeepShares();
-        WalkBest();
-        if (plans_.layouts.empty()) return NothingLeft();
-        return std::move(plans_);
+        KeepReplicas();
+        PredictBest();
+        if (!plans_.layouts.empty()) return std::move(plans_);
+        if (!plans_.refused.empty()) {
+            return Error{ErrorCode::kUnsupported, plans_.refused.front()};
+        }
+        return MakeError(ErrorCode::kUsage,
+                         "no layout is left: fewer of --tp, --pp, --dp and the batch");
     }
 
   private:
+    struct Candidate {
+        TrainPrediction bound;
+        bool fits = false;
+    };
+
     Status Check() const {
-        WEFT_TRY(CheckExperts());
+        const int64_t experts = walk_.model().hyper().moe.experts;
+        if (wishes_.ep > std::max<int64_t>(experts, 1)) {
+            return MakeError(ErrorCode::kUsage, "--ep {}: {} has {} experts", wishes_.ep,
+                             walk_.model().source().name(), experts);
+        }
+        if (wishes_.ep > most_ranks_) {
+            return MakeError(ErrorCode::kUsage,
+                             "--ep {}: expert groups are of a replica's tensor ranks, of which "
+                             "there are {} at most",
+                             wishes_.ep, most_ranks_);
+        }
         const int64_t tp = std::max(wishes_.tp, 1), dp = std::max(wishes_.dp, 1);
         const int64_t pp = std::max(wishes_.pp, 1);
         if (tp * pp * dp > links_.ranks()) {
@@ -65,10 +96,8 @@ class TrainSearcher {
                              "the layout",
                              links_.ranks(), tp, pp);
         }
-        const bool three = wishes_.global_batch > 0 && wishes_.micro_batch > 0 &&
-                           wishes_.accumulation > 0 && wishes_.dp > 0;
         const int64_t batch = wishes_.micro_batch * wishes_.accumulation * wishes_.dp;
-        if (three && batch != wishes_.global_batch) {
+        if (wishes_.global_batch > 0 && batch > 0 && batch != wishes_.global_batch) {
             return MakeError(ErrorCode::kUsage,
                              "--micro-batch {} x --grad-accum {} x --dp {} are {} sequences, and "
                              "--global-batch is {}",
@@ -77,142 +106,111 @@ class TrainSearcher {
         }
         return {};
     }
-
-    Status CheckExperts() const {
-        const int64_t experts = walk_.model().hyper().moe.experts;
-        if (wishes_.ep > std::max<int64_t>(experts, 1)) {
-            return MakeError(ErrorCode::kUsage, "--ep {}: {} has {} experts", wishes_.ep,
-                             walk_.model().source().name(), experts);
-        }
-        if (wishes_.ep <= ranks()) return {};
-        return MakeError(ErrorCode::kUsage,
-                         "--ep {}: expert groups are of a replica's tensor ranks, of which there "
-                         "are {} at most",
-                         wishes_.ep, ranks());
-    }
-
-    std::vector<int> Divisors(int of, int64_t most) const {
-        std::vector<int> divisors;
-        for (int d = 1; d <= of && d <= most; ++d) {
-            if (of % d == 0) divisors.push_back(d);
-        }
-        return divisors;
-    }
-    // Most ranks of a replica.
-    int ranks() const { return links_.ranks() / std::max(wishes_.dp, 1); }
-
     std::vector<int> TensorRanks() const {
         if (wishes_.tp > 0) return {wishes_.tp};
-        const int64_t least = std::max(wishes_.ep, 1);
-        std::vector<int> all = Divisors(ranks(), kMostTensorRanks);
-        std::erase_if(all, [&](int tp) { return tp % least != 0; });
+        std::vector<int> all = Divisors(most_ranks_, kMostTensorRanks);
+        std::erase_if(all, [&](int tp) { return tp % std::max(wishes_.ep, 1) != 0; });
         return all;
-    }
-    std::vector<int> Stages(int tp) const {
-        if (wishes_.pp > 0) return {wishes_.pp};
-        // With --dp some ranks may stay unused.
-        if (ranks() % tp != 0) return wishes_.dp > 0 ? std::vector<int>{1} : std::vector<int>{};
-        return Divisors(ranks() / tp, walk_.layers());
     }
 
     void AddStages(int tp, int pp) {
         TrainCut cut;
         cut.tp = tp;
         cut.pp = pp;
-        cut.dp = wishes_.dp > 0 ? wishes_.dp : ranks() / (tp * pp);
+        cut.dp = wishes_.dp > 0 ? wishes_.dp : most_ranks_ / (tp * pp);
         cut.ep = wishes_.ep;
         if (cut.ranks() > links_.ranks()) return;
         // With --tp: the default of `weft train`; else with shares of rows.
         cut.sequence_parallel = tp > 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
-        std::vector<int> zeros = {0};
-        if (wishes_.zero >= 0) {
-            zeros = {wishes_.zero};
-        } else if (cut.dp > 1) {
-            zeros = pp > 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2, 3};
-        }
-        std::vector<Recompute> ways = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
-        if (wishes_.recompute) ways = {*wishes_.recompute};
-        for (const int zero : zeros) {
-            for (const Recompute way : ways) {
-                cut.zero = zero;
+        const int most_zero = cut.dp == 1 ? 0 : pp > 1 ? 1 : 3;
+        const int last = wishes_.zero >= 0 ? wishes_.zero : most_zero;
+        for (cut.zero = std::max(wishes_.zero, 0); cut.zero <= last; ++cut.zero) {
+            for (const Recompute way :
+                 {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
                 cut.recompute = way;
-                AddBatches(cut);
+                if (wishes_.recompute.value_or(way) == way) AddBatches(cut);
             }
         }
     }
 
     void AddBatches(TrainCut cut) {
         if (wishes_.micro_batch > 0) {
-            AddTurns(cut, wishes_.micro_batch);
+            AddChunks(cut, wishes_.micro_batch);
             return;
         }
         for (int64_t m = 1; m <= kMostSearchedBatch; m *= 2) {
-            if (!AddTurns(cut, m)) break;  // more of them do not fit either
+            if (!AddChunks(cut, m)) break;  // more of them do not fit either
         }
         if (cut.pp > 1 || wishes_.global_batch > 0) return;
-        const auto most = MostThatFits(walk_, links_, cut, wishes_.fill);
-        if (most.ok() && !std::has_single_bit(static_cast<uint64_t>(*most)) && *most > 0) {
-            AddTurns(cut, *most);
+        const int64_t most = MostThatFits(cut);
+        if (most > 0 && !std::has_single_bit(static_cast<uint64_t>(most))) AddChunks(cut, most);
+    }
+
+    // The largest micro-batch that fits; 0: none.
+    int64_t MostThatFits(TrainCut cut) const {
+        const auto fits = [&](int64_t micro_batch) {
+            cut.micro_batch = micro_batch;
+            const auto bound = BoundTraining(walk_, links_, cut);
+            return bound.ok() && bound->fits(kSearchedFill);
+        };
+        int64_t most = 0, step = 1;
+        while (most + step <= kMostMicroBatch && fits(most + step)) {
+            most += step;
+            step = most;
         }
+        if (most == kMostMicroBatch) return most;
+        for (step /= 2; step > 0; step /= 2) {
+            if (fits(most + step)) most += step;
+        }
+        return most;
     }
 
     // False: does not fit, or is impossible.
-    bool AddTurns(TrainCut cut, int64_t micro_batch) {
+    bool AddChunks(TrainCut cut, int64_t micro_batch) {
         cut.micro_batch = micro_batch;
-        cut.accumulation = wishes_.accumulation > 0 ? wishes_.accumulation
-                           : cut.pp > 1             ? 4 * cut.pp
-                                                    : 1;
+        cut.accumulation = cut.pp > 1 ? 4 * cut.pp : 1;
+        if (wishes_.accumulation > 0) cut.accumulation = wishes_.accumulation;
         if (wishes_.global_batch > 0) {
             const int64_t each = micro_batch * cut.dp;
             if (wishes_.global_batch % each != 0) {
                 // (A larger micro-batch does not divide it either.)
                 Refuse(
-                    fmt::format("micro-batches of {} on {} replicas don't make --global-batch "
-                                "{}",
+                    fmt::format("micro-batches of {} on {} replicas don't make --global-batch {}",
                                 micro_batch, cut.dp, wishes_.global_batch));
                 return false;
             }
-            const int64_t asked = wishes_.accumulation;
             cut.accumulation = wishes_.global_batch / each;
-            if (asked > 0 && asked != cut.accumulation) return true;
+            if (wishes_.accumulation > 0 && wishes_.accumulation != cut.accumulation) return true;
         }
+        // If the chunks do not divide the layers, some chunks have one more.
+        const bool interleaved = cut.pp > 1 && cut.accumulation % cut.pp == 0;
+        const int64_t most = interleaved ? walk_.model().hyper().layers / cut.pp : 1;
+        int first = std::max(wishes_.virtual_stages, 1);
+        int last =
+            wishes_.virtual_stages > 0 ? first : static_cast<int>(std::max<int64_t>(most, 1));
         bool fits = false;
-        for (const int chunks : Turns(cut)) {
-            cut.virtual_stages = chunks;
-            fits = Bound(cut) || fits;
+        for (cut.virtual_stages = first; cut.virtual_stages <= last; ++cut.virtual_stages) {
+            fits = AddBound(cut) || fits;
         }
         return fits || wishes_.micro_batch > 0;
     }
 
-    std::vector<int> Turns(const TrainCut& cut) const {
-        if (wishes_.virtual_stages > 0) return {wishes_.virtual_stages};
-        std::vector<int> all = {1};
-        if (cut.pp == 1 || cut.accumulation % cut.pp != 0) return all;
-        // If the chunks do not divide the layers, some chunks have one more.
-        for (int chunks = 2; cut.pp * chunks <= walk_.layers(); ++chunks) all.push_back(chunks);
-        return all;
-    }
-
-    bool Bound(const TrainCut& cut) {
+    bool AddBound(const TrainCut& cut) {
         ++plans_.bounded;
-        const auto bound = BoundTraining(walk_, links_, cut);
+        auto bound = BoundTraining(walk_, links_, cut);
         if (!bound.ok()) {
             Refuse(bound.error().message);
             return false;
         }
-        const double room = links_.device().room;
-        const double allowed = wishes_.micro_batch > 0 ? room : wishes_.fill * room;
-        Candidate candidate{cut, 0, bound->worst <= allowed, bound->worst / room};
-        candidate.tokens_per_s =
-            static_cast<double>(cut.sequences() * walk_.job().sequence) / bound->update_s;
-        candidates_.push_back(candidate);
-        return candidate.fits;
+        const bool fits = bound->fits(wishes_.micro_batch > 0 ? 1 : kSearchedFill);
+        candidates_.push_back({*std::move(bound), fits});
+        return fits;
     }
 
     // With --zero, some layout may shard the model over replicas; then layouts with one replica are
     // dropped, because they do not do what was asked.
-    void KeepShares() {
-        const auto shared = [](const Candidate& c) { return c.cut.dp > 1; };
+    void KeepReplicas() {
+        const auto shared = [](const Candidate& c) { return c.bound.cut.dp > 1; };
         if (wishes_.zero < 2 || std::ranges::none_of(candidates_, shared)) return;
         std::erase_if(candidates_, [&](const Candidate& c) { return !shared(c); });
     }
@@ -221,31 +219,24 @@ class TrainSearcher {
         if (seen_.insert(words).second) plans_.refused.push_back(words);
     }
 
-    Error NothingLeft() const {
-        if (!plans_.refused.empty()) {
-            return {ErrorCode::kUnsupported, plans_.refused.front()};
-        }
-        return {ErrorCode::kUsage, "no layout is left: fewer of --tp, --pp, --dp and the batch"};
-    }
-
-    void WalkBest() {
+    void PredictBest() {
         std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
             if (a.fits != b.fits) return a.fits;
-            return a.fits ? a.tokens_per_s > b.tokens_per_s : a.worst < b.worst;
+            return a.fits ? a.bound.tokens_per_s > b.bound.tokens_per_s
+                          : a.bound.worst().total() < b.bound.worst().total();
         });
         std::vector<TrainPrediction>& best = plans_.layouts;
-        for (const Candidate& candidate : candidates_) {
+        for (const auto& [bound, fits] : candidates_) {
             const bool full = best.size() >= kMostKept;
-            if (full && (!candidate.fits || candidate.tokens_per_s < best.back().tokens_per_s)) {
-                break;
-            }
-            auto predicted = PredictTraining(walk_, links_, candidate.cut);
+            if (full && (!fits || bound.tokens_per_s < best.back().tokens_per_s)) break;
+            auto predicted = PredictTraining(walk_, links_, bound.cut);
             ++plans_.predicted;
             if (!predicted.ok()) {
                 Refuse(predicted.error().message);
                 continue;
             }
-            best.insert(std::ranges::upper_bound(best, *predicted, Better), *predicted);
+            best.insert(std::ranges::upper_bound(best, *predicted, &TrainPrediction::IsBetterThan),
+                        *predicted);
             if (best.size() > kMostKept) best.pop_back();
         }
     }
@@ -253,6 +244,7 @@ class TrainSearcher {
     TrainWalk& walk_;
     const TrainLinks& links_;
     const TrainWishes& wishes_;
+    const int most_ranks_;  // of a replica
     std::vector<Candidate> candidates_;
     std::set<std::string> seen_;
     TrainPlans plans_;
@@ -265,13 +257,18 @@ class PartsSearcher {
         : walk_(walk), cluster_(cluster), wishes_(wishes) {}
 
     Result<TrainPlans> Run() {
+        std::optional<Error> first_error;
         for (const std::vector<int>& hosts : PartsOf(cluster_)) {
             auto plans = Search(hosts);
-            if (plans.ok()) Add(*std::move(plans));
+            if (plans.ok()) {
+                Add(*std::move(plans));
+            } else if (!first_error) {
+                first_error = plans.error();
+            }
         }
-        if (all_.layouts.empty()) return *first_error_;
+        if (all_.layouts.empty()) return *first_error;
         if (cluster_.alike()) TryFewer();
-        std::ranges::stable_sort(all_.layouts, Better);
+        std::ranges::stable_sort(all_.layouts, &TrainPrediction::IsBetterThan);
         all_.layouts.resize(std::min(all_.layouts.size(), kMostKept));
         return std::move(all_);
     }
@@ -280,55 +277,95 @@ class PartsSearcher {
     Result<TrainPlans> Search(const std::vector<int>& hosts) {
         const bool whole = hosts.size() == cluster_.hosts.size();
         const ClusterSpec part = whole ? cluster_ : cluster_.Part(hosts);
-        auto plans = SearchTraining(walk_, TrainLinks(part), wishes_);
-        if (!plans.ok() && !first_error_) first_error_ = plans.error();
-        if (!plans.ok() || whole) return plans;
-        for (TrainPrediction& p : plans->layouts) {
-            p.used.assign(hosts.begin(), hosts.begin() + p.hosts);
+        WEFT_ASSIGN(TrainPlans plans, SearchTraining(walk_, TrainLinks(part), wishes_));
+        for (TrainPrediction& p : plans.layouts) {
+            if (!whole) p.used.assign(hosts.begin(), hosts.begin() + p.hosts);
         }
         return plans;
     }
 
     void Add(TrainPlans plans) {
-        const auto append = [](auto& to, auto& from) {
-            to.insert(to.end(), from.begin(), from.end());
-        };
-        append(all_.layouts, plans.layouts);
-        append(all_.refused, plans.refused);
+        std::ranges::move(plans.layouts, std::back_inserter(all_.layouts));
+        std::ranges::move(plans.refused, std::back_inserter(all_.refused));
         all_.bounded += plans.bounded;
         all_.predicted += plans.predicted;
     }
 
     void TryFewer() {
-        double fastest = all_.layouts[0].fits() ? all_.layouts[0].tokens_per_s : 0;
-        double share = all_.layouts[0].share_of_peak;
+        TrainPrediction best = all_.layouts[0];
+        const Machine& machine = cluster_.hosts[0];
         for (size_t count = cluster_.hosts.size() / 2; count > 0; count /= 2) {
             // Skip if half of the hosts at their best rate cannot beat all hosts.
-            if (fastest == 0 || 2 * share > MostShare()) return;
+            const double reached = best.share_of_peak * machine.compute.value;
+            if (!best.fits() || 2 * reached > MostFlops(machine)) return;
             std::vector<int> hosts(count);
             std::iota(hosts.begin(), hosts.end(), 0);
             auto plans = Search(hosts);
-            if (!plans.ok()) return;
-            const TrainPrediction& best = plans->layouts[0];
-            if (!best.fits() || best.tokens_per_s <= fastest) return;
-            fastest = best.tokens_per_s;
-            share = best.share_of_peak;
+            if (!plans.ok() || !plans->layouts[0].IsBetterThan(best)) return;
+            best = plans->layouts[0];
             Add(*std::move(plans));
         }
-    }
-    // The largest share of peak compute that a device reaches.
-    double MostShare() const {
-        const Machine& machine = cluster_.hosts[0];
-        const DeviceRates rates = RatesOf(machine);
-        if (machine.measured) return std::numeric_limits<double>::infinity();
-        return std::max(rates.products, rates.attention) / machine.compute.value;
     }
 
     TrainWalk& walk_;
     const ClusterSpec& cluster_;
     const TrainWishes& wishes_;
     TrainPlans all_;
-    std::optional<Error> first_error_;
+};
+
+// Finds the fewest hosts of each kind that are enough.
+class MachineFinder {
+  public:
+    MachineFinder(TrainWalk& walk, const TrainWishes& wishes, const TrainWanted& wanted)
+        : walk_(walk), wishes_(wishes), wanted_(wanted) {}
+
+    // too_slow: also tries kinds whose bound is too slow.
+    std::vector<TrainOffer> Find(std::span<const MachineOnWire> kinds, bool too_slow) {
+        std::vector<TrainOffer> offers;
+        std::string last;
+        for (const MachineOnWire& kind : kinds) {
+            // A second wire makes the list longer and training seldom cheaper.
+            if (std::exchange(last, kind.machine.word) == kind.machine.word) continue;
+            if (auto offer = Try(kind, too_slow); offer) offers.push_back(*std::move(offer));
+        }
+        const auto is_slow = [&](const TrainOffer& o) { return o.seconds > wanted_.within_s; };
+        if (std::ranges::all_of(offers, is_slow)) {
+            std::ranges::stable_sort(offers, {}, &TrainOffer::seconds);
+            offers.resize(std::min(offers.size(), kMostSlowOffers));
+        } else {
+            std::erase_if(offers, is_slow);
+            std::ranges::stable_sort(offers, {}, &TrainOffer::price);
+        }
+        return offers;
+    }
+
+  private:
+    std::optional<TrainOffer> Try(const MachineOnWire& kind, bool too_slow) {
+        std::optional<TrainOffer> fastest;
+        for (int count = 1; count <= kMostTrainHosts; count *= 2) {
+            const ClusterSpec cluster = kind.Times(count);
+            const std::optional<double> price = cluster.price();
+            if (!price || (wanted_.budget && *price > *wanted_.budget)) break;
+            // Bound: all products at the device's best rate, and nothing else.
+            const double least_s = static_cast<double>(wanted_.sequences) * flops_ /
+                                   (MostFlops(kind.machine) * cluster.ranks());
+            if (!too_slow && least_s > wanted_.within_s) continue;
+            const auto found = SearchTraining(walk_, TrainLinks(cluster), wishes_);
+            if (!found.ok() || !found->layouts[0].fits()) continue;
+            const TrainPrediction& best = found->layouts[0];
+            flops_ = best.flops / static_cast<double>(best.cut.sequences());
+            const double seconds = best.SecondsOf(wanted_.sequences);
+            if (fastest && seconds >= fastest->seconds) continue;
+            fastest = {cluster.words, best, seconds, *price, PriceIsGuessed(cluster)};
+            if (seconds <= wanted_.within_s) break;
+        }
+        return fastest;
+    }
+
+    TrainWalk& walk_;
+    const TrainWishes& wishes_;
+    const TrainWanted& wanted_;
+    double flops_ = 0;  // per sequence; 0: no prediction yet
 };
 
 }  // namespace
@@ -341,6 +378,17 @@ Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
 Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const ClusterSpec& cluster,
                                     const TrainWishes& wishes) {
     return PartsSearcher(walk, cluster, wishes).Run();
+}
+
+Result<std::vector<TrainOffer>> FindTrainingMachines(TrainWalk& walk, const Library& library,
+                                                     const TrainWishes& wishes,
+                                                     const TrainWanted& wanted,
+                                                     const std::string& only) {
+    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only));
+    MachineFinder finder(walk, wishes, wanted);
+    std::vector<TrainOffer> offers = finder.Find(kinds, false);
+    const bool enough = !offers.empty() && offers[0].seconds <= wanted.within_s;
+    return enough ? offers : finder.Find(kinds, true);
 }
 
 }  // namespace weft::plan

@@ -1,18 +1,141 @@
 #include "plan/train_walk.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
+#include "plan/weft_rates.h"
 #include "program/arena.h"
 #include "train/trainer.h"
 
 namespace weft::plan {
 namespace {
 
+using program::Op;
+using program::OpCost;
+using program::OpKind;
 using program::Program;
-using program::Storage;
+using program::Trait;
 
+// Columns that a tile could add up while it is begun and written.
+constexpr double kEdge = 128;
+// Sequence length at which fused attention has half of its rate.
+constexpr double kShortSequence = 400;
+
+constexpr double kUnitElements = 1 << 24;  // of a unit of weights (program/zero.h)
 constexpr std::string_view kEmbedding = "token_embd.weight";
+
+constexpr TrainSecondsRow kTrainRows[] = {
+    {"products", &TrainSeconds::products},   {"attention", &TrainSeconds::attention},
+    {"memory", &TrainSeconds::memory},       {"launch", &TrainSeconds::launch},
+    {"tensor syncs", &TrainSeconds::tensor}, {"shares", &TrainSeconds::shares},
+    {"hops", &TrainSeconds::hops},           {"bubble", &TrainSeconds::bubble},
+    {"optimizer", &TrainSeconds::update},    {"stragglers", &TrainSeconds::stragglers}};
+
+double Bytes(const OpCost& cost) {
+    return static_cast<double>(cost.read_bytes + cost.written_bytes);
+}
+
+// ---- Seconds ------------------------------------------------------------------------------------
+
+class OpTimer {
+  public:
+    OpTimer(const Program& list, const TrainPlace& place)
+        : list_(list),
+          place_(place),
+          sequence_(static_cast<double>(place.sequence)),
+          rows_(place.sequence * place.micro_batch) {
+        for (const Op& op : list.ops) {
+            if (!op.Is(Trait::kRouter)) continue;
+            const auto last = [&](program::ValueId id) {
+                const program::Shape& shape = list.value(id).shape;
+                return static_cast<double>(shape[shape.rank - 1]);
+            };
+            expert_share_ = last(op.outputs[0]) / last(op.inputs[0]);
+        }
+    }
+
+    TrainSeconds Time(std::span<const OpCost> costs, size_t begin, size_t end) const {
+        TrainSeconds sum;
+        double ops = 0;
+        for (size_t i = begin; i < end; ++i) {
+            const Op& op = list_.ops[i];
+            if (op.Is(Trait::kMessage)) continue;
+            if (op.Is(Trait::kTransfer)) {
+                sum.tensor += WireSeconds(op, static_cast<double>(costs[i].wire_bytes));
+                continue;
+            }
+            ++ops;
+            Add(op, costs[i], sum);
+        }
+        sum.launch = ops * place_.device.op_s;
+        return sum;
+    }
+
+  private:
+    void Add(const Op& op, const OpCost& cost, TrainSeconds& sum) const {
+        const bool attention = op.Is(Trait::kAttention);
+        const double bytes_s = Bytes(cost) / place_.device.memory;
+        if (const auto rate = MeasuredRate(op); rate) {
+            const bool by_flops = op.Is(Trait::kByFlops);
+            (attention  ? sum.attention
+             : by_flops ? sum.products
+                        : sum.memory) += (by_flops ? cost.flops : Bytes(cost)) / *rate;
+        } else if (attention) {
+            const double slower = 1 + kShortSequence / sequence_;
+            sum.attention += std::max(cost.flops / place_.device.attention * slower, bytes_s);
+        } else if (op.Is(Trait::kAnyProduct)) {
+            sum.products += std::max(ProductSeconds(op, cost), bytes_s);
+        } else {
+            sum.memory += bytes_s;
+        }
+    }
+
+    // The rate of the op, or of the plain product that an expert's product or a product of the loss
+    // corresponds to.
+    std::optional<double> MeasuredRate(const Op& op) const {
+        if (place_.rates == nullptr) return std::nullopt;
+        const OpKind kind = op.kind();
+        const OpKind plain = op.Is(Trait::kProduct)             ? OpKind::kMatMul
+                             : op.Is(Trait::kProductGradInput)  ? OpKind::kMatMulGradInput
+                             : op.Is(Trait::kProductGradWeight) ? OpKind::kMatMulGradWeight
+                                                                : kind;
+        const auto all = static_cast<double>(rows_);
+        const double rows = plain != kind ? std::max(1.0, all * expert_share_) : all;
+        const auto rate = place_.rates->Rate(kind, op.Is(Trait::kAttention) ? sequence_ : rows);
+        return rate ? rate : place_.rates->Rate(plain, rows);
+    }
+
+    double WireSeconds(const Op& op, double bytes) const {
+        if (op.Is(Trait::kAllReduce)) return place_.AllReduce(place_.tensor, bytes);
+        if (!op.Is(Trait::kReduceScatter)) return place_.Gather(place_.tensor, bytes);
+        const auto value_bytes = static_cast<double>(RowBytes(list_.value(op.inputs[0]).dtype, 1));
+        return place_.ReduceScatter(place_.tensor, bytes, value_bytes);
+    }
+
+    double ProductSeconds(const Op& op, const OpCost& cost) const {
+        if (cost.flops <= 0) return 0;
+        // For a loss's product, the outputs are the logits.
+        const bool logits = op.Is(Trait::kLogits);
+        const int64_t elements =
+            logits ? rows_ * list_.value(program::WeightOf(op)).shape[0]
+                   : std::max<int64_t>(list_.value(op.outputs[0]).shape.Elements(rows_, rows_), 1);
+        const auto outputs = static_cast<double>(elements);
+        double summed = cost.flops / (2 * outputs);
+        if (logits && op.Is(Trait::kProductGradWeight)) summed /= 3;
+        const DeviceRates& device = place_.device;
+        return TiledSeconds(cost.flops, outputs, device.products, device.in_flight) *
+               (1 + kEdge / std::max(summed, 1.0));
+    }
+
+    const Program& list_;
+    const TrainPlace& place_;
+    const double sequence_;
+    const int64_t rows_;
+    double expert_share_ = 1;  // share of all rows that an expert has
+};
+
+// ---- Parts --------------------------------------------------------------------------------------
 
 // Shards with equal counts have equal Programs.
 std::string CountsOf(const model::Shard& s) {
@@ -22,13 +145,14 @@ std::string CountsOf(const model::Shard& s) {
 
 TrainedElements ElementsOf(const train::TrainingGraph& graph) {
     TrainedElements elements;
+    double largest = kUnitElements;
     std::set<program::ValueId> trained;
     for (const program::FlatBucket& unit : graph.units) {
         for (const program::FlatBucket::Member& member : unit.members) {
             const auto count = static_cast<double>(member.weight.shape.Elements(0, 0));
             if (member.weight.shape.rank > 1) {
                 elements.matrices += count;
-                elements.largest = std::max(elements.largest, count);
+                largest = std::max(largest, count);
                 if (member.weight.slice.name == kEmbedding) elements.embedding += count;
             } else {
                 elements.vectors += count;
@@ -36,10 +160,11 @@ TrainedElements ElementsOf(const train::TrainingGraph& graph) {
         }
         if (unit.weights != program::kNoValue) trained.insert(unit.weights);
     }
+    elements.unit = std::min(elements.matrices, largest);
     const Program& list = graph.program.program;
     for (size_t i = 0; i < list.values.size(); ++i) {
         const program::Value& value = list.values[i];
-        if (value.storage != Storage::kWeight) continue;
+        if (value.storage != program::Storage::kWeight) continue;
         if (trained.contains(static_cast<program::ValueId>(i))) continue;
         const auto bytes = static_cast<double>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
         elements.frozen_bytes += bytes;
@@ -66,16 +191,7 @@ Result<TrainWalk> TrainWalk::Make(const ModelWalk& walk, const TrainJob& job) {
 }
 
 Result<const std::vector<RankParts>*> TrainWalk::PartsOf(const PartsKey& key) {
-    auto found = parts_.find(key);
-    if (found == parts_.end()) {
-        WEFT_ASSIGN(std::vector<RankParts> built, Build(key));
-        auto kept = std::make_unique<std::vector<RankParts>>(std::move(built));
-        found = parts_.emplace(key, std::move(kept)).first;
-    }
-    return found->second.get();
-}
-
-Result<std::vector<RankParts>> TrainWalk::Build(const PartsKey& key) const {
+    if (const auto found = parts_.find(key); found != parts_.end()) return found->second.get();
     model::Layout layout;
     layout.tp = key.tp;
     layout.ep = key.ep;
@@ -90,70 +206,153 @@ Result<std::vector<RankParts>> TrainWalk::Build(const PartsKey& key) const {
     graph.row_shares = key.row_shares;
     if (lora_) graph.lora = &*lora_;
     std::set<std::string> seen;
-    std::vector<RankParts> ranks;
+    auto ranks = std::make_unique<std::vector<RankParts>>();
     for (const model::Shard& shard : plan.shards) {
         if (!seen.insert(CountsOf(shard)).second) continue;
         WEFT_ASSIGN(RankParts parts, BuildRank(shard, graph));
-        ranks.push_back(std::move(parts));
+        ranks->push_back(std::move(parts));
     }
-    return ranks;
+    return parts_.emplace(key, std::move(ranks)).first->second.get();
 }
 
 Result<RankParts> TrainWalk::BuildRank(const model::Shard& shard,
                                        const train::GraphOptions& graph) const {
     RankParts parts;
+    const auto add = [&](int key, const model::Shard& part) -> Status {
+        if (parts.contains(key)) return {};
+        TrainPart& added = parts[key];
+        WEFT_ASSIGN(added.graph,
+                    train::BuildTrainingGraph(walk_->hyper(), {&part, 1}, walk_->source(), graph));
+        added.elements = ElementsOf(added.graph);
+        return {};
+    };
     const int64_t layers = walk_->hyper().layers, end = lora_ ? 1 : 0;
-    parts.ends_have_layers = lora_.has_value();
-    parts.all_in_last = lora_ && layers == 1;
-    if (parts.all_in_last) {
-        WEFT_ASSIGN(parts.last, BuildPart(shard, graph));
-        parts.first = parts.last;
+    if (lora_ && layers == 1) {
+        WEFT_TRY(add(kLast, shard));
         return parts;
     }
-    WEFT_ASSIGN(parts.first, BuildPart(PartOf(shard, 0, {0, end}), graph));
+    WEFT_TRY(add(kFirst, PartOf(shard, 0, {0, end})));
     for (int64_t layer = 0; layer < layers; ++layer) {
         const int kind = walk_->kind_of_layer()[static_cast<size_t>(layer)];
-        if (parts.layers.contains(kind)) continue;
-        WEFT_ASSIGN(TrainPart part, BuildPart(PartOf(shard, 1, {layer, layer + 1}), graph));
-        parts.layers.emplace(kind, std::move(part));
+        WEFT_TRY(add(kind, PartOf(shard, 1, {layer, layer + 1})));
     }
-    WEFT_ASSIGN(parts.last, BuildPart(PartOf(shard, 2, {layers - end, layers}), graph));
+    WEFT_TRY(add(kLast, PartOf(shard, 2, {layers - end, layers})));
     return parts;
 }
 
-Result<TrainPart> TrainWalk::BuildPart(const model::Shard& shard,
-                                       const train::GraphOptions& graph) const {
-    TrainPart part;
-    WEFT_ASSIGN(part.graph,
-                train::BuildTrainingGraph(walk_->hyper(), {&shard, 1}, walk_->source(), graph));
-    part.elements = ElementsOf(part.graph);
-    return part;
-}
-
-Result<std::vector<model::Span>> TrainWalk::LayersOf(int chunks) {
-    if (const auto found = spans_.find(chunks); found != spans_.end()) return found->second;
+Result<std::vector<std::vector<int>>> TrainWalk::ChunksOf(int chunks) {
+    if (const auto found = chunks_.find(chunks); found != chunks_.end()) return found->second;
     model::Layout layout;
     layout.pp = chunks;
     WEFT_ASSIGN(const model::ShardPlan plan,
                 model::PlanShards(walk_->hyper(), walk_->source(), layout));
-    std::vector<model::Span> spans;
-    for (const model::Shard& shard : plan.shards) spans.push_back(shard.layers);
-    spans_.emplace(chunks, spans);
-    return spans;
+    const std::vector<int>& kinds = walk_->kind_of_layer();
+    const int64_t layers = walk_->hyper().layers, end = lora_ ? 1 : 0;
+    std::vector<std::vector<int>>& all = chunks_[chunks];
+    for (const model::Shard& shard : plan.shards) {
+        std::vector<int>& keys = all.emplace_back();
+        if (shard.first_stage() && layers > end) keys.push_back(kFirst);
+        const int64_t begin = std::max(shard.layers.begin, end);
+        for (int64_t layer = begin; layer < std::min(shard.layers.end, layers - end); ++layer) {
+            keys.push_back(kinds[static_cast<size_t>(layer)]);
+        }
+        if (shard.last_stage()) keys.push_back(kLast);
+    }
+    return all;
+}
+
+// ---- Costs --------------------------------------------------------------------------------------
+
+std::span<const TrainSecondsRow> TrainSecondsRows() {
+    return kTrainRows;
+}
+
+double TrainSeconds::total() const {
+    double total = 0;
+    for (const TrainSecondsRow& row : kTrainRows) total += this->*row.seconds;
+    return total;
+}
+
+TrainSeconds& TrainSeconds::operator+=(const TrainSeconds& other) {
+    for (const TrainSecondsRow& row : kTrainRows) this->*row.seconds += other.*row.seconds;
+    return *this;
+}
+
+TrainSeconds TrainSeconds::operator*(double factor) const {
+    TrainSeconds scaled = *this;
+    for (const TrainSecondsRow& row : kTrainRows) scaled.*row.seconds *= factor;
+    return scaled;
+}
+
+void TrainedElements::Add(const TrainedElements& other) {
+    matrices += other.matrices;
+    vectors += other.vectors;
+    unit = std::max(unit, other.unit);
+    frozen_bytes += other.frozen_bytes;
+}
+
+void PartUse::Add(const PartUse& other) {
+    forward += other.forward;
+    backward += other.backward;
+    forward_flops += other.forward_flops;
+    kept += other.kept;
+    brief = std::max(brief, other.brief);
+}
+
+double TrainPlace::AllReduce(const coll::TierGroup& group, double bytes) const {
+    std::optional<double> known;
+    if (measured != nullptr) known = measured->AllReduceSeconds(group.ranks, bytes);
+    return known ? *known : coll::AllReduceSeconds(group, coll::Algorithm::kAuto, bytes);
+}
+
+double TrainPlace::Gather(const coll::TierGroup& group, double bytes) const {
+    std::optional<double> known;
+    if (measured != nullptr) known = measured->AllGatherSeconds(group.ranks, bytes);
+    return known ? *known : coll::AllGatherSeconds(group, bytes);
+}
+
+double TrainPlace::ReduceScatter(const coll::TierGroup& group, double bytes,
+                                 double value_bytes) const {
+    std::optional<double> known;
+    if (measured != nullptr) known = measured->ReduceScatterSeconds(group.ranks, bytes);
+    return known ? *known
+                 : coll::ReduceScatterSeconds(group, bytes, coll::Algorithm::kAuto, value_bytes);
+}
+
+std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t micro_batch) {
+    const int64_t rows = sequence * micro_batch;
+    std::vector<OpCost> costs =
+        program::Cost(list, program::StepShape{micro_batch, sequence, rows, 0});
+    for (size_t i = 0; i < costs.size(); ++i) {
+        const program::OpRow& row = program::RowOf(list.ops[i].kind());
+        if (!row.Is(Trait::kAttention) || row.pass != program::Pass::kBackward) continue;
+        // The cost covers every pair of rows: rows (rows + 1) / 2 for one sequence.
+        costs[i].flops *= static_cast<double>(sequence + 1) / static_cast<double>(rows + 1);
+    }
+    return costs;
 }
 
 PartUse UseOf(const TrainPart& part, const TrainPlace& place, bool overlap) {
-    const Program& list = part.list();
-    const std::vector<program::OpCost> costs = TrainCosts(list, place.sequence, place.micro_batch);
+    const Program& list = part.graph.program.program;
+    const size_t backward = part.graph.program.chunks[0].backward_begin;
+    const std::vector<OpCost> costs = TrainCosts(list, place.sequence, place.micro_batch);
+    const OpTimer timer(list, place);
     PartUse use;
-    use.forward = TimeOps(list, costs, 0, part.backward_begin(), place);
-    use.backward = TimeOps(list, costs, part.backward_begin(), list.ops.size(), place);
+    use.forward = timer.Time(costs, 0, backward);
+    use.backward = timer.Time(costs, backward, list.ops.size());
+    for (size_t i = 0; i < backward; ++i) use.forward_flops += costs[i].flops;
     const int64_t rows = place.sequence * place.micro_batch;
     const program::TrainingArenaPlan plan =
         program::PlanTrainingArena(part.graph.program, rows, rows, {true, overlap});
     use.kept = static_cast<double>(plan.kept.size_bytes);
     use.brief = static_cast<double>(plan.brief.size_bytes);
     return use;
+}
+
+const TrainingRates* MeasuredTraining(const Machine& machine, DType dtype) {
+    if (!machine.measured) return nullptr;
+    const auto found = machine.measured->training.find(dtype);
+    return found == machine.measured->training.end() ? nullptr : &found->second;
 }
 
 }  // namespace weft::plan
