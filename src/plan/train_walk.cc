@@ -334,18 +334,24 @@ std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t mi
 
 PartUse UseOf(const TrainPart& part, const TrainPlace& place, bool overlap) {
     const Program& list = part.graph.program.program;
+    const auto [found, is_new] = part.costs.try_emplace({place.micro_batch, overlap});
+    TrainPart::Costs& costs = found->second;
+    if (is_new) {
+        costs.ops = TrainCosts(list, place.sequence, place.micro_batch);
+        const int64_t rows = place.sequence * place.micro_batch;
+        const program::TrainingArenaPlan plan =
+            program::PlanTrainingArena(part.graph.program, rows, rows, {true, overlap});
+        costs.kept = static_cast<double>(plan.kept.size_bytes);
+        costs.brief = static_cast<double>(plan.brief.size_bytes);
+    }
     const size_t backward = part.graph.program.chunks[0].backward_begin;
-    const std::vector<OpCost> costs = TrainCosts(list, place.sequence, place.micro_batch);
     const OpTimer timer(list, place);
     PartUse use;
-    use.forward = timer.Time(costs, 0, backward);
-    use.backward = timer.Time(costs, backward, list.ops.size());
-    for (size_t i = 0; i < backward; ++i) use.forward_flops += costs[i].flops;
-    const int64_t rows = place.sequence * place.micro_batch;
-    const program::TrainingArenaPlan plan =
-        program::PlanTrainingArena(part.graph.program, rows, rows, {true, overlap});
-    use.kept = static_cast<double>(plan.kept.size_bytes);
-    use.brief = static_cast<double>(plan.brief.size_bytes);
+    use.forward = timer.Time(costs.ops, 0, backward);
+    use.backward = timer.Time(costs.ops, backward, list.ops.size());
+    for (size_t i = 0; i < backward; ++i) use.forward_flops += costs.ops[i].flops;
+    use.kept = costs.kept;
+    use.brief = costs.brief;
     return use;
 }
 

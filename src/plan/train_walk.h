@@ -71,6 +71,13 @@ struct TrainedElements {
 struct TrainPart {
     train::TrainingGraph graph;
     TrainedElements elements;
+    // By sequences of a micro-batch, and whether transfers overlap with the ops. Thread: one
+    // caller.
+    struct Costs {
+        std::vector<program::OpCost> ops;
+        double kept = 0, brief = 0;  // as PartUse has them
+    };
+    mutable std::map<std::pair<int64_t, bool>, Costs> costs;
 };
 
 // The parts of one tensor rank, by key: each kind of layer (ModelWalk::kind_of_layer), the ops
