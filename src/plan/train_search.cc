@@ -119,7 +119,7 @@ class TrainSearcher {
         cut.pp = pp;
         cut.dp = wishes_.dp > 0 ? wishes_.dp : most_ranks_ / (tp * pp);
         cut.ep = wishes_.ep;
-        if (cut.ranks() > links_.ranks()) return;
+        if (cut.dp == 0 || cut.ranks() > links_.ranks()) return;
         // With --tp: the default of `weft train`; else with shares of rows.
         cut.sequence_parallel = tp > 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
         const int most_zero = cut.dp == 1 ? 0 : pp > 1 ? 1 : 3;

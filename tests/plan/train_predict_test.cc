@@ -417,6 +417,14 @@ TEST(SearchTraining, ZeroThatIsAskedForHasReplicas) {
     }
 }
 
+// With --pp 2, two ranks are two stages of one tensor rank.
+TEST(SearchTraining, LayoutsHaveReplicas) {
+    TrainCase c("llama-3.2-1b", "2xraspberry-pi-5");
+    TrainWishes wishes;
+    wishes.pp = 2;
+    for (const TrainPrediction& p : c.MustFind(wishes).layouts) EXPECT_EQ(p.cut.ranks(), 2);
+}
+
 TEST(SearchTraining, TakesTheMostThatFits) {
     TrainCase c("llama-3.1-8b", "mi300x", 1024);
     TrainWishes wishes;
