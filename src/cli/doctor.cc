@@ -96,15 +96,12 @@ Status Save(const DoctorFlags& flags) {
         return MakeError(ErrorCode::kUsage,
                          "--save excludes --from and --hosts: it saves this machine");
     }
-    const auto live = doctor::MakeLiveView({.measure = !flags.no_measure});
-    auto recording = std::make_unique<doctor::RecordingView>(*live);
-    doctor::RecordingView& recorded = *recording;
     Views views;
-    views.push_back(std::move(recording));
+    views.push_back(doctor::MakeLiveView({.measure = !flags.no_measure}));
     WEFT_TRY(doctor::RunChecks(views, flags.checks));
     doctor::Pseudonyms names(flags.real_names);
     std::vector<doctor::SavedSource> sources;
-    const doctor::SnapshotFiles files = doctor::SavedFiles(recorded.TakeRaw(), names, &sources);
+    const doctor::SnapshotFiles files = doctor::SavedFiles(views[0]->Recorded(), names, &sources);
     WEFT_ASSIGN(const std::string tar, doctor::WriteTar(files));
     if (flags.save == "-") {
         // Print the contents first, so that the user can still stop before sending it on.

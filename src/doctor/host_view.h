@@ -1,4 +1,4 @@
-// HostView: the checks' only source of facts about a host. All facts are text, named by a path, so
+// HostView: the checks' only source of facts about a host. Every fact is text, named by a path, so
 // a live machine and a snapshot look the same:
 //
 //     Read("sys/class/net/eth0/mtu")     a file, without the leading slash; at most 1 MiB of it
@@ -11,7 +11,8 @@
 //     Later(path)                        Read or Command again, after the measurements
 //                                                                 -> later/PATH
 //
-// A view answers within its deadlines and never changes the host. Thread: one at a time.
+// A view keeps every answer, so all checks see the same moment and a snapshot can be saved. It
+// answers within its deadlines and never changes the host. Thread: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -36,35 +37,59 @@ struct Reading {
     bool refused() const { return state == ReadState::kRefused; }
 };
 
+// Files by path. The name of a folder ends with '/', and its value is empty.
+using SnapshotFiles = std::map<std::string, std::string>;
+
 // Path of a command's output in a snapshot: blanks and slashes become underscores.
 std::string CommandPath(std::string_view words);
 
-inline constexpr const char* kEmptyLog = "empty; 'sudo weft doctor' may read more";
 inline constexpr size_t kMostFileBytes = 1 << 20;
 inline constexpr size_t kMostListed = 4096;
 
 class HostView {
   public:
+    explicit HostView(std::string host) : host_(std::move(host)) {}
     virtual ~HostView() = default;
 
-    virtual std::string host() const = 0;
+    const std::string& host() const { return host_; }
+    void Rename(std::string host) { host_ = std::move(host); }
     // Absent in the view means absent on the host: true of a live machine and of a snapshot that
     // Weft saved; false of a handmade snapshot, which may be incomplete.
     virtual bool Complete() const = 0;
-    virtual Reading Read(const std::string& path) = 0;
-    virtual Reading Link(const std::string& path) = 0;
-    virtual std::vector<std::string> List(const std::string& path) = 0;
-    virtual Reading Command(const std::string& words) = 0;
-    virtual Reading Probe(const std::string& name) = 0;
-    virtual Reading Later(const std::string& path) = 0;
-    // Reason for each source that could not be read, by path. Includes an empty kernel log, because
-    // a plain user may not see its lines.
-    virtual std::map<std::string, std::string> Unread() const { return {}; }
 
+    Reading Read(const std::string& path);
+    Reading Link(const std::string& path) { return Read("link/" + path); }
+    Reading Command(const std::string& words);
+    Reading Probe(const std::string& name) { return Read("probe/" + name); }
+    Reading Later(const std::string& path) { return Read("later/" + path); }
+    std::vector<std::string> List(const std::string& path);
     // The file's text without blanks at its ends; "": no such file.
     std::string Text(const std::string& path);
     // The parent folder lists this file, folder or device.
     bool Has(const std::string& path);
+
+    // Sets the answer to Read(path).
+    void Keep(const std::string& path, Reading reading) { answers_[path] = std::move(reading); }
+    // All answers so far, by path.
+    const std::map<std::string, Reading>& answers() const { return answers_; }
+    // Reason for each source that could not be read, by path. Includes an empty kernel log, because
+    // a plain user may not see its lines.
+    virtual std::map<std::string, std::string> Unread() const;
+    // The answers as a snapshot with private names, not for sharing (save.h).
+    SnapshotFiles Recorded() const;
+
+  protected:
+    // path: as in a snapshot.
+    virtual Reading Fetch(const std::string& path) = 0;
+    virtual std::vector<std::string> FetchNames(const std::string& path) = 0;
+    // The command whose output has this path; "": none was asked for.
+    std::string WordsOf(const std::string& path) const;
+
+  private:
+    std::string host_;
+    std::map<std::string, Reading> answers_;
+    std::map<std::string, std::vector<std::string>> folders_;
+    std::map<std::string, std::string> commands_;  // by path
 };
 
 }  // namespace weft::doctor

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <map>
 
 #include "base/deadline.h"
 #include "doctor/probe.h"
@@ -63,28 +62,39 @@ Reading FromRun(const Result<Ran>& ran) {
     return {ReadState::kRefused, std::string(Lines(said)[0].substr(0, 200))};
 }
 
+Reading ReadLink(const std::string& path) {
+    std::array<char, 4096> target;
+    const ssize_t got = ::readlink(path.c_str(), target.data(), target.size());
+    if (got < 0) return errno == EINVAL ? Reading{} : FromErrno();
+    return {ReadState::kFound, std::string(target.data(), static_cast<size_t>(got))};
+}
+
 class LiveView : public HostView {
   public:
     explicit LiveView(const LiveOptions& options)
-        : options_(options),
+        : HostView(RunProbe("hostname").text),
+          options_(options),
           begin_ns_(NowNs()),
-          end_(Deadline::In(options.total_ms)),
-          host_(RunProbe("hostname").text) {}
-
-    std::string host() const override { return host_; }
+          end_(Deadline::In(options.total_ms)) {}
     bool Complete() const override { return true; }
-    Reading Read(const std::string& path) override {
-        const auto [kept, fresh] = kept_.try_emplace(path);
-        if (fresh) kept->second = ReadFile("/" + path);
-        return kept->second;
+
+  private:
+    Reading Fetch(const std::string& path) override {
+        const size_t slash = path.find('/');
+        const std::string kind = path.substr(0, slash), rest = path.substr(slash + 1);
+        if (kind == "cmd") return Run(WordsOf(path));
+        if (kind == "link") return ReadLink("/" + rest);
+        if (kind == "probe") {
+            const bool skipped = !options_.measure && rest.starts_with("measure/");
+            return skipped ? Reading() : RunProbe(rest);
+        }
+        if (kind != "later") return ReadFile("/" + path);
+        const int64_t left_ns = begin_ns_ + kSampleNs - NowNs();
+        if (left_ns > 0) ::usleep(static_cast<useconds_t>(left_ns / 1000));
+        const std::string words = WordsOf(rest);
+        return words.empty() ? ReadFile("/" + rest) : Run(words);
     }
-    Reading Link(const std::string& path) override {
-        std::array<char, 4096> target;
-        const ssize_t got = ::readlink(("/" + path).c_str(), target.data(), target.size());
-        if (got < 0) return errno == EINVAL ? Reading{} : FromErrno();
-        return {ReadState::kFound, std::string(target.data(), static_cast<size_t>(got))};
-    }
-    std::vector<std::string> List(const std::string& path) override {
+    std::vector<std::string> FetchNames(const std::string& path) override {
         std::vector<std::string> names;
         DIR* folder = ::opendir(("/" + path).c_str());
         if (folder == nullptr) return names;
@@ -95,40 +105,8 @@ class LiveView : public HostView {
             }
         }
         ::closedir(folder);
-        std::ranges::sort(names);
         return names;
     }
-    Reading Command(const std::string& words) override {
-        const std::string path = CommandPath(words);
-        commands_[path] = words;
-        const auto [kept, fresh] = kept_.try_emplace(path);
-        if (fresh) kept->second = Run(words);
-        return kept->second;
-    }
-    Reading Probe(const std::string& name) override {
-        if (!options_.measure && name.starts_with("measure/")) return {};
-        const auto [kept, fresh] = kept_.try_emplace("probe/" + name);
-        if (fresh) kept->second = RunProbe(name);
-        return kept->second;
-    }
-    Reading Later(const std::string& path) override {
-        const int64_t left_ns = begin_ns_ + kSampleNs - NowNs();
-        if (left_ns > 0) ::usleep(static_cast<useconds_t>(left_ns / 1000));
-        const auto command = commands_.find(path);
-        return command == commands_.end() ? ReadFile("/" + path) : Run(command->second);
-    }
-    std::map<std::string, std::string> Unread() const override {
-        std::map<std::string, std::string> unread;
-        for (const auto& [path, reading] : kept_) {
-            if (reading.refused()) unread[path] = reading.text;
-            if (path == "cmd/dmesg" && reading.found() && Trim(reading.text).empty()) {
-                unread[path] = kEmptyLog;
-            }
-        }
-        return unread;
-    }
-
-  private:
     Reading Run(const std::string& words) const {
         if (end_.expired()) return {ReadState::kRefused, "no time left for it"};
         std::vector<std::string> argv;
@@ -140,9 +118,6 @@ class LiveView : public HostView {
     LiveOptions options_;
     int64_t begin_ns_;
     Deadline end_;
-    std::string host_;
-    std::map<std::string, Reading> kept_;
-    std::map<std::string, std::string> commands_;  // by path
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 // The view of this machine. Reads only regular files, never a pipe or device. Programs run without
-// a shell, each with a deadline and all with a common one. Answers are cached, so all checks see
-// the same moment; Later reads again.
+// a shell, each with a deadline and all with a common one.
 #pragma once
 
 #include <cstdint>

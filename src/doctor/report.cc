@@ -120,6 +120,7 @@ std::vector<std::string> HostLines(HostView& view, bool verbose) {
         lines.emplace_back("no GPU found");
     }
     if (!verbose) return lines;
+    view.Command("dmesg");  // an empty log is reported as unread
     for (const auto& [path, why] : view.Unread()) {
         // The kernel's answer if the link is down.
         if (path.starts_with("sys/class/net/") && why == "Invalid argument") continue;

@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,9 +26,6 @@
 #include "doctor/host_view.h"
 
 namespace weft::doctor {
-
-// Files by path. The name of a folder ends with '/', and its value is empty.
-using SnapshotFiles = std::map<std::string, std::string>;
 
 Result<SnapshotFiles> ReadSnapshotFiles(const std::string& path);
 Result<SnapshotFiles> ParseTar(std::span<const std::byte> bytes, const std::string& name);
@@ -44,30 +40,5 @@ std::unique_ptr<HostView> MakeSnapshotView(SnapshotFiles files, std::string name
 Result<std::unique_ptr<HostView>> OpenSnapshot(const std::string& path);
 
 inline constexpr const char* kLinkEnd = ".to";
-
-// Forwards every question to `view` and records the answers. The saved snapshot holds only what
-// save.h allows.
-class RecordingView : public HostView {
-  public:
-    explicit RecordingView(HostView& view) : view_(view) {}
-    std::string host() const override { return view_.host(); }
-    bool Complete() const override { return view_.Complete(); }
-    Reading Read(const std::string& path) override;
-    Reading Link(const std::string& path) override;
-    std::vector<std::string> List(const std::string& path) override;
-    Reading Command(const std::string& words) override;
-    Reading Probe(const std::string& name) override;
-    Reading Later(const std::string& path) override;
-
-    // Call once; names supplies the pseudonyms. TakeRaw: the unfiltered answers, not for sharing.
-    SnapshotFiles TakeRaw();
-    SnapshotFiles Take();
-
-  private:
-    Reading Keep(const std::string& path, Reading reading);
-    HostView& view_;
-    SnapshotFiles files_;
-    std::map<std::string, std::string> unread_;
-};
 
 }  // namespace weft::doctor

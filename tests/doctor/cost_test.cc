@@ -246,13 +246,11 @@ TEST(DoctorCost, StrangeLinksAreNoTrouble) {
 TEST(DoctorCost, SavedSnapshotsCostTheSame) {
     for (const Gpu gpu : {Gpu::kNone, Gpu::kStrixHalo}) {
         const SnapshotFiles files = HostWith({8, 1}, gpu);
-        const auto view = MakeSnapshotView(files, "a");
         std::vector<std::unique_ptr<HostView>> views;
-        views.push_back(std::make_unique<RecordingView>(*view));
-        auto* recorded = static_cast<RecordingView*>(views[0].get());
+        views.push_back(MakeSnapshotView(files, "a"));
         ASSERT_TRUE(RunChecks(views, {}).ok());
         Pseudonyms names(false);
-        const SnapshotFiles saved = SavedFiles(recorded->TakeRaw(), names);
+        const SnapshotFiles saved = SavedFiles(views[0]->Recorded(), names);
         const auto before = Costs(files, "pcie-link"), after = Costs(saved, "pcie-link");
         ASSERT_EQ(before.size(), 1u);
         ASSERT_EQ(after.size(), 1u);

@@ -32,18 +32,15 @@ using Views = std::vector<std::unique_ptr<HostView>>;
 // Runs all checks and gives what would be saved of each host.
 std::vector<SnapshotFiles> SavedOf(const std::vector<SnapshotFiles>& hosts,
                                    std::vector<Finding>* findings = nullptr) {
-    Views views, recorded;
-    std::vector<RecordingView*> recordings;
-    for (const SnapshotFiles& files : hosts) {
-        views.push_back(MakeSnapshotView(files, "host"));
-        auto recording = std::make_unique<RecordingView>(*views.back());
-        recordings.push_back(recording.get());
-        recorded.push_back(std::move(recording));
-    }
-    auto found = RunChecks(recorded, {}).value();
+    Views views;
+    for (const SnapshotFiles& files : hosts) views.push_back(MakeSnapshotView(files, "host"));
+    auto found = RunChecks(views, {}).value();
     if (findings != nullptr) *findings = std::move(found);
     std::vector<SnapshotFiles> saved;
-    for (RecordingView* recording : recordings) saved.push_back(recording->Take());
+    for (const auto& view : views) {
+        Pseudonyms names;
+        saved.push_back(SavedFiles(view->Recorded(), names));
+    }
     return saved;
 }
 

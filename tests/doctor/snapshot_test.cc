@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "doctor/check.h"
 #include "doctor/live_view.h"
+#include "doctor/save.h"
 #include "doctor/text.h"
 #include "support/temp_dir.h"
 
@@ -298,13 +299,11 @@ TEST(DoctorSnapshot, ListsAreTheNamesInAFolder) {
 
 // This machine: nothing fails, and its snapshot says the same as the machine did.
 TEST(DoctorSnapshot, ThisMachineAndItsSnapshotAgree) {
-    const auto live = MakeLiveView({.measure = false});
     std::vector<std::unique_ptr<HostView>> hosts, again;
-    auto recording = std::make_unique<RecordingView>(*live);
-    RecordingView& recorded = *recording;
-    hosts.push_back(std::move(recording));
+    hosts.push_back(MakeLiveView({.measure = false}));
     const auto findings = RunChecks(hosts, {}).value();
-    const SnapshotFiles files = recorded.Take();
+    Pseudonyms names;
+    const SnapshotFiles files = SavedFiles(hosts[0]->Recorded(), names);
     again.push_back(MakeSnapshotView(ParseTarText(WriteTar(files).value()).value(), "other"));
     const auto found_again = RunChecks(again, {}).value();
     ASSERT_EQ(findings.size(), found_again.size());
@@ -322,20 +321,18 @@ TEST(DoctorSnapshot, ThisMachineAndItsSnapshotAgree) {
 TEST(DoctorSnapshot, WhatCannotBeReadIsRemembered) {
     class Refusing : public HostView {
       public:
-        std::string host() const override { return "h"; }
+        Refusing() : HostView("h") {}
         bool Complete() const override { return false; }
-        Reading Read(const std::string&) override {
+
+      protected:
+        Reading Fetch(const std::string&) override {
             return {ReadState::kRefused, "alice: Permission denied"};
         }
-        Reading Link(const std::string&) override { return {}; }
-        std::vector<std::string> List(const std::string&) override { return {}; }
-        Reading Command(const std::string&) override { return {}; }
-        Reading Probe(const std::string&) override { return {}; }
-        Reading Later(const std::string&) override { return {}; }
+        std::vector<std::string> FetchNames(const std::string&) override { return {}; }
     } refusing;
-    RecordingView recording(refusing);
-    EXPECT_TRUE(recording.Read("proc/cpuinfo").refused());
-    const auto view = MakeSnapshotView(recording.Take(), "n");
+    EXPECT_TRUE(refusing.Read("proc/cpuinfo").refused());
+    Pseudonyms names;
+    const auto view = MakeSnapshotView(SavedFiles(refusing.Recorded(), names), "n");
     EXPECT_TRUE(view->Read("proc/cpuinfo").refused());
     EXPECT_EQ(view->Read("proc/cpuinfo").text, "Permission denied");
     EXPECT_FALSE(view->Read("proc/meminfo").refused());
