@@ -2,7 +2,6 @@
 #include "doctor/checks/checks.h"
 
 #include <algorithm>
-#include <array>
 
 #include "doctor/check.h"
 #include "doctor/facts.h"
@@ -30,12 +29,10 @@ const std::vector<Check>& Table() {
 
 // A setting of the machine, which a container can't fully see or change.
 bool IsOfMachine(std::string_view check) {
-    constexpr std::array<std::string_view, 16> kMachine = {
-        "reboot-pending", "memlock-login", "memlock-systemd",   "swap",
-        "cpu-governor",   "huge-pages",    "numa-balancing",    "clock-sync",
-        "iommu",          "pcie-power",    "kernel-parameters", "gpu-firmware",
-        "memory-speed",   "tcp-settings",  "nic-driver",        "rdma-device"};
-    return std::ranges::find(kMachine, check) != kMachine.end();
+    return IsOneOf(check,
+                   "reboot-pending memlock-login memlock-systemd swap cpu-governor huge-pages "
+                   "numa-balancing clock-sync iommu pcie-power kernel-parameters gpu-firmware "
+                   "memory-speed tcp-settings nic-driver rdma-device");
 }
 
 // Lowers the severity of findings that only the container's host can fix.

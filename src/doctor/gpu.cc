@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "doctor/facts.h"
 #include "doctor/pci.h"
@@ -12,18 +11,19 @@
 namespace weft::doctor {
 namespace {
 
-constexpr const char* kVendor = "1002";
+constexpr std::string_view kVendor = "1002";
 
-// PCI ids of integrated GPUs.
-struct Known {
-    std::string_view device, target;
-};
-constexpr std::array<Known, 6> kUnified = {{{"1586", "gfx1151"},
-                                            {"150e", "gfx1150"},
-                                            {"1114", "gfx1152"},
-                                            {"15bf", "gfx1103"},
-                                            {"1900", "gfx1103"},
-                                            {"1681", "gfx1035"}}};
+// PCI ids and targets of integrated GPUs.
+constexpr std::string_view kUnifiedGpus =
+    "1586 gfx1151 150e gfx1150 1114 gfx1152 15bf gfx1103 1900 gfx1103 1681 gfx1035";
+
+// Sets the target of a GPU by its PCI id, "1586".
+void SetTarget(AmdGpu& gpu, std::string_view id, const std::string& other) {
+    const auto words = Words(kUnifiedGpus);
+    const auto known = std::ranges::find(words, id);
+    gpu.unified = known != words.end();
+    gpu.target = gpu.unified ? std::string(known[1]) : other;
+}
 
 // "gfx_target_version 110501" -> "gfx1151": major, minor and stepping have two digits each; the
 // stepping is printed in hexadecimal.
@@ -47,17 +47,13 @@ std::vector<AmdGpu> AmdGpus(HostView& view) {
     constexpr const char* kFolder = "sys/class/drm";
     for (const std::string& card : Numbered(view, kFolder, "card")) {
         const std::string path = fmt::format("{}/{}/device", kFolder, card);
-        const std::string device = view.Text(path + "/device");
-        if (view.Text(path + "/vendor") != std::string("0x") + kVendor) continue;
+        const std::string vendor = view.Text(path + "/vendor"), id = view.Text(path + "/device");
+        if (vendor != "0x1002") continue;
         AmdGpu gpu;
         gpu.card = card;
         gpu.vram_bytes = Number(view.Text(path + "/mem_info_vram_total")).value_or(0);
         gpu.gtt_bytes = Number(view.Text(path + "/mem_info_gtt_total")).value_or(0);
-        const auto known = std::ranges::find_if(kUnified, [&](const Known& entry) {
-            return device == "0x" + std::string(entry.device);
-        });
-        gpu.unified = known != kUnified.end();
-        gpu.target = gpu.unified ? std::string(known->target) : target;
+        SetTarget(gpu, id.substr(std::min<size_t>(2, id.size())), target);
         gpus.push_back(std::move(gpu));
     }
     if (!gpus.empty()) return gpus;
@@ -68,20 +64,13 @@ std::vector<AmdGpu> AmdGpus(HostView& view) {
                           Contains(device.name, "8050S");
         if (!device.IsGpu() || (device.vendor != kVendor && !halo)) continue;
         AmdGpu gpu;
-        const auto known =
-            std::ranges::find(kUnified, std::string_view(device.device), &Known::device);
-        gpu.unified = halo || known != kUnified.end();
-        gpu.target = halo                      ? "gfx1151"
-                     : known != kUnified.end() ? std::string(known->target)
-                                               : target;
+        SetTarget(gpu, halo ? "1586" : device.device, target);
         gpus.push_back(std::move(gpu));
     }
     // Without PCI data in the snapshot, the processor's name implies its GPU.
     if (gpus.empty() && !view.Complete() && (named || !target.empty())) {
-        AmdGpu gpu;
-        gpu.target = named ? "gfx1151" : target;
-        gpu.unified = named;
-        gpus.push_back(std::move(gpu));
+        gpus.emplace_back();
+        SetTarget(gpus.back(), named ? "1586" : "", target);
     }
     return gpus;
 }

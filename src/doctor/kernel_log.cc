@@ -3,150 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
-#include <set>
-#include <span>
 
 #include "doctor/facts.h"
 #include "doctor/log_rules.h"
+#include "doctor/saved_words.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
 namespace {
 
 constexpr size_t kMostLines = 20'000;
-constexpr size_t kMostDigits = 6;
 constexpr size_t kMostLooked = 1024;  // bytes of a line that are parsed
 
-constexpr std::array<std::string_view, 37> kNetworkDrivers = {"mlx4_core",
-                                                              "mlx4_en",
-                                                              "mlx4_ib",
-                                                              "mlx5_core",
-                                                              "mlx5_ib",
-                                                              "ice",
-                                                              "i40e",
-                                                              "ixgbe",
-                                                              "igb",
-                                                              "igc",
-                                                              "e1000e",
-                                                              "irdma",
-                                                              "bnxt_en",
-                                                              "bnxt_re",
-                                                              "cxgb4",
-                                                              "qede",
-                                                              "qed",
-                                                              "qedr",
-                                                              "ionic",
-                                                              "atlantic",
-                                                              "r8169",
-                                                              "r8125",
-                                                              "r8126",
-                                                              "r8127",
-                                                              "tg3",
-                                                              "sfc",
-                                                              "cxi_core",
-                                                              "cxi_ss1",
-                                                              "cxi_eth",
-                                                              "hfi1",
-                                                              "efa",
-                                                              "ena",
-                                                              "mana",
-                                                              "be2net",
-                                                              "ib_ipoib",
-                                                              "thunderbolt_net",
-                                                              "thunderbolt-net"};
-constexpr std::array<std::string_view, 5> kGpuDrivers = {"amdgpu", "nvidia", "xe", "i915",
-                                                         "nouveau"};
-
-std::string Lower(std::string_view text) {
-    std::string lower(text);
-    std::ranges::transform(lower, lower.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return lower;
-}
-
-constexpr std::string_view kAround = "()[]<>.,:;!'\"";
-
-std::string_view Core(std::string_view word) {
-    const size_t begin = word.find_first_not_of(kAround);
-    if (begin == word.npos) return {};
-    return word.substr(begin, word.find_last_not_of(kAround) + 1 - begin);
-}
-
-// All words of the messages and of the word list, in lower case, with and without surrounding
-// punctuation.
-const std::set<std::string, std::less<>>& Vocabulary() {
-    static const std::set<std::string, std::less<>> words = [] {
-        std::set<std::string, std::less<>> all;
-        const auto add = [&](std::string_view text) {
-            for (std::string_view word : Words(text)) {
-                all.insert(Lower(word));
-                if (!Core(word).empty()) all.insert(Lower(Core(word)));
-            }
-        };
-        for (const LogRule& rule : LogRules()) add(rule.words);
-        for (std::string_view driver : kNetworkDrivers) add(driver);
-        for (std::string_view driver : kGpuDrivers) add(driver);
-        for (std::string_view word : LogVocabulary()) add(word);
-        all.erase("*");
-        return all;
-    }();
-    return words;
-}
+constexpr std::string_view kNetworkDrivers =
+    "mlx4_core mlx4_en mlx4_ib mlx5_core mlx5_ib ice i40e ixgbe igb igc e1000e irdma bnxt_en "
+    "bnxt_re cxgb4 qede qed qedr ionic atlantic r8169 r8125 r8126 r8127 tg3 sfc cxi_core cxi_ss1 "
+    "cxi_eth hfi1 efa ena mana be2net ib_ipoib thunderbolt_net thunderbolt-net";
+constexpr std::string_view kGpuDrivers = "amdgpu nvidia xe i915 nouveau";
 
 bool IsDigit(char c) {
     return c >= '0' && c <= '9';
-}
-
-// "0000:01:00.0"
-bool LooksLikePci(std::string_view word) {
-    constexpr std::string_view kForm = "hhhh:hh:hh.h";
-    if (word.size() != kForm.size()) return false;
-    for (size_t i = 0; i < word.size(); ++i) {
-        const bool fits = kForm[i] == 'h' ? std::isxdigit(static_cast<unsigned char>(word[i])) != 0
-                                          : word[i] == kForm[i];
-        if (!fits) return false;
-    }
-    return true;
-}
-
-// "PCI:0000:01:00", the form of NVIDIA's driver.
-bool LooksLikeNvidiaPlace(std::string_view word) {
-    return word.size() == 14 && word.starts_with("PCI:") &&
-           LooksLikePci(std::string(word.substr(4)) + ".0");
-}
-
-// "31.504", "27W", "5120", "100%", "-22"
-bool IsShortNumber(std::string_view word) {
-    if (word.starts_with('-')) word.remove_prefix(1);
-    size_t at = 0;
-    while (at < word.size() && IsDigit(word[at])) ++at;
-    if (at == 0 || at > kMostDigits) return false;
-    if (at < word.size() && word[at] == '.') {
-        const size_t point = at++;
-        while (at < word.size() && IsDigit(word[at])) ++at;
-        if (at == point + 1 || at - point > 4) return false;
-    }
-    const std::string_view unit = word.substr(at);
-    return unit.empty() || unit == "W" || unit == "%" || unit == "C" || unit == "ms" || unit == "s";
-}
-
-// "CPU#3", "CPU12", "MC0", "eth0": words of the kernel with a number.
-bool IsNumbered(std::string_view word) {
-    const size_t digits = std::min(word.find_first_of("0123456789"), word.size());
-    if (digits == word.size() || word.size() - digits > 4) return false;
-    if (word.substr(digits).find_first_not_of("0123456789") != word.npos) return false;
-    const std::string_view name = word.substr(0, digits);
-    constexpr std::array<std::string_view, 12> kNames = {
-        "CPU", "CPU#", "MC", "GT", "Tile", "cxi", "sda", "Slot(", "#", "nvme", "hwmon", "BAR"};
-    return std::ranges::find(kNames, name) != kNames.end();
-}
-
-// "1-2", "2-1.4:1.0": a USB port.
-bool IsUsbPort(std::string_view word) {
-    return word.size() < 16 && word.size() > 2 && IsDigit(word[0]) && Contains(word, "-") &&
-           word.find_first_not_of("0123456789-.:") == word.npos;
 }
 
 double SecondsOf(std::string_view clock) {  // "13:00:43"
@@ -232,14 +108,6 @@ Message MessageOf(std::string_view line) {
     return WithoutBrackets(message);  // syslog keeps the kernel's own time
 }
 
-// Position of the device's name in a watchdog line.
-enum class Named { kNever, kBefore, kAfter };
-
-Named WatchdogNames(std::string_view line) {
-    if (!Contains(line, "NETDEV WATCHDOG:")) return Named::kNever;
-    return WatchdogNamesProcessor(line) ? Named::kBefore : Named::kAfter;
-}
-
 // The driver of a kernel source path: "drivers/net/ethernet/mellanox/mlx5/core/en_rx.c:123" ->
 // "mlx5_core".
 std::string_view DriverOfSource(std::string_view path) {
@@ -247,9 +115,8 @@ std::string_view DriverOfSource(std::string_view path) {
     for (std::string_view part : Split(path, '/')) {
         part = part.substr(0, part.find(':'));
         if (part == "r8169_main.c") return "r8169";
-        for (const auto& drivers : {std::span<const std::string_view>(kNetworkDrivers),
-                                    std::span<const std::string_view>(kGpuDrivers)}) {
-            for (std::string_view driver : drivers) {
+        for (std::string_view list : {kNetworkDrivers, kGpuDrivers}) {
+            for (std::string_view driver : Words(list)) {
                 const std::string_view stem = driver.substr(0, driver.find('_'));
                 if (part == driver || (part == stem && driver != "bnxt_re")) return driver;
             }
@@ -258,57 +125,41 @@ std::string_view DriverOfSource(std::string_view path) {
     return {};
 }
 
-// The kept part of a word; "": only the user's own text.
-std::string KeptWord(std::string_view word) {
-    if (word.starts_with("name=") || word.starts_with("pid=")) return {};
-    const std::string_view core = Core(word);
-    if (core.empty()) return {};
-    if (Contains(core, "+0x")) return "+0x";  // a frame of a trace
-    const auto& known = Vocabulary();
-    const std::string lower = Lower(word);
-    const bool whole = known.contains(lower) || known.contains(Lower(core)) || LooksLikePci(core) ||
-                       LooksLikeNvidiaPlace(core) || IsShortNumber(core) || IsNumbered(core) ||
-                       IsUsualDeviceName(core) || IsUsbPort(core);
-    if (whole) return std::string(word);
-    if (const std::string_view driver = DriverOfSource(core); !driver.empty()) {
-        return std::string(driver);
-    }
-    // "MES(0x0)", "severity(3)", "SLOT(0)": the word before its argument.
-    const size_t argument = word.find('(');
-    if (argument != word.npos && argument > 1 && known.contains(Lower(word.substr(0, argument)))) {
-        return std::string(word.substr(0, argument));
-    }
-    return {};
+// The kept part of a word; "": private text.
+std::string KeptWord(std::string_view word, Pseudonyms& names) {
+    if (Contains(word, "+0x")) return "+0x";  // a frame of a trace
+    const std::string_view driver = DriverOfSource(Bare(word));
+    return driver.empty() ? SavedLogWord(word, names) : std::string(driver);
 }
 
 std::string Kept(std::string_view message, Pseudonyms& names) {
     std::string kept;
-    const Named named = WatchdogNames(message);
+    const bool watchdog = Contains(message, "NETDEV WATCHDOG:");
+    const bool before = WatchdogNamesProcessor(message);
     const auto words = Words(message);
-    const bool foreign = !words.empty() && !words[0].ends_with("}[Hardware") &&
-                         KeptWord(words[0]).empty() && !IsNetworkDriver(Core(words[0]));
+    const auto is = [&](size_t at, std::string_view word) {
+        return at < words.size() && words[at] == word;
+    };
+    // A line that begins with an unknown word may come from any program, so its numbers are
+    // dropped.
+    const bool foreign = KeptWord(words[0], names).empty();
     for (size_t i = 0; i < words.size(); ++i) {
         const bool device =
-            (named == Named::kAfter && i > 1 && words[i - 2] == "NETDEV" &&
-             words[i - 1] == "WATCHDOG:") ||
-            (named == Named::kBefore && i + 1 < words.size() && words[i + 1] == "NETDEV");
+            watchdog &&
+            (before ? is(i + 1, "NETDEV") : i > 1 && is(i - 2, "NETDEV") && is(i - 1, "WATCHDOG:"));
         std::string shown;
         if (device) {
-            std::string_view word = words[i];
-            const bool colon = word.ends_with(':');
-            if (colon) word.remove_suffix(1);
-            shown = names.Interface(word) + (colon ? ":" : "");
+            const std::string_view colon = words[i].ends_with(':') ? ":" : "";
+            shown = names.Interface(words[i].substr(0, words[i].size() - colon.size()));
+            shown += colon;
         } else {
             // Firmware records (APEI), "{1}[Hardware Error]:", are numbered.
             const bool numbered = words[i].starts_with('{') && words[i].ends_with("}[Hardware");
-            shown = KeptWord(numbered ? std::string_view("[Hardware") : words[i]);
-            // A line that begins with an unknown word may come from any program, so its numbers are
-            // dropped.
-            if (foreign && IsShortNumber(Core(words[i]))) continue;
+            shown = KeptWord(numbered ? "[Hardware" : words[i], names);
+            const std::string_view bare = Bare(words[i]);
+            if (foreign && LeadingNumber(bare) && !Contains(bare, ":")) continue;
         }
-        if (shown.empty()) continue;
-        if (!kept.empty()) kept += ' ';
-        kept += shown;
+        if (!shown.empty()) kept += (kept.empty() ? "" : " ") + shown;
     }
     return kept;
 }
@@ -324,36 +175,15 @@ bool IsKnown(std::string_view lower) {
     return IsFrame(lower) || FindRule(lower, {kCard, kGpu, kMachine, kCrash, kKeep}) != nullptr;
 }
 
-template <size_t N>
-std::string_view DriverIn(std::string_view line, const std::array<std::string_view, N>& drivers) {
+std::string_view DriverIn(std::string_view line, std::string_view drivers) {
     for (std::string_view word : Words(line)) {
-        const std::string_view core = Core(word);
-        if (std::ranges::find(drivers, core) != drivers.end()) return core;
+        if (IsOneOf(Bare(word), drivers)) return Bare(word);
     }
     return {};
 }
 
 bool IsEmptyJournal(std::string_view text) {
     return Trim(text).empty() || Contains(text, "-- No entries --");
-}
-
-// The log without UTF-16's zero bytes; kRefused if it is unreadable: empty (as a plain user gets
-// it), compressed, or an error message of the program.
-Reading Readable(Reading log) {
-    if (!log.found()) return log;
-    if (log.text.starts_with("\xff\xfe") || log.text.starts_with("\xfe\xff")) log.text.erase(0, 2);
-    std::erase(log.text, '\0');
-    const std::string_view said = Trim(log.text);
-    constexpr const char* kNoText = "the log is empty or not text";
-    if (said.empty()) return {ReadState::kRefused, kNoText};
-    if (said.starts_with("dmesg: ") && Lines(said).size() < 3) {
-        return {ReadState::kRefused, std::string(said)};
-    }
-    const auto strange = std::ranges::count_if(said, [](unsigned char c) {
-        return c >= 0x80 || (c < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != 0x1b);
-    });
-    if (strange > std::ssize(said) / 8) return {ReadState::kRefused, kNoText};
-    return log;
 }
 
 // The first source that is not empty.
@@ -374,13 +204,30 @@ Reading FirstLog(HostView& view) {
 
 }  // namespace
 
+Reading ReadableLog(Reading log) {
+    if (!log.found()) return log;
+    if (log.text.starts_with("\xff\xfe") || log.text.starts_with("\xfe\xff")) log.text.erase(0, 2);
+    std::erase(log.text, '\0');
+    const std::string_view said = Trim(log.text);
+    constexpr const char* kNoText = "the log is empty or not text";
+    if (said.empty()) return {ReadState::kRefused, kNoText};
+    if (said.starts_with("dmesg: ") && Lines(said).size() < 3) {
+        return {ReadState::kRefused, std::string(said)};
+    }
+    const auto strange = std::ranges::count_if(said, [](unsigned char c) {
+        return c >= 0x80 || (c < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != 0x1b);
+    });
+    if (strange > std::ssize(said) / 8) return {ReadState::kRefused, kNoText};
+    return log;
+}
+
 Reading KernelLog(HostView& view) {
-    Reading dmesg = Readable(CommandLike(view, "dmesg"));
+    Reading dmesg = ReadableLog(CommandLike(view, "dmesg"));
     if (!dmesg.found() && !view.Complete()) {
-        if (Reading sudo = Readable(CommandLike(view, "sudo dmesg")); sudo.found()) return sudo;
+        if (Reading sudo = ReadableLog(CommandLike(view, "sudo dmesg")); sudo.found()) return sudo;
     }
     if (dmesg.found()) return dmesg;
-    Reading other = Readable(FirstLog(view));
+    Reading other = ReadableLog(FirstLog(view));
     return other.found() ? other : dmesg;
 }
 
@@ -389,11 +236,7 @@ bool WatchdogNamesProcessor(std::string_view line) {
 }
 
 bool IsNetworkDriver(std::string_view word) {
-    return std::ranges::find(kNetworkDrivers, word) != kNetworkDrivers.end();
-}
-
-bool IsGpuDriver(std::string_view word) {
-    return std::ranges::find(kGpuDrivers, word) != kGpuDrivers.end();
+    return IsOneOf(word, kNetworkDrivers);
 }
 
 std::string_view NetworkDriverIn(std::string_view line) {
@@ -406,8 +249,7 @@ std::string_view GpuDriverIn(std::string_view line) {
 
 std::string_view PciAddressIn(std::string_view line) {
     for (std::string_view word : Words(line)) {
-        std::string_view core = Core(word);
-        if (LooksLikePci(core)) return core;
+        if (IsPciAddress(Bare(word))) return Bare(word);
     }
     return {};
 }

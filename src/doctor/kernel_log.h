@@ -27,6 +27,10 @@ struct LogLine {
 // `dmesg` of the host; if it could not be read, `journalctl -k` or syslog's file.
 Reading KernelLog(HostView& view);
 
+// The log without UTF-16's zero bytes; kRefused if it is unreadable: empty (as a plain user gets
+// it), compressed, or an error message of the program.
+Reading ReadableLog(Reading log);
+
 std::vector<LogLine> KernelLogLines(std::string_view log, Pseudonyms& names);
 // With real names. Empty if the log was not read.
 std::vector<LogLine> KernelLogLines(const Reading& log);
@@ -37,7 +41,6 @@ bool WatchdogNamesProcessor(std::string_view line);
 
 // Names of network drivers as they appear in the log.
 bool IsNetworkDriver(std::string_view word);
-bool IsGpuDriver(std::string_view word);
 // The first word of `line` that is a network driver (below: a GPU driver); "": none. Also in "RIP:
 // 0010:mlx5e_poll_rx_cq [mlx5_core]".
 std::string_view NetworkDriverIn(std::string_view line);

@@ -10,7 +10,7 @@
 namespace weft::doctor {
 namespace {
 
-constexpr std::string_view kTable =
+constexpr std::string_view kLogTable =
 #include "doctor/log_rules.inc"
     ;
 
@@ -39,7 +39,7 @@ LogTable ReadTable() {
     LogTable table;
     std::map<std::string_view, std::string_view> texts;
     LogRule rule{};
-    for (std::string_view line : Lines(kTable)) {
+    for (std::string_view line : Lines(kLogTable)) {
         if (Trim(line).empty() || line.starts_with('#')) continue;
         if (line.starts_with("words ")) {
             for (std::string_view word : Words(line.substr(6))) table.words.push_back(word);

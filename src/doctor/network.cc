@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "doctor/facts.h"
+#include "doctor/network_text.h"
 
 namespace weft::doctor {
 namespace {
@@ -56,13 +56,10 @@ NetDevice ReadSysfs(HostView& view, const std::string& name) {
     device.up = state == "up";
     device.state_read = !state.empty();
     device.wireless = view.Has(path + "/wireless") || view.Has(path + "/phy80211");
-    const std::string place = view.Link(path + "/device").text;
-    device.pci = std::string(Trim(std::string_view(place).substr(place.rfind('/') + 1)));
+    device.pci = BaseName(view.Link(path + "/device").text);
     device.physical = !device.pci.empty();
-    const std::string driver = view.Link(path + "/device/driver").text;
-    device.driver = std::string(Trim(std::string_view(driver).substr(driver.rfind('/') + 1)));
-    const std::string master = view.Link(path + "/master").text;
-    device.master = std::string(Trim(std::string_view(master).substr(master.rfind('/') + 1)));
+    device.driver = BaseName(view.Link(path + "/device/driver").text);
+    device.master = BaseName(view.Link(path + "/master").text);
     return device;
 }
 
@@ -113,6 +110,56 @@ void ReadAddresses(const Json& link, size_t& left, NetDevice& device) {
         --left;
         device.addresses.push_back(*address);
     }
+}
+
+// "3: enp1s0f0np0: <BROADCAST,UP,LOWER_UP> mtu 9000 qdisc mq master br0 state UP group default",
+// "4: bond0.100@bond0: <...> ..."
+bool ReadLinkLine(std::string_view line, NetDevice& device) {
+    const size_t colon = line.find(": ");
+    if (colon == line.npos || !Integer(line.substr(0, colon))) return false;
+    std::string_view name = line.substr(colon + 2);
+    name = name.substr(0, name.find_first_of(":@ "));
+    if (name.empty()) return false;
+    device.name = std::string(name);
+    const auto words = Words(line);
+    for (size_t i = 0; i + 1 < words.size(); ++i) {
+        if (words[i] == "mtu") {
+            device.mtu =
+                static_cast<int>(std::clamp(LeadingNumber(words[i + 1]).value_or(0), 0.0, 1e6));
+        }
+        if (words[i] == "master") device.master = std::string(words[i + 1]);
+        if (words[i] == "state") {
+            device.up = words[i + 1] == "UP";
+            device.state_read = true;
+        }
+    }
+    return true;
+}
+
+// "enp1s0  UP  10.0.0.1/24 fe80::1/64" from `ip -br addr`, "enp1s0  UP  02:00:.. <...>" from `ip
+// -br link`.
+bool ReadBriefLine(std::string_view line, NetDevice& device) {
+    const auto words = Words(line);
+    const bool brief = words.size() >= 2 &&
+                       IsOneOf(words[1], "UP DOWN UNKNOWN DORMANT LOWERLAYERDOWN NOTPRESENT") &&
+                       !words[0].ends_with(':');
+    if (!brief) return false;
+    device.name = std::string(words[0].substr(0, words[0].find('@')));
+    device.up = words[1] == "UP";
+    device.state_read = true;
+    const bool link = Contains(line, "<");
+    device.addressed = !link;
+    for (size_t i = 2; i < words.size() && !link; ++i) {
+        if (const auto address = ParseIpv4(words[i])) device.addresses.push_back(*address);
+    }
+    return true;
+}
+
+// "inet 10.0.0.1/24 brd 10.0.0.255 scope global enp1s0f0np0"
+void ReadInetLine(std::string_view line, NetDevice& device) {
+    const auto words = Words(line);
+    if (words.size() < 2 || words[0] != "inet") return;
+    if (const auto address = ParseIpv4(words[1])) device.addresses.push_back(*address);
 }
 
 // Safe as an argument of a command line.
@@ -240,11 +287,11 @@ std::vector<NetDevice> NetDevices(HostView& view) {
 }
 
 bool IsOfContainers(const std::string& name) {
-    constexpr std::array<std::string_view, 19> kPrefixes = {
-        "docker", "br-",  "virbr", "vnet", "cni",     "podman", "lxc",   "lxd",   "veth", "tap",
-        "fwbr",   "fwln", "fwpr",  "cali", "flannel", "cilium", "kube-", "dummy", "incus"};
-    return std::ranges::any_of(kPrefixes,
-                               [&](std::string_view prefix) { return name.starts_with(prefix); });
+    return std::ranges::any_of(
+        Words(
+            "docker br- virbr vnet cni podman lxc lxd veth tap fwbr fwln fwpr cali flannel cilium "
+            "kube- dummy incus"),
+        [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std::string& name) {
@@ -278,6 +325,78 @@ const Route* RouteTo(const std::vector<Route>& routes, const Ipv4& to) {
         }
     }
     return best;
+}
+
+std::vector<NetDevice> ParseIpText(std::string_view text) {
+    std::vector<NetDevice> devices;
+    // `ip link` prints no addresses, so none is known to be missing.
+    const bool addresses = Contains(text, " inet ") || Contains(text, " inet6 ");
+    for (std::string_view line : Lines(text)) {
+        NetDevice device;
+        if (!line.starts_with(' ') && ReadLinkLine(line, device)) {
+            if (devices.size() >= kMostLinks) break;
+            device.addressed = addresses;
+            devices.push_back(std::move(device));
+        } else if (!line.starts_with(' ') && ReadBriefLine(line, device)) {
+            if (devices.size() >= kMostLinks) break;
+            devices.push_back(std::move(device));
+        } else if (!devices.empty()) {
+            ReadInetLine(Trim(line), devices.back());
+        }
+    }
+    return devices;
+}
+
+bool SaysInfiniband(std::string_view ip, std::string_view interface) {
+    bool here = false;
+    for (std::string_view line : Lines(ip)) {
+        NetDevice device;
+        if (!line.starts_with(' ') && ReadLinkLine(line, device)) {
+            here = device.name == interface;
+        } else if (here && Trim(line).starts_with("link/infiniband")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+std::vector<Route> ParseRouteText(std::string_view text) {
+    std::vector<Route> routes;
+    for (std::string_view line : Lines(text)) {
+        const auto words = Words(line);
+        if (words.empty() || routes.size() >= kMostLinks) continue;
+        const auto to = ParseIpv4(words[0] == "default" ? "0.0.0.0/0" : words[0]);
+        if (!to) continue;
+        Route route{*to, false, "", 0};
+        for (size_t i = 1; i + 1 < words.size(); ++i) {
+            if (words[i] == "via") route.has_gateway = true;
+            if (words[i] == "dev") route.device = std::string(words[i + 1]);
+            if (words[i] == "metric") route.metric = LeadingNumber(words[i + 1]).value_or(0);
+        }
+        routes.push_back(std::move(route));
+    }
+    return routes;
+}
+
+double FastestMode(std::string_view ethtool) {
+    double fastest = 0;
+    bool inside = false;
+    for (std::string_view line : Lines(ethtool)) {
+        line = Trim(line);
+        if (line.starts_with("Supported link modes:")) {
+            inside = true;
+            line.remove_prefix(21);
+        } else if (inside && Contains(line, ":")) {
+            break;
+        }
+        if (!inside) continue;
+        for (std::string_view mode : Words(line)) {
+            const size_t base = mode.find("base");
+            const auto speed = base == mode.npos ? std::nullopt : Number(mode.substr(0, base));
+            if (speed && *speed <= 1.6e6) fastest = std::max(fastest, *speed);
+        }
+    }
+    return fastest;
 }
 
 }  // namespace weft::doctor

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "doctor/facts.h"
+#include "doctor/saved_words.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -18,24 +19,6 @@ constexpr int kMostWidth = 32;
 struct BusRange {
     int64_t first = -1, last = -1;
 };
-
-std::string BaseName(std::string_view path) {
-    path = Trim(path);
-    return std::string(path.substr(path.rfind('/') + 1));
-}
-
-// "0000:01:00.0", "10000:e1:00.0": safe as an argument of a command.
-bool IsAddress(std::string_view text) {
-    constexpr std::string_view kForm = ":hh:hh.h", kHex = "0123456789abcdefABCDEF";
-    if (text.size() < 12 || text.size() > 16) return false;
-    const size_t domain = text.size() - kForm.size();
-    for (size_t i = 0; i < text.size(); ++i) {
-        const char wanted = i < domain ? 'h' : kForm[i - domain];
-        const bool fits = wanted == 'h' ? kHex.find(text[i]) != kHex.npos : text[i] == wanted;
-        if (!fits) return false;
-    }
-    return true;
-}
 
 PciLink LinkOf(std::string_view speed, std::string_view width) {
     PciLink link;
@@ -57,11 +40,9 @@ int BusOf(std::string_view address) {
 
 // Drivers of cards that Weft may use, whatever class their devices have.
 bool IsFabricDriver(std::string_view driver) {
-    constexpr std::array<std::string_view, 22> kDrivers = {
-        "mlx4_core", "mlx4_en",  "mlx5_core", "mlxsw_core", "ice",      "i40e",   "ixgbe", "irdma",
-        "bnxt_en",   "bnxt_re",  "qede",      "qed",        "cxgb4",    "hfi1",   "efa",   "sfc",
-        "ib_qib",    "ib_mthca", "ionic",     "mana",       "cxi_core", "cxi_ss1"};
-    return std::ranges::find(kDrivers, driver) != kDrivers.end();
+    return IsOneOf(driver,
+                   "mlx4_core mlx4_en mlx5_core mlxsw_core ice i40e ixgbe irdma bnxt_en bnxt_re "
+                   "qede qed cxgb4 hfi1 efa sfc ib_qib ib_mthca ionic mana cxi_core cxi_ss1");
 }
 
 // `lspci -vv`, and in a handmade snapshot output with any other flags ("lspci -nnvv", "sudo lspci
@@ -84,10 +65,10 @@ std::vector<Reading> LspciReadings(HostView& view) {
 
 // Virtual functions of Mellanox and Intel cards in a guest, where there is no physfn.
 bool IsVirtualId(const PciDevice& device) {
-    constexpr std::array<std::string_view, 14> kIds = {
-        "15b3:1002", "15b3:1004", "15b3:1012", "15b3:1014", "15b3:1016", "15b3:1018", "15b3:101a",
-        "15b3:101c", "15b3:101e", "8086:1889", "8086:154c", "8086:10ed", "8086:1515", "1d0f:ec20"};
-    return std::ranges::find(kIds, device.vendor + ":" + device.device) != kIds.end();
+    return IsOneOf(
+        device.vendor + ":" + device.device,
+        "15b3:1002 15b3:1004 15b3:1012 15b3:1014 15b3:1016 15b3:1018 15b3:101a 15b3:101c "
+        "15b3:101e 8086:1889 8086:154c 8086:10ed 8086:1515 1d0f:ec20");
 }
 
 // "256MB", "16GB"
@@ -113,7 +94,7 @@ class PciReader {
   private:
     void ReadSysfs() {
         for (const std::string& address : view_.List(kFolder)) {
-            if (!IsAddress(address)) continue;
+            if (!IsPciAddress(address)) continue;
             const std::string path = std::string(kFolder) + "/" + address;
             PciDevice& device = devices_[address];
             device.address = address;
@@ -136,7 +117,7 @@ class PciReader {
             device.lost = device.vendor == "ffff";
             const std::string place = view_.Link(path).text;
             for (std::string_view part : Split(place, '/')) {
-                if (IsAddress(part) && part != address) {
+                if (IsPciAddress(part) && part != address) {
                     device.bridges.insert(device.bridges.begin(), std::string(part));
                 }
             }
@@ -154,7 +135,7 @@ class PciReader {
     void AddOwner(const std::string& entry, std::map<std::string, std::vector<std::string>>& of) {
         const std::string place = view_.Link("sys/class/" + entry + "/device").text;
         const std::string address = BaseName(place);
-        if (IsAddress(address)) of[address].push_back(BaseName(entry));
+        if (IsPciAddress(address)) of[address].push_back(BaseName(entry));
     }
     // Finds the cards of a fabric and the speed of their ports.
     void FindFabric() {
@@ -207,7 +188,7 @@ class PciReader {
     PciDevice* Open(std::string_view line) {
         std::string address(line.substr(0, line.find(' ')));
         if (address.size() == 7) address = "0000:" + address;
-        if (!IsAddress(address)) return nullptr;
+        if (!IsPciAddress(address)) return nullptr;
         PciDevice& device = devices_[address];
         device.address = address;
         const std::string_view kind = After(line, " ", ":[");
@@ -302,11 +283,10 @@ class PciReader {
             const auto port = devices_.find(address);
             if (port == devices_.end()) return false;
             const PciDevice& bridge = port->second;
-            constexpr std::array<std::string_view, 6> kIds = {
-                "1002:1478", "1002:1479", "8086:4fa0", "8086:4fa1", "8086:4fa4", "8086:e2ff"};
             const std::string id = bridge.vendor + ":" + bridge.device;
-            return std::ranges::find(kIds, id) != kIds.end() || id.starts_with("8086:e2f") ||
-                   Contains(bridge.name, "Navi 10 XL") || Contains(bridge.name, "Port of PCI");
+            return IsOneOf(id, "1002:1478 1002:1479 8086:4fa0 8086:4fa1 8086:4fa4") ||
+                   id.starts_with("8086:e2f") || Contains(bridge.name, "Navi 10 XL") ||
+                   Contains(bridge.name, "Port of PCI");
         };
         if (!is_own(gpu.bridges[0]) || !is_own(gpu.bridges[1])) return;
         const PciDevice& upstream = devices_[gpu.bridges[1]];
@@ -392,7 +372,8 @@ std::vector<PciDevice> PciDevices(HostView& view) {
 
 bool KnowsAllPci(HostView& view) {
     constexpr size_t kFewest = 6;  // every machine has more; a copy of one card's folder has fewer
-    const auto listed = static_cast<size_t>(std::ranges::count_if(view.List(kFolder), IsAddress));
+    const auto listed =
+        static_cast<size_t>(std::ranges::count_if(view.List(kFolder), IsPciAddress));
     if (view.Complete()) return listed > 0;
     if (listed >= kFewest) return true;
     for (const Reading& lspci : LspciReadings(view)) {
@@ -405,27 +386,19 @@ bool KnowsAllPci(HostView& view) {
 }
 
 std::optional<Version> FirstKernelOf(const PciDevice& device) {
-    struct Known {
-        std::string_view vendor, device;  // prefixes of the ids
-        Version kernel;
-    };
-    constexpr std::array<Known, 12> kKnown = {{{"1002", "755", {{6, 12, 0}}},     // Navi 48
-                                               {"1002", "1586", {{6, 11, 0}}},    // Strix Halo
-                                               {"1002", "744", {{6, 0, 0}}},      // Navi 31
-                                               {"1002", "747", {{6, 3, 0}}},      // Navi 32
-                                               {"8086", "e20", {{6, 12, 0}}},     // Battlemage
-                                               {"8086", "56", {{6, 2, 0}}},       // Alchemist
-                                               {"10ec", "8126", {{6, 9, 0}}},     // RTL8126
-                                               {"10ec", "8127", {{6, 16, 0}}},    // RTL8127
-                                               {"8086", "57ae", {{6, 15, 0}}},    // E610
-                                               {"8086", "57b", {{6, 15, 0}}},     // E610
-                                               {"8086", "12d", {{6, 9, 0}}},      // E830
-                                               {"1d6a", "04c0", {{5, 15, 0}}}}};  // AQC113
-    const auto known = std::ranges::find_if(kKnown, [&](const Known& one) {
-        return one.vendor == device.vendor && device.device.starts_with(one.device);
-    });
-    if (known == kKnown.end()) return {};
-    return known->kernel;
+    // Vendor, the beginning of the device's id, and the kernel: Navi 48, Strix Halo, Navi 31 and
+    // 32, Battlemage, Alchemist, RTL8126, RTL8127, E610, E830, AQC113.
+    constexpr std::string_view kKnown =
+        "1002 755 6.12|1002 1586 6.11|1002 744 6.0|1002 747 6.3|8086 e20 6.12|8086 56 6.2|10ec "
+        "8126 "
+        "6.9|10ec 8127 6.16|8086 57ae 6.15|8086 57b 6.15|8086 12d 6.9|1d6a 04c0 5.15";
+    for (std::string_view row : Split(kKnown, '|')) {
+        const auto words = Words(row);
+        if (words[0] == device.vendor && device.device.starts_with(words[1])) {
+            return ParseVersion(words[2]);
+        }
+    }
+    return {};
 }
 
 const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address) {

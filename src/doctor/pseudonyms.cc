@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "doctor/text.h"
 
@@ -12,6 +11,11 @@ namespace {
 
 constexpr int kKeptBits = 17;                 // bits of an address that fit 198.18.0.0/15
 constexpr uint32_t kPseudonyms = 0xc6120000;  // 198.18.0.0
+
+// Private, shared, link-local, loopback, this, pseudonymous and multicast networks.
+constexpr std::string_view kSharedNetworks =
+    "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10 169.254.0.0/16 127.0.0.0/8 0.0.0.0/8 "
+    "198.18.0.0/15 224.0.0.0/3";
 
 // FNV-1a with a final mix. A pseudonym is not a secret; it only must not contain the name.
 uint64_t Hash(std::string_view text, uint64_t seed = 0) {
@@ -25,65 +29,43 @@ uint64_t Hash(std::string_view text, uint64_t seed = 0) {
     return hash ^ hash >> 29;
 }
 
-bool IsDecimal(char c) {
-    return c >= '0' && c <= '9';
-}
-
 // One to `most` digits and nothing else.
 bool IsNumber(std::string_view text, size_t most = 5) {
-    return !text.empty() && text.size() <= most && std::ranges::all_of(text, IsDecimal);
+    return !text.empty() && text.size() <= most &&
+           text.find_first_not_of("0123456789") == text.npos;
 }
 
 // The part after "en", "ib", ... in systemd's names (systemd.net-naming-scheme(7)): a letter for
 // the kind of each number, "p1s0f0np0". 'x' is excluded, because a hardware address follows it.
 bool IsPlace(std::string_view text) {
-    constexpr std::array<std::string_view, 8> kFirst = {"P", "p", "s", "o", "b", "v", "i", "d"};
-    constexpr std::array<std::string_view, 16> kNext = {
-        "p", "s", "f", "n", "d", "u", "c", "i", "v", "r", "b", "np", "npf", "pf", "vf", "sf"};
     constexpr size_t kMostGroups = 8;
     size_t groups = 0;
     for (size_t at = 0; at < text.size(); ++groups) {
-        const auto digit =
-            std::find_if(text.begin() + static_cast<ptrdiff_t>(at), text.end(), IsDecimal);
-        const auto first = static_cast<size_t>(digit - text.begin());
+        const size_t first = std::min(text.find_first_of("0123456789", at), text.size());
         const size_t end = std::min(text.find_first_not_of("0123456789", first), text.size());
-        const std::string_view letters = text.substr(at, first - at);
-        const bool known = groups == 0 ? std::ranges::find(kFirst, letters) != kFirst.end()
-                                       : std::ranges::find(kNext, letters) != kNext.end();
+        const bool known =
+            IsOneOf(text.substr(at, first - at),
+                    groups == 0 ? "P p s o b v i d" : "p s f n d u c i v r b np npf pf vf sf");
         if (!known || !IsNumber(text.substr(first, end - first))) return false;
         at = end;
     }
     return groups > 0 && groups <= kMostGroups;
 }
 
-constexpr std::array<std::string_view, 42> kNumbered = {
-    "eth",   "ib",      "wlan",   "usb",        "thunderbolt", "bond",         "team",
-    "br",    "docker",  "virbr",  "vnet",       "tun",         "tap",          "wg",
-    "dummy", "sit",     "gre",    "vlan",       "vxlan",       "rxe",          "rxe_",
-    "siw",   "mlx4_",   "mlx5_",  "mlx5_bond_", "bnxt_re",     "bnxt_re_bond", "irdma",
-    "qedr",  "hfi1_",   "cxgb4_", "cxgb3_",     "lxcbr",       "lxdbr",        "podman",
-    "cni",   "macvlan", "efa_",   "ifb",        "gretap",      "ip6tnl",       "ipvlan"};
-constexpr std::array<std::string_view, 6> kPlaced = {"en", "ib", "wl", "ww", "sl", "roce"};
+constexpr std::string_view kNumbered =
+    "eth ib wlan usb thunderbolt bond team br docker virbr vnet tun tap wg dummy sit gre vlan "
+    "vxlan "
+    "rxe rxe_ siw mlx4_ mlx5_ mlx5_bond_ bnxt_re bnxt_re_bond irdma qedr hfi1_ cxgb4_ cxgb3_ lxcbr "
+    "lxdbr podman cni macvlan efa_ ifb gretap ip6tnl ipvlan";
+constexpr std::string_view kPlaced = "en ib wl ww sl roce";
 // Prefixes that checks use, in otherwise private names.
-constexpr std::array<std::string_view, 9> kBeginnings = {
-    "docker", "br-", "virbr", "cni", "podman", "lxc", "veth", "thunderbolt", "rxe"};
+constexpr std::string_view kBeginnings = "docker br- virbr cni podman lxc veth thunderbolt rxe";
 
+// Not a public address.
 bool IsHere(const Ipv4& address) {
-    struct Range {
-        uint32_t bits;
-        int prefix;
-    };
-    constexpr std::array<Range, 9> kRanges = {{{0x0a000000, 8},
-                                               {0xac100000, 12},
-                                               {0xc0a80000, 16},
-                                               {0x64400000, 10},
-                                               {0xa9fe0000, 16},
-                                               {0x7f000000, 8},
-                                               {0x00000000, 8},
-                                               {kPseudonyms, 32 - kKeptBits},
-                                               {0xe0000000, 3}}};
-    return std::ranges::any_of(kRanges, [&](const Range& range) {
-        return Ipv4{address.bits, range.prefix}.network() == range.bits;
+    return std::ranges::any_of(Words(kSharedNetworks), [&](std::string_view text) {
+        const auto range = ParseIpv4(text);
+        return Ipv4{address.bits, range->prefix}.network() == range->bits;
     });
 }
 
@@ -94,10 +76,10 @@ bool IsUsualDeviceName(std::string_view name) {
     if (const size_t dot = name.find('.'); dot != std::string_view::npos) {  // a VLAN
         return IsNumber(name.substr(dot + 1)) && IsUsualDeviceName(name.substr(0, dot));
     }
-    for (std::string_view begin : kNumbered) {
-        if (name.starts_with(begin) && IsNumber(name.substr(begin.size()), 4)) return true;
-    }
-    return std::ranges::any_of(kPlaced, [&](std::string_view begin) {
+    const size_t letters = name.find_last_not_of("0123456789") + 1;
+    if (IsNumber(name.substr(letters), 4) && IsOneOf(name.substr(0, letters), kNumbered))
+        return true;
+    return std::ranges::any_of(Words(kPlaced), [&](std::string_view begin) {
         return name.starts_with(begin) && IsPlace(name.substr(begin.size()));
     });
 }
@@ -122,7 +104,7 @@ std::string Pseudonyms::Host(std::string_view name) {
 
 std::string Pseudonyms::Interface(std::string_view name) {
     if ((real_ && Printable(name) == name) || IsUsualDeviceName(name)) return std::string(name);
-    for (std::string_view begin : kBeginnings) {
+    for (std::string_view begin : Words(kBeginnings)) {
         if (name.starts_with(begin)) return Pseudonym("interface", begin, name);
     }
     return Pseudonym("interface", name.starts_with("wl") ? "wlnet-" : "net-", name);

@@ -40,8 +40,7 @@ RdmaPort ReadPort(HostView& view, const std::string& device, const std::string& 
     port.iwarp = Contains(view.Text(folder + "node_type"), "RNIC");
     const std::string guid = view.Text(folder + "node_guid");
     port.no_guid = guid.size() > 8 && guid.find_first_not_of("0:") == guid.npos;
-    const std::string place = view.Link(folder + "device").text;
-    port.pci = std::string(Trim(std::string_view(place).substr(place.rfind('/') + 1)));
+    port.pci = BaseName(view.Link(folder + "device").text);
     port.interface = view.Text(folder + "parent");
     return port;
 }

@@ -12,38 +12,39 @@ namespace {
 
 constexpr size_t kMostPorts = 256;
 
-std::string UpperRdma(std::string_view text) {
-    std::string upper(text);
-    std::ranges::transform(upper, upper.begin(), [](unsigned char c) {
-        return static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-    });
-    return upper;
+// "LINK_UP (5)", "5: LinkUp" -> "linkup"; "PORT_ACTIVE (4)", "4: ACTIVE" -> "active".
+std::string StateWord(std::string_view text) {
+    if (const size_t colon = text.find(": "); colon != text.npos) text = text.substr(colon + 2);
+    std::string word = Lower(Trim(text.substr(0, text.find(" ("))));
+    if (word.starts_with("port_")) word = word.substr(5);
+    std::erase(word, '_');
+    return word;
 }
 
-// "LINK_UP (5)", "5: LinkUp", "LinkUp" -> "LinkUp".
 std::string PhysicalState(std::string_view text) {
-    if (const size_t colon = text.find(": "); colon != text.npos) text = text.substr(colon + 2);
-    text = text.substr(0, text.find(" ("));
-    const std::string upper = UpperRdma(text);
-    if (upper == "LINK_UP") return "LinkUp";
-    for (const char* state : {"Polling", "Disabled", "Sleep"}) {
-        if (upper == UpperRdma(state)) return state;
+    const std::string word = StateWord(text);
+    for (const char* state : {"LinkUp", "Polling", "Disabled", "Sleep", "PortConfigurationTraining",
+                              "LinkErrorRecovery"}) {
+        if (word == Lower(state)) return state;
     }
-    return std::string(Trim(text));
+    return word;
 }
 
-// "PORT_ACTIVE (4)", "4: ACTIVE", "Active", "Initializing" -> "ACTIVE", "INIT".
 std::string LogicalState(std::string_view text) {
-    if (const size_t colon = text.find(": "); colon != text.npos) text = text.substr(colon + 2);
-    std::string state = UpperRdma(Trim(text.substr(0, text.find(" ("))));
-    if (state.starts_with("PORT_")) state = state.substr(5);
-    return state == "INITIALIZING" ? "INIT" : state;
+    const std::string word = StateWord(text);
+    for (const char* state : {"ACTIVE", "DOWN", "INIT", "ARMED"}) {
+        if (word == Lower(state)) return state;
+    }
+    return word == "initializing" ? "INIT" : word;
 }
 
 // Numbers of ibstat ("2") and ibstatus ("0x2").
 std::optional<int64_t> LidOf(std::string_view text) {
-    if (text.starts_with("0x")) return Integer(text, 16);
-    return Integer(text);
+    return Integer(text, text.starts_with("0x") ? 16 : 10);
+}
+
+bool IsZeroGuid(std::string_view text) {
+    return text.find_first_not_of("0:x") == text.npos;
 }
 
 // "4X (2)" and "25.0 Gbps (32)" from `ibv_devinfo -v`.
@@ -71,25 +72,27 @@ class ProgramReader {
 
   private:
     void ReadRdmaLine(std::string_view line) {
+        const std::string_view value = After(line, ":");
+        // "Physical state" -> "physical_state"
+        std::string key = Lower(line.substr(0, line.find(':')));
+        std::ranges::replace(key, ' ', '_');
         if (line.starts_with("CA '")) {
             OpenDevice(After(line, "CA '", "'"));
-        } else if (line.starts_with("hca_id:")) {
-            OpenDevice(After(line, "hca_id:"));
+        } else if (key == "hca_id") {
+            OpenDevice(value);
         } else if (line.starts_with("Infiniband device '")) {
             OpenDevice(After(line, "device '", "'"));
             OpenPort(LeadingNumber(After(line, "port ")).value_or(1));
         } else if (line.starts_with("Port ") && line.ends_with(':')) {
-            const auto number = Integer(line.substr(5, line.size() - 6));
-            if (number) OpenPort(static_cast<double>(*number));
+            if (const auto number = Number(std::string_view(key).substr(5))) OpenPort(*number);
         } else if (line.starts_with("port:")) {
-            const auto number = Integer(After(line, "port:"));
-            if (number) OpenPort(static_cast<double>(*number));
+            if (const auto number = Number(value)) OpenPort(*number);
         } else if (Contains(line, "physical_state ") && Contains(line, "/")) {
             ReadRdmaLink(line);
         } else if (inside_) {
-            ReadPortField(line, ports_.back());
+            ReadPortField(key, value, ports_.back());
         } else {
-            ReadDeviceField(line);
+            ReadDeviceField(key, value);
         }
     }
     void OpenDevice(std::string_view name) {
@@ -104,46 +107,31 @@ class ProgramReader {
         inside_ = true;
         lanes_ = 0;
     }
-    void ReadDeviceField(std::string_view line) {
-        const std::string_view value = After(line, ":");
-        if (line.starts_with("Firmware version:") || line.starts_with("fw_ver:")) {
-            device_.firmware = std::string(value);
-        } else if (line.starts_with("CA type:")) {
-            device_.kind = std::string(value);
-        } else if (line.starts_with("vendor_part_id:") && Integer(value)) {
+    void ReadDeviceField(std::string_view key, std::string_view value) {
+        if (IsOneOf(key, "firmware_version fw_ver")) device_.firmware = value;
+        if (key == "ca_type") device_.kind = value;
+        if (key == "vendor_part_id" && Integer(value)) {
             device_.kind = fmt::format("MT{}", *Integer(value));
-        } else if (line.starts_with("transport:")) {
-            device_.iwarp = Contains(value, "iWARP");
-        } else if (line.starts_with("System image GUID:") || line.starts_with("sys_image_guid:")) {
-            const bool zero = value.find_first_not_of("0:x") == value.npos;
-            device_.image = zero || value.size() > 32 ? "" : std::string(value);
-        } else if (line.starts_with("Node GUID:") || line.starts_with("node_guid:")) {
-            device_.no_guid = value.size() > 8 && value.find_first_not_of("0:x") == value.npos;
         }
+        if (key == "transport") device_.iwarp = Contains(value, "iWARP");
+        if (IsOneOf(key, "system_image_guid sys_image_guid")) {
+            device_.image = IsZeroGuid(value) || value.size() > 32 ? "" : value;
+        }
+        if (key == "node_guid") device_.no_guid = value.size() > 8 && IsZeroGuid(value);
     }
-    void ReadPortField(std::string_view line, RdmaPort& port) {
-        const std::string_view value = After(line, ":");
-        const std::string_view key = line.substr(0, line.find(':'));
-        if (key == "State" || key == "state") {
-            port.state = LogicalState(value);
-        } else if (key == "Physical state" || key == "phys state" || key == "phys_state") {
-            port.physical = PhysicalState(value);
-        } else if (key == "Rate" || key == "rate") {
+    void ReadPortField(std::string_view key, std::string_view value, RdmaPort& port) {
+        if (key == "state") port.state = LogicalState(value);
+        if (IsOneOf(key, "physical_state phys_state")) port.physical = PhysicalState(value);
+        if (IsOneOf(key, "base_lid port_lid lid")) port.lid = LidOf(value);
+        if (key == "sm_lid") port.sm_lid = LidOf(value);
+        if (key == "link_layer") port.link_layer = value;
+        if (key == "netdev") port.interface = value;
+        if (key == "rate") {
             port.rate = std::string(value) + (Contains(value, "Gb/sec") ? "" : " Gb/sec");
             port.gigabits = LeadingNumber(value).value_or(0);
-        } else if (key == "Base lid" || key == "base lid" || key == "port_lid") {
-            port.lid = LidOf(value);
-        } else if (key == "SM lid" || key == "sm lid" || key == "sm_lid") {
-            port.sm_lid = LidOf(value);
-        } else if (key == "Link layer" || key == "link_layer") {
-            port.link_layer = std::string(value);
-        } else if (key == "active_width") {
-            lanes_ = LeadingNumber(value).value_or(0);
-        } else if (key == "active_speed") {
-            SetRate(port, lanes_, LeadingNumber(value).value_or(0));
-        } else if (key == "netdev") {
-            port.interface = std::string(value);
         }
+        if (key == "active_width") lanes_ = LeadingNumber(value).value_or(0);
+        if (key == "active_speed") SetRate(port, lanes_, LeadingNumber(value).value_or(0));
     }
     // "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev enp1s0", "0/1: mlx5_0/1: state ..."
     void ReadRdmaLink(std::string_view line) {
@@ -157,12 +145,7 @@ class ProgramReader {
                 port.port =
                     static_cast<int64_t>(LeadingNumber(words[i].substr(slash + 1)).value_or(1));
             }
-            const std::string_view value = i + 1 < words.size() ? words[i + 1] : std::string_view();
-            if (words[i] == "state") port.state = LogicalState(value);
-            if (words[i] == "physical_state") port.physical = PhysicalState(value);
-            if (words[i] == "netdev") port.interface = std::string(value);
-            if (words[i] == "lid") port.lid = LidOf(value);
-            if (words[i] == "sm_lid") port.sm_lid = LidOf(value);
+            if (i + 1 < words.size()) ReadPortField(words[i], words[i + 1], port);
         }
         if (port.device.empty()) return;
         port.link_layer = port.sm_lid ? "InfiniBand" : port.interface.empty() ? "" : "Ethernet";

@@ -20,6 +20,8 @@ namespace {
 using SavedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostSavedLines = 20'000;
+// The content of a kernel log without lines that a check reads.
+constexpr const char* kNoKnownLine = "[no line that a check reads]\n";
 
 // ---- Texts ------------------------------------------------------------------------------------
 
@@ -47,8 +49,8 @@ bool IsSlotLabel(std::string_view text) {
             for (std::string_view part : Split(both, '_')) {
                 const size_t digits = part.find_last_not_of("0123456789") + 1;
                 const std::string_view name = part.substr(0, digits);
-                const bool known = name.empty() || Contains(kParts, fmt::format(" {} ", name));
-                if (!known || part.size() - digits > 2) return false;
+                if (!name.empty() && !IsOneOf(name, kParts)) return false;
+                if (part.size() - digits > 2) return false;
             }
         }
     }
@@ -215,8 +217,7 @@ std::string GroupPath(std::string_view path) {
     std::string kept;
     for (std::string_view part : Split(path, '/')) {
         if (part.empty()) continue;
-        const bool usual = Contains(kUsual, fmt::format(" {} ", part));
-        kept += fmt::format("/{}", usual ? part : "group");
+        kept += fmt::format("/{}", IsOneOf(part, kUsual) ? part : "group");
     }
     return kept;
 }
@@ -227,28 +228,22 @@ std::string SavedGroup(std::string_view text) {
     return fmt::format("0::{}\n", path.empty() ? "/" : path);
 }
 
-// Fields of `ip -j addr` and `ip -j route`.
-SavedJson SavedIp(const SavedJson& item, Pseudonyms& names) {
-    SavedJson kept = SavedJson::object();
-    if (!item.is_object()) return kept;
-    for (const auto& [key, value] : item.items()) {
-        const std::string text = value.is_string() ? value.get<std::string>() : "";
-        if (key == "ifname" || key == "dev" || key == "master") {
-            if (!text.empty() && text.size() < 64) kept[key] = names.Interface(text);
-        } else if (key == "mtu" || key == "metric" || key == "prefixlen") {
-            if (value.is_number()) kept[key] = value;
-        } else if (key == "operstate" || key == "family") {
-            if (IsKnownWord(text)) kept[key] = text;
-        } else if (key == "local" || key == "dst" || key == "gateway") {
-            const std::string shown = names.AddressText(text);
-            if (!shown.empty()) kept[key] = shown;
-            if (shown.empty() && key == "gateway") kept[key] = "via";
-        } else if (key == "addr_info" && value.is_array()) {
-            kept[key] = SavedJson::array();
-            for (const SavedJson& address : value) {
-                SavedJson one = SavedIp(address, names);
-                if (one.contains("local")) kept[key].push_back(std::move(one));
-            }
+// Fields of `ip -j addr` and `ip -j route`. key: of `value`.
+SavedJson SavedIp(const SavedJson& value, std::string_view key, Pseudonyms& names) {
+    if (value.is_number()) return value;
+    if (value.is_string()) {
+        const auto text = value.get<std::string>();
+        if (IsOneOf(key, "ifname dev master")) return names.Interface(text.substr(0, 64));
+        const bool word = IsOneOf(key, "operstate family");
+        return SavedWords(text, word ? UnknownWord::kDrop : UnknownWord::kRename, names);
+    }
+    SavedJson kept = value.is_array() ? SavedJson::array() : SavedJson::object();
+    for (const auto& [field, item] : value.items()) {
+        if (value.is_array()) kept.push_back(SavedIp(item, key, names));
+        if (IsOneOf(field,
+                    "ifname dev master mtu metric prefixlen operstate family local dst gateway "
+                    "addr_info")) {
+            kept[field] = SavedIp(item, field, names);
         }
     }
     return kept;
@@ -257,9 +252,8 @@ SavedJson SavedIp(const SavedJson& item, Pseudonyms& names) {
 std::string SavedIpJson(std::string_view text, Pseudonyms& names) {
     const SavedJson parsed = OrderedJsonOrDiscarded(text);
     if (!parsed.is_array()) return "";
-    SavedJson kept = SavedJson::array();
-    for (const SavedJson& item : parsed) kept.push_back(SavedIp(item, names));
-    return kept.dump(-1, ' ', false, SavedJson::error_handler_t::replace) + "\n";
+    return SavedIp(parsed, "", names).dump(-1, ' ', false, SavedJson::error_handler_t::replace) +
+           "\n";
 }
 
 std::string SavedLog(std::string_view text, Pseudonyms& names) {
@@ -267,11 +261,9 @@ std::string SavedLog(std::string_view text, Pseudonyms& names) {
     for (const LogLine& line : KernelLogLines(text, names)) {
         kept += (names.real() ? line.raw : line.known) + "\n";
     }
-    // A log without a line that a rule reads is not an empty log.
-    const bool text_log = std::ranges::count_if(text, [](char c) {
-        return (c < ' ' && c != '\n' && c != '\r' && c != '\t' && c != 0x1b) || c == 0x7f;
-    }) <= std::ssize(text) / 8;
-    return kept.empty() && text_log && !Trim(text).empty() ? "kernel\n" : kept;
+    // A log that was read but has no line for a rule differs from an empty log.
+    const bool read = ReadableLog({ReadState::kFound, std::string(text)}).found();
+    return kept.empty() && read ? kNoKnownLine : kept;
 }
 
 std::string SavedText(const SavedRow& row, std::string_view text, Pseudonyms& names) {
@@ -334,6 +326,9 @@ std::optional<std::string> Filled(std::string_view place, std::string_view text,
     if (place == "id") fits = OnlyOf(text, "0123456789-:.", 16);
     if (place == "pci") fits = IsPciAddress(text);
     if (place == "word") fits = IsKnownWord(text);
+    if (place == "icd") {
+        fits = IsOneOf(text, "radeon amd amd_pro intel intel_hasvk nvidia nouveau lvp virtio");
+    }
     for (std::string_view one : Split(place, '|')) fits = fits || one == text;
     return fits ? std::optional(std::string(text)) : std::nullopt;
 }

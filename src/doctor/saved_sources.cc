@@ -1,7 +1,5 @@
 #include "doctor/saved_sources.h"
 
-#include "base/check.h"
-
 namespace weft::doctor {
 namespace {
 
@@ -127,18 +125,10 @@ constexpr SavedRow kRows[] = {
     {"sys/class/kfd/kfd/topology/nodes/<n>/properties", kLines, "gfx_target_version "},
     {"dev/kfd/", kThere},
     {"dev/dri/renderD<n>/", kThere},
-    {"usr/share/vulkan/icd.d/<radeon|amd|amd_pro|intel|intel_hasvk|nvidia|nouveau|lvp|virtio>_icd"
-     "<more>/",
-     kThere},
-    {"etc/vulkan/icd.d/<radeon|amd|amd_pro|intel|intel_hasvk|nvidia|nouveau|lvp|virtio>_icd<more>/",
-     kThere},
-    {"usr/local/share/vulkan/icd.d/<radeon|amd|amd_pro|intel|intel_hasvk|nvidia|nouveau|lvp|virtio>"
-     "_icd<more>/",
-     kThere},
-    {"run/opengl-driver/share/vulkan/icd.d/"
-     "<radeon|amd|amd_pro|intel|intel_hasvk|nvidia|nouveau|lvp|"
-     "virtio>_icd<more>/",
-     kThere},
+    {"usr/share/vulkan/icd.d/<icd>_icd<more>/", kThere},
+    {"etc/vulkan/icd.d/<icd>_icd<more>/", kThere},
+    {"usr/local/share/vulkan/icd.d/<icd>_icd<more>/", kThere},
+    {"run/opengl-driver/share/vulkan/icd.d/<icd>_icd<more>/", kThere},
     {"opt/rocm/.info/<version|version-dev>", kVersion},
     // Processors, memory and the kernel
     {"sys/devices/system/cpu/cpufreq/policy<n>/<scaling_governor|scaling_driver|"
@@ -167,8 +157,7 @@ constexpr SavedRow kRows[] = {
     {"etc/os-release", kFields, "ID=|ID_LIKE=|VERSION_ID=|VARIANT_ID="},
     {"etc/modprobe.d/<conf>", kLines,
      "options mlx4_core |options mlx5_core |options ttm |options amdgpu |options ice |options "
-     "irdma "
-     "|options ixgbe |options i40e |options nvidia "},
+     "irdma |options ixgbe |options i40e |options nvidia "},
     {"etc/default/grub", kGrub, kKernelParameters},
     {"etc/kernel/cmdline", kParameters, kKernelParameters},
     {"etc/kernel/proxmox-boot-pin", kVersion},
@@ -218,25 +207,24 @@ std::span<const SavedRow> SavedRows() {
 }
 
 const char* SavedFormText(SavedForm form) {
-    switch (form) {
-        case kThere: return "that it is there";
-        case kValue: return "numbers and known words";
-        case kLines:
-        case kFields: return "numbers and known words of some lines";
-        case kTable: return "numbers, known words, pseudonyms";
-        case kRules: return "rules without comments, pseudonyms";
-        case kVersion: return "a version";
-        case kParameters: return "parameters of IOMMU, GPU memory, ASPM";
-        case kGrub: return "the chosen kernel, parameters";
-        case kPath: return "PCI addresses, the driver";
-        case kDevice: return "the interface";
-        case kGid: return "its IPv4 address";
-        case kHost: return "a pseudonym";
-        case kGroup: return "the group without names";
-        case kIp: return "interfaces, MTU, state, IPv4 addresses, routes";
-        case kLog: return "lines of cards, GPUs and hardware errors, known words";
-    }
-    WEFT_CHECK(false);
+    constexpr const char* kTexts[] = {"that it is there",
+                                      "numbers and known words",
+                                      "numbers and known words of some lines",
+                                      "numbers and known words of some lines",
+                                      "numbers, known words, pseudonyms",
+                                      "rules without comments, pseudonyms",
+                                      "a version",
+                                      "parameters of IOMMU, GPU memory, ASPM",
+                                      "the chosen kernel, parameters",
+                                      "PCI addresses, the driver",
+                                      "the interface",
+                                      "its IPv4 address",
+                                      "a pseudonym",
+                                      "the group without names",
+                                      "interfaces, MTU, state, IPv4 addresses, routes",
+                                      "lines of cards, GPUs and hardware errors, known words"};
+    static_assert(std::size(kTexts) == static_cast<size_t>(kLog) + 1);
+    return kTexts[static_cast<size_t>(form)];
 }
 
 }  // namespace weft::doctor

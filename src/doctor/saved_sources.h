@@ -28,9 +28,9 @@ enum class SavedForm {
 struct SavedRow {
     // Segments between slashes. Placeholders in a segment: <if> an interface or RDMA device, <pci>
     // a PCI address, <n> a number, <id> a Thunderbolt address, <ip> an IPv4 address, <release> of a
-    // kernel, <word> a known word, <conf> a file in a folder whose last file has precedence, <unit>
-    // a unit of Weft, <a|b> one of these words, <more> any text, dropped. A path that ends with '/'
-    // is a folder.
+    // kernel, <icd> a Vulkan driver, <word> a known word, <conf> a file in a folder whose last file
+    // has precedence, <unit> a unit of Weft, <a|b> one of these words, <more> any text, dropped. A
+    // path that ends with '/' is a folder.
     std::string_view path;
     SavedForm form;
     // Beginnings of lines, separated by '|'. "*" before a key: anywhere in the line. "@": a PCI

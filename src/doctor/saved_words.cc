@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "doctor/log_rules.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -14,112 +15,101 @@ namespace {
 constexpr std::string_view kSavedWords = R"(
 . .. x x# v# n/a other - * + on off yes no auto none None default max Auto Off RS BaseR LLRS BASER
 enabled disabled unknown infinity unlimited soft hard root memlock K M G T KB MB GB TB kB KiB MiB
-GT Gb Mb sec s ms us W C Hz MHz GHz bytes byte packets packet pages
-up down UP DOWN UNKNOWN DORMANT LOWERLAYERDOWN NOTPRESENT dormant lowerlayerdown notpresent testing
-full half Full Half datagram connected Infiniband InfiniBand Ethernet IB RoCE
-performance powersave schedutil ondemand conservative userspace interactive powersupersave power
-always madvise never balance_power balance_performance pstate epp cpufreq intel_pstate
-intel_cpufreq acpi-cpufreq amd-pstate amd-pstate-epp amd_pstate amd_pstate_epp cppc_cpufreq
-cpufreq-dt pcc-cpufreq intel_idle DMA DMA-FQ identity blocked active inactive failed activating
-deactivating Enforcing Permissive Disabled
-NOP INIT ARMED ACTIVE ACTIVE_DEFER Active Down Initializing Init Armed Sleep Polling LinkUp LINK_UP
+GT Gb Mb sec s ms us W C Hz MHz GHz bytes byte packets packet pages up down UP DOWN UNKNOWN DORMANT
+LOWERLAYERDOWN NOTPRESENT dormant lowerlayerdown notpresent testing full half Full Half datagram
+connected Infiniband InfiniBand Ethernet IB RoCE performance powersave schedutil ondemand
+conservative userspace interactive powersupersave power always madvise never balance_power
+balance_performance pstate epp cpufreq intel_pstate intel_cpufreq acpi-cpufreq amd-pstate
+amd-pstate-epp amd_pstate amd_pstate_epp cppc_cpufreq cpufreq-dt pcc-cpufreq intel_idle DMA DMA-FQ
+identity blocked active inactive failed activating deactivating Enforcing Permissive Disabled NOP
+INIT ARMED ACTIVE ACTIVE_DEFER Active Down Initializing Init Armed Sleep Polling LinkUp LINK_UP
 PORT_ACTIVE PORT_DOWN PORT_INIT PORT_ARMED POLLING DISABLED Linkup PHY_TEST
 PortConfigurationTraining LinkErrorRecovery Phy Test SDR DDR QDR FDR FDR10 EDR HDR NDR XDR X Gbps
-CA RNIC usNIC switch iWARP MT# MT_# hca_id port Port state State phys physical_state phys_state link
-link_layer netdev lid sm_lid port_lid base sm Base SM Link layer Rate rate Physical type Firmware
-version transport image GUID guid Node System device pd cq qp cm_id mr ctx srq subnet_prefix
-ID ID_LIKE debian ubuntu linuxmint pop fedora rhel centos rocky almalinux arch manjaro nixos
-opensuse opensuse-leap opensuse-tumbleweed leap tumbleweed suse sles cachyos endeavouros ol raspbian
-proxmox gentoo alpine archlinux garuda bazzite bluefin aurora silverblue kinoite sericea onyx coreos
-iot sway-atomic cosmic-atomic budgie-atomic aurora asahi
-generic lowlatency pve amd64 arm64 aarch64 x86 x86_64 64 arch# fc# el# deb# bpo# lp# rc# rt# rpt rpi
-rpi# v7 v8 oem zen lts hwe azure aws gcp raspi server kvm pf
-Linux linux kernel core image headers unsigned base vmlinuz boot package packages is not installed
-firmware amdgpu amd graphics nvidia mlnx ofed linux-image linux-base ii hi rdma-core rdma mesa
-vulkan radeon intel providers ibverbs ibverbs-providers libibverbs drivers gpu saved git 0ubuntu#
-AMD RYZEN Ryzen AI MAX Max MAX+ Max+ hypervisor avx2 avx512bw avx512_vnni avx512f fma f16c asimd
-MemTotal MemAvailable SwapTotal SwapFree partition file dev zram# Module Installed Memory Device
-Size Speed Configured Other Reboot required to ensure that your system benefits from these updates
-Tcp OutSegs RetransSegs RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails
-EstabResets CurrEstab InSegs InErrs OutRsts InCsumErrors
-locked registered rw refused at cannot register hostname
-Cannot allocate memory Operation not permitted Permission denied No such file or directory device
-supported Invalid argument Input/output error Resource temporarily unavailable space left on
-Connection regular time it did end within must be exit status running dmesg read buffer
-connect the in
-open filtered failed one_way all_reduce ping from icmp_seq ttl transmitted received loss found
-iommu iommu.passthrough intel_iommu amd_iommu amdgpu.gttsize amdgpu.cwsr_enable ttm.pages_limit
-ttm.page_pool_size amdttm.pages_limit amdttm.page_pool_size pcie_aspm pcie_aspm.policy nomodeset
-mitigations pt force nopt noforce strict initrd
-options mlx4_core mlx5_core ttm ice irdma ixgbe i40e log_num_mgm_entry_size port_type_array
-num_vfs probe_vf gttsize pages_limit page_pool_size roce_mode enable_guc NVreg_EnableGpuFirmware
-NVreg_OpenRmEnableUnsupportedGpus cwsr_enable ppfeaturemask Y N
-GPU# NIC# SYS NODE PHB PXB PIX NV# GPU NIC CPU NUMA Affinity
-balance-rr active-backup balance-xor broadcast 802.3ad balance-tlb balance-alb load balancing
-round-robin fault-tolerance xor IEEE Dynamic aggregation transmit adaptive
-mlx5 mlx4 asic edge junction mem pkg vram Module#
-nvidiafb nouveau nvidia_drm nvidia_modeset nvidia_uvm i915 xe snd_hda_intel current size supported
-cdc_ether cdc_ncm r8152 e1000 ax88179_178a
-BAR Number Of Devices Navi XL Port GeForce RTX
-system_u unconfined_u object_r s0 u r opensm_log_t var_log_t user_home_t admin_home_t unlabeled_t
-default_t tmp_t var log opensm.log
-mtu qdisc noqueue mq fq_codel pfifo_fast master group qlen inet inet6 brd scope global dynamic
+CA RNIC usNIC switch iWARP MT# MT_# hca_id port Port state State phys physical_state phys_state
+link link_layer netdev lid sm_lid port_lid base sm Base SM Link layer Rate rate Physical type
+Firmware version transport image GUID guid Node System device pd cq qp cm_id mr ctx srq
+subnet_prefix ID ID_LIKE debian ubuntu linuxmint pop fedora rhel centos rocky almalinux arch
+manjaro nixos opensuse opensuse-leap opensuse-tumbleweed leap tumbleweed suse sles cachyos
+endeavouros ol raspbian proxmox gentoo alpine archlinux garuda bazzite bluefin aurora silverblue
+kinoite sericea onyx coreos iot sway-atomic cosmic-atomic budgie-atomic asahi generic lowlatency
+pve amd64 arm64 aarch64 x86 x86_64 64 arch# fc# el# deb# bpo# lp# rc# rt# rpt rpi rpi# v7 v8 oem
+zen lts hwe azure aws gcp raspi server kvm pf Linux linux kernel core headers unsigned vmlinuz boot
+package packages is not installed firmware amdgpu amd graphics nvidia mlnx ofed linux-image
+linux-base ii hi rdma-core rdma mesa vulkan radeon intel providers ibverbs ibverbs-providers
+libibverbs drivers gpu saved git 0ubuntu# AMD RYZEN Ryzen AI MAX Max MAX+ Max+ hypervisor avx2
+avx512bw avx512_vnni avx512f fma f16c asimd MemTotal MemAvailable SwapTotal SwapFree partition file
+dev zram# Module Installed Memory Device Size Speed Configured Other Reboot required to ensure that
+your system benefits from these updates Tcp OutSegs RetransSegs RtoAlgorithm RtoMin RtoMax MaxConn
+ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs InErrs OutRsts InCsumErrors
+locked registered rw refused at cannot register hostname Cannot allocate memory Operation permitted
+Permission denied No such or directory supported Invalid argument Input/output error Resource
+temporarily unavailable space left Connection regular time it did end within must be exit status
+running dmesg read buffer connect the in open filtered one_way all_reduce ping icmp_seq ttl
+transmitted received loss found iommu iommu.passthrough intel_iommu amd_iommu amdgpu.gttsize
+amdgpu.cwsr_enable ttm.pages_limit ttm.page_pool_size amdttm.pages_limit amdttm.page_pool_size
+pcie_aspm pcie_aspm.policy nomodeset mitigations pt force nopt noforce strict initrd options
+mlx4_core mlx5_core ttm ice irdma ixgbe i40e log_num_mgm_entry_size port_type_array num_vfs
+probe_vf gttsize pages_limit page_pool_size roce_mode enable_guc NVreg_EnableGpuFirmware
+NVreg_OpenRmEnableUnsupportedGpus cwsr_enable ppfeaturemask Y N GPU# NIC# SYS NODE PHB PXB PIX NV#
+GPU NIC CPU NUMA Affinity balance-rr active-backup balance-xor broadcast 802.3ad balance-tlb
+balance-alb load balancing round-robin fault-tolerance xor IEEE Dynamic aggregation transmit
+adaptive mlx5 mlx4 asic edge junction mem pkg vram Module# nvidiafb nouveau nvidia_drm
+nvidia_modeset nvidia_uvm i915 xe snd_hda_intel current size cdc_ether cdc_ncm r8152 e1000
+ax88179_178a BAR Number Of Devices Navi XL GeForce RTX system_u unconfined_u object_r s0 u r
+opensm_log_t var_log_t user_home_t admin_home_t unlabeled_t default_t tmp_t var log opensm.log mtu
+qdisc noqueue mq fq_codel pfifo_fast master group qlen inet inet6 brd scope global dynamic
 noprefixroute forever valid_lft preferred_lft metric via proto static dhcp src linkdown unreachable
 infiniband ether loopback BROADCAST MULTICAST LOWER_UP NO-CARRIER LOOPBACK POINTOPOINT NOARP SLAVE
-LinkLayer supports alias permanent
-LnkCap LnkSta LnkCtl Width ASPM L0s L1 Enabled downgraded ok Bus primary secondary subordinate
-sec-latency Kernel driver use NUMA node SltSta PresDet PresDet+ PresDet- ACSCtl ReqRedir+ ReqRedir-
-DLActive+ DLActive- Unknown header Capabilities access Exit Latency Train- TrErr- SlotClk+
-GT/s PCIe Network controller VGA compatible 3D Display PCI ISA Host bridge Processing accelerators
-Non-Volatile USB Audio Mellanox Technologies NVIDIA Corporation Intel Intel(R) R Advanced Micro
-Devices Inc ATI Broadcom Limited Realtek Semiconductor Co Ltd MEDIATEK Corp Qualcomm Atheros
-Aquantia Marvell Chelsio Communications QLogic Solarflare Pensando Systems Cornelis Amazon Family
-Controller Connection Adapter for SFP SFP+ SFP28 QSFP QSFP+ QSFP28 QSFP56 backplane Express Gigabit
-GbE
-2.5GbE 5GbE 10GbE 25GbE 40GbE 50GbE 100GbE 200GbE RDMA NetXtreme-E NetXtreme Virtual Function
-BASE-T Lx Ex
-Pro Dx Connect-IB ConnectX BlueField Wireless Wi-Fi Bridge Root GPP Switch Downstream Upstream
-Chipset Series Family-X Strix Halo Phoenix Raphael Granite Ridge Starship Matisse Rembrandt Dummy
-Navi Radeon RX XT XTX Graphics Instinct Arc Battlemage Thunderbolt USB4 prog-if Normal decode rev ff
-Cray Slingshot Cassini Fabric I# E# X# XL# XXV# BCM# RTL# AQC# QL# T# RX# MI# W# V# GA# AD# GB# GH#
-SFC# CX# AX# 8060S 8050S Smart NIC PF VF S L
-bonding team bridge pcieport mlx4_en mlx4_ib mlx5_ib mlxsw_core ib_ipoib iavf ixgbevf igb igbvf igc
-e1000 e1000e fm10k idpf bnxt_en bnxt_re bnx2 bnx2x tg3 qede qed qedr cxgb3 cxgb4 iw_cxgb4 csiostor
-hfi1 ib_qib ib_mthca ionic efa ena sfc sfc_siena mana enic be2net nfp hinic hns3 liquidio octeontx2
-atlantic alx atl1c r8169 r8168 r8125 r8126 r8127 r8152 sky2 forcedeth vmxnet3 virtio_net virtio-pci
-xen-netfront hv_netvsc gve stmmac dwmac dwc-qos bcmgenet macb mvneta mvpp2 fec cdc_ether cdc_ncm
-cdc_mbim ax88179_178a asix smsc95xx lan78xx usbnet aqc111 thunderbolt-net thunderbolt_net veth tun
-dummy macvlan ipvlan wireguard vxlan 802.1Q rxe siw cxi_core cxi_ss1 cxi_eth
-iwlwifi mt7921e mt7925e mt7915e ath9k ath10k_pci ath11k_pci ath12k_pci rtw88_8822ce rtw89_8852be
-rtw89_8852ce rtw89_8922ae brcmfmac wl shpchp pciehp nvme ahci megaraid_sas mpt3sas smartpqi xhci_hcd
-xhci-pci ehci-pci i915 xe nouveau ast mgag200 bochs-drm vfio-pci uio_pci_generic snd_hda_intel
-thunderbolt i801_smbus piix4_smbus intel-lpss ccp k10temp amd_sfh_pci amdxdna skx_uncore intel_vsec
-ioatdma idxd mei_me devices bus pci usb class net
-table chain hook input INPUT output OUTPUT forward FORWARD prerouting postrouting filter nat mangle
-raw ip ip6 arp netdev inet priority policy accept drop reject ACCEPT DROP REJECT RETURN return jump
-goto queue continue iif iifname oif oifname saddr daddr dport sport tcp udp icmp icmpv6 all ct new
-established related invalid vmap map set elements flags interval type ipv4_addr ifname verdict
-counter meta l4proto mark th fib daddr ether protocol dnat snat masquerade comment log syn fin rst
-ack string mac owner limit hashlimit addrtype pkttype with icmpx admin-prohibited host-prohibited
-icmp-host-prohibited icmp-port-unreachable -P -N -A
--I -i -o -s -d -p -m -j -g --dport --dports --sport --ctstate --state --src-range --tcp-flags
---reject-with --match-set conntrack multiport iprange NEW RELATED ESTABLISHED INVALID COMMIT
-Chain target prot opt in out source destination anywhere references pkts dpt dpts ctstate
-nixos-fw nixos-fw-accept nixos-fw-refuse nixos-fw-log-refuse nixos-fw-rpfilter
-ufw-user-input ufw-before-input ufw-after-input ufw-reject-input ufw-track-input
-ufw-skip-to-policy-input ufw-before-logging-input ufw-after-logging-input ufw-not-local
-PVEFW-INPUT PVEFW-HOST-IN PVEFW-Drop PVEFW-DropBroadcast PVEFW-reject PVEFW-smurfs proxmox-firewall
-firewalld filter_INPUT LIBVIRT_INP DOCKER DOCKER-USER host-in
-Status Default deny allow incoming outgoing routed Anywhere ALLOW DENY LIMIT IN OUT Rule
+LinkLayer supports alias permanent LnkCap LnkSta LnkCtl Width ASPM L0s L1 Enabled downgraded ok Bus
+primary secondary subordinate sec-latency Kernel driver use node SltSta PresDet PresDet+ PresDet-
+ACSCtl ReqRedir+ ReqRedir- DLActive+ DLActive- Unknown header Capabilities access Exit Latency
+Train- TrErr- SlotClk+ GT/s PCIe Network controller VGA compatible 3D Display PCI ISA Host bridge
+Processing accelerators Non-Volatile USB Audio Mellanox Technologies NVIDIA Corporation Intel
+Intel(R) R Advanced Micro Inc ATI Broadcom Limited Realtek Semiconductor Co Ltd MEDIATEK Corp
+Qualcomm Atheros Aquantia Marvell Chelsio Communications QLogic Solarflare Pensando Systems
+Cornelis Amazon Family Controller Adapter for SFP SFP+ SFP28 QSFP QSFP+ QSFP28 QSFP56 backplane
+Express Gigabit GbE 2.5GbE 5GbE 10GbE 25GbE 40GbE 50GbE 100GbE 200GbE RDMA NetXtreme-E NetXtreme
+Virtual Function BASE-T Lx Ex Pro Dx Connect-IB ConnectX BlueField Wireless Wi-Fi Bridge Root GPP
+Switch Downstream Upstream Chipset Series Family-X Strix Halo Phoenix Raphael Granite Ridge
+Starship Matisse Rembrandt Dummy Radeon RX XT XTX Graphics Instinct Arc Battlemage Thunderbolt USB4
+prog-if Normal decode rev ff Cray Slingshot Cassini Fabric I# E# X# XL# XXV# BCM# RTL# AQC# QL# T#
+RX# MI# W# V# GA# AD# GB# GH# SFC# CX# AX# 8060S 8050S Smart PF VF S L bonding team pcieport
+mlx4_en mlx4_ib mlx5_ib mlxsw_core ib_ipoib iavf ixgbevf igb igbvf igc e1000e fm10k idpf bnxt_en
+bnxt_re bnx2 bnx2x tg3 qede qed qedr cxgb3 cxgb4 iw_cxgb4 csiostor hfi1 ib_qib ib_mthca ionic efa
+ena sfc sfc_siena mana enic be2net nfp hinic hns3 liquidio octeontx2 atlantic alx atl1c r8169 r8168
+r8125 r8126 r8127 sky2 forcedeth vmxnet3 virtio_net virtio-pci xen-netfront hv_netvsc gve stmmac
+dwmac dwc-qos bcmgenet macb mvneta mvpp2 fec cdc_mbim asix smsc95xx lan78xx usbnet aqc111
+thunderbolt-net thunderbolt_net veth tun dummy macvlan ipvlan wireguard vxlan 802.1Q rxe siw
+cxi_core cxi_ss1 cxi_eth iwlwifi mt7921e mt7925e mt7915e ath9k ath10k_pci ath11k_pci ath12k_pci
+rtw88_8822ce rtw89_8852be rtw89_8852ce rtw89_8922ae brcmfmac wl shpchp pciehp nvme ahci
+megaraid_sas mpt3sas smartpqi xhci_hcd xhci-pci ehci-pci ast mgag200 bochs-drm vfio-pci
+uio_pci_generic thunderbolt i801_smbus piix4_smbus intel-lpss ccp k10temp amd_sfh_pci amdxdna
+skx_uncore intel_vsec ioatdma idxd mei_me devices bus pci usb class net CPU# MC# GT# Tile# cxi#
+sda# nvme# hwmon# BAR# Slot table chain hook input INPUT output OUTPUT forward FORWARD prerouting
+postrouting filter nat mangle raw ip ip6 arp priority policy accept drop reject ACCEPT DROP REJECT
+RETURN return jump goto queue continue iif iifname oif oifname saddr daddr dport sport tcp udp icmp
+icmpv6 all ct new established related invalid vmap map set elements flags interval ipv4_addr ifname
+verdict counter meta l4proto mark th fib protocol dnat snat masquerade comment syn fin rst ack
+string mac owner limit hashlimit addrtype pkttype with icmpx admin-prohibited host-prohibited
+icmp-host-prohibited icmp-port-unreachable -P -N -A -I -i -o -s -d -p -m -j -g --dport --dports
+--sport --ctstate --state --src-range --tcp-flags --reject-with --match-set conntrack multiport
+iprange NEW RELATED ESTABLISHED INVALID COMMIT Chain target prot opt out source destination
+anywhere references pkts dpt dpts ctstate nixos-fw nixos-fw-accept nixos-fw-refuse
+nixos-fw-log-refuse nixos-fw-rpfilter ufw-user-input ufw-before-input ufw-after-input
+ufw-reject-input ufw-track-input ufw-skip-to-policy-input ufw-before-logging-input
+ufw-after-logging-input ufw-not-local PVEFW-INPUT PVEFW-HOST-IN PVEFW-Drop PVEFW-DropBroadcast
+PVEFW-reject PVEFW-smurfs proxmox-firewall firewalld filter_INPUT LIBVIRT_INP DOCKER DOCKER-USER
+host-in Status Default deny allow incoming outgoing routed Anywhere ALLOW DENY LIMIT IN OUT Rule
 protocols ipset block dmz external home internal libvirt libvirt-routed nm-shared public trusted
-work FedoraServer
-FedoraWorkstation docker docker-forwarding interfaces sources ports services rich rules rule family
-ipv4 address value target ssh cockpit dhcpv6-client samba-client mdns
+work FedoraServer FedoraWorkstation docker docker-forwarding interfaces sources ports services rich
+rules rule family ipv4 address value ssh cockpit dhcpv6-client samba-client mdns
 )";
 
-// Words of the list, and prefixes of words with digits.
+// Words of the list, and prefixes of words with digits. log: words of the kernel's log, in small
+// letters.
 struct Vocabulary {
     std::set<std::string_view> words, numbered;
+    std::set<std::string, std::less<>> log = {""};
 };
 
 const Vocabulary& Known() {
@@ -132,6 +122,14 @@ const Vocabulary& Known() {
                 (numbered ? all.numbered : all.words).insert(word);
             }
         }
+        const auto add = [&](std::string_view text) {
+            for (std::string_view word : Words(text)) {
+                all.log.insert(Lower(word));
+                all.log.insert(Lower(Bare(word)));
+            }
+        };
+        for (const LogRule& rule : LogRules()) add(rule.words);
+        for (std::string_view word : LogVocabulary()) add(word);
         return all;
     }();
     return known;
@@ -192,6 +190,9 @@ bool IsBusPlace(std::string_view word) {
 }
 
 bool IsPlaceOfDevice(std::string_view word) {
+    // "PCI:0000:01:00", the form of NVIDIA's driver.
+    const bool nvidia = word.size() == 14 && word.starts_with("PCI:");
+    if (nvidia) return IsPciAddress(std::string(word.substr(4)) + ".0");
     return IsPciAddress(word) || IsBusPlace(word) ||
            (word.size() == 7 && IsPciAddress("0000:" + std::string(word)));
 }
@@ -220,7 +221,11 @@ bool ArePciIds(std::string_view word) {
            AreHexDigits(word.substr(5), 4);
 }
 
-bool IsKnownPart(std::string_view part) {
+// Where a word comes from.
+enum class Source { kOutput, kLog };
+
+bool IsKnownPart(std::string_view part, Source source) {
+    if (source == Source::kLog && Known().log.contains(Lower(part))) return true;
     if (IsKnownWord(part) || IsSavedNumber(part) || IsShortHex(part)) return true;
     const size_t dash = part.find('-', 1);
     if (dash == part.npos || part.find('-', dash + 1) != part.npos) return false;
@@ -241,7 +246,7 @@ size_t EndOfPart(std::string_view word, size_t at) {
     return ParseIpv4(word.substr(at, after - at)) ? after : end;
 }
 
-std::string SavedPart(std::string_view part, Pseudonyms& names) {
+std::string SavedPart(std::string_view part, Source source, Pseudonyms& names) {
     if (const std::string address = names.AddressText(part); part != "default" && !address.empty())
         return address;
     const size_t dash = part.find('-');
@@ -251,14 +256,15 @@ std::string SavedPart(std::string_view part, Pseudonyms& names) {
         return last.empty() ? "" : first + "-" + last;
     }
     const bool ends = part.size() > 2 && part.ends_with('.');  // "Inc."
-    return IsKnownPart(part.substr(0, part.size() - (ends ? 1 : 0))) ? std::string(part) : "";
+    if (ends && IsKnownPart(part.substr(0, part.size() - 1), source)) return std::string(part);
+    return IsKnownPart(part, source) ? std::string(part) : "";
 }
 
-std::string SavedWord(std::string_view word, UnknownWord unknown, Pseudonyms& names) {
-    constexpr std::string_view kAround = "()[]{}<>,:;'\"";
-    const size_t begin = word.find_first_not_of(kAround);
-    if (begin == word.npos) return std::string(word);
-    const std::string_view core = word.substr(begin, word.find_last_not_of(kAround) + 1 - begin);
+std::string SavedWord(std::string_view word, UnknownWord unknown, Source source,
+                      Pseudonyms& names) {
+    const std::string_view core = Bare(word);
+    const auto begin = static_cast<size_t>(core.data() - word.data());
+    if (core.empty()) return std::string(word);
     if (IsPlaceOfDevice(core) || ArePciIds(core)) return std::string(word);
     if (begin == 1 && word[0] == '[' && AreHexDigits(core, 4)) return std::string(word);  // [0280]
     if (LooksLikeAddress(core)) return unknown == UnknownWord::kDrop ? "" : names.Number(core);
@@ -269,7 +275,7 @@ std::string SavedWord(std::string_view word, UnknownWord unknown, Pseudonyms& na
             kept += word[at++];
             continue;
         }
-        std::string part = SavedPart(word.substr(at, end - at), names);
+        std::string part = SavedPart(word.substr(at, end - at), source, names);
         const bool bus = word.starts_with("primary=") || word.starts_with("secondary=") ||
                          word.starts_with("subordinate=");
         if (bus && AreHexDigits(word.substr(at, end - at), 2)) part = word.substr(at, end - at);
@@ -309,7 +315,8 @@ std::string SavedWords(std::string_view line, UnknownWord unknown, Pseudonyms& n
     for (size_t at = 0; at < line.size();) {
         const size_t word = std::min(line.find_first_not_of(" \t", at), line.size());
         const size_t end = std::min(line.find_first_of(" \t", word), line.size());
-        std::string shown = SavedWord(line.substr(word, end - word), unknown, names);
+        std::string shown =
+            SavedWord(line.substr(word, end - word), unknown, Source::kOutput, names);
         const bool revision = end - word == 3 && line[end - 1] == ')' && kept.ends_with("(rev") &&
                               AreHexDigits(line.substr(word, 2), 2);  // "(rev c8)"
         if (revision) shown = line.substr(word, 3);
@@ -317,6 +324,17 @@ std::string SavedWords(std::string_view line, UnknownWord unknown, Pseudonyms& n
         at = end;
     }
     return kept;
+}
+
+std::string SavedLogWord(std::string_view word, Pseudonyms& names) {
+    if (Bare(word).empty()) return "";
+    const auto& log = Known().log;
+    if (log.contains(Lower(word)) || log.contains(Lower(Bare(word)))) return std::string(word);
+    std::string shown = SavedWord(word, UnknownWord::kDrop, Source::kLog, names);
+    if (!shown.empty()) return shown;
+    // "MES(0x0)", "severity(3)", "SLOT(0)": the word before its argument.
+    const std::string_view before = word.substr(0, word.find('('));
+    return log.contains(Lower(before)) ? std::string(before) : "";
 }
 
 std::string SavedVersion(std::string_view line, const Pseudonyms& names) {

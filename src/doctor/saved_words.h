@@ -16,6 +16,8 @@ enum class UnknownWord { kDrop, kRename };
 
 // The line with its blanks. With real names: the line itself, printable.
 std::string SavedWords(std::string_view line, UnknownWord unknown, Pseudonyms& names);
+// The kept part of a word of the kernel's log: also words of log_rules.inc, in any case; "": none.
+std::string SavedLogWord(std::string_view word, Pseudonyms& names);
 // The known parts of the first word with a number, and the words before it: "Linux version
 // 6.17.7-alice-300.fc43.x86_64 (bob@host)" -> "Linux version 6.17.7-300.fc43.x86_64".
 std::string SavedVersion(std::string_view line, const Pseudonyms& names);

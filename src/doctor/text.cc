@@ -1,6 +1,7 @@
 #include "doctor/text.h"
 
 #include <fmt/format.h>
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,42 +11,13 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n\v\f";
 
-struct Letter {
-    uint32_t code = 0;
-    size_t bytes = 0;  // 0: not UTF-8
-};
-
-// The first character of UTF-8 `text`, in its shortest form (RFC 3629).
-Letter FirstLetter(std::string_view text) {
-    const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
-    const unsigned char first = byte(0);
-    if (first < 0x80) return {first, 1};
-    const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (first < 0xc2 || first > 0xf4 || text.size() < bytes) return {};
-    uint32_t code = first & (0xff >> (bytes + 1));
-    for (size_t i = 1; i < bytes; ++i) {
-        if ((byte(i) & 0xc0) != 0x80) return {};
-        code = code << 6 | (byte(i) & 0x3f);
-    }
-    const uint32_t least = bytes == 2 ? 0x80 : bytes == 3 ? 0x800 : 0x10000;
-    if (code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return {};
-    return {code, bytes};
-}
-
 // Control characters, and invisible ones that change the display of others.
-bool IsHidden(uint32_t code) {
-    struct Range {
-        uint32_t first, last;
-    };
-    constexpr Range kHidden[] = {{0x00, 0x1f},       {0x7f, 0x9f},       {0xad, 0xad},
-                                 {0x034f, 0x034f},   {0x061c, 0x061c},   {0x115f, 0x1160},
-                                 {0x17b4, 0x17b5},   {0x180b, 0x180f},   {0x200b, 0x200f},
-                                 {0x2028, 0x202e},   {0x2060, 0x206f},   {0x2800, 0x2800},
-                                 {0x3164, 0x3164},   {0xfe00, 0xfe0f},   {0xfeff, 0xfeff},
-                                 {0xffa0, 0xffa0},   {0xfff0, 0xfffc},   {0x13430, 0x1345f},
-                                 {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}};
-    return std::ranges::any_of(kHidden,
-                               [&](const Range& r) { return r.first <= code && code <= r.last; });
+bool IsHidden(utf8proc_int32_t code) {
+    const utf8proc_property_t* properties = utf8proc_get_property(code);
+    const auto category = properties->category;
+    return properties->ignorable || category == UTF8PROC_CATEGORY_CC ||
+           category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_ZL ||
+           category == UTF8PROC_CATEGORY_ZP || code == 0x2800 || code == 0xfffc;
 }
 
 size_t EndOfNumber(std::string_view text) {
@@ -134,6 +106,35 @@ bool Contains(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
 
+bool IsOneOf(std::string_view word, std::string_view list) {
+    if (word.empty() || Contains(word, " ")) return false;
+    for (size_t at = list.find(word); at != list.npos; at = list.find(word, at + 1)) {
+        const size_t end = at + word.size();
+        if ((at == 0 || list[at - 1] == ' ') && (end == list.size() || list[end] == ' '))
+            return true;
+    }
+    return false;
+}
+
+std::string_view Bare(std::string_view word) {
+    constexpr std::string_view kAround = "()[]{}<>.,:;!'\"";
+    const size_t begin = std::min(word.find_first_not_of(kAround), word.size());
+    return word.substr(begin, word.find_last_not_of(kAround) + 1 - begin);
+}
+
+std::string BaseName(std::string_view path) {
+    path = Trim(path);
+    return std::string(path.substr(path.rfind('/') + 1));
+}
+
+std::string Lower(std::string_view text) {
+    std::string lower(text);
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) {
+        return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    });
+    return lower;
+}
+
 std::optional<Version> ParseVersion(std::string_view text) {
     text = Trim(text);
     Version version;
@@ -166,15 +167,14 @@ std::optional<int64_t> DateIn(std::string_view text) {
 std::string Printable(std::string_view text) {
     std::string shown;
     while (!text.empty()) {
-        const Letter letter = FirstLetter(text);
-        if (letter.code == '\t' || letter.code == '\n') {
-            shown += ' ';
-        } else if (letter.bytes == 0 || IsHidden(letter.code)) {
-            shown += '?';
-        } else {
-            shown += text.substr(0, letter.bytes);
-        }
-        text.remove_prefix(std::max<size_t>(letter.bytes, 1));
+        utf8proc_int32_t code = -1;
+        const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                             static_cast<utf8proc_ssize_t>(text.size()), &code);
+        const std::string_view letter =
+            text.substr(0, length > 0 ? static_cast<size_t>(length) : 1);
+        const bool blank = code == '\t' || code == '\n';
+        shown += blank ? " " : length <= 0 || IsHidden(code) ? "?" : letter;
+        text.remove_prefix(letter.size());
     }
     return shown;
 }

@@ -27,6 +27,13 @@ std::optional<double> NumberAfter(std::string_view text, std::string_view key);
 // The text after `key` up to the end of its line or any of `ends`, trimmed; "": no key.
 std::string_view After(std::string_view text, std::string_view key, std::string_view ends = "");
 bool Contains(std::string_view text, std::string_view part);
+// The word is in a list of words between blanks.
+bool IsOneOf(std::string_view word, std::string_view list);
+// A word without brackets, quotes and punctuation at its ends: "(timeout)," -> "timeout".
+std::string_view Bare(std::string_view word);
+std::string Lower(std::string_view text);
+// The last part of a path, trimmed.
+std::string BaseName(std::string_view path);
 
 // Rejects, at compile time, a view into a temporary string.
 template <typename S>
@@ -35,6 +42,7 @@ void Trim(Ending auto&& text) = delete;
 void Lines(Ending auto&& text) = delete;
 void Words(Ending auto&& text) = delete;
 void Split(Ending auto&& text, char separator) = delete;
+void Bare(Ending auto&& word) = delete;
 void After(Ending auto&& text, std::string_view key, std::string_view ends = "") = delete;
 
 // The first three numbers of "6.18.4-arch1-1" or "7.1.1"; missing ones are 0.

@@ -1,77 +1,39 @@
 #include "doctor/unreadable.h"
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include "doctor/text.h"
 
 namespace weft::doctor {
 namespace {
 
-constexpr size_t kMostSaidLines = 12, kMostSaidBytes = 1500;
+constexpr size_t kMostErrorLines = 12, kMostErrorBytes = 1500;
 
 // Messages of bash, dash, zsh, fish and distributions' command-not-found helpers, and of the C
 // library in German, French, Spanish, Italian, Portuguese, Russian, Chinese and Japanese.
-constexpr std::array<std::string_view, 22> kNoSuchWords = {"command not found",
-                                                           "Unknown command: ",
-                                                           "not found, but can be installed",
-                                                           "not found, did you mean",
-                                                           "is not in your PATH",
-                                                           ": not found",
-                                                           "No such file or directory",
-                                                           "Kommando nicht gefunden",
-                                                           "Befehl nicht gefunden",
-                                                           "Datei oder Verzeichnis nicht gefunden",
-                                                           "commande introuvable",
-                                                           "Aucun fichier ou dossier de ce",
-                                                           "orden no encontrada",
-                                                           "No existe el fichero o el directorio",
-                                                           "No existe el archivo o el directorio",
-                                                           "comando non trovato",
-                                                           "File o directory non esistente",
-                                                           "comando não encontrado",
-                                                           "команда не найдена",
-                                                           "Нет такого файла",
-                                                           "未找到命令",
-                                                           "コマンドが見つかりません"};
-constexpr std::array<std::string_view, 34> kNotShownWords = {"Operation not permitted",
-                                                             "Permission denied",
-                                                             "permission denied",
-                                                             "must be root",
-                                                             "need to be root",
-                                                             "requires root",
-                                                             "are you root",
-                                                             "not authorized",
-                                                             "Not authorized",
-                                                             "Failed to connect to bus",
-                                                             "not been booted with systemd",
-                                                             "a password is required",
-                                                             "a terminal is required",
-                                                             "is not in the sudoers file",
-                                                             "Is a directory",
-                                                             "Invalid argument",
-                                                             "Input/output error",
-                                                             "Connection refused",
-                                                             "No route to host",
-                                                             "is unknown, try \"ip -help\"",
-                                                             "Die Operation ist nicht erlaubt",
-                                                             "Vorgang nicht zulässig",
-                                                             "Keine Berechtigung",
-                                                             "Opération non permise",
-                                                             "Permission non accordée",
-                                                             "Operación no permitida",
-                                                             "Permiso denegado",
-                                                             "Operazione non permessa",
-                                                             "Permesso negato",
-                                                             "Операция не позволена",
-                                                             "Отказано в доступе",
-                                                             "不允许的操作",
-                                                             "权限不够",
-                                                             "許可されていない操作です"};
+constexpr std::string_view kNoSuchTexts =
+    "command not found|Unknown command: |not found, but can be installed|not found, did you mean|"
+    "is not in your PATH|: not found|No such file or directory|Kommando nicht gefunden|Befehl "
+    "nicht gefunden|Datei oder Verzeichnis nicht gefunden|commande introuvable|Aucun fichier ou "
+    "dossier de ce|orden no encontrada|No existe el fichero o el directorio|No existe el archivo "
+    "o el directorio|comando non trovato|File o directory non esistente|comando não encontrado|"
+    "команда не найдена|Нет такого файла|未找到命令|"
+    "コマンドが見つかりません";
+constexpr std::string_view kNotShownTexts =
+    "Operation not permitted|Permission denied|permission denied|must be root|need to be root|"
+    "requires root|are you root|not authorized|Not authorized|Failed to connect to bus|not been "
+    "booted with systemd|a password is required|a terminal is required|is not in the sudoers "
+    "file|Is a directory|Invalid argument|Input/output error|Connection refused|No route to host|"
+    "is unknown, try \"ip -help\"|Die Operation ist nicht erlaubt|Vorgang nicht zulässig|Keine "
+    "Berechtigung|Opération non permise|Permission non accordée|Operación no permitida|"
+    "Permiso denegado|Operazione non permessa|Permesso negato|Операция не "
+    "позволена|Отказано в доступе|不允许的操作|权限不够|"
+    "許可されていない操作です";
 
-bool SaysAny(std::string_view text, std::span<const std::string_view> parts) {
-    return std::ranges::any_of(parts, [&](std::string_view part) { return Contains(text, part); });
+// parts: separated by '|'.
+bool HasAny(std::string_view text, std::string_view parts) {
+    return std::ranges::any_of(Split(parts, '|'),
+                               [&](std::string_view part) { return Contains(text, part); });
 }
 
 void CutPart(std::string& text, std::string_view begin, std::string_view end) {
@@ -130,14 +92,14 @@ std::string TidiedOutput(std::string text) {
 }
 
 Said WhatIsSaid(std::string_view text) {
-    if (text.size() > kMostSaidBytes || Trim(text).empty()) return Said::kOutput;
+    if (text.size() > kMostErrorBytes || Trim(text).empty()) return Said::kOutput;
     const auto lines = Lines(text);
-    if (lines.size() > kMostSaidLines) return Said::kOutput;
+    if (lines.size() > kMostErrorLines) return Said::kOutput;
     const std::string_view first = Lines(Trim(text))[0];
     // Text that begins like a JSON list or value is not an error, whatever names it contains.
     if (first.starts_with('[') || first.starts_with('{')) return Said::kOutput;
-    if (SaysAny(first, kNoSuchWords)) return Said::kNoSuch;
-    return SaysAny(first, kNotShownWords) ? Said::kNotShown : Said::kOutput;
+    if (HasAny(first, kNoSuchTexts)) return Said::kNoSuch;
+    return HasAny(first, kNotShownTexts) ? Said::kNotShown : Said::kOutput;
 }
 
 }  // namespace weft::doctor
