@@ -12,17 +12,22 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include "doctor/measure.h"
+#include "coll/comm.h"
+#include "coll/link_probe.h"
+#include "coll/measure.h"
 #include "hw/cpu.h"
+#include "net/local.h"
 #include "net/verbs_trial.h"
 
 namespace weft::doctor {
 namespace {
 
 constexpr size_t kLockedBytes = size_t{64} << 20;
+constexpr size_t kMeasureWindow = size_t{2} << 20;
 
 std::string ProbeHostName() {
     std::array<char, 256> name{};
@@ -116,6 +121,40 @@ std::string System() {
         if (loader.find(name) != loader.npos) words += word;
     }
     return words + "\n";
+}
+
+std::string TimesLine(const char* op, size_t bytes, const coll::Timings& times) {
+    return fmt::format("{} {} {:.2f} {:.2f}\n", op, bytes, times.typical_us, times.p99_us);
+}
+
+// The part of one of two ranks. pair, group: its ends of two fabrics, because a LinkProbe needs a
+// whole link.
+Result<std::string> MeasureRank(net::Fabric& pair, net::Fabric& group) {
+    constexpr coll::Budget kBudget{.seconds = 0.06};
+    constexpr int64_t kTimeoutMs = 3000;
+    constexpr size_t kReduceBytes = 8192;
+    std::string lines;
+    coll::LinkProbe probe(*pair.links[static_cast<size_t>(1 - pair.rank)], nullptr, kTimeoutMs);
+    for (const size_t bytes : {64, 8192}) {
+        WEFT_ASSIGN(const coll::Timings times, probe.Latency(bytes, kBudget, pair.rank == 0));
+        lines += TimesLine("one_way", bytes, times);
+    }
+    WEFT_ASSIGN(const auto comm,
+                coll::Comm::Make(group, {0, 1}, {0, kMeasureWindow, 0, 4}, kTimeoutMs));
+    WEFT_ASSIGN(
+        const coll::Figures sums,
+        coll::Measure(*comm, {coll::Collective::kAllReduce, kReduceBytes, {}}, kBudget, nullptr));
+    return lines + TimesLine("all_reduce", kReduceBytes, sums.timings);
+}
+
+Result<std::string> MeasureLocal(net::Transport transport) {
+    WEFT_ASSIGN(auto pair, net::MakeLocalFabrics(2, transport, kMeasureWindow));
+    WEFT_ASSIGN(auto group, net::MakeLocalFabrics(2, transport, kMeasureWindow));
+    Result<std::string> other = std::string();
+    std::thread peer([&] { other = MeasureRank(pair[1], group[1]); });
+    Result<std::string> own = MeasureRank(pair[0], group[0]);
+    peer.join();
+    return own.ok() && !other.ok() ? std::move(other) : std::move(own);
 }
 
 Reading Measure(net::Transport transport) {

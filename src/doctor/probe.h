@@ -6,8 +6,8 @@
 //     lock_memory      "locked BYTES", or "refused at BYTES: why": result of mlock(2)
 //     register_memory/DEVICE  "registered BYTES" or "refused: why", with an RDMA device
 //     access/PATH      "rw", or the reason why /PATH can't be opened for reading and writing
-//     measure/shm      lines "SIZE P50_US P99_US": an exchange between two threads over shared
-//     measure/tcp      memory or TCP on this host; SIZE "all_reduce": one of 8 KiB
+//     measure/shm      lines "OP BYTES P50_US P99_US" of two threads over shared memory or TCP; OP
+//     measure/tcp      is "one_way" or "all_reduce". Takes a fifth of a second on two cores
 //     cpus             processors that this process may use
 //     reach            lines "ADDRESS PORT OUTCOME": connections to ports of other hosts, made
 //                      while `weft doctor --hosts` ran (reach.h)
