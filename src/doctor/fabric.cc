@@ -42,33 +42,6 @@ double LatencyBound(std::string_view transport, double megabits) {
     return megabits >= kFastMegabits ? 60 : 180;
 }
 
-struct Pair {
-    int from = 0, to = 0;
-    double us = 0, p99_us = 0;
-    double bytes_s = 0;
-    int64_t errors = 0;
-};
-
-const fabric::NetRow* RowOf(const fabric::NetReport& report, const Pair& pair) {
-    const auto row = std::ranges::find_if(report.rows, [&](const fabric::NetRow& r) {
-        return r.from == pair.from && r.to == pair.to;
-    });
-    return row == report.rows.end() ? nullptr : &*row;
-}
-
-std::vector<Pair> PairsOf(const fabric::NetReport& latency, const fabric::NetReport& bandwidth) {
-    std::vector<Pair> pairs;
-    for (const fabric::NetRow& row : latency.rows) {
-        Pair pair{row.from, row.to, row.timings.typical_us, row.timings.p99_us, 0, row.errors};
-        if (const fabric::NetRow* large = RowOf(bandwidth, pair)) {
-            pair.bytes_s = large->average_bytes_s;
-            pair.errors += large->errors;
-        }
-        pairs.push_back(pair);
-    }
-    return pairs;
-}
-
 // Speed of this machine's card on the route to `worker`; 0: unknown.
 double MegabitsTo(HostView& here, const std::string& worker) {
     const auto address = ParseIpv4(worker.substr(0, worker.find(':')));
@@ -81,8 +54,42 @@ double MegabitsTo(HostView& here, const std::string& worker) {
     return device == nullptr ? 0 : device->megabits;
 }
 
-bool FactsHaveRdma(HostView& here) {
-    return std::ranges::any_of(RdmaPorts(here), [](const RdmaPort& port) { return port.active(); });
+struct Pair {
+    std::string transport, hosts;  // "tcp", "a to b"
+    std::string worker;            // from rank 0: the worker as the user named it; else ""
+    double megabits = 0;           // of this machine's card; 0: unknown
+    double us = 0, p99_us = 0;
+    double bytes_s = 0;
+    int64_t errors = 0;
+
+    double BoundUs() const { return LatencyBound(transport, megabits); }
+    double LeastBytes() const {
+        const bool fast_tcp = transport == "tcp" && megabits > kFastMegabits;
+        return megabits * 1e6 / 8 * (fast_tcp ? kShareOfFastTcp : kShareOfCard);
+    }
+};
+
+std::vector<Pair> PairsOf(HostView& here, const std::vector<std::string>& workers,
+                          const fabric::NetReport& latency, const fabric::NetReport& bandwidth) {
+    std::vector<Pair> pairs;
+    for (const fabric::NetRow& row : latency.rows) {
+        const auto from = static_cast<size_t>(row.from), to = static_cast<size_t>(row.to);
+        Pair pair;
+        pair.transport = latency.links.at(from).at(to);
+        pair.hosts = fmt::format("{} to {}", latency.hosts.at(from), latency.hosts.at(to));
+        if (from == 0 && to <= workers.size()) pair.worker = workers[to - 1];
+        if (pair.transport != "shm") pair.megabits = MegabitsTo(here, pair.worker);
+        pair.us = row.timings.typical_us;
+        pair.p99_us = row.timings.p99_us;
+        pair.errors = row.errors;
+        for (const fabric::NetRow& large : bandwidth.rows) {
+            if (large.from != row.from || large.to != row.to) continue;
+            pair.bytes_s = large.average_bytes_s;
+            pair.errors += large.errors;
+        }
+        pairs.push_back(std::move(pair));
+    }
+    return pairs;
 }
 
 // us: one way of kFabricSmall bytes; bytes_s: of a large transfer.
@@ -94,125 +101,74 @@ HostLink MeasuredLink(double us, double bytes_s) {
     return link;
 }
 
-class Judge {
-  public:
-    Judge(HostView& here, const std::vector<std::string>& workers, const fabric::NetReport& latency,
-          std::vector<Pair> pairs)
-        : here_(here), workers_(workers), latency_(latency), pairs_(std::move(pairs)) {}
+// Asks for the cost of the measured link, compared with the bounds.
+void AskMeasured(HostView& here, const Pair& pair, double bound_us, double bytes_s, Findings& out) {
+    if (pair.bytes_s <= 0) return;
+    out.AskCost(
+        LinkQuestion(here, MeasuredLink(pair.us, pair.bytes_s), MeasuredLink(bound_us, bytes_s)));
+}
 
-    std::vector<Finding> All() {
-        std::vector<Finding> all;
-        for (const Pair& pair : pairs_) {
-            Findings out("across-measured", Names(pair));
-            One(pair, out);
-            for (Finding& finding : out.Take()) all.push_back(std::move(finding));
-        }
-        return all;
+// best_bytes_s: of all pairs with this transport.
+void JudgePair(HostView& here, const Pair& pair, double best_bytes_s, Findings& out) {
+    const std::string read =
+        fmt::format("{}: 8 KiB one way in {:.1f} us (99 %: {:.1f}), {:.2f} GB/s", pair.transport,
+                    pair.us, pair.p99_us, pair.bytes_s / 1e9);
+    const double least = pair.LeastBytes();
+    std::string expected = fmt::format("below {:g} us", pair.BoundUs());
+    if (least > 0) expected += fmt::format(", above {:.2f} GB/s", least / 1e9);
+    if (pair.errors > 0) {
+        return out.Fail(fmt::format("{}; {} wrong bytes", read, pair.errors), expected,
+                        "the link changes data",
+                        "another cable, slot or card; weft doctor on both hosts (pcie-errors, "
+                        "nic-counters)");
     }
-
-  private:
-    void One(const Pair& pair, Findings& out) {
-        const std::string& transport = TransportOf(pair);
-        const double megabits = MegabitsOf(pair);
-        const std::string read =
-            fmt::format("{}: 8 KiB one way in {:.1f} us (99 %: {:.1f}), {:.2f} GB/s", transport,
-                        pair.us, pair.p99_us, pair.bytes_s / 1e9);
-        const double bound_us = LatencyBound(transport, megabits);
-        const double least = LeastBytes(transport, megabits);
-        std::string expected = fmt::format("below {:g} us", bound_us);
-        if (least > 0) expected += fmt::format(", above {:.2f} GB/s", least / 1e9);
-        if (pair.errors > 0) {
-            return out.Fail(fmt::format("{}; {} wrong bytes", read, pair.errors), expected,
-                            "the link changes data",
-                            "another cable, slot or card; weft doctor on "
-                            "both hosts (pcie-errors, nic-counters)");
-        }
-        const size_t before = out.Count();
-        if (pair.us > bound_us) Slow(pair, read, expected, out);
-        if (pair.bytes_s < least) {
-            Narrow(read, expected, megabits, out);
-            AskMeasured(pair, pair.us, least, out);
-        }
-        if (transport == "tcp" && pair.from == 0 && FactsHaveRdma(here_)) NotRdma(pair, read, out);
-        if (BehindKin(pair)) {
-            out.Warn(read, "about what the other links of this kind have",
-                     "every sync waits for the slowest link",
-                     "cable, slot and port of these two hosts; weft doctor on each");
-        }
-        if (out.Count() == before) out.Ok(read, expected);
-    }
-
-    void Slow(const Pair& pair, const std::string& read, const std::string& expected,
-              Findings& out) const {
-        out.Warn(read, expected, "each of the two sums in a layer of a model waits for it",
+    if (pair.us > pair.BoundUs()) {
+        out.Warn(read, expected, "each of the two all-reduces in a layer of a model waits for it",
                  "weft doctor on both hosts (cpu-governor, nic-coalescing, pcie-power), and run it "
                  "again while they are idle");
-        AskMeasured(pair, LatencyBound(TransportOf(pair), MegabitsOf(pair)), pair.bytes_s, out);
+        AskMeasured(here, pair, pair.BoundUs(), pair.bytes_s, out);
     }
-
-    // Asks for the cost of the measured link, compared with the bounds.
-    void AskMeasured(const Pair& pair, double bound_us, double bytes_s, Findings& out) const {
-        if (pair.bytes_s <= 0) return;
-        out.AskCost(LinkQuestion(here_, MeasuredLink(pair.us, pair.bytes_s),
-                                 MeasuredLink(bound_us, bytes_s)));
+    if (pair.bytes_s < least) {
+        out.Warn(
+            read, expected,
+            fmt::format("the card has {:g} Gb/s: loading and prefill are slower than it allows",
+                        pair.megabits / 1e3),
+            "weft doctor on both hosts (pcie-link, across-mtu); weft net bw shows each size");
+        AskMeasured(here, pair, pair.us, least, out);
     }
-
-    static void Narrow(const std::string& read, const std::string& expected, double megabits,
-                       Findings& out) {
-        out.Warn(read, expected,
-                 fmt::format("the card says {:g} Gb/s: loading and prefill wait for the rest",
-                             megabits / 1e3),
-                 "weft doctor on both hosts (pcie-link, across-mtu); weft net bw shows each size");
+    const bool rdma = std::ranges::any_of(RdmaPorts(here), &RdmaPort::active);
+    if (pair.transport == "tcp" && !pair.worker.empty() && rdma) {
+        out.Warn(read, "verbs: this machine has an RDMA port",
+                 "TCP passes through the kernels of both hosts",
+                 fmt::format("weft net lat --transport verbs --hosts {} shows why it can't be used",
+                             pair.worker));
     }
-
-    void NotRdma(const Pair& pair, const std::string& read, Findings& out) const {
-        out.Warn(read, "verbs: this machine has an RDMA port", "TCP goes by way of two kernels",
-                 fmt::format("weft net lat --transport verbs --hosts {} says why it can't be used",
-                             workers_.at(static_cast<size_t>(pair.to) - 1)));
+    // A card of unknown speed can't explain the difference.
+    if (pair.bytes_s < kShareOfKin * best_bytes_s) {
+        out.Warn(read, "the bandwidth of the other links of this kind",
+                 "every all-reduce waits for the slowest link",
+                 "cable, slot and port of these two hosts; weft doctor on each");
     }
-
-    // Another pair of the same transport has more than twice the bandwidth, and a card of unknown
-    // speed can't explain it.
-    bool BehindKin(const Pair& pair) const {
-        double best = 0;
-        for (const Pair& other : pairs_) {
-            if (TransportOf(other) == TransportOf(pair)) best = std::max(best, other.bytes_s);
-        }
-        return pair.bytes_s < kShareOfKin * best;
-    }
-
-    double MegabitsOf(const Pair& pair) const {
-        if (pair.from != 0 || TransportOf(pair) == "shm") return 0;
-        const auto worker = static_cast<size_t>(pair.to) - 1;
-        return worker < workers_.size() ? MegabitsTo(here_, workers_[worker]) : 0;
-    }
-
-    static double LeastBytes(const std::string& transport, double megabits) {
-        const bool fast_tcp = transport == "tcp" && megabits > kFastMegabits;
-        return megabits * 1e6 / 8 * (fast_tcp ? kShareOfFastTcp : kShareOfCard);
-    }
-
-    const std::string& TransportOf(const Pair& pair) const {
-        return latency_.links.at(static_cast<size_t>(pair.from)).at(static_cast<size_t>(pair.to));
-    }
-
-    std::string Names(const Pair& pair) const {
-        return fmt::format("{} to {}", latency_.hosts.at(static_cast<size_t>(pair.from)),
-                           latency_.hosts.at(static_cast<size_t>(pair.to)));
-    }
-
-    HostView& here_;
-    const std::vector<std::string>& workers_;
-    const fabric::NetReport& latency_;
-    std::vector<Pair> pairs_;
-};
+    if (out.empty()) out.Ok(read, expected);
+}
 
 }  // namespace
 
 std::vector<Finding> JudgeFabric(HostView& here, const std::vector<std::string>& workers,
                                  const fabric::NetReport& latency,
                                  const fabric::NetReport& bandwidth) {
-    return Judge(here, workers, latency, PairsOf(latency, bandwidth)).All();
+    std::vector<Finding> all;
+    const std::vector<Pair> pairs = PairsOf(here, workers, latency, bandwidth);
+    for (const Pair& pair : pairs) {
+        double best = 0;
+        for (const Pair& other : pairs) {
+            if (other.transport == pair.transport) best = std::max(best, other.bytes_s);
+        }
+        Findings out("across-measured", pair.hosts);
+        JudgePair(here, pair, best, out);
+        std::ranges::move(out.Take(), std::back_inserter(all));
+    }
+    return all;
 }
 
 namespace {
