@@ -2,10 +2,7 @@
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <dirent.h>
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -91,6 +88,12 @@ class Intake {
     SnapshotFiles Take() {
         if (!refused_.empty()) files_["unread"] += refused_;
         if (ends_here_) files_.erase("probe/complete");
+        for (auto it = files_.begin(); it != files_.end();) {  // only empty folders have an entry
+            const auto next = std::next(it);
+            const bool full = it->first.ends_with('/') && next != files_.end() &&
+                              next->first.starts_with(it->first);
+            it = full ? files_.erase(it) : next;
+        }
         return std::move(files_);
     }
 
@@ -100,50 +103,6 @@ class Intake {
     size_t bytes_ = 0, refusals_ = 0;
     bool ends_here_ = false;
 };
-
-Result<std::string> ReadFolderEntry(const std::string& path, const struct stat& info) {
-    if (S_ISLNK(info.st_mode)) {
-        std::array<char, kMostName> target;
-        const ssize_t got = ::readlink(path.c_str(), target.data(), target.size());
-        return std::string(target.data(), got < 0 ? 0 : static_cast<size_t>(got));
-    }
-    if (!S_ISREG(info.st_mode)) return std::string();  // a device: its existence is enough
-    return ReadTextFile(path, kMostEntryBytes);
-}
-
-Status AddFolder(Intake& intake, const std::string& root, const std::string& inside, int depth) {
-    if (depth > kMostDepth) return intake.Bad("folders {} deep", depth);
-    const std::string folder = inside.empty() ? root : root + "/" + inside;
-    DIR* opened = ::opendir(folder.c_str());
-    if (opened == nullptr) {
-        return MakeError(ErrorCode::kIo, "{}: cannot list: {}", folder, std::strerror(errno));
-    }
-    std::vector<std::string> names;
-    while (const dirent* entry = ::readdir(opened)) {
-        const std::string_view name = entry->d_name;
-        if (name != "." && name != "..") names.emplace_back(name);
-        if (names.size() > kMostEntries) break;
-    }
-    ::closedir(opened);
-    if (names.empty()) return intake.Add(inside + "/", "");
-    for (const std::string& entry : names) {
-        WEFT_ASSIGN(const std::string name, intake.Name(inside + "/" + entry));
-        const std::string path = root + "/" + name;
-        struct stat info {};
-        if (::lstat(path.c_str(), &info) != 0) continue;  // removed in the meantime
-        if (S_ISDIR(info.st_mode)) {
-            WEFT_TRY(AddFolder(intake, root, name, depth + 1));
-        } else {
-            if (S_ISREG(info.st_mode) && info.st_size > static_cast<off_t>(kMostEntryBytes)) {
-                WEFT_TRY(intake.Refuse(name, kMostEntryBytes));  // not read at all
-                continue;
-            }
-            WEFT_ASSIGN(std::string text, ReadFolderEntry(path, info));
-            WEFT_TRY(intake.Add(name, std::move(text)));
-        }
-    }
-    return {};
-}
 
 std::string WhyNot(archive* of) {
     const char* said = archive_error_string(of);
@@ -166,13 +125,14 @@ Result<size_t> ReadTarData(const Intake& intake, archive* reader, std::string& t
     }
 }
 
-// dropped: bytes unpacked and dropped so far.
-Status AddTarEntry(Intake& intake, archive* reader, archive_entry* entry, size_t& dropped) {
+// root: of a folder that is read, else "". dropped: bytes unpacked and dropped so far.
+Status AddEntry(Intake& intake, archive* reader, archive_entry* entry, std::string_view root,
+                size_t& dropped) {
     // A pax header is UTF-8, which the C locale does not convert.
     const char* path = archive_entry_pathname(entry);
     if (path == nullptr) path = archive_entry_pathname_utf8(entry);
     if (path == nullptr) return intake.Bad("a name that is not text");
-    WEFT_ASSIGN(std::string name, intake.Name(path));
+    WEFT_ASSIGN(std::string name, intake.Name(std::string_view(path).substr(root.size())));
     const char* target = archive_entry_symlink(entry);
     if (target != nullptr) return intake.Add(std::move(name), target);
     const char* same = archive_entry_hardlink(entry);
@@ -182,7 +142,7 @@ Status AddTarEntry(Intake& intake, archive* reader, archive_entry* entry, size_t
     if (type != AE_IFREG) return intake.Add(std::move(name), "");
     // The reader skips a plain file's data without reading it. Holes of a sparse file are not read.
     const auto told = static_cast<size_t>(std::max<la_int64_t>(archive_entry_size(entry), 0));
-    const bool plain = archive_filter_code(reader, 0) == ARCHIVE_FILTER_NONE;
+    const bool plain = !root.empty() || archive_filter_code(reader, 0) == ARCHIVE_FILTER_NONE;
     if (plain && told > kMostEntryBytes) return intake.Refuse(name, told);
     std::string text;
     WEFT_ASSIGN(const size_t size, ReadTarData(intake, reader, text));
@@ -201,8 +161,18 @@ Reader TarReader() {
     return reader;
 }
 
-// opened: result of opening the reader.
-Result<SnapshotFiles> TakeTar(archive* reader, int opened, const std::string& name) {
+Reader FolderReader() {
+    Reader reader(archive_read_disk_new(), archive_read_free);
+    archive_read_disk_set_symlink_physical(reader.get());
+    archive_read_disk_set_behavior(reader.get(), ARCHIVE_READDISK_NO_XATTR |
+                                                     ARCHIVE_READDISK_NO_ACL |
+                                                     ARCHIVE_READDISK_NO_FFLAGS);
+    return reader;
+}
+
+// opened: result of opening the reader, of an archive or the folder `root`.
+Result<SnapshotFiles> TakeAll(archive* reader, int opened, const std::string& name,
+                              std::string_view root = "") {
     Intake intake(name);
     if (opened != ARCHIVE_OK) return intake.Bad("{}", WhyNot(reader));
     size_t entries = 0, dropped = 0;
@@ -214,7 +184,14 @@ Result<SnapshotFiles> TakeTar(archive* reader, int opened, const std::string& na
             return intake.Bad("{}{}", WhyNot(reader), kAgain);
         }
         if (++entries > 2 * kMostEntries) return intake.Bad("more than {} files", kMostEntries);
-        WEFT_TRY(AddTarEntry(intake, reader, entry, dropped));
+        WEFT_TRY(AddEntry(intake, reader, entry, root, dropped));
+        if (!root.empty() && archive_read_disk_can_descend(reader) != 0) {
+            if (std::ranges::count(std::string_view(archive_entry_pathname(entry)), '/') >
+                std::ranges::count(root, '/') + kMostDepth) {
+                return intake.Bad("folders {} deep", kMostDepth);
+            }
+            archive_read_disk_descend(reader);
+        }
     }
     intake.EndsHere();
     return intake.Take();
@@ -230,7 +207,7 @@ bool IsText(char first) {
 Result<SnapshotFiles> ParseTar(std::span<const std::byte> bytes, const std::string& name) {
     const Reader reader = TarReader();
     const int opened = archive_read_open_memory(reader.get(), bytes.data(), bytes.size());
-    return TakeTar(reader.get(), opened, name);
+    return TakeAll(reader.get(), opened, name);
 }
 
 Result<SnapshotFiles> ParseTextSnapshot(std::string_view text, const std::string& name) {
@@ -292,9 +269,11 @@ Result<SnapshotFiles> ReadSnapshotFiles(const std::string& path) {
                          path, std::strerror(errno));
     }
     if (S_ISDIR(info.st_mode)) {
-        Intake intake(path);
-        WEFT_TRY(AddFolder(intake, path, "", 0));
-        return intake.Take();
+        std::string root = path;
+        while (root.size() > 1 && root.ends_with('/')) root.pop_back();
+        const Reader reader = FolderReader();
+        const int opened = archive_read_disk_open(reader.get(), root.c_str());
+        return TakeAll(reader.get(), opened, path, root);
     }
     const bool file = S_ISREG(info.st_mode);
     if (!file || IsText(static_cast<char>(std::ifstream(path, std::ios::binary).peek()))) {
@@ -303,7 +282,7 @@ Result<SnapshotFiles> ReadSnapshotFiles(const std::string& path) {
     }
     const Reader reader = TarReader();
     const int opened = archive_read_open_filename(reader.get(), path.c_str(), 65536);
-    return TakeTar(reader.get(), opened, path);
+    return TakeAll(reader.get(), opened, path);
 }
 
 Result<std::string> WriteTar(const SnapshotFiles& files) {
