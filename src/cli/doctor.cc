@@ -312,7 +312,8 @@ void AddDoctor(const Command& app, int& status) {
                    "Downgrade findings of these checks to notes, as a,b")
         .Commas();
     command.AddFlag("--list", flags->list, "Explain every check");
-    command.AddFlag("--markdown", flags->markdown, "With --list: print the page docs/doctor.md");
+    command.AddFlag("--markdown", flags->markdown,
+                    "With --list: print the section of docs/doctor.md");
     command.AddFlag("--no-measure", flags->no_measure, "Skip the measurements");
     command
         .AddOption("--workers", flags->fabric.hosts,

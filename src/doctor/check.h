@@ -34,7 +34,7 @@ std::span<const Check> AllChecks();
 // kUsage (no such check).
 Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string> only);
 
-// The page docs/doctor.md, printed by `weft doctor --list --markdown`.
+// The last section of docs/doctor.md, printed by `weft doctor --list --markdown`.
 std::string ChecksPage();
 
 }  // namespace weft::doctor
