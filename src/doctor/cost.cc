@@ -23,10 +23,10 @@ std::string TimeText(double seconds) {
     return seconds < 1 ? Digits(seconds * 1e3) + " ms" : Digits(seconds) + " s";
 }
 
-// "9.1 tokens/s so, 11.4 otherwise"
+// "9.1 tokens/s now, 11.4 without the fault"
 std::string Both(const std::string& so, const std::string& otherwise, const char* unit = "") {
-    if (so == otherwise) return fmt::format("{}{} so as otherwise", so, unit);
-    return fmt::format("{}{} so, {} otherwise", so, unit, otherwise);
+    if (so == otherwise) return fmt::format("{}{} with and without the fault", so, unit);
+    return fmt::format("{}{} now, {} without the fault", so, unit, otherwise);
 }
 
 bool IsOn(const std::string& link, const std::string& address) {
@@ -133,15 +133,16 @@ std::string Cost::Text() const {
     std::string text = fmt::format("predicted for {} on {} (tp{}): ", model, place, tensor_ranks);
     if (machine.empty()) {
         return text + fmt::format(
-                          "of a token the wire takes {}; of a prompt of {} tokens {}",
+                          "{} per token on the link; a prompt of {} tokens {}",
                           Both(TimeText(so.wire_token_s), TimeText(otherwise.wire_token_s)), prompt,
                           Both(TimeText(so.wire_prompt_s), TimeText(otherwise.wire_prompt_s)));
     }
     const auto speed = [](const CostFigures& figures) { return Digits(figures.tokens_s); };
     if (so.model != model) {
-        text += fmt::format("{} tokens/s, but so it does not fit", speed(otherwise));
+        text += fmt::format("{} tokens/s without the fault; now it does not fit", speed(otherwise));
         if (so.model.empty()) return text;
-        return text + fmt::format("; the largest that does, {}: {} tokens/s", so.model, speed(so));
+        return text +
+               fmt::format("; the largest model that fits, {}: {} tokens/s", so.model, speed(so));
     }
     return text + fmt::format("{}; a prompt of {} tokens {}",
                               Both(speed(so), speed(otherwise), " tokens/s"), prompt,

@@ -68,7 +68,7 @@ struct Cost {
     int64_t context = 0, prompt = 0;  // tokens
     // Both of one model, unless that fits only in the expected state.
     CostFigures so, otherwise;
-    // "qwen3-32b:q4_k_m on 2 x strix-halo (tp2): 9.1 tokens/s so, 11.4 otherwise; ..."
+    // "qwen3-32b:q4_k_m on 2 x strix-halo (tp2): 9.1 tokens/s now, 11.4 without the fault; ..."
     std::string Text() const;
 };
 

@@ -115,8 +115,8 @@ TEST(DoctorCost, IsWhatPlanSaysOfTheSameMachines) {
     EXPECT_NEAR(cost.so.wire_token_s, faulty.token.wire + faulty.token.sync, 1e-12);
     EXPECT_LT(cost.so.tokens_s, healthy.tok_s);
     const std::string words = cost.Text();
-    EXPECT_TRUE(Contains(
-        words, fmt::format("{:.1f} tokens/s so, {:.1f} otherwise", faulty.tok_s, healthy.tok_s)))
+    EXPECT_TRUE(Contains(words, fmt::format("{:.1f} tokens/s now, {:.1f} without the fault",
+                                            faulty.tok_s, healthy.tok_s)))
         << words;
     EXPECT_TRUE(Contains(words, cost.so.model + " on 2 x strix-halo (tp2)")) << words;
 }
@@ -202,7 +202,7 @@ TEST(DoctorCost, ModelsThatFitOnlyOtherwiseAreNamed) {
     ASSERT_TRUE(cost.has_value());
     EXPECT_EQ(cost->hosts, 1);
     EXPECT_NE(cost->so.model, cost->otherwise.model);
-    EXPECT_TRUE(Contains(cost->Text(), "so it does not fit")) << cost->Text();
+    EXPECT_TRUE(Contains(cost->Text(), "now it does not fit")) << cost->Text();
     question.so.room_bytes = 1e6;
     const auto none = model.Answer(question);
     ASSERT_TRUE(none.has_value());
