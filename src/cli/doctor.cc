@@ -48,8 +48,10 @@ struct DoctorFlags {
 
 using Views = std::vector<std::unique_ptr<doctor::HostView>>;
 
-// Opens the hosts to check; unreachable hosts become findings.
-Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findings) {
+// Opens the hosts to check; unreachable hosts become findings. peers: set to 1 if the last view is
+// this machine, which only takes part in the test of ports.
+Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findings,
+                   size_t& peers) {
     Views views;
     std::vector<std::string> origins;
     for (const std::string& path : flags.from) {
@@ -62,9 +64,18 @@ Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findi
         origins.emplace_back("here");
     }
     if (!flags.hosts.empty()) {
-        WEFT_ASSIGN(auto collected, doctor::CollectHosts(flags.hosts, flags.collect));
+        // Rank 0 of a job over these hosts runs here.
+        auto here = doctor::MakeLiveView({.measure = false});
+        WEFT_ASSIGN(auto collected,
+                    doctor::CollectHosts(flags.hosts, flags.collect,
+                                         flags.cluster.empty() ? here.get() : views[0].get()));
+        peers = flags.cluster.empty() && collected.tested_here ? 1 : 0;
         for (auto& view : collected.hosts) views.push_back(std::move(view));
         for (auto& name : collected.names) origins.push_back(std::move(name));
+        if (peers > 0) {
+            views.push_back(std::move(here));
+            origins.emplace_back("here");
+        }
         findings = std::move(collected.unreachable);
     }
     if (flags.from.empty() && flags.hosts.empty() && flags.cluster.empty()) {
@@ -264,8 +275,10 @@ Status RunDoctorCommand(DoctorFlags& flags, int& status) {
     const bool fabric = chosen && !flags.fabric.hosts.empty();
     if (fabric) WEFT_TRY(cluster::CheckOptions(flags.fabric));
     std::vector<doctor::Finding> findings;
-    WEFT_ASSIGN(const Views views, Open(flags, findings));
-    WEFT_ASSIGN(const auto found, doctor::RunChecks(views, flags.checks));
+    size_t peers = 0;
+    WEFT_ASSIGN(Views views, Open(flags, findings, peers));
+    WEFT_ASSIGN(const auto found, doctor::RunChecks(views, flags.checks, peers));
+    views.resize(views.size() - peers);
     findings.insert(findings.end(), found.begin(), found.end());
     if (chosen && !flags.cluster_fault.empty()) {
         findings.push_back({"across-measured", doctor::Severity::kFail, views.front()->host(),

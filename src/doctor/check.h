@@ -30,9 +30,10 @@ struct Check {
 std::span<const Check> AllChecks();
 
 // Runs the checks named in `only` (empty: all) on every host and across hosts; returns the findings
-// host by host. A check that was named in `only` and found nothing to examine adds a note. Errors:
-// kUsage (no such check).
-Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string> only);
+// host by host. A check that was named in `only` and found nothing to examine adds a note.
+// peers: so many of the last hosts take part in across-ports only. Errors: kUsage (no such check).
+Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string> only,
+                                       size_t peers = 0);
 
 // The last section of docs/doctor.md, printed by `weft doctor --list --markdown`.
 std::string ChecksPage();

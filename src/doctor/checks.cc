@@ -65,7 +65,9 @@ std::span<const Check> AllChecks() {
     return Table();
 }
 
-Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string> only) {
+Result<std::vector<Finding>> RunChecks(Hosts all_hosts, std::span<const std::string> only,
+                                       size_t peers) {
+    const Hosts hosts = all_hosts.first(all_hosts.size() - peers);
     for (const std::string& name : only) {
         if (std::ranges::none_of(Table(), [&](const Check& check) { return name == check.name; })) {
             return MakeError(ErrorCode::kUsage,
@@ -94,9 +96,10 @@ Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string>
     }
     for (const Check& check : Table()) {
         if (check.across == nullptr || !wanted(check)) continue;
-        Findings out(check.name, AllNames(hosts));
-        if (hosts.size() > 1) check.across(hosts, out);
-        say_nothing(check, AllNames(hosts), out);
+        const Hosts part = check.name == std::string_view("across-ports") ? all_hosts : hosts;
+        Findings out(check.name, AllNames(part));
+        if (part.size() > 1) check.across(part, out);
+        say_nothing(check, AllNames(part), out);
         Append(all, out);
     }
     return all;

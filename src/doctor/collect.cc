@@ -11,12 +11,13 @@
 
 #include "base/shell_word.h"
 #include "cluster/socket.h"
+#include "doctor/network.h"
 #include "doctor/path.h"
 #include "doctor/program.h"
 #include "doctor/reach.h"
 #include "doctor/snapshot.h"
-#include "doctor/ssh_path.h"
 #include "doctor/text.h"
+#include "net/path_mtu.h"
 
 namespace weft::doctor {
 namespace {
@@ -24,7 +25,9 @@ namespace {
 constexpr size_t kMostBytes = 64 << 20;
 // The usual range from which the system chooses ports.
 constexpr int64_t kFirstDataPort = 32768, kDataPorts = 28232;
-constexpr size_t kTarBlock = 512, kTarMagicAt = 257;
+constexpr int64_t kConfigMs = 10'000;  // for a busy machine; ssh -G answers at once
+// Printed by the host before the archive.
+constexpr std::string_view kMark = "==weft-doctor-archive==";
 
 std::vector<std::string> Ssh(const std::string& name) {
     return {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-T", "--", name};
@@ -47,30 +50,11 @@ void AskClock(const std::string& name, const Deadline& deadline, SnapshotFiles& 
     files["probe/clock_asked"] = fmt::format("{} {}\n", before, after);
 }
 
-// The block is the header of a file in a tar (POSIX ustar): checks the magic and the checksum,
-// which counts its own field as blanks.
-bool IsTarHeader(std::string_view block) {
-    constexpr size_t kSumAt = 148, kSumBytes = 8;
-    if (block.substr(kTarMagicAt, 5) != "ustar") return false;
-    std::string_view told = block.substr(kSumAt, kSumBytes);
-    told = told.substr(0, told.find_last_of("01234567") + 1);
-    int64_t sum = 0;
-    for (size_t i = 0; i < block.size(); ++i) {
-        const bool own = i >= kSumAt && i < kSumAt + kSumBytes;
-        sum += own ? ' ' : static_cast<unsigned char>(block[i]);
-    }
-    return Integer(told, 8) == sum;
-}
-
-// Skips output of login scripts. The archive begins with its first header; "": no header.
+// Skips output of login scripts; "": no archive.
 std::string_view WithoutGreeting(std::string_view out) {
-    for (size_t magic = out.find("ustar", kTarMagicAt); magic != out.npos;
-         magic = out.find("ustar", magic + 1)) {
-        const std::string_view archive = out.substr(magic - kTarMagicAt);
-        if (archive.size() < kTarBlock) break;
-        if (IsTarHeader(archive.substr(0, kTarBlock))) return archive;
-    }
-    return {};
+    const size_t mark = out.find(kMark);
+    return mark == out.npos ? std::string_view()
+                            : out.substr(std::min(mark + kMark.size() + 1, out.size()));
 }
 
 // Text to show if the output is not an archive.
@@ -102,22 +86,44 @@ Error NotReached(const std::string& name, const std::string& command, const Resu
                      name);
 }
 
+// The path on which ssh hung, if it loses large packets: small packets pass, so the connection
+// opens, but the first large one, of the key exchange or the archive, never arrives. nullopt: full
+// packets arrive, none does, or ssh uses a jump host or proxy.
+std::optional<net::PathMtu> LossyPathTo(const std::string& name) {
+    const Result<Ran> ran = RunProgram({"ssh", "-G", "--", name}, Deadline::In(kConfigMs), 1 << 20);
+    if (!ran.ok() || ran->status != 0) return {};
+    std::string address;
+    int64_t port = 0;
+    for (std::string_view line : Lines(ran->out)) {
+        const auto words = Words(line);
+        if (words.size() < 2) continue;
+        const bool by_other = words[0] == "proxyjump" || words[0] == "proxycommand";
+        if (by_other && words[1] != "none") return {};
+        if (words[0] == "hostname") address = words[1];
+        if (words[0] == "port") port = Integer(words[1]).value_or(0);
+    }
+    if (address.empty() || port <= 0 || port > 65535) return {};
+    auto path = net::ProbePathMtu(address, static_cast<uint16_t>(port));
+    return path && !path->whole() ? path : std::nullopt;
+}
+
 // lost: the likely reason if ssh hung or broke off.
 Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions& options,
-                                  std::optional<LostPackets>* lost) {
+                                  std::optional<net::PathMtu>* lost) {
     constexpr int kStatusOfSsh = 255;
     const Deadline deadline = Deadline::In(options.timeout_ms);
     std::vector<std::string> words = Ssh(name);
-    words.push_back(options.program + " doctor --save - --real-names" +
-                    (options.measure ? "" : " --no-measure"));
+    const std::string command = options.program + " doctor --save - --real-names" +
+                                (options.measure ? "" : " --no-measure");
+    words.push_back(fmt::format("echo {}; {}", kMark, command));
     const Result<Ran> ran = RunProgram(words, deadline, kMostBytes);
     const std::string_view archive =
         ran.ok() && ran->status == 0 ? WithoutGreeting(ran->out) : std::string_view();
     if (archive.empty()) {
         const bool hung =
             ran.ok() ? ran->status == kStatusOfSsh : ran.error().code == ErrorCode::kTimeout;
-        if (hung) *lost = FindLostPackets(name);
-        return NotReached(name, words.back(), ran);
+        if (hung) *lost = LossyPathTo(name);
+        return NotReached(name, command, ran);
     }
     WEFT_ASSIGN(SnapshotFiles files,
                 ParseTar(std::as_bytes(std::span(archive)), "what came over ssh"));
@@ -126,7 +132,7 @@ Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions&
 }
 
 Finding Unreachable(const std::string& host, const Error& error,
-                    const std::optional<LostPackets>& lost) {
+                    const std::optional<net::PathMtu>& lost) {
     if (!lost) {
         return {"reachable",
                 Severity::kFail,
@@ -136,28 +142,25 @@ Finding Unreachable(const std::string& host, const Error& error,
                 "nothing is known of this host",
                 fmt::format("ssh {} weft doctor", ShellWord(host.substr(0, host.find(':'))))};
     }
-    const std::string by = lost->device.empty() ? "" : " by " + lost->device;
-    const int mtu = lost->mtu > 1500 ? 1500 : 1280;
-    return {
-        "reachable",
-        Severity::kFail,
-        host,
-        fmt::format("{} ({}{}): packets of {} bytes do not arrive there, those of {} do; ssh: {}",
-                    host, lost->address, by, lost->mtu, kSmallPacket, error.message),
-        fmt::format("packets of {} bytes arrive whole", lost->mtu),
-        "something on the way (a switch or an end without jumbo frames, a tunnel) drops large "
-        "packets without a word: connections open, and hang with the first large packet",
-        "jumbo frames on the switch's ports and both ends, or on both ends " +
-            (lost->device.empty() ? fmt::format("an MTU of {}", mtu)
-                                  : fmt::format("this MTU: sudo ip link set dev {} mtu {}",
-                                                ShellWord(lost->device), mtu))};
+    const std::string device = lost->device.empty() ? "DEVICE" : lost->device;
+    return {"reachable",
+            Severity::kFail,
+            host,
+            fmt::format("{} (by {}): packets of {} bytes do not arrive there, those of {} do; ssh: "
+                        "{}",
+                        host, device, lost->largest, lost->passed, error.message),
+            fmt::format("packets of {} bytes arrive whole", lost->largest),
+            "a switch or host without jumbo frames, or a tunnel, silently drops large packets: "
+            "connections open, and hang with the first large packet",
+            fmt::format("enable jumbo frames on the switch's ports and both hosts, or set this MTU "
+                        "on both hosts: sudo ip link set dev {} mtu {}",
+                        ShellWord(device), lost->passed)};
 }
 
 // Pings the other hosts with full-size packets; stores the output of ping as a snapshot does.
 void TryPaths(const std::string& host, const std::vector<Path>& paths, int64_t timeout_ms,
               SnapshotFiles& files) {
-    const Result<std::string> name = SshName(host);
-    if (paths.empty() || !name.ok()) return;
+    if (paths.empty()) return;
     std::string script;
     for (const Path& path : paths) {
         for (int bytes : {path.mtu, kSmallPacket}) {
@@ -165,7 +168,7 @@ void TryPaths(const std::string& host, const std::vector<Path>& paths, int64_t t
             script += fmt::format("echo '==> {} <=='; {}; echo; ", CommandPath(ping), ping);
         }
     }
-    std::vector<std::string> words = Ssh(*name);
+    std::vector<std::string> words = Ssh(host.substr(0, host.find(':')));
     words.push_back(script);
     const Result<Ran> ran = RunProgram(words, Deadline::In(timeout_ms));
     if (!ran.ok()) return;
@@ -176,38 +179,71 @@ void TryPaths(const std::string& host, const std::vector<Path>& paths, int64_t t
     }
 }
 
-// Connects from the host to the others' ports while all of them listen: probe/reach. An older weft
-// on the host does not know --reach and returns nothing.
-void TryPorts(const std::string& host, const std::vector<Path>& paths, size_t peers,
-              const std::vector<uint16_t>& ports, const CollectOptions& options,
-              SnapshotFiles& files) {
-    const Result<std::string> name = SshName(host);
-    if (!name.ok()) return;
-    ReachOptions reach{.addresses = {}, .ports = ports, .peers = peers};
-    for (const Path& path : paths) reach.addresses.push_back(path.address);
-    if (reach.addresses.empty()) return;
-    std::vector<std::string> words = Ssh(*name);
-    words.push_back(fmt::format("{} doctor --reach '{}'", options.program, ReachText(reach)));
-    const Result<Ran> ran = RunProgram(words, Deadline::In(options.timeout_ms), 1 << 16);
-    if (!ran.ok() || ran->status != 0) return;
-    for (std::string_view line : Lines(ran->out)) {
-        const auto said = Words(line);
-        if (said.size() < 3 || !ParseIpv4(said[0]) || !Integer(said[1])) continue;
-        files["probe/reach"] += std::string(line) + "\n";
+// Stores the lines of ReachPeers, or the reason why there are none.
+void StoreReach(const Result<Ran>& ran, SnapshotFiles& files) {
+    std::string lines;
+    if (ran.ok() && ran->status == 0) {
+        for (std::string_view line : Lines(ran->out)) {
+            const auto words = Words(line);
+            if (words.size() < 3 || !ParseIpv4(words[0]) || !Integer(words[1])) continue;
+            lines += std::string(line) + "\n";
+        }
     }
+    if (!lines.empty()) {
+        files["probe/reach"] = std::move(lines);
+        return;
+    }
+    const std::string_view last = ran.ok() ? Lines(Trim(ran->err)).back() : ran.error().message;
+    files["unread"] +=
+        fmt::format("probe/reach: {}\n", last.empty() ? "no answer" : Printable(last));
+}
+
+// Connects from the host to the ports of the others while all of them listen. host: over ssh; "":
+// this machine.
+void TryPorts(const std::string& host, const ReachOptions& reach, const CollectOptions& options,
+              SnapshotFiles& files) {
+    if (reach.addresses.empty()) return;
+    if (host.empty()) return StoreReach(Ran{0, ReachPeers(reach), ""}, files);
+    std::vector<std::string> words = Ssh(host.substr(0, host.find(':')));
+    words.push_back(fmt::format("{} doctor --reach '{}'", options.program, ReachText(reach)));
+    StoreReach(RunProgram(words, Deadline::In(options.timeout_ms), 1 << 16), files);
 }
 
 using Answers = std::vector<std::optional<Result<SnapshotFiles>>>;
 
-// Second round, after all addresses are known.
-void TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& options,
-                 Answers& collected) {
+// Both views show one machine.
+bool IsSameMachine(HostView& a, HostView& b) {
+    if (a.host() != b.host()) return false;
+    const std::vector<NetDevice> devices = NetDevices(a);
+    return std::ranges::any_of(NetDevices(b), [&](const NetDevice& device) {
+        const NetDevice* same = FindNetDevice(devices, device.name);
+        return same != nullptr && !device.addresses.empty() && !IsOfContainers(device.name) &&
+               same->addresses == device.addresses;
+    });
+}
+
+// Second round, after all addresses are known. here: this machine, or null. Returns whether this
+// machine took part, which it does unless it is one of the hosts.
+bool TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& options,
+                 Answers& collected, HostView* here) {
     std::vector<std::unique_ptr<HostView>> views;
-    std::vector<size_t> reached;
+    std::vector<std::string> names;
+    std::vector<SnapshotFiles*> files;
     for (size_t i = 0; i < hosts.size(); ++i) {
         if (!(*collected[i]).ok()) continue;
         views.push_back(MakeSnapshotView(**collected[i], hosts[i]));
-        reached.push_back(i);
+        names.push_back(hosts[i]);
+        files.push_back(&**collected[i]);
+    }
+    SnapshotFiles own;
+    const bool separate = here != nullptr && std::ranges::none_of(views, [&](const auto& view) {
+                              return IsSameMachine(*here, *view);
+                          });
+    if (separate) {
+        NetDevices(*here);
+        views.push_back(MakeSnapshotView(here->Recorded(), "here"));
+        names.emplace_back();
+        files.push_back(&own);
     }
     std::vector<std::vector<Path>> paths(views.size());
     std::map<std::string, size_t> dialed;  // number of connections to each host, by name
@@ -223,12 +259,21 @@ void TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& op
         for (std::thread& thread : threads) thread.join();
     };
     on_all([&](size_t v) {
-        TryPaths(hosts[reached[v]], paths[v], options.timeout_ms, **collected[reached[v]]);
+        if (!names[v].empty()) TryPaths(names[v], paths[v], options.timeout_ms, *files[v]);
     });
     on_all([&](size_t v) {  // all at the same time, because each host listens for the others
-        TryPorts(hosts[reached[v]], paths[v], dialed.at(views[v]->host()),
-                 {cluster::kWorkerPort, data_port}, options, **collected[reached[v]]);
+        ReachOptions reach{.addresses = {},
+                           .ports = {cluster::kWorkerPort, data_port},
+                           .peers = dialed.at(views[v]->host())};
+        for (const Path& path : paths[v]) reach.addresses.push_back(path.address);
+        TryPorts(names[v], reach, options, *files[v]);
     });
+    for (auto& [path, text] : own) {
+        const bool found = path != "unread";
+        here->Keep(found ? path : "probe/reach",
+                   {found ? ReadState::kFound : ReadState::kRefused, std::move(text)});
+    }
+    return separate;
 }
 
 }  // namespace
@@ -244,22 +289,22 @@ Result<std::string> SshName(const std::string& host) {
     return name;
 }
 
-Result<Collected> CollectHosts(const std::vector<std::string>& hosts,
-                               const CollectOptions& options) {
+Result<Collected> CollectHosts(const std::vector<std::string>& hosts, const CollectOptions& options,
+                               HostView* here) {
     std::vector<std::string> names;
     for (const std::string& host : hosts) {
         WEFT_ASSIGN(names.emplace_back(), SshName(host));
     }
     Answers answers(hosts.size());
-    std::vector<std::optional<LostPackets>> lost(hosts.size());
+    std::vector<std::optional<net::PathMtu>> lost(hosts.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < hosts.size(); ++i) {
         threads.emplace_back(
             [&, i] { answers[i].emplace(CollectHost(names[i], options, &lost[i])); });
     }
     for (std::thread& thread : threads) thread.join();
-    TryAllPaths(hosts, options, answers);
     Collected collected;
+    collected.tested_here = TryAllPaths(hosts, options, answers, here);
     for (size_t i = 0; i < hosts.size(); ++i) {
         Result<SnapshotFiles>& one = *answers[i];
         if (one.ok()) {

@@ -18,6 +18,7 @@ struct Ipv4 {
     std::string Text() const;  // "10.0.0.1"
     bool IsLoopback() const { return bits >> 24 == 127; }
     bool IsLinkLocal() const { return bits >> 16 == 0xa9fe; }
+    bool operator==(const Ipv4&) const = default;
 };
 // "10.0.0.1" or "10.0.0.0/24".
 std::optional<Ipv4> ParseIpv4(std::string_view text);

@@ -212,8 +212,10 @@ case $before in
     *) case $last in
         date*) sh -c "$last" ;;
         *ping*) cat {0}/ping-$before ;;
+        *--reach*) echo "Connection closed by $before" >&2; exit 255 ;;
         *) test $before != greeting ||
                printf 'Welcome to ustar, the star among machines. Have a lot of fun%0600d\n' 0
+           echo "==weft-doctor-archive=="
            cat {0}/$before.tar
            test $before != greeting || echo "Bye" ;;
     esac ;;
@@ -261,6 +263,9 @@ TEST_F(DoctorHosts, AreComparedWithEachOther) {
     EXPECT_EQ(Worst(j, "across-clock"), "ok") << j;
     EXPECT_EQ(Worst(j, "across-mtu"), "ok") << j;
     EXPECT_EQ(Worst(j, "across-path"), "fail") << j;
+    // The hosts share a subnet, but ssh failed when they were to test each other's ports.
+    EXPECT_EQ(Worst(j, "across-ports"), "note") << j;
+    EXPECT_NE(ran.out.find("were not tested: Connection closed by a"), std::string::npos) << j;
 }
 
 // Output of a login script is not part of the archive.
@@ -280,26 +285,9 @@ json Reachable(const json& findings, const std::string& host) {
     return {{"read", ""}, {"fix", ""}};
 }
 
-// The clock test and ping show that large packets are lost on the way; ssh hangs or breaks off.
-TEST_F(DoctorHosts, OverAWayThatLosesLargePacketsAreNamed) {
-    const auto ping = [&](const char* lost) {
-        std::ofstream(dir_ / "ping")
-            << "#!/bin/sh\ncase \"$*\" in *'-s 548 '*) loss=0 ;; *) loss=" << lost
-            << " ;; esac\necho \"1 packets transmitted, 1 received, $loss% "
-               "packet loss, time 0ms\"\n";
-        ::chmod((dir_ / "ping").c_str(), 0755);
-    };
-    ping("100");
-    const json lost = Run({"--hosts", "stuck,kex"}).Json();
-    for (const char* host : {"stuck", "kex"}) {
-        const json finding = Reachable(lost, host);
-        EXPECT_NE(finding["read"].get<std::string>().find("do not arrive"), std::string::npos)
-            << lost;
-        EXPECT_NE(finding["fix"].get<std::string>().find("sudo ip link set dev lo mtu 1500"),
-                  std::string::npos)
-            << lost;
-    }
-    ping("0");
+// ssh breaks off, and the path carries full-size packets (ssh_path_test.py tests one that does
+// not).
+TEST_F(DoctorHosts, ABrokenConnectionIsNoLossOfPackets) {
     const json whole = Run({"--hosts", "kex"}).Json();
     EXPECT_NE(Reachable(whole, "kex")["read"].get<std::string>().find("Connection timed out"),
               std::string::npos);

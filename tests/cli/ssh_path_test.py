@@ -4,7 +4,7 @@ sshd. The doctor must report the path, and must stop reporting it once both ends
 
     ssh_path_test.py WEFT
 
-Needs root, ip(8), ping, ssh, sshd and ssh-keygen; skips (status 77) if one is missing.
+Needs root, ip(8), ssh, sshd and ssh-keygen; skips (status 77) if one is missing.
 """
 
 import json
@@ -66,7 +66,7 @@ def main(weft):
 
 
 if __name__ == "__main__":
-    reason = why_skipped("ping", "ssh", "sshd", "ssh-keygen")
+    reason = why_skipped("ssh", "sshd", "ssh-keygen")
     if reason is not None:
         print(f"skipped: {reason}")
         sys.exit(77)

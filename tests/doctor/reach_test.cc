@@ -3,8 +3,16 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cstdlib>
+
+#include "base/file.h"
+#include "doctor/collect.h"
+#include "doctor/snapshot.h"
+#include "doctor/text.h"
 #include "net/socket.h"
+#include "support/temp_dir.h"
 
 namespace weft::doctor {
 namespace {
@@ -31,6 +39,43 @@ TEST(DoctorReach, OptionsAreParsed) {
     for (const char* text : {"", "x 1 10.0.0.2", "7000 1 b", "70000 1 10.0.0.2"}) {
         EXPECT_TRUE(ParseReach(text).addresses.empty()) << text;
     }
+}
+
+std::string AddressesOf(const char* address) {
+    return fmt::format(
+        R"([{{"ifname":"e1","mtu":1500,"operstate":"UP","addr_info":[{{"family":"inet",)"
+        R"("local":"{}","prefixlen":24}}]}}])",
+        address);
+}
+
+// Rank 0 of a job runs on this machine, so its ports are tested, too.
+TEST(DoctorReach, ThisMachineTakesPart) {
+    const test::TempDir dir;
+    const std::string tar =
+        WriteTar({{"probe/hostname", "a\n"}, {"cmd/ip_-j_addr", AddressesOf("198.51.100.2")}})
+            .value();
+    ASSERT_TRUE(WriteFile(dir / "a.tar", std::as_bytes(std::span(tar))).ok());
+    const std::string ssh = fmt::format(
+        "#!/bin/sh\nfor last; do true; done\ncase $last in\n"
+        "*--save*) echo ==weft-doctor-archive==; cat {0}/a.tar ;;\n"
+        "*--reach*) echo \"$last\" >{0}/reach; echo 198.51.100.1 7000 open ;;\nesac\n",
+        dir.path());
+    ASSERT_TRUE(WriteFile(dir / "ssh", std::as_bytes(std::span(ssh))).ok());
+    ASSERT_EQ(::chmod((dir / "ssh").c_str(), 0755), 0);
+    const std::string path = std::getenv("PATH");
+    ::setenv("PATH", (dir.path() + ":" + path).c_str(), 1);
+    const auto here = MakeSnapshotView({{"cmd/ip_-j_addr", AddressesOf("198.51.100.1")}}, "here");
+    const auto collected = CollectHosts({"a"}, {}, here.get());
+    const auto same = MakeSnapshotView({{"cmd/ip_-j_addr", AddressesOf("198.51.100.2")}}, "a");
+    const auto alone = CollectHosts({"a"}, {}, same.get());
+    ::setenv("PATH", path.c_str(), 1);
+    ASSERT_TRUE(collected.ok()) << collected.error().message;
+    EXPECT_TRUE(collected->tested_here);
+    EXPECT_TRUE(Contains(here->Probe("reach").text, "198.51.100.2 7000 "));
+    EXPECT_EQ(collected->hosts.at(0)->Probe("reach").text, "198.51.100.1 7000 open\n");
+    EXPECT_TRUE(Contains(ReadTextFile(dir / "reach").value(), "1 198.51.100.1"));
+    ASSERT_TRUE(alone.ok()) << alone.error().message;
+    EXPECT_FALSE(alone->tested_here);
 }
 
 }  // namespace

@@ -47,6 +47,14 @@ void JudgePorts(const std::string& from, const Path& path, std::string_view outc
 void AcrossPorts(Hosts hosts, Findings& out) {
     for (const auto& host : hosts) {
         const Reading outcomes = host->Probe("reach");
+        if (outcomes.refused()) {
+            out.Note(fmt::format("{}: its connections to the other hosts were not tested: {}",
+                                 host->host(), outcomes.text),
+                     "an answer of 'weft doctor --reach' over ssh",
+                     "a firewall between these hosts stays unseen",
+                     fmt::format("ssh {} weft --version must name this version; run this again",
+                                 ShellWord(host->host())));
+        }
         if (!outcomes.found()) continue;
         for (const Path& path : PathsFrom(*host, hosts)) {
             if (out.Count() < kMostFound) JudgePorts(host->host(), path, outcomes.text, out);
