@@ -31,45 +31,51 @@ double Count(HostView& view, const std::string& path, std::string_view total) {
 struct Logged {
     size_t corrected = 0, uncorrected = 0;
     bool any() const { return corrected + uncorrected > 0; }
+    void Add(const Logged& other) {
+        corrected += other.corrected;
+        uncorrected += other.uncorrected;
+    }
+    void Raise(const Logged& other) {
+        corrected = std::max(corrected, other.corrected);
+        uncorrected = std::max(uncorrected, other.uncorrected);
+    }
 };
 
 // Linux 6.8 prints "Correctable" where older kernels print "Corrected", and "Uncorrectable (Fatal)"
-// for "Uncorrected (Fatal)". The root port prints "AER: Corrected error message received from
-// 0000:01:00.0" and "AER: Multiple Corrected error received: 0000:01:00.0".
-void CountLine(std::string_view lower, Logged& logged) {
-    const bool bus = Contains(lower, "pcie bus error");
-    if (bus && Contains(lower, "=correct")) ++logged.corrected;
-    if (bus && Contains(lower, "=uncorrect")) ++logged.uncorrected;
-    const bool port = Contains(lower, "aer:") && (Contains(lower, "error received:") ||
-                                                  Contains(lower, "error message received"));
-    if (!port) return;
-    if (Contains(lower, "uncorrect")) {
-        ++logged.uncorrected;
-    } else if (Contains(lower, "correct")) {
-        ++logged.corrected;
-    }
+// for "Uncorrected (Fatal)". For one error, the root port prints "AER: Corrected error message
+// received from 0000:01:00.0" or "AER: Multiple Corrected error received: 0000:01:00.0", and the
+// device prints "PCIe Bus Error: severity=Corrected".
+bool IsOfPort(std::string_view lower) {
+    return Contains(lower, "aer:") && !Contains(lower, "pcie bus error") &&
+           (Contains(lower, "error received:") || Contains(lower, "error message received"));
 }
 
-// Errors by each address in a line: the card's and that of the port above it.
+Logged CountLine(std::string_view lower) {
+    const bool bus = Contains(lower, "pcie bus error"), port = IsOfPort(lower);
+    if (Contains(lower, bus ? "=uncorrect" : "uncorrect")) return {0, bus || port ? 1u : 0u};
+    return {(bus || port) && Contains(lower, bus ? "=correct" : "correct") ? 1u : 0u, 0};
+}
+
+// Errors by each address in a line: the card's and that of the port above it. The lines of ports
+// and those of devices report the same errors, so the larger count of the two is taken.
 std::map<std::string, Logged, std::less<>> LoggedErrors(const std::vector<LogLine>& log) {
-    std::map<std::string, Logged, std::less<>> all;
+    std::map<std::string, Logged, std::less<>> of_ports, all;
     for (const LogLine& line : log) {
-        Logged one;
-        CountLine(line.lower, one);
+        const Logged one = CountLine(line.lower);
         if (!one.any()) continue;
+        auto& counts = IsOfPort(line.lower) ? of_ports : all;
         std::string_view rest = line.known;
         std::vector<std::string> seen;
         for (std::string_view address = PciAddressIn(rest); !address.empty();
              address = PciAddressIn(rest)) {
             if (std::ranges::find(seen, address) == seen.end()) {
-                Logged& logged = all[std::string(address)];
-                logged.corrected += one.corrected;
-                logged.uncorrected += one.uncorrected;
+                counts[std::string(address)].Add(one);
                 seen.emplace_back(address);
             }
             rest.remove_prefix(static_cast<size_t>(address.data() - rest.data()) + address.size());
         }
     }
+    for (const auto& [address, logged] : of_ports) all[address].Raise(logged);
     return all;
 }
 
@@ -81,9 +87,7 @@ Logged OfLink(const LoggedByAddress& log, const PciDevice& card) {
     Logged logged;
     const auto take = [&](const std::string& address) {
         const auto found = log.find(address);
-        if (found == log.end()) return;
-        logged.corrected = std::max(logged.corrected, found->second.corrected);
-        logged.uncorrected = std::max(logged.uncorrected, found->second.uncorrected);
+        if (found != log.end()) logged.Raise(found->second);
     };
     take(card.address);
     if (!card.bridges.empty()) take(card.bridges.front());
