@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/fd.h"
 
 namespace weft {
 namespace {
@@ -25,30 +26,14 @@ constexpr int64_t kPollMs = 60'000;  // poll(2) takes an int
 constexpr int64_t kPollWithoutPidfdMs = 20;
 constexpr int64_t kReapMs = 200;
 
-class OwnedFd {
-  public:
-    explicit OwnedFd(int fd = -1) : fd_(fd) {}
-    ~OwnedFd() { Reset(-1); }
-    OwnedFd(const OwnedFd&) = delete;
-    OwnedFd& operator=(const OwnedFd&) = delete;
-    void Reset(int fd) {
-        if (fd_ >= 0) ::close(fd_);
-        fd_ = fd;
-    }
-    int get() const { return fd_; }
-
-  private:
-    int fd_;
-};
-
 struct Pipe {
-    OwnedFd read_end, write_end;
+    Fd read_end, write_end;
     // Only the read end does not block: a program that meets EAGAIN loses its output.
     bool Open() {
         int ends[2];
         if (::pipe2(ends, O_CLOEXEC) != 0) return false;
-        read_end.Reset(ends[0]);
-        write_end.Reset(ends[1]);
+        read_end = Fd(ends[0]);
+        write_end = Fd(ends[1]);
         return ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
     }
 };
@@ -120,14 +105,14 @@ Result<pid_t> Spawn(const std::string& file, std::vector<std::string>& words,
 
 // Reads until the pipe is empty or closed; closes `fd` at the end of the stream. Bytes beyond
 // `limit` are dropped. Returns whether there were any.
-bool Drain(OwnedFd& fd, std::string& text, size_t limit) {
+bool Drain(Fd& fd, std::string& text, size_t limit) {
     std::array<char, 65536> buffer;
     while (fd.get() >= 0) {
         const ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return false;
         if (got <= 0) {
-            fd.Reset(-1);
+            fd.Reset();
             return false;
         }
         const size_t taken = std::min(static_cast<size_t>(got), limit - text.size());
@@ -162,7 +147,7 @@ class Child {
   private:
     const pid_t pid_;
     const bool own_group_;
-    const OwnedFd pidfd_;
+    const Fd pidfd_;
     int status_ = 0;
 };
 
@@ -185,8 +170,8 @@ Result<ChildResult> RunChild(std::vector<std::string> words,
     }
     WEFT_ASSIGN(const pid_t pid,
                 Spawn(file, words, options, out.write_end.get(), err.write_end.get()));
-    out.write_end.Reset(-1);
-    err.write_end.Reset(-1);
+    out.write_end.Reset();
+    err.write_end.Reset();
     Child child(pid, !options.interactive);
     ChildResult result;
     for (bool ended = false; !ended;) {

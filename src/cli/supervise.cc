@@ -84,9 +84,9 @@ class Runner {
 
   private:
     Status Open();
-    Result<pid_t> Start(net::Fd& socket);
-    Result<Ended> Watch(pid_t pid, net::Fd socket);
-    void Hear(const std::string& text, const net::Fd& socket, Ended& ended);
+    Result<pid_t> Start(Fd& socket);
+    Result<Ended> Watch(pid_t pid, Fd socket);
+    void Hear(const std::string& text, const Fd& socket, Ended& ended);
     // Receives pending signals and forwards them to the child (0: no child).
     void PassSignals(pid_t pid);
     bool StartsAgain(const Ended& ended);
@@ -96,7 +96,7 @@ class Runner {
     serve::HttpOptions http_;
     const HangupRule hangups_;
     sigset_t before_{};
-    net::Fd signals_;
+    Fd signals_;
     std::vector<std::string> words_;  // the child's command line
     std::unique_ptr<serve::WaitingServer> waiting_;
     std::vector<std::string> hosts_;
@@ -114,7 +114,7 @@ Status Runner::Open() {
     ::sigemptyset(&set);
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&set, number);
     ::pthread_sigmask(SIG_BLOCK, &set, &before_);
-    signals_ = net::Fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+    signals_ = Fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
     if (!signals_.valid()) return MakeError(ErrorCode::kIo, "signalfd: {}", std::strerror(errno));
     // A port in use is reported at once.
     WEFT_ASSIGN(waiting_, serve::WaitingServer::Start(http_, "the server is starting"));
@@ -122,13 +122,13 @@ Status Runner::Open() {
     return {};
 }
 
-Result<pid_t> Runner::Start(net::Fd& socket) {
+Result<pid_t> Runner::Start(Fd& socket) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
         return MakeError(ErrorCode::kIo, "socketpair: {}", std::strerror(errno));
     }
-    socket = net::Fd(ends[0]);
-    const net::Fd theirs(ends[1]);
+    socket = Fd(ends[0]);
+    const Fd theirs(ends[1]);
     ::setenv(kVariable,
              fmt::format("{} {} {}", theirs.get(), http_.port, fmt::join(hosts_, ",")).c_str(), 1);
     std::vector<char*> argv;
@@ -173,7 +173,7 @@ void Runner::PassSignals(pid_t pid) {
     }
 }
 
-void Runner::Hear(const std::string& text, const net::Fd& socket, Ended& ended) {
+void Runner::Hear(const std::string& text, const Fd& socket, Ended& ended) {
     const Json said = OrderedJsonOrDiscarded(text);
     const std::string state = said.is_object() ? said.value("state", "") : "";
     if (state == "listens") {
@@ -197,7 +197,7 @@ void Runner::Hear(const std::string& text, const net::Fd& socket, Ended& ended) 
     Send(socket.get(), ended.again ? "again" : "ok");
 }
 
-Result<Ended> Runner::Watch(pid_t pid, net::Fd socket) {
+Result<Ended> Runner::Watch(pid_t pid, Fd socket) {
     Ended ended;
     while (true) {
         std::array<pollfd, 2> fds = {pollfd{signals_.get(), POLLIN, 0},
@@ -210,7 +210,7 @@ Result<Ended> Runner::Watch(pid_t pid, net::Fd socket) {
                 Hear(*text, socket, ended);
                 continue;
             }
-            socket = net::Fd();  // poll skips it
+            socket = Fd();  // poll skips it
         }
         const pid_t got = ::waitpid(pid, &ended.status, WNOHANG);
         if (got == pid) return ended;
@@ -262,7 +262,7 @@ void Runner::Pause(const Ended& ended) {
 Result<int> Runner::Run() {
     WEFT_TRY(Open());
     while (true) {
-        net::Fd socket;
+        Fd socket;
         WEFT_ASSIGN(const pid_t pid, Start(socket));
         WEFT_ASSIGN(const Ended ended, Watch(pid, std::move(socket)));
         if (!StartsAgain(ended)) {
@@ -304,7 +304,7 @@ Supervisor Supervisor::Take() {
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     const timeval longest{kLongestAnswerMs / 1000, 0};
     ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest);
-    supervisor.socket_ = net::Fd(fd);
+    supervisor.socket_ = Fd(fd);
     return supervisor;
 }
 

@@ -40,7 +40,7 @@ class Supervisor {
   private:
     std::string Ask(const std::string& text) const;
 
-    net::Fd socket_;
+    Fd socket_;
     int port_ = 0;
     std::vector<std::string> hosts_;
 };

@@ -146,7 +146,7 @@ class NeighbourFile {
     }
 
     const fleet::Discovery& discovery_;
-    net::Fd fd_;
+    Fd fd_;
     std::string written_;
     std::atomic<bool> ends_{false};
     std::thread thread_;

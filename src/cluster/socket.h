@@ -13,8 +13,6 @@
 
 namespace weft::cluster {
 
-using net::Fd;
-
 // Default port of listening workers, and of a rank 0 that workers dial.
 inline constexpr uint16_t kWorkerPort = 7000;
 

@@ -20,7 +20,7 @@ constexpr size_t kMostReached = 16, kMostPortsOfReach = 2;
 
 std::string DialPeer(const std::string& address, uint16_t port, const Deadline& deadline) {
     for (;;) {
-        const Result<net::Fd> dialed = net::DialTcp(address, port, deadline);
+        const Result<Fd> dialed = net::DialTcp(address, port, deadline);
         if (dialed.ok()) return "open";
         const Error& error = dialed.error();
         if (error.code == ErrorCode::kTimeout) return "filtered";
@@ -38,9 +38,9 @@ std::string DialPeer(const std::string& address, uint16_t port, const Deadline& 
 std::string ReachPeers(const ReachOptions& options) {
     const Deadline deadline = Deadline::In(options.timeout_ms);
     std::vector<std::string> outcomes(options.addresses.size() * options.ports.size());
-    std::vector<net::Fd> listeners;
+    std::vector<Fd> listeners;
     for (const uint16_t port : options.ports) {
-        Result<net::Fd> listener = net::ListenTcp("", port);
+        Result<Fd> listener = net::ListenTcp("", port);
         if (listener.ok()) listeners.push_back(std::move(*listener));
     }
     std::atomic<bool> dialed = false;

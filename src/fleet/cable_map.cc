@@ -152,7 +152,7 @@ std::vector<Wire> ListWires() {
 }
 
 Result<DiscoverySocket> DiscoverySocket::Open() {
-    net::Fd fd(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    Fd fd(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.valid()) {
         return MakeError(ErrorCode::kUnsupported,
                          "hosts find each other by IPv6, which this kernel lacks: {}. Name them "

@@ -44,8 +44,8 @@ class DiscoverySocket {
     std::optional<Datagram> Receive() const;
 
   private:
-    explicit DiscoverySocket(net::Fd fd) : fd_(std::move(fd)) {}
-    net::Fd fd_;
+    explicit DiscoverySocket(Fd fd) : fd_(std::move(fd)) {}
+    Fd fd_;
     std::vector<std::pair<std::string, int>> joined_;  // name, index
 };
 

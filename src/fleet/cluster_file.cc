@@ -148,7 +148,7 @@ Status Replace(const std::string& path, std::string_view text, mode_t mode) {
         ::unlink(fresh.c_str());
         return MakeError(ErrorCode::kIo, "cannot write {}: {}", path, std::strerror(error));
     };
-    const net::Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+    const Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
     if (!fd.valid()) return failed(errno);
     while (!text.empty()) {
         const ssize_t put = ::write(fd.get(), text.data(), text.size());

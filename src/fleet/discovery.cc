@@ -47,7 +47,7 @@ std::string PlainName(std::string name) {
 
 class DiscoveryImpl final : public Discovery {
   public:
-    DiscoveryImpl(DiscoverySocket socket, net::Fd wake, const Bytes& key, SelfFacts self, bool log)
+    DiscoveryImpl(DiscoverySocket socket, Fd wake, const Bytes& key, SelfFacts self, bool log)
         : socket_(std::move(socket)),
           wake_(std::move(wake)),
           key_(PacketKey(key)),
@@ -79,7 +79,7 @@ class DiscoveryImpl final : public Discovery {
     std::vector<Cable> CablesOf(const std::vector<Peer>& peers) const;
 
     DiscoverySocket socket_;
-    net::Fd wake_;
+    Fd wake_;
     const Sha256Digest key_;
     const SelfFacts self_;
     const bool log_;
@@ -290,7 +290,7 @@ std::string OwnName() {
 Result<std::unique_ptr<Discovery>> Discovery::Start(const Bytes& key, const SelfFacts& self,
                                                     bool log) {
     WEFT_ASSIGN(DiscoverySocket socket, DiscoverySocket::Open());
-    net::Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake.valid()) return MakeError(ErrorCode::kIo, "eventfd: {}", std::strerror(errno));
     SelfFacts plain = self;
     plain.name = PlainName(self.name);

@@ -143,8 +143,8 @@ constexpr const char* kUnpack =
 constexpr const char* kTry =
     "\"$HOME/.local/bin/weft\" --version >/dev/null && echo \"at=$HOME/.local/bin/weft\"";
 
-Result<net::Fd> MemoryFile(std::string_view text) {
-    net::Fd fd(::memfd_create("weft", MFD_CLOEXEC));
+Result<Fd> MemoryFile(std::string_view text) {
+    Fd fd(::memfd_create("weft", MFD_CLOEXEC));
     const bool good = fd.valid() && ::write(fd.get(), text.data(), text.size()) ==
                                         static_cast<ssize_t>(text.size());
     if (!good || ::lseek(fd.get(), 0, SEEK_SET) != 0) {
@@ -193,7 +193,7 @@ Error FailedThere(const std::string& ssh, const ChildResult& ran) {
 }
 
 Result<ChildResult> RunScript(const std::string& ssh, const std::string& script, int64_t ms) {
-    WEFT_ASSIGN(const net::Fd input, MemoryFile(script));
+    WEFT_ASSIGN(const Fd input, MemoryFile(script));
     return RunThere(ssh, "sh -s", input.get(), Deadline::In(ms));
 }
 
@@ -219,14 +219,14 @@ Result<std::string> QuotedForShell(const std::string& text) {
         "cannot send a key or path with quotes, control characters or bytes outside ASCII");
 }
 
-Result<net::Fd> OwnProgram() {
-    net::Fd program(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+Result<Fd> OwnProgram() {
+    Fd program(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
     if (program.valid()) return program;
     return MakeError(ErrorCode::kIo, "/proc/self/exe: {}", std::strerror(errno));
 }
 
 // The program under a prefix, with its libraries, packed by tar(1).
-Result<net::Fd> PackedTree(const std::string& prefix) {
+Result<Fd> PackedTree(const std::string& prefix) {
     ChildOptions options;
     options.max_output_bytes = kMostPacked;
     WEFT_ASSIGN(const ChildResult packed,
@@ -248,7 +248,7 @@ class Token {
     }
     Status Write(const std::string& folder) {
         path_ = folder + "/.shared-XXXXXX";
-        const net::Fd file(::mkostemp(path_.data(), O_CLOEXEC));
+        const Fd file(::mkostemp(path_.data(), O_CLOEXEC));
         if (file.valid()) return {};
         path_.clear();
         return MakeError(ErrorCode::kIo, "cannot make a file in {}: {}", folder,
@@ -304,7 +304,7 @@ Result<std::string> CopyProgram(const std::string& ssh) {
     const bool carries = !failed && here.filename() == "weft" &&
                          here.parent_path().filename() == "bin" &&
                          std::filesystem::is_directory(prefix / "lib/weft/carried", failed);
-    WEFT_ASSIGN(const net::Fd sent, carries ? PackedTree(prefix) : OwnProgram());
+    WEFT_ASSIGN(const Fd sent, carries ? PackedTree(prefix) : OwnProgram());
     WEFT_ASSIGN(const ChildResult ran,
                 RunThere(ssh, fmt::format("exec sh -c '{}{}'", carries ? kUnpack : kCopy, kTry),
                          sent.get(), Deadline::In(kCopyMs)));

@@ -157,21 +157,6 @@ Result<socklen_t> AbstractAddress(const std::string& name, sockaddr_un& address)
 
 }  // namespace
 
-Fd::Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-Fd& Fd::operator=(Fd&& other) noexcept {
-    if (this != &other) {
-        Reset();
-        fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-}
-
-void Fd::Reset() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-}
-
 void SetBlocking(int fd, bool blocking) {
     const int flags = ::fcntl(fd, F_GETFL);
     ::fcntl(fd, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);

@@ -1,4 +1,4 @@
-// Sockets: owned descriptors, listeners, dialing with a deadline, descriptors over unix sockets.
+// Sockets: listeners, dialing with a deadline, descriptors over unix sockets.
 //
 // Every descriptor is close-on-exec. An address is "host" and port; a host is a name, an IPv4 or an
 // IPv6 address. Errors: kIo with the address and the system's message, kTimeout.
@@ -10,25 +10,10 @@
 #include <string>
 
 #include "base/deadline.h"
+#include "base/fd.h"
 #include "base/result.h"
 
 namespace weft::net {
-
-// An owned descriptor.
-class Fd {
-  public:
-    Fd() = default;
-    explicit Fd(int fd) : fd_(fd) {}
-    Fd(Fd&& other) noexcept;
-    Fd& operator=(Fd&& other) noexcept;
-    ~Fd() { Reset(); }
-    int get() const { return fd_; }
-    bool valid() const { return fd_ >= 0; }
-    void Reset();
-
-  private:
-    int fd_ = -1;
-};
 
 void SetBlocking(int fd, bool blocking);
 

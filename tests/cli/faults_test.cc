@@ -232,7 +232,7 @@ TEST_F(Faults, ManyRunsLeaveNothingBehind) {
 // Counts a listener that a grandchild holds after its parent has ended, and ignores other programs'
 // listeners.
 TEST(Leftovers, AreThoseOfOnesOwnProcesses) {
-    const net::Fd foreign = net::ListenTcp("127.0.0.1", 0).value();
+    const Fd foreign = net::ListenTcp("127.0.0.1", 0).value();
     const test::Leftovers leftovers;
     EXPECT_EQ(leftovers.List(), "");
     int said[2];

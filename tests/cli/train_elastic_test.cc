@@ -42,7 +42,7 @@ class TrainElastic : public testing::Test {
         hyper.tied = true;
         WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = hyper, .dtype = DType::kF16});
         WriteQuestions(dir_ / "data.jsonl", 40);
-        const net::Fd fd = net::ListenTcp("127.0.0.1", 0).value();
+        const Fd fd = net::ListenTcp("127.0.0.1", 0).value();
         port_ = net::BoundPort(fd.get()).value();
         std::filesystem::current_path(dir_ / "");
     }

@@ -41,7 +41,7 @@ class Growth : public testing::Test {
         model::Hyper hyper = support::OddHyper();  // three layers
         hyper.context = 1 << 20;
         support::WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = hyper, .dtype = DType::kQ8_0});
-        const net::Fd fd = net::ListenTcp("127.0.0.1", 0).value();
+        const Fd fd = net::ListenTcp("127.0.0.1", 0).value();
         port_ = net::BoundPort(fd.get()).value();
     }
     // More tokens than a test waits for; the test stops it.
@@ -242,7 +242,7 @@ class Unfit : public Growth {
         ExpectTheAnswerOfOne(root);
     }
     Result<Arrival> Knock(std::string_view text = kGrowthKey, const Identity& identity = {}) const {
-        WEFT_ASSIGN(net::Fd fd, net::DialTcp("127.0.0.1", port_, Deadline::In(5000)));
+        WEFT_ASSIGN(Fd fd, net::DialTcp("127.0.0.1", port_, Deadline::In(5000)));
         const auto bytes = std::as_bytes(std::span(text));
         return ProveRank(std::move(fd), 0, 0, Bytes(bytes.begin(), bytes.end()),
                          Deadline::In(10'000), identity);

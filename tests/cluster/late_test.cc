@@ -27,7 +27,7 @@ class LateHosts : public ::testing::Test {
         ASSERT_TRUE(WriteFile(folder_ / "key", std::as_bytes(std::span(key))).ok());
         ::chmod((folder_ / "key").c_str(), 0600);
         for (std::string& address : addresses_) {
-            const net::Fd fd = net::ListenTcp("127.0.0.1", 0).value();
+            const Fd fd = net::ListenTcp("127.0.0.1", 0).value();
             address = fmt::format("127.0.0.1:{}", net::BoundPort(fd.get()).value());
         }
     }
@@ -118,7 +118,7 @@ size_t ThreadsOfThis() {
 
 // A host accepts the connection and stays silent: a wait that ends leaves no thread behind.
 TEST(HostCallsEnd, WithTheWait) {
-    const net::Fd mute = net::ListenTcp("127.0.0.1", 0).value();
+    const Fd mute = net::ListenTcp("127.0.0.1", 0).value();
     const std::string address = fmt::format("127.0.0.1:{}", net::BoundPort(mute.get()).value());
     std::thread([] {}).join();  // a sanitizer starts its own thread with the first one
     const size_t before = ThreadsOfThis();

@@ -290,7 +290,7 @@ TEST_F(Launch, RanksOfVariablesMeetByAddressAndKey) {
     const std::string key = dir_ / "key";
     Write(key, "a-shared-key-of-the-tests", 0600);
     const uint16_t port = [] {
-        const net::Fd free = net::ListenTcp("127.0.0.1", 0).value();
+        const Fd free = net::ListenTcp("127.0.0.1", 0).value();
         return net::BoundPort(free.get()).value();
     }();
     const support::Ran one = RunWeft(Run(12) + Words{"--local", "2"});
@@ -308,7 +308,7 @@ TEST_F(Launch, RanksOfVariablesMeetByAddressAndKey) {
 }
 
 uint16_t FreePort() {
-    const net::Fd free = net::ListenTcp("127.0.0.1", 0).value();
+    const Fd free = net::ListenTcp("127.0.0.1", 0).value();
     return net::BoundPort(free.get()).value();
 }
 

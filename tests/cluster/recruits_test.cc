@@ -36,7 +36,7 @@ class Recruits : public testing::Test {
         model::Hyper hyper = OddHyper();
         hyper.context = 1 << 20;
         WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kQ8_0});
-        const net::Fd fd = net::ListenTcp("127.0.0.1", 0).value();
+        const Fd fd = net::ListenTcp("127.0.0.1", 0).value();
         address_ = fmt::format("127.0.0.1:{}", net::BoundPort(fd.get()).value());
     }
     Words Command(int tokens) const {
@@ -161,7 +161,7 @@ TEST_F(Recruits, WhatDoesNotFitTogetherIsRefusedWithTheNextStep) {
 
 // A port that another program has.
 TEST_F(Recruits, AnotherPortIsNamedWhereThisOneIsTaken) {
-    const net::Fd taken = net::ListenTcp("127.0.0.1", 0).value();
+    const Fd taken = net::ListenTcp("127.0.0.1", 0).value();
     const std::string port = std::to_string(net::BoundPort(taken.get()).value());
     const Ran ran = RunWeft(Command(1) + Words{"--expect-workers", "1", "--listen",
                                                "127.0.0.1:" + port, "--key-file", dir_ / "key"});

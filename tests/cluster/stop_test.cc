@@ -139,7 +139,7 @@ TEST_F(Stop, WhileRankZeroLoads) {
 TEST_F(Stop, WhileRanksGather) {
     uint16_t port = 0;
     {
-        const net::Fd free = net::ListenTcp("127.0.0.1", 0).value();
+        const Fd free = net::ListenTcp("127.0.0.1", 0).value();
         port = net::BoundPort(free.get()).value();
     }
     for (const int rank : {0, 1}) {

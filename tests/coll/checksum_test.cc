@@ -16,8 +16,6 @@
 namespace weft::coll {
 namespace {
 
-using net::Fd;
-
 constexpr size_t kWindow = size_t{64} << 10;
 constexpr int64_t kTimeoutMs = 5000;
 constexpr size_t kGreeting = 40, kFrame = 40, kHead = 64;

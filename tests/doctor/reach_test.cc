@@ -18,12 +18,12 @@ namespace weft::doctor {
 namespace {
 
 TEST(DoctorReach, ConnectsToThePortsOfAPeer) {
-    const net::Fd peer = net::ListenTcp("127.0.0.2", 0).value();
+    const Fd peer = net::ListenTcp("127.0.0.2", 0).value();
     const uint16_t port = net::BoundPort(peer.get()).value();
     EXPECT_EQ(ReachPeers({.addresses = {"127.0.0.2"}, .ports = {port}}),
               fmt::format("127.0.0.2 {} open\n", port));
     // This host listens, too, unless the port has a listener: then only others are refused.
-    const net::Fd own = net::ListenTcp("127.0.0.1", 0).value();
+    const Fd own = net::ListenTcp("127.0.0.1", 0).value();
     const uint16_t refused = net::BoundPort(own.get()).value();
     EXPECT_EQ(ReachPeers({.addresses = {"127.0.0.2"}, .ports = {refused}, .timeout_ms = 300}),
               fmt::format("127.0.0.2 {} refused\n", refused));
