@@ -26,14 +26,33 @@ size_t MessageBytes(std::span<const RowAsk> asks, size_t columns) {
 
 }  // namespace
 
+Result<size_t> StepLinks::Columns(size_t bytes) const {
+    const size_t columns = bytes / sizeof(float) / asks_.size();
+    if (columns == 0 || columns * asks_.size() * sizeof(float) != bytes) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "the logits of a step are {} bytes; expected {} equal rows of float32, "
+                         "one for each output row. Run the same build of Weft on all hosts",
+                         bytes, asks_.size());
+    }
+    for (const RowAsk& ask : asks_) {
+        if (ask.kind != RowAsk::Kind::kBest) continue;
+        if (ask.top > 0 && std::cmp_less_equal(ask.top, columns)) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "a step requests the {} best logits of a row; expected 1 to {}, the "
+                         "logits of a row. Run the same build of Weft on all hosts",
+                         ask.top, columns);
+    }
+    return columns;
+}
+
 Status StepLinks::Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) {
     if (peer != 0 || asks_.empty()) return comm_.Send(data, peer, tag);
-    Pack(data);
+    WEFT_ASSIGN(const size_t columns, Columns(data.size()));
+    Pack(data, columns);
     return comm_.Send(message_, peer, tag);
 }
 
-void StepLinks::Pack(std::span<const std::byte> data) {
-    const size_t columns = data.size() / sizeof(float) / asks_.size();
+void StepLinks::Pack(std::span<const std::byte> data, size_t columns) {
     message_.resize(MessageBytes(asks_, columns));
     std::byte* to = message_.data();
     for (size_t i = 0; i < asks_.size(); ++i) {
@@ -59,13 +78,13 @@ Status StepLinks::Recv(std::span<std::byte> data, int peer, const net::OpTag& ta
     if (comm_.rank() != 0) return comm_.Recv(data, peer, tag);
     answers_.clear();
     if (asks_.empty()) return comm_.Recv(data, peer, tag);
-    message_.resize(MessageBytes(asks_, data.size() / sizeof(float) / asks_.size()));
+    WEFT_ASSIGN(const size_t columns, Columns(data.size()));
+    message_.resize(MessageBytes(asks_, columns));
     WEFT_TRY(comm_.Recv(message_, peer, tag));
-    return Unpack(data);
+    return Unpack(data, columns);
 }
 
-Status StepLinks::Unpack(std::span<std::byte> data) {
-    const size_t columns = data.size() / sizeof(float) / asks_.size();
+Status StepLinks::Unpack(std::span<std::byte> data, size_t columns) {
     const std::byte* from = message_.data();
     answers_.resize(asks_.size());
     for (size_t i = 0; i < asks_.size(); ++i) {

@@ -6,7 +6,8 @@
 // A value from the last stage to rank 0 is one message with one answer per row. If a row's answer
 // is not all logits, the row is undefined in the Program's value on rank 0; Find returns the
 // answer.
-// Errors: those of links; kCorrupt: an invalid answer. Thread: one caller.
+// Errors: those of links; kCorrupt: an invalid answer, or a value without one row for each request.
+// Thread: one caller.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,10 @@ class StepLinks final : public backend::StageLinks {
     const RowAnswer* Find(int64_t row) const;
 
   private:
-    void Pack(std::span<const std::byte> data);
-    Status Unpack(std::span<std::byte> data);
+    // Logits in each row of a value of `bytes`. kCorrupt: the rows do not fit asks_.
+    Result<size_t> Columns(size_t bytes) const;
+    void Pack(std::span<const std::byte> data, size_t columns);
+    Status Unpack(std::span<std::byte> data, size_t columns);
 
     coll::Comm& comm_;
     Sampler sampler_;

@@ -1,13 +1,17 @@
 #include "engine/step_message.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
+#include <string_view>
 
 namespace weft::engine {
 namespace {
 
 // Words of the head: total, kind, number (2), tokens, sequences, output rows, copies, asks.
 constexpr size_t kHeadWords = 9;
+constexpr const char* kCounts[] = {"tokens", "sequences", "output rows", "page copies", "asks"};
 // Words of an ask: the number of best logits, or one of these; a chain follows kToken.
 constexpr int32_t kAskAll = 0, kAskToken = -1;
 // The chunk size and the context bound a step; a larger message is invalid.
@@ -28,7 +32,7 @@ class WordReader {
         words_ = words_.subspan(1);
         return true;
     }
-    bool empty() const { return words_.empty(); }
+    size_t left() const { return words_.size(); }
 
   private:
     std::span<const int32_t> words_;
@@ -52,30 +56,75 @@ void AppendAsk(std::vector<int32_t>& words, const RowAsk& ask) {
          static_cast<int32_t>(chain.random >> 32)});
 }
 
-bool TakeAsk(WordReader& reader, RowAsk& ask) {
-    ask = {};
-    int32_t top = 0;
-    if (!reader.Take(top) || top < kAskToken) return false;
-    if (top != kAskToken) {
-        ask.kind = top == kAskAll ? RowAsk::Kind::kAll : RowAsk::Kind::kBest;
-        ask.top = top;
-        return true;
-    }
-    ask.kind = RowAsk::Kind::kToken;
+template <typename Value>
+Error BadStep(std::string_view what, const Value& value, std::string_view expected) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "step message from rank 0: {} is {}; expected {}. Run the same build of Weft "
+                     "on all hosts",
+                     what, value, expected);
+}
+
+Error EndsIn(const char* part, int32_t number) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "step message from rank 0: it ends within {} {}; expected all words of it. "
+                     "Run the same build of Weft on all hosts",
+                     part, number);
+}
+
+Status TakeChain(WordReader& reader, int32_t number, RowChain& chain) {
     std::vector<int32_t> words;
-    if (!reader.Take(5, words)) return false;
-    RowChain& chain = ask.chain;
+    if (!reader.Take(5, words)) return EndsIn("ask", number);
     chain.temperature = std::bit_cast<float>(words[0]);
     chain.top_p = std::bit_cast<float>(words[1]);
     chain.min_p = std::bit_cast<float>(words[2]);
     chain.random = static_cast<uint32_t>(words[3]) |
                    static_cast<uint64_t>(static_cast<uint32_t>(words[4])) << 32;
-    return chain.temperature > 0 && chain.top_p > 0 && chain.top_p <= 1 && chain.min_p >= 0 &&
-           chain.min_p < 1 && chain.random < uint64_t{1} << 53;
+    if (!(chain.temperature > 0)) {
+        return BadStep("the temperature of an ask", chain.temperature, "more than 0");
+    }
+    if (!(chain.top_p > 0 && chain.top_p <= 1)) {
+        return BadStep("top_p of an ask", chain.top_p, "more than 0 and at most 1");
+    }
+    if (!(chain.min_p >= 0 && chain.min_p < 1)) {
+        return BadStep("min_p of an ask", chain.min_p, "0 or more and less than 1");
+    }
+    if (chain.random >= uint64_t{1} << 53) {
+        return BadStep("the random number of an ask", chain.random, "less than 2^53");
+    }
+    return {};
 }
 
-Error BadStep(const char* what) {
-    return MakeError(ErrorCode::kCorrupt, "step message from rank 0: {} makes no sense", what);
+Status TakeAsk(WordReader& reader, int32_t number, RowAsk& ask) {
+    ask = {};
+    int32_t top = 0;
+    if (!reader.Take(top)) return EndsIn("ask", number);
+    if (top == kAskToken) {
+        ask.kind = RowAsk::Kind::kToken;
+        return TakeChain(reader, number, ask.chain);
+    }
+    if (top < 0) return BadStep("the number of best logits of an ask", top, "-1 or more");
+    ask.kind = top == kAskAll ? RowAsk::Kind::kAll : RowAsk::Kind::kBest;
+    ask.top = top;
+    return {};
+}
+
+Status TakeSequence(WordReader& reader, int32_t number, StepData::Sequence& s) {
+    int32_t pages = 0, writes = 0;
+    if (!reader.Take(s.row_begin) || !reader.Take(s.row_count) || !reader.Take(s.position) ||
+        !reader.Take(s.adapter) || !reader.Take(s.state_from) || !reader.Take(s.state_to) ||
+        !reader.Take(writes) || !reader.Take(pages)) {
+        return EndsIn("sequence", number);
+    }
+    if (s.adapter < 0) return BadStep("the adapter of a sequence", s.adapter, "0 or more");
+    if (writes < 0) return BadStep("the number of state writes", writes, "0 or more");
+    if (pages < 0) return BadStep("the number of pages of a sequence", pages, "0 or more");
+    for (int32_t write = 0; write < writes; ++write) {
+        backend::StateWrite to;
+        if (!reader.Take(to.row) || !reader.Take(to.slot)) return EndsIn("sequence", number);
+        s.state_writes.push_back(to);
+    }
+    if (!reader.Take(static_cast<size_t>(pages), s.pages)) return EndsIn("sequence", number);
+    return {};
 }
 
 }  // namespace
@@ -140,53 +189,48 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
 
 Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     if (words.size() < kHeadWords || static_cast<size_t>(words[0]) != words.size()) {
-        return BadStep("its length");
+        return BadStep("its number of words", words.empty() ? 0 : words[0],
+                       fmt::format("{}, as received, and at least {}", words.size(), kHeadWords));
     }
-    if (words[1] < 0 || words[1] > static_cast<int32_t>(StepKind::kGuessOn)) {
-        return BadStep("its kind");
+    constexpr auto kLast = static_cast<int32_t>(StepKind::kGuessOn);
+    if (words[1] < 0 || words[1] > kLast) {
+        return BadStep("its kind", words[1], fmt::format("0 to {}", kLast));
     }
     step.kind = static_cast<StepKind>(words[1]);
     step.number = static_cast<int64_t>(static_cast<uint32_t>(words[2])) |
                   (static_cast<int64_t>(words[3]) << 32);
-    if (std::ranges::any_of(words.subspan(4, 5), [](int32_t n) { return n < 0; })) {
-        return BadStep("a count");
+    const auto counts = words.subspan(4, std::size(kCounts));
+    for (size_t i = 0; i < counts.size(); ++i) {
+        if (counts[i] >= 0) continue;
+        return BadStep(fmt::format("its number of {}", kCounts[i]), counts[i], "0 or more");
     }
-    const size_t tokens = static_cast<size_t>(words[4]);
+    const int32_t tokens = counts[0], sequences = counts[1], output_rows = counts[2],
+                  copies = counts[3], asks = counts[4];
+    const auto rows = static_cast<size_t>(tokens);
     WordReader reader(words.subspan(kHeadWords));
-    if (!reader.Take(tokens, step.tokens) || !reader.Take(tokens, step.positions) ||
-        !reader.Take(static_cast<size_t>(words[6]), step.output_rows)) {
-        return BadStep("the number of tokens");
+    if (!reader.Take(rows, step.tokens) || !reader.Take(rows, step.positions) ||
+        !reader.Take(static_cast<size_t>(output_rows), step.output_rows)) {
+        return BadStep("its number of tokens and output rows",
+                       fmt::format("{} and {}", tokens, output_rows),
+                       fmt::format("at most {} words of them", words.size() - kHeadWords));
     }
     step.copies.clear();
-    for (int32_t i = 0; i < words[7]; ++i) {
+    for (int32_t i = 0; i < copies; ++i) {
         backend::PageCopy copy;
-        if (!reader.Take(copy.from) || !reader.Take(copy.to)) return BadStep("a copy of a page");
+        if (!reader.Take(copy.from) || !reader.Take(copy.to)) return EndsIn("page copy", i);
         step.copies.push_back(copy);
     }
     step.asks.clear();
-    if (words[8] != 0 && words[8] != words[6]) return BadStep("the number of asks");
-    for (int32_t i = 0; i < words[8]; ++i) {
-        if (!TakeAsk(reader, step.asks.emplace_back())) return BadStep("an ask");
+    if (asks != 0 && asks != output_rows) {
+        return BadStep("its number of asks", asks, fmt::format("0 or {}", output_rows));
     }
+    for (int32_t i = 0; i < asks; ++i) WEFT_TRY(TakeAsk(reader, i, step.asks.emplace_back()));
     step.sequences.clear();
-    for (int32_t i = 0; i < words[5]; ++i) {
-        StepData::Sequence s;
-        int32_t pages = 0, writes = 0;
-        if (!reader.Take(s.row_begin) || !reader.Take(s.row_count) || !reader.Take(s.position) ||
-            !reader.Take(s.adapter) || s.adapter < 0 || !reader.Take(s.state_from) ||
-            !reader.Take(s.state_to) || !reader.Take(writes) || writes < 0 || !reader.Take(pages) ||
-            pages < 0) {
-            return BadStep("a sequence");
-        }
-        for (int32_t write = 0; write < writes; ++write) {
-            backend::StateWrite to;
-            if (!reader.Take(to.row) || !reader.Take(to.slot)) return BadStep("a slot of state");
-            s.state_writes.push_back(to);
-        }
-        if (!reader.Take(static_cast<size_t>(pages), s.pages)) return BadStep("a sequence");
-        step.sequences.push_back(std::move(s));
+    for (int32_t i = 0; i < sequences; ++i) {
+        WEFT_TRY(TakeSequence(reader, i, step.sequences.emplace_back()));
     }
-    return reader.empty() ? Status() : BadStep("what follows the last sequence");
+    if (reader.left() == 0) return {};
+    return BadStep("the number of words after its last sequence", reader.left(), "0");
 }
 
 StepChannel::Route StepChannel::RouteOf(int rank, int tp, int pp) {
@@ -231,7 +275,9 @@ Status StepChannel::Receive(StepData& step) {
     const net::OpTag tag{"step_message", 0, step.number + 1};
     WEFT_TRY(Bring(inline_, tag));
     const size_t total = static_cast<uint32_t>(inline_[0]);
-    if (total > kMostWords) return BadStep("its length");
+    if (total > kMostWords) {
+        return BadStep("its number of words", total, fmt::format("at most {}", kMostWords));
+    }
     words_.assign(inline_.begin(),
                   inline_.begin() + static_cast<ptrdiff_t>(std::min(total, kInlineWords)));
     if (total > kInlineWords) {

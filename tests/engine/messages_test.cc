@@ -2,6 +2,8 @@
 // refused.
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -196,6 +198,49 @@ TEST(StepMessage, DamagedOnesAreRefused) {
                 EXPECT_EQ(again, damaged) << "word " << at;
             }
         }
+    }
+}
+
+// An error names the value and what was expected.
+TEST(StepMessage, ErrorsNameTheValue) {
+    StepData step;
+    step.Append(std::vector<int32_t>{5, 6}, 0, {.pages = {1}});
+    step.output_rows = {1};
+    step.asks = {{RowAsk::Kind::kToken, 0, {.temperature = 0.5f}}};
+    std::vector<int32_t> words;
+    EncodeStep(step, words);
+    constexpr size_t kAsk = 9 + 5, kSequence = kAsk + 6;
+    const auto bits = [](float value) { return std::bit_cast<int32_t>(value); };
+    struct Case {
+        size_t at;
+        int32_t value;
+        const char* error;
+    };
+    const Case cases[] = {
+        {0, 3, "its number of words is 3; expected 29, as received"},
+        {1, 77, "its kind is 77; expected 0 to 4"},
+        {5, -2, "its number of sequences is -2; expected 0 or more"},
+        {4, 40, "its number of tokens and output rows is 40 and 1; expected at most 20 words"},
+        {7, 20, "it ends within page copy 7; expected"},
+        {8, 3, "its number of asks is 3; expected 0 or 1"},
+        {kAsk, -9, "the number of best logits of an ask is -9; expected -1 or more"},
+        {kAsk + 1, bits(-1), "the temperature of an ask is -1; expected more than 0"},
+        {kAsk + 2, bits(NAN), "top_p of an ask is nan; expected more than 0 and at most 1"},
+        {kAsk + 3, bits(1), "min_p of an ask is 1; expected 0 or more and less than 1"},
+        {kAsk + 5, -1, "the random number of an ask is 18446744069414584320; expected less than"},
+        {kSequence + 3, -4, "the adapter of a sequence is -4; expected 0 or more"},
+        {kSequence + 6, -1, "the number of state writes is -1; expected 0 or more"},
+        {kSequence + 7, -1, "the number of pages of a sequence is -1; expected 0 or more"},
+        {kSequence + 7, 2, "it ends within sequence 0; expected"},
+        {kSequence + 7, 0, "the number of words after its last sequence is 1; expected 0"}};
+    for (const Case& one : cases) {
+        std::vector<int32_t> damaged = words;
+        damaged[one.at] = one.value;
+        const Status decoded = DecodeStep(damaged, step);
+        ASSERT_FALSE(decoded.ok()) << one.error;
+        EXPECT_EQ(decoded.error().code, ErrorCode::kCorrupt);
+        EXPECT_NE(decoded.error().message.find(one.error), std::string::npos)
+            << decoded.error().message;
     }
 }
 

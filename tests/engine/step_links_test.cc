@@ -162,5 +162,39 @@ TEST(StepLinks, RefusesTokensOutsideOfTheVocabulary) {
     }
 }
 
+// Both ranks check that a value has a row for each ask, and the row as many logits as the ask.
+TEST(StepLinks, RefusesValuesThatDoNotFitTheAsks) {
+    struct Case {
+        std::vector<RowAsk> asks;
+        const char* error;
+    };
+    const RowAsk all, best{RowAsk::Kind::kBest, 2, {}};
+    const RowAsk more{RowAsk::Kind::kBest, 8, {}}, fewer{RowAsk::Kind::kBest, -1, {}};
+    const Case cases[] = {
+        {{all, best}, "are 28 bytes; expected 2 equal rows of float32"},
+        {std::vector<RowAsk>(8, all), "are 28 bytes; expected 8 equal rows of float32"},
+        {{more}, "the 8 best logits of a row; expected 1 to 7"},
+        {{fewer}, "the -1 best logits of a row; expected 1 to 7"}};
+    for (const Case& one : cases) {
+        const auto expect_error = [&](const Status& status) {
+            ASSERT_FALSE(status.ok());
+            EXPECT_EQ(status.error().code, ErrorCode::kCorrupt);
+            EXPECT_NE(status.error().message.find(one.error), std::string::npos)
+                << status.error().message;
+        };
+        OnTwoRanks(
+            [&](StepLinks& links, coll::Comm&) {
+                const std::vector<float> value(7);
+                links.Expect(one.asks);
+                expect_error(links.Send(std::as_bytes(std::span(value)), 0, {}));
+            },
+            [&](StepLinks& links, coll::Comm&) {
+                std::vector<float> value(7);
+                links.Expect(one.asks);
+                expect_error(links.Recv(std::as_writable_bytes(std::span(value)), 1, {}));
+            });
+    }
+}
+
 }  // namespace
 }  // namespace weft::engine
