@@ -12,8 +12,6 @@
 namespace weft::train {
 namespace {
 
-using nlohmann::json;
-
 // A rank whose data is ready waits for ranks with slow disks.
 constexpr int64_t kSameDataMs = 3'600'000;
 constexpr size_t kMostNamed = 8;        // ranks in an error
@@ -46,7 +44,7 @@ struct Told {
 };
 
 Result<Told> ReadTold(const std::string& text) {
-    const json parsed = JsonOrDiscarded(text);
+    const nlohmann::json parsed = JsonOrDiscarded(text);
     const auto malformed = [] {
         return MakeError(ErrorCode::kCorrupt, "a rank's description of its data is malformed");
     };
@@ -79,11 +77,11 @@ std::string Difference(const Told& told, const Told& first) {
 Status AgreeOnData(cluster::Cluster& cluster, const DataIdentity& mine,
                    const std::string& adapter) {
     if (cluster.size() == 1) return {};
-    json telling = JsonOf(mine);
+    nlohmann::json telling = JsonOf(mine);
     const size_t cut = mine.name.size() - std::min(mine.name.size(), kMostNameBytes);
     telling["name"] = mine.name.substr(cut);
     WEFT_ASSIGN(telling["adapter"], SumOfAdapter(adapter));
-    const std::string text = telling.dump(-1, ' ', true, json::error_handler_t::replace);
+    const std::string text = telling.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster.AllGather("training data", text, Deadline::In(kSameDataMs)));
     WEFT_ASSIGN(const Told first, ReadTold(texts.front()));
@@ -104,7 +102,7 @@ Status AgreeOnData(cluster::Cluster& cluster, const DataIdentity& mine,
                      differ, cluster.host(0).name);
 }
 
-Result<std::string> OtherData(const json& state, const DataIdentity& mine,
+Result<std::string> OtherData(const nlohmann::json& state, const DataIdentity& mine,
                               const std::string& checkpoint, bool says) {
     const auto content = state.find("content");
     if (content == state.end()) {

@@ -14,8 +14,6 @@
 namespace weft::train {
 namespace {
 
-using nlohmann::json;
-
 // Time for a lost rank to restart, or for its worker to be called.
 constexpr int64_t kRejoinMs = 60'000;
 // The same if the other ranks can continue without it: a late rank joins again.
@@ -107,7 +105,7 @@ Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options) 
 
 void Growth::TellTerms(const TrainJob& job, const std::string& model,
                        const DataIdentity& data) const {
-    const json terms = {
+    const nlohmann::json terms = {
         {"model", model}, {"data", JsonOf(data)}, {"folder", FolderToken(job.save.folder)}};
     cluster_.SetJoinFingerprint(terms.dump());
 }
@@ -134,12 +132,14 @@ int Growth::Ready(const TrainJob& job) {
 Status ExamineForTraining(const cluster::JoinRequest& request) {
     WEFT_ASSIGN(TrainJob job, TrainJobFromJson(request.job));
     TakeDataWords(job);
-    const json terms = request.terms.empty() ? json::object() : JsonOrDiscarded(request.terms);
+    const nlohmann::json terms =
+        request.terms.empty() ? nlohmann::json::object() : JsonOrDiscarded(request.terms);
     if (!terms.is_object()) return MakeError(ErrorCode::kCorrupt, "the terms of rank 0");
     WEFT_ASSIGN(auto opened, OpenSource(job.trainer));
     WEFT_ASSIGN(const auto source, WithAdapters(std::move(opened), job.trainer.lora));
     WEFT_ASSIGN(const std::string model, source->Fingerprint());
-    if (const json theirs = terms.value("model", json()); theirs.is_string() && theirs != model) {
+    if (const nlohmann::json theirs = terms.value("model", nlohmann::json());
+        theirs.is_string() && theirs != model) {
         return MakeError(ErrorCode::kDenied,
                          "{} is not rank 0's model ({} here, {} there). Copy the same files to "
                          "every host",
@@ -148,7 +148,7 @@ Status ExamineForTraining(const cluster::JoinRequest& request) {
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     WEFT_ASSIGN(const OpenedData data, OpenData(*source, job.data, hyper.vocab));
     WEFT_ASSIGN(const DataIdentity content, IdentityOf(*source, job.data, data));
-    if (const json theirs = terms.value("data", json()); theirs.is_object()) {
+    if (const nlohmann::json theirs = terms.value("data", nlohmann::json()); theirs.is_object()) {
         WEFT_ASSIGN(const DataIdentity other, IdentityFrom(theirs));
         const std::string difference = DifferenceOf(content, other, "here", "on rank 0");
         if (!difference.empty()) {
@@ -158,7 +158,7 @@ Status ExamineForTraining(const cluster::JoinRequest& request) {
                              DataName(job.data), difference);
         }
     }
-    const json folder = terms.value("folder", json());
+    const nlohmann::json folder = terms.value("folder", nlohmann::json());
     if (!folder.is_string() || folder == FolderToken(job.save.folder)) return {};
     return MakeError(ErrorCode::kDenied,
                      "{} is another folder on this host than on rank 0's, where the checkpoint is. "

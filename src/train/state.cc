@@ -14,7 +14,6 @@
 namespace weft::train {
 namespace {
 
-using nlohmann::json;
 using program::FlatBucket;
 
 // Elements converted at a time when weights are loaded.
@@ -77,19 +76,20 @@ std::string ToText(const std::vector<FlatBucket>& units, int replica) {
             ++entry.count;
         }
     }
-    json all = json::array();
+    nlohmann::json all = nlohmann::json::array();
     for (const auto& [h, count, stride] : entries) {
         all.push_back({h.tensor, h.row, h.rows, h.col, h.cols, count, stride});
     }
-    return json{{"replica", replica}, {"holds", std::move(all)}}.dump();
+    return nlohmann::json{{"replica", replica}, {"holds", std::move(all)}}.dump();
 }
 
 std::vector<Holding> FromText(const std::string& text, int& replica) {
     constexpr int64_t kMostElements = 1 << 20;
-    const json parsed = JsonOrDiscarded(text, {.values = size_t{1} << 24, .keys = size_t{1} << 20});
+    const nlohmann::json parsed =
+        JsonOrDiscarded(text, {.values = size_t{1} << 24, .keys = size_t{1} << 20});
     parsed.at("replica").get_to(replica);
     std::vector<Holding> holdings;
-    for (const json& h : parsed.at("holds")) {
+    for (const nlohmann::json& h : parsed.at("holds")) {
         const int64_t count = std::min(h.at(5).get<int64_t>(), kMostElements), stride = h.at(6);
         for (int64_t i = 0; i < count; ++i) {
             const int64_t row = h.at(1).get<int64_t>() + i * stride;
@@ -111,7 +111,7 @@ Result<Holdings> EarlierHoldings(const std::vector<std::string>& texts, int rank
         std::vector<Holding> holdings;
         try {
             holdings = FromText(texts[static_cast<size_t>(r)], of_replica);
-        } catch (const json::exception& error) {
+        } catch (const nlohmann::json::exception& error) {
             return MakeError(ErrorCode::kCorrupt, "rank {} does not say which weights it has: {}",
                              r, error.what());
         }

@@ -9,8 +9,6 @@
 namespace weft::train {
 namespace {
 
-using nlohmann::json;
-
 constexpr int64_t kMostAccumulation = 1 << 20;
 
 bool IsTrainedIn(DType dtype) {
@@ -139,7 +137,8 @@ Status CheckPaths(const TrainJob& job) {
         return MakeError(
             ErrorCode::kUsage,
             "{}: the path {} is not UTF-8. Rename it, or make a link to it with an ASCII name",
-            name, json(*path).dump(-1, ' ', true, json::error_handler_t::replace));
+            name,
+            nlohmann::json(*path).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
     }
     return {};
 }

@@ -42,16 +42,16 @@ TEST(Key, WhatNewPrintsIsWhatCheckTakes) {
     const Ran ran = RunWeft({"key", "check", file, "--json"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.err, "");
-    const auto json = ran.Json();
-    ASSERT_EQ(json.size(), 2u);
-    EXPECT_EQ(json[0], (nlohmann::json{{"name", "a"},
+    const auto keys = ran.Json();
+    ASSERT_EQ(keys.size(), 2u);
+    EXPECT_EQ(keys[0], (nlohmann::json{{"name", "a"},
                                        {"requests_per_minute", 0},
                                        {"tokens_per_minute", 5000},
                                        {"concurrent", 2},
                                        {"priority", 0},
                                        {"weight", 1.0},
                                        {"group", ""}}));
-    EXPECT_EQ(json[1]["priority"], -3);
+    EXPECT_EQ(keys[1]["priority"], -3);
     EXPECT_NE(RunWeft({"key", "check", file}).out.find("5000"), std::string::npos);
 
     ASSERT_EQ(::chmod(file.c_str(), 0644), 0);

@@ -30,8 +30,8 @@ TEST(PlanCommand, TableAndJsonSayTheSame) {
     EXPECT_NE(table.out.find("what if: tcp "), std::string::npos) << table.out;
     const Ran ran = RunWeft(asked + Words{"--json", "--explain"});
     ASSERT_EQ(ran.status, 0) << ran.err;
-    const nlohmann::json json = ran.Json();
-    const auto& best = json["layouts"][0];
+    const nlohmann::json plans = ran.Json();
+    const auto& best = plans["layouts"][0];
     EXPECT_EQ(best["layout"], "tp4");
     EXPECT_EQ(best["fits"], true);
     EXPECT_EQ(best["memory"].size(), 4u);

@@ -107,8 +107,8 @@ TEST(ControlTokens, AreToldOnceAndShownApart) {
         << text;
     EXPECT_NE(text.find("q<|endoftext|>r"), std::string::npos) << text;
     EXPECT_EQ(text.find("<|endoftext|>\u27E7r"), std::string::npos) << text;
-    const auto json = ReportJson(report);
-    EXPECT_EQ(json["samples"][0]["runs"].back()["control_tokens"], 3);
+    const auto told = ReportJson(report);
+    EXPECT_EQ(told["samples"][0]["runs"].back()["control_tokens"], 3);
 }
 
 // Notes that the encoder keeps after a record.

@@ -9,8 +9,6 @@
 namespace weft::train {
 namespace {
 
-using nlohmann::json;
-
 // Hashes each piece with its length, so borders between pieces matter.
 class Sum {
   public:
@@ -94,7 +92,7 @@ Result<DataIdentity> IdentityOf(const model_files::ModelSource& source, const Da
     return identity;
 }
 
-json JsonOf(const DataIdentity& identity) {
+nlohmann::json JsonOf(const DataIdentity& identity) {
     const DataContent& content = identity.content;
     return {{"records", content.records},
             {"bytes", content.bytes},
@@ -106,7 +104,7 @@ json JsonOf(const DataIdentity& identity) {
             {"control_tokens", identity.control_tokens}};
 }
 
-Result<DataIdentity> IdentityFrom(const json& from) {
+Result<DataIdentity> IdentityFrom(const nlohmann::json& from) {
     DataIdentity identity;
     try {
         from.at("records").get_to(identity.content.records);
@@ -117,7 +115,7 @@ Result<DataIdentity> IdentityFrom(const json& from) {
         from.at("prompt_type").get_to(identity.prompt_type);
         from.at("test_split").get_to(identity.test_split);
         identity.control_tokens = from.value("control_tokens", identity.control_tokens);
-    } catch (const json::exception& error) {
+    } catch (const nlohmann::json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "the description of the data is malformed: {}",
                          error.what());
     }
