@@ -1,4 +1,4 @@
-// An owned file descriptor.
+// Fd: an owned file descriptor. The destructor and Reset close it; a moved-from Fd owns none.
 #pragma once
 
 #include <unistd.h>

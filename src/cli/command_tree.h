@@ -24,7 +24,7 @@ struct DescribedFlag {
     std::vector<std::string>
         names;  // with dashes: "-n", "--predict"; for a positional value "MODEL"
     std::string help, group;
-    std::string value;               // as --help names it: "INT in [0 - 3]"; "" without a value
+    std::string value;               // as --help names it: "INT:0..3"; "" without a value
     std::string by_default;          // "": not stated
     std::vector<std::string> words;  // for kWords
     ValueKind kind = ValueKind::kNone;

@@ -89,7 +89,7 @@ void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
     app.AddFlag("--pull", pull, "Download the model from the Hub first if the cache lacks it");
     const auto layers = std::make_shared<int>(0);
     app.AddOption("--layers", *layers, "Use only the first N layers of a synthetic model")
-        .Positive()
+        .Range(1, 4096)
         .TypeName("N");
     app.Check("--layers", [layers, &model] {
         if (*layers == 0) return "";

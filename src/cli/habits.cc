@@ -47,8 +47,12 @@ bool IsFlag(const std::string& word) {
 class Line {
   public:
     Line(const DescribedCommand& command, std::string full_name, size_t first,
-         std::vector<std::string>& words)
-        : command_(command), full_name_(std::move(full_name)), first_(first), words_(words) {}
+         std::vector<std::string>& words, std::map<std::string, std::string>& translated)
+        : command_(command),
+          full_name_(std::move(full_name)),
+          first_(first),
+          words_(words),
+          translated_(translated) {}
 
     Status Apply() {
         for (size_t at = first_; at < words_.size() && words_[at] != "--"; ++at) {
@@ -77,8 +81,12 @@ class Line {
             same != nullptr && same->flag == kModelWord) {
             return MoveModel(at, std::min(word.find('='), word.size()));
         }
+        const std::string typed = NameOf(word);
         WEFT_TRY(Translate(word));
         const std::string name = NameOf(word);
+        const bool former = std::ranges::any_of(
+            FormerFlags(), [&](const Synonym& row) { return Lists(row.names, typed); });
+        if (name != typed && !former) translated_[typed] = name;
         const DescribedFlag* flag = command_.FindFlag(name);
         if (flag == nullptr) {
             unknown_ = unknown_ || !HasJoinedValue(name);
@@ -206,6 +214,7 @@ class Line {
     const std::string full_name_;
     size_t first_;
     std::vector<std::string>& words_;
+    std::map<std::string, std::string>& translated_;
     // Places of words that are neither flags nor values, up to the first unknown flag, whose value
     // may follow.
     std::vector<size_t> bare_;
@@ -255,7 +264,8 @@ Status TranslateCommand(const DescribedCommand& program, std::vector<std::string
     return {};
 }
 
-Status ApplyHabits(const DescribedCommand& program, std::vector<std::string>& words) {
+Status ApplyHabits(const DescribedCommand& program, std::vector<std::string>& words,
+                   std::map<std::string, std::string>& translated) {
     if (words.empty()) return {};
     const DescribedCommand* command = &program;
     std::string full_name = program.name;
@@ -268,7 +278,7 @@ Status ApplyHabits(const DescribedCommand& program, std::vector<std::string>& wo
         ++first;
     }
     if (first == 0) return WithoutCommand(program, words);
-    return Line(*command, full_name, first, words).Apply();
+    return Line(*command, full_name, first, words, translated).Apply();
 }
 
 }  // namespace weft::cli

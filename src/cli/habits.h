@@ -3,6 +3,7 @@
 // habit_words.h has the tables.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,9 @@ namespace weft::cli {
 Status TranslateCommand(const DescribedCommand& program, std::vector<std::string>& words);
 
 // Replaces the words after the command. program: all commands; a command's own flags keep their
-// meaning. Errors: kUsage, with the next step.
-Status ApplyHabits(const DescribedCommand& program, std::vector<std::string>& words);
+// meaning. translated: receives each replaced name of a flag (with "-" for "_") and its
+// replacement, except Weft's former names. Errors: kUsage, with the next step.
+Status ApplyHabits(const DescribedCommand& program, std::vector<std::string>& words,
+                   std::map<std::string, std::string>& translated);
 
 }  // namespace weft::cli

@@ -1,6 +1,7 @@
 // weft: the command line. Subcommands parse flags and print; engine/ does the work.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <new>
 #include <set>
 #include <span>
@@ -88,14 +89,15 @@ bool AnswersItself(const Parser& parser, const std::vector<std::string>& words) 
     return true;
 }
 
-// Expands a typed command line to the form that is parsed.
-Status ExpandLine(const Parser& parser, std::vector<std::string>& words) {
+// Expands a typed command line to the form that is parsed. translated: as of ApplyHabits.
+Status ExpandLine(const Parser& parser, std::vector<std::string>& words,
+                  std::map<std::string, std::string>& translated) {
     const DescribedCommand program = parser.Describe();
     WEFT_TRY(TranslateCommand(program, words));
     ExpandShorthand(words);
     const std::set<std::string> names = parser.FlagNames();
     UnifyNames(names, words);
-    WEFT_TRY(ApplyHabits(program, words));
+    WEFT_TRY(ApplyHabits(program, words, translated));
     WEFT_TRY(CheckEnvironment());
     WEFT_TRY(ExpandConfig(words));
     UnifyNames(names, words);
@@ -140,11 +142,12 @@ int RunCommand(std::vector<std::string> words) {
     AddCompletion(app, status);
     AddMan(app, parser, status);
     if (AnswersItself(parser, words)) return 0;
-    const Status expanded = ExpandLine(parser, words);
+    TypedLine typed{words, {}};
+    const Status expanded = ExpandLine(parser, words, typed.translated);
     const bool wants_json = Has(words, "--json");
     if (!expanded.ok()) return Fail(expanded.error(), wants_json);
     try {
-        const Result<Parser::Outcome> parsed = parser.Parse(words);
+        const Result<Parser::Outcome> parsed = parser.Parse(words, typed);
         if (!parsed.ok()) {
             if (IsFollower()) return LeaveToRankZero(ErrorCode::kUsage);
             return Fail(parsed.error(), wants_json);

@@ -79,7 +79,7 @@ std::string Italic(const std::string& text) {
     return "\\fI" + Roff(text, true) + "\\fR";
 }
 
-// The name of the value: "TEXT:{a,b}" gives {a,b}; "INT:INT in [0 - 3]" gives INT.
+// The name of the value: "TEXT:{a,b}" gives {a,b}; "INT:0..3" gives INT.
 std::string ValueName(const DescribedFlag& flag) {
     if (flag.value.find('{') != std::string::npos)
         return fmt::format("{}", fmt::join(flag.words, "|"));
@@ -99,10 +99,12 @@ std::string FlagPage(const DescribedFlag& flag) {
         if (flag.kind != ValueKind::kNone) text += " " + Italic(ValueName(flag));
     }
     text += "\n" + Roff(flag.help.empty() ? "See " + flag.names[0] : flag.help, true);
-    const size_t range = flag.value.find(" in [");
-    if (range != std::string::npos) {
-        const size_t end = flag.value.find(']', range);
-        text += Roff(fmt::format(". From {}", flag.value.substr(range + 5, end - range - 5)));
+    const size_t colon = flag.value.rfind(':');
+    const size_t between = flag.value.find("..", std::min(colon, flag.value.size()));
+    if (between != std::string::npos) {
+        text +=
+            Roff(fmt::format(". From {} to {}", flag.value.substr(colon + 1, between - colon - 1),
+                             flag.value.substr(between + 2)));
     }
     if (!flag.by_default.empty()) text += Roff(fmt::format(" [{}]", flag.by_default), true);
     return text + "\n";

@@ -1,11 +1,17 @@
 #include "cli/options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <limits>
 #include <map>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "base/nearest_word.h"
@@ -31,11 +37,30 @@ void CollectNames(const CLI::App& app, std::set<std::string>& names) {
     }
 }
 
-// Rejects NaN and infinities: comparisons, such as a range check, let NaN through.
-std::string Finite(const std::string& text) {
-    double value = 0;
-    const bool number = CLI::detail::lexical_cast(text, value);  // otherwise its type rejects it
-    return number && !std::isfinite(value) ? "'" + text + "': expected a finite number" : "";
+// The fault of a value's text, "" for none. Comparisons, such as a range check, let NaN through.
+template <typename Number>
+std::string NotA(const std::string& text) {
+    Number value{};
+    double any = 0;
+    if constexpr (std::is_floating_point_v<Number>) {
+        if (!CLI::detail::lexical_cast(text, value)) {
+            return fmt::format("'{}': expected a number", text);
+        }
+        return std::isfinite(value) ? "" : fmt::format("'{}': expected a finite number", text);
+    } else {
+        if (CLI::detail::lexical_cast(text, value)) return "";
+        if (CLI::detail::lexical_cast(text, any) && std::floor(any) == any) {
+            return fmt::format("'{}': expected {} to {}", text, std::numeric_limits<Number>::min(),
+                               std::numeric_limits<Number>::max());
+        }
+        return fmt::format("'{}': expected a whole number", text);
+    }
+}
+
+// An option of numbers.
+template <typename Value, typename Number = Value>
+Option AddNumbers(CLI::App* app, const std::string& names, Value& value, const std::string& help) {
+    return Option(app->add_option(names, value, help)->check(CLI::Validator(NotA<Number>, "")));
 }
 
 // The command that parsing had reached when it failed.
@@ -72,16 +97,20 @@ class ShorterUsage final : public CLI::Formatter {
     std::string end_;
 };
 
-// As CLI11's Range, but the message for a word says that it is out of range.
+// For --help: "1..8", or "0" if only one value is accepted.
 template <typename T>
-CLI::Validator InRange(T least, T most, const std::string& kind) {
-    const CLI::Range range(least, most);
-    const auto wrong = [range, kind](const std::string& value) -> std::string {
-        T number{};
-        if (!CLI::detail::lexical_cast(value, number)) return "'" + value + "' is not " + kind;
-        return range(value);
+CLI::Validator InRange(T least, T most) {
+    const auto text = [=](const char* between) {
+        return least == most ? fmt::format("{}", least)
+                             : fmt::format("{}{}{}", least, between, most);
     };
-    return CLI::Validator(wrong, range.get_description());
+    const auto wrong = [=](const std::string& value) -> std::string {
+        T number{};
+        const bool good =
+            CLI::detail::lexical_cast(value, number) && number >= least && number <= most;
+        return good ? "" : fmt::format("'{}': expected {}", value, text(" to "));
+    };
+    return CLI::Validator(wrong, text(".."));
 }
 
 // ---- Commands as data ----
@@ -174,6 +203,97 @@ Error UnknownWord(const CLI::App& app, const std::string& word) {
                      FullName(app), word, DidYouMean(word, commands));
 }
 
+// ---- Errors of CLI11 in Weft's words ----
+
+// The names by which the user gave the option, in the order of the command line.
+std::vector<std::string> NamesTyped(const CLI::Option& option, const TypedLine& typed) {
+    std::vector<std::string> names;
+    for (const std::string& word : typed.words) {
+        if (word == "--") break;
+        const std::string name = word.substr(0, word.find('='));
+        std::string flag = name;
+        if (name.starts_with("--")) std::replace(flag.begin() + 2, flag.end(), '_', '-');
+        const auto translated = typed.translated.find(flag);
+        if (translated != typed.translated.end()) flag = translated->second;
+        const bool one_dash = flag.size() > 2 && flag[0] == '-' && flag[1] != '-';
+        if (flag.starts_with('-') && option.check_name(flag)) {
+            names.push_back(name);
+        } else if (one_dash && option.check_sname(flag.substr(1, 1))) {  // "-n8"
+            names.push_back(flag.substr(0, 2));
+        }
+    }
+    return names;
+}
+
+// The option that an error is about, whose name begins CLI11's `text`; null: none.
+const CLI::Option* OptionOf(const CLI::App& app, const std::string& text) {
+    for (const CLI::Option* option : app.get_options()) {
+        const std::string name = option->get_name();
+        if (name.empty() || !text.starts_with(name)) continue;
+        if (text.substr(name.size()).find_first_of(": ") == 0) return option;
+    }
+    return nullptr;
+}
+
+// What --help says about the option's value, for an error: "1 to 8", "one of auto, off", "TIME".
+std::string ExpectedValue(const CLI::Option& option) {
+    const std::string type = option.get_type_name();
+    const DescribedFlag flag = DescribeFlag(option);
+    if (type.ends_with('}')) return fmt::format("one of {}", fmt::join(flag.words, ", "));
+    const std::string accepted = type.substr(std::min(type.rfind(':'), type.size() - 1) + 1);
+    const size_t between = accepted.find("..");
+    if (between != std::string::npos) {
+        return accepted.substr(0, between) + " to " + accepted.substr(between + 2);
+    }
+    double only = 0;
+    if (!accepted.empty() && CLI::detail::lexical_cast(accepted, only)) return accepted;
+    if (type == "TEXT") return "a text";
+    if (type == "INT" || type == "UINT") return "a whole number";
+    return type == "FLOAT" ? "a number" : type;
+}
+
+std::string GivenOften(const CLI::Option& option, std::vector<std::string> names) {
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return fmt::format("{}: {}given {} times; expected once. Keep one of them",
+                       fmt::join(names, " and "), names.size() > 1 ? "names of one flag, " : "",
+                       option.count());
+}
+
+std::string FaultText(const CLI::App& app, const CLI::ParseError& error, const TypedLine& typed) {
+    std::string text = error.what();
+    constexpr std::string_view kConversion = "Could not convert: ";
+    const bool conversion = text.starts_with(kConversion);
+    if (conversion) text.erase(0, kConversion.size());
+    std::ranges::replace(text, '\n', ' ');
+    while (text.ends_with('.')) text.pop_back();
+    const CLI::Option* option = OptionOf(app, text);
+    if (option == nullptr) return text;
+    const std::string own = option->get_name();
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+        return fmt::format("'{}': {} is missing", FullName(app), own);
+    }
+    std::vector<std::string> names = NamesTyped(*option, typed);
+    if (names.empty()) names = {own};  // from a file of flags
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+        if (option->count() > 1) return GivenOften(*option, names);
+        return fmt::format("{}: the value is missing; expected {}", names.back(),
+                           ExpectedValue(*option));
+    }
+    if (conversion) return fmt::format("{}: expected no value", names.back());
+    return names.front() + text.substr(own.size());
+}
+
+Error UsageError(const CLI::App& app, const CLI::ParseError& error, const TypedLine& typed) {
+    const bool required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+    if (required && app.get_require_subcommand_min() > 0) {
+        return MakeError(ErrorCode::kUsage, "'{}' needs a command: {}. '{} --help' describes them.",
+                         FullName(app), fmt::join(NamesOfCommands(app), ", "), FullName(app));
+    }
+    return MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.",
+                     FaultText(app, error, typed));
+}
+
 }  // namespace
 
 // ---- Option -------------------------------------------------------------------------------------
@@ -187,15 +307,11 @@ Option Option::Needs(const Option& other) const {
 }
 
 Option Option::Range(int64_t least, int64_t most) const {
-    return Option(option_->check(InRange(least, most, "a whole number")));
+    return Option(option_->check(InRange(least, most)));
 }
 
 Option Option::Range(double least, double most) const {
-    return Option(option_->check(InRange(least, most, "a number")));
-}
-
-Option Option::Positive() const {
-    return Option(option_->check(CLI::PositiveNumber));
+    return Option(option_->check(InRange(least, most)));
 }
 
 Option Option::OneOf(const std::vector<std::string>& words) const {
@@ -214,7 +330,15 @@ Option Option::Suggest(const std::vector<std::string>& words) const {
 }
 
 Option Option::ExistingFile() const {
-    return Option(option_->check(CLI::ExistingFile));
+    const auto wrong = [](const std::string& path) -> std::string {
+        std::error_code unreadable;
+        if (std::filesystem::is_directory(path, unreadable)) {
+            return fmt::format("'{}' is a folder; expected a file", path);
+        }
+        if (std::filesystem::exists(path, unreadable)) return "";
+        return fmt::format("'{}': no such file", path);
+    };
+    return Option(option_->check(CLI::Validator(wrong, "FILE")));
 }
 
 Option Option::Valid(std::function<std::string(const std::string&)> wrong) const {
@@ -223,7 +347,19 @@ Option Option::Valid(std::function<std::string(const std::string&)> wrong) const
 }
 
 Option Option::Bytes() const {
-    return Option(option_->transform(CLI::AsSizeValue(false)));
+    const auto to_bytes = [](std::string& word) -> std::string {
+        std::string bytes = word;
+        bool good = false;
+        try {
+            good = CLI::AsSizeValue(false)(bytes).empty();
+        } catch (const CLI::ValidationError&) {
+            good = false;
+        }
+        if (!good) return fmt::format("'{}': expected a size, as 4096, 16KB or 2MB", word);
+        word = bytes;
+        return {};
+    };
+    return Option(option_->transform(CLI::Validator(to_bytes, "")));
 }
 
 Option Option::Tokens(int64_t automatic) const {
@@ -233,22 +369,30 @@ Option Option::Tokens(int64_t automatic) const {
             return {};
         }
         const std::map<char, double> units = {{'k', 1e3}, {'K', 0x1p10}, {'m', 1e6}, {'M', 0x1p20}};
+        int64_t plain = 0;
+        if (CLI::detail::lexical_cast(word, plain)) return {};
+        const std::string fault = fmt::format("'{}': expected tokens, as 4096, 8k or auto", word);
         const auto unit = word.empty() ? units.end() : units.find(word.back());
         double number = 0;
         if (unit == units.end() ||
             !CLI::detail::lexical_cast(word.substr(0, word.size() - 1), number)) {
-            return {};
+            return fault;
         }
         number = std::floor(number * unit->second);
-        if (std::abs(number) < 0x1p53) word = std::to_string(static_cast<int64_t>(number));
+        if (!(std::abs(number) < 0x1p53)) return fault;
+        word = std::to_string(static_cast<int64_t>(number));
         return {};
     };
     return Option(option_->transform(CLI::Validator(to_number, "")));
 }
 
 Option Option::OnOff() const {
-    const std::map<std::string, bool> words = {{"on", true}, {"off", false}};
-    return Option(option_->transform(CLI::CheckedTransformer(words)));
+    const auto wrong = [](const std::string& word) -> std::string {
+        bool on = false;
+        if (CLI::detail::lexical_cast(word, on)) return {};
+        return fmt::format("'{}': expected on or off", word);
+    };
+    return Option(option_->check(CLI::Validator(wrong, "{on,off}")));
 }
 
 Option Option::Commas() const {
@@ -298,23 +442,23 @@ void Command::NeedsCommand() const {
 }
 
 Option Command::AddOption(Names names, int32_t& value, Help help) const {
-    return Option(app_->add_option(names, value, help));
+    return AddNumbers(app_, names, value, help);
 }
 
 Option Command::AddOption(Names names, int64_t& value, Help help) const {
-    return Option(app_->add_option(names, value, help));
+    return AddNumbers(app_, names, value, help);
 }
 
 Option Command::AddOption(Names names, uint64_t& value, Help help) const {
-    return Option(app_->add_option(names, value, help));
+    return AddNumbers(app_, names, value, help);
 }
 
 Option Command::AddOption(Names names, float& value, Help help) const {
-    return Option(app_->add_option(names, value, help)->check(CLI::Validator(Finite, "")));
+    return AddNumbers(app_, names, value, help);
 }
 
 Option Command::AddOption(Names names, double& value, Help help) const {
-    return Option(app_->add_option(names, value, help)->check(CLI::Validator(Finite, "")));
+    return AddNumbers(app_, names, value, help);
 }
 
 Option Command::AddOption(Names names, bool& value, Help help) const {
@@ -326,15 +470,15 @@ Option Command::AddOption(Names names, std::string& value, Help help) const {
 }
 
 Option Command::AddOption(Names names, std::vector<int32_t>& values, Help help) const {
-    return Option(app_->add_option(names, values, help));
+    return AddNumbers<std::vector<int32_t>, int32_t>(app_, names, values, help);
 }
 
 Option Command::AddOption(Names names, std::vector<int64_t>& values, Help help) const {
-    return Option(app_->add_option(names, values, help));
+    return AddNumbers<std::vector<int64_t>, int64_t>(app_, names, values, help);
 }
 
 Option Command::AddOption(Names names, std::vector<double>& values, Help help) const {
-    return Option(app_->add_option(names, values, help)->check(CLI::Validator(Finite, "")));
+    return AddNumbers<std::vector<double>, double>(app_, names, values, help);
 }
 
 Option Command::AddOption(Names names, std::vector<std::string>& values, Help help) const {
@@ -346,7 +490,7 @@ Option Command::AddTaker(Names names, Take take, Help help) const {
         Throw(names, take(value));
     };
     auto* option = app_->add_option_function<double>(names, checked, help);
-    return Option(option->check(CLI::Validator(Finite, "")));
+    return Option(option->check(CLI::Validator(NotA<double>, "")));
 }
 
 Option Command::AddFlag(Names names, bool& value, Help help) const {
@@ -402,7 +546,7 @@ DescribedCommand Parser::Describe() const {
     return DescribeCommand(*app_);
 }
 
-Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words) {
+Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words, const TypedLine& typed) {
     std::ranges::reverse(words);  // CLI11 expects reversed words
     try {
         app_->parse(words);
@@ -418,10 +562,7 @@ Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words) {
                              dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
         const std::vector<std::string> rest = app_->remaining(true);
         if (missing && !rest.empty()) return UnknownWord(LastParsed(*app_), rest.front());
-        std::string text = error.what();
-        std::ranges::replace(text, '\n', ' ');
-        while (text.ends_with('.')) text.pop_back();
-        return MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.", text);
+        return UsageError(LastParsed(*app_), error, typed);
     }
     return app_->get_subcommands().empty() ? Outcome::kNoCommand : Outcome::kDone;
 }

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -41,7 +42,6 @@ class Option {
     Option Range(int64_t least, int64_t most) const;
     Option Range(int least, int most) const { return Range(int64_t{least}, int64_t{most}); }
     Option Range(double least, double most) const;
-    Option Positive() const;
     Option OneOf(const std::vector<std::string>& words) const;
     // Completion offers these words, but other values may be valid.
     Option Suggest(const std::vector<std::string>& words) const;
@@ -121,6 +121,12 @@ class Command {
     CLI::App* app_ = nullptr;
 };
 
+// A command line as the user typed it, so that errors name flags as the user spelled them.
+struct TypedLine {
+    std::vector<std::string> words;
+    std::map<std::string, std::string> translated;  // other names of flags (cli/habits.h) to Weft's
+};
+
 // The program. Owns all commands.
 class Parser {
   public:
@@ -136,9 +142,10 @@ class Parser {
     DescribedCommand Describe() const;
 
     enum class Outcome { kDone, kHelpShown, kNoCommand };
-    // words: a command line without the program's name. Fills the variables and calls the callback
-    // of the named command. Errors: kUsage. Propagates exceptions of callbacks.
-    [[nodiscard]] Result<Outcome> Parse(std::vector<std::string> words);
+    // words: a command line without the program's name. typed: the line from which it was made.
+    // Fills the variables and calls the callback of the named command. Errors: kUsage. Propagates
+    // exceptions of callbacks.
+    [[nodiscard]] Result<Outcome> Parse(std::vector<std::string> words, const TypedLine& typed);
 
   private:
     std::unique_ptr<CLI::App> app_;

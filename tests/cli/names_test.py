@@ -491,8 +491,52 @@ class Misspelt(NamesTest):
         self.assertNotIn("Did you mean", self.refused("run", MODEL, "-p", "a", "--allreduce-dtype",
                                                       "zebra"))
         said = self.refused("run", MODEL, "-p", "a", "-n", "abc")
-        self.assertIn("'abc' is not a whole number", said)
-        self.assertIn("not in range", self.refused("run", MODEL, "-p", "a", "-n", "-3"))
+        self.assertIn("-n: 'abc': expected a whole number", said)
+        said = self.refused("run", MODEL, "-p", "a", "-n", "-3")
+        self.assertIn("-n: '-3': expected -1 to 1073741824", said)
+
+    def test_errors_name_what_was_typed(self):
+        for words, expected in (
+                (("-n", "1", "-n", "2"), "-n: given 2 times; expected once. Keep one of them."),
+                (("-n1", "--predict=2"),
+                 "--predict and -n: names of one flag, given 2 times; expected once."),
+                (("--temperature", "1", "--temp", "2"), "--temp and --temperature: names of one"),
+                (("--max_tokens", "x"), "--max_tokens: 'x': expected a whole number"),
+                (("-n",), "-n: the value is missing; expected -1 to 1073741824"),
+                (("-t", "0"), "-t: '0': expected 1 to 1024"),
+                (("--local", "1.5"), "--local: '1.5': expected a whole number"),
+                (("--local="), "--local: the value is missing; expected 1 to 256"),
+                (("--tp", "9999999999"), "--tp: '9999999999': expected -2147483648 to 2147483647"),
+                (("--seed", "x"), "--seed: 'x': expected a whole number"),
+                (("--seed", "-1.5"), "--seed: '-1.5': expected a whole number"),
+                (("--temp", "x"), "--temp: 'x': expected a number"),
+                (("--temp", "inf"), "--temp: 'inf': expected a finite number"),
+                (("--ctx", "9q"), "--ctx: '9q': expected tokens, as 4096, 8k or auto"),
+                (("--weights-from", "1"), "--weights-from: '1': expected 0."),
+                (("--layers", "0"), "--layers: '0': expected 1 to 4096"),
+                (("--transport",), "--transport: the value is missing; expected one of auto, shm"),
+                (("--lora",), "--lora: the value is missing; expected DIR"),
+                (("--weights-from",), "--weights-from: the value is missing; expected 0."),
+                (("--json=abc",), "--json: expected no value")):
+            words = (words,) if isinstance(words, str) else words
+            self.assertIn(f"weft: error: {expected}", self.refused("run", MODEL, *words))
+        for words, expected in (
+                (("serve", MODEL, "--max-body-size", "1Q"),
+                 "--max-body-size: '1Q': expected a size, as 4096, 16KB or 2MB"),
+                (("train", MODEL, "--data", "x", "--sequence-parallel", "maybe"),
+                 "--sequence-parallel: 'maybe': expected on or off"),
+                (("pull", "a", "--cacert", "/no/file"), "--cacert: '/no/file': no such file"),
+                (("pull", "a", "--cacert", "/"), "--cacert: '/' is a folder; expected a file"),
+                (("train", MODEL), "'weft train run': --data is missing"),
+                (("quantize", "a", "b"), "'weft quantize': TYPE is missing"),
+                (("job",), "'weft job' needs a command: ")):
+            self.assertIn(f"weft: error: {expected}", self.refused(*words))
+
+    def test_help_names_ranges(self):
+        text = self.weft("run", "--help")
+        self.assertIn("--local INT:1..256", text)
+        self.assertIn("--weights-from INT:0 ", text)
+        self.assertIn("From 1 to 256", self.weft("man", "run"))
 
     def test_in_any_locale(self):
         for locale in ("C", "C.UTF-8", "tr_TR.UTF-8", "nonsense"):
