@@ -12,7 +12,6 @@ namespace {
 
 #define HOST_CHECK(function, ...) {__VA_ARGS__, &checks::function},
 #define ACROSS_CHECK(function, ...) {__VA_ARGS__, nullptr, &checks::function},
-#define DEFINED_CHECK(check) checks::check,
 #define RANKS_CHECK(...) {__VA_ARGS__},
 
 const std::vector<Check>& Table() {
@@ -24,7 +23,6 @@ const std::vector<Check>& Table() {
 
 #undef HOST_CHECK
 #undef ACROSS_CHECK
-#undef DEFINED_CHECK
 #undef RANKS_CHECK
 
 // A setting of the machine, which a container can't fully see or change.

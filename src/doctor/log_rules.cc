@@ -1,6 +1,7 @@
 #include "doctor/log_rules.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/check.h"
@@ -20,17 +21,17 @@ struct LogTable {
 };
 
 LogSubject SubjectOf(std::string_view word) {
-    if (word == "card") return LogSubject::kCard;
-    if (word == "gpu") return LogSubject::kGpu;
-    if (word == "machine") return LogSubject::kMachine;
-    if (word == "crash") return LogSubject::kCrash;
-    WEFT_CHECK(word == "keep");
-    return LogSubject::kKeep;
+    constexpr std::array<std::string_view, 5> kSubjects = {"card", "gpu", "machine", "crash",
+                                                           "keep"};
+    const auto at = std::ranges::find(kSubjects, word) - kSubjects.begin();
+    WEFT_CHECK(at < std::ssize(kSubjects));
+    return static_cast<LogSubject>(at);
 }
 
 Severity SeverityOf(std::string_view word) {
-    if (word == "note") return Severity::kNote;
-    if (word == "warn") return Severity::kWarn;
+    for (Severity severity : {Severity::kNote, Severity::kWarn}) {
+        if (word == SeverityName(severity)) return severity;
+    }
     WEFT_CHECK(word == "fail");
     return Severity::kFail;
 }
@@ -74,7 +75,7 @@ const LogTable& TheLogTable() {
     return table;
 }
 
-bool SaysWords(std::string_view lower, std::string_view words) {
+bool Matches(std::string_view lower, std::string_view words) {
     for (std::string_view part : Split(words, '*')) {
         part = Trim(part);
         const size_t at = lower.find(part);
@@ -106,7 +107,7 @@ std::span<const std::string_view> LogVocabulary() {
 const LogRule* FindRule(std::string_view lower, std::initializer_list<LogSubject> subjects) {
     const auto found = std::ranges::find_if(LogRules(), [&](const LogRule& rule) {
         return std::ranges::find(subjects, rule.subject) != subjects.end() &&
-               SaysWords(lower, rule.words) && HasDriver(lower, rule.drivers);
+               Matches(lower, rule.words) && HasDriver(lower, rule.drivers);
     });
     return found == LogRules().end() ? nullptr : &*found;
 }

@@ -17,7 +17,7 @@
 
 namespace weft::doctor {
 
-// kKeep: lines that a check reads directly.
+// In the order of SubjectOf. kKeep: lines that a check reads directly.
 enum class LogSubject { kCard, kGpu, kMachine, kCrash, kKeep };
 
 struct LogRule {

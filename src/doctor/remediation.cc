@@ -18,13 +18,6 @@ constexpr std::string_view kCures =
 #include "doctor/cures.inc"
     ;
 
-// In the order of the enum Distribution.
-constexpr std::array<std::string_view, 11> kDistributions = {
-    "unknown", "debian", "fedora", "yum",    "ostree",   "arch",
-    "nixos",   "suse",   "gentoo", "alpine", "appliance"};
-constexpr std::array<std::string_view, 5> kDebianKinds = {"plain", "ubuntu", "proxmox", "raspberry",
-                                                          "pop"};
-
 struct Row {
     std::string_view name, where, command;
 };
@@ -65,46 +58,30 @@ std::string_view SystemIn(std::string_view table, Fits&& fits) {
     return {};
 }
 
-bool HasWord(std::string_view text, std::string_view word) {
-    const auto words = Words(text);
-    return std::ranges::find(words, word) != words.end();
-}
-
-Distribution DistributionNamed(std::string_view name) {
-    const auto at = std::ranges::find(kDistributions, name) - kDistributions.begin();
-    return static_cast<Distribution>(at % std::ssize(kDistributions));
-}
-
 // Fedora images use rpm-ostree; Red Hat 7 uses yum.
-Distribution OfFedora(HostView& view, std::string_view release) {
-    constexpr std::string_view kImages =
-        "silverblue kinoite sericea onyx coreos iot sway-atomic cosmic-atomic budgie-atomic";
+std::string_view OfFedora(HostView& view, std::string_view release) {
     const std::string variant = ValueOfCure(release, "VARIANT_ID");
-    if (HasWord(kImages, variant) || HasTag(view, "ostree")) return Distribution::kOstree;
+    const auto is_variant = [&](std::string_view one) { return one == variant; };
+    if (!SystemIn("variant", is_variant).empty() || HasTag(view, "ostree")) return "ostree";
     const bool old = ValueOfCure(release, "ID") != "fedora" &&
                      ValueOfCure(release, "VERSION_ID").starts_with("7");
-    return old ? Distribution::kYum : Distribution::kFedora;
-}
-
-bool IsTransactional(std::string_view id) {
-    constexpr std::array<std::string_view, 5> kParts = {"microos", "sl-micro", "aeon", "kalpa",
-                                                        "leap-micro"};
-    return std::ranges::any_of(kParts, [&](std::string_view part) { return Contains(id, part); });
+    return old ? "yum" : "fedora";
 }
 
 // All tags that a row's WHERE may name.
 std::vector<std::string> TagsOf(HostView& view) {
     std::vector<std::string> tags = SystemTags(view);
-    const auto distribution = static_cast<size_t>(DistributionOf(view));
-    tags.emplace_back(kDistributions[distribution]);
+    tags.emplace_back(DistributionOf(view));
     const std::string release = view.Text("etc/os-release");
-    if (DistributionOf(view) == Distribution::kDebian) {
-        tags.emplace_back(kDebianKinds[static_cast<size_t>(DebianKindOf(view))]);
+    if (DistributionOf(view) == "debian") {
+        tags.emplace_back(DebianKindOf(view));
         const bool twelve =
             ValueOfCure(release, "VERSION_ID") == "12" || Contains(KernelRelease(view), "deb12");
         if (twelve) tags.emplace_back("debian12");
     }
-    if (IsTransactional(ValueOfCure(release, "ID"))) tags.emplace_back("transactional");
+    const std::string id = ValueOfCure(release, "ID");
+    const auto in_id = [&](std::string_view part) { return Contains(id, part); };
+    tags.emplace_back(SystemIn("part-of-id", in_id));
     return tags;
 }
 
@@ -137,9 +114,6 @@ CureValues ValuesOf(const CureValues& outer, std::string_view name, const std::s
         values["module"] = value.substr(0, value.find(' '));
         values["option"] = value.substr(value.find(' ') + 1);
     }
-    if (name != "install") return values;
-    for (const char* key : {"debian", "fedora", "suse", "arch"}) values[key] = value;
-    values["nixos"] = Configure(fmt::format("environment.systemPackages = [ pkgs.{} ];", value));
     return values;
 }
 
@@ -193,11 +167,11 @@ class Filler {
 
 }  // namespace
 
-Distribution DistributionOf(HostView& view) {
+std::string_view DistributionOf(HostView& view) {
     const std::string kernel = KernelRelease(view);
     const auto in_kernel = [&](std::string_view part) { return Contains(kernel, part); };
     const std::string_view by_kernel = SystemIn("kernel", in_kernel);
-    if (by_kernel == "appliance") return Distribution::kAppliance;
+    if (by_kernel == "appliance") return by_kernel;
     const std::string release = view.Text("etc/os-release");
     const std::string words = ValueOfCure(release, "ID") + " " + ValueOfCure(release, "ID_LIKE");
     for (std::string_view word : Words(words)) {
@@ -205,27 +179,21 @@ Distribution DistributionOf(HostView& view) {
             return one == word || (one == "opensuse" && word.starts_with(one));
         });
         if (known == "fedora") return OfFedora(view, release);
-        if (!known.empty()) return DistributionNamed(known);
+        if (!known.empty()) return known;
     }
-    return by_kernel.empty() ? Distribution::kUnknown : DistributionNamed(by_kernel);
+    return by_kernel.empty() ? "unknown" : by_kernel;
 }
 
-DebianKind DebianKindOf(HostView& view) {
-    const std::string kernel = KernelRelease(view);
-    if (kernel.ends_with("-pve")) return DebianKind::kProxmox;
-    if (Contains(kernel, "+rpt") || kernel.ends_with("-raspi")) return DebianKind::kRaspberry;
-    const std::string release = view.Text("etc/os-release");
+std::string_view DebianKindOf(HostView& view) {
+    const std::string kernel = KernelRelease(view), release = view.Text("etc/os-release");
     const std::string id = ValueOfCure(release, "ID");
-    if (id == "pop") return DebianKind::kPop;
-    if (id == "raspbian") return DebianKind::kRaspberry;
-    const bool flavour = std::ranges::any_of(Rows(), [&](const Row& row) {
-        return row.name == "kernel" && row.where == "ubuntu" &&
-               std::ranges::any_of(Words(row.command),
-                                   [&](std::string_view part) { return Contains(kernel, part); });
-    });
-    const bool ubuntu = id == "ubuntu" || Contains(ValueOfCure(release, "ID_LIKE"), "ubuntu") ||
-                        (id.empty() && flavour);
-    return ubuntu ? DebianKind::kUbuntu : DebianKind::kPlain;
+    const auto in_kernel = [&](std::string_view part) { return Contains(kernel, part); };
+    const auto is_id = [&](std::string_view one) { return one == id; };
+    std::string_view kind = SystemIn("kind-by-kernel", in_kernel);
+    if (kind.empty()) kind = SystemIn("kind-by-id", is_id);
+    if (kind.empty() && id.empty()) kind = SystemIn("kind-by-flavor", in_kernel);
+    if (kind.empty() && Contains(ValueOfCure(release, "ID_LIKE"), "ubuntu")) kind = "ubuntu";
+    return kind.empty() ? "plain" : kind;
 }
 
 std::string Cure(HostView& view, std::string_view name, const CureValues& values,
@@ -254,10 +222,6 @@ std::string FilledFix(HostView& view, std::string_view fix, const std::string& p
     return Filler(std::move(tags)).Fill(fix, values);
 }
 
-std::string Configure(const std::string& lines) {
-    return lines + " in /etc/nixos/configuration.nix, then sudo nixos-rebuild switch";
-}
-
 std::string NixString(std::string_view name) {
     std::string text = "\"";
     for (const char c : name) {
@@ -265,19 +229,6 @@ std::string NixString(std::string_view name) {
         text += c;
     }
     return text + '"';
-}
-
-std::string Install(HostView& view, const Packages& packages) {
-    const std::string nixos =
-        packages.nixos != nullptr
-            ? std::string(packages.nixos)
-            : fmt::format("environment.systemPackages = [ pkgs.{} ];", packages.arch);
-    return Cure(view, "install",
-                {{"debian", packages.debian},
-                 {"fedora", packages.fedora},
-                 {"arch", packages.arch},
-                 {"suse", packages.suse != nullptr ? packages.suse : packages.fedora},
-                 {"nixos", Configure(nixos)}});
 }
 
 std::string StartManager(HostView& view, const RdmaPort& port) {
@@ -408,10 +359,6 @@ std::string AddAddress(HostView& view, const std::string& device) {
                                        address)}}));
 }
 
-std::string NftablesFile(HostView& view) {
-    return Cure(view, "nftables-file");
-}
-
 std::string SetLinkType(HostView& view, const std::string& pci, int64_t port, bool infiniband,
                         bool mlx4) {
     const std::string card =
@@ -428,10 +375,7 @@ std::string SetLinkType(HostView& view, const std::string& pci, int64_t port, bo
 std::string ForHost(HostView& view, std::string fix, size_t number) {
     ReplaceAll(fix, kHostByte,
                std::to_string(number > 0 && number < 250 ? number : ByteOfName(view.host())));
-    if (DistributionOf(view) != Distribution::kDebian ||
-        DebianKindOf(view) != DebianKind::kProxmox) {
-        return fix;
-    }
+    if (DistributionOf(view) != "debian" || DebianKindOf(view) != "proxmox") return fix;
     for (size_t at = fix.find("sudo "); at != fix.npos; at = fix.find("sudo ", at)) {
         const char before = at == 0 ? ' ' : fix[at - 1];
         const bool word = before == ' ' || before == '\'' || before == '(' || before == '"';

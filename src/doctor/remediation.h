@@ -13,46 +13,24 @@
 
 namespace weft::doctor {
 
-enum class Distribution {
-    kUnknown,
-    kDebian,
-    kFedora,
-    kYum,     // Red Hat's 7
-    kOstree,  // Fedora's images: Silverblue, Bazzite
-    kArch,
-    kNixOs,
-    kSuse,
-    kGentoo,
-    kAlpine,
-    kAppliance  // read-only systems with their own tools: TrueNAS, Unraid, Talos
-};
-// By /etc/os-release, else by the kernel's release.
-Distribution DistributionOf(HostView& view);
-
-// Debian and derivatives with their own boot loader or network setup.
-enum class DebianKind { kPlain, kUbuntu, kProxmox, kRaspberry, kPop };
-DebianKind DebianKindOf(HostView& view);
+// The host's distribution by /etc/os-release, else by the kernel's release: "debian" (and
+// derivatives), "fedora", "yum" (Red Hat's 7), "ostree" (Fedora's images: Silverblue, Bazzite),
+// "arch", "nixos", "suse", "gentoo", "alpine", "appliance" (read-only systems with their own tools:
+// TrueNAS, Unraid, Talos), "unknown".
+std::string_view DistributionOf(HostView& view);
+// Debian and derivatives with their own boot loader or network setup: "plain", "ubuntu", "proxmox",
+// "raspberry", "pop".
+std::string_view DebianKindOf(HostView& view);
 
 using CureValues = std::map<std::string, std::string, std::less<>>;
 // The first row `name` whose tags match the host or `tags`, with its marks filled in.
 std::string Cure(HostView& view, std::string_view name, const CureValues& values = {},
                  std::initializer_list<std::string_view> tags = {});
-// Fills rows, {pci} and {device} into `fix`. device: "" if unknown.
+// Fills rows of cures.inc into `fix`, and {pci}, {device} and {realtek} (the driver of Realtek for
+// the chip). pci, device: "" if unknown.
 std::string FilledFix(HostView& view, std::string_view fix, const std::string& pci,
                       const std::string& device);
 
-// Packages for one purpose, by distribution; null: same as Fedora (SUSE) or Arch (NixOS).
-struct Packages {
-    const char* debian;
-    const char* fedora;
-    const char* arch;
-    const char* suse = nullptr;
-    const char* nixos = nullptr;  // a line of the configuration
-};
-// "sudo apt install rdma-core".
-std::string Install(HostView& view, const Packages& packages);
-// Lines of a NixOS configuration, and the command that applies them.
-std::string Configure(const std::string& lines);
 // A quoted string literal of the Nix language.
 std::string NixString(std::string_view name);
 // Installs and starts the subnet manager; if it already runs on this host, adds the port to it.
@@ -72,8 +50,6 @@ std::string SetMtu(HostView& view, const std::string& device, int mtu);
 // host gets another address.
 std::string AddAddress(HostView& view, const std::string& device);
 inline constexpr std::string_view kHostByte = "\x01";
-// The nftables rule file that is loaded at boot.
-std::string NftablesFile(HostView& view);
 // Sets a port of a VPI card to InfiniBand or Ethernet. pci: "" if unknown. mlx4: a ConnectX-3,
 // whose ports can change without a reboot.
 std::string SetLinkType(HostView& view, const std::string& pci, int64_t port, bool infiniband,
@@ -82,8 +58,5 @@ std::string SetLinkType(HostView& view, const std::string& pci, int64_t port, bo
 // Adapts `fix`: without sudo where root is the administrator (Proxmox), and with the last byte of
 // its addresses: `number`, or if that is 0, a byte from the host's name.
 std::string ForHost(HostView& view, std::string fix, size_t number);
-
-inline constexpr Packages kRdmaCore = {"rdma-core ibverbs-providers", "rdma-core libibverbs",
-                                       "rdma-core"};
 
 }  // namespace weft::doctor

@@ -36,7 +36,7 @@ def messages(root):
     """The messages in the sources, with "\\0" for each variable part."""
     found = set()
     for path in pathlib.Path(root, "src").rglob("*"):
-        if path.suffix in (".cc", ".h", ".c"):
+        if path.suffix in (".cc", ".h", ".c", ".inc"):
             found.update(VARIES.sub("\0", text) for text in strings(path.read_text()))
     return {text for text in found if len(text) > 12}
 

@@ -55,11 +55,11 @@ std::vector<LogFault> MellanoxFaults() {
          "mlx5_core 0000:01:00.0: temp_warn:183:(pid 0): High temperature on sensors with bit set "
          "0 "
          "1",
-         "nic-log", kWarn, "High temperature", "more air"},
+         "nic-log", kWarn, "High temperature", "airflow"},
         {"mlx5 module hot",
          "mlx5_core 0000:01:00.0: Port module event[error]: module 0, Cable error, High "
          "Temperature",
-         "nic-log", kWarn, "High Temperature", "more air"},
+         "nic-log", kWarn, "High Temperature", "airflow"},
         {"mlx5 cable error",
          "mlx5_core 0000:01:00.0: Port module event[error]: module 0, Cable error, Bus stuck(I2C "
          "or "
@@ -124,7 +124,7 @@ std::vector<LogFault> OlderMellanoxFaults() {
          "mlx4_core 0000:03:00.0: Temperature Threshold was reached! Threshold: 110 celsius "
          "degrees; "
          "Current Temperature: 111",
-         "nic-log", kWarn, "Temperature Threshold was reached", "more air"},
+         "nic-log", kWarn, "Temperature Threshold was reached", "airflow"},
         {"mlx4 without interrupts",
          "mlx4_core 0000:03:00.0: NOP command failed to generate MSI-X interrupt IRQ 34)",
          "nic-log", kFail, "NOP command failed", "iommu=pt"},
@@ -180,7 +180,7 @@ std::vector<LogFault> IntelFaults() {
          "heated. "
          "Restart the computer. If the problem persists, power off the system and replace the "
          "adapter",
-         "nic-log", kFail, "over heated", "more air"},
+         "nic-log", kFail, "over heated", "airflow"},
         // igc/igc_main.c
         {"igc gone", "igc 0000:02:00.0 enp2s0: PCIe link lost, device now detached", "nic-log",
          kFail, "PCIe link lost", "grubby --update-kernel=ALL --args=pcie_aspm=off"},
@@ -206,7 +206,7 @@ std::vector<LogFault> OtherCardFaults() {
         {"bnxt hot",
          "bnxt_en 0000:41:00.0 enp65s0f0np0: Chip temperature has gone above the critical thermal "
          "threshold!",
-         "nic-log", kWarn, "Chip temperature", "more air"},
+         "nic-log", kWarn, "Chip temperature", "airflow"},
         // bnxt_re/qplib_rcfw.c
         {"bnxt_re commands time out",
          "bnxt_en 0000:41:00.0: QPLIB: cmdq[0x1b]=0x11 timedout (20000)msec", "nic-log", kFail,

@@ -124,7 +124,7 @@ bool FollowsFrom(const std::string& fault, const std::string& check) {
 
 TEST(DoctorCorpus, IsLarge) {
     size_t healthy = 0, faulty = 0;
-    std::set<Distribution> distributions;
+    std::set<std::string_view> distributions;
     for (const auto& [name, host] : WholeHosts()) {
         EXPECT_FALSE(host.source.empty()) << name;
         (host.healthy() ? healthy : faulty)++;

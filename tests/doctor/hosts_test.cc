@@ -152,7 +152,7 @@ std::vector<Fault> CardFaults() {
          "pcie-link",
          Severity::kWarn,
          "8 GT/s x1",
-         "wider one"},
+         "wider slot"},
         {"2.5 GT/s",
          {ConnectX3({.now = {2.5, 8}})},
          "pcie-link",

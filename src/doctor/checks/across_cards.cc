@@ -1,38 +1,29 @@
-// Checks that all hosts have the same kind of card, driver and firmware.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <map>
-
+// Compares hosts: network cards, RDMA protocols, and the interfaces over which hosts reach others.
 #include "doctor/checks/checks.h"
-#include "doctor/cost.h"
-#include "doctor/facts.h"
-#include "doctor/network.h"
-#include "doctor/pci.h"
-#include "doctor/rdma.h"
-#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
 namespace {
 
+// ---- across-cards: the same kind of card, driver and firmware on all hosts.
+
 // A virtual interface, or one that combines others.
-bool IsMade(const NetDevice& device) {
-    for (const char* prefix : {"bond", "team", "br", "docker", "virbr", "veth", "vlan", "tun",
-                               "tap", "wg", "cni", "podman", "lxc", "vxlan", "macvlan", "dummy"}) {
-        if (device.name.starts_with(prefix)) return true;
-    }
-    return device.name.find('.') != std::string::npos;
+bool IsVirtual(const NetDevice& device) {
+    constexpr std::array<std::string_view, 16> kPrefixes = {
+        "bond", "team", "br",     "docker", "virbr", "veth",  "vlan",    "tun",
+        "tap",  "wg",   "podman", "cni",    "lxc",   "vxlan", "macvlan", "dummy"};
+    return device.name.find('.') != std::string::npos ||
+           std::ranges::any_of(
+               kPrefixes, [&](std::string_view prefix) { return device.name.starts_with(prefix); });
 }
 
 // Null: unknown.
-const NetDevice* Fastest(const std::vector<NetDevice>& devices) {
+const NetDevice* FastestCard(const std::vector<NetDevice>& devices) {
     const NetDevice* fastest = nullptr;
     for (const NetDevice& device : devices) {
         const bool known = device.physical && !device.driver.empty();
         // A device that is up and lacks a known speed or driver may be the fastest.
-        const bool thunderbolt = device.name.starts_with("thunderbolt");
-        if (device.up && !device.wireless && !IsMade(device) && !thunderbolt &&
-            (!known || device.megabits <= 0)) {
+        if (device.up && !device.wireless && !IsVirtual(device) &&
+            !device.name.starts_with("thunderbolt") && (!known || device.megabits <= 0)) {
             return nullptr;
         }
         if (!known) continue;
@@ -42,11 +33,11 @@ const NetDevice* Fastest(const std::vector<NetDevice>& devices) {
 }
 
 // Drivers of one vendor, whose cards understand each other's settings.
-std::string Vendor(const std::string& driver) {
+std::string VendorOf(const std::string& driver) {
     if (driver.starts_with("mlx")) return "NVIDIA (Mellanox)";
     if (driver == "ice" || driver == "i40e" || driver == "ixgbe" || driver == "igc") return "Intel";
     if (driver.starts_with("bnxt")) return "Broadcom";
-    if (driver == "r8169" || driver == "r8125" || driver == "r8126") return "Realtek";
+    if (driver.starts_with("r81")) return "Realtek";
     return driver;
 }
 
@@ -62,76 +53,61 @@ std::string DriverByPci(HostView& view) {
     return first;
 }
 
-struct Spoken {
+struct Protocols {
     std::vector<std::string> names;  // "InfiniBand", "RoCE", "iWARP"
     const RdmaPort* port = nullptr;  // one of them
 };
 
-std::string ProtocolOf(const RdmaPort& port) {
-    if (port.iwarp) return "iWARP";
-    return port.infiniband() ? "InfiniBand" : port.ethernet() ? "RoCE" : "";
-}
-
 // Protocols of a host's ports that are up; if none is up, of all ports.
-Spoken SpokenBy(const std::vector<RdmaPort>& ports) {
-    Spoken spoken;
+Protocols ProtocolsOf(const std::vector<RdmaPort>& ports) {
+    Protocols protocols;
     const bool any = std::ranges::any_of(
         ports, [](const RdmaPort& port) { return port.active() && !port.software(); });
     for (const RdmaPort& port : ports) {
-        const std::string name = ProtocolOf(port);
+        const std::string name = port.iwarp          ? "iWARP"
+                                 : port.infiniband() ? "InfiniBand"
+                                 : port.ethernet()   ? "RoCE"
+                                                     : "";
         if (name.empty() || port.software() || (any && !port.active())) continue;
-        if (std::ranges::find(spoken.names, name) != spoken.names.end()) continue;
-        spoken.names.push_back(name);
-        spoken.port = &port;
+        if (IsIn(protocols.names, name)) continue;
+        protocols.names.push_back(name);
+        protocols.port = &port;
     }
-    return spoken;
+    return protocols;
 }
 
-// Fails for hosts whose RDMA ports have no protocol in common.
-void LookAtProtocols(Hosts hosts, Findings& out) {
-    constexpr const char* kExpected = "one protocol on all hosts: InfiniBand, RoCE v2";
-    for (size_t a = 0; a < hosts.size(); ++a) {
-        for (size_t b = a + 1; b < hosts.size(); ++b) {
-            const auto first = RdmaPorts(*hosts[a]), second = RdmaPorts(*hosts[b]);
-            const Spoken one = SpokenBy(first), two = SpokenBy(second);
-            if (one.names.empty() || two.names.empty()) continue;
-            const bool common = std::ranges::any_of(one.names, [&](const std::string& name) {
-                return std::ranges::find(two.names, name) != two.names.end();
-            });
-            if (common) continue;
-            // The Ethernet port of a card with both protocols can become an InfiniBand port.
-            const bool swap = one.port->ethernet();
-            const RdmaPort& port = swap ? *one.port : *two.port;
-            const int64_t number = PortOfCard(port, swap ? first : second);
-            const RdmaPort& other = swap ? *two.port : *one.port;
-            HostView& host = swap ? *hosts[a] : *hosts[b];
-            std::string fix = "cards of one kind on all hosts, or --transport tcp";
-            if (port.mellanox() && port.ethernet() && other.infiniband()) {
-                fix = fmt::format("on {}: {}; or --transport tcp", host.host(),
-                                  SetLinkType(host, port.pci, number, true, port.mlx4()));
-            } else if (one.port->iwarp || two.port->iwarp) {
-                fix =
-                    "RoCE on both (rdma-device has the commands), or "
-                    "--transport tcp";
-            }
-            return out.Warn(fmt::format("{} on {} ({}); {} on {} ({})", Joined(one.names),
-                                        hosts[a]->host(), one.port->Text(), Joined(two.names),
-                                        hosts[b]->host(), two.port->Text()),
-                            kExpected,
-                            "they don't understand each other: no RDMA, but "
-                            "TCP",
-                            fix);
-        }
+// Reports two hosts whose RDMA ports have no protocol in common.
+bool CheckProtocols(HostView& a, HostView& b, Findings& out) {
+    const auto first = RdmaPorts(a), second = RdmaPorts(b);
+    const Protocols one = ProtocolsOf(first), two = ProtocolsOf(second);
+    if (one.names.empty() || two.names.empty()) return false;
+    for (const std::string& name : one.names) {
+        if (IsIn(two.names, name)) return false;
     }
+    // The Ethernet port of a card with both protocols can become an InfiniBand port.
+    const bool swap = one.port->ethernet();
+    const RdmaPort &port = swap ? *one.port : *two.port, &other = swap ? *two.port : *one.port;
+    HostView& host = swap ? a : b;
+    std::string fix = "use cards of one kind on all hosts, or --transport tcp";
+    if (port.mellanox() && port.ethernet() && other.infiniband()) {
+        fix = fmt::format("on {}: {}; or --transport tcp", host.host(),
+                          SetLinkType(host, port.pci, PortOfCard(port, swap ? first : second), true,
+                                      port.mlx4()));
+    } else if (one.port->iwarp || two.port->iwarp) {
+        fix = "set both to RoCE (rdma-device has the commands), or --transport tcp";
+    }
+    Report<found::kProtocolsDiffer>(host, out, Joined(one.names), a.host(), one.port->Text(),
+                                    Joined(two.names), b.host(), two.port->Text(), fix);
+    return true;
 }
 
 // For the host with the fastest card: its link at the speed of the slowest card.
-std::optional<CostQuestion> SlowestOfThem(Hosts hosts) {
+void AskSlowestCost(Hosts hosts, Findings& out) {
     std::optional<HostLink> slow, fast;
     HostView* owner = nullptr;
     for (const auto& host : hosts) {
         const std::vector<NetDevice> devices = NetDevices(*host);
-        const NetDevice* card = Fastest(devices);
+        const NetDevice* card = FastestCard(devices);
         const auto link = card == nullptr ? std::nullopt : PortLink(*card);
         if (!link) continue;
         if (!slow || link->gigabits < slow->gigabits) slow = link;
@@ -139,71 +115,165 @@ std::optional<CostQuestion> SlowestOfThem(Hosts hosts) {
         fast = link;
         owner = host.get();
     }
-    if (owner == nullptr) return std::nullopt;
-    return LinkQuestion(*owner, *slow, *fast);
+    if (owner != nullptr) out.AskCost(LinkQuestion(*owner, *slow, *fast));
+}
+
+// ---- across-route: the interfaces over which hosts reach each other.
+
+struct Host {
+    HostView* view = nullptr;
+    std::string name;
+    std::vector<NetDevice> devices;
+    std::vector<Route> routes;
+    const NetDevice* fastest = nullptr;  // among those that are up
+};
+
+std::string PrefixText(const Ipv4& address) {
+    return fmt::format("{}/{}", address.Text(), address.prefix);
+}
+
+// The interface of `from` by which packets to `device` of another host leave.
+const NetDevice* DeviceTo(const Host& from, const NetDevice& device) {
+    for (const Ipv4& address : device.addresses) {
+        if (address.IsLoopback()) continue;
+        const Route* route = RouteTo(from.routes, address);
+        if (route != nullptr) return FindNetDevice(from.devices, route->device);
+    }
+    return nullptr;
+}
+
+// The link of the fastest cards: RDMA if the card has an RDMA port that is up.
+HostLink FastLink(const Host& from, double megabits) {
+    HostLink link;
+    for (const RdmaPort& port : RdmaPorts(*from.view)) {
+        const auto rdma = PortLink(port);
+        if (rdma && IsIn(RdmaInterfaces(*from.view, port), from.fastest->name)) link = *rdma;
+    }
+    link.gigabits = megabits / 1000;
+    return link;
+}
+
+void CheckRoute(const Host& from, const Host& to, Findings& out) {
+    if (from.fastest == nullptr || to.fastest == nullptr) return;
+    const NetDevice &own = *from.fastest, &far = *to.fastest;
+    if (!own.addressed || !far.addressed) return;
+    const std::string expected =
+        fmt::format("{} reaches {} by {} ({})", from.name, to.name, own.name, own.SpeedText());
+    if (far.addresses.empty() || own.addresses.empty()) {
+        const Host& bare = far.addresses.empty() ? to : from;
+        return Report<found::kCardNoAddress>(
+            *bare.view, out, expected, bare.name, bare.fastest->name, bare.fastest->SpeedText(),
+            ShellWord(bare.name), AddAddress(*bare.view, bare.fastest->name));
+    }
+    const NetDevice* device = DeviceTo(from, far);
+    const Ipv4& address = far.addresses.front();
+    if (device == nullptr) {
+        return Report<found::kNoRoute>(*from.view, out, expected, from.name, address.Text(),
+                                       far.name, to.name);
+    }
+    const double possible = std::min(own.megabits, far.megabits);
+    const bool fine = device->megabits >= possible * 0.99 || device->megabits <= 0;
+    ReportAs<found::kSlowRoute>(
+        fine ? Severity::kOk : Severity::kFail, *from.view, out, expected, from.name,
+        address.Text(), far.name, to.name, device->name, device->SpeedText(),
+        device->megabits / 8000, possible / 8000, ShellWord(own.name), ShellWord(from.name),
+        PrefixText(address), ShellWord(far.name), ShellWord(to.name), own.addresses.front().Text());
+    if (fine) return;
+    if (const auto slow = PortLink(*device)) {
+        out.AskCost(LinkQuestion(*from.view, *slow, FastLink(from, possible)));
+    }
+}
+
+// A host's addresses on Thunderbolt cables, without those with a route per address.
+std::vector<Ipv4> CableAddresses(const Host& host) {
+    std::vector<Ipv4> addresses;
+    for (const NetDevice& device : host.devices) {
+        const bool cable =
+            device.name.starts_with("thunderbolt") || device.driver.starts_with("thunderbolt");
+        if (!cable || !device.up) continue;
+        for (const Ipv4& address : device.addresses) {
+            if (address.prefix < 31 && !address.IsLinkLocal()) addresses.push_back(address);
+        }
+    }
+    return addresses;
+}
+
+// Both ends of a cable must be in one subnet.
+void CheckCables(const Host& a, const Host& b, Findings& out) {
+    const std::vector<Ipv4> one = CableAddresses(a), two = CableAddresses(b);
+    if (one.empty() || two.empty()) return;
+    for (const Ipv4& mine : one) {
+        for (const Ipv4& other : two) {
+            if (mine.prefix == other.prefix && mine.network() == other.network()) return;
+        }
+    }
+    Report<found::kCableSubnets>(*b.view, out, PrefixText(one.front()), a.name,
+                                 PrefixText(two.front()), b.name, ShellWord(b.name));
 }
 
 }  // namespace
 
 void AcrossCards(Hosts hosts, Findings& out) {
-    std::map<std::string, std::vector<std::string>> vendors, drivers, firmware, speeds;
+    HostGroups vendors, drivers, firmware, speeds;
     for (const auto& host : hosts) {
         const std::vector<NetDevice> devices = NetDevices(*host);
-        const NetDevice* card = Fastest(devices);
+        const NetDevice* card = FastestCard(devices);
         if (card == nullptr && !devices.empty()) continue;
-        if (card == nullptr) {
-            const std::string driver = DriverByPci(*host);
-            if (driver.empty()) continue;
-            vendors[Vendor(driver)].push_back(host->host());
-            drivers[driver].push_back(host->host());
-            continue;
-        }
-        vendors[Vendor(card->driver)].push_back(host->host());
-        drivers[card->driver].push_back(host->host());
+        const std::string driver = card == nullptr ? DriverByPci(*host) : card->driver;
+        if (driver.empty()) continue;
+        vendors[VendorOf(driver)].push_back(host->host());
+        drivers[driver].push_back(host->host());
+        if (card == nullptr) continue;
         if (!card->firmware.empty()) firmware[card->firmware].push_back(host->host());
         if (card->megabits > 0) speeds[card->SpeedText()].push_back(host->host());
     }
-    const auto text = [](const auto& groups) {
-        std::string words;
-        for (const auto& [name, names] : groups) {
-            words += fmt::format("{}{} on {}", words.empty() ? "" : "; ", name, Joined(names));
-        }
-        return words;
-    };
-    const bool rdma = [&] {
-        for (const auto& host : hosts) {
-            if (HasRdma(*host)) return true;
-        }
-        return false;
-    }();
+    HostView& view = *hosts.front();
     if (speeds.size() > 1) {
-        out.Warn(text(speeds), "cards of one speed",
-                 "each sync waits for the slowest link: the faster cards give nothing",
-                 "the same card and port speed on all hosts, or --pp in place of --tp across the "
-                 "slow one");
-        out.AskCost(SlowestOfThem(hosts));
+        Report<found::kSpeedsDiffer>(view, out, TextOf(speeds));
+        AskSlowestCost(hosts, out);
     }
     if (vendors.size() > 1) {
-        const char* why =
-            "RDMA between cards of different makers meets different defaults of GID, MTU, retry "
-            "and flow control: links that hang instead of failing";
-        if (rdma) {
-            out.Warn(text(vendors), "cards of one maker", why,
-                     "the same card on all hosts; else --transport tcp where RDMA hangs");
-        } else {
-            out.Note(text(vendors), "cards of one maker", "fine for TCP; RDMA would mind", "");
-        }
+        const bool rdma =
+            std::ranges::any_of(hosts, [](const auto& host) { return HasRdma(*host); });
+        if (rdma) Report<found::kVendorsDifferRdma>(view, out, TextOf(vendors));
+        if (!rdma) Report<found::kVendorsDiffer>(view, out, TextOf(vendors));
     } else if (drivers.size() > 1) {
-        out.Note(text(drivers), "one driver",
-                 "generations of cards differ in RoCE v2 and its defaults",
-                 "the same generation on all hosts");
+        Report<found::kDriversDiffer>(view, out, TextOf(drivers));
     } else if (firmware.size() > 1) {
-        out.Note(text(firmware), "the same firmware",
-                 "different firmware of one card negotiates differently",
-                 "update the older ones (mstflint)");
+        Report<found::kFirmwareDiffers>(view, out, TextOf(firmware));
     }
-    LookAtProtocols(hosts, out);
-    if (!drivers.empty() && out.empty()) out.Ok(text(drivers));
+    bool differ = false;
+    for (size_t a = 0; a < hosts.size(); ++a) {
+        for (size_t b = a + 1; b < hosts.size() && !differ; ++b) {
+            differ = CheckProtocols(*hosts[a], *hosts[b], out);
+        }
+    }
+    if (!drivers.empty() && out.empty()) out.Ok(TextOf(drivers));
+}
+
+void AcrossRoute(Hosts hosts, Findings& out) {
+    std::vector<Host> known;
+    for (const auto& view : hosts) {
+        known.push_back({view.get(), view->host(), NetDevices(*view), Routes(*view)});
+    }
+    for (Host& host : known) {
+        for (const NetDevice& device : host.devices) {
+            if (!device.up || device.wireless || device.megabits <= 0 || !device.master.empty() ||
+                IsOfContainers(device.name)) {
+                continue;
+            }
+            if (host.fastest == nullptr || device.megabits > host.fastest->megabits) {
+                host.fastest = &device;
+            }
+        }
+    }
+    if (known.size() == 2) CheckCables(known[0], known[1], out);
+    for (const Host& from : known) {
+        for (const Host& to : known) {
+            const bool checked = &from != &to && !from.routes.empty() && out.Count() < 64;
+            if (checked) CheckRoute(from, to, out);
+        }
+    }
 }
 
 }  // namespace weft::doctor::checks

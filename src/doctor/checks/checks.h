@@ -1,19 +1,110 @@
-// Declares the functions of the checks. To add a check, add its function in a file of this folder,
-// a row in checks.inc, and a good and a bad snapshot in tests/doctor/data.
+// Declares the checks, and Report, which adds a finding from the table findings.inc. To add a
+// check, add its function in a file of this folder, a row in checks.inc, a row per finding in
+// findings.inc, and a good and a bad snapshot in tests/doctor/data.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/shell_word.h"
 #include "doctor/check.h"
+#include "doctor/cost.h"
+#include "doctor/facts.h"
+#include "doctor/kernel_log.h"
+#include "doctor/network.h"
+#include "doctor/pci.h"
+#include "doctor/rdma.h"
+#include "doctor/remediation.h"
+#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 
 #define HOST_CHECK(function, ...) void function(HostView& view, Findings& out);
 #define ACROSS_CHECK(function, ...) void function(Hosts hosts, Findings& out);
-#define DEFINED_CHECK(check) extern const Check check;
 #define RANKS_CHECK(...)
 #include "doctor/checks/checks.inc"
 #undef HOST_CHECK
 #undef ACROSS_CHECK
-#undef DEFINED_CHECK
 #undef RANKS_CHECK
+
+// A row of findings.inc. The texts are formats (fmt) of the arguments of Report. <<NAME VALUE>> in
+// a fix is the row NAME of cures.inc with the value VALUE.
+struct FindingText {
+    Severity severity;
+    const char *read, *expected, *why, *fix;
+};
+
+namespace found {
+#define FINDING(name, severity, read, expected, why, fix) \
+    inline constexpr FindingText name{Severity::severity, read, expected, why, fix};
+#include "doctor/checks/findings.inc"
+#undef FINDING
+}  // namespace found
+
+// Formats the fix of a row. Fills in cures before the arguments, so arguments cannot name cures.
+std::string FilledIn(HostView& view, std::string_view fix, fmt::format_args args);
+
+// Adds the finding `text`, with another severity than the row's.
+template <const FindingText& text, typename... Args>
+void ReportAs(Severity severity, HostView& view, Findings& out, const Args&... args) {
+    [[maybe_unused]] const fmt::format_string<const Args&...> checked = text.fix;
+    if (severity == Severity::kOk) {
+        return out.Ok(fmt::format(text.read, args...), fmt::format(text.expected, args...));
+    }
+    out.Add(severity, fmt::format(text.read, args...), fmt::format(text.expected, args...),
+            fmt::format(text.why, args...),
+            FilledIn(view, text.fix, fmt::make_format_args(args...)));
+}
+
+// Adds the finding `text`.
+template <const FindingText& text, typename... Args>
+void Report(HostView& view, Findings& out, const Args&... args) {
+    ReportAs<text>(text.severity, view, out, args...);
+}
+
+template <typename... Args>
+void ReportOk(Findings& out, fmt::format_string<const Args&...> read, const Args&... args) {
+    out.Ok(fmt::format(read, args...));
+}
+
+// Asks for the cost of the last finding: `change` makes of two copies of the link the actual one
+// and the expected one.
+template <typename Change>
+void AskLinkCost(HostView& view, Findings& out, const std::optional<HostLink>& link,
+                 Change change) {
+    if (!link || out.empty()) return;
+    HostLink actual = *link, expected = *link;
+    change(actual, expected);
+    out.AskCost(LinkQuestion(view, actual, expected));
+}
+
+// Ranks use the interface, or that is unknown. fabric: FabricDevices of the host.
+bool IsForRanks(const NetDevice& device, const std::vector<NetDevice>& fabric);
+// "thunderbolt0: up, MTU 1500, 10.0.1.1". more: text behind the state.
+std::string InterfaceText(const NetDevice& device, std::string_view more = "");
+
+using HostGroups = std::map<std::string, std::vector<std::string>>;  // hosts by a property
+// "kernel 6.14 on a; kernel 6.19 on b, c".
+std::string TextOf(const HostGroups& groups);
+
+// "a, b, c", of any length.
+template <typename Range>
+std::string ListText(const Range& items) {
+    return fmt::format("{}", fmt::join(items, ", "));
+}
+
+// A value is in the list.
+template <typename List, typename Value>
+bool IsIn(const List& list, const Value& value) {
+    return std::ranges::find(list, value) != std::ranges::end(list);
+}
 
 }  // namespace weft::doctor::checks

@@ -1,20 +1,14 @@
-// Checks settings and limits of processor, memory and clock.
-#include <fmt/format.h>
-
-#include <algorithm>
+// Checks processor, memory, clock and IOMMU settings, temperatures, and ranks on one host.
+// host.
 #include <cmath>
 
 #include "doctor/checks/checks.h"
-#include "doctor/facts.h"
 #include "doctor/gpu.h"
-#include "doctor/pci.h"
-#include "doctor/remediation.h"
 
 namespace weft::doctor::checks {
-
-// ---- cpu-governor: Clock speed of a core when a message wakes it.
-
 namespace {
+
+// ---- cpu-governor: clock speed of a core when a message wakes it.
 
 constexpr std::string_view kCpus = "sys/devices/system/cpu/";
 
@@ -32,156 +26,15 @@ std::vector<std::string> Policies(HostView& view) {
     return folders;
 }
 
-// The hardware chooses the clock; "powersave" then means "automatic".
-bool HardwareDecides(std::string_view driver) {
-    return driver == "intel_pstate" || driver == "amd-pstate-epp" || driver == "amd_pstate_epp";
-}
-
 std::string ClockText(HostView& view, const std::string& policy) {
     const auto least = Number(view.Text(policy + "/scaling_min_freq"));
     const auto most = Number(view.Text(policy + "/cpuinfo_max_freq"));
     if (!least || !most || *most <= 0) return "";
-    return fmt::format(": a core that was idle starts at {:.1f} of {:.1f} GHz", *least * 1e-6,
+    return fmt::format(": an idle core starts at {:.1f} of {:.1f} GHz", *least * 1e-6,
                        *most * 1e-6);
 }
 
-}  // namespace
-
-void RunCpuGovernor(HostView& view, Findings& out) {
-    const std::vector<std::string> policies = Policies(view);
-    for (const std::string& policy : policies) {
-        const std::string name = policy.substr(kCpus.size());
-        const std::string governor = view.Text(policy + "/scaling_governor");
-        const std::string driver = view.Text(policy + "/scaling_driver");
-        const std::string preference = view.Text(policy + "/energy_performance_preference");
-        if (governor.empty()) continue;
-        std::string read = fmt::format("{}: governor {}, driver {}", name, governor,
-                                       driver.empty() ? "not known" : driver);
-        if (!preference.empty()) read += fmt::format(", energy preference {}", preference);
-        const std::string why = fmt::format(
-            "clocks rise over 1 to 50 ms, a token's step takes less{}", ClockText(view, policy));
-        if (preference == "power" || preference == "balance_power") {
-            return out.Warn(read, "energy preference performance or balance_performance", why,
-                            "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/"
-                            "energy_performance_preference");
-        }
-        // Only hardware-controlled clocks have a preference.
-        if (governor == "performance" || HardwareDecides(driver) || !preference.empty()) continue;
-        const std::string fix = Cure(view, "governor");
-        if (governor == "powersave" && !driver.empty())
-            return out.Warn(read, "governor performance", why, fix);
-        return out.Note(read, "governor performance", why, fix);
-    }
-    if (!policies.empty()) {
-        out.Ok(fmt::format("governor {} on {} policies",
-                           view.Text(policies.front() + "/scaling_governor"), policies.size()));
-    }
-}
-
-// ---- cpu-throttling: Cores slowed down by heat.
-
-void RunCpuThrottling(HostView& view, Findings& out) {
-    constexpr const char* kPath =
-        "sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count";
-    const auto first = Number(view.Text(kPath));
-    if (!first) return;
-    const Reading again = view.Later(kPath);
-    const double now = again.found() ? Number(again.text).value_or(*first) : *first;
-    const std::string read = fmt::format("the package was throttled {} times since boot", now);
-    if (now > *first) {
-        return out.Warn(read + fmt::format(", {} of them just now", now - *first),
-                        "no throttling while it was watched",
-                        "a hot processor runs at half its clock: all ranks wait for this one",
-                        "clean the fans, more air, a lower power limit");
-    }
-    out.Ok(read);
-}
-
-// ---- cgroup-limits: Limits of a container or a service.
-
-namespace {
-
-// The cgroup v2 of this process: "0::/system.slice/weft.service".
-std::string GroupOf(HostView& view) {
-    const Reading groups = view.Read("proc/self/cgroup");
-    if (!groups.found()) return "";
-    const std::string group(After(groups.text, "0::"));
-    return group.empty() || group == "/" ? "" : group;
-}
-
-}  // namespace
-
-void RunCgroupLimits(HostView& view, Findings& out) {
-    const std::string group = GroupOf(view);
-    const auto ram = MemInfo(view, "MemTotal");
-    std::string folder = "sys/fs/cgroup" + group;
-    // a container sees its own group there
-    if (!view.Has(folder + "/memory.max")) folder = "sys/fs/cgroup";
-    const auto most = Number(view.Text(folder + "/memory.max"));
-    const std::string quota_text = view.Text(folder + "/cpu.max");  // "200000 100000"
-    const auto quota = Words(quota_text);
-    const auto cpus =
-        Number(view.Text("probe/cpus").empty() ? view.Probe("cpus").text : view.Text("probe/cpus"));
-    if (most && ram && *most < *ram * 0.95) {
-        out.Note(fmt::format("memory.max of /{}: {} of the machine's {}", folder, SizeText(*most),
-                             SizeText(*ram)),
-                 "no limit",
-                 fmt::format("a model above {} ends with 'Killed', at the worst moment",
-                             SizeText(*most)),
-                 "docker run --memory, or MemoryMax= of the unit");
-    }
-    if (quota.size() == 2 && quota[0] != "max") {
-        const double cores = Number(quota[0]).value_or(0) / Number(quota[1]).value_or(100000);
-        if (cores > 0 && cpus && cores < *cpus * 0.99) {
-            out.Warn(
-                fmt::format("cpu.max of /{}: {:.1f} of {} processors", folder, cores, *cpus),
-                "no quota, or fewer processors (--cpuset-cpus)",
-                "a quota stops all threads for tens of ms in each tenth of a second: every "
-                "rank waits for this one",
-                fmt::format("docker run --cpuset-cpus 0-{0:.0f} in place of --cpus; of a unit: "
-                            "AllowedCPUs=0-{0:.0f} in place of CPUQuota=",
-                            std::max(0.0, std::ceil(cores) - 1)));
-        }
-    }
-    if (out.empty() && (most || !quota.empty() || view.Has(folder + "/memory.max"))) {
-        out.Ok("no limit of memory or processor time");
-    }
-}
-
-// ---- numa-balancing: Migration of pages between NUMA nodes by the kernel.
-
-void RunNumaBalancing(HostView& view, Findings& out) {
-    const std::string state = view.Text("proc/sys/kernel/numa_balancing");
-    const size_t nodes = Numbered(view, "sys/devices/system/node", "node").size();
-    if (state.empty()) return;
-    const std::string read = fmt::format("kernel.numa_balancing = {}, {} nodes", state, nodes);
-    if (nodes < 2 || state == "0") return out.Ok(read);
-    // The kernel's default on such machines: worth a note, not a fault.
-    out.Note(read, "0 on a machine of several nodes",
-             "the kernel unmaps pages to see who uses them: each touch is then a fault of 1 to 5 "
-             "us, and pinned memory is scanned for nothing",
-             SetSysctl(view, "kernel.numa_balancing=0"));
-}
-
-// ---- huge-pages: Transparent huge pages, which extend the reach of the TLB for weights.
-
-void RunHugePages(HostView& view, Findings& out) {
-    const std::string enabled = view.Text("sys/kernel/mm/transparent_hugepage/enabled");
-    if (enabled.empty()) return;
-    const std::string read = fmt::format("transparent_hugepage/enabled: {}", enabled);
-    if (!Contains(enabled, "[never]")) return out.Ok(read, "madvise or always");
-    out.Warn(read, "madvise or always",
-             "with pages of 4 KiB a TLB of 2,048 entries reaches 8 MiB in place of 4 GiB: "
-             "reading weights is 5 to 20 % slower",
-             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; to keep it: " +
-                 AddParameter(view, "transparent_hugepage=madvise"));
-}
-
-// ---- swap: Memory in swap.
-
-namespace {
-
-constexpr double kMuch = 1 << 30;
+// ---- swap: memory in swap.
 
 // Bytes in use in /proc/swaps (proc(5): file name, type, size, used in KiB, priority) on zram,
 // which is memory; Fedora and Arch swap to it by default. 0: not read.
@@ -196,79 +49,7 @@ double CompressedMemory(HostView& view) {
     return bytes;
 }
 
-// Distributions that set up zram, or may.
-bool SwapsToMemory(HostView& view) {
-    using enum Distribution;
-    const Distribution distribution = DistributionOf(view);
-    if (distribution == kDebian) {
-        const DebianKind kind = DebianKindOf(view);
-        return kind == DebianKind::kPop || kind == DebianKind::kRaspberry;
-    }
-    return distribution == kFedora || distribution == kOstree || distribution == kArch;
-}
-
-}  // namespace
-
-void RunSwap(HostView& view, Findings& out) {
-    const auto total = MemInfo(view, "SwapTotal");
-    const auto free = MemInfo(view, "SwapFree");
-    if (!total || !free) return;
-    if (*total <= 0) return out.Ok("no swap");
-    const double in_memory = std::min(CompressedMemory(view), *total - *free);
-    const double used = *total - *free - in_memory;
-    const std::string read = fmt::format(
-        "swap {}, of it used {}{}", SizeText(*total), SizeText(used),
-        in_memory > 0 ? fmt::format(", and {} compressed in memory (zram)", SizeText(in_memory))
-                      : "");
-    if (used < kMuch) return out.Ok(read, "less than 1 GiB in use");
-    if (!view.Read("proc/swaps").found() && SwapsToMemory(view)) {
-        return out.Note(read + "; whether it is memory (zram) was not read",
-                        "less than 1 GiB in use on a drive",
-                        "nothing, where it is zram, as this distribution has it by default",
-                        "cat /proc/swaps");
-    }
-    out.Warn(read, "less than 1 GiB in use",
-             fmt::format("a page that comes back from an NVMe drive takes 100 us, from memory 0.1 "
-                         "us; {} of swapped weights cost {:.1f} s the first time",
-                         SizeText(used), used / 2e9),
-             "sudo swapoff -a && sudo swapon -a (once there is room), and sudo sysctl -w "
-             "vm.swappiness=1");
-}
-
-// ---- clock-sync: Synchronization of the host's clock with a time server.
-
-namespace {
-
-// "NTPSynchronized=yes"; in a handmade snapshot from the plain output of timedatectl.
-std::string SyncState(HostView& view) {
-    const Reading state = view.Command("timedatectl show --property=NTPSynchronized");
-    if (state.found()) return std::string(Trim(std::string_view(state.text)));
-    if (view.Complete()) return {};
-    for (const char* words : {"timedatectl", "timedatectl status"}) {
-        const std::string text = view.Command(words).text;
-        for (const char* key : {"System clock synchronized:", "NTP synchronized:"}) {
-            const std::string_view value = After(text, key);
-            if (!value.empty()) return "NTPSynchronized=" + std::string(value);
-        }
-    }
-    return {};
-}
-
-}  // namespace
-
-void RunClockSync(HostView& view, Findings& out) {
-    const std::string read = SyncState(view);
-    if (read == "NTPSynchronized=yes") return out.Ok(read);
-    if (read != "NTPSynchronized=no") return;
-    out.Note(read, "NTPSynchronized=yes",
-             "logs and timelines of several hosts don't line up, and certificates look expired "
-             "once the clock is far off (deadlines are not concerned)",
-             Cure(view, "time-server"));
-}
-
-// ---- iommu: Address translation and access control between cards and memory.
-
-namespace {
+// ---- iommu: address translation and access control between cards and memory.
 
 // Type of the first IOMMU group that has one: "DMA-FQ", "identity"; "": none was read.
 std::string GroupType(HostView& view) {
@@ -282,17 +63,155 @@ std::string GroupType(HostView& view) {
 
 // "ACSCtl: SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ ..." on a bridge.
 bool RedirectsPeers(std::string_view lspci) {
-    for (std::string_view line : Lines(lspci)) {
-        if (Contains(line, "ACSCtl:") && Contains(line, "ReqRedir+")) return true;
+    return std::ranges::any_of(Lines(lspci), [](std::string_view line) {
+        return Contains(line, "ACSCtl:") && Contains(line, "ReqRedir+");
+    });
+}
+
+// ---- heat: temperatures of cards and GPUs against their own limits.
+
+// hwmon reports thousandths of a degree; nullopt: not a temperature.
+std::optional<double> Degrees(HostView& view, const std::string& path) {
+    const auto value = Number(view.Text(path));
+    if (!value || *value < -50e3 || *value > 250e3) return {};
+    return *value / 1000;
+}
+
+// ---- measured: a ping-pong and an all-reduce on this host.
+
+struct Times {
+    double small_us = 0, large_us = 0, reduce_us = 0;  // 64 B, 8 KiB, all-reduce of 8 KiB
+};
+
+// Lines "one_way 64 0.21 0.35" and "all_reduce 8192 0.9 1.4".
+Times ParseTimes(std::string_view text) {
+    Times times;
+    for (std::string_view line : Lines(text)) {
+        const auto words = Words(line);
+        if (words.size() != 4) continue;
+        const double us = Number(words[2]).value_or(0);
+        if (words[0] == "all_reduce") times.reduce_us = us;
+        if (words[0] == "one_way" && words[1] == "64") times.small_us = us;
+        if (words[0] == "one_way" && words[1] == "8192") times.large_us = us;
     }
-    return false;
+    return times;
 }
 
 }  // namespace
 
+void RunCpuGovernor(HostView& view, Findings& out) {
+    // The hardware chooses the clock; "powersave" then means "automatic".
+    constexpr std::array<std::string_view, 3> kAutomatic = {"intel_pstate", "amd-pstate-epp",
+                                                            "amd_pstate_epp"};
+    const std::vector<std::string> policies = Policies(view);
+    for (const std::string& policy : policies) {
+        const std::string governor = view.Text(policy + "/scaling_governor");
+        const std::string driver = view.Text(policy + "/scaling_driver");
+        const std::string preference = view.Text(policy + "/energy_performance_preference");
+        if (governor.empty()) continue;
+        const std::string name = policy.substr(kCpus.size()), clock = ClockText(view, policy);
+        const std::string driver_text = driver.empty() ? "unknown" : driver;
+        if (preference == "power" || preference == "balance_power") {
+            return Report<found::kEnergyPreference>(view, out, name, governor, driver_text, clock,
+                                                    preference);
+        }
+        // Only hardware-controlled clocks have a preference.
+        if (governor == "performance" || IsIn(kAutomatic, driver) || !preference.empty()) continue;
+        return ReportAs<found::kGovernor>(
+            governor == "powersave" && !driver.empty() ? Severity::kWarn : Severity::kNote, view,
+            out, name, governor, driver_text, clock);
+    }
+    if (policies.empty()) return;
+    ReportOk(out, "governor {} on {} policies", view.Text(policies.front() + "/scaling_governor"),
+             policies.size());
+}
+
+// ---- cgroup-limits: limits of a container or a service.
+
+void RunCgroupLimits(HostView& view, Findings& out) {
+    // The cgroup v2 of this process: "0::/system.slice/weft.service".
+    const Reading groups = view.Read("proc/self/cgroup");
+    const std::string_view group = After(groups.text, "0::");
+    std::string folder = fmt::format("sys/fs/cgroup{}", group == "/" ? "" : group);
+    // A container sees its own group at the root.
+    if (!view.Has(folder + "/memory.max")) folder = "sys/fs/cgroup";
+    const auto ram = MemInfo(view, "MemTotal");
+    const auto most = Number(view.Text(folder + "/memory.max"));
+    const std::string quota_text = view.Text(folder + "/cpu.max");  // "200000 100000"
+    const auto quota = Words(quota_text);
+    const std::string saved_cpus = view.Text("probe/cpus");
+    const auto cpus = Number(saved_cpus.empty() ? view.Probe("cpus").text : saved_cpus);
+    if (most && ram && *most < *ram * 0.95) {
+        Report<found::kCgroupMemory>(view, out, folder, SizeText(*most), SizeText(*ram));
+    }
+    if (quota.size() == 2 && quota[0] != "max") {
+        const double cores = Number(quota[0]).value_or(0) / Number(quota[1]).value_or(100000);
+        if (cores > 0 && cpus && cores < *cpus * 0.99) {
+            Report<found::kCgroupCpu>(view, out, folder, cores, *cpus,
+                                      std::max(0.0, std::ceil(cores) - 1));
+        }
+    }
+    if (out.empty() && (most || !quota.empty() || view.Has(folder + "/memory.max"))) {
+        out.Ok("no limit of memory or processor time");
+    }
+}
+
+// ---- numa-balancing, huge-pages: settings of the kernel's memory management.
+
+void RunNumaBalancing(HostView& view, Findings& out) {
+    const std::string state = view.Text("proc/sys/kernel/numa_balancing");
+    const size_t nodes = Numbered(view, "sys/devices/system/node", "node").size();
+    if (state.empty()) return;
+    // The kernel's default on such machines: worth a note, not a fault.
+    ReportAs<found::kNumaBalancing>(nodes < 2 || state == "0" ? Severity::kOk : Severity::kNote,
+                                    view, out, state, nodes,
+                                    SetSysctl(view, "kernel.numa_balancing=0"));
+}
+
+void RunHugePages(HostView& view, Findings& out) {
+    const std::string enabled = view.Text("sys/kernel/mm/transparent_hugepage/enabled");
+    if (enabled.empty()) return;
+    ReportAs<found::kHugePages>(Contains(enabled, "[never]") ? Severity::kWarn : Severity::kOk,
+                                view, out, enabled);
+}
+
+void RunSwap(HostView& view, Findings& out) {
+    constexpr double kGib = 1 << 30;
+    const auto total = MemInfo(view, "SwapTotal"), free = MemInfo(view, "SwapFree");
+    if (!total || !free) return;
+    if (*total <= 0) return out.Ok("no swap");
+    const double in_memory = std::min(CompressedMemory(view), *total - *free);
+    const double used = *total - *free - in_memory;
+    const std::string zram =
+        in_memory > 0 ? fmt::format(", and {} compressed in memory (zram)", SizeText(in_memory))
+                      : "";
+    const std::string size = SizeText(*total), used_size = SizeText(used);
+    if (used >= kGib && !view.Read("proc/swaps").found() && !Cure(view, "swaps-to-zram").empty()) {
+        return Report<found::kSwapZramUnread>(view, out, size, used_size, zram);
+    }
+    ReportAs<found::kSwapUsed>(used < kGib ? Severity::kOk : Severity::kWarn, view, out, size,
+                               used_size, zram, used / 2e9);
+}
+
+// ---- clock-sync: synchronization of the host's clock with a time server.
+
+void RunClockSync(HostView& view, Findings& out) {
+    // "NTPSynchronized=yes"; in a handmade snapshot from the plain output of timedatectl.
+    const Reading state = view.Command("timedatectl show --property=NTPSynchronized");
+    std::string value(After(state.text, "NTPSynchronized="));
+    for (const char* command : {"timedatectl", "timedatectl status"}) {
+        if (state.found() || view.Complete()) break;
+        const std::string text = view.Command(command).text;
+        for (const char* key : {"System clock synchronized:", "NTP synchronized:"}) {
+            if (value.empty()) value = After(text, key);
+        }
+    }
+    if (value == "yes") out.Ok("NTPSynchronized=yes");
+    if (value == "no") Report<found::kClockFree>(view, out);
+}
+
 void RunIommu(HostView& view, Findings& out) {
-    const bool rdma = HasRdma(view);
-    const bool gpu = !AmdGpus(view).empty();
+    const bool rdma = HasRdma(view), gpu = !AmdGpus(view).empty();
     if (!rdma && !gpu) return;
     const Reading parameters = view.Read("proc/cmdline");
     const std::string type = GroupType(view);
@@ -300,26 +219,93 @@ void RunIommu(HostView& view, Findings& out) {
     const bool passes = Contains(line, "iommu=pt") || Contains(line, "iommu.passthrough=1");
     const bool off = Contains(line, "amd_iommu=off") || Contains(line, "intel_iommu=off") ||
                      Contains(line, "iommu=off");
-    const std::string state = off ? "off" : passes ? "passing through" : "not asked for";
     if (type.starts_with("DMA") && !passes && !off) {
-        out.Note("IOMMU translating every access of cards", "iommu=pt (or off)",
-                 rdma
-                     ? "each 4 KiB of a transfer needs a translation: 5 to 30 % of bandwidth, and "
-                       "up to 1 us a message"
-                     : "each access of the GPU to memory is translated: 2 to 6 % of token speed on "
-                       "APUs",
-                 AddParameter(view, "iommu=pt"));
+        Report<found::kIommuTranslates>(
+            view, out,
+            rdma ? "the IOMMU translates each 4 KiB of a transfer: 5 to 30 % of bandwidth, and up "
+                   "to 1 us a message"
+                 : "the IOMMU translates each access of the GPU to memory: 2 to 6 % of token speed "
+                   "on APUs");
     }
     const Reading lspci = CommandLike(view, "lspci -vv");
     if (rdma && gpu && lspci.found() && RedirectsPeers(lspci.text)) {
-        out.Note("ACS redirects requests between cards (ReqRedir+ on a bridge)",
-                 "ReqRedir- on the bridges between the card and the GPU",
-                 "card and GPU talk by way of the root complex: GPU memory is reached at half the "
-                 "speed or not at all",
-                 "switch ACS off in the BIOS; or with setpci on those bridges, ECAP_ACS+6.w=0000");
+        Report<found::kAcsRedirects>(view, out);
     }
     if (!out.empty() || (!parameters.found() && type.empty())) return;
-    out.Ok("IOMMU " + (type.empty() || off || passes ? state : "of type " + type));
+    ReportOk(out, "IOMMU {}",
+             off            ? "off"
+             : passes       ? "passing through"
+             : type.empty() ? "not asked for"
+                            : "of type " + type);
+}
+
+void RunHeat(HostView& view, Findings& out) {
+    constexpr const char* kSensors = "sys/class/hwmon";
+    constexpr size_t kMaxSensors = 64;
+    constexpr double kMarginDegrees = 3;
+    // Driver names under hwmon.
+    constexpr std::array<std::string_view, 8> kCards = {"mlx5", "mlx4",  "bnxt_en", "ice",
+                                                        "i40e", "ixgbe", "cxgb4",   "atlantic"};
+    constexpr std::array<std::string_view, 4> kGpus = {"amdgpu", "nouveau", "xe", "i915"};
+    constexpr std::string_view kEnd = "_input";
+    size_t sensors = 0;
+    for (const std::string& device : Numbered(view, kSensors, "hwmon")) {
+        const std::string folder = fmt::format("{}/{}", kSensors, device);
+        const std::string name = view.Text(folder + "/name");
+        const bool card = IsIn(kCards, name);
+        if (!card && !IsIn(kGpus, name)) continue;
+        for (const std::string& file : view.List(folder)) {
+            if (!file.starts_with("temp") || !file.ends_with(kEnd)) continue;
+            if (++sensors > kMaxSensors) return;
+            const std::string path = folder + "/" + file.substr(0, file.size() - kEnd.size());
+            const auto now = Degrees(view, path + "_input"), limit = Degrees(view, path + "_crit");
+            if (!now || !limit || *limit < 40) continue;
+            const std::string label = view.Text(path + "_label");
+            const Severity severity = *now >= *limit                    ? Severity::kFail
+                                      : *now >= *limit - kMarginDegrees ? Severity::kWarn
+                                                                        : Severity::kOk;
+            const std::string sensor = name + (label.empty() ? "" : " " + label);
+            if (card) {
+                ReportAs<found::kCardHeat>(severity, view, out, sensor, *now,
+                                           *limit - kMarginDegrees);
+            } else {
+                ReportAs<found::kGpuHeat>(severity, view, out, sensor, *now,
+                                          *limit - kMarginDegrees);
+            }
+        }
+    }
+}
+
+void RunMeasured(HostView& view, Findings& out) {
+    // Upper limits for any idle machine; virtual machines take several times as long.
+    struct Limit {
+        const char* transport;
+        double small_us, large_us;
+    };
+    constexpr Limit kLimits[] = {{"shm", 5, 20}, {"tcp", 60, 80}};
+    const double factor = IsVirtualMachine(view) ? 4 : 1;
+    for (const Limit& limit : kLimits) {
+        const Reading measured = view.Probe(std::string("measure/") + limit.transport);
+        if (measured.refused()) {
+            Report<found::kMeasuredFailed>(view, out, limit.transport, measured.text);
+            continue;
+        }
+        const Times times = measured.found() ? ParseTimes(measured.text) : Times{};
+        if (times.small_us <= 0) continue;
+        const double small = limit.small_us * factor, large = limit.large_us * factor;
+        const bool fine = times.small_us <= small && times.large_us <= large;
+        const auto cpus = Number(view.Probe("cpus").text);
+        const bool shared = cpus && *cpus < 2;
+        ReportAs<found::kMeasured>(
+            fine ? Severity::kOk : Severity::kNote, view, out, limit.transport, times.small_us,
+            times.large_us, times.reduce_us, small, large,
+            shared ? "two ranks take turns on one processor"
+                   : "ranks of this host wait this long for each other, twice in each layer",
+            shared
+                ? ""
+                : "look for other programs (top), cpu-governor and cpu-throttling; measure again "
+                  "on an idle machine");
+    }
 }
 
 }  // namespace weft::doctor::checks

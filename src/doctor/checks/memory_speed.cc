@@ -1,17 +1,11 @@
 // Checks memory modules: half of the channels means half of the bandwidth and of the tokens/s.
-#include <fmt/format.h>
-
-#include <map>
-
 #include "doctor/checks/checks.h"
-#include "doctor/cost.h"
-#include "doctor/facts.h"
 
 namespace weft::doctor::checks {
 namespace {
 
 struct Modules {
-    size_t filled = 0, slots = 0, told = 0;  // told: slots by the board's count
+    size_t filled = 0, slots = 0, declared = 0;  // declared: slots by the board's count
     bool virtual_machine = false;
     double rated = 0, configured = 0;      // MT/s of the slowest module
     std::map<std::string, bool> channels;  // by name: a slot is filled
@@ -42,14 +36,14 @@ std::pair<size_t, size_t> Channels(const Modules& modules) {
     for (const auto& [name, filled] : modules.channels) {
         // "P1 CHANNEL ", "P1-DIMM": the name without the channel's letter; Intel's controllers
         // count as one.
-        std::string_view place = std::string_view(name).substr(0, name.size() - 1);
-        if (place.starts_with("Controller")) place = "Controller";
-        auto& [used, all] = processors[place];
+        std::string_view processor = std::string_view(name).substr(0, name.size() - 1);
+        if (processor.starts_with("Controller")) processor = "Controller";
+        auto& [used, all] = processors[processor];
         used += filled ? 1 : 0;
         ++all;
     }
     std::pair<size_t, size_t> sum{0, 0};
-    for (const auto& [place, count] : processors) {
+    for (const auto& [processor, count] : processors) {
         if (count.first == 0) continue;
         sum.first += count.first;
         sum.second += count.second;
@@ -57,18 +51,24 @@ std::pair<size_t, size_t> Channels(const Modules& modules) {
     return sum;
 }
 
-Modules ParseMemorySpeed(std::string_view text) {
+void TakeSlower(double& slowest, std::string_view value) {
+    const double speed = LeadingNumber(value).value_or(0);
+    if (speed > 0 && (slowest == 0 || speed < slowest)) slowest = speed;
+}
+
+Modules ParseModules(std::string_view text) {
     Modules modules;
     bool inside = false, filled = false;
     std::string channel;
     for (std::string_view line : Lines(text)) {
         const std::string_view trimmed = Trim(line);
-        if (trimmed.starts_with("Number Of Devices: ")) {
-            modules.told += static_cast<size_t>(Integer(trimmed.substr(19)).value_or(0));
+        const std::string_view key = trimmed.substr(0, trimmed.find(':'));
+        const std::string_view value = trimmed.substr(std::min(key.size() + 1, trimmed.size()));
+        if (key == "Number Of Devices") {
+            modules.declared += static_cast<size_t>(Integer(value).value_or(0));
         }
         for (std::string_view maker : {"QEMU", "VMware", "Microsoft", "Google", "Amazon"}) {
-            const bool said = trimmed.starts_with("Manufacturer: ") && Contains(trimmed, maker);
-            modules.virtual_machine = modules.virtual_machine || said;
+            modules.virtual_machine |= key == "Manufacturer" && Contains(value, maker);
         }
         if (trimmed == "Memory Device") {
             inside = true;
@@ -76,29 +76,25 @@ Modules ParseMemorySpeed(std::string_view text) {
             ++modules.slots;
         } else if (!inside) {
             continue;
-        } else if (trimmed.starts_with("Size: ")) {
-            filled = !Contains(trimmed, "No Module");
+        } else if (key == "Size") {
+            filled = !Contains(value, "No Module");
             modules.filled += filled ? 1 : 0;
             channel.clear();
-        } else if (trimmed.starts_with("Locator: ") || trimmed.starts_with("Bank Locator: ")) {
+        } else if (key == "Locator" || key == "Bank Locator") {
             if (!channel.empty()) continue;
             channel = ChannelOf(trimmed);
-            if (!channel.empty()) modules.channels[channel] = modules.channels[channel] || filled;
-        } else if (filled && trimmed.starts_with("Speed: ")) {
-            const double speed = LeadingNumber(trimmed.substr(7)).value_or(0);
-            if (speed > 0 && (modules.rated == 0 || speed < modules.rated)) modules.rated = speed;
-        } else if (filled && trimmed.starts_with("Configured Memory Speed: ")) {
-            const double speed = LeadingNumber(trimmed.substr(25)).value_or(0);
-            if (speed > 0 && (modules.configured == 0 || speed < modules.configured)) {
-                modules.configured = speed;
-            }
+            if (!channel.empty()) modules.channels[channel] |= filled;
+        } else if (filled && key == "Speed") {
+            TakeSlower(modules.rated, Trim(value));
+        } else if (filled && key == "Configured Memory Speed") {
+            TakeSlower(modules.configured, Trim(value));
         }
     }
     return modules;
 }
 
 // Asks for the cost only if models run from this memory; a discrete GPU has its own.
-void AskSlowMemory(HostView& view, double share, Findings& out) {
+void AskMemoryCost(HostView& view, double share, Findings& out) {
     CostQuestion question;
     question.host = FactsOf(view);
     question.so.bandwidth_share = share;
@@ -111,48 +107,34 @@ void AskSlowMemory(HostView& view, double share, Findings& out) {
 void RunMemorySpeed(HostView& view, Findings& out) {
     if (IsVirtualMachine(view)) return;
     Reading table = view.Command("dmidecode -t memory");
-    for (const char* words : {"dmidecode -t 17", "dmidecode --type memory", "dmidecode"}) {
-        if (!table.found() && !view.Complete()) table = view.Command(words);
+    for (const char* command : {"dmidecode -t 17", "dmidecode --type memory", "dmidecode"}) {
+        if (!table.found() && !view.Complete()) table = view.Command(command);
     }
     if (!table.found()) return;
-    const Modules modules = ParseMemorySpeed(table.text);
+    const Modules modules = ParseModules(table.text);
     if (modules.filled == 0 || modules.virtual_machine) return;
     const std::string read =
         fmt::format("{} of {} memory slots filled, {:g} MT/s (rated {:g})", modules.filled,
                     modules.slots, modules.configured, modules.rated);
     // A truncated list shows too few modules.
-    const bool whole = !table.cut && modules.slots >= modules.told;
-    if (modules.filled == 1 && modules.slots > 1 && whole) {
-        out.Warn(read, "a module in each channel",
-                 fmt::format("one channel: {:.0f} GB/s instead of {:.0f}; decoding reads all "
-                             "weights a token, so half the tokens a second",
-                             modules.configured * 8e-3, modules.configured * 16e-3),
-                 "a second module of the same kind, in the slot of the other channel");
-        return AskSlowMemory(view, 0.5, out);
-    }
+    const bool whole = !table.cut && modules.slots >= modules.declared;
     const auto [used, channels] = Channels(modules);
-    if (whole && used > 0 && used < channels) {
+    if (modules.filled == 1 && modules.slots > 1 && whole) {
+        Report<found::kMemoryOneModule>(view, out, read, modules.configured * 8e-3,
+                                        modules.configured * 16e-3);
+        AskMemoryCost(view, 0.5, out);
+    } else if (whole && used > 0 && used < channels) {
         const double share = static_cast<double>(used) / static_cast<double>(channels);
-        out.Add(share <= 0.5 ? Severity::kWarn : Severity::kNote,
-                fmt::format("{}; {} of {} channels have a module", read, used, channels),
-                "a module in each channel",
-                fmt::format("{:.0f} % of the memory's bandwidth, and so of the tokens a second of "
-                            "a model in it",
-                            100 * share),
-                "move the modules, or add some, so that each channel has one (the board's manual "
-                "names the slots)");
-        return AskSlowMemory(view, share, out);
-    }
-    if (modules.configured > 0 && modules.configured < modules.rated * 0.95) {
+        ReportAs<found::kMemoryChannels>(share <= 0.5 ? Severity::kWarn : Severity::kNote, view,
+                                         out, read, used, channels, 100 * share);
+        AskMemoryCost(view, share, out);
+    } else if (modules.configured > 0 && modules.configured < modules.rated * 0.95) {
         const double share = modules.configured / modules.rated;
-        out.Note(read, fmt::format("{:g} MT/s", modules.rated),
-                 fmt::format("memory at {:.0f} % of what its modules can, and so the tokens a "
-                             "second of what is in it",
-                             100 * share),
-                 "switch the memory profile (XMP, EXPO) on in the BIOS");
-        return AskSlowMemory(view, share, out);
+        Report<found::kMemorySlow>(view, out, read, modules.rated, 100 * share);
+        AskMemoryCost(view, share, out);
+    } else {
+        out.Ok(read);
     }
-    out.Ok(read);
 }
 
 }  // namespace weft::doctor::checks

@@ -1,30 +1,19 @@
 // Checks state, link layer and rate of RDMA ports.
-#include <fmt/format.h>
-
-#include <algorithm>
-
-#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
-#include "doctor/cost.h"
-#include "doctor/kernel_log.h"
-#include "doctor/network.h"
-#include "doctor/rdma.h"
-#include "doctor/remediation.h"
-#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
 
 std::string StateText(const RdmaPort& port) {
     return fmt::format("{}: state {}, physical {}, {} {}", port.Text(), port.state,
-                       port.physical.empty() ? "not known" : port.physical, port.link_layer,
+                       port.physical.empty() ? "unknown" : port.physical, port.link_layer,
                        port.rate);
 }
 
-struct Others {
+struct OtherPorts {
     bool active = false;
-    bool of_card = false;         // active, on the same card
-    bool of_card_unlike = false;  // active, with the other protocol
+    bool on_card = false;         // active, on the same card
+    bool on_card_unlike = false;  // active, with the other protocol
     bool unread = false;
 };
 
@@ -34,26 +23,24 @@ bool IsOneCard(const RdmaPort& a, const RdmaPort& b) {
     return a.pci.size() == 12 && b.pci.size() == 12 && a.pci.substr(0, 10) == b.pci.substr(0, 10);
 }
 
-// Remedy for a disabled port.
+// Enables a disabled port.
 std::string EnableFix(HostView& view, const RdmaPort& port) {
     const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
-    const std::string by_port =
-        fmt::format("sudo ibportstate -C {} {} enable", ShellWord(port.device), port.port);
-    if (port.ethernet()) {  // ibportstate does not handle Ethernet
-        return fmt::format(
-            "sudo ip link set dev {} up",
-            interfaces.empty()
-                ? fmt::format("\"$(rdma link show {}/{} | sed 's/.*netdev //; s/ .*//')\"",
-                              ShellWord(port.device), port.port)
-                : ShellWord(interfaces.front()));
+    const std::string device = ShellWord(port.device);
+    std::string name = interfaces.empty() ? "" : ShellWord(interfaces.front());
+    const std::string by_port = fmt::format("sudo ibportstate -C {} {} enable", device, port.port);
+    if (name.empty() && !port.ethernet()) return by_port;
+    if (name.empty()) {
+        name = fmt::format("\"$(rdma link show {}/{} | sed 's/.*netdev //; s/ .*//')\"", device,
+                           port.port);
     }
-    return interfaces.empty() ? by_port
-                              : fmt::format("sudo ip link set dev {} up, or: {}",
-                                            ShellWord(interfaces.front()), by_port);
+    // ibportstate does not handle Ethernet.
+    return fmt::format("sudo ip link set dev {} up{}", name,
+                       port.ethernet() ? "" : ", or: " + by_port);
 }
 
 // Switches the port to its other protocol.
-std::string OtherProtocol(HostView& view, const RdmaPort& port) {
+std::string OtherProtocolFix(HostView& view, const RdmaPort& port) {
     return SetLinkType(view, port.pci, PortOfCard(port, RdmaPorts(view)), port.ethernet(),
                        port.mlx4());
 }
@@ -64,11 +51,10 @@ bool IsMeantToBeUsed(HostView& view, const RdmaPort& port) {
     const std::vector<NetDevice> devices = NetDevices(view);
     for (const std::string& name : RdmaInterfaces(view, port)) {
         const NetDevice* device = FindNetDevice(devices, name);
-        if (device == nullptr) continue;
         // A link-local address is assigned automatically.
-        const bool chosen = std::ranges::any_of(
-            device->addresses, [](const Ipv4& address) { return !address.IsLinkLocal(); });
-        if (chosen) return true;
+        if (device != nullptr && !std::ranges::all_of(device->addresses, &Ipv4::IsLinkLocal)) {
+            return true;
+        }
     }
     bool plugged = false;
     for (const LogLine& line : KernelLogLines(KernelLog(view))) {
@@ -81,131 +67,80 @@ bool IsMeantToBeUsed(HostView& view, const RdmaPort& port) {
     return plugged;
 }
 
-// Asks for the cost of the link compared with one of `gigabits`.
-void AskRate(HostView& view, const RdmaPort& port, double gigabits, Findings& out) {
-    const auto so = PortLink(port);
-    if (!so || gigabits <= so->gigabits) return;
-    HostLink otherwise = *so;
-    otherwise.gigabits = gigabits;
-    out.AskCost(LinkQuestion(view, *so, otherwise));
+void AskRateCost(HostView& view, const RdmaPort& port, double gigabits, Findings& out) {
+    const auto link = PortLink(port);
+    if (!link || gigabits <= link->gigabits) return;
+    AskLinkCost(view, out, link,
+                [&](HostLink&, HostLink& expected) { expected.gigabits = gigabits; });
 }
 
-// Reports a link below the rate of card and cable.
-bool LookAtRate(HostView& view, const RdmaPort& port, const std::string& read, Findings& out) {
-    if (!port.infiniband()) return false;
-    constexpr const char* kCable =
-        "a cable for the card's generation on both ends, reseated; another port of the switch; "
-        "'sudo iblinkinfo' shows what each end could do";
-    // One of four lanes: "25 Gb/sec (1X EDR)".
-    if (Contains(port.rate, "(1X")) {
-        out.Warn(read, "four lanes (4X)",
-                 fmt::format("three of four lanes are lost: {:.1f} GB/s instead of {:.1f}",
-                             port.gigabits / 8, port.gigabits / 2),
-                 "reseat or swap the cable; look at 'iblinkinfo'");
-        AskRate(view, port, port.gigabits * 4, out);
-        return true;
-    }
-    const double least = LeastRateOf(port);
-    const std::string expected =
-        fmt::format("the card's generation ({})", least >= 56   ? "FDR 56 Gb/s or more"
-                                                  : least >= 40 ? "QDR 40 or FDR 56 Gb/s"
-                                                                : "QDR 40, FDR 56, EDR 100 Gb/s");
-    const bool slow = least > 0 && port.gigabits > 0 && port.gigabits < least * 0.7;
+void CheckActive(HostView& view, const RdmaPort& port, Findings& out) {
+    const std::string read = StateText(port);
+    const double min_rate = LeastRateOf(port);
+    const char* generation = min_rate >= 56   ? "FDR 56 Gb/s or more"
+                             : min_rate >= 40 ? "QDR 40 or FDR 56 Gb/s"
+                                              : "QDR 40, FDR 56, EDR 100 Gb/s";
+    const bool slow = min_rate > 0 && port.gigabits > 0 && port.gigabits < min_rate * 0.7;
     const bool sdr = Contains(port.rate, "SDR") && port.gigabits <= 10;
-    if (slow || sdr) {
-        out.Warn(read, expected,
-                 fmt::format("{:.1f} GB/s: the cable or the other end holds the link down",
-                             port.gigabits / 8),
-                 kCable);
-        AskRate(view, port, least, out);
-        return true;
-    }
-    // Also the speed of cards before ConnectX-2.
-    if (Contains(port.rate, "DDR") && port.gigabits <= 20) {
-        out.Note(read, expected,
-                 "2 GB/s: where the card can do more, the cable or the other end holds it down",
-                 kCable);
-        return true;
-    }
-    return false;
-}
-
-// Reports a virtual function without GUIDs, which never comes up.
-bool LookAtGuid(const RdmaPort& port, const Others& others, const std::string& read,
-                Findings& out) {
-    if (!port.no_guid || port.active() || !port.infiniband()) return false;
-    const char* expected = "a virtual function with GUIDs";
-    const char* why =
-        "a virtual function (SR-IOV) without a GUID gets no address of the subnet manager: its "
-        "port never comes up";
-    const std::string fix =
-        "on the host that owns the card, once for each function: sudo ip link set dev ib0 vf 0 "
-        "node_guid 02:11:22:33:44:55:00:01 port_guid 02:11:22:33:44:55:00:02, sudo ip link set "
-        "dev ib0 vf 0 state auto; then start its guest, or bind its driver, again";
-    if (others.active || others.unread) {
-        out.Note(read + ", no GUID", expected, why, fix);
+    if (!port.infiniband()) {
+        out.Ok(read);
+    } else if (Contains(port.rate, "(1X")) {  // one of four lanes: "25 Gb/sec (1X EDR)"
+        Report<found::kPortOneLane>(view, out, read, port.gigabits / 8, port.gigabits / 2);
+        AskRateCost(view, port, port.gigabits * 4, out);
+    } else if (slow || sdr) {
+        Report<found::kPortSlow>(view, out, read, generation, port.gigabits / 8);
+        AskRateCost(view, port, min_rate, out);
+    } else if (Contains(port.rate, "DDR") && port.gigabits <= 20) {
+        // Also the speed of cards before ConnectX-2.
+        Report<found::kPortDdr>(view, out, read, generation);
     } else {
-        out.Fail(read + ", no GUID", expected, why, fix);
+        out.Ok(read);
     }
-    return true;
 }
 
-// Reports the wrong protocol. A VPI card supports both, separately for each port.
-bool LookAtProtocol(HostView& view, const RdmaPort& port, const Others& others,
-                    const std::string& read, Findings& out) {
-    if (!others.of_card_unlike || !port.mellanox()) return false;
-    const std::string expected = "ports that speak the same: InfiniBand or Ethernet";
-    const std::string shown = read + fmt::format("; the other port of the card speaks {}",
-                                                 port.ethernet() ? "InfiniBand" : "Ethernet");
-    if (IsMeantToBeUsed(view, port)) {
-        out.Warn(shown, expected,
-                 "a port in the wrong mode of a VPI card stays down: its cable carries nothing",
-                 OtherProtocol(view, port));
-    } else {
-        out.Note(shown, expected, "nothing, while no cable is in it", OtherProtocol(view, port));
-    }
-    return true;
-}
-
-void LookAtDown(HostView& view, const RdmaPort& port, const Others& others, const std::string& read,
-                Findings& out) {
-    const char* expected = "state ACTIVE, physical LinkUp";
+void CheckDown(HostView& view, const RdmaPort& port, const OtherPorts& others, Findings& out) {
     std::string fix = port.physical == "Disabled"
                           ? EnableFix(view, port)
-                          : "plug the cable in on both ends, try another cable, set the same "
+                          : "plug in the cable on both ends, try another cable, set the same "
                             "speed and FEC on both ends; 'rdma link' shows the state";
     if (port.mellanox()) {
-        fix += fmt::format("; where the other end speaks {}, this port must, too: {}",
-                           port.ethernet() ? "InfiniBand" : "Ethernet", OtherProtocol(view, port));
+        fix +=
+            fmt::format("; if the other end uses {}, set this port to it: {}",
+                        port.ethernet() ? "InfiniBand" : "Ethernet", OtherProtocolFix(view, port));
     }
-    const char* why = "no link: Weft falls back to another network";
     // A card with two ports and one cable.
     const bool idle = port.physical == "Polling" || port.physical == "Disabled";
-    if (others.of_card && idle) {
-        return out.Ok(read + ": not in use, another port of the card is");
-    }
-    if (others.unread) {
-        return out.Note(read + "; the state of another port could not be read", expected, why, fix);
-    }
-    if (others.active) return out.Note(read, expected, "the other port is up", fix);
-    out.Fail(read, expected, why, fix);
+    const std::string read = StateText(port);
+    if (others.on_card && idle)
+        return ReportOk(out, "{}: not in use, another port of the card is", read);
+    if (others.unread) return Report<found::kPortDownOthersUnread>(view, out, read, fix);
+    ReportAs<found::kPortDown>(
+        others.active ? Severity::kNote : Severity::kFail, view, out, read,
+        others.active ? "another port is up" : "no link: Weft falls back to another network", fix);
 }
 
-void LookRdmaPort(HostView& view, const RdmaPort& port, const Others& others, Findings& out) {
+void CheckPort(HostView& view, const RdmaPort& port, const OtherPorts& others, Findings& out) {
     const std::string read = StateText(port);
-    if (port.active()) {
-        if (!LookAtRate(view, port, read, out)) out.Ok(read);
-        return;
+    if (port.active()) return CheckActive(view, port, out);
+    if (port.no_guid && port.infiniband()) {
+        // A virtual function without GUIDs never comes up.
+        return ReportAs<found::kPortNoGuid>(
+            others.active || others.unread ? Severity::kNote : Severity::kFail, view, out, read);
     }
-    if (LookAtGuid(port, others, read, out)) return;
     if (port.state == "INIT" || port.state == "ARMED") {
-        return out.Fail(read, "state ACTIVE, physical LinkUp",
-                        "the cable is good, but no subnet manager has set the port up: nothing "
-                        "goes through it",
-                        StartManager(view, port));
+        return Report<found::kPortNoManager>(view, out, read, StartManager(view, port));
     }
-    if (LookAtProtocol(view, port, others, read, out)) return;
-    LookAtDown(view, port, others, read, out);
+    // A VPI card supports both protocols, separately for each port.
+    if (others.on_card_unlike && port.mellanox()) {
+        const bool meant = IsMeantToBeUsed(view, port);
+        return ReportAs<found::kPortProtocol>(
+            meant ? Severity::kWarn : Severity::kNote, view, out, read,
+            port.ethernet() ? "InfiniBand" : "Ethernet",
+            meant ? "a port of a VPI card in the wrong mode stays down: its cable carries nothing"
+                  : "the mode does not matter while no cable is in the port",
+            OtherProtocolFix(view, port));
+    }
+    CheckDown(view, port, others, out);
 }
 
 }  // namespace
@@ -213,17 +148,17 @@ void LookRdmaPort(HostView& view, const RdmaPort& port, const Others& others, Fi
 void RunRdmaPort(HostView& view, Findings& out) {
     const std::vector<RdmaPort> ports = RdmaPorts(view);
     for (const RdmaPort& port : ports) {
-        Others others;
+        OtherPorts others;
         for (const RdmaPort& other : ports) {
-            others.active = others.active || (other.active() && !other.software());
-            const bool of_card = other.active() && IsOneCard(port, other);
-            others.of_card = others.of_card || of_card;
-            others.of_card_unlike = others.of_card_unlike || (of_card && !port.link_layer.empty() &&
-                                                              !other.link_layer.empty() &&
-                                                              port.link_layer != other.link_layer);
-            others.unread = others.unread || other.state.empty();
+            const bool on_card = other.active() && IsOneCard(port, other);
+            others.active |= other.active() && !other.software();
+            others.on_card |= on_card;
+            others.on_card_unlike |= on_card && !port.link_layer.empty() &&
+                                     !other.link_layer.empty() &&
+                                     port.link_layer != other.link_layer;
+            others.unread |= other.state.empty();
         }
-        if (!port.state.empty()) LookRdmaPort(view, port, others, out);
+        if (!port.state.empty()) CheckPort(view, port, others, out);
     }
 }
 

@@ -1,0 +1,296 @@
+// Compares hosts: addresses, MTU, packet size on the way, ports, clocks, kernels and FEC.
+#include <cmath>
+
+#include "doctor/checks/checks.h"
+#include "doctor/path.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+// ---- across-mtu: MTU on both ends of a subnet.
+
+struct End {
+    HostView* view = nullptr;
+    std::string device;
+    int mtu = 0;
+    std::string mode;  // IPoIB mode: "connected", "datagram"; else ""
+    std::string name() const { return view->host() + " " + device; }
+};
+
+// Only one end of IPoIB is in connected mode, so the other end can't use its MTU.
+bool CheckModes(const std::vector<End>& ends, Findings& out) {
+    const End& first = ends.front();
+    const auto unlike =
+        std::ranges::find_if(ends, [&](const End& end) { return end.mode != first.mode; });
+    if (unlike == ends.end() || first.mode.empty() || unlike->mode.empty()) return false;
+    const End& connected = first.mode == "connected" ? first : *unlike;
+    const End& datagram = first.mode == "connected" ? *unlike : first;
+    Report<found::kIpoibModes>(*connected.view, out, first.name(), first.mode, first.mtu,
+                               unlike->name(), unlike->mode, unlike->mtu,
+                               ShellWord(connected.view->host()), ShellWord(connected.device),
+                               SetMtu(*connected.view, connected.device, datagram.mtu));
+    return true;
+}
+
+// ---- across-path: packets of the full MTU pass every switch.
+
+void CheckPath(HostView& view, const Path& path, Findings& out) {
+    constexpr double kSlowMs = 2;
+    const Reading large = view.Command(PingCommand(path, path.mtu));
+    const Reading small = view.Command(PingCommand(path, kSmallPacket));
+    if (large.state == ReadState::kAbsent) return;
+    const std::string link =
+        fmt::format("{} to {} ({}) by {}", view.host(), path.address, path.peer, path.device);
+    if (Contains(large.text, "not found") || Contains(large.text, "not permitted")) {
+        Report<found::kPingUnable>(view, out, link, path.mtu);
+    } else if (Contains(large.text, " 0% packet loss")) {
+        const auto ms = NumberAfter(large.text, " time=");
+        const bool slow = ms && *ms >= kSlowMs;
+        ReportAs<found::kPathSlow>(slow ? Severity::kNote : Severity::kOk, view, out, link,
+                                   path.mtu, ms ? fmt::format(", {:g} ms both ways", *ms) : "",
+                                   kSlowMs);
+        if (!slow) return;
+        const std::vector<NetDevice> devices = NetDevices(view);
+        const NetDevice* device = FindNetDevice(devices, path.device);
+        if (device == nullptr) return;
+        AskLinkCost(view, out, PortLink(*device),
+                    [&](HostLink& actual, HostLink&) { actual.latency_s = *ms / 2 * 1e-3; });
+    } else if (Contains(small.text, " 0% packet loss")) {
+        Report<found::kPathMtu>(view, out, link, path.mtu, SetMtu(view, path.device, 1500));
+    } else {
+        Report<found::kPathNoAnswer>(view, out, link, path.mtu, path.address);
+    }
+}
+
+// ---- across-ports: ranks on the hosts can connect to each other.
+
+// outcomes: lines of an address, a port and the result, for the ports of all peers.
+void CheckPorts(HostView& view, const Path& path, std::string_view outcomes, Findings& out) {
+    std::vector<std::string> open, filtered, other;
+    for (std::string_view line : Lines(outcomes)) {
+        const auto words = Words(line);
+        if (words.size() < 3 || words[0] != path.address) continue;
+        const std::string port(words[1]);
+        if (words[2] == "open") {
+            open.push_back(port);
+        } else if (words[2] == "filtered") {
+            filtered.push_back(port);
+        } else {
+            other.push_back(fmt::format("{} ({})", port, line.substr(line.find(words[2]))));
+        }
+    }
+    const std::string link =
+        fmt::format("{} to {} ({}) by {}", view.host(), path.address, path.peer, path.device);
+    if (!filtered.empty()) {
+        Report<found::kPortsFiltered>(view, out, link, ListText(filtered), path.address,
+                                      ShellWord(path.peer));
+    } else if (!other.empty()) {
+        Report<found::kPortsRefused>(view, out, link, ListText(other), ShellWord(path.peer));
+    } else if (!open.empty()) {
+        ReportOk(out, "{}: ports {} are open", link, ListText(open));
+    }
+}
+
+// ---- across-kernel: kernels, and instruction sets of processors, on all hosts.
+
+// The instruction sets by which a rank chooses its kernels; "": unknown.
+std::string InstructionSets(HostView& view) {
+    const Reading cpu = view.Read("proc/cpuinfo");
+    for (std::string_view line : Lines(cpu.text)) {
+        if (!line.starts_with("flags") && !line.starts_with("Features")) continue;
+        const auto flags = Words(line);
+        if (IsIn(flags, "avx512bw")) {
+            return IsIn(flags, "avx512_vnni") ? "AVX-512 with VNNI" : "AVX-512";
+        }
+        return IsIn(flags, "avx2") ? "AVX2" : "no AVX2";
+    }
+    return "";
+}
+
+// ---- across-fec: configured error correction (FEC) of both ends; if it differs, the link is down.
+
+struct FecPort {
+    std::string host, device;
+    bool up = false;
+    std::set<std::string> configured;  // "RS", "BaseR", "Off"; empty: automatic
+    std::string Text() const {
+        return fmt::format(
+            "{} {}: FEC {}{}", host, device,
+            configured.empty() ? "automatic" : fmt::format("{}", fmt::join(configured, " ")),
+            up ? "" : ", no link");
+    }
+};
+
+// "Configured FEC encodings: Auto Off RS BaseR" from `ethtool --show-fec`. Older versions print
+// "Supported/Configured FEC encodings:", which is not a configuration.
+std::set<std::string> ConfiguredFec(std::string_view text) {
+    std::set<std::string> configured;
+    for (std::string_view line : Lines(text)) {
+        line = Trim(line);
+        if (!line.starts_with("Configured FEC encoding")) continue;
+        for (std::string_view word : Words(After(line, ":"))) {
+            if (word == "Auto") return {};
+            configured.emplace(word == "None" ? "Off" : word);
+        }
+    }
+    return configured;
+}
+
+// The only port of the host for which FEC is known; nullopt: none or several, for which it is
+// unknown which one is connected to which.
+std::optional<FecPort> OnlyFecPort(HostView& view) {
+    constexpr double kMinMegabits = 25000;  // slower links have no FEC
+    std::vector<FecPort> ports;
+    for (const NetDevice& device : NetDevices(view)) {
+        const double most = std::max(device.most_megabits, device.megabits);
+        const bool fast = device.physical && !device.wireless && most >= kMinMegabits;
+        if (view.Complete() && !fast) continue;
+        const Reading shown = view.Command("ethtool --show-fec " + device.name);
+        if (!shown.found()) continue;
+        ports.push_back({view.host(), device.name, device.up, ConfiguredFec(shown.text)});
+    }
+    return ports.size() == 1 ? std::optional(ports.front()) : std::nullopt;
+}
+
+}  // namespace
+
+// ---- across-address: addresses that two hosts share.
+
+void AcrossAddress(Hosts hosts, Findings& out) {
+    std::map<uint32_t, std::string> owners;
+    bool any = false;
+    for (const auto& host : hosts) {
+        std::map<uint32_t, std::string> own;
+        for (const NetDevice& device : NetDevices(*host)) {
+            // Container bridges have the same address on every host; that is harmless.
+            if (IsOfContainers(device.name)) continue;
+            for (const Ipv4& address : device.addresses) {
+                if (address.IsLoopback()) continue;
+                own[address.bits] = host->host() + " " + device.name;
+                any = true;
+                const auto taken = owners.find(address.bits);
+                if (taken == owners.end() || out.Count() > 16) continue;
+                Report<found::kAddressTwice>(*host, out, address.Text(), taken->second,
+                                             own[address.bits], address.prefix,
+                                             ShellWord(device.name));
+            }
+        }
+        owners.merge(own);
+    }
+    if (any && out.empty()) out.Ok("no address is on two hosts");
+}
+
+void AcrossMtu(Hosts hosts, Findings& out) {
+    std::map<std::pair<uint32_t, int>, std::vector<End>> subnets;
+    for (const auto& host : hosts) {
+        for (const NetDevice& device : NetDevices(*host)) {
+            for (const Ipv4& address : device.addresses) {
+                if (address.IsLoopback() || address.IsLinkLocal() || address.prefix >= 32 ||
+                    device.mtu == 0 || !device.up || IsOfContainers(device.name)) {
+                    continue;
+                }
+                subnets[{address.network(), address.prefix}].push_back(
+                    {host.get(), device.name, device.mtu,
+                     host->Text("sys/class/net/" + device.name + "/mode")});
+            }
+        }
+    }
+    for (const auto& [subnet, ends] : subnets) {
+        if (ends.size() < 2 || CheckModes(ends, out)) continue;
+        const auto [least, most] = std::ranges::minmax_element(ends, {}, &End::mtu);
+        if (least->mtu == most->mtu) {
+            ReportOk(out, "{}/{}: MTU {} on {} ends", Ipv4{subnet.first, 0}.Text(), subnet.second,
+                     least->mtu, ends.size());
+        } else if (least->view != most->view) {
+            Report<found::kMtuDiffers>(*least->view, out, least->name(), least->mtu, most->name(),
+                                       most->mtu, ShellWord(least->view->host()),
+                                       SetMtu(*least->view, least->device, most->mtu));
+        }
+    }
+}
+
+void AcrossPath(Hosts hosts, Findings& out) {
+    for (const auto& host : hosts) {
+        for (const Path& path : PathsFrom(*host, hosts)) {
+            if (out.Count() < 64) CheckPath(*host, path, out);
+        }
+    }
+}
+
+void AcrossPorts(Hosts hosts, Findings& out) {
+    for (const auto& host : hosts) {
+        const Reading outcomes = host->Probe("reach");
+        if (outcomes.refused()) {
+            Report<found::kPortsUntested>(*host, out, host->host(), outcomes.text,
+                                          ShellWord(host->host()));
+        }
+        if (!outcomes.found()) continue;
+        for (const Path& path : PathsFrom(*host, hosts)) {
+            if (out.Count() < 64) CheckPorts(*host, path, outcomes.text, out);
+        }
+    }
+}
+
+// ---- across-clock: differences between the clocks of hosts.
+
+void AcrossClock(Hosts hosts, Findings& out) {
+    for (const auto& host : hosts) {
+        const auto clock = Number(host->Probe("clock").text);
+        const std::string asked = host->Probe("clock_asked").text;
+        const auto words = Words(asked);
+        if (!clock || words.size() != 2) continue;
+        const auto before = Number(words[0]), after = Number(words[1]);
+        if (!before || !after || *after < *before) continue;
+        // The host's clock minus this machine's, in seconds, is between these two.
+        const double least = (*clock - *after) * 1e-9, most = (*clock - *before) * 1e-9;
+        const double distance = std::max({least, -most, 0.0});
+        ReportAs<found::kClockOffset>(distance < 0.1 ? Severity::kOk
+                                      : distance < 5 ? Severity::kNote
+                                                     : Severity::kWarn,
+                                      *host, out, host->host(), least, most);
+    }
+}
+
+void AcrossKernel(Hosts hosts, Findings& out) {
+    HostGroups kernels, sets;
+    for (const auto& host : hosts) {
+        const auto version = KernelVersion(*host);
+        const std::string set = InstructionSets(*host);
+        if (!set.empty()) sets[set].push_back(host->host());
+        if (!version) continue;
+        kernels[fmt::format("kernel {}.{}", version->part[0], version->part[1])].push_back(
+            host->host());
+    }
+    HostView& view = *hosts.front();
+    if (sets.size() > 1) Report<found::kProcessorsDiffer>(view, out, TextOf(sets));
+    if (kernels.size() > 1) Report<found::kKernelsDiffer>(view, out, TextOf(kernels));
+    if (out.empty() && !kernels.empty()) out.Ok(TextOf(kernels));
+}
+
+void AcrossFec(Hosts hosts, Findings& out) {
+    std::vector<FecPort> ports;
+    for (const auto& host : hosts) {
+        if (auto port = OnlyFecPort(*host)) ports.push_back(std::move(*port));
+    }
+    for (size_t a = 0; a < ports.size(); ++a) {
+        for (size_t b = a + 1; b < ports.size(); ++b) {
+            const FecPort &one = ports[a], &two = ports[b];
+            const bool common = one.configured.empty() || two.configured.empty() ||
+                                std::ranges::any_of(one.configured, [&](const std::string& fec) {
+                                    return two.configured.contains(fec);
+                                });
+            const bool down = !one.up || !two.up;
+            ReportAs<found::kFecDiffers>(
+                common ? Severity::kOk
+                : down ? Severity::kWarn
+                       : Severity::kNote,
+                *hosts.front(), out, one.Text(), two.Text(),
+                down ? "a link whose ends differ in FEC stays down"
+                     : "with a switch between the hosts, each end has its own FEC",
+                ShellWord(one.host), ShellWord(one.device), ShellWord(two.host),
+                ShellWord(two.device));
+        }
+    }
+}
+
+}  // namespace weft::doctor::checks

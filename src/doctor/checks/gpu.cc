@@ -1,0 +1,291 @@
+// Checks GPUs: drivers, device files, Vulkan, memory split of an APU, kernel parameters.
+#include "doctor/gpu.h"
+#include "doctor/checks/checks.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+// ---- gpu-access: drivers and device files.
+
+bool IsPermitted(HostView& view, const std::string& device, Findings& out) {
+    const Reading access = view.Probe("access/" + device);
+    if (!access.found() || Trim(access.text) == "rw") return true;
+    Report<found::kGpuDenied>(view, out, device, Trim(access.text));
+    return false;
+}
+
+// The reason why a GPU has no driver, and the fix.
+std::string GpuDriverFix(HostView& view, const PciDevice& gpu) {
+    if (const std::string newer = NewerKernelFor(view, gpu); !newer.empty()) return newer;
+    if (gpu.vendor != "10de" && !Contains(gpu.name, "NVIDIA")) {
+        return fmt::format("sudo modprobe {}; 'sudo dmesg' shows what the driver lacks ({})",
+                           gpu.vendor == "8086" || Contains(gpu.name, "Intel") ? "xe" : "amdgpu",
+                           Cure(view, "gpufirmware"));
+    }
+    const std::string dkms = view.Complete() ? "" : CommandLike(view, "dkms status").text;
+    const std::string boot = view.Complete() ? "" : CommandLike(view, "mokutil --sb-state").text;
+    bool rejected = Contains(boot, "SecureBoot enabled");
+    for (const LogLine& line : KernelLogLines(KernelLog(view))) {
+        rejected = rejected || Contains(line.lower, "unavailable key is rejected") ||
+                   Contains(line.lower, "unsigned module loading is restricted");
+    }
+    // The module exists for this kernel.
+    const bool built = Contains(gpu.modules, "nvidia_drm") ||
+                       Contains(After(dkms, "nvidia"), KernelRelease(view) + ", ");
+    if (rejected && (built || dkms.empty())) {
+        return "Secure Boot rejects the unsigned module: " + Cure(view, "sign");
+    }
+    if (built) return "sudo modprobe nvidia; 'sudo dmesg' shows why it does not start";
+    const bool installed = Contains(dkms, "nvidia") || Contains(gpu.modules, "nvidia");
+    return (installed ? "NVIDIA's module was not built for this kernel: "
+                      : "install NVIDIA's driver; if it is installed, its module was not built for "
+                        "this kernel: ") +
+           Cure(view, "nvidiadkms");
+}
+
+// The kernel has an AMD display device, so only the driver's name was not read.
+bool HasDisplay(HostView& view, const PciDevice& gpu) {
+    const bool amd = gpu.vendor == "1002" || Contains(gpu.name, "AMD");
+    return amd && (!Numbered(view, "sys/class/drm", "card").empty() ||
+                   !Numbered(view, "dev/dri", "renderD").empty());
+}
+
+void CheckGpuDrivers(HostView& view, const std::vector<PciDevice>& devices, Findings& out) {
+    // Drivers are missing only if the reading shows drivers at all.
+    if (std::ranges::all_of(devices, [](const auto& one) { return one.driver.empty(); })) return;
+    for (const PciDevice& gpu : devices) {
+        const bool compute = gpu.IsComputeGpu() || Contains(gpu.name, "NVIDIA");
+        if (!gpu.IsGpu() || !compute || gpu.lost || gpu.cut || gpu.is_virtual) continue;
+        if (gpu.driver == "vfio-pci") {
+            ReportOk(out, "{}: handed to a guest (vfio-pci)", gpu.Text());
+        } else if (gpu.driver == "nouveau") {
+            Report<found::kGpuNouveau>(view, out, gpu.Text());
+        } else if (!gpu.driver.empty()) {
+            continue;
+        } else if (!view.List("sys/class/drm").empty() && HasTag(view, "container")) {
+            Report<found::kGpuDriverHidden>(view, out, gpu.Text());
+        } else if (!gpu.name.empty() && !HasDisplay(view, gpu)) {
+            Report<found::kGpuNoDriver>(view, out, gpu.Text(), GpuDriverFix(view, gpu));
+        }
+    }
+}
+
+bool HasMesaDriver(const PciDevice& device) {
+    return device.IsGpu() &&
+           (device.driver == "amdgpu" || device.driver == "i915" || device.driver == "xe");
+}
+
+// ---- gpu-vulkan: Vulkan drivers.
+
+// A Vulkan driver is present if a file with this name exists.
+struct IcdName {
+    const char *prefix, *driver;
+};
+constexpr std::array<IcdName, 9> kIcdNames = {{{"radeon_icd", "RADV"},
+                                               {"amd_icd", "AMDVLK"},
+                                               {"amd_pro_icd", "AMDVLK"},
+                                               {"intel_icd", "ANV"},
+                                               {"intel_hasvk", "HASVK"},
+                                               {"nvidia_icd", "NVIDIA"},
+                                               {"nouveau_icd", "NVK"},
+                                               {"lvp_icd", "lavapipe"},
+                                               {"virtio_icd", "Venus"}}};
+constexpr std::array<const char*, 4> kIcdFolders = {"usr/share/vulkan/icd.d", "etc/vulkan/icd.d",
+                                                    "usr/local/share/vulkan/icd.d",
+                                                    "run/opengl-driver/share/vulkan/icd.d"};
+
+std::set<std::string> VulkanDrivers(HostView& view) {
+    std::set<std::string> drivers;
+    for (const char* folder : kIcdFolders) {
+        for (const std::string& file : view.List(folder)) {
+            const auto known = std::ranges::find_if(
+                kIcdNames, [&](const IcdName& icd) { return file.starts_with(icd.prefix); });
+            if (known != kIcdNames.end()) drivers.insert(known->driver);
+        }
+    }
+    return drivers;
+}
+
+// "25.0.7-2~bpo12+1" from Debian, "vulkan-radeon 1:25.2.3-1" from Arch.
+std::optional<Version> MesaVersion(std::string_view package) {
+    package = Trim(package);
+    package.remove_prefix(package.find_last_of(" :") + 1);  // (npos + 1 is 0)
+    return ParseVersion(package);
+}
+
+Reading MesaPackage(HostView& view) {
+    for (const char* command :
+         {"dpkg-query -W -f=${Version} mesa-vulkan-drivers",
+          "rpm -q --qf=%{VERSION} mesa-vulkan-drivers", "pacman -Q vulkan-radeon"}) {
+        Reading reading = view.Command(command);
+        if (reading.found() && MesaVersion(reading.text)) return reading;
+    }
+    return {};
+}
+
+std::string InstallVulkan(HostView& view, const std::vector<PciDevice>& devices) {
+    bool nvidia = false, intel = false;
+    for (const PciDevice& device : devices) {
+        if (!device.IsGpu()) continue;
+        nvidia = nvidia || device.driver == "nvidia";
+        intel = intel || device.driver == "i915" || device.driver == "xe";
+    }
+    const bool amd = !AmdGpus(view).empty();
+    if (nvidia && !amd && !intel) return "install NVIDIA's driver with its Vulkan library";
+    return Cure(view, intel && !amd ? "mesa-intel" : "mesa");
+}
+
+void CheckAmdVulkan(HostView& view, const std::set<std::string>& drivers, Findings& out) {
+    // Mesa 25.0 is the first that Strix Halo users report as fast and correct.
+    constexpr Version kMesaForHalo = {{25, 0, 0}};
+    // From kernel 7 on a job is killed after 2 s; earlier after 10 s, or never.
+    constexpr Version kShortWatchdog = {{7, 0, 0}};
+    const std::vector<AmdGpu> gpus = AmdGpus(view);
+    if (gpus.empty()) return;
+    if (drivers.contains("AMDVLK")) {
+        Report<found::kAmdvlk>(view, out, drivers.contains("RADV") ? " beside RADV" : "");
+    }
+    const Reading mesa = MesaPackage(view);
+    const auto version = mesa.found() ? MesaVersion(mesa.text) : std::nullopt;
+    if (std::ranges::any_of(gpus, &AmdGpu::IsStrixHalo) && version && *version < kMesaForHalo) {
+        Report<found::kMesaOld>(view, out, Trim(mesa.text));
+    }
+    const auto kernel = KernelVersion(view);
+    if (kernel && *kernel >= kShortWatchdog) {
+        Report<found::kShortLockup>(view, out, KernelRelease(view));
+    }
+}
+
+// ---- kernel-parameters: kernel parameters that affect GPUs.
+
+using Parameters = std::map<std::string, std::string, std::less<>>;
+
+Parameters ParseParameters(std::string_view text) {
+    Parameters parameters;
+    for (std::string_view word : Words(text)) {
+        const size_t equals = std::min(word.find('='), word.size());
+        parameters[std::string(word.substr(0, equals))] =
+            word.substr(std::min(equals + 1, word.size()));
+    }
+    return parameters;
+}
+
+std::optional<double> ValueOf(const Parameters& parameters, std::string_view name) {
+    const auto at = parameters.find(name);
+    return at == parameters.end() ? std::nullopt : Number(at->second);
+}
+
+void CheckMemoryParameters(HostView& view, const Parameters& parameters, Findings& out) {
+    const auto gtt_mib = ValueOf(parameters, "amdgpu.gttsize");
+    const auto pages = ValueOf(parameters, "ttm.pages_limit");
+    const auto ram = MemInfo(view, "MemTotal");
+    if (!gtt_mib && !pages) return;
+    const double gtt = gtt_mib.value_or(0) * (1 << 20), limit = pages.value_or(0) * 4096;
+    const std::string gtt_size = SizeText(gtt), limit_size = SizeText(limit);
+    const std::string read =
+        fmt::format("amdgpu.gttsize={:.0f} ({}), ttm.pages_limit={:.0f} ({})", gtt_mib.value_or(0),
+                    gtt_size, pages.value_or(0), limit_size);
+    const std::string fix = BorrowForModels(view);
+    if (ram && (gtt > *ram || limit > *ram)) {
+        Report<found::kParametersTooLarge>(view, out, read, SizeText(*ram), fix);
+    } else if (gtt_mib && pages && *gtt_mib > 0 && limit < gtt * 0.98) {
+        Report<found::kParametersDiffer>(view, out, read, limit_size, gtt_size, fix);
+    } else if (gtt_mib && !pages) {
+        Report<found::kParameterOld>(view, out, read, fix);
+    } else {
+        out.Ok(read);
+    }
+}
+
+}  // namespace
+
+void RunGpuAccess(HostView& view, Findings& out) {
+    const std::vector<PciDevice> devices = PciDevices(view);
+    CheckGpuDrivers(view, devices, out);
+    const bool amd = !AmdGpus(view).empty();
+    if (!amd && std::ranges::none_of(devices, HasMesaDriver)) {
+        const bool any = std::ranges::any_of(devices, [](const PciDevice& device) {
+            return device.IsComputeGpu() || Contains(device.name, "NVIDIA");
+        });
+        if (!any && KnowsAllPci(view)) Report<found::kNoGpu>(view, out);
+        return;
+    }
+    const std::vector<std::string> nodes = Numbered(view, "dev/dri", "renderD");
+    // The snapshot does not cover devices.
+    if (!view.Complete() && view.List("dev").empty()) return;
+    // A node that this user can open exists.
+    if (nodes.empty() && !view.Probe("access/dev/dri/renderD128").found()) {
+        if (HasTag(view, "container")) return Report<found::kGpuNotInContainer>(view, out);
+        return Report<found::kGpuNoNode>(view, out);
+    }
+    bool good = true;
+    for (const std::string& node : nodes) good = IsPermitted(view, "dev/dri/" + node, out) && good;
+    const bool kfd = view.Has("dev/kfd");
+    if (kfd) good = IsPermitted(view, "dev/kfd", out) && good;
+    if (amd && !kfd) return Report<found::kGpuNoKfd>(view, out);
+    if (good) ReportOk(out, "/dev/dri: {}{}", Joined(nodes), kfd ? ", /dev/kfd" : "");
+}
+
+void RunGpuVulkan(HostView& view, Findings& out) {
+    const std::vector<PciDevice> devices = PciDevices(view);
+    const bool gpu = std::ranges::any_of(devices, [](const PciDevice& device) {
+        return HasMesaDriver(device) || (device.IsGpu() && device.driver == "nvidia");
+    });
+    if (!gpu && AmdGpus(view).empty()) return;
+    const std::set<std::string> drivers = VulkanDrivers(view);
+    if (drivers.empty()) {
+        if (!view.Complete()) return;  // the snapshot does not cover drivers
+        return Report<found::kNoVulkan>(view, out, InstallVulkan(view, devices));
+    }
+    if (drivers.size() == 1 && drivers.contains("lavapipe")) {
+        Report<found::kLavapipe>(view, out, InstallVulkan(view, devices));
+    }
+    CheckAmdVulkan(view, drivers, out);
+    if (out.empty()) out.Ok(ListText(drivers));
+}
+
+// ---- gpu-memory: the split of an APU's memory into VRAM and GTT.
+
+void RunGpuMemory(HostView& view, Findings& out) {
+    constexpr double kGib = 1 << 30, kForSystem = 8 * kGib;
+    const auto ram = MemInfo(view, "MemTotal");
+    if (!ram || *ram < 24 * kGib) return;
+    for (const AmdGpu& gpu : AmdGpus(view)) {
+        if (!gpu.unified || gpu.vram_bytes <= 0 || gpu.gtt_bytes <= 0) continue;
+        const double all = *ram + gpu.vram_bytes, possible = all - kForSystem;
+        const double usable = std::max(gpu.vram_bytes, gpu.gtt_bytes);
+        // The kernel's default is half of the memory. That is a fault only on machines bought for
+        // models.
+        const Severity severity = usable >= possible * 0.8 ? Severity::kOk
+                                  : gpu.IsStrixHalo()      ? Severity::kWarn
+                                                           : Severity::kNote;
+        ReportAs<found::kGpuMemory>(
+            severity, view, out, gpu.card, SizeText(gpu.vram_bytes), SizeText(gpu.gtt_bytes),
+            SizeText(*ram), SizeText(possible), SizeText(all), SizeText(usable),
+            (gpu.vram_bytes > 2 * kGib ? "set the GPU's memory to 512 MB in the BIOS; " : "") +
+                BorrowForModels(view));
+        if (severity == Severity::kOk) continue;
+        CostQuestion question;
+        question.host = FactsOf(view);
+        question.so.room_bytes = usable;
+        question.otherwise.room_bytes = possible;
+        out.AskCost(question);
+    }
+}
+
+void RunKernelParameters(HostView& view, Findings& out) {
+    const Reading line = view.Read("proc/cmdline");
+    if (!line.found()) return;
+    const Parameters parameters = ParseParameters(line.text);
+    const bool gpu = !AmdGpus(view).empty();
+    CheckMemoryParameters(view, parameters, out);
+    if (gpu && parameters.contains("nomodeset")) Report<found::kNomodeset>(view, out);
+    if (const auto cwsr = ValueOf(parameters, "amdgpu.cwsr_enable"); cwsr && *cwsr == 0) {
+        Report<found::kCwsrOff>(view, out);
+    }
+    if (out.empty()) {
+        out.Ok("no parameter on the kernel's command line that hurts");
+    }
+}
+
+}  // namespace weft::doctor::checks

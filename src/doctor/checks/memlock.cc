@@ -1,0 +1,200 @@
+// Checks locked-memory limits of this process, of a login shell, and of systemd units.
+#include "doctor/checks/checks.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+// "unlimited", or a number times `unit` bytes.
+bool IsEnough(std::string_view value, double unit) {
+    const auto number = Number(value);
+    return value == "unlimited" || value == "infinity" || value == "-1" ||
+           (number && *number * unit >= kLockedBytesNeeded);
+}
+
+// "soft BYTES ...": from the probe, or in a handmade snapshot from /proc/self/limits or `ulimit -l`
+// (KiB).
+Reading ProcessLimit(HostView& view) {
+    Reading limit = view.Probe("memlock");
+    if (limit.found() || view.Complete()) return limit;
+    const Reading limits = view.Read("proc/self/limits");
+    const auto words = Words(After(limits.text, "Max locked memory"));
+    if (!words.empty()) return {ReadState::kFound, "soft " + std::string(words[0])};
+    const Reading ulimit = view.Command("ulimit -l");
+    const std::string_view value = Trim(ulimit.text);
+    if (value == "unlimited") return {ReadState::kFound, "soft unlimited"};
+    const auto kib = Integer(value);
+    if (kib && *kib >= 0 && *kib < int64_t{1} << 50) {
+        return {ReadState::kFound, fmt::format("soft {}", *kib * 1024)};
+    }
+    return limit;
+}
+
+// The first RDMA device that registered memory, with the result; nullopt: none.
+std::optional<std::string> ProvenDevice(HostView& view) {
+    for (const std::string& device : view.List("sys/class/infiniband")) {
+        const Reading proof = view.Probe("register_memory/" + device);
+        if (proof.text.starts_with("registered")) {
+            return fmt::format("{}: {}", device, Trim(proof.text));
+        }
+    }
+    return {};
+}
+
+// ---- memlock-login: locked memory of a login shell.
+
+// Value of the last line that applies to everybody (or to a group or user); "": none.
+struct LoginLimits {
+    std::string everybody, somebody, file;
+};
+
+void ReadLoginLimits(std::string_view text, const std::string& file, LoginLimits& limits) {
+    for (std::string_view line : Lines(text)) {
+        const auto words = Words(line.substr(0, line.find('#')));
+        if (words.size() < 4 || words[2] != "memlock") continue;
+        if (words[1] != "soft" && words[1] != "-") continue;
+        (words[0] == "*" ? limits.everybody : limits.somebody) = words[3];
+        limits.file = file;
+    }
+}
+
+// ---- memlock-systemd: locked memory of a systemd unit.
+
+constexpr const char* kUnits = "etc/systemd/system";
+
+// "infinity", bytes, or with a unit of 1024: "64G"; in "SOFT:HARD" the first value counts.
+bool IsEnoughForUnit(std::string_view value) {
+    constexpr std::string_view kPowers = "KMGTPE";
+    value = Trim(value.substr(0, value.find(':')));
+    double unit = 1;
+    if (const size_t at = value.empty() ? kPowers.npos : kPowers.find(value.back());
+        at != kPowers.npos) {
+        for (size_t i = 0; i <= at; ++i) unit *= 1024;
+        value.remove_suffix(1);
+    }
+    return value == "infinity" || (value != "unlimited" && value != "-1" && IsEnough(value, unit));
+}
+
+// The last value in a unit or drop-in; an empty value resets earlier ones.
+void ReadUnitLimit(HostView& view, const std::string& path, std::string& limit, bool& cut) {
+    const Reading file = view.Read(path);
+    cut = cut || file.cut;
+    for (std::string_view line : Lines(std::string_view(file.text))) {
+        line = Trim(line);
+        constexpr std::string_view kKey = "LimitMEMLOCK";
+        if (!line.starts_with(kKey)) continue;
+        line = Trim(line.substr(kKey.size()));
+        if (line.starts_with('=')) limit = std::string(Trim(line.substr(1)));
+    }
+}
+
+// The unit's value, overridden by its drop-ins in order of their names (systemd.unit(5)). cut: one
+// of the files is incomplete.
+std::string UnitLimit(HostView& view, const std::string& name, bool& cut) {
+    std::string limit;
+    const std::string path = fmt::format("{}/{}", kUnits, name);
+    ReadUnitLimit(view, path, limit, cut);
+    for (const std::string& drop_in : view.List(path + ".d")) {
+        if (drop_in.ends_with(".conf")) ReadUnitLimit(view, path + ".d/" + drop_in, limit, cut);
+    }
+    return limit;
+}
+
+}  // namespace
+
+// ---- memlock: locked memory of this process: the limit, and the result of mlock.
+
+void RunMemlock(HostView& view, Findings& out) {
+    const Reading limit = ProcessLimit(view);
+    const Reading tried = view.Probe("lock_memory");
+    if (!limit.found() && !tried.found()) return;
+    const std::string_view soft = After(limit.text, "soft ", " ");
+    const std::string needed = SizeText(kLockedBytesNeeded);
+    // Registering memory with an RDMA device is the strongest proof.
+    for (const std::string& device : view.List("sys/class/infiniband")) {
+        const Reading proof = view.Probe("register_memory/" + device);
+        if (!proof.found()) continue;
+        const bool fine = proof.text.starts_with("registered");
+        ReportAs<found::kMemlockDevice>(fine ? Severity::kOk : Severity::kFail, view, out, device,
+                                        Trim(proof.text), soft, needed);
+        if (!fine) out.AskCost(TcpQuestion(view));
+    }
+    if (!out.empty()) return;
+    const auto bytes = Number(soft);
+    const bool small =
+        tried.found() ? Contains(tried.text, "refused") : bytes && *bytes < kLockedBytesNeeded;
+    const bool passed = !HasTag(view, "container") || !view.List("dev/infiniband").empty();
+    const bool matters = HasRdma(view) && passed;
+    ReportAs<found::kMemlockSmall>(!small    ? Severity::kOk
+                                   : matters ? Severity::kFail
+                                             : Severity::kNote,
+                                   view, out, bytes ? SizeText(*bytes) : std::string(soft),
+                                   tried.found() ? Trim(tried.text) : "not tried", needed,
+                                   matters ? "" : "; it does not matter without an RDMA device");
+    if (small && matters) out.AskCost(TcpQuestion(view));
+}
+
+void RunMemlockLogin(HostView& view, Findings& out) {
+    if (!HasRdma(view)) return;
+    LoginLimits limits;
+    std::vector<std::string> files = {"etc/security/limits.conf"};
+    for (const std::string& name : view.List("etc/security/limits.d")) {
+        if (name.ends_with(".conf")) files.push_back("etc/security/limits.d/" + name);
+    }
+    bool any = false;
+    for (const std::string& file : files) {
+        const Reading reading = view.Read(file);
+        any = any || reading.found();
+        if (reading.found()) ReadLoginLimits(reading.text, file, limits);
+    }
+    if (!any) return;
+    const bool enough = IsEnough(limits.everybody, 1024);
+    const Reading limit = view.Probe("memlock");
+    const std::string session(After(limit.text, "soft ", " "));
+    const auto bytes = Number(session);
+    const auto proven = ProvenDevice(view);
+    if (enough && bytes && *bytes < kLockedBytesNeeded) {
+        Report<found::kLoginPending>(view, out, limits.file, limits.everybody, SizeText(*bytes));
+    } else if (enough || (limits.everybody.empty() && IsEnough(limits.somebody, 1024))) {
+        const std::string& value = limits.everybody.empty() ? limits.somebody : limits.everybody;
+        Report<found::kLoginFine>(view, out, fmt::format("memlock {} in /{}", value, limits.file));
+    } else if (proven) {
+        Report<found::kLoginFine>(view, out, *proven + " in this session");
+    } else if (session == "unlimited" || (bytes && *bytes >= kLockedBytesNeeded)) {
+        // The session has the limit for another reason: it is root's, or systemd's default.
+        Report<found::kLoginFine>(view, out, fmt::format("memlock {} in this session", session));
+    } else if (!view.Complete() && !bytes && limits.file.empty() && files.size() == 1) {
+        Report<found::kLoginUnread>(view, out);
+    } else {
+        Report<found::kLoginSmall>(
+            view, out,
+            limits.everybody.empty()
+                ? "no line about memlock in /etc/security/limits.conf and limits.d"
+                : fmt::format("memlock {} KiB in /{}", limits.everybody, limits.file));
+    }
+}
+
+void RunMemlockSystemd(HostView& view, Findings& out) {
+    if (!HasRdma(view)) return;
+    const Reading manager = view.Command("systemctl show --property=DefaultLimitMEMLOCK");
+    const std::string usual(After(manager.text, "DefaultLimitMEMLOCK="));
+    const bool usual_enough = IsEnoughForUnit(usual);
+    for (const std::string& name : view.List(kUnits)) {
+        if (!name.starts_with("weft") || !name.ends_with(".service")) continue;
+        bool cut = false;
+        const std::string own = UnitLimit(view, name, cut);
+        const std::string value = own.empty() ? "not set, by default " + usual : own;
+        if (own.empty() ? usual_enough : IsEnoughForUnit(own)) {
+            Report<found::kUnitFine>(view, out, name, value);
+        } else if (cut) {
+            Report<found::kUnitCut>(view, out, name, value);
+        } else {
+            Report<found::kUnitSmall>(view, out, name, value, UnlockUnit(view, name));
+            out.AskCost(TcpQuestion(view));
+        }
+    }
+    if (!out.empty() || usual.empty()) return;
+    ReportAs<found::kUnitDefault>(usual_enough ? Severity::kOk : Severity::kNote, view, out, usual,
+                                  UnlockUnit(view, "weft.service"));
+}
+
+}  // namespace weft::doctor::checks
