@@ -56,6 +56,13 @@ bool IsFarBelowAnySlot(const PciDevice& card) {
            (card.now.gigatransfers <= 5 && card.most.gigatransfers >= 8);
 }
 
+// The kernel lists the card without a bridge above it, as in a virtual machine that owns the card:
+// the link registers then belong to the emulated bus.
+bool IsBridgeHidden(HostView& view, const PciDevice& card) {
+    return card.bridges.empty() &&
+           (IsVirtualMachine(view) || view.Link("sys/bus/pci/devices/" + card.address).found());
+}
+
 void CheckLink(HostView& view, const PciDevice& card, const std::vector<PciDevice>& devices,
                Findings& out) {
     const LinkJudgement judgement = JudgeLink(card, devices);
@@ -71,6 +78,9 @@ void CheckLink(HostView& view, const PciDevice& card, const std::vector<PciDevic
     const PciDevice* slot = SlotOf(card, devices);
     const std::string rate = RateText(DataBytes(card.now) / 1e9),
                       most_rate = RateText(DataBytes(card.most) / 1e9);
+    if (IsBridgeHidden(view, card)) {
+        return Report<found::kLinkBridgeHidden>(view, out, name, now, most, rate, most_rate);
+    }
     switch (judgement) {
         case LinkJudgement::kUnknown:
         case LinkJudgement::kFull: return;
