@@ -23,7 +23,9 @@ struct ErrorCount {
 struct LoggedErrors {
     ErrorCount by_card, by_port;
     ErrorCount count() const {
-        return {by_card.corrected + by_port.corrected, by_card.uncorrected + by_port.uncorrected};
+        ErrorCount larger = by_card;
+        larger.TakeLarger(by_port);
+        return larger;
     }
 };
 using ErrorsByAddress = std::map<std::string, LoggedErrors, std::less<>>;
