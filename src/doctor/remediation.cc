@@ -68,6 +68,21 @@ std::string_view OfFedora(HostView& view, std::string_view release) {
     return old ? "yum" : "fedora";
 }
 
+// Realtek's own module for the chip at `pci`, or under `device`: r8168 drives chips of 1 Gb/s,
+// r8125 of 2.5, r8126 of 5 and r8127 of 10 Gb/s.
+std::string RealtekModule(HostView& view, std::string pci, const std::string& device) {
+    const std::vector<NetDevice> devices = NetDevices(view);
+    const NetDevice* net = FindNetDevice(devices, device);
+    if (pci.empty() && net != nullptr) pci = net->pci;
+    const std::vector<PciDevice> cards = PciDevices(view);
+    const PciDevice* card = FindPci(cards, pci);
+    for (std::string_view chip : {"8125", "8126", "8127", "8168", "8161", "8111"}) {
+        if (card == nullptr || (card->device != chip && !Contains(card->name, chip))) continue;
+        return chip.starts_with("812") ? fmt::format("r{}", chip) : "r8168";
+    }
+    return "r8168 for 1 Gb/s, r8125 for 2.5 Gb/s, r8126 for 5 Gb/s";
+}
+
 // All tags that a row's WHERE may name.
 std::vector<std::string> TagsOf(HostView& view) {
     std::vector<std::string> tags = SystemTags(view);
@@ -212,7 +227,7 @@ std::string FilledFix(HostView& view, std::string_view fix, const std::string& p
                       const std::string& device) {
     if (!Contains(fix, "{")) return std::string(fix);
     const bool card = !pci.empty();
-    CureValues values = {{"pci", ShellWord(pci)}};
+    CureValues values = {{"pci", ShellWord(pci)}, {"chip", RealtekModule(view, pci, device)}};
     values["device"] = !device.empty()
                            ? ShellWord(device)
                            : fmt::format("\"$(ls /sys/bus/pci/devices/{}/net)\"", card ? pci : "*");

@@ -487,6 +487,22 @@ TEST(DoctorCards, LinksThatFlap) {
 }
 
 // AER that only the log tells of, of the card or of the port above it, in the words of each kernel.
+// Realtek has one driver for each speed of chip.
+TEST(DoctorCards, RealtekChipsGetTheirOwnDriver) {
+    for (const auto& [chip, driver] :
+         {std::pair("8168", "(r8168)"), {"8125", "(r8125)"}, {"8126", "(r8126)"}}) {
+        SnapshotFiles files =
+            LogHost(LogForm::kSeconds,
+                    "r8169 0000:03:00.0 enp3s0: rtl_rxtx_empty_cond == 0 (loop: 42, delay: 100).");
+        const std::string path = "sys/bus/pci/devices/0000:03:00.0/";
+        files[path + "class"] = "0x020000\n";
+        files[path + "vendor"] = "0x10ec\n";
+        files[path + "device"] = std::string("0x") + chip + "\n";
+        const LogFault fault{"hang", "", "nic-log", kWarn, "rtl_rxtx_empty_cond", driver};
+        EXPECT_TRUE(IsNamed(fault, LookAtCards({files}))) << chip;
+    }
+}
+
 TEST(DoctorCards, StormsOfAer) {
     const char* kForms[] = {
         "mlx5_core 0000:01:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, "
