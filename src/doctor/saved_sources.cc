@@ -57,6 +57,7 @@ constexpr SavedRow kRows[] = {
     {"sys/class/net/<if>/brif/<if>/", kThere},
     {"sys/class/net/<if>/bonding/mode", kValue},
     {"sys/class/net/<if>/bonding/slaves", kTable},
+    {"sys/class/net/<if>/bonding/ad_num_ports", kValue},
     {"link/sys/class/net/<if>/device", kPath},
     {"link/sys/class/net/<if>/device/driver", kPath},
     {"link/sys/class/net/<if>/master", kDevice},

@@ -89,6 +89,13 @@ void CheckBond(HostView& view, const std::string& bond, Findings& out) {
         if (line.starts_with("Slave Interface:")) parts.emplace_back(After(line, "Interface:"));
     }
     const std::string name = ShellWord(bond), all = Joined(parts);
+    auto active = Integer(view.Text(folder + "ad_num_ports"));
+    if (!active) active = Integer(After(proc, "Number of ports:"));
+    const std::set<std::string> ports(parts.begin(), parts.end());
+    if (mode->name == "802.3ad" && active && static_cast<size_t>(*active) < ports.size()) {
+        return Report<found::kBondNoPartner>(view, out, bond, mode->name, all, name, *active,
+                                             ports.size());
+    }
     if (!mode->roce && CarriesRdma(view, bond, parts)) {
         Report<found::kBondRdma>(view, out, bond, mode->name, all, name);
     } else {
