@@ -146,16 +146,25 @@ Watchdog ParseWatchdog(const LogLine& line) {
 bool IsOfFabric(HostView& view, const std::string& device, std::string_view driver) {
     constexpr std::array<std::string_view, 9> kFast = {
         "mlx4_core", "mlx4_en", "mlx5_core", "ice", "bnxt_en", "cxgb4", "qede", "ionic", "cxi_ss1"};
-    const std::vector<NetDevice> fabric = FabricDevices(view);
-    if (std::ranges::find(fabric, device, &NetDevice::name) != fabric.end()) return true;
+    const std::vector<NetDevice> fabric = FabricDevices(view), all = NetDevices(view);
+    const NetDevice* port = FindNetDevice(all, device);
+    const std::string master = port == nullptr ? "" : port->master;
+    for (const NetDevice& one : fabric) {
+        if (one.name == device || one.name == master) return true;
+    }
     if (IsIn(kFast, driver)) return true;
     return fabric.empty() && (driver.empty() || IsNetworkDriver(driver));
 }
 
 void CheckWatchdog(HostView& view, const Watchdog& watchdog, Findings& out) {
+    constexpr std::array<std::string_view, 5> kUsb = {"r8152", "ax88179_178a", "cdc_ncm",
+                                                      "cdc_ether", "aqc111"};
     const std::string fix =
         FilledFix(view,
-                  watchdog.driver.starts_with("r81")
+                  IsIn(kUsb, watchdog.driver)
+                      ? "use another USB 3 port without a hub; turn off USB autosuspend for the "
+                        "adapter; install a newer kernel; or use a PCIe card"
+                  : watchdog.driver.starts_with("r81")
                       ? "{realtek}; replace the cable"
                       : "update the card's firmware and the kernel; reseat the card; replace the "
                         "cable",
