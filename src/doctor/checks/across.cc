@@ -143,8 +143,9 @@ std::optional<FecPort> OnlyFecPort(HostView& view) {
     std::vector<FecPort> ports;
     for (const NetDevice& device : NetDevices(view)) {
         const double most = std::max(device.most_megabits, device.megabits);
-        const bool fast = device.physical && !device.wireless && most >= kMinMegabits;
-        if (view.Complete() && !fast) continue;
+        // The speed of a port without a link may be unknown.
+        const bool slow = most > 0 && most < kMinMegabits;
+        if (view.Complete() && (!device.physical || device.wireless || slow)) continue;
         const Reading shown = view.Command("ethtool --show-fec " + device.name);
         if (!shown.found()) continue;
         ports.push_back({view.host(), device.name, device.up, ConfiguredFec(shown.text)});
