@@ -81,7 +81,8 @@ inline constexpr const char* kDefaultDevice = "cpu";
 inline constexpr const char* kAutoDevice = "auto";
 // Names that CheckDeviceName accepts, for --help.
 inline constexpr const char* kDeviceNames =
-    "cpu, vulkan (the first GPU), vulkan:N, auto (a GPU that the model fits into, else cpu)";
+    "cpu, vulkan (a GPU, discrete first; local ranks use one each), vulkan:N, auto (a GPU that the "
+    "model fits into, else cpu)";
 
 // Checks that `name` is a device name. The device need not be on this host. Errors: kUsage (not a
 // device name; the message lists the names), kUnsupported (this build lacks that kind).

@@ -536,6 +536,7 @@ class Misspelt(NamesTest):
         text = self.weft("run", "--help")
         self.assertIn("--local INT:1..256", text)
         self.assertIn("--weights-from INT:0 ", text)
+        self.assertIn("discrete first; local ranks use one each", text)
         self.assertIn("From 1 to 256", self.weft("man", "run"))
 
     def test_in_any_locale(self):
