@@ -124,7 +124,8 @@ void PrintTrainLayouts(const plan::TrainPlans& found, const plan::ClusterSpec& c
                  p.share_of_peak * 100, FitText(p.worst().total(), p.room, p.fits()), limit,
                  share * 100, i == 0 && p.fits() && shown > 1 ? "   <- fastest" : "");
     }
-    if (!layouts[0].fits()) PrintOut("It does not fit into the memory of a rank.\n");
+    if (!layouts[0].fits())
+        PrintOut("No layout fits: the one that needs the least memory is first.\n");
 }
 
 void PrintTrainParts(const plan::TrainPrediction& p) {
@@ -158,12 +159,13 @@ Json TrainOffersJson(const std::vector<plan::TrainOffer>& offers) {
 Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& library,
                         plan::TrainWalk& walk) {
     if (flags.epoch == 0) {
-        return MakeError(ErrorCode::kUsage, "--within: --sequences says of how many");
+        return MakeError(ErrorCode::kUsage,
+                         "--within requires --sequences, the number of sequences to train");
     }
     if (flags.explain) {
         return MakeError(ErrorCode::kUsage,
-                         "--within lists machines: --explain is of one plan. Ask again with "
-                         "--machines alone");
+                         "--explain describes one plan, but --within lists machines. Use --explain "
+                         "with --machines alone");
     }
     if (flags.within.find_first_not_of("0123456789. ") == flags.within.npos) {
         return MakeError(ErrorCode::kUsage, "--within: {} of what? Such as 48h, or 30d",
@@ -186,11 +188,12 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
         return {};
     }
     if (offers.empty()) {
-        PrintOut("No machine with a price holds the job within that.\n");
+        PrintOut("No machine with a price has the memory for this job{}.\n",
+                 flags.budget.empty() ? "" : " within the budget");
         return {};
     }
     if (!enough) {
-        PrintOut("None does it. The fastest{}:\n",
+        PrintOut("No machine is fast enough. The fastest{}:\n",
                  flags.budget.empty() ? "" : " within the budget");
     }
     PrintOut("{:<28} {:<26} {:>12} {:>9} {:>12}\n", "machines", "layout", "tokens/s", "hours",
@@ -204,7 +207,7 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
     return {};
 }
 
-// A note that training was measured only on CPUs.
+// Names the first machine on which training was not measured; "" if there is none.
 std::string TrainingNote(const plan::ClusterSpec& cluster) {
     for (const plan::Machine& host : cluster.hosts) {
         if (MeasuredTraining(host, DType::kBF16) != nullptr) continue;

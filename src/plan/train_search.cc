@@ -62,7 +62,8 @@ class TrainSearcher {
             return Error{ErrorCode::kUnsupported, plans_.refused.front()};
         }
         return MakeError(ErrorCode::kUsage,
-                         "no layout is left: fewer of --tp, --pp, --dp and the batch");
+                         "no layout is possible: omit some of --tp, --pp, --dp, --micro-batch, "
+                         "--grad-accum and --global-batch");
     }
 
   private:
@@ -79,8 +80,8 @@ class TrainSearcher {
         }
         if (wishes_.ep > most_ranks_) {
             return MakeError(ErrorCode::kUsage,
-                             "--ep {}: expert groups are of a replica's tensor ranks, of which "
-                             "there are {} at most",
+                             "--ep {}: the expert groups of a replica divide its tensor ranks, at "
+                             "most {}",
                              wishes_.ep, most_ranks_);
         }
         const int64_t tp = std::max(wishes_.tp, 1), dp = std::max(wishes_.dp, 1);
@@ -92,8 +93,8 @@ class TrainSearcher {
         }
         if (wishes_.dp == 0 && links_.ranks() % (tp * pp) != 0) {
             return MakeError(ErrorCode::kUsage,
-                             "{} ranks are no multiple of --tp {} x --pp {}: say --dp, or change "
-                             "the layout",
+                             "{} ranks are not a multiple of --tp {} x --pp {}: change one of "
+                             "them, or use fewer ranks with --dp",
                              links_.ranks(), tp, pp);
         }
         const int64_t batch = wishes_.micro_batch * wishes_.accumulation * wishes_.dp;
@@ -173,10 +174,10 @@ class TrainSearcher {
         if (wishes_.global_batch > 0) {
             const int64_t each = micro_batch * cut.dp;
             if (wishes_.global_batch % each != 0) {
-                // (A larger micro-batch does not divide it either.)
-                Refuse(
-                    fmt::format("micro-batches of {} on {} replicas don't make --global-batch {}",
-                                micro_batch, cut.dp, wishes_.global_batch));
+                // (Larger micro-batches do not divide it either.)
+                Refuse(fmt::format(
+                    "micro-batches of {} on {} replicas do not divide --global-batch {}",
+                    micro_batch, cut.dp, wishes_.global_batch));
                 return false;
             }
             cut.accumulation = wishes_.global_batch / each;

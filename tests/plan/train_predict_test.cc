@@ -308,7 +308,7 @@ TEST(WalkPipeline, EvenStages) {
     }
 }
 
-TEST(WalkPipeline, IsWhatHandsCompute) {
+TEST(WalkPipeline, SchedulesWorkedOutByHand) {
     struct Schedule {
         int chunks;
         std::vector<ChunkSeconds> seconds;
