@@ -310,8 +310,8 @@ void AddDoctor(const Command& app, int& status) {
     command.AddOption("--hosts", flags->hosts, "Check these hosts over ssh, as a,b,c").Commas();
     command
         .AddOption("--cluster", flags->cluster,
-                   "Check this host and the hosts of a cluster ('weft up') with an ssh entry in "
-                   "its file, and measure the links to all hosts that answer")
+                   "Check this host and, over ssh, the hosts that have an ssh entry in the file of "
+                   "this cluster ('weft up'); measure the links to all hosts that answer")
         .TypeName("NAME");
     command
         .AddOption("--from", flags->from,

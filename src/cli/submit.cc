@@ -285,7 +285,8 @@ void AddSubmit(const Command& app, int& status) {
         .ShowDefault();
     command
         .AddOption("--restarts", job.restarts,
-                   "Restart the ranks after a lost rank or a stop, at most N times (not with ssh)")
+                   "Restart the ranks after a lost rank or a preemption, at most N times (not with "
+                   "ssh)")
         .TypeName("N")
         .Range(0, 1000)
         .ShowDefault();

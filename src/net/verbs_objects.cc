@@ -273,8 +273,8 @@ Status VerbsEndImpl::ToReadyToReceive() {
     const std::string whom =
         path_.infiniband ? fmt::format("LID {}", peer_.lid) : GidText(peer_.gid);
     return MakeError(ErrorCode::kIo,
-                     "RDMA port {} finds no way to {}: {}. Does '{}' reach it from that port? "
-                     "--transport tcp does without RDMA.",
+                     "RDMA port {} finds no way to {}: {}. Test it with '{}' from that "
+                     "port. --transport tcp works without RDMA.",
                      name_, whom, std::strerror(error), path_.infiniband ? "ibping" : "ping");
 }
 

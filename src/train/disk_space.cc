@@ -124,8 +124,8 @@ Status CheckUnaskedRoom(const RoomPlan& plan, const CheckpointDisk& disk, uint64
         return {};
     }
     Log(LogLevel::kWarning,
-        "{}: the result is written without that checkpoint, so a rank that is lost while it is "
-        "written loses all updates. Free some space",
+        "{}: there is no room for that checkpoint. If a rank is lost while Weft writes the result, "
+        "all updates are lost. Free some space",
         text(needed + result, "the result and a checkpoint before it"));
     return {};
 }

@@ -324,10 +324,10 @@ class InferenceLowerer final : StreamCalls {
             planned_ids_ == ids && planned_.first_expert == first_expert && planned_.count == count;
         if (at_hand) return {};
         if (IsSlots(op.inputs[0])) {
-            return MakeError(
-                ErrorCode::kUnsupported,
-                "program op {} ({}): its rows are in the order of another op's experts", op_,
-                program::OpName(op.kind()));
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} ({}): its input rows are sorted by another choice of "
+                             "experts than its own",
+                             op_, program::OpName(op.kind()));
         }
         CallOf<kernels::PlanExpertsArgs> call;
         call.args.used = Cols(ids);

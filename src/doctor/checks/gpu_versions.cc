@@ -33,7 +33,7 @@ void RunGpuKernel(HostView& view, Findings& out) {
     } else {
         // Harmless while ROCm is absent or was not read.
         ReportAs<found::kGpuKernelHangs>(Severity::kNote, view, out, read,
-                                         " with ROCm 7 and newer; Vulkan is not affected");
+                                         "with ROCm 7 or newer (not with Vulkan), ");
     }
 }
 
