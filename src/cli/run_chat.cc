@@ -150,10 +150,11 @@ class Conversation {
         auto prompt = model_.MakePrompt(session_.conversation());
         if (!prompt.ok()) return Refuse(prompt.error());
         request.prompt = prompt->tokens;
+        const bool full = std::ssize(prompt->tokens) >= engine_.context();
         const auto shown = std::make_shared<Shown>(*prompt, request);
         g_enough = false;
         const auto id = engine_.Submit(std::move(request), shown);
-        if (!id.ok()) return Refuse(id.error());
+        if (!id.ok()) return Refuse(id.error(), full);
         while (!shown->WaitFor(kLookEvery)) {
             if (g_enough.exchange(false)) engine_.Cancel(*id);
             if (shown->stopped()) engine_.StopEarly(*id);
@@ -172,11 +173,10 @@ class Conversation {
         return true;
     }
 
-    // Reports a refused request. Returns whether the engine continues; otherwise its own end gives
-    // the reason.
-    bool Refuse(const Error& error) {
+    // Reports a refused request. full: the conversation does not fit the context. Returns whether
+    // the engine continues; otherwise its own end gives the reason.
+    bool Refuse(const Error& error, bool full = false) {
         if (engine_.counters().state == engine::EngineState::kOver) return false;
-        const bool full = error.message.find("the context of") != std::string::npos;
         full ? session_.KeepQuestion() : session_.ForgetQuestion();
         const bool older = full && session_.has_older_turns();
         PrintErr("weft: error: {}{}\n", error.message,

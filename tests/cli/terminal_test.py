@@ -93,7 +93,7 @@ class Conversation(unittest.TestCase):
         self.assertIn("predict 3", terminal.ask("/set predict 3"))
         for wrong in ("/set temp warm", "/set temp -3", "/set size 3", "/set predict -2",
                       "/set top-p 7", "/fly"):
-            self.assertRegex(terminal.ask(wrong), "no value|no setting|no command|expected|must")
+            self.assertRegex(terminal.ask(wrong), "valid value|no setting|no command|expected|must")
         self.assertIn("temp 0,", terminal.ask("/set"))
         self.assertIn("starts over with", terminal.ask("/system You do sums."))
         self.assertEqual(terminal.ask("").strip(), "")
