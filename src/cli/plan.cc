@@ -562,7 +562,7 @@ std::string AnswerWords(const plan::Workload& load) {
 
 std::string SecondsText(double seconds) {
     if (seconds >= 2 * 3600) return fmt::format("{:.1f} h", seconds / 3600);
-    if (seconds >= 2 * 60) return fmt::format("{:.1f} min", seconds / 60);
+    if (seconds >= 10 * 60) return fmt::format("{:.1f} min", seconds / 60);
     return fmt::format("{:.{}f} s", seconds, seconds < 1 ? 2 : seconds < 10 ? 1 : 0);
 }
 
