@@ -98,6 +98,7 @@ void ReadAddresses(const Json& link, size_t& left, NetDevice& device) {
     if (state == "UP") device.up = true;
     device.state_read = device.state_read || !state.empty();
     if (device.master.empty()) device.master = TextOf(link, "master");
+    device.lower = TextOf(link, "link");
     const auto list = link.find("addr_info");
     if (list == link.end() || !list->is_array()) return;
     for (const Json& item : *list) {
@@ -121,6 +122,10 @@ bool ReadLinkLine(std::string_view line, NetDevice& device) {
     name = name.substr(0, name.find_first_of(":@ "));
     if (name.empty()) return false;
     device.name = std::string(name);
+    if (line.substr(colon + 2 + name.size()).starts_with('@')) {
+        device.lower = line.substr(colon + 3 + name.size());
+        device.lower.resize(std::min(device.lower.find(": "), device.lower.size()));
+    }
     const auto words = Words(line);
     for (size_t i = 0; i + 1 < words.size(); ++i) {
         if (words[i] == "mtu") {
@@ -188,6 +193,7 @@ void AddIpText(HostView& view, Places& places, std::vector<NetDevice>& devices) 
             NetDevice& device = devices[place->second];
             if (device.mtu == 0) device.mtu = told.mtu;
             if (device.master.empty()) device.master = told.master;
+            if (device.lower.empty()) device.lower = told.lower;
             device.up = device.up || told.up;
             device.state_read = device.state_read || told.state_read;
             if (!told.addressed || device.addressed) continue;
@@ -251,6 +257,15 @@ std::string NetDevice::SpeedText() const {
     return fmt::format("{:g} Gb/s", megabits / 1000);
 }
 
+std::optional<int64_t> NetDevice::VlanId() const {
+    constexpr int64_t kLastId = 4094;  // IEEE 802.1Q
+    const size_t digits = name.find_last_not_of("0123456789") + 1;
+    const std::string_view before = std::string_view(name).substr(0, digits);
+    if (lower.empty() || !(before.ends_with('.') || before == "vlan")) return {};
+    const auto id = Integer(std::string_view(name).substr(digits));
+    return id && *id > 0 && *id <= kLastId ? id : std::nullopt;
+}
+
 std::vector<NetDevice> NetDevices(HostView& view) {
     std::vector<NetDevice> devices;
     Places places;
@@ -282,6 +297,11 @@ std::vector<NetDevice> NetDevices(HostView& view) {
         NetDevice& whole = devices[master->second];
         whole.over_card = true;
         if (member.up) whole.megabits = std::max(whole.megabits, member.megabits);
+    }
+    for (NetDevice& device : devices) {
+        const auto lower = places.find(device.lower);
+        if (device.megabits > 0 || lower == places.end()) continue;
+        device.megabits = devices[lower->second].megabits;
     }
     return devices;
 }

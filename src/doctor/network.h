@@ -35,9 +35,12 @@ struct NetDevice {
     bool over_card = false;  // a bond or bridge with a card of this host
     std::string duplex, driver, firmware, pci;
     std::string master;        // the bridge, bond or team that contains it
+    std::string lower;         // the interface under a VLAN or the like
     double most_megabits = 0;  // fastest mode that ethtool lists; 0: unknown
     std::vector<Ipv4> addresses;
     std::string SpeedText() const;  // "100 Gb/s"
+    // The number at the end of a VLAN's name ("eth0.100", "vlan100"); nullopt: unknown.
+    std::optional<int64_t> VlanId() const;
 };
 // Parses output of `ip addr`, `ip -d link` and the like: name, MTU, state, master and IPv4
 // addresses of each link; and routes of `ip route`.

@@ -233,16 +233,17 @@ SavedJson SavedIp(const SavedJson& value, std::string_view key, Pseudonyms& name
     if (value.is_number()) return value;
     if (value.is_string()) {
         const auto text = value.get<std::string>();
-        if (IsOneOf(key, "ifname dev master")) return names.Interface(text.substr(0, 64));
+        if (IsOneOf(key, "ifname dev link master")) return names.Interface(text.substr(0, 64));
         const bool word = IsOneOf(key, "operstate family");
         return SavedWords(text, word ? UnknownWord::kDrop : UnknownWord::kRename, names);
     }
     SavedJson kept = value.is_array() ? SavedJson::array() : SavedJson::object();
     for (const auto& [field, item] : value.items()) {
         if (value.is_array()) kept.push_back(SavedIp(item, key, names));
-        if (IsOneOf(field,
-                    "ifname dev master mtu metric prefixlen operstate family local dst gateway "
-                    "addr_info")) {
+        if (IsOneOf(
+                field,
+                "ifname dev link master mtu metric prefixlen operstate family local dst gateway "
+                "addr_info")) {
             kept[field] = SavedIp(item, field, names);
         }
     }

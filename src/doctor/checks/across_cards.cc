@@ -184,6 +184,31 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
     }
 }
 
+// Another interface over this one, such as a VLAN, has the addresses.
+bool CarriesAddresses(const Host& host, const NetDevice& device) {
+    return device.addresses.empty() && std::ranges::any_of(host.devices, [&](const NetDevice& one) {
+               return one.lower == device.name && one.up && !one.addresses.empty();
+           });
+}
+
+// The fastest interfaces of two hosts share a subnet, but on different VLANs: reports it.
+// known: the pair is already reported.
+bool CheckVlans(const Host& a, const Host& b, bool known, Findings& out) {
+    if (a.fastest == nullptr || b.fastest == nullptr) return false;
+    const auto one = a.fastest->VlanId(), two = b.fastest->VlanId();
+    if (!one || !two || *one == *two) return false;
+    for (const Ipv4& mine : a.fastest->addresses) {
+        for (const Ipv4& other : b.fastest->addresses) {
+            if (mine.prefix != other.prefix || mine.network() != other.network()) continue;
+            if (known) return true;
+            Report<found::kVlansDiffer>(*b.view, out, PrefixText(mine), a.fastest->name, a.name,
+                                        *one, PrefixText(other), b.fastest->name, b.name, *two);
+            return true;
+        }
+    }
+    return false;
+}
+
 // A host's addresses on Thunderbolt cables, without those with a route per address.
 std::vector<Ipv4> CableAddresses(const Host& host) {
     std::vector<Ipv4> addresses;
@@ -259,7 +284,7 @@ void AcrossRoute(Hosts hosts, Findings& out) {
     for (Host& host : known) {
         for (const NetDevice& device : host.devices) {
             if (!device.up || device.wireless || device.megabits <= 0 || !device.master.empty() ||
-                IsOfContainers(device.name)) {
+                IsOfContainers(device.name) || CarriesAddresses(host, device)) {
                 continue;
             }
             if (host.fastest == nullptr || device.megabits > host.fastest->megabits) {
@@ -270,8 +295,9 @@ void AcrossRoute(Hosts hosts, Findings& out) {
     if (known.size() == 2) CheckCables(known[0], known[1], out);
     for (const Host& from : known) {
         for (const Host& to : known) {
-            const bool checked = &from != &to && !from.routes.empty() && out.Count() < 64;
-            if (checked) CheckRoute(from, to, out);
+            if (&from == &to || out.Count() >= 64) continue;
+            const bool apart = CheckVlans(from, to, &from > &to, out);
+            if (!apart && !from.routes.empty()) CheckRoute(from, to, out);
         }
     }
 }
