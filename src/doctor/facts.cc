@@ -17,27 +17,27 @@ Reading CommandLike(HostView& view, const std::string& words) {
     return reading;
 }
 
-namespace {
-
-// The port is a virtual function under the cloud's own interface, which has the address (hv_netvsc
-// and the like). Clouds offer no RDMA there.
-bool IsAccelerated(HostView& view, const RdmaPort& port) {
+std::string CloudInterface(HostView& view, const RdmaPort& port) {
+    if (!IsVirtualMachine(view)) return "";
     const std::vector<NetDevice> devices = NetDevices(view);
-    return std::ranges::any_of(RdmaInterfaces(view, port), [&](const std::string& name) {
+    for (const std::string& name : RdmaInterfaces(view, port)) {
         const NetDevice* device = FindNetDevice(devices, name);
-        if (device == nullptr || device->master.empty()) return false;
+        if (device == nullptr || device->master.empty()) continue;
         const NetDevice* master = FindNetDevice(devices, device->master);
-        return master != nullptr && !master->name.starts_with("bond") && !master->addresses.empty();
-    });
+        const bool cloud =
+            master != nullptr && !master->name.starts_with("bond") && !master->addresses.empty();
+        if (cloud) return master->name;
+    }
+    return "";
 }
-
-}  // namespace
 
 bool HasRdma(HostView& view) {
     if (IsVirtualMachine(view)) {
         const std::vector<RdmaPort> ports = RdmaPorts(view);
-        const auto accelerated = [&](const RdmaPort& port) { return IsAccelerated(view, port); };
-        if (!ports.empty() && std::ranges::all_of(ports, accelerated)) return false;
+        const auto cloud = [&](const RdmaPort& port) {
+            return !CloudInterface(view, port).empty();
+        };
+        if (!ports.empty() && std::ranges::all_of(ports, cloud)) return false;
     }
     if (!view.List("sys/class/infiniband").empty()) return true;
     if (Contains(view.Command("ibstat").text, "CA '")) return true;

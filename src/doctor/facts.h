@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "doctor/host_view.h"
+#include "doctor/rdma.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -16,6 +17,9 @@ namespace weft::doctor {
 Reading CommandLike(HostView& view, const std::string& words);
 // The kernel has a usable RDMA device, so limits on locked memory matter.
 bool HasRdma(HostView& view);
+// The cloud's own interface (of hv_netvsc and the like) over a port that is its virtual function:
+// that interface has the address, and clouds offer no RDMA there. "": none.
+std::string CloudInterface(HostView& view, const RdmaPort& port);
 // The processor reports that it is virtual; much of the hardware is then hidden.
 bool IsVirtualMachine(HostView& view);
 // Environment of the host: "container" with its kind ("lxc", "podman", "docker"), the boot loader

@@ -248,7 +248,13 @@ void RunRdmaGid(HostView& view, Findings& out) {
         // A port with few facts may be an unused one.
         const bool up = port.active() || (port.state.empty() && !any_active);
         const bool listed = !port.path.empty() && !view.List(port.path + "/gids").empty();
-        if (port.ethernet() && !port.iwarp && up && listed) CheckGids(view, port, other, out);
+        if (!port.ethernet() || port.iwarp || !up || !listed) continue;
+        if (const std::string cloud = CloudInterface(view, port); !cloud.empty()) {
+            ReportOk(out, "{}: a virtual function of {}, which has the address", port.Text(),
+                     cloud);
+        } else {
+            CheckGids(view, port, other, out);
+        }
     }
 }
 
