@@ -153,6 +153,29 @@ HostLink FastLink(const Host& from, double megabits) {
     return link;
 }
 
+// Reports that the address of `own` has a longer prefix than the one of `far`, so that only `to`
+// has a direct route to the other host.
+bool CheckNetmasks(const Host& from, const Host& to, Findings& out) {
+    const NetDevice &own = *from.fastest, &far = *to.fastest;
+    for (const Ipv4& mine : own.addresses) {
+        for (const Ipv4& other : far.addresses) {
+            const Ipv4 wide{mine.bits, other.prefix}, narrow{other.bits, mine.prefix};
+            const Route* route = RouteTo(from.routes, other);
+            const bool direct = route != nullptr && !route->has_gateway;
+            if (mine.prefix <= other.prefix || mine.prefix >= 31 || direct || other.IsLinkLocal() ||
+                wide.network() != other.network() || narrow.network() == mine.network()) {
+                continue;
+            }
+            Report<found::kNetmasksDiffer>(*from.view, out, PrefixText(mine), own.name, from.name,
+                                           PrefixText(other), far.name, to.name,
+                                           ShellWord(from.name), mine.Text(), other.prefix,
+                                           ShellWord(own.name), mine.prefix);
+            return true;
+        }
+    }
+    return false;
+}
+
 void CheckRoute(const Host& from, const Host& to, Findings& out) {
     if (from.fastest == nullptr || to.fastest == nullptr) return;
     const NetDevice &own = *from.fastest, &far = *to.fastest;
@@ -165,6 +188,7 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
             *bare.view, out, expected, bare.name, bare.fastest->name, bare.fastest->SpeedText(),
             ShellWord(bare.name), AddAddress(*bare.view, bare.fastest->name));
     }
+    if (CheckNetmasks(from, to, out)) return;
     const NetDevice* device = DeviceTo(from, far);
     const Ipv4& address = far.addresses.front();
     if (device == nullptr) {
