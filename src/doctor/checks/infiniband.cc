@@ -5,7 +5,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-// ---- ib-subnet-manager, ib-one-manager: exactly one active subnet manager.
+// ---- ib-subnet-manager, ib-one-manager: exactly one active subnet manager, and its partitions.
 
 bool IsManaged(const RdmaPort& port) {
     return port.link_layer == "InfiniBand" && port.physical != "Disabled" &&
@@ -33,6 +33,44 @@ bool MayShareSubnet(Hosts hosts) {
         }
     }
     return owners.empty();
+}
+
+constexpr int64_t kPartitionNumber = 0x7fff;  // the highest bit is set for full members
+
+std::optional<int64_t> PartitionOf(std::string_view pkey) {
+    return Integer(pkey.starts_with("0x") ? pkey.substr(2) : pkey, 16);
+}
+
+// The partitions of the host's active InfiniBand ports, by number; true: as a full member.
+std::map<int64_t, bool> Partitions(HostView& view) {
+    std::map<int64_t, bool> partitions;
+    for (const RdmaPort& port : RdmaPorts(view)) {
+        if (port.path.empty() || !port.infiniband() || !port.active()) continue;
+        for (const std::string& index : view.List(port.path + "/pkeys")) {
+            const auto pkey = PartitionOf(view.Text(port.path + "/pkeys/" + index));
+            if (!pkey || (*pkey & kPartitionNumber) == 0) continue;
+            bool& full = partitions[*pkey & kPartitionNumber];
+            full = full || *pkey > kPartitionNumber;
+        }
+    }
+    return partitions;
+}
+
+// Reports two hosts that are limited members of all partitions that they share.
+bool CheckMembers(HostView& a, HostView& b, Findings& out) {
+    const std::map<int64_t, bool> one = Partitions(a), two = Partitions(b);
+    std::optional<int64_t> shared;
+    for (const auto& [number, full] : one) {
+        const auto other = two.find(number);
+        if (other == two.end()) continue;
+        if (full || other->second) return false;
+        if (!shared) shared = number;
+    }
+    if (!shared) return false;
+    Report<found::kLimitedMembers>(
+        b, out, a.host(), b.host(), *shared,
+        *shared == kPartitionNumber ? "Default=0x7fff" : fmt::format("ranks={:#06x}", *shared));
+    return true;
 }
 
 // ---- ib-manager-log: SELinux denies the subnet manager its log file, so that it does not start.
@@ -95,25 +133,20 @@ void CheckIpoib(HostView& view, const NetDevice& device, bool rails, Findings& o
     }
 }
 
-std::optional<int64_t> PartitionNumber(std::string_view pkey) {
-    return Integer(pkey.starts_with("0x") ? pkey.substr(2) : pkey, 16);
-}
-
 // The partition of "ib0.8001" must be in the table that the subnet manager gave the port. The
 // highest bit distinguishes full from limited members.
 void CheckPartition(HostView& view, const NetDevice& device, Findings& out) {
-    constexpr int64_t kNumber = 0x7fff;
     const std::string text = view.Text("sys/class/net/" + device.name + "/pkey");
-    const auto wanted = PartitionNumber(text);
+    const auto wanted = PartitionOf(text);
     if (!wanted) return;
     std::vector<std::string> table;
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (port.path.empty() || !port.active()) continue;
         for (const std::string& index : view.List(port.path + "/pkeys")) {
             const std::string pkey = view.Text(port.path + "/pkeys/" + index);
-            const auto value = PartitionNumber(pkey);
+            const auto value = PartitionOf(pkey);
             if (!value || *value == 0) continue;
-            if ((*value & kNumber) == (*wanted & kNumber)) return;
+            if ((*value & kPartitionNumber) == (*wanted & kPartitionNumber)) return;
             table.push_back(pkey);
         }
     }
@@ -167,6 +200,12 @@ void AcrossIbSubnetManager(Hosts hosts, Findings& out) {
     }
     if (lids.empty()) return;
     HostView& view = *hosts.front();
+    bool limited = !MayShareSubnet(hosts);  // ports of separate fabrics
+    for (size_t a = 0; a < hosts.size(); ++a) {
+        for (size_t b = a + 1; b < hosts.size() && !limited; ++b) {
+            limited = CheckMembers(*hosts[a], *hosts[b], out);
+        }
+    }
     if (masters.size() > 1 && managers.size() > 1 && MayShareSubnet(hosts)) {
         Report<found::kTwoManagers>(view, out, Joined(managers), Joined(lids));
     } else if (masters.size() > 1) {
