@@ -142,7 +142,9 @@ constexpr SavedRow kRows[] = {
     {"sys/devices/system/node/node<n>/", kThere},
     {"sys/kernel/mm/transparent_hugepage/enabled", kValue},
     {"proc/cpuinfo", kLines, "flags|Features|model name"},
-    {"proc/meminfo", kLines, "MemTotal:|MemAvailable:|SwapTotal:|SwapFree:"},
+    {"proc/meminfo", kLines,
+     "MemTotal:|MemAvailable:|SwapTotal:|SwapFree:|HugePages_Total:|HugePages_Free:|"
+     "HugePages_Rsvd:|Hugepagesize:"},
     {"proc/swaps", kTable, "/"},
     {"proc/cmdline", kParameters, kKernelParameters},
     {"proc/version", kVersion},

@@ -169,6 +169,17 @@ void RunNumaBalancing(HostView& view, Findings& out) {
 }
 
 void RunHugePages(HostView& view, Findings& out) {
+    const Reading info = view.Read("proc/meminfo");
+    const auto count = [&](std::string_view name) {
+        return std::max(0.0, NumberAfter(info.text, name).value_or(0));
+    };
+    const double unused = count("HugePages_Free:") - count("HugePages_Rsvd:");
+    const double unused_bytes = unused * MemInfo(view, "Hugepagesize").value_or(0);
+    const double total_bytes = MemInfo(view, "MemTotal").value_or(0);
+    if (total_bytes > 0 && unused_bytes > total_bytes / 4) {
+        Report<found::kHugePagesUnused>(view, out, unused, count("HugePages_Total:"),
+                                        SizeText(unused_bytes), SizeText(total_bytes));
+    }
     const std::string enabled = view.Text("sys/kernel/mm/transparent_hugepage/enabled");
     if (enabled.empty()) return;
     ReportAs<found::kHugePages>(Contains(enabled, "[never]") ? Severity::kWarn : Severity::kOk,
