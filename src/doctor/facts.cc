@@ -63,10 +63,12 @@ std::string SystemByHand(HostView& view) {
         if (virt == kind) words += std::string(" ") + kind;
     }
     const std::string group = view.Text("proc/self/cgroup");
-    for (const char* part : {"/lxc", "/docker", "libpod-", "kubepods"}) {
-        if (Contains(group, part))
-            words += part[0] == '/' ? std::string(" ") + (part + 1) : " podman";
+    for (const auto& [part, word] :
+         {std::pair("/lxc", " lxc"), std::pair("/docker", " docker"),
+          std::pair("libpod-", " podman"), std::pair("kubepods", " kubernetes")}) {
+        if (Contains(group, part)) words += word;
     }
+    if (view.Has("var/run/secrets/kubernetes.io")) words += " kubernetes";
     if (view.Has("run/.containerenv")) words += " podman";
     if (view.Read("etc/default/limine").found()) words += " limine";
     return words;

@@ -22,7 +22,8 @@ bool HasRdma(HostView& view);
 std::string CloudInterface(HostView& view, const RdmaPort& port);
 // The processor reports that it is virtual; much of the hardware is then hidden.
 bool IsVirtualMachine(HostView& view);
-// Environment of the host: "container" with its kind ("lxc", "podman", "docker"), the boot loader
+// Environment of the host: "container" with its kind ("lxc", "podman", "docker", "kubernetes"), the
+// boot loader
 // ("grub", "limine", "systemd-boot"), "ostree". Only what was read.
 std::vector<std::string> SystemTags(HostView& view);
 bool HasTag(HostView& view, std::string_view tag);

@@ -17,7 +17,8 @@ constexpr size_t kMostLooked = 1024;  // bytes of a line that are parsed
 
 constexpr std::string_view kNetworkDrivers =
     "mlx4_core mlx4_en mlx4_ib mlx5_core mlx5_ib ice i40e ixgbe igb igc e1000e irdma bnxt_en "
-    "bnxt_re cxgb4 qede qed qedr ionic atlantic r8169 r8125 r8126 r8127 tg3 sfc cxi_core cxi_ss1 "
+    "bnxt_re cxgb4 qede qed qedr ionic atlantic r8169 r8168 r8125 r8126 r8127 tg3 sfc cxi_core "
+    "cxi_ss1 "
     "cxi_eth hfi1 efa ena mana be2net ib_ipoib thunderbolt_net thunderbolt-net";
 constexpr std::string_view kGpuDrivers = "amdgpu nvidia xe i915 nouveau";
 

@@ -109,6 +109,7 @@ std::string System() {
     std::string words = FirstBytes("/run/systemd/container");
     if (IsThere("/run/.containerenv")) words += " podman";
     if (IsThere("/.dockerenv")) words += " docker";
+    if (IsThere("/var/run/secrets/kubernetes.io")) words += " kubernetes";
     if (IsThere("/dev/.lxc") || IsThere("/dev/lxd")) words += " lxc";
     if (IsThere("/run/ostree-booted")) words += " ostree";
     if (IsThere("/etc/default/limine")) words += " limine";

@@ -174,6 +174,7 @@ constexpr SavedRow kRows[] = {
     {"usr/lib/modules/<release>/", kThere},
     {"run/current-system/kernel-modules/lib/modules/<release>/", kThere},
     {"run/<.containerenv|reboot-required>/", kThere},
+    {"var/run/secrets/kubernetes.io/", kThere},
     {"run/systemd/container", kValue},
     {"cmd/<systemd-detect-virt|dkms_status|mokutil_--sb-state>", kValue},
     {"etc/default/limine", kValue},
