@@ -257,6 +257,8 @@ class PciReader {
             device.slot_filled = true;
         } else if (Contains(line, "PresDet-") && line.starts_with("SltSta:")) {
             device.slot_empty = true;
+        } else if (Contains(line, "ReqRedir+") && line.starts_with("ACSCtl:")) {
+            device.redirects = true;
         } else if (line.starts_with("!!! Unknown header type")) {
             device.lost = true;
         } else if (line.starts_with("Capabilities: <access denied>")) {

@@ -40,6 +40,7 @@ struct PciDevice {
     bool cut = false;         // lspci's text ends within this device
     std::string modules;      // named by lspci: "nouveau, nvidia_drm, nvidia"
     double bar_bytes = 0, most_bar_bytes = 0;  // its largest resizable BAR; 0: unknown
+    bool redirects = false;  // a bridge that sends requests between cards up to the root (ACS)
     // For a bridge with a slot: the slot holds a card, and the link to it is up.
     bool slot_filled = false, slot_empty = false, link_active = true;
 

@@ -68,6 +68,28 @@ bool RedirectsPeers(std::string_view lspci) {
     });
 }
 
+// A GPU and another GPU or network card below one PCIe switch that sends their requests to the
+// root.
+struct RedirectedPair {
+    const PciDevice *gpu, *other, *bridge;
+};
+std::optional<RedirectedPair> PairBelowSwitch(const std::vector<PciDevice>& devices) {
+    for (const PciDevice& gpu : devices) {
+        const PciDevice* slot = SlotOf(gpu, devices);
+        if (!gpu.IsComputeGpu() || slot == nullptr || !slot->redirects) continue;
+        for (const PciDevice& other : devices) {
+            const bool card = other.IsComputeGpu() || (other.IsNetwork() && !other.is_virtual);
+            if (!card || other.bridges.empty() || IsIn(other.bridges, slot->address)) continue;
+            const bool one_switch =
+                std::ranges::any_of(gpu.bridges, [&](const std::string& bridge) {
+                    return IsIn(other.bridges, bridge) && bridge != other.bridges.front();
+                });
+            if (one_switch) return RedirectedPair{&gpu, &other, slot};
+        }
+    }
+    return {};
+}
+
 // ---- heat: temperatures of cards and GPUs against their own limits.
 
 // hwmon reports thousandths of a degree; nullopt: not a temperature.
@@ -239,7 +261,11 @@ void RunIommu(HostView& view, Findings& out) {
                    "on APUs");
     }
     const Reading lspci = CommandLike(view, "lspci -vv");
-    if (rdma && gpu && lspci.found() && RedirectsPeers(lspci.text)) {
+    const std::vector<PciDevice> devices = PciDevices(view);
+    if (const auto pair = PairBelowSwitch(devices)) {
+        Report<found::kAcsBelowSwitch>(view, out, pair->gpu->Text(), pair->other->Text(),
+                                       pair->bridge->address);
+    } else if (rdma && gpu && lspci.found() && RedirectsPeers(lspci.text)) {
         Report<found::kAcsRedirects>(view, out);
     }
     if (!out.empty() || (!parameters.found() && type.empty())) return;
