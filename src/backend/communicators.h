@@ -10,17 +10,17 @@
 
 namespace weft::backend {
 
-// Sends and receives values between pipeline stages: the transport of a Program's Send and Recv
-// ops. Values between two ranks arrive in the order in which they were sent.
+// Sends and receives values between pipeline stages, for the Send and Recv ops of a Program. A rank
+// receives the values of one peer in the order in which the peer sent them.
 class StageLinks {
   public:
     virtual ~StageLinks() = default;
-    // Returns once `data` may be reused, whether or not the peer has received it.
+    // Returns once the caller may overwrite `data`. The peer may not have received it yet.
     virtual Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) = 0;
     virtual Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) = 0;
 };
 
-// StageLinks over a group's sends and receives; a peer is a rank of the group.
+// StageLinks that use the sends and receives of a coll::Comm; `peer` is a rank of that Comm.
 class CommLinks final : public StageLinks {
   public:
     explicit CommLinks(coll::Comm& comm) : comm_(comm) {}
@@ -35,12 +35,13 @@ class CommLinks final : public StageLinks {
     coll::Comm& comm_;
 };
 
-// Element type in which an all_reduce sends its addends. kF64: the addends' type in memory.
-// Otherwise each addend is rounded to float32 (unless it is float32 already) and then to the wire
-// type (coll/wire.h); the sums are float32. kAuto: not chosen yet; a step never has it.
+// Element type in which an all_reduce sends its addends. kF64: the type that the addends have in
+// memory. With the other types, each addend is rounded to float32 (unless it is float32 already)
+// and then to the wire type (coll/wire.h); the sums are float32. kAuto: not chosen yet; a step
+// never has this value.
 enum class SumWire { kAuto, kF64, kF32, kBF16, kQ8 };
 
-// Communicators of a step. Null: the Program has no transfers of that kind.
+// Communicators of a step. A null pointer means that the Program has no transfers of that kind.
 struct Communicators {
     coll::Comm* tensor = nullptr;
     StageLinks* stages = nullptr;
@@ -48,7 +49,8 @@ struct Communicators {
     coll::Comm* data = nullptr;   // for zero_all_gather and zero_reduce_scatter
     coll::Comm* tied = nullptr;   // ranks of the first and last stage that share a tensor
     coll::Comm* world = nullptr;  // all ranks
-    // Inference only: the wire type of the tensor group's sums. The same on all its ranks.
+    // Inference only: the wire type of sums over the tensor group. All ranks of that group have the
+    // same one.
     SumWire wire = SumWire::kF64;
 };
 

@@ -1,13 +1,13 @@
 // Device: the hardware that a rank computes on, opened by name. Device and Executable
-// (executable.h) are the border: code above backend/ does not know which device it uses. A new
-// device is a folder in backend/ and a line in device.cc.
+// (executable.h) are the only interface to devices: code outside of backend/ does not know which
+// device it uses. A new device is a folder in backend/ and a line in device.cc.
 //
 //     WEFT_ASSIGN(auto device, OpenDevice("cpu", options));
 //     ... build a Program for device->info().target
 //     WEFT_ASSIGN(auto executable, device->Compile({program}, compile));
 //
-// Thread: one caller. A Device outlives its Executables. Several Executables of one Device run one
-// after another.
+// Thread: one caller. A Device must outlive its Executables. Several Executables of one Device run
+// one after another.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +29,17 @@ struct DeviceOptions {
     std::vector<int> cores;     // threads are pinned to these; empty: not pinned
     bool cores_shared = false;  // more ranks than cores: do not spin for long
     bool reference = false;     // use the reference kernels: slow, they define the results
-    bool exact = false;         // activations are never rounded below float32
-    int local_rank = 0;         // number within the host; selects its GPU
+    bool exact = false;         // never round activations to fewer bits than float32
+    int local_rank = 0;         // number of this rank among the ranks of its host; selects its GPU
 };
 
-// Kind of memory that holds a device's values. kUnified: host memory that host and device both
-// access in place.
+// Kind of memory that holds a device's values. kUnified: the host and the device access the same
+// memory directly.
 enum class MemoryKind { kHost, kDevice, kUnified };
 struct MemoryPool {
     MemoryKind kind = MemoryKind::kHost;
     uint64_t total_bytes = 0, free_bytes = 0;
-    uint64_t held_bytes = 0;  // by this process
+    uint64_t held_bytes = 0;  // bytes that this process has allocated
     // Whether memory held in this pool counts toward the memory limit of the process's control
     // group.
     bool limited = true;
@@ -50,15 +50,16 @@ struct DeviceInfo {
     std::string hardware;                    // display name of the processor or GPU
     std::string kernels;                     // kernels in use: "avx2", "vulkan"
     std::vector<std::string> kernels_built;  // all kernels in this build for this kind
-    // Identifies everything that the results depend on. Devices with the same identity give the
-    // same bits. Tensor ranks with different identities would not hold the same replicated state.
+    // Text for everything about the device that affects the bits of results. Devices with the same
+    // identity give the same bits. Tensor ranks must have the same identity, because their
+    // replicated values must be equal.
     std::string identity;
     program::Target target;
-    // The device computes on the cores that also move values between ranks of one host. A transfer
-    // beside computation then costs more than it gains.
+    // Whether the device computes on the host's cores. They also move values between ranks of one
+    // host, so running a transfer beside computation costs more time than it saves.
     bool uses_host_cores = true;
-    bool submits = false;         // runs submissions: CompileOptions::device_sum applies
-    std::string backend = "CPU";  // kind, as benchmarks name it
+    bool submits = false;         // executes submissions, so CompileOptions::device_sum applies
+    std::string backend = "CPU";  // kind of device as benchmarks show it
 };
 
 class Device {
@@ -67,10 +68,11 @@ class Device {
     virtual const DeviceInfo& info() const = 0;
     // The memory that holds the device's values, measured now.
     virtual MemoryPool pool() const = 0;
-    // kPeerLost once the device has stopped answering; nothing runs on it then.
+    // Returns kPeerLost once the device has stopped responding. After that, nothing runs on the
+    // device.
     virtual Status status() const { return {}; }
-    // An inference Program has no chunks. Errors: kUnsupported (an op or a type that the device
-    // does not run), kOutOfMemory.
+    // Compiles a Program; those of inference have no chunks. Errors: kUnsupported (an op or a type
+    // that the device does not run), kOutOfMemory.
     virtual Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
                                                         const CompileOptions& options) = 0;
     // Peak FLOP/s of matrix products in this type, measured for about 20 ms. 0: unknown.
@@ -79,7 +81,7 @@ class Device {
 
 inline constexpr const char* kDefaultDevice = "cpu";
 inline constexpr const char* kAutoDevice = "auto";
-// Names that CheckDeviceName accepts, for --help.
+// The names that CheckDeviceName accepts, as text for --help.
 inline constexpr const char* kDeviceNames =
     "cpu, vulkan (a GPU, discrete first; local ranks use one each), vulkan:N, auto (a GPU that the "
     "model fits into, else cpu)";
@@ -87,20 +89,21 @@ inline constexpr const char* kDeviceNames =
 // Checks that `name` is a device name. The device need not be on this host. Errors: kUsage (not a
 // device name; the message lists the names), kUnsupported (this build lacks that kind).
 Status CheckDeviceName(std::string_view name);
-// auto: opens the best device that works, and warns about each that does not. Errors: those of
-// CheckDeviceName, kNotFound (not on this host), kUnsupported (the device lacks a feature, or the
-// host lacks its driver).
+// Opens the device `name`. For "auto", opens the best device that works, and warns about each
+// better one that does not work. Errors: those of CheckDeviceName, kNotFound (not on this host),
+// kUnsupported (the device lacks a feature, or the host lacks the device's driver).
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options);
 // The DeviceInfo that OpenDevice would return, without creating threads or allocating memory.
 Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options = {});
-// The device's memory. `auto`: the first device with `needed_bytes` free.
+// The memory of the device `name`. For "auto": the memory of the first candidate that has
+// `needed_bytes` free.
 Result<MemoryPool> DescribePool(const std::string& name, uint64_t needed_bytes = 0);
 
 // The candidates for `auto` on this host.
 struct AutoChoice {
     // Best first: usable GPUs, then "cpu". Discrete GPUs come before GPUs that share the
-    // processor's memory; equal GPUs are rotated so that each rank of a host begins with a
-    // different one. Software GPUs are excluded.
+    // processor's memory. Among equal GPUs, each rank of a host begins with a different one. GPUs
+    // emulated in software are excluded.
     std::vector<std::string> names;
     std::string left_out;  // unusable GPUs with reasons; "": none
 };

@@ -11,7 +11,7 @@
 
 namespace weft::backend {
 
-// Whether the list has `auto` for any rank.
+// Whether the list names `auto` for any rank.
 bool HasAuto(std::string_view list);
 // The list's names: at least one; a name may be empty.
 std::vector<std::string> DeviceNames(std::string_view list);
@@ -21,7 +21,8 @@ Status CheckDeviceNames(std::string_view list);
 Result<std::string> DeviceOfRank(std::string_view list, int rank, int ranks);
 // Whether every rank may compute on the cores of its host: the list names no GPU.
 bool MayAllUseHostCores(std::string_view list);
-// The list for the ranks that remain after others left: kept[i] is the old number of rank i.
+// Returns the list for the ranks that remain after other ranks left the job. kept[i] is the
+// previous number of the rank that now has number i.
 std::string KeepDevices(const std::string& list, const std::vector<int>& kept);
 
 }  // namespace weft::backend

@@ -1,13 +1,13 @@
 // Executable: a Program compiled for one device. It runs any range of the Program's ops: a step of
 // inference, a forward or backward pass, or an update.
 //
-// The Executable owns the memory of the values; callers name values by ValueId. Results depend
-// neither on the number of threads nor on which transfers overlap with computation.
+// The Executable owns the memory of the values; callers refer to values by ValueId. Results do not
+// depend on the number of threads or on which transfers overlap with computation.
 //
 //     Device::Compile(program, options)  ->  Executable          (device.h)
 //     Executable::LoadWeight(id, source)       once for each weight that comes from a file
 //     Executable::Run(ops, step, groups)       for each step
-//     Executable::ReadTopK(id, row, ...)       the likeliest tokens; Read: all of a value
+//     Executable::ReadTopK(id, row, ...)       the most likely tokens; Read: a whole value
 #pragma once
 
 #include <cstddef>
@@ -28,38 +28,39 @@
 namespace weft::backend {
 
 // Whether a step may run as two halves of its rows, so that one half computes during the all-reduce
-// of the other. kAuto: where coll::Comm::LeavesCpuIdle recommends it. kAlways: in every step of two
-// or more rows (for tests). The same on all ranks of the tensor group. Does not change the bits.
+// of the other half. kAuto: if coll::Comm::LeavesCpuIdle recommends it. kAlways: in every step of
+// two or more rows (for tests). All ranks of the tensor group must have the same setting. It does
+// not change the bits of results.
 enum class Overlap { kNever, kAuto, kAlways };
 
 // How a device with submissions runs all-reduces over tensor ranks in steps of few rows. kSplit:
 // each all-reduce ends a submission. kSpin: the device waits for the host within a submission, if a
-// trial shows that it can. kAuto: as kSpin on a GPU where that is faster. Does not change the bits;
-// ranks may differ.
+// trial shows that it can. kAuto: as kSpin on GPUs on which that is faster. The setting does not
+// change the bits of results, and ranks may have different settings.
 enum class DeviceSum { kAuto, kSplit, kSpin };
 
 struct CompileOptions {
-    int64_t max_tokens = 512;            // maximum rows of a step
-    int64_t max_outputs = 1;             // maximum output rows of a step
+    int64_t max_tokens = 512;            // maximum number of rows of a step
+    int64_t max_outputs = 1;             // maximum number of output rows of a step
     int64_t kv_pages = 0;                // pages in each layer's cache
     int64_t page_tokens = 64;            // positions per page, from program::Target
     int64_t state_slots = 0;             // slots of recurrent state
     std::vector<program::ValueId> keep;  // values that Read() may read
     Overlap overlap = Overlap::kNever;
     DeviceSum device_sum = DeviceSum::kAuto;
-    // Programs with chunks only. kBF16: operands of matrix products are rounded to bfloat16, the
-    // sums are float32. kF32, kF16: operands are multiplied as they are. Quantized weights are
-    // converted to this type for products.
+    // Only for Programs with chunks. kBF16: operands of matrix products are rounded to bfloat16,
+    // and the sums are float32. kF32, kF16: operands are multiplied as they are. Quantized weights
+    // are converted to this type before products.
     DType compute = DType::kF32;
-    int slots = 1;        // concurrent steps of a chunk
-    bool beside = false;  // overlap zero_all_gather, zero_reduce_scatter with other ops
+    int slots = 1;        // number of steps of a chunk that may be in progress at once (Step::slot)
+    bool beside = false;  // overlap zero_all_gather and zero_reduce_scatter with other ops
 };
 
 // One op of a finished step, for traces and benchmarks.
 struct OpTiming {
     int32_t op = 0;
     int64_t begin_ns = 0, end_ns = 0;
-    int64_t last_arrival_ns = 0;  // collectives only, else 0
+    int64_t last_arrival_ns = 0;  // when the slowest rank arrived; 0: not a collective
 };
 
 // weight_bytes: weights, gradients and optimizer state. kv_bytes: KV caches and recurrent state.
@@ -68,8 +69,8 @@ struct MemoryUse {
 };
 
 // Writes rows [row_begin, row_begin + count) of one weight to `out`, in the dtype of its Value,
-// packed one after another. The rows of a stack of matrices are numbered consecutively; each call
-// asks for rows of one matrix.
+// packed one after another. In a stack of matrices, rows are numbered through all matrices, and
+// each call asks for rows of one matrix.
 using RowSource = std::function<Status(int64_t row_begin, int64_t count, std::span<std::byte> out)>;
 
 // Values that another thread may read while ops run, as long as those ops do not write them.
@@ -88,23 +89,26 @@ class Executable {
     virtual const program::Program& program() const = 0;
     // Thread: several threads may load different weights at once.
     virtual Status LoadWeight(program::ValueId id, const RowSource& source) = 0;
-    // Runs `ops` on the rows of `step`. Errors: kUsage (more rows than CompileOptions allow), those
-    // of links. With CompileOptions::beside, nothing more runs after an error of links.
+    // Runs `ops` on the rows of `step`. Errors: kUsage (more rows than CompileOptions allows),
+    // errors of links. With CompileOptions::beside, the Executable runs nothing more after an error
+    // of links.
     virtual Status Run(const program::OpRange& ops, const Step& step,
                        const Communicators& groups) = 0;
-    // Reads bytes [first_byte, ...) of a value: a kept value (CompileOptions::keep), a loss
-    // (program/loss.h), or a value that outlives the step. Weights of block types cannot be read.
-    // `Write` accepts the same values; later ranges of ops use the new contents of a kept value.
+    // Read() reads bytes of a value, from first_byte on: a kept value (CompileOptions::keep), a
+    // loss (program/loss.h), or a value that outlives the step. Weights of block types cannot be
+    // read. Write() accepts the same values; if it changes a kept value, ops that run later use the
+    // new contents.
     virtual Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) = 0;
     virtual Status Write(program::ValueId id, int64_t first_byte,
                          std::span<const std::byte> bytes) = 0;
     virtual Status ZeroFill(program::Pool pool) = 0;
-    // Finds the largest of the first `columns` elements in a row of a kept float32 matrix, in the
-    // order of TopK (top.h).
+    // Finds the out.size() largest of the first `columns` elements in a row of a kept float32
+    // matrix, in the order of TopK (top.h).
     virtual Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
                             std::span<Candidate> out) = 0;
-    // Copies values that outlive the step. The copy is stable until an op writes one of the values.
-    // Errors: those of Read; kOutOfMemory (the host has no memory for a copy of device memory).
+    // Makes a snapshot of values that outlive the step. It is valid until an op writes one of the
+    // values. Errors: those of Read; kOutOfMemory (the host has no memory for a copy of device
+    // memory).
     virtual Result<std::unique_ptr<HostSnapshot>> Snapshot(
         std::span<const program::ValueId> ids) = 0;
     virtual MemoryUse memory() const = 0;
@@ -115,11 +119,11 @@ class Executable {
     virtual TransferLog& transfers() = 0;
     // Calls `probe` after each op that has outputs; `rows` is the row count of the first output.
     // The probe may read the op's outputs as if they were kept. The device waits meanwhile, so this
-    // is for checks only. Null: no probe. The probe runs on the thread that calls Run; its first
-    // error ends Run.
+    // is for checks only. A null `probe` removes the probe. The probe runs on the thread that calls
+    // Run; if it returns an error, Run returns that error.
     using Probe = std::function<Status(int32_t op, int64_t rows)>;
     virtual void SetProbe(Probe probe) = 0;
-    // Number of ops finished over all steps. Heartbeats report it as progress.
+    // Number of ops finished in all steps so far. Heartbeats report this number as progress.
     virtual int64_t progress() const = 0;
 
     // All ops of a Program without chunks.
@@ -130,14 +134,14 @@ class Executable {
     }
 };
 
-// For devices: checks the step's row counts. CheckStep treats any other invalid content as a bug of
-// the engine and aborts. Errors: those of Run.
+// Called by devices: checks the step's row counts. Any other invalid content is a bug of the
+// engine, for which CheckStep aborts. Errors: kUsage as in Executable::Run.
 Status CheckStep(const Step& step, const CompileOptions& options);
 // Whether the Program ends with one or more Sends and a Recv. The first stage of a pipeline may
 // compute the next step while later stages compute the current one: its Program ends with Sends to
-// those stages and a Recv of the logits. Such a Program runs in three ranges, divided at
-// ExchangeBegin and before the Recv. The values sent must be kept. The ranges of one step run in
-// order; the third range of a step may run between the first two ranges of the next step.
+// those stages and a Recv of the logits. Such a Program runs in three ranges of ops, divided at
+// ExchangeBegin and before the Recv. The sent values must be kept values. The ranges of one step
+// run in order. The third range of a step may run between the first two ranges of the next step.
 bool EndsWithExchange(const program::Program& program);
 // Index of the first of these final Sends.
 size_t ExchangeBegin(const program::Program& program);

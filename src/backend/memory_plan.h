@@ -1,6 +1,7 @@
-// Plans the memory of an Executable for a device that need not be present. The result equals
-// memory() of the compiled Executable to the byte if the device is a processor or a typical GPU
-// (kernels for matrix units and other subgroup sizes need different scratch memory).
+// Plans the memory of an Executable for a device that need not be present. If the device is a
+// processor or a typical GPU, the result is exactly what memory() of the compiled Executable
+// returns. On other GPUs, kernels for matrix units or other subgroup sizes may need a different
+// amount of scratch memory.
 #pragma once
 
 #include "backend/device.h"
@@ -15,7 +16,7 @@ struct Description;
 
 namespace weft::backend {
 
-// A device described by its memory: kHost is a processor, the other kinds are GPUs.
+// A device described by the kind of its memory: kHost means a processor, the other kinds mean GPUs.
 struct DescribedDevice {
     MemoryKind kind = MemoryKind::kHost;
     int threads = 1;  // processors only
@@ -24,7 +25,7 @@ struct DescribedDevice {
 
 // The --device name of the first device of this kind.
 const char* NameOf(MemoryKind kind);
-// Describes the GPU's matrix arithmetic for display.
+// Text about the arithmetic that matrix products use on this GPU, for display.
 std::string ProductsOf(const gpu::Description& gpu);
 // The DeviceInfo::target of such a device.
 program::Target TargetOf(const DescribedDevice& device);

@@ -1,9 +1,9 @@
-// A thread beside the team that runs jobs one after another and sleeps when it has none.
+// A thread that runs jobs beside the thread team, one after another. It sleeps when it has no job.
 //
 // It shares the team's cores, so its jobs should mostly wait, such as an all-reduce over a slow
 // link. The thread starts with the first job.
-// Thread: one thread calls Start and Wait. A job sees all that this thread wrote before Start.
-// After Wait, this thread sees all that the job wrote.
+// Thread: a single thread calls Start and Wait. A job sees everything that this thread wrote before
+// Start. After Wait, this thread sees everything that the job wrote.
 #pragma once
 
 #include <condition_variable>
@@ -20,7 +20,7 @@ namespace weft::backend {
 
 class SideThread {
   public:
-    // cores: allowed cores; empty: any.
+    // cores: the cores on which the thread may run; empty: any core.
     explicit SideThread(std::vector<int> cores) : cores_(std::move(cores)) {}
     // Waits for all started jobs.
     ~SideThread();
@@ -29,9 +29,9 @@ class SideThread {
 
     // Queues `job` and returns its number: 1, 2, ... Jobs run in this order.
     int64_t Start(std::function<void()> job);
-    // Waits until job `number` and all earlier ones are done; 0 returns at once. Only the jobs' own
-    // deadlines bound the wait. group: is told when the wait is long (Comm::SayAwaitsOwn); may be
-    // null.
+    // Waits until job `number` and all earlier jobs are done; 0 returns at once. The jobs must have
+    // deadlines, because this wait has none. If the wait is long, it calls Comm::SayAwaitsOwn of
+    // `group`, which may be null.
     void Wait(int64_t number, coll::Comm* group = nullptr);
     void Wait() { Wait(started_); }
 

@@ -1,7 +1,7 @@
-// Step: the data that ops of a Program work on. The caller binds it for each Run of an Executable.
-// Inference: rows (tokens) of one or more sequences, their KV pages, and the rows whose result is
-// wanted. Training pass: rows of whole sequences, and the rows with a target. Update: the learning
-// rate. The spans are views; the caller owns the data.
+// Step: the data that the ops of a Program work on in one Run of an Executable. Inference: rows
+// (tokens) of one or more sequences, their KV pages, and the rows whose logits are wanted. Forward
+// and backward pass of training: rows of whole sequences, and the rows with a target. Update: the
+// learning rate. The spans are views; the caller owns the data.
 #pragma once
 
 #include <compare>
@@ -22,10 +22,10 @@ struct StepSequence {
     std::span<const int32_t> pages;  // KV pages, in order of position; training: none
     int32_t adapter = 0;             // program::Adapt; 0: none
     // State slots (below CompileOptions::state_slots) of a Program with recurrent state.
-    // `state_from` holds the state before the first row; -1: the sequence begins. The step writes
-    // the state after the last row to `state_to`. It writes the state after each row of
-    // `state_writes` (ascending) to that entry's slot. A sequence never writes a slot that another
-    // sequence reads or writes.
+    // Slot `state_from` holds the state before the first row; -1: the sequence begins. The step
+    // writes the state after the last row to slot `state_to`. Each entry of `state_writes` (rows
+    // ascending) names a row and the slot to which the step writes the state after that row. A
+    // sequence never writes a slot that another sequence reads or writes.
     int32_t state_from = -1, state_to = -1;
     std::span<const StateWrite> state_writes{};
 };
@@ -35,10 +35,10 @@ struct PageCopy {
     int32_t from = 0, to = 0;
 };
 
-// Hint: the data that the caller will read of each row of a kept value [R, n] after the step.
-// `top`: at most this many of the largest of the first `columns` elements (Executable::ReadTopK; 0:
-// none). `whole`: the whole row (Read). A device with its own memory copies these data to the host
-// with the step. ReadTopK and Read still work for other data.
+// Hint: says which data the caller will read from each row of a kept value [R, n] after the step.
+// `top`: up to this many of the largest elements among the first `columns` (by
+// Executable::ReadTopK); 0: none. `whole`: the whole row (by Read). A device with its own memory
+// copies this data to the host in the same step. ReadTopK and Read also work for other data.
 struct WantedRows {
     program::ValueId value = program::kNoValue;
     int64_t columns = 0;
@@ -48,7 +48,8 @@ struct WantedRows {
 };
 
 struct Step {
-    int64_t number = 0;                  // for errors and traces; updates count from 1
+    int64_t number = 0;                  // the step's number, for errors and traces; for updates,
+                                         // their number from 1 on
     std::span<const int32_t> tokens;     // [T]
     std::span<const int32_t> positions;  // [T]
     std::span<const StepSequence> sequences;
@@ -61,8 +62,8 @@ struct Step {
     float loss_gradient = 1;             // dL/d(sum of the rows' losses)
     float side_gradient = 0;             // dL/d(side loss)
     int slot = 0;                        // below CompileOptions::slots
-    // Whether the fields above are unchanged since the slot's last Run with again = false. Also
-    // true for updates, which read none of the fields above.
+    // Whether the fields above are the same as in the last Run of this slot with again = false.
+    // Also true for updates, which read none of the fields above.
     bool again = false;
     // Updates only: the learning rate, and the factor for gradients.
     double rate = 0, gradient_scale = 1;

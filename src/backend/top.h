@@ -1,5 +1,5 @@
-// Selects the largest of many values in order, for greedy sampling and top-k over a row of logits.
-// Devices with their own memory compute the same on the device.
+// Selects the largest of many values, in descending order, for greedy sampling and top-k over a row
+// of logits. Devices with their own memory select the same values by their own kernels.
 #pragma once
 
 #include <cstdint>

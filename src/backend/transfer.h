@@ -17,7 +17,7 @@
 
 namespace weft::backend {
 
-// An operand, row-major. A vector has one row.
+// An operand in host memory, row-major. A vector has one row.
 struct HostValue {
     std::byte* data = nullptr;
     DType dtype = DType::kF32;
@@ -29,18 +29,18 @@ struct HostValue {
     }
 };
 
-// in: the op's first input; out: its output. Either is empty if the op has none. An all_reduce of
-// float64 into float32 overwrites `in`. If groups.wire is not kF64, float32 sums are sent in that
-// type, except rows of fewer than coll::kQ8Block values (such as a norm's squares), which are sent
-// as they are. Errors: those of links.
+// in: the op's first input; out: the op's output. An op without input or output has an empty one.
+// An all_reduce of float64 into float32 overwrites `in`. If groups.wire is not kF64, float32
+// addends are sent in that type. Rows of fewer than coll::kQ8Block values (such as a norm's
+// squares) are sent as they are. Errors: those of links.
 Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
                    const Communicators& groups, const net::OpTag& tag);
 
-// Bytes that an all_reduce sends for one copy of `values` values of `dtype`.
+// Size in bytes of `values` values of `dtype` as an all_reduce sends them.
 int64_t SumBytes(SumWire wire, DType dtype, int64_t values);
 
-// The number of rows of each rank, if `rows` are divided over `ranks` as evenly as possible. Also
-// divides elements.
+// The number of rows of each rank if `rows` rows are divided over `ranks` ranks as evenly as
+// possible. Also used to divide elements.
 std::vector<int64_t> RowParts(int64_t rows, int64_t ranks);
 // The first row of this rank.
 int64_t FirstRow(int64_t rows, const coll::Comm& comm);

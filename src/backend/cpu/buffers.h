@@ -24,11 +24,12 @@ namespace dense = kernels::dense;
 // bytes without allocating them; the second one uses the allocated memory.
 class Scratch {
   public:
-    // Memory that a call uses, or that passes data between calls. Equal names give the same memory,
-    // sized for the largest request. PlaceBarriers handles scratch like all other memory.
+    // Memory that a call uses, or that passes data between calls. Requests with the same name get
+    // the same memory, sized for the largest of them. PlaceBarriers orders accesses to scratch
+    // memory as it does for all other memory.
     std::byte* Take(const std::string& name, int64_t bytes);
-    // Memory that each thread has for itself within a call, since threads may be in different calls
-    // at once. All calls use the same memory, sized for the largest request.
+    // Scratch memory with a separate part for each thread, because threads may be in different
+    // calls at the same time. All calls share this memory, sized for the largest request.
     std::byte* TakeOwn(int64_t bytes_of_thread);
     int64_t own_bytes() const { return own_bytes_; }
 
@@ -36,7 +37,7 @@ class Scratch {
         return {memory_.data(), static_cast<size_t>(memory_.size_bytes())};
     }
     int64_t TotalBytes(int threads) const;
-    // Ends the counting and allocates.
+    // Ends the counting of bytes and allocates the memory.
     Status Allocate(int threads);
 
   private:
@@ -52,7 +53,8 @@ class Scratch {
 // Memory of all values.
 class Buffers {
   public:
-    // Allocates nothing: until Allocate(), addresses serve only for counting.
+    // Allocates nothing. Before Allocate(), addresses are not valid; they serve only to count
+    // bytes.
     Buffers(const program::ChunkedProgram& chunked, const CompileOptions& options,
             const kernels::Kernels& kernels);
     // Errors: kOutOfMemory.
@@ -64,7 +66,7 @@ class Buffers {
         return layout_.SlotStride(layout_.PlaceOf(id).pool);
     }
     std::span<std::byte> PoolBytes(program::Pool pool) const;
-    // Packed weights, in Programs without chunks only. Other weights are row-major.
+    // Weights in packed form. Only Programs without chunks have them; other weights are row-major.
     const kernels::PackedMatrix& matrix(program::ValueId id) const { return matrices_[Index(id)]; }
     const kernels::PackedStack& stack(program::ValueId id) const { return stacks_[Index(id)]; }
     const kernels::KvCache& cache(program::ValueId id) const { return caches_[Index(id)]; }
@@ -74,7 +76,7 @@ class Buffers {
 
     Scratch& scratch() { return scratch_; }
     const Scratch& scratch() const { return scratch_; }
-    // Lists that calls view: one for each lowered Adapt op.
+    // Lists that calls point to: one for each lowered Adapt op.
     std::deque<std::vector<kernels::AdapterPair>>& pairs() { return pairs_; }
     // Scalars of the running update.
     dense::UpdateNumbers& numbers() { return numbers_; }

@@ -1,10 +1,11 @@
-// Kernel calls: the form into which the CPU backend lowers a Program.
+// Calls: the form into which the CPU backend lowers a Program. A call runs one kernel.
 //
-// A call holds a kernel's arguments by value, and an OperandRef for each address among them: its
-// offset in the arguments, the kind of access, and the number of bytes. Barriers (barriers.cc), the
-// halves of a step (two_batch_overlap.h) and BindCall walk these slots without knowing the kernel.
-// Only CallOf stores an address in the arguments, and it adds the slot. So these walks see all
-// memory that a kernel touches.
+// A call holds a kernel's arguments by value. For each address among the arguments it also has an
+// OperandRef: the offset of the address in the arguments, the kind of access, and the number of
+// bytes. The code that places barriers (barriers.cc), that splits a step into halves
+// (two_batch_overlap.h) and that binds a step (BindCall) reads these OperandRefs and need not know
+// the kernel. Only CallOf stores an address in the arguments, and it also adds the OperandRef. So
+// the OperandRefs cover all memory that a kernel touches.
 #pragma once
 
 #include <array>
@@ -25,12 +26,12 @@
 namespace weft::backend {
 
 // Bytes that a call touches: `row_bytes` for each row of the call (T or R), or `bytes` in all. With
-// `row_bytes`, the address moves with the first row. In step slot i the address is i * slot_stride
-// bytes higher.
+// `row_bytes`, the address depends on the call's first row. In step slot i (Step::slot) the address
+// is i * slot_stride bytes higher.
 struct OperandRegion {
     std::byte* data = nullptr;
     int64_t row_bytes = 0, bytes = 0;
-    program::ValueId value = program::kNoValue;  // the value in these bytes; none: scratch
+    program::ValueId value = program::kNoValue;  // the value in these bytes; kNoValue: scratch
     int64_t slot_stride = 0;
     int64_t Bytes(int64_t rows) const { return row_bytes != 0 ? rows * row_bytes : bytes; }
 };
@@ -79,12 +80,12 @@ class CallArgs {
 
 enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer };  // kTransfer: all other transfers
 
-// A step binds addresses, row counts and one of these to a call: the rows of its sequences, the
-// same rows with their state slots, the rows with an adapter, the order of the tokens
-// (dense/lookup.h), or this rank's first row.
+// Data of a step that is bound to a call, besides addresses and row counts: the rows of the step's
+// sequences, the same rows with their state slots, the rows with an adapter, the order of the
+// tokens (dense/lookup.h), or this rank's first row.
 enum class Bound : uint8_t { kNothing, kSequences, kStates, kAdapted, kTokenOrder, kFirstOwnRow };
 
-// A row count (int64_t) among the arguments: `factor` for each row of dimension `dim`.
+// A row count (int64_t) among the arguments: the number of rows of dimension `dim`, times `factor`.
 struct RowCount {
     uint16_t at = OperandRef::kNowhere;
     int64_t dim = program::kTokens;
@@ -95,22 +96,23 @@ struct Call {
     void (*run)(const kernels::Kernels& kernels, const void* args, int part, int parts) = nullptr;
     int32_t op = 0;  // index in the Program
     CallKind kind = CallKind::kKernel;
-    bool barrier = false;   // wait for the team before it
-    bool whole = false;     // reads any row or writes all rows: cannot be split by rows
+    bool barrier = false;   // wait for the team before this call
+    bool whole = false;     // may read any row or writes all rows, so it cannot be split by rows
     bool light = false;     // one row is faster on one thread than on a team
     bool beside = false;    // a transfer that may run on the side thread, beside later calls
-    int32_t waits_for = 0;  // 1 + index of the last call that must end before it; 0: none
+    int32_t waits_for = 0;  // 1 + index of the last call that must end before this one; 0: none
     Bound bound = Bound::kNothing;
     uint16_t bound_at = 0;
     RowCount rows;       // a call without rows is skipped
-    RowCount more_rows;  // of an operand with another row dimension
-    // Not null: the call works on a value with one row per token and expert. Its row count is the
-    // number of routings to this rank's experts, which is known once the plan (kernels/experts.h)
-    // is made.
+    RowCount more_rows;  // row count of an operand with another row dimension
+    // Not null: the call works on a value with one row for each pair of a token and one of its
+    // experts. The row count is the number of such pairs with an expert of this rank. It is stored
+    // here when the plan (kernels/experts.h) is made.
     const int32_t* rows_from = nullptr;
-    // all_reduce only: the number of following calls that finish the same rows (residual, norm,
-    // prepared form) while those rows are in the L1 cache. If there is one row, thread 0 runs these
-    // calls after the all_reduce, and the team meets once at the end instead of after each call.
+    // all_reduce only: the number of following calls that continue with the same rows (residual,
+    // norm, quantized activations) while those rows are in the L1 cache. If there is one row,
+    // thread 0 runs these calls after the all_reduce, so the team has one barrier after them
+    // instead of one after each call.
     int32_t tail = 0;
     int64_t slot = 0;  // step slot that the addresses belong to
     std::vector<OperandRef> slots;
@@ -122,7 +124,7 @@ struct Call {
     }
     // Whether the call communicates. Only thread 0 runs such calls.
     bool communicates() const { return kind != CallKind::kKernel; }
-    // Whether its rows are R, not T.
+    // Whether the call's rows are R, not T.
     bool per_output() const { return rows.dim == program::kOutputs; }
     // Runs one part. Does nothing for calls that communicate.
     void Run(const kernels::Kernels& kernels, int part, int parts) const {
@@ -134,7 +136,7 @@ struct Call {
     }
 };
 
-// Data that a step binds to its calls.
+// Data of a step that is bound to the calls.
 struct Bindings {
     int64_t tokens = 0, outputs = 0;
     int64_t slot = 0;
@@ -197,7 +199,7 @@ class CallOf {
     }
     Call Take() {
 #if __has_builtin(__builtin_clear_padding)
-        __builtin_clear_padding(&args);  // no old address stays between members
+        __builtin_clear_padding(&args);  // no old address is left in the padding between members
 #endif
         call.args.Set(args);
         return std::move(call);
@@ -222,7 +224,7 @@ struct TransferArgs {
     std::byte* out = nullptr;  // null: the op has no output
     DType in_dtype = DType::kF32, out_dtype = DType::kF32;
     int64_t in_cols = 0, out_cols = 0, rows = 0;
-    int64_t out_rows = -1;  // if different from rows; else -1
+    int64_t out_rows = -1;  // row count of the output if it differs from `rows`; else -1
 };
 
 }  // namespace weft::backend

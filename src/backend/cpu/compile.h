@@ -17,7 +17,7 @@ namespace weft::backend {
 
 class ThreadTeam;
 
-// State of the device. It outlives the executables.
+// State of the device. It must outlive the executables.
 struct CpuContext {
     CpuLevel level;
     const kernels::Kernels& kernels;
@@ -25,7 +25,7 @@ struct CpuContext {
     std::vector<int> cores;  // the team is pinned to these; empty: not pinned
 };
 
-// Returns memory() of the executable that CompileForCpu would make, without compiling.
+// Returns what memory() of the executable from CompileForCpu would return, without compiling.
 Result<MemoryUse> PlanCpuMemory(const program::ChunkedProgram& chunked,
                                 const CompileOptions& options, CpuLevel level, int threads);
 // Errors: kUnsupported, kOutOfMemory.

@@ -1,8 +1,8 @@
 // The CPU as a device: one team of pinned threads runs a Program's whole op list in lock-step.
 //
-// Compile lowers ops to kernel calls (lower.h), plans memory and places barriers. A call waits for
-// the team only if it touches bytes that a call since the last barrier wrote, or writes bytes that
-// such a call read. Thread 0 drives communication.
+// Compile lowers ops to kernel calls (lower.h), plans memory and places barriers. A barrier
+// precedes a call only if calls since the last barrier wrote bytes that this call touches, or read
+// bytes that it writes. Thread 0 drives communication.
 #pragma once
 
 #include <memory>
@@ -23,8 +23,8 @@ struct CpuOptions {
 // Positions per KV page on the CPU.
 inline constexpr int64_t kPageTokens = 64;
 
-// The level of the reference kernels if `reference`, else the best level that this processor
-// supports.
+// Returns the level of the reference kernels if `reference` is set, else the best level that this
+// processor supports.
 CpuLevel CpuLevelFor(bool reference);
 DeviceInfo DescribeCpu(CpuLevel level);
 MemoryPool CpuPool();

@@ -1,4 +1,5 @@
-// Calls of inference: puts an op's values into the arguments of calls.
+// Base of the lowerings of inference: stores the addresses and sizes of an op's values in the
+// arguments of calls.
 #pragma once
 
 #include <utility>
@@ -40,7 +41,7 @@ class InferenceCalls : protected Lowerer {
         }
         return {buffers_.At(id), RowBytes(value.dtype, value.shape.Elements(1, 1)), 0, id};
     }
-    // In adds a float32 operand, from column `begin` on. Out adds a result.
+    // In() adds a float32 operand, from column `begin` on. Out() adds a result.
     template <typename Args>
     void In(CallOf<Args>& call, kernels::dense::ConstMatrix& x, ValueId id, int64_t begin = 0) {
         call.Reads(x.data, Of(id), begin * kFloat);

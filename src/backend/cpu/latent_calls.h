@@ -1,4 +1,5 @@
-// Lowers latent attention, and the indexers that choose its positions or the blocks of attention.
+// Lowers latent attention, the indexer that chooses the positions that latent attention reads, and
+// the indexer that chooses the blocks that attention reads.
 #pragma once
 
 #include "backend/cpu/inference_calls.h"
@@ -223,7 +224,7 @@ class LatentCalls : protected InferenceCalls {
         args.local = a.local;
     }
 
-    // Maximum positions of a sequence, which may own all pages.
+    // Maximum number of positions of a sequence: a sequence may own all pages.
     int64_t Positions() const { return options_.kv_pages * options_.page_tokens; }
     OperandRegion SharedScores() {
         return ScratchBytes("index scores", kernels::kIndexSharedRows * Positions() * kFloat);

@@ -1,7 +1,7 @@
 // Lowering: turns a Program's ops into calls of CPU kernels, with addresses and barriers.
 //
-// A call (call.h) has every address filled in. A step binds only row counts, sequences and the
-// slot, and only when they change. executable.cc runs the calls.
+// The lowering fills in every address of a call (call.h). Before each step, BindCall sets only row
+// counts, sequences and the slot, and only if they changed. executable.cc runs the calls.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct CallLists {
     std::vector<Call> adapted;  // empty if the Program has no Adapt op
 };
 
-// Lowers twice, and allocates buffers.scratch() in between. Errors: kUnsupported (an op that this
-// backend does not run), kOutOfMemory.
+// Lowers the Program twice, and allocates buffers.scratch() between the two. Errors: kUnsupported
+// (an op that this backend does not run), kOutOfMemory.
 Result<CallLists> Lower(const program::ChunkedProgram& chunked, const CompileOptions& options,
                         const kernels::Kernels& kernels, int threads, Buffers& buffers);
 // Runs only the first lowering, after which buffers.scratch() knows its size.

@@ -14,13 +14,13 @@
 
 namespace weft::backend {
 
-// The kernels' element type of a training value: kF32 for all types except the narrow ones.
+// The element type of a training value in kernels: kF32 for all types except bfloat16 and float16.
 constexpr dense::Element ElementOf(DType dtype) {
     if (dtype == DType::kBF16) return dense::Element::kBf16;
     return dtype == DType::kF16 ? dense::Element::kF16 : dense::Element::kF32;
 }
 
-// A part's own scratch memory, for calls with `scratch` and `scratch_bytes`.
+// The scratch memory of one part, for arguments with the members `scratch` and `scratch_bytes`.
 template <typename Args>
 std::span<std::byte> OwnPart(const Args& args, int part) {
     return {args.scratch + part * args.scratch_bytes, static_cast<size_t>(args.scratch_bytes)};
@@ -166,7 +166,8 @@ class TrainingLowerer final : Lowerer {
         x.stride = Cols(id);
         x.type = ElementOf(TypeOf(id));
     }
-    // As In(), for a call that declares the operand as Matrix and only reads it.
+    // As In(), for a call whose arguments have the operand as a Matrix although the call only reads
+    // it.
     template <typename Args>
     void Reads(CallOf<Args>& call, dense::Matrix& x, ValueId id) {
         call.Reads(x.data, Of(id));
@@ -221,7 +222,7 @@ class TrainingLowerer final : Lowerer {
     }
 
     const program::ChunkedProgram& chunked_;
-    std::vector<std::byte*> tables_made_;  // in the current part
+    std::vector<std::byte*> tables_made_;  // in the current forward or backward pass of a chunk
     std::vector<std::pair<std::vector<float>, float>> angles_;
     ValueId planned_ids_ = program::kNoValue;
     kernels::Sequence whole_step_;

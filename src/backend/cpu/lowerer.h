@@ -9,7 +9,8 @@
 
 namespace weft::backend {
 
-// Runs a kernel: a pointer to a member of the kernel table, or a function that serves all tables.
+// Runs a kernel. kKernel is a pointer to a member of the kernel table, or a function that is the
+// same for all tables.
 template <auto kKernel, typename Args>
 void RunKernel(const kernels::Kernels& kernels, const void* args, int part, int parts) {
     const Args& a = *static_cast<const Args*>(args);
@@ -28,15 +29,16 @@ class Lowerer {
             const kernels::Kernels& kernels, Buffers& buffers)
         : program_(program), options_(options), kernels_(kernels), buffers_(buffers) {}
 
-    // Regions of scratch memory: a number of rows, or a fixed number of bytes.
+    // Regions of scratch memory: ScratchRows() for a number of rows, ScratchBytes() for a fixed
+    // number of bytes.
     OperandRegion ScratchRows(const std::string& name, int64_t row_bytes, int64_t rows) {
         return {buffers_.scratch().Take(name, row_bytes * rows), row_bytes, 0};
     }
     OperandRegion ScratchBytes(const std::string& name, int64_t bytes) {
         return {buffers_.scratch().Take(name, bytes), 0, bytes};
     }
-    // Adds scratch memory that each thread has for itself. Sets `size` to the size of one thread's
-    // memory, in units of `unit` bytes.
+    // Adds scratch memory with a separate part for each thread. Sets `size` to the size of one
+    // thread's part, in units of `unit` bytes.
     template <typename Args, typename T>
     void Owns(CallOf<Args>& call, T*& address, int64_t& size, int64_t bytes, int64_t unit = 1) {
         call.Owns(address, {buffers_.scratch().TakeOwn(bytes)});
@@ -47,7 +49,8 @@ class Lowerer {
     void SetKernel(CallOf<Args>& call) {
         call.call.run = RunKernel<kKernel, Args>;
     }
-    // Adds a call. It may access its op's operands only as the op's row (program/ops.h) allows.
+    // Adds a call to the current op. The call may access the op's operands only as the op's kRow
+    // (program/ops.h) allows.
     void Add(Call call) {
         call.op = op_;
         const program::Op& op = program_.ops[static_cast<size_t>(op_)];

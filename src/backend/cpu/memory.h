@@ -1,5 +1,5 @@
-// One large anonymous mapping, which this object owns: weights, KV pages or the arena. The kernel
-// zeroes it and allocates pages at first touch, as huge pages if the system has them.
+// One large anonymous mapping, which this object owns: memory for weights, KV pages or the arena.
+// The operating system allocates zeroed pages at the first access, as huge pages if it has them.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// Lowers hyper-connections and the pooling of windows.
+// Lowers the ops of hyper-connections and of the pooling of windows.
 #pragma once
 
 #include "backend/cpu/latent_calls.h"

@@ -1,8 +1,8 @@
 // A team of pinned threads that runs one function in lock-step, with barriers inside it.
 //
-// The caller is part 0. Run() wakes the other threads once, so a whole step costs one wake-up and
-// each op at most one barrier. Threads spin briefly, then yield, then sleep on a futex: an idle
-// team draws no power, and more threads than cores still make progress.
+// The thread that calls Run() is part 0. Run() wakes the other threads once, so a step costs one
+// wake-up, plus at most one barrier per op. Threads spin briefly, then yield, then sleep on a
+// futex: an idle team draws no power, and more threads than cores still make progress.
 // Thread: one caller of Run() at a time.
 #pragma once
 
@@ -21,7 +21,7 @@ struct TeamOptions {
     int threads = 1;
     // Thread i is pinned to cores[i]. With more cores than threads, each thread may use all of
     // them: otherwise several programs with few threads each would share the first cores and leave
-    // the rest idle. Empty: not pinned.
+    // the rest idle. An empty list means that threads are not pinned.
     std::vector<int> cores;
     bool cores_shared = false;  // other processes use these cores: do not spin for long
 };
@@ -52,7 +52,8 @@ class ThreadTeam {
     int64_t idle_spin_ns_;
     Function function_ = nullptr;
     void* context_ = nullptr;
-    // On separate cache lines: one side writes each variable, the other polls it.
+    // These are on separate cache lines, because one thread writes each variable while others poll
+    // it.
     alignas(64) std::atomic<uint32_t> start_{0};
     alignas(64) std::atomic<int> start_sleepers_{0};
     alignas(64) std::atomic<int> arrived_{0};
@@ -60,7 +61,7 @@ class ThreadTeam {
     alignas(64) std::atomic<int> phase_sleepers_{0};
     std::atomic<bool> stop_{false};
     std::vector<std::thread> threads_;
-    std::optional<PinnedThread> owner_;  // the thread that made this, which is part 0
+    std::optional<PinnedThread> owner_;  // the thread that created the team; it is part 0
 };
 
 }  // namespace weft::backend

@@ -1,16 +1,16 @@
 // Runs a step as two halves of its rows, so that one half computes during the other half's
 // all-reduce.
 //
-// Between two sums (all_reduce), calls work row by row. Attention reads only the K and V of earlier
-// rows in its own layer, and recurrent state depends only on earlier rows. So half `a`, the first
-// rows, may be one sum ahead of half `b`:
+// Between two sums (all_reduce ops), calls work row by row. In each layer, attention reads K and V
+// of earlier rows only, and recurrent state depends on earlier rows only. So half `a`, which has
+// the first rows, may be one sum ahead of half `b`:
 //
 //     compute   0a  0b  1a  1b  2a  2b ...     segment s of a half: the calls between two sums
 //     wire          0a  0b  1a  1b  2a ...     its sum
 //
-// Segment s + 1 of a half waits for that half's sum s, which overlaps a whole segment of the other
-// half. Rows keep their places in the arena, which PlanArenaInHalves plans for this. They also keep
-// their bits, because a row's bits do not depend on the other rows of a call.
+// Segment s + 1 of a half waits for sum s of the same half. That sum runs while the other half
+// computes a whole segment. Rows keep their places in the arena, which PlanArenaInHalves plans for
+// this. Results keep their bits, because a row's bits do not depend on the other rows of a call.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@
 
 namespace weft::backend {
 
-// Calls [begin, end) that can run in halves; `sums`: indices of the all_reduces among them,
+// Calls [begin, end) that can run in halves. `sums`: indices of the all_reduce calls among them,
 // ascending.
 struct OverlapRegion {
     size_t begin = 0, end = 0;
     std::vector<size_t> sums;
 };
 
-// Finds the run of calls with the most sums in which every call can be split by rows. The result
-// has no sums if there is no such run.
+// Of all ranges of consecutive calls in which every call can be split by rows, returns the range
+// with the most sums. The result has no sums if there is no such range.
 OverlapRegion FindOverlapRegion(const std::vector<Call>& calls);
 
-// Some rows of a step: their sequences, the sequences with state slots, and the rows with an
-// adapter.
+// Some rows of a step, with the parts of its sequences, of its sequences with state slots, and of
+// its rows with an adapter that are among these rows.
 struct HalfRows {
     int64_t begin = 0, count = 0;
     std::vector<kernels::Sequence> sequences;
@@ -41,13 +41,14 @@ struct HalfRows {
     std::vector<kernels::AdaptedRow> adapted;
 };
 
-// Limits `call` to `rows`. The call must be bound to a step's rows, and CanBeCut.
+// Limits `call` to `rows`. The call must be bound to a step, and CanBeCut(call) must be true.
 void ShiftRows(Call& call, const HalfRows& rows);
 
 // The parts of `sequences` whose rows lie in [begin, begin + count).
 void CutSequences(std::span<const kernels::Sequence> sequences, int64_t begin, int64_t count,
                   std::vector<kernels::Sequence>& out);
-// As CutSequences. Between two parts of a sequence, the sequence's final slot holds its state.
+// As CutSequences, for sequences with state slots. If a sequence is cut in two, its slot `to` holds
+// the state between the two parts.
 void CutStates(std::span<const kernels::StateSequence> states, int64_t begin, int64_t count,
                std::vector<kernels::StateSequence>& out);
 

@@ -1,6 +1,7 @@
-// Counts down the steps that run without exchanges (each sum ends a submission) after an exchange
-// was given up (host_signal.h). The cause may persist, so each new failure doubles the count. If
-// ranks share a GPU that runs one rank's submission at a time, exchanges never work.
+// After an exchange was given up (host_signal.h), some steps run without exchanges: each sum over
+// ranks ends a submission. This class counts these steps. The cause may persist, so each new
+// failure doubles their number. For example, exchanges never work if ranks share a GPU that runs
+// the submissions of one rank at a time.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Memory of a Program's values on a Vulkan device. Plan computes the sizes, so that Weft refuses a
-// Program that does not fit before it reads any weights; Allocate allocates.
+// Memory of a Program's values on a Vulkan device. Plan() computes the sizes, so that Weft can
+// refuse a Program that does not fit before it reads any weights. Allocate() allocates the memory.
 //
 // A pool of the layout (program/memory_layout.h) is a list of buffers of at most 1 GiB; a larger
 // value has its own buffer. Mapped memory holds what the host reads or writes between submissions:
@@ -26,17 +26,17 @@
 
 namespace weft::backend::vulkan {
 
-// Alignment of all pieces of memory.
+// Alignment of each value in its buffer, in bytes.
 inline constexpr uint64_t kBufferAlign = 256;
 
-// The address of a byte as buffer and offset.
+// The place of a byte: a buffer and the offset in it.
 struct Spot {
     const gpu::Buffer* buffer = nullptr;
     uint64_t offset = 0;
     uint64_t address() const { return buffer->address() + offset; }
 };
 
-// A pool: a sequence of buffers. The part of a buffer past its last value is not allocated.
+// A pool is a sequence of buffers. A buffer ends with its last value.
 class PoolBuffers {
   public:
     static constexpr uint64_t kMostBytes = uint64_t{1} << 30;
@@ -44,12 +44,12 @@ class PoolBuffers {
     struct Range {
         uint64_t begin = 0, end = 0;
     };
-    // ends: end offsets of the buffers, ascending; no value crosses one.
+    // ends: offsets in the pool at which the buffers end, ascending. Each value lies in one buffer.
     void Plan(const std::vector<uint64_t>& ends, std::span<const Range> values);
     uint64_t total_bytes() const {
         return std::accumulate(sizes_.begin(), sizes_.end(), uint64_t{0});
     }
-    uint64_t largest_bytes() const;  // size of its largest buffer
+    uint64_t largest_bytes() const;  // size of the largest buffer
     // Errors: kOutOfMemory.
     Status Allocate(gpu::Device& device);
     Spot At(uint64_t offset) const;
@@ -66,7 +66,7 @@ class PoolBuffers {
 // Whether the value is a vector or a stack of vectors [m, 1, n]; both are float32.
 bool HoldsVectors(const program::Shape& shape);
 
-// Offsets in Buffers::transfers() of a transfer's operands: `in` is sent to other ranks, `out` is
+// Offsets of a transfer's operands in Buffers::transfers(): `in` is sent to other ranks, `out` is
 // received.
 struct OperandPlace {
     uint64_t in = 0, out = 0;
@@ -74,8 +74,9 @@ struct OperandPlace {
 
 class Buffers {
   public:
-    // lives: the Program as the plan of the arena must see it (Fusion::LivesOf). `chunked` must
-    // outlive this object. Errors: kUnsupported (names the value whose type no kernel takes).
+    // lives: the Program with the lifetimes of values for which the arena is planned
+    // (Fusion::LivesOf). `chunked` must outlive this object. Errors: kUnsupported (names the value
+    // whose type no kernel takes).
     Status Plan(const program::ChunkedProgram& chunked, const program::Program& lives,
                 const CompileOptions& options);
     Status CheckSizes(const gpu::Device& device) const;
@@ -111,15 +112,17 @@ class Buffers {
     const WeightPlace& Weight(program::ValueId id) const { return weight_places_[Index(id)]; }
     const CachePlace& Cache(program::ValueId id) const { return caches_[Index(id)]; }
 
-    // The operands of a transfer: In is sent to other ranks, Out is received. An operand sent
-    // through the host signal has its own place (Exchange): copies are unguarded, so a submission
-    // that gave up may overwrite the other places while the host still reads this one.
+    // The operands of a transfer: the one at InOffset() is sent to other ranks, the one at
+    // OutOffset() is received. An operand that is sent through the host signal has its own place,
+    // at ExchangeOffset(). The reason: copies are not guarded (guard.glsl), so a submission that
+    // gave up may overwrite the first two places while the host still reads that operand.
     const gpu::Buffer& transfers() const { return transfers_; }
     uint64_t InOffset() const { return 0; }
     uint64_t OutOffset() const { return operand_bytes_; }
     uint64_t ExchangeOffset() const { return 2 * operand_bytes_; }
-    // Transfers that run beside submissions (CompileOptions::beside): at most kPlacesBeside at
-    // once, each with operands in its own place, 0 to kPlacesBeside - 1.
+    // For transfers that run beside submissions (CompileOptions::beside). At most kPlacesBeside of
+    // them run at once. Each has its own place for its operands, numbered from 0 to kPlacesBeside -
+    // 1.
     static constexpr int kPlacesBeside = 2;
     OperandPlace PlaceOfTransfer() const { return {InOffset(), OutOffset()}; }
     OperandPlace PlaceBeside(int place) const {

@@ -21,19 +21,20 @@
 
 namespace weft::backend::vulkan {
 
-// Compute pipelines by shader, constants and subgroup size.
+// Cache of compute pipelines. Shader, constants and subgroup size are the key.
 class KernelCache {
   public:
     explicit KernelCache(gpu::Device& device) : device_(device) {}
     // guarded: KernelCode::guarded. Errors: kUnsupported (this build lacks the shader).
     Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
                                    uint32_t args_bytes, uint32_t subgroup, bool guarded = false);
-    // Progress for heartbeats. Grows with each compiled kernel. While the driver compiles a kernel,
-    // which may take many seconds, it also grows at each call, but for at most kMostCompileNs.
-    // Thread: any.
+    // A number for heartbeats that grows with each compiled kernel. While the driver compiles a
+    // kernel, which may take many seconds, the number also grows at each call of this function, but
+    // for at most kMostCompileNs. Thread: any.
     int64_t progress(int64_t now_ns = NowNs()) const;
     static constexpr int64_t kMostCompileNs = 300'000'000'000;
-    // Scope in which the driver may compile: kernels are created, or run for the first time.
+    // An object of this class exists while the driver may compile a kernel: when a kernel is
+    // created or runs for the first time.
     class Compiling {
       public:
         explicit Compiling(KernelCache& cache) : cache_(cache) {
@@ -63,8 +64,8 @@ class KernelCache {
 
 // Limits that tests override.
 struct Limits {
-    double most_seconds = 0.2;  // longest submission, for the driver's watchdog
-    bool maps_memory = true;    // false: as if the host could not map device memory
+    double most_seconds = 0.2;  // maximum seconds of a submission, for the watchdog
+    bool maps_memory = true;    // false: act as if the host could not map device memory
     bool fuses = true;
     std::optional<Arithmetic> arithmetic{};  // replaces the device's arithmetic
 };
@@ -86,10 +87,10 @@ struct Context {
     bool reference;
     Arithmetic arithmetic;
     Limits limits;
-    // Created when the first executable that may use it is loaded. It may turn out not to work
-    // (HostSignal::works).
+    // Created when the first executable that may use it is loaded. The trial may have shown that it
+    // does not work (HostSignal::works).
     std::unique_ptr<HostSignal> signal;
-    std::atomic<uint64_t> held_bytes{0};     // by all executables
+    std::atomic<uint64_t> held_bytes{0};     // bytes held by all executables
     std::atomic<bool> hangs{false};          // a deadline passed
     std::atomic<double> longest_seconds{0};  // of a submission that waits for no host signal
     std::mutex mutex;                        // guards `gpu` while weights are loaded

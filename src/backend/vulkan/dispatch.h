@@ -1,9 +1,9 @@
-// Dispatches: the kernels and arguments into which a Program is lowered for Vulkan.
+// Dispatches: the form into which a Program is lowered for Vulkan. A dispatch runs one kernel with
+// its arguments.
 //
 // A step is lowered for its shape (StepShape), op by op, to kernels with complete arguments.
 // Kernels read everything else that differs between steps (token ids, positions, pages) from tables
-// in mapped memory (StepTables). So the commands of a shape are recorded once and submitted many
-// times.
+// in mapped memory (StepTables). So commands are recorded once per shape and submitted many times.
 #pragma once
 
 #include <algorithm>
@@ -52,11 +52,11 @@ inline constexpr int32_t kBlockRows = 16;
 // Table entries as kernels read them (scalar layout).
 struct SequenceEntry {
     int32_t row_begin = 0, row_count = 0, position = 0;
-    int32_t first_page = 0;  // index of its first page in `pages`
+    int32_t first_page = 0;  // index of the sequence's first page in the table `pages`
     int32_t adapter = 0;
 };
-// A sequence's state slots (backend/step.h), if the Program has recurrent state. `state_writes`
-// holds its writes.
+// A sequence's state slots (backend/step.h), if the Program has recurrent state. Its writes are
+// entries [first_write, first_write + writes) of the table `state_writes`.
 struct StateEntry {
     int32_t row_begin = 0, row_count = 0, from = -1, to = -1;
     int32_t first_write = 0, writes = 0;
@@ -79,7 +79,8 @@ struct StepTables {
     uint64_t targets = 0;        // int32 [outputs]
     uint64_t loss_gradient = 0;  // float
     uint64_t side_gradient = 0;  // float
-    // Training: int32 [rows], row numbers sorted by token, rows of one token ascending.
+    // Training only: int32 [rows], the row numbers, sorted by token. Rows of the same token are in
+    // ascending order.
     uint64_t token_order = 0;
 };
 
@@ -92,9 +93,9 @@ struct Region {
     }
 };
 
-// Arithmetic of products besides the float32 kernels, which support all types on all devices.
-// Training rounds operands only as `compute` says: there `integer` has no effect, and `matrix`
-// affects only products of bfloat16 (lower_gemm.h).
+// Arithmetic that matrix products use if it is faster than the float32 kernels, which support all
+// types on all devices. Training rounds operands only as `compute` says: in training, `integer` has
+// no effect, and `matrix` affects only products of bfloat16 (lower_gemm.h).
 struct Arithmetic {
     // Activations for quantized weights are rounded to int8, with one scale per 32 columns.
     bool integer = false;
@@ -102,21 +103,22 @@ struct Arithmetic {
     // ordinary instructions compute the same, for tests.
     enum class Matrix { kNone, kUnits, kEmulated };
     Matrix matrix = Matrix::kNone;
-    // Products of up to this many rows read the weights once per 8 rows, as a decode step does.
-    // Larger products read them once per tile; few rows would give too few workgroups.
+    // Products of up to this many rows use the matvec kernels, as a decode step does. These read
+    // the weights once per 8 rows. Products of more rows read the weights once per tile; with few
+    // rows, there would be too few tiles to give all parts of the GPU work.
     int64_t matvec_rows = 8;
-    // Least number of large tiles in a product for which matrix units use large tiles.
+    // Matrix units compute a product in large tiles if it has at least this many of them.
     int64_t least_large_tiles = 100;
-    // Training: kBF16 rounds the operands of products and attention to bfloat16 first; kF32 and
-    // kF16 widen them. Weights of block types are converted to this type first. Sums are float32 in
-    // all cases (kernels/dense/gemm.h, Compute).
+    // Training only. kBF16: operands of products and attention are first rounded to bfloat16. kF32,
+    // kF16: operands are widened to float32. Weights of block types are first converted to this
+    // type. Sums are float32 in all cases (kernels/dense/gemm.h, Compute).
     DType compute = DType::kF32;
     auto operator<=>(const Arithmetic&) const = default;
 };
 
-// The axis along which a dispatch may be split into parts, which become several submissions if it
-// takes long. Its kernel neither reads the number of workgroups along that axis nor lets one
-// workgroup wait for another.
+// The axis along which a dispatch that takes long may be split into parts, which then run in
+// several submissions. The kernel must not read the number of workgroups along that axis, and none
+// of its workgroups may wait for another one.
 enum class Parts { kOne, kAlongY, kAlongZ };
 
 struct Dispatch {
@@ -126,7 +128,7 @@ struct Dispatch {
     uint32_t x = 1, y = 1, z = 1;  // workgroups
     Parts parts = Parts::kOne;
     int32_t op = 0;  // index in the Program
-    // The sum over ranks with which its kernel begins (HostSignal::Head); -1: none.
+    // The index of the sum over ranks with which the kernel begins (HostSignal::Head); -1: none.
     int32_t sum = -1;
     std::vector<Region> reads, writes;
     // The largest number of parts.
@@ -149,10 +151,10 @@ struct Dispatch {
 struct WeightPlace {
     DType dtype = DType::kF32;
     int64_t matrices = 1, rows = 0, cols = 0;
-    uint64_t address = 0;  // of its first plane
+    uint64_t address = 0;  // address of the weight's first plane
 };
-// A layer's K, V or latent cache: [page][kv_heads][page_tokens][head_dim] elements of dtype. A Q8_0
-// row is stored as its blocks (tensor/quant.h).
+// A layer's K, V or latent cache: elements [page][kv_heads][page_tokens][head_dim] of type dtype. A
+// row of type Q8_0 is stored as a sequence of blocks (tensor/quant.h).
 struct CachePlace {
     DType dtype = DType::kF16;
     int64_t kv_heads = 0, page_tokens = 0, head_dim = 0;
@@ -172,8 +174,8 @@ enum class UpdateScalarKind {
     kFirst,       // 1 in the first update, else 0
 };
 
-// Services that the executable provides for the lowering of an op. Lowerings of ops (lower_*.cc)
-// use nothing else.
+// The interface of the executable to the lowering of an op. Lowerings of ops (lower_*.cc) use
+// nothing else of the executable.
 class Emitter {
   public:
     virtual ~Emitter() = default;
@@ -182,17 +184,18 @@ class Emitter {
     virtual const gpu::Description& gpu() const = 0;
     virtual const StepShape& shape() const = 0;
     virtual const StepTables& tables() const = 0;
-    virtual bool reference() const = 0;  // the simplest kernel of each kind, for all row counts
+    virtual bool reference() const = 0;  // use the simplest kernel of each kind, for all row counts
     virtual const Arithmetic& arithmetic() const = 0;
 
     // Locations of values. Rows of an activation are contiguous.
     virtual uint64_t Address(program::ValueId id) const = 0;  // activations, vectors, inputs
     virtual const WeightPlace& Weight(program::ValueId id) const = 0;
     virtual const CachePlace& Cache(program::ValueId id) const = 0;
-    int64_t Rows(program::ValueId id) const {  // bound by the shape; T for a value [T, K, n]
+    int64_t Rows(program::ValueId id) const {  // number of rows in this step; T for a value [T, K,
+                                               // n]
         return RowsOf(program().value(id).shape);
     }
-    int64_t Cols(program::ValueId id) const {  // n for [T, K, n]
+    int64_t Cols(program::ValueId id) const {  // number of columns; n for a value [T, K, n]
         const program::Shape& shape = program().value(id).shape;
         return shape[shape.rank - 1];
     }
@@ -202,11 +205,13 @@ class Emitter {
         const int64_t count = shape().ElementsOf(value.shape);
         return {Address(id), static_cast<uint64_t>(weft::RowBytes(value.dtype, count))};
     }
-    // Scratch memory of the step, for one op or between ops. Equal names give the same memory,
-    // sized for the largest request. `reads` and `writes` order accesses, as for all other memory.
+    // Scratch memory of the step, for use within one op or to pass data between ops. Requests with
+    // the same name get the same memory, sized for the largest of them. The `reads` and `writes` of
+    // dispatches order accesses to it, as for all other memory.
     virtual Result<Region> Scratch(std::string_view name, uint64_t bytes) = 0;
-    // Finds data `what` that an earlier dispatch derived from the bytes `from`, so that another op
-    // need not derive it again. Valid until one of the two regions is written.
+    // Finds the data named `what` that an earlier dispatch derived from the bytes in `from`, so
+    // that another op need not derive it again. The data is valid until a dispatch writes to either
+    // region.
     std::optional<Region> FindDerived(std::string_view what, const Region& from) const {
         for (const Made& made : made_) {
             if (made.what == what && made.from == from) return made.at;
@@ -218,7 +223,7 @@ class Emitter {
     }
     // Forgets all derived data: code other than Run() may have written any region.
     void ForgetDerived() { made_.clear(); }
-    // Whether a kernel may also compute values of later ops from its results. False if a probe or a
+    // Whether the kernel of an op may also compute the values of later ops. False if a probe or a
     // trace observes each op.
     bool fuses() const { return fuses_; }
     void set_fuses(bool fuses) { fuses_ = fuses; }
@@ -227,7 +232,7 @@ class Emitter {
     bool trains() const { return trains_; }
     void set_trains(bool trains) { trains_ = trains; }
     // A constant table on the device (inverse frequencies, adapter pairs), created once per name.
-    // `make` fills its bytes at the first call.
+    // At the first call with a name, `make` fills the bytes.
     using MakeBytes = std::function<void(std::span<std::byte> out)>;
     virtual Result<Region> Constant(const std::string& name, uint64_t bytes,
                                     const MakeBytes& make) = 0;

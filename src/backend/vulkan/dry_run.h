@@ -19,13 +19,13 @@ Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fus
                               const gpu::Description& gpu, std::span<const StepShape> shapes,
                               bool reference, const Arithmetic& arithmetic, bool trains = false);
 
-// MostOf: the largest step of an executable. LargestOf: that step, and decode steps of few rows,
-// which use other kernels.
+// MostOf returns the shape of the largest step of an executable. LargestOf returns the same shape
+// and those of decode steps with few rows, which use other kernels.
 StepShape MostOf(const CompileOptions& options);
 std::vector<StepShape> LargestOf(const CompileOptions& options, const Arithmetic& arithmetic);
 
-// The memory() that the Program's executable has before its first step. Builds without Vulkan
-// return the same. Errors: kUnsupported.
+// What memory() of the Program's executable returns before the first step. The result is the same
+// in builds without Vulkan. Errors: kUnsupported.
 Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
                              const gpu::Description& gpu, const Arithmetic& arithmetic);
 

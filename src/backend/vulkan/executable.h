@@ -43,7 +43,7 @@ class VulkanExecutable final : public Executable {
         context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes();
     }
 
-    // Plans memory. Errors: kOutOfMemory (it does not fit into `pool`), kUnsupported.
+    // Plans memory. Errors: kOutOfMemory (the memory does not fit into `pool`), kUnsupported.
     Status Prepare(const MemoryPool& pool);
 
     const program::Program& program() const override { return program_; }
@@ -94,7 +94,7 @@ class VulkanExecutable final : public Executable {
     Status Exchange(const Stage& stage, uint64_t last);
     Status GoOnWithout(const Stage& stage);
     Status Await(const Submission& submission, uint64_t number, int64_t begin_ns, bool* too_long);
-    // A transfer with all its operands, so that another thread can run it.
+    // A transfer with all data that it needs, so that another thread can run it.
     struct HostTransfer {
         const program::Op* op = nullptr;
         HostValue in, out;
@@ -144,13 +144,13 @@ class VulkanExecutable final : public Executable {
     Fusion fusion_;
     Recordings recordings_;
     std::vector<SlotStep> slots_;
-    int slot_ = 0;   // of the last Run
+    int slot_ = 0;   // slot of the last Run
     Status broken_;  // the error after which nothing runs
 
     // State of the running step.
     const Step* step_ = nullptr;
     OpRange ops_;
-    bool first_run_ = false;  // first run of its recording
+    bool first_run_ = false;  // whether the recording of this step runs for the first time
     Communicators groups_;
     StepShape shape_;
 
@@ -167,7 +167,7 @@ class VulkanExecutable final : public Executable {
     const Stage* starting_ = nullptr;
     size_t starts_behind_ = 0;
 
-    Backoff backoff_;  // after a failed exchange
+    Backoff backoff_;  // counts steps without exchanges after a failed exchange
 
     std::atomic<int64_t> progress_{0};
     bool tracing_ = false;
@@ -175,9 +175,9 @@ class VulkanExecutable final : public Executable {
     TransferLog transfers_;
     Probe probe_;
 
-    // Transfers beside submissions: op and job of each one whose result was not collected yet.
-    // After a failure no more of them run. The side thread owns beside_failed_ until a job was
-    // waited for.
+    // Transfers that run beside submissions and whose result was not collected yet: the op and the
+    // number of the job. After a failure, no more of these transfers run. Only the side thread may
+    // access beside_failed_ until this thread has waited for a job.
     std::vector<std::pair<int32_t, int64_t>> jobs_;
     Status beside_failed_;
     SideThread side_{{}};

@@ -1,10 +1,11 @@
-// Fusion: finds runs of ops that one kernel computes, once per Program. No other op reads the
-// values between the ops of a run, and the kernel does not store them.
+// Fusion: finds the runs (groups of ops) of a Program that one kernel can compute. Only ops of the
+// run read the values that are passed between them, and the kernel does not store these values.
 //
-// A run is computed in the place of its last op. The ops in between neither write memory that the
-// run's ops touch nor read memory that they write, and none is a transfer. All operands of the run
-// must live until its last op (LivesOf). The bits equal those of the single ops, so steps under a
-// probe or trace are lowered without fusion.
+// A run is computed in the place of its last op. Other ops that lie between the ops of a run do not
+// write memory that the run's ops touch, do not read memory that the run's ops write, and are not
+// transfers. All operands of the run must be kept until its last op (LivesOf). The results have the
+// same bits as those of the single ops. So steps with a probe or trace can be lowered without
+// fusion.
 #pragma once
 
 #include <cstddef>
@@ -26,38 +27,38 @@ inline constexpr int32_t kNoOp = -1;
 //     add_bias, rms_norm, scale, then add (to another value), then scale, select_rows, rms_norm.
 struct ResidualRun {
     int32_t bias = kNoOp, norm = kNoOp, scale = kNoOp;
-    int32_t add = kNoOp;  // always present
+    int32_t add = kNoOp;  // never kNoOp
     int32_t sum_scale = kNoOp, select = kNoOp, next = kNoOp;
 };
-// The ops between the products of q, k and v and the attention, which is lowered after the run:
-// norms (per head, or of all columns of q and of k with precomputed squares), RoPE, and writes of
-// rows into the cache. The norm of v has no weight.
+// The ops between the products that compute q, k and v and the attention: norms (per head, or of
+// all columns of q and of k with precomputed squares), RoPE, and writes of rows into the cache. The
+// attention itself is lowered after the run. The norm of v has no weight.
 struct HeadsRun {
     int32_t q_norm = kNoOp, q_rope = kNoOp;
     int32_t k_norm = kNoOp, k_rope = kNoOp;
     int32_t v_norm = kNoOp;
-    int32_t attention = kNoOp;  // always present
+    int32_t attention = kNoOp;  // never kNoOp
 };
-// As HeadsRun, for latent attention: rotates the RoPE columns of q; norms and rotates columns of
-// the product that is cached. All ops are always present.
+// As HeadsRun, for latent attention. The run applies RoPE to some columns of q, and a norm and RoPE
+// to columns of the product that is cached. All ops are always present.
 struct LatentRun {
     int32_t q_pick = kNoOp, q_rope = kNoOp;
     int32_t latent_pick = kNoOp, latent_norm = kNoOp;
     int32_t key_pick = kNoOp, key_rope = kNoOp;
     int32_t attention = kNoOp;
 };
-// Two products of one x with weights of the same type and shape, and the gating of one by the
-// other. If the weights differ, the gate product stays outside the run. In steps of at most as many
-// rows as a matvec takes, one kernel computes the run; larger steps compute the ops one by one in
-// the place of the last op.
+// Two products of the same x, gate and up, and the op that multiplies up by the activation of gate.
+// If the two weights differ in type or shape, the gate product is not part of the run. One kernel
+// computes the run in steps with at most as many rows as the matvec kernels take. In larger steps,
+// each op has its own kernel, in the place of the last op.
 struct GluRun {
     int32_t gate = kNoOp;
-    int32_t up = kNoOp, glu = kNoOp;  // always present
+    int32_t up = kNoOp, glu = kNoOp;  // never kNoOp
 };
-// The product that scores experts, and the routing. One kernel computes both in steps of very few
-// rows if the weight is not quantized.
+// The product that computes the scores of experts, and the routing. One kernel computes both in
+// steps of very few rows if the weight is not quantized.
 struct RouteRun {
-    int32_t product = kNoOp, route = kNoOp;  // always present
+    int32_t product = kNoOp, route = kNoOp;  // never kNoOp
 };
 // A run of at least two ops.
 struct FusedRun {
@@ -80,8 +81,8 @@ class Fusion {
     }
     // Whether the op is computed in the place of a later op.
     bool Moves(size_t op) const { return RunOf(op) != nullptr && RunAt(op) == nullptr; }
-    // The Program as the plan of the arena must see it: the last op of a run touches everything
-    // that the run's ops touch.
+    // The Program with the lifetimes of values for which the arena must be planned: the last op of
+    // a run touches everything that the run's ops touch.
     program::Program LivesOf(const program::Program& program) const;
 
   private:
@@ -92,7 +93,7 @@ class Fusion {
     void Add(FusedRun run);
 
     std::vector<FusedRun> runs_;
-    std::vector<int32_t> run_of_;  // by op: its run, -1: none
+    std::vector<int32_t> run_of_;  // for each op, the index of its run; -1: none
 };
 
 // Emits a run, for the emitter's Program and shape (lower_fused.cc).

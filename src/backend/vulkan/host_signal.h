@@ -1,18 +1,20 @@
 // HostSignal: lets a running submission wait for the host, so that a sum over ranks does not end
-// the submission (--gpu-allreduce spin). A kernel of one workgroup writes its addend to mapped
-// memory and polls. The host sums as usual, over any link and wire type, writes the sum to the
-// device's inbox and opens the exchange. The bits equal those of separate submissions. In a step of
-// one row the same kernel continues with the ops after the sum (residual.comp).
+// the submission (--gpu-allreduce spin). One such wait is called an exchange. A kernel of one
+// workgroup writes this rank's addend to mapped memory and polls. The host computes the sum over
+// ranks as usual, over any link and wire type. Then it writes the sum to a buffer that the kernel
+// reads (the inbox) and opens the exchange: the kernel stops polling and continues. The bits equal
+// those of separate submissions. In a step of one row the same kernel continues with the ops after
+// the sum (residual.comp).
 //
 // Vulkan guarantees neither that host and device see each other's writes while a submission runs,
-// nor that the submission makes progress. So Make tries kTrials exchanges and times them; a signal
-// that misses one is not used. (An NVIDIA card caches lines of host memory: a polling kernel does
-// not see the host's writes there. It sees them in the card's own memory, which the host writes
-// through a mapping.)
-// The number of polls is limited, which bounds the waits of a submission to kPatienceSeconds in all
-// (drivers end a submission after 2 s). A submission that runs out of polls gives up: its remaining
-// kernels do nothing (guard.glsl). Once the host has the sum, it continues the step in submissions
-// without a signal.
+// nor that the submission makes progress. So Make() tries kTrials exchanges and times them. If an
+// exchange fails, the signal is not used. (An NVIDIA card caches lines of host memory, so a polling
+// kernel would not see what the host writes there. It sees writes to the card's own memory, so the
+// inbox is in that memory, and the host writes it through a mapping.)
+// The number of polls is limited. So all waits of a submission together take at most
+// kPatienceSeconds (drivers end a submission after 2 s). A submission that reaches the limit gives
+// up the exchange: its remaining kernels do nothing (guard.glsl). Once the host has the sum, it
+// continues the step with submissions that have no exchanges.
 //
 // Thread: one caller, with no other submission under way.
 #pragma once
@@ -32,27 +34,29 @@ class KernelCache;
 
 class HostSignal {
   public:
-    static constexpr int kTrials = 1000, kLargeTrials = 100;  // of 2 KiB, of kMostBytes
-    // Limits of a submission's waits on a GPU, and on a processor that emulates one, where no
-    // watchdog runs.
+    static constexpr int kTrials = 1000, kLargeTrials = 100;  // exchanges of 2 KiB and of
+                                                              // kMostBytes
+    // Time limits of all waits of a submission, on a GPU and on a processor that emulates a GPU.
+    // The processor has no watchdog.
     static constexpr double kPatienceSeconds = 0.25, kHostPatienceSeconds = 5;
-    // Largest exchange. A larger sum is faster in a submission of its own.
+    // Size of the largest exchange. A larger sum is faster if it ends the submission.
     static constexpr uint64_t kMostBytes = 64 << 10;
 
-    // Errors: the device's. A signal that does not work is no error; why() then has the reason.
-    // patience_seconds: for the waits of a submission.
+    // Errors: the device's. It is no error if the signal does not work; works() is then false, and
+    // why() returns the reason. patience_seconds: time limit of all waits of a submission.
     static Result<std::unique_ptr<HostSignal>> Make(gpu::Device& device, KernelCache& kernels,
                                                     double patience_seconds);
     bool works() const { return why_.empty(); }
     const std::string& why() const { return why_; }
     // Microseconds of a 2 KiB exchange in the trial.
     double exchange_us() const { return exchange_us_; }
-    // Microseconds of an almost empty submission, until the host knows that it is done.
+    // Microseconds from the start of an almost empty submission until the host knows that the
+    // submission is done.
     double submission_us() const { return submission_us_; }
 
     // ---- Recording
-    // Call before the first exchange of submissions that run one after another. All kernels after
-    // it must be guarded (KernelCache::Get).
+    // Call this before recording the first exchange of a sequence of submissions. All kernels
+    // recorded after it must be guarded (KernelCache::Get).
     void RecordBegin(gpu::Commands& commands) const;
     struct Exchange {
         uint64_t x = 0, to_host = 0, y = 0;  // device addresses
@@ -61,8 +65,9 @@ class HostSignal {
     };
     // Records an exchange with barriers before and after it.
     void Record(gpu::Commands& commands, const Exchange& exchange) const;
-    // As above, with a kernel that continues with the sum. Its arguments begin with a Head, which
-    // Record fills in, and contain the address of y.
+    // Records an exchange with a kernel of the caller, which waits for the sum and then computes
+    // with it. Its arguments `args` begin with a Head, which Record() fills in, and contain the
+    // address of y.
     struct Head {
         uint64_t signal = 0, part = 0, to_host = 0, from_host = 0;
         uint32_t count = 0, index = 0;
@@ -71,16 +76,18 @@ class HostSignal {
                 std::span<std::byte> args) const;
 
     // ---- Running
-    // Call before submitting commands that contain `exchanges` exchanges.
+    // Call this before submitting commands that contain `exchanges` exchanges.
     void Begin(uint32_t exchanges);
-    // Waits until the device reaches exchange `index`. False: submission `last` is done without
-    // reaching it, because an earlier exchange was given up. Errors: kTimeout, the device's.
+    // Waits until the device reaches exchange `index`. Returns false if submission `last` ended
+    // without reaching this exchange, because an earlier exchange was given up. Errors: kTimeout,
+    // the device's.
     Result<bool> Await(uint32_t index, uint64_t last, const Deadline& deadline);
-    // Gives the device `sum`, which is as long as the exchange, and lets it continue.
+    // Gives `sum` to the device and lets it continue. The sum has the size of the exchange.
     void Open(uint32_t index, std::span<const std::byte> sum);
-    // Index of the exchange that was given up; 0: none. Call after the submission is done.
+    // Index of the exchange that the submission gave up; 0: none. Call this after the submission is
+    // done.
     uint32_t GaveUp() const;
-    // Number of exchanges opened so far, without the trial's.
+    // Number of exchanges opened so far, without those of the trial.
     int64_t exchanges() const { return opened_; }
 
   private:

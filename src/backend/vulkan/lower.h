@@ -1,5 +1,5 @@
-// Lowering: turns an op into dispatches. Each family of ops has a file lower_FAMILY.cc. lower.cc
-// has the Visit() of all ops; it refuses transfers, which the executable runs.
+// Lowering: turns an op into dispatches. Each family of ops has a file lower_FAMILY.cc. LowerOp
+// (lower.cc) calls the Lower() of the op. It refuses transfers, because the executable runs them.
 //
 // Errors: kUnsupported (no kernel takes an op, a type or a size; the message names it).
 #pragma once
@@ -10,13 +10,14 @@ namespace weft::backend::vulkan {
 
 // Emits the dispatches of `op` for the emitter's shape.
 Status LowerOp(Emitter& emitter, const program::Op& op);
-// Checks, before anything is loaded, that all ops of the Program can be lowered, with their types
-// and sizes.
+// Checks that all ops of the Program can be lowered, with their types and sizes. Called before any
+// weight is loaded.
 Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
                     const Arithmetic& arithmetic, bool trains = false);
 
-// Whether the Lower() of an op takes activations of bfloat16 and float16, and checks the types
-// itself. Lowerings of training ops must; other ops do if a specialization here names them.
+// Whether the Lower() of an op accepts activations of bfloat16 and float16, and checks the types
+// itself. This must be true for all training ops. It is true for other ops if a specialization
+// below says so.
 template <typename T>
 inline constexpr bool kTakesHalves =
     T::kRow.pass != program::Pass::kInference&& T::kRow.pass != program::Pass::kBoth;
@@ -60,7 +61,8 @@ Status LowerTop(Emitter& e, const TopRows& from, int64_t count, uint64_t to);
 // lower_loss.cc: writes to `to` the index of a value's first element that is not finite, as
 // uint64_t; writes all ones if every element is finite.
 Status LowerFindNonFinite(Emitter& e, program::ValueId value, Region to);
-// lower_attention.cc: copies the first `count` page pairs of tables().copies in each of the caches.
+// lower_attention.cc: copies pages within each of the caches: the first `count` pairs of
+// tables().copies.
 Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count);
 
 }  // namespace weft::backend::vulkan

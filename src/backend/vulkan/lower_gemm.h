@@ -1,10 +1,11 @@
 // Matrix products of training: C = A . B or C += A . B, where each operand is float32, bfloat16 or
 // float16 (src/shaders/gemm.comp).
 //
-// The sum over all of k is float32. It is added to the old element of C once, and rounded once to
-// nearest even. Arithmetic::compute says whether operands are first rounded to bfloat16. Equal
-// sizes give equal bits. A row of C does not depend on other rows of A, except with GemmForm::kTN,
-// where k runs over the rows.
+// An element of C is a sum over k, computed in float32. With C +=, this sum is added once to the
+// old element of C. The result is rounded once, to nearest even. Arithmetic::compute says whether
+// operands are first rounded to bfloat16. Products with equal sizes and equal operands have equal
+// bits. A row of C does not depend on other rows of A, except with GemmForm::kTN, where the sum
+// runs over the rows of A.
 #pragma once
 
 #include "backend/vulkan/dispatch.h"
@@ -32,37 +33,39 @@ enum class GemmForm : uint32_t {
 
 struct Gemm {
     GemmForm form = GemmForm::kNT;
-    GemmMatrix a, b, c;  // as stored; C overlaps neither A nor B
+    GemmMatrix a, b, c;  // with rows and columns as they are stored; C overlaps neither A nor B
     bool accumulate = false;
 };
 
-// Rows that are slots of experts (row * used + k in a value [T, K, n]), in the order of a plan by
-// expert_order.comp.
+// Makes rows of the operands stand for slots of experts. Slot row * K + k is element (row, k) of a
+// value [T, K, n]. A plan, which expert_order.comp computes, says in which order the slots are
+// computed.
 struct GemmSlots {
     enum class Kind : uint32_t {
         kNone,
-        kRows,   // NT, NN: rows of C, and of A unless it has a row for each token. B is a stack of
-                 // matrices, one below the other. Rows of C whose expert is not held become zeros.
-        kTerms,  // TN: the terms of the sums. C is a stack.
+        kRows,   // For kNT and kNN: the slots are the rows of C. They are also the rows of A,
+                 // unless A has one row per token. B is a stack of matrices, one below the other.
+                 // Rows of C whose expert belongs to another rank become zeros.
+        kTerms,  // For kTN: the slots are the terms of the sums. C is a stack of matrices.
     };
     Kind kind = Kind::kNone;
     Region plan;
     int64_t experts = 0, tile = 0, blocks = 0;  // tile: maximum slots of a block
-    int64_t a_used = 1, b_used = 1;             // slots that share a row of A or B
-    Region factors;  // kTerms: float32 factor of A for each slot; or none
+    int64_t a_used = 1, b_used = 1;             // number of slots that share a row of A or B
+    Region factors;  // kTerms: a float32 factor of the row of A for each slot; or empty
 };
 
-// Errors: kUnsupported (another type than these three, a size beyond 2^32, sums of over a million
-// terms).
+// Errors: kUnsupported (a type other than float32, bfloat16 and float16, a size above 2^32, sums of
+// over a million terms).
 Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots = {});
 
 // Views a value as a matrix: its columns are its last dimension, its rows all others. A weight of a
 // block type is decoded to scratch memory in the type of Arithmetic::compute; the next call for
 // such a weight overwrites the result. Errors: kUnsupported (an integer type).
 Result<GemmMatrix> MatrixOf(Emitter& e, program::ValueId id);
-// Rows [begin, begin + count) of a weight, decoded in the same way if it is of a block type. Rows
-// of a stack are numbered consecutively. Decoding a large weight in pieces needs less scratch
-// memory.
+// Rows [begin, begin + count) of a weight, decoded in the same way if it is of a block type. In a
+// stack of matrices, rows are numbered through all matrices. Decoding a large weight in pieces
+// needs less scratch memory.
 Result<GemmMatrix> RowsOfWeight(Emitter& e, const WeightPlace& weight, int64_t begin,
                                 int64_t count);
 
@@ -75,8 +78,8 @@ Status LowerTrainingMatMul(Emitter& e, const program::Op& op);
 Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertMatMul& a);
 Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertSum& a);
 
-// The number of an element type in shaders (gemm_elements.glsl). Errors: kUnsupported (another
-// type).
+// The number that stands for an element type in shaders (gemm_elements.glsl). Errors: kUnsupported
+// (the shaders lack the type).
 Result<uint32_t> ElementType(DType dtype);
 
 }  // namespace weft::backend::vulkan

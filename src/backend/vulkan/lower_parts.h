@@ -8,18 +8,19 @@
 
 namespace weft::backend::vulkan {
 
-// lower_rows.cc: invocations of a norm's workgroup, which determine the order of its sum.
+// lower_rows.cc: number of invocations in a norm's workgroup. It determines the order of the norm's
+// sum.
 uint32_t NormGroup(int64_t cols);
 
-// lower_rows.cc: tables of an op's angles, created once for all ops with the same angles.
+// lower_rows.cc: tables of the angles of RoPE ops, created once for all ops with the same angles.
 struct AngleTables {
     Region fine, coarse;
 };
 Result<AngleTables> PlaceAngles(Emitter& e, const program::Rope& a);
 
-// lower_products.cc, lower_experts.cc: one kernel for two products of the same rows and their
-// gating (GluRun of fuse.h), for at most as many rows as a matvec takes. gate: null if its rows are
-// already computed.
+// lower_products.cc, lower_experts.cc: one kernel for two products of the same rows and the gating
+// (GluRun of fuse.h), for at most as many rows as the matvec kernels take. gate: null if another
+// kernel has already computed this product.
 Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& up,
                         const program::Op& glu);
 Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op& up,
@@ -30,8 +31,8 @@ Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op&
 Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t count, DType to,
                   const Region& out);
 
-// lower_experts.cc: y[t] = base[t] + the sum over the slots of row t, in the order of their
-// experts, of weights[slot] * products[slot]. products: float32 [slots, n].
+// lower_experts.cc: y[t] = base[t] + the sum of weights[slot] * products[slot] over the slots of
+// row t, in the order of their experts. products: float32 [slots, n].
 struct SlotSum {
     program::ValueId ids = program::kNoValue, y = program::kNoValue;
     program::ValueId weights = program::kNoValue, base = program::kNoValue;  // or none
@@ -39,14 +40,16 @@ struct SlotSum {
 };
 Status EmitSlotSum(Emitter& e, const SlotSum& sum, const Region& products);
 
-// lower_experts.cc: one kernel for a product and its routing, and whether that is possible.
+// lower_experts.cc: LowerRoutedMatMul emits one kernel for a product and the routing by its result
+// (RouteRun of fuse.h); CanRouteInProduct says whether it can.
 bool CanRouteInProduct(const Emitter& e, const program::Op& product);
 Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::Op& route);
 
-// lower_attention.cc: the number of a cache's type in kernels. Errors: kUnsupported (no kernel
-// takes such rows).
+// lower_attention.cc: the number that stands for a cache's type in kernels. Errors: kUnsupported
+// (no kernel takes rows of this type or size).
 Result<uint32_t> CacheType(const program::Op& op, const CachePlace& cache);
-// lower_attention.cc: writes a row of `x` per row of the step into a cache of one head.
+// lower_attention.cc: writes the rows of `x` into a cache with one head, at the positions of the
+// step's rows.
 Status WriteRow(Emitter& e, const program::Op& op, program::ValueId x, const CachePlace& cache);
 // lower_attention.cc: the caches of an attention op with caches. Errors: kUnsupported (their types
 // differ).

@@ -13,9 +13,9 @@
 
 namespace weft::backend::vulkan {
 
-// Elements of a value in this step.
+// Number of elements of a value in this step.
 int64_t CountOf(const Emitter& e, program::ValueId id);
-// Rows of a value in this step: all dimensions but the last.
+// Number of rows of a value in this step: the product of all dimensions but the last.
 int64_t FlatRowsOf(const Emitter& e, program::ValueId id);
 
 // Whether an activation, gradient or view of an op has 16 bits, which no inference kernel takes.
@@ -23,20 +23,21 @@ bool HasHalves(const Emitter& e, const program::Op& op);
 // Errors: kUnsupported (values of an op that are too large for 32-bit element numbers).
 Status CheckCounts(const Emitter& e, const program::Op& op);
 
-// Workgroup sizes and limits. kMostTrainGroups: for kernels that loop over many elements.
-// kMostRowGroups: for kernels with a workgroup per row, which loop over further rows.
+// kTrainGroup: workgroup size of training kernels. The others are maximum numbers of workgroups.
+// kMostTrainGroups: for kernels in which an invocation loops over many elements. kMostRowGroups:
+// for kernels in which a workgroup computes a row at a time and loops over rows.
 inline constexpr uint32_t kTrainGroup = 256;
 inline constexpr int64_t kMostTrainGroups = 16384, kMostRowGroups = 65535;
-// Workgroups for `count` elements, four per invocation.
+// Number of workgroups for `count` elements, four per invocation.
 int64_t QuadGroups(int64_t count);
 int64_t RowGroups(int64_t rows);
 
-// The types of a kernel's operands, packed by slot into its specialization constant, and whether
-// all operands can be read four elements at a time.
+// The types of a kernel's operands, packed into one specialization constant with a slot for each
+// operand. wide() says whether the kernel can read four elements at a time.
 class ElementTypes {
   public:
     explicit ElementTypes(const Emitter& e) : e_(e) {}
-    // by_quads: with `wide`, the kernel reads this operand four elements at a time. Errors:
+    // by_quads: the kernel reads this operand four elements at a time if wide() is true. Errors:
     // kUnsupported (element.glsl lacks the value's type).
     Status Set(int slot, program::ValueId id, bool by_quads = true);
     // Declares rows of `cols` elements, each of which is read four elements at a time.
@@ -54,10 +55,11 @@ Result<uint32_t> ElementTypeOf(const Emitter& e, program::ValueId id);
 // Errors: kUnsupported (another type than float32).
 Status CheckFloat32(const Emitter& e, program::ValueId id);
 
-// Sums each column over rows, in blocks of rows: lower_train_rows.cc.
+// lower_train_rows.cc: sums each column over the rows, first within blocks of rows.
 struct ColumnSums {
-    uint64_t dy = 0, x = 0, inverse = 0;  // inverse: not 0: sums of dy * x * inverse[row]
-    uint32_t types = 0, wide = 0;         // of dy, x
+    uint64_t dy = 0, x = 0, inverse = 0;  // if `inverse` is not 0, the sums are of dy * x *
+                                          // inverse[row]
+    uint32_t types = 0, wide = 0;         // types of dy and x
     int64_t rows = 0, cols = 0;
     std::vector<Region> reads{};
 };
@@ -66,16 +68,16 @@ struct BlockSums {
     int64_t blocks = 0, stride = 0;
 };
 Result<BlockSums> SumBlocks(Emitter& e, const ColumnSums& of);
-// to = from + the sums over all blocks.
+// Adds the blocks: to = from + the sum over all blocks.
 struct SumsEnd {
     uint64_t from = 0, to = 0;  // from: 0 if nothing is added
-    uint32_t types = 0;         // of from, to
+    uint32_t types = 0;         // types of `from` and `to`
     int64_t cols = 0;
     std::vector<Region> reads{}, writes{};
 };
 Status AddBlocks(Emitter& e, const BlockSums& sums, SumsEnd end);
 
-// 16-bit forms of ops that inference also has.
+// LowerHalves() lowers an op that inference also has, for values of 16 bits.
 #define WEFT_LOWER_HALVES(name) \
     Status LowerHalves(Emitter& e, const program::Op& op, const program::name& a);
 WEFT_LOWER_HALVES(Add)
@@ -89,7 +91,7 @@ WEFT_LOWER_HALVES(RmsNorm)
 WEFT_LOWER_HALVES(Rope)
 WEFT_LOWER_HALVES(SelectRows)
 #undef WEFT_LOWER_HALVES
-// Embedding from a row-major table.
+// Lowers an embedding whose table is row-major.
 Status LowerPlain(Emitter& e, const program::Op& op, const program::Embedding& a);
 
 }  // namespace weft::backend::vulkan

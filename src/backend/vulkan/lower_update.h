@@ -1,4 +1,5 @@
-// Sums of squares of an update's values: lower_update.cc.
+// Emits the dispatches that sum squares for an optimizer update. Defined in lower_update.cc;
+// lower_adafactor.cc uses these functions, too.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +10,16 @@
 
 namespace weft::backend::vulkan {
 
-// Sums of squares per block, each as two float32 (src/shaders/pairs.glsl).
+// One sum of squares per block of elements, each as two float32 (src/shaders/pairs.glsl).
 struct SquareBlocks {
     Region region;
     int64_t count = 0;
 };
-// Sums the squares of the elements of x in `ranges`.
+// Sums the squares of those elements of x that are in `ranges`.
 Result<SquareBlocks> SumSquaresOf(Emitter& e, program::ValueId x,
                                   std::span<const program::ElementRange> ranges);
-// Adds all blocks to the number at `to`: a pair of float32, or one float32 if `to` has that size.
+// Adds the sums of all blocks to the number at `to`. This number is a pair of float32 or one
+// float32, depending on the size of `to`.
 Status AddSquareBlocks(Emitter& e, const SquareBlocks& blocks, Region to);
 
 }  // namespace weft::backend::vulkan

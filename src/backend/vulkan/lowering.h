@@ -22,26 +22,28 @@ namespace weft::backend::vulkan {
 
 using program::OpRange;
 
-// The work of a recording.
+// The work for which commands are recorded.
 struct StepWork {
     OpRange ops;
-    const Fusion* fusion = nullptr;  // null: each op by itself
+    const Fusion* fusion = nullptr;  // null: no ops are fused
     WantedRows wanted{};             // written to Buffers::wanted(); the recorder copies whole rows
-    int slot = 0;                    // of the step
+    int slot = 0;                    // Step::slot
     auto operator<=>(const StepWork&) const = default;
 };
 
-// Whether a step of this shape skips the op: it works on output rows and there are none, or it
-// adapts rows and no row uses an adapter.
+// Whether a step of this shape skips the op, because the op works on output rows and there are
+// none, or because the op adapts rows and no row uses an adapter.
 bool IsLeftOut(const program::Program& program, const program::Op& op, const StepShape& shape);
 
-// Whether a host signal can exchange the sum over ranks: float32, and at most
+// Whether the op is a sum over ranks that a host signal can exchange: it is float32 and has at most
 // HostSignal::kMostBytes.
 bool CanExchange(const program::Program& program, const program::Op& op, const StepShape& shape);
 
-// The address of the table in `tables` for an input of the step; 0: none.
+// The address of the table in `tables` that holds an input of the step; 0: the value is no such
+// input.
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables);
-// The table in `tables` for an input of a chunk that is a gradient of the chunk's output.
+// The address of the table in `tables` that holds an input of a chunk, if the input is the gradient
+// of an output of the chunk.
 uint64_t GradientOf(const program::ChunkedProgram& chunked, program::ValueId id,
                     const StepTables& tables);
 
@@ -63,17 +65,17 @@ class Lowering final : public Emitter {
     }
 
     void SetTables(const StepTables& tables) { tables_ = tables; }
-    // Sets the place of the update scalars. Call it before anything is lowered.
+    // Sets the place of the update scalars. Call this before lowering anything.
     void SetUpdateScalars(const UpdateScalars& scalars) { scalars_ = scalars; }
     void FillUpdateScalars(const UpdateNumbers& update) { scalars_.value().Fill(update); }
-    // Whether kernels lowered from now on are guarded (KernelCode::guarded). If they are not, no
-    // submission waits for a sum either.
+    // Sets whether kernels lowered from now on are guarded (KernelCode::guarded). If they are not
+    // guarded, submissions do not wait for sums over ranks.
     void SetGuarded(bool guarded) { guarded_ = guarded; }
-    // The dispatches of everything that the device computes, in order. Dispatch::op is the op at
-    // which they run, or ops.end for work after all ops. When scratch memory grows, `generation`
-    // changes and all earlier recordings become invalid.
+    // Returns the dispatches for everything that the device computes, in order. Dispatch::op is the
+    // op in whose place the dispatch runs, or ops.end for work after all ops. When scratch memory
+    // grows, generation() changes and all earlier recordings become invalid.
     Result<std::vector<Dispatch>> LowerStep(const StepShape& shape, const StepWork& work);
-    // The dispatches that `emit` emits, without a step.
+    // Returns the dispatches that `emit` emits; they do not belong to a step.
     template <typename Emit>
     Result<std::vector<Dispatch>> LowerAlone(const StepShape& shape, const Emit& emit) {
         return Repeat(shape, [&] { return emit(static_cast<Emitter&>(*this)); });

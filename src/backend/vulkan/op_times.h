@@ -12,15 +12,17 @@ namespace weft::backend::vulkan {
 class OpTimes {
   public:
     void Clear();
-    // A stage begins. Its submissions are submitted together, after all work noted before.
+    // Marks the begin of a stage. The submissions of a stage are submitted together, after all work
+    // that was noted before.
     void BeginStage() { stage_ = timings_.size(); }
 
     // Notes a timing on the host's clock.
     void Note(const OpTiming& timing);
-    // Notes a submission of `ops` in this order. times: in ns on the device's clock, the begin of
-    // the first op, then the end of each op. heard_ns: when the host learned that the submission
-    // had ended, possibly late. Times on the host's clock are computed backward from heard_ns.
-    // Timings of the stage's earlier submissions are moved back if they would overlap.
+    // Notes a submission that ran `ops` in this order. times: the begin of the first op, then the
+    // end of each op, in ns on the device's clock. heard_ns: when the host learned that the
+    // submission had ended, which may be much later than the end. The times on the host's clock are
+    // computed backward from heard_ns. Timings of earlier submissions of the stage are moved to
+    // earlier times if they would overlap with these.
     void NoteSubmission(std::span<const int32_t> ops, std::span<const int64_t> times,
                         int64_t heard_ns);
 

@@ -1,5 +1,6 @@
-// Reads results of a step: elements of a kept value, and the largest elements of a row. Mapped
-// memory may already hold them. Also records and runs separate commands.
+// Reads results of a step: elements of a kept value, and the largest elements of a row. If the last
+// step has already copied a result to mapped host memory (NoteBrought), it is read from there.
+// RecordAlone and RunAlone record and run dispatches outside of a step.
 //
 // Thread: one caller.
 #pragma once
@@ -20,7 +21,7 @@ namespace weft::backend::vulkan {
 // Records these dispatches with barriers.
 Result<std::unique_ptr<gpu::Commands>> RecordAlone(gpu::Device& device,
                                                    std::span<const Dispatch> dispatches);
-// Submits and waits.
+// Submits the commands and waits until they are done.
 Status RunAlone(gpu::Device& device, const gpu::Commands& commands, int64_t deadline_ms);
 
 class Reading {

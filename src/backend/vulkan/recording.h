@@ -1,5 +1,5 @@
-// Recordings: the commands of a step's shape, with barriers, divided into submissions, and into
-// stages at transfers to other ranks.
+// A recording holds the commands for all steps of one shape, with barriers. Commands are divided
+// into submissions, which belong to stages; a transfer to or from other ranks ends a stage.
 #pragma once
 
 #include <cstdint>
@@ -21,34 +21,40 @@ namespace weft::backend::vulkan {
 struct Submission {
     std::unique_ptr<gpu::Commands> commands;
     int32_t first_op = -1, last_op = -1;
-    int32_t ops = 0;       // number of ops that end in it
-    int32_t shows = -1;    // with each_op: the op whose result it completes
+    int32_t ops = 0;       // number of ops that end in this submission
+    int32_t shows = -1;    // with each_op: the op whose result the probe sees after this
+                           // submission; -1: none
     double estimate = 0;   // SubmissionBudget::Estimate
-    bool waits = false;    // for the host, so its time says nothing about the device
+    bool waits = false;    // it waits for the host, so its duration says nothing about the device
     bool divides = false;  // can be divided further
-    // For traces: its ops. If the device has a clock, time 0 is the beginning and time i + 1 the
-    // end of timed[i].
+    // For traces: the ops of this submission. If the device has a clock, time 0 is the begin of the
+    // submission and time i + 1 the end of timed[i].
     std::vector<int32_t> timed;
 };
 
-// Submissions, then a transfer by the host, or the wait for a transfer that runs beside them.
+// Some submissions. After them, the host runs a transfer, or waits for an earlier transfer that ran
+// beside submissions.
 struct Stage {
     std::vector<Submission> submissions;
-    std::vector<int32_t> exchanged;  // ops: sums that submissions wait for (host_signal.h)
+    std::vector<int32_t> exchanged;  // sums over ranks that the host computes while a submission
+                                     // waits (host_signal.h)
     int32_t transfer = -1;           // op; -1: none
-    OperandPlace place;              // place of its operands
-    // The transfer runs beside later stages, once these submissions are done.
+    OperandPlace place;              // place of the transfer's operands
+    // Whether the transfer runs beside later stages. It starts when the submissions of this stage
+    // are done.
     bool beside = false;
-    // Op of a transfer that ran beside and whose result the next stage reads; -1: none.
+    // Op of an earlier transfer that ran beside submissions and whose result the next stage reads;
+    // -1: none.
     int32_t collects = -1;
-    bool goes_on = false;  // its end does not wait
+    bool goes_on = false;  // the host does not wait at the end of this stage
 };
 
 struct Recording {
     std::deque<Stage> stages;  // stable addresses
     int64_t used = 0;  // time of the last use
-    bool ran = false;  // has run: a driver may compile kernels at their first run
-    bool cut = false;  // divided for its estimated length, at SubmissionBudget::slowness
+    bool ran = false;  // has run before; a driver may compile kernels in their first run
+    bool cut = false;  // its submissions were divided because of their estimated duration;
+                       // `slowness`: SubmissionBudget::slowness() at that time
     double slowness = 0;
     int64_t dispatches = 0, barriers = 0;  // totals
 };
@@ -56,13 +62,14 @@ struct Recording {
 struct RecordOptions {
     bool each_op = false;  // a submission per op
     bool trace = false;
-    bool clock = false;          // the device has one
+    bool clock = false;          // the device has a clock
     bool beside = false;         // overlap transfers with submissions (program::MayOverlap)
     const HostSignal* signal = nullptr;  // null: every transfer ends a stage
     auto operator<=>(const RecordOptions&) const = default;
 };
 
-// Whether a transfer's input is its output; whether it reads the output's old contents.
+// IsInPlace: whether a transfer's input and output are the same memory. ReadsOutput: whether the
+// transfer reads the old contents of its output.
 bool IsInPlace(const program::Op& transfer);
 bool ReadsOutput(const program::Op& transfer);
 
@@ -71,8 +78,8 @@ class Recorder {
     Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
              gpu::Device& device, const SubmissionBudget& budget, const StepShape& shape,
              const RecordOptions& options);
-    // run: receives each stage as soon as it is recorded, so that the device starts early; null:
-    // nothing runs. Errors: kUnsupported, kOutOfMemory, the device's, those of `run`.
+    // run: called with each stage as soon as it is recorded, so that the device starts early; null:
+    // no stage runs. Errors: kUnsupported, kOutOfMemory, the device's, those of `run`.
     using RunStage = std::function<Status(const Stage& stage)>;
     Result<Recording> Record(const StepWork& work, const RunStage& run = nullptr);
 
@@ -117,7 +124,7 @@ class Recorder {
     Recording recording_;
     Stage stage_;
     Submission open_;  // commands null: no submission is open
-    // Estimated time and number of the ops that are computed in the place of a later op.
+    // Estimated time and number of those ops so far that are computed in the place of a later op.
     double moved_estimate_ = 0;
     int32_t moved_ = 0;
     program::Hazards<Region> hazards_;

@@ -30,12 +30,14 @@ class Recordings {
           lowering_(lowering),
           device_(device),
           budget_(budget) {}
-    // The kept recording, or null. Valid until the next call of a function here.
+    // Returns the kept recording, or null. The pointer is valid until the next call of a function
+    // of this class.
     Recording* Find(const RecordingKey& key);
-    // As Find, but creates and keeps a missing recording. Errors: those of Recorder.
+    // Returns the kept recording; if there is none, creates and keeps it. Errors: those of
+    // Recorder.
     Result<Recording*> Get(const RecordingKey& key);
-    // Creates and keeps a recording, and runs its stages meanwhile. Errors: those of Get and of
-    // `run`.
+    // Creates and keeps a recording, and runs each stage as soon as it is recorded. Errors: those
+    // of Get and of `run`.
     Status MakeAndRun(const RecordingKey& key, const Recorder::RunStage& run);
     // Creates a recording without keeping it.
     Result<Recording> Make(const RecordingKey& key, const Recorder::RunStage& run = nullptr);
@@ -54,7 +56,7 @@ class Recordings {
     gpu::Device& device_;
     const SubmissionBudget& budget_;
     std::map<RecordingKey, Recording> kept_;
-    int64_t generation_ = 0;  // of the lowering when they were created
+    int64_t generation_ = 0;  // Lowering::generation() when the recordings were created
 };
 
 }  // namespace weft::backend::vulkan

@@ -1,6 +1,6 @@
 // Data that differs between steps, in mapped memory that kernels read: token ids, positions, the
-// sequence of each row, pages. Tables keep their addresses between steps, so that recordings stay
-// valid. When the tables of pages grow, all recordings become invalid.
+// sequence of each row, pages. Tables keep their addresses between steps, so recordings stay valid.
+// Only when the tables of pages and page copies grow do all recordings become invalid.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ class TableMemory {
     // Bytes that Allocate takes. The tables of pages may grow later.
     static uint64_t Bytes(const CompileOptions& options);
     Status Allocate(gpu::Device& device, const CompileOptions& options);
-    // Grows the tables if this step needs it, and returns whether they moved. No submission may be
-    // under way.
+    // Grows the tables if this step needs larger ones, and returns whether their addresses changed.
+    // No submission may be under way.
     Result<bool> MakeRoom(gpu::Device& device, const Step& step);
     void Write(const Step& step);
     const StepTables& tables() const { return tables_; }
-    // The update scalars; their memory does not move.
+    // The update scalars. Their addresses never change.
     UpdateScalars scalars() const;
     uint64_t size_bytes() const { return fixed_.size_bytes() + pages_.size_bytes(); }
 

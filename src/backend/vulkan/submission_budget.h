@@ -1,8 +1,9 @@
-// Estimates the device time of a step's ops, so that steps are divided into submissions short
-// enough for the driver's watchdog, and waits have deadlines.
+// Estimates how long the device takes for a step's ops. By this estimate, a step is divided into
+// submissions that are short enough for the driver's watchdog, and waits get deadlines.
 //
-// The seconds of an op are estimated from its FLOPs and bytes (program/cost.h) at modest rates, and
-// multiplied by the ratio of measured to estimated time of the slowest recent submission.
+// An op's seconds are estimated from its FLOPs and bytes (program/cost.h), at rates that even a
+// slow device reaches. The estimate is then multiplied by slowness(), the ratio of measured to
+// estimated time of the slowest recent submission.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +15,27 @@ namespace weft::backend::vulkan {
 
 class SubmissionBudget {
   public:
-    // most_seconds: longest submission. amdgpu's watchdog ends a submission after 2 s, and the
-    // display waits meanwhile.
+    // most_seconds: maximum duration of a submission. amdgpu's watchdog ends a submission after 2
+    // s, and the display is not updated while a submission runs.
     SubmissionBudget(gpu::Kind kind, double most_seconds);
-    // Seconds at the modest rates.
+    // Estimated seconds of an op, not yet multiplied by slowness().
     double Estimate(const program::OpCost& cost) const;
-    // Whether an op of estimate `more` fits into a submission of estimate `so_far`.
+    // Whether an op with the estimate `more` fits into a submission with the estimate `so_far`.
     bool Fits(double so_far, double more) const {
         return (so_far + more) * slowness_ <= aim_seconds();
     }
-    // Number of submissions into which work of this estimate is divided.
+    // Number of submissions into which work with this estimate is divided.
     uint32_t PartsOf(double estimate) const;
-    // Notes the time of a submission. True: too long; its recording must be divided again.
+    // Notes the measured time of a submission. Returns true if the submission took too long, so
+    // that its recording must be divided again.
     bool Took(double estimate, double seconds);
     int64_t DeadlineMs(double estimate) const;
     // Measured seconds per estimated second.
     double slowness() const { return slowness_; }
 
   private:
-    // Half of the limit, so that a submission slower than estimated still stays below it.
+    // Half of the limit, so that even a submission that is slower than estimated stays below the
+    // limit.
     double aim_seconds() const { return most_seconds_ / 2; }
 
     double most_seconds_, flops_per_s_, bytes_per_s_;

@@ -1,11 +1,11 @@
-// Scalars of an update that differ from one update to the next. Kernels read each scalar from an
-// address in mapped memory, so the recording of an update stays valid.
+// Scalars of an optimizer update that differ from one update to the next. Kernels read each scalar
+// from an address in mapped memory, so the recording of an update stays valid.
 //
 //     UpdateScalars scalars({memory, UpdateScalars::kMost}, address);  // while ops are lowered:
 //     args.rate = scalars.Address(UpdateScalarKind::kRate, 0);
 //     scalars.Fill({number, rate, gradient_scale});                    // before each update
 //
-// Thread: one caller. No submission that reads the numbers may be under way during Fill.
+// Thread: one caller. While Fill() runs, no submission that reads the scalars may be under way.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace weft::backend::vulkan {
 
-// One update: its number counts from 1; gradients are multiplied by gradient_scale.
+// The numbers of one update. `number` counts updates from 1. Gradients are multiplied by
+// gradient_scale.
 struct UpdateNumbers {
     int64_t number = 1;
     double rate = 0, gradient_scale = 1;
@@ -29,7 +30,8 @@ class UpdateScalars {
     static constexpr size_t kMost = 64;
     // memory: kMost mapped floats; address: their device address.
     UpdateScalars(std::span<float> memory, uint64_t address) : memory_(memory), address_(address) {}
-    // Equal scalars have equal addresses. At most kMost different scalars.
+    // Returns the address of a scalar; calls with the same arguments return the same address. There
+    // may be at most kMost different scalars.
     uint64_t Address(UpdateScalarKind kind, double parameter);
     void Fill(const UpdateNumbers& update);
 

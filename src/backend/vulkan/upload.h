@@ -29,8 +29,8 @@ class Uploader {
         const gpu::Buffer* to = nullptr;
         uint64_t at = 0, bytes = 0;
     };
-    // `fill` writes the contents of ranges[i] to the i-th address that it is given. All ranges lie
-    // in one buffer.
+    // Uploads the contents of `ranges`, which all lie in one buffer. `fill` gets one host address
+    // per range and writes the contents of ranges[i] to the i-th address.
     using Fill = std::function<void(std::span<std::byte* const>)>;
     Status Put(std::span<const Range> ranges, const Fill& fill);
     // Waits until all bytes have arrived, and frees the ring.
@@ -39,7 +39,7 @@ class Uploader {
   private:
     struct Slot {
         gpu::Buffer memory;
-        std::unique_ptr<gpu::Commands> commands;  // of its last copies
+        std::unique_ptr<gpu::Commands> commands;  // commands of the last copies from this buffer
         uint64_t submission = 0;
         bool taken = false;
     };
@@ -55,8 +55,9 @@ class Uploader {
     std::condition_variable given_back_;
 };
 
-// Loads one weight from its source to `to`, from byte `at` on: a matrix or a stack of matrices as
-// planes, vectors as float32. Errors: the source's, the device's.
+// Loads one weight from `source` into `to`, from byte `at` on. LoadMatrix loads a matrix or a stack
+// of matrices as planes, LoadVectors loads vectors as float32. Errors: those of `source`, the
+// device's.
 Status LoadMatrix(const program::Value& value, const WeightLayout& layout, const gpu::Buffer& to,
                   uint64_t at, const RowSource& source, Uploader& uploader);
 Status LoadVectors(const program::Value& value, const gpu::Buffer& to, uint64_t at,

@@ -2,8 +2,8 @@
 // are spread over equal GPUs. "vulkan:N" is the N-th device that the loader lists, including
 // lavapipe.
 //
-// Errors: kUsage (another form of name), kUnsupported (this build has no shaders, the host has no
-// loader, or the device lacks a feature), kNotFound (no such device).
+// Errors: kUsage (the name has another form), kUnsupported (this build has no shaders, the host has
+// no loader, or the device lacks a feature), kNotFound (no such device).
 #pragma once
 
 #include <memory>
@@ -18,13 +18,13 @@
 
 namespace weft::backend::vulkan {
 
-// Positions of a KV page.
+// Number of positions in a KV page.
 inline constexpr int64_t kPageTokens = 64;
 
-// The requirements of all Vulkan devices on Programs.
+// The program::Target of all Vulkan devices: their requirements on Programs.
 program::Target TargetOfGpus();
 
-// "vulkan", "vulkan:0".
+// Whether `name` has the form of a Vulkan device's name: "vulkan", "vulkan:0".
 bool IsName(std::string_view name);
 // Checks that this build has the kernels.
 Status CheckBuilt();
@@ -40,7 +40,7 @@ struct GpuChoice {
     std::vector<AutoGpu> gpus;
     std::string left_out;  // unusable GPUs with reasons: "vulkan:0 (...): ..."; or ""
 };
-// Empty if this build or the host has no Vulkan.
+// The result is empty if this build or the host has no Vulkan.
 GpuChoice ChooseGpus(int local_rank);
 
 Result<DeviceInfo> Describe(const std::string& name, const DeviceOptions& options);
@@ -48,21 +48,22 @@ Result<MemoryPool> DescribePool(const std::string& name);
 Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
                                      const Limits& limits = {});
 
-// The arithmetic of a device's products: the fastest one, if `options` allow it to round
-// activations.
+// The arithmetic of a device's matrix products: the fastest that the device has, if `options`
+// allows activations to be rounded.
 Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options);
 // Display text: "float32", "float32, int8, f16 on matrix units".
 std::string ArithmeticText(const Arithmetic& arithmetic);
 // The device's identity: everything about it that affects the bits.
 std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic);
-// Limits the free bytes of `pool`, for a GPU that shares the host's memory, to `host_free` (0:
-// unknown) plus `apart_free`, the free part of the memory that the firmware reserved for the GPU
-// (nullopt: the driver does not say). Drivers that count only allocations of GPUs (amdgpu) report
-// more. Control groups do not count pages that amdgpu takes.
+// For a GPU that shares the host's memory: limits the free bytes of `pool` to host_free +
+// apart_free. host_free: free host memory; 0: unknown. apart_free: the free part of the memory that
+// the firmware reserved for the GPU; nullopt: the driver does not say. The limit is needed because
+// drivers such as amdgpu count only allocations of GPUs and so report too many free bytes. Control
+// groups do not count pages that amdgpu takes.
 void TakeOfHost(const gpu::Description& gpu, std::optional<uint64_t> apart_free, uint64_t host_free,
                 MemoryPool& pool);
-// Error if weights, KV cache and activations do not fit into the free memory; the message gives the
-// sizes.
+// Returns kOutOfMemory, with the sizes, if weights, KV cache and activations do not fit into the
+// free memory.
 Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Description& gpu);
 
 }  // namespace weft::backend::vulkan

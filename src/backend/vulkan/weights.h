@@ -1,7 +1,7 @@
-// Layout of weights in device memory: planes. Codes of a block type are separate from its scales,
-// so that kernels load 16 bytes of codes at once. A plane stores the rows of the matrix one after
-// another, each beginning at a multiple of 16 bytes. A stack of matrices is stored as one matrix
-// with all their rows.
+// Layout of weights in device memory. A weight is stored in planes: the codes of a block type are
+// in other planes than its scales, so that kernels can load 16 bytes of codes at once. A plane
+// stores the rows of the matrix one after another, each beginning at a multiple of 16 bytes. A
+// stack of matrices is stored as one matrix that has the rows of all of them.
 #pragma once
 
 #include <array>
@@ -31,9 +31,10 @@ struct WeightLayout {
 // Errors: kUnsupported (no kernel takes this type; the message names it).
 Status CheckWeightType(DType dtype, int64_t cols);
 WeightLayout LayoutOf(DType dtype, int64_t rows, int64_t cols);
-// Writes one row of the file's blocks to its place in each plane: out[p] has row_bytes of plane p.
+// Writes one row, which is in the file's format, to the planes: out[p] is the row's place in plane
+// p and has that plane's row_bytes.
 void PackRow(DType dtype, int64_t cols, const std::byte* row, std::span<std::byte* const> out);
-// Writes the code book for table_offset, if the type has one.
+// Writes the code book that belongs at table_offset, if the type has one.
 void PackTable(DType dtype, std::byte* out);
 
 }  // namespace weft::backend::vulkan
