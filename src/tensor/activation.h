@@ -1,5 +1,5 @@
-// Activations of gated linear units (Shazeer 2020): out = act(gate) * up. Shared by programs and
-// kernels.
+// Activations of gated linear units (Shazeer 2020): out = act(gate) * up. Programs and kernels use
+// these definitions.
 #pragma once
 
 namespace weft {

@@ -91,15 +91,15 @@ inline constexpr std::array<DTypeInfo, 31> kDTypes = {{
     {DType::kI32, "I32", 1, 4, 26, false},
     {DType::kF64, "F64", 1, 8, -1, false},  // partial sums sent between ranks; never in a file
     // AWQ, GPTQ and pack-quantized weights, converted at load (model_files/hf/packed.h). A block is
-    // a u32 with the bits of an f32 scale, whose low 8 bits are replaced by the zero point, then 32
-    // codes: nibbles (byte i of 16 holds elements i and i + 16), or bytes. A weight is (code -
-    // zero) * scale.
+    // a u32, then 32 codes. The u32 has the bits of an f32 scale, but with the zero point in the
+    // low 8 bits. W4 codes are nibbles: byte i of 16 holds elements i and i + 16. W8 codes are
+    // bytes. A weight is (code - zero) * scale.
     {DType::kW4, "W4", 32, 20, -1, true},
     {DType::kW8, "W8", 32, 36, -1, true},
     // NVFP4 from any source format, converted at load (model_files/nvfp4.h). A block is an f32
-    // scale, four bytes that scale 16 elements each (NvScale below), and two runs of 16 bytes of
-    // E2M1 codes: byte i of a run holds elements i and i + 16. A weight is scale * NvScale * the
-    // code's doubled value.
+    // scale, four scale bytes for 16 elements each (NvScale below), and the E2M1 codes in two
+    // sequences of 16 bytes, one for each 32 elements: byte i holds elements i and i + 16. A weight
+    // is scale * NvScale(byte) * twice the value of the code.
     {DType::kNVFP4, "NVFP4", 64, 40, -1, true},
     // FP8 from any source format, converted at load (model_files/hf/scaled.cc). A block is an f32
     // scale and 64 E4M3 codes. A weight is scale * Fp8Value(code), in float32.
@@ -120,8 +120,9 @@ constexpr float NvScale(uint8_t byte) {
     return std::bit_cast<float>((static_cast<uint32_t>(byte) << 20) + kNvScaleBase);
 }
 
-// The value of an E4M3 code (OCP 8-bit formats) in a block of FP8. Codes 0x7f and 0xff, which are
-// NaN in files, never occur in a block; all kernels would decode them as +-480.
+// The value of an E4M3 code (OCP 8-bit Floating Point Specification) in an FP8 block. The codes
+// 0x7f and 0xff, which mean NaN in files, never occur in a block; kernels would decode them as
+// +-480.
 constexpr float Fp8Value(uint8_t code) {
     const uint32_t exponent = code >> 3 & 15u, mantissa = code & 7u;
     const float unit = std::bit_cast<float>((exponent + (exponent == 0 ? 118u : 117u)) << 23);
@@ -130,12 +131,12 @@ constexpr float Fp8Value(uint8_t code) {
 }
 
 // Whether a block's codes are integers, which kernels multiply by 8-bit activations. FP8 codes are
-// floats: kernels multiply them by the same activations as BF16 weights.
+// floats: kernels multiply them by activations in the format that they use for BF16 weights.
 constexpr bool HasIntegerCodes(DType dtype) {
     return Info(dtype).quantized && dtype != DType::kFP8;
 }
 
-// Bytes of `elements` in a row; `elements` must be a multiple of the block.
+// Size in bytes of `elements` elements of a row; `elements` must be a multiple of block_elements.
 constexpr int64_t RowBytes(DType dtype, int64_t elements) {
     return elements / Info(dtype).block_elements * Info(dtype).block_bytes;
 }

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// Elements that share a scale.
+// Number of elements that share a scale.
 inline constexpr int64_t kStateBlock = 256;
 
 // SignedCodes for the first moment m, UnsignedCodes for the second moment v.
@@ -31,7 +31,8 @@ class DynamicCodes {
 
   private:
     std::array<float, 256> values_{};
-    std::array<float, 256> middles_{};  // between each code and the next; infinite after the last
+    std::array<float, 256> middles_{};  // midpoints between each value and the next; infinite after
+                                        // the last
     std::vector<uint8_t> first_;        // by the bucket of x: the nearest code or the one before it
 };
 

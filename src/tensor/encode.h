@@ -2,8 +2,8 @@
 // (and minima) that minimize the weighted sum of squared errors. quant.h rounds without a search,
 // which is faster and less accurate.
 //
-// All CPU levels give the same bits: they differ in how many blocks they search at once, not in the
-// order of float operations.
+// All CPU levels give the same bits. They search different numbers of blocks at once, but with the
+// same order of float operations.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,14 @@
 
 namespace weft {
 
-// Consecutive rows. A row is whole blocks of `dtype`.
+// Consecutive rows. Each row is a sequence of whole blocks of `dtype`.
 struct EncodeArgs {
     DType dtype;
     int64_t cols;
     std::span<const float> src;  // finite; whole rows
-    // One positive weight per column for its squared errors: the mean square of the activations
-    // that the column is multiplied by. Empty: not known; large weights then count for more.
+    // One positive importance per column, by which squared errors in that column are multiplied:
+    // the mean square of the activations that are multiplied by the column. If this is empty,
+    // errors of weights with a large magnitude count for more.
     std::span<const float> importance;
     std::span<std::byte> dst;  // RowBytes of every row
 };
@@ -30,7 +31,7 @@ struct EncodeArgs {
 bool CanEncode(DType dtype);
 void Encode(const EncodeArgs& args, CpuLevel level);
 
-// As DequantizeRow, but F16 is converted by CPU instructions.
+// As DequantizeRow (tensor/quant.h), but F16 is converted by CPU instructions.
 void Decode(DType dtype, std::span<const std::byte> src, std::span<float> dst, CpuLevel level);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // Converts rows of F16 or BF16 to floats and back, rounding to nearest even. Gives the same bits as
-// tensor/half.h, but uses the CPU's F16 instructions where it has them.
+// tensor/half.h, but uses F16 instructions if the CPU has them.
 #pragma once
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// src: whole blocks, RowBytes(dtype, dst.size()) bytes.
+// src: the row's blocks, RowBytes(dtype, dst.size()) bytes.
 void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst);
 
 // Whether QuantizeRow supports the type: all except the codebook types IQ1, IQ2 and IQ3, and the
@@ -22,7 +22,8 @@ bool CanQuantize(DType dtype);
 // Used for synthetic models, KV cache rows and tests.
 void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> dst);
 
-// The 6-bit scale and minimum of sub-block j of 8 in a Q4_K block, packed in 12 bytes.
+// The 6-bit scale and minimum of one of the 8 sub-blocks of a Q4_K block. StoreQ4KScale writes
+// those of sub-block j into the 12 bytes that hold all of them.
 struct Q4KScale {
     int scale, min;
 };

@@ -31,7 +31,8 @@ inline float LoadF16(const std::byte* p) {
     return F16ToF32(LoadU16(p));
 }
 
-// The values of the 16 codes of IQ4_NL and IQ4_XS, and of MXFP4 (E2M1, doubled).
+// The values of the 16 codes: kIq4Values of IQ4_NL and IQ4_XS, kMxfp4Values of MXFP4 (values of
+// E2M1, doubled).
 inline constexpr std::array<int8_t, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                       1,    13,   25,  38,  53,  69,  89,  113};
 inline constexpr std::array<int8_t, 16> kMxfp4Values = {0, 1,  2,  3,  4,  6,  8,  12,

@@ -1,10 +1,10 @@
-// Splits a quantized block of any type into one common form: small integers, and a scale and an
+// Splits a quantized block of any type into a common form: small integers q, with a scale and an
 // offset for each 16 of them. Weight i is
 //
 //     q[i] * scale[i / 16] + offset[i / 16]
 //
-// in float32, rounded after the product and after the sum, which gives the bits of ggml's
-// dequantize_row_*. Used to dequantize, and by kernels for types without a kernel of their own.
+// in float32, rounded after the product and after the sum. These are the bits of ggml's
+// dequantize_row_*. Used to dequantize, and by kernels for types that have no kernel of their own.
 //
 // Source of the layouts: the GGUF specification and the ggml block definitions; MXFP4: OCP
 // Microscaling Formats 1.0.

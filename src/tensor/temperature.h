@@ -1,5 +1,6 @@
-// Attention temperature: a factor on queries that grows with the logarithm of their position, so
-// that attention stays sharp over a long context (Llama 4, 2025). Shared by programs and kernels.
+// Attention temperature: a factor on queries that grows with the logarithm of the position, so that
+// attention stays sharp over a long context (Llama 4, 2025). Programs and kernels use this
+// definition.
 #pragma once
 
 #include <cmath>
@@ -9,7 +10,7 @@ namespace weft {
 
 struct Temperature {
     float beta = 0;      // 0: the factor is 1 everywhere
-    int64_t length = 1;  // tokens from one step of the factor to the next, at least 1
+    int64_t length = 1;  // number of positions after which the factor changes, at least 1
     int64_t offset = 0;  // added to positions, at least 0
     // 1 + beta * log(1 + floor((position + offset) / length)).
     float At(int32_t position) const {

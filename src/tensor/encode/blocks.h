@@ -1,5 +1,5 @@
-// Encoders, one function per type: each fits a pack of 16 groups and writes the bytes of its blocks
-// (layouts: tensor/quant_parts.cc).
+// Encoders, one function per type. Each fits the scales of a pack (16 groups of weights, fit.h) and
+// writes the bytes of the blocks (layouts: tensor/quant_parts.cc).
 #pragma once
 
 #include "tensor/encode/supers.h"
@@ -19,7 +19,7 @@ inline void PutF16(std::byte* p, float value) {
     std::memcpy(p, &half, sizeof half);
 }
 
-// The pack's codes plus `add`, as bytes: code i of group g at [g][i].
+// The codes of a pack, plus `add`, as bytes: code i of group g is at [g][i].
 template <int N>
 struct ByteCodes {
     alignas(64) int8_t rows[N][kGroups];
@@ -64,9 +64,10 @@ struct HalvesUp {
     }
 };
 
-// Q4_0 and Q5_0. Without importance weights, the scale is set so that the peak is exact, as other
-// programs do, so that perplexities match those of their files. (A search lowers the squared error
-// by 5 %, but on SmolLM2 it raised the perplexity by 1 to 2 %.)
+// Q4_0 and Q5_0. Without importance weights, the scale is set so that the value of largest
+// magnitude (the peak) is exact. Other programs do the same, so perplexities match those of their
+// files. (A search lowers the squared error by 5 %, but on SmolLM2 it raised the perplexity by 1 to
+// 2 %.)
 template <int kMost>
 void FitCentered(Pack<32>& pack, const Search& search) {
     if (pack.weighed) {
@@ -153,7 +154,7 @@ inline void EncodeIq4Nl(Pack<32>& pack, int groups, std::byte* dst) {
     }
 }
 
-// Rounds to a magnitude of E2M1, doubled: 0 1 2 3 4 6 8 12.
+// Rounds to the nearest doubled magnitude of E2M1: 0 1 2 3 4 6 8 12.
 WEFT_INLINE Lanes NearestMxfp4(Lanes size) {
     Lanes value = Splat(0);
 #pragma GCC unroll 7
@@ -164,9 +165,9 @@ WEFT_INLINE Lanes NearestMxfp4(Lanes size) {
     return value;
 }
 
-// Tries two powers of two as the scale, the one that puts the peak between 4 and 8 of E2M1 (whose
-// maximum is 6) and the next larger, and keeps the one with the smaller error. Leaves the power's
-// exponent in pack.offset.
+// Tries two powers of two as the scale and keeps the one with the smaller error. The first maps the
+// peak to a value between 4 and 8 (the maximum of E2M1 is 6); the second is twice as large. Stores
+// the exponent of the power in pack.offset.
 inline void FitMxfp4(Pack<32>& pack) {
     alignas(64) float start[kGroups];
     for (int g = 0; g < kGroups; ++g) {
@@ -258,7 +259,7 @@ inline void EncodeQ2_K(Pack<16>& pack, int, std::byte* dst) {
     PutF16(dst + 82, grid.dmin[0]);
 }
 
-// Header of Q4_K and Q5_K: both factors, and eight 6-bit scales and minima.
+// Header of a Q4_K or Q5_K block: both factors, then eight 6-bit scales and eight 6-bit minima.
 inline void PutAffineHead(const Grid& grid, int first, std::byte* dst) {
     PutF16(dst, grid.d[first]);
     PutF16(dst + 2, grid.dmin[first]);
@@ -311,7 +312,8 @@ inline void EncodeQ6_K(Pack<16>& pack, int, std::byte* dst) {
     FitLinearGrid<Centered<32>>(pack, 128, kSearch6, 1, grid);
     const ByteCodes<16> codes(pack, 32);
     const uint8_t* all = codes.at[0];
-    for (int i = 0; i < 64; ++i) {  // per half, 64 bytes of low nibbles: elements l and l + 64
+    for (int i = 0; i < 64; ++i) {  // for each half of the block, 64 bytes of low nibbles: elements
+                                    // l and l + 64
         for (int half = 0; half < 2; ++half) {
             const uint8_t* at = all + 128 * half + i;
             dst[64 * half + i] = static_cast<std::byte>((at[0] & 15) | (at[64] & 15) << 4);

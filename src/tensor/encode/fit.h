@@ -2,9 +2,9 @@
 //
 //     sum of w (x - scale * code - offset)^2
 //
-// where each code is the integer (or the list value) nearest to its weight. A candidate scale gives
-// codes, and the codes give the best scale by least squares, in closed form. The best candidate is
-// refined by repeating this with its own scale.
+// where each code is the integer (or the list value) nearest to its weight. A candidate scale
+// determines the codes, and the codes determine the best scale, by least squares in closed form.
+// The best candidate is refined by repeating these two steps from its best scale.
 #pragma once
 
 #include <cmath>
@@ -28,8 +28,8 @@ struct Pack {
     bool weighed;  // importance weights were given
 };
 
-// Loads `groups` consecutive groups and fills the others with zeros. importance: starts at the
-// first group's first column; may be null.
+// Loads `groups` consecutive groups and fills the remaining groups of the pack with zeros.
+// importance: one value per column, from the first group's first column on; may be null.
 template <int N>
 void LoadPack(const float* src, int groups, const float* importance, Pack<N>& pack) {
     pack.weighed = importance != nullptr;
@@ -63,7 +63,7 @@ void LoadPack(const float* src, int groups, const float* importance, Pack<N>& pa
     }
 }
 
-// Weighted sums over a group, from which its scale follows.
+// Weighted sums over a group, from which the best scale is computed.
 struct Sums {
     Lanes q = Splat(0), qq = Splat(0), qx = Splat(0);
     WEFT_INLINE void AddTo(Sums& sums, Lanes x, Lanes w, Lanes q) {
@@ -77,7 +77,7 @@ struct Sums {
 // ---- Scale and offset ---------------------------------------------------------------------------
 
 struct Affine {
-    Lanes scale, offset, error;  // error: without the sum of w x^2, which is the same for all
+    Lanes scale, offset, error;  // error: without the term sum of w x^2, which is the same for all
                                  // candidates
 };
 
@@ -110,7 +110,7 @@ WEFT_INLINE void KeepBetter(Affine& best, const Affine& other) {
     best.error = better ? other.error : best.error;
 }
 
-// Sums for codes in 0..top, given the inverse scale and the offset.
+// The sums of a group for codes in 0..top, given the inverse of the scale and the offset.
 template <int N>
 WEFT_INLINE Sums AffineSums(const Pack<N>& pack, int at, Lanes inverse, Lanes offset, float top) {
     Sums sums;
@@ -133,8 +133,8 @@ WEFT_INLINE Whole WholeSums(const Pack<N>& pack, int at) {
     return whole;
 }
 
-// Candidates of the search: the range is divided into top + first + c * step steps, for c in
-// 0..count - 1. The best one is then refined `repeats` times.
+// Candidates of the search. Candidate c, for c in 0..count - 1, divides the range of the weights
+// into top + first + c * step steps. The best candidate is then refined `repeats` times.
 struct Search {
     float first, step;
     int count, repeats;
@@ -223,7 +223,7 @@ WEFT_INLINE Sums LinearSums(const Pack<N>& pack, int at, Lanes inverse) {
     return sums;
 }
 
-// The value of largest magnitude, with its sign.
+// The value of largest magnitude in each group, with its sign.
 template <int N>
 WEFT_INLINE Lanes PeakOf(const Pack<N>& pack, int at) {
     Lanes peak = Splat(0);
@@ -242,7 +242,7 @@ void KeepPeaks(Pack<N>& pack) {
     }
 }
 
-// Fills pack.scale. The weight of largest magnitude maps near the list's peak value, which is
+// Fills pack.scale. The weight of largest magnitude maps to a value near Values::kPeak, which is
 // negative, so a scale may be negative.
 template <class Values, int N>
 void FitLinear(Pack<N>& pack, const Search& search) {

@@ -1,5 +1,5 @@
-// Encoders of the codebook types IQ1, IQ2 and IQ3 (layouts: tensor/quant_iq.cc). Signs are removed
-// first. The scale of a group is an odd integer times the block's f16 factor.
+// Encoders of the codebook types IQ1, IQ2 and IQ3 (layouts: tensor/quant_iq.cc). Signs are split
+// off first. The scale of a group is an odd integer times the block's f16 factor.
 #pragma once
 
 #include "tensor/encode/blocks.h"
@@ -11,15 +11,16 @@ namespace weft::encode::WEFT_ENCODE_LEVEL {
 
 enum class Signs { kAny, kEven };
 
-// For each of 16 groups, bytes of eight signs, one bit per weight.
+// The signs of 16 groups, one bit per weight: bits[i][g] has the signs of weights 8 i to 8 i + 7 of
+// group g.
 template <int N>
 struct SignBits {
     alignas(64) int32_t bits[N / 8][kGroups];
 };
 
-// Makes weights positive and records their signs. kEven: each eight weights must have an even
-// number of minus signs; if the number is odd, the sign that costs the least error is flipped, and
-// that weight stays negative.
+// Makes weights positive and records their signs. kEven: the format requires that each eight
+// weights have an even number of minus signs. If the number is odd, the recorded sign of one weight
+// is flipped, the one that costs the least error; that weight then stays negative.
 template <Signs kSigns, int N>
 void TakeSigns(Pack<N>& pack, SignBits<N>& signs) {
     for (int at = 0; at < kGroups; at += kLanes) {
@@ -52,8 +53,8 @@ void TakeSigns(Pack<N>& pack, SignBits<N>& signs) {
 
 // ---- Scales -------------------------------------------------------------------------------------
 
-// In these searches, the tried scale is the largest weight of a group divided by (first + c * step)
-// times the largest value of the list.
+// In these searches, candidate c is the scale that equals the largest weight of the group divided
+// by ((first + c * step) times the largest value of the list).
 inline constexpr Search kSearchIq3 = {0.80f, 0.08f, 6, 1};
 inline constexpr Search kSearchIq2 = {0.76f, 0.10f, 6, 1};
 inline constexpr Search kSearchIq1 = {0.90f, 0.20f, 6, 1};
@@ -184,7 +185,7 @@ inline int IndexOf(const Book& book, int32_t entry) {
     return book.index[static_cast<size_t>(entry & 0xffff)];
 }
 
-// Packs four times seven signs, and a scale, into a u32.
+// Packs four groups of seven signs, and a scale, into a u32.
 inline void PutSignsAndScale(const SignBits<32>& signs, const Grid& grid, int g, std::byte* dst) {
     uint32_t word = static_cast<uint32_t>(ScaleCode(grid, g)) << 28;
     for (int e = 0; e < 4; ++e) word |= static_cast<uint32_t>(signs.bits[e][g] & 127) << 7 * e;
@@ -303,7 +304,8 @@ inline void EncodeIq1M(Pack<16>& pack, int, std::byte* dst) {
     static thread_local Found<GroupIq1M> found;
     FitOddGrid(pack, 15, kSearchIq1, 2, found);
     std::memset(dst + 32, 0, 16);
-    int scales[4];  // the top 4 bits of each hold a quarter of d, the lowest quarter first
+    int scales[4];  // the top 4 bits of each element hold 4 of the 16 bits of d, the lowest bits
+                    // first
     for (int i = 0; i < 4; ++i) scales[i] = (F32ToF16(found.grid.d[0]) >> 4 * i & 15) << 12;
     for (int s = 0; s < 16; ++s) {
         for (int e = 0; e < 2; ++e) {

@@ -1,6 +1,6 @@
-// Vectors of floats as wide as this CPU level's registers. That many groups of weights are searched
-// side by side: a vector holds element i of each group. Included only by encode/level_*.cc, each of
-// which compiles these headers for its own level and namespace.
+// Vectors of floats as wide as the registers of this CPU level. Such a vector holds element i of
+// kLanes groups of weights, so kLanes groups are searched at once. Only encode/level_*.cc include
+// this header; each of them compiles these headers for its own level, in its own namespace.
 //
 // No operation here is fused or reordered, so that all levels give the same bits.
 #pragma once

@@ -1,4 +1,4 @@
-// Table of the functions of one CPU level; encode/level_*.cc define the tables.
+// Table of the functions of one CPU level. Each encode/level_*.cc defines one table.
 #pragma once
 
 #include <cstddef>

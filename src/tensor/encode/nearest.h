@@ -1,14 +1,14 @@
 // Finds the entry of a codebook (books.h) with the smallest weighted error, for groups of weights
-// and a given scale. Tries all entries of the codebook, for kLanes groups side by side.
+// and a given scale. Tries all entries of the codebook, for kLanes groups at once.
 //
-// An entry's error is sum of w (x - scale q)^2. The part that depends on the entry is -scale times
-// its score:
+// The error of an entry with values q is the sum of w (x - scale q)^2. The part of the error that
+// depends on the entry is -scale times the entry's score:
 //
 //     sum of q (2 w x - scale w q)
 //
-// The scores of all halves of entries are kept in tables. In the scores of high halves, the lowest
-// mantissa bits hold the half itself (a relative change of at most 2^-15), so that one maximum
-// gives both the score and the half.
+// The scores of all halves of entries are kept in tables. The lowest mantissa bits of the score of
+// a high half are replaced by the half itself (a relative change of at most 2^-15). So the maximum
+// of such scores gives both the best score and its half.
 #pragma once
 
 #include "tensor/encode/books.h"
@@ -16,7 +16,8 @@
 
 namespace weft::encode::WEFT_ENCODE_LEVEL {
 
-// Lists of values that an entry's fields index; scales in a file are relative to these values.
+// Lists of values; the indices in an entry select from such a list. Scales in a file are relative
+// to these values.
 struct Iq2Values {
     static constexpr int kBits = 2, kCount = 8, kSize = 3;
     static constexpr float kList[kSize] = {1, 3.125f, 5.375f};  // 8, 25, 43
@@ -40,7 +41,7 @@ struct Iq3SValues {
     WEFT_INLINE Lanes Value(Lanes place) { return 1.0f + 2.0f * place; }
 };
 
-// -1, 0 and 1, shifted by 1/8 up (kSign: 1) or down (-1).
+// -1, 0 and 1, plus 1/8 (kSign = 1) or minus 1/8 (kSign = -1).
 template <int kSign>
 struct Iq1Values {
     static constexpr int kBits = 2, kCount = 8, kSize = 3;
@@ -115,7 +116,7 @@ struct Nearest {
     Lanes score;
 };
 
-// Finds the entry for the weights from `i` on.
+// Finds the nearest entry for the weights from `i` on.
 template <class V, int N>
 void FindNearest(const Book& book, const Pack<N>& pack, int at, int i, Lanes scale,
                  Nearest& found) {
@@ -145,7 +146,7 @@ void FindNearest(const Book& book, const Pack<N>& pack, int at, int i, Lanes sca
     found = {low | (high & Table::kMask) << Table::kBits, best};
 }
 
-// Adds the sums for the values of `entry`, for the weights from `i` on.
+// Adds to `sums` the terms of the weights from `i` on, whose codes are the values of `entry`.
 template <class V, int N>
 WEFT_INLINE void AddEntry(const Pack<N>& pack, int at, int i, Ints entry, Sums& sums) {
     for (int k = 0; k < V::kCount; ++k) {
@@ -175,8 +176,8 @@ struct Signless {
     }
 };
 
-// IQ1: tries both offsets; kShared consecutive entries share one. Bit 16 of an entry: the offset is
-// negative.
+// IQ1: tries both offsets. kShared consecutive entries share an offset. Bit 16 of an entry is set
+// if the offset is negative.
 template <int N, int kShared>
 struct Ternary {
     static constexpr int kEntries = N / 8;

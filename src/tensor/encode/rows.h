@@ -13,7 +13,7 @@
 
 namespace weft::encode::WEFT_ENCODE_LEVEL {
 
-// block(pack, groups, dst): encodes the pack's first `groups` groups to dst.
+// block(pack, groups, dst) encodes the first `groups` groups of the pack to dst.
 template <int N, class Block>
 void EncodePacks(const EncodeArgs& args, Block block) {
     const DTypeInfo& info = Info(args.dtype);
@@ -34,7 +34,8 @@ void EncodePacks(const EncodeArgs& args, Block block) {
     }
 }
 
-// The peak maps to 127; with 8-bit codes a search gains nothing.
+// Maps the value of largest magnitude in each block to +-127. With 8-bit codes, a search for a
+// better scale gains nothing.
 inline void EncodeRowsQ8_0(const EncodeArgs& args) {
     constexpr int kVectors = 32 / kLanes;
     const float* src = args.src.data();

@@ -1,6 +1,7 @@
-// Superblocks of 256: the groups' scales (and minima) are integers times an f16 factor. After each
-// group's own search, each group chooses the best among neighboring integers, and then the f16
-// factors are solved for again, jointly for all groups of a block.
+// Superblocks of 256 weights: the scales (and minima) of the groups of weights are integers times
+// an f16 factor. First the scale of each group is searched alone and rounded to such an integer.
+// Then the best among neighboring integers is chosen for each group, and the f16 factors are
+// computed again, by least squares over all groups of a block.
 #pragma once
 
 #include "tensor/encode/fit.h"
@@ -12,7 +13,7 @@ WEFT_INLINE float AsF16(float value) {
     return F16ToF32(F32ToF16(value));
 }
 
-// Integer scales and f16 factors of 16 groups. A block has kEach of the groups.
+// Integer scales and f16 factors of 16 groups. kEach consecutive groups form a block.
 struct Grid {
     alignas(64) float scale[kGroups], min[kGroups];  // integers
     alignas(64) float d[kGroups], dmin[kGroups];     // f16 factors, equal within a block
@@ -29,7 +30,8 @@ inline float ToInteger(float value, float low, float high) {
 
 // ---- Scales and minima (Q2_K, Q4_K, Q5_K) -------------------------------------------------------
 
-// Sets the factors from the largest scale and minimum of each block, and rounds the integers.
+// Computes the factors from the largest scale and the largest minimum of each block, and rounds
+// scales and minima to integers.
 template <int N, int kEach>
 void StartAffineGrid(const Pack<N>& pack, float most, Grid& grid) {
     for (int b = 0; b < kGroups; b += kEach) {
@@ -52,7 +54,7 @@ struct GridChoice {
     Lanes scale, min, error;
 };
 
-// Computes the codes for this scale and the current minimum, then the best minimum for these codes.
+// Computes the codes for `scale` and the current minimum, then the best minimum for these codes.
 template <int N>
 WEFT_INLINE GridChoice TryAffine(const Pack<N>& pack, int at, const Whole& whole, const Grid& grid,
                                  Lanes scale, float top, float most) {
@@ -94,8 +96,8 @@ void UseAffineGrid(const Grid& grid, Pack<N>& pack) {
     }
 }
 
-// Solves for both factors of each block by least squares, for the codes that the current factors
-// give.
+// Computes both factors of each block by least squares, for the codes that result from the current
+// factors.
 template <int N, int kEach>
 void SolveAffineGrid(Pack<N>& pack, float top, Grid& grid) {
     alignas(64) float w[kGroups], x[kGroups], q[kGroups], qq[kGroups], qx[kGroups];
