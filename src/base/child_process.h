@@ -1,4 +1,4 @@
-// Runs another program without a shell, with bounds on its time and its output.
+// Runs another program without a shell, and limits its time and its output.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ namespace weft {
 
 struct ChildOptions {
     int input = -1;                             // descriptor for standard input; -1: no input
-    size_t max_output_bytes = size_t{4} << 20;  // of standard output
+    size_t max_output_bytes = size_t{4} << 20;  // limit of the standard output
     bool c_locale = false;                      // LC_ALL=C in the child's environment
-    // The child has this process's standard input and error, and stays in its process group, so
-    // that Ctrl-C reaches the child too. Otherwise the child has a process group of its own.
+    // True: the child has this process's standard input and error, and stays in this process's
+    // group, so that Ctrl-C reaches the child, too. False: the child has its own process group.
     bool interactive = false;
     bool capture_output = true;  // false: the child writes to this process's standard output
     std::string name;            // for errors; "": words[0]
@@ -29,8 +29,9 @@ struct ChildResult {
 };
 
 // Searches words[0] in PATH and, unless interactive, in the system's bin and sbin folders; runs it,
-// and waits until it ends. At the deadline, or when it writes more than max_output_bytes, the child
-// and its process group are killed. No deadline: the user can interrupt the child.
+// and waits until it ends. The child and its process group are killed at the deadline, or when the
+// child writes more than max_output_bytes. Pass no deadline only if the user can interrupt the
+// child.
 // Errors: kNotFound (no such program), kTimeout, kUnsupported (too much output), kIo.
 // Thread: any.
 Result<ChildResult> RunChild(std::vector<std::string> words,

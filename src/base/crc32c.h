@@ -1,6 +1,6 @@
 // CRC-32C (Castagnoli polynomial, as in iSCSI, RFC 3720 appendix B.4): detects every error of a few
-// bits, and all but one in 2^32 of the others. It does not protect against deliberate changes. Uses
-// the CPU's CRC instruction where there is one.
+// bits, and other errors with a probability of 1 - 2^-32. It does not protect against deliberate
+// changes. Uses the CPU's CRC instruction if there is one.
 #pragma once
 
 #include <cstddef>

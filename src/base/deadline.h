@@ -8,8 +8,8 @@ namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
-// Simulations point this at their own clock, for their thread; null: the real clock. Reading the
-// pointer costs one thread-local load, against about 25 ns for the real clock.
+// A simulation points this at its own clock, for the current thread; null: the real clock. Reading
+// this pointer costs one thread-local load; reading the real clock takes about 25 ns.
 inline constinit thread_local const int64_t* virtual_clock_ns = nullptr;
 
 inline constexpr int64_t kNsPerMs = 1'000'000;

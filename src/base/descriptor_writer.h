@@ -26,8 +26,8 @@ class DescriptorWriter {
     enum class Priority { kNormal, kUrgent };
 
     // fd: must stay open until the process ends.
-    // notice: makes the line that replaces `count` dropped texts once the reader reads again; "":
-    // no line. Called with a lock held: it must not use this object.
+    // notice: returns the line that replaces `count` dropped texts once the reader reads again; "":
+    // no line. It is called with a lock held, so it must not use this object.
     using Notice = std::string (*)(uint64_t count);
     constexpr DescriptorWriter(int fd, Notice notice) : fd_(fd), notice_(notice) {}
     DescriptorWriter(const DescriptorWriter&) = delete;

@@ -40,14 +40,14 @@ class FieldWriter {
     void operator()(const char* name, const T& value, FieldRange = {}) {
         out_[name] = value;
     }
-    // The kind of the message, for receivers of several kinds.
+    // Sets the kind of the message, for receivers that expect messages of several kinds.
     void Kind(const char* kind) { out_["kind"] = kind; }
     // Writes an enumerator as its name.
     template <typename T, typename NameOf, typename Parse>
     void Named(const char* name, const T& value, const NameOf& name_of, const Parse&) {
         out_[name] = std::string(name_of(value));
     }
-    // Writes structs that have fields of their own.
+    // Writes a list of structs; `fields` is the list of fields of such a struct.
     template <typename T, typename Fields>
     void List(const char* name, const std::vector<T>& list, const Fields& fields) {
         nlohmann::json& items = out_[name] = nlohmann::json::array();
@@ -57,7 +57,7 @@ class FieldWriter {
             items.push_back(std::move(writer.out_));
         }
     }
-    // Bytes that are not UTF-8 become U+FFFD.
+    // The message as JSON text. Bytes that are not UTF-8 become U+FFFD.
     std::string Text() const;
 
   private:
@@ -66,7 +66,7 @@ class FieldWriter {
 
 class FieldReader {
   public:
-    // what: the message, for errors. `in` outlives the reader.
+    // what: names the message in errors. `in` must outlive this object.
     FieldReader(std::string_view what, const nlohmann::json& in);
 
     template <typename T>
@@ -177,7 +177,7 @@ class FieldReader {
         else
             return parsed.has_value();
     }
-    // Null if the field is missing, which is an error, or after an earlier error.
+    // Returns null after an earlier error, or if the field is missing, which is an error.
     const nlohmann::json* Find(const char* name);
     void Refuse(const char* name, const nlohmann::json& value, std::string_view expected);
 
@@ -193,7 +193,7 @@ std::string EncodeFields(const Message& message, const Fields& fields) {
     return writer.Text();
 }
 
-// what: the message, for errors: "job from rank 0". After an error `message` is partly filled.
+// what: names the message in errors: "job from rank 0". After an error, `message` is partly filled.
 template <typename Message, typename Fields>
 Status DecodeFields(std::string_view what, std::string_view text, const Fields& fields,
                     Message& message) {

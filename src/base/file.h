@@ -22,16 +22,17 @@ class File {
     uint64_t size_bytes() const { return size_bytes_; }
     // Fills all of `out` from byte `offset`. Errors: kIo; kCorrupt (the file is too short).
     Status ReadAt(uint64_t offset, std::span<std::byte> out) const;
-    // Reads out.size() / piece_bytes pieces of `piece_bytes` each, `stride` bytes apart, the first
-    // at `offset` (such as columns of a matrix), and packs them into `out`. Small pieces are copied
-    // from short-lived mappings, several times faster than one system call each. Errors as ReadAt.
-    // The file's length is checked before each mapping; a file truncated within the microseconds of
-    // a copy raises SIGBUS.
+    // Reads pieces of piece_bytes bytes each into `out`, one after another, until `out` is full.
+    // The first piece is at `offset`, and each next piece is `stride` bytes after the previous one
+    // (such as columns of a matrix). Small pieces are copied from short-lived mappings, which is
+    // several times faster than one system call per piece. Errors as ReadAt. The file's length is
+    // checked before each mapping. If another process truncates the file while a piece is copied,
+    // which takes microseconds, the process gets SIGBUS.
     Status ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                        std::span<std::byte> out) const;
 
   private:
-    // False: the file can't be mapped, and `out` is not filled.
+    // Returns false if the file can't be mapped; then `out` is not filled.
     Result<bool> CopyThroughMapping(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                                     std::span<std::byte> out) const;
     Error CutShort(uint64_t offset, uint64_t needed) const;
@@ -43,8 +44,9 @@ class File {
     uint64_t size_bytes_ = 0;
 };
 
-// A whole file mapped read-only. If another process truncates the file, an access raises SIGBUS, so
-// only headers are read through a long-lived mapping; bulk data goes through File::Read....
+// A whole file mapped read-only. If another process truncates the file, an access raises SIGBUS. So
+// only headers are read through a long-lived mapping; large data is read by File::ReadAt and
+// ReadStrided.
 class MappedFile {
   public:
     static Result<MappedFile> Open(const std::string& path);
@@ -68,7 +70,8 @@ Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes = 
 // As ReadTextFile, but the path may also be a pipe or a device, which is read to its end
 // (blocking).
 Result<std::string> ReadTextStream(const std::string& path, uint64_t most_bytes);
-// As above, from an open descriptor, which stays open. name: the file's name in errors.
+// As the function above, from an open descriptor, which stays open. name: the file's name in
+// errors.
 Result<std::string> ReadTextStream(int fd, const std::string& name, uint64_t most_bytes);
 Status WriteFile(const std::string& path, std::span<const std::byte> bytes);
 

@@ -16,8 +16,8 @@ inline constexpr size_t kKindBytes = 64;
 // ...". Empty: the kind is not known.
 std::string WrongKind(std::string_view first_bytes);
 
-// As WrongKind, but only for the placeholders that a failed download leaves, whatever format was
-// expected: a Git LFS pointer, a web page, zeros.
+// As WrongKind, but recognizes only what a failed download leaves in place of a file of any format:
+// a Git LFS pointer, a web page, zeros.
 std::string PlaceholderKind(std::string_view first_bytes);
 
 // ReadTextFile for a file that belongs to a model. Errors: those of ReadTextFile; kCorrupt if the

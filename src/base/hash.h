@@ -14,13 +14,14 @@ using Sha256Digest = std::array<uint8_t, 32>;
 
 Sha256Digest Sha256(std::span<const std::byte> data);
 Sha256Digest HmacSha256(std::span<const std::byte> key, std::span<const std::byte> data);
-// Compares in constant time.
+// Compares in a time that does not depend on the contents.
 bool DigestsEqual(const Sha256Digest& a, const Sha256Digest& b);
 // Fills `out` from the kernel's random source.
 void RandomBytes(std::span<std::byte> out);
 std::string Hex(std::span<const uint8_t> bytes);
 
-// Order-dependent 64-bit checksum (FNV-1a over 8-byte words, then the tail bytes).
+// 64-bit checksum (FNV-1a over 8-byte words, then over the remaining bytes). It depends on the
+// order of the words.
 uint64_t Checksum64(std::span<const std::byte> data, uint64_t seed = 0);
 
 }  // namespace weft

@@ -5,8 +5,8 @@
 
 namespace weft {
 
-// $HOME; if it is not set, as in systemd services, the home folder in the user's passwd entry. "":
-// neither is known.
+// Returns $HOME. If it is not set, as in systemd services, returns the home folder in the user's
+// passwd entry, or "" if there is none.
 std::string HomeFolder();
 
 }  // namespace weft

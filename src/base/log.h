@@ -19,8 +19,8 @@ void SetLogRank(int rank);
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, std::string_view message);
 
-// open: the terminal that receives log lines shows an unfinished line (an answer, a prompt, a
-// progress line), so the next log line starts on a new line and ends this state.
+// open: the terminal that shows log lines now shows an unfinished line (an answer, a prompt, a
+// progress line). The next log line then begins on a new line, and after it no line is open.
 void SetLineOpen(bool open);
 // Whether a log line has broken the open line since the last call of TakeLineBroken or SetLineOpen.
 bool TakeLineBroken();

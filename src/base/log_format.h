@@ -1,7 +1,7 @@
 // Format of log lines (log.h): text, or one JSON object per line for log collectors:
 //     {"time":"2026-01-31T12:00:00.123Z","level":"warning","rank":1,"message":"..."}
 // WEFT_LOG_FORMAT=json in the environment has the same effect; a server sets it for its ranks. The
-// setting belongs to the process. Thread: any.
+// setting is for the whole process. Thread: any.
 #pragma once
 
 #include <string>

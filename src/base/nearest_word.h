@@ -11,10 +11,10 @@ namespace weft {
 // substitutions and swaps of neighboring letters that turn `a` into `b`. Ignores ASCII case.
 size_t EditDistance(std::string_view a, std::string_view b);
 
-// Returns the word with the smallest EditDistance to `word`; among equals, the one that shares the
-// longest prefix with it. At most a third of the letters may differ (one letter in words of two or
-// three). If no word is that near, returns the shortest one that begins with `word`, if `word` has
-// at least three letters; else "". Ignores ASCII case.
+// Returns the word with the smallest EditDistance to `word`; among words with the same distance,
+// the one with the longest common prefix. At most a third of the letters may differ (one letter in
+// words of two or three). If all words differ more, returns the shortest one that begins with
+// `word`, if `word` has at least three letters; otherwise "". Ignores ASCII case.
 std::string NearestWord(std::string_view word, std::span<const std::string> words);
 
 // " Did you mean 'run'?" or "".

@@ -1,5 +1,5 @@
 // Makes text from files, peers and other programs safe to print on a terminal: names of tensors and
-// files, metadata, errors that quote them.
+// files, metadata, and errors that quote such text.
 #pragma once
 
 #include <string>
@@ -7,12 +7,13 @@
 
 namespace weft {
 
-// One line, with C escapes for characters that a terminal would obey or can't show: controls (C0,
-// DEL, C1) and bytes that are not UTF-8 become \n, \r, \t or \x1b; line breaks and marks of writing
-// direction become \u202e. All other text stays, including backslashes.
+// Returns the text as one line. Escapes as in C replace characters that a terminal would obey or
+// can't show: control characters (C0, DEL, C1) and bytes that are not UTF-8 become \n, \r, \t or
+// the form \x1b; Unicode line breaks and marks of writing direction become the form \u202e. All
+// other text stays, including backslashes.
 std::string Printable(std::string_view text);
 
-// As Printable, but line ends and tabs stay.
+// As Printable, but keeps line ends and tabs.
 std::string PrintableLines(std::string_view text);
 
 }  // namespace weft

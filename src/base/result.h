@@ -93,13 +93,14 @@ using Status = Result<void>;
 #define WEFT_CONCAT_(a, b) a##b
 #define WEFT_CONCAT(a, b) WEFT_CONCAT_(a, b)
 
-// Returns the error of `expression` to the caller, if it has one.
+// If `expression` is an error, returns this error from the current function.
 #define WEFT_TRY(expression)                                                          \
     do {                                                                              \
         if (auto weft_try_ = (expression); !weft_try_.ok()) return weft_try_.error(); \
     } while (0)
 
-// Declares or assigns `target` from a Result<T>, or returns its error to the caller.
+// Declares or assigns `target` from a Result<T>. If the Result is an error, returns this error from
+// the current function.
 #define WEFT_ASSIGN(target, expression) \
     WEFT_ASSIGN_(WEFT_CONCAT(weft_result_, __LINE__), target, expression)
 #define WEFT_ASSIGN_(temporary, target, expression) \

@@ -1,4 +1,4 @@
-// Quotes words of command lines that are printed for a person or a script to run.
+// Quotes a word of a command line that a person or a script will run in a shell.
 #pragma once
 
 #include <string>

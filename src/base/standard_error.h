@@ -1,8 +1,8 @@
 // Writes text to standard error unchanged, in order with the log lines (log.h).
 //
-// One thread writes both (descriptor_writer.h). If the reader has stopped, a caller waits at most
-// 100 ms, once; after that, texts are queued, and dropped and counted when the queue is full.
-// Thread: any, but not a signal handler.
+// One thread writes both (descriptor_writer.h). If the reader has stopped, the first caller waits
+// at most 100 ms. After that, callers do not wait: texts are queued, and if the queue is full, they
+// are dropped and counted. Thread: any, but not a signal handler.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace weft {
 void WriteErr(std::string_view text, bool urgent = false);
 // Queues the text; never waits.
 void PostErr(std::string_view text);
-// Call before the process ends: waits until all is written; gives up when the reader takes nothing
-// for `stall_ms`.
+// Called before the process ends. Waits until everything is written, but gives up when the reader
+// reads nothing for `stall_ms`.
 void FlushErr(int64_t stall_ms = 500);
 
 }  // namespace weft
