@@ -12,10 +12,10 @@
 
 namespace weft {
 
-// kAvx512 includes VNNI and BF16. kAmx adds tiles of int8 and BF16 to it. kNeon includes dot
-// products. kI8mm adds products of int8 matrices to it.
+// kAvx512 includes VNNI and BF16. kAmx is kAvx512 plus the tile instructions for int8 and BF16.
+// kNeon includes dot products. kI8mm is kNeon plus products of int8 matrices.
 enum class CpuLevel { kReference, kAvx2, kAvx512, kAmx, kNeon, kI8mm };
-// The levels of the architecture that this is compiled for, the best last.
+// The levels of the architecture for which this program is compiled, the best one last.
 #if defined(__aarch64__)
 inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kNeon, CpuLevel::kI8mm};
 #else
@@ -36,24 +36,25 @@ struct CpuFeatures {
 
 // On a CPU with AMX, also requests permission to use it, for all threads of this process.
 CpuFeatures DetectCpu();
-// The best level that Weft has kernels for. WEFT_CPU=reference|avx2|avx512|amx|neon|i8mm lowers it
-// (never raises it), which lets tests reach every level on one machine.
+// The best level of a CPU with these features. The environment variable
+// WEFT_CPU=reference|avx2|avx512|amx|neon|i8mm selects a lower level (never a higher one), so that
+// tests can use several levels on one machine.
 CpuLevel BestCpuLevel(const CpuFeatures& features);
 const char* CpuLevelName(CpuLevel level);
 
 // The cores this process may run on (sched_getaffinity), in ascending order.
 std::vector<int> AllowedCores();
-// As above, with `get` in place of sched_getaffinity: fills a set of `bytes` bytes; false with
-// errno EINVAL if the kernel's set is larger (more than 1024 possible cores), in which case it is
-// called again with a larger set.
+// As the function above, with `get` in place of sched_getaffinity. `get` fills a set of `bytes`
+// bytes. If the kernel's set is larger (more than 1024 possible cores), `get` returns false with
+// errno EINVAL, and is called again with a larger set.
 using GetAffinity = std::function<bool(size_t bytes, cpu_set_t* set)>;
 std::vector<int> AllowedCores(const GetAffinity& get);
-// Restricts the calling thread to these cores. False if `cores` is empty or the system refuses
-// (harmless: the thread is only slower).
+// Restricts the calling thread to these cores. Returns false if `cores` is empty or the system
+// refuses. A refusal is harmless: the thread may only be slower.
 bool RunThisThreadOn(std::span<const int> cores);
 
-// Pins the constructing thread to these cores; the destructor restores the cores it had before.
-// Destroyed on another thread, it restores nothing.
+// The constructor pins the calling thread to these cores. The destructor restores the cores that
+// the thread had before; if another thread runs the destructor, it restores nothing.
 class PinnedThread {
   public:
     explicit PinnedThread(std::span<const int> cores);
@@ -66,7 +67,8 @@ class PinnedThread {
     const std::vector<int> before_ = AllowedCores();
 };
 
-// Resident set size of this process, and memory that the system can still give it, in bytes.
+// ResidentBytes: resident set size of this process. AvailableMemoryBytes: memory that the system
+// can still give to this process.
 uint64_t ResidentBytes();
 uint64_t AvailableMemoryBytes();
 // Memory of the whole machine, in bytes.

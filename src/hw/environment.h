@@ -1,7 +1,9 @@
-// Checks the environment variables of Weft, so that a misspelled value is not silently ignored.
+// Checks the environment variables that Weft reads, so that a misspelled value is not silently
+// ignored.
 //
-//     WEFT_MEMORY_MIB  a whole number from 1: memory of this host that Weft may use (hw/cpu.h)
-//     WEFT_CPU         reference, avx2, avx512, amx, neon or i8mm: the highest CPU level that is
+//     WEFT_MEMORY_MIB  a whole number of at least 1: MiB of this host's memory that Weft may use
+//     (hw/cpu.h) WEFT_CPU         reference, avx2, avx512, amx, neon or i8mm: the highest CPU level
+//     that is
 //                      used (hw/cpu.h)
 //     WEFT_LOG         debug, info, warning or error (base/log.h)
 //     WEFT_LOG_FORMAT  text or json
@@ -19,7 +21,7 @@ namespace weft {
 // Errors: kUsage, with the variable, its value and the expected values.
 Status CheckEnvironment();
 
-// WEFT_MEMORY_MIB in bytes; nullopt if it is not set or not valid.
+// The memory limit of WEFT_MEMORY_MIB, in bytes; nullopt if the variable is not set or not valid.
 std::optional<uint64_t> MemoryOfEnvironment();
 
 }  // namespace weft

@@ -4,10 +4,10 @@
 //     const auto before = meter.Read();  ...  const auto after = meter.Read();
 //
 // Sensors, each counted once:
-//   RAPL       a processor package, and its memory if that is a domain of its own:
+//   RAPL       a processor package, and its memory if RAPL counts it separately:
 //              /sys/class/powercap/intel-rapl:N, also on AMD; an energy counter that wraps. Source:
 //              Linux, Documentation/power/powercap/powercap.rst
-//   amdgpu     hwmon: a card; on an APU, the processor and its GPU, which replaces RAPL's package.
+//   amdgpu     hwmon: a card; on an APU, the processor with its GPU, in place of the RAPL package.
 //              Source: Linux, Documentation/gpu/amdgpu/thermal.rst
 //   i915, xe   hwmon: a card; an energy counter.
 //   NVML       libnvidia-ml.so.1: a card. Source: NVIDIA, NVML API Reference Guide
@@ -26,9 +26,9 @@
 namespace weft {
 
 // Energy in microjoules that the processor packages have used since an arbitrary moment, from the
-// kernel's powercap tree (RAPL). Use the difference of two readings; a smaller second reading shows
-// that the counter has wrapped, as it does after minutes to hours. -1: not readable, as for users
-// other than root and in most virtual machines. Source: Linux,
+// kernel's powercap tree (RAPL). Use the difference of two readings. If the second reading is
+// smaller, the counter has wrapped, which happens after minutes to hours. -1: the counter can't be
+// read, as for users other than root and in most virtual machines. Source: Linux,
 // Documentation/power/powercap/powercap.rst.
 int64_t ProcessorEnergyUj();
 
@@ -37,10 +37,11 @@ struct PowerReading {
     double joules = 0;   // since the meter began
 };
 
-// Thread: any, one at a time.
+// Thread: any, but one at a time.
 class PowerMeter {
   public:
-    // root: a folder used in place of /, also for NVML's library (for tests); "": use / itself.
+    // root: for tests, a folder that is used in place of /, also for NVML's library; "": use /
+    // itself.
     explicit PowerMeter(std::string root = RootOfEnvironment());
     PowerMeter(const PowerMeter&) = delete;
     PowerMeter& operator=(const PowerMeter&) = delete;
@@ -61,7 +62,7 @@ class PowerMeter {
         Kind kind = Kind::kCard;
         Unit unit = Unit::kJoules;
         std::function<std::optional<double>()> read{};
-        double range = 0;  // of a counter: its largest value + 1; 0: it does not wrap
+        double range = 0;  // the counter's largest value + 1; 0: the counter does not wrap
         std::optional<double> last{};  // nullopt until a first reading works
         double joules = 0;
         int64_t last_ns = 0;
