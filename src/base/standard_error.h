@@ -2,7 +2,8 @@
 //
 // One thread writes both (descriptor_writer.h). If the reader has stopped, the first caller waits
 // at most 100 ms. After that, callers do not wait: texts are queued, and if the queue is full, they
-// are dropped and counted. Thread: any, but not a signal handler.
+// are dropped and counted.
+// Thread: any, but not a signal handler.
 #pragma once
 
 #include <cstdint>
