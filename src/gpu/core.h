@@ -1,7 +1,8 @@
 // State that a device and all objects made from it share: the instance, the device, its queue and
-// the count of submissions. Destroyed with the last of these objects.
+// the count of submissions. The state is destroyed with the last of these objects.
 //
-// Thread: any for Settled, Fail and lost; the caller of the Device for the rest.
+// Thread: any thread may call Settled and Fail and read `lost`; only the caller of the Device may
+// use the rest.
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,7 @@ struct Core {
     Status Create();  // creates the device, its queue, semaphore and guard
 
     std::string Who() const;  // "gpu 0 (AMD Radeon 8060S)", for errors
-    // Makes the error of a failed call; records a lost device.
+    // Returns the error of a failed call. Sets `lost` if the result is that the device was lost.
     Error Fail(std::string_view call, VkResult result);
     Status Check(std::string_view call, VkResult result) {
         if (result == VK_SUCCESS) return {};
@@ -31,8 +32,9 @@ struct Core {
     Status status() const;
     // The number of completed submissions.
     Result<uint64_t> Done();
-    // Call before destroying an object that submissions may use: waits, for a bounded time, until
-    // all submissions so far are done. False: they are not done, and the object must be leaked.
+    // Called before an object that submissions may use is destroyed. Waits, for a limited time,
+    // until all submissions so far are done. Returns false if they are not done; then the object
+    // must be leaked.
     bool Settled();
 
     std::unique_ptr<Instance> instance;
@@ -45,18 +47,19 @@ struct Core {
     Guard guard;
     std::atomic<uint64_t> submitted{0}, done{0};
     std::atomic<bool> lost{false};       // a call returned VK_ERROR_DEVICE_LOST
-    std::atomic<bool> gone{false};       // and nothing runs on it any more
-    std::atomic<bool> abandoned{false};  // some object was leaked, so the device must be, too
+    std::atomic<bool> gone{false};       // the device is lost, and nothing runs on it any more
+    std::atomic<bool> abandoned{false};  // some object was leaked, so the device must be leaked,
+                                         // too
 };
 
-// A device's pipeline cache, stored in a file if a folder is given.
+// A device's pipeline cache. Open() is given a folder for its file, or "" for no file.
 class PipelineCache {
   public:
     explicit PipelineCache(std::shared_ptr<Core> core) : core_(std::move(core)) {}
     PipelineCache(const PipelineCache&) = delete;
     PipelineCache& operator=(const PipelineCache&) = delete;
     ~PipelineCache();
-    // Starts empty if the file is missing, damaged, or from another driver.
+    // The cache starts empty if the file is missing, damaged, or from another driver.
     Status Open(const std::string& folder);
     VkPipelineCache handle() const { return handle_; }
     void Grew() { grew_ = true; }

@@ -1,8 +1,8 @@
 // GPUs through Vulkan 1.2 compute: lists devices, and opens one.
 //
-// Only this folder uses vk* names. libvulkan.so.1 is opened at the first use, so that Weft runs on
-// the CPU without it. Kernels get device addresses as push constants, and have no descriptors
-// except that of the stop word.
+// Only this folder calls vk* functions. libvulkan.so.1 is opened at the first use, so Weft also
+// runs on hosts without it, on the CPU. Kernels get device addresses as push constants. Their only
+// descriptor is that of the stop word (gpu/guard.h).
 //
 //     WEFT_ASSIGN(auto device, Device::Open(0));
 //     WEFT_ASSIGN(Buffer buffer, device->Allocate(bytes, Place::kDevice));
@@ -10,8 +10,8 @@
 //     WEFT_ASSIGN(auto commands, device->Record());
 //     commands->Run(*kernel, args, x);  commands->End();  // then Submit, Wait
 //
-// Errors: kUnsupported (no loader, no device, a feature that is missing: the message names it and
-// what to install), kNotFound (no device of this index), kOutOfMemory, kPeerLost
+// Errors: kUnsupported (no loader, no device, or a missing feature; the message names what is
+// missing and what to install), kNotFound (no device of this index), kOutOfMemory, kPeerLost
 // (VK_ERROR_DEVICE_LOST), kIo (any other call that failed, with its name and result).
 // Thread: one caller for a Device and all objects made from it, except Allocate and Buffer's
 // destructor.
@@ -35,14 +35,15 @@ enum class Kind { kDiscrete, kIntegrated, kVirtual, kCpu };  // kCpu: lavapipe a
 
 struct Heap {
     uint64_t total_bytes = 0;
-    uint64_t free_bytes = 0;  // from VK_EXT_memory_budget; without it, equals total
+    uint64_t free_bytes = 0;  // from VK_EXT_memory_budget; without this extension, the total size
     bool device_local = false;
-    // Kernels' buffers can be allocated there. On an integrated GPU this may include heaps that are
-    // not device-local: RADV reports a third of an APU's GPU memory as host memory.
+    // Whether buffers for kernels can be allocated in this heap. On an integrated GPU, heaps that
+    // are not device-local may be among them: RADV reports a third of an APU's GPU memory as host
+    // memory.
     bool for_kernels = false;
 };
 
-// A device, in the loader's order.
+// A device.
 struct Description {
     int index = 0;
     Kind kind = Kind::kDiscrete;
@@ -53,36 +54,39 @@ struct Description {
     std::vector<Heap> heaps;
     // Default subgroup size of the driver; for Intel, the size that kernels request.
     uint32_t subgroup = 0;
-    uint32_t least_subgroup = 0, most_subgroup = 0;  // range that a kernel may request; equal: no
-                                                     // choice
+    uint32_t least_subgroup = 0, most_subgroup = 0;  // range of sizes that a kernel may request; if
+                                                     // both are equal, there is no choice
     uint32_t shared_bytes = 0;                       // per workgroup
     uint32_t most_invocations = 0;                   // per workgroup
-    std::array<uint32_t, 3> most_groups{};           // of a Run in x, y, z: 65,535 on some devices
+    std::array<uint32_t, 3> most_groups{};           // most workgroups of a Run in x, y, z; 65,535
+                                                     // on some devices
     bool integer_dot = false;                        // dot products of packed int8
-    bool fast_integer_dot = false;    // and the driver says that the GPU has hardware for it
+    bool fast_integer_dot = false;  // the driver says that the GPU has hardware for these
+                                    // products
     bool float16 = false;  // float16 arithmetic, and other features of kernels for matrix units
     bool cooperative_matrix = false;  // f16 x f16 -> f32 of 16 x 16 x 16, per subgroup
     bool host_import = false;         // VK_EXT_external_memory_host
     bool unified = false;             // all device-local memory is mapped by the host
     float timestamp_ns = 0;           // per tick; 0: no timestamps
-    // The reason why it can't be used: a missing feature, a lavapipe version with wrong results.
-    // Empty: it can be opened.
+    // The reason why the device can't be used, such as a missing feature or a lavapipe version with
+    // wrong results. Empty: the device can be opened.
     std::string unusable;
 };
 // "discrete", "integrated", "virtual", "cpu".
 const char* KindName(Kind kind);
 
-// Empty if the loader finds no device.
+// Lists the devices in the loader's order. The list is empty if the loader finds none.
 Result<std::vector<Description>> ListDevices();
 
-// kDevice: memory that kernels read fastest. kHost: mapped and cached; the host and kernels read
-// and write it.
-// kMeeting: as kHost, and each side sees the other's writes while a submission runs, if the driver
-// has memory with that guarantee (VK_AMD_device_coherent_memory: AMD's caches are not coherent with
-// the host otherwise).
-// kInbox: mapped; the host writes and kernels read it while a submission runs. On a card it is the
-// card's own memory, if the host can map it: an NVIDIA card caches lines of host memory for the
-// whole submission.
+// Where a buffer is allocated. kDevice: memory that kernels read fastest. kHost: mapped and cached
+// memory that the host and kernels read and write.
+// kMeeting: as kHost, for data that the host and a running submission exchange. If the driver has
+// memory with that guarantee, the host and kernels see each other's writes while the submission
+// runs. (On AMD, VK_AMD_device_coherent_memory provides such memory; without it, the caches are not
+// coherent with the host.)
+// kInbox: mapped memory that the host writes and kernels read while a submission runs. On a card,
+// it is the card's own memory if the host can map that. The reason: an NVIDIA card caches lines of
+// host memory for the whole submission, so its kernels would not see later writes.
 enum class Place { kDevice, kHost, kMeeting, kInbox };
 
 // Memory of a device. The destructor frees it, after waiting for running submissions. Initial
@@ -98,8 +102,9 @@ class Buffer {
 
     uint64_t address() const { return address_; }
     uint64_t size_bytes() const { return size_; }
-    // Null if the host can't access it. Writes of the host are visible to the next Submit; writes
-    // of kernels are visible after Wait.
+    // The buffer's address on the host; null if the host can't access the buffer. What the host
+    // writes is visible to commands that are submitted afterward. What kernels write is visible to
+    // the host after Wait.
     std::byte* host() const { return host_; }
     const Held* held() const { return held_.get(); }
 
@@ -113,13 +118,13 @@ class Buffer {
 class Kernel {
   public:
     virtual ~Kernel() = default;
-    virtual uint32_t subgroup() const = 0;  // subgroup size that it runs with
+    virtual uint32_t subgroup() const = 0;  // the kernel's subgroup size
 };
 
 struct KernelCode {
     std::string_view name;                  // for errors and traces
     std::span<const uint32_t> spirv;        // entry point "main"
-    uint32_t args_bytes = 0;                // of push constants, at most kMostArgsBytes
+    uint32_t args_bytes = 0;                // size of the push constants, at most kMostArgsBytes
     std::span<const uint32_t> constants{};  // specialization constants 0, 1, ...
     uint32_t subgroup = 0;                  // required subgroup size; 0: the driver's choice
     // The kernel does nothing if the device's stop word is not 0 (shaders/guard.glsl).
@@ -149,9 +154,10 @@ class Commands {
     virtual void Fill(const Buffer& buffer, uint64_t byte, uint64_t bytes, uint32_t word) = 0;
     // Later commands start after earlier ones have finished and their writes are visible.
     virtual void Barrier() = 0;
-    // Records time i of the submission, when all earlier commands are done. At most kMostTimes.
+    // Records time i of the submission: the time at which all earlier commands are done. i is below
+    // kMostTimes.
     virtual void Time(uint32_t i) = 0;
-    // Ends the recording. The host sees writes to host memory after Wait.
+    // Ends the recording. What the commands write to host memory is visible to the host after Wait.
     virtual Status End() = 0;
 };
 inline constexpr uint32_t kMostTimes = 4096;
@@ -160,7 +166,7 @@ struct OpenOptions {
     // Enables the validation layer; each of its messages makes the next Wait fail (kIo). Errors:
     // kUnsupported if it is not installed.
     bool validate = false;
-    std::string cache_folder{};  // for compiled pipelines; empty: none are stored
+    std::string cache_folder{};  // folder for compiled pipelines; empty: they are not stored
 };
 
 class Device {
@@ -170,25 +176,26 @@ class Device {
 
     virtual const Description& description() const = 0;
     virtual std::vector<Heap> heaps() const = 0;  // current values
-    // Errors: kOutOfMemory, with the size and the heaps' free bytes. Allocations of more than about
-    // 1 GiB may exceed the driver's limit (most_buffer_bytes); callers must split them.
+    // Errors: kOutOfMemory, with the size and the heaps' free bytes. An allocation of more than
+    // about 1 GiB may exceed the driver's limit (most_buffer_bytes); the caller must split it.
     virtual Result<Buffer> Allocate(uint64_t bytes, Place place) = 0;
     virtual uint64_t most_buffer_bytes() const = 0;
-    // A buffer whose first word guarded kernels check; the rest of its 256 bytes belongs to the
-    // caller. Not initialized.
+    // A buffer of 256 bytes. Guarded kernels check its first word; the caller may use the rest. It
+    // is not initialized.
     virtual const Buffer& stop_word() const = 0;
     virtual Result<std::unique_ptr<Kernel>> MakeKernel(const KernelCode& code) = 0;
     virtual Result<std::unique_ptr<Commands>> Record() = 0;
-    // Submissions run in order. The Commands must live, and must not be submitted again, until a
-    // later Wait has returned. Returns a number for Wait.
+    // Submits the commands and returns a number for Wait. Submissions run in order. Until a later
+    // Wait has returned, `commands` must exist and must not be submitted again.
     virtual Result<uint64_t> Submit(const Commands& commands) = 0;
-    // Waits until that submission and all earlier ones are done. Errors: kTimeout; the submissions
-    // continue.
+    // Waits until that submission and all earlier ones are done. Errors: kTimeout (the submissions
+    // continue).
     virtual Status Wait(uint64_t submission, Deadline deadline) = 0;
-    // Times of the commands' last submission that was waited for, in nanoseconds from Time(0).
-    // Empty if the device has no timestamps, or none were recorded.
+    // The first `count` times of the last submission of `commands` that was waited for, in
+    // nanoseconds from time 0. Empty if the device has no timestamps, or none were recorded.
     virtual std::vector<int64_t> Times(const Commands& commands, uint32_t count) = 0;
-    // kPeerLost once a call has reported the device as lost; nothing works after that.
+    // Returns kPeerLost once a call has reported that the device is lost. After that, no call
+    // works.
     virtual Status status() const = 0;
 };
 

@@ -1,12 +1,13 @@
-// Extensions and features of a device: those that kernels need, and those that they use if present.
+// Extensions and features of a device: the required ones, and those that Weft uses if the device
+// has them.
 #pragma once
 
 #include <vector>
 
 #include "gpu/loader.h"
 
-// Declarations of VK_KHR_cooperative_matrix, which headers before 1.3.255 lack. The names are
-// Vulkan's, the values those of its registry.
+// Declarations of VK_KHR_cooperative_matrix, which headers before 1.3.255 lack. The names and
+// values are those of the Vulkan registry.
 #ifndef VK_KHR_cooperative_matrix
 #define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
 constexpr auto VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR =
@@ -40,7 +41,7 @@ using PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR =
 
 namespace weft::gpu {
 
-// The used extensions that a device has.
+// Which of the extensions that Weft uses a device has.
 struct Extensions {
     bool subgroup_size_control = false;
     bool integer_dot_product = false;
@@ -64,7 +65,7 @@ struct Features {
     // Whether the device has all additional features that kernels with float16 arithmetic and
     // matrix units need.
     bool MatrixKernels() const;
-    // Enables the used features that `has` contains.
+    // Of the features that Weft uses, enables those that `has` contains.
     void Choose(const Features& has);
 
     VkPhysicalDeviceFeatures2 base{};
@@ -77,7 +78,8 @@ struct Features {
     VkPhysicalDeviceCoherentMemoryFeaturesAMD coherent{};
 };
 
-// Whether the device's cooperative matrices include f16 x f16 -> f32 of 16 x 16 x 16 per subgroup.
+// Whether the device has cooperative matrices that multiply f16 by f16 into f32, of 16 x 16 x 16
+// elements per subgroup.
 Result<bool> HasMatrix16(const Calls& calls, VkInstance instance, VkPhysicalDevice device);
 
 }  // namespace weft::gpu

@@ -1,4 +1,5 @@
-// The buffer that guarded kernels check (shaders/guard.glsl). Kernels have no other descriptor.
+// The descriptor of the buffer that guarded kernels check (shaders/guard.glsl). Kernels have no
+// other descriptor.
 //
 // Thread: as gpu/core.h.
 #pragma once

@@ -33,7 +33,7 @@ class Instance {
     static Result<std::unique_ptr<Instance>> Make(Loader loader, bool validate);
     Instance(const Instance&) = delete;
     Instance& operator=(const Instance&) = delete;
-    ~Instance();  // logs messages that were not taken
+    ~Instance();  // logs the messages that were not taken out
 
     const Calls& calls() const { return calls_; }
     VkInstance handle() const { return handle_; }
@@ -61,11 +61,12 @@ struct Physical {
     Extensions extensions;
     bool subgroup_control = false;  // a kernel may request its subgroup size
     bool full_subgroups = false;
-    bool device_coherent = false;  // memory that AMD's GPU caches bypass may be allocated
+    bool device_coherent = false;  // memory that the caches of AMD's GPUs bypass may be allocated
     std::array<uint8_t, VK_UUID_SIZE> cache_uuid{};
 };
 Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int index);
-// Current values. Reads memory, extensions and description.unified of `physical`.
+// The heaps with their current values. Of `physical`, this function reads memory, extensions and
+// description.unified.
 std::vector<Heap> ReadHeaps(const Calls& calls, const Physical& physical);
 
 // ListDevices and Device::Open with a given loader instead of the system's.

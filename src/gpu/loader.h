@@ -10,8 +10,8 @@
 
 namespace weft::gpu {
 
-// Functions that are looked up without an instance, in an instance, and in a device. Missing
-// functions of extensions are null; all others are present.
+// Three lists of functions: those that are looked up without an instance, in an instance, and in a
+// device. A function of an extension is null if it is missing; all others are present.
 #define WEFT_VK_GLOBAL(X)               \
     X(EnumerateInstanceVersion)         \
     X(EnumerateInstanceLayerProperties) \
@@ -91,18 +91,20 @@ struct Calls {
 struct Loader {
     PFN_vkGetInstanceProcAddr get = nullptr;
 };
-// The system's libvulkan.so.1. It stays open. Errors: kUnsupported, with the package to install, if
-// it can't be opened.
+// Opens the system's libvulkan.so.1, which then stays open. Errors: kUnsupported if it can't be
+// opened; the message names the package to install.
 Result<Loader> SystemLoader();
 
-// Each of these looks up its part of `calls`. Errors: kUnsupported names a missing function.
+// These look up the three lists of functions. Errors: kUnsupported (a function is missing; the
+// message names it).
 Status FindGlobalCalls(Calls& calls);
 Status FindInstanceCalls(Calls& calls, VkInstance instance);
 Status FindDeviceCalls(Calls& calls, VkDevice device);
 
 // "VK_ERROR_OUT_OF_DEVICE_MEMORY", or the number.
 std::string ResultName(VkResult result);
-// An error with the call and its result: kOutOfMemory, kPeerLost (VK_ERROR_DEVICE_LOST) or kIo.
+// Returns an error whose message has the call and its result. The code is kOutOfMemory, kPeerLost
+// (for VK_ERROR_DEVICE_LOST) or kIo.
 Error CallError(std::string_view who, std::string_view call, VkResult result);
 
 }  // namespace weft::gpu

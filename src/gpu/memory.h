@@ -20,9 +20,9 @@ struct Buffer::Held {
     VkDeviceMemory memory = VK_NULL_HANDLE;
 };
 
-// The memory types for a place, best first, among those whose bit is set in `allowed`. A discrete
-// card's mapped device memory is used for kHost only if there is no other type, since it may be a
-// window of 256 MiB.
+// The memory types for a place, best first, among those whose bit is set in `allowed`. On a
+// discrete card, mapped device memory is used for kHost only if there is no other type, because it
+// may be only 256 MiB.
 std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& memory,
                                      uint32_t allowed, Place place, bool unified);
 
