@@ -22,9 +22,10 @@ struct FileType {
     Mix mix;
 };
 
-// "Q4_K_M, Q4_0, ...".
+// The supported names: "Q4_K_M, Q4_0, ...".
 std::string FileTypeNames();
-// Ignores case; "Q4_K" is Q4_K_M, and so on. Errors: kUsage, with the supported names.
+// Finds the file type with this name, ignoring case. "Q4_K" means Q4_K_M, and so on. Errors:
+// kUsage, with the supported names.
 Result<FileType> FindFileType(std::string_view name);
 // The tensor type with this name, if Weft can quantize to it.
 Result<DType> FindTensorType(std::string_view name);
@@ -33,7 +34,7 @@ Result<DType> FindTensorType(std::string_view name);
 enum class Role : uint8_t {
     kEmbedding,
     kOutput,
-    kValue,  // attn_v, attn_qkv, attn_kv_b: errors here affect the whole model most
+    kValue,  // attn_v, attn_qkv, attn_kv_b: errors in these tensors affect the model's results most
     kKey,
     kQuery,
     kAttentionOutput,
@@ -44,7 +45,7 @@ enum class Role : uint8_t {
 };
 Role RoleOf(std::string_view name);
 
-// Tensors that are never quantized: vectors, norms, routers and other small, sensitive ones.
+// Whether a tensor is never quantized: vectors, norms, routers and other small, sensitive tensors.
 bool IsKept(std::string_view name, int dims);
 
 // Facts about the model that a mix depends on.
@@ -66,16 +67,18 @@ struct MixPlace {
     bool experts = false;  // [experts, rows, cols]
 };
 
-// The type before Fallback replaces types that do not fit the tensor's columns.
+// The type that the file type's rule gives to a tensor. Fallback() must then replace it if it does
+// not fit the tensor's columns.
 DType MixedType(const FileType& type, const MixFacts& facts, const MixPlace& place);
 
-// Whether a tensor of this role is unusable in that type without an importance matrix: most
-// codebook types of at most three bits.
+// Whether a tensor of this role must have an importance matrix to be usable in this type. That
+// holds for most codebook types of at most three bits.
 bool NeedsImportance(Role role, DType dtype);
 
-// `wanted`, or, if rows are not whole blocks of it, a type of similar size with blocks of 32: Q2_K,
-// Q3_K, TQ1_0, TQ2_0: Q4_0; Q4_K: Q5_0; Q5_K: Q5_1; Q6_K: Q8_0; IQ: IQ4_NL. F16 if rows are not
-// whole blocks of 32 either.
+// Returns `wanted` if a row of `cols` elements is a whole number of blocks of this type. If not,
+// returns a type of similar size with blocks of 32: Q4_0 in place of Q2_K, Q3_K, TQ1_0 and TQ2_0;
+// Q5_0 in place of Q4_K; Q5_1 in place of Q5_K; Q8_0 in place of Q6_K; IQ4_NL in place of IQ types.
+// If rows are not whole blocks of 32 either, returns F16.
 DType Fallback(DType wanted, int64_t cols);
 
 }  // namespace weft::quantize

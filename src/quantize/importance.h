@@ -1,8 +1,10 @@
-// Importance matrices: for each column of a tensor, the mean square of the activations that it is
-// multiplied by, collected by running the model over a text (llama.cpp's llama-imatrix).
+// Importance matrices: for each column of a tensor, the mean square of the activations by which the
+// column is multiplied. llama.cpp's llama-imatrix collects these numbers by running the model over
+// a text.
 //
-// Two formats: GGUF with tensors NAME.in_sum2 and NAME.counts, and the old binary format (a count
-// of entries; per entry its name, calls and sums). Input is hostile: kCorrupt names file and entry.
+// Two formats are read: GGUF with tensors NAME.in_sum2 and NAME.counts, and the old binary format
+// (the number of entries, then each entry's name, number of calls and sums). The input is hostile.
+// Errors: kCorrupt (the message names file and entry).
 #pragma once
 
 #include <string>
@@ -20,15 +22,15 @@ class Importance {
 
     const std::string& path() const { return path_; }
     size_t size() const { return entries_.size(); }
-    // For a tensor's GGUF name: positive values, one per column or per column of each expert.
-    // nullptr: the matrix has none.
+    // Finds the values for the tensor with this GGUF name. They are positive, one per column or one
+    // per column of each expert. nullptr: the importance matrix has none for this tensor.
     const std::vector<float>* Find(const std::string& tensor) const;
 
   private:
     explicit Importance(std::string path) : path_(std::move(path)) {}
     Status ReadGguf();
     Status ReadOld(std::string_view bytes);
-    // counts: one for each sums.size() / counts.size() columns.
+    // counts: counts[i] belongs to the i-th of counts.size() equal parts of `sums`.
     Status Add(std::string name, std::vector<float> sums, const std::vector<float>& counts);
 
     std::string path_;

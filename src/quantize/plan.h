@@ -1,9 +1,9 @@
 // Chooses the new type of each tensor of a model, before anything is read or written.
 //
-// The first of these that applies decides: IsKept (not quantized); the first rule whose expression
-// matches in the tensor's name; --output-type and --embedding-type; with `pure`, the base type; the
-// mix of the file type. Fallback then replaces a type that does not fit the tensor's columns; if a
-// rule gave that type, it is an error.
+// The first of these that applies to a tensor decides: IsKept (not quantized); the first rule whose
+// expression matches a part of the tensor's name; --output-type and --embedding-type; with `pure`,
+// the base type of the file type; the mix of the file type (MixedType). Fallback() then replaces a
+// type that does not fit the tensor's columns. It is an error if such a type comes from a rule.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@
 namespace weft::quantize {
 
 struct TensorRule {
-    std::string pattern;  // PCRE2, matches anywhere in the name
+    std::string pattern;  // PCRE2, matches any part of the name
     DType type;
 };
 
@@ -29,8 +29,8 @@ struct QuantizeOptions {
     bool pure = false;
     bool allow_requantize = false;  // quantize even tensors that are already quantized
     const Importance* importance = nullptr;
-    // Plans only sizes. A type may then lack the importance matrix that it needs, and IQ types are
-    // mixed as if there were a matrix.
+    // Plan only sizes. A missing importance matrix is then no error, and IQ types are mixed as if
+    // there were one.
     bool sizes_only = false;
     // The next step in errors about a missing importance matrix.
     const char* importance_advice =
@@ -42,7 +42,7 @@ struct PlannedTensor {
     const model_files::TensorInfo* from;
     DType to;
     uint64_t bytes;
-    bool fell_back;                        // its columns do not fit the wanted type
+    bool fell_back;                        // the wanted type does not fit the tensor's columns
     const std::vector<float>* importance;  // may be null
 };
 
@@ -51,12 +51,13 @@ struct QuantizePlan {
     std::vector<PlannedTensor> tensors;  // in the model's order
     uint64_t bytes = 0;                  // total
     size_t fallen_back = 0;
-    size_t without_importance = 0;  // quantized tensors without an entry, if a matrix is given
+    size_t without_importance = 0;  // number of quantized tensors that have no entry in the given
+                                    // importance matrix
 };
 
-// Errors: kUsage (a rule that matches no tensor or is not a valid expression; a type that needs an
-// importance matrix for a tensor without one); kDenied (tensors are already quantized); kCorrupt
-// (the importance matrix belongs to another model).
+// Errors: kUsage (a rule matches no tensor or is not a valid expression; a tensor has no importance
+// matrix, but its type needs one); kDenied (tensors are already quantized); kCorrupt (the
+// importance matrix belongs to another model).
 Result<QuantizePlan> PlanQuantize(const model_files::ModelSource& source,
                                   const QuantizeOptions& options);
 
