@@ -5,7 +5,8 @@
 // choice changes no bits. For more ranks, algorithms add in different orders (coll/comm.h), so
 // another table may round a sum differently. To make that rare, an algorithm replaces the built-in
 // choice only if it is clearly faster. The autotuner never chooses a lossy wire type.
-// Thread: the Comm's. Errors: those of the Comm; the monitor's.
+// Thread: the thread that uses the Comm. Errors: those of the Comm, and the failure that the
+// monitor (TuneOptions::monitor) reports.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +17,29 @@
 
 namespace weft::coll {
 
-// Time limit of MeasureTuning, if one call takes less than a tenth of it. Measuring inconsistent
-// times again may double the time.
+// Time limit of MeasureTuning in seconds. MeasureTuning can take longer if a single all_reduce call
+// takes more than a tenth of the limit. It measures inconsistent times again, for up to twice the
+// limit in all.
 inline constexpr double kTuneS = 0.2;
 
 struct TuneOptions {
     double seconds = kTuneS;
-    bool several_hosts = false;  // some of them with several ranks: try all algorithms
+    bool several_hosts = false;  // the ranks are on several hosts, and some hosts have several of
+                                 // them: try all algorithms
     const net::PeerMonitor* monitor = nullptr;  // may be null
 };
 
 // Times all_reduce with each of AlgorithmsFor, at sizes from 256 bytes to 4 MiB within the time
-// limit. For larger sizes, chooses by the model of the algorithms' times over links fitted to those
-// measurements (choose.h). If the links are of two kinds, or too few sizes were measured, larger
-// sizes keep the choice of comm.tuning(), as do the other collectives. Rows have the measured
-// times, made monotonic in the size (coll/time_table.h).
+// limit. For larger sizes, it chooses by a model that predicts the algorithms' times (choose.h);
+// the model's link parameters are fitted to those measurements. If the links are of two kinds, or
+// too few sizes were measured, larger sizes keep the algorithm of comm.tuning(). The other
+// collectives keep theirs, too. The returned rows have the measured times, changed so that they
+// never fall as sizes grow (coll/time_table.h).
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 
-// Whether a table's times still hold: two of its sizes, measured again (a few milliseconds), must
-// not differ from the table by more than kStaleFactor. True for a table without times.
+// Whether the times in a table are still right: measures two of its sizes again (which takes a few
+// milliseconds) and returns true if neither time differs from the table by more than a factor of
+// kStaleFactor. True for a table without times.
 inline constexpr double kStaleFactor = 3;
 Result<bool> TuningHolds(Comm& comm, const Tuning& tuning, const net::PeerMonitor* monitor);
 

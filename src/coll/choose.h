@@ -1,4 +1,5 @@
-// Chooses an algorithm for unmeasured sizes, by the model of its time (seconds.h).
+// Chooses an algorithm for sizes that were not measured, by a model that predicts the time
+// (seconds.h).
 #pragma once
 
 #include <optional>
@@ -9,12 +10,13 @@
 
 namespace weft::coll {
 
-// Fits the links of a group of ranks, all of one kind, to measured all_reduces (rows with a time):
-// least squares of latency and seconds per byte, with relative errors. nullopt: fewer than two
-// sizes, or no positive bandwidth fits.
+// Computes latency and bandwidth of the links of a group of ranks, which must all be of one kind,
+// from measured all_reduces (the rows with a time): a least-squares fit of relative errors.
+// nullopt: fewer than two sizes were measured, or the fitted bandwidth is not positive.
 std::optional<Tier> FitTier(int ranks, std::span<const TuningRow> rows);
 
-// The fastest algorithm for that group; among equals the first. candidates: at least one, no kAuto.
+// The fastest of `candidates` for this group; among equally fast ones, the first. There must be at
+// least one candidate, and none may be kAuto.
 Algorithm FastestAllReduce(const TierGroup& group, std::span<const Algorithm> candidates,
                            double bytes);
 

@@ -1,6 +1,6 @@
-// Collectives other than all_reduce: each rank sends directly to each other, one message at a time.
-// all_gather and reduce_scatter also have a hierarchical form (hierarchical.cc), with the same
-// bits. Contracts: coll/comm.h. Errors: the Team's.
+// Collectives other than all_reduce: each rank sends directly to each other rank, one message at a
+// time. all_gather and reduce_scatter also have a hierarchical form (hierarchical.cc), with the
+// same bits. Contracts: coll/comm.h. Errors: the Team's.
 #pragma once
 
 #include <algorithm>
@@ -15,17 +15,19 @@
 
 namespace weft::coll {
 
-// A vector in consecutive parts, one for each place.
+// Divides a vector into consecutive parts, one for each place (a member's number in the team,
+// coll/team.h).
 class Parts {
   public:
     // CHECKs that there are `places` counts with the sum `total`.
     Parts(std::span<const size_t> counts, size_t places, size_t total);
     size_t longest() const { return *std::ranges::max_element(counts_); }
-    // Size of a place's part from `done` on, at most `most`.
+    // Number of values that are left in a place's part after the first `done` ones, at most `most`.
     size_t Left(size_t place, size_t done, size_t most) const {
         return std::min(most, counts_[place] - std::min(done, counts_[place]));
     }
-    // A place's part of `all` from `done` on, at most `most`.
+    // These values: the part of `all` that belongs to `place`, after its first `done` values, at
+    // most `most` of them.
     template <typename T>
     std::span<T> Piece(std::span<T> all, size_t place, size_t done, size_t most) const {
         const size_t skip = std::min(done, counts_[place]);
@@ -39,19 +41,19 @@ class Parts {
 };
 
 Status AllGather(const Team& team, std::span<std::byte> all, const Parts& parts);
-// team: all ranks. A part travels to each other host once, to a rank that distributes it there.
+// team: all ranks. Each part is sent once to each other host, to a rank that distributes it there.
 Status AllGatherHierarchical(const Team& team, std::span<std::byte> all, const Parts& parts);
 Status AllToAll(const Team& team, std::span<const std::byte> out, const Parts& out_parts,
                 std::span<std::byte> in, const Parts& in_parts);
 Status Broadcast(const Team& team, std::span<std::byte> data, size_t root);
-// The team's wire type: kFull.
+// The team's wire type must be kFull.
 Status ReduceScatter(const Team& team, std::span<float> data, const Parts& parts);
 // The team's wire type must be the type of `data`, and its value type float. sums: a reusable
 // buffer.
 Status ReduceScatter(const Team& team, std::span<const uint16_t> data, const Parts& parts,
                      std::vector<float>& sums, const Comm::TakeSums& take);
-// The same sums in rank order, by a Chain (coll/hosts.h). team: all ranks; its group posts
-// Told::kByFlag. sums: a reusable buffer.
+// The same sums in rank order, by a Chain (coll/hosts.h). team: all ranks; messages are posted with
+// Told::kByFlag (coll/stream.h). sums: a reusable buffer.
 Status ReduceScatterHierarchical(const Team& team, std::span<float> data, const Parts& parts,
                                  std::vector<float>& sums);
 Status ReduceScatterHierarchical(const Team& team, std::span<const uint16_t> data,

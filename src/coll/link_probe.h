@@ -1,11 +1,11 @@
 // Measures one link: latency and bandwidth of puts between two ranks, as perftest's ib_write_lat
 // and ib_write_bw do over verbs.
 //
-// Both ranks of a link make a LinkProbe and call the same methods in the same order with the same
-// size; one of them leads and gets the figures. A probe owns the whole window and all flags of its
-// link for the life of the Fabric: no Comm may use that link. Before it times a size, the receiver
-// verifies puts with known bytes.
-// Errors: those of the link, and those of the monitor (such as kCancelled), which is polled.
+// Both ranks of a link create a LinkProbe and call the same methods in the same order with the same
+// size. One of them, the leader (lead = true), gets the results. A probe owns the whole window and
+// all flags of its link for the life of the Fabric: no Comm may use that link. Before each timing,
+// the receiver verifies that puts of this size deliver known bytes.
+// Errors: those of the link, and the failure that `monitor` reports (such as kCancelled).
 // Thread: the one that drives communication.
 #pragma once
 
@@ -22,17 +22,17 @@ namespace weft::coll {
 struct Bandwidth {
     int64_t iterations = 0;
     double average_bytes_s = 0;
-    double peak_bytes_s = 0;  // of the fastest batch of puts in flight
+    double peak_bytes_s = 0;  // rate of the fastest batch of puts
     double messages_s = 0;
-    Timings timings;  // per put, by batches
+    Timings timings;  // time per put; one sample for each batch
 };
 
 class LinkProbe {
   public:
-    // The largest size that fits a window.
+    // The largest size of a put that fits into a window of this size.
     static size_t MostBytes(size_t window_bytes);
 
-    // monitor: may be null; polled for a request to stop. timeout_ms: per wait.
+    // monitor: polled for a request to stop; may be null. timeout_ms: time limit of each wait.
     LinkProbe(net::Link& link, const net::PeerMonitor* monitor, int64_t timeout_ms);
 
     // One-way time of a put: half a round trip. The other rank gets zeros.
@@ -44,7 +44,8 @@ class LinkProbe {
 
   private:
     enum class Order : uint64_t { kEnd, kCheck, kRun };
-    // Start of the first put of each batch, and arrival of its credit.
+    // For each batch: the start of its first put, and the arrival of its credit (the flag by which
+    // the receiver reports the batch).
     struct Marks {
         std::vector<int64_t> posted_ns, credited_ns;
     };
@@ -72,7 +73,7 @@ class LinkProbe {
     const net::PeerMonitor* monitor_;
     int64_t timeout_ms_;
     std::vector<std::byte> source_;
-    // Values of the flags, here and at the peer.
+    // Values of the flags on this rank and at the peer.
     uint64_t asked_ = 0, pings_ = 0, flowed_ = 0, credited_ = 0;
     int64_t errors_ = 0;
 };

@@ -1,18 +1,20 @@
-// A stream of messages between this rank and one peer, both ways, over one link.
+// A stream of messages between this rank and one peer, in both directions, over one link.
 //
 // Each direction has kSlots slots in the receiver's window. Message n uses slot n % kSlots and
-// raises the data flag to n. The sender may write it once it knows that message n - kSlots was
-// released. If the peer sends too, each of its messages says how many messages it has released
-// (`Told::kInMessages`), so no acknowledgment is needed. A peer with nothing to send raises the
-// credit flag for every third message that it releases, so at most two releases are unreported.
+// raises the data flag to n. The sender may write message n once it knows that the receiver has
+// released message n - kSlots, which had the same slot. If the receiver sends messages, too, each
+// of them says how many messages it has released (`Told::kInMessages`), so no acknowledgment is
+// needed. A receiver that has nothing to send raises the credit flag for every third message that
+// it releases, so at most two releases are unreported.
 //
-// `Told::kInMessages` needs a common order of operations. Each rank awaits all messages of an
-// operation before the next operation, and posts at most two messages of an operation ahead of the
-// peer's posts in it. A release that Post needs to know of has then been reported, by flag or in a
-// message that this rank has read. Sends and receives have no common order: with `Told::kByFlag`
-// the receiver raises the flag for every second release, and messages report none. Over a
-// kInMessages stream, an operation with another order posts with `Told::kByFlag`: its messages
-// report no releases, and at least two messages are in flight before Post waits.
+// `Told::kInMessages` requires that both ranks run the same operations in the same order. Each rank
+// must await all messages of an operation before the next operation. Within an operation, it may
+// post at most two messages more than the peer has posted. Then each release that Post must know of
+// has been reported, by the flag or in a message that this rank has read. Sends and receives have
+// no such common order. For them there is `Told::kByFlag`: the receiver raises the credit flag for
+// every second release, and messages report no releases. An operation that does not follow the
+// rules of `Told::kInMessages` can also post with `Told::kByFlag` over a kInMessages stream: then
+// its messages report no releases, and at least two messages may be in flight before Post waits.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +29,7 @@
 
 namespace weft::coll {
 
-// The operation of a message; a mismatch between both ends is detected.
+// The operation of a message. The receiver detects a message of another operation than it expects.
 enum class Operation : uint8_t {
     kSend,
     kBarrier,
@@ -37,8 +39,8 @@ enum class Operation : uint8_t {
     kAllToAll,
     kBroadcast
 };
-// Value for a message's header: the operation, an all_reduce's algorithm, and the number of a
-// collective in its group.
+// The value of MessageHead::kind: the operation, the algorithm of an all_reduce, and the number of
+// the collective in its group.
 constexpr uint64_t KindOf(Operation operation, uint64_t number = 0, Algorithm by = {}) {
     return number << 16 | static_cast<uint64_t>(by) << 8 | static_cast<uint64_t>(operation);
 }
@@ -49,12 +51,13 @@ enum class Told { kInMessages, kByFlag };
 // The first cache line of a slot.
 struct alignas(64) MessageHead {
     uint64_t bytes = 0;
-    uint64_t kind = 0;         // KindOf its operation
-    uint64_t released = 0;     // number of the receiver's messages that the sender has released
-    int64_t last_arrival = 0;  // latest arrival at this operation that the sender knows
+    uint64_t kind = 0;         // KindOf() the message's operation
+    uint64_t released = 0;     // how many of the receiver's own messages the sender has released
+    int64_t last_arrival = 0;  // latest time at which a rank entered this operation, as far as the
+                               // sender knows
     uint64_t sequence = 0;     // from 1
     uint64_t epoch = 0;
-    uint64_t checksum = 0;  // of header (with 0 here) and payload; 0: none
+    uint64_t checksum = 0;  // checksum of header (with 0 in this field) and payload; 0: none
 };
 static_assert(sizeof(MessageHead) == 64);
 
@@ -64,27 +67,29 @@ class Stream {
     // Largest payload of a message in a stream with `window_bytes`.
     static size_t PayloadBytes(size_t window_bytes);
 
-    // Owns flags `flag` (data) and `flag + 1` (credit), and the window from `window_begin` on.
-    // epoch and checksum: the Fabric's.
+    // The stream owns the flags `flag` (data) and `flag + 1` (credit), and window_bytes bytes of
+    // the window from window_begin on. epoch and checksum: those of the Fabric.
     Stream(net::Link& link, uint64_t epoch, bool checksum, size_t window_begin, size_t window_bytes,
            int flag, Told told);
 
     const net::PeerName& peer() const { return link_.peer(); }
-    // Sends a message. Waits only if the peer is kSlots messages behind. told: how to report this
-    // rank's releases: the stream's own way, or kByFlag.
+    // Sends a message. Waits only if the peer has not released one of the last kSlots messages.
+    // told: how to report this rank's releases: as the stream's `told`, or kByFlag.
     Status Post(uint64_t kind, int64_t last_arrival, std::span<const std::byte> payload,
                 const net::OpTag& tag, const Deadline& deadline, Told told = Told::kInMessages);
-    // Announces that the next awaited message has a payload of `bytes`; it may then arrive faster.
+    // Announces that the next message to await has a payload of `bytes`, so that the link can
+    // prepare for it and the message may arrive faster.
     void Expect(size_t bytes) {
         if (bytes < least_expected_ || link_.flag(data_flag_) > awaited_) return;
         link_.Expect(SlotAt(awaited_ + 1), sizeof(MessageHead) + bytes);
     }
-    // Waits for the next message, of this kind and length (else kCorrupt). payload: in the window,
-    // until Release. last_arrival: raised to the message's value.
+    // Waits for the next message; the error is kCorrupt if it has another kind or length. payload:
+    // points into the window and is valid until Release. last_arrival: raised to the message's
+    // value if that is later.
     Status Await(uint64_t kind, size_t bytes, const std::byte*& payload, int64_t& last_arrival,
                  const net::OpTag& tag, const Deadline& deadline);
-    // Frees the awaited message's slot. kCorrupt: the slot was already overwritten, so the data
-    // read since Await are invalid.
+    // Frees the slot of the awaited message. Errors: kCorrupt (the slot was already overwritten, so
+    // the data read since Await is invalid).
     Status Release(const net::OpTag& tag, const Deadline& deadline);
 
   private:
@@ -106,7 +111,7 @@ class Stream {
     uint64_t peer_released_ = 0;  // of messages from this rank
     uint64_t awaited_ = 0;
     uint64_t released_ = 0;  // of messages from the peer
-    uint64_t told_ = 0;      // releases that the peer knows of, or soon will
+    uint64_t told_ = 0;      // number of releases that were reported to the peer
 };
 
 }  // namespace weft::coll

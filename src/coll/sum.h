@@ -6,11 +6,12 @@
 
 namespace weft::coll {
 
-// out[i] = ((addends[0][i] + addends[1][i]) + addends[2][i]) + ..., the same bits on every CPU. At
-// least one addend; each has `count` aligned values of the type of `out`, which may be one of them.
+// out[i] = ((addends[0][i] + addends[1][i]) + addends[2][i]) + ..., the same bits on every CPU.
+// There is at least one addend. Each addend has `count` aligned values of the type of `out`. `out`
+// may be one of the addends.
 void SumInOrder(std::span<const std::byte* const> addends, float* out, size_t count);
 void SumInOrder(std::span<const std::byte* const> addends, double* out, size_t count);
-// The sum of doubles, each rounded to float.
+// As above for doubles; each sum is rounded to float.
 void SumInOrderRounded(std::span<const std::byte* const> addends, float* out, size_t count);
 void RoundToFloat(const double* values, float* out, size_t count);
 

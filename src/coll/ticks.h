@@ -1,8 +1,8 @@
 // A clock that takes a few nanoseconds to read, for the timing of every collective.
 //
-// Ticks are the CPU's time stamp counter if the kernel keeps time by it (all cores and all
-// processes of a host then agree), else nanoseconds of the steady clock. Their length in
-// nanoseconds is measured on demand.
+// Ticks are values of the CPU's time stamp counter if the kernel uses that counter as its clock;
+// then it is the same on all cores and for all processes of a host. Otherwise ticks are nanoseconds
+// of the steady clock. The length of a tick in nanoseconds is measured when it is needed.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ class TickClock {
     int64_t first_ns_;
 };
 
-// A deadline `ms` from now that may be a few milliseconds late. Its clock is much cheaper to read
-// than NowNs.
+// A deadline in `ms` milliseconds that may be a few milliseconds late. It uses a clock that is much
+// faster to read than NowNs.
 Deadline CoarseDeadline(int64_t ms);
 
 }  // namespace weft::coll

@@ -1,9 +1,10 @@
-// Times of all_reduce by size and algorithm: which to measure again, and the resulting rows.
+// Table of measured times of all_reduce by size and algorithm. It says which sizes to measure
+// again, and makes the rows of a Tuning.
 //
-// Noise only lengthens times, so the least time counts. If a size takes longer than a larger one,
-// its measurement was disturbed. An algorithm replaces the built-in one only if it is clearly
-// faster in two measurements. An algorithm at a single size between two sizes of another algorithm
-// (an island) is measured again, and stays only if it is far faster.
+// Disturbances only make times longer, so the shortest time counts. If a size takes longer than a
+// larger one, its measurement was disturbed. An algorithm replaces the built-in one only if it is
+// clearly faster in two measurements. An algorithm at a single size between two sizes of another
+// algorithm (an island) is measured again, and stays only if it is far faster.
 #pragma once
 
 #include <optional>
@@ -14,27 +15,29 @@
 
 namespace weft::coll {
 
-// An algorithm must take less than this share of the built-in one's time to replace it. Of several
-// such algorithms, the first within this factor of the fastest wins.
+// To replace the built-in algorithm, an algorithm must take less than this share of its time. If
+// several do, the first candidate is chosen whose time is close to that of the fastest: the fastest
+// takes more than this share of its time.
 inline constexpr double kClearly = 0.9;
 // An island must take less than this share of its neighbors' time.
 inline constexpr double kIsland = 0.7;
 
 class TimeTable {
   public:
-    // candidates: in order of their number of messages, fewest first.
+    // candidates: ordered by their number of messages, fewest first.
     explicit TimeTable(std::vector<Algorithm> candidates) : candidates_(std::move(candidates)) {}
-    // Adds a measured size, in any order, and returns its index. usual: the built-in choice.
+    // Adds a measured size and returns its index. Sizes may be added in any order. usual: the
+    // built-in choice for this size.
     size_t Add(size_t bytes, Algorithm usual);
-    // Records microseconds for candidates[candidate].
+    // Notes a measured time of candidates[candidate] for the size with index `size`.
     void Note(size_t size, size_t candidate, double us);
-    // One more measurement with all candidates is complete.
+    // Notes that all candidates have been measured once more for this size.
     void NoteRound(size_t size) { ++sizes_[size].rounds; }
 
-    // The next size to measure again; none: the times are consistent, or were repeated often
-    // enough.
+    // The index of the next size to measure again. nullopt: the times are consistent, or were
+    // measured often enough.
     std::optional<size_t> Doubtful() const;
-    // Time of the algorithm chosen for that size; 0: not measured.
+    // Microseconds of the algorithm that is chosen for this size; 0: not measured.
     double UsOf(size_t size) const;
     // The rows, by size, with monotonic times.
     std::vector<TuningRow> Rows() const;

@@ -1,4 +1,4 @@
-// Summary of a series of timings, in the terms of perftest, in microseconds.
+// Summary of a series of timings in microseconds, with the names that perftest uses.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Timings {
            p999_us = 0;  // percentiles: 99 of 100, 999 of 1000 samples are at most this
 };
 
-// Sorts the samples. Without samples: zeros.
+// Sorts the samples. All results are 0 if there are no samples.
 Timings Summarize(std::span<float> samples_us);
 
 // Duration of one measurement.
@@ -26,12 +26,14 @@ struct Budget {
 inline constexpr int64_t kLeastIterations = 20;
 inline constexpr int64_t kMostIterations = 100'000;
 
-// Number of iterations that take `each_s` each; at most kMostIterations. If the budget is a time,
-// at least kLeastIterations, unless these would take five times the budget.
+// Number of iterations for a budget if each iteration takes `each_s` seconds; at most
+// kMostIterations. If the budget is a time, at least kLeastIterations, unless these would take more
+// than five times the budget.
 int64_t IterationsFor(const Budget& budget, double each_s);
 
-// Whether the iterations since `begin_ns` (NowNs) took several times their budget, so that the rest
-// must be skipped. The margin allows for a slow start. False if the number of iterations is fixed.
+// Whether the iterations since `begin_ns` (a time of NowNs) took several times their budget, so
+// that the remaining ones must be skipped. Up to that multiple, a slow start is allowed. Returns
+// false if the budget is a number of iterations.
 bool IsSpent(const Budget& budget, int64_t begin_ns);
 
 }  // namespace weft::coll
