@@ -1,19 +1,20 @@
 // LoRA adapters on a matrix product: y += (x . a^T) . b^T in the rows that use an adapter, with a
-// [r, k] and b [n, r]. Two kernels, down and up; all threads finish down before up begins.
+// [r, k] and b [n, r]. There are two kernels, down and up; all threads must finish down before up
+// begins.
 //
 // As in kernels.h, kernels take (args, part, parts) and allocate nothing, and a row's bits do not
 // depend on the other rows, on their adapters or on `parts`. Rows without an adapter are not
 // touched.
-// Activations are float32, whatever the adapter's type. Sums are float32; with segments (a product
-// whose columns may be cut over ranks), each segment's sum is added in float64, so that results
-// barely depend on the cuts.
+// Activations and sums are float32 for adapters of any type. For a product whose columns may be
+// divided over ranks, the columns form segments: the float32 sum of each segment is added in
+// float64, so that results barely depend on the division.
 #pragma once
 
 #include "kernels/args.h"
 
 namespace weft::kernels {
 
-// A and B of one adapter for one product, F32 or BF16, packed in strips of 16 rows:
+// The matrices A and B of one adapter for one product, F32 or BF16, packed in strips of 16 rows:
 // [strip][col][16].
 struct AdapterPair {
     int32_t adapter = 0;
@@ -44,8 +45,8 @@ struct AdaptDownArgs {
     int64_t u_stride = 0;      // the largest rank, rounded up to a strip
 };
 
-// y += u . b^T for those rows. With only `wide`: wide += u . b^T. With both: wide += u . b^T, and
-// then y = wide, rounded, in all rows of the step.
+// For rows whose adapter is in `pairs`: y += u . b^T if `wide` is null, else wide += u . b^T. If
+// both y and wide are set, then y = wide, rounded, in all rows of the step.
 struct AdaptUpArgs {
     std::span<const AdapterPair> pairs;
     std::span<const AdaptedRow> rows;
@@ -54,9 +55,9 @@ struct AdaptUpArgs {
     int64_t u_stride = 0;
     float* y = nullptr;  // [row of the step, y_stride]
     double* wide = nullptr;
-    int64_t y_stride = 0;  // of y and wide
-    int64_t cols = 0;      // rows of b
-    int64_t all_rows = 0;  // of the step
+    int64_t y_stride = 0;  // stride of y and wide
+    int64_t cols = 0;      // number of rows of b
+    int64_t all_rows = 0;  // number of rows of the step
 };
 
 struct AdaptKernels {
@@ -64,13 +65,14 @@ struct AdaptKernels {
     Kernel<AdaptUpArgs> adapt_up = nullptr;
 };
 
-// Helpers for all levels. A block is a run of rows with the same pair, which are computed together.
+// Helpers for the kernels of all CPU levels. A block is a sequence of rows with the same adapter,
+// which are computed together.
 struct AdaptBlock {
     const AdapterPair* pair = nullptr;
     std::span<const AdaptedRow> rows;
 };
-// Takes the next block (at most `most` rows) from the front of `rows`. The block's pair is null if
-// `pairs` has none for the adapter.
+// Removes the next block (at most `most` rows) from the front of `rows`. The block's `pair` is null
+// if `pairs` has no pair for the adapter.
 AdaptBlock NextBlock(std::span<const AdapterPair> pairs, size_t most,
                      std::span<const AdaptedRow>& rows);
 

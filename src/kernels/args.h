@@ -1,14 +1,14 @@
 // Arguments of the inference kernels (kernels/kernels.h has the table of kernels). Row kernels that
-// training also uses take the arguments of dense/rows.h; the other training kernels take those in
-// the rest of dense/.
+// inference and training share have their arguments in dense/rows.h; arguments of the other
+// training kernels are in the other headers of dense/.
 //
-// Every kernel takes (args, part, parts): the same args on every thread of a team, and this
-// thread's share of the work. Parts never write the same bytes. With parts == 1 the kernel does all
-// the work.
-// A row's result does not depend on the other rows, on `parts`, or on how many rows there are
-// (batch invariance): one token gives the same bits as that token among many.
+// Every kernel takes (args, part, parts). A team of `parts` threads calls the kernel with the same
+// args; the thread that passes `part` does that part of the work. Different parts never write the
+// same bytes. With parts == 1 the kernel does all the work.
+// A row's result does not depend on the other rows, on `parts`, or on the number of rows (batch
+// invariance): a token alone gives the same bits as the same token among many.
 //
-// Matrices are row-major; a stride is in elements. "rows" are tokens.
+// Matrices are row-major. Strides are in elements. `rows` is the number of tokens.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace weft::kernels {
 
 // ---- Weight matrices ---------------------------------------------------------------------------
 
-// A weight [rows, cols] (out, in) in the packed form of one kernel table. Rows are padded to
-// strips; Kernels::packed_bytes says how much memory it takes.
+// A weight [rows, cols] (output columns, input columns) in the packed form of one kernel table.
+// Rows are padded to whole strips. Kernels::packed_bytes returns the size of the packed weight.
 struct PackedMatrix {
     DType dtype = DType::kF32;
     int64_t rows = 0;
@@ -31,20 +31,22 @@ struct PackedMatrix {
     std::byte* data = nullptr;  // 64-byte aligned
 };
 
-// Rows per strip: packing and matmul split at multiples of this.
+// Rows per strip. Packing and matmul are divided among threads at multiples of this number.
 inline constexpr int64_t kStripRows = 16;
 
-// Half-open.
+// The half-open range [begin, end).
 struct Range {
     int64_t begin, end;
 };
 
-// The form of activations for weights of one type (Kernels::activation_format):
+// The format of activations that products with weights of one type read
+// (Kernels::activation_format). kInt8 and kBF16 are prepared forms: quantize_activations computes
+// them from float32.
 //   kNone  float32
 //   kInt8  for quantized weights: int8 in blocks of 32 columns, each with a float scale and the
 //          block sums that zero points need
-//   kBF16  rounded to nearest even, for BF16 weights if the CPU multiplies BF16 (denormals become
-//          zeros)
+//   kBF16  bfloat16, rounded to nearest even, for BF16 weights if the CPU multiplies BF16
+//          (denormals become zeros)
 // The kernel table chooses the exact layout; quantized_bytes(cols) is the stride of a row in kInt8
 // and kBF16.
 enum class ActivationFormat { kNone, kInt8, kBF16 };
@@ -66,15 +68,17 @@ struct MatMulArgs {
     int64_t rows = 0;
     const float* bias = nullptr;  // [weight.rows] or null
     float* y = nullptr;           // [rows, weight.rows]
-    // Not 0: adds float32 sums of this many columns in float64, so that the result hardly depends
-    // on how the columns are cut over ranks. It is a multiple of 32 for quantized and BF16 weights;
-    // for blocks of 256 columns, it is 32, 64, 128 or a multiple of 256. The reference kernel
-    // rounds no activations, but also adds these sums in float32.
+    // Not 0: the columns form segments of this many columns. The float32 sum of each segment is
+    // added in float64, so that the result hardly depends on how the columns are divided over
+    // ranks. It is a multiple of 32 for quantized and BF16 weights; for types with blocks of 256
+    // columns, it is 32, 64, 128 or a multiple of 256. The reference kernel does not round
+    // activations, but also computes a float32 sum per segment.
     int64_t segment_cols = 0;
-    double* wide = nullptr;  // instead of y: the sums before their last rounding
-    int64_t y_stride = 0;    // of y or wide
-    // x is zero outside of these columns. If both bounds are 0, x may be nonzero everywhere.
-    // Kernels may skip segments of zeros, which change no bit of a sum.
+    double* wide = nullptr;  // not null: used instead of y, for the sums before they are rounded to
+                             // float32
+    int64_t y_stride = 0;    // stride of y or wide
+    // x is zero outside of these columns. If both bounds are 0, x may be nonzero in all columns.
+    // Kernels may skip segments in which x is zero, because they change no bit of a sum.
     Range x_used{0, 0};
 
     bool EndsInBlocks(int64_t block) const { return segment_cols != 0 && segment_cols < block; }
@@ -89,8 +93,8 @@ struct MatMulArgs {
 
 // ---- Everything else ---------------------------------------------------------------------------
 
-// The sum of squares of each row of x [rows, cols], in double. Written to y or to wide [rows]; the
-// other is null.
+// The sum of squares of each row of x [rows, cols], computed in double. It is written to y [rows]
+// or to wide [rows]; the other pointer is null.
 struct SumSquaresArgs {
     const float* x = nullptr;
     int64_t x_stride = 0, rows = 0, cols = 0;
@@ -99,25 +103,27 @@ struct SumSquaresArgs {
     int64_t y_stride = 0;
 };
 
-// Tables of magnitude * cos and sin of position * inverse_frequency[i]; the angle is computed in
-// double. Made once per step, and shared by all layers (and by q and k).
+// Table of magnitude * cos(angle) and magnitude * sin(angle), where angle = position *
+// inverse_frequency[i] is computed in double. The table is computed once per step and used by all
+// layers, for q and for k.
 struct RopeTableArgs {
     const int32_t* positions = nullptr;        // [rows]
     const float* inverse_frequency = nullptr;  // [rotary_dim / 2]
     int64_t rows = 0, rotary_dim = 0;
     float* out = nullptr;  // [rows, rotary_dim]: a row holds the cosines, then the sines
     float magnitude = 1;
-    int64_t behind = 0;  // uses max(0, position - behind)
+    int64_t behind = 0;  // the position used is max(0, position - behind)
 };
 
-// Number of slots of a K cache that are interleaved; divides page_tokens.
+// Number of slots of a K cache that are interleaved. page_tokens is a multiple of it.
 inline constexpr int64_t kSlotGroup = 64;
 
 // One layer's K or V cache: pages of `page_tokens` positions. A page holds
 // [kv_heads][page_tokens] rows of head_dim elements of dtype (F32, F16, BF16 or Q8_0). If positions
 // share a row, page_tokens counts rows.
-// V: plain rows. K: the rows of each kSlotGroup slots are stored transposed, so that a dim of many
-// keys is a vector and a tile is read from its first byte to its last:
+// In a V cache, rows are stored as they are. In a K cache, the rows of each kSlotGroup slots are
+// stored transposed, so that the same dim of consecutive keys can be loaded as a vector, and the
+// keys are read in the order of memory:
 //   floats: [head_dim][64];  Q8_0: for each block of 32 dims, [64] f16 scales, then [32][64] int8.
 struct KvCache {
     DType dtype = DType::kF16;
@@ -135,12 +141,13 @@ struct KvCache {
 struct Sequence {
     int32_t row_begin = 0;  // first row of the step
     int32_t row_count = 0;
-    int32_t position = 0;            // position of that first row: tokens already in the cache
+    int32_t position = 0;            // position of the first row, which is the number of tokens
+                                     // already in the cache
     std::span<const int32_t> pages;  // page p holds positions [p * page_tokens, ...)
 };
 
-// Writes rows of k and v [rows, kv_heads * head_dim] into the cache at their positions. Heads of
-// the two caches may differ in size.
+// Writes the rows of k and v [rows, kv_heads * head_dim] into the caches at their positions. The
+// two caches may have different head_dim.
 struct KvWriteArgs {
     std::span<const Sequence> sequences;
     const float* k = nullptr;
@@ -153,11 +160,11 @@ struct KvWriteArgs {
 // in it). Query head h of this rank is head `first_head + h` of the model; it reads KV head
 // (first_head + h) / group - first_kv_head of the cache. Softmax in float32, online (Milakov and
 // Gimelshein 2018; Dao et al. 2022).
-//   window    not 0: a query sees its own key and the window - 1 before it; tiles of keys outside
-//             the windows of all queries of a block are not read
+//   window    not 0: a query sees its own key and the window - 1 keys before it; tiles of keys that
+//             no query of a block sees are not read
 //   chunk     not 0: a query sees no key before the last multiple of `chunk` (Llama 4, 2025)
 //   soft_cap  not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, 2024)
-//   sinks     not null: [heads], an extra score per head in the softmax, for a value of zero
+//   sinks     not null: [heads], one more score per head in the softmax, whose value is zero
 //             (gpt-oss, 2025)
 struct AttentionArgs {
     std::span<const Sequence> sequences;
@@ -167,7 +174,7 @@ struct AttentionArgs {
     int64_t heads = 0, first_head = 0, group = 1, first_kv_head = 0;
     float scale = 1;
     float* scratch = nullptr;    // [parts, attention_scratch] floats
-    int64_t scratch_floats = 0;  // per part
+    int64_t scratch_floats = 0;  // floats per part
     float* out = nullptr;        // [rows, heads * head_dim of the values]
     int64_t out_stride = 0;
     int64_t window = 0;
@@ -189,8 +196,8 @@ struct SoftCapArgs {
     float cap = 1;
 };
 
-// Rows `tokens[i] - first_row` of a packed matrix as floats; zeros if the matrix lacks that row
-// (another rank holds it).
+// Row i of the result is row `tokens[i] - first_row` of a packed matrix, as floats. It is zeros if
+// the matrix lacks that row, because another rank holds it.
 struct EmbeddingArgs {
     PackedMatrix weight;  // [rows, cols]
     int64_t first_row = 0;
@@ -203,8 +210,8 @@ struct EmbeddingArgs {
 template <typename Args>
 using Kernel = void (*)(const Args& args, int part, int parts);
 
-// The part's share [begin, end) of `count` items, in multiples of `grain`. All kernels divide work
-// this way.
+// The items that part `part` of `parts` computes, out of `count` items. Divides them at multiples
+// of `grain`. Kernels divide work in this way.
 constexpr Range Share(int64_t count, int64_t grain, int part, int parts) {
     const int64_t units = (count + grain - 1) / grain;
     const int64_t begin = units * part / parts * grain;

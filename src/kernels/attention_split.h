@@ -1,8 +1,9 @@
 // Divides attention among the parts of a team, and gives the size of a part's scratch memory.
 //
-// The queries of a step are ordered by sequence, KV head, row, head. A query costs as many units as
-// it sees keys, and each part gets a contiguous run of equal cost: this balances causal rows, and
-// divides a single row by heads. Pure functions of the arguments; nothing allocates.
+// The queries of a step are ordered by sequence, KV head, row and head. The cost of a query is the
+// number of keys that it sees, and each part gets consecutive queries of equal total cost. So parts
+// are balanced although later rows see more keys, and a single row is divided by heads. The result
+// depends only on the arguments. Nothing is allocated.
 #pragma once
 
 #include "kernels/args.h"
@@ -28,14 +29,15 @@ class AttentionShare {
     int64_t KvHeads() const;
 
     const AttentionArgs& args_;
-    int64_t begin_cost_ = 0, end_cost_ = 0;  // of this part's run
-    int64_t passed_cost_ = 0;                // of the runs already passed
+    int64_t begin_cost_ = 0, end_cost_ = 0;  // costs at which this part begins and ends
+    int64_t passed_cost_ = 0;                // total cost of the runs so far
     size_t sequence_ = 0;
     int64_t kv_head_ = 0;
 };
 
 inline constexpr int64_t kTileKeys = kSlotGroup;  // keys per step of the online softmax
-inline constexpr int64_t kBlockQueries = 96;  // queries that share a tile, or a walk over the pages
+inline constexpr int64_t kBlockQueries = 96;  // queries that are computed together, with one pass
+                                              // over the keys
 
 // Floats of scratch per part for tiled attention.
 int64_t AttentionScratchFloats(int64_t head_dim);

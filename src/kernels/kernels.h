@@ -1,10 +1,11 @@
 // CPU kernels for the ops of a Program: one table of functions per instruction set.
 //
-// kernels/reference defines every result in scalar float32, and all other tables are tested against
-// it. The code of the other tables is in vector/; it is compiled once per set (vector/set.h), with
-// the vectors of avx2/, avx512/, neon/ or i8mm/. amx/ replaces AVX-512's products by tiles. AVX2,
-// NEON and i8mm give the same bits; products of quantized weights have the same bits on every level
-// except the reference. All are plain functions: no allocation, no lock, no state.
+// The reference table (kernels/reference) defines every result in scalar float32, and all other
+// tables are tested against it. The code of the other tables is in vector/. It is compiled once per
+// instruction set (vector/set.h), with the vector classes of avx2/, avx512/, neon/ or i8mm/. The
+// AMX table is that of AVX-512 with other products (amx/). AVX2, NEON and i8mm give the same bits.
+// Products of quantized weights have the same bits on every level except the reference. All kernels
+// are plain functions: no allocation, no lock, no state.
 #pragma once
 
 #include "hw/cpu.h"
@@ -17,14 +18,14 @@
 
 namespace weft::kernels {
 
-// The kernels of one instruction set. The bases have the kernels for training (GEMM, causal
-// attention), for training and inference (rows), and for adapters; the members are the kernels for
-// inference.
+// The kernels of one instruction set. The base classes have the kernels for training (GEMM, causal
+// attention), for training and inference (rows), and for adapters. The members below are the
+// kernels for inference.
 struct Kernels : dense::GemmKernels, dense::CausalKernels, dense::RowKernels, AdaptKernels {
     CpuLevel level = CpuLevel::kReference;
     // packed_bytes: the size of a packed [rows, cols] matrix. pack: packs rows [row_begin,
-    // row_begin + count) (row_begin a multiple of kStripRows) from the file's row-major blocks;
-    // rows beyond matrix.rows in the last strip become zeros.
+    // row_begin + count) from the file's row-major blocks. row_begin must be a multiple of
+    // kStripRows. In the last strip, rows beyond matrix.rows become zeros.
     int64_t (*packed_bytes)(DType dtype, int64_t rows, int64_t cols) = nullptr;
     void (*pack)(const PackedMatrix& matrix, int64_t row_begin, int64_t count,
                  const std::byte* source, int64_t source_stride_bytes) = nullptr;
@@ -44,7 +45,8 @@ struct Kernels : dense::GemmKernels, dense::CausalKernels, dense::RowKernels, Ad
 
 // Whether this build has kernels for `level`.
 bool IsBuilt(CpuLevel level);
-// The table for `level`, which this processor must support; if the build lacks it, the reference.
+// The table for `level`, which this processor must support. If the build has no such table, returns
+// the reference table.
 const Kernels& KernelsFor(CpuLevel level);
 
 }  // namespace weft::kernels

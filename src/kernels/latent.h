@@ -1,10 +1,11 @@
-// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"), in the absorbed form: all heads
-// read one cached row per position, [latent (rank) | rotated key (rope)], as their key, and its
-// latent part as their value. A head's key and value matrices are applied to the query before and
-// to the result after (HeadMatMul in kernels/experts.h).
+// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"), in the absorbed form: the cache
+// has one row per position, [latent (rank) | rotated key (rope)]. All heads use this row as their
+// key, and its latent part as their value. HeadMatMul (kernels/experts.h) applies a head's key
+// matrix to the query before this kernel runs, and the head's value matrix to the result
+// afterwards.
 //
-// The cache holds plain rows of rank + rope elements, one "KV head" per page (KvCache's layout of
-// V). As in args.h, kernels take (args, part, parts) and allocate nothing, and a row's bits do not
+// The cache holds rows of rank + rope elements, in the layout of a V cache (KvCache) with one head.
+// As in args.h, kernels take (args, part, parts) and allocate nothing, and a row's bits do not
 // depend on other rows.
 #pragma once
 
@@ -12,21 +13,22 @@
 
 namespace weft::kernels {
 
-// Number of queries that are computed together, and of positions per tile.
+// kLatentQueries: number of queries that are computed together. kLatentTile: number of positions
+// that are computed together.
 inline constexpr int64_t kLatentQueries = 32;
 inline constexpr int64_t kLatentTile = 64;
 
-// Windows of `stride` positions. In their cache `row_positions` positions share a row; a window is
-// stored in the row of its last position.
+// Windows of `stride` positions. In the windows' cache, `row_positions` positions share a row; a
+// window is stored in the row of its last position.
 struct Windows {
     int64_t stride = 1, row_positions = 1;
     // The number of windows that end at `position` or before.
     int64_t Seen(int64_t position) const { return (position + 1) / stride; }
     bool Ends(int64_t position) const { return (position + 1) % stride == 0; }
-    // The row of window w among the rows of its sequence's pages.
+    // The row of window w, counted from the first row of the sequence's first page.
     int64_t Row(int64_t w) const { return ((w + 1) * stride - 1) / row_positions; }
 };
-// Row `row` of a sequence's pages.
+// The address of row `row`, counted from the first row of the sequence's first page.
 inline std::byte* PagedRow(const KvCache& cache, const Sequence& sequence, int64_t row) {
     const int32_t page = sequence.pages.data()[row / cache.page_tokens];
     return cache.Row(page, 0, row % cache.page_tokens);
@@ -57,7 +59,7 @@ struct LatentAttentionArgs {
 };
 int64_t LatentScratch(int64_t rank, int64_t rope);
 
-// Copies columns [begin, begin + size) of each of `heads` groups of `head_cols` columns.
+// Copies columns [begin, begin + size) of each head; a head has `head_cols` columns.
 struct PickColumnsArgs {
     const float* x = nullptr;  // [rows, heads * head_cols]
     int64_t rows = 0, heads = 0, head_cols = 0, begin = 0, size = 0;

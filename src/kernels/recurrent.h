@@ -1,9 +1,9 @@
-// Ops with a state that each row of a sequence updates: the causal convolution and the gated delta
-// rule (program/recurrent.h has the formulas).
+// Kernels of ops with a state that each row of a sequence updates: the causal convolution and the
+// gated delta rule (program/recurrent.h has the formulas).
 //
-// States are in slots. A sequence starts with the state of slot `from` (-1: zeros); the state after
-// its last row is stored in slot `to`, which may be the same. The state after each row listed in
-// `writes` is also stored.
+// States are in slots. A sequence starts with the state in slot `from` (-1: zeros). The state after
+// its last row is stored in slot `to`, which may be the same slot. `writes` lists further rows
+// after which the state is stored, and the slots.
 // Rows are computed in order, and parts divide columns. So a row's bits do not depend on later
 // rows, other sequences or the number of parts.
 #pragma once
@@ -28,7 +28,7 @@ struct StateSlots {
     float* At(int64_t slot) const { return data + slot * slot_floats; }
 };
 
-// The largest supported width of a convolution.
+// The largest supported number of taps of a convolution.
 inline constexpr int64_t kMostTaps = 8;
 
 struct CausalConvArgs {
@@ -44,12 +44,12 @@ struct CausalConvArgs {
     float* y = nullptr;  // [rows, cols]
 };
 
-// The delta rule's inputs per row and head. fade = exp(a * softplus(decay + dt)), or, if floor is
-// not 0, exp(floor * sigmoid(a * (decay + dt))). strength = sigmoid(beta), or, without beta (SSD),
-// softplus(decay + dt). `each`: decays per head.
+// Computes two inputs of the delta rule for each row and head. fade = exp(a * softplus(decay +
+// dt)); if floor is not 0, fade = exp(floor * sigmoid(a * (decay + dt))). strength = sigmoid(beta);
+// if beta is null (SSD), strength = softplus(decay + dt). each: number of decays per head.
 struct DeltaGatesArgs {
     const float* decay = nullptr;  // [rows, heads * each]
-    const float* beta = nullptr;   // [rows, heads] or null, where each is 1
+    const float* beta = nullptr;   // [rows, heads]; may be null if each == 1
     const float* a = nullptr;      // [heads]
     const float* dt = nullptr;     // [heads * each]
     int64_t rows = 0, heads = 0, each = 1;
@@ -59,8 +59,9 @@ struct DeltaGatesArgs {
 };
 void DeltaGates(const DeltaGatesArgs& args, int part, int parts);
 
-// Columns per block of a head's state: the `value_dim` columns form consecutive blocks of this many
-// (the last may have fewer), each stored as [key_dim, its columns].
+// Number of columns per block of a head's state. The `value_dim` columns are divided into
+// consecutive blocks of this many columns (the last block may have fewer), and a block is stored as
+// [key_dim, columns of the block].
 inline constexpr int64_t kStateColumns = 16;
 
 // With `skip`, this is Mamba-2's SSD: a row updates the state by k (strength * v)^T, and skip * v
@@ -74,8 +75,8 @@ struct DeltaRuleArgs {
     const float* strength = nullptr;  // [rows, heads]
     const float* skip = nullptr;      // [heads] or null
     int64_t heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, each = 1;
-    // Head h uses query and key head (first_head + h) / group - first_key_head; if cycle is not 0,
-    // (first_head + h) % cycle - first_key_head.
+    // Head h uses query and key head (first_head + h) / group - first_key_head. If cycle is not 0,
+    // it uses (first_head + h) % cycle - first_key_head instead.
     int64_t first_head = 0, first_key_head = 0, group = 1, cycle = 0;
     float query_scale = 1, key_scale = 1;
     StateSlots state;            // per slot: [heads, key_dim * value_dim] in blocks of columns
@@ -89,7 +90,7 @@ struct DeltaRuleArgs {
 };
 int64_t DeltaScratch(int64_t key_dim);
 
-// The kernels of an instruction set; the level of the table `kernels` chooses it.
+// The kernels of the instruction set that belongs to `kernels.level`.
 struct RecurrentKernels {
     Kernel<CausalConvArgs> causal_conv = nullptr;
     Kernel<DeltaRuleArgs> delta_rule = nullptr;
@@ -97,8 +98,9 @@ struct RecurrentKernels {
 const RecurrentKernels& RecurrentKernelsFor(CpuLevel level);
 
 // Calls on_row(row, slot_after) for the rows of a sequence in order. slot_after is the slot in
-// which the state after the row is stored, or -1 if it is not stored (for the last row: `to`). Then
-// calls on_copy(slot_after, slot) for each further slot in which that state is stored.
+// which the state after the row is stored (for the last row: `to`), or -1 if it is not stored.
+// After on_row, calls on_copy(slot_after, slot) for each further slot in which the same state is
+// stored.
 template <typename OnRow, typename OnCopy>
 inline void ForStateRows(const StateSequence& sequence, OnRow on_row, OnCopy on_copy) {
     size_t next = 0;

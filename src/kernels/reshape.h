@@ -1,5 +1,5 @@
-// Converts file blocks to the strips' block layout and back, for types where the two differ. Used
-// by weight_tiles.cc only.
+// Converts the file's blocks to the layout of blocks in strips and back, for types whose layouts
+// differ. Used by weight_tiles.cc only.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,8 @@ constexpr bool kReshaped =
 template <DType kType>
 constexpr bool kShapedBack = kReshaped<kType>&& kType != DType::kTQ1_0;
 
-// The packed 6-bit scales and minima of Q4_K and Q5_K as bytes, followed by the `rest`.
+// Q4_K and Q5_K: converts the packed 6-bit scales and minima to bytes and copies the remaining
+// `rest` bytes of the block.
 inline void WidenScales(const std::byte* block, size_t rest, std::byte* wide) {
     std::memcpy(wide, block, 4);
     for (int j = 0; j < 8; ++j) {
@@ -45,7 +46,8 @@ inline void NarrowScales(const std::byte* wide, size_t rest, std::byte* block) {
     std::memcpy(block + 16, wide + 20, rest);
 }
 
-// IQ4_XS: f16 d, u16 of high pairs and 4 bytes of low nibbles of eight scales, where 32 is zero.
+// IQ4_XS: the file's block has f16 d, then eight 6-bit scales (32 stands for zero): their upper two
+// bits in a u16 and their lower four bits in 4 bytes.
 inline void WidenIq4Xs(const std::byte* block, std::byte* wide) {
     std::memcpy(wide, block, 2);
     uint16_t high;
@@ -82,8 +84,9 @@ void MoveFifthBits(std::byte* at) {
     std::memcpy(at, &to, sizeof to);
 }
 
-// Q3_K: converts 32 bytes of third bits, 64 of bit pairs, 12 of 16 scales (32 is zero) and f16 d to
-// d, the scales as int8, and three times 32 bytes (a, b, c of weight_tiles.h).
+// Q3_K: the file's block has 32 bytes of third bits, 64 bytes of bit pairs, 12 bytes of 16 scales
+// (32 stands for zero) and f16 d. Converts it to d, the scales as int8, and three times 32 bytes
+// (a, b, c of weight_tiles.h).
 inline void WidenQ3K(const std::byte* block, std::byte* wide) {
     std::memcpy(wide, block + 108, 2);
     for (int s = 0; s < 16; ++s) {
@@ -147,9 +150,9 @@ inline void AsTernaryPairs(const std::byte* block, std::byte* pairs) {
     std::memcpy(pairs + 64, block + 52, 2);
 }
 
-// IQ2_XS: converts f16 d, 32 u16 of a 9-bit index and 7 signs, and 8 bytes of scales to d, the
-// scales, then for each 32 weights the low bytes of four indices, and 4 x 7 signs with four ninth
-// bits.
+// IQ2_XS: the file's block has f16 d, 32 u16 of a 9-bit index and 7 signs each, and 8 bytes of
+// scales. Converts it to d, the scales, and for each 32 weights the low bytes of four indices, then
+// 4 x 7 signs with the ninth bits of the indices.
 inline void SplitIndicesIq2Xs(const std::byte* block, std::byte* shaped) {
     std::memcpy(shaped, block, 2);
     std::memcpy(shaped + 2, block + 66, 8);
@@ -181,8 +184,8 @@ inline void JoinIndicesIq2Xs(const std::byte* shaped, std::byte* block) {
     }
 }
 
-// The eight words of IQ1_S (4 x 3 bits of indices, 3 of the scale, the sign): 3-bit fields become
-// nibbles (kBack: the inverse).
+// IQ1_S: moves the bits of the eight words, each of which has 4 x 3 bits of indices, 3 bits of the
+// scale and the sign, so that the 3-bit fields become nibbles (kBack: the inverse).
 template <bool kBack>
 void MoveIq1Fields(std::byte* words) {
     for (int u = 0; u < 8; ++u) {
@@ -201,7 +204,7 @@ void MoveIq1Fields(std::byte* words) {
     }
 }
 
-// FP8: swaps the middle two of each four codes. Applied twice, it gives the original.
+// FP8: swaps the middle two of each four codes. Calling this twice restores the block.
 inline void SwapMiddleCodes(const std::byte* from, std::byte* to) {
     constexpr auto kBytes = static_cast<size_t>(Info(DType::kFP8).block_bytes);
     std::memcpy(to, from, kBytes);

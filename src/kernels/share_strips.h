@@ -1,4 +1,4 @@
-// Divides the products of several groups of rows, each with its own matrix, among parts.
+// Divides products among parts, for several groups of rows that each have their own matrix.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace weft::kernels {
 
-// Matrices are divided at multiples of `width`; reading a strip of that width takes about as long
+// Matrices are divided at multiples of `width`. Reading a strip of this width takes about as long
 // as multiplying it by `cost` rows.
 struct Strips {
     int64_t width = 0, cost = 0;
@@ -15,7 +15,7 @@ struct Strips {
 
 // Divides the strips of all groups' matrices among parts by cost, and calls with(group, range) for
 // each range of a matrix that belongs to this part. size: length of each matrix in the divided
-// dimension. count(group): number of rows that are multiplied by its matrix.
+// dimension. count(group): number of rows that are multiplied by the group's matrix.
 template <typename Count, typename With>
 void ShareStrips(Strips of, int64_t groups, int64_t size, const Count& count, int part, int parts,
                  const With& with) {

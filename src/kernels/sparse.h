@@ -1,10 +1,10 @@
 // Sparse attention (DeepSeek-AI 2025, "DeepSeek-V3.2"): an indexer scores the cached positions for
-// each row and chooses the highest `top`, and latent attention reads only these. Or it scores
-// blocks of positions for each KV head, and attention reads the chosen blocks (MiniMax 2026,
-// "MiniMax-M3").
+// each row and chooses the `top` positions with the highest scores, and latent attention reads only
+// these. Another kind of indexer scores blocks of positions for each KV head, and attention reads
+// only the chosen blocks (MiniMax 2026, "MiniMax-M3").
 //
-// A layer's index keys are in a separate cache, plain rows of `dim` elements as in latent attention
-// (latent.h), whose LatentWrite writes them with rank = dim and rope = 0.
+// The keys of a layer's indexer are in a separate cache, which has rows of `dim` elements in the
+// layout of latent.h. LatentWrite (latent.h) with rank = dim and rope = 0 writes them.
 // In DeepSeek-V4, the indexer chooses windows of several positions, and attention also reads the
 // last positions one by one.
 // As in args.h, kernels take (args, part, parts) and allocate nothing, and a row's bits do not
@@ -19,8 +19,8 @@
 
 namespace weft::kernels {
 
-// In steps of at most this many rows, threads divide the positions of each row; in larger steps,
-// each thread has whole rows.
+// In steps of at most this many rows, threads divide the positions of each row among them. In
+// larger steps, each thread computes whole rows.
 inline constexpr int64_t kIndexSharedRows = 16;
 
 struct IndexRows {
@@ -32,18 +32,19 @@ struct IndexRows {
     KvCache cache;               // head_dim = dim, kv_heads = 1
     float* scratch = nullptr;    // [parts, scratch_floats]
     int64_t scratch_floats = 0;  // IndexScratch(heads, dim, positions)
-    int64_t positions = 0;       // most positions of a sequence
+    int64_t positions = 0;       // maximum number of positions of a sequence
     float* shared = nullptr;     // [kIndexSharedRows, positions], shared by all threads
-    Windows windows{};           // chosen instead of positions
+    Windows windows{};           // windows that are chosen, if stride > 1; else positions are
 };
 int64_t IndexScratch(int64_t heads, int64_t dim, int64_t positions);
 
-// Computes the scores of the rows if there are at most kIndexSharedRows, else does nothing. A row
-// that chooses all its positions gets no scores.
+// Computes the scores if there are at most kIndexSharedRows rows; otherwise does nothing. Rows that
+// choose all their positions get no scores.
 struct IndexScoresArgs {
     IndexRows rows;
 };
-// Chooses positions by the scores in `shared`, or by scores that it computes itself.
+// Chooses positions by the scores in `shared`. If there are more than kIndexSharedRows rows, this
+// kernel computes the scores itself.
 struct IndexChooseArgs {
     IndexRows rows;
     int32_t* chosen = nullptr;  // [rows, top]: ascending positions, padded with -1
@@ -51,7 +52,8 @@ struct IndexChooseArgs {
 
 // An indexer of blocks: a block's score for a head is the largest q . key over its positions. If a
 // row sees more than rows.top blocks, the last `local` ones are always chosen.
-//   rows: `weights` is null, and a row's scores are [heads, rows.positions / heads].
+//   rows: `weights` is null, and the scores of a row have the shape [heads, rows.positions /
+//   heads].
 struct BlockScoresArgs {
     IndexRows rows;
     int64_t block = 0, local = 1;
@@ -60,7 +62,8 @@ struct BlockChooseArgs {
     BlockScoresArgs scores;
     int32_t* chosen = nullptr;  // [rows, heads, top]: ascending blocks, padded with -1
 };
-// The value of IndexRows::positions for sequences of at most `positions`.
+// The value of IndexRows::positions for block scores of sequences with at most `positions`
+// positions.
 inline int64_t BlockScoreFloats(int64_t heads, int64_t positions, int64_t block) {
     return heads * ((positions + block - 1) / block);
 }
@@ -69,7 +72,7 @@ inline int64_t BlockScoreFloats(int64_t heads, int64_t positions, int64_t block)
 // sinks.
 struct BlockAttentionArgs {
     AttentionArgs all;
-    const int32_t* chosen = nullptr;  // [rows, kv_heads, top], of this rank's KV heads
+    const int32_t* chosen = nullptr;  // [rows, kv_heads, top], for this rank's KV heads
     int64_t kv_heads = 0, top = 0, block = 0;
     // The blocks that a row chose for a KV head.
     const int32_t* Chosen(int64_t row, int64_t kv_head) const {
@@ -95,9 +98,9 @@ struct SparseLatentArgs {
     int64_t top = 0;
 };
 
-// out = softmax(scale * q . row) . row, per head, over the rows of the last `window` positions and
-// over windows: the windows in `chosen`, or all if `chosen` is null. sinks: [heads], an additional
-// score per head, for a value of zeros.
+// For each head: out = softmax(scale * q . row) . row, over the cache rows of the last `window`
+// positions and over pooled windows. The latter are the windows in `chosen`, or all windows if
+// `chosen` is null. sinks: [heads], one more score per head, whose value is zeros.
 struct WindowAttentionArgs {
     std::span<const Sequence> sequences;
     const float* q = nullptr;  // [rows, heads * width]
@@ -105,7 +108,7 @@ struct WindowAttentionArgs {
     float scale = 1;
     const float* sinks = nullptr;
     KvCache cache;    // head_dim = width
-    KvCache entries;  // of windows; data null: none
+    KvCache entries;  // cache of windows; if its data is null, there are none
     Windows windows{};
     const int32_t* chosen = nullptr;  // [rows, top], in the form of IndexChooseArgs
     int64_t top = 0;
@@ -143,13 +146,13 @@ class WindowRows {
     const int32_t* chosen_ = nullptr;
 };
 
-// The positions of the `top` highest of count > top scores, ascending; among equal scores, the
-// lower positions.
+// Stores in `top` the positions of the top.size() highest scores, ascending; of equal scores, the
+// lower positions. There must be more scores than that.
 void ChooseHighest(std::span<const float> scores, std::span<int32_t> top);
-// Chooses all positions, for a row that sees at most `top` of them.
+// Chooses all positions, for a row that sees at most top.size() of them.
 void ChooseAll(int64_t positions, std::span<int32_t> top);
 
-// The kernels of an instruction set; the level of the table `kernels` chooses it.
+// The kernels of the instruction set that belongs to `kernels.level`.
 struct SparseKernels {
     Kernel<IndexScoresArgs> index_scores = nullptr;
     Kernel<IndexChooseArgs> index_choose = nullptr;
@@ -161,8 +164,8 @@ struct SparseKernels {
 };
 const SparseKernels& SparseKernelsFor(CpuLevel level);
 
-// Calls on(number, sequence, row, keys) for each row of the step, numbered from 0. `row` is a row
-// of q, and sees `keys` positions of `sequence`.
+// Calls on(number, sequence, row, keys) for each row of the step; number counts the rows from 0.
+// `row` is the row of q; it sees `keys` positions of `sequence`.
 template <typename OnRow>
 inline void ForIndexRows(std::span<const Sequence> sequences, OnRow on) {
     int64_t number = 0;
@@ -178,8 +181,9 @@ inline int64_t CountRows(std::span<const Sequence> sequences) {
     return rows;
 }
 
-// The two index kernels, in terms of a set's function score(rows, sequence, row, begin, count,
-// out), which computes the scores of positions [begin, begin + count), at most kLatentTile of them.
+// The two index kernels, for the instruction set whose function `score` is passed: score(rows,
+// sequence, row, begin, count, out) computes the scores of positions [begin, begin + count), at
+// most kLatentTile of them.
 template <typename Score>
 inline void RunIndexScores(const IndexScoresArgs& args, int part, int parts, Score score) {
     const IndexRows& rows = args.rows;
@@ -215,13 +219,13 @@ inline void RunIndexChoose(const IndexChooseArgs& args, int part, int parts, Sco
     });
 }
 
-// The same for blocks, with score(rows, sequence, row, begin, count, block, out, pitch), which
-// computes the scores of the blocks that positions [begin, begin + count) touch; begin is a
-// multiple of `block`; out: [heads, pitch].
+// The same kernels for blocks: score(rows, sequence, row, begin, count, block, out, pitch) computes
+// the scores of the blocks in which positions [begin, begin + count) lie. begin is a multiple of
+// `block`. out: [heads, pitch].
 //
-// ForStretches calls on(begin, count) for runs of whole blocks, of about kLatentTile positions or
-// more each. The runs cover the blocks that a row must score if it sees `keys` positions: all
-// blocks before the local ones.
+// ForStretches calls on(begin, count) for ranges of positions that consist of whole blocks and have
+// about kLatentTile positions or more. The ranges cover the blocks that must be scored for a row
+// that sees `keys` positions: all blocks before the local ones.
 template <typename OnStretch>
 inline void ForStretches(const BlockScoresArgs& args, int64_t keys, OnStretch on) {
     const int64_t each = std::max<int64_t>(1, kLatentTile / args.block) * args.block;

@@ -9,7 +9,7 @@
 
 namespace weft::kernels {
 
-// Columns of a row of weights for mixing n streams.
+// Number of columns in a row of weights that mix this many streams.
 constexpr int64_t StreamWeightColumns(int64_t streams) {
     return streams * (2 + streams);
 }
@@ -19,7 +19,8 @@ struct StreamWeightsArgs {
     const float* base = nullptr;    // [cols]
     const float* scale = nullptr;   // [3], or [1] where cols == streams
     int64_t rows = 0;
-    int64_t cols = 0;  // StreamWeightColumns(streams); or streams: only the merge weights
+    int64_t cols = 0;  // StreamWeightColumns(streams); or `streams`, if there are only merge
+                       // weights
     int64_t streams = 1, iterations = 1;
     float eps = 0;
     float* y = nullptr;  // [rows, cols]

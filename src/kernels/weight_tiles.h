@@ -1,12 +1,12 @@
-// The packed form of weights that the AVX2 and AVX-512 tables share.
+// The packed form of weights, which is the same for all kernel tables except the reference.
 //
-// A strip is 16 rows, with its blocks in k order. A packed block interleaves the 16 rows' blocks so
-// that one vector lane is one row: each field of the file's block (4-byte groups of quants, f16
-// scales, ...) becomes [count][16 rows] elements, in the order of the table in weight_tiles.cc. The
-// packed bytes are those of the file, with these exceptions: the 6-bit sub-scales (and minima) of
-// Q3_K, Q4_K, Q5_K and IQ4_XS become bytes (+3.6, 2.8, 2.3, 1.5 %); the fifth bits of Q5_0 and Q5_1
-// and the codes of Q3_K are reordered; the base-3 digits of TQ1_0 become the bit pairs of TQ2_0
-// (+22 %):
+// A strip is 16 rows, with its blocks in k order. A packed block interleaves the blocks of the 16
+// rows, so that each vector lane has data of one row: each field of the file's block (4-byte groups
+// of quants, f16 scales, ...) becomes [count][16 rows] elements, in the order of the table in
+// weight_tiles.cc. The packed bytes are those of the file, with these exceptions: the 6-bit
+// sub-scales (and minima) of Q3_K, Q4_K, Q5_K and IQ4_XS become bytes (+3.6, 2.8, 2.3, 1.5 %); the
+// fifth bits of Q5_0 and Q5_1 and the codes of Q3_K are reordered; the base-3 digits of TQ1_0
+// become the bit pairs of TQ2_0 (+22 %):
 //
 //   F32       per k:   f32[16]
 //   F16       per k:   u16[16]
@@ -60,7 +60,7 @@
 
 namespace weft::kernels::weight_tiles {
 
-// The kernel that multiplies a type's strips.
+// The kernel that multiplies the strips of a type.
 enum class Form {
     kFloats,
     kQ4_0,
@@ -128,7 +128,7 @@ constexpr Form FormOf(DType dtype) {
     return Form::kFloats;
 }
 
-// Bytes of one packed block: 16 rows of one block of the type.
+// Bytes of one packed block: one block of the type for each of 16 rows.
 constexpr int64_t BlockBytes(DType dtype) {
     int64_t bytes = Info(dtype).block_bytes;
     if (dtype == DType::kQ3_K || dtype == DType::kQ4_K || dtype == DType::kQ5_K) bytes += 4;
@@ -148,9 +148,9 @@ void Pack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, const st
           int64_t source_stride_bytes);
 void Embedding(const EmbeddingArgs& args, int part, int parts);
 
-// 32 activations prepared for quantized weights: x[i] is approximately scale * q[i].
-// A weight with zero point z needs sum((w - z) q) = sum(w q) - z sum(q), so the accumulator starts
-// at `from_z`. One cache line.
+// 32 activations x in the format ActivationFormat::kInt8: x[i] is approximately scale * q[i]. For
+// weights w with zero point z, sum((w - z) q) = sum(w q) - z sum(q), so the sum starts at -z
+// sum(q): the members from_8, from_128 and from_32. One cache line.
 struct alignas(64) ActivationBlock {
     int8_t q[32];          // in [-127, 127]
     float scale;           // absmax / 127
@@ -162,7 +162,7 @@ struct alignas(64) ActivationBlock {
 };
 static_assert(sizeof(ActivationBlock) == 64);
 
-// The other prepared form: 32 activations as BF16, zeros beyond the last column.
+// 32 activations in the format ActivationFormat::kBF16; zeros beyond the last column.
 using BF16Block = std::array<uint16_t, 32>;
 static_assert(sizeof(BF16Block) == sizeof(ActivationBlock));
 

@@ -1,13 +1,13 @@
-// Decodes quantized weights to operands of int8 tiles: the Decoders turn a packed block of 16 rows
-// (layouts: kernels/weight_tiles.h) into Units.
+// Decodes quantized weights to operands of int8 tiles. A Decoder converts a packed block of 16 rows
+// (layouts: kernels/weight_tiles.h) to Units of 32 columns.
 //
 // A Decoder has kType, kUnits (units of 32 columns in a block), and
 //   kScales   scales for 32 columns: 1, or 2 (one for each half)
 //   kMins     minima for 32 columns: 0, 1 or 2
 //   Decode(packed, units)
-// Weight 4 j + n of row r is q[j][r][n] * scale[h][r] + min[h][r], where h is its half if there are
-// two. These are the same integers and floats as in avx512/blocks.h and low_bits.h, so that sums
-// have the same bits.
+// Weight 4 j + n of row r is q[j][r][n] * scale[h][r] + min[h][r]. If there are two scales or
+// minima, h is the half of 16 columns in which the weight is; otherwise h is 0. The integers and
+// floats are the same as in avx512/blocks.h and low_bits.h, so sums have the same bits.
 #pragma once
 
 #include "kernels/avx512/grids.h"
@@ -160,8 +160,8 @@ struct ScalesAndMinima {
 using DecodeQ4_K = ScalesAndMinima<false>;
 using DecodeQ5_K = ScalesAndMinima<true>;
 
-// The columns of a block are two halves of four groups. Of::Group<g>(w, half, unit) decodes one
-// group.
+// For blocks whose columns are two halves of four groups each. Of::Group<g>(w, half, unit) decodes
+// one group.
 template <typename Of>
 struct InHalves {
     static void Decode(const std::byte* w, Unit* units) {
@@ -180,8 +180,8 @@ struct DecodeQ6_K : InHalves<DecodeQ6_K> {
     using Block = avx512::BlockQ6_K;
     static constexpr DType kType = DType::kQ6_K;
     static constexpr int kUnits = 8, kScales = 2, kMins = 0;
-    static constexpr bool kHalvesApart = true;  // adds the first halves of four units before their
-                                                // second halves
+    static constexpr bool kHalvesApart = true;  // the first halves of four units are added to the
+                                                // sums before the second halves
     template <int kGroup>
     static void Group(const std::byte* w, int half, Unit& unit) {
         for (int i = 0; i < 8; ++i) {
@@ -205,7 +205,7 @@ struct DecodeTernary : InHalves<DecodeTernary> {
     }
 };
 
-// Multiplies weights by their small integer scales, so that one float scale remains.
+// Multiplies the codes by their small integer scales, so that one float scale per block remains.
 struct DecodeQ2_K : InHalves<DecodeQ2_K> {
     using Block = avx512::BlockQ2_K;
     static constexpr DType kType = DType::kQ2_K;
@@ -225,9 +225,9 @@ struct DecodeQ2_K : InHalves<DecodeQ2_K> {
     }
 };
 
-// Stores (4 - code) * scale, which is in [-128, 124]: the negated weights; the float scale is
-// negated, too. Multiplies two bytes at once: adding 4 * scale to both removes the carry between
-// them.
+// Stores the negated weights (4 - code) * scale, which are in [-128, 124]; the float scale is
+// negated, too. Two bytes are multiplied at once; the carry from the lower byte is removed by
+// adding 4 * scale to both.
 struct DecodeQ3_K {
     using Block = avx512::BlockQ3_K;
     static constexpr DType kType = DType::kQ3_K;

@@ -1,9 +1,10 @@
 // Quantized weights times int8 activations with tiles, for any Decoder (decode.h): the loops.
 //
-// The tokens of a chunk stay in L2 while a pass walks over the columns of four strips, 256 at a
-// time, which are decoded once for all tokens of the chunk. The work is divided into steps of up to
-// 16 tokens and two dot products of 32 (or 16) columns. In each step, tiles compute the dot
-// products of one strip while those of the previous strip are scaled and added to the float sums.
+// The activations of a chunk of tokens stay in L2 while a pass goes through the columns of four
+// strips, 256 columns at a time. The columns are decoded once for all tokens of the chunk. The work
+// is divided into steps of up to 16 tokens and two dot products of 32 (or 16) columns. In each
+// step, tiles compute the dot products of one strip, while the dot products of the previous strip
+// are scaled and added to the float sums.
 #pragma once
 
 #include <algorithm>
@@ -38,16 +39,16 @@ class Int8Tiles {
     }
 
   private:
-    static constexpr int kTile = 16;    // most tokens per tile
+    static constexpr int kTile = 16;    // maximum number of tokens per tile
     static constexpr int kChunk = 128;  // tokens per chunk
-    static constexpr int kStrips = 4;   // per pass
+    static constexpr int kStrips = 4;   // strips per pass
     static constexpr int kColumns = 8;  // units decoded at a time
     static constexpr int kScales = Decoder::kScales, kMins = Decoder::kMins;
     static constexpr int kPairUnits = 2 / kScales;  // units per pair of dot products
     static constexpr bool kHalvesApart = requires { Decoder::kHalvesApart; };
 
-    // Divides a chunk into tiles of equal token counts. If they do not divide it, the last tile
-    // starts earlier and computes a few tokens twice.
+    // Divides a chunk into tiles with equal numbers of tokens. If the chunk is not a multiple of
+    // this number, the last tile begins earlier and computes a few tokens twice.
     void BeginChunk(int64_t token, int64_t count) {
         chunk_ = token;
         count_ = count;
@@ -70,7 +71,7 @@ class Int8Tiles {
         return reinterpret_cast<const ActivationBlock*>(args_.quantized) + token * x_stride_;
     }
 
-    // Multiplies `strips` strips from `row` on by the tokens of the chunk.
+    // Multiplies `strips` strips, from row `row` on, by the tokens of the chunk.
     void Pass(int64_t row, int64_t strips) {
         const std::byte* w = args_.weight.data + row / kStripRows * strip_bytes_;
         const auto slots = static_cast<size_t>(tiles_of_chunk_ * kTile);
@@ -99,8 +100,8 @@ class Int8Tiles {
         }
     }
 
-    // Two consecutive dot products in the order of sums, each given by unit i and half h. `count`:
-    // 1 if there is only the first.
+    // Two dot products that are added one after the other. Each is given by its unit i and its half
+    // h. count: 1 if there is only the first one.
     struct Pair {
         int64_t i[2], h[2], count;
         Pair(int64_t number, int64_t width, bool halves_apart) {
@@ -114,16 +115,16 @@ class Int8Tiles {
         }
     };
 
-    // Dot products of one strip that remain to be added: those of `pair`, for the tile of tokens at
-    // x.
+    // Dot products of one strip that must still be added: those of `pair`, for the tile of tokens
+    // whose activations begin at x.
     struct Piece {
         Pair pair;
         int64_t s, slot, unit;
         const ActivationBlock* x;
     };
 
-    // Multiplies all strips by tile `tile` of the tokens, for units [unit, unit + width).
-    // kUnrolled: 16, or 1 for tiles of fewer tokens.
+    // Multiplies all strips by the tokens of tile `tile`, for units [unit, unit + width).
+    // kUnrolled: 16 for tiles of 16 tokens, else 1.
     template <int kUnrolled>
     void Tile(int64_t tile, int64_t unit, int64_t width, int64_t strips) {
         const ActivationBlock* x = Row(chunk_ + FirstOfTile(tile)) + unit;
@@ -163,7 +164,8 @@ class Int8Tiles {
         }
     }
 
-    // Prefetches a part of a tile's activations, for the units at x, into L1.
+    // Prefetches one of the parts of a tile's activations, for the units at x, into L1. share: the
+    // number of the part.
     [[gnu::always_inline]] void Fetch(const ActivationBlock* x, int64_t share) const {
 #pragma GCC unroll 4
         for (int64_t k = 0; k < kTile / kStrips; ++k) {
@@ -187,8 +189,8 @@ class Int8Tiles {
     [[gnu::always_inline]] void AddTokens(const Piece& piece, int64_t first, const PairDots& dots) {
         const ActivationBlock* x = piece.x + first * x_stride_;
         float(*all)[kStripRows] = sums_[piece.s] + piece.slot + first;
-        // Whether the two dot products are one whole segment: then no sums are carried between
-        // pieces.
+        // Whether the two dot products form a whole segment. Then no float sums are kept from one
+        // piece to the next.
         const bool alone = kScales == 1 && segment_ == 2;
         __m512 sums[T];
 #pragma GCC unroll 16
@@ -261,7 +263,7 @@ class Int8Tiles {
 
     const MatMulArgs& args_;
     const int64_t x_stride_, units_, strip_bytes_, segment_;
-    const bool halves_apart_;  // the first halves of four units are added before their second
+    const bool halves_apart_;  // whether the first halves of four units are added before the second
                                // halves
     TilesInUse tiles_;
     int64_t chunk_ = 0, count_ = 0, tile_ = 0, tiles_of_chunk_ = 0;

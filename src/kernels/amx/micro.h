@@ -1,5 +1,5 @@
-// AMX micro-kernel of dense bfloat16 products (vector/blocked.h): 2 x 2 tiles of sums. Only for
-// files that are compiled for the instruction set.
+// AMX micro-kernel of dense bfloat16 products (vector/blocked.h), with 2 x 2 tiles of sums.
+// Included only in files that are compiled for AMX.
 #pragma once
 
 #include "kernels/amx/tiles.h"
@@ -63,7 +63,7 @@ struct Micro {
         Store<0>(c, bytes), Store<1>(c + 16, bytes);
         Store<2>(below, bytes), Store<3>(below + 16, bytes);
     }
-    // Tiles hold floats: results of narrow types go through L1.
+    // Tiles hold floats, so results of narrow types are first stored as floats in L1.
     template <typename Narrow>
     static void Tile(const std::byte* a, const std::byte* b, int64_t depth, Narrow* c,
                      int64_t c_stride, avx512::Write write) {

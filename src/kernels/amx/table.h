@@ -1,11 +1,12 @@
-// The kernel table of AMX: AVX-512's, with tiles for products of quantized and BF16 weights and for
-// dense bfloat16 products. Files of this folder are compiled like AVX-512's (vector/set.h), and use
-// its vectors, packing and loops.
+// The kernel table of AMX: the table of AVX-512, with tiles for products of quantized and BF16
+// weights and for dense bfloat16 products. Files of this folder are compiled like those for AVX-512
+// (vector/set.h), and use the vectors, packing and loops of AVX-512.
 //
-// Quantized weights: dot products of 32 columns are integers, and floats are added in the order of
-// avx512/, so that all levels give the same bits. Products of few tokens, which are bound by
-// memory, use avx512/. BF16 weights use the tile instruction's order of sums for any number of
-// tokens.
+// With quantized weights, the dot product of 32 columns is computed in integers, and the float
+// results are added in the same order as in avx512/. So all CPU levels (CpuLevel) give the same
+// bits. Products of few tokens, whose time is that of reading the weights, use the kernels of
+// avx512/. Products with BF16 weights use tiles for any number of tokens, so the order of their
+// sums is always that of the tile instruction.
 #pragma once
 
 #include "kernels/vector/set.h"

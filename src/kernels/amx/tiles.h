@@ -1,7 +1,7 @@
 // The tile registers of AMX as functions (Intel 64 and IA-32 Architectures Software Developer's
-// Manual, volume 1, chapter 18). A tile is up to 16 rows of up to 64 bytes; a TileConfig sets the
-// shape of each of the eight. The functions are inline assembly, across which the compiler does not
-// move memory accesses.
+// Manual, volume 1, chapter 18). A tile has up to 16 rows of up to 64 bytes; a TileConfig sets the
+// shapes of the eight tiles. The functions are inline assembly, and the compiler does not move
+// memory accesses across them.
 //
 // The process needs permission to use tiles (hw/cpu.h, DetectCpu).
 #pragma once
@@ -22,7 +22,7 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// Holds this thread's tile state: tiles are released when it is destroyed.
+// Keeps the tiles of this thread in use; the destructor releases them.
 class TilesInUse {
   public:
     TilesInUse() = default;
@@ -39,7 +39,7 @@ template <int kTile>
 WEFT_TILE void Zero() {
     __asm__ volatile("tilezero %%tmm%c0" : : "i"(kTile));
 }
-// Loads the rows of the tile, `stride` bytes apart.
+// Loads the rows of the tile from memory, where they are `stride` bytes apart.
 template <int kTile>
 WEFT_TILE void Load(const void* from, int64_t stride) {
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2"
@@ -59,8 +59,9 @@ template <int kC, int kA, int kB>
 WEFT_TILE void TimesInt8() {
     __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
 }
-// float c[m][n] += the sum over k of BF16 a[m][k] * b[k / 2][n][k % 2]. Even k and odd k are each a
-// chain of fused steps; the two are added, then c. Denormals are zeros.
+// float c[m][n] += the sum over k of BF16 a[m][k] * b[k / 2][n][k % 2]. The terms of even k and
+// those of odd k are summed separately, by fused multiply-adds. The two sums are added, and the
+// result is added to c. Denormals are treated as zeros.
 template <int kC, int kA, int kB>
 WEFT_TILE void TimesBF16() {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));

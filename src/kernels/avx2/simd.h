@@ -1,5 +1,5 @@
-// Eight lanes of AVX2 (with FMA and F16C), with the interface described in vector/set.h. Only for
-// files that are compiled for the instruction set.
+// Vectors of eight lanes for AVX2 (with FMA and F16C), with the interface described in
+// vector/set.h. Included only in files that are compiled for AVX2.
 #pragma once
 
 #include <immintrin.h>
@@ -36,8 +36,8 @@ struct Simd {
     static Float Set(float value) { return _mm256_set1_ps(value); }
     static Float Load(const float* from) { return _mm256_loadu_ps(from); }
     static void Store(float* to, Float x) { _mm256_storeu_ps(to, x); }
-    // The first `count` < kLanes lanes; on a load the others are zero, on a store they are left
-    // unchanged.
+    // LoadFirst and StoreFirst access only the first `count` < kLanes lanes. LoadFirst sets the
+    // others to zero; StoreFirst does not write them.
     static Float LoadFirst(const float* from, int64_t count) {
         return _mm256_maskload_ps(from, First(count));
     }
@@ -60,7 +60,7 @@ struct Simd {
         Store(all, x);
         std::copy_n(all, count, to);
     }
-    // The same for any `count`, including kLanes and more.
+    // LoadUpTo and StoreUpTo are the same for any `count`, also kLanes and more.
     template <typename T>
     static Float LoadUpTo(const T* from, int64_t count) {
         return count >= kLanes ? Load(from) : LoadFirst(from, count);
@@ -68,7 +68,7 @@ struct Simd {
     static void StoreUpTo(float* to, Float x, int64_t count) {
         count >= kLanes ? Store(to, x) : StoreFirst(to, x, count);
     }
-    // Stores two vectors, bypassing the caches on sets that can.
+    // Stores two vectors. Instruction sets that can do so bypass the caches.
     template <typename T>
     static void StreamPair(T* to, Float x, Float y) {
         Store(to, x);
@@ -91,9 +91,10 @@ struct Simd {
         const __m128i bytes = _mm_loadl_epi64(static_cast<const __m128i*>(from));
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
     }
-    // Loads bytes 0, 2, 1 and 3 of each lane, which are E4M3 codes, as floats times 2^-8. Sign,
-    // exponent and mantissa are shifted to their positions in a float; the caller's scale corrects
-    // the bias.
+    // Loads the four bytes of each lane, which are E4M3 codes, as floats times 2^-8: bytes 0, 2, 1
+    // and 3 go to out[0] to out[3]. Sign, exponent and mantissa are shifted to their positions in a
+    // float. The different bias of the exponent gives the factor 2^-8, which the caller corrects by
+    // its scale.
     static void LoadE4M3(const void* from, Float (&out)[4]) {
         const Int codes = LoadInt(from);
         out[0] = FromE4M3(Left32(codes, 24));
@@ -122,7 +123,7 @@ struct Simd {
             _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1)));
     }
 
-    // For lanes that hold a pair of BF16.
+    // These return the first or the second BF16 of the pair in each lane, as a float.
     static Float FirstOfPairs(Float x) { return AsFloat(Left32(AsInt(x), 16)); }
     static Float SecondOfPairs(Float x) { return AsFloat(And(AsInt(x), Set32(-0x10000))); }
 
@@ -143,8 +144,8 @@ struct Simd {
     static Float Round(Float x) {
         return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     }
-    // x * 2^n for integer n in [-252, 254]: multiplies by two factors, since one would exceed the
-    // exponent's range.
+    // x * 2^n for integer n in [-252, 254]. Multiplies by two factors, because 2^n may be out of
+    // the range of a float.
     static Float Scale(Float x, Float n) {
         const __m256i whole = _mm256_cvtps_epi32(n);
         const __m256i half = _mm256_srai_epi32(whole, 1);
@@ -161,8 +162,8 @@ struct Simd {
         return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
     }
 
-    // Converts between (a0, b0, a1, b1, ...) and (a0, a1, ...), (b0, b1, ...); x holds the first
-    // kLanes.
+    // Unzip and Zip convert between (a0, b0, a1, b1, ...), whose first kLanes elements are in x and
+    // the others in y, and (a0, a1, ...), (b0, b1, ...).
     static void Unzip(Float x, Float y, Float* a, Float* b) {
         const Float low = _mm256_permute2f128_ps(x, y, 0x20);
         const Float high = _mm256_permute2f128_ps(x, y, 0x31);
@@ -176,7 +177,8 @@ struct Simd {
         *y = _mm256_permute2f128_ps(low, high, 0x31);
     }
 
-    // Transposes kLanes vectors, rows[i][j] to rows[j][i]: by pairs, then fours, then halves.
+    // Transposes kLanes vectors, rows[i][j] to rows[j][i]: first blocks of 2 x 2, then of 4 x 4,
+    // then of 8 x 8.
     static void Transpose(Float* rows) {
         Float x[8];
 #pragma GCC unroll 4
@@ -243,7 +245,7 @@ struct Simd {
     static Int Set8(int x) {
         return _mm256_set1_epi8(static_cast<char>(x));
     }
-    // kLanes elements, widened.
+    // Load kLanes elements and widen them to 32 bits.
     static Int WidenU8(const void* from) {
         return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
     }
@@ -262,7 +264,7 @@ struct Simd {
     static Int AsInt(Float x) {
         return _mm256_castps_si256(x);
     }
-    // Float16 in the low halves of lanes.
+    // Converts the float16 in the low half of each lane.
     static Float FromF16(Int bits) {
         const __m256i pairs = _mm256_packus_epi32(bits, bits);
         return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0xd8)));
@@ -303,7 +305,7 @@ struct Simd {
     static Int Equal8(Int x, Int y) {
         return _mm256_cmpeq_epi8(x, y);
     }  // all ones where equal
-    // Shifts bytes by `bits`; the caller must mask the bits that come in from neighbors.
+    // Shift bytes by `bits`. The caller must mask the bits that come from the neighboring byte.
     static Int Left8(Int x, int bits) {
         return _mm256_slli_epi16(x, bits);
     }
@@ -318,16 +320,18 @@ struct Simd {
     static Int Choose(Int table, Int index) {
         return _mm256_shuffle_epi8(table, index);
     }
-    // Looks up 16-bit entries by each lane's `index`. The upper bits of a lane get the next entry.
+    // For each lane, loads the entry table[index] into the lower 16 bits. The caller must ignore
+    // the upper 16 bits.
     static Int Gather(const uint16_t* table, Int index) {
         const Int two =
             _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), Right32(index, 1), 4);
         return _mm256_srlv_epi32(two, Left32(And(index, Set32(1)), 4));
     }
 
-    // Products of bytes, four per lane. Dot multiplies u8 weights by s8 and adds pairs to 16-bit
-    // sums, which must not overflow (blocks.h). DotSigned multiplies s8 weights: the weight's sign
-    // moves to the other factor, and pairs stay below 2 * 128 * 127.
+    // Products of bytes, four per lane. Dot multiplies u8 weights by s8 activations and adds pairs
+    // of products to 16-bit sums, which must not overflow (blocks.h). DotSigned multiplies s8
+    // weights: the sign of the weight is moved to the activation, and sums of pairs are at most 2 *
+    // 128 * 127.
     static Short ShortZero() {
         return _mm256_setzero_si256();
     }
@@ -340,7 +344,7 @@ struct Simd {
     static Int Whole(Short x) {
         return _mm256_madd_epi16(x, _mm256_set1_epi16(1));
     }
-    // Each lane's sum times `scale`, which fits 16 bits.
+    // The sum of each lane times `scale`, which must fit into 16 bits.
     static Int WholeScaled(Short x, Int scale) {
         return _mm256_madd_epi16(x, _mm256_blend_epi16(scale, Left32(scale, 16), 0xaa));
     }
@@ -349,7 +353,8 @@ struct Simd {
         return Add32(sum, Whole(_mm256_maddubs_epi16(size, turned)));
     }
 
-    // Rounds 16 floats to int8 at q; returns their sum.
+    // Multiplies 16 floats by `factor`, stores them at q rounded to int8, and returns the sum of
+    // these integers.
     static int StoreI8(const float* x, float factor, int8_t* q) {
         const Float all = Set(factor);
         const __m256i a = _mm256_cvtps_epi32(Mul(Load(x), all));

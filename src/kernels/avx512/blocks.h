@@ -1,5 +1,5 @@
-// Products of one packed block of a strip with a tile of tokens, for each type (layouts:
-// kernels/weight_tiles.h).
+// Products of one packed block of a strip (16 rows) with a tile of T tokens, for each type
+// (layouts: kernels/weight_tiles.h).
 //
 // A Block type has kType, kUnits (activation blocks per weight block) and
 //   Times<T>(w, h, x, x_stride, sums): sums[t] += block at w times the activations x + t *
@@ -8,9 +8,10 @@
 //   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block;
 // and if a block can only be read as one stream for all its units, also
 //   TimesUnits<kStep>(w, x, sums): TimesUnit for one token and each unit u, into sums[u / kStep].
-// Weights are read in address order, since the hardware then prefetches better than any prefetch
-// instruction (measured on Zen 4).
-// sums are 16 rows wide. Everything is inlined into the tile loops of matmul.cc; T is at most 12.
+// Weights are read in address order, because the hardware then prefetches better than prefetch
+// instructions do (measured on Zen 4).
+// A vector of sums has one lane for each of the 16 rows. Everything is inlined into the tile loops
+// of matmul.cc; T is at most 12.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,8 @@ WEFT_INLINE __m512i HighNibbles(__m512i v) {
     return LowNibbles(_mm512_srli_epi16(v, 4));
 }
 
-// dots[t] += u8 weights times the four activations at `offset`.
+// Adds to dots[t] the dot product of four u8 weights per lane and token t's four activations at
+// `offset`.
 template <int T>
 WEFT_INLINE void Dot(__m512i weights, const ActivationBlock* x, int64_t x_stride, int offset,
                      __m512i (&dots)[T]) {
@@ -56,7 +58,7 @@ WEFT_INLINE void Dot(__m512i weights, const ActivationBlock* x, int64_t x_stride
     }
 }
 
-// sums[t] += scale * x's scale * dots[t].
+// sums[t] += scale * (scale of token t's activations) * dots[t].
 template <int T>
 WEFT_INLINE void AddScaled(__m512 scale, const ActivationBlock* x, int64_t x_stride,
                            const __m512i (&dots)[T], __m512 (&sums)[T]) {
@@ -67,7 +69,7 @@ WEFT_INLINE void AddScaled(__m512 scale, const ActivationBlock* x, int64_t x_str
     }
 }
 
-// sums[t] += min * sum of x.
+// sums[t] += min * (sum of token t's activations).
 template <int T>
 WEFT_INLINE void AddMin(__m512 min, const ActivationBlock* x, int64_t x_stride, __m512 (&sums)[T]) {
 #pragma GCC unroll 16
@@ -82,7 +84,8 @@ WEFT_INLINE void StartAtZero(__m512i (&dots)[T]) {
     for (int t = 0; t < T; ++t) dots[t] = _mm512_setzero_si512();
 }
 
-// dots[t] = x's `member`, which accounts for the zero point.
+// dots[t] = `member` of token t's activation block: the product of the zero point and the
+// activations (ActivationBlock).
 template <int T, typename Member>
 WEFT_INLINE void StartAt(const ActivationBlock* x, int64_t x_stride, const Member& member,
                          __m512i (&dots)[T]) {
@@ -139,7 +142,7 @@ WEFT_INLINE __m512i FiveBits(__m512i nibbles, __m512i bits) {
     return _mm512_or_si512(nibbles, _mm512_and_si512(moved, _mm512_set1_epi8(16)));
 }
 
-// Multiplies 32 weights of 5 bits, packed as those of Q5_0.
+// Multiplies 32 weights of 5 bits, packed as in Q5_0.
 template <int T, int kPart = 0>
 WEFT_INLINE void DotFiveBits(const std::byte* w, __m512i bits, const ActivationBlock* x,
                              int64_t x_stride, __m512i (&dots)[T]) {
@@ -179,7 +182,7 @@ struct BlockQ5_1 {
     }
 };
 
-// Loads the 16 values of nibbles, plus 128, into each 128 bits.
+// Loads the 16 values that nibbles stand for, plus 128, into each 128 bits of the vector.
 WEFT_INLINE __m512i Table(const std::array<int8_t, 16>& values) {
     const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values.data()));
     return _mm512_broadcast_i32x4(_mm_xor_si128(table, _mm_set1_epi8(-128)));
@@ -233,7 +236,7 @@ struct BlockIQ4_XS {
     }
 };
 
-// The scale is 2^(e - 128), since the table holds doubled values; it is denormal for e below 2.
+// The scale is 2^(e - 128), because the table holds doubled values. It is denormal for e below 2.
 struct BlockMXFP4 {
     static constexpr DType kType = DType::kMXFP4;
     static constexpr int64_t kUnits = 1;
@@ -258,7 +261,7 @@ struct BlockMXFP4 {
 struct BlockNVFP4 {
     static constexpr DType kType = DType::kNVFP4;
     static constexpr int64_t kUnits = 2;
-    // For columns [16 i, 16 i + 16).
+    // The scale of columns [16 i, 16 i + 16).
     WEFT_INLINE __m512 Scale(const std::byte* w, int i) {
         const auto* bytes = reinterpret_cast<const __m128i*>(w + 576 + 16 * i);
         const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes));
@@ -307,7 +310,7 @@ WEFT_INLINE Head LoadHead(const std::byte* p) {
     return {_mm512_castsi512_ps(_mm512_andnot_si512(low, head)), _mm512_and_si512(head, low)};
 }
 
-// dots[t] = -zero * sum(q).
+// dots[t] = -zero * (sum of token t's int8 activations).
 template <int T>
 WEFT_INLINE void StartAtZeroPoint(__m512i zero, const ActivationBlock* x, int64_t x_stride,
                                   __m512i (&dots)[T]) {
@@ -365,7 +368,8 @@ struct BlockQ8_0 {
     }
 };
 
-// Q4_K, and Q5_K with kFive: its fifth bits precede the quants, bit j of dword i for sub-block j.
+// Q4_K, or Q5_K with kFive. In Q5_K, the fifth bits precede the quants; bit j of each byte of dword
+// i belongs to sub-block j.
 template <bool kFive>
 struct BlockOfScalesAndMinima {
     static constexpr DType kType = kFive ? DType::kQ5_K : DType::kQ4_K;
@@ -419,8 +423,9 @@ struct BlockOfScalesAndMinima {
 using BlockQ4_K = BlockOfScalesAndMinima<false>;
 using BlockQ5_K = BlockOfScalesAndMinima<true>;
 
-// Element 128h + 32g + 4i + n of a block: its low nibble is in byte n of dword 2(8h + i) + g % 2,
-// in the upper half for g >= 2; its high pair is in bits 2g of byte n of the following dword.
+// Element 128h + 32g + 4i + n of a block has its low 4 bits in byte n of dword 2(8h + i) + g % 2
+// (for g >= 2, in the upper half of that byte). Its upper 2 bits are in byte n of the dword that
+// follows these two, from bit 2g on.
 struct BlockQ6_K {
     static constexpr DType kType = DType::kQ6_K;
     static constexpr int64_t kUnits = 8;
@@ -446,9 +451,9 @@ struct BlockQ6_K {
         StartAt<T>(
             x, x_stride, [s](const ActivationBlock& b) { return b.from_32[s]; }, dots);
     }
-    // Computes the dot products of each group, for the four dwords of one half that start at i =
-    // 4s. For few tokens: handles all groups of a dword at once, so that weights are read as one
-    // stream.
+    // Computes the dot products of each group, for the four dwords i = 4s to 4s + 3 of one half.
+    // For few tokens: computes all groups of a dword at once, so that weights are read in the order
+    // of memory.
     template <int T>
     WEFT_INLINE void DotAll(const std::byte* w, int half, int s, const ActivationBlock* x,
                             int64_t x_stride, __m512i (&dots)[4][T]) {
@@ -477,7 +482,7 @@ struct BlockQ6_K {
             AddScaled<T>(Scale(w, half * 8 + 2 * g + s), x + g, x_stride, dots[g], sums);
         }
     }
-    // For many tokens: one group at a time.
+    // For many tokens: computes one group at a time.
     template <int T, int kGroup>
     WEFT_INLINE void TimesGroup(const std::byte* w, int half, int s, const ActivationBlock* x,
                                 int64_t x_stride, __m512 (&sums)[T]) {

@@ -2,9 +2,10 @@
 // kernels/weight_tiles.h) to DecodedUnits: the Grids of vector/decoded.cc.
 //
 // A lane of 32 bits is a row; the four bytes of its index word are four groups of weights.
-// Codebooks are byte tables, in which byte permutes look up 128 entries at a time. A multishift
-// moves a bit field of an entry to a byte. A periodic table of 64 maps the field to a magnitude and
-// ignores the bits above it. Values are int8 plus 128.
+// Codebooks are stored as byte tables, so that a byte permutation can look up entries in 128 bytes
+// of a table. A multishift instruction moves a bit field of an entry to a byte. A table of 64
+// values that repeat periodically maps the field to a magnitude, whatever the bits above the field
+// are. Values are stored as int8 plus 128.
 #pragma once
 
 #include <array>
@@ -43,7 +44,7 @@ struct TripleTables {
     alignas(64) uint8_t high[kEntries];
 };
 
-// Looks up 64 entries of the table. Their indices have bits 0..6 in `index` and bit 7 + n in
+// Looks up 64 entries of the table. An entry's index has bits 0 to 6 in `index` and bit 7 + n in
 // bits[n].
 template <int kEntries>
 WEFT_INLINE __m512i LookUp(const uint8_t* table, __m512i index, const __mmask64* bits) {
@@ -67,7 +68,7 @@ WEFT_INLINE __m512i BitsFrom(__m512i v, int a, int b, int c, int d) {
                                         v);
 }
 
-// Byte `group` of each lane, four times.
+// Copies byte `group` of each lane to the four bytes of the lane.
 WEFT_INLINE __m512i ByteOfLane(__m512i v, int group) {
     const __m512i first =
         _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
@@ -85,7 +86,7 @@ WEFT_INLINE __m512i EvenSigns(__m512i word) {
     return _mm512_or_si512(seven, _mm512_shuffle_epi8(odd, folded));
 }
 
-// 128 + values[i % kCount] in byte i.
+// A vector with 128 + values[i % kCount] in byte i.
 struct alignas(64) Magnitudes {
     template <size_t kCount>
     consteval explicit Magnitudes(const int (&values)[kCount]) {
@@ -123,7 +124,7 @@ WEFT_INLINE void StorePairs(__m512i low, __m512i high, __m512i magnitudes, __m51
     if constexpr (kGroup < 3) StorePairs<kGroup + 1>(low, high, magnitudes, signs, unit);
 }
 
-// Stores 16 weights, quads kQuad..kQuad + 3, given their 3-bit codes.
+// Stores 16 weights (quads kQuad to kQuad + 3), given their 3-bit codes.
 template <int kQuad, int kGroup = 0>
 WEFT_INLINE void StoreTriples(__m512i low, __m512i high, __m512i magnitudes, __m512i signs,
                               DecodedUnit& unit) {
@@ -172,7 +173,7 @@ struct GridIQ2_XXS {
     PairTables<256> tables{kIq2XxsGrid};
 };
 
-// The ninth bit of group g's index is bit 28 + g of the word of signs.
+// The ninth bit of the index of group g is bit 28 + g of the word of signs.
 struct GridIQ2_XS {
     static constexpr DType kType = DType::kIQ2_XS;
     static constexpr int kScales = 2;
@@ -270,8 +271,9 @@ struct GridIQ3_S {
     TripleTables<512> tables{kIq3SGrid};
 };
 
-// Stores 32 weights 8 g +- 1, with g from a codebook of 2048. Each group has a nibble: three bits
-// of its index, and in `flags` (bit 3) the sign of its +- 1.
+// Stores 32 weights 8 g + 1 or 8 g - 1, with g from a codebook of 2048 entries. A group of 8
+// weights has a byte in `nibbles`, whose bits 0 to 2 belong to the group's index, and a byte in
+// `flags`, whose bit 3 is set if the weights are 8 g - 1.
 template <int kGroup = 0>
 WEFT_INLINE void StoreShifted(__m512i low, __m512i high, __m512i magnitudes, __m512i shifts,
                               DecodedUnit& unit) {
@@ -298,7 +300,7 @@ WEFT_INLINE void DecodeIq1(const PairTables<2048>& tables, __m512i index, __m512
 WEFT_INLINE __m512i WideU16(const std::byte* p) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-// The bits of `v` from bit `from` on (negative: shifted up), masked by `mask`.
+// The bits of `v` from bit `from` on, masked by `mask`.
 WEFT_INLINE __m512i Moved(__m512i v, int from, int mask) {
     return _mm512_and_si512(_mm512_srl_epi32(v, _mm_cvtsi32_si128(from)), _mm512_set1_epi32(mask));
 }
@@ -352,7 +354,7 @@ struct GridIQ1_M {
     PairTables<2048> tables{kIq1Grid};
 };
 
-// sums[t] += the unit times the activations x + t * x_stride.
+// sums[t] += the product of the unit and the activations at x + t * x_stride.
 template <int T, int kScales>
 WEFT_INLINE void TimesUnit(const DecodedUnit& unit, int /*part*/, const ActivationBlock* x,
                            int64_t x_stride, __m512 (&sums)[T]) {

@@ -1,16 +1,16 @@
 // Blocks of two- and three-bit weights, with the interface of blocks.h.
 //
-// Q2_K and Q3_K have a small integer scale for each 16 columns. The dot products of both halves of
-// a unit are combined as integers, sc_0 * dot_0 + sc_1 * dot_1, so that floats are added once per
-// 32 columns. For one token the scales multiply the dot products; for many tokens they multiply the
-// weights. Both give the same integers.
+// Q2_K and Q3_K have a small integer scale for each 16 columns. The dot products of the two halves
+// of a unit are combined as integers, sc_0 * dot_0 + sc_1 * dot_1, so that floats are added once
+// per 32 columns. For one token, the dot products are multiplied by the scales; for many tokens,
+// the weights are. Both give the same integers.
 #pragma once
 
 #include "kernels/avx512/blocks.h"
 
 namespace weft::kernels::avx512 {
 
-// 16 bytes as 32-bit lanes.
+// Widens 16 bytes to 32-bit lanes.
 WEFT_INLINE __m512i WideU8(const std::byte* p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -22,7 +22,7 @@ WEFT_INLINE __m512i InBothHalves(__m512i v) {
     return _mm512_mask_blend_epi16(0xaaaaaaaa, v, _mm512_slli_epi32(v, 16));
 }
 
-// dots[t] = x's `member` (an int32) / 2^kShift.
+// dots[t] = `member` (an int32) of token t's activation block, divided by 2^kShift.
 template <int kShift, int T, typename Member>
 WEFT_INLINE void StartAtPart(const ActivationBlock* x, int64_t x_stride, const Member& member,
                              __m512i (&dots)[T]) {
@@ -32,19 +32,20 @@ WEFT_INLINE void StartAtPart(const ActivationBlock* x, int64_t x_stride, const M
     }
 }
 
-// Bits 2 * kGroup of each byte.
+// Bits 2 * kGroup and 2 * kGroup + 1 of each byte.
 template <int kGroup>
 WEFT_INLINE __m512i BitPairs(__m512i bytes) {
     const __m512i moved = kGroup == 0 ? bytes : _mm512_srli_epi16(bytes, 2 * kGroup);
     return _mm512_and_si512(moved, _mm512_set1_epi8(3));
 }
 
-// Element 128h + 32g + 4i + n of a block: bits 2g of byte n of dword 8h + i.
+// Element 128h + 32g + 4i + n of a block is in byte n of dword 8h + i, in the two bits from bit 2g
+// on.
 struct BlockQ2_K {
     static constexpr DType kType = DType::kQ2_K;
     static constexpr int64_t kUnits = 8;
     static constexpr int64_t kQuants = 320;
-    // The scale, and the negated minimum, of 16 columns.
+    // The scales of 16 columns, and the negated minima.
     WEFT_INLINE __m512i Scale(const std::byte* w, int s) {
         return _mm512_and_si512(WideU8(w + 64 + 16 * s), _mm512_set1_epi32(15));
     }
@@ -53,7 +54,7 @@ struct BlockQ2_K {
         const __m512i min = _mm512_srli_epi32(WideU8(w + 64 + 16 * s), 4);
         return _mm512_mul_ps(minus_dmin, _mm512_cvtepi32_ps(min));
     }
-    // Adds group g of a half, whose dot products are complete.
+    // Adds the dot products of group g of a half to the sums. They must be complete.
     template <int T>
     WEFT_INLINE void Finish(const std::byte* w, int half, int g, const ActivationBlock* x,
                             int64_t x_stride, const __m512i (&dots)[T], __m512 (&sums)[T]) {
@@ -68,7 +69,8 @@ struct BlockQ2_K {
             }
         }
     }
-    // For one token: all groups of a dword at once, so that weights are read as one stream.
+    // For one token: computes all groups of a dword at once, so that weights are read in the order
+    // of memory.
     WEFT_INLINE void TimesOne(const std::byte* w, int half, const ActivationBlock* x,
                               __m512 (&sums)[1]) {
         __m512i all[4][1];
@@ -113,7 +115,7 @@ struct BlockQ2_K {
             }
         }
     }
-    // For many tokens: one group at a time; a weight times its scale is at most 3 * 15.
+    // For many tokens: computes one group at a time. A weight times its scale is at most 3 * 15.
     template <int T, int kGroup>
     WEFT_INLINE void TimesGroup(const std::byte* w, int half, const ActivationBlock* x,
                                 int64_t x_stride, __m512 (&sums)[T]) {
@@ -158,8 +160,8 @@ struct BlockQ2_K {
     }
 };
 
-// Element 32g + 4i + n of a block: byte n of the three dwords a, b, c of step i, which hold the
-// codes as weight_tiles.h says; code 4 is zero.
+// Element 32g + 4i + n of a block is in byte n of the three dwords a, b, c of step i, which hold
+// the codes as weight_tiles.h says. Code 4 stands for zero.
 struct BlockQ3_K {
     static constexpr DType kType = DType::kQ3_K;
     static constexpr int64_t kUnits = 8;
@@ -184,7 +186,8 @@ struct BlockQ3_K {
         Dot<1>(Codes<kGroup>(step), x + kGroup, 0, 4 * i, dots[kGroup]);
         if constexpr (kGroup < 7) DotOne<kGroup + 1>(step, i, x, dots);
     }
-    // For one token: all groups of a step at once, so that weights are read as one stream.
+    // For one token: computes all groups of a step at once, so that weights are read in the order
+    // of memory.
     template <int kStep>
     WEFT_INLINE void TimesUnits(const std::byte* w, const ActivationBlock* x,
                                 __m512 (&sums)[8 / kStep][1]) {
@@ -211,8 +214,9 @@ struct BlockQ3_K {
             AddScaled<1>(LoadHalves(w), x + g, 0, all[g], sums[g / kStep]);
         }
     }
-    // For many tokens, one group: (code - 4) * scale is in [-124, 128]; adding 124 makes it a byte.
-    // Multiplies two bytes at once: adding 124 - 4 * scale removes the carry between them.
+    // For many tokens: computes one group. (code - 4) * scale is in [-124, 128], so that plus 124
+    // it is a byte. Two bytes are multiplied at once; the carry from the lower byte is removed by
+    // adding 124 - 4 * scale.
     template <int T, int kGroup>
     WEFT_INLINE void TimesGroup(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
                                 __m512 (&sums)[T]) {
@@ -260,7 +264,8 @@ struct BlockQ3_K {
     }
 };
 
-// TQ2_0, and TQ1_0 repacked as TQ2_0: codes as in Q2_K, with 1 as zero; one scale.
+// TQ2_0, and TQ1_0 that is repacked as TQ2_0. Codes are placed as in Q2_K; code 1 stands for zero.
+// There is one scale per block.
 struct BlockTernary {
     static constexpr DType kType = DType::kTQ2_0;
     static constexpr int64_t kUnits = 8;

@@ -1,6 +1,6 @@
-// Sixteen lanes of AVX-512, with the interface described in vector/set.h. Has its own products of
-// quantized weights and of bfloat16 (blocks.h, low_bits.h, grids.h, units.h). Only for files that
-// are compiled for the instruction set.
+// Vectors of sixteen lanes for AVX-512, with the interface described in vector/set.h. AVX-512 has
+// its own products of quantized weights and of bfloat16 (blocks.h, low_bits.h, grids.h, units.h).
+// Included only in files that are compiled for AVX-512.
 #pragma once
 
 #include <immintrin.h>
@@ -17,7 +17,7 @@
 
 namespace weft::kernels::avx512 {
 
-// The two bytes of the bfloat16 for each unsigned E4M3 code.
+// The lower and the upper byte of the bfloat16 for each E4M3 code without its sign.
 struct alignas(64) E4M3Bytes {
     uint8_t low[128], high[128];
 };
@@ -53,8 +53,8 @@ struct Simd {
     static Float Set(float value) { return _mm512_set1_ps(value); }
     static Float Load(const float* from) { return _mm512_loadu_ps(from); }
     static void Store(float* to, Float x) { _mm512_storeu_ps(to, x); }
-    // The first `count` < kLanes lanes; on a load the others are zero, on a store they are left
-    // unchanged.
+    // LoadFirst and StoreFirst access only the first `count` < kLanes lanes. LoadFirst sets the
+    // others to zero; StoreFirst does not write them.
     static Float LoadFirst(const float* from, int64_t count) {
         return _mm512_maskz_loadu_ps(First(count), from);
     }
@@ -80,7 +80,7 @@ struct Simd {
     static void StoreFirst(Half* to, Float x, int64_t count) {
         _mm256_mask_storeu_epi16(to, First(count), Rounded(x));
     }
-    // The same for any `count`, including kLanes and more.
+    // LoadUpTo and StoreUpTo are the same for any `count`, also kLanes and more.
     static Float LoadUpTo(const float* from, int64_t count) {
         return _mm512_maskz_loadu_ps(FirstUpTo(count), from);
     }
@@ -94,7 +94,7 @@ struct Simd {
     static void StoreUpTo(float* to, Float x, int64_t count) {
         count >= kLanes ? Store(to, x) : _mm512_mask_storeu_ps(to, FirstUpTo(count), x);
     }
-    // Stores two vectors, bypassing the caches, to whole lines of 64 bytes.
+    // Stores two vectors to whole cache lines of 64 bytes, bypassing the caches.
     static void StreamPair(float* to, Float x, Float y) {
         _mm512_stream_ps(to, x);
         _mm512_stream_ps(to + kLanes, y);
@@ -166,8 +166,9 @@ struct Simd {
                             _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
     }
 
-    // Makes pairs of BF16, one per lane: from the elements of two rows of 16 (the second may be
-    // zeros), or from neighbors of 32 floats, rounded to nearest even (denormals become zeros).
+    // Make pairs of BF16, one pair per lane. PairRows pairs the elements of two rows of 16 (the
+    // second may be zeros). Pairs makes pairs of neighbors among 32 floats, rounded to nearest even
+    // (denormals become zeros).
     static Float PairRows(const void* first, const void* second) {
         return _mm512_castsi512_ps(
             _mm512_or_si512(WidenU16(first), _mm512_slli_epi32(WidenU16(second), 16)));
@@ -183,7 +184,7 @@ struct Simd {
         return _mm512_castsi512_ps(
             _mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-0x10000)));
     }
-    // sum + the products of the lanes' pairs.
+    // Returns `sum` plus, in each lane, the two products of the lane's pairs.
     static Float Dot(Float x, Float y, Float sum) {
         return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y));
     }
@@ -211,8 +212,8 @@ struct Simd {
     static float Sum(Float x) { return _mm512_reduce_add_ps(x); }
     static float Largest(Float x) { return _mm512_reduce_max_ps(x); }
 
-    // Converts between (a0, b0, a1, b1, ...) and (a0, a1, ...), (b0, b1, ...); x holds the first
-    // kLanes.
+    // Unzip and Zip convert between (a0, b0, a1, b1, ...), whose first kLanes elements are in x and
+    // the others in y, and (a0, a1, ...), (b0, b1, ...).
     static void Unzip(Float x, Float y, Float* a, Float* b) {
         const __m512i even =
             _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -227,7 +228,8 @@ struct Simd {
         *x = _mm512_permutex2var_ps(a, low, b);
         *y = _mm512_permutex2var_ps(a, high, b);
     }
-    // Transposes, rows[i][j] to rows[j][i]: by pairs, then fours, then squares of four lanes.
+    // Transposes kLanes vectors, rows[i][j] to rows[j][i]: first blocks of 2 x 2, then of 4 x 4,
+    // then the 4 x 4 blocks themselves.
     static void Transpose(Float* rows) {
         Float x[16];
 #pragma GCC unroll 8
@@ -285,7 +287,8 @@ struct Simd {
         _mm512_storeu_pd(to + 8, x.high);
     }
 
-    // Rounds 16 floats to int8 at q; returns their sum.
+    // Multiplies 16 floats by `factor`, stores them at q rounded to int8, and returns the sum of
+    // these integers.
     static int StoreI8(const float* x, float factor, int8_t* q) {
         const __m512i whole = _mm512_cvtps_epi32(Mul(Load(x), Set(factor)));
         const __m128i bytes = _mm512_cvtsepi32_epi8(whole);

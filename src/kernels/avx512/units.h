@@ -1,5 +1,5 @@
-// Units of dense products (vector/pack.h) as pairs of bfloat16, for vdpbf16ps. Only for files that
-// are compiled for AVX-512.
+// Units of dense products (vector/pack.h) that are pairs of bfloat16, for the instruction
+// vdpbf16ps. Included only in files that are compiled for AVX-512.
 #pragma once
 
 #include "kernels/vector/set.h"

@@ -1,6 +1,6 @@
-// Causal attention of training over the rows of each sequence of a step: without a cache, forward
-// and backward in blocks, so that no score matrix is stored (Dao et al. 2022; Dao 2023).
-// kernels/kernels.h has the table of these functions.
+// Causal attention of training, forward and backward, over the rows of each sequence of a step,
+// without a cache. It is computed in blocks, so that no score matrix is stored (Dao et al. 2022;
+// Dao 2023). kernels/kernels.h has the table of these functions.
 #pragma once
 
 #include "kernels/args.h"
@@ -8,14 +8,14 @@
 
 namespace weft::kernels::dense {
 
-// Row i of a sequence attends to rows FirstKey(i) to i of the same sequence in this step. Query
-// head h is head `first_head + h` of the model and reads head (first_head + h) / group -
-// first_kv_head of k and v. Sequences may differ in length; their positions and pages are not read.
-// Rows outside of all sequences are not written. head_dim is a multiple of 8. q, k, v and out have
-// one type.
+// Row i of a sequence attends to rows FirstKey(i) to i of that sequence in this step. Query head h
+// is head `first_head + h` of the model and reads head (first_head + h) / group - first_kv_head of
+// k and v. Sequences may differ in length; their positions and pages are not read. Rows outside of
+// all sequences are not written. head_dim is a multiple of 8. q, k, v and out have one type.
 //
-// With Compute::kBf16 the operands of all products are rounded, including probabilities; softmax
-// stays float32. Inputs must be finite: a NaN or an infinity may affect earlier rows.
+// With Compute::kBf16, the operands of all products, including probabilities, are rounded to
+// bfloat16; the softmax is computed in float32. Inputs must be finite: a NaN or an infinity may
+// affect the results of earlier rows.
 struct CausalArgs {
     std::span<const Sequence> sequences;
     ConstMatrix q;     // [rows, heads * head_dim]
@@ -24,12 +24,13 @@ struct CausalArgs {
     int64_t first_head = 0, group = 1, first_kv_head = 0;
     float scale = 1;
     Matrix out;  // [rows, heads * head_dim]
-    // log(sum(exp(score))) of each row of a sequence, for the backward pass: [heads, rows], heads
-    // lse_stride apart. Null: not written, for a forward pass without a backward pass.
+    // log(sum(exp(score))) of each row and head, for the backward pass: [heads, rows], where the
+    // rows of consecutive heads are lse_stride apart. Null: not written, because there is no
+    // backward pass.
     float* lse = nullptr;
     int64_t lse_stride = 0;
     Compute compute = Compute::kF32;
-    int64_t window = 0;  // not 0: a row sees its own key and the window - 1 before it
+    int64_t window = 0;  // not 0: a row sees its own key and the window - 1 keys before it
     float soft_cap = 0;  // not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap)
 
     // The first row that row `row` of a sequence attends to.
@@ -41,9 +42,9 @@ struct CausalArgs {
 
 // With p = softmax(scale * q . k^T) and dp = dout . v^T (Dao et al. 2022, appendix B.2):
 //   dv = p^T . dout, ds = p * (dp - rows' sum(p * dp)), dq = scale * ds . k, dk = scale * ds^T . q
-// With a soft cap, ds also has the factor 1 - tanh(s / soft_cap)^2. p is computed again instead of
-// stored. dk and dv are float32 sums over the query heads of a KV head, rounded once. All matrices
-// have the type of q; all rows of sequences are fully written.
+// With a soft cap, ds also has the factor 1 - tanh(s / soft_cap)^2. p is not stored by the forward
+// pass, but computed again. dk and dv are float32 sums over the query heads of a KV head, rounded
+// once. All matrices have the type of q. All rows of sequences are written completely.
 struct CausalGradArgs {
     CausalArgs forward;  // out and lse: results of the forward pass
     ConstMatrix dout;    // [rows, heads * head_dim]
@@ -52,16 +53,17 @@ struct CausalGradArgs {
 };
 
 // Results do not depend on parts or on the other sequences. Blocks of keys outside the windows of a
-// block of queries are skipped. Scratch bytes are for one part: some hundreds of KB, plus at most 8
-// (forward) or 20 (backward) bytes per K element of one head of the longest sequence.
+// block of queries are skipped. The functions for scratch bytes return the size for one part: some
+// hundreds of KB, plus at most 8 (forward) or 20 (backward) bytes per element of K in one head of
+// the longest sequence.
 struct CausalKernels {
     int64_t (*causal_scratch_bytes)(const CausalArgs& args) = nullptr;
     // Parts divide the blocks of queries.
     void (*causal)(const CausalArgs& args, std::span<std::byte> scratch, int part,
                    int parts) = nullptr;
     int64_t (*causal_grad_scratch_bytes)(const CausalGradArgs& args) = nullptr;
-    // Parts divide the KV heads of sequences, each with its query heads, by cost. A KV head on the
-    // boundary of two parts is divided by keys and queries.
+    // The units of work are the KV heads of each sequence, with their query heads. Parts get units
+    // with equal total costs. A unit at the boundary of two parts is divided by keys and queries.
     void (*causal_grad)(const CausalGradArgs& args, std::span<std::byte> scratch, int part,
                         int parts) = nullptr;
 };

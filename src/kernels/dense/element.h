@@ -59,8 +59,9 @@ struct ConstMatrix {
     }
 };
 
-// Calls f with a zero of the C++ type of each element type: float or Narrow. (Always inline, so
-// that code of an instruction set stays within its own functions.)
+// Calls f with one argument for each element type: a zero of the C++ type float (for kF32) or
+// Narrow. (Always inline, so that code for an instruction set stays in the functions that are
+// compiled for it.)
 template <typename Narrow, typename F>
 [[gnu::always_inline]] inline void WithNarrow(const F& f) {
     f();
@@ -74,8 +75,8 @@ template <typename Narrow, typename F, typename... Elements>
     }
 }
 
-// As WithNarrow, with each type's own C++ type: float, uint16_t or Half. Kernels branch on types
-// only here. The types of one call must not include both narrow ones.
+// As WithNarrow, with the C++ type that belongs to each element type: float, uint16_t or Half.
+// Kernels branch on types only here. The types of one call must not include both kBf16 and kF16.
 template <typename F, typename... Elements>
 [[gnu::always_inline]] inline void WithTypes(const F& f, Elements... types) {
     const bool half = ((types == Element::kF16) || ...);

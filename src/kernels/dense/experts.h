@@ -1,10 +1,10 @@
 // Kernels of mixtures of experts in training.
 //
-// A value with a row for each token and expert has its rows in the order of an ExpertPlan
-// (kernels/experts.h). Row i belongs to slot plan.slots[i] (token * used + k), and rows
-// [plan.begin[e], plan.begin[e + 1]) belong to the rank's e-th expert. The rank holds the first
-// held = plan.begin[experts] rows; the rows after them are zeros. Kernels read `held` from the
-// plan, so that arguments stay the same between steps.
+// Slot token * used + k stands for a token and the k-th of its `used` experts. A value with a row
+// for each slot has its rows in the order of an ExpertPlan (kernels/experts.h): row i belongs to
+// slot plan.slots[i], and rows [plan.begin[e], plan.begin[e + 1]) belong to the rank's e-th expert.
+// The first held = plan.begin[experts] rows are those of experts that the rank has; the rows after
+// them are zeros. Kernels read `held` from the plan, so that arguments stay the same between steps.
 //
 // For the calling convention, parts and scratch memory see dense/lookup.h.
 #pragma once
@@ -13,7 +13,8 @@
 
 namespace weft::kernels::dense {
 
-// y[i] = x[token of row i] for i < held, times weights[slot of row i] if there are weights.
+// y[i] = x[token of row i] for i < held, multiplied by weights[slot of row i] if `weights` is not
+// null.
 struct GatherRowsArgs {
     ExpertPlan plan;
     int64_t experts = 0, used = 0;
@@ -29,10 +30,10 @@ void GatherRows(const Kernels& kernels, const GatherRowsArgs& args, int part, in
 //   kNN  c [rows, k] = a [rows, n] . W        gradient of the input
 //   kTN  W [n, k] += a [rows, n]^T . b [rows, k]    gradient of the matrix
 // Only experts [first, last) of the rank are multiplied. Their matrices are stacked in `w` (kNT,
-// kNN) or `dw` (kTN), beginning with expert `first`, so that a stack of a block type can be decoded
-// and multiplied some experts at a time. An expert without rows is skipped. Parts divide the
-// columns of whole experts by cost. All parts divide a product that costs more than two parts'
-// work, as in Kernels::gemm.
+// kNN) or `dw` (kTN), beginning with expert `first`. So a stack of a block type can be decoded and
+// multiplied in pieces of some experts. Experts without rows are skipped. Parts divide the columns
+// of the experts' products by cost. A product that costs more than the work of two parts is divided
+// among all parts, as in Kernels::gemm.
 enum class ExpertProduct : uint8_t { kNT, kNN, kTN };
 struct ExpertGemmArgs {
     ExpertProduct product = ExpertProduct::kNT;
@@ -48,14 +49,15 @@ struct ExpertGemmArgs {
     std::byte* scratch = nullptr;
     int64_t scratch_bytes = 0;
 };
-// slots: maximum number of rows, all of which may belong to one expert.
+// slots: the maximum number of rows; all of them may belong to one expert.
 int64_t ExpertGemmScratchBytes(const Kernels& kernels, const ExpertGemmArgs& args, int64_t slots);
 void ExpertGemm(const Kernels& kernels, const ExpertGemmArgs& args, int part, int parts);
 
-// y[t] = base[t] + the sum over the slots of token t that the rank holds, in the order of k, of
-// weights[slot] * x[place[slot]]. The sum is float32 and rounded once; base is added last.
+// y[t] = base[t] + the sum of weights[slot] * x[place[slot]] over the slots of token t whose
+// experts the rank has, in the order of k. The sum is computed in float32 and rounded once; base[t]
+// is added last.
 struct CombineArgs {
-    ExpertPlan plan;  // only place is read
+    ExpertPlan plan;  // only `place` is read
     int64_t used = 0;
     const float* x = nullptr;        // [tokens * used, cols], sorted by expert
     const float* weights = nullptr;  // [tokens, used]; null: ones
@@ -68,13 +70,13 @@ struct CombineArgs {
 int64_t CombineScratchBytes(const CombineArgs& args);
 void Combine(const Kernels& kernels, const CombineArgs& args, int part, int parts);
 
-// The gradients of a weighted sum of experts (expert_sum), from the products of the rows of dy with
-// the experts' matrices. For each slot that the rank holds, with i = place[slot]:
+// The gradients of a weighted sum of experts (expert_sum), computed from the products of the rows
+// of dy with the experts' matrices. For each slot whose expert the rank has, with i = place[slot]:
 //   dweights[slot] = products[i] . x[i]
 //   dx[i] = weights[slot] * products[i]
 // dweights of the other slots are 0; ClearRest clears the other rows of dx.
 struct ExpertWeightGradArgs {
-    ExpertPlan plan;  // only place is read
+    ExpertPlan plan;  // only `place` is read
     int64_t used = 0;
     const float* products = nullptr;  // [tokens * used, cols], sorted by expert
     ConstMatrix x;                    // [tokens * used, cols], sorted by expert, any type
@@ -91,7 +93,7 @@ void ExpertWeightGrad(const Kernels& kernels, const ExpertWeightGradArgs& args, 
 
 // Sets rows [held, tokens * used) of y to zeros.
 struct ClearRestArgs {
-    ExpertPlan plan;  // only begin is read
+    ExpertPlan plan;  // only `begin` is read
     int64_t experts = 0, used = 0;
     int64_t tokens = 0, cols = 0;
     Matrix y;  // [tokens * used, cols], any type
@@ -100,8 +102,8 @@ void ClearRest(const ClearRestArgs& args, int part, int parts);
 
 // ---- Routers -----------------------------------------------------------------------------------
 
-// The gradient of kernels::Route with respect to the logits, for w = scale * s / sum(s), or w =
-// scale * s without `renormalise`, where s are the scores of the chosen experts.
+// The gradient of kernels::Route with respect to the logits. The weights are w = scale * s / sum(s)
+// with `renormalise`, else w = scale * s, where s are the scores of the chosen experts.
 struct RouteGradArgs {
     const float* dweights = nullptr;          // [rows, used]
     const float* logits = nullptr;            // [rows, experts]
@@ -136,15 +138,15 @@ struct GateRowsGradArgs {
 int64_t GateRowsGradScratchBytes(const GateRowsGradArgs& args);
 void GateRowsGrad(const Kernels& kernels, const GateRowsGradArgs& args, int part, int parts);
 
-// router_load in two phases: the number of rows that chose each expert, and the sum over rows of
-// its scores. Phase 1: scores = softmax(logits).
+// The op router_load in two phases. For each expert, it counts the rows that chose the expert and
+// sums the expert's scores over all rows. Phase 1: scores = softmax(logits).
 struct RouterScoresArgs {
     const float* logits = nullptr;  // [rows, experts]
     int64_t rows = 0, experts = 0;
     float* scores = nullptr;  // [rows, experts]
 };
 void RouterScores(const RouterScoresArgs& args, int part, int parts);
-// Phase 2: load = before + {counts, sums}. Sums add the rows in order, in float64. Parts divide the
+// Phase 2: load = before + {counts, sums}. Rows are added in order, in float64. Parts divide the
 // experts.
 struct RouterLoadArgs {
     const float* scores = nullptr;            // [rows, experts]
@@ -158,7 +160,7 @@ void RouterLoad(const RouterLoadArgs& args, int part, int parts);
 // dlogits = p * (dsums - sum(p * dsums)) of each row, with p = softmax(logits). The counts have no
 // gradient.
 struct RouterLoadGradArgs {
-    const float* dload = nullptr;   // [2, experts]: the second row is read
+    const float* dload = nullptr;   // [2, experts]: only the second row is read
     const float* logits = nullptr;  // [rows, experts]
     int64_t rows = 0, experts = 0;
     float* dlogits = nullptr;  // [rows, experts]
@@ -166,7 +168,7 @@ struct RouterLoadGradArgs {
 void RouterLoadGrad(const RouterLoadGradArgs& args, int part, int parts);
 
 // The load-balancing loss (Fedus et al. 2022): y = experts / rows^2 * sum(counts * sums), where
-// rows = max(sum(counts) / used, 1). Part 0 computes all of it.
+// rows = max(sum(counts) / used, 1). Part 0 does all of the work.
 struct LoadBalanceArgs {
     const float* load = nullptr;  // [2, experts]
     int64_t experts = 0, used = 0;
@@ -175,7 +177,7 @@ struct LoadBalanceArgs {
 };
 void LoadBalance(const LoadBalanceArgs& args, int part, int parts);
 
-// dload = {0, dy * experts / rows^2 * counts}. Part 0 computes all of it.
+// dload = {0, dy * experts / rows^2 * counts}. Part 0 does all of the work.
 struct LoadBalanceGradArgs {
     const float* dy = nullptr;    // [1]
     const float* load = nullptr;  // [2, experts]

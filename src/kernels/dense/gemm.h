@@ -1,7 +1,7 @@
 // Matrix products for training: y = x . W^T, dx = dy . W and dW += dy^T . x are all C [m, n] = A
-// [m, k] . B [k, n] with strides. Packed and cache-blocked, one thread per part (the scheme of Goto
-// and van de Geijn 2008, and of BLIS, Van Zee and van de Geijn 2015). kernels/kernels.h has the
-// table of these functions.
+// [m, k] . B [k, n] with strides. Operands are packed and products are divided into blocks for the
+// caches (the scheme of Goto and van de Geijn 2008, and of BLIS, Van Zee and van de Geijn 2015).
+// Each part is computed by one thread. kernels/kernels.h has the table of these functions.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@ namespace weft::kernels::dense {
 // are summed in float32. kF32: operands are widened to float32, so float16 operands are exact.
 enum class Compute { kF32, kBf16 };
 
-// Strides are in elements and may be any number, also 0 or negative: element (i, j) is data[i * row
-// + j * col]. Fast if one of the two strides is 1.
+// Element (i, j) is data[i * row + j * col]. The strides `row` and `col` are in elements and may be
+// any numbers, also 0 or negative. Products are fast if one of the two strides is 1.
 struct GemmOperand {
     const void* data = nullptr;
     int64_t row = 0, col = 0;
     Element type = Element::kF32;
 };
 
-// C overlaps neither operand. If C is not float32, the sum over all of k is computed in float32,
-// added to the old element once, and rounded once.
+// C must not overlap the operands. If C is not float32, the sum over all of k is computed in
+// float32, added once to the old element (if `accumulate`), and rounded once.
 struct GemmArgs {
     GemmOperand a, b;
     Matrix c;  // [m, n]
@@ -35,11 +35,11 @@ struct GemmArgs {
 };
 
 struct GemmKernels {
-    // Bytes of scratch memory for one part, for any number of parts: a few L2 caches at most, so
-    // one scratch serves all products of a Program (take the largest).
+    // Bytes of scratch memory for one part, for any number of parts: at most a few times the L2
+    // cache. All products of a Program can share one scratch memory of the largest size.
     int64_t (*gemm_scratch_bytes)(const GemmArgs& args) = nullptr;
-    // Parts divide C in a grid, never write the same bytes and never wait for each other. Each
-    // element of C is summed over k in one order, for all m, n and parts.
+    // Parts divide C in a grid, never write the same bytes and never wait for each other. The sum
+    // over k has the same order for each element of C, whatever m, n and parts are.
     void (*gemm)(const GemmArgs& args, std::span<std::byte> scratch, int part, int parts) = nullptr;
 };
 

@@ -1,8 +1,8 @@
 // Kernels that move rows and columns: lookups and their gradients, copies, decoding of block types.
 //
-// Each function takes (args, part, parts), preceded by the kernel table if it uses the table's row
-// kernels. A call allocates nothing, takes no lock and keeps no state. Parts never write the same
-// bytes, and results do not depend on parts. `scratch` is [parts, scratch_bytes], 64-byte aligned;
+// Each function takes (args, part, parts); if it uses row kernels, the kernel table comes first. A
+// call allocates nothing, takes no lock and keeps no state. Parts never write the same bytes, and
+// results do not depend on parts. `scratch` is [parts, scratch_bytes], 64-byte aligned;
 // XScratchBytes(args) returns the bytes for one part.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace weft::kernels::dense {
 
-// y[i] = row (ids[i] - first_row) of a table; zeros if the table lacks that row (another rank holds
-// it). The table is either plain, of any type, or of a block type, whose rows are decoded into a
-// float32 y. Serves embedding and select_rows.
+// y[i] = row (ids[i] - first_row) of a table, or zeros if the table lacks that row because another
+// rank holds it. The table is a matrix of any element type, or has a block type; then its rows are
+// decoded into y, which must be float32. Used for the ops embedding and select_rows.
 struct LookupArgs {
     ConstMatrix table;                  // [table_rows, cols]: used if `blocks` is null
     const std::byte* blocks = nullptr;  // rows of block_type, one after another
@@ -25,9 +25,9 @@ struct LookupArgs {
 void Lookup(const Kernels& kernels, const LookupArgs& args, int part, int parts);
 
 // The gradient of an embedding: row (tokens[i] - first_row) of the table += dy[i]. Tokens outside
-// the table are skipped. The rows of one token are added in float32 in ascending order, and the sum
-// is added to the table's row, so each row of the table is rounded once. Parts divide the distinct
-// tokens.
+// the table are skipped. The rows of dy that have the same token are added in float32, in ascending
+// order. The sum is then added to the table's row, so each row of the table is rounded once. Parts
+// divide the distinct tokens.
 struct EmbeddingGradArgs {
     ConstMatrix dy;                   // [count, cols], any type
     const int32_t* tokens = nullptr;  // [count]
@@ -41,8 +41,8 @@ struct EmbeddingGradArgs {
 int64_t EmbeddingGradScratchBytes(const EmbeddingGradArgs& args);
 void EmbeddingGrad(const Kernels& kernels, const EmbeddingGradArgs& args, int part, int parts);
 
-// y[ids[i]] = x[i]; the other rows of y are zeros. ids ascend, each below `rows`, without repeats.
-// The gradient of select_rows.
+// The gradient of select_rows: y[ids[i]] = x[i]; the other rows of y are zeros. ids must ascend,
+// without repeats, and be below `rows`.
 struct ScatterRowsArgs {
     ConstMatrix x;                 // [count, cols], any type
     const int32_t* ids = nullptr;  // [count]
@@ -51,8 +51,9 @@ struct ScatterRowsArgs {
 };
 void ScatterRows(const Kernels& kernels, const ScatterRowsArgs& args, int part, int parts);
 
-// y[r, y_begin + c] = x[r, x_begin + c] for c < cols; the other columns of y are zeros. Serves
-// slice_columns, pad_columns, slice_rows (x: the first row of the slice) and plain copies.
+// y[r, y_begin + c] = x[r, x_begin + c] for c < cols; the other columns of y are zeros. Used for
+// slice_columns, pad_columns, slice_rows (x then begins at the first row of the slice) and plain
+// copies.
 struct CopyColumnsArgs {
     ConstMatrix x;  // [rows, >= x_begin + cols], any type
     int64_t x_begin = 0, y_begin = 0;
@@ -62,8 +63,8 @@ struct CopyColumnsArgs {
 void CopyColumns(const Kernels& kernels, const CopyColumnsArgs& args, int part, int parts);
 
 // y = x: decodes rows of a block type to floats. The rows belong to matrices of matrix_rows rows
-// each. With `begin` (ExpertPlan::begin), only matrices that some row of the step chose are
-// decoded: matrix m if begin[m] < begin[m + 1]. Scratch is used if y is not float32.
+// each. If `begin` (ExpertPlan::begin) is not null, only the matrices of chosen experts are
+// decoded: matrix m if begin[m] < begin[m + 1]. Scratch memory is used if y is not float32.
 struct DecodeArgs {
     DType dtype = DType::kF32;
     const std::byte* x = nullptr;  // [matrices * matrix_rows] rows, one after another

@@ -1,5 +1,5 @@
-// Operations on whole rows by the row kernels of a table, for dense/lookup.cc, experts.cc and
-// update.cc.
+// Operations on whole rows that use the row kernels of a table. dense/lookup.cc, experts.cc and
+// update.cc use them.
 #pragma once
 
 #include <cstring>
@@ -8,12 +8,12 @@
 
 namespace weft::kernels::dense {
 
-// Row `to` of y = factor * row `from` of x, any types.
+// Sets row `to` of y to factor * row `from` of x. The matrices may have any types.
 inline void CopyRow(const Kernels& kernels, const ConstMatrix& x, int64_t from, const Matrix& y,
                     int64_t to, int64_t cols, float factor = 1) {
     kernels.scale({x.From(from, 0), 1, cols, factor, y.From(to, 0)}, 0, 1);
 }
-// Row 0 of y = row 0 of a + row 0 of b, any types.
+// Sets row 0 of y to row 0 of a + row 0 of b. The matrices may have any types.
 inline void AddRow(const Kernels& kernels, const ConstMatrix& a, const ConstMatrix& b,
                    const Matrix& y, int64_t cols) {
     kernels.add({a, b, 1, cols, y}, 0, 1);

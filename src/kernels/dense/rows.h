@@ -1,8 +1,9 @@
-// Arguments of the element-wise and row-wise kernels, forward and backward, of training and
-// inference (whose matrices are all float32). kernels/kernels.h has the table of these functions,
-// which take (args, part, parts). "Any types": each matrix may have its own element type. Unless
-// stated otherwise, parts divide rows, groups or elements; an output may be an input of the same
-// type; and a row's result depends neither on other rows nor on parts.
+// Arguments of the element-wise and row-wise kernels, forward and backward. Training and inference
+// use them; in inference, all matrices are float32. kernels/kernels.h has the table of these
+// functions, which take (args, part, parts). "Any types" means that each matrix may have a
+// different element type. Unless stated otherwise, parts divide rows, groups or elements; an output
+// may be the same memory as an input of the same type; and a row's result depends neither on other
+// rows nor on parts.
 #pragma once
 
 #include "kernels/args.h"
@@ -12,10 +13,11 @@
 
 namespace weft::kernels::dense {
 
-// y = x * s * weight (null: ones), s = 1 / sqrt(mean(x^2) + eps) over groups of `group` columns
-// (group == cols: whole rows; group == head_dim: QK norm). Any types. Zhang and Sennrich 2019.
-// squares   not null: x is a part of rows of `whole` columns (group == cols), and the mean is
-//           squares[row * squares_stride] / whole
+// y = x * s * weight, with s = 1 / sqrt(mean(x^2) + eps) over groups of `group` columns (group ==
+// cols: whole rows; group == head_dim: QK norm). A null weight means ones. Any types. Zhang and
+// Sennrich 2019.
+// squares   not null: x has only some columns of rows with `whole` columns (group == cols), and the
+//           mean is squares[row * squares_stride] / whole
 // centered  LayerNorm (Ba et al. 2016): subtracts the mean of the group from x
 struct RmsNormArgs {
     ConstMatrix x;
@@ -31,9 +33,9 @@ struct RmsNormArgs {
 // Gradients of RmsNormArgs' y, any types:
 //   dx = s * (dy * w - x * s^2 * mean(dy * w * x))
 //   dw [group] += sum over rows and groups, in order, of dy * x * s     parts divide dw
-// inverse: s, [rows, cols / group], or null. The gradient of the input writes it. The gradient of
-// the weight reads it instead of computing it in every part, and so must run after all parts of the
-// other gradient.
+// inverse: the values s, [rows, cols / group], or null. norm_grad_input writes them.
+// norm_grad_weight reads them instead of computing s in every part, so it must run after all parts
+// of norm_grad_input.
 struct RmsNormGradArgs {
     ConstMatrix dy, x;
     const float* weight = nullptr;  // not read by norm_grad_weight
@@ -44,9 +46,10 @@ struct RmsNormGradArgs {
     float* inverse = nullptr;
 };
 
-// out = act(gate) * up, all of one type. Shazeer 2020; tensor/activation.h has the formulas.
-// limit  not 0 (SiLU only): act(gate), or with limits_gate the gate, is at most limit, and up is
-//        within +-limit
+// out = act(gate) * up. All matrices have the same type. Shazeer 2020; tensor/activation.h has the
+// formulas.
+// limit  not 0 (SiLU only): limits up to [-limit, limit], and act(gate) to at most `limit`. With
+//        limits_gate, limits gate instead of act(gate)
 struct GluArgs {
     ConstMatrix gate, up;
     int64_t rows = 0, cols = 0;
@@ -58,7 +61,8 @@ struct GluArgs {
 
 // The gradient of out = silu(gate) * up, with sig = 1 / (1 + exp(-gate)):
 //   dup = dout * gate * sig, dgate = dout * up * sig * (1 + gate * (1 - sig));
-// for GELU sig = 1 / (1 + exp(-2 u)), and 2 u' gate replaces gate. All matrices have one type.
+// for GELU, sig = 1 / (1 + exp(-2 u)), and 2 u' gate replaces gate in dgate. All matrices have the
+// same type.
 struct GluGradArgs {
     ConstMatrix dout, gate, up;
     int64_t rows = 0, cols = 0;
@@ -66,10 +70,10 @@ struct GluGradArgs {
     Activation activation = Activation::kSilu;  // or kGeluTanh; others have no gradient
 };
 
-// Rotates pairs of each head's first (`last`: last) `rotary_dim` dims by the angles of the row's
-// table (RoFormer, Su et al. 2021). `neighbours`: pairs are (2i, 2i + 1), the order in llama GGUFs;
-// otherwise halves (i, i + rotary_dim / 2), as in qwen. `sign` -1 rotates back (the gradient). x
-// and y have one type.
+// RoPE (RoFormer, Su et al. 2021): rotates pairs of dims in each head by the angles of the row's
+// table. The rotated dims are the first `rotary_dim` ones, or the last with `last`. With
+// `neighbours`, pairs are (2i, 2i + 1), as in llama GGUFs; otherwise (i, i + rotary_dim / 2), as in
+// qwen. sign = -1 rotates back (the gradient). x and y have the same type.
 struct RopeArgs {
     ConstMatrix x;                   // [rows, heads * head_dim]
     const float* cos_sin = nullptr;  // [rows, rotary_dim], from RopeTableArgs
@@ -95,15 +99,15 @@ struct AddBiasArgs {
     Matrix y;
 };
 
-// db [cols] += column sums of dy, rows in order. Parts divide the columns.
+// db [cols] += the sums of dy's columns, added in the order of rows. Parts divide the columns.
 struct BiasGradArgs {
     ConstMatrix dy;
     int64_t rows = 0, cols = 0;
     float* db = nullptr;
 };
 
-// y = factor * x, any types; a factor of 1 copies or converts. With positions, each row is also
-// multiplied by temperature.At(its position).
+// y = factor * x, any types; a factor of 1 copies or converts. If `positions` is not null, row i is
+// also multiplied by temperature.At(positions[i]).
 struct ScaleArgs {
     ConstMatrix x;
     int64_t rows = 0, cols = 0;
@@ -116,12 +120,12 @@ struct ScaleArgs {
     }
 };
 
-// The loss -log softmax(logits)[target] of each row. Ranks may divide the vocabulary: a rank has
-// the logits of tokens [first, first + cols). A negative target gives a loss of 0 and a gradient of
-// zeros.
+// The loss -log softmax(logits)[target] of each row. The vocabulary may be divided over ranks: a
+// rank has the logits of tokens [first, first + cols). A negative target gives a loss of 0 and a
+// gradient of zeros.
 
-// stats of a row: the largest logit, the sum of exp(logit - largest), and the target's logit (0 if
-// another rank has it).
+// `stats` has for each row: the largest logit, the sum of exp(logit - largest), and the target's
+// logit (0 if another rank has it).
 inline constexpr int64_t kSoftmaxStats = 3;
 struct SoftmaxStatsArgs {
     const float* logits = nullptr;     // [rows, cols]
@@ -129,7 +133,7 @@ struct SoftmaxStatsArgs {
     int64_t rows = 0, cols = 0, first = 0;
     float* stats = nullptr;  // [rows, kSoftmaxStats]
 };
-// stats: the statistics of all ranks, one after another.
+// stats: each row has the statistics of all ranks, one rank after another.
 struct CrossEntropyArgs {
     const float* stats = nullptr;      // [rows, ranks * kSoftmaxStats]
     const int32_t* targets = nullptr;  // [rows]
@@ -159,7 +163,8 @@ struct SoftCapGradArgs {
 //   m = beta1 * m + (1 - beta1) * g'
 //   v = beta2 * v + (1 - beta2) * g'^2
 //   p = p - rate * decay * p - rate * (m / correction1) / (sqrt(v / correction2) + eps)
-// With decay instead of l2 it is AdamW (Loshchilov and Hutter 2019). Parts divide the parameters.
+// With `decay` instead of `l2`, this is AdamW (Loshchilov and Hutter 2019). Parts divide the
+// parameters.
 struct AdamArgs {
     float* p = nullptr;
     float* m = nullptr;
@@ -170,34 +175,35 @@ struct AdamArgs {
     float rate = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, decay = 0, l2 = 0;
     float correction1 = 1, correction2 = 1;  // 1 - beta^t
     float grad_scale = 1;
-    void* copy = nullptr;  // copy of p in its own type, or null (not two narrow types)
+    void* copy = nullptr;  // copy of p in another type, or null; the types of gradient and copy
+                           // must not be bfloat16 and float16
     Element copy_type = Element::kBf16;
 };
 
 // One step of gradient descent (momentum: Polyak 1964; nesterov: Sutskever et al. 2013) over
 // `count` parameters, with g' = grad_scale * g + l2 * p:
-//   b = momentum * b + taken * g'                          without b: b is g'
+//   b = momentum * b + taken * g'                          if b is null, g' is used in its place
 //   p = p - rate * (nesterov: g' + momentum * b; else b)
 // Parts divide the parameters.
 struct SgdArgs {
     float* p = nullptr;
-    float* b = nullptr;  // or null
+    float* b = nullptr;  // momentum, or null
     const void* g = nullptr;
     Element g_type = Element::kF32;
     int64_t count = 0;
     float rate = 0, momentum = 0, taken = 1, l2 = 0;
     bool nesterov = false;
     float grad_scale = 1;
-    void* copy = nullptr;  // as AdamArgs
+    void* copy = nullptr;  // as in AdamArgs
     Element copy_type = Element::kBf16;
 };
 
-// A row's statistics over all ranks.
+// The combined statistics of a row over all ranks.
 struct SoftmaxTotal {
     float largest = 0, sum = 0, chosen = 0;
 };
 SoftmaxTotal TotalOf(const float* stats, int64_t ranks);
-// Used by all instruction sets.
+// The kernel tables of all instruction sets use this function.
 void CrossEntropy(const CrossEntropyArgs& args, int part, int parts);
 
 struct RowKernels {

@@ -1,7 +1,7 @@
-// NEON with products of int8 matrices (FEAT_I8MM): the lanes of NEON, and smmla, which multiplies
-// two rows of eight weights by two tokens of eight activations. Its sums are the same integers as
-// those of dot products, so every result has the bits of NEON. Only for files that are compiled for
-// the set.
+// NEON with products of int8 matrices (FEAT_I8MM): neon/lanes.h, plus the instruction smmla, which
+// multiplies two rows of eight weights by two tokens of eight activations. The sums of smmla are
+// the same integers as those of dot products, so every result has the same bits as with NEON.
+// Included only in files that are compiled for this set.
 #pragma once
 
 #include "hw/cpu.h"
@@ -29,7 +29,8 @@ struct Simd : Lanes {
         return vcombine_s8(vld1_s8(first), vld1_s8(second));
     }
     // `first` and `second` together hold the sums of two tokens, as four matrices of two rows by
-    // two tokens. Arrange makes this form from one vector of rows per token; Settle is its inverse.
+    // two tokens. Arrange converts to this form from two vectors, each with the sums of all rows
+    // for one token. Settle converts back.
     static void DotMatrices(const RowPairs& weights, TokenPair x, Int& first, Int& second) {
         first.a = vmmlaq_s32(first.a, weights.rows[0], x);
         first.b = vmmlaq_s32(first.b, weights.rows[1], x);

@@ -1,7 +1,8 @@
-// Eight lanes of NEON with dot products (Armv8.2), with the interface described in vector/set.h: a
-// vector is two registers of four lanes, so that 16 vectors fill the 32 registers, and every result
-// has the bits of AVX2. The aarch64 sets derive their Simd from it, each in its own namespace. Only
-// for files that are compiled for such a set.
+// Vectors of eight lanes for NEON with dot products (Armv8.2), with the interface described in
+// vector/set.h. A vector is two registers of four lanes, so 16 vectors fill the 32 registers, and
+// every result has the same bits as with AVX2. Each instruction set for aarch64 derives its class
+// Simd from this one, in its own namespace. Included only in files that are compiled for such a
+// set.
 #pragma once
 
 #include <arm_neon.h>
@@ -40,8 +41,8 @@ struct Lanes {
     }
     static void Store(uint16_t* to, Float x) { StoreBF16(to, x); }
     static void Store(Half* to, Float x) { StoreF16(to, x); }
-    // The first `count` < kLanes lanes; on a load the others are zero, on a store they are left
-    // unchanged.
+    // LoadFirst and StoreFirst access only the first `count` < kLanes lanes. LoadFirst sets the
+    // others to zero; StoreFirst does not write them.
     template <typename T>
     static Float LoadFirst(const T* from, int64_t count) {
         T first[kLanes] = {};
@@ -54,7 +55,7 @@ struct Lanes {
         Store(all, x);
         std::copy_n(all, count, to);
     }
-    // The same for any `count`, including kLanes and more.
+    // LoadUpTo and StoreUpTo are the same for any `count`, also kLanes and more.
     template <typename T>
     static Float LoadUpTo(const T* from, int64_t count) {
         return count >= kLanes ? Load(from) : LoadFirst(from, count);
@@ -62,7 +63,7 @@ struct Lanes {
     static void StoreUpTo(float* to, Float x, int64_t count) {
         count >= kLanes ? Store(to, x) : StoreFirst(to, x, count);
     }
-    // Stores two vectors, bypassing the caches on sets that can.
+    // Stores two vectors. Instruction sets that can do so bypass the caches.
     template <typename T>
     static void StreamPair(T* to, Float x, Float y) {
         Store(to, x);
@@ -84,8 +85,8 @@ struct Lanes {
     }
     static Float LoadBF16(const void* from) { return AsFloat(Left32(WidenU16(from), 16)); }
     static Float LoadI8(const void* from) { return FromInt(WidenI8(from)); }
-    // Loads bytes 0, 2, 1 and 3 of each lane, which are E4M3 codes, as floats times 2^-8. (Shifted
-    // by one exponent bit, a code is a float16.)
+    // Loads the four bytes of each lane, which are E4M3 codes, as floats times 2^-8: bytes 0, 2, 1
+    // and 3 go to out[0] to out[3]. (With its exponent shifted by one bit, a code is a float16.)
     static void LoadE4M3(const void* from, Float (&out)[4]) {
         const int8x8x4_t bytes = vld4_s8(static_cast<const int8_t*>(from));
         const int8x8_t codes[4] = {bytes.val[0], bytes.val[2], bytes.val[1], bytes.val[3]};
@@ -111,7 +112,7 @@ struct Lanes {
         vst1q_u16(static_cast<uint16_t*>(to), vcombine_u16(ToBF16(x.a), ToBF16(x.b)));
     }
 
-    // For lanes that hold a pair of BF16.
+    // These return the first or the second BF16 of the pair in each lane, as a float.
     static Float FirstOfPairs(Float x) { return AsFloat(Left32(AsInt(x), 16)); }
     static Float SecondOfPairs(Float x) { return AsFloat(And(AsInt(x), Set32(-0x10000))); }
 
@@ -134,8 +135,8 @@ struct Lanes {
     static Float Sqrt(Float x) { return {vsqrtq_f32(x.a), vsqrtq_f32(x.b)}; }
     static Float Abs(Float x) { return {vabsq_f32(x.a), vabsq_f32(x.b)}; }
     static Float Round(Float x) { return {vrndnq_f32(x.a), vrndnq_f32(x.b)}; }
-    // x * 2^n for integer n in [-252, 254]: multiplies by two factors, since one would exceed the
-    // exponent's range.
+    // x * 2^n for integer n in [-252, 254]. Multiplies by two factors, because 2^n may be out of
+    // the range of a float.
     static Float Scale(Float x, Float n) {
         const Int whole = {vcvtnq_s32_f32(n.a), vcvtnq_s32_f32(n.b)};
         const Int half = {whole.a >> 1, whole.b >> 1};
@@ -154,8 +155,8 @@ struct Lanes {
         return std::max(vget_lane_f32(pair, 0), vget_lane_f32(pair, 1));
     }
 
-    // Converts between (a0, b0, a1, b1, ...) and (a0, a1, ...), (b0, b1, ...); x holds the first
-    // kLanes.
+    // Unzip and Zip convert between (a0, b0, a1, b1, ...), whose first kLanes elements are in x and
+    // the others in y, and (a0, a1, ...), (b0, b1, ...).
     static void Unzip(Float x, Float y, Float* a, Float* b) {
         *a = {vuzp1q_f32(x.a, x.b), vuzp1q_f32(y.a, y.b)};
         *b = {vuzp2q_f32(x.a, x.b), vuzp2q_f32(y.a, y.b)};
@@ -164,8 +165,8 @@ struct Lanes {
         *x = {vzip1q_f32(a.a, b.a), vzip2q_f32(a.a, b.a)};
         *y = {vzip1q_f32(a.b, b.b), vzip2q_f32(a.b, b.b)};
     }
-    // Transposes kLanes vectors, rows[i][j] to rows[j][i]: squares of four lanes, then their
-    // places.
+    // Transposes kLanes vectors, rows[i][j] to rows[j][i]: first within blocks of 4 x 4, then the 4
+    // x 4 blocks themselves.
     static void Transpose(Float* rows) {
 #pragma GCC unroll 2
         for (int i = 0; i < 8; i += 4) {
@@ -228,7 +229,7 @@ struct Lanes {
         const int32x4_t all = vreinterpretq_s32_s8(vdupq_n_s8(static_cast<int8_t>(x)));
         return {all, all};
     }
-    // kLanes elements, widened.
+    // Load kLanes elements and widen them to 32 bits.
     static Int WidenU8(const void* from) {
         const uint16x8_t wide = vmovl_u8(vld1_u8(static_cast<const uint8_t*>(from)));
         return {vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide))),
@@ -252,7 +253,7 @@ struct Lanes {
     static Int AsInt(Float x) {
         return {vreinterpretq_s32_f32(x.a), vreinterpretq_s32_f32(x.b)};
     }
-    // Float16 in the low halves of lanes.
+    // Converts the float16 in the low half of each lane.
     static Float FromF16(Int bits) {
         return {vcvt_f32_f16(vreinterpret_f16_s16(vmovn_s32(bits.a))),
                 vcvt_f32_f16(vreinterpret_f16_s16(vmovn_s32(bits.b)))};
@@ -317,7 +318,7 @@ struct Lanes {
         return {FromBytes(vqtbl1q_u8(Bytes(table.a), Bytes(index.a))),
                 FromBytes(vqtbl1q_u8(Bytes(table.b), Bytes(index.b)))};
     }
-    // Looks up entries by each lane's `index`.
+    // For each lane, loads the entry table[index].
     static Int Gather(const uint16_t* table, Int index) {
         int32_t lanes[kLanes];
         StoreInt(lanes, index);
@@ -347,7 +348,8 @@ struct Lanes {
                 vdotq_s32(sum.b, vreinterpretq_s8_s32(weights.b), vreinterpretq_s8_s32(x.b))};
     }
 
-    // Rounds 16 floats to int8 at q; returns their sum.
+    // Multiplies 16 floats by `factor`, stores them at q rounded to int8, and returns the sum of
+    // these integers.
     static int StoreI8(const float* x, float factor, int8_t* q) {
         int16x4_t words[4];
         for (int i = 0; i < 4; ++i) {

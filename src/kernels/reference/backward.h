@@ -1,8 +1,7 @@
-// Scalar definitions of the backward ops of program.h that are not in the table (elements.h), and
-// of products and losses in their simplest form. Matrices, including weights, are float32 and
-// row-major; strides, (part, parts) and row independence are as in kernels/args.h. Gradients of
-// activations are assigned; gradients of parameters are added (`+=`). Arguments must not overlap
-// outputs.
+// Scalar definitions of backward ops that are not in the table of kernels (elements.h has those
+// that are). Matrices, including weights, are float32 and row-major. Strides, (part, parts) and row
+// independence are as in kernels/args.h. Gradients of activations are assigned; gradients of
+// parameters are added (`+=`). Outputs must not overlap inputs.
 #pragma once
 
 #include "kernels/args.h"
@@ -30,7 +29,7 @@ struct MatMulGradWeightArgs {
 };
 void MatMulGradWeight(const MatMulGradWeightArgs& args, int part, int parts);
 
-// dtable [table_rows, cols] row `tokens[i] - first_row` += row i of dy; tokens outside the table
+// Row `tokens[i] - first_row` of dtable [table_rows, cols] += row i of dy. Tokens outside the table
 // add nothing. Parts divide the columns.
 struct EmbeddingGradArgs {
     const float* dy = nullptr;
@@ -41,8 +40,8 @@ struct EmbeddingGradArgs {
 };
 void EmbeddingGrad(const EmbeddingGradArgs& args, int part, int parts);
 
-// dx [rows, cols] = zeros, then row `selected[i]` += row i of dy [count, cols]. Parts divide the
-// columns.
+// Sets dx [rows, cols] to zeros, then adds row i of dy [count, cols] to row `selected[i]` of dx.
+// Parts divide the columns.
 struct SelectRowsGradArgs {
     const float* dy = nullptr;
     int64_t dy_stride = 0;

@@ -10,7 +10,7 @@
 namespace weft::kernels::reference {
 
 extern const dense::GemmKernels kGemm;      // needs no scratch; parts divide the rows of C
-extern const dense::CausalKernels kCausal;  // parts divide heads (for the gradient: KV heads)
+extern const dense::CausalKernels kCausal;  // parts divide query heads (in the gradient: KV heads)
 extern const dense::RowKernels kRows;
 extern const AdaptKernels kAdapt;
 

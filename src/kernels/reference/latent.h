@@ -5,8 +5,8 @@
 
 namespace weft::kernels::reference {
 
-// Computes the heads of one row of the step over its positions [0, keys), or over the first `keys`
-// positions in a list.
+// Computes latent attention of some heads for one row of the step, over the row's positions [0,
+// keys) or, if `list` is not null, over the positions list[0] to list[keys - 1].
 void LatentRow(const LatentAttentionArgs& args, const Sequence& sequence, int64_t row,
                const Range& heads, int64_t keys, const int32_t* list);
 

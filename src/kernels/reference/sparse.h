@@ -1,4 +1,5 @@
-// Reference of attention to chosen blocks; attention.cc attends to all positions.
+// Reference kernel of attention to chosen blocks. (attention.cc has the one of attention to all
+// positions.)
 #pragma once
 
 #include "kernels/sparse.h"

@@ -1,10 +1,10 @@
-// The loops around a micro-kernel.
+// The loops of a dense product around a micro-kernel, which computes one tile of C.
 //
 // Micro is that of vector/micro.h or of amx/micro.h:
-//   kRows, kCols   of a tile of C
+//   kRows, kCols   rows and columns of a tile of C
 //   kStep          a panel's depth is rounded up to a multiple of this
-//   kMostDepth     of a block of packed panels: a multiple of kStep; a k of up to kWholeDepth is
-//                  still one block
+//   kMostDepth     maximum depth of a block of packed panels, a multiple of kStep; but a k of up to
+//                  kWholeDepth is one block
 //   kTileDepth     the depth that is multiplied at a time, so that it stays in L1
 //   kSlackBytes    bytes after a panel that packing may overwrite
 //   Session        an object that lives as long as tiles are computed
@@ -24,14 +24,16 @@
 namespace weft::kernels::WEFT_SET {
 
 // How a tile is stored: C = A . B, C += A . B, or C = A . B with streaming stores that bypass the
-// caches. kStream is for a C larger than the caches; the rows of C must begin at lines of 64 bytes.
+// caches. kStream is for a C that is larger than the caches; the rows of C must begin at cache
+// lines of 64 bytes.
 enum class Write { kSet, kAdd, kStream };
 
 constexpr int64_t RoundUp(int64_t count, int64_t grain) {
     return (count + grain - 1) / grain * grain;
 }
 
-// Bytes of a panel of `lanes` lanes: 4 per unit, that is 2 per element of a bfloat16 pair.
+// Size in bytes of a panel of `lanes` lanes: 4 bytes per unit, which is a float or a pair of
+// bfloat16.
 template <typename Micro>
 constexpr int64_t PanelBytes(int64_t lanes, int64_t depth) {
     return lanes * RoundUp(depth, Micro::kStep) * 4 / Micro::kUnitDepth;
@@ -91,7 +93,7 @@ inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, float*
     }
 }
 
-// As above, in narrow types. The depth must be the whole k.
+// As the function above, for a C of a narrow type. The depth must be the whole k.
 template <typename Micro, typename T>
 inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, T* c, int64_t c_stride,
                    int64_t rows, int64_t cols, Write write) {
@@ -104,7 +106,7 @@ inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, T* c, 
             c_stride, write == Write::kAdd);
 }
 
-// The grid of parts, rows x cols, with the least packing.
+// The grid of parts, rows x cols, for which the least data must be packed.
 struct Grid {
     int rows, cols;
 };
@@ -117,7 +119,7 @@ Grid GridOf(const GemmArgs& args, int parts) {
         const int cols = parts / rows;
         const int64_t height = RoundUp((args.m + rows - 1) / rows, Micro::kRows);
         const int64_t width = RoundUp((args.n + cols - 1) / cols, Micro::kCols);
-        // Arithmetic dominates; packing an element costs as much as about sixteen products.
+        // Most time is arithmetic. Packing an element costs as much as about sixteen products.
         const int64_t cost = height * width + 16 * (height + width);
         if (cost < least) {
             least = cost;
@@ -127,7 +129,7 @@ Grid GridOf(const GemmArgs& args, int parts) {
     return best;
 }
 
-// Bytes of the panels that stay in L2 while other panels stream past them.
+// Bytes of panels that stay in L2 while they are multiplied by other panels, one after another.
 template <typename Micro>
 int64_t HeldBytes() {
     const int64_t panel =
@@ -135,24 +137,26 @@ int64_t HeldBytes() {
     return std::max(panel, dense::L2Bytes() / 8 * 5);
 }
 
-// Whether sums of C are kept in scratch until k is complete, so that they are rounded once.
+// Whether the sums of C are kept in scratch memory until k is complete, so that they are rounded
+// only once.
 template <typename Micro>
 bool IsStaged(const GemmArgs& args) {
     return args.c.type != Element::kF32 && args.k > Micro::kTileDepth;
 }
-// Bytes of the sums that IsStaged keeps in scratch.
+// Bytes of scratch memory for these sums.
 inline int64_t StageBytes() {
     return 2 * dense::L2Bytes();
 }
 
-// Bytes of the panels that are streamed at a time.
+// Bytes of the panels that are packed at a time to be multiplied by the held ones.
 template <typename Micro>
 constexpr int64_t PassingBytes() {
     const int64_t lanes =
         std::max(RoundUp(kPackedTogether, Micro::kRows), RoundUp(kPackedTogether, Micro::kCols));
     return RoundUp(PanelBytes<Micro>(lanes, Micro::kWholeDepth) + Micro::kSlackBytes, 64);
 }
-// C is streamed from this size on: it would evict everything else from the caches.
+// From this size on, C is stored with streaming stores, because it would evict everything else from
+// the caches.
 constexpr int64_t kStreamedBytes = 16 << 20;
 
 template <typename Micro>
@@ -161,8 +165,9 @@ int64_t BlockedScratchBytes(const GemmArgs& args) {
            (IsStaged<Micro>(args) ? StageBytes() : 0);
 }
 
-// One part of a product. For each block of k: packs as many panels of one operand as L2 holds, then
-// packs the panels of the other operand one by one and multiplies each by all held ones.
+// One part of a product. For each block of k: packs as many panels of one operand as L2 holds. Then
+// it packs the panels of the other operand one by one and multiplies each of them by all panels
+// that are held in L2.
 template <typename Micro>
 class Blocked {
   public:
@@ -200,8 +205,8 @@ class Blocked {
     // Rows of A or columns of B.
     struct Side {
         AnyOperand from;
-        int64_t width;  // of a panel
-        Range range;    // of this part
+        int64_t width;  // width of a panel
+        Range range;    // range of this part
         int64_t count() const { return range.end - range.begin; }
     };
     struct Depths {
@@ -225,7 +230,7 @@ class Blocked {
                args_.m * row_bytes >= kStreamedBytes;
     }
 
-    // Number of lanes to hold at a time, such that blocks are of similar size.
+    // Number of lanes to hold in L2 at a time, chosen so that blocks have similar sizes.
     int64_t Fit(const Side& side) const {
         const int64_t most = HeldBytes<Micro>() / PanelBytes<Micro>(side.width, deep_) * side.width;
         const int64_t blocks = (side.count() + most - 1) / most;
@@ -272,7 +277,8 @@ class Blocked {
         WithTypes(put, c.type);
     }
 
-    // Multiplies one block of k: `lanes` of `held` stay in L2 while `others` stream past.
+    // Multiplies one block of k. Lanes `lanes` of `held` stay in L2 and are multiplied by the lanes
+    // `others` of `passing`.
     void Multiply(const Side& held, Range lanes, const Side& passing, Range others, Depths k,
                   Write write) const {
         Pack(held, lanes, k, held_panels_);
@@ -290,8 +296,8 @@ class Blocked {
         }
     }
 
-    // Multiplies one streamed panel by all held ones: lane `j` of the target, `left` lanes before
-    // its end.
+    // Multiplies one panel of the passing operand by all held panels. The panel belongs to lane `j`
+    // of the target; from there, `left` lanes are left.
     void Pass(const Side& held, int64_t count, const std::byte* passing, int64_t j, int64_t left,
               Depths k, Write write) const {
         const bool a_held = &held == &a_;
@@ -318,7 +324,7 @@ class Blocked {
                      : PackBPanels<Micro>(from, count, k.count, to);
     }
 
-    // Calls on(begin, depth) for similar parts of a panel's depth.
+    // Divides the depth of a panel into parts of similar size and calls on(begin, depth) for each.
     template <typename On>
     static void ForTileDepths(int64_t all, On on) {
         const int64_t count = (all + Micro::kTileDepth - 1) / Micro::kTileDepth;
@@ -339,8 +345,8 @@ class Blocked {
     Side a_, b_;
     std::byte *held_panels_, *passing_panels_;
     float* stage_;
-    Matrix target_;     // of tiles: C or the scratch sums
-    int64_t deep_ = 0;  // of a block of k
+    Matrix target_;     // target of tiles: C, or sums in scratch memory
+    int64_t deep_ = 0;  // depth of a block of k
 };
 
 template <typename Micro>
@@ -351,7 +357,7 @@ struct BlockedGemm {
     }
 };
 
-// The functions of a table. Floats and Halves are BlockedGemm types.
+// The GEMM functions of a kernel table. Floats and Halves are instances of BlockedGemm.
 template <typename Floats, typename Halves>
 struct GemmByCompute {
     static int64_t ScratchBytes(const GemmArgs& args) {

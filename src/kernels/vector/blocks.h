@@ -1,14 +1,16 @@
-// Products of one vector of rows of a packed block with a tile of tokens, for each type (layouts:
-// kernels/weight_tiles.h). Uses the same integers and the same float operations as avx512/blocks.h.
+// Products of one vector of rows of a packed block with a tile of T tokens, for each type (layouts:
+// kernels/weight_tiles.h). The code uses the same integers and the same float operations as
+// avx512/blocks.h.
 //
 // A Block type has kType, kUnits (activation blocks per weight block) and
 //   Times<T>(w, h, x, x_stride, sums): sums[t] += vector h of the rows of the block at w times the
 //   activations x + t * x_stride;
 // if kUnits is not 1, also
 //   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block.
-// Products are u8 * s8, added in pairs to 16 bits or in fours to 32 bits (Simd::Short). Sums may
-// therefore have 16 bits. They never saturate: they are at most 8 * 2 * 15 * 127 for 4-bit weights,
-// 4 * 2 * 31 * 127 for 5-bit weights, 2 * 2 * 63 * 127 for 6-bit weights.
+// Products are u8 * s8. Depending on the instruction set, pairs of products are added to 16-bit
+// sums or four products to 32-bit sums (Simd::Short). 16-bit sums never saturate: they are at most
+// 8 * 2 * 15 * 127 for 4-bit weights, 4 * 2 * 31 * 127 for 5-bit weights, 2 * 2 * 63 * 127 for
+// 6-bit weights.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,7 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// Load vector h of the dwords, f16 or bytes at p.
+// These functions load vector h of the dwords, f16 or bytes at p.
 WEFT_INLINE Int LoadBytes(const std::byte* p, int h) {
     return Simd::LoadInt(p + h * Simd::kLanes * 4);
 }
@@ -39,7 +41,7 @@ WEFT_INLINE Int HighNibbles(Int v) {
     return LowNibbles(Simd::Right8(v, 4));
 }
 
-// sums[t] += scale * x's scale * dots (32-bit).
+// Returns sums + scale * (scale of x) * dots, for 32-bit dots.
 WEFT_INLINE Float AddScaled(Float scale, const ActivationBlock& x, Int dots, Float sums) {
     const Float both = Simd::Mul(scale, Simd::Set(x.scale));
     return Simd::Fma(Simd::FromInt(dots), both, sums);
@@ -103,7 +105,7 @@ WEFT_INLINE Int FiveBits(Int nibbles, Int bits) {
     return Simd::Or(nibbles, Simd::And(moved, Simd::Set8(16)));
 }
 
-// Multiplies 32 weights of 5 bits, packed as those of Q5_0, to 32-bit dot products.
+// Computes 32-bit dot products of 32 weights of 5 bits, packed as in Q5_0.
 template <int T, int kPart = 0>
 WEFT_INLINE void DotFiveBits(const std::byte* w, int h, Int bits, const ActivationBlock* x,
                              int64_t x_stride, Int (&dots)[T]) {
@@ -165,7 +167,7 @@ struct BlockQ5_1 {
     }
 };
 
-// Multiplies 32 weights, which are nibbles that index `table`, to 32-bit dot products.
+// Computes 32-bit dot products of 32 weights, which are nibbles that index `table`.
 template <int T>
 WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, const ActivationBlock* x,
                            int64_t x_stride, Int (&dots)[T]) {
@@ -180,7 +182,7 @@ WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, const Activatio
     Settle<T>(dots);
 }
 
-// sums[t] += scale * x's scale * dots[t].
+// sums[t] += scale * (scale of token t's activations) * dots[t].
 template <int T>
 WEFT_INLINE void AddAllScaled(Float scale, const ActivationBlock* x, int64_t x_stride,
                               const Int (&dots)[T], Float (&sums)[T]) {
@@ -221,7 +223,7 @@ struct BlockIQ4_XS {
     }
 };
 
-// The scale is 2^(e - 128), since the table holds doubled values; it is denormal for e below 2.
+// The scale is 2^(e - 128), because the table holds doubled values. It is denormal for e below 2.
 struct BlockMXFP4 {
     static constexpr DType kType = DType::kMXFP4;
     static constexpr int64_t kUnits = 1;
@@ -244,7 +246,7 @@ struct BlockMXFP4 {
 struct BlockNVFP4 {
     static constexpr DType kType = DType::kNVFP4;
     static constexpr int64_t kUnits = 2;
-    // For 16 columns; p: their scale bytes.
+    // The scale of 16 columns. p: the scale bytes of these columns.
     WEFT_INLINE Float Scale(const std::byte* w, const std::byte* p, int h) {
         const Int bits = Simd::Add32(Simd::Left32(WideU8(p, h), 20), Simd::Set32(kNvScaleBase));
         return Simd::Mul(Simd::AsFloat(LoadBytes(w + 512, h)), Simd::AsFloat(bits));
@@ -288,7 +290,7 @@ WEFT_INLINE Head LoadHead(const std::byte* p, int h) {
     return {Simd::AsFloat(Simd::And(head, Simd::Set32(~255))), Simd::And(head, Simd::Set32(255))};
 }
 
-// -zero * sum(q).
+// -zero * (sum of the int8 activations in x).
 WEFT_INLINE Int TimesZeroPoint(Int zero, const ActivationBlock& x) {
     return Simd::Mul32(zero, Simd::Set32(x.from_8 / 8));
 }
@@ -312,7 +314,8 @@ struct BlockW4 {
     }
 };
 
-// Bytes read as int8 are smaller by 128; 128 is also subtracted from the zero point.
+// Codes from 0 to 255 are used as int8 with 128 subtracted, so 128 is also subtracted from the zero
+// point.
 struct BlockW8 {
     static constexpr DType kType = DType::kW8;
     static constexpr int64_t kUnits = 1;
@@ -349,7 +352,8 @@ struct BlockQ8_0 {
     }
 };
 
-// Q4_K, and Q5_K with kFive: its fifth bits precede the quants, bit j of dword i for sub-block j.
+// Q4_K, or Q5_K with kFive. In Q5_K, the fifth bits precede the quants; bit j of each byte of dword
+// i belongs to sub-block j.
 template <bool kFive>
 struct BlockOfScalesAndMinima {
     static constexpr DType kType = kFive ? DType::kQ5_K : DType::kQ4_K;
@@ -377,7 +381,7 @@ struct BlockOfScalesAndMinima {
     template <int T, bool kHigh>
     WEFT_INLINE void TimesSub(const std::byte* w, int h, int j, const ActivationBlock* x,
                               int64_t x_stride, Float (&sums)[T]) {
-        constexpr bool kTwo = kFive && !Simd::kMatrices;  // sums of matrices have 32 bits
+        constexpr bool kTwo = kFive && !Simd::kMatrices;  // with kMatrices, sums have 32 bits
         Int dots[T], more[T];
         Zero<T>(dots), Zero<T>(more);
         DotFour<T, kHigh>(w, h, j, 0, x, x_stride, dots);
@@ -437,7 +441,7 @@ struct BlockQ6_K {
                                 int64_t x_stride, Float (&sums)[T]) {
         const int s = step % 2;
         const std::byte* quants = w + 288 + step * 4 * 192;
-        constexpr int kSums = Simd::kMatrices ? 1 : 2;  // matrices: 32-bit sums
+        constexpr int kSums = Simd::kMatrices ? 1 : 2;  // with kMatrices, sums have 32 bits
         Int dots[kSums][T];
 #pragma GCC unroll 2
         for (int i = 0; i < kSums; ++i) {

@@ -1,5 +1,5 @@
-// The blocks of keys that a row of block-sparse attention chose (kernels/sparse.h), visited in the
-// tiles of attention.
+// The blocks of keys that a row of block-sparse attention chose (kernels/sparse.h), for attention
+// that computes tiles of kTileKeys keys.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,8 @@ class Choice {
         if (at_ == end_ || *at_ < 0) return kNone;
         return std::max(position, *at_ * block_ / kTileKeys * kTileKeys);
     }
-    // The chosen keys of the tile, one bit each. Call after Next(tile).
+    // The chosen keys of the tile that begins at position `tile`, one bit each. Call this after
+    // Next(tile).
     uint64_t Keys(int64_t tile) const {
         uint64_t keys = 0;
         for (const int32_t* at = at_; at != end_ && *at >= 0; ++at) {

@@ -1,10 +1,10 @@
 // Sums of products of integers for a tile of T tokens: the innermost part of blocks.h and similar
 // files.
 //
-// dots[t] is a vector of rows for each token. A set that multiplies matrices (Simd::kMatrices)
-// keeps the sums of two tokens as matrices between Zero (or Arrange) and Settle; in that form sums
-// may only be added to each other. A single token, and the last token of an odd number, are
-// computed as on other sets.
+// dots[t] has the sums of token t for a vector of rows. An instruction set that multiplies matrices
+// (Simd::kMatrices) keeps the sums of two tokens as matrices between Zero (or Arrange) and Settle;
+// in that form, sums may only be added to each other. A single token, and the last token of an odd
+// number, are computed as on other instruction sets.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,11 @@ WEFT_INLINE void Zero(Short (&dots)[T]) {
     for (int t = 0; t < T; ++t) dots[t] = Simd::ShortZero();
 }
 
-// Number of the T tokens that are multiplied as pairs.
+// How many of the T tokens are multiplied as pairs.
 template <int T>
 inline constexpr int kPaired = Simd::kMatrices ? T / 2 * 2 : 0;
 
-// Converts vectors of rows to matrices; only for 32-bit sums.
+// Converts sums from vectors of rows to matrices; only for 32-bit sums.
 template <int T, typename S = Simd>
 WEFT_INLINE void Arrange(Int (&dots)[T]) {
     if constexpr (S::kMatrices) {
@@ -45,7 +45,7 @@ WEFT_INLINE void Arrange(Int (&dots)[T]) {
         for (int t = 0; t < kPaired<T>; t += 2) S::Arrange(dots[t], dots[t + 1]);
     }
 }
-// Converts back.
+// Converts sums back to vectors of rows.
 template <int T, typename S = Simd>
 WEFT_INLINE void Settle(Short (&dots)[T]) {
     if constexpr (S::kMatrices) {
@@ -82,8 +82,8 @@ WEFT_INLINE void DotTwo(Int first, Int second, const ActivationBlock* x, int64_t
     DotQuad<T, kSigned>(second, x, x_stride, offset + 4, dots);
 }
 
-// dots[t] += weights(i), a quad of columns of each row, times the four activations at offset + 4 i,
-// for i below kCount. Weights are u8 below 128, or int8 (kSigned).
+// For each i below kCount: dots[t] += the products of weights(i), which are four columns of each
+// row, and token t's four activations at offset + 4 i. Weights are u8 below 128, or int8 (kSigned).
 template <int T, int kCount, bool kSigned = false, typename Weights>
 WEFT_INLINE void Dot(const Weights& weights, const ActivationBlock* x, int64_t x_stride, int offset,
                      Short (&dots)[T]) {
@@ -100,8 +100,8 @@ WEFT_INLINE void Dot(const Weights& weights, const ActivationBlock* x, int64_t x
     }
 }
 
-// As Dot, for low(i), and for high(i), which are the 16 columns after low's. Both are nibbles of
-// the same bytes.
+// As Dot, for low(i) and for high(i), which are nibbles of the same bytes. The columns of high(i)
+// are 16 columns after those of low(i).
 template <int T, int kCount, bool kSigned = false, typename Low, typename High>
 WEFT_INLINE void DotHalves(const Low& low, const High& high, const ActivationBlock* x,
                            int64_t x_stride, int offset, Short (&dots)[T]) {

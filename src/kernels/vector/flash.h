@@ -7,7 +7,7 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// Allocates cache lines from scratch; without memory, only counts bytes.
+// Allocates whole cache lines from scratch memory. If there is no memory, it only counts bytes.
 class Carver {
   public:
     explicit Carver(std::byte* begin) : begin_(begin) {
@@ -32,9 +32,9 @@ struct Panels {
     int64_t bytes = 0;  // of one panel
 };
 
-// C [m, n] = or += A . B, tile by tile. depths(i, j): the range of the panels' depth that
-// contributes to the tile at (i, j), starting at a multiple of kStep. Tiles with an empty range are
-// skipped.
+// C [m, n] = A . B, or C += A . B with `add`, tile by tile. depths(i, j) returns the range of depth
+// that contributes to the tile at (i, j); it begins at a multiple of kStep. Tiles with an empty
+// range are skipped.
 template <typename Micro, typename Depths>
 void MultiplyPanels(const Panels& a, const Panels& b, int64_t m, int64_t n, float* c,
                     int64_t c_stride, bool add, const Depths& depths) {
@@ -53,7 +53,8 @@ void MultiplyPanels(const Panels& a, const Panels& b, int64_t m, int64_t n, floa
     }
 }
 
-// Common to forward and backward: one KV head of one sequence, and its blocks.
+// The parts that the forward and the backward pass share: one KV head of one sequence, and its
+// blocks.
 template <typename Micro>
 class FlashBlocks {
   public:
@@ -74,7 +75,7 @@ class FlashBlocks {
         return longest;
     }
 
-    // Takes memory for panels of up to `lanes` lanes of A or columns of B.
+    // TakeA and TakeB take memory for panels of up to `lanes` lanes (rows of A, columns of B).
     static Panels TakeA(Carver& carver, int64_t lanes, int64_t depth) {
         const int64_t panel = PanelBytes<Micro>(Micro::kRows, depth);
         const int64_t count = (lanes + Micro::kRows - 1) / Micro::kRows;
@@ -94,7 +95,7 @@ class FlashBlocks {
         PackBPanels<Micro>(from, lanes, depth, to.data);
     }
 
-    // Rows: the matrix's rows are the lanes. Columns: its columns are the lanes.
+    // Rows(m): the rows of m are the lanes. Columns(m): the columns of m are the lanes.
     static AnyOperand Rows(const ConstMatrix& m) { return {m.data, m.stride, 1, m.type}; }
     static AnyOperand Columns(const ConstMatrix& m) { return {m.data, 1, m.stride, m.type}; }
 
@@ -143,15 +144,15 @@ class FlashBlocks {
         const int64_t end = std::clamp<int64_t>(own + 1, 0, keys);
         return {std::clamp<int64_t>(first, 0, end), end};
     }
-    // Start of the first block of keys that a block of queries from `query` on sees; blocks of keys
-    // start at `first_key`.
+    // Start of the first block of keys that is seen by the block of queries which begins at
+    // `query`. Blocks of keys are counted from `first_key`.
     int64_t FirstBlock(int64_t query, int64_t first_key) const {
         const int64_t before = args_.FirstKey(query) - first_key;
         return first_key + std::max(before, int64_t{0}) / kKeys * kKeys;
     }
 
-    // Products of a block of queries and a block of keys; the first `diagonal` keys of the block
-    // precede the key of query 0. Tiles in which no query sees a key are skipped.
+    // The following functions multiply a block of queries and a block of keys. The first `diagonal`
+    // keys of the block precede the key of query 0. Tiles in which no query sees a key are skipped.
     //
     // Computes scores or dp, as queries x keys.
     void Score(const Panels& q, const Panels& k, int64_t queries, int64_t keys, int64_t diagonal,
@@ -276,8 +277,8 @@ class FlashForward : FlashBlocks<Micro> {
         Base::Put(sums_, queries, args_.out.From(row, head * dims_));
     }
 
-    // Turns scores of query i into probabilities up to a factor common to all keys; rescales
-    // earlier sums if the factor changes.
+    // Converts the scores of query i to probabilities, except for a factor that is the same for all
+    // keys. If this factor changes, rescales the earlier sums.
     void Soften(int64_t i, Range seen, int64_t keys, bool rescale) {
         float* scores = scores_ + i * kKeys;
         std::fill(scores, scores + seen.begin, 0.0f);
@@ -366,10 +367,10 @@ class FlashBackward : FlashBlocks<Micro> {
     }
     int64_t ScratchBytes() const { return carver_.used() + 64; }
 
-    // Units are KV heads of sequences. A unit entirely inside this part's share of the cost is
-    // computed in one pass. For a divided unit, a part computes dk and dv of some keys, and dq of
-    // some queries. Both ways add in the same order. (A divided unit costs 1.4 times as much, since
-    // scores and dp are computed twice.)
+    // A unit is one KV head of one sequence. If the whole unit is in this part's share of the cost,
+    // it is computed in one pass. If a unit is divided, a part computes dk and dv of some keys in
+    // one pass, and dq of some queries in another. Both ways add in the same order. (A divided unit
+    // costs 1.4 times as much, because scores and dp are computed twice.)
     void Run(int part, int parts) {
         const typename Micro::Session session;
         const int64_t begin = CutOf(part, parts), end = CutOf(part + 1, parts);
@@ -394,8 +395,9 @@ class FlashBackward : FlashBlocks<Micro> {
     }
 
   private:
-    // The work on a KV head: from scores of some queries and keys, computes dk and dv of these
-    // keys, or dq of these queries (keys then start with the first block that a query sees).
+    // A pass over a KV head. From the scores of some queries and keys, it computes dk and dv of
+    // these keys (kv), dq of these queries (q), or both. For dq, the keys must begin with the first
+    // block that a query sees.
     struct Pass {
         Range keys, queries;
         bool kv, q;
@@ -405,7 +407,7 @@ class FlashBackward : FlashBlocks<Micro> {
     int64_t Most(const Sequence& sequence) const {
         return sequence.row_count - args_.FirstKey(sequence.row_count - 1);
     }
-    // Twice the number of (query, key) pairs of a unit.
+    // Twice the number of (query, key) pairs in a unit.
     int64_t Pairs(const Sequence& sequence) const {
         const int64_t most = Most(sequence);
         return most * (2 * sequence.row_count - most);
@@ -414,7 +416,8 @@ class FlashBackward : FlashBlocks<Micro> {
         return Pairs(sequence) + sequence.row_count * kQueries;
     }
 
-    // The cost at which the share of `part` begins. Cuts near a unit's ends are moved to its ends.
+    // The cost at which the share of `part` begins. A cut near an end of a unit is moved to that
+    // end.
     int64_t CutOf(int part, int parts) const {
         int64_t total = 0, at = 0;
         for (const Sequence& sequence : args_.sequences) total += Cost(sequence) * args_.kv_heads;
@@ -433,9 +436,9 @@ class FlashBackward : FlashBlocks<Micro> {
         return total;
     }
 
-    // The number of queries, from the first on, that have the fraction `share` of a unit's pairs.
-    // (For x queries, twice the number of pairs is x^2 while x keys fit the window; each further
-    // query adds 2 * most.)
+    // Returns the number of queries, from the first on, that together have the fraction `share` of
+    // a unit's pairs. (Twice the number of pairs of the first x queries is x^2, as long as x is
+    // within the window; each further query adds 2 * most.)
     double RowAt(double share, const Sequence& sequence) const {
         const auto most = static_cast<double>(Most(sequence));
         const double pairs = share * static_cast<double>(Pairs(sequence));
@@ -445,7 +448,8 @@ class FlashBackward : FlashBlocks<Micro> {
         const double share = static_cast<double>(cost) / static_cast<double>(Cost(sequence));
         return Nearby(RowAt(share, sequence), sequence);
     }
-    // The same for keys, by symmetry: the last key has one query, as the first query has one key.
+    // The same for keys, by symmetry: the last key is seen by one query, as the first query sees
+    // one key.
     int64_t KeyAt(int64_t cost, const Sequence& sequence) const {
         const double share = static_cast<double>(cost) / static_cast<double>(Cost(sequence));
         return Nearby(sequence.row_count - RowAt(1 - share, sequence), sequence);
@@ -520,7 +524,7 @@ class FlashBackward : FlashBlocks<Micro> {
         Base::SumQueries(turned_, q_dims_, queries, keys, diagonal, dk_ + at * dims_);
     }
 
-    // The sums of p * dp per row, which equal those of dout * out.
+    // Computes the sums of p * dp of each row, which are equal to the sums of dout * out.
     void Weigh(const ConstMatrix& dout, const ConstMatrix& out, int64_t queries) {
         const auto weigh = [&](auto type) {
             for (int64_t i = 0; i < queries; ++i) {
@@ -539,7 +543,7 @@ class FlashBackward : FlashBlocks<Micro> {
         WithTypes(weigh, dout.type);
     }
 
-    // Turns scores in p_ into probabilities, and dp_ into scale * ds.
+    // Converts the scores in p_ to probabilities, and dp_ to scale * ds.
     template <bool kCapped>
     void Scores(int64_t i, Range seen, int64_t keys, float lse) {
         float *p = p_ + i * kKeys, *dp = dp_ + i * kKeys;
@@ -588,7 +592,7 @@ struct Flash {
     }
 };
 
-// The functions of a table. Floats and Halves are Flash types.
+// The causal attention functions of a kernel table. Floats and Halves are instances of Flash.
 template <typename Floats, typename Halves>
 struct CausalByCompute {
     static int64_t ScratchBytes(const CausalArgs& args) {

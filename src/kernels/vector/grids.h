@@ -1,6 +1,6 @@
 // Decoders of the codebook types, from one packed block of 16 rows (layouts:
 // kernels/weight_tiles.h) to DecodedUnits: the Grids of decoded.cc. Entries are gathered from the
-// codebooks, one vector of rows at a time; values equal those of avx512/grids.h, as int8.
+// codebooks, one vector of rows at a time. The values are those of avx512/grids.h, as int8.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// Byte `group` of each lane, four times.
+// Copies byte `group` of each lane to the four bytes of the lane.
 WEFT_INLINE Int ByteOfLane(Int v, int group) {
     static constexpr std::array<int32_t, 4> kFirst = {0, 0x04040404, 0x08080808, 0x0c0c0c0c};
     return Simd::Choose(v, Simd::Add8(Simd::Table(kFirst.data()), Simd::Set8(group)));
@@ -104,7 +104,7 @@ WEFT_INLINE Int WideU16(const std::byte* p, int h) {
     return Simd::WidenU16(p + h * Simd::kLanes * 2);
 }
 
-// Decodes 32 weights of four entries. high(g): bits of group g's index above the low 8.
+// Decodes the 32 weights of four entries. high(g): the bits of group g's index above the lower 8.
 template <typename High>
 WEFT_INLINE void DecodeIq2(const uint16_t* grid, Int index, const High& high, Int signs, int h,
                            DecodedUnit& unit) {
@@ -212,8 +212,8 @@ struct GridIQ3_S {
     }
 };
 
-// Decodes 32 weights 8 g +- 1: nibble g has three bits of group g's index; minus(g) is 1 if the
-// group's weights are one less instead of one more.
+// Decodes 32 weights 8 v + 1 or 8 v - 1, with v from the codebook. Nibble g has three bits of the
+// index of group g. minus(g) is 1 if the weights of group g are 8 v - 1.
 template <typename Minus>
 WEFT_INLINE void DecodeIq1(Int index, Int nibbles, const Minus& minus, int h, DecodedUnit& unit) {
     const PairValues values(-8, 0, 8);
@@ -271,7 +271,8 @@ struct GridIQ1_M {
     }
 };
 
-// sums[t] += vector `part` of the unit's rows times the activations x + t * x_stride.
+// sums[t] += the products of vector `part` of the unit's rows and the activations at x + t *
+// x_stride.
 template <int T, int kScales>
 WEFT_INLINE void TimesUnit(const DecodedUnit& unit, int part, const ActivationBlock* x,
                            int64_t x_stride, Float (&sums)[T]) {

@@ -1,13 +1,13 @@
 // Blocks of two- and three-bit weights, with the interface of blocks.h and the same numbers as
-// avx512/low_bits.h. The 16-bit dot products of 16 columns stay below 8 * 7 * 127, plus 4 * 16 *
-// 127 for the zero point. They are multiplied by the integer scales when pairs are added.
+// avx512/low_bits.h. The 16-bit dot products of 16 columns are at most 8 * 7 * 127, plus 4 * 16 *
+// 127 for the zero point. They are multiplied by the integer scales when pairs of them are added.
 #pragma once
 
 #include "kernels/vector/blocks.h"
 
 namespace weft::kernels::WEFT_SET {
 
-// Bits 2 * kGroup of each byte.
+// Bits 2 * kGroup and 2 * kGroup + 1 of each byte.
 template <int kGroup>
 WEFT_INLINE Int BitPairs(Int bytes) {
     const Int moved = kGroup == 0 ? bytes : Simd::Right8(bytes, 2 * kGroup);

@@ -61,8 +61,9 @@ inline void ForVectors(int64_t begin, int64_t end, OnVector on_vector, OnTail on
     if (i < end) on_tail(i, end - i);
 }
 
-// Calls on(load, store) for each vector of [begin, end): load(x) gives x[i..], with zeros past the
-// end; store(y, value) writes nothing past the end.
+// Calls on(load, store) for each vector of [begin, end). load(x) returns the vector's elements of
+// x, with zeros past the end; store(y, value) writes the vector's elements of y, but nothing past
+// the end.
 template <typename On>
 inline void ForElements(int64_t begin, int64_t end, On on) {
     ForVectors(

@@ -1,5 +1,6 @@
-// The micro-kernels of dense products (blocked.h): float32; and bfloat16, in pairs on sets that
-// multiply it (../avx512/units.h), elsewhere as float32 rounded to bfloat16.
+// The micro-kernels of dense products (blocked.h): one for float32, and one for bfloat16. On
+// instruction sets that multiply bfloat16, the one for bfloat16 uses pairs of bfloat16
+// (../avx512/units.h). On other sets, it uses float32 values that are rounded to bfloat16.
 #pragma once
 
 #include <type_traits>
@@ -22,7 +23,7 @@ struct FloatUnits {
     static void StoreFirst(std::byte* to, Vec x, int64_t count) {
         Simd::StoreUpTo(reinterpret_cast<float*>(to), x, count);
     }
-    // `count` contiguous units of one lane.
+    // Loads `count` contiguous units of one lane.
     template <typename T>
     static Vec LoadAlong(const T* from, int64_t count) {
         const Vec x = Simd::LoadUpTo(from, count);
@@ -31,7 +32,7 @@ struct FloatUnits {
         Simd::StoreBF16(halves, x);
         return Simd::LoadBF16(halves);
     }
-    // One unit of `lanes` contiguous lanes; zeros if `left` is 0.
+    // Loads one unit of each of `lanes` contiguous lanes; zeros if `left` is 0.
     template <typename T>
     static Vec LoadAcross(const T* from, int64_t /*stride*/, int64_t left, int64_t lanes) {
         return left > 0 ? LoadAlong(from, lanes) : Zero();
@@ -40,7 +41,8 @@ struct FloatUnits {
     static Float AddProduct(Float a, Float b, Float sum) { return Simd::Fma(a, b, sum); }
 };
 
-// 14 x 32 sums fill 28 of 32 registers, 6 x 16 fill 12 of 16.
+// A tile has 14 x 32 sums, which fill 28 of 32 registers, or 6 x 16 sums, which fill 12 of 16
+// registers.
 template <typename Units>
 struct Micro {
     static constexpr bool kWide = Simd::kRegisters == 32;

@@ -51,7 +51,7 @@ inline void FetchLines(const T* from, int64_t count) {
     }
 }
 
-// Reads squares of kLanes lanes and kLanes units of one operand.
+// Reads squares of kLanes lanes x kLanes units of one operand.
 template <typename Units, typename T>
 class Squares {
   public:
@@ -59,17 +59,18 @@ class Squares {
     static constexpr int64_t kLanes = Units::kLanes;
     static constexpr int64_t kDeep = Units::kLanes * Units::kDepth;  // elements
 
-    // `next`: distance in lanes to the lanes that are packed next, which are prefetched.
+    // next: the number of lanes from a lane that is read to one that is packed next; that lane is
+    // prefetched.
     Squares(const Operand<T>& from, int64_t lanes, int64_t depth, int64_t next)
         : from_(from), lanes_(lanes), depth_(depth), next_(next * from.lane) {}
 
-    // out[u]: unit `unit` + u of the lanes from `lane` on.
+    // Reads a square into `out`: out[u] has unit `unit` + u of the lanes from `lane` on.
     void ByUnit(int64_t lane, int64_t unit, Vec* out) const {
         if (from_.lane == 1) return LoadUnits(lane, unit, out);
         LoadLanes(lane, unit, out);
         Units::Transpose(out);
     }
-    // out[l]: lane `lane` + l of the units from `unit` on.
+    // Reads a square into `out`: out[l] has the units from `unit` on of lane `lane` + l.
     void ByLane(int64_t lane, int64_t unit, Vec* out) const {
         if (from_.lane != 1) return LoadLanes(lane, unit, out);
         LoadUnits(lane, unit, out);
@@ -107,9 +108,9 @@ class Squares {
     const int64_t lanes_, depth_, next_;
 };
 
-// A panel [unit][kWidth], padded to a multiple of kGrain units. If kWidth is not a multiple of a
-// vector, up to one vector after the panel is overwritten, so panels must be packed in ascending
-// order.
+// Packs a panel [unit][kWidth], padded to a multiple of kGrain units. If kWidth is not a multiple
+// of the lanes of a vector, up to one vector after the panel is overwritten, so panels must be
+// packed in ascending order.
 template <typename Units, int64_t kWidth, int64_t kGrain, typename T>
 void PackPanel(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
     constexpr int64_t kLanes = Units::kLanes;
@@ -128,8 +129,8 @@ void PackPanel(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* 
 }
 
 // Packs as many panels as `lanes` fill. If lanes are contiguous, several panels are packed
-// together, so that each cache line is used completely when it is read. Otherwise rows at large,
-// regular distances could evict each other.
+// together, so that each cache line is used completely when it is read. If they were packed one by
+// one, rows at large, regular distances could evict each other from the cache.
 template <typename Units, int64_t kWidth, int64_t kGrain, typename T>
 void PackPanels(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
     constexpr int64_t kStep = kGrain * Units::kDepth;
@@ -165,7 +166,7 @@ void PackPanels(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte*
     }
 }
 
-// A panel [units / kLanes][kWidth][kLanes], padded to whole squares.
+// Packs a panel [units / kLanes][kWidth][kLanes], padded to whole squares.
 template <typename Units, int64_t kWidth, typename T>
 void PackTiles(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
     constexpr int64_t kLanes = Units::kLanes;

@@ -26,8 +26,8 @@ template <int64_t kBytes>
     }
 }
 
-// Whether prefetching pays if T tokens share kWeights weights of kBytes bytes: it does from 11
-// products per 4 bytes on (measured on AVX2 and AVX-512).
+// Whether prefetching makes products faster if T tokens are multiplied by kWeights weights that
+// have kBytes bytes. It does from 11 products per 4 bytes on (measured on AVX2 and AVX-512).
 template <int64_t kWeights, int64_t kBytes, int T>
 inline constexpr bool kFetchesAhead = T > 1 && 4 * T * kWeights >= 11 * kBytes;
 

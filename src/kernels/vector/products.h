@@ -1,5 +1,5 @@
-// Products of packed strips of one quantized type with quantized activations. Included by
-// products_*.cc, which instantiate some types each, to keep compile times short.
+// Products of packed strips of one quantized type with quantized activations. Each of products_*.cc
+// includes this header and instantiates some of the types, which keeps compile times short.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,12 @@
 namespace weft::kernels::WEFT_SET {
 
 inline constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;         // tokens that share a block
-inline constexpr int kUnitsTile = kTile < 8 ? kTile : 8;  // if sums are often added to float64
+inline constexpr int kUnitsTile = kTile < 8 ? kTile : 8;   // tokens that share a block if sums are
+                                                           // often added to float64
 inline constexpr int kTogether = Simd::kMatrices ? 2 : 1;  // tokens that are multiplied together
 inline constexpr int64_t kTokenBytes = Simd::kRegisters * 12 * 1024;  // activations that stay in L2
 
-// Adds a block of weights times T tokens to `sums`, and moves `w` to the next one.
+// Adds the products of a block of weights and T tokens to `sums`, and moves `w` to the next block.
 template <typename Block, int T>
 WEFT_INLINE void AddBlock(const std::byte*& w, int h, const ActivationBlock* x, int64_t x_stride,
                           Float (&sums)[T]) {
@@ -82,8 +83,8 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
-// As SegmentedTile, for segments shorter than a block: adds the sums of each unit, or of two, to
-// float64. Skips units whose activations are zeros.
+// As SegmentedTile, for segments that are shorter than a block: adds the sums of each segment of
+// one or more units to float64 sums. Skips units whose activations are zeros.
 template <typename Block, int T>
 void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
@@ -117,14 +118,15 @@ void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
-// Whether one token is multiplied by all units of a block as one stream (TimesUnits).
+// Whether one token is multiplied by all units of a block at once (TimesUnits), so that weights are
+// read in the order of memory.
 template <typename Block>
 inline constexpr bool kUnitsInOneStream = requires {
     Block::template TimesUnits<2>(nullptr, nullptr, std::declval<Float(&)[4][1]>());
 };
 
-// As UnitsTile, for one token and such a block, on sets whose vectors hold whole strips. A segment
-// has kStep units.
+// As UnitsTile, for one token and such a block, on instruction sets whose vectors have a lane for
+// each row of a strip. A segment has kStep units.
 template <typename Block, int kStep>
 void UnitsOne(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);

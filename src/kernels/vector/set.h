@@ -1,21 +1,22 @@
 // The instruction set that a file of vector/ is compiled for.
 //
-// The build compiles vector/*.cc once per set, with that set's compiler flags and WEFT_SET as its
-// name (cmake/kernels.cmake). All code here is in the set's namespace, so that the linker never
-// replaces a function of one set by another's. Code accesses the set through the class Simd of
-// ../SET/simd.h:
+// The build compiles vector/*.cc once per instruction set, with the compiler flags of that set and
+// with WEFT_SET defined as its name (cmake/kernels.cmake). All code here is in the namespace of the
+// set, so that the linker never replaces a function of one set by that of another set. Code
+// accesses the set through the class Simd of ../SET/simd.h:
 //   Float     a vector of kLanes floats: 8 or 16. Loads and stores accept float, bfloat16
 //             (uint16_t) and float16 (Half); LoadFirst and StoreFirst handle fewer than kLanes
 //   Wide      the same lanes as doubles
 //   Int       the same lanes as 32-bit integers, or as their bytes
 //   Short     sums of products of bytes: each lane is one 32-bit sum, or two 16-bit sums
 // and constants: kRegisters (16 or 32 such vectors), kDots (multiplies pairs of BF16), kMatrices
-// (multiplies two rows by two tokens: dots.h).
-// A set with faster products than low_bits.h, grids.h and the bfloat16 of micro.h defines
+// (multiplies two rows by two tokens, dots.h).
+// A set with faster products than those of low_bits.h, grids.h and micro.h (bfloat16) defines
 // WEFT_OWN_PRODUCTS, and has its own low_bits.h, grids.h and units.h.
 //
-// Tails use the same operations as whole vectors: an element's position in a vector, or a row's in
-// a part, does not change its bits. Sets with the same kLanes give the same bits.
+// Elements after the last whole vector are computed by the same operations. So the bits of an
+// element do not depend on its position in a vector, nor those of a row on its position in a part.
+// Sets with the same kLanes give the same bits.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -36,7 +37,7 @@ using Wide = Simd::Wide;
 using dense::CausalArgs, dense::CausalGradArgs, dense::Compute, dense::ConstMatrix, dense::Element,
     dense::ElementBytes, dense::GemmArgs, dense::Half, dense::Matrix, dense::WithTypes;
 
-// The set's table, and the functions with which the files of vector/ fill it.
+// The kernel table of the set, and the functions with which the files of vector/ fill it.
 Kernels Table();
 void SetRows(Kernels& table);
 void SetAttention(Kernels& table);

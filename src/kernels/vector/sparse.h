@@ -1,4 +1,4 @@
-// The kernels of kernels/sparse.h for a set.
+// The kernels of kernels/sparse.h for one instruction set.
 #pragma once
 
 #include "kernels/sparse.h"

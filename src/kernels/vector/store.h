@@ -7,11 +7,11 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// Vectors per strip.
+// Number of vectors per strip.
 inline constexpr int kParts = static_cast<int>(kStripRows) / Simd::kLanes;
 
-// Stores the sums of the kLanes rows from `row` on for one token, plus the bias; fewer at the
-// matrix's end.
+// Stores one token's sums, plus the bias, for the kLanes rows from `row` on; for fewer rows at the
+// end of the matrix.
 WEFT_INLINE void StoreSums(const MatMulArgs& args, int64_t row, int64_t token, Float sums) {
     const int64_t left = args.weight.rows - row;
     if (left <= 0) return;
