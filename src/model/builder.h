@@ -1,12 +1,13 @@
-// Builder of Programs, shared by the model files. It knows this rank's shard, names and slices the
-// weights, and places the collectives, so that a model file reads like its paper.
+// Builder of Programs, which the files of all model families use. It knows this rank's shard, names
+// and slices the weights, and places the collectives. So the file of a family reads like the paper
+// about the model.
 //
-// The residual stream is replicated on all tensor ranks. Projections *to* heads or MLP columns give
-// each rank its own outputs; projections *from* them give partial sums, which are all-reduced
-// (Shoeybi et al. 2019, Megatron-LM). The embedding table is sharded by rows: each rank looks up
-// the tokens it holds, and the sum over ranks is the embedding.
+// The residual stream is replicated on all tensor ranks. In projections *to* heads or MLP columns,
+// each rank computes its own outputs. Projections *from* heads or MLP columns give partial sums,
+// which are all-reduced (Shoeybi et al. 2019, Megatron-LM). The embedding table is sharded by rows:
+// each rank looks up the tokens whose rows it holds, and the sum over ranks is the embedding.
 //
-// Errors (a tensor that is missing or too small) are kept and returned by Finish().
+// If there are errors (a tensor is missing or too small), Finish() returns the first one.
 #pragma once
 
 #include <map>
@@ -24,24 +25,27 @@ namespace weft::model {
 // The values that rank 0 has at the end of a step.
 enum class Outputs {
     kLogits,  // "logits" of the output rows
-    kBoth,  // both "logits" and "hidden" [T, hidden]: all rows after the final norm. One stage only
-    kHidden,  // only "hidden"; the output matrix is not read
+    kBoth,    // "logits", and "hidden" [T, hidden]: all rows after the final norm; only without
+              // pipeline stages
+    kHidden,  // only "hidden"; the output matrix is not needed
 };
 
 struct BuildOptions {
     DType kv_dtype = DType::kF16;
-    // false (training): no KV cache; attention sees only the step's own rows; all ranks of the last
-    // stage, which compute the loss, keep the logits instead of sending them to rank 0.
+    // false (training): there is no KV cache, and attention sees only the rows of the step. The
+    // ranks of the last stage keep the logits, because they compute the loss, and do not send them
+    // to rank 0.
     bool cache = true;
     Outputs outputs = Outputs::kLogits;
-    // Longest sequence of the job: chooses LongRoPE's factors. 0: within the trained context.
+    // Length of the job's longest sequence, by which the factors of LongRoPE are chosen. 0: all
+    // sequences are within the trained context.
     int64_t context = 0;
     program::Target target{};  // limits of the device that runs the Program
     bool draft_head = false;   // adds the model's multi-token prediction head (draft_head.h)
 };
 
-// The rows and columns of a file's tensor that a weight holds, and the shape that the whole tensor
-// must have. A vector has no columns.
+// The rows and columns of a tensor of the file that a weight contains, and the shape that the whole
+// tensor must have. A vector has no columns.
 struct Slice {
     Span rows, cols;
     int64_t all_rows = 0, all_cols = 0;
@@ -55,43 +59,48 @@ class Builder {
     // Returns the residual stream of this stage's first layer: the embedded tokens, or rows
     // received from the previous stage.
     program::ValueId Enter();
-    // Ends the stage. The last stage computes the final norm and the logits (or the values that
-    // BuildOptions::outputs names) and sends them to rank 0. Earlier stages send x to the next
+    // Ends the stage. The last stage computes the final norm and the logits, or the values that
+    // BuildOptions::outputs names, and sends them to rank 0. Earlier stages send x to the next
     // stage.
     void Leave(program::ValueId x);
 
-    // Build the multi-token prediction head (draft_head.cc), after Leave. BeginDraftHead takes the
-    // residual stream `x` after the last layer and returns the input of the head's layer.
-    // shard().layers is that layer until EndDraftHead, which takes the layer's output.
+    // These functions build the multi-token prediction head (draft_head.cc), after Leave.
+    // BeginDraftHead takes the residual stream `x` after the last layer and returns the input of
+    // the head's layer. From then until EndDraftHead, which takes the layer's output,
+    // shard().layers is the head's layer.
     program::ValueId BeginDraftHead(program::ValueId x);
     void EndDraftHead(program::ValueId x);
-    // For stages before the last, which has the head: receives the head's logits on rank 0.
+    // Called for stages before the last. The last stage has the head; rank 0 receives the head's
+    // logits.
     void RecvDraftHead();
 
     void BeginLayer(int64_t layer);
     program::ValueId Norm(program::ValueId x, const std::string& weight, int64_t group);
-    // As Norm, with the tensor `weight`.`part` instead of `weight`.weight; with an empty `part`,
-    // `weight` itself.
+    // As Norm, but the tensor's name is `weight`.`part` instead of `weight`.weight; if `part` is
+    // empty, it is `weight`.
     program::ValueId NormBy(program::ValueId x, const std::string& weight, const std::string& part,
                             int64_t group);
-    // Norms this rank's heads of queries or keys; each head has its own weights (Command R+).
+    // Applies a norm to this rank's heads of queries or keys, with different weights for each head
+    // (Command R+).
     program::ValueId NormApart(program::ValueId x, const std::string& weight, bool keys);
     // A norm without a weight.
     program::ValueId NormPlain(program::ValueId x, int64_t group);
-    // Norms q and k each over all heads at once (OLMo 2); one all-reduce adds up their sums of
-    // squares.
+    // Applies a norm to q and one to k, each over all heads together (OLMo 2). One all-reduce adds
+    // the sums of squares of both.
     struct QueryAndKey {
         program::ValueId q, k;
     };
     QueryAndKey NormHeads(const QueryAndKey& x);
     // This layer's columns of the per-layer embedding (Gemma 4), [T, Hyper::layer_columns].
     program::ValueId LayerInput();
-    // A product that every rank computes in full, with a tensor of `rows` rows and `cols` columns.
+    // A product with a tensor of `rows` rows and `cols` columns that every rank computes
+    // completely.
     program::ValueId ToAll(program::ValueId x, const std::string& weight, int64_t rows,
                            int64_t cols);
-    // Projections to this rank's query heads, KV heads or MLP columns. A bias in the file is always
-    // added; `bias`: the file must have one. A file may hold attn_q, attn_k and attn_v as one
-    // tensor attn_qkv, and ffn_gate followed by ffn_up in the tensor ffn_up (Phi-3).
+    // Projections to this rank's query heads, KV heads or MLP columns. If the file has a bias, it
+    // is added. bias: the file must have one. A file may have a tensor attn_qkv in place of attn_q,
+    // attn_k and attn_v, and a tensor ffn_up that has the rows of ffn_gate, then those of ffn_up
+    // (Phi-3).
     program::ValueId ToHeads(program::ValueId x, const std::string& weight, bool bias);
     program::ValueId ToKvHeads(program::ValueId x, const std::string& weight, bool bias);
     program::ValueId ToFfn(program::ValueId x, const std::string& weight);
@@ -99,21 +108,22 @@ class Builder {
     program::ValueId FromHeads(program::ValueId x, const std::string& weight);
     program::ValueId FromFfn(program::ValueId x, const std::string& weight);
     program::ValueId Rope(program::ValueId x, bool neighbours);
-    // Queries times the temperature of their positions; q itself if the model has none.
+    // Queries times the attention temperature of their positions; q itself if the model has no
+    // temperature.
     program::ValueId Tempered(program::ValueId q);
-    // Attention's output `a` times a gate that the tensor attn_gate computes from x: one gate per
-    // head or per column, according to the number of rows of the tensor.
+    // The output `a` of attention times a gate, which is computed from x with the tensor attn_gate.
+    // There is one gate per head or one per column, depending on the number of rows of the tensor.
     program::ValueId GateHeads(program::ValueId a, program::ValueId x, program::RowGate gate);
-    // Attention with this layer's window, and its sinks if the file has any. If `chosen` is a
-    // value, attends only to those blocks.
+    // Attention with this layer's window, and with the layer's sinks if the file has any. If
+    // `chosen` is not kNoValue, attention reads only the blocks that it lists.
     program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v,
                                program::ValueId chosen = program::kNoValue);
     program::ValueId ChosenBlocks(program::ValueId x);
-    // Attention over an earlier layer's keys and values, if Hyper::shared_kv says so.
+    // Attention over the keys and values of an earlier layer, for layers with SharesKv().
     bool SharesKv() const { return hyper_.KvLayer(layer_) != layer_; }
     program::ValueId SharedAttention(program::ValueId q);
-    // The MLP of this layer, gated unless Hyper::ungated, summed over the tensor ranks: experts
-    // (moe.cc) if the file has them, else dense.
+    // The MLP of this layer, summed over the tensor ranks: experts (moe.cc) if the file has them,
+    // else a dense MLP. It is gated unless Hyper::ungated is set.
     program::ValueId Mlp(program::ValueId x);
     program::ValueId DenseMlp(program::ValueId x);
     // The layer's experts; the router reads `gate`.
@@ -121,18 +131,20 @@ class Builder {
     program::ValueId Gated(program::ValueId gate, program::ValueId up,
                            const std::string& name = "gated");
     // Layers with recurrent state (recurrent.cc, mamba2.cc), and the attention layers of such
-    // models. They read normed rows; their results are summed over the tensor ranks.
+    // models. The layers read rows to which a norm was applied; their results are summed over the
+    // tensor ranks.
     bool HasState() const { return IsRecurrent(source_, layer_); }
     program::ValueId GatedDeltaNet(program::ValueId x);
     program::ValueId Mamba2(program::ValueId x);
     program::ValueId KimiDelta(program::ValueId x);
     program::ValueId ShortConv(program::ValueId x);
     program::ValueId GatedAttention(program::ValueId x);
-    // Latent attention (latent.cc) over normed rows, summed over the tensor ranks.
+    // Latent attention (latent.cc). x: rows to which a norm was applied. The result is summed over
+    // the tensor ranks.
     program::ValueId LatentAttention(program::ValueId x);
-    // DeepSeek-V4 (windows.cc): attention over normed rows, summed over the tensor ranks. Each part
-    // of a layer ("attn", "ffn") reads one row merged from the streams; Mix adds its result back to
-    // them.
+    // DeepSeek-V4 (windows.cc). WindowAttention takes rows to which a norm was applied; its result
+    // is summed over the tensor ranks. Each part of a layer ("attn", "ffn") reads one row that is
+    // merged from the residual streams; Mix adds the part's result to the streams.
     program::ValueId WindowAttention(program::ValueId x);
     struct Merged {
         program::ValueId x, weights;
@@ -149,7 +161,7 @@ class Builder {
         return source_.FindTensor(Tensor(tensor)) != nullptr;
     }
     program::ValueId Scale(program::ValueId x, float factor);  // x itself if the factor is 1
-    // A norm with another epsilon than the model's.
+    // A norm with an epsilon that differs from the model's.
     program::ValueId NormWithin(program::ValueId x, const std::string& weight, int64_t group,
                                 float eps);
 
@@ -170,45 +182,47 @@ class Builder {
     Span KvHeads() const;
     Span Columns(const Span& heads) const;                      // the columns of those heads
     Span ValueColumns(const Span& heads) const;
-    // Where the file holds a tensor: possibly as rows [begin, ...) of a larger one.
+    // The place of a tensor in the file: it may be rows [begin, ...) of a larger tensor.
     struct Home {
         std::string tensor;
         int64_t begin = 0, all_rows = 0;
     };
     Home HomeOfHeads(const std::string& weight, int64_t begin, int64_t rows) const;
     Home HomeOfFfn(const std::string& weight) const;
-    // name: the value's name; empty: the tensor's name.
+    // name: name of the value; empty: as the tensor.
     program::ValueId Weight(const std::string& tensor, const Slice& slice, std::string name = "");
     program::ValueId FromHome(program::ValueId x, const std::string& weight, const Home& home,
                               const Span& rows, program::MatMul attributes, bool bias);
     Status CheckAllUsed() const;
     program::ValueId MatMul(program::ValueId x, const std::string& tensor, const Slice& slice,
                             program::MatMul attributes, bool bias, const std::string& name);
-    // A projection back to the residual stream, summed over the tensor ranks. unit: number of
-    // columns that a cut never divides.
+    // A projection back to the residual stream, summed over the tensor ranks. unit: shards are cut
+    // at multiples of this number of columns.
     program::ValueId FromColumns(program::ValueId x, const std::string& weight, const Slice& slice,
                                  int64_t unit);
     // As FromColumns, before the sum over ranks.
     program::ValueId PartialFromColumns(program::ValueId x, const std::string& weight,
                                         const Slice& slice, int64_t unit);
-    // Whether sums over ranks are computed so that the result does not depend on the cuts (Target).
-    // Training compares results with a tolerance and does not need it.
+    // Whether sums over ranks are computed so that the result does not depend on how the model is
+    // cut into shards (Target::float64_reductions). Training does not need this, because it
+    // compares results with a tolerance.
     bool HidesCuts() const { return options_.cache && options_.target.float64_reductions; }
     static int64_t SegmentColumns(const model_files::TensorInfo& tensor, int64_t unit);
     // If the slice's columns begin or end inside quantization blocks, extends the slice to whole
-    // blocks, and pads x, which has one column per column of the slice, with zeros.
+    // blocks, and pads x with columns of zeros, so that x again has one column for each column of
+    // the slice.
     program::ValueId WholeBlocks(program::ValueId x, const std::string& tensor, Slice& slice);
     program::ValueId AllReduce(program::ValueId x);
     void SetWide(program::ValueId id) {
         program_.values[static_cast<size_t>(id)].dtype = DType::kF64;
     }
-    // Keys and values of a layer, and the caches that hold those of earlier steps.
+    // Keys and values of a layer, and the caches that have the keys and values of earlier steps.
     struct KeysAndValues {
         program::ValueId k, v;
         std::vector<program::ValueId> caches;
     };
     std::vector<program::ValueId> Caches(int64_t layer);
-    // Layers before `layer` whose keys and values are read by `layer` or a later layer.
+    // The layers before `layer` whose keys and values are read by `layer` or by a later layer.
     std::vector<int64_t> SharedBefore(int64_t layer) const;
     void RecvShared();
     void SendShared();
@@ -228,9 +242,10 @@ class Builder {
     program::ValueId SharedPart(program::ValueId x);
     program::ValueId RoutedSum(program::ValueId x, Routed routed, program::ValueId base);
     program::ValueId LatentExperts(program::ValueId x, const Routed& routed);
-    int64_t ExpertWidth() const;  // columns of the rows that experts read and write
-    // Stacks a slice of each of a tensor's matrices (or vectors, if they have one row): of this
-    // rank's experts, or of `matrices` out of all_matrices.
+    int64_t ExpertWidth() const;  // number of columns of the rows that experts read and write
+    // A stack of matrices (or vectors, if they have one row) that has a slice of each of some
+    // matrices of a tensor. These are the matrices of this rank's experts, or those in `matrices`,
+    // of all_matrices in all.
     program::ValueId Stack(const std::string& tensor, const Slice& slice);
     program::ValueId Stack(const std::string& tensor, const Slice& slice, const Span& matrices,
                            int64_t all_matrices);
@@ -283,16 +298,17 @@ class Builder {
     program::ValueId Pooled(program::ValueId x, const std::string& name, int64_t width);
     program::ValueId ChosenWindows(program::ValueId x, program::ValueId latent);
     program::ValueId FromGroups(program::ValueId x);
-    // The tensor name of the final norm, which differs in LFM2's files.
+    // The tensor name of the final norm; LFM2's files have a different one.
     std::string OutputNorm() const;
     program::RmsNorm NormOf(int64_t group) const;
     program::ValueId ReluSquared(program::ValueId x);
     program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer
     void Hidden(program::ValueId x);
     void Logits(program::ValueId x);
-    // Product of normed rows [R, hidden] with the matrix `tensor`; `name`: the result's name.
+    // Product of rows x [R, hidden], after the final norm, with the matrix `tensor`. name: the
+    // result's name.
     void ToLogits(program::ValueId x, const std::string& tensor, const std::string& name);
-    // Rows of the embedding table `tensor`, summed over the tensor ranks and scaled.
+    // The tokens' rows of the embedding table `tensor`, summed over the tensor ranks and scaled.
     program::ValueId Embedded(const std::string& tensor, const std::string& name);
     std::string OutputMatrix() const { return hyper_.tied ? "token_embd" : "output"; }
     void Fail(Error error);
@@ -304,11 +320,11 @@ class Builder {
     program::Program program_;
     program::ValueId tokens_ = program::kNoValue, positions_ = program::kNoValue,
                      output_rows_ = program::kNoValue;
-    program::ValueId chosen_ = program::kNoValue;  // by the last layer with an indexer
+    program::ValueId chosen_ = program::kNoValue;  // what the last layer with an indexer has chosen
     int64_t layer_ = -1;
     Span own_layers_;  // the shard's layers, while a draft head is built
-    // Gemma 4's small models: the embedded tokens, the per-layer inputs of this stage's layers, and
-    // the keys and values that other layers read, by layer.
+    // For Gemma 4's small models: the embedded tokens, the per-layer inputs of this stage's layers,
+    // and, by layer, the keys and values that other layers read.
     program::ValueId embedded_ = program::kNoValue, layer_inputs_ = program::kNoValue;
     std::map<int64_t, KeysAndValues> kv_;
     std::set<std::string> read_;  // tensors whose values were read into the Program itself

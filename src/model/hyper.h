@@ -1,7 +1,7 @@
 // Hyper-parameters of a decoder-only transformer, read from a model's metadata.
 //
 // Keys follow the GGUF specification ("llama.block_count", ...); Hugging Face folders are mapped to
-// the same keys. Everything is checked here, so that builders may trust it.
+// the same keys. All values are checked here, so that builders need not check them.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace weft::model {
 // Head counts and sizes of one layer.
 struct HeadShape {
     int64_t kv_heads = 0, head_dim = 0, rotary_dim = 0;
-    int64_t heads = 0;       // query heads; 0: the model's number
+    int64_t heads = 0;       // query heads; 0: as many as Hyper::heads
     int64_t v_head_dim = 0;  // columns of a value; 0: head_dim
     int64_t ValueDim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
     bool operator==(const HeadShape&) const = default;
@@ -34,7 +34,7 @@ struct Hyper {
     std::string architecture;   // "llama", "qwen2", "gemma3", ...
     int64_t layers = 0;
     int64_t hidden = 0;         // columns of the residual stream
-    int64_t ffn = 0;            // columns of the MLP, of the widest layer
+    int64_t ffn = 0;            // columns of the MLP of the widest layer
     int64_t heads = 0;          // query heads
     int64_t kv_heads = 0;
     int64_t head_dim = 0;
@@ -42,37 +42,40 @@ struct Hyper {
     int64_t v_head_dim = 0;     // columns of a value; 0: head_dim
     int64_t vocab = 0;          // rows of the embedding table
     int64_t context = 0;        // trained context in tokens, extended by YaRN's factor
-    float rms_eps = 1e-5f;      // of norms
+    float rms_eps = 1e-5f;      // epsilon of norms
     bool layer_norm = false;    // norms subtract the mean (LayerNorm)
     float value_scale = 1;      // factor on values
     // Limits of gated units by layer; 0: none (program::Glu::limit). Empty: no layer has one.
     std::vector<float> expert_limits, shared_limits;  // shared_limits: also for dense MLPs
     bool limits_gate = false;   // limits also apply to the gate
-    HeadShape windowed_heads;   // of windowed layers if they differ (Gemma 4); else all 0
+    HeadShape windowed_heads;   // heads of windowed layers, if they differ from other layers (Gemma
+                                // 4); else all 0
     Latent latent;              // latent attention, if the model has it
     Indexer indexer;            // chooses the positions that attention reads, if the model has one
     Windowing windowing;        // DeepSeek-V4's attention and streams
     Moe moe;                    // experts, if the model has any
     Recurrent recurrent;        // layers with recurrent state, if the model has any
     Ropes ropes;
-    int64_t window = 0;         // keys that a query of a windowed layer sees, including its own
+    int64_t window = 0;         // number of keys that a query of a windowed layer sees, including
+                                // its own
     bool chunked = false;       // windowed layers attend within chunks of `window` keys instead of
                                 // a sliding window
     std::vector<bool> windowed;  // by layer; empty: no layer is windowed
-    bool unit_heads = false;  // queries and keys are normed after RoPE, without a weight (Llama 4)
-    // Gemma 4's small models: columns per layer of a per-layer embedding (0: none), and the number
-    // of last layers that read the KV cache of an earlier layer.
+    bool unit_heads = false;  // after RoPE, a norm without a weight is applied to queries and keys
+                              // (Llama 4)
+    // For Gemma 4's small models. layer_columns: columns per layer of a per-layer embedding; 0:
+    // none. shared_kv: number of last layers that read the KV cache of an earlier layer.
     int64_t layer_columns = 0, shared_kv = 0;
     std::vector<int64_t> ffn_columns;  // MLP columns by layer; empty: `ffn` in all layers
-    std::vector<int64_t> kv_sources;  // by layer: the layer whose KV cache it reads. Empty: derived
-                                      // from shared_kv
+    std::vector<int64_t> kv_sources;   // for each layer, the layer whose KV cache it reads. Empty:
+                                       // derived from shared_kv
     float attention_scale = 0;  // factor on scores; 0: 1 / sqrt(head_dim)
-    Temperature temperature;    // of queries
+    Temperature temperature;    // attention temperature of queries
     float attention_cap = 0;    // soft caps on scores and logits; 0: none
     float logit_cap = 0;
     float embedding_scale = 1, residual_scale = 1, logit_scale = 1;  // factors
     Activation activation = Activation::kSilu;
-    bool ungated = false;       // MLPs and experts have ReLU squared instead of a gate
+    bool ungated = false;       // MLPs and experts use ReLU squared instead of a gate
     bool rotates = true;        // RoPE; false: attention has no positions
     bool tied = false;          // the output matrix is the embedding table
     // Layer `layers` of the file is a multi-token prediction head (draft_head.h).
@@ -124,8 +127,8 @@ struct Hyper {
 // and what is supported), kCorrupt (names the key).
 Result<Hyper> ReadHyper(const model_files::ModelSource& source);
 
-// Errors: kUsage if `tokens` exceeds hyper.context. asked: the option that asked for them, as the
-// user wrote it, such as "--ctx 9000".
+// Errors: kUsage if `tokens` exceeds hyper.context. asked: the option from which `tokens` comes, as
+// the user wrote it, such as "--ctx 9000".
 Status CheckContext(const Hyper& hyper, int64_t tokens, std::string_view asked);
 
 }  // namespace weft::model

@@ -5,22 +5,22 @@
 // Tensors: blk.N.attn_q_a and attn_q_b (or attn_q), attn_kv_a_mqa, and for each head attn_k_b
 // [rank, nope] and attn_v_b [value, rank] (older files: both in attn_kv_b, with transposed keys).
 //
-// Mistral Large 4 adds: rope.layers (by layer: whether its heads have rotated columns),
-// attention.kv_source_layers (by layer: the layer whose latents it reads; a layer that reads
-// another's has no attn_kv_a_mqa), and attn_temperature [heads]: a query at position p is
-// multiplied by weight * log(p + 1) + bias. These names are Weft's own; no other program writes
-// such files.
+// Mistral Large 4 adds: rope.layers (for each layer, whether its heads have rotated columns),
+// attention.kv_source_layers (for each layer, the layer whose latents it reads; a layer that reads
+// the latents of another layer has no attn_kv_a_mqa), and attn_temperature [heads]: a query at
+// position p is multiplied by weight * log(p + 1) + bias. These names are Weft's own; no other
+// program writes such files.
 //
 // Sparse attention (DeepSeek-AI 2025, "DeepSeek-V3.2"): an indexer chooses the positions that a row
 // attends to.
-// Keys: attention.indexer.head_count, key_length, top_k, and types (by layer: whether it has an
-// indexer; a layer without one uses the choice of the layer before). Tensors:
-// blk.N.indexer.attn_q_b [heads * dim, q_rank] and attn_k [dim, hidden], its LayerNorm k_norm, and
-// the head weights proj [heads, hidden]. The first `rope` columns of a head are rotated. (The
-// original multiplies queries and keys by a Hadamard matrix before rounding them to FP8, which does
-// not change dot products. Weft rounds keys to the cache's type and omits the Hadamard matrix.) In
-// Mistral Large 4, attn_q_b reads the LayerNorm (q_norm) of the hidden row; `temperature` is as
-// attn_temperature above.
+// Keys: attention.indexer.head_count, key_length, top_k, and types (for each layer, whether it has
+// an indexer; a layer without an indexer uses the positions that the layer before it uses).
+// Tensors: blk.N.indexer.attn_q_b [heads * dim, q_rank] and attn_k [dim, hidden], its LayerNorm
+// k_norm, and the head weights proj [heads, hidden]. The first `rope` columns of a head are
+// rotated. (The original multiplies queries and keys by a Hadamard matrix before rounding them to
+// FP8, which does not change dot products. Weft rounds keys to the cache's type and omits the
+// Hadamard matrix.) In Mistral Large 4, attn_q_b reads the hidden row after a LayerNorm (q_norm),
+// and a tensor `temperature` has the same meaning as attn_temperature above.
 //
 // Block-sparse attention (MiniMax 2026, "MiniMax-M3"): an indexer with a query head for each KV
 // head chooses blocks of positions. Keys: attention.indexer.head_count, key_length, block_size,
@@ -42,13 +42,14 @@ struct Latent {
     int64_t rank = 0;    // columns of the cached latent; 0: the model has no latent attention
     int64_t q_rank = 0;  // columns of the query's latent; 0: queries are projected directly
     int64_t nope = 0;    // columns of a head's key without rotation
-    int64_t rope = 0;    // rotated columns, shared by all heads
+    int64_t rope = 0;    // rotated columns of a key, which all heads share
     int64_t value = 0;   // columns of a head's value
     bool rotates = true;  // false: the `rope` columns are not rotated (Kimi Linear)
-    // By layer: whether its heads have `rope` more unrotated columns in place of the rotated ones
-    // (Mistral Large 4). Empty: no layer has.
+    // For each layer: whether its heads have, in place of the rotated columns, `rope` further
+    // columns without rotation (Mistral Large 4). Empty: no layer has.
     std::vector<bool> plain = {};
-    bool scales = false;      // queries grow with the logarithm of the position, per head
+    bool scales = false;  // queries are multiplied by factors per head that grow with the
+                          // logarithm of the position
     bool IsPlain(int64_t layer) const {
         return !plain.empty() && plain[static_cast<size_t>(layer)];
     }
@@ -57,28 +58,32 @@ struct Latent {
 struct HeadShape;  // hyper.h
 
 struct Indexer {
-    int64_t top = 0;  // positions that it chooses per row; 0: the model has no indexer
+    int64_t top = 0;  // number of positions that the indexer chooses per row; 0: the model has no
+                      // indexer
     int64_t heads = 0, dim = 0;
-    int64_t block = 0;  // not 0: chooses top / block blocks of this many positions per KV head,
-    int64_t local = 0;  // including the last `local` ones, and has no head weights
+    int64_t block = 0;  // not 0: the indexer chooses top / block blocks of this many positions for
+                        // each KV head, and has no head weights
+    int64_t local = 0;  // with `block`: the last `local` blocks are always chosen
     bool neighbours = false;  // RoPE pairs neighboring columns; else column i with i + rope / 2
-    // Queries are projected from the LayerNorm of the hidden row, and grow with the logarithm of
-    // the position (Mistral Large 4).
+    // Queries are projected from the hidden row after a LayerNorm, and are multiplied by a factor
+    // that grows with the logarithm of the position (Mistral Large 4).
     bool from_hidden = false;
-    float eps = 1e-6f;  // of the LayerNorms
-    // By layer: whether it has its own indexer. Empty: all layers have one; with `block`, the
-    // layers that have its tensors.
+    float eps = 1e-6f;  // epsilon of the LayerNorms
+    // For each layer: whether it has its own indexer. Empty: all layers have one. With `block`,
+    // those layers have one that have the tensors of an indexer.
     std::vector<bool> own = {};
-    bool IsOwn(int64_t layer) const {  // a draft head, after the layers, has one
+    bool IsOwn(int64_t layer) const {  // a draft head, which comes after the layers, has one
         const auto index = static_cast<size_t>(layer);
         return index >= own.size() || own[index];
     }
 };
 
-// rank == 0: the model has no latent attention. Errors: kCorrupt, kUnsupported, naming the key.
+// In the result, rank == 0 means that the model has no latent attention. Errors: kCorrupt,
+// kUnsupported (the message names the key).
 Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::string& architecture);
 
-// top == 0: the model has no indexer. Errors: kCorrupt, kNotFound, kUnsupported, naming the key.
+// In the result, top == 0 means that the model has no indexer. Errors: kCorrupt, kNotFound,
+// kUnsupported (the message names the key).
 Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::string& architecture,
                             const Latent& latent, int64_t layers, const HeadShape& heads);
 

@@ -1,5 +1,5 @@
-// Layer bodies that families share (llama.cc, qwen2.cc, ...). Each emits ops in a fixed order,
-// which golden prints of Programs rely on.
+// Layer bodies that several families use (llama.cc, qwen2.cc, ...). Each emits ops in a fixed
+// order; tests compare printed Programs with stored ones.
 #pragma once
 
 #include "model/builder.h"
@@ -19,8 +19,8 @@ program::ValueId PreNormLayers(Builder& b, program::ValueId x, Attend attend,
     return x;
 }
 
-// Attention of normed rows h with RoPE on all query and key heads, over neighboring pairs or over
-// halves.
+// Attention with RoPE on all query and key heads. h: rows to which a norm was applied. neighbors:
+// RoPE rotates neighboring columns; otherwise column i and column i + rotary_dim / 2.
 inline program::ValueId RotatedAttention(Builder& b, program::ValueId h, bool neighbors,
                                          bool biases = false) {
     const program::ValueId q = b.Rope(b.ToHeads(h, "attn_q", biases), neighbors);
@@ -29,7 +29,8 @@ inline program::ValueId RotatedAttention(Builder& b, program::ValueId h, bool ne
     return b.FromHeads(b.Attention(q, k, v), "attn_output");
 }
 
-// As RotatedAttention, over halves. normed: query and key heads are normed before RoPE.
+// As RotatedAttention with neighbors = false. normed: a norm is applied to query and key heads
+// before RoPE.
 inline program::ValueId NormedAttention(Builder& b, program::ValueId h, bool normed) {
     const int64_t head_dim = b.hyper().head_dim;
     program::ValueId q = b.ToHeads(h, "attn_q", false);

@@ -11,10 +11,10 @@
 
 namespace weft::model {
 
-// Reads rows [row, row + count) of `weight`, contiguous and in its dtype, into `out`: a
-// backend::RowSource. The rows of a vector are its elements; the rows of a stack are numbered
-// consecutively over all matrices, and the range must stay within one matrix. Adds the bytes read
-// from the file to *bytes_read, if it is not null.
+// Reads rows [row, row + count) of `weight` into `out`, one after another, in the weight's dtype,
+// as a backend::RowSource does. The rows of a vector are its elements. In a stack of matrices, rows
+// are numbered through all matrices, and the range must be within one matrix. If bytes_read is not
+// null, adds the number of bytes read from the file to it.
 // Errors: those of ReadRows. The builder has checked that the tensor exists and is large enough.
 Status ReadWeight(const model_files::ModelSource& source, const program::Value& weight, int64_t row,
                   int64_t count, std::span<std::byte> out, uint64_t* bytes_read);

@@ -1,7 +1,7 @@
 // The supported model architectures, and the Program of one rank's shard of a model.
 //
-// Each family has a file (llama.cc, qwen2.cc, gemma.cc, ...) with a function that reads like the
-// paper; kArchitectures in model.cc lists them.
+// Each family of models has a file (llama.cc, qwen2.cc, gemma.cc, ...) with a function that reads
+// like the paper about the models. kArchitectures in model.cc lists the families.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace weft::model {
 struct Family {
     std::string_view architecture;  // general.architecture in its files
     std::string_view models;        // "Llama 1-3.x, Mistral"
-    std::string_view features;      // in addition to attention and a gated MLP
+    std::string_view features;      // features in addition to attention and a gated MLP
     std::string_view tested;        // test cases compared with an independent implementation
 };
 std::vector<Family> Families();
@@ -27,11 +27,11 @@ bool IsSupported(const std::string& architecture);
 // Whether BuildProgram supports the multi-token prediction head of this architecture
 // (draft_head.h).
 bool KnowsDraftHead(const std::string& architecture);
-// Errors: kUsage if the model has no prediction head that Weft supports.
+// Checks that the model has a multi-token prediction head that Weft supports. Errors: kUsage.
 Status CheckDraftHead(const Hyper& hyper, const std::string& model);
 
-// Builds the Program of `shard`. Its inputs are "tokens", "positions" and "output_rows". On rank 0
-// (in training: on the ranks of the last stage) it outputs "logits" [R, vocab], or the values that
+// Builds the Program of `shard`. Its inputs are "tokens", "positions" and "output_rows". Rank 0 (in
+// training, each rank of the last stage) gets the outputs: "logits" [R, vocab], or the values that
 // BuildOptions::outputs names.
 // Errors: kUnsupported (architecture), kCorrupt (tensors).
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
@@ -39,7 +39,7 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
                                       const BuildOptions& options);
 
 // Bytes per position of a sequence in the KV caches of all layers, on one rank that holds the whole
-// model; `draft_head`: including the draft head's. Errors: those of BuildProgram.
+// model. draft_head: add the cache of the draft head. Errors: those of BuildProgram.
 Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
                                    DType kv_dtype, bool draft_head = false);
 
@@ -47,7 +47,8 @@ Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelS
 // the model has none. Errors: those of BuildProgram.
 Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSource& source);
 
-// Each builder emits this stage's layers: takes and returns the residual stream.
+// Each of these functions emits this stage's layers; it takes the residual stream before them and
+// returns the residual stream after them.
 program::ValueId BuildLlama(Builder& b, program::ValueId x);
 program::ValueId BuildLlama4(Builder& b, program::ValueId x);
 program::ValueId BuildDeepSeek2(Builder& b, program::ValueId x);

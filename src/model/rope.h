@@ -3,11 +3,12 @@
 //   none, linear   base^(-2i/d), divided by the factor (Chen et al. 2023)
 //   dynamic        as none up to the trained context; longer contexts are not supported
 //   Llama 3        divided by the tensor rope_freqs.weight of GGUF files
-//   yarn           interpolated below beta_slow turns over the original context, unscaled above
-//                  beta_fast, blended between; and a factor on cosines and sines (Peng et al. 2023)
-//   longrope       divided by the tensor rope_factors_short.weight up to the original context, else
-//                  by rope_factors_long.weight; and a factor on cosines and sines (Ding et al.
-//                  2024). Chosen once per job, from its --ctx.
+//   yarn           frequencies with fewer than beta_slow turns over the original context are
+//                  interpolated, those with more than beta_fast turns are unchanged, and those
+//                  between are blended; also a factor on cosines and sines (Peng et al. 2023)
+//   longrope       divided by the tensor rope_factors_short.weight for contexts up to the original
+//                  one, else by rope_factors_long.weight; also a factor on cosines and sines (Ding
+//                  et al. 2024). The tensor is chosen once per job, by --ctx.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,11 @@ struct Rope {
     bool operator==(const Rope&) const = default;
 };
 
-// All RoPE settings of a file. Windowed layers may have their own (Gemma 3).
+// All RoPE settings of a file. Windowed layers may have other settings (Gemma 3).
 struct Ropes {
     Rope all;
-    Rope far;                        // longrope beyond original_context; else equal to `all`
+    Rope far;                        // longrope: for contexts beyond original_context; otherwise
+                                     // equal to `all`
     Rope windowed, windowed_far;     // the same for windowed layers
     int64_t original_context = 0;  // the context that scaling extends; default: the trained context
     double yarn_factor = 1;          // 1: no yarn
@@ -44,8 +46,9 @@ struct Ropes {
     }
 };
 
-// rotary_dim: rotated dims of a head. windowed_dim: the same in windowed layers (0: rotary_dim).
-// Errors: kUnsupported (another kind of scaling), kCorrupt (naming key or tensor).
+// rotary_dim: number of rotated dims of a head. windowed_dim: the same for windowed layers; 0:
+// rotary_dim. Errors: kUnsupported (an unknown kind of scaling), kCorrupt (the message names key or
+// tensor).
 Result<Ropes> ReadRopes(const model_files::ModelSource& source, const std::string& architecture,
                         int64_t rotary_dim, int64_t windowed_dim, int64_t context);
 
