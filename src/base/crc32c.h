@@ -11,7 +11,7 @@ namespace weft {
 
 // crc: the result for the bytes before `data`, so that a message can be passed in pieces.
 uint32_t Crc32c(std::span<const std::byte> data, uint32_t crc = 0);
-// The same value, computed without the CPU's instruction.
+// Returns the same value as Crc32c, computed without the CPU's instruction.
 uint32_t Crc32cPortable(std::span<const std::byte> data, uint32_t crc = 0);
 
 }  // namespace weft

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// For sh and compatible shells: adds single quotes if a character is special to a shell.
+// Adds single quotes, as sh and compatible shells need them, if a character is special to a shell.
 std::string ShellWord(std::string_view word);
 
 }  // namespace weft

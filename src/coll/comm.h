@@ -3,8 +3,7 @@
 // Every all_reduce adds in an order that does not depend on timing, so all ranks of the group have
 // the same bits:
 //     one_shot, two_shot    rank order, 0 + 1 + 2 + ...
-//     ring                  segment s of n: from rank s on, then s + 1, ..., after n - 1 rank 0,
-//     ...
+//     ring                  segment s of n: s + (s + 1) + ... + (n - 1) + 0 + ... + (s - 1)
 //     recursive_doubling    pairs, then pairs of pairs, ...; with p the largest power of two up to
 //                           the number of ranks, rank r >= p is first added to rank r - p
 //     hierarchical          rank order within each host, then the hosts by their lowest rank
@@ -83,7 +82,7 @@ class Comm {
     // another wire type, only the algorithm is.
     virtual Status AllReduce(std::span<float> data, const net::OpTag& tag, Choice choice = {}) = 0;
     virtual Status AllReduce(std::span<double> data, const net::OpTag& tag, Choice choice = {}) = 0;
-    // As above; also rounds the sum of doubles to floats, in `sum`. data out: undefined.
+    // The same sum of doubles, rounded to floats and stored in `sum`. data out: undefined.
     virtual Status AllReduce(std::span<double> data, std::span<float> sum, const net::OpTag& tag,
                              Choice choice = {}) = 0;
     // Whether an all_reduce of `bytes` leaves the CPU idle for most of its time, so that it is
@@ -99,10 +98,10 @@ class Comm {
     // this reduces the traffic of the busiest host. All give the same bits.
     virtual Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
                                  const net::OpTag& tag, Algorithm by = Algorithm::kAuto) = 0;
-    // The same for bfloat16 or float16 values (as uint16_t; narrow: kBF16 or kF16), summed in
-    // float. take(begin, sums) is called for each piece of this rank's part. `begin` is the index
-    // of the piece's first value in that part. `take` may overwrite the piece's values in `data`.
-    // The first call allocates a buffer.
+    // A ReduceScatter for values of 16 bits, passed as uint16_t. narrow: their type, kBF16 or kF16.
+    // Sums are computed in float. take(begin, sums) is called for each piece of this rank's part.
+    // `begin` is the index of the piece's first value in that part. `take` may overwrite the
+    // piece's values in `data`. The first call allocates a buffer.
     using TakeSums = std::function<void(size_t begin, std::span<const float> sums)>;
     virtual Status ReduceScatter(WireType narrow, std::span<const uint16_t> data,
                                  std::span<const size_t> counts, const TakeSums& take,

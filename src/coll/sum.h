@@ -11,7 +11,7 @@ namespace weft::coll {
 // may be one of the addends.
 void SumInOrder(std::span<const std::byte* const> addends, float* out, size_t count);
 void SumInOrder(std::span<const std::byte* const> addends, double* out, size_t count);
-// As above for doubles; each sum is rounded to float.
+// SumInOrder for doubles; each sum is then rounded to float.
 void SumInOrderRounded(std::span<const std::byte* const> addends, float* out, size_t count);
 void RoundToFloat(const double* values, float* out, size_t count);
 

@@ -41,7 +41,7 @@ void Decode(WireType wire, const std::byte* bytes, std::span<double> out);
 // out[i] = (decoded[0][i] + decoded[1][i]) + ...
 void SumEncoded(WireType wire, std::span<const std::byte* const> addends, std::span<float> out);
 void SumEncoded(WireType wire, std::span<const std::byte* const> addends, std::span<double> out);
-// As above for doubles; each sum is rounded to float.
+// SumEncoded for doubles; each sum is then rounded to float.
 void SumEncodedRounded(WireType wire, std::span<const std::byte* const> addends,
                        std::span<float> out);
 // out[i] = decoded[i] + out[i]

@@ -5,7 +5,7 @@
 
 namespace weft {
 
-// Half-open, in elements.
+// The half-open range [begin, end) of elements.
 struct ElementRange {
     int64_t begin = 0, end = 0;
 };

@@ -100,7 +100,7 @@ inline void EncodeQ5_0(Pack<32>& pack, int groups, std::byte* dst) {
     }
 }
 
-// For Q4_1 (top = 15) and Q5_1 (top = 31).
+// Fits the scales and offsets of Q4_1 (top = 15) and Q5_1 (top = 31).
 inline void FitWithOffset(Pack<32>& pack, float top, const Search& search) {
     FitAffine<32, Offset::kAny>(pack, top, search);
     RoundScales(pack);

@@ -110,8 +110,8 @@ void StartOddGrid(const Pack<N>& pack, float most, Grid& grid) {
     }
 }
 
-// For each group, keeps the best of the scale, the next smaller and the next larger odd integer.
-// Then solves for d by least squares, for the entries found.
+// For each group, tries the current scale, the next smaller and the next larger odd integer, and
+// keeps the best. Then solves for d by least squares, for the entries found.
 template <class Group, int N>
 void ImproveOddGrid(const Pack<N>& pack, float most, Grid& grid) {
     constexpr int kEach = 256 / N;
