@@ -1,5 +1,5 @@
 // The host resources that a rank's device may use, and the host and device memory that the rank
-// needs. Inference and training share this.
+// needs. Inference and training share this code.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,33 @@ namespace weft::engine {
 
 using backend::MayAllUseHostCores;
 
-// Fills in all options but local_rank. threads 0: all cores of the rank. Pins threads if no two
-// ranks share a core.
+// Fills in all DeviceOptions but local_rank. threads = 0: all cores of the rank. Threads are pinned
+// if no two ranks share a core.
 backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads, bool reference,
                                        bool exact = false);
 
-// DeviceOptions::local_rank: index among this host's ranks with the same name in `devices`.
+// DeviceOptions::local_rank: the rank's index among those ranks of this host that have the same
+// device name in `devices` (a --device list).
 int LocalRankOf(const cluster::Cluster& cluster, std::string_view devices);
 
-// Memory needs of a rank: device_bytes of the device with this pool, and host_bytes of the process.
-// host_free: free memory of a host whose device has its own memory; 0: unknown.
+// Memory needs of a rank: device_bytes from the device's `pool`, and host_bytes for the process.
+// name: the device's. host_free: free memory of a host whose device has its own memory; 0: unknown.
 std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::MemoryPool& pool,
                                              const std::string& name, uint64_t device_bytes,
                                              uint64_t host_bytes, uint64_t host_free);
 
-// Adds `bytes` of the process to the need of its control group. A container has its own limit
+// Adds a need of `bytes` from the process's control group: a container has its own memory limit,
 // besides the machine's memory.
 void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group, uint64_t bytes);
 
-// Memory needs of an open device and of this process. again: the process already holds most of the
-// memory.
+// Memory needs of an open device and of this process. again: the process already holds most of this
+// memory; subtracts what it holds.
 std::vector<cluster::MemoryNeed> MemoryNeeds(
     const backend::Device& device, uint64_t device_bytes, uint64_t host_bytes, bool again = false,
     const std::optional<GroupMemory>& group = OwnGroupMemory());
 
-// If the rank has lost its device: an error that names the rank; otherwise `error`.
+// Returns `error` or, if a rank of several has lost its device, kPeerLost that names the rank.
+// device: the status of this rank's device.
 Error WithDevice(const cluster::Cluster& cluster, const Status& device, Error error);
 
 }  // namespace weft::engine

@@ -1,15 +1,16 @@
 // DraftHead: drafts with the model's own multi-token prediction layer (model/draft_head.h). The
 // head runs on all ranks, which shard it like the other layers.
 //
-// The head runs after the step that computed its rows: once over all rows of that step, prompts
-// included. Each row takes the token that followed it. The head's KV cache thus has a row wherever
-// the model's has one, on the same pages; the prefix cache, page copies, preemption and recovery
-// serve both. (A page that two texts share holds the next token of the first text, so where the
-// texts part, one row of the head's cache is wrong for the second. This affects only drafts.) The
-// output rows of the first run give the first drafts. Each further run has one row per text and
-// gives one more draft per text. The next step overwrites the rows of rejected drafts.
+// After a step of the model, the head runs once over all rows of that step, including prompt rows.
+// The input of a row is the model's hidden state and the token that follows the row. The head's KV
+// cache thus has a row wherever the model's KV cache has one, on the same pages; the prefix cache,
+// page copies, preemption and recovery serve both caches. (If two texts share a page, the head's
+// rows come from the first text. Where the texts begin to differ, the row before uses the first
+// text's next token, so it is wrong for the second text. This affects only drafts.) The output rows
+// of this run give the first drafted token of each text. Each further run has one row per text and
+// gives one more token per text. The next step overwrites the rows of rejected tokens.
 //
-// Number of drafts: as for a draft model (DraftLength). Thread: as Rank.
+// DraftLength chooses the number of drafted tokens, as for a draft model. Thread: as Rank.
 #pragma once
 
 #include <cstdint>
@@ -23,32 +24,32 @@
 
 namespace weft::engine {
 
-// Checks, before anything starts, that the job's model has a head. Reads its header. Errors:
-// kUsage.
+// Checks, before anything starts, that the job's model has such a layer. Reads the model's header.
+// Errors: kUsage.
 Status CheckDraftHead(const Job& job);
 
 class DraftHead final : public Drafter {
   public:
-    // rank: the job's rank 0; the job has Job::draft_head.
+    // rank: the job's rank 0; Job::draft_head must be set.
     explicit DraftHead(Rank& rank) { Serve(rank); }
     void Serve(Rank& rank) override;
     double ratio() const override { return ratio_; }
     const StepCosts& costs() const override { return costs_; }
 
-    // Records what the last step computed, before another step runs. AddText: once per sequence, in
-    // the step's order. text: its tokens, including those from the step; id: 0 if the sequence has
-    // no drafts.
+    // BeginStep and AddText record the last step, before another step runs. Call AddText once per
+    // sequence, in the step's order. text: all tokens of the sequence, including the one drawn
+    // after the step; id: of the request, or 0 if the sequence has no drafts.
     void BeginStep(const StepData& step);
     void AddText(int64_t id, std::span<const int32_t> text);
-    // Runs the head over that step's rows, unless Guess already has.
+    // Runs the head over the recorded step's rows, unless Guess has already done so.
     Status Follow();
-    // Errors: as Drafter. A text without a last token in the last step gets no draft.
+    // Errors: as Drafter. A text whose last row is not in the recorded step gets no draft.
     Status Guess(std::span<const DraftText> texts) override;
-    // number: counter of steps; the head's runs increase it.
+    // number: the engine's counter of steps; each run of the head increases it.
     void SetNumber(int64_t* number) { number_ = number; }
 
   private:
-    // Place of a text's last token in the step.
+    // Place of a text's last row in the step.
     struct Row {
         int64_t id = 0;
         int32_t row = 0, position = 0, adapter = 0;

@@ -1,15 +1,15 @@
-// DraftModel: a smaller model with the same vocabulary drafts on rank 0, for all answers of a step
-// together.
+// DraftModel: drafts with a smaller model of the same vocabulary. It runs on rank 0 and drafts for
+// all answers of a step together.
 //
 // The draft model is the only rank of its own cluster and uses the device of the job's rank 0. Both
-// models take turns on one team of threads, so they do not compete for cores. Its KV cache uses the
-// job's page numbers: a sequence has its rows on the same pages, and prefixes that the job shares
-// are shared here too. Each page knows the text of its rows (DraftPages). Before a draft, the draft
-// model computes the missing rows of a text, as many per step as a step of the job may have. It
-// overwrites the rows of rejected drafts.
+// models take turns on one team of threads, so they do not compete for cores. The draft model's KV
+// cache uses the job's page numbers: a sequence has its rows on the same pages in both caches, so
+// sequences that share pages in the job also share them here. DraftPages records the text of each
+// page's rows. Before it drafts, the draft model computes the missing rows of each text, in steps
+// of at most as many rows as a step of the job. Later rows overwrite the rows of rejected drafts.
 //
-// The length of a draft follows from the recent acceptance and from each model's cost of a step
-// (DraftLength). If the best length is 0, DraftLength still tries a draft from time to time.
+// DraftLength chooses the length of a draft by the recent acceptance rate and by the cost of a step
+// of each model. If the best length is 0, DraftLength still tries a draft from time to time.
 // Thread: as Rank.
 #pragma once
 
@@ -36,21 +36,22 @@ Status CompareVocabularies(const std::string& model, const tokenizer::Tokenizer&
                            const std::string& draft_model, const tokenizer::Tokenizer& draft);
 
 // Before any model is loaded: compares the vocabularies, and sets the memory that rank 0 needs for
-// the draft model (Job::draft_bytes). answers: most answers drafted at once. tokenizer: the
-// model's; null: read here. Reads headers only. Errors: kUsage; those of the draft model's file.
+// the draft model (Job::draft_bytes). answers: most answers that have drafts in one step.
+// tokenizer: that of the job's model; if null, PrepareDraftModel reads it and sets it. Reads only
+// the files' headers and tokenizers. Errors: kUsage; those of the draft model's file.
 Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& job,
                          std::unique_ptr<tokenizer::Tokenizer>& tokenizer);
 
-// Chooses the length of an answer's draft: see above. With judged drafts the answer depends on the
-// lengths, so costs come from the models' sizes rather than from a clock, and the same seed gives
-// the same answer. Thread: one caller.
+// Chooses the length of an answer's draft. With judged drafts (DraftOptions::judged) the answer
+// depends on the lengths. Costs then come from the models' sizes instead of a clock, so that the
+// same seed gives the same answer. Thread: one caller.
 class DraftLength {
   public:
-    // ratio: cost of a draft token / cost of a step with one row. measured: costs come from steps
-    // that ran.
+    // ratio: cost of one drafted token divided by the cost of a step of the job with one row,
+    // estimated from the models' sizes. measured: Choose uses measured costs if there are any.
     DraftLength(double ratio, bool measured) : ratio_(ratio), measured_(measured) {}
-    // Length for a step in which `answers` answers have a draft. costs: of the model's steps, by
-    // rows; draft_costs: of the draft model's.
+    // Length, at most `most`, for a step in which `answers` answers have a draft. costs: measured
+    // costs of the job's steps; draft_costs: those of the draft model's steps.
     int64_t Choose(int64_t most, int64_t answers, const StepCosts& costs,
                    const StepCosts& draft_costs);
     void Learn(int64_t checked, int64_t accepted);
@@ -66,16 +67,17 @@ class DraftLength {
     int64_t pause_ = 0, wait_ = 0;  // steps without a draft: length of the pause, and steps left
 };
 
-// Records which text each page's KV rows belong to. Pure. Thread: one caller.
+// Records to which text the KV rows of each page belong. Thread: one caller.
 class DraftPages {
   public:
     DraftPages(int64_t pages, int64_t page_tokens)
         : pages_(static_cast<size_t>(pages)), page_tokens_(page_tokens) {}
-    // Number of first tokens whose rows are in `pages`, the pages of the text. Texts of different
-    // spaces never match.
+    // How many of the text's first tokens have their rows in `pages`, the pages of the text. space:
+    // texts with different numbers (for example, of different tenants) never match.
     int64_t Known(uint64_t space, std::span<const int32_t> tokens,
                   std::span<const int32_t> pages) const;
-    // Rows [from, to) of the text were computed; earlier rows are known.
+    // Records that rows [from, to) of the text were computed. Known() must have returned at least
+    // `from`.
     void Note(uint64_t space, std::span<const int32_t> tokens, std::span<const int32_t> pages,
               int64_t from, int64_t to);
 
@@ -90,8 +92,8 @@ class DraftPages {
 
 class DraftModel final : public Drafter {
   public:
-    // answers: most answers drafted at once; rank: the job's rank 0; stop: as in ClusterOptions.
-    // Loads the weights.
+    // Loads the draft model. answers: most answers that have drafts in one step; rank: the job's
+    // rank 0; stop: as ClusterOptions::stop.
     static Result<std::unique_ptr<DraftModel>> Open(const std::string& draft_model, int64_t answers,
                                                     Rank& rank, const std::atomic<bool>* stop);
     void Serve(Rank& rank) override;
@@ -104,7 +106,7 @@ class DraftModel final : public Drafter {
     struct Going {
         std::vector<int32_t> tokens;
         int64_t known = 0;    // tokens with KV rows
-        int32_t output = -1;  // its row of the step's logits
+        int32_t output = -1;  // the text's row in the step's logits
         bool over = false;
         Sampler sampler{SamplerOptions()};
     };

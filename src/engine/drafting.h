@@ -1,10 +1,10 @@
 // Drafts: guesses of the next tokens, which the model verifies in one step.
 //
-// A step over the last token and k drafted ones gives the logits after each of them. The sampler
-// keeps the longest prefix of the draft that it agrees with, and draws the next token at no extra
-// cost (engine.h). This file has the user's options, and the statistics that weigh a draft.
-// prompt_lookup.h, draft_model.h and draft_head.h make drafts; batch/step_drafts.h divides a step's
-// rows.
+// A step over the last token and k drafted tokens gives the logits after each of these tokens. The
+// sampler accepts drafted tokens up to the first one with which it does not agree, and draws the
+// token after them from the same step (engine.h). This file has the user's options, and the
+// statistics that tell whether a draft pays off. prompt_lookup.h, draft_model.h and draft_head.h
+// make drafts; batch/step_drafts.h divides a step's rows among sequences.
 // Sources: Leviathan et al. 2023; Chen et al. 2023, "Accelerating Large Language Model Decoding
 // with Speculative Sampling".
 #pragma once
@@ -19,17 +19,19 @@ namespace weft::engine {
 
 // The user's choice. At most one of model and lookup.
 struct DraftOptions {
-    // A draft model with the same vocabulary, or kDraftHead: the model's own head; "": none.
+    // The file of a draft model with the same vocabulary, or kDraftHead: the model's own
+    // multi-token prediction layer; "": neither.
     std::string model{};
     bool lookup = false;  // draft from earlier text (prompt_lookup.h)
     int64_t tokens = 0;   // most drafted tokens of a step; 0: the drafter chooses
     bool always = false;  // draft `tokens` at every step, even if drafts cost more than they gain
     // How the engine verifies a drafted token when tokens are drawn at random. false: the sampler
-    // draws as without a draft and keeps the drafted token if it is equal; the answer is the same,
-    // token by token. true: the draft model's distribution draws the token and Sampler::Judge
-    // decides; this accepts more tokens, and keeps the distribution of answers but not the tokens.
-    // The tokens then depend on draft lengths, so judged drafts need an engine of one sequence,
-    // where other requests cannot change the lengths.
+    // draws as without a draft and accepts the drafted token if it is equal, so the answer is the
+    // same, token by token. true: the drafted token is drawn from the draft model's distribution,
+    // and Sampler::Judge accepts or replaces it. This accepts more tokens; answers have the same
+    // distribution, but are not the same tokens as without drafts. The tokens then also depend on
+    // the lengths of drafts, so judged drafts need an engine of one sequence, where other requests
+    // cannot change the lengths.
     bool judged = false;
     bool on() const { return lookup || !model.empty(); }
     static constexpr const char* kDraftHead = "mtp";
@@ -37,11 +39,12 @@ struct DraftOptions {
     int64_t most() const;  // `tokens`, or the default if it is 0
 };
 inline constexpr int64_t kMostDraftTokens = 256;
-// kUsage: two kinds at once, tokens out of range, or tokens without a drafter.
+// Errors: kUsage (both `model` and `lookup`, `tokens` out of range, or `tokens` without `model` or
+// `lookup`).
 Status CheckDraft(const DraftOptions& options);
 
-// Cost of a step in seconds by its rows, learned from steps that ran. Interpolates and extrapolates
-// linearly. Pure. Thread: one caller.
+// Seconds of a step by its number of rows, learned from steps that ran. Interpolates and
+// extrapolates linearly. Thread: one caller.
 class StepCosts {
   public:
     void Learn(int64_t rows, double seconds);
@@ -56,7 +59,8 @@ class StepCosts {
     std::vector<Seen> seen_;  // ascending by rows
 };
 
-// Acceptance rate of one kind of drafts, weighted toward recent ones. `prior` counts as two tries.
+// Acceptance rate of one kind of drafts; recent drafts have more weight. prior: the rate before the
+// first draft, which weighs as much as two drafts.
 class HitRate {
   public:
     explicit HitRate(double prior) : prior_(prior) {}

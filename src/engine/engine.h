@@ -9,21 +9,22 @@
 //     WEFT_TRY(engine->Finish());
 //
 // Each iteration of the loop takes new and cancelled requests, gets a step from the scheduler
-// (batch/scheduler.h), runs it on all ranks (runner.h), and draws a token for each sequence with a
-// row of logits. A request's answer does not depend on the other requests in its steps: kernels
-// compute the same bits for a row in any batch, and each request has its own sampler.
+// (batch/scheduler.h), runs the step on all ranks (runner.h), and draws a token for each sequence
+// with a row of logits. A request's answer does not depend on the other requests in the same steps:
+// kernels compute the same bits for a row in any batch, and each request has its own sampler.
 // Drafts (batch/step_drafts.h): a step may verify drafted tokens. After each row the sampler draws
 // a token as it would without a draft, and continues with the next row while the drawn token equals
-// the drafted one. With DraftOptions::judged it decides by the drafts' distribution instead.
-// Recovery: the loss of a rank pauses the answers. The cluster forms its next epoch (recovery.h),
-// the engine recomputes all sequences from their tokens, and the answers continue with the same
-// tokens. If recovery fails, every listener and every later Submit gets the reason. Ranks that join
-// (elastic) cause the same pause.
+// the drafted one. With DraftOptions::judged, the sampler instead decides by the drafts'
+// distribution (Sampler::Judge). Recovery: the loss of a rank pauses the answers. The remaining
+// ranks form the next epoch (recovery.h), the engine recomputes all sequences from their tokens,
+// and the answers continue with the same tokens. If recovery fails, every listener and every later
+// Submit gets the error. Ranks that join the job (ClusterOptions::elastic) cause the same pause.
 //
 // engine.cc takes requests and has the loop, engine_steps.cc makes steps, engine_output.cc emits
 // tokens, engine_losses.cc recovers from losses, generate.cc waits for one answer.
-// Thread: Start, Run, Generate, Finish and the destructor: the main thread (cluster.h). All other
-// functions: any thread. Listeners run on the thread of Run and must not block.
+// Thread: Start, Run, Generate, Finish and the destructor: the main thread (cluster.h). Other
+// functions: any thread, if their comment names no other. Listeners run on the thread of Run and
+// must not block.
 #pragma once
 
 #include <array>
@@ -59,17 +60,17 @@ namespace weft::engine {
 struct EngineOptions {
     int64_t max_seqs = 32;
     bool prefix_cache = true;
-    int64_t max_restarts = 10;              // recoveries within any restart_window_ms
-    int64_t restart_window_ms = 3'600'000;  // 0: counts all recoveries
+    int64_t max_restarts = 10;              // most recoveries within any restart_window_ms
+    int64_t restart_window_ms = 3'600'000;  // 0: since the start
     DraftOptions draft{};
 };
 
-// StateSlots: slots of recurrent state for sequences, for the prefix cache, and for drafts.
-// KeptStates: the slots among them that the prefix cache may keep.
+// StateSlots: number of slots of recurrent state, for sequences, the prefix cache and drafts.
+// KeptStates: how many of these slots the prefix cache may keep.
 int64_t StateSlots(const EngineOptions& options);
 int64_t KeptStates(const EngineOptions& options);
 
-// Options for one request at a time, without a limit on recoveries.
+// Options for an engine that runs one request at a time, without a limit on recoveries.
 EngineOptions OneAtATime(const DraftOptions& draft);
 
 enum class EngineState { kServing, kRecovering, kDraining, kOver };
@@ -83,14 +84,15 @@ struct EngineCounters {
                                                            512, 1024, 2048, 4096, 8192, 16384};
 
     int64_t steps = 0, step_rows = 0;
-    // Steps by rows: at most this bound, and above the previous one; the last has no bound.
+    // Number of steps by their rows: entry i counts steps of at most kStepRowBounds[i] rows (and
+    // more than the bound before); the last entry counts all larger steps.
     std::array<int64_t, kStepRowBounds.size() + 1> steps_by_rows{};
-    int64_t prompt_tokens = 0, said_tokens = 0;  // tokens of ended and running requests
+    int64_t prompt_tokens = 0, said_tokens = 0;  // of ended and running requests
     int64_t ended = 0, failed = 0, cancelled = 0;
-    double step_s = 0;          // time in steps, on all ranks
+    double step_s = 0;          // time from the start of a step to its end on all ranks
     double plan_s = 0;          // time in the scheduler
-    double say_s = 0;           // time in logits, sampling, text and listeners
-    double sample_s = 0;        // part of say_s: choosing tokens
+    double say_s = 0;           // time of reading logits, sampling, decoding text, and listeners
+    double sample_s = 0;        // part of say_s: sampling
     int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
     int64_t last_step_ns = 0;   // end of the last step of any kind; 0: none yet
     double longest_step_s = 0;  // longest step so far
@@ -98,19 +100,19 @@ struct EngineCounters {
 };
 
 struct EngineStats : EngineCounters {
-    std::vector<Recovery> recoveries{};  // the last kMostRecoveries
-    std::vector<int64_t> recovered_s{};  // Unix time at the end of each
+    std::vector<Recovery> recoveries{};  // the most recent, at most kMostRecoveries
+    std::vector<int64_t> recovered_s{};  // Unix time at the end of each entry of `recoveries`
     int64_t recovered = 0;               // number of all recoveries
     std::string loss{};                  // during a recovery: the lost ranks, and since when
     bool joining = false;                // during a recovery: hosts join, no rank was lost
     int64_t lost_s = 0;
     cluster::Membership members{};  // current state of all ranks
-    std::string error{};            // why the engine ended
+    std::string error{};            // why the engine ended; "": no error
     int64_t max_seqs = 0;
     model::Layout layout{};
     std::string transport{};          // "none" for a single rank
-    std::vector<RankReport> ranks{};  // recent, if WantReports was called
-    std::vector<double> power_w{};    // power of each rank's host; -1: unknown
+    std::vector<RankReport> ranks{};  // recent reports, if WantReports was called
+    std::vector<double> power_w{};    // watts of each rank's host; -1: unknown
 
     static constexpr size_t kMostRecoveries = 1000;
 };
@@ -119,21 +121,22 @@ struct Generation {
     std::string text;
     std::vector<int32_t> tokens;
     int64_t prompt_tokens = 0;
-    double prefill_s = 0, decode_s = 0;  // time to the first token, and from it to the end
+    double prefill_s = 0, decode_s = 0;  // time to the first token, and from the first token to the
+                                         // end
     std::string finish;                  // "eos", "length", "stop" or "context"
-    int64_t steps = 0;                   // of decoding
-    int64_t drafted = 0, accepted = 0;   // tokens that these steps verified
+    int64_t steps = 0;                   // decode steps
+    int64_t drafted = 0, accepted = 0;   // drafted tokens that these steps verified, and that the
+                                         // sampler accepted
     double prefill_tok_s() const;
-    double decode_tok_s() const;     // without the first token, which prefill makes
-    double acceptance() const;       // of drafted tokens; 0 without any
-    double tokens_per_step() const;  // of decoding; 0 without any
+    double decode_tok_s() const;     // the first token comes from prefill and does not count
+    double acceptance() const;       // accepted / drafted; 0 if nothing was drafted
+    double tokens_per_step() const;  // after prefill; 0 if there were no steps
 };
 
 class Engine {
   public:
-    // job.ctx: most tokens of a sequence (0: as CompleteJob); job.kv_tokens: tokens of the whole KV
-    // cache (0: ctx); job.chunk: most rows of a step. tokenizer: the model's; null: read here. A
-    // draft model runs on rank 0 alone, on its threads.
+    // Starts the ranks and loads the model. job.ctx = 0: CompleteJob chooses it. tokenizer: the
+    // model's; null: Start reads it. A draft model runs only on rank 0, on that rank's threads.
     static Result<std::unique_ptr<Engine>> Start(
         const cluster::ClusterOptions& cluster, Job job, const EngineOptions& options,
         std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr);
@@ -141,28 +144,30 @@ class Engine {
 
     // Runs until Drain and the last answer, Stop, or a failure.
     Status Run();
-    // Runs one request to its end, in place of Run. `sink` gets each new text; false ends the
-    // answer after that text. May be called again. Errors: as Submit; why the request ended.
+    // Runs one request to its end; call it instead of Run, for one request after another. sink:
+    // gets each new piece of text; if it returns false, the answer ends after that piece. Errors:
+    // those of Submit; the error that ended the request.
     using TextSink = std::function<bool(std::string_view)>;
     Result<Generation> Generate(Request request, const TextSink& sink = nullptr);
 
-    // Checks whether a request can run at all. Errors: as Submit.
+    // Checks whether the request can ever run. Errors: as Submit.
     Status Check(const Request& request) const;
-    // Returns the request's number, for Cancel. Errors: kUsage: the request can never run (too
-    // long: names both numbers; tokens that the model does not have; sampling out of range).
-    // kUnsupported: the job's outputs lack what the request needs. After an error of Run: that
-    // error.
+    // Queues a request. Returns its number, for Cancel. Errors: kUsage: the request can never run
+    // (it is too long, has tokens that the model does not have, or has sampling options out of
+    // range). kUnsupported: the job's outputs (Job::outputs) lack what the request needs. After Run
+    // has failed: the error of Run.
     Result<int64_t> Submit(Request request, std::shared_ptr<Listener> listener);
-    // Counts of uncancelled requests that have computed nothing yet: of all keys, and of one key;
-    // and the number of keys with such requests.
+    // Number of requests that wait for their first step, cancelled requests excepted: of all keys
+    // (all), and of `key` (own); keys: number of keys with such requests.
     struct Waiting {
         int64_t all = 0, own = 0, keys = 0;
     };
     Waiting waiting(const std::string& key) const;
-    // Ends the request; its pages are free before the next step. Does nothing if it has ended.
+    // Ends the request with kCancelled; its KV pages are free before the next step. Does nothing if
+    // it has ended.
     void Cancel(int64_t id);
-    // Ends the request successfully with its text so far; finish is "stop". Does nothing if it has
-    // ended.
+    // Ends the request successfully with its text so far; Ending::finish is "stop". Does nothing if
+    // it has ended.
     void StopEarly(int64_t id);
     // Accepts no more requests; Run returns after the last answer.
     void Drain();
@@ -170,20 +175,21 @@ class Engine {
     void Stop();
 
     EngineStats stats() const;
-    // The counters alone: cheap.
+    // Only the counters, which is cheaper than stats().
     EngineCounters counters() const;
-    // For some seconds, the engine asks the ranks for reports once a second.
+    // From now on, for some seconds, the engine asks the ranks once a second for reports
+    // (EngineStats::ranks).
     void WantReports() { wanted_ns_.store(NowNs(), std::memory_order_relaxed); }
     const tokenizer::Tokenizer& tokenizer() const { return runner_->tokenizer(); }
     const model::Hyper& hyper() const { return hyper_; }
     int64_t context() const { return context_; }
-    // Whether it makes embeddings; whether it generates tokens.
+    // Whether the engine makes embeddings; whether it generates tokens.
     bool embeds() const { return embeds_; }
     bool generates() const { return generates_; }
-    // On the thread of Run, or before Run.
+    // Thread: that of Run.
     Rank& rank() { return runner_->rank(); }
     cluster::Cluster& cluster() { return runner_->cluster(); }
-    // Ends the job on all ranks and gathers their reports. After Run.
+    // Ends the job on all ranks and returns their reports. Call it after Run.
     Result<std::vector<RankReport>> Finish();
 
   private:
@@ -194,8 +200,10 @@ class Engine {
         struct Row {
             int64_t id;
             int32_t output;                           // -1: no logits
-            int32_t begin, count, position;           // rows of the sequence in the step
-            int32_t drafted;                          // rows that are drafts
+            // Rows of the sequence in the step: first row, number of rows, position of the first
+            // row.
+            int32_t begin, count, position;
+            int32_t drafted;                          // number of rows that are drafts
             int32_t scores, score_begin, score_rows;  // see PlannedRows
         };
         StepData step;
@@ -255,34 +263,34 @@ class Engine {
     bool Leaves(int64_t id) const;
 
     EngineOptions options_;
-    std::unique_ptr<Drafter> drafter_;  // destroyed before the runner, whose rank it uses
-    DraftHead* draft_head_ = nullptr;   // drafter_, if it is a head
+    std::unique_ptr<Drafter> drafter_;  // destroyed before runner_, whose rank it uses
+    DraftHead* draft_head_ = nullptr;   // drafter_ as a DraftHead; null if it is none
     std::unique_ptr<StepRunner> runner_;
     model::Hyper hyper_;
     int64_t context_ = 0;
     int64_t draft_rows_ = 0;  // most drafted tokens of a step
     int32_t adapters_ = 0;
     bool embeds_ = false, generates_ = true;
-    bool serving_ = false;  // many requests, perhaps in different phases
+    bool serving_ = false;  // set by Run, which has many requests, perhaps in different phases
     std::unique_ptr<Scheduler> scheduler_;
     StepDrafts drafts_;
     ScoreCache scores_;
     int64_t scores_seen_ = 0;  // scores_.changes() that all requests have seen
     std::map<int64_t, std::unique_ptr<RunningRequest>> active_;
-    std::vector<int64_t> ended_;  // removed after the step
+    std::vector<int64_t> ended_;  // ids of requests to remove after the step
     std::vector<PlannedRows> planned_;
     std::vector<Sequence*> decodes_;             // valid while they are drafted
     std::vector<StepDrafts::Guesser> guessers_;  // valid while they are drafted
     std::vector<DraftText> texts_;               // valid while the drafter reads them
     InFlightStep now_;                           // the step that has just run
-    std::deque<InFlightStep> in_flight_;         // with pipeline stages, the oldest first
+    std::deque<InFlightStep> in_flight_;         // only with pipeline stages; oldest first
     std::vector<float> logits_, hidden_;
     std::vector<uint32_t> allowed_;
     Distribution wanted_;
     MaskBudget masks_;
     EngineStats working_;   // owned by the loop
     bool reported_ = true;  // fields other than the counters have changed
-    int losses_ = 0;        // since the last token
+    int losses_ = 0;        // since the last generated token
     RestartBudget restarts_;
     int64_t surveyed_ns_ = 0;
     std::atomic<int64_t> wanted_ns_{0};
@@ -290,8 +298,9 @@ class Engine {
     mutable std::mutex mutex_;  // guards all members below
     std::condition_variable commanded_;
     std::vector<Command> commands_;
-    std::unordered_map<int64_t, std::string> waiting_;  // key of each request, by id: see waiting()
-    std::unordered_map<std::string, int64_t> waiting_of_;  // number of requests by key
+    // The key of each request that waiting() counts, by id.
+    std::unordered_map<int64_t, std::string> waiting_;
+    std::unordered_map<std::string, int64_t> waiting_of_;  // number of these requests, by key
     int64_t next_id_ = 1;
     bool draining_ = false, stopping_ = false;
     EngineStats published_;

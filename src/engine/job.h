@@ -1,5 +1,5 @@
-// Job: all that a rank needs to know to run a model. The command line fills it in; rank 0 sends it
-// to the other ranks as JSON (base/field_codec.h).
+// Job: all that a rank needs to know to run a model. The command line sets the fields; rank 0 sends
+// the job to the other ranks as JSON (base/field_codec.h).
 #pragma once
 
 #include <cstdint>
@@ -21,41 +21,47 @@ inline constexpr char kJobKind[] = "model";
 
 struct Job {
     std::string model;          // path or synthetic:NAME[:dtype]; the same text on every host
-    int tp = 0, pp = 0;         // 0: chosen from the number of ranks
-    int ep = 0;                 // expert groups of the tensor ranks; 0: chosen by the model
+    int tp = 0, pp = 0;         // 0: chosen by the number of ranks
+    int ep = 0;                 // number of groups of tensor ranks, each of which holds whole
+                                // experts; 0: depends on the model
     std::vector<double> split;  // shares of the ranks; empty: even
-    bool split_auto = false;    // measured shares (engine/shares.h), at the first start
+    bool split_auto = false;    // shares are measured at the first start (engine/shares.h)
     int threads = 0;            // per rank; 0: all cores of the rank
-    std::string device = backend::kDefaultDevice;  // or a list (backend/device_list.h)
-    int64_t ctx = 0;          // most tokens of a sequence; 0: chosen by the command
-    int64_t kv_tokens = 0;    // tokens of KV cache, for all sequences together; 0: ctx
-    int64_t state_slots = 1;  // slots of recurrent state, for models with such state
+    std::string device = backend::kDefaultDevice;  // a name, or a list (backend/device_list.h)
+    int64_t ctx = 0;          // most tokens of a sequence; 0: the command chooses
+    int64_t kv_tokens = 0;    // size of the KV cache in tokens of all sequences together; 0: ctx
+    int64_t state_slots = 1;  // slots of recurrent state (batch/scheduler.h), for models with such
+                              // state
     int64_t chunk = 512;      // most rows of a step
-    int64_t max_outputs = 1;  // most output rows of a step
+    int64_t max_outputs = 1;  // most output rows of a step: rows whose logits or hidden states are
+                              // read
     DType kv_dtype = DType::kF16;
-    // Outputs of a step that rank 0 gets. With pipeline stages, kBoth means kLogits.
+    // Outputs of a step on rank 0. With pipeline stages, kBoth means kLogits.
     model::Outputs outputs = model::Outputs::kLogits;
-    int64_t draft_bytes = 0;  // memory for a draft model on rank 0, beside its share
+    int64_t draft_bytes = 0;  // memory for a draft model on rank 0, in addition to the rank's share
+                              // of the model
     bool draft_head = false;  // use the model's multi-token prediction head
     bool reference = false;   // reference kernels, float32 KV cache
     bool exact = false;       // do not round activations
     bool trace = false;       // record op timings
     bool power = false;       // read power sensors
-    bool self_test = true;    // several ranks: compare results before the first request
-    bool verify = false;      // compare checksums of replicated state at every step
+    bool self_test = true;    // with several ranks: compare their results before the first request
+                              // (self_test.h)
+    bool verify = false;      // compare checksums of replicated values on all ranks at every step
     fabric::NetTable net_table = fabric::NetTable::kAuto;
     int64_t cache_tokens() const { return kv_tokens > 0 ? kv_tokens : ctx; }
     int64_t step_rows() const { return chunk < cache_tokens() ? chunk : cache_tokens(); }
     backend::Overlap overlap = backend::Overlap::kAuto;
     backend::SumWire wire = backend::SumWire::kAuto;
     backend::DeviceSum device_sum = backend::DeviceSum::kAuto;
-    // LoRA adapters of the model; the folders exist on every host, like the model. A sequence names
-    // an adapter by its number, from 1.
+    // LoRA adapters of the model; their folders must exist on every host. A sequence refers to an
+    // adapter by its number, from 1.
     std::vector<model_files::NamedAdapter> adapters{};
-    bool feed = false;  // only rank 0 has the model and streams their shards to the others
+    bool feed = false;  // only rank 0 has the model; it streams the other ranks' shards to them
+                        // (weight_stream.h)
 };
 
-// Parses a type of the KV cache: f16, bf16, q8_0 or f32. Errors: kUsage, which names the flag.
+// Parses a type of the KV cache: f16, bf16, q8_0 or f32. Errors: kUsage; the message names `flag`.
 Result<DType> ParseKvType(std::string_view flag, std::string_view name);
 const char* OverlapName(backend::Overlap overlap);  // "off", "auto", "on"
 // Errors: kUsage.
@@ -69,7 +75,7 @@ Result<backend::DeviceSum> ParseDeviceSum(std::string_view name);
 Status CheckAdapters(const Job& job);
 
 std::string JobToJson(const Job& job);
-// Errors: kCorrupt, with the field, its value and the range.
+// Errors: kCorrupt; the message has the field, its value and the valid range.
 Result<Job> JobFromJson(const std::string& text);
 
 }  // namespace weft::engine

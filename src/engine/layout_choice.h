@@ -1,7 +1,7 @@
-// Chooses the layout of ranks on several hosts when the user names none: tensor ranks, which
-// compute a token faster, or pipeline stages, which send fewer bytes. The layout with the smaller
-// estimated time of a whole answer wins. The estimate uses the collectives' measured times and the
-// measured read speed of the weights.
+// Chooses the layout of ranks on several hosts when the user names none: tensor parallelism, which
+// computes a token faster, or pipeline parallelism, which sends fewer bytes. The layout with the
+// smaller estimated time of a whole answer wins. The estimate uses the collectives' measured times
+// and the measured read speed of the weights.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@
 
 namespace weft::engine {
 
-// True: the job names no part of a layout, and each rank has its own host.
+// Whether this file chooses the layout: the job sets none of tp, pp, ep, split and draft_head, the
+// ranks are linked, and each has its own host.
 bool ChoosesLayout(const Job& job, cluster::Cluster& cluster);
 
 struct LayoutCosts {
     int ranks = 1;
     int64_t layers = 0;
-    int64_t sum_bytes = 0;        // all-reduce of one row
+    int64_t sum_bytes = 0;        // bytes that an all-reduce of one row sums
     int64_t prompt = 0;           // tokens
     int64_t answer = 0;           // tokens
     int64_t chunk = 512;          // most rows of a step
@@ -28,12 +29,14 @@ struct LayoutCosts {
     double bytes_per_s = 0;  // read speed of the slowest rank
 };
 
-// Half the job's context as prompt, and an answer of at most 512 tokens (0 for embeddings).
+// Costs for a prompt of half the job's context, and an answer of at most 512 tokens (0 for
+// embeddings).
 LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,
                     const model_files::ModelSource& source);
 
-// Estimated seconds of a prompt and its answer. Leaves out arithmetic, which both layouts divide
-// among all ranks. Both 0 if the table has no measured times.
+// Estimated seconds of a prompt and its answer with tensor parallelism and with pipeline stages.
+// Leaves out arithmetic, which both layouts divide among all ranks. Both are 0 if `tuning` has no
+// measured times.
 struct LayoutSeconds {
     double tensor = 0, stages = 0;
     bool stages_win() const { return stages < tensor; }

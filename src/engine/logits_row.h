@@ -12,15 +12,16 @@
 
 namespace weft::engine {
 
-// The row stays on its device until a caller asks for it. Valid until the next step.
+// The row stays on its device until Top, CopyTo or All reads it. Valid until the next step.
 class LogitsRow {
   public:
-    // Logits [vocab] in host memory, at least one.
+    // A row in host memory, [vocab], with at least one logit.
     LogitsRow(std::span<const float> logits)  // NOLINT: implicit on purpose
         : columns_(logits.size()), values_(logits) {}
     LogitsRow(const std::vector<float>& logits)  // NOLINT: implicit on purpose
         : LogitsRow(std::span<const float>(logits)) {}
-    // The first `columns` of row `row` of a kept value; All() stores them in `buffer`.
+    // The first `columns` columns of row `row` of the executable's value `id`, whose rows have
+    // `width` columns. All() stores them in `buffer`.
     LogitsRow(backend::Executable& executable, program::ValueId id, int64_t row, int64_t width,
               int64_t columns, std::vector<float>& buffer)
         : columns_(static_cast<size_t>(columns)),
@@ -30,19 +31,19 @@ class LogitsRow {
           width_(width),
           buffer_(&buffer) {}
 
-    // Holds only the part of the row that rank 0 asked for.
+    // A row on another pipeline stage, of which rank 0 has only the part in `answer`.
     LogitsRow(const RowAnswer& answer) : columns_(answer.columns), answer_(&answer) {}
 
     size_t size() const { return columns_; }
-    // The token that the last pipeline stage drew, with the row's largest logit. Null: it drew
-    // none.
+    // The token that the last pipeline stage drew, with the row's largest logit. Null: that stage
+    // drew no token.
     const backend::Candidate* drawn() const {
         const bool draws = answer_ != nullptr && answer_->kind == RowAsk::Kind::kToken;
         return draws ? answer_->best.data() : nullptr;
     }
     Status Top(std::span<backend::Candidate> out) const;
     Status CopyTo(std::vector<float>& out) const;
-    // All logits. Valid until the next call for a row with the same buffer.
+    // All logits. The span is valid until the next call of All for a row with the same buffer.
     Result<std::span<const float>> All() const;
 
   private:

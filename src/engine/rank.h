@@ -1,11 +1,13 @@
-// Rank: one rank's share of a model, loaded and ready to run steps. All ranks run the same code;
-// rank 0 has an Engine (engine.h) on top that decides the steps, and the others follow (RunWorker).
+// Rank: one rank's share of a model, loaded and ready to run steps. All ranks run the same code. On
+// rank 0, an Engine (engine.h) decides the steps; the other ranks run the steps that rank 0 sends
+// (RunWorker).
 //
 // Make reads the model's header, rejects unsupported architectures and layouts, and makes the
-// Program. Enter runs once per epoch. It compares the file and the memory of all ranks before any
-// weight is read, joins the groups of the collectives, reads this rank's shard in parallel, and
-// runs the self-test (self_test.h). Weights stay loaded from one epoch to the next (recovery.h)
-// while the shard is the same. Thread: one caller; loading uses the rank's threads.
+// Program. Enter runs once per epoch. Before any weight is read, it checks that all ranks have the
+// same model file and enough memory. Then it joins the groups of the collectives, reads this rank's
+// shard in parallel, and runs the self-test (self_test.h). Weights stay loaded from one epoch to
+// the next (recovery.h) if the shard is the same. Thread: one caller; loading uses the rank's
+// threads.
 #pragma once
 
 #include <atomic>
@@ -36,9 +38,9 @@ namespace weft::engine {
 
 class Rank {
   public:
-    // The cluster outlives the Rank. Only rank 0 logs moved shard borders. source: the open model
-    // (weight_stream.h); null: Make opens job.model. device: the device of another Rank in this
-    // process; both then take turns on one team of threads; null: the Rank opens its own.
+    // `cluster` must outlive the Rank. source: the open model (weight_stream.h); null: Make opens
+    // job.model. device: that of another Rank in this process, so that both take turns on one team
+    // of threads; null: the Rank opens a device. If shard borders move, only rank 0 logs it.
     static Result<std::unique_ptr<Rank>> Make(
         const Job& job, cluster::Cluster& cluster,
         std::unique_ptr<model_files::ModelSource> source = nullptr,
@@ -46,41 +48,43 @@ class Rank {
     ~Rank();
     // Collective. After an error it may be called again, in another epoch.
     Status Enter();
-    // Replaces Enter for a host that may join (examine.h): checks devices and memory as far as
-    // possible without the other ranks. identities: of the ranks' devices, by rank; empty: not
-    // known. freed_bytes: memory that ranks of this host would give back.
+    // Replaces Enter on a host that may join (examine.h): checks device and memory as far as
+    // possible without the other ranks. identities: those of the ranks' devices, by rank; empty:
+    // unknown. freed_bytes: memory that ranks of this host would free before the host joins.
     Status CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes);
-    // Fingerprint of the model's file, valid after Enter; device identities of all ranks, if they
-    // are compared.
+    // Fingerprint of the model's file, and the device identities of all ranks (empty if they are
+    // not compared). Valid after Enter.
     const std::string& fingerprint() const { return fingerprint_; }
     const std::vector<std::string>& identities() const { return identities_; }
-    // Releases the cluster's links, which end with the epoch.
+    // Releases the cluster's links before the epoch ends.
     void LeaveEpoch();
 
-    // Runs one step, or the draft head after it (StepKind::kGuess). Rank 0, which gets the logits,
-    // first sends the step to the others.
+    // Runs one step of the model or of the draft head (StepKind). Rank 0 first sends the step to
+    // the other ranks; it gets the logits.
     Status Run(const StepData& step);
-    // The parts of Run, on rank 0 as the first of several stages: rank 0 computes the next step
-    // while each later stage computes an earlier one. With as many steps in flight as stages, call
-    // in this order: Compute(next), Collect(oldest), Hand(next). This order cannot deadlock: when
-    // all later stages wait to send, and the last one waits for rank 0, the second stage has read
-    // all steps but the next and has room for it; and rank 0 takes the oldest result before it
-    // sends more.
+    // The parts of Run, for rank 0 of a job with several pipeline stages. They allow rank 0 to
+    // compute the next step while each later stage computes an earlier step. Compute runs rank 0's
+    // ops, Hand sends their result to the next stage, and Collect receives the last stage's result.
+    // With as many steps in flight as stages, call in this order: Compute(next), Collect(oldest),
+    // Hand(next). This order cannot deadlock. When all later stages wait to send, and the last one
+    // waits for rank 0, the second stage has read all steps but the next one and has room for it.
+    // Rank 0 takes the oldest result before it sends more.
     bool pipelined() const;
     Status Compute(const StepData& step);
     Status Hand(const StepData& step);
     Status Collect(const StepData& step);
-    // Waits for the next step of rank 0 (workers).
+    // Workers: waits for the next step from rank 0.
     Status Receive(StepData& step) { return steps_.Receive(step); }
-    // Logits of the last step's output rows, [rows, vocab] (rank 0). The step had no asks.
+    // Rank 0: the logits of the last step's output rows, [rows, vocab]. StepData::asks must have
+    // been empty.
     Status ReadLogits(int64_t rows, std::vector<float>& out);
     // The first `columns` logits (-1: all) of one output row; All() stores them in `buffer`. If
-    // another stage made them, the row has only the part that the step asked for.
+    // another pipeline stage computed the row, only the part in StepData::asks is available.
     LogitsRow Logits(int64_t row, std::vector<float>& buffer, int64_t columns = -1);
-    // The logits of one output row of the draft head's last run (rank 0; Job::draft_head).
+    // Rank 0, with Job::draft_head: the logits of one output row of the draft head's last run.
     LogitsRow DraftLogits(int64_t row, std::vector<float>& buffer, int64_t columns);
-    // Output of the final norm for rows of the last step, [rows, hidden], if the job's outputs have
-    // it (rank 0; see has_hidden).
+    // Rank 0: the output of the final norm for rows of the last step, [rows, hidden]. Requires
+    // has_hidden().
     Status ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out);
     bool has_hidden() const { return hidden_ != program::kNoValue; }
 
@@ -92,26 +96,27 @@ class Rank {
     int64_t kv_pages() const { return kv_pages_; }
     // Slots of recurrent state; 0: the model has none.
     int64_t state_slots() const { return hyper_.has_state() ? job_.state_slots : 0; }
-    // Element type of the tensor ranks' all-reduces on the links. kAuto: no all-reduces, or before
-    // Enter.
+    // Element type in which the tensor ranks' all-reduces are sent. kAuto before Enter, or if there
+    // are no all-reduces.
     backend::SumWire wire() const { return wire_; }
     cluster::Cluster& cluster() { return cluster_; }
     const std::shared_ptr<backend::Device>& device() const { return device_; }
     int64_t page_tokens() const { return device_->info().target.page_tokens; }
     backend::MemoryUse memory() const { return executable_->memory(); }
-    // Error: the rank's device has failed.
+    // An error if the rank's device has failed.
     Status device_status() const { return device_ == nullptr ? Status() : device_->status(); }
-    // Work of `other` between this rank's steps also counts as this rank's progress. `other`
-    // outlives this.
+    // Counts the work of `other` between this rank's steps as progress of this rank, too. `other`
+    // must outlive this object.
     void CountProgressOf(const Rank& other) { other_.store(&other, std::memory_order_release); }
-    // All-reduces in one step with output rows.
+    // Number of all-reduces in one step with output rows.
     int all_reduces() const;
     RankReport Report() const;
     // Collective: the reports of all ranks, by rank, on every rank.
     Result<std::vector<RankReport>> GatherReports();
-    // Rank 0, between steps: the same reports at any time, without traces.
+    // Rank 0, between two steps: the reports of all ranks, without traces.
     Result<std::vector<RankReport>> Survey(int64_t step_number);
-    // Rank 0: while idle (waiting for a user), the rank counts as making progress.
+    // Rank 0: while idle is set (for example, while it waits for a user), the rank counts as making
+    // progress.
     void SetIdle(bool idle) { idle_.store(idle, std::memory_order_relaxed); }
 
   private:
@@ -154,7 +159,8 @@ class Rank {
     Status VerifyReplicas();
     // The self-test (run_self_test.cc).
     Status RunSelfTest(const std::string& fingerprint);
-    // The result of one rank alone, on the device of rank device_of (-1: there is no record).
+    // The recorded result of a job with one rank. The record comes from the same kind of device as
+    // that of rank device_of; -1: there is no record.
     struct DeviceRecord {
         SelfTestRecord of_one{};
         int device_of = -1;
@@ -177,7 +183,7 @@ class Rank {
     Status GatherTraces(std::vector<RankReport>& reports);
     void Record(const StepData& step);
     void WriteTraced();
-    // Groups for the ops of that step.
+    // The communicators for the ops of `step`.
     backend::Communicators StepGroups(const StepData& step) {
         if (stages_) {
             const bool logits = job_.outputs == model::Outputs::kLogits;
@@ -195,26 +201,28 @@ class Rank {
     model::Shard shard_;
     program::Program program_;
     program::ValueId logits_ = program::kNoValue, hidden_ = program::kNoValue;
-    model::DraftHeadOps head_;     // `step`: the ops of a step, with or without a head
+    model::DraftHeadOps head_;     // head_.step: the ops of a model's step, set with or without a
+                                   // draft head
     int64_t head_rows_ = 0;        // output rows of the head's last run
-    std::vector<float> head_made_;  // states of these rows, for the head's next run
+    std::vector<float> head_made_;  // hidden states of these rows, for the head's next run
     int64_t kv_pages_ = 0;
     bool entered_ = false;  // Enter was called before
     std::string fingerprint_;
     std::vector<std::string> identities_;
-    std::vector<uint8_t> is_loaded_;  // by ValueId; threads write different entries
+    std::vector<uint8_t> is_loaded_;           // by ValueId; each thread writes other entries
     std::shared_ptr<backend::Device> device_;  // shared by two Ranks if there is a draft model
-    bool may_move_ = false;                    // a GPU that `auto` chose
+    bool may_move_ = false;                    // `auto` chose a GPU, so the rank may still move to
+                                               // the CPU
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<PowerMeter> power_;
     std::unique_ptr<coll::Comm> tensor_, world_;
-    std::optional<StepLinks> stages_;                  // of world_
+    std::optional<StepLinks> stages_;                  // uses world_
     fabric::NetTableSource table_;                     // of tensor_
-    backend::SumWire wire_ = backend::SumWire::kAuto;  // of tensor_; stays the same over epochs
+    backend::SumWire wire_ = backend::SumWire::kAuto;  // of tensor_; the same in all epochs
     StepChannel steps_{nullptr};
     std::vector<backend::StepSequence> views_;
 
-    // executable_ once it exists, for the control thread, which reads its progress.
+    // executable_, once it exists: the control thread reads its progress.
     std::atomic<const backend::Executable*> running_{nullptr};
     std::atomic<int64_t> loaded_{0};      // weights loaded so far: progress while loading
     std::atomic<int64_t> idle_ticks_{0};  // progress while idle
@@ -229,7 +237,7 @@ class Rank {
         int64_t number = 0;
         std::vector<backend::OpTiming> timings;
     };
-    std::vector<TracedStep> traced_;  // of program_, not yet in trace_
+    std::vector<TracedStep> traced_;  // steps of program_ that are not yet in trace_
     size_t traced_ops_ = 0;
     std::string trace_;
 };

@@ -1,5 +1,5 @@
-// Options of a rank's Program and device, derived from the job. Running ranks and planned ranks
-// (`weft plan`) share this.
+// Options of a rank's Program and device, derived from the job. Running ranks and `weft plan` share
+// this code.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@
 
 namespace weft::engine {
 
-// Host memory of a rank beside weights, KV cache and activations: code, tokenizer, links,
+// Host memory of a rank in addition to weights, KV cache and activations: code, tokenizer, links,
 // allocator.
 inline constexpr uint64_t kRankBytes = uint64_t{64} << 20;
 
-// Type of the KV cache; f32 for reference kernels.
+// Type of the KV cache: job.kv_dtype, or f32 for reference kernels.
 DType KvTypeOf(const Job& job);
-// Errors: kUnsupported (the head size is not a multiple of the type's block). name: the model's.
+// Errors: kUnsupported (the head size is not a multiple of the type's block). name: the model's,
+// for the message.
 Status CheckKvType(const model::Hyper& hyper, DType kv_dtype, const std::string& name);
 
 model::BuildOptions BuildOptionsOf(const Job& job, const model::Layout& layout,

@@ -1,10 +1,11 @@
-// Recovery: a rank survives the loss of others, from a failed step until it is ready again.
+// Recovery after the loss of other ranks: what a rank does from the failed step until it is ready
+// again.
 //
 // Every rank that fails in a step or in loading calls Recover. If the cluster may recover
 // (ClusterOptions::rejoin_ms, elastic), the rank joins the next epoch (Cluster::NextEpoch). A rank
-// with the same place keeps its weights. A new rank, or one whose shard changed with the number of
-// ranks, loads its shard. The KV cache is empty afterwards; rank 0 recomputes the tokens. Ranks
-// that join (Cluster::Admit) take the same path. Thread: as Rank.
+// whose shard is the same keeps its weights. A new rank, or one whose shard changed with the number
+// of ranks, loads its shard. The KV cache is empty afterwards; the engine recomputes its sequences
+// from their tokens. Ranks that join (Cluster::Admit) run the same code. Thread: as Rank.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +30,17 @@ struct Recovery {
     std::vector<std::string> joined{};  // "b (10.0.0.2:51840)"
 };
 
-// The layout that the user asked for. Recovered ranks make it possible again.
+// The layout that the user asked for, to which the job returns when it has enough ranks again.
 struct Asked {
     Job job;
     int ranks = 1;
 };
 
-// Makes a rank in `rank` if it is null, and enters it. Errors: those of Rank; pass them to Recover.
+// Makes `rank` if it is null, then calls Rank::Enter. Errors: those of Rank; pass them to Recover.
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank);
 
-// Starts rank 0: OpenRank, and Recover if that loses a rank. Errors: why the job ended; the cluster
-// already knows.
+// Starts rank 0: calls OpenRank and, if another rank is lost meanwhile, Recover. Errors: why the
+// job ended; the cluster already knows the error.
 Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                      std::vector<Recovery>& recoveries);
 
@@ -48,25 +49,25 @@ Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>&
 Result<std::vector<RankReport>> EndJob(int64_t number, cluster::Cluster& cluster,
                                        std::unique_ptr<Rank>& rank);
 
-// Recovers from `error` if it is a loss: `rank` is ready again and `job` is that of the new epoch.
-// Another loss during recovery restarts the recovery, a few times. Rank 0 logs one line and appends
-// to `recoveries`. Errors: `error` itself if the cluster does not recover; else why the job ended,
-// which the cluster already knows.
-// asked: given only on rank 0 of a job that ranks may join. If the larger layout fails, the job
-// returns to the previous one.
+// Recovers from `error` if it is the loss of a rank. On success, `rank` is ready again and `job` is
+// the job of the new epoch. If another rank is lost during recovery, starts again, a few times.
+// Rank 0 logs one line and appends to `recoveries`. Errors: `error` itself if the cluster does not
+// recover; otherwise the error that ended the job, which the cluster already knows.
+// asked: given only on rank 0 of a job that ranks may join. If workers join and the layout with
+// them fails, the job returns to the previous layout.
 Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank, Error error,
                std::vector<Recovery>& recoveries, const Asked* asked = nullptr);
 
-// The job for the next epoch. kept: its ranks, ascending, by their numbers among the previous
-// `ranks` ranks; numbers from `ranks` on are new ranks. Keeps the layout and the ranks' shares if
-// possible; with as many ranks as the user asked for, uses the layout of `asked` (may be null).
-// Errors: kUsage.
+// The job for the next epoch. kept: the ranks of the next epoch, ascending. A number below `ranks`
+// is a rank of the previous epoch, which had `ranks` ranks; a higher number is a new rank. Keeps
+// the layout and the ranks' shares if possible. If there are as many ranks as the user asked for,
+// uses the layout of `asked` (may be null). Errors: kUsage.
 Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept,
                       const Asked* asked = nullptr);
-// ReplanJob on the job's JSON: ClusterOptions::replan.
+// ReplanJob with the job as JSON, for ClusterOptions::replan.
 Result<std::string> ReplanText(const std::string& job, int ranks, const std::vector<int>& kept);
-// Largest n <= waiting for which the model can be sharded over ranks + n. Errors: kUsage,
-// kUnsupported: why n = 1 is impossible.
+// Largest n <= waiting for which the model can be sharded over ranks + n ranks. Errors: kUsage,
+// kUnsupported: the model cannot be sharded over ranks + 1 ranks; the message says why.
 Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank);
 
 }  // namespace weft::engine

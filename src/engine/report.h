@@ -13,9 +13,9 @@ namespace weft::engine {
 struct RankReport {
     int rank = 0;
     std::string host;
-    std::string device, hardware;  // its device: "vulkan:0", and the name of the hardware
+    std::string device, hardware;  // device name ("vulkan:0"), hardware name
     int stage = 0, tensor_rank = 0;
-    std::string share;  // the part of the model that it holds, in words
+    std::string share;  // the part of the model that this rank holds, in words
     std::string wire;   // element type of its all-reduces on the links (--allreduce-dtype); "":
                         // none
     uint64_t rss_bytes = 0;
@@ -24,20 +24,20 @@ struct RankReport {
     uint64_t read_bytes = 0;
     uint64_t received_bytes = 0;  // bytes of weights received from rank 0
     double load_s = 0;
-    double step_s = 0, wait_s = 0;  // time in steps; part of it: waiting for other ranks
-    int64_t energy_uj = -1;         // energy counter of its processors, with any start; -1: not
-                                    // readable
-    // Only from the first rank of each host, if the job asks for it: joules of the host's power
-    // sensors since the job began, by sensor name; and limits of some sensors (hw/power.h).
+    double step_s = 0, wait_s = 0;  // time in steps, and how much of it is waiting for other ranks
+    int64_t energy_uj = -1;         // energy counter of the processors, from an arbitrary start;
+                                    // -1: not readable
+    // Only from the first rank of each host, with Job::power: joules of the host's power sensors
+    // since the job began, by sensor name; and a note on limits of the sensors (hw/power.h).
     std::vector<std::string> sensors;
     std::vector<double> sensor_joules;
     std::string power_note;
     int all_reduces = 0;               // number of this rank's all-reduces in one step
-    std::vector<float> all_reduce_us;  // quantiles of their costs, ascending, evenly spaced;
-                                       // without the wait for slower ranks
-    std::string trace;                 // timeline events (JSON), if the job asks for them
+    std::vector<float> all_reduce_us;  // evenly spaced quantiles of their times, ascending; the
+                                       // times leave out the wait for slower ranks
+    std::string trace;                 // timeline events (JSON), with Job::trace
 };
-// All fields but the trace, which the rank sends in pieces.
+// All fields but `trace`, which the rank sends in pieces.
 std::string ReportToJson(const RankReport& report);
 Result<RankReport> ReportFromJson(const std::string& text);
 

@@ -16,31 +16,35 @@ namespace weft::engine {
 
 struct Request {
     std::vector<int32_t> prompt{};
-    int64_t max_tokens = -1;  // -1: to the end of the context; 0: only prefill
+    int64_t max_tokens = -1;  // most tokens to generate; -1: to the end of the context; 0: only
+                              // prefill
     bool ignore_eos = false;
     std::vector<std::string> stop{};    // texts that end the answer; not part of it
-    std::vector<int32_t> end_tokens{};  // ids that end the answer, as the model's own do
+    std::vector<int32_t> end_tokens{};  // ids that end the answer, in addition to the model's own
+                                        // end tokens
     SamplerOptions sampler{};
-    int logprobs = -1;  // likeliest tokens to report beside each token; -1: report nothing
-    // The same for the prompt's tokens except the first (Listener::OnPrompt); -1: report nothing.
+    int logprobs = -1;  // number of likeliest tokens to report with each token; -1: report no
+                        // probabilities
+    // The same for the prompt's tokens except the first (Listener::OnPrompt).
     int prompt_logprobs = -1;
-    std::string key{};   // see Sequence, also for the next four
+    std::string key{};   // key to cached: see Sequence (batch/scheduler.h)
     int64_t group = 0;   // number of the first request of a group
     int64_t limit = 0;
     int priority = 0;
     double weight = 1;
     bool cached = true;
-    std::string tenant{};       // owner of its texts in the prefix cache
-    int32_t adapter = 0;        // number of the job's adapter, from 1; 0: the model alone
-    bool show_special = false;  // special tokens become text
-    // Constraint on the answer, which ends when nothing more may follow. With `constrain_after`,
-    // only the text after that marker is constrained.
+    std::string tenant{};       // owner of the request's texts in the prefix cache
+    int32_t adapter = 0;        // number of an adapter of the job, from 1; 0: none
+    bool show_special = false;  // special tokens are part of the text
+    // Constraint on the answer's text; the answer ends when the matcher accepts no more text. With
+    // `constrain_after`, only the text after that marker is constrained.
     std::optional<grammar::Matcher> matcher{};
     std::string constrain_after{};
-    // Makes an embedding of the prompt in place of an answer. Only `prompt`, `adapter`, `key`,
-    // `group`, `limit`, `priority`, `weight`, `tenant` and `cached` count.
+    // Makes an embedding of the prompt instead of an answer. Of the other fields, only `prompt`,
+    // `adapter`, `key`, `group`, `limit`, `priority`, `weight`, `tenant` and `cached` are used.
     std::optional<Pooling> pooling{};
-    // Part of work that began before Drain, so the engine still accepts it.
+    // The request continues work that began before Drain, so the engine accepts it even after
+    // Drain.
     bool goes_on = false;
 };
 
@@ -50,37 +54,37 @@ struct TokenChance {
         0;  // natural logarithm of the model's own probability, before any sampling rule
 };
 
-// A generated token.
+// A generated token, or a prompt token with its probability.
 struct SaidToken {
     TokenChance chance;
     std::vector<TokenChance> best{};  // the likeliest tokens, best first, as many as requested
-    int64_t rank = 0;  // prompt tokens: place by probability among all tokens, from 1
+    int64_t rank = 0;  // prompt tokens only: rank by probability among all tokens, from 1
 };
 
 struct Ending {
     std::string finish;  // "eos", "length", "stop", "context"; "embedding"
     int64_t prompt_tokens = 0, cached_tokens = 0, said_tokens = 0;
     double queue_s = 0, first_token_s = 0, total_s = 0;  // since Submit
-    std::string stop_text{};                             // finish "stop": the stop text that was
-                                                         // found
-    int64_t steps = 0;                                   // after the step of the first token
+    std::string stop_text{};                             // finish "stop": the stop text
+    int64_t steps = 0;                                   // decode steps
     int64_t drafted = 0, accepted = 0;                   // drafted tokens in these steps
     bool complete = true;  // false: the text is only a prefix of what the matcher accepts
 };
 
-// Receives the events of a request, on the engine's thread. Must not block, except a command's
-// reader.
+// Receives the events of a request, on the engine's thread. Must not block, except in a command
+// that runs a single request.
 class Listener {
   public:
     virtual ~Listener() = default;
-    // Probability of a prompt token: the second, the third, ..., before the first OnToken.
+    // Probability of a prompt token. Called for the second, the third, ... token, before the first
+    // OnToken.
     virtual void OnPrompt(const SaidToken& /*token*/) {}
-    // A token and the new text (whole code points; may be empty, or include text of earlier tokens
-    // that stop strings held back).
+    // A token and the new text, in whole code points. The text may be empty. It may include text of
+    // earlier tokens that was held back because it could have become a stop string.
     virtual void OnToken(const SaidToken& token, std::string_view text) = 0;
-    // The pooled vector of the prompt, of length 1; before OnEnd.
+    // The embedding of the prompt, a vector of length 1. Called before OnEnd.
     virtual void OnEmbedding(std::vector<float>) {}
-    // Before an OnEnd with an error: the work done until then.
+    // Tokens computed so far. Called before an OnEnd with an error.
     virtual void OnSpent(int64_t /*prompt_tokens*/, int64_t /*said_tokens*/) {}
     // The last call. `rest`: text that was held back. kCancelled: Cancel was called.
     virtual void OnEnd(std::string_view rest, const Result<Ending>& ending) = 0;

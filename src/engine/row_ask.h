@@ -1,4 +1,4 @@
-// The part of a row of logits that rank 0 requests from another pipeline stage (RowAsk), and the
+// RowAsk: which part of a row of logits rank 0 requests from another pipeline stage. RowAnswer: the
 // answer.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace weft::engine {
 
-// The part of a sampling chain that needs all logits of a row, and the random number for the draw.
+// The sampling options whose rules need all logits of a row, and the random number for the draw.
 struct RowChain {
     float temperature = 1, top_p = 1, min_p = 0;
     uint64_t random = 0;  // 53 bits
@@ -19,15 +19,16 @@ struct RowChain {
 
 struct RowAsk {
     enum class Kind : int32_t { kAll, kBest, kToken } kind = Kind::kAll;
-    int32_t top = 0;  // kBest: number of best logits
-    RowChain chain;   // kToken: the token that this chain draws
+    int32_t top = 0;  // kBest: number of largest logits
+    RowChain chain;   // kToken: options with which the stage draws a token
     bool operator==(const RowAsk&) const = default;
 };
 
 struct RowAnswer {
     RowAsk::Kind kind = RowAsk::Kind::kAll;
     size_t columns = 0;
-    // kToken: the drawn token with the row's largest logit; -1 if a logit is not finite.
+    // kBest: the largest logits. kToken: the drawn token (-1 if a logit is not finite), with the
+    // row's largest logit.
     std::vector<backend::Candidate> best;
 };
 

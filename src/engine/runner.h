@@ -1,5 +1,5 @@
-// StepRunner: runs a job from rank 0: starts the ranks, runs steps on all of them, recovers from
-// losses, ends the job.
+// StepRunner runs a job from rank 0: it starts the ranks, runs steps on all of them, recovers from
+// losses of ranks, and ends the job.
 //
 //     WEFT_ASSIGN(auto runner, StepRunner::Start(cluster_options, job));
 //     runner->step() ...                                  // which rows the next step has
@@ -7,9 +7,9 @@
 //     WEFT_ASSIGN(auto logits, runner->rank().Logits(rows, buffer));
 //     WEFT_TRY(runner->Finish());                         // ends all ranks, gathers reports
 //
-// Code above decides on the steps: answers (engine.h), logits and timings (measure.h).
-// Errors: those of the ranks, in the cluster's words. A caller that gives up passes its error to
-// Fail. ClusterOptions::stop ends the work with kCancelled, also with one rank.
+// The caller decides what the steps compute: answers (engine.h), or logits and timings (measure.h).
+// Errors: those of the ranks, as Cluster::ReportFailure returns them. A caller that gives up passes
+// its error to Fail. ClusterOptions::stop ends the work with kCancelled, even with one rank.
 // Thread: one caller, the main thread (cluster.h).
 #pragma once
 
@@ -28,18 +28,18 @@
 
 namespace weft::engine {
 
-// Default limit on a sequence's tokens, for models that could take more.
+// Default of Job::ctx for models with a larger context.
 inline constexpr int64_t kDefaultContext = 8192;
 
-// Sets the context if the job names none. Reads the model's header.
+// Sets job.ctx if it is 0. Reads the model's header.
 Status CompleteJob(Job& job);
 
-// kUsage: a token id that the model does not have.
+// Errors: kUsage: `tokens` has an id that the model does not have.
 Status CheckVocabulary(std::span<const int32_t> tokens, int64_t vocab);
 
 class StepRunner {
   public:
-    // tokenizer: the model's, if the caller has read it already.
+    // tokenizer: the model's, if the caller has already read it; else null.
     static Result<std::unique_ptr<StepRunner>> Start(
         const cluster::ClusterOptions& options, Job job,
         std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr);
@@ -54,23 +54,23 @@ class StepRunner {
     // Recoveries, in order.
     std::vector<Recovery>& recoveries() { return recoveries_; }
 
-    // The next or last step. Its number grows from step to step.
+    // The next step before Run, the last step after it. Run increases its number.
     StepData& step() { return step_; }
-    // Runs the step on all ranks. kCancelled: the user asked to stop.
+    // Runs the step on all ranks. Errors: kCancelled if the user asked to stop; those of the ranks.
     Status Run();
-    // Recovers from a loss: the ranks are ready again, with empty KV caches. Errors: as
-    // engine::Recover; the job is then over.
+    // Recovers from the loss of a rank. On success, the ranks are ready again, with empty KV
+    // caches. Errors: as engine::Recover; the job has then ended.
     Status Recover(const Error& error);
-    // PendingJoiners: number of waiting workers (ClusterOptions::elastic) to admit between two
-    // steps. The layout has room for them, and they passed the checks on their hosts. The checks
-    // run while steps continue; the result is 0 until all workers have answered. The log names
-    // rejected workers. Admit starts the new epoch; its error goes to Recover.
+    // PendingJoiners: how many waiting workers (ClusterOptions::elastic) the job can admit between
+    // two steps. These workers fit a layout and passed the checks on their hosts (examine.h). The
+    // checks run while steps continue; the result is 0 until all workers have answered. The log
+    // names rejected workers. Admit starts the new epoch; pass its error to Recover.
     int PendingJoiners();
     Status Admit(int count) { return cluster_->Admit(count); }
     // Ends the job on all ranks because of `error`; returns the cluster's version of the error.
     Error Fail(Error error);
     // Ends the job on all ranks and returns their last reports, for a summary. Does nothing if the
-    // job is over.
+    // job has ended.
     Result<std::vector<RankReport>> Finish();
 
   private:
@@ -81,7 +81,8 @@ class StepRunner {
     std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
     Job job_;
     Asked asked_;
-    // The last plan for joiners: number of waiting workers and of ranks, and the result.
+    // The last plan for joiners. For `waiting` waiting workers and `ranks` ranks: how many workers
+    // can join, and the job with them.
     struct Growth {
         int waiting = 0, ranks = 0;
         int count = 0;

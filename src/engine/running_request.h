@@ -1,4 +1,4 @@
-// A waiting or running request of an engine; internal to the engine's files.
+// A waiting or running request of an engine. Only the engine's .cc files include this header.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,8 @@ struct Engine::RunningRequest {
           stop(request.stop),
           submitted_ns(submitted) {}
 
-    // Searches for the text after which the answer is constrained.
+    // Searches the new text for the marker (Request::constrain_after); clears the marker when it is
+    // found.
     void FollowMarker(std::string_view text) {
         std::string& marker = request.constrain_after;
         if (marker.empty()) return;
@@ -45,8 +46,9 @@ struct Engine::RunningRequest {
         wanted.whole = wanted.whole || request.logprobs >= 0 || sequence.scored();
     }
 
-    // The smallest ask that suffices for the next token, for row `place` of a step in which
-    // `guesses` rows verify drafts. A marker within a draft may turn the mask on.
+    // The smallest RowAsk that suffices to sample the next token from row `place` of a step in
+    // which `guesses` rows verify drafts. If the draft contains the marker, later rows of the step
+    // are constrained.
     RowAsk Ask(int64_t place, int64_t guesses, int64_t columns) const {
         const bool masked = guesses > 0 ? request.matcher.has_value() : constrained();
         const bool judged = drafts.own && place < guesses;
@@ -56,24 +58,24 @@ struct Engine::RunningRequest {
 
     Sequence sequence;
     AnswerDrafts drafts;
-    size_t drafted_at = 0;  // length of the text for which a draft, perhaps empty, was chosen
+    size_t drafted_at = 0;  // length of the text when a draft (perhaps empty) was last chosen
     std::optional<Pooler> pooler;
-    std::vector<SaidToken> scores;  // scores of the prompt's tokens from the second on, as far as
-                                    // reported
-    int64_t most = 0;               // tokens to generate
+    std::vector<SaidToken> scores;  // scores of the prompt's tokens, from the second on, that were
+                                    // already reported
+    int64_t most = 0;               // most tokens to generate
     int64_t said = 0;
     int64_t steps = 0, drafted = 0, accepted = 0;  // see Ending
     int64_t mask_steps = 0;                        // see MaskBudget
     int64_t submitted_ns = 0, started_ns = 0, first_ns = 0;
     bool over = false;
-    std::string tail;  // end of the text, while the marker is searched
+    std::string tail;  // end of the text; used to search for the marker
 };
 
-// A command to the loop.
+// A command from another thread to the engine's loop.
 struct Engine::Command {
     int64_t id = 0;
-    std::unique_ptr<RunningRequest> added;  // null: end the request
-    bool well = false;              // not cancelled
+    std::unique_ptr<RunningRequest> added;  // a new request; null: end request `id`
+    bool well = false;                      // end the request successfully instead of cancelling it
 };
 
 inline double Seconds(int64_t begin_ns, int64_t end_ns) {

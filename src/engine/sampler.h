@@ -1,7 +1,8 @@
-// Sampling: from logits to the next token.
+// Sampling: draws the next token from a row of logits.
 //
 // Order, as in llama.cpp: bias, forbidden tokens, penalties, top-k, top-p, min-p, temperature,
-// draw. temperature <= 0 is greedy: the largest logit, the lowest id among equals.
+// draw. temperature <= 0 means greedy sampling: the token with the largest logit; among equal
+// logits, the lowest id.
 // Sources: top-k (Fan et al. 2018), nucleus sampling (Holtzman et al. 2020), min-p (Nguyen et al.
 // 2024), repetition penalty (Keskar et al. 2019); Judge: speculative sampling (Leviathan et al.
 // 2023, "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023).
@@ -25,20 +26,23 @@ class LogitsRow;
 struct SamplerOptions {
     float temperature = 0;
     int top_k = 0;                // 0: all
-    float top_p = 1;              // smallest set with this probability
-    float min_p = 0;              // at least this share of the best token's probability
-    float repeat_penalty = 1;     // divides positive logits (multiplies negative) of recent tokens
-    int repeat_last = 64;         // number of recent tokens
-    float presence_penalty = 0;   // subtracted from the logit of each generated token
-    float frequency_penalty = 0;  // the same, for each occurrence
+    float top_p = 1;              // keeps the likeliest tokens that together have this probability
+    float min_p = 0;              // keeps tokens with at least this share of the best token's
+                                  // probability
+    float repeat_penalty = 1;     // for recent tokens: divides positive logits, multiplies negative
+                                  // ones
+    int repeat_last = 64;         // number of tokens that are recent
+    float presence_penalty = 0;   // subtracted from the logit of each token that was generated
+                                  // before
+    float frequency_penalty = 0;  // subtracted once for each time that the token was generated
     std::vector<std::pair<int32_t, float>> bias{};  // added to these tokens' logits
     uint64_t seed = 0;
 };
 
-// kUsage: names an option that is out of range or not a number.
+// Errors: kUsage; the message names an option that is out of range or not a number.
 Status CheckSampler(const SamplerOptions& options);
 
-// The tokens that may be drawn, with their probabilities, whose sum is 1. Unsorted.
+// The tokens that may be drawn and their probabilities, which sum to 1. Unsorted.
 struct Distribution {
     struct Entry {
         int32_t id;
@@ -47,7 +51,7 @@ struct Distribution {
     std::vector<Entry> entries;
 };
 
-// The verdict on a drafted token: the token itself, or its replacement.
+// The result for a drafted token: it is accepted, or `token` replaces it.
 struct Verdict {
     bool accepted = false;
     int32_t token = 0;
@@ -55,9 +59,10 @@ struct Verdict {
 
 // The text so far, and the tokens that may come next.
 struct SampleContext {
-    std::span<const int32_t> history;     // the tokens so far, prompt included
-    size_t prompt = 0;                    // number of prompt tokens in it
-    std::span<const uint32_t> allowed{};  // a bit per token; empty: all are allowed
+    std::span<const int32_t> history;     // the tokens so far, including the prompt
+    size_t prompt = 0;                    // number of prompt tokens in `history`
+    std::span<const uint32_t> allowed{};  // one bit per token of the vocabulary; empty: all tokens
+                                          // are allowed
 
     SampleContext() = default;
     SampleContext(std::span<const int32_t> tokens)  // NOLINT: implicit on purpose
@@ -67,37 +72,40 @@ struct SampleContext {
 };
 
 // Deterministic: the same options, seed and logits give the same tokens on every machine with the
-// same libm. Cost: greedy, or top-k alone, leaves the logits on the device and reads 1 or k of
-// them; other options make one pass over all. Never sorts the whole vocabulary. Allocates only
-// while its buffers grow. Thread: one caller.
+// same libm. Cost: with greedy sampling or only top-k, the logits stay on the device, and the host
+// reads 1 or k of them. Other options read all logits once. Never sorts the whole vocabulary.
+// Allocates only while its buffers grow. Thread: one caller.
 class Sampler {
   public:
     using Candidate = backend::Candidate;
 
     // `options` must have passed CheckSampler.
     explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
-    // From now on draws the same tokens as `other`, with the same random numbers.
+    // Copies `other`, so that both draw the same tokens with the same random numbers. Keeps its own
+    // buffers.
     void Become(const Sampler& other) {
         options_ = other.options_;
         random_ = other.random_;
     }
-    // -inf forbids a token. kCorrupt: a logit is NaN or +inf, or all are -inf.
+    // Draws the next token. A logit of -inf forbids its token. Errors: kCorrupt: a logit is NaN or
+    // +inf, or all logits are -inf.
     Result<int32_t> Sample(const LogitsRow& logits, const SampleContext& context);
-    // The distribution of Sample. Greedy: one token. Errors: as Sample.
+    // Sets `out` to the distribution from which Sample draws; greedy: one token. Errors: as Sample.
     Status Distribute(const LogitsRow& logits, const SampleContext& context, Distribution& out);
     // Adds to `wanted` the part of a row's first `wanted.columns` logits that Sample and Distribute
-    // read. masked: whether the context limits the tokens.
+    // read. masked: whether SampleContext::allowed will limit the tokens.
     void Want(bool masked, backend::WantedRows& wanted) const;
-    // The smallest ask that suffices for Sample, for a row of `columns` logits on another stage.
-    // masked: as above. ahead: rows of the same step whose tokens are drawn before this one.
+    // The smallest RowAsk that suffices for Sample, for a row of `columns` logits on another
+    // pipeline stage. masked: as for Want. ahead: number of rows of the same step whose tokens this
+    // sampler draws before this row's.
     RowAsk Ask(bool masked, int64_t columns, int64_t ahead) const;
-    // On the last pipeline stage: draws the token for an ask with a chain. Returns the token (-1: a
-    // logit is not finite) with the row's largest logit.
+    // Call on the last pipeline stage: draws the token for a RowAsk with kToken. Returns the token
+    // (-1: a logit is not finite) with the row's largest logit.
     Candidate DrawToken(std::span<const float> logits, const RowChain& chain);
     int32_t DrawFrom(const Distribution& distribution);
-    // Speculative sampling: accepts `drafted`, which was drawn from q (where its probability is not
-    // 0), with probability min(1, p / q), or else draws from max(0, p - q), normalized. The result
-    // is distributed as p, for any q.
+    // Speculative sampling. `drafted` was drawn from q, where its probability is not 0. Judge
+    // accepts it with probability min(1, p / q). Otherwise, Judge draws a token from the normalized
+    // distribution max(0, p - q). The resulting token has distribution p, for any q.
     Verdict Judge(const Distribution& p, const Distribution& q, int32_t drafted);
 
   private:
@@ -113,18 +121,19 @@ class Sampler {
     int32_t Draw(double uniform);
     // Unnormalized probability at a temperature.
     double Share(const Candidate& candidate, double temperature) const;
-    // In [0, 1), with 53 random bits: the same with every standard library.
+    // A number in [0, 1) with 53 random bits, the same with every standard library.
     static double UniformOf(uint64_t random) { return static_cast<double>(random) * 0x1p-53; }
     double Uniform() { return UniformOf(random_() >> 11); }
 
     SamplerOptions options_;
     std::mt19937_64 random_;
-    std::vector<Candidate> candidates_;  // that may be drawn: all by id, or the best k, best first
+    std::vector<Candidate> candidates_;  // tokens that may be drawn: all by id, or the best k, best
+                                         // first
     float best_ = 0;                     // the largest logit
     std::vector<double> weights_;        // of candidates_, unnormalized
     std::vector<float> adjusted_;        // a copy of the logits
     std::vector<int32_t> recent_;
-    std::vector<double> chances_;  // Judge: of q, by id; zeros between calls
+    std::vector<double> chances_;  // Judge: probabilities of q, by id; all zero between two calls
     Distribution rest_;            // Judge: max(0, p - q), unnormalized
 };
 

@@ -1,5 +1,5 @@
-// Sampling options that a request does not set: Weft's defaults, the values of the model's file
-// (model_files/sampling.h), and their display.
+// Values for sampling options that a request does not set: Weft's defaults, or those of the model's
+// file (model_files/sampling.h). Also shows sampling options as text.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace weft::engine {
 
-// Default of all commands and APIs; equal to llama.cpp's.
+// Default of all commands and APIs; the same as in llama.cpp.
 inline SamplerOptions DefaultSampling() {
     return {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f};
 }
@@ -18,17 +18,17 @@ inline SamplerOptions DefaultSampling() {
 // A seed for a request without one.
 uint64_t RandomSeed();
 
-// Values in the hints replace those in `options`.
+// Replaces values in `options` by those that `hints` has.
 void Apply(const model_files::SamplingHints& hints, SamplerOptions& options);
 
 inline bool IsGreedy(const SamplerOptions& options) {
     return options.temperature <= 0 || options.top_k == 1;
 }
 
-// "temp 0.7, top-k 20, top-p 0.8", without values that have no effect. "greedy" at temperature 0.
+// "temp 0.7, top-k 20, top-p 0.8", without values that have no effect; "greedy" at temperature 0.
 std::string SamplingText(const SamplerOptions& options);
 
-// Origin of the values: "by FILE", "by flags", "by FILE and flags", or "Weft's default".
+// Where the values come from: "by FILE", "by flags", "by FILE and flags", or "Weft's default".
 std::string SamplingOrigin(const model_files::SamplingHints& hints,
                            const model_files::SamplingHints& flags);
 

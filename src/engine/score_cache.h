@@ -1,9 +1,10 @@
-// ScoreCache: log-probabilities of prompt tokens, found by their tokens.
+// ScoreCache: log-probabilities ("scores") of the tokens of earlier prompts, for prompts that begin
+// with the same tokens.
 //
-// A score depends on the earlier tokens and the LoRA adapter only, like a KV row. The scores are
-// therefore stored in blocks of a separate PrefixCache, with the same tenants and order of
-// eviction. A prompt that begins like a scored one needs logits only from the first difference on.
-// Thread: one caller.
+// Like a KV row, a score depends only on the tokens up to its own and on the LoRA adapter. Scores
+// are therefore stored in a second PrefixCache, whose pages are blocks of scores, with the same
+// tenants and the same order of eviction. A prompt that begins like an earlier one needs logits
+// only from the first different token on. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +19,17 @@ namespace weft::engine {
 
 class ScoreCache {
   public:
-    // Keeps the scores of about `tokens` tokens.
+    // The cache has room for the scores of about `tokens` tokens.
     explicit ScoreCache(int64_t tokens);
 
-    // Appends the known scores of tokens[have], tokens[have + 1], ... with the `best` likeliest
-    // tokens each. have: at least 1, as the first token has no score.
+    // Appends the known scores of tokens[have], tokens[have + 1], ..., each with the `best`
+    // likeliest tokens. have: at least 1, because the first token has no score.
     void Find(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t have, int best,
               std::vector<SaidToken>& scores);
-    // scores: of tokens[1] to the last token, with the `best` likeliest tokens each.
+    // Stores `scores`: those of tokens[1] to the last token, each with the `best` likeliest tokens.
     void Keep(const PrefixSpace& space, std::span<const int32_t> tokens, int best,
               std::span<const SaidToken> scores);
-    // Number of calls of Keep. Find returns nothing new until it changes.
+    // Changes when Keep has stored scores. Until then, Find finds nothing new.
     int64_t changes() const { return changes_; }
 
   private:

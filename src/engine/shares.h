@@ -1,6 +1,6 @@
-// Shares of unlike ranks (--tensor-split auto), proportional to the weight bytes that each device
-// reads per second, and limited by its memory. Measured at the start with products of one row, as
-// in decode.
+// Shares of the model for ranks with unlike devices (--tensor-split auto). A share is proportional
+// to the weight bytes that the rank's device reads per second, and limited by the device's memory.
+// The speed is measured at the start of the job, with matrix-vector products, as in decode.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,23 @@ namespace weft::engine {
 
 struct RankSpeed {
     double bytes_per_s = 0;
-    uint64_t room_bytes = 0;  // for weights; 0: unknown
+    uint64_t room_bytes = 0;  // free memory for weights; 0: unknown
 };
 
-// The weight type to measure for a model whose main type has that name (ModelSource::MainType).
+// The weight type with which the speed is measured for a model whose main type is `main_type`
+// (ModelSource::MainType).
 DType MeasuredType(std::string_view main_type);
 
-// ready: called once, after preparation and before the clock starts, so that ranks of one host
-// measure at once and compete for its memory. Uses some 100 MiB of device memory and half a second.
-// Errors: the device's, those of `ready`.
+// ready: called once, after preparation and before the measurement. It waits for the other ranks,
+// so that the ranks of one host measure at the same time and compete for the host's memory
+// bandwidth. Takes about 100 MiB of device memory and half a second. Errors: the device's, those of
+// `ready`.
 Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights,
                                const std::function<Status()>& ready);
 
-// Shares for model::MakeLayout, in world order. Empty: even shares, if no rank is a tenth faster
-// than another and all have room. With several stages of tensor ranks, the result is the stages'
-// shares; the slowest rank sets the speed of a stage.
+// Shares for model::MakeLayout, in the order of ranks. Empty means even shares: no rank is a tenth
+// faster than another, and all have enough memory. With several stages of tensor ranks, returns the
+// shares of the stages; the slowest rank sets the speed of a stage.
 std::vector<double> SharesBySpeed(std::span<const RankSpeed> ranks, const model::Layout& layout,
                                   uint64_t model_bytes);
 

@@ -1,11 +1,11 @@
-// StepLinks: links between the pipeline stages of an inference job. The last stage makes the
-// logits, and rank 0 asks for the least that each request needs (RowAsk): the best logits of a row,
-// or a token that the last stage samples. All logits of a row travel only for penalties, a grammar,
-// log-probabilities, or judged drafts.
+// StepLinks: links between the pipeline stages of an inference job. The last stage computes the
+// logits. Rank 0 asks for the least that each request needs (RowAsk): the best logits of a row, or
+// a token that the last stage samples. The last stage sends all logits of a row only for penalties,
+// a grammar, log-probabilities, or judged drafts (DraftOptions::judged).
 //
-// A value from the last stage to rank 0 is one message with one answer per row. If a row's answer
-// is not all logits, the row is undefined in the Program's value on rank 0; Find returns the
-// answer.
+// The logits travel from the last stage to rank 0 in one message with one answer per row. If a
+// row's answer is not all logits, the row is undefined in the Program's value on rank 0, and Find
+// returns the answer.
 // Errors: those of links; kCorrupt: an invalid answer, or a value without one row for each request.
 // Thread: one caller.
 #pragma once
@@ -27,13 +27,14 @@ class StepLinks final : public backend::StageLinks {
   public:
     explicit StepLinks(coll::Comm& comm) : comm_(comm), sampler_(SamplerOptions()) {}
 
-    // The next values to and from rank 0 have one row for each of `asks`. Empty: values travel
-    // whole.
+    // The next logits sent to rank 0 have one row for each of `asks`. Call it on both ranks. Empty:
+    // all logits of all rows are sent.
     void Expect(std::span<const RowAsk> asks) { asks_.assign(asks.begin(), asks.end()); }
     Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) override;
     Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;
 
-    // Rank 0: the answer for a row of the last received value. Null: the row is whole.
+    // Rank 0: the answer for a row of the last received value. Null: the value has all logits of
+    // the row.
     const RowAnswer* Find(int64_t row) const;
 
   private:
@@ -46,7 +47,7 @@ class StepLinks final : public backend::StageLinks {
     Sampler sampler_;
     std::vector<RowAsk> asks_;
     std::vector<std::byte> message_;
-    std::vector<RowAnswer> answers_;  // of the last received value; empty: all rows are whole
+    std::vector<RowAnswer> answers_;  // of the last received value; empty: it has all logits
 };
 
 }  // namespace weft::engine

@@ -1,11 +1,12 @@
 // The message in which rank 0 describes the next step to the other ranks.
 //
-// Without pipeline stages, rank 0 broadcasts the message. With stages, each stage forwards it to
-// the next, ahead of the rows. So a stage that is several steps late delays the stage before it, as
-// it does with rows, but not rank 0, which may have older results to take. The message has a fixed
-// size if the step fits (a decode step of a few sequences does), so a step costs one broadcast; the
-// rest of a longer step follows in a second message. Layout: Head, then tokens, positions, output
-// rows, page copies, asks, sequences with their adapters, state slots and pages, all 32-bit.
+// Without pipeline stages, rank 0 broadcasts the message. With stages, each stage forwards the
+// message to the next stage, before the rows of the step. So a stage that is several steps late
+// delays the stage before it, but not rank 0, which may have to receive older results meanwhile.
+// The message has a fixed size if the step fits (as a decode step of a few sequences does), so a
+// step costs one broadcast; the rest of a longer step follows in a second message. Layout: Head,
+// then tokens, positions, output rows, page copies, asks, sequences with their adapters, state
+// slots and pages, all 32-bit.
 #pragma once
 
 #include <array>
@@ -24,13 +25,14 @@ namespace weft::engine {
 
 enum class StepKind : int32_t {
     kRun,      // run the step
-    kStop,     // end of the job
+    kStop,     // end the job
     kReport,   // every rank sends its report
-    kGuess,    // run the draft head on the last step's rows; tokens: those that followed these rows
+    kGuess,    // run the draft head on the last step's rows; tokens: for each row, the token after
+               // it
     kGuessOn,  // run the head again; row i follows output row i of its last run
 };
 
-// A step with its own storage. A view() is valid until the step changes.
+// A step that owns its data. The result of View is valid until the step changes.
 struct StepData {
     struct Sequence {
         int32_t row_begin = 0, row_count = 0, position = 0;
@@ -45,25 +47,26 @@ struct StepData {
     std::vector<int32_t> tokens, positions, output_rows;
     std::vector<Sequence> sequences;
     std::vector<backend::PageCopy> copies;
-    // One for each output row. Empty: rank 0 needs all logits.
+    // One for each output row. Empty: rank 0 needs all logits of all output rows.
     std::vector<RowAsk> asks;
-    // For rank 0's device, not sent: the part of the output rows' logits that rank 0 will read (the
-    // rank fills in the value).
+    // Not sent; for rank 0's device: the part of the output rows' logits that rank 0 will read.
+    // Rank sets wanted.value.
     backend::WantedRows wanted;
 
     // Resets to a step without rows.
     void Clear();
-    // Appends rows of a sequence, the first at `position`; `sequence` has its pages.
+    // Appends rows of a sequence, of which the first is at `position`. sequence: the sequence's
+    // pages, adapter and state slots.
     void Append(std::span<const int32_t> new_tokens, int64_t position, Sequence sequence);
-    // Fills `views`; the returned step refers to them and to this.
+    // Fills `views`; the returned step refers to `views` and to this object.
     backend::Step View(std::vector<backend::StepSequence>& views) const;
 };
 
-// Sends steps from rank 0 to all others of `world`. A world of one does nothing.
+// Sends steps from rank 0 to all other ranks of `world`. Does nothing if there are no others.
 class StepChannel {
   public:
-    // The rank from which a rank receives steps, and the ranks to which it forwards them. Empty:
-    // rank 0 broadcasts to all.
+    // With pipeline stages: the rank from which this rank receives steps, and the ranks to which it
+    // forwards them.
     struct Route {
         int from = 0;
         std::vector<int> to;
@@ -93,7 +96,7 @@ class StepChannel {
 };
 
 // Encoding without sending, also for tests and fuzzing. DecodeStep checks every count against the
-// message's size.
+// size of `words`.
 void EncodeStep(const StepData& step, std::vector<int32_t>& words);
 Status DecodeStep(std::span<const int32_t> words, StepData& step);
 

@@ -1,8 +1,9 @@
-// Stop strings in streamed text: holds back text that may become a stop string, and cuts there.
+// Finds stop strings in streamed text: holds back text that may become a stop string, and ends the
+// text before a complete one.
 //
-// The stop string that completes first wins; of several that complete at once, the longest. The
-// shown text thus does not depend on how the text was split into pieces, and contains no part of
-// the stop string. Input and output are whole code points.
+// The stop string that ends first in the text counts; if several end at the same place, the
+// longest. The shown text thus does not depend on how the text was split into pieces, and contains
+// no part of the stop string. Input and output are whole code points.
 #pragma once
 
 #include <string>
@@ -15,13 +16,13 @@ class StopMatcher {
   public:
     // Ignores empty strings.
     explicit StopMatcher(std::vector<std::string> stops);
-    // Returns the text that may be shown now. When a stop string is found: returns the text before
-    // it, and stopped() becomes true; drops further text.
+    // Returns the text that may be shown now. When a stop string is found, Push returns the text
+    // before it, stopped() becomes true, and further text is dropped.
     std::string Push(std::string_view text);
-    // The end of the text: returns the text that was held back.
+    // Call at the end of the text: returns the text that was held back.
     std::string Flush();
     bool stopped() const { return stopped_; }
-    // The stop string that was found; empty before.
+    // The stop string that was found; empty if none was.
     const std::string& found() const { return found_; }
 
   private:

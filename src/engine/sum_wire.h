@@ -1,6 +1,6 @@
-// --allreduce-dtype: element type in which tensor-parallel all-reduces are sent (backend::SumWire):
-// its names, the choice of `auto`, and the tolerance of the logits. docs/numbers.md derives the
-// figures.
+// --allreduce-dtype, the element type in which tensor-parallel all-reduces are sent
+// (backend::SumWire): names of the types, the choice of `auto`, and the tolerance for logits.
+// docs/numbers.md derives the figures.
 #pragma once
 
 #include <string>
@@ -19,26 +19,26 @@ std::vector<std::string> SumWireNames();
 // Errors: kUsage.
 Result<backend::SumWire> ParseSumWire(std::string_view name);
 
-// Checks that the device supports the type: float64 only if its sums are float64
+// Checks that the device supports the type: f64 requires a device that sums in float64
 // (program::Target::float64_reductions). Errors: kUsage.
 Status CheckSumWire(backend::SumWire asked, const backend::DeviceInfo& device);
 
 // Checks that --gpu-allreduce applies to the device. Errors: kUsage.
 Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device);
 
-// On a wire that sends fewer bytes of sums per second than this, float64 sums take at least a tenth
-// of a token's time: docs/collectives.md.
+// If all-reduces transfer fewer bytes per second than this, float64 all-reduces take at least a
+// tenth of the time of a token (docs/collectives.md).
 inline constexpr double kSlowWireBytesPerS = 400e6;
 
 // The choice of `auto`: f32 if the device has no float64, or if the ranks are on several hosts and
-// the group's measured table shows a slow wire. Otherwise f64.
+// the measured times in `tuning` show less than kSlowWireBytesPerS. Otherwise f64.
 backend::SumWire AutoSumWire(const backend::DeviceInfo& device, bool several_hosts,
                              const coll::Tuning& tuning);
 
-// Largest relative difference between the logits and those of one rank that the wire type alone may
-// cause: twice the measured difference. A small difference in a sum can change how later values are
-// rounded (in a float16 cache and, if `rounded`, in int8 or BF16 activations), which moves them by
-// as much as that rounding.
+// Largest relative difference from the logits of one rank that the type of the all-reduces alone
+// may cause: twice the measured difference. A small difference in a sum can change how later values
+// are rounded (in a float16 cache and, if `rounded`, in int8 or BF16 activations), so these values
+// can differ by as much as one rounding step.
 double SumWireTolerance(backend::SumWire wire, bool rounded);
 
 }  // namespace weft::engine

@@ -1,6 +1,6 @@
-// Traces: op timings as a timeline in the Chrome trace event format, which Perfetto opens. One
-// process per rank with three tracks: compute, wait (for the slower rank), wire. Source of the
-// format: "Trace Event Format" (Google, 2016).
+// Traces: op timings as a timeline in the Chrome trace event format, which Perfetto opens. The
+// timeline shows each rank as a process with three tracks: compute, wait (for slower ranks), wire.
+// Source: "Trace Event Format" (Google, 2016).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace weft::engine {
 void AppendTrace(const program::Program& program, int64_t number,
                  std::span<const backend::OpTiming> timings, int rank, std::string& events);
 
-// Joins the events of all ranks to the text of one file; skips empty entries.
+// Joins the events of all ranks into the text of one file. Skips empty entries.
 std::string TraceFile(const std::vector<std::string>& events_of_ranks);
 
 }  // namespace weft::engine

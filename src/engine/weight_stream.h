@@ -1,12 +1,12 @@
-// Weight streaming (--weights-from 0): only rank 0 has the model's file, and sends the others their
-// shards over the fabric while they load.
+// Weight streaming (--weights-from 0): only rank 0 has the model's file. It sends the other ranks
+// their shards over the links between ranks while they load.
 //
-// The header (tensor table, metadata without the tokenizer's, fingerprint) travels over the control
-// plane, before the other ranks make their Program from it. While loading, each rank requests one
-// piece of a tensor after another over the links of the world group. Rank 0 answers the ranks in
-// turn, on a separate thread from its own loading. Ranks check the data like a file: rank 0 is
-// authenticated, but may have a bug.
-// Errors: rank 0's read errors end the job on all ranks; a lost peer is an error of the links.
+// First, the header (tensor table, metadata except the tokenizer's, fingerprint) travels over the
+// control connections, and the other ranks make their Program from it. While loading, each rank
+// requests one piece of a tensor after another over the links of the world group. Rank 0 answers
+// the ranks in turn, on another thread than the one on which it loads its own shard. Ranks check
+// the data as they would check a file: rank 0 is authenticated, but may have a bug.
+// Errors: a read error on rank 0 ends the job on all ranks; a lost peer is an error of the links.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class StreamedSource : public model_files::ModelSource {
     // Errors: kCorrupt (no header, or an invalid one).
     static Result<std::unique_ptr<StreamedSource>> Parse(const std::string& header);
 
-    // Sets the group for reads, until the next call; its rank 0 runs StreamWeights meanwhile.
+    // Sets the group whose rank 0 answers the reads. Rank 0 must run StreamWeights during reads.
     void Connect(coll::Comm* world) { world_ = world; }
     // Tells rank 0 that no more requests follow.
     Status SayDone();
@@ -49,8 +49,8 @@ class StreamedSource : public model_files::ModelSource {
     Status TakeMetadata(const std::string& header);
 
     std::string name_, fingerprint_;
-    std::vector<std::string> keys_;             // meta_'s entries point to these
-    std::vector<std::vector<uint8_t>> values_;  // and these
+    std::vector<std::string> keys_;             // meta_ points to these
+    std::vector<std::vector<uint8_t>> values_;  // meta_ points to these
     std::unique_ptr<model_files::Metadata> meta_;
     std::vector<model_files::TensorInfo> tensors_;
     std::unordered_map<std::string_view, size_t> index_;
@@ -58,7 +58,7 @@ class StreamedSource : public model_files::ModelSource {
     coll::Comm* world_ = nullptr;
 };
 
-// The header of `source`, for StreamedSource::Parse. Errors: those of Fingerprint.
+// The header of `source`, which StreamedSource::Parse reads. Errors: those of Fingerprint.
 Result<std::string> StreamHeader(const model_files::ModelSource& source);
 
 // Collective, once per epoch: rank 0 opens the model (and its adapters) and sends the header to
@@ -67,8 +67,8 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenStreamed(const Job& job,
                                                                cluster::Cluster& cluster);
 
 // Rank 0: serves every other rank of `world` until each has said that it is done, or `stop` is set.
-// Adds the sent bytes to fed_bytes. Errors: kCorrupt (a request outside its tensor), those of
-// ReadRows and of the links.
+// Adds the number of sent bytes to fed_bytes. Errors: kCorrupt (a request outside its tensor),
+// those of ReadRows and of the links.
 Status StreamWeights(coll::Comm& world, const model_files::ModelSource& source,
                      const std::atomic<bool>& stop, std::atomic<uint64_t>& fed_bytes);
 

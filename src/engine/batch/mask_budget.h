@@ -1,13 +1,14 @@
-// MaskBudget: limits the time that grammar masks take from the engine's loop. The loop computes
-// masks between its steps, so all requests wait for them, and a grammar can make each mask slow.
+// MaskBudget: limits the time that grammar masks take from the engine's loop. A mask marks the
+// tokens that a request's grammar allows next (SampleContext::allowed). The loop computes masks
+// between the model's steps, so all requests wait for them, and a grammar can make each mask slow.
 //
-// The unit is a step of grammar/matcher.h (20 to 30 ns), so the limit does not depend on how busy
-// the machine is. The loop earns kStepsASecond for each second of its own steps, saves at most
-// kMost, and spends the savings on masks; other requests thus keep half of their speed. When the
-// savings are spent, the engine ends a request that has itself spent more than kFree. It also ends
-// a request above kSure while the requests above kSure together spend more than kFreeASecond; this
-// bounds many requests that begin at once. The engine exempts a request that runs alone. Thread:
-// the loop's.
+// The budget counts steps of the grammar matcher (grammar/matcher.h; 20 to 30 ns each) instead of
+// time, so the limit does not depend on how busy the machine is. For each second that the model's
+// steps take, the budget grows by kStepsASecond, up to kMost. Masks use it up; other requests thus
+// keep at least half of their speed. While the budget is used up, the engine ends a request that
+// has itself used more than kFree. The engine also ends a request that has used more than kSure, if
+// all such requests together use more than kFreeASecond per second; this bounds many requests that
+// begin at once. The engine exempts a request that runs alone. Thread: the loop's.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace weft::engine {
 class MaskBudget {
   public:
     static constexpr int64_t kStepsASecond = 30'000'000;
-    static constexpr int64_t kMost = 8'000'000;  // most savings: 0.2 s
+    static constexpr int64_t kMost = 8'000'000;  // largest budget: 0.2 s
     static constexpr int64_t kFree = 500'000;    // per request
     static constexpr int64_t kSure = 20'000;     // per request, whatever the other requests spend
     static constexpr int64_t kFreeASecond = 8 * kFree;
@@ -29,7 +30,8 @@ class MaskBudget {
         const double free = step_s * static_cast<double>(kFreeASecond);
         free_ = std::min(kFreeASecond, free_ + static_cast<int64_t>(std::min(free, 1e12)));
     }
-    // own: steps that the request has spent; Spend adds to it. False: the request must end.
+    // Subtracts the matcher steps of one mask. own: all matcher steps of the request; Spend adds to
+    // it. False: the request must end.
     [[nodiscard]] bool Spend(uint64_t steps, int64_t& own) {
         const auto spent = static_cast<int64_t>(steps);
         left_ = std::max(left_ - spent, -kMost);

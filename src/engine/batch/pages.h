@@ -1,8 +1,8 @@
-// PagePool: counts the holders of each page of the KV cache and knows which pages are free.
+// PagePool: counts the holders of each page of the KV cache, and lists the free pages.
 //
 // Any number of sequences, and the prefix cache, may hold a page. A page without holders is free. A
-// page that only the cache holds is *idle*: the cache may give it up. Pages are numbers, the same
-// on every rank; the backend owns their bytes. Thread: one caller.
+// page that only the cache holds is *idle*: the cache may give it up. A page is a number, the same
+// on every rank; the backend owns the bytes. Thread: one caller.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class PagePool {
     int64_t free() const { return static_cast<int64_t>(free_.size()); }
     int64_t idle() const { return idle_; }
 
-    // Returns a free page with one hold, which is the caller's. The pool must have a free page.
+    // Returns a free page, which the caller then holds. The pool must have a free page.
     int32_t Take();
     void Hold(int32_t page);
     void LetGo(int32_t page);

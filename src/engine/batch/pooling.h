@@ -1,8 +1,8 @@
 // Pooling: one vector for a whole text, from its tokens' hidden states after the final norm.
 //
-// Rows come in order, in chunks of any size; the chunk sizes do not change the vector. A text that
-// is recomputed (after preemption or the loss of a rank) starts at position 0 and resets the
-// vector.
+// Rows come in order, in chunks of any size; the chunk sizes do not change the vector. When a text
+// is recomputed (after preemption or the loss of a rank), its rows start at position 0 again, which
+// resets the vector.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Pooler {
   public:
     // tokens: length of the whole text; columns: size of a hidden state.
     Pooler(Pooling pooling, int64_t tokens, int64_t columns);
-    // rows: [count, columns], the first at `position`.
+    // rows: [count, columns]; position: that of the first row in the text.
     void Add(std::span<const float> rows, int64_t position);
     // Returns the vector, normalized to length 1. kCorrupt: it is zero or not finite.
     Result<std::vector<float>> Finish() const;

@@ -1,20 +1,22 @@
 // PrefixCache: KV pages of earlier texts, found by their tokens.
 //
 // Structure: a radix tree whose edges are pages of tokens. A node stands for the text from the
-// beginning to the end of its page, and holds that page. Children are sorted by their tokens and
-// none is a prefix of another, so the longest match is a neighbor of the place where a text would
-// be inserted.
+// first token to the end of the node's page, and holds that page. The children of a node are sorted
+// by their tokens, and no child is a prefix of another. So the child with the longest match is next
+// to the place where a text would be inserted.
 // Sharing: a KV row depends only on the tokens before it, bit for bit, whatever else the step
-// computes. A page may serve every sequence with the same first tokens, LoRA adapter (0: none) and
-// tenant. Each pair of adapter and tenant has its own tree (PrefixSpace), so a tenant learns
-// nothing of other tenants' texts. All trees share room and eviction. Sequences share whole pages,
-// and copy the matching beginning of a page that is not full or differs later. Pages that are not
-// full are leaves; only their holder may append to them.
+// computes. A page may thus serve every sequence with the same first tokens, LoRA adapter (0: none)
+// and tenant. Each pair of adapter and tenant has its own tree (PrefixSpace), so a tenant learns
+// nothing of other tenants' texts. All trees share the pages, and eviction looks at all trees.
+// Sequences share whole pages. If a page is not full, or only its first tokens match, a sequence
+// copies the matching rows. Pages that are not full are leaves; only their holder may append to
+// them.
 // Eviction: a sequence that needs a page gets one that only the cache holds, least recently used
-// first, leaves before their parents. Sequences hold all pages from the beginning on, so every idle
-// page can be evicted.
+// first, leaves before their parents. A sequence holds all pages of its text, so no page below an
+// idle page is held, and every idle page can be evicted.
 // Recurrent layers: a text can be reused only up to a position whose state is stored. A node may
-// hold a slot (PagePool counts slots like pages) with the state after the node's text.
+// hold a slot with the state after the node's text. (A slot is device memory for the recurrent
+// state of one sequence; a second PagePool counts slots like pages.)
 //
 // Source: RadixAttention (Zheng et al. 2023, "SGLang: Efficient Execution of Structured Language
 // Model Programs"). Thread: one caller.
@@ -43,37 +45,40 @@ struct PrefixSpace {
 
 class PrefixCache {
   public:
-    // `pool` and `slots` (of recurrent state) outlive the cache. page_tokens: tokens per page.
+    // `pool` and `slots` must outlive the cache. slots: null if the model has no recurrent state.
+    // page_tokens: tokens per page.
     PrefixCache(PagePool& pool, int64_t page_tokens, PagePool* slots = nullptr);
     ~PrefixCache();
 
-    // Appends to `pages` the known whole pages of `tokens` after their first `had` pages, up to
-    // `most` tokens in all. Each page is held for the caller.
+    // Finds the cached whole pages of `tokens` within the first `most` tokens, and appends them to
+    // `pages`, without the first `had` pages, which the caller has. Holds each appended page for
+    // the caller.
     void Extend(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t had,
                 int64_t most, std::vector<int32_t>& pages);
-    // The page with the longest match for the tokens after the first `had` pages of `tokens`, up to
-    // `most` tokens in all. The page is not held for the caller.
+    // The page with the longest match for the part of `tokens` between the first `had` pages and
+    // token `most`. FindPart does not hold the page for the caller.
     struct Part {
         int32_t page = -1;
         int64_t tokens = 0;  // matching tokens; 0: no page matches
     };
     Part FindPart(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t had,
                   int64_t most);
-    // Adds the whole pages of `tokens`: the first entries of `pages`. Where the same text is known,
-    // replaces the sequence's page by the known page, which has the same bits.
+    // Adds the whole pages of `tokens`: the first entries of `pages`. If the cache already has a
+    // page of the same text, replaces the entry of `pages` by that page, which has the same bits.
     void Insert(const PrefixSpace& space, std::span<const int32_t> tokens,
                 std::span<int32_t> pages);
-    // Adds `page`, which holds the tokens after the whole pages of `tokens`; those pages must be
-    // known. The holder may append to the page.
+    // Adds `page`, which holds the last tokens of `tokens`, after the whole pages. The cache must
+    // have these whole pages already. The holder may append to `page`.
     void InsertPart(const PrefixSpace& space, std::span<const int32_t> tokens, int32_t page);
-    // As Extend, up to the last node with a slot. Returns that slot, held for the caller; -1: no
-    // node after the first `had` pages has a slot.
+    // As Extend, but only up to the last node with a slot. Returns that slot and holds it for the
+    // caller; -1: no node after the first `had` pages has a slot.
     int32_t ExtendToState(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t had,
                           int64_t most, std::vector<int32_t>& pages);
-    // Number of known whole pages of `tokens`, up to `most` tokens, with or without a slot.
+    // Number of cached whole pages of `tokens` within the first `most` tokens, with or without a
+    // slot.
     int64_t KnownPages(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t most);
-    // Adds `slot`, the state after `tokens`, which are whole pages. Does nothing if the pages are
-    // unknown or already have a slot.
+    // Adds `slot`, the state after `tokens`, which fill whole pages. Does nothing if the cache
+    // lacks these pages or already has a slot for them.
     void InsertState(const PrefixSpace& space, std::span<const int32_t> tokens, int32_t slot);
     // Gives up the slot after `tokens`, if there is one and no sequence holds it.
     void RemoveState(const PrefixSpace& space, std::span<const int32_t> tokens);
@@ -124,7 +129,7 @@ class PrefixCache {
     Roots roots_;
     std::set<Leaf> leaves_;
     PagePool* slots_;
-    std::vector<Node*> states_;  // with a slot; few
+    std::vector<Node*> states_;  // nodes with a slot; few
 };
 
 }  // namespace weft::engine

@@ -1,6 +1,6 @@
 // RestartBudget: how many losses of ranks a server survives within a window of time. Losses before
-// the window do not count: a host that fails once a week never ends the server; a host that keeps
-// failing soon does. Pure: the caller has the clock. Thread: one caller.
+// the window do not count. So a host that fails once a week never ends the server, but a host that
+// fails again and again soon does. The caller passes the time. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace weft::engine {
 
 class RestartBudget {
   public:
-    // At most `most` losses within any `window_ms` milliseconds; 0 ms: in the server's whole life.
+    // At most `most` losses within any `window_ms` milliseconds; 0 ms: since the server started.
     RestartBudget(int64_t most, int64_t window_ms)
         : most_(most), window_ns_(window_ms > INT64_MAX / kMs ? INT64_MAX : window_ms * kMs) {}
 

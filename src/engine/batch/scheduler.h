@@ -1,33 +1,36 @@
-// Scheduler: chooses the rows of the next step, by sequence, and their KV pages.
+// Scheduler: chooses how many rows each sequence has in the next step, and the sequences' KV pages.
+// A row is one token of one sequence.
 //
 // Steps: continuous batching with chunked prefill. A step first takes the last token of each
 // decoding sequence, then fills its row budget with parts of prompts. A long prompt thus delays
 // other sequences by one step's budget at a time.
-// Prefix cache: the scheduler reuses the cache's rows instead of computing them. Sequences share
-// whole pages; for a page that matches only at its beginning, the step first makes a copy.
-// Preemption: a sequence gets pages as it grows. When no page is free, the prefix cache gives up
-// idle pages. Then the scheduler preempts a sequence, which waits and is recomputed from its
-// tokens; the cache still has the pages that no other sequence needed. Weft does not swap pages to
-// host memory: on a CPU, they are there already.
-// Fairness: keys share slots, pages and prompt rows by weight, and requests share within a key
-// (scheduler_turns.cc). A waiting sequence preempts a sequence of lower priority; if there is none,
-// a sequence of the key or request that holds most of the missing resource. If every key has one
-// sequence, keys take turns. Admission order: priority; the key with the fewest running sequences
-// by weight; the key with the least service by weight; the request with the fewest running
-// sequences; time.
+// Prefix cache: the scheduler reuses KV rows of the prefix cache instead of computing them.
+// Sequences share whole pages; if only the first rows of a page match, the step first copies the
+// page. Preemption: a sequence gets pages as it grows. When no page is free, the prefix cache gives
+// up idle pages. If that is not enough, the scheduler preempts a sequence. The preempted sequence
+// waits and is recomputed from its tokens, except for those of its pages that are still in the
+// prefix cache. Weft does not swap pages to host memory: on a CPU, the pages are in host memory
+// already. Fairness: a key names a client of the server. Keys share slots, pages and prompt rows by
+// weight, and the requests of a key share the key's part (scheduler_turns.cc). A waiting sequence
+// preempts a sequence of lower priority. If there is none, it preempts a sequence of the key or
+// request that holds most of the missing resource. If every key has one sequence, keys take turns.
+// Sequences are admitted in this order: higher priority; the key with the fewest running sequences
+// by weight; the key with the least service (tokens) by weight; the request with the fewest running
+// sequences; arrival time.
 // Drafts: a decoding sequence may have drafted tokens (`Sequence::draft`). Drafts use only spare
 // rows, at most half of the rows that prompts could have, and never take another sequence's token
-// or page. A drafted row counts only after the caller accepts it (Keep). A row that is not accepted
-// is not known, shared or cached, and the next step overwrites it.
-// Recurrent state (models with such layers) is in slots. A running sequence owns one slot, which
-// follows its tokens from step to step. The prefix cache keeps more: the state at the last page
-// border of a prompt, at the last page border of an answer so far, and where a prompt departs from
-// earlier texts. Each draft of a step also needs a slot, so that the sequence can return to the
-// state after its last accepted draft. A preempted sequence gives up its slot and is recomputed.
-// Scored prompts need a row of logits for each of their rows, and a step has few rows of logits.
-// Every other prompt that may end in the step keeps one. Keys share the remaining rows equally.
-// Within a key, the first prompts get the rows; later prompts then find their beginning in the
-// prefix cache.
+// or page. A drafted row counts as computed only after the caller accepts it (Keep). A row that is
+// not accepted is neither shared nor cached, and the next step overwrites it.
+// Recurrent state (models with such layers) is in slots. A running sequence owns one slot with the
+// state after its last computed token. The prefix cache keeps more slots, with the state at the
+// last page border of a prompt, at the last page border of an answer so far, and at the page border
+// where a prompt begins to differ from earlier texts. Each draft of a step also needs a slot, so
+// that the sequence can return to the state after its last accepted draft. A preempted sequence
+// gives up its slot and is recomputed. A scored prompt is one whose tokens' log-probabilities were
+// requested. It needs a row of logits for each of its rows, and a step has few rows of logits.
+// Every other prompt that may end in the step gets one row of logits. Keys share the remaining rows
+// of logits equally. Within a key, the first prompts get them; later prompts with the same
+// beginning then find it in the prefix cache.
 //
 // Pure: no clock, no I/O; the same calls give the same steps. Thread: one caller.
 // Sources: Orca (Yu et al. 2022), iteration-level scheduling; Sarathi-Serve (Agrawal et al. 2024),
@@ -47,48 +50,52 @@
 
 namespace weft::engine {
 
-// Prompt tokens to compute in one step of at most `most` rows when a prompt of `tokens` is the only
-// work. With pipeline stages, several steps share the prompt, and the first stage computes the next
-// chunk while later stages compute earlier ones: S stages and C chunks take (C + S - 1) / (C * S)
-// of the time without overlap.
+// Number of prompt tokens to compute in one step of at most `most` rows when a prompt of `tokens`
+// tokens is the only work. With pipeline stages, the prompt is divided into chunks, one per step.
+// The first stage computes the next chunk while later stages compute earlier chunks: S stages and C
+// chunks take (C + S - 1) / (C * S) of the time without overlap.
 int64_t PromptChunk(int64_t tokens, int64_t most, int64_t stages);
 
 struct Sequence;
 
 struct ScheduleOptions {
-    int64_t max_seqs = 32;      // running at once
+    int64_t max_seqs = 32;      // most sequences that run at once
     int64_t step_tokens = 512;  // most rows of a step; at least max_seqs
     int64_t pages = 0;          // in the KV cache
     int64_t page_tokens = 64;
     bool prefix_cache = true;
     int64_t draft_rows = 0;  // most drafted tokens of a step
-    // Slots of recurrent state (0: the model has no such state), at least max_seqs; and how many of
-    // them the prefix cache may keep.
+    // Slots of recurrent state (0: the model has no such state; else at least max_seqs), and how
+    // many of these slots the prefix cache may keep.
     int64_t state_slots = 0, kept_states = 0;
 };
 
-// The sequences of one request.
+// Counts over the sequences of one request.
 struct RequestUse {
     int64_t sequences = 0, running = 0;
     int64_t pages = 0;            // valid while the scheduler chooses victims
-    int64_t plan = 0, prompts = 0;  // the last plan that counted its prompts, and their number
+    int64_t plan = 0, prompts = 0;  // number of the last plan that counted the request's prompts,
+                                    // and how many it has
 };
 
-// The sequences of one key.
+// Counts over the sequences of one key.
 struct KeyUse {
     int64_t sequences = 0, running = 0;
     double weight = 1;
     double served = 0;  // tokens divided by weight
-    int64_t since = 0;  // id of its first sequence
+    int64_t since = 0;  // id of the key's first sequence
     std::unordered_map<int64_t, RequestUse> requests{};
     int64_t pages = 0;    // valid while the scheduler chooses victims
-    int64_t blocked = 0;  // the last plan that could admit none of its waiting sequences
-    // Valid within a plan: the next waiting sequence; the demand for prompt rows, the highest
-    // priority of these prompts, and the rows that the key may use.
+    int64_t blocked = 0;  // number of the last plan that could admit none of the key's waiting
+                          // sequences
+    // Valid within a plan: the key's next waiting sequence; the prompt rows that its prompts could
+    // use (demand), the highest priority of these prompts, and the prompt rows that the key may
+    // use.
     Sequence* next = nullptr;
     int64_t demand_plan = 0, demand = 0, rows = 0;
     int priority = 0;
-    // Valid within a plan: rows of logits that its scored prompts may have and have claimed.
+    // Valid within a plan: rows of logits that the key's scored prompts may still have
+    // (score_rows), and those that its prompts claim so far (score_demand).
     int64_t score_plan = 0, score_rows = 0, score_demand = 0;
 };
 
@@ -102,36 +109,39 @@ struct Sequence {
     int64_t limit = 0;            // most sequences of the key that run at once; 0: no limit
     int priority = 0;             // higher runs sooner
     double weight = 1;            // of the key
-    // Every row from this one on has logits; kNotScored: only the last row has.
+    // Every row from row `score_from` on gets logits; kNotScored: only the last row.
     int64_t score_from = kNotScored;
-    bool cached = true;           // may take pages from the prefix cache and leave its own there
+    bool cached = true;            // may take pages from the prefix cache and add its own
     std::vector<int32_t> draft{};  // drafted tokens after `tokens`
-    // A recomputation puts its last token in a separate step, which verifies its draft.
+    // When the sequence is recomputed, its last token gets a separate step, which verifies the
+    // draft.
     bool last_apart = false;
     int32_t adapter = 0;          // number of the job's adapter, from 1; 0: none
-    std::string tenant{};         // owner of the texts that it may meet in the prefix cache
+    std::string tenant{};         // owner of the text; only texts of the same tenant share pages
 
     // Owned by the scheduler.
     KeyUse* of_key = nullptr;
     RequestUse* of_request = nullptr;
     int64_t turn = 0;   // progress since admission: see kTurn
-    int64_t known = 0;  // tokens computed so far, preempted ones included
-    int64_t promised = 0;  // the last plan that preempted another sequence for this one
-    int64_t wants = 0;  // pages, free or idle, that the last try lacked; 0: not tried
-    int64_t computed = 0;    // tokens with KV rows, those of `copy` included
+    int64_t known = 0;  // most tokens that were ever computed; preemption does not reduce it
+    int64_t promised = 0;  // number of the last plan that preempted another sequence for this one
+    int64_t wants = 0;     // pages (free or idle) that its admission needs, by the last try; 0: not
+                           // tried
+    int64_t computed = 0;  // tokens with KV rows, including the rows of `copy`
     int64_t from_cache = 0;  // tokens found in the prefix cache at the first start
     int64_t preempted = 0;   // times
     bool started = false;
     bool running = false;    // admitted and not preempted since
-    int64_t plan = 0;        // the last plan with rows of it
+    int64_t plan = 0;        // number of the last plan in which it has rows
     int64_t rank = 0;        // among the prompts of its request; valid while they are planned
     bool in_flight = false;  // its next token is being computed: the scheduler leaves it alone
     std::vector<int32_t> pages{};
     // The cached page whose copy begins this sequence's last page. Held until the copy is made.
     PrefixCache::Part copy{};
-    // Slots of recurrent state: the sequence's own; the prefix cache's slot from which the next
-    // step begins (held until then); and the slots that the planned step writes: at a page border
-    // for the cache, and after each row but the last of a step with drafts.
+    // Slots of recurrent state: the sequence's own (slot); the prefix cache's slot with whose state
+    // the next step begins, held until then (state_from); and the slots that the planned step
+    // writes: at page borders for the cache (borders), and, in a step with drafts, after each row
+    // but the last (draft_slots).
     struct Border {
         int64_t tokens = 0;
         int32_t slot = -1;
@@ -140,7 +150,8 @@ struct Sequence {
     std::vector<Border> borders{};
     std::vector<int32_t> draft_slots{};
     int64_t drafted_from = 0;  // `computed` before the step's drafts
-    int64_t parts_at = 0;      // whole-page tokens that other texts share
+    int64_t parts_at = 0;      // number of its first tokens, in whole pages, that other texts in
+                               // the cache share
     int64_t last_border = 0;   // tokens of the answer after which the cache has its state
     int64_t pending() const { return static_cast<int64_t>(tokens.size()) - computed; }
     PrefixSpace space() const { return {tenant, adapter}; }
@@ -152,10 +163,11 @@ struct Sequence {
 struct PlannedRows {
     Sequence* sequence = nullptr;
     int32_t rows = 0;
-    int32_t output = -1;  // row of the logits after the last token; -1: none yet
-    int32_t drafted = 0;  // number of last rows that are drafts; their logits follow `output`
-    // Scored sequences: number of rows with logits, from row `score_begin` on, and the row of the
-    // logits after the first of them. (The last row of a prompt has `output` instead.)
+    int32_t output = -1;  // row of the logits that has those after the last token; -1: none yet
+    int32_t drafted = 0;  // number of drafted rows, the last of `rows`; their rows of logits follow
+                          // `output`
+    // Scored sequences: rows [score_begin, score_begin + score_rows) have logits, in rows `scores`
+    // and following of the step's logits. (The last row of a prompt has `output` instead.)
     int32_t scores = -1, score_begin = 0, score_rows = 0;
 };
 
@@ -163,46 +175,49 @@ struct ScheduleStats {
     int64_t running = 0, waiting = 0;
     int64_t pages = 0, free_pages = 0, idle_pages = 0;
     int64_t free_slots = 0, idle_slots = 0;  // of recurrent state
-    int64_t cache_asked = 0, cache_hit = 0;  // prompt tokens since the start
+    int64_t cache_asked = 0, cache_hit = 0;  // prompt tokens since the start: looked up, found
     int64_t preemptions = 0;
 };
 
 class Scheduler {
   public:
-    // A sequence that is alone in its key keeps its slot for this much progress before another
-    // key's sequence may preempt it. Progress is the number of prompt tokens computed for the first
+    // The only sequence of a key keeps its slot until its progress reaches kTurn; then a sequence
+    // of another key may preempt it. Progress is the number of prompt tokens computed for the first
     // time, plus kTokenTurn for each generated token, less the recomputed tokens. So at least half
     // of the work is progress.
     static constexpr int64_t kTurn = 512, kTokenTurn = 8;
 
     explicit Scheduler(const ScheduleOptions& options);
 
-    // Queues the sequence. It has at least one token, and its full length fits the pages.
+    // Queues the sequence, which must have at least one token. The KV cache must have enough pages
+    // for its full length.
     void Add(Sequence* sequence);
     // Removes a sequence that ended or was cancelled, and frees its pages at once.
     void Remove(Sequence* sequence);
-    // Sequences that decode in the next plan if there are pages: drafts can help them.
+    // Sets `sequences` to those that decode in the next plan if there are pages; they may have
+    // drafts.
     void Decodes(std::vector<Sequence*>& sequences) const;
     // Number of draft rows in the next plan beside one row for each of `decodes` sequences.
     int64_t RowsForDrafts(int64_t decodes) const;
-    // Number of drafts of a sequence, at most `most`, for which the next plan has pages that no
-    // other sequence needs; `others` more sequences decode one token each. The sequence gets these
-    // pages.
+    // Gives the sequence pages for at most `most` drafted tokens, and returns for how many tokens
+    // they suffice. Takes only pages that no other sequence needs in the next plan, in which
+    // `others` more sequences decode one token each.
     int64_t PagesForDraft(Sequence& sequence, int64_t most, int64_t others);
-    // Plans the next step into `step` (its number grows) and `planned`; false: there is no work.
-    // Sequences whose last token is in the step get a row of logits, in order.
+    // Plans the next step into `step` (and increases step.number) and `planned`; false: there is no
+    // work. Each sequence whose last token is in the step gets a row of logits, in the order of
+    // `planned`.
     bool Plan(StepData& step, std::vector<PlannedRows>& planned);
-    // Marks the rows of the planned step as computed, drafts excepted. The step has run, or runs
-    // before the next one.
+    // Marks the rows of the planned step as computed, except drafts. Call it after the step has
+    // run, or if it is sure to run before the next step.
     void Commit(std::span<const PlannedRows> planned);
-    // As Commit, for a step whose logits arrive while later steps run. Sequences with rows of
-    // logits in this step have no rows in those steps. The caller clears in_flight when it appends
-    // the token.
+    // As Commit, for a step whose logits arrive while later steps run. Sequences that wait for
+    // logits of this step have no rows in the later steps. The caller clears Sequence::in_flight
+    // when it appends the token.
     void CommitInFlight(std::span<const PlannedRows> planned);
-    // Accepts the next draft of a sequence's last step, so its row counts. The token is in
-    // `tokens`.
+    // Accepts the next draft of the sequence's last step: its row then counts as computed. The
+    // caller has already appended the token to `tokens`.
     void Keep(Sequence& sequence);
-    // Ends the draft after all accepted tokens were kept: frees the pages of the rejected tokens.
+    // Call it after Keep for all accepted tokens: frees the pages of the rejected ones.
     void EndDraft(Sequence& sequence);
     // Divides decoding sequences among `steps` steps that are in flight at once. A step passes
     // through `stages` stages.
@@ -278,8 +293,8 @@ class Scheduler {
     std::vector<Sequence*> waiting_;
     std::vector<int32_t> found_;      // pages; valid in FindPrefix
     std::vector<Sequence*> decodes_;  // valid while decodes are planned
-    std::vector<int32_t> rows_;       // of a sequence and its draft; valid while they are appended
-    std::unordered_map<std::string, KeyUse> keys_;  // with sequences here
+    std::vector<int32_t> rows_;       // token ids of a sequence and its draft; valid in Append
+    std::unordered_map<std::string, KeyUse> keys_;  // keys with sequences in this scheduler
     std::vector<KeyUse*> turns_;       // see FindNextOfKeys
     std::vector<KeyUse*> sharing_;     // keys with prompts; valid while rows are shared
     std::vector<Sequence*> prompts_;   // valid while their rows are planned

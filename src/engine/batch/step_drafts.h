@@ -1,15 +1,15 @@
-// StepDrafts: chooses how many drafted tokens each sequence has in a step of many sequences.
+// StepDrafts: chooses how many drafted tokens each sequence gets in a step of many sequences.
 //
 // Drafts come from a lookup in the sequence's own text (prompt_lookup.h) or from a draft model
 // (draft_model.h, draft_head.h). StepDrafts maximizes the tokens per second of the step over all
-// sequences. Lookups cost nothing: StepDrafts takes the likeliest drafts first, as long as one more
-// row gains more than it costs. With a draft model, each sequence gets as many drafts as pay off
-// when all sequences have drafts (DraftLength). It learns the cost of rows from earlier steps. A
-// single sequence thus gets long drafts, because a row costs little compared with the weights that
-// the step reads anyway. With many sequences drafts are rare, because each row costs as much as a
-// token.
+// sequences. A lookup costs almost nothing: StepDrafts takes the likeliest drafts first, as long as
+// one more row gains more than it costs. With a draft model, each sequence gets as many drafted
+// tokens as pay off when all sequences have drafts (DraftLength). StepDrafts learns the cost of
+// rows from earlier steps. A single sequence thus gets long drafts, because a row costs little
+// compared with the weights that the step reads anyway. With many sequences drafts are rare,
+// because a drafted row then costs as much as an ordinary token.
 //
-// No clock; no I/O except the draft model's steps. Thread: one caller.
+// Reads no clock. The draft model's steps are the only I/O. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +27,20 @@
 
 namespace weft::engine {
 
-// Counts since the start, as in vLLM.
+// Counts since the start, as vLLM defines them.
 struct DraftCounts {
     int64_t drafts = 0;             // drafts of one sequence in one step
     int64_t drafted = 0;            // drafted tokens
     int64_t accepted = 0;           // accepted tokens
-    std::vector<int64_t> by_place;  // accepted tokens by place in their draft, from 0
+    std::vector<int64_t> by_place;  // accepted tokens by position in the draft, from 0
 };
 
 // Source of the drafts of one answer; empty: the answer has no drafts.
 struct AnswerDrafts {
     std::optional<PromptLookup> lookup{};
     std::optional<DraftLength> length{};
-    // Judged drafts (DraftOptions::judged): their sampler and each draft's distribution.
+    // Judged drafts (DraftOptions::judged): the sampler that draws drafted tokens, and each token's
+    // distribution.
     std::optional<Sampler> own{};
     std::vector<Distribution> chances{};
 };
@@ -50,15 +51,15 @@ class StepDrafts {
     bool on() const { return options_.on(); }
     // Most drafted tokens of a step with `sequences` sequences.
     int64_t most_rows(int64_t sequences) const;
-    // Sets the draft model or head. It outlives this.
+    // Sets the draft model or head, which must outlive this object.
     void Use(Drafter& model) { model_ = &model; }
-    // The state that drafts of an answer need.
+    // Returns the draft state of a new answer.
     AnswerDrafts Begin(std::span<const int32_t> prompt, const SamplerOptions& sampler) const;
 
     // A sequence that may have drafts.
     struct Guesser {
         AnswerDrafts* answer = nullptr;
-        DraftText text{};                           // `draft` receives the result
+        DraftText text{};                           // text.draft receives the result
         int64_t left = 0;                           // most drafted tokens that the answer can use
         const grammar::Matcher* matcher = nullptr;  // the answer's constraint, if any
     };
