@@ -1,8 +1,9 @@
 // Lists a host's addresses, and chooses the addresses by which one host reaches another.
 //
 // Hosts may share several networks, or each pair may have its own cable. So every rank announces
-// all its addresses, and each pair chooses from both lists: common subnets first, by speed, then
-// the address that is known to work for the control plane.
+// all addresses of its host, and each pair of ranks chooses from both lists: first, addresses in
+// common subnets, the fastest interface first; then the address that is known to work for the
+// control connection.
 #pragma once
 
 #include <optional>
@@ -16,7 +17,7 @@
 
 namespace weft::net {
 
-// Any address of this machine, loopback included, with its interface.
+// An address of this machine (which may be a loopback address), with its interface.
 struct LocalAddress {
     std::string address;
     std::string netdev;
@@ -25,15 +26,16 @@ std::vector<LocalAddress> ListLocalAddresses();
 
 struct HostAddress {
     std::string host;       // numeric, without scope
-    int prefix = 0;         // bits of its subnet
-    std::string interface;  // with this address
+    int prefix = 0;         // prefix length of the address's subnet
+    std::string interface;  // name of the interface that has the address
     int speed_mbps = 0;     // of the interface; 0: unknown
-    bool bridge = false;    // usually of containers or virtual machines
+    bool bridge = false;    // the interface is a bridge, usually of containers or virtual machines
     // Local properties; not sent to others.
-    bool tunnel = false;      // an interface of WireGuard or another VPN, or a point-to-point link
-    bool is_virtual = false;  // no device behind it
-    // For a link-local address: link-local addresses of other hosts heard on its cable, if known.
-    // They distinguish hosts on one cable from hosts on different cables.
+    bool tunnel = false;      // the interface belongs to WireGuard or another VPN, or is a
+                              // point-to-point link
+    bool is_virtual = false;  // the interface is not a hardware device
+    // For a link-local address: the link-local addresses of other hosts that were heard on this
+    // interface, if known. They tell whether two hosts are on the same cable.
     std::vector<std::string> neighbours{};
 
     bool operator==(const HostAddress&) const = default;
@@ -45,47 +47,50 @@ struct Neighbour {
     std::string interface, address;
     bool operator==(const Neighbour&) const = default;
 };
-// Text for a command line: "eth1=fe80::2,eth1=fe80::3". Errors of ParseNeighbours: kUsage.
+// Neighbors as text for a command line: "eth1=fe80::2,eth1=fe80::3". Errors of ParseNeighbours:
+// kUsage.
 inline constexpr size_t kMostNeighbours = 64;
 std::string NeighboursText(std::span<const Neighbour> neighbours);
 Result<std::vector<Neighbour>> ParseNeighbours(std::string_view text);
-// Adds each neighbor to the link-local addresses of its interface.
+// Adds each neighbor to HostAddress::neighbours of its interface's link-local addresses.
 void AddNeighbours(std::span<const Neighbour> neighbours, std::vector<HostAddress>& addresses);
 
-// The `addresses` in one of the networks `words` ("10.0.1.0/24,eth2": CIDR or interface); "": all.
-// With more than kMostAddresses, drops link-local addresses and addresses of bridges and other
-// virtual interfaces. Errors: kUsage (malformed), kNotFound (no match; names the addresses).
+// The `addresses` that are in one of the networks that `words` lists as CIDR or interface
+// ("10.0.1.0/24,eth2"); "": all addresses. If these are more than kMostAddresses, drops link-local
+// addresses and addresses of bridges and other virtual interfaces. Errors: kUsage (`words` is
+// malformed), kNotFound (no address matches; the message names the addresses).
 inline constexpr size_t kMostAddresses = 16;
 Result<std::vector<HostAddress>> OnDataNet(const std::vector<HostAddress>& addresses,
                                            std::string_view words);
-// The same for this host: addresses of interfaces that are up and have a carrier, and loopback
-// addresses that others may reach (on routed hosts).
+// OnDataNet for this host's addresses: those of interfaces that are up and have a carrier, and
+// those loopback addresses that other hosts may reach (in routed networks).
 Result<std::vector<HostAddress>> ListHostAddresses(std::string_view words = "");
 // Checks the syntax of `words`. Errors: kUsage.
 Status CheckDataNet(std::string_view words);
 
-// An address on which this host listens, and the peer's form of it (the scope of a link-local
-// address is the peer's interface).
+// An address on which this host listens, and the form of this address that the peer dials. (They
+// differ for link-local addresses: their scope is an interface of the host that uses them.)
 struct Way {
     std::string listen;
     std::string dial;
     bool operator==(const Way&) const = default;
 };
-// Ways by which a peer with the addresses `theirs` may reach `mine`, best first, at most kMostWays.
-// Link-local addresses on a cable that is known to join both hosts count as a common subnet. An
-// address that both hosts have (as container bridges do) is skipped. known: an address of mine that
-// the peer probably reaches, also without a common subnet; "": none. If `known` belongs to a tunnel
-// or is alone in its subnet (/32), it comes first, because a user who names it means that network.
+// Ways by which a peer with the addresses `theirs` may reach this host with the addresses `mine`,
+// best first, at most kMostWays. Link-local addresses on a cable that is known to join both hosts
+// count as a common subnet. An address that both hosts have (as container bridges do) is skipped.
+// known: an address of this host that the peer can probably reach even without a common subnet; "":
+// none. If `known` belongs to a tunnel or is alone in its subnet (/32), its way comes first,
+// because a user who names such an address means that network.
 inline constexpr size_t kMostWays = 12;
 std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const HostAddress> mine,
                           const std::string& known);
 
-// A pair of addresses in one subnet, except a container bridge's (every host may have such a bridge
-// with the same addresses). nullopt: none.
+// A pair of addresses in one subnet. Ignores container bridges, because every host may have such a
+// bridge with the same addresses. nullopt: there is no pair.
 std::optional<std::pair<HostAddress, HostAddress>> CommonNetwork(
     std::span<const HostAddress> theirs, std::span<const HostAddress> mine);
 
-// Format of the control plane. Errors of UnpackAddresses: kCorrupt.
+// Addresses as text for the control connections. Errors of UnpackAddresses: kCorrupt.
 std::string PackAddresses(std::span<const HostAddress> addresses);
 Result<std::vector<HostAddress>> UnpackAddresses(std::string_view text);
 

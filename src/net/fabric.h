@@ -1,31 +1,32 @@
-// Makes a Fabric: ranks exchange offers over an authenticated control plane, then connect the
-// links.
+// Makes a Fabric, the links from this rank to all others: ranks exchange offers over authenticated
+// control connections, then connect the links.
 //
-//     FabricBuilder::Make(options)         opens listeners, draws a random token for each peer
+// FabricBuilder::Make(options) opens listeners, draws a random token for each peer
 //     OfferTo(p) for every peer p          -> opaque bytes; the caller carries them to rank p
-//     Connect(offers_from_peers, deadline) joins every pair; needs all ranks to call it
+// Connect(offers_from_peers, deadline) connects all links; all ranks must call it
 //
-// The higher rank of each pair dials, the lower accepts. A connection must present the token that
-// its acceptor offered, and the answer must present the token that its dialer offered; other
-// connections (a port scan, a rank of an older epoch) are closed. The data plane is thus as
-// trustworthy as the network and as the channel of the offers. Neither tokens nor data are
-// encrypted or signed: an attacker who can read or change packets between the hosts can read or
-// change all data over tcp, verbs and mpi.
+// The higher rank of each pair dials, and the lower rank accepts. The dialing rank must present the
+// token from the offer of the accepting rank, which answers with the token from the dialing rank's
+// offer. Other connections (a port scan, a rank of an older epoch) are closed. The data links are
+// thus as trustworthy as the network, and as the channel that carried the offers. Neither tokens
+// nor data are encrypted or signed: an attacker who can read or change packets between the hosts
+// can read or change all data over tcp, verbs and mpi.
 //
-// shm: a sealed memfd, passed over an abstract unix socket, so no name in /dev/shm exists and
-// nothing remains after a crash. The socket stays open, so that its end reveals a dead peer.
-// If only one of a pair can be dialed (Offer::hidden), the other dials.
-// tcp: one connection per pair, TCP_NODELAY, non-blocking, no receiver thread. The dialer tries the
-// ways of the offer in order, each for a part of the deadline, until that rank answers.
-// verbs: a queue pair for each peer, set up by the offers, and a TCP connection, which proves the
-// token, says that both ends are ready, and ends when the peer's process does. Device, port and GID
-// are those of the address by which the peer reaches this host.
+// If only one rank of a pair can be dialed (Offer::hidden), the other rank dials.
+// shm: a sealed memfd, passed over an abstract unix socket. It has no name in /dev/shm, so nothing
+// remains after a crash. The socket stays open; if the peer dies, the kernel closes it.
+// tcp: one connection per pair, TCP_NODELAY, non-blocking, no receiver thread. The dialing rank
+// tries the addresses in the offer (Offer::tcp_host, tcp_more) in order, each for a part of the
+// time until the deadline, until the other rank answers.
+// verbs: for each peer, a queue pair that is set up from the offers, and a TCP connection. The TCP
+// connection exchanges the tokens, tells when both ends are ready, and ends when the peer's process
+// ends. Device, port and GID are those of the address by which the peer reaches this host.
 // mpi: messages of an MPI library (mpi/link.h), and a TCP connection as for verbs.
-// auto: shm if both offers name the same boot id and network namespace; else verbs if both have a
-// device for each other; else mpi if one MPI launcher started both; else tcp.
+// auto: shm if both offers name the same boot id and network namespace; else verbs if both ranks
+// have an RDMA device that reaches the other; else mpi if one MPI launcher started both; else tcp.
 //
-// Offers are hostile input: Connect checks every field. Thread: one (Connect dials on other
-// threads). The links live as long as the Fabric; the listeners live as long as the builder.
+// Offers are hostile input: Connect checks every field. Thread: one caller; Connect dials on
+// threads of its own. The links live as long as the Fabric, the listeners as long as the builder.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,7 @@ std::vector<std::string> TransportNames();
 // One of TransportNames(). Errors: kUsage.
 Result<Transport> ParseTransport(std::string_view name);
 
-// Ports for listeners, both bounds included; 0 and 0: any.
+// Ports for listeners, from `first` to `last`; 0 and 0: any port.
 struct PortRange {
     uint16_t first = 0;
     uint16_t last = 0;
@@ -64,41 +65,46 @@ struct FabricOptions {
     int size = 1;
     std::vector<std::string> hosts;  // one name per rank, for messages; empty: "localhost"
     Transport transport = Transport::kAuto;
-    size_t window_bytes = size_t{4} << 20;  // per link and direction, the same on all ranks
+    size_t window_bytes = size_t{4} << 20;  // per link and direction; must be the same on all ranks
     uint64_t epoch = 0;
     std::string listen_host;     // listening address for tcp; "": every address
-    std::string advertise_host;  // how peers reach this rank; "": listen_host, else 127.0.0.1
-    // Replaces listen_host and advertise_host: ways by which each peer may reach this rank, by
-    // rank, best first (addresses.h). The rank listens only on the addresses of these ways.
+    std::string advertise_host;  // address that peers dial; "": listen_host or, if that is "",
+                                 // 127.0.0.1
+    // Replaces listen_host and advertise_host. ways[p]: ways by which peer p may reach this rank,
+    // best first (addresses.h). This rank listens only on the addresses of these ways.
     std::vector<std::vector<Way>> ways;
-    PortRange ports;           // of all listeners for tcp
-    std::vector<bool> hidden;  // by peer: it can't dial this rank (NAT); empty: all can
-    // Address by which the control plane reached rank 0. Data links try it last, with rank 0's
-    // offered port (behind a forwarder, rank 0 doesn't know this address). "": none.
+    PortRange ports;           // for all tcp listeners
+    std::vector<bool> hidden;  // hidden[p]: peer p can't dial this rank (NAT); empty: all can
+    // The address by which this rank's control connection reached rank 0. Data links to rank 0 try
+    // this address last, with the port from rank 0's offer: behind a port forwarder, rank 0 doesn't
+    // know its own public address. "": none.
     std::string root_host;
-    std::string rdma_device;         // verbs: "mlx5_0" or "mlx5_0:1"; "": by the peer's address
-    int gid_index = -1;              // verbs: index in the port's table; -1: chosen
-    bool checksum = false;           // collectives verify every message; the same on all ranks
-    MpiLibrary* mpi = nullptr;       // if an MPI launcher started this process; outlives the Fabric
-    PeerMonitor* monitor = nullptr;  // outlives the Fabric; may also be set later
+    std::string rdma_device;         // verbs: "mlx5_0" or "mlx5_0:1"; "": chosen by address
+    int gid_index = -1;              // verbs: index in the port's GID table; -1: chosen
+    bool checksum = false;           // collectives verify every message; must be the same on all
+                                     // ranks
+    MpiLibrary* mpi = nullptr;       // set if an MPI launcher started this process; must outlive
+                                     // the Fabric
+    PeerMonitor* monitor = nullptr;  // must outlive the Fabric; may also be set later
 };
 
 class FabricBuilder {
   public:
-    // Errors: kUsage (options), kIo (no listener), kNotFound and kDenied (RDMA devices unusable).
+    // Errors: kUsage (invalid options), kIo (cannot listen), kNotFound and kDenied (no usable RDMA
+    // device).
     static Result<std::unique_ptr<FabricBuilder>> Make(FabricOptions options);
     virtual ~FabricBuilder() = default;
 
-    // This rank's offer to rank `peer`, for a channel that outsiders can neither read nor change.
-    // The first call for a peer makes the offer (for verbs, its queue pair), later calls return it
-    // again.
+    // This rank's offer to rank `peer`. Send it over a channel that outsiders can neither read nor
+    // change. The first call for a peer makes the offer (and, for verbs, the queue pair); later
+    // calls return the same offer.
     virtual std::string OfferTo(int peer) = 0;
-    // offers[p] is the result of rank p's OfferTo(this rank); offers[rank] is ignored. Call it
-    // once. Errors: kCorrupt (an offer), kUsage (ranks disagree on options), kTimeout (names the
-    // missing ranks), kPeerLost, kIo.
+    // Connects this rank to all others. offers[p]: the result of OfferTo(this rank) on rank p; this
+    // rank's own entry is ignored. Call it once. Errors: kCorrupt (an invalid offer), kUsage (ranks
+    // have different options), kTimeout (the message names the missing ranks), kPeerLost, kIo.
     virtual Result<Fabric> Connect(const std::vector<std::string>& offers,
                                    const Deadline& deadline) = 0;
-    // After Connect: this rank's end of each link, by peer; its own entry is empty.
+    // After Connect: this rank's end of each link, by peer; the rank's own entry is empty.
     virtual const std::vector<WireEnd>& ends() const = 0;
     // After a failed Connect: peers that this rank could not dial.
     virtual const std::vector<int>& unreached() const = 0;

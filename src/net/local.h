@@ -1,9 +1,10 @@
-// Fabrics whose ranks all start from one process: for tests, benchmarks and `weft net --local`.
+// Makes Fabrics whose ranks all start from one process, for tests, benchmarks and `weft net
+// --local`.
 //
 //     LocalMesh mesh = LocalMesh::Make(4, Transport::kShm, 1 << 20).value();
 //     for (r...) if (fork() == 0) { Fabric f = mesh.Connect(r, Deadline::In(2000)).value(); ... }
 //
-// Make exchanges the offers, so each rank may connect in its own thread or forked process.
+// Make exchanges the offers, so each rank can connect in its own thread or forked process.
 // MakeLocalFabrics connects all ranks at once, for tests that run ranks on threads.
 #pragma once
 
@@ -20,9 +21,9 @@ class LocalMesh {
     static Result<LocalMesh> Make(int size, Transport transport, size_t window_bytes,
                                   uint64_t epoch = 1);
     int size() const { return static_cast<int>(builders_.size()); }
-    // Once per rank, each in its own thread or process.
+    // Call it once per rank, each in its own thread or process.
     Result<Fabric> Connect(int rank, const Deadline& deadline);
-    // In a forked process: closes the listeners of all other ranks.
+    // Call in a forked process: closes the listeners of all ranks but `rank`.
     void DropOthers(int rank);
 
   private:

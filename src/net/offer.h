@@ -1,5 +1,5 @@
-// Messages of ranks before they are linked: offers (over the control plane) and greetings (the
-// first bytes of a data connection, both ways). Both are hostile until checked.
+// Messages between ranks before they are linked: offers (over control connections), and greetings
+// (the first bytes in both directions of a data connection). Both are hostile input until checked.
 #pragma once
 
 #include <array>
@@ -35,33 +35,34 @@ struct Offer {
     uint64_t window_bytes = 0;
     Transport transport = Transport::kAuto;
     bool checksum = false;
-    bool hidden = false;  // `to` can't dial `from`; if `to` can be dialed, `from` dials
-    Token token{};        // that `to` must present
-    std::string boot_id;  // boot id of the host, and id of this process's network namespace
-    std::string network;
+    bool hidden = false;    // `to` can't dial `from`; if `to` can be dialed, `from` dials
+    Token token{};          // token that `to` must present
+    std::string boot_id;    // boot id of the host
+    std::string network;    // id of this process's network namespace
     std::string unix_name;  // "": none
     std::string tcp_host;   // "": none
     uint16_t tcp_port = 0;
-    std::vector<TcpWay> tcp_more;  // further ways, tried in this order
+    std::vector<TcpWay> tcp_more;  // further addresses, tried in this order
     std::optional<VerbsAddress> verbs;
-    std::string verbs_why;  // why it is missing; "": not requested, or no device
-    std::string mpi_job;    // "": not reachable over MPI
-    int mpi_rank = 0;       // in MPI_COMM_WORLD of that job
+    std::string verbs_why;  // why `verbs` is missing; "": not requested, or no device
+    std::string mpi_job;    // MpiLibrary::job_id(); "": not reachable over MPI
+    int mpi_rank = 0;       // rank in MPI_COMM_WORLD of that job
 };
 
 std::string EncodeOffer(const Offer& offer);
 // Errors: kCorrupt.
 Result<Offer> DecodeOffer(std::string_view bytes);
-// Identity of the host and network, to find ranks on one host; "": unknown.
+// Identities of the host and of the process's network namespace; "": unknown.
 std::string BootId();
 std::string NetworkNamespace();
-// Both combined: processes with the same id share the loopback. "": unknown (a sandbox may hide the
-// boot id, and its namespaces have the same numbers on every host).
+// Both identities combined: processes with the same KernelId share the loopback interface. "":
+// unknown. (A sandbox may hide the boot id, and its network namespaces have the same numbers on
+// every host.)
 std::string KernelId(const std::string& boot_id, const std::string& network);
-// The transport between two ranks; the same result on both. Errors: kUsage, kNotFound (verbs
-// without a device).
+// The transport between two ranks; both ranks get the same result. Errors: kUsage (the ranks
+// request different transports, or one that cannot link them), kNotFound (verbs without a device).
 Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs);
-// Why verbs cannot join two ranks; "": it can, or neither side has a device.
+// Why verbs cannot link two ranks; "": it can, or neither rank has a device.
 std::string WhyNotVerbs(const Offer& mine, const Offer& theirs);
 
 struct Greeting {

@@ -1,4 +1,5 @@
-// Zeroed pages for a window; the kernel allocates memory on the first write. Freed with the object.
+// Zeroed memory pages for a link's window. The kernel allocates a page on the first write to it.
+// The destructor frees all pages.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,11 +1,11 @@
-// A link over memory that two processes of one host share: a put is a copy and a release store.
+// A link over memory that two processes of one host share. A put is a copy and a release store.
 //
-// The region is one memfd: per direction a page of flags (each on its own pair of cache lines) and
-// the window. It has no name, so nothing remains after a crash.
+// The region is one memfd. For each direction, it has a page of flags (each on its own pair of
+// cache lines) and the window. The memfd has no name, so nothing remains after a crash.
 //
 // Sleeping: the reader marks itself asleep and waits on a futex in the region; the writer wakes
-// only a marked reader. The writer's path has no fence. Instead the marked reader runs a membarrier
-// on all cores before its last check of the flag.
+// only a marked reader. So that the writer needs no memory fence, the marked reader instead runs
+// membarrier(2) on all cores before its last check of the flag.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@
 
 namespace weft::net {
 
-// The mapping of a region, and its only owner.
+// A mapped region. Unmaps it when destroyed.
 class ShmRegion {
   public:
-    // A new sealed memfd for two windows of `window_bytes`.
+    // Returns a new sealed memfd for two windows of `window_bytes` bytes.
     static Result<Fd> Create(size_t window_bytes);
-    // Maps a region of Create, perhaps in another process. Checks size and seals; the caller keeps
-    // (and closes) the descriptor.
+    // Maps a region that Create made, perhaps in another process. Checks the memfd's size and
+    // seals. The caller still owns the descriptor `fd`.
     static Result<ShmRegion> Map(int fd, size_t window_bytes);
     ShmRegion(ShmRegion&& other) noexcept;
     ShmRegion& operator=(ShmRegion&&) = delete;
@@ -38,8 +38,8 @@ class ShmRegion {
     size_t window_bytes_;
 };
 
-// socket: the unix socket that carried the region; its end shows the peer's death. lower: this rank
-// is the lower of the two.
+// socket: the unix socket over which the memfd was passed; when the peer dies, the kernel closes
+// it. lower: whether this rank is the lower of the two.
 std::unique_ptr<BaseLink> MakeShmLink(Progress& progress, PeerName peer, ShmRegion region,
                                       Fd socket, bool lower);
 

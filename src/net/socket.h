@@ -1,4 +1,4 @@
-// Sockets: listeners, dialing with a deadline, descriptors over unix sockets.
+// Sockets: listeners, dialing with a deadline, and sending descriptors over unix sockets.
 //
 // Every descriptor is close-on-exec. An address is "host" and port; a host is a name, an IPv4 or an
 // IPv6 address. Errors: kIo with the address and the system's message, kTimeout.
@@ -17,26 +17,29 @@ namespace weft::net {
 
 void SetBlocking(int fd, bool blocking);
 
-// Listens on `host` ("": every address, IPv6 and IPv4) and `port` (0: any free one). Non-blocking.
+// Listens on `host` ("": every address, IPv6 and IPv4) and `port` (0: any free port). The socket is
+// non-blocking.
 Result<Fd> ListenTcp(const std::string& host, uint16_t port);
 Result<uint16_t> BoundPort(int fd);
-// Numeric, without scope; IPv4 notation also on a dual-stack socket. "": not a TCP socket.
+// The local address of a socket: numeric, without scope, an IPv4 address in IPv4 notation even on a
+// dual-stack socket. "": not a TCP socket.
 std::string BoundHost(int fd);
-// Returns a connected, non-blocking socket. cancel: once this descriptor is readable, the call ends
-// with kCancelled. -1: none.
+// Returns a connected, non-blocking socket. cancel: a descriptor (-1: none); when it becomes
+// readable, the call fails with kCancelled.
 Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline,
                    int cancel = -1);
 
 // Abstract unix sockets (no file): they belong to the network namespace and end with the process.
 Result<Fd> ListenUnix(const std::string& name);
 Result<Fd> DialUnix(const std::string& name);
-// The next waiting connection, non-blocking; an invalid Fd if there is none.
+// Accepts the next waiting connection and makes it non-blocking. Returns an invalid Fd if no
+// connection waits.
 Fd Accept(int listener);
 
 // Sends one message with a descriptor over a unix socket.
 Status SendWithFd(int socket, std::span<const std::byte> message, int fd);
-// Receives available bytes (at most `message`), without blocking. Returns their number, 0 at the
-// end, -1 if nothing has arrived; a received descriptor goes to `fd`.
+// Receives available bytes into `message`, without blocking. Returns their number; 0 at the end of
+// the stream; -1 if nothing has arrived. Stores a received descriptor in `fd`.
 int RecvWithFd(int socket, std::span<std::byte> message, Fd& fd);
 
 }  // namespace weft::net

@@ -1,6 +1,7 @@
-// A link over one TCP connection: a put is a frame, and waits read frames into the window.
+// A link over one TCP connection. A put sends a frame (frame.h), and a wait reads frames into the
+// window.
 //
-// No receiver thread: Wait and Put of any link of the Fabric receive on all of its sockets.
+// There is no receiver thread: Wait and Put of any link receive on all sockets of the Fabric.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace weft::net {
 
-// socket: connected; this makes it non-blocking. Errors: kOutOfMemory.
+// socket: connected; MakeTcpLink makes it non-blocking. Errors: kOutOfMemory.
 Result<std::unique_ptr<BaseLink>> MakeTcpLink(Progress& progress, PeerName peer, Fd socket,
                                               uint64_t epoch, size_t window_bytes);
 

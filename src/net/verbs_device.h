@@ -1,12 +1,12 @@
-// Chooses the RDMA device, port and GID of a link from sysfs alone, without libibverbs.
+// Chooses the RDMA device, port and GID of a link. Reads only sysfs, without libibverbs.
 //
 // RoCE: a port's GID table has an entry for each address of its network interface; the link uses
 // the "RoCE v2" entry with the address by which the peer reaches this host.
-// InfiniBand: addressed by LID; the port is that of the IPoIB interface with that address, or the
-// only active one.
+// InfiniBand: the peer is addressed by LID. The link uses the port of the IPoIB interface with that
+// address, or the only active port.
 // File layout: Documentation/ABI/stable/sysfs-class-infiniband of the Linux sources. A GID is 16
-// bytes in network order; an IPv4 address is ::ffff:a.b.c.d. Errors: kNotFound, kDenied, kUsage,
-// each with the next step.
+// bytes in network order; an IPv4 address is ::ffff:a.b.c.d. Errors: kNotFound, kDenied, kUsage;
+// each message says what to do.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ using Gid = std::array<uint8_t, 16>;
 // "10.0.0.1" for an IPv4 address, else IPv6 notation.
 std::string GidText(const Gid& gid);
 bool IsIpv4(const Gid& gid);
-// GID of a numeric address; all zero for anything else.
+// GID of a numeric address; all zero if `address` is not one.
 Gid GidOfAddress(const std::string& address);
 bool IsLoopbackAddress(const std::string& address);
 
@@ -40,27 +40,27 @@ struct RdmaPort {
     int port = 1;
     bool infiniband = false;  // false: Ethernet
     bool active = false;
-    std::string state;                 // in the kernel's words: "4: ACTIVE"
-    std::vector<std::string> netdevs;  // of the port, if its device names them
+    std::string state;                 // as the kernel writes it: "4: ACTIVE"
+    std::vector<std::string> netdevs;  // the port's network interfaces, if the device names them
     std::vector<GidEntry> gids;        // non-zero entries
     std::string Name() const;          // "mlx5_0:1"
 };
 
-// Folders to search; tests use others.
+// Folders that these functions search; tests use other folders.
 struct HostRoots {
     std::string sys = "/sys";
     std::string dev = "/dev";
 };
 
-// All ports of all RDMA devices, by name. Empty: the kernel has none.
+// All ports of all RDMA devices, sorted by name. Empty: there is no RDMA device.
 std::vector<RdmaPort> ListRdmaPorts(const HostRoots& roots = {});
 
 // The RDMA port and GID that a link requests.
 struct RdmaWish {
-    std::string device;   // "": chosen by address; else "mlx5_0" or "mlx5_0:1"
+    std::string device;   // "mlx5_0" or "mlx5_0:1"; "": chosen by `address`
     int gid_index = -1;   // -1: chosen
-    std::string address;  // this host's address for the peer; "" or loopback: the peer is on this
-                          // host
+    std::string address;  // address by which the peer reaches this host; "" or loopback: the peer
+                          // is on this host
 };
 
 struct RdmaPath {
@@ -74,33 +74,34 @@ struct RdmaPath {
 Result<RdmaPath> ChooseRdmaPath(const std::vector<RdmaPort>& ports,
                                 const std::vector<LocalAddress>& addresses, const RdmaWish& wish);
 
-// Checks that this process may use RDMA: a device, its node under /dev/infiniband, permission.
+// Checks that this process can use RDMA: there is a device, its node exists under /dev/infiniband,
+// and the process has permission to open the node.
 Status CheckRdmaHost(const std::vector<RdmaPort>& ports, const HostRoots& roots = {});
 // The same for one device.
 Status CheckRdmaDevice(const std::string& device, const HostRoots& roots = {});
 
-// Error of a failed memory registration. limit_bytes: memory that the process may lock; ~0: no
-// limit.
+// The error for a failed registration of `bytes` bytes. limit_bytes: memory that the process may
+// lock; ~0: no limit. error: errno.
 Error RegistrationError(size_t bytes, uint64_t limit_bytes, int error);
 
 // Address of a peer's queue pair and memory; the verbs part of an offer.
 struct VerbsAddress {
     bool infiniband = false;
-    uint8_t mtu = 1;   // as in ibv_mtu: 1 is 256 bytes, 5 is 4096
+    uint8_t mtu = 1;   // code of enum ibv_mtu: 1 is 256 bytes, 5 is 4096
     uint16_t lid = 0;  // for InfiniBand
     uint32_t qpn = 0;  // 24 bits
     uint32_t psn = 0;  // 24 bits
     uint32_t rkey = 0;
-    uint64_t region = 0;  // address of the flags; the window follows at kVerbsWindowAt
+    uint64_t region = 0;  // address of the flags; the window begins kVerbsWindowAt bytes later
     Gid gid{};
     bool operator==(const VerbsAddress&) const = default;
 };
-// Bytes before the window: flags, and values that the link itself raises.
+// Bytes before the window: the flags, and values that the link uses itself.
 inline constexpr size_t kVerbsWindowAt = 4096;
 
-// Whether a peer's address is plausible for windows of `window_bytes`.
+// Whether the fields of a peer's address have valid values for a window of `window_bytes` bytes.
 bool Plausible(const VerbsAddress& address, uint64_t window_bytes);
-// Why two such ends cannot be joined; "": they can.
+// Why queue pairs with these addresses cannot be connected; "": they can.
 std::string WhyNotJoined(const VerbsAddress& a, const VerbsAddress& b);
 
 }  // namespace weft::net

@@ -1,13 +1,13 @@
-// One end of a verbs link: device, protection domain, memory, completion queue and queue pair.
+// One end of a verbs link: device, protection domain, memory, completion queues and queue pair.
 //
-//     VerbsDevices devices;                                   // of one Fabric; opens each once
+// VerbsDevices devices; // for one Fabric; opens each device once
 //     VerbsEnd end = devices.MakeEnd(path, window_bytes)      // queue pair in INIT
 //     end->address()                                          // for the offer
 //     end->Connect(address of the peer)                       // ready to receive and to send
 //
 // An end has two registrations: the region that the peer writes (kVerbsWindowAt bytes of flags,
 // then the window), and a staging area that only this host reads. Destructors release everything in
-// reverse order, also of partly constructed ends.
+// reverse order of construction, even if the construction of an end failed midway.
 // Errors: kUnsupported (built without verbs), kNotFound, kDenied, kOutOfMemory (memlock), kIo.
 #pragma once
 
@@ -47,11 +47,11 @@ class VerbsDevices {
     Result<std::unique_ptr<VerbsEnd>> MakeEnd(const RdmaPath& path, size_t window_bytes);
 
   private:
-    std::map<std::string, std::shared_ptr<VerbsDevice>> open_;  // shared by its ends
+    std::map<std::string, std::shared_ptr<VerbsDevice>> open_;  // each is shared by the ends on it
 };
 
-// socket: a connection to the peer's process; both ends were connected, then exchanged the
-// greeting. end: connected.
+// end: connected (VerbsEnd::Connect), as must be the peer's. socket: a connection to the peer's
+// process, on which the greetings were exchanged after that.
 std::unique_ptr<BaseLink> MakeVerbsLink(Progress& progress, PeerName peer,
                                         std::unique_ptr<VerbsEnd> end, Fd socket);
 

@@ -1,8 +1,8 @@
-// The libibverbs objects of a verbs link, each with an owner.
+// The libibverbs objects of a verbs link, with owners that release them.
 //
-// Private to verbs_*.cc in a build with libibverbs. Members are declared in the order of
-// construction, so destructors release them in reverse: queue pair, completion queues,
-// registrations, their memory, protection domain, device. Thread: as of Link.
+// Only verbs_*.cc include this header, in a build with libibverbs. Members are declared in the
+// order of construction, so destructors release them in reverse order: queue pair, completion
+// queues, memory registrations, their memory, protection domain, device. Thread: as for Link.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -33,7 +33,7 @@ using CompletionQueue = std::unique_ptr<ibv_cq, Releaser<&ibv_destroy_cq>>;
 using QueuePair = std::unique_ptr<ibv_qp, Releaser<&ibv_destroy_qp>>;
 using MemoryRegion = std::unique_ptr<ibv_mr, Releaser<&ibv_dereg_mr>>;
 
-// An open device, shared by its ends, and its events.
+// An open device and its events. The ends on a device share it.
 class VerbsDevice {
   public:
     static Result<std::shared_ptr<VerbsDevice>> Open(const std::string& name);
@@ -41,13 +41,13 @@ class VerbsDevice {
     ibv_context* context() const { return context_.get(); }
     ibv_pd* pd() const { return pd_.get(); }
     const std::string& name() const { return name_; }
-    // Reads the device's events, without blocking. A driver that can detach from its users reports
-    // its removal. A driver that can't (Soft-RoCE) removes its node and waits until all users close
-    // it; until then everything works.
+    // Reads the device's events, without blocking, and detects a removed device. Some drivers
+    // report the removal in an event. Others (Soft-RoCE) remove the device's node and wait until
+    // all users close the device, which works until then.
     void TakeEvents();
     bool gone() const { return gone_; }
-    // Counts port failures and address changes. When it grows, an end checks its own port and
-    // address.
+    // Number of port failures and address changes so far. When the number grows, an end checks its
+    // own port and address.
     int64_t changes() const { return changes_; }
 
   private:
@@ -55,14 +55,14 @@ class VerbsDevice {
     bool NodeExists() const;
 
     std::string name_;
-    std::string node_;  // in sysfs; "": absent from the start
+    std::string node_;  // the device's node in sysfs; "": it did not exist at Open
     Context context_;
     ProtectionDomain pd_;
     bool gone_ = false;
     int64_t changes_ = 0;
 };
 
-// Registered zeroed pages, which a forked process does not inherit.
+// Zeroed pages that are registered with a device. A forked process does not inherit them.
 class RegisteredPages {
   public:
     static Result<RegisteredPages> Make(ibv_pd* pd, size_t bytes, int access);
@@ -98,11 +98,12 @@ class VerbsEndImpl final : public VerbsEnd {
     size_t window_bytes() const { return window_bytes_; }
     uint32_t max_inline() const { return max_inline_; }
     uint32_t send_depth() const { return send_depth_; }
-    // Empty receives, all posted by Connect: each immediate datum consumes one.
+    // Number of empty receives, which Connect posts. Each WRITE with immediate data uses up one.
     uint32_t receive_depth() const { return receive_depth_; }
     Status PostReceives(uint32_t count);
-    const VerbsAddress& peer() const { return peer_; }  // after Connect
-    // A lasting fault of this host's own device, port or address; "": none. Not for the hot path.
+    const VerbsAddress& peer() const { return peer_; }  // valid after Connect
+    // A lasting fault of this host's device, port or address; "": there is none. Not for the hot
+    // path.
     std::string Trouble();
 
   private:

@@ -1,16 +1,18 @@
-// How a rank waits for a peer: it spins, then yields, then sleeps, and at last gives up.
+// How a rank waits for a peer: it spins, then yields, then sleeps, until the deadline ends the
+// wait.
 //
-// Progress is shared by the links of one Fabric: the monitor, all links (a wait on one serves the
-// sockets of all), and the peer whose death was detected first. A Waiter is one wait on one link:
+// The links of one Fabric share one Progress. It has the monitor and all links, because a wait on
+// one link receives on the sockets of all links, and finds the peer that died first. A Waiter is
+// one wait on one link:
 //
 //     Waiter waiter(progress, link, tag, deadline);
 //     while (!arrived()) {
-//         WEFT_TRY(waiter.Check());        // the monitor's verdict, a dead peer, the deadline
+// WEFT_TRY(waiter.Check()); // the monitor's failure, a dead peer, the deadline
 //         switch (waiter.Next()) ...       // spin, yield or sleep
 //     }
 //
-// Spinning is short, and yielding ends early if other threads want the core, so ranks do not starve
-// each other if there are more ranks than cores.
+// Spinning is short, and yielding ends early if other threads want the core. So ranks make progress
+// even if there are more ranks than cores.
 #pragma once
 
 #include <atomic>
@@ -27,10 +29,12 @@
 
 namespace weft::net {
 
-// kBroke: the link failed, see `reason`; the peer may be alive.
+// Whether and how a link ended. kLeft: the peer destroyed its Fabric. kDied: the connection ended
+// without a goodbye, or the peer broke the protocol. kBroke: the link itself failed (see
+// BaseLink::reason); the peer may be alive.
 enum class LinkEnd { kOpen, kLeft, kDied, kBroke };
 
-// A link, as the other links of its Fabric see it.
+// The part of a link that Progress and the other links of the Fabric use.
 class BaseLink : public Link {
   public:
     explicit BaseLink(PeerName peer) : peer_(std::move(peer)) {}
@@ -42,8 +46,8 @@ class BaseLink : public Link {
     virtual void Receive() = 0;
     // Descriptor for poll(2); -1: none.
     virtual int poll_fd() const = 0;
-    // Bytes received and sent, for links whose messages take long: while they grow, the peer is
-    // slow, but alive.
+    // Number of bytes received and sent, for links whose messages take long. While this number
+    // grows, the peer is slow, but alive.
     virtual uint64_t moved_bytes() const { return 0; }
 
   protected:
@@ -52,7 +56,7 @@ class BaseLink : public Link {
   private:
     PeerName peer_;
     std::mutex ending_;
-    std::atomic<LinkEnd> end_ = LinkEnd::kOpen;  // set after time and reason
+    std::atomic<LinkEnd> end_ = LinkEnd::kOpen;  // set after end_ns_ and reason_
     int64_t end_ns_ = 0;
     std::string reason_;
 };
@@ -61,24 +65,24 @@ class Progress final : public FabricState {
   public:
     void SetMonitor(PeerMonitor* monitor) override { monitor_ = monitor; }
     PeerMonitor* monitor() const override { return monitor_; }
-    // How a link's data arrive: in memory only; over its socket (which must be read); or in memory,
-    // with a socket that only wakes sleepers.
+    // How a link's data arrives: in memory only (kMemory); over its socket, which must be read
+    // (kSocket); or in memory, with a socket that only wakes a sleeping thread (kMemoryAndWakes).
     enum class Data { kMemory, kSocket, kMemoryAndWakes };
     void Add(BaseLink* link, Data data);
 
-    // Receives on every link whose data arrive over a socket.
+    // Receives on every link whose data arrives over a socket.
     void ReceiveAll();
     bool has_sockets() const { return !sockets_.empty(); }
     // Whether several threads use the links (net/share.h).
     bool shared() const { return shared_.load(std::memory_order_relaxed); }
     void SetShared() { shared_.store(true, std::memory_order_relaxed); }
-    // Sleeps until a socket of any link has data (or `writable`, if not -1, accepts some), at most
-    // `ms`.
+    // Sleeps until a socket of any link has data, or until the socket `writable` (-1: none) accepts
+    // data, but at most `ms` milliseconds.
     void SleepOnSockets(int writable, int64_t ms);
-    // Checks every link; returns the link whose peer died first. Null: no peer died.
+    // Checks every link. Returns the link that ended first with kDied or kBroke; null: none.
     const BaseLink* FirstDead();
 
-    // Whether other threads recently wanted this core; waits then yield at once.
+    // Whether other threads recently wanted this core. If so, waits yield at once.
     bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
     void SetCrowded(int64_t now_ns);
     // Whether this thread's count of context switches grew since the last call.
@@ -86,7 +90,7 @@ class Progress final : public FabricState {
         const int64_t before = switches_.exchange(switches, std::memory_order_relaxed);
         return before >= 0 && before != switches;
     }
-    // Call it from time to time: expires the state, so it is measured again.
+    // Call it from time to time. Resets crowded() after some time, so that it is measured again.
     void ForgetCrowd(int64_t now_ns) {
         if (crowded() && now_ns >= crowded_until_ns_.load(std::memory_order_relaxed)) {
             crowded_.store(false, std::memory_order_relaxed);
@@ -96,8 +100,8 @@ class Progress final : public FabricState {
   private:
     PeerMonitor* monitor_ = nullptr;
     std::vector<BaseLink*> links_;
-    std::vector<BaseLink*> sockets_;  // must be read for their data
-    std::vector<BaseLink*> wakers_;   // sockets end a sleep
+    std::vector<BaseLink*> sockets_;  // links whose sockets must be read for data
+    std::vector<BaseLink*> wakers_;   // links whose sockets only wake a sleeping thread
     std::atomic<bool> shared_ = false, crowded_ = false;
     std::atomic<int64_t> crowded_until_ns_ = 0;
     std::atomic<int64_t> switches_ = -1;  // -1: not read yet
@@ -107,21 +111,21 @@ enum class Stage { kSpin, kYield, kSleep };
 
 class Waiter {
   public:
-    // awake_ns: stay awake this long even if others want the core, for links whose sleep costs more
-    // than a socket's. Never longer than the normal time awake.
+    // awake_ns: stay awake for this time even if other threads want the core, because sleep on this
+    // link costs more than sleep on a socket. Limited to the normal time awake.
     Waiter(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,
            int64_t awake_ns = 0);
     ~Waiter();
     Waiter(const Waiter&) = delete;
     Waiter& operator=(const Waiter&) = delete;
-    // Call it after each check without success. Error: the wait is over.
+    // Call it whenever the awaited data has not arrived yet. An error ends the wait.
     Status Check();
     Stage Next() const { return stage_; }
     // How long the wait has lasted.
     int64_t waited_ns() const { return NowNs() - begin_ns_; }
     // Longest sleep before the next Check.
     int64_t sleep_ms() const { return sleep_ms_; }
-    // Yields the core; detects whether another thread wanted it.
+    // Yields the core, and detects whether another thread wanted it.
     void Yield();
 
   private:
@@ -135,16 +139,16 @@ class Waiter {
     Deadline deadline_;
     int64_t begin_ns_;
     int64_t awake_ns_;
-    int64_t yield_ns_;   // start of yielding
-    int64_t asleep_ns_;  // start of sleeping
+    int64_t yield_ns_;   // when yielding starts
+    int64_t asleep_ns_;  // when sleeping starts
     int64_t sleep_ms_ = 1;
     Stage stage_ = Stage::kSpin;
     int looks_after_end_ = 0;
-    bool told_ = false;    // the monitor knows of this long wait
-    int64_t told_ns_ = 0;  // last report of its progress to the monitor
+    bool told_ = false;    // the monitor was told of this long wait
+    int64_t told_ns_ = 0;  // time of the last OnStillWaiting
     int64_t looked_ns_ = 0, still_ns_ = 0;
     uint64_t moved_bytes_ = 0;
-    int64_t moved_ns_ = 0;  // last growth of moved bytes; 0: never
+    int64_t moved_ns_ = 0;  // when moved_bytes_ last grew; 0: never
 };
 
 // One turn of a spin loop.

@@ -1,15 +1,16 @@
 // Interface between weft and an MPI library: a table of C functions that a plug-in exports.
 //
-// weft itself is built without MPI. For each MPI binary interface (Open MPI's, MPICH's) the build
-// makes a small shared object from plugin.c, weft_mpi_FLAVOUR.so, which weft loads when a launcher
-// of that flavor started it. No type of mpi.h crosses this interface. Only init and finalize block;
-// other operations are started, then tested.
+// weft itself is built without MPI. For each MPI binary interface (that of Open MPI, that of
+// MPICH), the build makes a small shared object from plugin.c, weft_mpi_FLAVOUR.so. weft loads it
+// if a launcher of that MPI flavor started weft. This interface uses no type of mpi.h. Only init
+// and finalize block. Other operations only start; test tells when they are done.
 //
-// Every function returns an MPI error code, 0 for success; error_text describes it. A request is
-// opaque storage of the caller, valid from the call that starts it until test reports done. Thread:
-// one at a time; the one that called init, unless the library allows others.
+// Every function returns an MPI error code, 0 for success; error_text describes an error code. A
+// request is opaque memory of the caller; it must stay valid from the call that starts the
+// operation until test reports done. Thread: one at a time; only the thread that called init,
+// unless the library allows other threads.
 //
-// Any change here raises WEFT_MPI_ABI; weft rejects a plug-in with another number.
+// Increase WEFT_MPI_ABI with any change in this file; weft rejects a plug-in with another number.
 #pragma once
 
 #include <stddef.h>
@@ -31,19 +32,20 @@ typedef struct WeftMpiApi {
     uint32_t bytes;       // sizeof(WeftMpiApi)
     const char* flavour;  // "openmpi" or "mpich"
 
-    // MPI_Init_thread on the calling thread; later errors are returned. Blocks until all ranks have
-    // started. library: receives its name and version, cut to library_bytes.
+    // Calls MPI_Init_thread, and makes MPI return later errors instead of ending the process.
+    // Blocks until all ranks have started. library: receives the library's name and version, cut to
+    // library_bytes.
     int (*init)(int* rank, int* size, char* library, size_t library_bytes);
-    // Blocks until all ranks have called it; use it only for a clean end.
+    // Blocks until all ranks have called it, so call it only if no rank has failed.
     int (*finalize)(void);
     void (*error_text)(int code, char* text, size_t text_bytes);
 
     int (*isend)(const void* data, size_t bytes, int peer, int tag, WeftMpiRequest* request);
     int (*irecv)(void* data, size_t bytes, int peer, int tag, WeftMpiRequest* request);
-    // done: not 0 once the request is complete; bytes is then the received size (undefined for
-    // sends), or SIZE_MAX if the request was canceled before a message arrived.
+    // done: not 0 once the request is complete. Then bytes is the number of received bytes
+    // (undefined for sends), or SIZE_MAX if the request was canceled before a message arrived.
     int (*test)(WeftMpiRequest* request, int* done, size_t* bytes);
-    // Cancels a receive; it must still be tested until done.
+    // Cancels a receive. The caller must still call test until the request is done.
     int (*cancel)(WeftMpiRequest* request);
     // Collective over all ranks.
     int (*ibcast)(void* data, size_t bytes, int root, WeftMpiRequest* request);

@@ -1,14 +1,15 @@
 // Messages of an mpi link: their format, and the receiver's parser.
 //
 // A small put is one message: a frame's header (net/frame.h), two words, the bytes. For a larger
-// put the message has only the first bytes; the rest follows as a bulk message with the tag that
-// the message names, and is received directly into the window.
+// put, the message has only the first bytes. The rest follows in a bulk message, whose MPI tag the
+// first message names, and is received directly into the window.
 //
 //     frame 40 | bulk tag u32 | bytes here u32 | those bytes
 //
 // The frame's epoch is a random number that the receiver offered for this link, so messages for an
-// earlier link between the two ranks are dropped. Pure: bytes in, window and flags out; no MPI. The
-// messages are hostile input. Thread: one.
+// earlier link between the two ranks are dropped. MpiInbox makes no MPI calls: it takes the bytes
+// of messages, and writes the window and the flags. The messages are hostile input. Thread: one
+// caller.
 #pragma once
 
 #include <array>
@@ -31,10 +32,10 @@ static_assert(sizeof(MpiHeader) == 48);
 
 class MpiInbox {
   public:
-    // window: the peer writes it; it outlives the inbox.
+    // window: the memory that the peer writes; must outlive the inbox.
     MpiInbox(uint64_t token, std::span<std::byte> window) : token_(token), window_(window) {}
 
-    // The rest of the message that was just taken.
+    // The bulk message that belongs to the message just taken.
     struct Bulk {
         uint32_t tag = 0;
         std::span<std::byte> into;
@@ -51,7 +52,7 @@ class MpiInbox {
     uint64_t token_;
     std::span<std::byte> window_;
     std::array<uint64_t, kFlags> flags_{};
-    FrameHeader bulk_frame_;  // its bytes are awaited
+    FrameHeader bulk_frame_;  // frame of the bulk message that has not arrived yet
     uint64_t dropped_ = 0;
 };
 

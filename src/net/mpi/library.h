@@ -1,17 +1,18 @@
-// An MPI library in this process, through a plug-in (abi.h): find, load, start, end.
+// Finds, loads, starts and ends an MPI library in this process, through a plug-in (abi.h).
 //
 //     WEFT_ASSIGN(auto mpi, MpiLibrary::Load("openmpi"));     contacts no process yet
 //     WEFT_TRY(mpi->Start(Deadline::In(60'000)));             all ranks must call it
-//     mpi->Broadcast(...), mpi->AllGather(...)                small things, before any link
+// mpi->Broadcast(...), mpi->AllGather(...) small data, before links exist
 //     ... links over mpi->Send, Receive, Test ...
-//     mpi->Finish(deadline)                                   the clean end: all ranks must call it
+// mpi->Finish(deadline) ends MPI: all ranks must call it
 //
-// MPI may block anywhere, so Start and Finish are watched: after the deadline the process prints
-// the reason and exits with the status of a lost peer. Other operations are started, then tested.
+// MPI may block anywhere, so a second thread watches Start and Finish: if the deadline passes, it
+// prints the reason and ends the process with the exit status of a lost peer. Other operations only
+// start; Test tells when they are done.
 //
-// After a fault the process leaves MPI alone. Abandon() makes every later call fail and keeps
-// memory that the library may still write to until the process ends; Finish then does nothing. The
-// process should end with _exit. Thread: the one that called Start.
+// After a fault the process makes no more MPI calls. Abandon() makes every later call fail, and
+// keeps memory to which the library may still write until the process ends; Finish then does
+// nothing. The process should end with _exit. Thread: the one that called Start.
 #pragma once
 
 #include <array>
@@ -35,8 +36,9 @@ struct MpiPlugin {
     std::string path;
 };
 
-// Searches $WEFT_PLUGIN_DIR; without it, the folder of this program, the relative path from
-// cmake/install.cmake, and lib/weft next to its folder. Looks only at file names; loads nothing.
+// Searches $WEFT_PLUGIN_DIR for plug-ins. If it is not set, searches the program's folder, the path
+// relative to it that cmake/install.cmake sets, and lib/weft next to the program's folder. Looks
+// only at file names; loads nothing.
 std::vector<MpiPlugin> FindMpiPlugins();
 
 class MpiLibrary {
@@ -52,17 +54,18 @@ class MpiLibrary {
     int rank() const { return rank_; }
     int size() const { return size_; }
     const std::string& name() const { return name_; }  // "Open MPI v4.1.4"
-    // A random number, equal on the ranks of one Start only: tells whether two ranks share MPI.
+    // A random number that the ranks of one MPI launch share. Tells whether two ranks can reach
+    // each other over MPI.
     const std::string& job_id() const { return job_id_; }
 
-    // data: the same length on all ranks. Errors: kTimeout, kIo.
+    // Collective. data: the same length on all ranks. Errors: kTimeout, kIo.
     Status Broadcast(std::span<std::byte> data, int root, const Deadline& deadline);
-    // all: size() parts of mine.size() bytes.
+    // Collective. all: receives size() parts of mine.size() bytes, by rank.
     Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all,
                      const Deadline& deadline);
 
-    // The hot path. 0, or an error code for ErrorText. Memory must stay valid until Test reports
-    // done.
+    // The hot path. Returns 0, or an error code for ErrorText. `data` and `request` must stay valid
+    // until Test reports done.
     int Send(std::span<const std::byte> data, int peer, int tag, WeftMpiRequest& request) {
         return started_ ? api_->isend(data.data(), data.size(), peer, tag, &request) : kGone;
     }
@@ -81,9 +84,9 @@ class MpiLibrary {
 
     bool started() const { return started_; }
     void Abandon();
-    // Keeps `memory` as long as this object, which after Abandon lives as long as the process.
+    // Keeps `memory` as long as this object exists; after Abandon, that is until the process ends.
     void Keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
-    // A tag that no recent bulk message to this peer had; 1 to kMostTag - 1.
+    // A tag for a bulk message (inbox.h), 1 to kMostTag - 1, which no recent bulk message has used.
     uint32_t NextBulkTag();
 
   private:

@@ -1,13 +1,13 @@
-// A link over an MPI library: a put is a message, and waits test for messages.
+// A link over an MPI library: a put is a message, and a wait tests for received messages.
 //
-// A small put is one message (inbox.h) in a send slot, so Put returns at once. The rest of a larger
-// put is sent from the caller's memory, and Put waits for it; it receives meanwhile, so two ranks
-// that both send never deadlock. Each link keeps a few receives posted. MPI does not report a dead
-// peer; a TCP connection to the peer and the monitor do.
+// Put copies a small put into a send buffer as one message (inbox.h) and returns at once. The rest
+// of a larger put is sent from the caller's memory, and Put waits until it is sent. Put receives
+// meanwhile, so two ranks that both send never deadlock. Each link keeps a few receives posted. MPI
+// does not report a dead peer, so a TCP connection to the peer and the PeerMonitor do.
 //
-// A link that ends in order says goodbye on that connection and cancels its receives. After a fault
-// (the monitor Failed, or MPI returned an error) the link makes no more MPI calls: see
-// MpiLibrary::Abandon.
+// When its Fabric is destroyed, the link sends a goodbye on that connection and cancels its
+// receives. After a fault (PeerMonitor::Failed, or an MPI error), the link makes no more MPI calls:
+// see MpiLibrary::Abandon.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,13 @@
 namespace weft::net {
 
 struct MpiPlace {
-    int rank = 0;                // of the peer, in MPI_COMM_WORLD
+    int rank = 0;                // the peer's rank in MPI_COMM_WORLD
     uint64_t send_token = 0;     // offered by the peer for this link
     uint64_t receive_token = 0;  // offered by this rank
 };
 
-// library: started; outlives the link. socket: connected to the peer, without unread bytes. Errors:
-// kOutOfMemory, kIo.
+// library: must be started, and outlive the link. socket: connected to the peer, without unread
+// bytes. Errors: kOutOfMemory, kIo.
 Result<std::unique_ptr<BaseLink>> MakeMpiLink(Progress& progress, PeerName peer,
                                               MpiLibrary& library, const MpiPlace& place, Fd socket,
                                               size_t window_bytes);
