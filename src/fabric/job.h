@@ -29,13 +29,13 @@ enum class NetOp {
 inline constexpr std::array kNetOps{NetOp::kLatency,   NetOp::kBandwidth,     NetOp::kAllReduce,
                                     NetOp::kAllGather, NetOp::kReduceScatter, NetOp::kAllToAll,
                                     NetOp::kTable};
-// The command line's words: "lat", "bw", "allreduce", ..., "table".
+// The op's name on the command line: "lat", "bw", "allreduce", ..., "table".
 const char* NetOpName(NetOp op);
-// Whether an op is between two ranks; it then runs for every pair.
+// Whether the op runs between two ranks. Such an op runs for every pair of ranks.
 bool IsOfPairs(NetOp op);
-// The collective of an op over all ranks.
+// The collective that an op over all ranks measures.
 coll::Collective CollectiveOf(NetOp op);
-// Errors: kUsage: the op does not have the algorithm ("auto" is valid for all).
+// Checks that the op has the algorithm; "auto" is valid for all ops. Errors: kUsage.
 Status CheckAlgorithm(NetOp op, const std::string& algorithm);
 
 inline constexpr int64_t kMostNetBytes = int64_t{256} << 20;
@@ -44,37 +44,38 @@ inline constexpr char kNetJobKind[] = "net";
 
 struct NetJob {
     NetOp op = NetOp::kLatency;
-    std::vector<int64_t> sizes;  // bytes, 1 to kMostNetBytes
-    coll::Budget budget;         // per row
+    std::vector<int64_t> sizes;  // in bytes, 1 to kMostNetBytes each
+    coll::Budget budget;         // time budget of each row
     std::vector<std::string> algorithms = {"auto"};
     std::vector<std::string> wires = {"full"};
-    NetTable net_table = NetTable::kAuto;  // source of the table for an algorithm of "auto"
+    NetTable net_table = NetTable::kAuto;  // source of the tuning table by which "auto" chooses
 };
 
 std::string NetJobToJson(const NetJob& job);
 // Errors: kCorrupt, naming the field.
 Result<NetJob> NetJobFromJson(const std::string& text);
 
-// One figure. `timings` are those of one put, one way (kLatency); of one put among many in flight
-// (kBandwidth); or of one call on the slowest rank (other ops).
+// One measured figure. kLatency: `timings` are those of one put, one way. kBandwidth: those of one
+// put among many in flight. Other ops: those of one call on the slowest rank.
 struct NetRow {
-    int from = -1, to = -1;     // of a pair: `from` leads; else -1
-    int64_t size = 0;           // bytes of the put, or of the whole vector (as in nccl-tests)
-    std::string asked = "put";  // "auto", or the name of an algorithm
+    int from = -1, to = -1;     // ops of pairs: `from` puts first; other ops: -1
+    int64_t size = 0;           // bytes of the put, or of the whole vector as nccl-tests counts it
+    std::string asked = "put";  // the requested algorithm: "auto" or a name
     std::string algorithm = "put", wire = "full";  // in use
     coll::Timings timings;
     double average_bytes_s = 0, peak_bytes_s = 0, messages_s = 0;  // bandwidth only
-    int64_t errors = 0;  // elements (bytes of a put) with a wrong value, on all ranks
+    int64_t errors = 0;  // elements (for puts: bytes) with a wrong value, on all ranks together
 };
 
 struct NetReport {
     NetOp op = NetOp::kLatency;
-    std::string transport;           // in use: "shm", "tcp", "shm+tcp", ...
+    std::string transport;           // that was used: "shm", "tcp", "shm+tcp", ...
     std::vector<std::string> hosts;  // by rank
     std::vector<std::vector<std::string>> links;  // [from][to]: transport of the link
-    cluster::LinkTable ends;                      // [from][to]: end at `from`; on rank 0
-    std::vector<NetRow> rows;                     // kTable: an all-reduce of 8 KB
-    std::optional<coll::Tuning> table;            // of all ranks as one group; not for pairs
+    cluster::LinkTable ends;                      // [from][to]: the end at rank `from`; set on rank
+                                                  // 0
+    std::vector<NetRow> rows;                     // op kTable: one row, an all-reduce of 8 KB
+    std::optional<coll::Tuning> table;            // of the group of all ranks; not for ops of pairs
     NetTableSource source;
     int ranks() const { return static_cast<int>(hosts.size()); }
 };
@@ -82,8 +83,9 @@ struct NetReport {
 std::string NetRowToJson(const NetRow& row);
 Result<NetRow> NetRowFromJson(const std::string& text);
 
-// AlgorithmBandwidth: bytes * calls per second, nccl-tests' algbw. Times BusFactor, it is busbw:
-// the rate at which an ideal algorithm would send, which can be compared with the link's speed.
+// AlgorithmBandwidth: bytes times calls per second (algbw in nccl-tests). Multiplied by BusFactor,
+// it is busbw: the rate at which each rank of an ideal algorithm would send, which can be compared
+// with the link's speed.
 double AlgorithmBandwidth(const NetRow& row);
 double BusFactor(NetOp op, int ranks);
 

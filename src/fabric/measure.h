@@ -1,9 +1,9 @@
-// Measures the fabric: the work of `weft net` on all ranks.
+// Measures the links between ranks: what `weft net` does on all ranks.
 //
 // Rank 0 starts the ranks as for a model, with a NetJob in place of a Job. All ranks run the same
-// plan of measurements, and after each one exchange results over the control plane. Rank 0 thus has
-// every row at once, and ranks that take no part sleep.
-// Errors: those of any job of a cluster. Thread: one caller.
+// list of measurements, and exchange results over the control connections after each one. Rank 0
+// thus has every row as soon as it is measured, and ranks that take no part in a measurement sleep.
+// Errors: those of Cluster. Thread: one caller.
 #pragma once
 
 #include <functional>
@@ -15,14 +15,15 @@
 
 namespace weft::fabric {
 
-// Called on rank 0 after each row, with the number of finished rows and of all rows.
+// Called on rank 0 after each row, with the numbers of finished rows and of all rows.
 using NetProgress = std::function<void(size_t done, size_t all, const NetRow& row)>;
 
-// Rank 0: starts the cluster, measures, ends it. Errors: kUsage: a single rank.
+// Rank 0: starts the cluster, measures, and ends the cluster. Errors: kUsage: there is only one
+// rank.
 Result<NetReport> RunNet(cluster::ClusterOptions options, const NetJob& job,
                          const NetProgress& progress = nullptr);
 
-// A worker's part: the same measurements.
+// Runs the same measurements on a worker.
 extern const cluster::JobKind kNetJob;
 
 }  // namespace weft::fabric
