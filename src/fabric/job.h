@@ -72,8 +72,7 @@ struct NetReport {
     std::string transport;           // that was used: "shm", "tcp", "shm+tcp", ...
     std::vector<std::string> hosts;  // by rank
     std::vector<std::vector<std::string>> links;  // [from][to]: transport of the link
-    cluster::LinkTable ends;                      // [from][to]: the end at rank `from`; set on rank
-                                                  // 0
+    cluster::LinkTable ends;                      // [from][to]: end at `from`; rank 0 only
     std::vector<NetRow> rows;                     // op kTable: one row, an all-reduce of 8 KB
     std::optional<coll::Tuning> table;            // of the group of all ranks; not for ops of pairs
     NetTableSource source;

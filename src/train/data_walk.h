@@ -1,7 +1,7 @@
-// The data of a job: the loaders of the training and test parts, and the walks before the first
-// update, which count the updates and check that the whole test part is readable.
+// Opens the loaders of a job's training and test parts. Before the first update, DataWalk reads the
+// data once, to count the updates and to check that the whole test part is readable.
 //
-// Every rank walks the whole list (data/loader.h), so all ranks get the same counts.
+// Every rank reads the whole list of sequences (data/loader.h), so all ranks get the same counts.
 // Thread: the cluster's.
 #pragma once
 
@@ -31,7 +31,7 @@ Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
 
 class DataWalk {
   public:
-    // Borrows all arguments. is_time_up: whether the job's time limit has passed.
+    // All arguments must outlive this object. is_time_up: whether the job's time limit has passed.
     DataWalk(const TrainJob& job, cluster::Cluster& cluster, const TrainLayout& layout,
              const OpenedData& data, std::function<bool()> is_time_up)
         : job_(job),
@@ -42,18 +42,19 @@ class DataWalk {
 
     // Updates of the whole job: --steps, or `done` plus the updates that remain in the epochs after
     // the loader's cursor. Collective: all ranks get the same number.
-    // Errors: kUsage (no update at all), kCancelled (a stop request, the time limit), the loader's.
+    // Errors: kUsage (there is no update), kCancelled (a stop request, the time limit), those of
+    // Loader.
     Result<int64_t> CountUpdates(int64_t done, Loader loader);
     // Sample counts up to the end of the first epoch; empty with --steps.
     const std::optional<LoaderCounts>& counts() const { return counts_; }
 
-    // Reads the whole test part, so that bad records are reported before the first update.
-    // Errors: kCancelled, the loader's.
+    // Reads the whole test part, so that bad records are reported before the first update. Errors:
+    // kCancelled, those of Loader.
     Result<LoaderCounts> CheckTestPart();
 
   private:
-    // Counts the remaining batches of at least `least` sequences. what: the text of the progress
-    // line.
+    // Counts the remaining batches of at least `least` sequences. what: what the progress line says
+    // about the walk. records: how many records there are.
     Result<int64_t> Walk(Loader& loader, uint64_t least, std::string_view what, uint64_t records);
 
     const TrainJob& job_;
@@ -67,8 +68,8 @@ class DataWalk {
 // Logs the data set's note, if it has one (DataSet::TakeNote).
 void TellNote(const DataSet& data);
 
-// A line about samples that are skipped or truncated, and the flag that keeps them; empty if there
-// are none.
+// A line about samples that are skipped or truncated, and the flag that keeps them; "" if there are
+// none.
 std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part part);
 
 }  // namespace weft::train

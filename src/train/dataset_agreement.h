@@ -1,5 +1,6 @@
 // Checks that all ranks train on the same data, and that a resumed job uses the data of its
-// checkpoint. Ranks read their own copies of the files, so they compare identities.
+// checkpoint. Each rank reads its own copy of the files, so the ranks compare identities
+// (data/identity.h).
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,14 +12,15 @@
 
 namespace weft::train {
 
-// All ranks call it before the first step. adapter: the folder of the adapter that LoRA continues
-// from, or empty; it is read whole. Errors, the same on all ranks: kUsage if ranks differ from rank
-// 0, naming the ranks, their hosts and the difference; those of links and files.
+// Call on all ranks before the first step. adapter: the folder of the adapter from which LoRA
+// continues, or empty; also compares this adapter's files. Errors, the same on all ranks: kUsage if
+// a rank's data differs from rank 0's; the message has the ranks, their hosts and the difference.
+// Also those of links and files.
 Status AgreeOnData(cluster::Cluster& cluster, const DataIdentity& mine, const std::string& adapter);
 
-// The difference between `mine` and the data of the checkpoint with this state, as ": ..." for
-// people. Empty if they are equal, or if the checkpoint is of an older version without this record
-// (logged if `says`). kCorrupt if the record is invalid.
+// The difference between `mine` and the identity in the checkpoint's `state`, as ": ..." for
+// messages. Empty if they are equal, or if the checkpoint is of an older version and has no
+// identity (logged if `says`). Errors: kCorrupt if the identity is invalid.
 Result<std::string> OtherData(const nlohmann::json& state, const DataIdentity& mine,
                               const std::string& checkpoint, bool says);
 

@@ -1,8 +1,8 @@
 // Checks that a job's folder has room for its result, checkpoints and logs. The result has
-// priority: checkpoints never take its room. FOLDER/checkpoints may be a link to another disk or a
-// mount point, so each disk is checked for its own files.
+// priority: checkpoints never take the room that it needs. FOLDER/checkpoints may be a link to
+// another disk, or a mount point, so each disk is checked for the files that go there.
 //
-// Errors: kIo, with the numbers and the next step.
+// Errors: kIo; the message has the sizes and says what to do.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,33 @@ namespace weft::train {
 
 struct RoomPlan {
     std::string folder;
-    uint64_t result_bytes = 0;      // of the model or the adapter
-    uint64_t checkpoint_bytes = 0;  // of one checkpoint, in this folder
-    int64_t checkpoints = 0;        // most at one time, including the one being written
+    uint64_t result_bytes = 0;      // size of the exported model or adapter
+    uint64_t checkpoint_bytes = 0;  // size of the part of one checkpoint in this folder
+    int64_t checkpoints = 0;        // most that exist at one time, including the one being written
     int64_t steps = 0;              // rows of the logs
     bool limited = false;           // --time-limit: the job will stop and write a checkpoint
-    // MakeRoom may remove older checkpoints. (Without manifests on this disk, complete checkpoints
-    // cannot be told from incomplete ones.)
+    // MakeRoom may remove older checkpoints. False on a disk without manifests, where complete
+    // checkpoints cannot be told from incomplete ones.
     bool removes_old = true;
 };
 
 // Checks the room before anything is written. Fails if the result and one checkpoint do not fit
-// (two checkpoints if more than one is kept, because the last good one stays until the next is
+// (two checkpoints if more than one is kept, because the last complete one stays until the next is
 // complete). Warns if not all checkpoints and the logs fit. Without periodic checkpoints, warns if
-// the result and the checkpoint written before it do not both fit. If the checkpoint of a stop does
-// not fit in place of the result, fails with a time limit, and warns without one. Removable folders
-// count as free.
+// the result and the checkpoint that is written before it do not both fit. If the checkpoint that a
+// stopped job writes does not fit in the room of the result, CheckRoomFor fails with a time limit,
+// and warns without one. The sizes of Removable folders (checkpoint/writer.h) count as free.
 Status CheckRoomFor(const RoomPlan& plan);
 
-// Whether one more checkpoint fits beside the result now. False: it fits only once Removable
-// folders are gone. The new checkpoint is assumed as large as an earlier one, which it can replace
-// on a full disk. Ignores `bad` folders (CommitCheckpoint). Errors: kIo: not enough room.
+// Whether one more checkpoint fits now, with room left for the result. False: it fits only after
+// Removable folders are removed. A new checkpoint is taken to be as large as an earlier one, which
+// it can replace on a full disk. Ignores `bad` folders (CommitCheckpoint). Errors: kIo: not enough
+// room.
 Result<bool> CheckRoomNow(const RoomPlan& plan, const std::vector<std::string>& bad);
 // Removes Removable folders until there is room. Removes nothing if removing all of them would not
 // be enough. Errors: kIo.
 Status MakeRoom(const RoomPlan& plan, const std::vector<std::string>& bad);
-// As MakeRoom, for `bytes` of the result. Returns whether anything was removed.
+// As MakeRoom, for a result of `bytes` bytes. Returns whether anything was removed.
 bool MakeResultRoom(const std::string& folder, uint64_t bytes);
 
 }  // namespace weft::train

@@ -7,9 +7,10 @@
 
 namespace weft::train {
 
-// Passes if transformers' dropout keys (attention_dropout, resid_pdrop, ...) of a Hugging Face
-// folder are absent or 0. Ignores keys of heads that Weft lacks (classifier_dropout). Errors:
-// kUnsupported, naming the key and its value; kNotFound and kCorrupt of the file.
+// Checks that transformers' dropout keys (attention_dropout, resid_pdrop, ...) are absent or 0 in
+// the config.json of a Hugging Face folder. Ignores keys of heads that Weft lacks
+// (classifier_dropout). Errors: kUnsupported, with the key and its value in the message; kNotFound
+// and kCorrupt for the file.
 Status CheckDropout(const std::string& folder);
 
 }  // namespace weft::train

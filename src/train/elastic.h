@@ -1,5 +1,5 @@
-// Elastic training (--elastic): the number of ranks changes during a run. Replicas join and leave,
-// and the job continues from a checkpoint each time. The global batch, the data order, the schedule
+// Elastic training (--elastic): the number of ranks changes during a run. Replicas join and leave;
+// each time, the job continues from a checkpoint. The global batch, the data order, the schedule
 // and the type of gradient sums stay the same; only the assignment of sequences to ranks changes.
 // So the loss curve equals that of an undisturbed run, except for the order of sums.
 #pragma once
@@ -13,33 +13,34 @@
 
 namespace weft::train {
 
-// Fixes the settings of a job that starts with `ranks` ranks and that must not depend on their
-// number. Errors: kUsage, those of MakeTrainLayout, and missing requirements of --elastic.
+// Fixes those settings of a job that must not change with the number of ranks (global batch,
+// gradient type, tp and pp) to the values for `ranks` ranks, with which the job starts. Errors:
+// kUsage, those of MakeTrainLayout, and missing requirements of --elastic.
 Status FixSize(TrainJob& job, int ranks);
-// Number of ranks, of `ranks`, that a fixed job can use: whole replicas, at most one per sequence
-// of the batch. 0: too few ranks.
+// How many of `ranks` ranks a job after FixSize can use: those of whole replicas, with at most one
+// replica per sequence of the batch. 0: too few ranks.
 int UsableRanks(const TrainJob& job, int ranks);
-// The fixed job for `ranks` ranks, with enough passes per replica for its share of the batch.
-// Errors: kUsage.
+// The job after FixSize, changed to run on `ranks` ranks, with enough micro-batches for each
+// replica's share of the batch. Errors: kUsage.
 Result<TrainJob> Resize(const TrainJob& job, int ranks);
-// The same for a serialized job.
+// Resize for a job as JSON.
 Result<std::string> ResizeText(const std::string& job, int ranks);
 
-// Sets how long a job of `ranks` ranks waits for a lost rank, and with which ranks an elastic job
-// continues. Fixes the size of an elastic job. Errors: those of FixSize.
+// Sets in `options` how long a job of `ranks` ranks waits for a lost rank and, for an elastic job,
+// how many ranks it can use. Calls FixSize for an elastic job. Errors: those of FixSize.
 Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options);
 
-// Rank 0's side of growth: between updates it asks waiting workers whether they can become ranks.
-// Thread: as Cluster.
+// Adds ranks to an elastic job, on rank 0: between updates, asks waiting workers whether they can
+// become ranks. Thread: as Cluster.
 class Growth {
   public:
     explicit Growth(cluster::Cluster& cluster) : cluster_(cluster) {}
-    // Sets the terms that newcomers must match. model: its fingerprint.
+    // Sets what a worker must match to join. model: the model's fingerprint.
     void TellTerms(const TrainJob& job, const std::string& model, const DataIdentity& data) const;
-    // Number of workers that can become ranks now and have said so; 0: none, or not yet. Cheap.
+    // Number of workers that can become ranks now; 0: none, or not all have answered yet. Cheap.
     int Ready(const TrainJob& job);
-    // Ignores the waiting workers as long as the number of ranks stays, for example because no
-    // checkpoint exists; the log has `why`. They may still replace a lost rank.
+    // Ignores the waiting workers as long as the number of ranks stays the same, and logs `why`
+    // (for example, no checkpoint exists). These workers may still replace a lost rank.
     void RejectJoiners(const std::string& why) { cluster_.RejectJoiners(why); }
 
   private:
@@ -48,8 +49,9 @@ class Growth {
     std::string planned_;
 };
 
-// Runs on a worker: whether it can become a rank. Errors: those of the model and the data if they
-// are missing here; kDenied if they differ, or if this host does not see rank 0's folder.
+// Checks, on a worker, whether it can become a rank. Errors: those of opening the model and the
+// data on this host; kDenied if they differ from the job's, or if this host does not see rank 0's
+// folder.
 Status ExamineForTraining(const cluster::JoinRequest& request);
 
 }  // namespace weft::train

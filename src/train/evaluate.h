@@ -1,4 +1,4 @@
-// The loss over a data set, without training.
+// Computes the loss over a data set, without training.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace weft::train {
 struct Evaluation {
     double loss = 0;  // mean over the targets
     int64_t targets = 0;
-    bool stopped = false;  // a rank asked to stop: the evaluation is incomplete
+    bool stopped = false;  // a rank asked to stop, so the evaluation is incomplete
 };
 
 // Evaluates all batches of the loader, which must be finite. Collective.

@@ -1,5 +1,5 @@
 // The model in training as a ModelSource: the original model file with the trained weights in
-// float32, read from whichever rank holds them. quantize writes it in any type.
+// float32, read from whichever rank holds them. quantize/ writes it in any type.
 #pragma once
 
 #include <mutex>
@@ -11,16 +11,16 @@
 
 namespace weft::train {
 
-// Rank 0 reads. Meanwhile all other ranks run ServeExport, which returns when the source is
-// destroyed.
+// Rank 0 reads the source. Meanwhile all other ranks run ServeExport, which returns when the source
+// is destroyed.
 class ExportSource final : public model_files::SourceOver {
   public:
-    // world: null with one rank. Borrows all arguments.
+    // world: null with one rank. All arguments must outlive this object.
     ExportSource(const model_files::ModelSource& source, const TrainState& state,
                  coll::Comm* world);
     ~ExportSource() override;
 
-    // kUnsupported: the weights change.
+    // Always kUnsupported, because the weights change.
     Result<std::string> Fingerprint() const override;
 
   private:

@@ -16,10 +16,11 @@
 namespace weft::train {
 
 struct GraphOptions {
-    // kBF16 or kF16: the type of matrices, their gradients, and values between norms and matrix
-    // products; the residual stream, vectors and losses are float32. kF32: everything is float32.
+    // kBF16 or kF16: the type of matrices, of their gradients, and of values between norms and
+    // matrix products; the residual stream, vectors and losses are float32. kF32: everything is
+    // float32.
     DType dtype = DType::kF32;
-    // Type in which gradients of narrow weights are accumulated: `dtype` or kF32.
+    // Type in which the gradients of weights with type `dtype` are accumulated: `dtype` or kF32.
     DType gradients = DType::kF32;
     program::Recompute recompute = program::Recompute::kNone;
     program::ZeroOptions zero;
@@ -28,7 +29,7 @@ struct GraphOptions {
     const LoraPlan* lora = nullptr;
     int64_t sequence = 0;  // most positions of a sequence
     // Most rows of a step, for ExpandLoss (program/loss.h). 0: linear_cross_entropy stays one op,
-    // for callers that only count.
+    // for callers that only count ops and do not run the Program.
     int64_t rows = 0;
     bool row_shares = false;    // sequence parallelism (program/sequence_parallel.h)
     bool load_balance = false;  // adds the auxiliary loss of experts as the side loss
@@ -40,9 +41,9 @@ struct TrainingGraph {
     std::vector<program::FlatBucket> units;  // units of the trained weights
 };
 
-// Builds the graph of a rank's shards: one, or several chunks of layers. The loss is the sum over
-// output rows of the cross-entropy with "targets".
-// Errors: those of model::BuildProgram; kUnsupported, naming the op without a gradient.
+// Builds the Program of a rank, with one chunk per shard. The loss is the sum of the output rows'
+// cross-entropies with "targets".
+// Errors: those of model::BuildProgram; kUnsupported: an op has no gradient; the message names it.
 Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
                                          std::span<const model::Shard> shards,
                                          const model_files::ModelSource& source,

@@ -1,4 +1,4 @@
-// Flags that reduce the memory of a training job.
+// Suggests flags that reduce the memory of a training job.
 #pragma once
 
 #include <functional>
@@ -14,15 +14,15 @@ struct Change {
     TrainerOptions options;
 };
 
-// Single changes, the least intrusive first. replicas: the replicas of the layout, over which ZeRO
-// shards.
+// Single changes, those with the least effect on training first. replicas: number of replicas, over
+// which ZeRO shards.
 std::vector<Change> ChangesOf(const TrainerOptions& options, int64_t replicas);
 // The same changes applied cumulatively: each entry includes the entries before it.
 std::vector<Change> ChangesTogether(const TrainerOptions& options, int64_t replicas);
 
-// Advice for a job that does not fit: the single changes that suffice (`fits`), or the shortest
-// sufficient prefix of ChangesTogether. Calls `fits` for the changes in the same order on all
-// ranks.
+// Advice for a job that does not fit into memory: the single changes with which it fits or, if
+// there are none, the first entry of ChangesTogether with which it fits. fits: whether a job with
+// these options fits; called for the same options in the same order on all ranks.
 using FitsWith = std::function<bool(const TrainerOptions& options)>;
 std::string AdviseLessMemory(const TrainerOptions& options, int64_t replicas, const FitsWith& fits);
 

@@ -1,7 +1,7 @@
 // The auxiliary loss of models with experts, which balances the load of experts (Shazeer et al.
-// 2017; Fedus et al. 2021), as in transformers. Over the rows of all layers of a micro-batch
-// together: E * sum over experts of (share of the choices) * (mean probability). If all experts are
-// chosen equally often, it equals the number of experts per token.
+// 2017; Fedus et al. 2021), as in transformers. It is computed over the rows of all layers of a
+// micro-batch together: E * sum over the E experts of (share of the choices) * (mean probability).
+// If all experts are chosen equally often, it equals the number of experts per token.
 #pragma once
 
 #include "base/result.h"
@@ -19,8 +19,9 @@ Result<program::ValueId> AddLoadBalance(program::Program& program, const model::
                                         const model::Shard& shard,
                                         const model_files::ModelSource& source);
 
-// The coefficient in the model's config.json: router_aux_loss_coef if output_router_logits is set;
-// otherwise, and for models from other files, 0. Errors: those of reading the file.
+// The coefficient of the auxiliary loss: router_aux_loss_coef in the model's config.json if
+// output_router_logits is set there; otherwise, and for models without a config.json, 0. Errors:
+// those of reading the file.
 Result<double> LoadBalanceOf(const model_files::ModelSource& source);
 
 }  // namespace weft::train

@@ -14,15 +14,16 @@ namespace weft::train {
 
 class MicroBatch {
   public:
-    // Each sample attends only to itself. If no target is left for this rank, one row with weight
-    // zero stands in, because all ranks must run the same collectives.
-    // vocab: rows of the embedding; model: its name. Errors: kUsage (tokens beyond the vocabulary).
+    // Sets the rows. Each sample attends only to itself. If the sequences have no targets, there is
+    // one row whose loss has weight zero, because all ranks must run the same collectives.
+    // vocab: number of rows of the embedding; model: the model's name, for errors. Errors: kUsage
+    // (a token id is too large).
     Status Fill(std::span<const Sequence> sequences, int64_t vocab, const std::string& model);
 
     bool empty() const { return empty_; }
     int64_t targets() const { return empty_ ? 0 : static_cast<int64_t>(targets_.size()); }
     int64_t positions() const { return empty_ ? 0 : static_cast<int64_t>(tokens_.size()); }
-    // The views point into this object.
+    // The step's spans point into this object.
     backend::Step Step(int64_t number, float loss_gradient) const;
 
   private:

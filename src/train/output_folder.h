@@ -1,9 +1,9 @@
-// The output folder of a training job (--output-dir). One job uses it at a time, and a job
-// overwrites the files of another only on request.
+// The output folder of a training job (--output-dir). Only one job uses the folder at a time, and a
+// job overwrites the files of another job only on request.
 //
 // Rank 0 holds a lock (flock(2)) on FOLDER/.weft-train.lock from before the first write until its
-// process ends; the kernel releases the lock. The file names the owner. On file systems without
-// locks, the job logs a warning and continues.
+// process ends; the kernel releases the lock. The file says which process holds the lock. On file
+// systems without locks, the job logs a warning and continues.
 //
 // Thread: one caller at a time.
 #pragma once
@@ -19,26 +19,28 @@ struct OutputFolderOptions {
     std::string folder;
     std::string resume;       // SaveOptions::resume
     bool overwrite = false;   // start over and delete existing results
-    bool begun_anew = false;  // an earlier start of this job has cleared the folder
-    // Paths that the job reads (model, adapter); they may be in this folder.
+    bool begun_anew = false;  // an earlier start of this job has already cleared the folder
+    // Paths that the job reads (model, adapter), which may be in this folder.
     std::vector<std::string> read = {};
 };
 
 class OutputFolder {
   public:
     // Creates the folder if it is missing, and locks it. Errors: kIo: the folder cannot be created
-    // or written; kDenied: another job holds it, naming its host, process and start; kUsage: the
-    // folder has a result or checkpoints, and neither --resume nor --overwrite is given.
+    // or written; kDenied: another job holds the lock; the message has its host, process and start
+    // time. kUsage: the folder has a result or checkpoints, and neither --resume nor --overwrite is
+    // given.
     static Result<OutputFolder> Take(const OutputFolderOptions& words);
     OutputFolder(OutputFolder&& other) noexcept;
     OutputFolder& operator=(OutputFolder&&) = delete;
     ~OutputFolder();
 
-    // With --overwrite, once: deletes the previous job's checkpoints, logs and result, so that
-    // nobody takes them for this job's files. Files that this job reads stay until they are
+    // With --overwrite, the first call deletes the previous job's checkpoints, logs and result, so
+    // that nobody takes them for files of this job. Files that this job reads stay until they are
     // replaced. Errors: kIo.
     Status Clear();
-    // The text of the lock file, "" without one. Ranks that read the same text see the same folder.
+    // The text of the lock file; "" if there is none. Ranks that read the same text see the same
+    // folder.
     const std::string& token() const { return token_; }
 
   private:
@@ -49,11 +51,11 @@ class OutputFolder {
     std::string token_;
 };
 
-// For a command that is restarted after an early end: whether it resumes from existing checkpoints.
+// Whether a command that is started again after it ended early resumes from existing checkpoints.
 // With --overwrite, only checkpoints of the last start count.
 bool GoesOnAfterRestart(const std::string& folder, bool overwrite);
 
-// The text of a folder's lock file; "" without one.
+// The text of a folder's lock file; "" if there is none.
 std::string FolderToken(const std::string& folder);
 
 }  // namespace weft::train

@@ -1,4 +1,5 @@
-// Maps ranges of a ZeRO unit to regions of the model's tensors, for checkpoints and optimizers.
+// Maps ranges of a unit (program::FlatBucket: consecutive weights that ZeRO shards together) to
+// regions of the model's tensors, for checkpoints and optimizers.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +12,23 @@
 
 namespace weft::train {
 
-// The tensor as a float32 array of `kind`.
+// The float32 array of kind `kind` for the tensor.
 Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind);
 
-// A member's elements within a range of its unit.
+// The elements of one member (weight) of a unit that are in a range of the unit.
 struct MemberPiece {
     const program::FlatBucket::Member& member;
     TensorRegion region;  // within the tensor; a vector is one row
-    int64_t own;          // first element within the rank's own part of the unit
+    int64_t own;          // index of the first element in the rank's own part of the unit
 
     const std::string& tensor() const { return member.weight.slice.name; }
     bool is_matrix() const { return member.weight.shape.rank > 1; }
 };
 
-// Visits every member's piece in `range` (elements of the unit); members outside are skipped.
+// Visits the piece in `range` (elements of the unit) of every member that has elements there.
 using VisitPiece = std::function<void(const MemberPiece& piece)>;
 void VisitPieces(const OwnPart& part, const ElementRange& range, const VisitPiece& visit);
-// kOwn: the whole own part; kSole: only elements that no lower rank holds.
+// kOwn: the whole own part; kSole: only elements that no rank with a lower number holds.
 enum class Extent { kOwn, kSole };
 void VisitPieces(const OwnPart& part, Extent extent, const VisitPiece& visit);
 

@@ -1,11 +1,12 @@
-// Chooses the checkpoint to resume from: the newest complete one, the same on all ranks.
+// Chooses the checkpoint from which a job resumes: the newest complete one. All ranks choose the
+// same.
 //
 // Opening a checkpoint does not read its data, and a wrong byte in the data would end the job
-// later. So before loading, the ranks divide the files of the newest checkpoint, read each once
-// (each MiB against its CRC-32C) and exchange the results; the data is then in the page cache. All
-// ranks skip a damaged checkpoint. Once they find an older complete checkpoint, they rename this
-// job's damaged ones: "step-00000600.bad". If no checkpoint is complete, all keep their names, and
-// each further resume fails with the same error.
+// later. So before loading, the ranks divide the files of the newest checkpoint among them. They
+// read each file once, check each MiB against its CRC-32C, and exchange the results; the data is
+// then in the page cache. All ranks skip a damaged checkpoint. When they find an older complete
+// checkpoint, rank 0 renames this job's damaged ones ("step-00000600.bad"). If no checkpoint is
+// complete, all keep their names, so each further attempt to resume fails with the same error.
 #pragma once
 
 #include <optional>
@@ -21,16 +22,16 @@ namespace weft::train {
 
 class ResumeSearch {
   public:
-    // Both arguments outlive it.
+    // Both arguments must outlive this object.
     ResumeSearch(const SaveOptions& words, cluster::Cluster& cluster)
         : words_(words), cluster_(cluster) {}
 
     // Collective. last: on rank 0, the last checkpoint that this job wrote or resumed from; empty:
-    // none, --resume decides. Returns no checkpoint if the job starts from the beginning. Errors:
-    // kNotFound (there is none), kCorrupt (none is complete), naming the fault of each; for the
-    // folder of one step, those of Checkpoint::Open.
+    // none, so --resume decides. Returns no checkpoint if the job starts from the beginning.
+    // Errors: kNotFound (there is no checkpoint), kCorrupt (none is complete; the message has the
+    // fault of the newest). If --resume names the folder of one step: those of Checkpoint::Open.
     Result<std::optional<Checkpoint>> Find(const std::string& last);
-    // Rank 0: incomplete folders that could not be renamed.
+    // Rank 0: folders of damaged checkpoints that could not be renamed.
     const std::vector<std::string>& bad() const { return bad_; }
 
   private:
@@ -42,11 +43,12 @@ class ResumeSearch {
     const SaveOptions& words_;
     cluster::Cluster& cluster_;
     std::vector<std::string> bad_, faults_;
-    std::vector<std::string> damaged_;  // rank 0: of this job
+    std::vector<std::string> damaged_;  // rank 0: damaged checkpoints of this job
     bool told_none_ = false;
 };
 
-// Checks the data of files `rank`, `rank` + `ranks`, ... Errors: kCorrupt, kIo, naming the file.
+// Checks the data of files `rank`, `rank` + `ranks`, ... Errors: kCorrupt, kIo; the message names
+// the file.
 Status CheckData(const Checkpoint& checkpoint, int rank, int ranks);
 
 }  // namespace weft::train

@@ -1,8 +1,7 @@
 // A training run on one rank: data, updates and reports.
 //
-// All ranks walk the same list of batches, so the next batch needs no message. Only rank 0 calls
-// the listener.
-// Thread: the cluster's.
+// All ranks go through the same list of batches, so no message says which batch is next. Only rank
+// 0 calls the listener. Thread: the cluster's.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +20,14 @@
 namespace weft::train {
 
 struct StepLine {
-    int64_t step = 0, steps = 0;  // number from 1; total
+    int64_t step = 0, steps = 0;  // number of this update, from 1; number of all updates
     double loss = 0, grad_norm = 0, learning_rate = 0;
     int64_t tokens = 0;                 // positions of this update, over all ranks
     double seconds = 0;                 // duration of this update, including reading data
-    std::optional<double> eval_loss;    // over the test part, after this update
+    std::optional<double> eval_loss;    // loss over the test part after this update
     std::optional<double> aux_loss;     // auxiliary loss of experts (StepReport)
     std::optional<double> loss_scale;   // float16's loss scale
-    bool skipped = false;               // overflow: the update was not applied
+    bool skipped = false;               // gradients overflowed, so the update was not applied
     std::vector<SampleText> samples{};  // generated after this update
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
@@ -38,27 +37,29 @@ struct TrainSummary {
     int64_t resumed_at = 0;         // updates in the checkpoint that this run resumed from
     double tokens_per_s = 0;        // median over updates
     double seconds = 0;             // of all updates
-    // Mean duration of an epoch's updates; of all updates if they made less than an epoch. Excludes
-    // waits for checkpoints.
+    // Mean duration of the updates of one epoch; duration of all updates if they are less than an
+    // epoch. Excludes waits for checkpoints.
     double epoch_s = 0;
     std::optional<double> eval_loss;  // the last
-    double eval_s = 0;                // all evaluations
-    double sample_s = 0;              // all generated samples
+    double eval_s = 0;                // seconds of all evaluations
+    double sample_s = 0;              // seconds of generating samples
     // By rank: peak resident memory, and payload bytes sent to other ranks during updates.
     std::vector<uint64_t> peak_rss_bytes, wire_bytes;
     std::vector<std::string> devices;  // by rank, as --device names them
-    std::vector<double> waited_s;      // by rank: seconds that passes waited for other ranks
-    // With TrainerOptions::time_ops, by rank and op: seconds of the op, the lower quartile without
-    // its first run; 0 if it ran at most once.
+    std::vector<double> waited_s;      // by rank: seconds in which forward and backward passes
+                                       // waited for other ranks
+    // With TrainerOptions::time_ops, [rank][op]: seconds of the op, the lower quartile of all runs
+    // but the first; 0 if the op ran at most once.
     std::vector<std::vector<double>> op_s;
-    double update_s = 0;  // seconds of an update, the lower quartile
+    double update_s = 0;  // seconds of an update (lower quartile)
     double last_loss = 0;
     int64_t restarts = 0;  // after the loss of a rank
     int64_t skipped = 0;   // float16: skipped steps since the start
-    // Sample counts of an epoch, or of all samples read if fewer.
+    // Sample counts of one epoch, or of all samples read if they are less than an epoch.
     LoaderCounts samples;
-    SaveCounts saves;  // of this rank
-    // A stop request ended the run before its last update; the checkpoint to resume from.
+    SaveCounts saves;  // those of this rank
+    // Whether a stop request ended the run before its last update, and the checkpoint to resume
+    // from.
     bool stopped = false;
     std::string stopped_at;
 };
@@ -66,21 +67,22 @@ struct TrainSummary {
 class TrainListener {
   public:
     virtual ~TrainListener() = default;
-    // The model is loaded: the trainer, the next update, the number of updates, and the peak FLOP/s
-    // of all ranks' matrix products (0: unknown). Called again after a recovery, from an update
-    // that may have been reported already.
+    // The model is loaded. next: number of the next update; steps: number of all updates;
+    // peak_flops_s: sum of all ranks' peaks for matrix products (0: unknown). Called again after a
+    // recovery; the next update may then be one that was already reported.
     virtual Status OnStart(const Trainer& trainer, int64_t next, int64_t steps,
                            double peak_flops_s) = 0;
-    // After an update, and its evaluation if one was due.
+    // Called after an update (and the evaluation after it, if one is due).
     virtual void OnStep(const StepLine& line) = 0;
-    // After the last update: the current model in float32. An error ends the job after a checkpoint
-    // has been written. If no checkpoint can be written, the call is repeated with `alone`: only
-    // memory holds the trained weights.
+    // Called after the last update. trained: the trained model in float32. After an error, the job
+    // writes a checkpoint and ends. If no checkpoint can be written, OnTrained is called again with
+    // `alone`, because the trained weights are only in memory.
     virtual Status OnTrained(const model_files::ModelSource& trained, bool alone) = 0;
-    // Before weights are loaded: whether OnTrained can write a model like this one. Errors end the
-    // job.
+    // Called before weights are loaded: checks whether OnTrained can write a model like `source`.
+    // An error ends the job.
     virtual Status CheckResult(const model_files::ModelSource& /*source*/) { return {}; }
-    // Approximate bytes that OnTrained will write. Errors end the job before its first update.
+    // Approximate number of bytes that OnTrained will write. An error ends the job before the first
+    // update.
     virtual Result<uint64_t> ResultBytes(const Trainer& /*trainer*/) { return uint64_t{0}; }
 };
 
@@ -89,7 +91,7 @@ class TrainListener {
 Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const TrainJob& asked,
                                  TrainListener& listener);
 
-// The job on other ranks: takes part until the run ends.
+// Runs the job on the other ranks.
 extern const cluster::JobKind kTrainJob;
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// Measures the updates of a run on this rank: seconds, tokens, bytes on the wire and memory,
-// including updates repeated after a recovery.
+// Measures the updates of a run on this rank: seconds, tokens, sent bytes and memory. Includes
+// updates that are repeated after a recovery.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace weft::train {
 
-// Timeout for the other ranks' figures: some ranks may still be saving a checkpoint.
+// Timeout of AllGather. It is long because some ranks may still be saving a checkpoint.
 inline constexpr int64_t kGatherPatienceMs = 600'000;
 
-// Collective: collects one number per rank on all ranks. Errors: the cluster's.
+// Collective: gathers one number from each rank on all ranks. Errors: the cluster's.
 template <typename T>
 Status AllGather(cluster::Cluster& cluster, const char* name, T own, std::vector<T>& all) {
     WEFT_ASSIGN(const std::vector<std::string> texts,
@@ -30,20 +30,22 @@ Status AllGather(cluster::Cluster& cluster, const char* name, T own, std::vector
 
 class RunMeter {
   public:
-    // Starts the measurements. trainer, saver: outlive the meter's use.
+    // Starts the measurements. `trainer` and `saver` must outlive this object.
     void Begin(const Trainer& trainer, const Saver& saver);
-    // An update begins, before its data is read.
+    // Call when an update begins, before its data is read.
     void BeginUpdate();
-    // The update is done. Sets the line's seconds.
+    // Call when the update is done. Sets line.seconds.
     void EndUpdate(StepLine& line);
-    // Update `step` was the last one of epoch `epochs` (from 1) of the data.
+    // Call after the last update of an epoch. step: number of the update; epochs: number of the
+    // epoch, from 1.
     void EndEpoch(int64_t step, uint64_t epochs);
 
-    // Reports tokens and seconds of all updates, the median speed, and the duration of an epoch of
-    // updates_an_epoch updates. 0: as many updates as a finished epoch had, or all updates if no
-    // epoch has finished.
+    // Sets tokens and seconds of all updates, the median speed, and the duration of an epoch of
+    // updates_an_epoch updates (0: as many as a finished epoch had or, if none has finished, all
+    // updates).
     void Report(double updates_an_epoch, TrainSummary& summary) const;
-    // Collective: fills in each rank's fields of `summary`, on all ranks. Errors: the cluster's.
+    // Collective: sets the fields of `summary` that have an entry per rank, on all ranks. Errors:
+    // the cluster's.
     Status Gather(cluster::Cluster& cluster, TrainSummary& summary) const;
 
   private:

@@ -1,8 +1,8 @@
-// Texts that the model in training generates, for people to read beside its losses.
+// Generates texts with the model in training, so that people can judge it by more than the loss.
 //
 // Training has no KV cache: every token is a forward pass over the whole text, on all ranks, with
-// the current weights. N tokens after a prompt of P tokens cost as much as training on N (P + N /
-// 2) / 3 positions.
+// the current weights. To generate N tokens after a prompt of P tokens takes as much time as
+// training on N (P + N / 2) / 3 positions.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace weft::train {
 
 struct SampleOptions {
     std::vector<std::string> prompts;
-    int64_t every = 0;       // updates between two rounds; 0: at each evaluation
+    int64_t every = 0;       // updates between two rounds of texts; 0: a round at each evaluation
     int64_t tokens = 64;     // most tokens of each text
     double temperature = 0;  // 0: the most likely token
 };
 
-// Errors: kUsage, naming the flag.
+// Errors: kUsage; the message names the flag.
 Status CheckSampleOptions(const SampleOptions& words);
 
 // Reads one prompt per line; a line that begins with " is a JSON string, for prompts of several
@@ -30,20 +30,21 @@ Status CheckSampleOptions(const SampleOptions& words);
 Result<std::vector<std::string>> ReadPrompts(const std::string& path);
 
 struct SampleText {
-    std::string prompt, text;  // text: generated after the prompt
+    std::string prompt, text;  // text: generated, without the prompt
 };
 
 class TextSampler {
   public:
-    // tokenizer: outlives it. sequence: most tokens of prompt and text. seed: every round draws
-    // with the same seed, so texts differ only by the weights. Errors: kUsage (a prompt with no
-    // tokens or too many), kCorrupt (the tokenizer of another model).
+    // `tokenizer` must outlive this object. sequence: most tokens of prompt and text together.
+    // seed: every round uses the same seed, so texts of two rounds differ only because the weights
+    // do. Errors: kUsage (a prompt with no or too many tokens), kCorrupt (the tokenizer belongs to
+    // another model).
     static Result<TextSampler> Make(const SampleOptions& words,
                                     const tokenizer::Tokenizer& tokenizer, int64_t vocab,
                                     int64_t sequence, uint64_t seed);
 
-    // Generates one text per prompt, the same on all ranks. Collective. Errors:
-    // Trainer::NextToken's.
+    // Generates one text per prompt; all ranks get the same texts. Collective. Errors: those of
+    // Trainer::NextToken.
     Result<std::vector<SampleText>> Say(Trainer& trainer) const;
 
   private:

@@ -1,8 +1,9 @@
-// The checkpoints of a job: writes a rank's parts of the model in training as pieces of arrays
-// (train/checkpoint), and reads them back.
+// Writes a job's checkpoints: each rank's parts of the model in training as pieces of arrays
+// (train/checkpoint). Also reads the optimizer state back.
 //
-// One rank saves each element of weights and moments, even if others hold it too. Saving overlaps
-// the passes of the next update and finishes before weights change. Thread: as Trainer.
+// Only one rank saves each element of weights and optimizer state, even if several ranks hold it.
+// Saving overlaps the forward and backward passes of the next update, and finishes before weights
+// change. Thread: as Trainer.
 #pragma once
 
 #include <cstdint>
@@ -24,77 +25,79 @@
 namespace weft::train {
 
 struct SaveOptions {
-    std::string folder;        // DIR, for DIR/checkpoints
+    std::string folder;        // DIR; checkpoints are in DIR/checkpoints
     int64_t every = 0;         // updates between checkpoints; 0: none
     int64_t keep = 2;          // number of checkpoints to keep; 0: all
-    std::string resume;        // empty: from the start; "auto": the newest checkpoint in DIR, if
-                               // any; otherwise a folder
-    int64_t max_restarts = 3;  // after the loss of a rank; only with checkpoints
-    double time_limit_s = 0;   // rank 0: stop early enough to end this long after the start; 0: no
-                               // limit
-    int64_t begin_ns = 0;      // rank 0: when the limit began; 0: at the start of the run
-    bool interrupts = true;    // SIGINT asks to stop; false: it was ignored when rank 0 began
+    std::string resume;        // "": start from the beginning; "auto": resume from the newest
+                               // checkpoint in DIR, if any; otherwise the folder to resume from
+    int64_t max_restarts = 3;  // most restarts after the loss of a rank; only with checkpoints
+    double time_limit_s = 0;   // rank 0: stop early enough to end within this time; 0: no limit
+    int64_t begin_ns = 0;      // rank 0: when the time limit began; 0: at the start of the run
+    bool interrupts = true;    // SIGINT requests a stop; false: SIGINT was ignored when rank 0
+                               // started
 };
 
-// kUsage: inconsistent options.
+// Errors: kUsage: inconsistent options.
 Status CheckSaveOptions(const SaveOptions& words);
 
-// This rank's pieces. They read the state's values on the writer's thread.
+// The pieces that this rank saves. They read the values from `snapshot` on the writer's thread.
 std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
                             const model_files::ModelSource& source,
                             const std::shared_ptr<const backend::HostSnapshot>& snapshot);
 // Restores the optimizer state of this rank's own part. (A CheckpointSource loads the weights.)
-// kUsage: the checkpoint is of another optimizer with other state.
+// Errors: kUsage: the checkpoint has the state of another optimizer.
 Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const UpdateRule& rule,
                 UpdateKind kind);
 
 // Where the files of a checkpoint are, and their sizes.
 struct SavePlace {
-    bool shared = true;       // this rank sees rank 0's folder
-    bool all_shared = true;   // all ranks see it
+    bool shared = true;       // whether this rank sees rank 0's folder
+    bool all_shared = true;   // whether all ranks see it
     uint64_t own_bytes = 0;   // size of this rank's file
     uint64_t here_bytes = 0;  // size of all files on the disk of rank 0's folder
 };
-// Collective. Rank 0 has locked the folder (output_folder.h). Errors: the cluster's.
+// Finds out where files go. Collective. Rank 0 must have locked the folder (output_folder.h).
+// Errors: the cluster's.
 Result<SavePlace> AgreeOnPlace(const SaveOptions& words, cluster::Cluster& cluster,
                                const TrainState& state, const UpdateRule& rule,
                                const model_files::ModelSource& source);
 
 struct SaveCounts {
     int64_t saved = 0, failed = 0;
-    double waited_s = 0;  // updates waited for saves
+    double waited_s = 0;  // seconds in which updates waited for saves
 };
 
-// Disk space that a checkpoint may use.
+// Which disk space a checkpoint may use.
 enum class SaveRoom {
-    kBesideResult,   // leaves the result's room; removes older checkpoints
-    kSpare,          // leaves the result's room; keeps every older checkpoint
-    kWithoutResult,  // uses the result's room; removes older checkpoints
+    kBesideResult,   // leaves room for the result; removes older checkpoints
+    kSpare,          // leaves room for the result; keeps all older checkpoints
+    kWithoutResult,  // may use the room for the result; removes older checkpoints
 };
 
 class Saver {
   public:
-    // All arguments outlive it. model: the source's fingerprint.
+    // All arguments must outlive this object. model: the source's fingerprint.
     Saver(const SaveOptions& words, cluster::Cluster& cluster, const TrainState& state,
           const UpdateRule& rule, const model_files::ModelSource& source, std::string model);
-    // Call before the first save. room: rank 0's; the checkpoint, and the room it must leave. bad:
-    // as in CommitCheckpoint.
+    // Call SetRoom and SetBad before the first save. room: on rank 0, the sizes of checkpoints and
+    // result. bad: as in CommitCheckpoint.
     void SetRoom(const SavePlace& place, RoomPlan room) {
         place_ = place;
         room_ = std::move(room);
     }
     void SetBad(std::vector<std::string> bad) { bad_ = std::move(bad); }
 
-    // Collective, after update `step`: begins a save if all ranks have room for it; otherwise
-    // removes nothing. state: goes into the manifest; only rank 0's counts.
+    // Collective. Call after update `step`: begins a save if all ranks have room for it; otherwise
+    // removes nothing. state: goes into the manifest; only rank 0's is used.
     Status Begin(int64_t step, model_files::hf::Json state, SaveRoom room);
-    // Collective, before weights change: waits for the save. A failed save leaves earlier
-    // checkpoints unchanged and sets fault(), the same on all ranks. Errors: the cluster's.
+    // Collective. Call before weights change: waits until the save has finished. A failed save
+    // leaves earlier checkpoints unchanged, and sets fault() to the same text on all ranks. Errors:
+    // the cluster's.
     Status Finish();
     const SaveCounts& counts() const { return counts_; }
-    // On all ranks: folder of the last completed checkpoint; empty: none.
+    // On all ranks: the folder of the last complete checkpoint; "": none.
     const std::string& last() const { return last_; }
-    // On all ranks: why the last save failed; empty: it succeeded.
+    // On all ranks: why the last save failed; "": it succeeded.
     const std::string& fault() const { return fault_; }
 
   private:
@@ -111,8 +114,8 @@ class Saver {
     const model_files::ModelSource& source_;
     RankWriter writer_;
     std::optional<Result<CheckpointFile>> written_;  // set if updates waited for the save
-    Manifest manifest_;  // of the running save
-    int keep_ = 0;       // checkpoints to keep after it; 0: all
+    Manifest manifest_;                              // manifest of the running save
+    int keep_ = 0;  // number of checkpoints to keep after the running save; 0: all
     bool under_way_ = false;
     Status begun_;
     SaveCounts counts_;

@@ -1,5 +1,5 @@
-// The settings and progress of a job in its checkpoints, and the comparison with the settings of a
-// job that resumes.
+// Stores the settings and progress of a job in its checkpoints, and compares them with the settings
+// of a job that resumes.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,19 @@ namespace weft::train {
 // update, over all ranks.
 model_files::hf::Json SettingsOf(const TrainJob& job, int64_t batch);
 
-// Compares the settings in a checkpoint's state with those of the job. Settings that shape the
-// optimizer state or the adapters must be equal: kUsage, with both values of each flag. Differences
-// that only change the curve are logged if `says`. A state without settings is of an earlier
-// version; the function compares only the values that it has.
+// Compares the settings in a checkpoint's state with those of the job. Settings that determine the
+// form of the optimizer state or of the adapters must be equal. Other differences, which only
+// change the loss curve, are logged if `says`. A checkpoint of an earlier version may lack
+// settings; only those that it has are compared. Errors: kUsage, with both values of each flag in
+// the message.
 Status CompareSettings(const model_files::hf::Json& state, const TrainJob& job, int64_t batch,
                        const std::string& checkpoint, bool says);
 
 // Writes "updates" and "loss_scale" into a manifest's state.
 void NoteProgress(const TrainerProgress& progress, model_files::hf::Json& state);
-// A manifest without "updates" and "loss_scale" is of a version without float16, which skipped no
-// step. Errors: kCorrupt, naming the folder.
+// Reads the progress from a checkpoint. A manifest without "updates" and "loss_scale" was written
+// by a version without float16, which never skipped a step. Errors: kCorrupt; the message names the
+// folder.
 Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint);
 
 }  // namespace weft::train

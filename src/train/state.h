@@ -1,5 +1,5 @@
-// The model in training on one rank: its own part of each unit, the values of that part, and their
-// loading from the model's file.
+// The state of the model that one rank trains: the rank's own part of each unit (a FlatBucket,
+// program/zero.h) and the Program values of that part. Loads the weights from the model's file.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,23 @@ namespace weft::train {
 
 using program::ElementRange;
 
-// Timeout of short agreements between ranks.
+// Timeout of short exchanges between ranks.
 inline constexpr int64_t kAgreeMs = 600'000;
 
-// This rank's own part of a unit: elements [own_begin, own_begin + own_count).
+// This rank's own part of a unit: elements [own_begin, own_begin + own_count) of the FlatBucket.
 struct OwnPart {
     const program::FlatBucket* unit = nullptr;
-    // The ranges of the own part that no lower rank holds, in elements of the unit. These ranges of
-    // all ranks together cover the model exactly once.
+    // The ranges of the own part that no rank with a lower number holds, in elements of the unit.
+    // Over all ranks, these ranges cover the model exactly once.
     std::vector<ElementRange> sole;
-    // Values of the own part's elements (train/update/add.h): gradients, float32 weights, and the
-    // narrower copy that passes read (else kNoValue).
+    // The Program's values for the elements of the own part, set by AddUpdate (train/update/add.h):
+    // gradients, float32 weights, and the copy in a narrower type that the forward and backward
+    // pass read. copy is kNoValue if there is no such copy.
     program::ValueId gradients = program::kNoValue, weights = program::kNoValue,
                      copy = program::kNoValue;
 };
 
-// A part of a tensor of the model's file that a rank holds, as announced to other ranks.
+// A part of a tensor of the model's file that a rank holds; ranks tell each other their holdings.
 struct Holding {
     std::string tensor;
     int64_t row = 0, rows = 0, col = 0, cols = 0;
@@ -43,12 +44,13 @@ Holding HoldingOf(const program::Value& weight);
 
 class TrainState {
   public:
-    // Exchanges holdings with the other ranks. units outlive it. replica: replica 0 owns tensors
-    // that several replicas hold whole. Errors: those of links, kCorrupt.
+    // Exchanges holdings with the other ranks. `units` must outlive this object. replica: this
+    // rank's replica. Of tensors that several replicas hold whole, replica 0 is the owner. Errors:
+    // those of links, kCorrupt.
     Status Agree(const std::vector<program::FlatBucket>& units, cluster::Cluster& cluster,
                  int replica);
-    // Reads this rank's weights from the model's file; frozen weights keep their types. training
-    // has the parts' values in its Program and outlives the state.
+    // Reads this rank's weights from the model's file; frozen weights keep their types. training:
+    // the executable whose Program has the values of parts(); must outlive this object.
     // Errors: those of model files, kUnsupported (a weight that can't be trained), kCancelled.
     Status Load(backend::Executable& training, const model_files::ModelSource& source,
                 cluster::Cluster& cluster);
@@ -56,11 +58,11 @@ class TrainState {
     std::vector<OwnPart>& parts() { return parts_; }
     const std::vector<OwnPart>& parts() const { return parts_; }
     int64_t parameters() const { return parameters_; }  // of the whole model
-    // Over all ranks.
+    // Names of the tensors that any rank trains.
     const std::set<std::string, std::less<>>& trained_tensors() const { return trained_tensors_; }
     // Precondition: the state is loaded.
     backend::Executable& training() const { return *training_; }
-    // Reads elements of the own part from `first` on, with their current values. Errors: the
+    // Reads the current weights of the own part, from element `first` of the part on. Errors: the
     // device's.
     Status ReadWeights(const OwnPart& part, int64_t first, std::span<float> out) const {
         return training_->ReadFloats(part.weights, first, out);
@@ -80,8 +82,8 @@ class TrainState {
     std::set<std::string, std::less<>> trained_tensors_;
 };
 
-// Reads elements [begin, end) of a weight, row-major, as floats, several rows at a time: take(first
-// element, values).
+// ReadElements reads elements [begin, end) of a weight (row-major) as floats. It calls take for
+// several rows at a time, with the index of the first element and the values.
 using TakeFloats = std::function<Status(int64_t begin, std::span<const float> values)>;
 Status ReadElements(const model_files::ModelSource& source, const program::Value& weight,
                     int64_t begin, int64_t end, const TakeFloats& take);

@@ -1,8 +1,8 @@
-// Trainer: one rank's part of a model in training. It runs one update after another.
+// Trainer: one rank's part of a model in training. Each call of Step runs one update.
 //
-// The loss is the mean over the targets of the whole batch, for any ranks, stages and
+// The loss is the mean over the targets of the whole batch, for any number of ranks, stages and
 // micro-batches. train/parallel/layout.h says which part each rank holds; program/zero.h says how
-// data-parallel ranks shard it. Thread: one caller.
+// data-parallel ranks shard this part. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -37,14 +37,15 @@ struct TrainerOptions {
     int threads = 0;            // 0: all cores of the rank
     bool reference = false;     // reference kernels
     std::string device = backend::kDefaultDevice;
-    DType dtype = DType::kF32;  // of the computation (GraphOptions): kF32, kBF16, kF16
-    // Type in which matrix gradients are accumulated: "f32", dtype's own name, or "auto" (below).
+    DType dtype = DType::kF32;  // type of the computation (GraphOptions::dtype): kF32, kBF16, kF16
+    // Type in which matrix gradients are accumulated: "f32", the name of `dtype`, or "auto"
+    // (GradientTypeOf).
     std::string grad_dtype = "auto";
     LossScaleOptions loss_scale;      // for kF16
     int64_t sequence = 1024;          // most positions of a sequence
-    int64_t micro_batch = 1;          // sequences per pass
-    int64_t accumulation = 1;         // passes per update, on each replica
-    int tp = 0, pp = 0, dp = 0;       // 0: 1, 1, all remaining ranks
+    int64_t micro_batch = 1;          // sequences per forward and backward pass
+    int64_t accumulation = 1;         // micro-batches per update, on each replica
+    int tp = 0, pp = 0, dp = 0;       // 0: tp = 1, pp = 1, dp = all remaining ranks
     int virtual_stages = 1;           // model chunks per pipeline stage (pipeline.h)
     std::vector<double> split;        // shares of tensor ranks and stages, as in model::MakeLayout
     int zero = 0;                     // ZeRO stage, 0 to 3
@@ -53,31 +54,34 @@ struct TrainerOptions {
     // Overlaps the collectives of ZeRO 2 and 3 with arithmetic: "on", "off", or "auto" (on if
     // replicas are on several hosts).
     std::string overlap = "auto";
-    // none, selective, full, or auto: the first of them that fits on all ranks.
+    // none, selective, full, or auto: the first of these three that fits into memory on all ranks.
     std::string recompute = "auto";
     LoraOptions lora;
     bool lora_without_dropout = false;  // accept an adapter that was trained with dropout
     bool without_dropout = false;       // accept a model whose config.json has dropout
     UpdateOptions update;
     double clip = 1.0;               // limit on the global gradient norm; 0: none
-    bool sequence_parallel = false;  // tensor ranks divide rows between their products
+    bool sequence_parallel = false;  // tensor ranks divide the rows of norms and of the residual
+                                     // stream
     int ep = 0;                      // expert groups of the tensor ranks, as in model::Layout
-    // Coefficient of the auxiliary loss of experts (train/load_balance.h); below 0: the config's.
-    // Each pass has its own auxiliary loss, weighted by the pass's share of the targets.
+    // Coefficient of the auxiliary loss of experts (train/load_balance.h); below 0: that of
+    // config.json. Each micro-batch has its own auxiliary loss, weighted by its share of the
+    // targets.
     double router_aux_loss = -1;
-    bool time_ops = false;  // record the seconds of ops (op_seconds)
+    bool time_ops = false;  // record the duration of each op (op_seconds)
 };
 
 // The initial model of the training, without adapters. Errors: those of model_files::OpenModel and
 // model_files::hf::OpenScratch.
 Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOptions& options);
 
-// Checks counts and ranges. Errors: kUsage, naming the flags.
+// Checks the options' ranges. Errors: kUsage; the message names the flags.
 Status CheckTrainer(const TrainerOptions& options);
 
-// Type of gradient sums for "auto": kF32 if more than kNarrowSums gradients are summed, over passes
-// and replicas; otherwise dtype. A sum in a narrow type drops parts below half of its last bit, and
-// the more addends a sum has, the smaller each one is beside it.
+// Type of gradient sums for grad_dtype "auto": kF32 if more than kNarrowSums gradients are summed
+// over micro-batches and replicas; otherwise `dtype`. (A sum in a narrow type loses what is smaller
+// than half of its last bit. The more addends a sum has, the smaller each addend is compared with
+// the sum.)
 inline constexpr int64_t kNarrowSums = 8;
 // The spelling in --dtype and --grad-dtype: "f32".
 const char* FlagOf(DType dtype);
@@ -86,12 +90,12 @@ DType GradientTypeOf(const TrainerOptions& options, int64_t replicas);
 // With virtual stages, --grad-accum must be a multiple of the stages. Errors: kUsage.
 Status CheckTurns(const TrainerOptions& options);
 TrainLayoutOptions LayoutWordsOf(const TrainerOptions& options);
-// The shards of rank `layout.rank`, by chunk. Errors: those of model::PlanShards; kUnsupported
+// The shards of rank layout.rank, one per chunk. Errors: those of model::PlanShards; kUnsupported
 // (fewer layers than chunks).
 Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const model::Hyper& hyper,
                                            const model_files::ModelSource& source);
 
-// The graph options of a rank; overlap: ZeRO collectives run beside the arithmetic. Leaves `lora`
+// The graph options of a rank. overlap: ZeRO collectives overlap with arithmetic. Leaves `lora`
 // null. Errors: kUsage (recompute).
 Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLayout& layout,
                                     const model::Hyper& hyper, bool overlap);
@@ -101,15 +105,16 @@ struct StepReport {
     double grad_norm = 0;  // before clipping
     int64_t targets = 0, positions = 0;
     std::optional<double> aux_loss;  // auxiliary loss of experts, unweighted; not part of `loss`
-    // float16: the loss scale. skipped: gradients overflowed, weights and optimizer state are
-    // unchanged, and the norm is not finite.
+    // float16: the loss scale, and whether the step was skipped: gradients overflowed, so weights
+    // and optimizer state are unchanged, and grad_norm is not finite.
     std::optional<double> loss_scale;
     bool skipped = false;
-    int stop_requests = 0;  // ranks that asked to stop (SetStopRequest), the same on all ranks
-    bool grows = false;     // rank 0 has newcomers (SetGrowRequest), the same on all ranks
+    int stop_requests = 0;  // number of ranks that asked to stop (SetStopRequest); the same on all
+                            // ranks
+    bool grows = false;     // whether workers can join (SetGrowRequest); the same on all ranks
 };
 
-// State that a checkpoint keeps besides arrays and the position in the data.
+// State in a checkpoint, in addition to the arrays and the position in the data.
 struct TrainerProgress {
     int64_t updates = 0, skipped = 0;  // steps that were applied; steps that overflowed
     std::optional<LossScaleState> loss_scale;
@@ -117,21 +122,21 @@ struct TrainerProgress {
 
 class Trainer {
   public:
-    // Loads the model. source: the model, with or without adapters; null: opened here. Errors:
-    // those of model_files and model; kUnsupported (no gradient); kUsage; kOutOfMemory.
+    // Loads the model. source: the model, with or without adapters; null: Make opens it. Errors:
+    // those of model_files and model; kUnsupported (an op has no gradient); kUsage; kOutOfMemory.
     static Result<std::unique_ptr<Trainer>> Make(
         const TrainerOptions& options, cluster::Cluster& cluster,
         std::unique_ptr<model_files::ModelSource> source = nullptr);
     ~Trainer();
 
     // Runs one update with this replica's part of a batch. Errors: those of links; kCorrupt: the
-    // loss or norm is not finite (with a loss scale: at the lowest scale too), naming the step, the
-    // rank and the op.
+    // loss or norm is not finite (with a loss scale: even at the lowest scale); the message has the
+    // step, the rank and the op.
     Result<StepReport> Step(const Batch& batch, double learning_rate);
-    // The loss of a batch, without training. Errors as Step's.
+    // The loss of a batch, without training. Errors: as for Step.
     Result<StepReport> Evaluate(const Batch& batch);
-    // The token after `tokens` (at least one, at most a sequence): `choose` picks it from the
-    // logits [vocab] on the one rank that calls `choose`. Collective; all ranks get the same token.
+    // The token after `tokens` (at least one, at most options().sequence). One rank calls `choose`,
+    // which chooses the token from the logits, [vocab]. Collective; all ranks get the same token.
     // Errors: those of links and of `choose`.
     using ChooseToken = std::function<Result<int32_t>(std::span<const float> logits)>;
     Result<int32_t> NextToken(std::span<const int32_t> tokens, const ChooseToken& choose);
@@ -142,34 +147,37 @@ class Trainer {
     const TrainLayout& layout() const { return layout_; }
     const backend::DeviceInfo& device() const { return device_->info(); }
     const TrainState& state() const { return *state_; }
-    // For resuming: the caller restores the optimizer state; the weights are already loaded.
+    // With rule(), a caller that resumes restores the optimizer state; the weights are already
+    // loaded.
     const UpdateRule& rule() const { return *rule_; }
     // Errors: kCorrupt.
     Status SetProgress(const TrainerProgress& progress);
     TrainerProgress progress() const;
     int64_t updates() const { return updates_; }
-    // Called in each Step after all passes, before weights change. May be empty.
+    // Sets a function that each Step calls after all forward and backward passes, before weights
+    // change. May be empty.
     void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
-    // Asked in each Step and Evaluate: whether this rank wants to stop. The report sums the answers
-    // of all ranks. May be empty.
+    // Sets a function that each Step and Evaluate calls: whether this rank wants to stop.
+    // StepReport::stop_requests is the sum over all ranks. May be empty.
     void SetStopRequest(std::function<bool()> request) { stop_request_ = std::move(request); }
-    // Asked on rank 0: whether newcomers wait to join.
+    // Sets a function that rank 0 calls: whether workers can join.
     void SetGrowRequest(std::function<bool()> request) { grow_request_ = std::move(request); }
-    // On rank 0: the current model in float32; reads need all ranks (ServeExport).
+    // Call on rank 0: the current model in float32. While it is read, all other ranks must run
+    // ServeExport.
     std::unique_ptr<model_files::ModelSource> Export() const;
-    // On the other ranks: serves reads until rank 0's source is destroyed.
+    // Call on the other ranks: serves reads until rank 0 destroys its source.
     Status ServeExport() const;
     backend::Executable& executable() const { return *training_; }
-    // kPeerLost once the device no longer answers.
+    // kPeerLost if the device no longer answers.
     Status device_status() const { return device_->status(); }
     backend::MemoryUse memory() const { return training_->memory(); }
     // Bytes that this rank has sent to other ranks since it joined the groups.
     uint64_t sent_bytes() const { return groups_.sent_bytes(); }
     // Peak FLOP/s of this rank's matrix products.
     double MeasurePeak() const { return device_->MeasurePeak(options_.dtype); }
-    // Seconds that passes waited for other ranks.
+    // Seconds in which forward and backward passes waited for other ranks.
     double waited_s() const { return training_->transfers().idle_s(); }
-    // With TrainerOptions::time_ops, by op: seconds of each run.
+    // With TrainerOptions::time_ops: for each op, the seconds of each run.
     std::span<const std::vector<float>> op_seconds() const { return op_seconds_; }
 
   private:
@@ -204,9 +212,9 @@ class Trainer {
     model::Hyper hyper_;
     TrainLayout layout_;
     std::vector<program::FlatBucket> units_;
-    TrainGroups groups_;  // outlives training_, which may still use it after an error
+    TrainGroups groups_;  // declared before training_, which may still use it after an error
     std::shared_ptr<backend::Device> device_;
-    bool float64_sums_ = true;  // for updates: all devices have float64 sums
+    bool float64_sums_ = true;  // all ranks' devices have float64 sums
     std::unique_ptr<backend::Executable> training_;
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;
@@ -222,7 +230,7 @@ class Trainer {
     // State of the current update.
     double loss_sum_ = 0, aux_loss_ = 0;
     int64_t positions_ = 0;
-    std::string found_;  // the first value that is not finite
+    std::string found_;  // name of the first value that is not finite
 };
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// Writes the result of a job and retries until it is safe on disk.
+// Writes the result of a job, and retries until it is on disk.
 #pragma once
 
 #include <string>
@@ -11,12 +11,13 @@
 
 namespace weft::train {
 
-// While rank 0 writes the result, the other ranks wait for its next request. Such a wait ends if no
-// rank makes progress, but a slow disk may take longer. So the scope reports progress for as long
-// as it exists.
+// While rank 0 writes the result, the other ranks wait for rank 0's next request. Their wait fails
+// if no rank makes progress for some time, but a write to a slow disk may take longer. So a
+// WritingScope reports progress for as long as it exists.
 class WritingScope {
   public:
-    // cluster: rank 0's; outlives the scope. The destructor resets the cluster's progress.
+    // cluster: that of rank 0; must outlive this object. The destructor resets the cluster's
+    // progress function.
     explicit WritingScope(cluster::Cluster& cluster);
     ~WritingScope();
     WritingScope(const WritingScope&) = delete;
@@ -27,9 +28,9 @@ class WritingScope {
 };
 
 // Writes the adapter if one was trained, otherwise the model, into words.folder; returns the path.
-// Retries after a failure; if the disk lacks room for the result, removes all checkpoints but the
-// newest. alone: no checkpoint holds the trained weights, so attempts continue until the result is
-// written or a signal comes. Errors: the last attempt's.
+// Retries after a failure. If the disk has too little room for the result, removes all checkpoints
+// but the newest. alone: no checkpoint has the trained weights, so WriteResult tries until the
+// result is written or a signal comes. Errors: that of the last attempt.
 Result<std::string> WriteResult(const model_files::ModelSource& trained,
                                 const TrainerOptions& trainer, const TrainExportOptions& words,
                                 bool alone);

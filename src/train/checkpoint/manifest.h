@@ -1,12 +1,12 @@
-// The two kinds of descriptions in a checkpoint's folder: manifest.json, which makes the checkpoint
-// valid, and the headers of the ranks' files. docs/train.md describes the folder.
+// Formats of the two descriptions in a checkpoint's folder: manifest.json, without which the
+// checkpoint is not valid, and the headers of the ranks' files. docs/train.md describes the folder.
 //
 // The manifest holds the SHA-256 of each file's header, and the header holds the CRC-32C of each
-// MiB of each piece. So Weft detects a file of another checkpoint, a truncated file, and (when it
-// is read) a wrong byte.
+// MiB of each piece. So Weft detects a file that belongs to another checkpoint, a truncated file,
+// and, when it reads the data, a wrong byte.
 //
-// Input is hostile: sizes are bounded before anything is allocated. Errors: kCorrupt, naming the
-// file and the field; kUnsupported: another version of the format.
+// Input is hostile: sizes are checked before memory is allocated. Errors: kCorrupt, naming the file
+// and the field; kUnsupported: another version of the format.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace weft::train {
 // DIR/checkpoints/step-00000120/manifest.json
 inline constexpr char kCheckpointsName[] = "checkpoints";
 inline constexpr char kStepPrefix[] = "step-";
-// Suffix of a step's folder that was renamed because it is damaged: "step-00000120.bad", ".bad-2".
+// Suffix with which the folder of a damaged checkpoint is renamed: "step-00000120.bad", ".bad-2".
 inline constexpr char kAsideSuffix[] = ".bad";
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr uint64_t kMostManifestBytes = 256 << 20;
@@ -44,7 +44,7 @@ struct CheckpointFile {
 
 struct Manifest {
     int64_t step = 0;      // number of completed updates
-    int64_t sequence = 0;  // the later checkpoint in a folder has the larger number
+    int64_t sequence = 0;  // later checkpoints in a folder have larger numbers
     std::string model;     // ModelSource::Fingerprint
     // Any other state that the job restores.
     model_files::hf::Json state = model_files::hf::Json::object();
@@ -55,7 +55,7 @@ struct Manifest {
 std::string ManifestText(const Manifest& manifest);
 Result<Manifest> ParseManifest(std::string_view text, std::string_view where);
 
-// A file's entry in the form in which it is sent to the rank that writes the manifest.
+// A CheckpointFile as text, which each rank sends to the rank that writes the manifest.
 std::string FileText(const CheckpointFile& file);
 Result<CheckpointFile> ParseFile(std::string_view text, std::string_view where);
 
@@ -63,7 +63,7 @@ struct StoredPiece {
     Array array;
     TensorRegion region;
     uint64_t offset = 0;              // place of the first byte, from the start of the file
-    std::vector<uint32_t> checksums;  // CRC-32C of each kCheckedBytes
+    std::vector<uint32_t> checksums;  // CRC-32C of each chunk of kCheckedBytes bytes
 
     uint64_t bytes() const {
         return static_cast<uint64_t>(region.elements()) *
@@ -77,14 +77,14 @@ inline uint64_t ChecksumCount(uint64_t bytes) {
 
 // The start of a rank's file up to its data: a safetensors header (model_files/hf/safetensors.h)
 // whose "__metadata__" gives the places of the pieces. The header's length does not depend on the
-// checksums. Ignores the pieces' `offset`: the file has them one after another.
+// checksums. Ignores StoredPiece::offset: the pieces follow each other in the file.
 std::string RankHeader(int64_t step, std::span<const StoredPiece> pieces);
 
 struct RankFile {
     int64_t step = 0;
     std::vector<StoredPiece> pieces;
 };
-// `bytes`: the start of a file of `file_bytes`; it includes at least the whole header.
+// bytes: the start of a file of `file_bytes` bytes, including at least the whole header.
 Result<RankFile> ParseRankHeader(std::span<const std::byte> bytes, uint64_t file_bytes,
                                  std::string_view where);
 

@@ -1,5 +1,6 @@
-// Asks the system to read parts of a file ahead: a disk is several times as fast with many queued
-// requests as with one at a time. This is a hint; if it is refused, reads take longer.
+// Asks the kernel to read parts of a file ahead, because a disk is several times as fast with many
+// queued requests as with one request at a time. If the kernel ignores the request, reads only take
+// longer.
 #pragma once
 
 #include <fcntl.h>

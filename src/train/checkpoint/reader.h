@@ -1,11 +1,10 @@
-// Reads checkpoints: any region of any array, from the files that hold it. So M ranks can read a
+// Reads any region of any array of a checkpoint, from the files that hold it. So M ranks can read a
 // state that N ranks wrote, with any sharding of weights and optimizer state.
 //
-// Open checks everything except the data: every file exists with its length and with the header
-// that the manifest names, and the required arrays are complete. Reads check the data, a MiB at a
-// time.
-// Thread: immutable; Read may run on any thread at the same time.
-// Errors: kNotFound, kCorrupt, kIo, kUnsupported; each names the file and the next step.
+// Open checks everything except the data: every file exists and has the length and the header hash
+// in the manifest, and Manifest::arrays are complete. Reads check the data, a MiB at a time.
+// Thread: a Checkpoint is immutable; several threads may call Read at the same time.
+// Errors: kNotFound, kCorrupt, kIo, kUnsupported; each message names the file and what to do.
 #pragma once
 
 #include <cstddef>
@@ -33,13 +32,13 @@ class Checkpoint {
     // nullptr: there is no such array.
     const Array* Find(const std::string& kind, const std::string& tensor) const;
 
-    // Fills `out` with the region of the array, which must have exactly this size and type in the
-    // checkpoint (kCorrupt). One large region is faster than many small ones.
+    // Fills `out` with the region of the array. Errors: kCorrupt if the array has another size or
+    // type in the checkpoint. One large region is faster than many small ones.
     Status Read(const Array& array, const TensorRegion& region, std::span<std::byte> out) const;
-    // Checks all data of file `index` (of the manifest) against its checksums. Errors: kCorrupt,
-    // kIo, naming the file.
+    // Checks all data of file Manifest::files[index] against the checksums. Errors: kCorrupt, kIo;
+    // the message names the file.
     Status CheckFile(size_t index) const;
-    // As above, for an array in F32.
+    // Reads a region of an array of type F32.
     Status Read(const std::string& kind, const std::string& tensor, const TensorRegion& region,
                 std::span<float> out) const;
 
@@ -65,7 +64,7 @@ class Checkpoint {
     std::string folder_;
     Manifest manifest_;
     std::vector<File> files_;
-    std::vector<ReadAhead> ahead_;                  // for the same files
+    std::vector<ReadAhead> ahead_;                  // for the same files as files_
     std::vector<std::vector<StoredPiece>> stored_;  // by file
     std::map<Key, Entry> entries_;
 };

@@ -1,10 +1,10 @@
-// Regions of an array of the training state: the part that a rank holds or reads.
+// A region is the part of an array of the training state that a rank holds or reads.
 //
-// An array is one kind of number ("weight", "adam_m", ...) of one tensor of the model file, as a
-// matrix of `rows` x `cols` (a vector: one row). A rank holds a block of it (tensor parallelism
-// cuts rows or columns) and, with ZeRO, a range of the block's elements in row-major order. Every
-// sharding consists of such regions. To convert one sharding to another, the common elements are
-// copied, run by run.
+// An array has one kind of numbers ("weight", "adam_m", ...) for one tensor of the model file, as a
+// matrix of `rows` x `cols` (a vector is one row). A rank holds a block of the array (tensor
+// parallelism divides rows or columns) or, with ZeRO, a range of the block's elements in row-major
+// order. Every sharding consists of such regions. To convert one sharding to another, each pair of
+// regions is compared, and common elements are copied, run by run.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Array {
 
 struct TensorRegion {
     int64_t row_begin = 0, row_count = 0, col_begin = 0, col_count = 0;  // the block
-    int64_t begin = 0, end = 0;  // within the row_count * col_count elements of the block
+    int64_t begin = 0, end = 0;  // range within the row_count * col_count elements of the block
 
     int64_t elements() const { return end - begin; }
     bool operator==(const TensorRegion&) const = default;

@@ -1,5 +1,5 @@
-// The model of a checkpoint as a ModelSource: the original source with the trained weights from the
-// checkpoint's files. So the model can be written from any sharding.
+// The model of a checkpoint as a ModelSource: the original model, with the trained weights from the
+// checkpoint's files. So the model can be exported whatever the sharding of the checkpoint.
 #pragma once
 
 #include "model_files/source_over.h"
@@ -7,13 +7,13 @@
 
 namespace weft::train {
 
-// The kind of arrays with the model's weights.
+// Array::kind of the model's weights.
 inline constexpr char kWeightKind[] = "weight";
 
 class CheckpointSource final : public model_files::SourceOver {
   public:
-    // Borrows both. kDenied: the checkpoint is of another model; kCorrupt: a weight is missing or
-    // has another shape.
+    // `source` and `checkpoint` must outlive this object. Errors: kDenied: the checkpoint is of
+    // another model; kCorrupt: a weight is missing or has another shape.
     static Result<CheckpointSource> Make(const model_files::ModelSource& source,
                                          const Checkpoint& checkpoint);
 

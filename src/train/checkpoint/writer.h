@@ -3,15 +3,15 @@
 //
 //     RankWriter writer(dir, rank);              on every rank
 //     WEFT_TRY(writer.Start(step, pieces));      returns at once
-//     ... the next forward and backward ...
+// ... the next forward and backward pass ...
 //     auto file = writer.Finish();               before the pieces change
 //     (each rank's file goes to rank 0)
 //     WEFT_TRY(CommitCheckpoint(dir, manifest, keep));    on rank 0
 //
-// Pieces are read as they are written, without a copy. A checkpoint becomes valid when its manifest
-// gets its final name, after all files are on disk. If a save fails before that, earlier
-// checkpoints are unchanged. Every save uses new file names, so a second save of the same step does
-// not damage the first. Thread: one caller at a time per object.
+// The writer reads the pieces while it writes them, without a copy. A checkpoint becomes valid when
+// its manifest gets its final name, after all files are on disk. If a save fails before that,
+// earlier checkpoints are unchanged. Every save uses new file names, so a second save of the same
+// step does not damage the first. Thread: one caller at a time per object.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,9 @@
 
 namespace weft::train {
 
-// The part of one array that a rank holds. `data`: the region's elements, of the array's type. If
-// `data` is empty, `read` returns elements from `begin` on, on the writer's thread.
+// The part of one array that a rank holds. data: the region's elements, of the array's type. If
+// `data` is empty, the writer's thread calls `read`, which fills `out` with elements from element
+// `begin` of the region on.
 struct Piece {
     Array array;
     TensorRegion region;
@@ -44,18 +45,19 @@ struct Piece {
 
 class RankWriter {
   public:
-    // dir: the job's folder (--output-dir). cores: for the thread; empty: the caller's.
+    // dir: the job's folder (--output-dir). cores: those on which the writer's thread runs; empty:
+    // the caller's.
     RankWriter(std::string dir, int rank, std::vector<int> cores = {});
     ~RankWriter();  // cancels a running save and removes its files
     RankWriter(const RankWriter&) = delete;
     RankWriter& operator=(const RankWriter&) = delete;
 
-    // The data must neither change nor be freed until Finish. CHECKs: at least one piece, pieces
-    // lie in their arrays and have the size of their regions, and no save is running. Errors: kIo:
-    // the folder can't be created.
+    // Starts a save. The pieces' data must neither change nor be freed until Finish. CHECKs that
+    // there is at least one piece, that pieces lie in their arrays and have the size of their
+    // regions, and that no save is running. Errors: kIo: the folder can't be created.
     Status Start(int64_t step, std::vector<Piece> pieces);
-    // Waits until the file is on disk. Errors: kIo, naming the folder, the needed size and the next
-    // step.
+    // Waits until the file is on disk. Errors: kIo; the message has the folder, the needed size and
+    // what to do.
     Result<CheckpointFile> Finish();
     bool running() const { return thread_.joinable(); }
 
@@ -69,7 +71,7 @@ class RankWriter {
     std::vector<int> cores_;
     int64_t step_ = 0;
     std::vector<Piece> pieces_;
-    std::vector<std::byte> window_;  // of a piece with `read`
+    std::vector<std::byte> window_;  // elements of a piece with `read`
     std::thread thread_;
     std::atomic<bool> stop_ = false;
     Result<CheckpointFile> result_ = CheckpointFile();
@@ -78,37 +80,37 @@ class RankWriter {
 // "DIR/checkpoints/step-00000120".
 std::string StepFolder(const std::string& dir, int64_t step);
 
-// Call after every rank's Finish. Writes the manifest (and sets its sequence), then removes all
-// checkpoints except the last `keep` (0: keeps all) and the leftovers of unfinished saves. bad:
-// folders known to be incomplete, which are neither counted nor removed.
-// Errors: kIo, of the manifest; a folder that can't be removed is only logged.
+// Call after every rank's Finish. Sets Manifest::sequence and writes the manifest. Then removes
+// leftovers of unfinished saves, and all checkpoints except the last `keep` (0: keeps all). bad:
+// folders that are known to be incomplete; they are neither counted nor removed.
+// Errors: kIo if the manifest can't be written; a folder that can't be removed is only logged.
 Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
                         const std::vector<std::string>& bad = {});
 
-// After a failed save: removes the files of the manifest if they belong to no checkpoint.
+// Call after a failed save: removes the manifest's files if they belong to no checkpoint.
 void RemoveUnfinished(const std::string& dir, const Manifest& manifest);
 
 // Folders that may be removed to make room, in order of removal: unfinished saves, damaged folders
-// (only if there is a checkpoint), then checkpoints from the oldest to the last but one. `bad`
+// (only if there is a checkpoint), then all checkpoints but the newest, the oldest first. `bad`
 // folders are not counted.
 std::vector<std::string> Removable(const std::string& dir,
                                    const std::vector<std::string>& bad = {});
-// Removes the folder of a step. False: it is still there; the log says why.
+// Removes the folder of a step. False: the folder is still there; the log says why.
 bool RemoveStep(const std::string& folder);
 // Removes a checkpoint that is no longer needed, and the folder of checkpoints if it becomes empty.
 void RemoveCheckpoint(const std::string& folder);
 // Whether a step's folder has a manifest.
 bool IsCheckpoint(const std::string& folder);
 
-// For a rank's own disk, which has no manifests: removes all saves except the steps of `kept`
-// ("step-00000120").
+// Removes all saves except those of the steps in `kept` ("step-00000120"). For a rank that saves to
+// its own disk, where there are no manifests.
 void RemoveOthers(const std::string& dir, const std::vector<std::string>& kept);
 
-// Folders of a job's checkpoints with a readable manifest, the newest first. `skipped` (may be
-// null) receives the errors of the others.
+// Folders of a job's checkpoints with a readable manifest, the newest first. skipped (may be null):
+// receives the errors of the other manifests.
 std::vector<std::string> ListCheckpoints(const std::string& dir, std::vector<std::string>* skipped);
 
-// Other folders of steps.
+// Folders of steps that are not valid checkpoints.
 struct Leftovers {
     std::vector<std::string> unfinished;  // no manifest: the save did not finish
     std::vector<std::string> broken;      // the manifest is invalid

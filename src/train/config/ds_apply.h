@@ -14,7 +14,7 @@
 
 namespace weft::train {
 
-// Options given on the command line that DsFlags lacks.
+// Whether the command line has these options, which DsFlags lacks.
 struct DsGiven {
     bool schedule = false, optimizer = false, recompute = false, save_type = false;
     bool overlap = false;
@@ -24,14 +24,14 @@ struct DsGiven {
 // Logging options of the DeepSpeed file.
 struct DsTelling {
     int64_t print_every = 1;       // updates between two lines on the terminal
-    std::string csv, tensorboard;  // a file, a folder; empty: the file names none
+    std::string csv, tensorboard;  // log file, log folder; empty: the configuration names none
 };
 
-// job and save: in: as set by the command line; out: with the file's settings added (`config` was
-// resolved with the same command line). `notes` gets a line for each setting that Weft implements
-// differently with the same or a better result.
-// Errors, naming `where` and the key: kUnsupported (an optimizer that Weft lacks), kUsage (file and
-// command line contradict each other).
+// Adds the file's settings to `job` and `save`, which the command line has already set. `config`
+// must have been resolved with the same command line. notes: receives a line for each setting that
+// Weft implements in another way, with the same or a better result.
+// Errors: kUnsupported (an optimizer that Weft lacks), kUsage (file and command line contradict
+// each other); the message has `where` and the key.
 Status ApplyDsConfig(const DsConfig& config, const std::string& where, const DsGiven& given,
                      TrainJob& job, TrainExportOptions& save, DsTelling& telling,
                      std::vector<std::string>& notes);

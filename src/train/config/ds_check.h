@@ -1,5 +1,5 @@
-// The first pass over a DeepSpeed configuration: checks every key against the table of ds_config.h.
-// Afterwards all values have valid types and ranges, and readers need no further checks.
+// Checks every key of a DeepSpeed configuration against the table of ds_config.h, before it is
+// read. Afterwards all values have valid types and ranges, and readers need no further checks.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,12 +11,12 @@
 
 namespace weft::train {
 
-// Parses one object, with comments. kCorrupt for duplicate keys, as in DeepSpeed. Renames aliases
-// of keys to the name in the table.
+// Parses a JSON object, which may have comments. Errors: kCorrupt, also for duplicate keys, as in
+// DeepSpeed. Renames aliases of keys to the name in the table.
 Result<nlohmann::json> ParseDsJson(std::string_view text, const std::string& where);
 
-// Types, ranges and refused keys are errors (ds_config.h); other findings go to `warnings`.
-// Afterwards numbers are finite, and kInt values are whole.
+// Errors (ds_config.h): a wrong type, a value out of range, a refused key. Other findings go to
+// `warnings`. On success, all numbers are finite, and kInt values are whole.
 Status CheckDsKeys(const nlohmann::json& json, const std::string& where,
                    std::vector<std::string>& warnings);
 

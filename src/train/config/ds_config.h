@@ -3,24 +3,25 @@
 // Format: JSON with comments (https://www.deepspeed.ai/docs/config-json/; names and defaults as of
 // deepspeed 0.19.8). Every key is one of
 //   mapped    it sets a field below
-//   the same  Weft always works as the key asks, or the key has no effect: accepted silently
-//   warned    no effect here; the warning says why, or names the replacement
-//   refused   training would differ from the request: kUnsupported, by name
-// The table is Keys(); docs/deepspeed.md shows it. An unknown key is a warning that names the
+// the same Weft always does what the key requests, or the key has no effect: no message
+// warned no effect in Weft; the warning says why, or names a replacement
+// refused training would differ from the request: kUnsupported, which names the key
+// The table is DsKeys(); docs/deepspeed.md shows it. An unknown key is a warning that names the
 // nearest known key.
 //
 // "auto" is resolved as in transformers' Trainer: batch sizes, clipping, optimizer and scheduler
-// come from the command line; with h the hidden size, reduce_bucket_size is h h,
-// stage3_prefetch_bucket_size int(0.9 h h), and stage3_param_persistence_threshold 10 h. If neither
-// the file nor the command line sets a value: lr 5e-5, betas 0.9 and 0.999, eps 1e-8, weight decay
-// 0, clipping at 1, no warm-up, a micro-batch of 1, and accumulation of 1. "auto" anywhere else is
-// the default, with a warning. A file without gradient_clipping does not clip, as in DeepSpeed.
+// come from the command line. With hidden size h, reduce_bucket_size is h * h,
+// stage3_prefetch_bucket_size is int(0.9 * h * h), and stage3_param_persistence_threshold is 10 *
+// h. Defaults if neither the file nor the command line sets a value: lr 5e-5, betas 0.9 and 0.999,
+// eps 1e-8, weight decay 0, clipping at 1, no warm-up, a micro-batch of 1, and accumulation of 1.
+// For any other key, "auto" means the default, with a warning. A file without gradient_clipping
+// does not clip, as in DeepSpeed.
 //
-// Errors: kCorrupt: invalid JSON, or a value of the wrong type or out of range, with its path, the
-// expectation and the value; kUsage: contradictions within the file, or between file and command
-// line (train_batch_size != micro-batch x accumulation x ranks, with the numbers); kUnsupported:
-// refused keys, and optimizers and schedulers that Weft lacks.
-// Hostile input: text of at most 16 MiB, nested at most 32 deep.
+// Errors: kCorrupt: invalid JSON, or a value of the wrong type or out of range; the message has the
+// key's path, the expected and the actual value. kUsage: contradictions within the file, or between
+// file and command line (such as train_batch_size != micro-batch x accumulation x ranks).
+// kUnsupported: refused keys, and optimizers and schedulers that Weft lacks.
+// Hostile input: the text may have at most 16 MiB and 32 levels of nesting.
 #pragma once
 
 #include <cstdint>
@@ -50,13 +51,13 @@ constexpr Precision PrecisionOf(DType dtype) {
 // Values from the command line; empty: not given.
 struct DsFlags {
     int64_t ranks = 1;        // data-parallel ranks
-    int64_t hidden_size = 0;  // of the model; 0: unknown, and "auto" bucket sizes are refused
+    int64_t hidden_size = 0;  // of the model; 0: unknown, so "auto" bucket sizes are errors
     std::optional<int64_t> micro_batch, accumulation, train_batch;
-    // "auto" without a given total_steps becomes 0: the run's steps.
+    // If total_steps is "auto" and not given here, it becomes 0: the steps of the run.
     std::optional<int64_t> warmup_steps, total_steps;
     std::optional<int64_t> stage;  // ZeRO stage
     std::optional<double> clip, lr, beta1, beta2, eps, weight_decay;
-    std::optional<Precision> precision;  // for "auto" of fp16 and bf16; not given: bf16
+    std::optional<Precision> precision;  // for "auto" in fp16 and bf16; empty: bf16
     std::optional<double> loss_scale;    // 0: dynamic
 };
 
@@ -71,7 +72,7 @@ struct DsOptimizer {
     double beta2_decay = -0.8, eps_scale = 1e-3, clip_update = 1;  // Adafactor; eps as above
 };
 
-// fp16's loss scaling.
+// Loss scaling: the section "fp16".
 struct DsLossScale {
     double fixed = 0;  // 0: dynamic
     int64_t initial_power = 16, window = 1000, hysteresis = 2;
@@ -98,7 +99,7 @@ struct DsZero {
 };
 
 struct DsActivations {
-    bool given = false;  // the section is there
+    bool given = false;  // the file has the section
     bool on_cpu = false;
 };
 
@@ -132,14 +133,14 @@ Result<DsConfig> ReadDsConfig(const std::string& path, const DsFlags& flags);
 enum class DsType { kSection, kWhole, kBool, kInt, kNumber, kString, kNumbers, kAny };
 enum class DsUse { kMapped, kSame, kWarned, kRefused };
 
-// One known key. Sections are rows of their own.
+// One known key. A section has a row, too.
 struct DsKey {
     std::string_view path;  // "zero_optimization.stage"
     DsType type;
     DsUse use;
     bool fills_auto;        // accepts "auto"
-    double least, most;     // range of numbers
-    std::string_view here;  // its meaning in Weft
+    double least, most;     // valid range of a number
+    std::string_view here;  // what the key means in Weft
 };
 std::span<const DsKey> DsKeys();
 

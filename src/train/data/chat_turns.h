@@ -1,14 +1,16 @@
-// Finds the tokens of a conversation that the assistant generates: training learns these tokens.
+// Finds the tokens of a conversation that the assistant generates. Training learns these tokens:
+// their predictions count in the loss.
 //
 // A turn begins where the template's generation prompt ends. It ends with the first
 // end-of-generation token after the turn's text. Some templates close a turn only if another
-// message follows; then the last answer gets the end that a following message would add. A template
-// query renders all messages before the turn, so ChatTurns caches answers by the text that the
-// template writes between turns, and a conversation takes linear time. (For a template that writes
-// a different text before every turn, ChatTurns queries every turn, at most kMostAsked.)
+// message follows. Then ChatTurns adds to the last answer the end that the template would write
+// before another message. To find where the generation prompt ends, ChatTurns renders all messages
+// before the turn. It remembers the result for turns before which the template writes the same
+// text, so a conversation takes linear time. (If the template writes a different text before every
+// turn, ChatTurns renders for every turn, at most kMostAsked times.)
 //
-// Thread: a ChatTurns is immutable, except that it returns each note only once. It borrows the chat
-// and the tokenizer.
+// Thread: any; a ChatTurns is immutable, except that it returns each note only once. The chat and
+// the tokenizer must outlive it.
 #pragma once
 
 #include <atomic>
@@ -24,20 +26,21 @@
 
 namespace weft::train {
 
-inline constexpr size_t kMostAsked = 256;  // per conversation
+inline constexpr size_t kMostAsked = 256;  // renderings per conversation
 
 class ChatTurns {
   public:
     ChatTurns(const chat::Chat& chat, const tokenizer::Tokenizer& tokenizer);
 
-    // Renders the conversation that chat::PrepareConversation makes from `input`, once, and marks
-    // the assistant's turns as learned. A turn whose kLossMember is 0 is not learned.
-    // Errors: kCorrupt: an invalid message; kUnsupported: turns that can't be told apart; the
-    // template's.
+    // Prepares `input` (chat::PrepareConversation), renders the conversation, and marks the
+    // assistant's turns as learned, except turns whose chat::kLossMember is 0.
+    // Errors: kCorrupt: an invalid message; kUnsupported: turns that can't be told apart in the
+    // rendered text; errors of the template.
     Result<Sample> Encode(chat::ChatInput input) const;
-    // The same conversation as text.
+    // The conversation as text, rendered as by Encode.
     Result<chat::Text> Render(chat::ChatInput input) const;
-    // A sentence for the user, once, if answers were learned without an end token. Otherwise empty.
+    // Returns a sentence for the user if answers were learned without an end token; "" if there
+    // were none, or if TakeNote has already returned it.
     std::string TakeNote() const;
 
   private:
@@ -55,10 +58,11 @@ class ChatTurns {
     const chat::Chat* chat_;
     const tokenizer::Tokenizer* tokenizer_;
     chat::ConversationForms forms_;
-    // The text that the template writes before an answer: the part that is also in its generation
-    // prompt, and the rest. Empty: unknown.
+    // The text that the template writes before an answer: the part that is also in the generation
+    // prompt (header_), and the rest (lead_). nullopt: unknown.
     std::optional<std::string> header_, lead_;
-    // The text between an answer and its end token, which the last answer lacks.
+    // The text that ends an answer before another message, up to the end token. Missing after the
+    // last answer.
     std::string closing_;
     std::shared_ptr<Notes> notes_ = std::make_shared<Notes>();  // shared by all copies
 };

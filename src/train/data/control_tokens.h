@@ -1,7 +1,8 @@
-// Handles control tokens written as text in a record: data sets of rendered conversations have
-// "<|im_start|>user\n..." in `text`, `prompt` and `completion`.
+// Handles control tokens that are written as text in a record. Data sets of rendered conversations
+// have texts such as "<|im_start|>user
+// ..." in `text`, `prompt` and `completion`.
 //
-// Thread: any; each note is given once.
+// Thread: any.
 #pragma once
 
 #include <array>
@@ -20,7 +21,8 @@
 namespace weft::train {
 
 enum class ControlMode {
-    kAuto,  // as control tokens if the chat template writes all of them, otherwise as plain text
+    kAuto,  // parse them if the chat template writes all of a text's control tokens, else keep
+            // plain text
     kParse,
     kLetters,
 };
@@ -29,23 +31,25 @@ Result<ControlMode> ControlModeOf(const std::string& word);
 
 class ControlTokens {
   public:
-    // chat: null if the model has no template; then only a begin token before a text and an end
-    // token after it count as control tokens. Borrows both.
+    // chat: null if the model has no template; then kAuto expects only a begin token before a text
+    // and an end token after it. `tokenizer` and `chat` must outlive this object.
     ControlTokens(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat, ControlMode mode);
 
     struct Text {
-        std::vector<int32_t> ids;  // without the tokens around a text
+        std::vector<int32_t> ids;  // without added begin and end tokens
         bool parsed = false;       // the text has control tokens, and they were parsed
     };
-    // The tokens of a record's text. A text without control tokens is tokenized once.
+    // The tokens of a record's text. Most texts are tokenized once; a text whose control tokens
+    // stay plain text is tokenized again.
     Text Read(std::string_view text) const;
     // The tokens, with control tokens parsed or as plain text.
     std::vector<int32_t> Encode(std::string_view text, bool parse) const;
-    // Notes control tokens in a message, an instruction or a question. In these texts, control
-    // tokens are plain text in any mode.
+    // Looks for control tokens in a message, an instruction or a question, for TakeNote. In these
+    // texts, control tokens are plain text in any mode.
     void Look(std::string_view text) const;
 
-    // Findings in the texts so far, for people; each finding is reported once. Otherwise empty.
+    // Returns a message for the user about one finding in the texts so far; "" if there is no new
+    // finding. Each finding is reported once.
     std::string TakeNote() const;
 
   private:
@@ -63,7 +67,8 @@ class ControlTokens {
     // Whether a control token is expected at place `at`: the template writes it, or it begins or
     // ends the text.
     bool IsExpected(const std::vector<int32_t>& ids, size_t at) const;
-    // Notes markers in brackets: the model's own control tokens (own), and those of other models.
+    // Finds texts such as <|user|> or [INST], and notes those that look like control tokens of
+    // other models; with `own`, also the model's own control tokens.
     void LookForMarkers(std::string_view text, bool own) const;
     bool IsForeign(std::string_view marker) const;
     void Note(Finding finding, std::string_view token) const;
@@ -72,7 +77,7 @@ class ControlTokens {
     const tokenizer::Tokenizer* tokenizer_;
     const chat::Chat* chat_;
     ControlMode mode_;
-    std::vector<bool> written_;  // by id: the chat template writes it
+    std::vector<bool> written_;  // by id: whether the chat template writes the token
     std::shared_ptr<Notes> notes_ = std::make_shared<Notes>();  // shared by all copies
 };
 

@@ -4,12 +4,11 @@
 //   PATH                                  files of records (record_file.h, record.h), and folders
 //                                         of such files (data_files.h); one or more
 //   synthetic:random-tokens[:LENGTH[:COUNT]]
-//        COUNT (65,536) samples of LENGTH (default: the requested length) random tokens of the
-//        vocabulary, with loss on all: measures speed without data. The last tenth (split.test)
-//        is the test part.
+// COUNT (default 65,536) samples of LENGTH random tokens (default: sequence + 1), all of them
+// learned: measures speed without data. The last samples are the test part (share: split.test).
 //
-// Errors of Read name the place: kCorrupt, kUnsupported or kUsage for an invalid record (which a
-// Loader may skip), any other code for a file that can't be read.
+// Errors of Read: kCorrupt, kUnsupported or kUsage for an invalid record (which a Loader may skip);
+// any other code for a file that can't be read. The message has the place in the data.
 // Thread: a DataSet is immutable; Read may run on any number of threads.
 #pragma once
 
@@ -28,10 +27,10 @@ namespace weft::train {
 struct DataOptions {
     std::vector<std::string> specs;
     SplitOptions split = {};
-    int64_t sequence = 1024;  // for random samples, which have one token more
+    int64_t sequence = 1024;  // length of random samples, without the last token
 };
 
-// Identifies the content of the samples, regardless of its location.
+// Identifies the content of the samples, regardless of the files' locations.
 struct DataContent {
     uint64_t records = 0, bytes = 0, checksum = 0;
 };
@@ -41,7 +40,7 @@ bool IsSynthetic(const std::vector<std::string>& specs);
 
 class DataSet {
   public:
-    // Copies the encoder. Objects that the encoder borrows must outlive the set.
+    // Copies the encoder. The tokenizer and the chat of the encoder must outlive the DataSet.
     static Result<std::unique_ptr<DataSet>> Open(const DataOptions& options,
                                                  const Encoder& encoder);
     virtual ~DataSet() = default;
@@ -51,13 +50,13 @@ class DataSet {
     virtual uint64_t size(Part part) const = 0;
     // Precondition: index < size(part).
     virtual Result<Sample> Read(Part part, uint64_t index) const = 0;
-    // For people: "data.jsonl (JSON lines)".
+    // Name for messages: "data.jsonl (JSON lines)".
     virtual std::string Name() const = 0;
     virtual DataContent content() const = 0;
     // Number of records that are too long to read; no part contains them.
     virtual uint64_t oversized() const { return 0; }
     virtual std::string first_oversized() const { return ""; }
-    // A note for the user about the records read so far, once; otherwise empty.
+    // Returns a new note for the user about the records read so far; "" if there is none.
     virtual std::string TakeNote() const { return ""; }
 
     // Random tokens without a tokenizer, for tests and for models without one.

@@ -1,7 +1,8 @@
-// Encodes a record as tokens and a mask of learned tokens.
+// Encodes a record as tokens and a mask of learned tokens: those whose predictions count in the
+// loss.
 //
-// A template, one of six, renders question records (Q, C, A: question, context, answer; without a
-// context, its line is omitted):
+// One of six templates (prompt_type) renders question records. Q, C and A are question, context and
+// answer; without a context, its line is omitted:
 //   0  Question: Q \n Answer: A                              the question alone
 //   1  Context: C \n\n Question: Q \n Answer: A
 //   2  Question: Q \n Context: C \n Answer: A
@@ -17,21 +18,21 @@
 // Prompt and completion are concatenated; the loss is on the completion and the end token.
 // Text: the loss is on all tokens and the end token. Tokens are used unchanged.
 // Chat: the conversation is prepared and rendered as in the server (chat/conversation.h). The loss
-// is on the assistant's turns (chat_turns.h), except turns that a mark excludes (loss_marks.h).
+// is on the assistant's turns (chat_turns.h), except turns that the record excludes (loss_marks.h).
 //
-// A text is tokenized whole. The prompt ends where its tokens, tokenized alone, stop agreeing with
-// the text's tokens; so a token that spans the border is learned. A bos token is prepended if the
-// model wants one. Control tokens in messages, questions and answers are plain text; in texts,
-// prompts and completions they are handled as in control_tokens.h. If the last control token of a
-// text ends a generation, no end token is added.
+// A text is tokenized whole. To find the end of the prompt, the prompt is also tokenized alone; it
+// ends where its tokens begin to differ from the text's. So a token that spans the border is
+// learned. A bos token is prepended if the model wants one. Control tokens in messages, questions
+// and answers are plain text; in texts, prompts and completions they are handled as in
+// control_tokens.h. If a text already ends with an end-of-generation token, no end token is added.
 //
-// A model without a tokenizer trains on tokens only. Ids from the tokenizer's size up to the rows
-// of the embedding are valid, because embeddings are padded.
+// A model without a tokenizer trains only on records of tokens. Embeddings may be padded, so ids
+// from the tokenizer's size up to the number of the embedding's rows are valid.
 //
-// Errors, without the place: kCorrupt: an empty or too long sample, an id beyond the embedding's
-// rows; kUnsupported: text without a tokenizer, a conversation without a template or whose turns
-// can't be told apart; those of the template.
-// Thread: an Encoder is immutable. It borrows tokenizer and chat, which must outlive it.
+// Errors (the messages do not have the record's place): kCorrupt: an empty or too long sample, or
+// an id beyond the embedding's rows; kUnsupported: text but no tokenizer, a conversation but no
+// template, or turns that can't be told apart; errors of the template.
+// Thread: any; an Encoder is immutable. The tokenizer and the chat must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -54,22 +55,22 @@ inline constexpr int kPromptTypes = 6;
 inline constexpr size_t kMostMessages = 10'000;
 
 struct EncoderOptions {
-    std::string no_chat = "the model has no chat template";  // why it is missing, for errors
+    std::string no_chat = "the model has no chat template";  // for errors
     ControlMode control = ControlMode::kAuto;                // for texts, prompts and completions
 };
 
 class Encoder {
   public:
-    // chat: null if the model has no usable template. rows: of the model's embedding; 0: the
-    // tokenizer's size. kUsage: unknown prompt_type.
+    // chat: null if the model has no usable template. rows: number of rows of the model's
+    // embedding; 0: the tokenizer's size. kUsage: unknown prompt_type.
     static Result<Encoder> Make(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat,
                                 int prompt_type, int64_t rows = 0,
                                 const EncoderOptions& options = {});
-    // Without a tokenizer: accepts only records of tokens.
+    // An encoder without a tokenizer, which accepts only records of tokens.
     static Encoder OfIds(int64_t rows);
 
     Result<Sample> Encode(const Record& record) const;
-    // A note for the user about the records so far, once; otherwise empty.
+    // Returns a new note for the user about the records so far; "" if there is none.
     std::string TakeNote() const;
     // The text of a conversation, rendered as in the server.
     Result<chat::Text> Render(const ChatRecord& record) const;

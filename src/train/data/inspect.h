@@ -19,7 +19,7 @@ struct InspectOptions {
     LoaderOptions loader = {};  // sequence, pack, longs, skip_bad, seed; other fields are ignored
     uint64_t most_samples = 1'000'000;
     int show = 2;              // samples printed with their masks
-    size_t show_tokens = 512;  // per sample
+    size_t show_tokens = 512;  // most tokens shown of each sample
 };
 
 struct LengthBin {
@@ -31,7 +31,7 @@ struct MaskRun {
     bool loss = false;
     uint64_t tokens = 0;
     uint64_t control = 0;  // control tokens among them
-    std::string text{};    // control tokens by their names, in brackets
+    std::string text{};    // control tokens appear as their names in brackets
 };
 
 struct ShownSample {
@@ -45,8 +45,9 @@ struct PartReport {
     uint64_t usable = 0;
     uint64_t tokens = 0, loss_tokens = 0;  // of usable samples
     uint64_t shortest = 0, longest = 0, median = 0;
-    uint64_t over_long = 0;  // more than sequence + 1 tokens
-    uint64_t no_loss = 0;    // samples not skipped but with nothing (left) to learn
+    uint64_t over_long = 0;  // samples with more than sequence + 1 tokens
+    uint64_t no_loss = 0;    // samples that have no learned token, or lost all of them when the end
+                             // was cut off
     uint64_t bad = 0;
     std::vector<std::string> errors;  // the first five messages
     std::vector<LengthBin> bins;      // by powers of two
@@ -57,14 +58,14 @@ struct DataReport {
     int64_t sequence = 0;
     bool pack = true;
     PartReport train, test;
-    // For one epoch of the training part, if all of it was read.
+    // For one epoch of the training part; 0 if not all samples were read.
     uint64_t sequences = 0;
     double filled = 0;  // share of positions without padding
     std::vector<ShownSample> shown;
 };
 
-// Errors: those of reading; those of bad records only without skip_bad.
-// tokenizer: renders the shown samples; null: shows ids.
+// tokenizer: renders the shown samples; null: shows ids. Errors: those of DataSet; errors of
+// invalid records only without skip_bad.
 Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* tokenizer,
                                const InspectOptions& options);
 

@@ -1,24 +1,24 @@
-// Batches of training sequences: the samples of one part in a seeded order, cut to a length,
-// packed, distributed to data-parallel ranks, and resumable at any batch.
+// Makes batches of training sequences: takes the samples of one part in a seeded order, cuts them
+// to a length, packs them, and distributes them to data-parallel ranks. Can resume at any batch.
 //
 // A sample of L tokens fills L - 1 positions: position i holds token i; its target is token i + 1,
 // or -1 if that token has no loss. A sequence has S positions: one or more samples in a row, then
-// padding with targets of -1. Attention must not cross `begins`, and positions restart at each of
-// them. Without packing, a sequence has one sample.
+// padding with targets of -1. `begins` has the starts of the samples: attention must not cross a
+// start, and positions restart there. Without packing, a sequence has one sample.
 //
 // Order: every epoch has its own permutation of all samples (random.h, without memory). Packing
-// takes a window of samples that fill some 64 sequences, places each sample, longest first, where
-// it leaves the least room, and emits the sequences in the order of their first samples. The list
-// of sequences depends only on the seed, for any number of ranks: batch g is sequences [g B, (g +
-// 1) B), and rank r of n takes the r-th share of it. To form the list, every rank tokenizes every
-// sample; docs/train-data.md states the cost.
+// takes a window of samples that fill about 64 sequences. It places the samples, longest first,
+// each in the sequence where it leaves the least room, and emits the sequences in the order of
+// their first samples. The list of sequences depends only on the seed, for any number of ranks:
+// batch g has the sequences [g B, (g + 1) B), and rank r of n takes the r-th share of each batch.
+// To form the list, every rank tokenizes every sample; docs/train-data.md states the cost.
 //
-// After the last epoch, empty sequences fill the last batch.
+// Empty sequences fill up the last batch of the last epoch.
 //
 // Memory: one window, some 64 S positions and the longest sample; see CountOnly.
-// Errors: those of DataSet; those of invalid records only if they are not skipped; kUsage:
-// inconsistent sizes; kCorrupt: an epoch without a sequence.
-// Thread: one caller at a time. Borrows the DataSet.
+// Errors: those of DataSet (invalid records only without skip_bad); kUsage: inconsistent sizes;
+// kCorrupt: an epoch without a sequence.
+// Thread: one caller at a time. The DataSet must outlive the Loader.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ namespace weft::train {
 enum class LongSamples {
     kTruncate,  // the end is cut off
     kSkip,
-    kSplit,  // continue in further sequences with positions from 0
+    kSplit,  // the rest continues in further sequences, with positions from 0
 };
 
 struct LoaderOptions {
@@ -53,12 +53,12 @@ struct LoaderOptions {
     int32_t pad_id = 0;
 };
 
-// The position of the next sequence. It determines all following sequences, for the same data and
-// options (ranks may differ).
+// The position of the next sequence. With the same data and options (except rank and ranks), it
+// determines all following sequences.
 struct Cursor {
     uint64_t epoch = 0;
     uint64_t index = 0;  // first sample of the window, in the epoch's order
-    uint64_t given = 0;  // sequences of that window already returned
+    uint64_t given = 0;  // number of sequences of that window already returned
 
     bool operator==(const Cursor&) const = default;
 };
@@ -70,7 +70,7 @@ struct Sequence {
 };
 
 struct Batch {
-    std::vector<Sequence> sequences;  // this rank's, in order
+    std::vector<Sequence> sequences;  // this rank's sequences, in order
     uint64_t global_sequences = 0;    // non-empty sequences of all ranks
     uint64_t global_targets = 0;      // positions with loss, over all ranks
 };
@@ -80,7 +80,7 @@ struct LoaderCounts {
     uint64_t truncated = 0;  // kTruncate
     uint64_t too_long = 0;   // kSkip
     uint64_t bad = 0;        // invalid records
-    uint64_t no_loss = 0;    // skipped: nothing (left) to learn
+    uint64_t no_loss = 0;    // skipped, because no token is learned (or is left to learn)
     std::string first_bad;   // error of the first invalid record
     uint64_t left_out() const { return too_long + bad + no_loss; }
     uint64_t records() const { return samples + left_out(); }
@@ -94,17 +94,18 @@ class Loader {
     Result<std::optional<Batch>> Next();
     // Position of the next batch.
     const Cursor& cursor() const { return cursor_; }
-    // Equal for two loaders whose cursors mean the same; stored with a cursor. Covers the number of
-    // samples and the options that determine the list of sequences, but not the samples' text.
+    // Stored with a cursor. Equal for two loaders if a cursor of one has the same meaning for the
+    // other. Covers the number of samples and the options that determine the list of sequences, but
+    // not the samples' text.
     uint64_t Fingerprint() const;
-    // Whether a cursor stored with this fingerprint means the same here. A loader that skips bad
-    // records may also continue from a cursor of one that does not skip.
+    // Whether this loader can continue from a cursor stored with `fingerprint`. A loader that skips
+    // bad records can also continue from a cursor of a loader that does not skip them.
     bool MayGoOnFrom(uint64_t fingerprint) const;
-    // Continues at the cursor. kUsage: not a position in this data.
+    // Continues at the cursor. Errors: kUsage: the cursor is no position in this data.
     Status Seek(const Cursor& cursor);
-    // Switches to counting batches: sequences are empty from here on, targets are not counted, and
-    // each sample is read and counted once, for any number of epochs. Keeps 4 bytes per sample.
-    // Precondition: epochs > 0.
+    // From now on, only counts batches: sequences are empty, targets are not counted, and each
+    // sample is read and counted once, for any number of epochs. Needs 4 bytes of memory per
+    // sample. Precondition: epochs > 0.
     void CountOnly();
     // Counts since construction; after Seek, the first window counts again.
     const LoaderCounts& counts() const { return counts_; }
@@ -140,8 +141,9 @@ class Loader {
     LoaderCounts counts_;
     std::optional<LoaderCounts> first_epoch_;
     bool counts_only_ = false;
-    // With CountOnly, by sample: kUnknown, or its positions plus one (kLeftOut: none). If only some
-    // pieces are learned, partly_ has the positions of those pieces.
+    // With CountOnly, by sample: kUnknown, or the sample's number of positions plus one (kLeftOut:
+    // it has none). If only some pieces of a split sample are learned, partly_ has the positions of
+    // those pieces.
     static constexpr uint32_t kUnknown = 0, kLeftOut = 1;
     std::vector<uint32_t> known_;
     std::unordered_map<uint64_t, std::vector<uint32_t>> partly_;

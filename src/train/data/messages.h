@@ -1,7 +1,7 @@
-// Lists of messages in training records, in OpenAI's form. ShareGPT's members (`from`, `value`) and
-// role names become `role` and `content`.
+// Converts lists of messages in training records to OpenAI's form. ShareGPT's members (`from`,
+// `value`) become `role` and `content`, with OpenAI's role names.
 //
-// Errors: kCorrupt, without the place.
+// Errors: kCorrupt; the message does not have the record's place.
 #pragma once
 
 #include <string>
@@ -12,16 +12,16 @@
 
 namespace weft::train {
 
-// The role with this name in data sets, in any case: system, user, assistant or tool; `call` for a
-// function call, `function` for a call or its result. Empty: unknown.
+// The role that data sets call `said`, in upper or lower case: system, user, assistant or tool;
+// `call` for a function call, `function` for a call or its result. Empty: unknown.
 std::string RoleNamed(std::string_view said);
 
-// value: a list of messages, or a JSON text of one; name: its name in errors.
+// value: a list of messages, or a string with such a list as JSON. name: the list's name in errors.
 Result<chat::OrderedJson> ListOfMessages(const chat::OrderedJson& value, std::string_view name);
 
-// The functions in the record's `tools` or older `functions`: a list, or a JSON text of one, with
-// or without {"type": "function", "function": ...} around each function. Null if there are none, or
-// if `tool_choice` or `function_call` is "none".
+// The functions in the record's `tools`, or in `functions` (the older form). They may be a list, or
+// a string with a list as JSON, with or without {"type": "function", "function": ...} around each
+// function. Null if there are none, or if `tool_choice` or `function_call` is "none".
 Result<chat::OrderedJson> ToolsOf(const chat::OrderedJson& record);
 
 }  // namespace weft::train

@@ -21,7 +21,7 @@ struct DatasetOptions {
     double test_split = 0;
     uint64_t seed = 0;
     bool pack = true, shuffle = true, skip_bad = false;
-    // A checkpoint of other data continues at the start of this data.
+    // A job that resumes from a checkpoint with different data continues at the start of this data.
     bool renewed = false;
 };
 
@@ -33,12 +33,12 @@ struct OpenedData {
     std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: the model has none
     std::unique_ptr<chat::Chat> chat;                 // null: the model has no template
     std::unique_ptr<DataSet> set;
-    LoaderOptions loader;  // from the options; the caller sets ranks and batch
+    LoaderOptions loader;  // set from the options; the caller sets ranks and batch
 };
 
-// source: the model's. vocab: rows of its embedding, an upper bound of all ids; 0: there is only a
-// tokenizer. Random tokens and records of token ids need no tokenizer. Errors: kUsage (an option),
-// those of the tokenizer and of the data.
+// source: the model's. vocab: number of rows of the model's embedding, an upper bound of all ids;
+// 0: the tokenizer's size. Random tokens and records of token ids need no tokenizer. Errors: kUsage
+// (an option), those of the tokenizer and of the data.
 Result<OpenedData> OpenData(const model_files::ModelSource& source, const DatasetOptions& words,
                             int64_t vocab);
 

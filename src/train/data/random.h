@@ -1,5 +1,5 @@
 // Pseudo-random numbers that are equal on every machine: a 64-bit mixer, and permutations of 0 to n
-// - 1 without memory. Not cryptographic.
+// - 1 that need no table. Not cryptographic.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ constexpr double UnitOf(uint64_t bits) {
     return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// A seeded permutation of 0 to n - 1: a six-round Feistel network over the least even number of
-// bits that holds n, repeated until the value is below n (on average at most four times).
+// A seeded permutation of 0 to n - 1: a six-round Feistel network over the smallest even number of
+// bits that holds n, applied again until the value is below n (on average at most four times).
 class Permutation {
   public:
     Permutation(uint64_t n, uint64_t seed) : n_(n), seed_(seed) {

@@ -1,5 +1,5 @@
 // One training record: a JSON object or a row of a table, in one of these forms. The first form
-// whose members are present with its types applies, so unrelated members do not matter:
+// applies whose members are all present and have the right types; other members are ignored:
 //   {"messages": [{"role", "content"}, ...]}        OpenAI's; optional `tools`
 //   {"conversations": [{"from", "value"}, ...]}     ShareGPT's; optional `system` and `tools`.
 //        Both lists accept either spelling of members and roles, and may be JSON texts
@@ -15,9 +15,10 @@
 //        `long_answer` if there is no `answer`; also PubMedQA's capitalized names
 //   {"text": "..."}
 //
-// Errors: kCorrupt, without the place: not a JSON object, nested too deep (64), none of the forms,
-// or a value of another type (the member, the expected and the actual type).
-// Hostile input: memory is at most some 40 times the text, which RecordFile bounds.
+// Errors: kCorrupt: not a JSON object, nested more than 64 deep, none of the forms, or a value of
+// the wrong type. The message does not have the record's place.
+// Hostile input: parsing needs at most about 40 times the memory of the text, whose size RecordFile
+// limits.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ namespace weft::train {
 
 struct TokensRecord {
     std::vector<int32_t> tokens;
-    std::vector<uint8_t> loss;  // empty: all; otherwise one per token
+    std::vector<uint8_t> loss;  // one per token: 1 if it is learned; empty: all are learned
 };
 struct ChatRecord {
     chat::OrderedJson messages, tools;
@@ -44,7 +45,7 @@ struct PairRecord {
 };
 struct InstructionRecord {
     std::string system, instruction, input, output;
-    std::vector<std::pair<std::string, std::string>> history;  // instructions and answers before it
+    std::vector<std::pair<std::string, std::string>> history;  // earlier instructions and answers
 };
 struct QuestionRecord {
     std::string question, context, answer;

@@ -1,4 +1,5 @@
-// The records of a training file: one pass finds them, then they are read one by one in any order.
+// The records of a training file. Open reads the file once to find them; then they can be read in
+// any order.
 //
 // Six forms. The extensions .csv, .tsv, .txt, .text and .md (before .gz and similar) choose one;
 // otherwise the start of the file does (after optional white space and a UTF-8 mark):
@@ -10,19 +11,18 @@
 //   table    CSV or TSV (table.h), by its extension, or by a column that a record can have
 //   text     paragraphs separated by blank lines; without blank lines, lines
 // Lines end with \n, \r\n, or \r (in a table whose first line ends with it, and in other files
-// without another line end). A compressed file is unpacked first (unpack.h). This class cuts
-// records out but does not parse them. An invalid record is an error when it is parsed (record.h);
-// only invalid framing (text between records, an array or a quote that does not end) is an error
-// here.
+// without another line end). A compressed file is unpacked first (unpack.h). This class finds
+// records but does not parse them. An error in a record shows when the record is parsed (record.h).
+// Open reports only errors between records, and an array or a quote that does not end.
 //
-// Memory: 8 bytes per record, a buffer of a MiB, and 8 bytes per 16 MiB of the file, for any record
-// size. Limits: files below 1 TiB, records below 16 MiB.
+// Memory: 8 bytes per record, 8 bytes per 16 MiB of the file, and a buffer of a MiB. Limits: files
+// below 1 TiB, records below 16 MiB.
 //
 // The content decides whether a record is for training or test: a hash of the record's bytes
 // (without blanks) and the seed. So adding, removing or reordering records moves no other record,
 // equal records are in the same part, and the share of the test part is right on average.
 //
-// Errors: kCorrupt or kUnsupported name the file and the byte; those of File.
+// Errors: kCorrupt and kUnsupported, with the file and the byte in the message; those of File.
 // Thread: one thread calls Open; a RecordFile is immutable, so Read may run on any number of
 // threads.
 #pragma once

@@ -13,13 +13,14 @@ enum class RecordForm { kLines, kArray, kObject, kStream, kTable, kText };
 
 struct FormChoice {
     RecordForm form = RecordForm::kLines;
-    char delimiter = ',';     // for a table
+    char delimiter = ',';     // between the fields of a table
     bool paragraphs = false;  // the text has blank lines
     char line_end = '\n';     // or '\r', as on old Macs
     size_t begin = 0;         // first byte to read: after a UTF-8 mark and Excel's line "sep=;"
 };
 
-// head: the start of the file, unpacked. kUnsupported: another format, named; binary data.
+// head: the start of the file, unpacked. Errors: kUnsupported: binary data, or another format,
+// which the message names.
 Result<FormChoice> ChooseForm(const std::string& path, std::string_view head);
 
 // The column names of a table, in lower case; empty if the row is invalid.

@@ -1,5 +1,5 @@
 // The tokens of one record, and which of them are learned. A token's loss counts at the position
-// that predicts it, so the first token has no loss.
+// before the token, which predicts it. So the first token has no loss.
 #pragma once
 
 #include <cstdint>

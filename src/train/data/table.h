@@ -11,7 +11,7 @@
 
 namespace weft::train {
 
-// Finds the ends of rows, one byte at a time.
+// Finds the ends of a table's rows. Call Ends for each byte in order.
 class RowScanner {
   public:
     explicit RowScanner(char delimiter = ',', char line_end = '\n')

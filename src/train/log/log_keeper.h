@@ -1,5 +1,5 @@
-// The log of a run that continues despite log faults: a warning reports the start of a fault and
-// its end, once each.
+// The log of a run, which continues even if the log can't be written. A warning reports when a
+// fault starts, and another when it ends.
 //
 // Thread: one caller at a time.
 #pragma once
@@ -17,9 +17,9 @@ namespace weft::train {
 
 class LogKeeper {
   public:
-    // A log with other columns at this path is renamed to "log-1.csv".
+    // An existing log with other columns is renamed to "log-1.csv".
     void Open(TrainLogOptions options);
-    // One value per column, and the generated samples.
+    // Adds one value per column, and the generated samples.
     void Add(int64_t step, std::span<const double> values, std::span<const SampleText> samples);
     // Ends the log and reports missing rows.
     void End();

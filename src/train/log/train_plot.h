@@ -1,4 +1,5 @@
-// Curves of training runs as one SVG file: one panel per column, one color per run.
+// Plots the curves of training runs in one SVG file, with one panel per column and one color per
+// run.
 #pragma once
 
 #include <span>
@@ -10,15 +11,16 @@
 namespace weft::train {
 
 struct TrainPlotOptions {
-    // Columns in this order; empty: those present of loss, eval_loss, lr, tokens_per_s, grad_norm.
+    // Columns to plot, in this order. Empty: loss, eval_loss, lr, tokens_per_s and grad_norm, as
+    // far as the logs have them.
     std::vector<std::string> columns = {};
-    // Weight of the exponential mean: 0: no smoothing; 0.9: about the last ten values. The raw
-    // values are drawn faintly behind the curve.
+    // Weight of earlier values in the exponential moving average. 0: no smoothing; 0.9: about the
+    // last ten values. The raw values are drawn faintly behind the curve.
     double smooth = 0;
 };
 
-// kUsage: no column to plot (the message lists the columns), or smooth outside [0, 1). Draws at
-// most some 2,000 points per curve: the minimum and maximum of each interval.
+// Draws at most about 2,000 points per curve: the minimum and maximum of each interval. Errors:
+// kUsage: there is no column to plot (the message lists the columns), or `smooth` is not in [0, 1).
 Result<std::string> TrainPlotSvg(std::span<const TrainSeries> runs,
                                  const TrainPlotOptions& options);
 

@@ -20,19 +20,21 @@ using model_files::PlanLora;
 
 struct Adapters {
     std::vector<program::ValueId> weights;  // A and B, float32
-    std::vector<program::ValueId> sums;  // y, the output of the addition of x . W^T and the adapter
+    std::vector<program::ValueId> sums;     // for each adapter: y, the sum of x . W^T and the
+                                            // adapter's output
 };
 
-// Adds the adapters of this rank's shards to a forward Program without biases in its products. If W
-// is sharded by rows, B is too, and A is replicated. If W is sharded by columns, A is too, its
-// partial products are summed over the tensor group, and B is replicated. Products of different
-// rows of one tensor (Phi-3's qkv_proj) share A, as in PEFT.
-// Errors: kUnsupported, naming the matrix: products with different inputs read it, or other
-// products add to its sum over ranks.
+// Adds the adapters of this rank's shards to a forward Program whose matrix products have no
+// biases. If a weight W is sharded by rows, B is sharded in the same way, and A is replicated. If W
+// is sharded by columns, A is sharded in the same way, A's partial products are summed over the
+// tensor group, and B is replicated. Products with different rows of one tensor (Phi-3's qkv_proj)
+// share A, as in PEFT.
+// Errors: kUnsupported, with the matrix in the message: products with different inputs read the
+// matrix, or the sum over ranks also has other products.
 Result<Adapters> AddAdapters(program::Program& program, const LoraPlan& plan);
 
-// Checks that each shard has a target in its layers, because a stage must train something to pass
-// gradients back. Errors: kUnsupported, naming the layers.
+// Checks that each shard has an adapter in its layers, because a stage without trained weights
+// would not pass gradients back. Errors: kUnsupported, with the layers in the message.
 Status CheckStages(const LoraPlan& plan, std::span<const model::Shard> shards,
                    const std::string& model);
 

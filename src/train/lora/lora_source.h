@@ -1,4 +1,4 @@
-// A model with its adapters as one ModelSource: the initial model of LoRA training.
+// The initial model of LoRA training: a model and its adapters as one ModelSource.
 #pragma once
 
 #include <memory>
@@ -11,15 +11,16 @@
 
 namespace weft::train {
 
-// The model's tensors, then A and B of each target, in float32. Unless training continues an
-// adapter, A is uniform in +-1 / sqrt(columns), as in PEFT, and depends only on seed, name and
-// position; B is zero.
+// The model's tensors, then A and B of each target, in float32. If training does not continue an
+// adapter, A is uniformly random in +-1 / sqrt(columns), as in PEFT, and depends only on the seed,
+// the tensor's name and the element's position; B is zero.
 class LoraSource final : public model_files::SourceOver {
   public:
     static Result<std::unique_ptr<LoraSource>> Make(std::unique_ptr<model_files::ModelSource> model,
                                                     const LoraOptions& words);
 
-    // Covers the model, the adapter options, and the file of an initial adapter.
+    // Depends on the model, the adapter options, and the file of the adapter that training
+    // continues.
     Result<std::string> Fingerprint() const override;
 
   private:
@@ -34,7 +35,8 @@ class LoraSource final : public model_files::SourceOver {
     std::optional<model_files::AdapterFile> file_;
 };
 
-// Returns the source itself if the options ask for no adapters, or it has them already.
+// Adds adapters to `source`. Returns `source` itself if the options request no adapters, or if it
+// has them already.
 Result<std::unique_ptr<model_files::ModelSource>> WithAdapters(
     std::unique_ptr<model_files::ModelSource> source, const LoraOptions& words);
 

@@ -1,4 +1,4 @@
-// Merges a model and an adapter: W + scale * B . A, for engines without adapter support.
+// Merges an adapter into a model (W + scale * B . A), for programs that cannot load adapters.
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@
 
 namespace weft::train {
 
-// The model with the adapter of a folder merged in: adapted matrices are float32, the others
-// unchanged. Holds the adapter in memory.
+// The model with an adapter merged in. Matrices with an adapter are float32; other tensors are
+// unchanged. Holds the adapter in memory. adapter: the adapter's folder.
 class MergedSource final : public model_files::SourceOver {
   public:
     // Errors: those of LoraSource.
@@ -32,7 +32,7 @@ class MergedSource final : public model_files::SourceOver {
                    uint64_t* bytes_read) const override;
 
     const LoraPlan plan_;
-    std::map<size_t, Pair> pairs_;  // by the tensor's place
+    std::map<size_t, Pair> pairs_;  // by index of the tensor
 };
 
 }  // namespace weft::train

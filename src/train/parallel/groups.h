@@ -12,13 +12,13 @@
 namespace weft::train {
 
 // Sends values to neighboring stages, and receives values from them. A separate thread sends, so
-// two stages that send to each other at once (one forward, one backward) never wait for each other;
-// at most two values wait in each direction. With several chunks per stage, the last stage is the
-// neighbor before the first, and peers are numbers of chunks (layout.h).
+// two stages that send to each other at once (one forward, one backward) never wait for each other.
+// At most two values wait to be sent in each direction. With several chunks per stage, the last
+// stage and the first stage are neighbors, too, and a `peer` is the number of a chunk (layout.h).
 class StageMail final : public backend::StageLinks {
   public:
-    // Communicators of two ranks, one for the forward and one for the backward direction, and the
-    // neighbor's rank in them. Both null: no neighbor.
+    // Two communicators of this rank and the neighbor, one for the forward and one for the backward
+    // direction, and the neighbor's rank in both (place). Both null: there is no neighbor.
     struct Neighbour {
         std::unique_ptr<coll::Comm> forward, backward;
         int place = 0;
@@ -29,7 +29,7 @@ class StageMail final : public backend::StageLinks {
     Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;
     // Sets the chunk of the stage to which the next Sends and Recvs belong.
     void SetChunk(int chunk) { number_ = chunk * layout_.pp() + layout_.stage; }
-    // Bytes of whole values. Call it after all values given to Send are sent.
+    // Number of bytes sent. Call it after all values given to Send have been sent.
     uint64_t sent_bytes() const;
 
   private:
@@ -41,11 +41,12 @@ class StageMail final : public backend::StageLinks {
     std::unique_ptr<Sender> to_next_, to_previous_;
 };
 
-// A communicator is null if this rank is alone in its group.
+// All communicators of a rank. One is null if this rank is alone in its group.
 struct TrainGroups {
     std::unique_ptr<coll::Comm> world, tensor, data;
     std::unique_ptr<StageMail> stages;
-    // The ranks of the first and last stage that hold the same rows of a tied tensor.
+    // This rank's group for tied embeddings: ranks of the first and the last stage that hold the
+    // same rows of the tied tensor.
     std::unique_ptr<coll::Comm> tied;
 
     // Bytes sent by this rank in all groups since their creation (coll::Comm::sent_bytes).
@@ -58,9 +59,9 @@ struct TrainGroups {
 // Whether any link uses MPI, whose calls must all come from one thread.
 bool UsesMpi(const net::Fabric& fabric);
 
-// Waits in these groups may be long, because each rank reaches a collective only when its work is
-// done. The cluster's heartbeats detect lost ranks and end every wait. Errors: coll's; kUnsupported
-// (pipelines over MPI).
+// Makes the communicators. Waits in these groups may be long, because each rank reaches a
+// collective only when its work is done. The cluster's heartbeats detect lost ranks and end every
+// wait. Errors: those of coll/; kUnsupported (pipeline stages over MPI).
 Result<TrainGroups> JoinGroups(cluster::Cluster& cluster, const TrainLayout& layout);
 
 }  // namespace weft::train

@@ -1,8 +1,9 @@
-// The part of the model and of the data of each rank: tensor x data x pipeline parallelism.
+// Says which part of the model and of the data each rank has, under tensor, data and pipeline
+// parallelism together.
 //
-// World rank = (stage * dp + replica) * tp + tensor rank. Adjacent ranks form the tensor group,
-// which communicates most (and is within a host if ranks are listed by host); then come the
-// replicas of a stage, then stages, which communicate least.
+// World rank = (stage * dp + replica) * tp + tensor rank. Adjacent ranks form a tensor group, which
+// communicates most (and is within a host if ranks are listed by host). Next to each other are then
+// the replicas of a stage. Stages, which communicate least, are farthest apart.
 //
 // Interleaved stages: each stage has several model chunks. Shards are planned as if every chunk
 // were a stage: chunk c of stage s is number c * pp + s.
@@ -17,7 +18,7 @@
 namespace weft::train {
 
 struct TrainLayout {
-    model::Layout model;  // of one replica: its pp counts chunks
+    model::Layout model;  // layout of one replica; its pp is the number of chunks
     int chunks = 1;       // per stage
     int dp = 1;           // replicas
     int rank = 0, stage = 0, replica = 0, tensor_rank = 0;
@@ -34,15 +35,16 @@ struct TrainLayout {
     std::vector<int> DataGroup() const;
 };
 
-// tp, pp and dp as the user gave them. 0: pp is 1, tp is ep or 1, dp takes all remaining ranks.
+// tp, pp and dp as the user gave them; 0: not given. Then pp is 1, tp is ep (at least 1), and dp
+// takes all remaining ranks.
 struct TrainLayoutOptions {
     int tp = 0, pp = 0, dp = 0;
-    // Shares as in model::MakeLayout; a stage's share applies to each of its chunks
+    // Shares, as in model::MakeLayout. A stage's share applies to each of its chunks.
     std::vector<double> split{};
     int ep = 0;      // expert groups of the tensor ranks, as in model::Layout
     int chunks = 1;  // model chunks per stage
 };
-// Errors: kUsage if the product is not `ranks`, or there are chunks without stages.
+// Errors: kUsage if tp * pp * dp is not `ranks`, or if there are several chunks but only one stage.
 Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const TrainLayoutOptions& words);
 
 }  // namespace weft::train

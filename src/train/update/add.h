@@ -1,6 +1,6 @@
-// Adds the update to a rank's Program: sums of gradients over ranks, their norm, the optimizer's
-// ops, and the distribution of new weights to the ranks that read them (program/model_chunk.h,
-// Update).
+// Adds the ops of the update to a rank's Program: they sum gradients over ranks, compute the
+// gradients' norm, run the optimizer, and distribute new weights to the ranks that read them
+// (Update in program/model_chunk.h).
 #pragma once
 
 #include "program/model_chunk.h"
@@ -9,14 +9,14 @@
 
 namespace weft::train {
 
-// Groups that this rank shares with other ranks.
+// Whether this rank shares the data, tied and world groups with other ranks.
 struct UpdateGroups {
     bool data = false, tied = false, world = false;
     bool float64_sums = true;  // all ranks' devices have float64 sums (program::Target)
 };
 
-// Appends the ops after all chunks, and sets the values of the state's parts. Precondition:
-// TrainState::Agree.
+// Appends the ops after all chunks, and sets the values in state.parts(). Precondition:
+// TrainState::Agree has run.
 void AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
                const UpdateGroups& groups);
 

@@ -1,20 +1,21 @@
-// The kinds of UpdateRule and their common helpers: part of rule.h.
+// The kinds of UpdateRule (rule.h) and helpers that they share.
 #pragma once
 
 #include "train/update/rule.h"
 
 namespace weft::train {
 
-// A vector that lives as long as the model, initially zero.
+// Adds a vector of optimizer state, initially zero, which exists as long as the model.
 program::ValueId AddKept(program::Program& program, std::string name, DType dtype,
                          int64_t elements);
-// gradients, weights, kept..., (copy) -> weights, kept..., (copy).
+// Adds an update op. Inputs: gradients, weights, kept..., and copy if there is one. Outputs:
+// weights, kept..., and copy.
 void AddUpdateOp(program::Program& program, program::OpAttributes attributes, const OwnPart& part,
                  const std::vector<program::ValueId>& kept);
-// Adam's numbers; weight decay applies to matrices.
+// Adam's options as attributes of the op. Weight decay applies only to matrices.
 program::AdamUpdate AdamOf(const UpdateOptions& options);
 inline constexpr const char* kAdamKinds[] = {"adam_m", "adam_v"};
-// Arrays of these kinds, with the shape of each tensor.
+// For each of `tensors`, one array of each kind, with the tensor's shape.
 std::vector<Array> ArraysOf(const UpdateContext& context, std::span<const char* const> kinds,
                             const std::set<std::string, std::less<>>& tensors);
 

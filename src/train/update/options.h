@@ -1,4 +1,4 @@
-// The optimizer and its numbers, as users give them.
+// The optimizer and its options, as users give them.
 #pragma once
 
 #include <optional>
@@ -17,13 +17,13 @@ std::string_view UpdateName(UpdateKind kind);
 std::optional<UpdateKind> FindUpdate(std::string_view name);
 inline constexpr char kUpdateNames[] = "adamw, adam, sgd, adafactor or adam8bit";
 
-// For matrices only: vectors (norm weights, biases) have no weight decay.
+// Default weight decay of matrices. Vectors (norm weights, biases) have no weight decay.
 inline constexpr double kAdamWDecay = 0.01;
 
 struct UpdateOptions {
     UpdateKind kind = UpdateKind::kAdamW;
-    // AdamW, Adafactor and 8-bit Adam subtract it from the weight; Adam and SGD add it to the
-    // gradient.
+    // AdamW, Adafactor and 8-bit Adam subtract the decay from the weight; Adam and SGD add it to
+    // the gradient.
     double weight_decay = kAdamWDecay;
     // For all forms of Adam.
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
@@ -39,10 +39,11 @@ struct UpdateOptions {
     bool relative_step = false;    // rate min(1e-2, 1 / sqrt(step)) instead of the schedule's
 };
 
-// Bytes of optimizer state per matrix element (Adafactor's rows and columns are negligible).
+// Bytes of optimizer state per matrix element. Leaves out Adafactor's moments by row and column,
+// which are small.
 double KeptBytes(const UpdateOptions& options);
 
-// Checks ranges. Errors: kUsage, naming the flags.
+// Checks ranges. Errors: kUsage; the message names the flags.
 Status CheckUpdate(const UpdateOptions& options);
 
 }  // namespace weft::train

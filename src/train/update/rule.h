@@ -1,6 +1,6 @@
-// UpdateRule: one kind of optimizer. It adds the optimizer state of a rank's own parts to the
-// Program as values, and the ops that update the weights (program/update.h); the device computes.
-// Thread: the Trainer's; other threads may read the state between updates.
+// UpdateRule: one kind of optimizer. It adds the optimizer state of a rank's own parts (OwnPart) to
+// the Program as values, and adds the ops that update the weights (program/update.h). The device
+// runs these ops. Thread: the Trainer's; other threads may read the state between updates.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,19 @@
 
 namespace weft::train {
 
-// Shared by the rules of a run. All references outlive the rules.
+// What rules need to know. All references must outlive the rules.
 struct UpdateContext {
     const TrainState& state;
     const model_files::ModelSource& source;
-    bool several_ranks = false;  // sums over all ranks are ops of Group::kWorld
+    bool several_ranks = false;  // there are several ranks, so sums over all ranks are ops of
+                                 // Group::kWorld
     bool first_rank = true;      // rank 0, which saves the state that all ranks hold
     bool float64_sums = true;    // all ranks' devices have float64 sums (program::Target)
 };
 
-// A part of the optimizer state in checkpoint form: float32 of a region of an array, starting at
-// element `first` of a value. With scales, the value has byte codes (tensor/dynamic_codes.h), and
-// `first` is a multiple of their block.
+// A part of the optimizer state as a checkpoint stores it: the region of an array, in float32. It
+// begins at element `first` of the Program's value. If there are `scales`, the value has byte codes
+// (tensor/dynamic_codes.h), and `first` is a multiple of their block size.
 struct KeptPiece {
     Array array;
     TensorRegion region;
@@ -41,8 +42,8 @@ struct KeptPiece {
     program::ValueId scales = program::kNoValue;
     bool is_signed = false;
 };
-// Reads elements [begin, begin + size) of the piece's region. For codes, begin and size are
-// multiples of kKeptGrain, except the last size. Errors: the device's.
+// Reads elements [begin, begin + out.size()) of the piece's region. For byte codes, begin and size
+// are multiples of kKeptGrain, except the size at the end of the region. Errors: the device's.
 inline constexpr int64_t kKeptGrain = 4096;
 Status ReadKeptPiece(const backend::HostSnapshot& training, const KeptPiece& piece, int64_t begin,
                      std::span<float> out);
@@ -53,18 +54,19 @@ class UpdateRule {
   public:
     virtual ~UpdateRule() = default;
 
-    // Adds the optimizer state, and the ops that come before those of the parts.
+    // Adds the optimizer state, and ops that come before the ops of all parts.
     virtual void Prepare(program::Program& program) = 0;
-    // After Prepare, for the state's part `index`: adds the ops that update its weights and their
-    // copy.
+    // Call after Prepare for each part: adds the ops that update the weights, and their copy, of
+    // part `index` of TrainState::parts().
     virtual void UpdatePart(program::Program& program, size_t index) = 0;
-    // After compilation, with all state zeroed: initializes state whose encoding of zero is not
-    // zero.
+    // Call after compilation, when all state is zero bytes: initializes state in which the number
+    // zero is not stored as zero bytes.
     virtual Status Start(backend::Executable& /*training*/) { return {}; }
 
-    // The arrays that a complete checkpoint has for `tensors`, all trained tensors.
+    // The arrays that a complete checkpoint must have. tensors: all trained tensors.
     virtual std::vector<Array> Arrays(const std::set<std::string, std::less<>>& tensors) const = 0;
-    // Visits this rank's optimizer state: all of it, or only the part that no lower rank holds.
+    // Visits this rank's optimizer state: all of it, or only the part that no rank with a lower
+    // number holds.
     using VisitKept = std::function<void(KeptPiece piece)>;
     virtual void VisitKeptPieces(Extent extent, const VisitKept& visit) const = 0;
 };
