@@ -1,12 +1,13 @@
-// Rank 0's admission listener: ranks dial it, say who they are, and prove the key.
+// Rank 0's admission listener: other ranks dial it, say who they are, and prove that they have the
+// shared key.
 //
-//     any rank -> rank 0     magic, its rank, the size, its host's name     (80 bytes, unproved)
+// any rank -> rank 0 magic, its rank, the size, its host's name (80 bytes, unproved)
 //     then the handshake of handshake.h, in which rank 0 is always the caller
 //
-// The listener drops a caller that does not prove the key within two seconds, and keeps at most 64
-// such callers plus one per rank, so strangers can delay a rank only briefly (pending_limit.h). A
-// dropped rank dials again. The listener checks a rank's claims after the proof: its assignment
-// must name the rank that its launcher gave it.
+// A caller is a connection that was accepted. The listener drops a caller that does not prove the
+// key within two seconds, and keeps at most 64 such callers plus one per rank, so strangers can
+// delay a rank only briefly (pending_limit.h). A dropped rank dials again. After the proof, the
+// listener checks what the caller's hello says (Judge).
 #pragma once
 
 #include <array>
@@ -22,12 +23,13 @@
 
 namespace weft::cluster {
 
-// The first bytes that a dialing rank sends, in memory layout. (All machines that Weft supports are
-// little-endian.)
+// The first bytes that a dialing rank sends. The bytes are those of this struct in memory. (All
+// machines that Weft supports are little-endian.)
 struct DialHello {
     uint32_t magic = 0x57464a31;
-    int32_t rank = 0;  // a launcher's rank; a worker: the rank that it asks for, 0: any
-    int32_t size = 0;  // number of a launcher's ranks; 0: a worker
+    int32_t rank = 0;  // from a launcher: its rank; from a worker: the rank that it asks for, 0:
+                       // any
+    int32_t size = 0;  // from a launcher: number of ranks; from a worker: 0
     uint32_t reserved = 0;
     std::array<char, 64> host{};
     std::string HostName() const;
@@ -36,17 +38,17 @@ static_assert(offsetof(DialHello, host) == 16 && sizeof(DialHello) == 80);
 
 class AdmissionListener {
   public:
-    // Decides on a caller. nullopt: admit. A text: hang up and log it. An empty text: hang up
-    // silently. Called when the hello arrives, and again after the proof of the key; the text then
-    // also goes to the caller.
+    // Decides whether to admit a caller. nullopt: admit it. A text: close the connection and log
+    // the text. An empty text: close the connection and log nothing. Called when the hello arrives,
+    // and again after the proof of the key (proved); then the text is also sent to the caller.
     using Judge = std::function<std::optional<std::string>(const DialHello&, bool proved)>;
 
-    // listener: non-blocking, outlives this. ranks: number of ranks that may dial at once;
-    // strangers are limited separately.
+    // listener: a non-blocking socket, which must outlive this object. ranks: number of ranks that
+    // may dial at the same time, in addition to the 64 callers above.
     AdmissionListener(int listener, int ranks, Bytes key, int64_t timeout_ms, Judge judge);
-    // Waits up to nap_ms for callers; returns those that proved the key. Errors: kIo.
+    // Waits at most nap_ms for callers. Returns those that have proved the key. Errors: kIo.
     Result<std::vector<Arrival>> Turn(int64_t nap_ms);
-    // The caller that was last rejected, and why; "": none.
+    // The last caller that was rejected, and why; "": none.
     const std::string& last_refusal() const { return last_refusal_; }
 
   private:
@@ -64,7 +66,7 @@ class AdmissionListener {
     void Accept();
     void CheckAccept(int error) const;
     void DropACaller();
-    // False: the caller is done, admitted or not.
+    // False: the caller was admitted or dropped.
     bool Hear(Caller& caller);
     bool HearHello(Caller& caller);
     bool Step(Caller& caller, const Frame& frame);
@@ -82,8 +84,7 @@ class AdmissionListener {
     std::vector<Caller> callers_;
     std::vector<Arrival> arrived_;
     std::string last_refusal_;
-    std::map<std::string, int64_t> told_;  // rejected callers with the reason, and the time of
-                                           // their log line
+    std::map<std::string, int64_t> told_;  // by rejected caller and reason: time of the log line
 };
 
 }  // namespace weft::cluster

@@ -1,21 +1,21 @@
-// The build of this program, and whether two builds may work in one cluster.
+// Describes the build of this program, and decides whether two builds may work in one cluster.
 //
-// CMake computes the protocol hash from the sources that define what ranks exchange and the ops of
-// a Program (cmake/protocol_files.txt). Builds of different versions or hashes refuse each other.
-// Builds of different commits with the same hash work together, with a warning.
+// CMake computes the protocol hash from the source files that define the messages between ranks and
+// the ops of a Program (cmake/protocol_files.txt). Builds of different versions or hashes refuse
+// each other. Builds of different commits with the same hash work together, with a warning.
 #pragma once
 
 #include <string>
 
 namespace weft::cluster {
 
-// "1f3da7147a20"; "1f3da7147a20-dirty" if files had changed; "unknown" without git or an archive
-// made by it. cmake/commit.cmake writes the commit into one small file of the program, so a new
-// commit recompiles only that file; in test programs "unknown".
+// "1f3da7147a20"; "1f3da7147a20-dirty" if files differed from the commit; "unknown" if the sources
+// come neither from git nor from an archive that git made, and in test programs. cmake/commit.cmake
+// writes the commit into one small source file, so a new commit recompiles only that file.
 const char* Commit();
 // The day of the commit, "2025-06-01"; "" if unknown.
 const char* CommitDate();
-// "9f86d081884c". Made by cmake/protocol_hash.cmake.
+// "9f86d081884c". Computed by cmake/protocol_hash.cmake.
 const char* ProtocolHash();
 
 // Size limits for commits and protocol hashes from other processes.
@@ -32,7 +32,7 @@ struct Build {
 // such as an older one, is "weft 0.9.0 (no protocol hash)".
 std::string BuildText(const Build& build);
 bool CanWorkTogether(const Build& a, const Build& b);
-// False if either commit is unknown. Two dirty trees of one commit count as equal.
+// Whether the two commits are known and differ. Two "-dirty" builds of one commit count as equal.
 bool CommitsDiffer(const Build& a, const Build& b);
 
 // The advice that ends RefusalText and CommitText.

@@ -1,6 +1,6 @@
-// Rank 0's side of a join request (join_check.h): one worker that dialed in, from the first request
-// until rank 0 admits or rejects it. Meanwhile heartbeats go both ways, as in a job. The worker's
-// behavior does not affect the running ranks. Thread: one at a time (DialIn holds its lock).
+// Rank 0's side of a join request (join_check.h): checks one worker that dialed in, from the first
+// request until rank 0 admits or rejects the worker. Meanwhile both send heartbeats, as in a job.
+// The running ranks do not wait for the worker. Thread: one at a time (DialIn holds its lock).
 #pragma once
 
 #include <optional>
@@ -18,20 +18,23 @@ class CandidateCheck {
 
     // Sends the request, unless it equals the last one.
     void Ask(const JoinRequest& request);
-    // Reads what has arrived, sends a heartbeat, checks the time.
+    // Reads what has arrived, sends a heartbeat if one is due, and checks the timeout. Call it
+    // often.
     void Turn();
     // Whether the worker passed the last request.
     bool fit() const { return fit_; }
-    // True: the answer takes so long that other workers need not wait for it. A slow disk can cause
-    // this.
+    // Whether the answer takes so long (for example, because of a slow disk) that other workers
+    // should join without this one.
     bool slow() const {
         return !fit_ && NowNs() - asked_ns_ > kSlowTimeouts * timeout_ms_ * kNsPerMs;
     }
-    // Why it can't join, in words after "b (10.0.0.2:51840) can't join: "; nullopt: it may.
+    // Why the worker can't join; nullopt: it may. The text follows "b (10.0.0.2:51840) can't join:
+    // " in messages.
     const std::optional<Error>& fault() const { return fault_; }
-    // Tells the worker, if it still answers; the worker ends the process of the would-be rank.
+    // Tells the worker that it is rejected, if it is still connected. The worker then ends the
+    // process that wanted to join.
     void SendAway(const Error& why);
-    // Moves the connection out, for the rank that the worker becomes.
+    // Returns the connection, when the worker becomes a rank. Do not use this object afterwards.
     Channel::Taken Take() { return channel_.Take(); }
 
   private:

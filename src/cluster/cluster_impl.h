@@ -1,7 +1,7 @@
 // Implementation of Cluster: one object per process, over its Control and its Fabric.
 //
-// Launch and Join are in cluster.cc, the steps of a rank with an assignment in rendezvous.cc, the
-// transition between epochs in epoch.cc. Thread: as Cluster.
+// Launch and Join are in cluster.cc. What a rank does with its AssignMessage is in rendezvous.cc,
+// the transition between epochs in epoch.cc. Thread: as Cluster.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@
 namespace weft::cluster {
 
 inline constexpr int64_t kFirstEpoch = 1;
-// Most attempts to form one epoch; each follows another loss. While all ranks live and only links
-// between them fail, attempts continue for rejoin_ms.
+// Most attempts to form one epoch; each attempt after the first follows another loss. If no rank is
+// lost and only links between ranks fail, attempts continue for rejoin_ms.
 inline constexpr int kMostAttempts = 6;
 
 std::string SystemHostName();
@@ -30,7 +30,7 @@ std::string SystemHostName();
 std::vector<std::string> DeviceWords(const std::string& devices);
 // The device of one rank: `devices` names one for all ranks, or one for each. Errors: kUsage.
 Result<std::string> RdmaDeviceOf(const std::string& devices, int rank, int size);
-// A started rank of this machine, a child process (cluster.cc). Main thread.
+// A rank that this process started as its child (cluster.cc). Thread: main.
 struct LocalRank {
     Fd control;
     Session session;
@@ -54,8 +54,8 @@ class ClusterImpl final : public Cluster {
         called_.insert(called_.begin(), "");
         called_.resize(addresses_.size());
     }
-    // host: this host's name for the other processes of the job, if all use the same name. root:
-    // the name by which this process reached rank 0.
+    // host: the name of this host, if all processes of the job use the same name for it. root: the
+    // name by which this process reached rank 0.
     void SetOwnHost(std::string host, std::string root, DataPortOptions data) {
         own_host_ = std::move(host);
         root_host_ = std::move(root);
@@ -63,17 +63,18 @@ class ClusterImpl final : public Cluster {
     }
     void SetControl(std::unique_ptr<Control> control) { control_ = std::move(control); }
     ~ClusterImpl() override {
-        // Stops control before the data links: the end of a data link tells the peers nothing new.
+        // Stops the control thread before the data links end, so that peers do not take their end
+        // for a loss.
         if (control_ != nullptr) control_->Stop();
     }
 
     void SetMpi(net::MpiLibrary* mpi) { mpi_ = mpi; }
-    // Rank 0: the listener for workers, alive as long as the job.
+    // Rank 0: the listener for workers, which exists as long as the job.
     void SetDialIn(std::unique_ptr<DialIn> dial_in) { dial_in_ = std::move(dial_in); }
     // Sets up a job of one rank, without connections.
     void BeAlone();
-    // All ranks call it once each has its assignment: exchanges host records, joins data links, and
-    // waits until all are ready.
+    // Every rank calls it when it has its assignment: exchanges HostInfo, connects data links, and
+    // waits until all ranks are ready.
     Status Rendezvous(const AssignMessage& assignment);
     // Rank 0, after `error` of the first rendezvous: begins the job without one rank of each pair
     // that cannot reach each other (--elastic). Errors: `error`, if there is no such pair.
@@ -147,18 +148,19 @@ class ClusterImpl final : public Cluster {
     void Advertise(std::vector<std::vector<net::Way>>& ways) const;
     std::vector<bool> HiddenFrom() const;
     Status GatherLinks();
-    // Error text: rank `a` cannot reach rank `b` of this epoch, and their cable.
+    // Error text: rank `a` cannot reach rank `b` of this epoch; names the cable between them, if
+    // known.
     std::string ApartText(int a, int b) const;
     Status JoinLinks(const AssignMessage& assignment);
     void ShareCores();
 
     // One attempt (epoch.cc). kPeerLost: a rank was lost meanwhile, so another attempt may follow.
     struct Attempt {
-        int number = 1;                     // among the counted attempts
+        int number = 1;                     // number among the attempts that kMostAttempts limits
         bool again = false;                 // an attempt has failed
-        bool apart = false;                 // no rank was lost since that failure
-        Deadline rejoin = Deadline::In(0);  // for lost ranks to return
-        Deadline whole = Deadline::In(0);   // the same, from the end of the epoch
+        bool apart = false;                 // no rank was lost since the failed attempt
+        Deadline rejoin = Deadline::In(0);  // time for lost ranks to return in this attempt
+        Deadline whole = Deadline::In(0);   // time for lost ranks to return in all attempts
         std::string unreached{};            // ranks that cannot reach each other; "": all can
         std::string needed{};               // why the job can't continue without one of them; "":
                                             // it can

@@ -1,17 +1,18 @@
-// The control thread of one process, in a star around rank 0.
+// The control thread of one process. Each worker (a rank other than 0) is connected to rank 0.
 //
-// Rank 0 holds a channel to every worker, a worker one to rank 0. The thread sends and receives
-// heartbeats, detects lost and silent ranks, and carries the frames of collective calls. Every
-// failure becomes a *verdict* (VerdictMessage): rank 0 makes it and tells all ranks; the first
-// verdict stands.
+// Rank 0 has a Channel to every worker, and a worker has one to rank 0. The control thread sends
+// and receives heartbeats, detects lost and silent ranks, and transfers the frames of collective
+// calls. Every failure becomes a *verdict* (VerdictMessage), the error with which all ranks end:
+// rank 0 decides on it and tells all ranks. Only the first verdict of an epoch counts.
 //
 // Epochs. A verdict ends the job, or with VerdictMessage::recover only the epoch. The main threads
-// of the survivors then leave the epoch (EndEpoch, LeaveEpoch), rank 0 replaces or drops the lost
-// ranks, and BeginEpoch starts the next epoch. Messages of an older epoch carry its number and are
-// dropped.
+// of the remaining ranks (survivors) then leave the epoch (EndEpoch, LeaveEpoch), rank 0 replaces
+// or drops the lost ranks, and BeginEpoch starts the next epoch. Messages of an older epoch carry
+// its number and are dropped.
 //
 // Threads: the control thread and one main thread, under one lock; any thread may call Failed() and
-// RequestStop(). Construct, add peers, Start, use, Stop (or destroy).
+// RequestStop(). Order of calls: constructor, AddPeer, Start, any other calls, Stop (or
+// destructor).
 #pragma once
 
 #include <sys/types.h>
@@ -44,19 +45,19 @@ class Control final : public net::PeerMonitor, public RankRegistry {
         int64_t timeout_ms = 5000;
         int64_t watchdog_ms = 700;
         bool local = true;                        // workers are children of rank 0
-        const std::atomic<bool>* stop = nullptr;  // rank 0: the user's request to stop, beside
-                                                  // RequestStop
+        // Rank 0: true if the user asked to stop, as after RequestStop.
+        const std::atomic<bool>* stop = nullptr;
         bool recover = false;  // rank 0: the loss of another rank ends the epoch, not the job
-        // Worker: on SIGTERM (blocked by then) it tells rank 0 and ends.
+        // Worker: on SIGTERM, which must be blocked, tells rank 0 and ends.
         bool leave_on_term = false;
         bool child = false;                          // worker: child of rank 0's process
-        bool gathers = false;  // rank 0: its ranks come one by one (RankRegistry)
+        bool gathers = false;  // rank 0: ranks connect one by one (RankRegistry)
         std::shared_ptr<std::atomic<int>> loaded{};  // rank 0: as in ClusterOptions
     };
     explicit Control(const Options& options) : options_(options) {}
     ~Control() override { Stop(); }
 
-    // Before Start. pid: the rank's process if it is our child, else 0.
+    // Call before Start. pid: the rank's process if it is a child of this process, else 0.
     void AddPeer(int rank, Fd fd, const Session& session, pid_t pid);
     Status Start();
     void SetHosts(std::vector<std::string> names);
@@ -76,14 +77,14 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // Rank 0: gives a worker its job. Worker: waits for its job.
     void Assign(const AssignMessage& message);
     Result<AssignMessage> WaitForAssignment(const Deadline& deadline);
-    // Worker, before its first epoch: waits for a join request (join_check.h), which it must
-    // answer, or an assignment; nullopt: there is an assignment.
+    // Worker, before its first epoch: waits for a join request (join_check.h), which the caller
+    // must answer, or for an assignment. nullopt: an assignment has arrived.
     Result<std::optional<ExamineMessage>> WaitForJoinRequest(const Deadline& deadline);
     void AnswerJoinRequest(const ExamineMessage& request, const Status& fit);
 
-    // One collective call. Rank 0 runs `combine` over the values by rank; every rank gets the
-    // result, and an error becomes the verdict. After the deadline, waits for ranks that still make
-    // progress (ten minutes at most).
+    // One collective call. Rank 0 calls `combine` with the values of all ranks, by rank. Every rank
+    // gets the result; an error of `combine` becomes the verdict. If ranks still make progress when
+    // the deadline passes, continues to wait, for at most ten minutes.
     using Combine = std::function<Result<std::string>(const std::vector<std::string>&)>;
     Result<std::string> Round(const std::string& name, const std::string& mine,
                               const Combine& combine, const Deadline& deadline);
@@ -94,11 +95,11 @@ class Control final : public net::PeerMonitor, public RankRegistry {
                                               const Deadline& deadline);
 
     // ---- From one epoch to the next (control_epoch.cc) ----
-    // Any rank: reports `error`, and waits for the verdict or makes one. OK: only the epoch ends.
-    // Otherwise the job is over, and the error says why.
+    // Any rank: reports `error`, and waits for the verdict or decides on one. OK: only the epoch
+    // ends. Otherwise the job has ended, and the error says why.
     Status EndEpoch(Error error);
-    // Worker: tells rank 0 that nothing of the old epoch is in use any more, and which ranks it
-    // could not dial. WaitForAssignment follows.
+    // Worker: tells rank 0 that it no longer uses anything of the old epoch, and which ranks it
+    // could not dial. Call WaitForAssignment next.
     void LeaveEpoch(const std::vector<int>& unreached);
     // Rank 0: waits until all survivors have left the epoch; a rank that has not left by the
     // deadline counts as lost. Returns the lost ranks. Errors: kCancelled (the user asked to stop).
@@ -108,12 +109,12 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     std::vector<std::pair<int, int>> Unreached() const;
     // Rank 0: a new process takes the place of a lost rank. Any thread.
     void Replace(int rank, Channel channel, pid_t pid);
-    // Rank 0: ends the epoch because workers join; `text` names them. Returns the error for
+    // Rank 0: ends the epoch because workers join; `text` names them. Returns the error to pass to
     // EndEpoch, or that of an earlier loss.
     Error EndForJoiners(const std::string& text);
-    // AddNewcomer: rank 0, before BeginEpoch: adds a worker beyond the old ranks. Until
-    // NoteAllReady every failure ends the new epoch, not the job. Dismiss then removes these
-    // workers, and the others continue without them.
+    // Rank 0, before BeginEpoch: AddNewcomer adds a worker as a rank after the old ranks. Until
+    // NoteAllReady, any failure ends only the new epoch, not the job. Dismiss then removes the
+    // added workers, and the other ranks continue without them.
     void AddNewcomer(Arrival arrival);
     void Dismiss(const std::vector<int>& newcomers, const std::string& why);
     // Rank 0: returns once all lost children have ended, at the deadline, or when the user asks to
@@ -140,7 +141,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     Status End(const Deadline& deadline);
     bool ShouldReport() const;
     void RequestStop();
-    // Ends the thread and every child; says goodbye first if no rank has.
+    // Ends the control thread and every child process. Before that, tells the other ranks that this
+    // one ends, unless the job has ended already.
     void Stop();
 
     bool Failed() const override { return failed_.load(std::memory_order_relaxed); }
@@ -238,8 +240,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     bool IsOfTrial(ErrorCode code) const {
         return trial_ && CanRecover() && code != ErrorCode::kCancelled;
     }
-    // Rank 0 makes `error` the verdict. A worker reports it, and waits for rank 0's answer:
-    // answer_ms, at least half a second.
+    // Rank 0 makes `error` the verdict. A worker reports `error`, and waits for rank 0's verdict
+    // for answer_ms, but at least half a second.
     void Settle(Lock& lock, Error& error, bool recover, int64_t answer_ms);
     void AwaitVerdict(Lock& lock);
     bool SomePeerEnds() const;
@@ -254,8 +256,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // Main thread: waits until `ready`, a verdict, or the deadline; true if ready.
     template <typename Ready>
     bool WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready);
-    // As WaitFor, but continues after the deadline as long as other ranks make progress within the
-    // deadline's length.
+    // As WaitFor, but continues after the deadline as long as another rank has made progress within
+    // the length of the deadline.
     template <typename Ready>
     bool WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready);
     // Computes the results for all ranks from all values; a single string goes to every rank.

@@ -1,8 +1,8 @@
-// DialIn: rank 0 listens for workers as long as its job lives. A thread admits workers that prove
-// the key (admission_listener.h). Admitted workers wait here until a rank has no process (before
-// the job begins, or after a loss), or until the job admits more ranks. The thread detects waiting
-// workers whose connection ends. It also asks each worker that comes to a running job whether it
-// could be a rank (candidate_check.h), and rejects the others. Thread: any.
+// DialIn: rank 0 listens for workers as long as its job exists. A thread admits workers that prove
+// the key (admission_listener.h). Admitted workers wait until a rank has no process (before the job
+// begins, or after a loss), or until the job admits more ranks. The thread removes waiting workers
+// whose connection ends. If the job is running, it also asks each worker whether the worker could
+// be a rank (candidate_check.h), and rejects those that could not. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -24,26 +24,28 @@ namespace weft::cluster {
 class DialIn {
   public:
     // Listens on "host:port" ("": every address and kWorkerPort) for ranks up to `most_rank`.
-    // Errors: kUsage, kIo (the port is taken: says how to choose another).
+    // Errors: kUsage, kIo (the port is in use; the message says how to choose another).
     static Result<std::unique_ptr<DialIn>> Open(const std::string& listen, Bytes key,
                                                 int64_t timeout_ms, int most_rank);
     // Closes the connections of waiting workers.
     ~DialIn();
 
     uint16_t port() const { return port_; }
-    // The worker that has waited longest for one of these places. Its rank is the one it asks for,
-    // else the first place. Nullopt: none.
+    // Returns the worker that has waited longest for one of the rank numbers `places`. Its rank is
+    // the one that it asks for or, if it asks for any, the first of `places`. nullopt: there is no
+    // such worker.
     std::optional<Arrival> Next(const std::vector<int>& places);
-    // As Next, for a running job: only workers that passed the check for that rank of `request`
-    // (whose rank is ignored). Call it repeatedly; it asks new workers.
+    // As Next, for a running job: returns only a worker that passed the check for its rank in
+    // `request` (request.rank is ignored). Call it repeatedly: it also sends the request to new
+    // workers.
     std::optional<Arrival> NextFit(const std::vector<int>& places, const JoinRequest& request);
     // The worker that was last rejected, and why; "": none.
     std::string LastRefusal() const;
     // Why workers can't dial in any more; nullopt: they can.
     std::optional<Error> Failure() const;
 
-    // Number of waiting workers that could be ranks `size`, `size` + 1, ... Zero while other
-    // workers have just come, so that they join together.
+    // Number of waiting workers that could be ranks `size`, `size` + 1, ... 0 if a worker has just
+    // come, so that workers that come at the same time join together.
     int PendingJoiners(int size) const;
     // Asks the first `count` pending joiners whether they could be ranks `size`, ... of `request`
     // (whose rank is ignored). True: all passed. Call it repeatedly.
@@ -52,11 +54,11 @@ class DialIn {
     std::vector<std::string> Choose(int size, int count);
     // The chosen workers, with ranks from `size` on.
     std::vector<Arrival> TakeChosen(int size);
-    // The waiting workers do not count as joiners while there are `size` ranks. Returns their
-    // names.
+    // From now on, PendingJoiners ignores the waiting workers as long as there are `size` ranks.
+    // Returns their names.
     std::vector<std::string> RejectJoiners(int size);
-    // After a failed join, no worker of that host may join for a while; the time doubles until
-    // Forgive.
+    // After a failed join, no worker of the arrival's host may join for a while. The time doubles
+    // with each call of Defer, until Forgive.
     void Defer(const Arrival& arrival);
     void Forgive(const Arrival& arrival);
 
@@ -98,8 +100,8 @@ class DialIn {
     std::thread thread_;
 };
 
-// Ranks 1 to size - 1 are the workers that dial in; a log line counts them. Errors: kTimeout (how
-// many came), kCancelled, kIo (workers can't dial in any more).
+// Waits for workers that dial in, which become ranks 1 to size - 1; a log line counts them. Errors:
+// kTimeout (the message says how many came), kCancelled, kIo (workers can't dial in any more).
 Status GatherWorkers(DialIn& dial_in, int size, RankRegistry& registry, const Gathering& gathering);
 
 }  // namespace weft::cluster

@@ -1,4 +1,4 @@
-// Frames of the control plane: wire format and a parser of untrusted bytes.
+// Frames of the control connections: wire format, and a parser of untrusted bytes.
 //
 //     u32 length of what follows | u8 type | payload | 16-byte tag
 //
@@ -32,9 +32,10 @@ inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
 inline constexpr size_t kTagBytes = 16;
-inline constexpr size_t kMostWaits = 16;  // of a RankWaits, per kind
-inline constexpr size_t kMostWhy = 4096;  // of the reason why a worker could not be a rank
-inline constexpr size_t kMostVerdictText = 16384;  // of each text of a VerdictMessage
+inline constexpr size_t kMostWaits = 16;  // most waits of each kind in a RankWaits
+inline constexpr size_t kMostWhy = 4096;  // most bytes of the reason why a worker could not be a
+                                          // rank
+inline constexpr size_t kMostVerdictText = 16384;  // most bytes of each text of a VerdictMessage
 inline constexpr int kAllLoaded = 1000;   // thousandths
 inline constexpr int64_t kMostRecoverMs = 86'400'000;
 
@@ -64,8 +65,8 @@ struct Frame {
     View tag;      // empty before authentication
 };
 
-// The first frame of `bytes`, and in `consumed` its size on the wire; nullopt: more bytes are
-// needed. Errors: kCorrupt (impossible length, unknown type).
+// Returns the first frame of `bytes`, and sets `consumed` to the frame's size in `bytes`; nullopt:
+// more bytes are needed. Errors: kCorrupt (impossible length, unknown type).
 Result<std::optional<Frame>> ParseFrame(View bytes, bool authenticated, size_t* consumed);
 // Appends a frame to `out`. The payload must fit (WEFT_CHECK).
 void AppendFrame(Bytes& out, FrameType type, View payload, View tag = {});
@@ -105,7 +106,8 @@ struct AssignMessage {
     std::string rdma_device;
     std::string data_net;
     std::string data_ports;  // "7001-7010"; "": any
-    std::string seen_as;  // rank 0's address for this worker; "": a process of its host
+    std::string seen_as;  // address at which rank 0 sees this worker; "": the worker is a process
+                          // on rank 0's host
     int32_t gid_index = -1;
     bool checksum = false;           // verify every message of the collectives
     std::vector<std::string> hosts;  // names by rank; its length is the number of ranks
@@ -141,7 +143,8 @@ struct ReadyMessage {
     std::vector<int32_t> unreached{};  // ranks that this rank could not reach for data in that
                                        // epoch
 };
-// Rank 0 may ask a worker again, for another rank; only the answer with the last number counts.
+// A join request. Rank 0 may ask a worker again, for another rank; only the answer with the last
+// `number` counts.
 struct ExamineMessage {
     int64_t number = 1;
     int32_t rank = 1, size = 2;
@@ -150,15 +153,14 @@ struct ExamineMessage {
 struct ExaminedMessage {
     int64_t number = 1;
     bool fit = false;
-    ErrorCode code = ErrorCode::kUnsupported;  // why it could not be a rank, in words for both
-                                               // hosts
+    ErrorCode code = ErrorCode::kUnsupported;  // if not fit: why the worker could not be a rank
     std::string why{};
 };
 // Why the job fails. The rank that prints it inserts its phase between `text` and `reason`: "rank 2
 // (host b, tcp) was lost" + " during load" + ": silent for 5012 ms ...". An empty reason: `text` is
 // complete. Sender and receiver cut texts at kMostVerdictText, because rank 0 adds words to a
-// rank's text before all ranks get it.
-// recover: only this epoch is over, and the survivors continue with the next.
+// rank's text before it sends the text to all ranks. recover: only this epoch ends, and the
+// survivors continue with the next epoch.
 struct VerdictMessage {
     ErrorCode code = ErrorCode::kPeerLost;
     int32_t lost_rank = -1;  // -1: none
@@ -197,7 +199,7 @@ Result<ReadyMessage> DecodeReady(View payload);
 Result<ExamineMessage> DecodeExamine(View payload);
 Result<ExaminedMessage> DecodeExamined(View payload);
 
-// Packs a list of strings into one, and back: the format of AllGather's values.
+// Packs a list of strings into one string (AllGather's values have this format), and unpacks it.
 std::string PackStrings(const std::vector<std::string>& strings);
 Result<std::vector<std::string>> UnpackStrings(std::string_view packed);
 

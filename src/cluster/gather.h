@@ -1,4 +1,4 @@
-// Rendezvous of a launcher's ranks: rank 0 listens (admission_listener.h), the others dial it.
+// Connects a launcher's ranks: rank 0 listens (admission_listener.h), and the other ranks dial it.
 #pragma once
 
 #include <string>
@@ -13,15 +13,16 @@ namespace weft::cluster {
 // missing ranks), kIo, kCancelled.
 Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& registry,
                    const Gathering& gathering);
-// Rank 0 has no job for the ranks: hangs up on each when it dials.
+// Call on rank 0 if there is no job: closes the connection of each rank that dials.
 void TurnRanksAway(int listener, int size, const Deadline& deadline);
 
-// Other ranks: connects to the first of rank 0's `addresses` that answers; tries until the
-// deadline. Errors: kIo and kTimeout (no answer).
+// Call on the other ranks: connects to the first of rank 0's `addresses` that answers; tries until
+// the deadline. Errors: kIo and kTimeout (no answer).
 Result<Fd> DialRankZero(const std::vector<Address>& addresses, const Deadline& deadline);
-// After DialRankZero: sends this rank's hello (size 0: a worker that asks for this rank; rank 0:
-// any) and waits until rank 0 admits it. Errors: kPeerLost (rank 0 ended, or dropped this
-// connection among many; dialing again tells which), kTimeout, kDenied, kCorrupt.
+// After DialRankZero: sends this rank's hello and waits until rank 0 admits it. A worker passes
+// size = 0 and the rank that it asks for; rank = 0 then means any rank. Errors: kPeerLost (rank 0
+// ended, or had too many callers and dropped this one; dial again to find out), kTimeout, kDenied,
+// kCorrupt.
 Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Deadline& deadline,
                           const Identity& identity = {});
 

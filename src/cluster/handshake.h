@@ -5,19 +5,21 @@
 //     rank 0 -> worker   proof:     HMAC(key, "weft control client" | hello | challenge | build)
 //     worker -> rank 0   welcome:   HMAC(key, "weft control server" | hello | challenge | build)
 //
-// The build is the sender's commit and protocol hash (build.h). The message contains it and the
-// MAC. The worker refuses a caller of another version or hash, and both sides learn both builds.
+// The build is the sender's commit and protocol hash (build.h). Proof and welcome contain the
+// sender's build besides the MAC. The worker refuses a caller with another version or protocol
+// hash, and each side learns the other's build.
 //
 // Both nonces are fresh and the MAC covers both messages, so a recorded handshake proves nothing
-// (replay). The role's label makes one side's proof useless to the other (reflection). The caller
-// proves the key first, so a caller without the key learns only the protocol's number.
+// (replay). Each side's MAC has a label of its own, so a message cannot be sent back to its sender
+// as proof (reflection). The caller proves the key first, so a caller without the key learns only
+// the protocol's number.
 //
 // Each direction then has its own key, HMAC(key, label | hello | challenge). AES-256-GCM (NIST SP
 // 800-38D, by OpenSSL) seals every frame under that key, with the frame's sequence number as nonce
-// and its type as associated data. Eavesdroppers thus cannot read the tokens of the data links, and
-// an altered, repeated, dropped or reordered frame ends the connection.
+// and its type as associated data. Eavesdroppers thus cannot read the Tokens of data links
+// (net/offer.h), and an altered, repeated, dropped or reordered frame ends the connection.
 //
-// Pure: bytes in, bytes out; no socket, no clock (nonces come from the kernel).
+// These functions use no socket and no clock (nonces come from the kernel).
 #pragma once
 
 #include <functional>
@@ -39,7 +41,8 @@ struct Identity {
     Build build{};
 };
 
-// State of both ends after the handshake. A pipe carries it to a rank's process.
+// State of one end of a connection after the handshake. The parent sends it through a pipe to a
+// rank's process.
 struct Session {
     Sha256Digest send_key{};
     Sha256Digest receive_key{};
@@ -62,10 +65,10 @@ std::pair<Session, Session> MakeSessionPair(int64_t timeout_ms);
 // next bytes to send, or nothing once done() is true.
 class ClientHandshake {
   public:
-    // name: of the worker, for errors: "worker h2:7000".
+    // name: the worker's, for errors: "worker h2:7000".
     ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity = {});
     Bytes First() const;
-    // Errors: kDenied with the reason, kCorrupt. A busy worker: kTimeout (retry).
+    // Errors: kDenied with the reason, kCorrupt; kTimeout if the worker is busy (retry).
     Result<Bytes> On(const Frame& frame);
     // Whether frames now carry a tag (the proof was sent).
     bool done() const { return done_; }
@@ -94,7 +97,7 @@ bool IsBusy(const Error& error);
 // ServerHandshake::Step::refused for a caller with another key.
 inline constexpr std::string_view kWrongKey = "wrong key";
 
-// The listener.
+// The other side of the handshake: a process that was dialed.
 class ServerHandshake {
   public:
     explicit ServerHandshake(View key, Identity identity = {});
@@ -103,8 +106,8 @@ class ServerHandshake {
         bool done = false;    // authenticated: session() is valid
         std::string refused;  // not empty: send, close, and log it
     };
-    // busy: refuse a caller that proves the key, because a job runs. about: describes that job,
-    // called only for such a caller; may be null.
+    // busy: a job runs, so a caller that proves the key is refused. about: called for such a
+    // caller, returns a description of that job; may be null.
     using About = std::function<std::string()>;
     Step On(const Frame& frame, bool busy, const About& about = nullptr);
     const Session& session() const { return session_; }

@@ -1,7 +1,7 @@
-// Host files: Weft's own format, and those of DeepSpeed and Open MPI.
+// Reads host files in Weft's own format, and in those of DeepSpeed and Open MPI.
 //
 //     b:7000            a worker that listens
-//     b                 the same, at its usual port
+// b the same, at the default port (kWorkerPort)
 //     b slots=1         DeepSpeed's and Open MPI's: a host of the job
 //     # a comment; also behind a host
 //
@@ -18,8 +18,8 @@
 
 namespace weft::cluster {
 
-// The words of --hosts, by rank. own: names and addresses of this host. path: for errors. Errors:
-// kUsage, with the line.
+// Returns the hosts as --hosts would list them, by rank. own: names and addresses of this host.
+// path: for errors. Errors: kUsage, with the line in the message.
 Result<std::vector<std::string>> ParseHostFile(std::string_view text, const std::string& path,
                                                const std::vector<std::string>& own);
 // Reads the file at `path`, for this host. Errors: as above; kNotFound, kIo.

@@ -1,5 +1,6 @@
-// The process that runs a job's rank for a worker: start, watch, end. A job leaves nothing in the
-// worker itself. Thread: main, with WorkerSignals() blocked and read from a signalfd.
+// Starts, watches and ends the process that runs a job's rank for a worker. So a job changes
+// nothing in the worker's own process. Thread: main, with WorkerSignals() blocked and read from a
+// signalfd.
 #pragma once
 
 #include <sys/types.h>
@@ -18,12 +19,12 @@ namespace weft::cluster {
 
 // SIGCHLD, and the signals that end a worker: SIGINT, SIGTERM and, unless it is ignored, SIGHUP.
 sigset_t WorkerSignals();
-// Reads a signalfd of these: whether the worker was asked to end. hangups: SIGHUP counts. (A closed
-// terminal sends it twice: by the kernel and by the shell.)
+// Reads a signalfd for WorkerSignals(). Returns whether the worker was asked to end. hangups:
+// whether SIGHUP counts. (A closed terminal causes it twice: from the kernel and from the shell.)
 bool TakeSignals(const Fd& signals, bool hangups = true);
 
-// Sets the name of a rank's process (comm of proc(5)) while it works on a job, for its worker: kind
-// is at most kMostKind bytes, such as "training".
+// Sets the name of a rank's process (comm of proc(5)) while it works on a job, so that its worker
+// can show it. kind: at most kMostKind bytes, such as "training".
 inline constexpr size_t kMostKind = 15;
 void SetJobKind(const char* kind);
 
@@ -34,17 +35,17 @@ class JobChild {
     bool runs() const { return pid_ != 0; }
     // "training of 10.0.0.1:40312, for 95 s"; "": no job runs.
     std::string About() const;
-    // arguments: of SpawnRank. from: origin of the job, for the log. False: no process could start
-    // (the log says why).
+    // arguments: as for SpawnRank. from: who sent the job, for the log. False: the process could
+    // not be started; the log says why.
     bool Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
                const std::string& from);
-    // The exit status (128 + signal) once the process has ended, returned once. Kills a process
-    // that is stopped for longer than the job's timeout, because the other ranks have declared it
-    // lost.
+    // When the process has ended, returns its exit status (or 128 + signal), once. Kills a process
+    // that was stopped (SIGSTOP) for longer than the job's timeout, because the other ranks then
+    // consider it lost.
     std::optional<int> Check();
     // Time for which Check has nothing to do, unless a signal comes.
     int64_t NapMs() const;
-    // Ends the rank, which first says goodbye to the others or saves with them. Ends it at once
+    // Asks the rank to end; it first tells the other ranks, or saves with them. Ends it at once
     // after another signal, or if its process is stopped.
     void End(const Fd& signals);
 

@@ -1,5 +1,5 @@
-// Kinds of jobs. A job arrives at a worker as JSON (base/field_codec.h) whose "kind" names one of
-// them; the program lists all kinds in one table (cli/launch.cc).
+// Kinds of jobs. A worker gets a job as JSON (base/field_codec.h), whose "kind" names a JobKind.
+// The program lists all kinds in one table (cli/launch.cc).
 #pragma once
 
 #include <span>
@@ -13,8 +13,9 @@ namespace weft::cluster {
 
 struct JobKind {
     const char* name;      // "kind" in the JSON
-    const char* activity;  // for people, as SetJobKind takes it: "training"
-    // A worker's part in the job of `cluster`. RunJob reports its error and shuts the cluster down.
+    const char* activity;  // text for SetJobKind: "training"
+    // Runs a worker's part in the job of `cluster`. RunJob reports an error of `work`, and shuts
+    // the cluster down.
     Status (*work)(Cluster& cluster);
     // Whether this host can become a rank of a running job. Null: every host can.
     Status (*examine)(const JoinRequest& request) = nullptr;
@@ -29,8 +30,8 @@ using JobKinds = std::span<const JobKind* const>;
 // The kind of a job. Null: `kinds` does not have it.
 const JobKind* FindJobKind(std::string_view job, JobKinds kinds);
 
-// Runs a worker's part in the job of `cluster`, to its end. Errors: those of the job, as the
-// cluster words them; kCorrupt: `kinds` does not have the job's kind.
+// Runs a worker's part in the job of `cluster`, to its end. Errors: the cluster's verdict on the
+// job's error (Cluster::ReportFailure); kCorrupt if `kinds` does not have the job's kind.
 Status RunJob(Cluster& cluster, JobKinds kinds);
 
 // Whether this host can become a rank of the job. Errors: as of RunJob.

@@ -1,6 +1,5 @@
 // Join request: rank 0 asks a worker that wants to join a running job whether it could be a rank,
-// before anything changes. Meanwhile the ranks serve requests. They continue if the worker cannot
-// join.
+// before the job changes. The ranks work meanwhile, and continue if the worker cannot join.
 #pragma once
 
 #include <functional>
@@ -11,13 +10,14 @@
 namespace weft::cluster {
 
 struct JoinRequest {
-    int rank = 0, size = 0;  // the would-be rank, and the number of ranks
+    int rank = 0, size = 0;  // the rank that the worker would be, and the number of ranks with it
     std::string job;         // the job of these ranks (Cluster::job)
-    std::string terms;  // common properties of the ranks (Cluster::SetJoinFingerprint); "": unknown
+    std::string terms;  // properties that the worker must match (Cluster::SetJoinFingerprint); "":
+                        // unknown
 };
 
-// Runs on the worker's main thread. OK: it could be the rank. The error says why not and what to do
-// about it, on both hosts.
+// Runs on the worker's main thread. OK: the worker could be the rank. Otherwise the error, which
+// both hosts print, says why not and what to do.
 using JoinValidator = std::function<Status(const JoinRequest& request)>;
 
 }  // namespace weft::cluster

@@ -1,13 +1,15 @@
-// This process as one of a launcher's ranks (launcher.h), for its whole life.
+// Launched: this process as one of the ranks that a launcher started (launcher.h), for all jobs
+// until it ends.
 //
 //     rank 0:   Launched::Start(...);  ClusterOptions.launched = it;  Cluster::Launch, any number
 //               of times;  End(status)
 //     others:   Launched::Start(...);  while (Cluster::JoinLaunched(*it) gives one) Work(...);
 //               End(status)
 //
-// Under an MPI launcher Start calls MPI_Init, and MPI carries rank 0's addresses and a new key to
-// the others. If no link will use MPI, Start ends MPI at once. Without MPI the ranks meet at the
-// launcher's address, with the key of a file. Thread: one; only it may use mpi().
+// Under an MPI launcher, Start calls MPI_Init, and sends rank 0's addresses and a new key to the
+// other ranks over MPI. If no link will use MPI, Start then ends MPI. Without MPI, the ranks dial
+// rank 0 at the address in Launcher, with the key in a file. Thread: one caller; only that thread
+// may use mpi().
 #pragma once
 
 #include <atomic>
@@ -25,9 +27,9 @@
 namespace weft::cluster {
 
 struct LaunchOptions {
-    std::string key_file;      // "": $WEFT_KEY_FILE, if required
-    bool wants_mpi = false;    // the command line names the transport mpi
-    bool may_use_mpi = false;  // or auto, if hosts differ
+    std::string key_file;      // "": $WEFT_KEY_FILE, if a key file is required
+    bool wants_mpi = false;    // --transport is mpi
+    bool may_use_mpi = false;  // --transport is mpi, or auto with ranks on several hosts
     int64_t wait_ms = 0;       // for all ranks to start; 0: a minute
 };
 
@@ -42,15 +44,15 @@ class Launched {
     // Whether the launcher joins the standard error of all ranks, so that one rank's messages
     // suffice.
     bool shares_output() const { return launcher_.joins_output; }
-    net::MpiLibrary* mpi() { return mpi_.get(); }  // null: links do not use it
+    net::MpiLibrary* mpi() { return mpi_.get(); }  // null: links do not use MPI
 
-    // Rank 0: connects all others for one job. Errors: as GatherRanks.
+    // Rank 0: waits until all other ranks have connected for one job. Errors: as GatherRanks.
     Status Gather(RankRegistry& registry, int64_t timeout_ms, const std::atomic<bool>* stop);
-    // Other ranks: rank 0's next job; nullopt: no more jobs.
+    // Other ranks: connects to rank 0 for its next job; nullopt: there are no more jobs.
     Result<std::optional<Arrival>> Arrive();
 
-    // Call it last, on all ranks. ok: a clean end, which waits for all ranks; otherwise MPI is left
-    // as it is, and the process must end with _exit.
+    // Call it last, on all ranks. ok: no rank has failed, so End waits for all ranks and ends MPI;
+    // otherwise End makes no MPI calls, and the process must end with _exit.
     Status End(bool ok);
 
   private:

@@ -1,4 +1,4 @@
-// The links between ranks and their transports, as exchanged with rank 0 and as shown to the user.
+// Describes the links between ranks and their transports, for rank 0 and for the user.
 #pragma once
 
 #include <string>
@@ -11,10 +11,11 @@
 
 namespace weft::cluster {
 
-// [rank][peer]: each rank's own end of its links.
+// [rank][peer]: the end at `rank` of its link to `peer`.
 using LinkTable = std::vector<std::vector<net::WireEnd>>;
 
-// Packs one rank's link ends, by peer: each distinct end once, and a byte for each peer.
+// Packs one rank's link ends, by peer, into a string: each distinct end once, and one byte per
+// peer.
 std::string PackWireEnds(const std::vector<net::WireEnd>& ends);
 // size: number of ranks. Errors: kCorrupt.
 Result<std::vector<net::WireEnd>> UnpackWireEnds(std::string_view packed, size_t size);
@@ -27,8 +28,9 @@ std::vector<std::string> LinkLines(const LinkTable& links, const std::vector<std
 // addresses.
 std::string LinkText(const LinkTable& links, int a, int b);
 
-// For pairs of living ranks that cannot exchange data: a small set of ranks to drop so that no such
-// pair remains (greedy, not always the smallest). Never rank 0; among equals the last.
+// pairs: ranks that cannot exchange data with each other. Returns a small set of ranks without
+// which no such pair remains (found greedily, so not always the smallest set). Never has rank 0; of
+// equally good ranks, has the one with the highest number.
 std::vector<int> RanksToDrop(std::vector<std::pair<int, int>> pairs);
 
 }  // namespace weft::cluster

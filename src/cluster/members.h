@@ -10,7 +10,7 @@ namespace weft::cluster {
 enum class MemberState {
     kUp,
     kLost,       // ended, or silent for too long
-    kRejoining,  // a new process has its place and is not ready yet
+    kRejoining,  // a new process replaces it, and is not ready yet
 };
 
 struct Member {
@@ -19,11 +19,11 @@ struct Member {
     MemberState state = MemberState::kUp;
     int64_t since_s = 0;  // Unix time at which the state began
     std::string why{};    // how the rank was lost; "": it is up
-    int64_t epoch = 0;    // Membership::departed: its last epoch
+    int64_t epoch = 0;    // in Membership::departed: the rank's last epoch
 };
 
 struct Membership {
-    std::vector<Member> ranks{};     // by number, rank 0 included
+    std::vector<Member> ranks{};     // by number, including rank 0
     std::vector<Member> departed{};  // lost ranks that were not replaced, by old numbers
 };
 

@@ -1,5 +1,5 @@
-// Checks before loading that the needs of all ranks fit into their machines' memory: if the kernel
-// kills a rank for lack of memory later, the rank can't report the reason.
+// Checks, before loading, that the needs of all ranks fit into their machines' memory. (If the
+// kernel killed a rank later for lack of memory, the rank could not report the reason.)
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace weft::cluster {
 
-// The bytes that a rank still needs of one memory of its machine.
+// The bytes that a rank still needs from one memory of its machine: main memory, a device's memory,
+// or the limit of a container.
 struct MemoryNeed {
     std::string memory;  // "": the machine's own; else a name without line ends: "vulkan:0"
     uint64_t needed_bytes = 0;
@@ -33,12 +34,14 @@ struct MemoryLack {
     uint64_t needed_bytes = 0, free_bytes = 0;
     std::vector<int> ranks;  // ranks that need it
 };
-// The first memory that is too small, by machine and memory; none: all fits. ranks: by rank. A
-// cluster's ranks use it before they load (CheckMemory), and `weft plan` for described machines.
+// The first memory that is too small, in the order of machines and memories; nullopt: everything
+// fits. ranks: by rank. A cluster's ranks use it before they load (CheckMemory), and `weft plan`
+// for described machines.
 std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks);
 
 // what: "model.gguf"; of: what the bytes are; advice: what the user can do. All ranks call it.
-// Errors: kOutOfMemory, the same on all ranks, naming the machine and its ranks' bytes; links'.
+// Errors: kOutOfMemory, the same on all ranks, with the machine and its ranks' bytes in the
+// message; the cluster's.
 Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const std::string& what,
                    const std::string& of, const std::string& advice);
 

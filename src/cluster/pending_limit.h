@@ -1,11 +1,11 @@
-// Limits the callers that have not proved the key: chooses the caller to drop when another one
-// arrives.
+// Limits the callers that have not proved that they have the shared key: chooses the caller to drop
+// when another one arrives.
 //
 // It drops a caller from the network with the most unproved callers, so a crowd from one network
 // cannot block others. A network is an IPv4 address, or an IPv6 /64, which belongs to one customer.
-// Among these callers (or all, if the largest networks are equal) it prefers one that has sent
-// nothing, at random. It does not choose the oldest: a fast crowd would then block every caller
-// that needs a moment to answer.
+// Among the callers of that network (of all such networks if several are largest) it picks one at
+// random, preferring those that have sent nothing. It does not choose the oldest: a fast crowd
+// would then block every caller that needs a moment to answer.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace weft::cluster {
 
-// Most callers accepted per turn; few, so that a caller that sends at once is read before it may be
-// dropped.
+// Most callers accepted at a time. A small number, so that a caller that sends its hello at once is
+// read before it may be dropped.
 constexpr int kCallersATurn = 8;
 
 struct Unproved {

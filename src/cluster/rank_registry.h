@@ -1,8 +1,8 @@
-// Collects ranks that come one by one, in any order, until all ranks of a job are there.
+// Collects ranks that connect one by one, in any order, until all ranks of a job are connected.
 //
-// Heartbeats keep the connections of these ranks (control.h). The loss of such a rank does not end
-// the wait; its place becomes free again. All three sources share this: workers that rank 0 dials
-// (dial.h), workers that dial rank 0 (dial_in.h), ranks of a launcher (gather.h).
+// Heartbeats keep the connections of these ranks (control.h). If such a rank is lost, the wait
+// continues, and another process can become this rank. Three callers use this: for workers that
+// rank 0 dials (dial.h), workers that dial rank 0 (dial_in.h), and ranks of a launcher (gather.h).
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace weft::cluster {
 struct Arrival {
     Fd fd;
     Session session;
-    std::string host{};  // its name for itself; "": rank 0 has a name
+    std::string host{};  // the host's own name; "": rank 0 knows a name
     int rank = 0;
     std::string from{};  // its address, if it dialed in
     Bytes unread{};      // first bytes of its next frame
@@ -41,8 +41,8 @@ class RankRegistry {
     };
     // The ranks lost since the last call; their places are free again.
     virtual std::vector<Gone> TakeGone() = 0;
-    // Call it once all ranks are there: from here on a loss ends the job. False: some are lost by
-    // now.
+    // Call it when all ranks are connected: from now on, a loss ends the job. False: a rank has
+    // been lost meanwhile.
     virtual bool Complete() = 0;
 };
 
@@ -54,7 +54,7 @@ struct Gathering {
     bool may_return = true;  // a lost rank may come again; false: it ends the wait
 };
 
-// Tracks which of the ranks 1 to size - 1 are there. Thread: one.
+// Tracks which of the ranks 1 to size - 1 are connected. Thread: one.
 class RendezvousState {
   public:
     RendezvousState(int size, RankRegistry& registry, const Gathering& gathering);
@@ -63,8 +63,8 @@ class RendezvousState {
     std::vector<int> Missing() const;
     // Hangs up on a rank whose place is taken.
     void Take(Arrival arrival);
-    // Removes lost ranks; true: all are there. Errors: kCancelled (the user asked to stop),
-    // kPeerLost.
+    // Removes lost ranks. True: all ranks are connected. Errors: kCancelled (the user asked to
+    // stop), kPeerLost.
     Result<bool> Complete();
     // Logs missing ranks, after 1.5 seconds and then every ten.
     void Tell(const std::function<std::string()>& text);

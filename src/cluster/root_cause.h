@@ -1,9 +1,9 @@
-// Finds the rank to blame for a stall, from the waits in all ranks' heartbeats.
+// Finds the rank that causes a stall, from the waits in all ranks' heartbeats.
 //
-// A wait is an edge from the waiter to the rank whose data it needs. From any waiter the edges lead
-// to a rank that waits for no other and is stuck elsewhere, or into a cycle. In a cycle, one rank
-// waits for data that was sent and lost, and every other rank waits for a rank that could not
-// continue. The rank that is furthest behind in the program waits for the lost data.
+// A wait is an edge from the waiter to the rank whose data it needs. From any waiter, the edges
+// lead to a rank that waits for no other rank and is stuck elsewhere, or into a cycle. In a cycle,
+// one rank waits for data that was sent and lost, and each other rank waits for a rank that cannot
+// continue. The rank that is furthest behind in the Program waits for the lost data.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ struct LongWait {
     int64_t step = 0;
     int64_t index = 0;
     int64_t place = 0;
-    std::string op{};      // as in "op #index of step"; with step -1 it is the whole text
-    int64_t still_ms = 0;  // time without any data of the wait, not even a part
+    std::string op{};      // op's name in "op #index of step"; if step is -1, the whole text
+    int64_t still_ms = 0;  // time since any part of the awaited data has arrived
 
     bool operator==(const LongWait&) const = default;
 };
 
-// Returns the rank whose wait is the root cause: that wait's `on` is to blame. Precondition: rank
-// `first` waits.
+// Returns the rank whose wait is the root cause; LongWait::on of that wait is the rank that causes
+// the stall. Precondition: rank `first` waits.
 int RootWait(std::span<const LongWait> by_rank, int first);
 
 }  // namespace weft::cluster

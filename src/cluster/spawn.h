@@ -27,10 +27,11 @@ struct Inheritance {
 Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
                         const Session& session, bool local, std::span<const int> cores);
 
-// In the child. Errors: kUsage (not a handle), kCorrupt.
+// Call in the child: reads the handle's content. Errors: kUsage (not a handle), kCorrupt.
 Result<Inheritance> ReadHandle(const std::string& handle);
 
-// True: the child has ended and is reaped; *how has the cause, in words after "rank 2 was lost: ".
+// True: the child has ended and is reaped; `how` then has the cause, a text to follow "rank 2 was
+// lost: ".
 bool ReapChild(pid_t pid, std::string* how);
 // Whether a thread of a local process runs, waits for a core, or waits in the kernel (state D: a
 // page from a disk, a kernel lock), and the process is not ending.

@@ -12,25 +12,26 @@ sigset_t StopSignals();
 // it then stays ignored.
 bool HangupsIgnored();
 
-// Blocks these signals from a worker's start until its job sets their meaning, so that no signal is
-// lost, whatever its disposition. A job that does not handle the signals ignores them. Thread:
-// main, before it starts others.
+// Blocks the stop signals. A worker calls this at its start, so that no signal is lost before the
+// job decides how to treat them and calls ReleaseStops. A job that does not handle the signals
+// ignores them. Thread: main, before it starts others.
 void HoldStops();
 // Unblocks the signals that are still held, if any. Thread: main.
 void ReleaseStops();
-// Leaves SIGTERM to the control plane, which reads it from a descriptor: it stays blocked in this
-// thread and in all threads that it starts. Thread: main.
+// Leaves SIGTERM to the control thread, which reads it from a descriptor: SIGTERM stays blocked in
+// this thread and in all threads that this thread starts. Thread: main.
 void GiveTermToControl();
 
-// ---- Process-wide settings, like an exit status. Thread: any; also from a signal handler. ----
+// ---- Settings of the whole process. Thread: any; also from a signal handler. ----
 
-// The exit status when the control thread ends the process after a request to stop because the main
-// thread did not: 130 unless a job sets another.
+// After a request to stop, the control thread ends the process if the main thread does not. This
+// sets the exit status for that case; the default is 130.
 void SetStoppedStatus(int status);
 
-// On SIGTERM, a rank of a listening worker says goodbye to the others, unless `takes` returns true:
-// then the job treats the signal as its own request to stop, and all ranks end in order. The
-// control thread calls `takes` under its lock; of Cluster, it may call only RequestStop().
+// On SIGTERM, a rank of a listening worker leaves: for the other ranks it is a lost rank. If
+// `takes` returns true, the job instead treats the signal as a request to stop it, and all ranks
+// end in order. The control thread calls `takes` under its lock; of Cluster, it may call only
+// RequestStop().
 void SetTermTaker(bool (*takes)());
 
 }  // namespace weft::cluster
