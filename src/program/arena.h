@@ -9,25 +9,27 @@
 
 namespace weft::program {
 
-// As PlanArena, for backends that run the first half of a step's rows up to one sum (all_reduce)
-// ahead of the second half. Values used before a sum stay alive until the end of the ops between
-// that sum and the next. So neither half overwrites rows that the other half still reads.
+// Like PlanArena, but for backends that split a step's rows into two halves and run the first half
+// ahead of the second half, by at most one sum (all_reduce). Values used before a sum stay alive
+// until the end of the ops between that sum and the next. So neither half overwrites rows that the
+// other half still reads.
 ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outputs,
                             const std::vector<ValueId>& keep);
 
-// For training. With `apart`, for backends that run the forward part of one step before the
-// backward part of another: values that live from a chunk's forward ops into its backward ops have
-// their own plan (`kept`), with a copy per concurrent step of a chunk. All steps share the memory
-// of the other values (`brief`). Without `apart`, `kept` contains all.
-// With `overlap`, for backends that compute during a zero_reduce_scatter: its input stays alive
+// apart: the backend runs the forward part of one training step before the backward part of
+// another. Values that live from a chunk's forward ops into its backward ops then have their own
+// plan (`kept`), with a copy for each concurrent step of a chunk. All steps share the memory of the
+// other values (`brief`). Without `apart`, `kept` contains all values.
+// overlap: the backend computes during a zero_reduce_scatter, so the input of this op stays alive
 // until the chunk's next zero_reduce_scatter.
-// block_bytes: as LayoutOptions (memory_layout.h).
+// block_bytes: as LayoutOptions::block_bytes (memory_layout.h).
 struct TrainingArenaOptions {
     bool apart = false;
     bool overlap = false;
     int64_t block_bytes = 0;
 };
-// The lowest place from `offset` on where these bytes cross no multiple of block_bytes.
+// The lowest offset, from `offset` on, at which `bytes` bytes lie in one block of block_bytes or
+// begin at a block's start. block_bytes 0: `offset`.
 int64_t WithinBlock(int64_t offset, int64_t bytes, int64_t block_bytes);
 
 struct TrainingArenaPlan {

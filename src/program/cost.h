@@ -4,8 +4,8 @@
 // One step: `tokens` rows T of ONE sequence that already has `context` positions in the KV cache,
 // and `outputs` rows R. Row i then attends to context + i + 1 positions, and all rows together to
 //     pairs = T * context + T * (T + 1) / 2
-// Without a cache (training) context counts as 0. For several sequences, add the steps and count
-// the weights once.
+// Without a cache (training) context counts as 0. For several sequences, add up the costs of their
+// steps, but count the weights once.
 //
 // FLOPs: a multiply, an add, a division, a root and an exp each count as one; a comparison counts
 // as none.
@@ -47,7 +47,7 @@
 namespace weft::program {
 
 struct OpCost {
-    double flops = 0;  // (whole numbers, exact below 2^53: a large model's step has more than 2^63)
+    double flops = 0;  // whole, exact below 2^53; a large model's step has over 2^63
     int64_t read_bytes = 0;
     int64_t written_bytes = 0;
     int64_t wire_bytes = 0;
@@ -57,25 +57,27 @@ struct OpCost {
 // Costs by op index. The Program must pass CheckShapes.
 std::vector<OpCost> Cost(const Program& program, int64_t tokens, int64_t outputs, int64_t context);
 
-// A step of several sequences: `sequences` times `tokens` rows, `context` positions in the KV cache
-// for each sequence, and `outputs` output rows in all.
+// A step of several sequences, each with `tokens` rows and `context` positions in the KV cache. All
+// sequences together have `outputs` output rows.
 struct StepShape {
     int64_t sequences = 1, tokens = 1, outputs = 1, context = 0;
     int64_t rows() const { return sequences * tokens; }
 };
 
 // The cost of such a step. Weights are read once; attention and its cache count for each sequence.
-// If rows choose k of E experts at random, a stack of experts costs:
-//     matrices   of the held m, the expected number of chosen ones: m (1 - (1 - k / E)^rows)
-//     rows       the share m / E, whose experts this rank holds
+// A stack holds the weights of m of the layer's E experts. If rows choose k of the E experts at
+// random, it costs:
+//     matrices   the expected number of the m experts that at least one row chooses:
+//                m (1 - (1 - k / E)^rows)
+//     rows       m / E of all pairs of a row and a chosen expert
 // With m < E (expert groups) the numbers are those expected for the group with the highest load of
 // the E / m groups: the mean plus z standard deviations, where z is the expected largest of E / m
 // standard normal values.
 std::vector<OpCost> Cost(const Program& program, const StepShape& step);
 
-// The expected number of distinct experts, among the m of E on this rank, that `rows` rows choose
-// if each row chooses k at random: the mean, and the number for the most loaded of the E / m
-// groups.
+// How many of the `held` experts of a rank (of `all` experts) at least one of `rows` rows chooses,
+// if each row chooses `chosen` experts at random. mean: the expected number. most: the expected
+// number for the most loaded of the all / held groups.
 struct ExpertLoad {
     double mean = 0, most = 0;
 };

@@ -48,13 +48,13 @@
 // bias), dy of those rows is summed over the ranks for dW and db only; dx still uses the rank's own
 // dy.
 //
-// Refused with kUnsupported, naming op and value: ops that only Differentiate writes, attention
-// with sinks, clamped SiLU, norms over rows that are cut over ranks, latent attention, experts'
-// biases and factors, collectives of the pipeline group, a cut or partial value where only a whole
-// one makes sense, and an all_reduce whose operand is no partial sum.
+// Differentiate rejects these with kUnsupported, naming op and value: ops that only Differentiate
+// writes, attention with sinks, clamped SiLU, norms over rows that are cut over ranks, latent
+// attention, experts' biases and factors, collectives of the pipeline group, a cut or partial value
+// where only a whole one makes sense, and an all_reduce whose operand is no partial sum.
 //
-// Not handled: one tensor held as two values (tied embeddings on two pipeline stages) has two
-// gradients; the caller adds them.
+// One tensor held as two values (tied embeddings on two pipeline stages) has two gradients, which
+// the caller must add.
 #pragma once
 
 #include <vector>
@@ -65,7 +65,7 @@
 namespace weft::program {
 
 struct DifferentiateOptions {
-    ValueId output = kNoValue;  // where the gradient starts; kNoValue: only at this stage's Sends
+    ValueId output = kNoValue;  // the gradient starts here; kNoValue: only at this stage's Sends
     std::vector<ValueId>
         weights;                // weights to differentiate; empty: all of float type
     bool into_received = true;  // return gradients to the stages that sent values

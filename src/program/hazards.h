@@ -1,6 +1,6 @@
-// Finds where a command must wait for earlier ones: it touches bytes that a command since the last
-// barrier wrote, or writes bytes that such a command read. Only byte ranges count, so the same rule
-// covers reuse of the arena and of scratch memory.
+// Finds the commands that need a barrier before them. A command needs one if it touches bytes that
+// a command since the last barrier wrote, or writes bytes that such a command read. Only byte
+// ranges count, so the same rule covers reuse of the arena and of scratch memory.
 #pragma once
 
 #include <algorithm>

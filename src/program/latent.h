@@ -14,8 +14,8 @@ namespace weft::program {
 // which a row attends. It appends `key` to the cache, then scores each position up to the row's
 // own:
 //     sum over heads h of weights[h] * max(0, q[h] . key)
-// and chooses the K highest; ties go to the lower position. `chosen` lists them ascending, followed
-// by -1 if the row sees fewer than K.
+// and chooses the K highest; ties go to the lower position. `chosen` lists them ascending; unused
+// entries at the end are -1 if the row sees fewer than K.
 // stride: positions per window; if it is not 1, the op chooses windows instead of positions. A
 // window's key is the key of its last row, and other rows have no key. A row sees the windows that
 // end at or before it.
@@ -33,8 +33,9 @@ struct IndexTopK {
 // positions that attention reads for each row and KV head. It appends `key` to the cache, then
 // scores each block up to the row's own:
 //     max over positions of the block of q[head] . key
-// and chooses for each head the K / heads highest, always including the `local` last ones; ties go
-// to the lower block. `chosen` lists them by head, ascending, followed by -1 if a row sees fewer.
+// and chooses for each head the K / heads blocks with the highest scores. The `local` last blocks
+// are always among them; ties go to the lower block. `chosen` lists the blocks of each head,
+// ascending, followed by -1 if the row sees fewer blocks.
 struct IndexBlocks {
     static constexpr OpRow kRow{"index_blocks",
                                 "q[T,n] key[T,d] cache[1,d]:state -> chosen[T,K]:i32",

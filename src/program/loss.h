@@ -9,9 +9,9 @@
 //     d logits, dx, dweight +=                             cross_entropy_grad and the gradients
 //     above
 //
-// The backward ops also compute the losses. So a training pass skips the ops that only compute
-// losses, which lie between the forward and the backward ops. After these come the ops that compute
-// the logits of the first row with a target:
+// The backward ops also compute the losses. So a training step skips the evaluate ops, which only
+// compute losses. It also skips the predict ops, which compute the logits of the first row with a
+// target:
 //
 //     forward | evaluate | predict | backward
 #pragma once
@@ -36,7 +36,7 @@ struct LossValues {
 
 struct ExpandedLoss {
     Differentiated differentiated;
-    size_t evaluate_begin = 0, predict_begin = 0;  // ops
+    size_t evaluate_begin = 0, predict_begin = 0;  // indexes of ops
     LossValues values;
 };
 

@@ -1,9 +1,9 @@
 // The place of each value of a Program on a device: a pool and an offset in it. All devices share
 // this code; a device provides the packed size of a weight.
 //
-// Several slots: concurrent training steps (model_chunk.h) have their own inputs, and their own
-// copies of values that live from a forward part into its backward part. They share all other
-// values.
+// A slot belongs to one of several concurrent training steps (model_chunk.h). Each slot has its own
+// inputs, and its own copies of values that live from a forward part into its backward part. Slots
+// share all other values.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct ValuePlace {
 
 struct LayoutOptions {
     int64_t tokens = 0, outputs = 0;  // maximum rows of a step
-    int64_t positions = 0;            // positions of each cache
+    int64_t positions = 0;            // positions of each KV cache
     int64_t state_slots = 0;          // slots of each recurrent state
     int slots = 1;
     bool overlap = false;       // as TrainingArenaOptions

@@ -33,8 +33,9 @@ struct ModelChunk {
     OpRange backward() const { return {backward_begin, end}; }
 };
 
-// The update after the passes of a batch (update.h): ops [sum_begin, apply_begin) sum the gradients
-// over ranks and add up their squares, ops [apply_begin, end) update the weights.
+// The update after the forward and backward passes of a batch (update.h): ops [sum_begin,
+// apply_begin) sum the gradients over ranks and add up their squares, ops [apply_begin, end) update
+// the weights.
 struct Update {
     size_t sum_begin = 0, apply_begin = 0, end = 0;
     ValueId norm = kNoValue;  // sum of AddSquares over all ranks' gradients

@@ -1,4 +1,4 @@
-// The row of an op: the description of each op in ops.h and update.h.
+// The row of an op: a constant in the op's struct that describes the op (see ops.h).
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,15 @@ enum class Pass {
     kBoth,       // forward, in inference and in training
     kTraining,   // forward, in training only
     kBackward,   // written by Differentiate, which does not differentiate it
-    kUpdate,     // after all passes of a batch (update.h)
+    kUpdate,     // after the forward and backward passes of a batch (update.h)
 };
 struct Trait {
     enum : unsigned {
         kRowWise = 1 << 0,      // a result row depends only on the same rows of operands,
         kSeesEarlier = 1 << 1,  // or also on earlier rows of its sequence, through a KV cache
-        // Whether recomputation (recompute.h) repeats the op. kCheap: also with kSelective. kStream
-        // (the residual stream) and kOnce (choices): never.
+        // Whether recomputation (recompute.h) repeats the op. kCheap: with kSelective and kFull.
+        // kStream (the residual stream) and kOnce (choices of experts): never. Others: with kFull
+        // only.
         kCheap = 1 << 2,
         kStream = 1 << 3,
         kOnce = 1 << 4,

@@ -14,9 +14,9 @@
 //     [T,k]    dimensions. One letter is the same number everywhere in the row; T and R are rows of
 //              the step (or a rank's share of them); `..` is any dimensions, the same ones in all
 //              operands of the row; `_` is any number
-//     ( )      optional: all operands in between are present, or none. Has(name) of the attributes
-//              says whether they are present; for at most one group without a Has, the number of
-//              operands does
+//     ( )      optional: all operands in between are present, or none. The attributes' Has(name)
+//              says which. For one group per row, Has may be absent or return nullopt: the number
+//              of operands then tells
 //     x*       one or more operands like this
 //     +=       on an output: the op adds to it. It is also the last input
 //     :i32     numbers of tokens, rows or experts; all other operands are floats
@@ -78,7 +78,7 @@ struct SelectRows {  // the rows of x with the given numbers
     static constexpr OpRow kRow{"select_rows", "x[T,n]:part rows[R]:i32 -> y[R,n]", Pass::kBoth,
                                 Trait::kExact};
 };
-struct SelectRowsGrad {  // zeros elsewhere
+struct SelectRowsGrad {  // dy in the given rows, zeros in all others
     static constexpr OpRow kRow{"select_rows_grad", "dy[R,n] rows[R]:i32 -> dx[T,n]",
                                 Pass::kBackward, Trait::kExact, 1};
 };
@@ -147,8 +147,8 @@ struct MatMul {  // y = x . weight^T + bias
     static constexpr OpRow kRow{"mat_mul", "x[T,k] weight[n,k]:weight (bias[n]) -> y[T,n]:f64",
                                 Pass::kBoth, Trait::kRowWise | Trait::kProduct};
     Cut cut = Cut::kNone;  // kNone on one rank; with kColumns only one rank has the bias
-    // kRows only: rows of the whole weight, if several ranks hold some of them (replicated KV
-    // heads); the same on all ranks. 0: each row is on one rank.
+    // With kRows, if some rows are on several ranks (replicated KV heads): the number of rows of
+    // the whole weight. It is equal on all ranks. 0: each row is on one rank.
     int64_t shared_rows = 0;
     // Sums over many columns use float64, so that they hardly depend on how columns are cut over
     // ranks. The output is f64 if a sum over ranks follows; otherwise it is rounded to f32. Runs of
@@ -193,8 +193,8 @@ struct Adapt {
     static constexpr OpRow kRow{"adapt", "x[T,k] pairs*[_,_] -> y[T,n]:f64+=", Pass::kInference,
                                 Trait::kRowWise};
     std::vector<int32_t> adapters;  // adapter number of each pair: from 1, ascending
-    // As in the MatMul before it. Not 0: sums over columns, of which each rank may have a part, use
-    // float64.
+    // As in the MatMul before this op. Not 0: sums over columns use float64, because each rank may
+    // have only a part of the columns.
     int64_t segment_cols = 0;
     ValueId A(const std::vector<ValueId>& inputs, size_t i) const { return inputs[1 + 2 * i]; }
     ValueId B(const std::vector<ValueId>& inputs, size_t i) const { return inputs[2 + 2 * i]; }
@@ -466,8 +466,8 @@ struct Route {
         show("scale", scale);
     }
 };
-// The gradient from the weights to the logits. The choice has no gradient, and therefore neither
-// has the bias.
+// The gradient of the logits, from the gradient of the weights. The choice has no gradient, so the
+// bias has none.
 struct RouteGrad {
     static constexpr OpRow kRow{
         "route_grad", "dweights[T,K]:exact logits[T,E]:exact ids[T,K]:i32 -> dlogits[T,E]:exact",
@@ -562,8 +562,8 @@ struct GateRowsGrad {
                                 Pass::kBackward, Trait::kRowWise, 3};
 };
 
-// Statistics of a layer's router, added to `load`: for each expert the number of its ids, and the
-// sum over rows of softmax(logits).
+// Statistics of a layer's router, added to `load`: for each expert the number of times that rows
+// chose it, and the sum over rows of its softmax(logits).
 struct RouterLoad {
     static constexpr OpRow kRow{"router_load",
                                 "logits[T,E]:exact ids[T,K]:i32 (load[2,E]:exact) -> y[2,E]:exact",
@@ -574,8 +574,8 @@ struct RouterLoadGrad {  // counts have no gradient
                                 "dload[2,E]:exact logits[T,E]:exact -> dlogits[T,E]:exact",
                                 Pass::kBackward};
 };
-// For the load of N rows with `used` ids each: E * the sum over experts of (count / N) (sum / N).
-// Equals `used` if the load is balanced (Fedus et al. 2021, as transformers computes it).
+// For the `load` of N rows that chose `used` experts each: E * the sum over experts of (count / N)
+// (sum / N). Equals `used` if the load is balanced (Fedus et al. 2021, in transformers' form).
 struct LoadBalance {
     static constexpr OpRow kRow{"load_balance", "load[2,E]:exact -> loss[1]:exact", Pass::kTraining,
                                 0, 2};
@@ -592,8 +592,8 @@ struct LoadBalanceGrad {
 // ---- Losses -------------------------------------------------------------------------------------
 //
 // The loss of a row is -log softmax(logits)[target]; a row with a negative target has none. The
-// vocabulary may be cut over the tensor group. Each rank then has the logits of its own tokens,
-// from first_row on, and the ranks gather three numbers per row (softmax_stats).
+// vocabulary may be cut over the tensor group. Each rank then has the logits of its own part of the
+// vocabulary, from token first_row on, and the ranks gather three numbers per row (softmax_stats).
 
 // The output projection and the loss in one op: logits = soft_cap(scale * x . weight^T). `parts`:
 // the tokens of each tensor rank (empty: one rank has all). No backend executes this op or its
@@ -616,7 +616,7 @@ struct LinearCrossEntropy {
         show.Where("soft_cap", soft_cap);
     }
 };
-struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: from this rank's rows
+struct LinearCrossEntropyGrad {  // with cut kRows, dx is partial: this rank's rows of weight only
     static constexpr OpRow kRow{
         "linear_cross_entropy_grad",
         "dloss[1]:exact x[R,k] weight[n,k]:weight targets[R]:i32 -> dx[R,k] (dw[n,k]+=)",
@@ -778,7 +778,7 @@ struct Operand {
     int group = 0;  // number of its optional group; 0: not optional
     bool many = false, index = false, wide = false, state = false, spent = false, weight = false;
     bool exact = false, chosen = false, part = false, narrow = false, slots = false;
-    // Whether its first dimension is rows of the step (or may be, for `..`).
+    // Whether the operand's first dimension is (or for `..`, may be) rows of the step.
     bool by_rows() const { return dims[0] == 'T' || dims[0] == 'R' || dims[0] == '.'; }
 };
 

@@ -6,8 +6,8 @@
 
 namespace weft::program {
 
-// kKept and kBrief hold activations: kKept per slot, kBrief shared by slots. kNone: no op uses the
-// value.
+// kKept and kBrief hold activations: each slot has its own kKept, and all slots share kBrief.
+// kNone: no op uses the value.
 enum class Pool : uint8_t { kNone, kWeight, kGradient, kOptimizer, kCache, kInput, kKept, kBrief };
 inline constexpr size_t kPools = 8;
 

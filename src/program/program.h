@@ -26,8 +26,8 @@ namespace weft::program {
 
 inline constexpr int64_t kTokens = -1;   // T: rows of the step
 inline constexpr int64_t kOutputs = -2;  // R: rows of the step whose logits are wanted
-// Rows of T that `ranks` tensor ranks divide: rank r of n has rows [T r / n, T (r + 1) / n). Memory
-// plans use the largest share.
+// A dimension: one rank's share of the T rows, which `ranks` tensor ranks divide. Rank r of n has
+// rows [T r / n, T (r + 1) / n). Memory plans use the largest share.
 constexpr int64_t RowShare(int64_t ranks) {
     return -16 - ranks;
 }
@@ -35,8 +35,8 @@ constexpr int64_t RowShare(int64_t ranks) {
 constexpr int64_t SharingRanks(int64_t dim) {
     return dim < -16 && dim > -(int64_t{1} << 30) ? -16 - dim : 0;
 }
-// Piece `index` of R in pieces of `rows` (below 2^30): the existing rows of [index * rows, (index +
-// 1) * rows).
+// A dimension: piece `index` of the R rows, which are divided into pieces of `rows` rows (below
+// 2^30). The piece is rows [index * rows, (index + 1) * rows), as far as they exist.
 constexpr int64_t OutputPiece(int64_t index, int64_t rows) {
     return -((index + 1) << 30) - rows;
 }
@@ -51,7 +51,7 @@ constexpr RowPiece PieceOf(int64_t dim) {
     return {(-dim / (int64_t{1} << 30) - 1) * rows, rows};
 }
 // The size of a dimension in a step of T = tokens and R = outputs rows. For a share of T: the
-// largest share of a rank.
+// largest share that a rank has.
 int64_t BindDim(int64_t dim, int64_t tokens, int64_t outputs);
 
 struct Shape {

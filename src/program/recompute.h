@@ -2,10 +2,11 @@
 // the forward pass again instead of keeping them.
 //
 //   kNone       every value that the backward pass reads is kept
-//   kSelective  outputs of norms and gated units are computed again from their inputs: little
-//               arithmetic for a third of the memory. (Attention scores are never kept.)
+//   kSelective  outputs of norms and gated units are computed again from their inputs. This costs
+//               little arithmetic and saves a third of the activations. (Attention scores are never
+//               kept.)
 //   kFull       only the residual stream is kept: outputs of embeddings, all-reduces, additions and
-//               other stages. Everything in between is computed again: nearly a second forward pass
+//               other stages. All else is computed again, which costs nearly a second forward pass
 //
 // No collective runs twice except gather_rows, whose operand is only a share of its output. No
 // choice of experts is repeated.

@@ -2,8 +2,9 @@
 //
 // A sequence carries the state from row to row; its size does not depend on the length of the
 // sequence. States are in slots. A step names, for each sequence, the slot with the state before
-// its first row, and the rows after which the state is stored in a slot (backend/step.h). Rows are
-// computed one after another, so the bits do not depend on how a prompt is divided into steps.
+// the sequence's first row of the step, and the rows after which the state is stored in a slot
+// (backend/step.h). Rows are computed one after another, so the bits do not depend on how a prompt
+// is divided into steps.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +46,8 @@ struct CausalConv {
 // S = exp(floor * sigmoid(a * (decay + dt))) * S. Several heads share a query and key head: head h
 // of the model uses number h / group, or h % cycle if `cycle` is not 0.
 //
-// `ssd`: the state-space duality of Mamba-2 (Dao and Gu 2024). Its C is q, B is k, x is v and D is
-// skip. The state adds the whole value, scaled by the same step as its decay:
+// `ssd`: the state-space duality of Mamba-2 (Dao and Gu 2024). The paper's C is q, its B is k, its
+// x is v and its D is skip. The state adds the whole value, scaled by the same `step` as the decay:
 //     step = softplus(decay + dt)
 //     S = exp(a * step) * S + step * k v^T
 //     y = q^T S + skip * v
@@ -67,7 +68,7 @@ struct DeltaRule {
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "skip" ? ssd : !ssd;
     }
-    // The index on this rank of the key head of its head `h`.
+    // The index, among this rank's key heads, of the key head of this rank's head `h`.
     int64_t KeyHeadOf(int64_t h) const {
         const int64_t head = first_head + h;
         return (cycle > 0 ? head % cycle : head / group) - first_key_head;

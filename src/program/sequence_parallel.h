@@ -8,7 +8,8 @@
 //   send, recv               own rows go to the same tensor rank of the next stage
 //
 // The residual stream and the values kept for norms take a share of the memory. A reduce_scatter
-// and a gather send as many bytes as an all_reduce. The ranks need not divide the number of rows.
+// and a gather send as many bytes as an all_reduce. The number of rows need not be a multiple of
+// the number of ranks.
 #pragma once
 
 #include "program/program.h"

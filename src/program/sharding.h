@@ -16,15 +16,14 @@ enum class Sharding {
     kRowSharded,  // each rank has its own rows (program/sequence_parallel.h)
 };
 
-// Ops without a gradient: those that Differentiate writes, those of updates, and those of inference
-// only.
+// Ops without a gradient: ops that Differentiate writes, ops of updates, and inference-only ops.
 template <typename T>
 concept kHasNoGradient = T::kRow.pass != Pass::kBoth&& T::kRow.pass != Pass::kTraining;
 
 // The sharding of each value of a forward Program that passes CheckShapes, by ValueId. Inputs,
-// received values and outputs of Embedding count as replicated (an all_reduce of a cut table's rows
-// changes no gradient). Weights have none: the op that reads a weight says how it is cut. Errors:
-// kUnsupported (names op and value; see differentiate.h).
+// received values and outputs of Embedding count as replicated (if the table is cut, an all_reduce
+// follows, which changes no gradient). Weights have none: the op that reads a weight says how it is
+// cut. Errors: kUnsupported (names op and value; see differentiate.h).
 Result<std::vector<Sharding>> InferSharding(const Program& forward);
 
 // The place of a rank's columns of a value within the columns of all ranks. PlaceColumns: by

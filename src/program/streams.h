@@ -15,13 +15,14 @@ namespace weft::program {
 // Maximum number of streams that devices support.
 inline constexpr int64_t kMostStreams = 8;
 
-// The weights of a layer with `n` streams. Columns of a row of logits, and of the result:
+// The weights of a layer with `n` streams. Columns of a row, where x is the logit in the column and
+// `base` its element of base:
 //     [0, n)             pre = sigmoid(scale[0] * x + base) + eps
 //     [n, 2n)            post = 2 sigmoid(scale[1] * x + base)
 //     [2n, 2n + n * n)   the matrix: softmax of each of its rows of scale[2] * x + base, plus eps;
 //                        then its columns are divided by their sums plus eps, and `iterations` - 1
 //                        times its rows and its columns (Sinkhorn and Knopp 1967)
-// The end of the model has only pre: n columns, and one element of scale.
+// At the end of the model a row has only pre: n columns, and one element of scale.
 struct StreamWeights {
     static constexpr OpRow kRow{"stream_weights",
                                 "logits[T,m]:exact base[m] scale[_] -> weights[T,m]:exact",

@@ -18,8 +18,8 @@ struct Target {
     // Whether addends of tensor-parallel sums are float64 until they are summed. The bits of a
     // result then do not depend on how the ranks shard it.
     bool float64_reductions = true;
-    // Whether an update's sums over all weights are float64; otherwise float32 with the rounding
-    // error (program/update.h).
+    // Whether an update's sums over all weights are float64. Otherwise each is two float32 numbers:
+    // the sum and its rounding error (program/update.h).
     bool float64_sums = true;
     // Approximate bytes of logits that a training step holds at a time (program/loss.h).
     int64_t logits_bytes = 64 << 20;

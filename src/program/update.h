@@ -1,4 +1,5 @@
-// Ops of an update: the work between the passes of one batch and the passes of the next.
+// Ops of an update: the work between the backward pass of one batch and the forward pass of the
+// next.
 //
 // Gradients are summed over the ranks with different data, and their squares are added up. Then
 // each rank updates its own part of each unit (program/zero.h) with its optimizer state
@@ -6,9 +7,9 @@
 // appends these ops to the chunks of a training Program (model_chunk.h).
 //
 // Operands are vectors: a rank's own part of a unit's gradients and weights, and the optimizer
-// state for it. `weights` are float32; if passes read a narrower type, `copy` is their rounded
-// copy. Operands with += are read and written. The step provides the learning rate, the update
-// number (from 1 on) and the factor for gradients.
+// state for it. `weights` are float32; if the forward and backward pass read a narrower type,
+// `copy` has the weights rounded to that type. Operands with += are read and written. The step
+// provides the learning rate, the update number (from 1 on) and the factor for gradients.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ struct AdamUpdate {
                                 "gradient[n] -> weights[n]+= m[k]+= v[k]+= (copy[n]+=)",
                                 Pass::kUpdate, 0, 14};
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-    double l2 = 0, decay = 0;  // for runs that decay: l2 on the gradient, decay on the weight
+    double l2 = 0, decay = 0;  // if a run `decays`: l2 on the gradient, decay on the weight
     std::vector<UpdateRun> runs;
     void Show(auto& show) const {
         show("beta1", beta1);
@@ -57,7 +58,7 @@ struct AdamUpdate {
     }
 };
 // As AdamUpdate, with moments as one-byte codes (tensor/dynamic_codes.h), four per i32, and one
-// scale per block. Runs begin at multiples of a block, and `kept` is `begin`.
+// scale per block. Runs begin at multiples of a block, and UpdateRun::kept is UpdateRun::begin.
 struct Adam8bitUpdate {
     static constexpr OpRow kRow{"adam8bit_update",
                                 "gradient[n] -> weights[n]+= m[k]:i32+= v[k]:i32+= m_scales[s]+="
@@ -87,20 +88,21 @@ struct SgdUpdate {
 
 // ---- Adafactor (its tensors: tensor/update_runs.h) ---------------------------------------------
 
-// Sums of squared gradients by row and by column, each at the place of its moment. With `sizes`,
-// the sums of squares of each tensor's weights follow.
+// Adds the squared gradients of each row and each column to sums[], at the index of the moment of
+// that row or column. With `sizes`, the sums of squares of each tensor's weights follow.
 struct AdafactorSums {
     static constexpr OpRow kRow{"adafactor_sums",
                                 "gradient[n] weights[n] -> sums[s]:f64+=", Pass::kUpdate, 0, 4};
     std::vector<FactoredRun> runs;
-    int64_t moments = 0;  // numbers before the tensors' sizes
+    int64_t moments = 0;  // count of the row and column sums, before the tensors' sizes
     bool sizes = false;
     void Show(auto& show) const {
         show("runs", runs);
         show.Flag("sizes", sizes);
     }
 };
-// inverse: the factor of a gradient.
+// Updates moments[], the moving averages of the mean squares by row and column, and sets inverse[]:
+// a factor for each row and each column, by which gradients are multiplied (vectors: columns only).
 struct AdafactorMoments {
     static constexpr OpRow kRow{"adafactor_moments",
                                 "sums[s]:f64 -> moments[k]+= inverse[k]+=", Pass::kUpdate, 0, 8};

@@ -7,9 +7,9 @@
 
 namespace weft::program {
 
-// Multiplies x[t] by the weight of each expert of t. ExpertSum then takes `rest`, which is 1
-// everywhere. This rank holds experts [first_expert, first_expert + experts) and writes only their
-// rows of y.
+// Multiplies row t of x by the weight of each expert that t chose. ExpertSum then reads `rest` as
+// its weights, which are 1. This rank holds experts [first_expert, first_expert + experts) and
+// writes only their rows of y.
 struct WeighRows {
     static constexpr OpRow kRow{
         "weigh_rows", "x[T,k] ids[T,K]:i32 weights[T,K]:exact -> y[T,K,k] rest[T,K]:exact",

@@ -24,11 +24,12 @@ namespace weft::program {
 struct ZeroOptions {
     int stage = 0;
     int ranks = 1, rank = 0;           // in the data group
-    int64_t unit_elements = 1 << 24;   // maximum of a unit, except one larger weight alone
+    int64_t unit_elements = 1 << 24;   // maximum of a unit; a larger weight has its own unit
     int64_t whole_elements = 0;        // weights of at most this size are held whole
     std::vector<std::string> alone{};  // tensors of the file that get units of their own
     // Each unit is gathered while earlier units are in use: at least one unit ahead, and this many
-    // elements in all. 0: right before its own use. Never across the turn from forward to backward.
+    // elements in all. 0: right before its own use. The forward pass gathers no unit for the
+    // backward pass.
     int64_t prefetch_elements = 0;
     // Weights and shares begin at multiples of this many elements. A multiple of 32: 64 bytes of
     // BF16.
@@ -39,11 +40,11 @@ struct FlatBucket {
     struct Member {
         Value weight;  // the original name, shape, slice; each matrix of a stack is a member
         ValueId view = kNoValue;  // view of the weight, stages 0 to 2
-        int64_t begin = 0;        // number of elements before it
+        int64_t begin = 0;        // index of its first element in the unit
     };
     std::vector<Member> members;
     DType dtype = DType::kF32;           // of weights
-    DType gradient_dtype = DType::kF32;  // may be wider: the type in which passes accumulate
+    DType gradient_dtype = DType::kF32;  // may be wider: gradients add up in this type
     int64_t elements = 0;
     bool whole = false;          // all ranks hold and update all of it
     bool alone = false;          // one of ZeroOptions::alone
