@@ -10,7 +10,7 @@
 
 namespace weft::load {
 
-// Accepts a stream in pieces of any size. kUnsupported: a line of more than 4 MiB.
+// Accepts a stream in pieces of any size. Errors: kUnsupported for a line of more than 4 MiB.
 class EventReader {
   public:
     // on_data: called with the text after "data:" of each line, trimmed.
@@ -24,7 +24,7 @@ class EventReader {
     std::string rest_;  // the current line, still incomplete
 };
 
-// One parsed event. kCorrupt: not a JSON object of this kind, or it holds an error.
+// One parsed event. Errors: kCorrupt if `json` is not an object of this kind, or reports an error.
 struct Chunk {
     bool is_piece = false;  // it has at least one token
     bool has_usage = false;

@@ -3,13 +3,13 @@
 //
 // Responses stream as server-sent events over HTTP; everything runs on the calling thread
 // (libcurl). With a rate, requests start as a Poisson process, independent of earlier ones. Without
-// a rate, each of `clients` sends its next request when the previous one is answered.
+// a rate, each of `clients` clients sends its next request when its previous one is answered.
 //
 // If the endpoint accepts token ids (only /v1/completions; one request tests this), prompts are
 // random token ids and have an exact length. Otherwise prompts are random words. Requests set
-// ignore_eos to get answers of full length. The endpoint's `usage` counts tokens; without it, each
-// piece counts as one token. The endpoint is not trusted: lines and answers are limited in size,
-// and a stalled answer fails.
+// ignore_eos to get answers of full length. Token counts are those of the endpoint's `usage`;
+// without `usage`, each piece counts as one token. The endpoint is not trusted: lines and answers
+// are limited in size, and a stalled answer fails.
 #pragma once
 
 #include <atomic>
@@ -63,7 +63,8 @@ struct LoadReport {
     int64_t input_tokens = 0, output_tokens = 0;
     double request_rate = 0, output_rate = 0, total_rate = 0;  // per second
     int most_at_once = 0;
-    // Time to first token, time per output token after it, time between pieces, total time.
+    // Time to the first token, time per output token after the first, time between pieces, total
+    // time.
     Quantiles ttft_ms, tpot_ms, itl_ms, e2el_ms;
 };
 
@@ -77,8 +78,8 @@ std::vector<Lengths> MakeLengths(const LoadOptions& options);
 
 LoadReport MakeReport(const std::vector<LoadAnswer>& answers);
 
-// The first model in the endpoint's /v1/models. Errors: kUsage (invalid URL, or no model is listed,
-// so it must be given), kIo.
+// The first model in the endpoint's /v1/models. Errors: kUsage (invalid URL, or the endpoint lists
+// no model, so the user must name one), kIo.
 Result<std::string> FirstModel(const LoadOptions& options);
 
 // Runs the load. done: called periodically with the number of answered requests; may be empty.

@@ -17,7 +17,7 @@ struct Submitted {
     Target target;
     std::string id;                  // the engine's id: "4711"; "": the name is the id
     std::vector<std::string> hosts;  // for ssh
-    std::string folder;              // where it was submitted; the base of a log's relative path
+    std::string folder;              // the folder of the submission; a log's path is relative to it
     std::vector<std::string> command;
     int64_t at_s = 0;  // Unix time in seconds
     bool serves = false;
@@ -25,7 +25,7 @@ struct Submitted {
 
 // The folder of the notes: $XDG_STATE_HOME/weft/submitted or ~/.local/state/weft/submitted.
 std::string NotesFolder();
-// By time. Skips invalid files; a missing folder has no notes.
+// All notes, ordered by time. Skips invalid files; a missing folder has no notes.
 std::vector<Submitted> ReadNotes();
 // Errors: kNotFound.
 Result<Submitted> ReadNote(const std::string& name);
@@ -36,14 +36,15 @@ void ForgetNote(const std::string& name);
 // (no client), kIo (with the client's message and status), kUsage (a note with this name exists).
 Result<Submitted> Submit(const JobSpec& job, const NativeFile& file);
 
-// The client's commands for a job: its state; its log, followed or not; cancel.
+// The client's commands that show a job's state, show its log (follow: as it grows), and cancel it.
 std::vector<std::string> StatusCommand(const Submitted& job);
 std::vector<std::string> LogCommand(const Submitted& job, bool follow);
 std::vector<std::string> CancelCommand(const Submitted& job);
 
 // Runs a client with this program's standard streams; returns its status. Errors: kNotFound, kIo.
 Result<int> RunClient(const std::vector<std::string>& words);
-// Returns its standard output. Errors: as RunClient; kIo: it failed.
+// Runs a client; returns the client's standard output. Errors: those of RunClient; kIo if the
+// client fails.
 Result<std::string> AskClient(const std::vector<std::string>& words);
 
 }  // namespace weft::submit

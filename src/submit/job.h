@@ -32,7 +32,7 @@ struct JobSpec {
     std::string name;  // letters, digits and '-', at most 40: Kubernetes allows no others
     int nodes = 1;     // one rank each
     std::vector<std::string> command;  // "train", "model.gguf", ...: the words after `weft`
-    std::string program = "weft";      // its name on the nodes
+    std::string program = "weft";      // name of Weft's program on the nodes
     std::string folder;                // where ranks start; "": the engine's default
 
     int cpus = 0;                        // per rank; 0: all of a node
@@ -58,7 +58,7 @@ Status CheckJob(const JobSpec& job);
 // Whether the command is `name` ("serve", "train").
 bool IsCommand(const JobSpec& job, std::string_view name);
 
-// A file for the engine's client, and the client's command.
+// A file for the engine's client, and the command that passes the file to the client.
 struct NativeFile {
     std::string name;  // "tune.sbatch"
     std::string text;

@@ -12,7 +12,7 @@ namespace weft::submit {
 
 struct PodDetails {
     std::string environment;  // lines of a YAML list; "": none
-    std::string restart;      // restartPolicy; "": the default of the set
+    std::string restart;      // restartPolicy; "": the default of the pod's controller
     bool answers_http = false;
 };
 
@@ -23,15 +23,15 @@ bool IsVolcano(const JobSpec& job);
 bool IsKueue(const JobSpec& job);
 // Errors: kUsage: a field that Kubernetes would reject.
 Status CheckPods(const JobSpec& job);
-// Errors: kUsage: a server that its probes could not reach, so Kubernetes would kill its pods.
+// Errors: kUsage: the pods' probes could not reach the server, so Kubernetes would kill the pods.
 Status CheckServingPods(const JobSpec& job);
 // Value of a flag's last occurrence in a command: `--port 1`, `--port=1`.
 std::optional<std::string> ValueOf(const std::vector<std::string>& command, std::string_view flag);
-// Whether a pod has RDMA; it then locks the memory that it registers.
+// Whether the job's resources include RDMA. Pods may then lock memory, as RDMA registration needs.
 bool WantsRdma(const JobSpec& job);
-// The command of a rank, with the networks of its data.
+// The command of a rank. If the job has networks, adds --data-net with their interfaces.
 std::vector<std::string> PodCommand(const JobSpec& job);
-// The line below `annotations:` that tells Multus a pod's further networks; "": none.
+// The line below `annotations:` that names a pod's further networks for Multus; "": none.
 std::string NetworkAnnotation(const JobSpec& job, const std::string& indent);
 // Puts `indent` spaces before each line.
 std::string Indented(const std::string& lines, size_t indent);

@@ -7,12 +7,13 @@
 
 namespace weft::submit {
 
-// Each as ShellWord (base/shell_word.h), separated by spaces.
+// The words, each quoted by ShellWord (base/shell_word.h), separated by spaces.
 std::string ShellWords(const std::vector<std::string>& words);
 
 // A double-quoted scalar of YAML 1.2, also a JSON string; bytes that are not UTF-8 become U+FFFD.
 std::string YamlText(std::string_view text);
-// The same for `command` and `args` of a container, in which Kubernetes replaces $(NAME).
+// Like YamlText, for `command` and `args` of a container: also escapes $(NAME), which Kubernetes
+// would replace.
 std::string PodWord(std::string_view word);
 std::string PodWords(const std::vector<std::string>& words);  // a list: ["a", "b"]
 
