@@ -1,15 +1,16 @@
 // GGUF model files, versions 2 and 3, little-endian, in one file or split into several
-// (`name-00001-of-00003.gguf`: opening any part finds all of them).
+// (`name-00001-of-00003.gguf`; opening any part opens all parts).
 //
-// The header (metadata and tensor table) is read through a mapping, and its strings stay there.
-// Tensor data is read with positional reads, so the resident set holds no copy of the file.
+// The header (metadata and tensor table) is memory-mapped, and views of its strings point into the
+// mapping. Tensor data is read with positional reads, so the resident set holds no copy of the
+// file.
 //
 // Input is hostile: counts, lengths, dims and offsets are checked against the remaining bytes
 // before allocating, and allocations stay proportional to bytes that were really there. Errors name
 // the file, the tensor or key, and the field: kCorrupt if the file breaks the format; kUnsupported
 // for versions and tensor types that Weft does not read; kNotFound for a missing part, and for
-// bytes that a partial file (weight_file.h) lacks. NaN and infinite scales inside tensors are not
-// checked here.
+// bytes that a partial file (weight_file.h) lacks. The parser does not check tensor data, so scales
+// in it may be NaN or infinite.
 //
 // Source: the GGUF specification (ggml/docs/gguf.md).
 #pragma once
@@ -73,8 +74,8 @@ class Gguf final : public ModelSource {
     Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<Part> parts,
          std::vector<MetaEntry> entries, std::vector<TensorInfo> tensors);
 
-    // Folds the scales of NVFP4 tensors into them: removes `NAME.scale`, and `NAME.input_scale`
-    // (for quantized activations), from the tensor table.
+    // For each NVFP4 tensor NAME.weight, removes NAME.scale and NAME.input_scale (for quantized
+    // activations) from the tensor table; reads of NAME.weight apply NAME.scale.
     Status FoldScales();
     Result<std::vector<float>> ScalesOf(const TensorInfo& tensor) const;
     Status ReadNvRows(const TensorInfo& tensor, const Slice& slice, std::span<std::byte> out,

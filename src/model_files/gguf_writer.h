@@ -40,8 +40,8 @@ class GgufWriter {
     void Raw(std::string_view key, MetaType type, std::span<const std::byte> value);
     void Copy(const MetaEntry& entry);
 
-    // dims in file order, dims[0] = columns. Without `data`, only the header entry is made, and the
-    // caller must append the data (see TensorOffset).
+    // dims in file order, dims[0] = columns. Without `data`, adds only the header entry, and the
+    // caller must append the data to the file (see TensorOffset).
     void Tensor(std::string_view name, DType dtype, std::span<const int64_t> dims,
                 std::vector<std::byte> data = {});
 

@@ -3,9 +3,9 @@
 // Entries are views into bytes owned elsewhere (the mapped file, a synthetic header), which must
 // outlive the Metadata. Values are copied only by getters.
 //
-// Getters. A missing key is kNotFound, a value of another type or out of range kCorrupt; both
-// messages name the file and the key. The ...Or forms return `fallback` only for a missing key: a
-// present key with the wrong type is still an error.
+// Getters return kNotFound for a missing key, and kCorrupt for a value of another type or out of
+// range. Both messages name the file and the key. The ...Or forms return `fallback` only for a
+// missing key: a present key with the wrong type is still an error.
 // Thread: immutable once built; any number of readers.
 // Source: the GGUF specification (ggml/docs/gguf.md), metadata value types.
 #pragma once

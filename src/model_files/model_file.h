@@ -1,4 +1,5 @@
-// A model, as the rest of Weft sees it: metadata, a table of tensors, and reads of parts of them.
+// A model, as the rest of Weft sees it: metadata, a table of tensors, and reads of parts of
+// tensors.
 //
 // A model is a GGUF file (model_files/gguf.h), a Hugging Face folder (model_files/hf/folder.h) or
 // synthetic (model_files/synthetic.h); OpenModel opens any of them from a command-line argument.
@@ -58,19 +59,20 @@ class ModelSource {
     // into `out`, row after row without gaps: row_count * RowBytes(dtype, col_count) bytes. Column
     // bounds must lie on block bounds. Reads nothing else. Adds out.size() to *bytes_read, if it is
     // not null.
-    // Errors: kIo, kCorrupt (the file was truncated after opening), kNotFound (outside the shard of
-    // the file that was pulled: weight_file.h). Bounds out of range are a bug: CHECK.
+    // Errors: kIo, kCorrupt (the file was truncated after opening), kNotFound (the bytes are not in
+    // the shard that was pulled: weight_file.h). Bounds out of range are a bug: CHECK.
     virtual Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
                             int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                             uint64_t* bytes_read) const = 0;
 
     // SHA-256 (hex) over metadata, tensor table, file sizes and samples of each tensor's bytes: two
-    // hosts hold the same model if these are equal. Cheap: reads about 12 KiB per tensor.
+    // hosts hold the same model if their fingerprints are equal. Cheap: reads about 12 KiB per
+    // tensor.
     virtual Result<std::string> Fingerprint() const = 0;
 
     // Errors: kNotFound, with the model's name.
     Result<const TensorInfo*> NeedTensor(std::string_view tensor) const;
-    // A whole tensor of any dtype as floats; for small ones such as norms and biases.
+    // A whole tensor of any dtype as floats; for small tensors such as norms and biases.
     Result<std::vector<float>> ReadFloats(const TensorInfo& tensor,
                                           uint64_t* bytes_read = nullptr) const;
     // Bytes of all tensors.
@@ -99,10 +101,10 @@ class FingerprintMaker {
     std::vector<std::byte> digests_;
 };
 
-// `word`: the path of a GGUF file (any part of a split one) or of a Hugging Face folder;
+// `word`: the path of a GGUF file (any part of a split file) or of a Hugging Face folder;
 // `[hf:]OWNER/NAME[@REVISION][:FILE or TYPE]` (a model in this machine's cache: hub/cache.h); a
-// short name for one (hub/short_names.h); or `synthetic:NAME[:dtype]`. An existing path takes
-// precedence. plan: records reads of partial files (weight_file.h); must outlive the source.
+// short name for such a model (hub/short_names.h); or `synthetic:NAME[:dtype]`. An existing path
+// takes precedence. plan: records reads of partial files (weight_file.h); must outlive the source.
 Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan = nullptr);
 
 }  // namespace weft::model_files

@@ -27,8 +27,9 @@ constexpr float E4m3ToF32(uint8_t bits) {
     return sign * static_cast<float>(exponent == 0 ? mantissa : 8 + mantissa) * unit;
 }
 
-// In a GGUF file, a block of 64 has four scales and 32 bytes of codes; byte j of each eight holds
-// elements j and j + 8 of 16. The tensor-wide scale is a separate tensor, `NAME.scale`.
+// In a GGUF file, a block of 64 has four scales and 32 bytes of codes. Each 8 bytes hold 16
+// elements: byte j has elements j and j + 8. The tensor-wide scale is a separate tensor,
+// `NAME.scale`.
 inline constexpr uint32_t kGgufNvfp4 = 40;  // the type's number in GGUF
 inline constexpr int64_t kGgufNvBlockBytes = 36;
 // Bytes of a row in a GGUF file, for any dtype.
@@ -39,7 +40,7 @@ constexpr int64_t GgufRowBytes(DType dtype, int64_t cols) {
 Status PutNvBlockOfGguf(const std::byte* block, float scale, std::byte* out);
 
 // codes: 64 elements, 4 bits each. scales: four E4M3 bytes, positive or zero. scale: the
-// tensor-wide one, finite. out: kNvBlockBytes. Errors: kCorrupt for a negative or NaN scale.
+// tensor-wide scale, finite. out: kNvBlockBytes. Errors: kCorrupt for a negative or NaN scale.
 Status PutNvBlock(std::span<const uint8_t, 64> codes, std::span<const uint8_t, 4> scales,
                   float scale, std::byte* out);
 

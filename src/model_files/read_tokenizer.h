@@ -1,8 +1,8 @@
 // Reads a model's tokenizer from its `tokenizer.ggml.*` metadata, or from a tokenizer.json stored
-// in the key `tokenizer.huggingface.json` (GGUF specification). The latter is used if
+// in the key `tokenizer.huggingface.json` (GGUF specification). The tokenizer.json is used if
 // `tokenizer.ggml.model` is missing, "none" or unknown to Weft, or if the pre-tokenizer is unknown.
-// The other tokenizer files of the folder are in `tokenizer.weft.*`, Weft's own keys: one string
-// per file, named without ".json".
+// The files beside the tokenizer.json are in Weft's own keys `tokenizer.weft.NAME`, one string for
+// each file NAME.json.
 //
 // Defaults for missing keys are those of the GGUF convention: SPM has bos 1, eos 2, unknown 0, adds
 // bos and the space prefix; Unigram ("t5") has eos 1, unknown 2, adds eos and the space prefix;
@@ -33,7 +33,8 @@ Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta);
 // string, or larger than a tokenizer.json may be).
 Result<tokenizer::KeptJson> ReadKeptTokenizer(const Metadata& meta);
 
-// Loads the tokenizer from the source that applies. Errors begin with the model's name.
+// Loads the tokenizer: from the model's folder if it has one, else from its metadata. Errors begin
+// with the model's name.
 Result<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizer(const ModelSource& source);
 
 }  // namespace weft::model_files

@@ -1,5 +1,5 @@
 // Current models that Weft does not support, and the feature each needs: for error messages and the
-// list of `weft models`. A row is removed when its architecture is supported.
+// list of `weft models`. When Weft supports an architecture, its row is removed.
 #pragma once
 
 #include <span>

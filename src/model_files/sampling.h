@@ -17,7 +17,7 @@
 
 namespace weft::model_files {
 
-// Absent: not set by the author.
+// A member without a value: not set by the author.
 struct SamplingHints {
     std::optional<double> temperature{};     // 0 to 100; 0: greedy
     std::optional<int> top_k{};              // 0: all
@@ -25,7 +25,7 @@ struct SamplingHints {
     std::optional<double> min_p{};           // 0 to less than 1
     std::optional<double> repeat_penalty{};  // more than 0, at most 100
     std::optional<int> repeat_last{};        // number of last tokens that the penalty applies to
-    std::string file{};                      // their source; empty: there are no hints
+    std::string file{};                      // the file with the hints; empty: there are no hints
     std::vector<std::string> warnings{};     // ignored values, with the reason
 
     bool any() const;
@@ -33,8 +33,8 @@ struct SamplingHints {
 
 // Reads a folder's generation_config.json, or any other model's metadata.
 SamplingHints ReadSamplingHints(const ModelSource& source);
-// Reads generation_config.json. If `do_sample` is false, the temperature is 0, whatever else the
-// file says.
+// Reads generation_config.json. If `do_sample` is false, the temperature is 0, even if the file has
+// another temperature.
 SamplingHints ReadGenerationConfig(const std::string& folder);
 
 // Writes hints as GGUF keys, or as the members of a generation_config.json.

@@ -1,5 +1,6 @@
-// A model that overlays another: it has the same name, metadata and tensors, except for tensors
-// that it changes or adds. Derived classes define and read those tensors.
+// A model on top of an underlying model: the name, metadata and tensors are those of the underlying
+// model, except for tensors that a derived class changes or adds. The derived class reads these
+// tensors.
 #pragma once
 
 #include <map>
@@ -16,7 +17,7 @@ class SourceOver : public ModelSource {
     const std::string& name() const override { return under_->name(); }
     const Metadata& meta() const override { return under_->meta(); }
     std::string folder() const override { return under_->folder(); }
-    // The tensors of the underlying model, in its order, then the added ones.
+    // The tensors of the underlying model, in its order, then the added tensors.
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }
     const TensorInfo* FindTensor(std::string_view tensor) const override;
     Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,

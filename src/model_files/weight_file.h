@@ -1,9 +1,9 @@
 // A file of weights: complete, or the part that `weft pull --shard` downloaded for a rank.
 //
-// A partial file (hub/part.h) has the full length, with holes. Holes are never read: a read that
-// touches one is an error that says so.
+// A partial file (hub/part.h) has the full length, with holes. A read that touches a hole is an
+// error that says so.
 //
-// With a ReadPlan, reads only determine which bytes a shard needs: see below.
+// With a ReadPlan, reads only determine which bytes a shard needs.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,19 @@
 namespace weft::model_files {
 
 // Records the byte ranges that are read from partial files, by path: the bytes that a shard needs.
-// Before Pretend(), headers and small tensors are really read, and a read that hits a hole is
-// recorded as needed to learn more. After Pretend(), only keys are read; every other read is
-// recorded, returns zeros and succeeds.
+// Before Pretend(), bytes are really read, and a read that hits a hole fails but is recorded. After
+// Pretend(), only keys (NeedKey) are really read; every other read is recorded, returns zeros and
+// succeeds.
 // Thread: any, concurrently.
 class ReadPlan {
   public:
-    // gap: merges ranges that are at most this far apart.
+    // gap_bytes: merges ranges that are at most this far apart.
     explicit ReadPlan(uint64_t gap_bytes) : gap_bytes_(gap_bytes) {}
     void Add(const std::string& path, hub::ByteRange range);
     void Pretend() { pretends_ = true; }
     bool pretends() const { return pretends_; }
     uint64_t gap_bytes() const { return gap_bytes_; }
-    // Takes all recorded ranges.
+    // Returns all recorded ranges and forgets them.
     std::map<std::string, hub::RangeSet> Take();
 
   private:
@@ -45,8 +45,8 @@ class ReadPlan {
 
 class WeightFile {
   public:
-    // plan (may be null) must outlive the file. Errors: File's; kCorrupt for a partial file without
-    // its note.
+    // plan (may be null) must outlive the file. Errors: those of File; kCorrupt for a partial file
+    // without the note of its ranges (hub/part.h).
     static Result<WeightFile> Open(const std::string& path, ReadPlan* plan = nullptr);
 
     const std::string& path() const { return file_.path(); }

@@ -7,10 +7,11 @@
 
 namespace weft::model_files {
 
-// Writes everything that GGUF has keys for; tokenizer/for_gguf.h gets the data from a folder.
+// Writes everything that GGUF has keys for. TokenizerForGguf (tokenizer/for_gguf.h) makes `data`
+// from a folder.
 void WriteTokenizer(const tokenizer::TokenizerData& data, GgufWriter& writer);
 
-// Stores a tokenizer.json unchanged. Other programs see the model type "none", so that they don't
+// Stores a tokenizer.json unchanged. `tokenizer.ggml.model` is "none", so that other programs don't
 // use a tokenizer that gives other tokens.
 void WriteKeptTokenizer(const tokenizer::KeptJson& kept, const tokenizer::TokenizerData& ids,
                         GgufWriter& writer);

@@ -3,7 +3,7 @@
 // A family's rules and functions request weights by module name ("model.layers.0.mlp.up_proj"), get
 // each weight as a matrix, whatever its form in the folder (nullptr: the folder has none), and add
 // it under a GGUF name. Every tensor of the folder must be used or known to be unneeded, so that no
-// model runs with parts missing.
+// model runs without some of its weights.
 #pragma once
 
 #include <string>
@@ -21,14 +21,14 @@ namespace weft::model_files::hf {
 struct Assembled {
     std::vector<TensorInfo> tensors;
     std::vector<MatrixPtr> matrices;  // one per tensor
-    // Layers of a multi-token prediction head, after the model's layers: 0 or 1.
+    // Number of layers of a multi-token prediction head, which follow the model's layers: 0 or 1.
     int64_t draft_heads = 0;
 };
 
 class Assembly {
   public:
-    // `config`: the text model's. All arguments must outlive the Assembly; `files` must also
-    // outlive the matrices.
+    // `config`: the config of the text model. All arguments must outlive the Assembly; `files` must
+    // also outlive the matrices.
     Assembly(std::string folder, const Family& family, const Config& config,
              const Quantization& quantization, const TensorFiles& files);
 
@@ -44,7 +44,8 @@ class Assembly {
     Result<MatrixPtr> Linear(const std::string& module, int64_t pieces = 1);
     // A tensor of any rank from 1, as a matrix: all dims but the last are rows. F32, F16 or BF16.
     Result<MatrixPtr> Tensor(const std::string& name);
-    // gpt-oss's experts in MXFP4, NAME_blocks and NAME_scales, as [experts * rows, cols].
+    // gpt-oss's experts in MXFP4, from the tensors NAME_blocks and NAME_scales, as [experts * rows,
+    // cols].
     Result<MatrixPtr> Mxfp4(const std::string& name);
     // A tensor of any shape as a column, in F32, plus `add`.
     Result<MatrixPtr> Column(const std::string& name, float add = 0);
@@ -59,15 +60,16 @@ class Assembly {
     // dims: GGUF's order, columns first; empty: [cols, rows].
     void Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims = {});
     void AddVector(std::string gguf, MatrixPtr column);
-    // Adds BASE.weight with a factor for each run of its rows: multiplied into an F32 matrix, else
-    // as a vector BASE.scale.
+    // Adds BASE.weight, whose runs of rows have factors. The factors are multiplied into an F32
+    // matrix; other matrices get a vector BASE.scale.
     void AddScaled(const std::string& base, MatrixPtr matrix, const std::vector<RowScale>& scales);
     // "blk.3." + name, for layer 3.
     static std::string Block(int64_t layer, std::string_view name);
 
     bool Has(const std::string& name) const { return files_.Find(name) != nullptr; }
     const SafeTensor* Find(const std::string& name) const { return files_.Find(name); }
-    // Rows and columns of the blocks that share a scale in an FP8 module; 0, 0: not known.
+    // Rows and columns of the blocks of an FP8 module, each of which has one scale; 0, 0: not
+    // known.
     std::pair<int64_t, int64_t> ScaleBlock(const std::string& module) const;
 
   private:

@@ -3,10 +3,10 @@
 //
 // The inverse of folder.h, with the same tables (family.h): renames tensors, and reorders the rows
 // of Q and K from pairs to halves. A model from a folder keeps its config.json and tokenizer files;
-// for a model from a GGUF file, both are made from the metadata. Experts, which are one tensor per
-// kind and layer in the source, become one tensor each.
-// Errors: kUnsupported, naming the tensor, key or tokenizer kind, if transformers would not compute
-// the same; those of OutputFile; kCancelled.
+// for a model from a GGUF file, both are made from the metadata. In the source, one tensor holds a
+// kind of matrix for all experts of a layer; in the folder, each expert has its own tensor.
+// Errors: kUnsupported, naming the tensor, key or tokenizer kind, if the model would compute
+// something else in transformers; those of OutputFile; kCancelled.
 #pragma once
 
 #include <atomic>
@@ -28,18 +28,18 @@ struct ExportOptions {
                                            // files
     int threads = 1;
     CpuLevel level = CpuLevel::kReference;
-    const std::atomic<bool>* stop = nullptr;  // set to end it early; may be null
+    const std::atomic<bool>* stop = nullptr;  // set to stop the export; may be null
 };
 
 // Writes the model into `folder`, which is created; files with the same names are replaced. Each
 // file appears whole or not at all; config.json is written last. Runs CheckExport first, so that
-// nothing is written for a model that it refuses.
+// nothing is written for a model that CheckExport refuses.
 Status ExportFolder(const ModelSource& source, const std::string& folder,
                     const ExportOptions& options);
 
 // Checks everything that does not need weights: architecture, config.json, tensor names, tokenizer,
-// and that `folder` is not the model's own. Returns the bytes of the weights. Errors: those of
-// ExportFolder.
+// and that `folder` is not the folder of `source`. Returns the bytes of the weights. Errors: those
+// of ExportFolder.
 Result<uint64_t> CheckExport(const ModelSource& source, const std::string& folder, SafeType type);
 
 // A tensor to write, and its source.
@@ -50,14 +50,15 @@ struct ExportTensor {
                            // their order
     int64_t row_begin = 0;  // first row in `from`, which holds all experts
     int64_t rows = 0;
-    bool matrix = false;  // a matrix even if it has one row, which would be a vector otherwise
+    bool matrix = false;  // a matrix even if it has one row; otherwise one row is a vector
     float add = 0;        // to each value: GGUF includes the 1 of Gemma's norms in the weights
 };
 
-// The tensors to write, in the source's order, without those whose names begin with `skip`.
+// The tensors to write, in the source's order, without tensors whose names begin with `skip`.
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip = {});
 
-// model_type of the config.json that ExportConfig makes. Reads less of the model than ExportConfig.
+// model_type of the config.json that ExportConfig makes. Reads less of the model than ExportConfig
+// does.
 Result<std::string> ExportType(const ModelSource& source);
 
 // config.json of a model whose weights are written as `type`.

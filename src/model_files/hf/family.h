@@ -24,7 +24,7 @@ class Assembly;
 // folder has it.
 enum class Form : uint8_t {
     kLinear,
-    kQuery,    // rows by query head, reordered to pairs if the family's GGUF files have pairs
+    kQuery,    // rows by query head, reordered to pairs if Family::pairs is set
     kKey,      // as kQuery, by KV head
     kRouter,   // kept in F32, so that rounding does not change the choice of experts
     kExperts,  // '*' in the name is the expert's number; all stacked to [experts, rows, cols]
@@ -76,7 +76,7 @@ class MetaWriter {
     int64_t draft_heads_;
 };
 
-// Module names of a multi-token prediction head, except those in its layer.
+// Names of the modules that a multi-token prediction head has besides its layer.
 struct DraftHeadNames {
     std::string_view both, token_norm, hidden_norm, last_norm;
     // true: these modules are outside the head's layer, under `prefix`; false: they are in the
@@ -102,7 +102,7 @@ struct Family {
     bool turned_experts = false;
     float norm_add = 0;
     bool plain_final_norm = false;  // norm_add does not apply to the norm before the output
-    // Moves the family's special keys to the usual ones; may be null.
+    // Replaces the family's special config keys by the usual keys; may be null.
     Result<Config> (*adjust)(const Config& config) = nullptr;
     // The defaults of transformers for keys that config.json lacks, as JSON; kCommonDefaults
     // (family.cc) has those that most families share.
@@ -118,7 +118,7 @@ struct Family {
     const DraftHeadNames* draft_head = nullptr;  // null: none that Weft supports
 };
 
-// The family of a config.json. Errors: kUnsupported, with the model_type and the supported ones.
+// The family of a config.json. Errors: kUnsupported, with the model_type and the supported types.
 Result<const Family*> FindFamily(const Config& config);
 // "llama, mistral, qwen2, ...".
 std::string SupportedModelTypes();
@@ -131,8 +131,8 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view acti
 
 // Writes the keys of experts: their number, the number used per token, and the routing. The model
 // must have experts. `width`: the config key of an expert's columns, "moe_intermediate_size" or, in
-// models without a dense layer, "intermediate_size". `gating`: "softmax" or "sigmoid", the default
-// if config.json does not say.
+// models without a dense layer, "intermediate_size". `gating`: "softmax" or "sigmoid", used if
+// config.json names none.
 Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view width,
                     std::string_view gating);
 
@@ -142,8 +142,8 @@ Result<std::vector<bool>> DenseLayers(const Config& config);
 // WriteCommon, and Granite's factors.
 Status WriteGranite(const Config& config, MetaWriter& meta);
 
-// Latent attention (family_deepseek.cc): writes its keys; and splits a layer's `module`, which
-// holds keys and values, into attn_k_b and attn_v_b.
+// Latent attention (family_deepseek.cc). LatentMeta writes its metadata keys. SplitKvB splits a
+// layer's `module`, the projection to keys and values, into attn_k_b and attn_v_b.
 Status LatentMeta(const Config& config, MetaWriter& meta);
 Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& module);
 // Which layers of Qwen3-Next and Qwen 3.5 have recurrent state.
@@ -154,9 +154,9 @@ Result<std::vector<bool>> RecurrentLayers(const Config& config);
 // entries.
 Result<Config> WithDenseLayers(const Config& config);
 
-// The text model's config: the family's defaults, overridden by config.json, overridden by its
-// "text_config"; then adjusted by the family, with RoPE resolved. kCorrupt: null for a key that
-// must have a value.
+// The text model's config: the family's defaults, overridden by config.json, overridden by the
+// "text_config" in config.json. Then Family::adjust and ResolveRope change it. kCorrupt: null for a
+// key that must have a value.
 Result<Config> TextConfig(const Config& config, const Family& family);
 
 // Writes the window and the windowed layers. `pattern`: whether a layer is windowed if config.json
@@ -194,7 +194,7 @@ inline constexpr Rule kMlpRules[] = {
     {"ffn_up", "mlp.up_proj", Form::kLinear},
     {"ffn_down", "mlp.down_proj", Form::kLinear},
 };
-// A layer is dense or has experts, so none of these is needed in every layer.
+// A layer is dense or has experts, so no rule here is `needed` in every layer.
 inline constexpr Rule kMoeRules[] = {
     {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
     {"ffn_up", "mlp.up_proj", Form::kLinear, false},

@@ -2,8 +2,8 @@
 // tensors with GGUF's names and layouts, so that all other code treats it like a GGUF file.
 //
 // Nothing is converted ahead of time: ReadRows reads and converts the requested slice. Vectors are
-// F32; matrices keep the folder's dtype, except that packed integers become Weft's own blocks
-// (packed.h).
+// F32; matrices keep the folder's dtype, except that packed integers become blocks in Weft's own
+// dtypes (packed.h).
 #pragma once
 
 #include <memory>

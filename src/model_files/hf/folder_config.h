@@ -23,8 +23,8 @@ struct FolderConfig {
 
 // Errors: kNotFound (no config.json), kCorrupt, kUnsupported (the architecture).
 Result<FolderConfig> ReadFolderConfig(const std::string& path);
-// As ReadFolderConfig, from the text of a config.json. path: names the folder in errors; it need
-// not exist. draft_heads: Assembled::draft_heads of the folder.
+// As ReadFolderConfig, from the text of a config.json. path: the folder's name in errors; the
+// folder need not exist. draft_heads: Assembled::draft_heads of the folder.
 Result<FolderConfig> ParseFolderConfig(std::string text, const std::string& path,
                                        int64_t draft_heads = 0);
 

@@ -1,8 +1,9 @@
 // Reads JSON of a model folder (config.json, quantization_config, ...).
 //
-// A getter takes a list of keys, old and new spellings, and uses the first that is present. `null`
-// counts as absent. An absent key is kNotFound in Need..., the fallback elsewhere; a value of
-// another type or out of range is kCorrupt. Both errors name the file and the key.
+// A getter takes a list of keys (old and new spellings of one) and uses the first that is present.
+// `null` counts as absent. For an absent key, Need... functions return kNotFound, and other
+// functions return the fallback. A value of another type or out of range is kCorrupt. Both errors
+// name the file and the key.
 // Hostile input: the text's size and nesting depth are checked before parsing.
 #pragma once
 
@@ -21,7 +22,8 @@ using Json = nlohmann::json;
 
 inline constexpr uint64_t kMostConfigBytes = 16 << 20;
 
-// Text from a file, as errors may show it: at most 100 bytes, without control characters.
+// Text from a file in a form that an error message can show: at most 100 bytes, without control
+// characters.
 std::string Shown(std::string_view text);
 
 // Parses `text`; `where` names it in errors. A repeated key in an object is an error, since its
@@ -57,7 +59,8 @@ class Config {
     Result<std::vector<int64_t>> Ints(Keys keys) const;
     // A nested object; an empty one if absent.
     Result<Config> Sub(Keys keys) const;
-    // This object, with the keys of `over` replacing those of the same name.
+    // A copy of this object to which the keys of `over` are added; they replace keys of the same
+    // name.
     Config With(const Config& over) const;
 
     // "models/x/config.json: 'key' ...": an error about a key.

@@ -1,5 +1,5 @@
-// Internal to packed.h: builds the matrix of one quantized linear layer from its tensors. Each
-// format's methods are in their own file: packed.cc, scaled.cc, affine.cc.
+// Internal to packed.h: builds the matrix of one quantized linear layer from its tensors. The
+// methods for each group of formats are in a file of their own: packed.cc, scaled.cc, affine.cc.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ struct ByteRows {
     const WeightFile* file;
     uint64_t offset;
     int64_t row_bytes;
-    // Reads a block's rows and columns, where columns count bytes.
+    // Reads a block's rows and columns. A column is one byte.
     Status Read(const Block& block, std::span<std::byte> out) const {
         const auto begin = offset + static_cast<uint64_t>(block.row * row_bytes + block.col);
         if (block.cols == row_bytes) return file->ReadAt(begin, out);
@@ -59,12 +59,13 @@ class LinearMaker {
     Result<MatrixPtr> Part(const SafeTensor* tensor, const char* name, int64_t rows, int64_t cols,
                            bool floats) const;
     Result<DType> TypeOf(const SafeTensor& tensor, const char* name, bool floats) const;
-    // kCorrupt: it is missing, or does not have two dims (or three, over all pieces).
+    // kCorrupt: the tensor is missing, or has neither two dims nor three (the first is then the
+    // piece).
     Status NeedMatrix(const SafeTensor* tensor, const char* name) const;
     // An F32 tensor of one element, or of one per piece.
     Result<MatrixPtr> Single(const SafeTensor* tensor, const char* name) const;
     Result<MatrixPtr> GroupIndex(const SafeTensor* tensor, int64_t in) const;
-    // Scales of any type that FP8 weights have, as F32.
+    // The scales of FP8 weights, in any supported type, as F32.
     Result<MatrixPtr> Scales(const SafeTensor& tensor, int64_t rows, int64_t cols) const;
 
     Result<MatrixPtr> MakeAwq() const;

@@ -1,10 +1,10 @@
-// Matrices of a Hugging Face folder in the form that a GGUF file would hold: each is read by blocks
-// of rows and columns, from the file or through other matrices that it owns (permuted, stacked,
-// converted).
+// Matrices of a Hugging Face folder in the form that a GGUF file would have. A matrix is read by
+// blocks of rows and columns. It reads from a file, or from other matrices that it owns and
+// permutes, stacks or converts.
 //
 // A row is whole blocks of its dtype; the column bounds of a read must lie on block bounds. A
-// vector is read as a matrix of one row (AsVector). While it is assembled, it has rows of one
-// column, so that reordering a weight's rows reorders its bias the same way.
+// vector is finally a matrix of one row (AsVector). While the tensor table is built, it is a
+// column, so that a function that reorders the rows of a weight can also reorder its bias.
 // Thread: immutable; Read may be called from several threads at once. Errors: those of WeightFile.
 #pragma once
 
@@ -55,14 +55,15 @@ MatrixPtr FromFile(const WeightFile& file, uint64_t offset, DType dtype, int64_t
 // F32 values in memory, as a column.
 MatrixPtr FromFloats(std::vector<float> values);
 
-// I32 values in memory, in rows of `cols`, which must divide their count.
+// I32 values in memory, in rows of `cols` values; the number of values must be a multiple of
+// `cols`.
 MatrixPtr FromInts(std::vector<int32_t> values, int64_t cols);
 
 // Matrices on top of each other; all must have the same dtype and columns.
 MatrixPtr Stacked(std::vector<MatrixPtr> parts);
 
 // Selects the first `count` of every `stride` rows, from row `first` on, `rows` rows in total. Used
-// for one of two interleaved halves, and for one kind of rows of heads that have two kinds.
+// to select one of two interleaved halves, or one kind of rows if heads have two kinds.
 MatrixPtr SomeRows(MatrixPtr inner, int64_t first, int64_t count, int64_t stride, int64_t rows);
 
 // Reorders blocks of `width` columns. The input has `groups` groups of `each` blocks; the result
@@ -71,8 +72,8 @@ MatrixPtr SomeRows(MatrixPtr inner, int64_t first, int64_t count, int64_t stride
 // kUnsupported.
 MatrixPtr ColumnsInTurn(MatrixPtr inner, int64_t groups, int64_t each, int64_t width);
 
-// Reorders the rows of each head: two halves become neighboring pairs, as Q and K of a llama are
-// stored in GGUF files.
+// Reorders the rows of each head: two halves become neighboring pairs, the order of Q and K in the
+// GGUF files of Llama models.
 MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim);
 
 // Transposes each [group, cols] group of rows to [cols, group]. F32, F16 or BF16.

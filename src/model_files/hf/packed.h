@@ -13,11 +13,11 @@
 //   int-quantized   weight I8 [out, in], weight_scale, weight_zero_point I8 (of the scales'
 //                   shape); also bitsandbytes, whose SCB F32 [out] is 127 times the scale
 //
-// Weight (o, i) = (q - zero) * scale. If blocks cannot hold that (groups of scattered columns,
-// groups whose size is not a multiple of 32, F32 scales), the matrix holds the values themselves,
-// in the scales' dtype.
+// Weight (o, i) = (q - zero) * scale. If blocks of 32 columns cannot represent the weights (groups
+// of scattered columns, groups whose size is not a multiple of 32, F32 scales), the matrix holds
+// plain values in the scales' dtype.
 //
-// 8-bit and 4-bit floats (scaled.cc):
+// 8-bit and 4-bit floats (scaled.cc); the last words say the dtype in memory:
 //
 //   fp8, modelopt,  weight F8_E4M3 [out, in] times a scale per block, row, group of a row, or
 //   float-quantized tensor, in floats or E8M0. FP8 if each 64 columns share a scale, else BF16
@@ -25,7 +25,7 @@
 //                   by which compressed-tensors divides and ModelOpt multiplies. NVFP4
 //   MXFP4           codes U8 [out, in / 2], E8M0 scales [out, in / 32]. MXFP4
 //
-// Codes of a codebook or with an offset (affine.cc):
+// Codes into a codebook, or codes with an offset (affine.cc), with the dtype in memory:
 //
 //   MLX             weight U32 [out, in * bits / 32], scales and biases [out, groups]: w = q *
 //                   scale + bias. Up to 4 bits: Q4_1, 5 bits: Q5_1, others BF16
@@ -51,13 +51,12 @@ struct LinearParts {
     // Of bitsandbytes.
     const SafeTensor *absmax, *quant_map, *nested_absmax, *nested_quant_map, *quant_state, *scb;
     const SafeTensor* column_scale;  // of ModelOpt's AWQ: pre_quant_scale
-    // Number of equal parts of the rows; blocks of scales start anew in each. Parts are experts in
-    // one tensor of three dims, or shards of a fused projection.
+    // Number of equal parts of the rows: the experts in a tensor of three dims, or the shards of a
+    // fused projection. A block that shares a scale lies in one part.
     int64_t pieces = 1;
 };
 
-// find(name): the layer's tensor with that name after the module's name ("weight_scale"), or
-// nullptr.
+// find(name): the tensor MODULE.name of the layer ("weight_scale"), or nullptr.
 LinearParts FindLinearParts(const std::function<const SafeTensor*(const std::string&)>& find);
 
 // Errors: kCorrupt for parts that are missing or do not match, naming the folder and the module.

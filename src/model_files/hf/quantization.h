@@ -6,7 +6,8 @@
 // mxfp8-quantized, and a mix of these by module); "modelopt" (FP8, NVFP4, MXFP8 and mixes);
 // "bitsandbytes" (nf4, fp4, int8); Apple's MLX (affine, mxfp4, mxfp8, nvfp4); gpt-oss's "mxfp4".
 // Any other method or format is refused here, before anything is loaded, with its name and this
-// list. The lists of unquantized layers are not needed: such layers have a plain weight.
+// list. A config's lists of unquantized layers are ignored, because such a layer has a plain
+// weight.
 #pragma once
 
 #include <map>
@@ -43,15 +44,16 @@ struct Scheme {
     int64_t group = 0;                       // columns that share a scale; 0: the whole row
     bool zero_plus_one = false;              // GPTQ's first format stores zero - 1
     bool any_order = false;                  // groups may have scattered columns, listed in g_idx
-    int64_t block_rows = 0, block_cols = 0;  // fp8: size of blocks that share a scale; 0: from its
-                                             // shape
+    // fp8: size of blocks that share a scale; 0: from the shape of the scales
+    int64_t block_rows = 0, block_cols = 0;
     MlxMode mode = MlxMode::kAffine;
     bool floats = false;  // compressed-tensors: E4M3 or E2M1 codes instead of integers
     bool zeros = false;   // compressed-tensors: its integers have zero points
     bool operator==(const Scheme&) const = default;
 };
 
-// The dtype in memory of a layer whose shape allows blocks; kBF16: plain values.
+// The dtype in memory of a layer whose shape is a multiple of the dtype's blocks; kBF16: plain
+// values.
 DType MemoryType(const Scheme& scheme);
 
 // A scheme for the modules that a regular expression matches.
@@ -61,21 +63,22 @@ struct Override {
     Scheme scheme = {};
 };
 
-// The inherited members are the default scheme (the first one, if the config has several). It
-// applies to modules that nothing below names, unless only_named is set.
+// The inherited members are the default scheme: the first scheme, if the config has several. The
+// default scheme applies to modules that no member below names, unless only_named is set.
 struct Quantization : Scheme {
     std::unordered_map<std::string, Scheme> modules;  // by module name
     std::vector<Override> overrides;
     std::map<std::string, Scheme> classes;  // "Linear", "Embedding"
-    bool only_named = false;  // a quantized module that nothing above names is an error
+    bool only_named = false;  // a quantized module that no member above names is an error
 
     // The scheme of a module; nullptr: none (only_named). Exact names take precedence over
-    // expressions, and expressions over classes. Tries the name as the folder has it, then with the
-    // other prefixes of text models, each also as part of a fused module (qkv_proj, gate_up_proj).
+    // expressions, and expressions over classes. Tries the folder's name of the module, then the
+    // name with other prefixes of text models. Each name is also tried as the fused module that
+    // contains it (qkv_proj, gate_up_proj).
     const Scheme* Of(const std::string& module) const;
 };
 
-// `config`: the text model's.
+// `config`: the config of the text model.
 Result<Quantization> ReadQuantization(const Config& config);
 
 // Reads the quantization from a separate file, for a config.json that has none:
@@ -83,7 +86,7 @@ Result<Quantization> ReadQuantization(const Config& config);
 // AutoAWQ). No such file: kNone.
 Result<Quantization> ReadQuantizationFile(const std::string& folder);
 
-// Readers of one method each. `config`: the object that describes it.
+// Readers of one method each. `config`: the object that describes the quantization.
 Result<Quantization> ReadCompressed(const Config& config);
 Result<Quantization> ReadModelOpt(const Config& config);
 Result<Quantization> ReadAutoRound(const Config& config);

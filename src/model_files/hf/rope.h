@@ -19,21 +19,21 @@ class MetaWriter;
 // A family's deviations from the usual RoPE settings.
 struct RopeTraits {
     bool by_layer_type = false;  // rope_parameters has full_attention and sliding_attention
-    // The config.json key with the base of windowed layers, if rope_parameters does not have it.
+    // The config.json key for the RoPE base of windowed layers, if rope_parameters lacks that base.
     // Empty: rope_parameters must have it.
     std::string_view windowed_base = {};
     bool partial = false;           // partial_rotary_factor is applied
-    bool windowed_partial = false;  // also in windowed layers, which must have the same value
+    bool windowed_partial = false;  // also in windowed layers, with the same value
     bool only_longrope = false;     // the family's only scaling; "yarn" is an old name for it
     // mrope_section is accepted: it divides the pairs of a head into time, height and width, which
     // have equal positions in text. "mrope" is an old name for the default.
     bool mrope = false;
-    // llama_4_scaling_beta is applied: queries grow with their position.
+    // llama_4_scaling_beta is applied: queries are scaled by a factor that grows with the position.
     bool temperature = false;
 };
 
 // Replaces rope_parameters, rope_scaling and rope_theta by the complete form. `defaults`: the
-// family's, already merged into `config`.
+// family's defaults, which `config` already contains.
 // Errors: kUnsupported (a kind of scaling), kCorrupt or kNotFound (naming the key).
 Result<Config> ResolveRope(const Config& config, const RopeTraits& traits, const Config& defaults);
 
@@ -42,17 +42,17 @@ struct RopeConfig {
     // "default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"
     std::string type = "default";
     double theta = 10000;
-    double rotated = 1;           // part of a head's dims (proportional: of its pairs)
-    double factor = 1;            // of the type
-    int64_t original = 0;         // yarn, longrope, llama3: the context that is extended
+    double rotated = 1;           // part of a head's dims (proportional: of a head's pairs)
+    double factor = 1;            // scaling factor of the type
+    int64_t original = 0;         // yarn, longrope, llama3: context length before scaling
     double attention_factor = 1;  // yarn, longrope: factor on cosines and sines
     Config params;                // the type's other parameters
 };
 // `config` must be resolved.
 Result<RopeConfig> ReadRope(const Config& config);
 
-// Dims of a head, and the number of them that RoPE rotates. With "proportional" all are rotated,
-// most of them by an angle of 0.
+// Dims of a head, and the number of them that RoPE rotates. With "proportional" RoPE rotates all
+// dims, but most of them by an angle of 0.
 Result<int64_t> HeadDim(const Config& config);
 Result<int64_t> RotaryDim(const Config& config, int64_t head_dim);
 
@@ -66,9 +66,9 @@ struct RopeVector {
 };
 Result<std::vector<RopeVector>> RopeVectors(const Config& config);
 
-// Writes the keys "rope.scaling.*". attn_factor is the magnitude divided by the one that readers
-// derive from the type. olmo2 files have the magnitude itself as yarn_attn_factor, as llama.cpp's
-// converter writes it.
+// Writes the keys "rope.scaling.*". attn_factor is the magnitude (the factor on cosines and sines)
+// divided by the magnitude that readers derive from the type. Files of olmo2 have the magnitude
+// itself, as yarn_attn_factor, because llama.cpp's converter writes it so.
 Status WriteRopeScaling(const Config& config, MetaWriter& meta);
 
 // Writes rope.dimension_sections from a resolved mrope_section; `usual`: the default.

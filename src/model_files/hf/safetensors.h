@@ -80,7 +80,8 @@ Result<ShardIndex> ParseIndex(std::string_view text, std::string_view where);
 // All tensors of a folder. Thread: immutable; its files may be read from any thread.
 class TensorFiles {
   public:
-    // Errors: kNotFound, with both names, if there is neither the file nor the index.
+    // Errors: kNotFound, with both names, if the folder has neither model.safetensors nor its
+    // index.
     // plan (may be null): weight_file.h.
     static Result<TensorFiles> Open(const std::string& folder, ReadPlan* plan = nullptr);
 

@@ -1,10 +1,10 @@
 // A model with any number of LoRA adapters as one ModelSource, for inference that chooses an
 // adapter per sequence.
 //
-// In addition to the model's tensors it has A and B of each matrix that an adapter changes
-// (AdaptedTensor): in BF16, or in F32 if the model's weight is F32 or F16, so that they are no less
-// precise than the weight. B includes the adapter's scale, and its rows are in the model's order.
-// Input is hostile: adapter.h.
+// The source has the model's tensors, and A and B of each matrix that an adapter changes
+// (AdaptedTensor). A and B are BF16, or F32 if the model's weight is F32 or F16, so that they are
+// no less precise than the weight. B includes the adapter's scale; the rows of B are in the order
+// of the model's rows. Input is hostile: adapter.h.
 #pragma once
 
 #include <map>
@@ -34,8 +34,8 @@ std::string AdaptedTensor(size_t number, bool is_b, std::string_view tensor);
 
 class AdaptedSource final : public SourceOver {
   public:
-    // Errors: kUsage (two adapters of one name, or too many); kUnsupported (a matrix that Weft
-    // can't adapt); those of PlanLora and AdapterFile, which name the folder.
+    // Errors: kUsage (two adapters of one name, or too many); kUnsupported (an adapter for a matrix
+    // that Weft can't adapt); those of PlanLora and AdapterFile, with the folder.
     static Result<std::unique_ptr<AdaptedSource>> Make(std::unique_ptr<ModelSource> model,
                                                        std::span<const NamedAdapter> adapters);
 
@@ -57,14 +57,14 @@ class AdaptedSource final : public SourceOver {
                    uint64_t* bytes_read) const override;
 
     std::vector<Adapter> adapters_;
-    std::vector<Place> places_;  // of the tensors after the model's
+    std::vector<Place> places_;  // of the tensors that follow the model's
 };
 
 // OpenModel, with adapters if there are any.
 Result<std::unique_ptr<ModelSource>> OpenAdapted(const std::string& model,
                                                  std::span<const NamedAdapter> adapters);
 
-// For each of the model's tensors with adapters, their numbers, ascending.
+// For each tensor of the model that adapters change: the numbers of these adapters, ascending.
 std::map<std::string, std::vector<int32_t>> AdaptersByTensor(const ModelSource& source);
 
 // A hash of samples of each adapter's values; "": no adapters.

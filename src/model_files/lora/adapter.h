@@ -1,8 +1,8 @@
 // An adapter on disk, in the format of the package PEFT: DIR/adapter_config.json and
 // DIR/adapter_model.safetensors.
 //
-// Rows of B for Q and K are in the order of the Hugging Face model on disk, and in that of the GGUF
-// model in memory (model_files/hf/family.h: pairs).
+// The rows of B for Q and K have two orders: on disk the order of the Hugging Face model, in memory
+// the order of the GGUF model (Family::pairs in model_files/hf/family.h).
 // Input is hostile: model_files/hf/safetensors.h, model_files/hf/json.h.
 #pragma once
 
@@ -18,8 +18,8 @@
 namespace weft::model_files {
 
 // Reads rank, alpha and targets, and sets `from`. Errors: kNotFound, kCorrupt; kUnsupported, naming
-// the key, for an adapter that is more than two matrices per weight (DoRA, biases, module-specific
-// ranks).
+// the key, for an adapter that is not two matrices of rank r for each weight (DoRA, biases,
+// module-specific ranks).
 Result<LoraOptions> ReadAdapterConfig(const std::string& folder);
 
 // The tensors of an adapter. Thread: any.

@@ -20,12 +20,13 @@ namespace weft::model_files {
 
 inline constexpr const char* kAdapterConfigName = "/adapter_config.json";
 
-// Errors: kUnsupported, with the key, its value and the next step, for an adapter beyond the above;
-// kCorrupt.
+// Errors: kUnsupported, with the key, its value and the next step, for an adapter with refused
+// keys; kCorrupt.
 Status CheckAdapterConfig(const hf::Config& config);
 
-// target_modules in the form of LoraOptions::targets. "": it is a pattern, or has exclusions, so
-// the targets must be taken from the names of the adapter's tensors. Errors: kCorrupt.
+// target_modules in the form of LoraOptions::targets. "": target_modules is a pattern or
+// exclude_modules is set, so the targets must be taken from the names of the adapter's tensors.
+// Errors: kCorrupt.
 Result<std::string> AdapterTargets(const hf::Config& config);
 // kUnsupported: the targets can't be taken from tensor names, since there are no tensors.
 Error UnknownTargets(const hf::Config& config);

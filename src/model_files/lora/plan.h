@@ -20,7 +20,7 @@ inline constexpr const char* kAdapterPrefix = "base_model.";
 struct LoraOptions {
     int64_t rank = 0;  // 0: full training, unless `from` is set
     double alpha = 8;
-    // all, attn, mlp, or a list of a layer's modules as in PEFT: "q_proj,v_proj".
+    // all, attn, mlp, or module names of a layer as in PEFT: "q_proj,v_proj".
     std::string targets = "all";
     bool rslora = false;
     std::string from;   // folder of an adapter to continue, which defines all of the above
@@ -40,7 +40,7 @@ struct LoraTarget {
 };
 
 struct LoraPlan {
-    LoraOptions words;  // completed from the folder
+    LoraOptions words;  // with rank, alpha etc. from the adapter's folder, if any
     std::vector<LoraTarget> targets;
     double scale() const;
     std::vector<std::string> Modules() const;  // "q_proj", without duplicates
