@@ -6,8 +6,8 @@
 
 namespace weft::tokenizer {
 
-// Appends the decoded bytes. Padding may be missing. False: `text` is invalid; `bytes` then holds
-// the part decoded before the error.
+// Appends the decoded bytes of `text` to `bytes`. Padding may be missing. Returns false if `text`
+// is invalid; `bytes` then also has the part decoded before the error.
 bool DecodeBase64(std::string_view text, std::string& bytes);
 
 }  // namespace weft::tokenizer

@@ -29,7 +29,7 @@ class Charsmap {
     };
     // The rule for the longest key that is a prefix of `text`.
     Rule Longest(std::string_view text) const;
-    // The rule for the shortest such key, as in Hugging Face's Precompiled.
+    // The rule for the shortest key that is a prefix of `text`, as in Hugging Face's Precompiled.
     Rule Shortest(std::string_view text) const;
 
   private:

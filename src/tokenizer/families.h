@@ -27,7 +27,7 @@ struct Family {
 
 // kUnsupported: unknown name; the message lists the known ones. An empty name means "default".
 Result<Family> MakeFamily(std::string_view name);
-// Returns only the traits; those of "default" for an unknown name.
+// Returns only the traits of a family; for an unknown name, the traits of "default".
 FamilyTraits TraitsOf(std::string_view name);
 // The canonical name of a family: "llama3" for "llama-bpe"; empty for an unknown name.
 std::string_view FamilyName(std::string_view name);

@@ -3,9 +3,9 @@
 // GGUF cannot store the rules of a tokenizer.json, only the name of a known kind. The kind is
 // determined by experiment: for each kind (byte-level BPE with the pre-tokenizers of families.h,
 // SentencePiece BPE, BPE over code points) a tokenizer is made from the candidate metadata. The
-// first one that gives the folder's ids for all test texts is chosen: fixed texts, the vocabulary's
-// own words, and random mixtures. Only composed texts (NFC) are compared, because readers of GGUF
-// do not apply a folder's normalizer.
+// first kind that gives the folder's ids for all test texts is chosen. Test texts are fixed texts,
+// the vocabulary's own words, and random mixtures. Only composed texts (NFC) are compared, because
+// readers of GGUF do not apply a folder's normalizer.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace weft::tokenizer {
 
-// `vocabulary`: rows of the model's embedding; missing tokens are filled with unused ones.
-// kUnsupported: no GGUF kind gives the same ids. kCorrupt: more tokens than rows.
+// `vocabulary`: number of rows of the model's embedding; rows without a token get a token of type
+// unused. kUnsupported: no GGUF kind gives the same ids. kCorrupt: more tokens than rows.
 Result<TokenizerData> TokenizerForGguf(const std::string& folder, int64_t vocabulary);
 
 }  // namespace weft::tokenizer

@@ -10,8 +10,8 @@
 
 namespace weft::tokenizer {
 
-// Sets ids, prefix, suffix and ends of `data`; its tokens and types must be set. `post_processor`
-// may be null.
+// Sets ids, prefix, suffix and ends of `data`; the tokens and types of `data` must already be set.
+// `post_processor` may be null.
 Status SetFrame(const nlohmann::json& post_processor, const TokenizerHints& hints,
                 TokenizerData& data);
 

@@ -10,14 +10,16 @@
 
 namespace weft::tokenizer {
 
-// Each function takes the value of its key; null means no steps. Nesting of sequences is limited.
+// Each function takes the value of one key of tokenizer.json; null means no steps. Nesting of
+// sequences is limited.
 Result<NormalizeSteps> ReadNormalizer(const nlohmann::json& value);
 
 struct JsonSplit {
     SplitSteps steps;
-    bool bytes = false;  // there is a ByteLevel step: the model's tokens are spelled bytes
+    bool bytes = false;  // there is a ByteLevel step: tokens are in GPT-2's spelling
 };
-// `spell`: the output of a final ByteLevel step is spelled; else it stays raw bytes.
+// `spell`: a final ByteLevel step outputs GPT-2's spelling (byte_spelling.h); otherwise it outputs
+// raw bytes.
 Result<JsonSplit> ReadPreTokenizer(const nlohmann::json& value, bool spell);
 
 struct JsonDecoder {

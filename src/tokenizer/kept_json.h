@@ -1,5 +1,6 @@
-// A tokenizer.json without an equivalent GGUF kind. The GGUF file stores it unchanged with the
-// files beside it, so that loading gives the same tokenizer and exporting gives the same files.
+// A tokenizer.json for which GGUF has no equivalent kind of tokenizer. The GGUF file stores the
+// tokenizer.json and the files beside it, so that loading gives the same tokenizer and exporting
+// gives the same files.
 #pragma once
 
 #include <map>

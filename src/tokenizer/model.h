@@ -53,8 +53,8 @@ inline bool IsPlain(TokenType type) {
     return type == TokenType::kNormal || type == TokenType::kUserDefined;
 }
 
-// Turns a stretch of text between special tokens into tokens. A model refers to the vocabulary that
-// it was made from.
+// Turns a stretch of text between special tokens into tokens. A model keeps a reference to the
+// vocabulary that it was made from.
 class TokenModel {
   public:
     virtual ~TokenModel() = default;
@@ -93,7 +93,7 @@ Result<std::unique_ptr<const WordModel>> MakeBytePairModel(const Vocabulary& voc
 // BPE over code points.
 struct CodePointOptions {
     bool whole_words = false;
-    bool whole_newlines = false;  // as whole_words, but only for words of line ends
+    bool whole_newlines = false;  // as whole_words, for words that are only line ends
     bool byte_fallback = false;   // a code point without a token becomes byte tokens <0xHH>
     bool fuse_unknown = false;    // consecutive unknown code points become one unknown token
     int32_t unknown = -1;         // -1: unknown code points are dropped
@@ -113,8 +113,8 @@ Result<std::unique_ptr<const WordModel>> MakeSpmWordModel(const Vocabulary& voca
 struct UnigramOptions {
     bool byte_fallback = false;
     bool fuse_unknown = true;
-    // Computes in float as SentencePiece, with its rule for user-defined tokens; else in double as
-    // Hugging Face tokenizers.
+    // Computes in float and treats user-defined tokens as SentencePiece does. Otherwise computes in
+    // double, as Hugging Face tokenizers do.
     bool sentencepiece = false;
     int32_t unknown = -1;
     double unknown_score = 0;
@@ -123,7 +123,7 @@ Result<std::unique_ptr<const WordModel>> MakeUnigramModel(const Vocabulary& voca
                                                           const std::vector<double>& scores,
                                                           UnigramOptions options);
 
-// With SentencePiece's rules and the vocabulary's scores.
+// A Unigram model with SentencePiece's rules and the vocabulary's scores.
 Result<std::unique_ptr<const WordModel>> MakeSentencePieceUnigram(const Vocabulary& vocabulary,
                                                                   bool byte_fallback);
 

@@ -20,8 +20,8 @@ namespace weft::tokenizer {
 class NormalizeStep {
   public:
     virtual ~NormalizeStep() = default;
-    // most: an insertion that would make the result longer is skipped; case changes are not
-    // limited.
+    // most: maximum bytes of the result. An insertion that would exceed it is skipped; case changes
+    // are not limited.
     virtual std::string Apply(std::string_view text, size_t most) const = 0;
 };
 
@@ -38,12 +38,12 @@ class Normalizer {
     NormalizeSteps steps_;
 };
 
-// Unicode normalization forms. `compatible`: NFKC and NFKD.
+// Unicode normalization forms: NFC (compose) or NFD; with `compatible`, NFKC or NFKD.
 std::unique_ptr<const NormalizeStep> NormalForm(bool compose, bool compatible);
 std::unique_ptr<const NormalizeStep> Lowercase();
 // Removes all marks.
 std::unique_ptr<const NormalizeStep> StripAccents();
-// Prepends to non-empty text.
+// Prepends `words` to non-empty text.
 std::unique_ptr<const NormalizeStep> Prepend(std::string words);
 std::unique_ptr<const NormalizeStep> Replace(Regex pattern, std::string words);
 std::unique_ptr<const NormalizeStep> StripSpaces(bool left, bool right);

@@ -4,11 +4,11 @@
 //   tokenizer.json                  Hugging Face tokenizers: BPE, Unigram (read_json.h)
 //   tiktoken.model                  tiktoken (read_tiktoken.h)
 //   tokenizer.model, spiece.model   SentencePiece (read_sentencepiece.h), or tiktoken if the file
-//                                   begins like one
+//                                   begins like a tiktoken file
 //   *.tiktoken                      tiktoken
-// Optional files beside it: tokenizer_config.json (added tokens, names of bos and eos,
-// add_bos_token), special_tokens_map.json (names), generation_config.json and config.json (ids that
-// end a generation, model_type).
+// Optional files beside the tokenizer file: tokenizer_config.json (added tokens, names of bos and
+// eos, add_bos_token), special_tokens_map.json (names), generation_config.json and config.json (ids
+// that end a generation, model_type).
 //
 // Errors: kNotFound: the folder or all of these files are missing. kUnsupported: names an unknown
 // part of a known format. kCorrupt: names the invalid file. Files above 512 MB are refused.

@@ -12,8 +12,8 @@ namespace weft::tokenizer {
 struct TokenizerParts {
     std::unique_ptr<Vocabulary> vocabulary;
     std::unique_ptr<const TokenModel> model;  // refers to the vocabulary
-    // Tokens matched in a text before the model runs: `always`, or `on_request` (which includes
-    // `always`).
+    // Tokens that are matched in a text before the model runs: `always` in every text, `on_request`
+    // in texts with EncodeOptions::parse_special. `on_request` includes `always`.
     std::vector<SpecialScanner::Entry> always;
     std::vector<SpecialScanner::Entry> on_request;
     // The model gives the bytes of user-defined tokens; else their text is used as is.
@@ -23,9 +23,9 @@ struct TokenizerParts {
 // Entries for all user-defined tokens; with `all`, also for control and unknown tokens.
 std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary, bool all);
 
-// Changes tokens that begin or end a text or a turn to type control, by the ids in `data` and by
-// known names. Otherwise a "</s>" in a user's text would become such a token. normal_ones: also
-// change tokens of type normal, not only user-defined ones.
+// Sets the type of tokens that begin or end a text or a turn to control. Finds these tokens by the
+// ids in `data` and by known names. Otherwise a "</s>" in a user's text would become such a token.
+// normal_ones: also change tokens of type normal, not only user-defined ones.
 void TypeMarkers(TokenizerData& data, bool normal_ones);
 
 }  // namespace weft::tokenizer

@@ -1,8 +1,8 @@
 // A tokenizer as a pipeline: normalizer, matching of added tokens in normalized text,
 // pre-tokenizer, word model.
 //
-// Invalid UTF-8: each invalid byte becomes one U+FFFD, and the byte is restored before the model,
-// so that words keep the bytes. If a normalizer adds or removes U+FFFD, bytes are not restored.
+// Normalizer and pre-tokenizer see each invalid byte of UTF-8 as one U+FFFD. The bytes are restored
+// before the model runs, unless the normalizer adds or removes U+FFFD.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,7 @@ namespace weft::tokenizer {
 
 // The decoder of a tokenizer.json, applied to one token at a time.
 struct PieceRule {
-    bool unspell = false;                                      // GPT-2's spelling
+    bool unspell = false;                                      // undo GPT-2's spelling
     std::vector<std::pair<std::string, std::string>> replace;  // each occurrence, in order
 };
 

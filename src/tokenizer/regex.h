@@ -4,8 +4,8 @@
 // also matches U+180E; no tokenizer does).
 //
 // MakeForeign accepts the dialect of tokenizer.json, which is Oniguruma's: \s \S \d \w \W \b,
-// nested sets, `[a&&[^b]]`, \uHHHH, `$` at line ends, `{1,3}+` as a repeated repeat. Constructs
-// with a different meaning in PCRE2 are rewritten, or rejected if that is impossible.
+// nested sets, `[a&&[^b]]`, \uHHHH, `$` at line ends, `{1,3}+` as a repetition of `{1,3}`.
+// Constructs with a different meaning in PCRE2 are rewritten, or rejected if that is impossible.
 //
 // Work is limited by counts, not by time, so that all ranks get the same matches however busy a
 // machine is. A match that takes more steps than a small multiple of the text's length, or more
@@ -41,9 +41,9 @@ class Regex {
     static Result<Regex> Make(std::string_view pattern);
     // `pattern` in the dialect of tokenizer.json.
     static Result<Regex> MakeForeign(std::string_view pattern);
-    // Tests the expression on runs of equal characters: those in `pattern` and common ones.
-    // kUnsupported: its steps grow faster than the square of a run's length, so it would
-    // practically never finish.
+    // Tests the expression on runs of one repeated character, for the characters in `pattern` and
+    // for common characters. kUnsupported: the steps grow faster than the square of a run's length,
+    // so a match might practically never end.
     Status CheckEnds(std::string_view pattern) const;
 
   private:
@@ -69,7 +69,7 @@ class RegexRun {
     // Finds the first match in text[at, text.size()]; look-behind sees text from 0. False: no
     // match.
     bool Next(const Regex& regex, std::string_view text, size_t at, Range& found);
-    // A limit was hit; no more matches are found.
+    // Whether a limit was hit; Next then finds no more matches.
     bool gave_up() const { return gave_up_; }
 
   private:

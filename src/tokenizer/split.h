@@ -4,8 +4,8 @@
 // them (spaces as U+2581, bytes as code points). Steps get valid UTF-8 only: pipeline.h replaces
 // each invalid byte by U+FFFD and restores the bytes afterwards.
 //
-// The steps have the semantics of Hugging Face tokenizers; families.h has the lists known to GGUF
-// by name.
+// The steps have the semantics of Hugging Face tokenizers; families.h has the lists of steps that
+// GGUF knows by name.
 #pragma once
 
 #include <cstddef>
@@ -76,7 +76,8 @@ std::unique_ptr<const SplitStep> PrependSpace();
 // Rewrites bytes as code points (byte_spelling.h) for the following steps.
 std::unique_ptr<const SplitStep> SpellBytes();
 
-// Replaces spaces by `mark`, prepends a mark, and begins words at marks.
+// Replaces spaces by `mark`. prepend: which words get a mark in front (kFirst: the first word of
+// the whole text). split: a new word begins at each mark.
 enum class PrependMark { kNever, kFirst, kAlways };
 std::unique_ptr<const SplitStep> MarkSpaces(std::string mark, PrependMark prepend, bool split);
 

@@ -1,7 +1,7 @@
 // Tokenizers: convert text to token ids and back.
 //
-// They are made from `tokenizer.ggml.*` metadata (model_files/read_tokenizer.h) or from the files
-// of a Hugging Face folder (open.h). The kinds in GGUF, by `tokenizer.ggml.model`:
+// Tokenizers are made from `tokenizer.ggml.*` metadata (model_files/read_tokenizer.h) or from the
+// files of a Hugging Face folder (open.h). The kinds in GGUF, by `tokenizer.ggml.model`:
 //
 // "gpt2"   BPE: a pre-tokenizer (families.h) splits the text into words; merges join bytes inside
 //          each word, lowest rank first, leftmost first.
@@ -62,8 +62,8 @@ struct TokenizerData {
     bool remove_extra_spaces = false;  // "t5": collapse runs of spaces and trim both ends
     std::string charsmap;              // "t5": precompiled_charsmap (charsmap.h); may be empty
     std::vector<int32_t> ends;         // more tokens that end a generation
-    // Tokens that Encode with add_special puts around a text. If either is not empty, they replace
-    // bos and eos.
+    // Tokens that Encode with add_special puts around a text. If prefix or suffix is not empty,
+    // both replace bos and eos.
     std::vector<int32_t> prefix, suffix;
 };
 
