@@ -43,8 +43,8 @@ class GrammarAssembly {
         bool final = false;
     };
 
-    // The states reachable from `from` without bytes that have byte edges or calls, or end the
-    // rule.
+    // The states that can be reached from `from` without consuming a byte, and that have byte edges
+    // or calls or end the rule.
     Set Closure(const Set& from);
     bool AddRule(uint32_t rule, bool deterministic);
     bool AddDeterministic(uint32_t rule, size_t size);
@@ -52,7 +52,7 @@ class GrammarAssembly {
     uint32_t StateOf(Set set);
     // As StateOf, but without determinization: one state per member.
     Set StatesOf(const Set& set);
-    // If TooMuch() becomes true, the state is filled partially.
+    // Adds the edges and calls of a state; if TooMuch() becomes true, only some of them.
     void Fill(uint32_t state);
     void FillCalls(uint32_t state, const Set& members);
     bool TooMuch() const {

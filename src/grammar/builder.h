@@ -8,8 +8,8 @@
 // An expression may be used in several places; each use is compiled to a copy. A rule is compiled
 // once, however often it is called. Rules therefore save space and allow recursion.
 //
-// Limits: the caller bounds the nesting of expressions (kMostNesting); everything else is checked
-// here.
+// Limits: the caller bounds the nesting of expressions (kMostNesting); GrammarBuilder checks all
+// other limits.
 // Thread: one caller.
 #pragma once
 
@@ -39,7 +39,7 @@ struct ByteGraph {
 // Shared work budget for text automata before they become expressions (grammar/text_automaton.h).
 struct TextBudget {
     uint64_t steps = 1 << 22;
-    // A request beyond the remaining steps exhausts the budget.
+    // Takes `wanted` steps, or all remaining steps if there are fewer. False: none are left.
     bool Spend(uint64_t wanted) {
         steps = wanted <= steps ? steps - wanted : 0;
         return steps > 0;
@@ -87,7 +87,7 @@ class GrammarBuilder {
     // Compiles the grammar. Every rule must be defined.
     // kUsage: a rule is left-recursive (the message names the cycle), no finite text matches, or
     // the grammar is too large with its repetitions expanded.
-    // kCancelled: more than `limits`.
+    // kCancelled: compiling takes more than `limits`.
     Result<GrammarPtr> Build(Rule root, const CompileLimits& limits = {}) const;
 
   private:

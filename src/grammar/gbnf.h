@@ -4,7 +4,7 @@
 //     pair  ::= [a-z]+ ":" ([0-9]{1,3} | [^"\\\n] | .)
 //
 // Strings and classes support the escapes \n \r \t \\ \" \[ \] \x41 \u0041 \U00000041 for code
-// points. A rule ends with its line; it continues inside parentheses and after '|'.
+// points. A rule ends at the end of a line, except inside parentheses and after '|'.
 //
 // Rejected with a specific error: left-recursive rules (also after parts that may be empty),
 // undefined and duplicate rules, repetitions above 10000, tokens such as <think>.

@@ -1,8 +1,8 @@
 // A compiled grammar: the set of texts allowed in a constrained generation.
 //
 // Made from GBNF, JSON schema or a regular expression (gbnf.h, json_schema.h, regex_grammar.h), or
-// with a GrammarBuilder (builder.h). A Matcher follows it (matcher.h). Texts are UTF-8; matching
-// works on bytes.
+// with a GrammarBuilder (builder.h). A Matcher (matcher.h) tells which tokens may come next. Texts
+// are UTF-8; matching works on bytes.
 //
 // Representation: one automaton per rule. States have byte edges and calls of other rules; a call
 // runs the other rule's automaton and continues at a given state. Within a rule, edges are
@@ -58,7 +58,8 @@ class Grammar {
     // the rule may end here
     bool IsFinal(uint32_t state) const { return (flags_[state] & kFinal) != 0; }
     bool HasBytes(uint32_t state) const { return (flags_[state] & kBytes) != 0; }
-    // Not final and without calls: only bytes continue.
+    // Whether the state is not final and has no calls, so that the text can only continue with a
+    // byte edge of this state.
     bool IsPlain(uint32_t state) const { return flags_[state] == kBytes; }
 
     // Whether any `length` bytes of `set` can follow `state` through plain states only. False: no,

@@ -1,7 +1,8 @@
 // Decimal numbers between bounds, in JSON without an exponent.
 //
-// The number of decimals is limited so that rounding to a double cannot move a number past its
-// bound: as many as a bound has but at least 6, and none if a bound is above 10^9.
+// The number of decimals is limited so that rounding to a double cannot move a number past a bound.
+// A number may have as many decimals as the bounds have, and at least 6; it may have none if a
+// bound is above 10^9.
 #pragma once
 
 #include <optional>

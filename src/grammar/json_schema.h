@@ -47,7 +47,8 @@ Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
 Result<GrammarPtr> JsonObjectGrammar();
 
 // Format of arguments that are not written as one JSON object: key, value, key, value, ... String
-// values are JSON, bare up to `behind_value`, or between two `quote`; other values are JSON.
+// values are written as JSON, bare (behind_value then ends them), or between two `quote`. Other
+// values are JSON.
 struct CallPairs {
     enum class Texts { kJson, kBare, kQuoted };
     std::string before_key{}, before_value{}, behind_value{}, between{};
@@ -60,16 +61,17 @@ struct CallPairs {
 struct CallText {
     std::string before{}, after{};
     nlohmann::ordered_json arguments{};
-    bool lenient = false;  // see SchemaOptions
+    bool lenient = false;  // as SchemaOptions::lenient
 };
 
 // Whether the name has only letters, digits and "_", as keys of pairs must.
 bool IsPlainName(std::string_view name);
 
-// One of `calls`, with arguments as JSON or as pairs; or, if given, the JSON of `otherwise` without
-// a frame. Errors: as above, and kUnsupported or kUsage if arguments cannot be written as pairs:
-// they are not an object whose members have plain names, a string has a pattern, or an enumerated
-// string contains text that may end it.
+// Accepts one of `calls`, with arguments as JSON, or as pairs if `pairs` is set. If `otherwise` is
+// given, also accepts JSON for its schema without its surrounding text. Errors: those of
+// GrammarFromJsonSchema, and kUnsupported or kUsage if arguments cannot be written as pairs: they
+// are not an object whose members have plain names, a string has a pattern, or an enumerated string
+// contains text that may end it.
 Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
                                     const std::optional<CallPairs>& pairs,
                                     std::vector<std::string>* left_out = nullptr,

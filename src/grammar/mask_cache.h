@@ -2,8 +2,8 @@
 //
 // Per place (a state with an empty stack) it stores the tokens that stay within the place's rule,
 // and the exits: trie nodes at which the rule may have ended, so that the rest of the stack
-// decides. Exits are few and are walked each time. If that is expensive, the result is cached for
-// the whole stack.
+// decides. Exits are few, so the walk from the exits is repeated for each mask. If this walk is
+// expensive, its result is cached for the whole stack.
 //
 // Holds at most kMostBytes, and drops the least recently used entries first. Thread: any; one lock.
 #pragma once
@@ -57,7 +57,7 @@ class MaskCache {
     std::shared_ptr<const PlaceMask> Find(const Key& key);
     void Keep(const Key& key, std::shared_ptr<const PlaceMask> mask);
 
-    // Borrows a machine; return it with GiveBack.
+    // Borrows a Stacks for a walk; the caller returns it with GiveBack.
     std::unique_ptr<Stacks> Borrow();
     void GiveBack(std::unique_ptr<Stacks> stacks);
 

@@ -8,9 +8,9 @@
 //     WEFT_TRY(matcher.Accept(token));
 //
 // State: a set of distinct stacks, which hold the grammar states at which to continue when a rule
-// ends. A copy is independent and cheap (a few hundred bytes); copy it before speculative tokens.
-// Copies share a cache of masks, limited to 32 MB. Keep a grammar's first Matcher and copy it, so
-// that later requests use the cache.
+// ends. A copy is independent and cheap (a few hundred bytes); copy a Matcher before speculative
+// tokens. Copies share a cache of masks, limited to 32 MB. Keep a grammar's first Matcher and copy
+// it, so that later requests use the cache.
 //
 // Cost of Allowed: a few microseconds for cached states; otherwise a walk over the tokens that may
 // follow (inside a string, over the whole vocabulary).
@@ -42,15 +42,16 @@ class Matcher {
     // kUnsupported: too many stacks at the start of the grammar.
     static Result<Matcher> Make(GrammarPtr grammar, std::shared_ptr<const TokenTrie> trie);
 
-    // Computes the mask `bits` (bit t % 32 of word t / 32 is token t; at least mask_words() words,
-    // others are zeroed): the tokens whose bytes may all come next, and the end tokens if CanEnd().
-    // After an end token was accepted: only end tokens.
+    // Computes the mask of the tokens that may come next: tokens whose bytes may all come next, and
+    // the end tokens if CanEnd(). After an end token was accepted, only end tokens may come. Bit t
+    // % 32 of bits[t / 32] is token t. `bits` has at least mask_words() words; further words are
+    // zeroed.
     // kUnsupported: no token is possible (the vocabulary lacks required bytes), or the grammar is
     // too ambiguous here; the message says which.
     // steps: if given, incremented by the steps taken, about 20 ns each.
     Status Allowed(std::span<uint32_t> bits, uint64_t* steps = nullptr) const;
     // Advances by one token. kUsage: the token is not allowed; the state is unchanged.
-    // kUnsupported: too ambiguous, as above.
+    // kUnsupported: the grammar is too ambiguous here.
     Status Accept(int32_t token, uint64_t* steps = nullptr);
 
     bool CanEnd() const { return can_end_; }  // the text so far is complete

@@ -1,7 +1,7 @@
 // Bounded repetition of an expression, such as a string's characters or a list's items. Each
-// expanded repetition adds states. Above `most_written` in total, repetitions are therefore
-// composed of shared rules for 16, 32, ... 1024 times. Tokens that cross the end of such a rule
-// cost extra time, so smaller counts are expanded.
+// expanded repetition adds states. After `most_written` expanded repetitions in total, further ones
+// are therefore composed of shared rules that repeat the expression 16, 32, ... 1024 times. Tokens
+// that cross the end of such a rule cost extra time, so counts below 16 are always expanded.
 #pragma once
 
 #include <array>

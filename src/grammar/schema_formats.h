@@ -5,8 +5,9 @@
 //     uuid, uuid1 to uuid8    RFC 9562, any version or the named one (no uuid2)
 //     email                   the local part in one or two words of A-Za-z0-9_+-, 2 to 4 labels
 //     hostname                RFC 1123, section 2.1: labels of 1 to 63 letters, digits and inner
-//                             hyphens, at most 253 bytes: 3 labels, or 4 with a last one of at
-//                             most 61, or 8 of at most 30; the last is not a number
+//                             hyphens. To stay below 254 bytes, a name has at most 3 labels, or 4
+//                             of which the last has at most 61 bytes, or 8 of at most 30. The
+//                             last label is not a number
 //     ipv4                    four numbers up to 255 without leading zeros
 //     ipv6                    RFC 4291, section 2.2, in the grammar of RFC 5954; without a zone
 //     ipvanyaddress           pydantic's: ipv4 or ipv6

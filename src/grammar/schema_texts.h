@@ -12,9 +12,10 @@ namespace weft::grammar {
 
 class SchemaTexts {
   public:
-    // If they cannot be combined, pattern takes precedence over format, and format over lengths.
-    // Beside a pattern, a format is ignored if it is unknown or if no text matches both: format is
-    // only an annotation (draft 2020-12, format-annotation), and clients send such combinations.
+    // If the restrictions cannot be combined, pattern takes precedence over format, and format over
+    // lengths. Beside a pattern, a format is ignored if it is unknown or if no text matches both:
+    // format is only an annotation (draft 2020-12, format-annotation), and clients send such
+    // combinations.
     static Result<SchemaTexts> Read(const Schema& schema, const std::string& path,
                                     const Leniency& leniency, TextBudget& budget);
 
@@ -24,7 +25,8 @@ class SchemaTexts {
     bool Counted() const { return !Expressed() && (least_ > 0 || most_ < kNoLimit); }
     uint32_t least() const { return least_; }
     uint32_t most() const { return most_; }
-    // For other restrictions: an expression of the plain text, or of a JSON string's contents.
+    // If neither Free() nor Counted(): an expression for the texts, as plain text or as the
+    // contents of a JSON string.
     Result<GrammarBuilder::Expr> Inside(bool json_string, GrammarBuilder& builder) const;
 
   private:

@@ -1,9 +1,9 @@
-// Follows a grammar: sets of stacks, one set per level.
+// The places in a grammar that a text can have reached, as sets of stacks: one set per level.
 //
-// A head is a grammar state and a stack of states to continue at when its rule ends. Stacks share
-// tails: a frame is one state and the frame below it; equal stacks are the same frame. Level n has
-// the heads after n bytes. Step makes the next level and drops later ones, so a walk over a tree
-// keeps one level per depth.
+// A head is a current grammar state and a stack: the states at which calling rules continue when
+// their calls end. Stacks share their lower parts: a frame is one state and the frame below it, and
+// equal stacks are the same frame. Level n has the heads after n bytes. Step makes the next level
+// and drops later levels, so a walk over a tree keeps one level per depth.
 //
 // Limits: more than kMostHeads heads on a level set overflow(); stacks deeper than kMostDepth are
 // not followed. Thread: one caller. Allocates only when it grows.
@@ -46,8 +46,8 @@ class Stacks {
     // Adds the heads after the rule of `frame` ends.
     void AddAfter(uint32_t frame);
 
-    // Makes level + 1 from `level` and drops later ones. False: no head of it has byte edges, and
-    // it is not at the bottom.
+    // Makes level + 1 from `level` and drops later levels. False: no head of the new level has byte
+    // edges, and the new level is not at the bottom.
     bool Step(size_t level, uint8_t byte);
     // As Step, with `head` as the level's only head.
     bool StepAlone(size_t level, Head head, uint8_t byte);

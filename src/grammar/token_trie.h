@@ -1,8 +1,8 @@
-// A trie of the vocabulary's tokens by their bytes. The tokens that may follow are found by a walk
-// over the reachable part.
+// A trie of the vocabulary's tokens by their bytes. A walk over the nodes that the grammar allows
+// finds the tokens that may come next.
 //
-// It contains all tokens that stand for bytes of text. Excluded: empty tokens, control and unknown
-// tokens (except those named in `markers`), end tokens (see ends()), and tokens longer than
+// The trie contains all tokens that stand for bytes of text. Excluded: empty tokens, control and
+// unknown tokens (except those named in `markers`), end tokens (see ends()), and tokens longer than
 // kMostTokenBytes. A token may be part of a code point. Several tokens may have equal bytes.
 //
 // Memory: about 20 bytes per token, plus its text. Thread: immutable.
