@@ -1,8 +1,8 @@
 // AnswerParser: splits a model's output into content, reasoning and tool calls.
 //
 // It takes the text as it arrives and returns deltas of content and reasoning, and complete tool
-// calls. Text that may begin a marker is held back until that is decided, so a partial marker is
-// never shown. Formats by family:
+// calls. Text that may begin a marker is held back until more text shows whether it does, so a
+// partial marker is never shown. Formats by family:
 //
 //   kPlain     content only
 //   kQwen      <think>...</think>, <tool_call>{"name": ..., "arguments": {...}}</tool_call>
@@ -106,7 +106,7 @@ struct ToolCall {
 // A streamed part of a call: first the name, then pieces of the arguments' JSON as the model writes
 // it. The JSON may be invalid.
 struct CallPart {
-    std::string name{};  // set in the first part
+    std::string name{};  // only in the first part
     std::string arguments{};
     bool begins = false;
     bool ends = false;  // the call is complete; an unfinished call has no end
@@ -138,8 +138,8 @@ class AnswerParser {
     // begins_in_reasoning: the prompt ends inside a <think> that the template opened.
     // parts: stream calls in parts if the family's format allows it (JSON inside <tool_call>,
     // kHarmony).
-    // tools: the offered functions; gives the types of arguments written as plain text. Not null
-    // but empty: text that looks like a call is content.
+    // tools: the offered functions, with the types of arguments written as plain text; null: not
+    // known. If there are none (empty()), text that looks like a call is content.
     explicit AnswerParser(ToolCallFormat family, bool begins_in_reasoning = false,
                           bool parts = false, std::shared_ptr<const ToolTypes> tools = nullptr);
     ~AnswerParser();

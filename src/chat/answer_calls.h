@@ -1,7 +1,8 @@
 // Parsers of tool calls: the text between a family's markers.
 //
-// Each parser returns the calls of one text, or nullopt if any part of it is invalid; the caller
-// then shows the text. `types` gives the types of arguments written as plain text.
+// Each parser returns the calls of one text, or nullopt if any part of the text is invalid. The
+// caller then treats the text as content. `types` gives the types of arguments written as plain
+// text.
 #pragma once
 
 #include <optional>
@@ -23,7 +24,8 @@ using CallReader = Calls (*)(std::string_view text, const ToolTypes& types);
 Calls ReadTaggedCall(std::string_view text, const ToolTypes& types);
 // Hy3: NAME<tool_sep>, then pairs as in GLM; each tag ends in ":opensource>".
 Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types);
-// <function=NAME>, then parameters as above, or an object (Llama). The end tag may be missing.
+// <function=NAME>, then parameters as in Qwen-Coder's XML, or a JSON object (Llama). The end tag
+// may be missing.
 Calls ReadBareFunction(std::string_view text, const ToolTypes& types);
 // [{"name": ..., "arguments": {...}}, ...] (or "tool_name"), or a single such object.
 Calls ReadCallList(std::string_view text, const ToolTypes& types);
@@ -37,15 +39,16 @@ Calls ReadMistralCalls(std::string_view text, const ToolTypes& types);
 Calls ReadKimiCall(std::string_view text, const ToolTypes& types);
 // One or more <invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>.
 Calls ReadMiniMaxCalls(std::string_view text, const ToolTypes& types);
-// MiniMax M3: a mark before each tag; each argument's tag is its key: MARK<invoke
+// MiniMax M3: a mark before each tag; the tag of an argument is the argument's key: MARK<invoke
 // name="NAME">MARK<KEY>VALUE MARK</KEY>MARK</invoke>. A value may be nested tags: an object's keys,
 // or MARK<item> for each list element.
 Calls ReadMiniMaxM3Calls(std::string_view text, const ToolTypes& types);
-// As MiniMax M2 with DeepSeek's bars: <|DSML|invoke name="NAME"><|DSML|parameter name="KEY"
-// string="true">VALUE</|DSML|parameter></|DSML|invoke>; with "false" the value is JSON.
+// As ReadMiniMaxCalls, with DeepSeek's bars in each tag: <|DSML|invoke name="NAME"><|DSML|parameter
+// name="KEY" string="true">VALUE</|DSML|parameter></|DSML|invoke>; with "false" the value is JSON.
 Calls ReadDsmlCalls(std::string_view text, const ToolTypes& types);
-// "ID<|tool_call:name|>NAME<|tool_call:args|>{...}".
+// Muse Glimmer: as ReadMiniMaxCalls, with tags that begin with "atem:".
 Calls ReadAtemCalls(std::string_view text, const ToolTypes& types);
+// "ID<|tool_call:name|>NAME<|tool_call:args|>{...}".
 Calls ReadSolarCall(std::string_view text, const ToolTypes& types);
 
 // Parses JSON; returns a discarded value on error. ReadWrittenJson accepts unescaped line ends and

@@ -17,7 +17,7 @@ struct CallForm {
     CallReader read = nullptr;
     ValueScan::Style style = ValueScan::Style::kJson;
     size_t kept = 0;       // bytes at the end of `begin` that are part of the call's text
-    bool repeats = false;  // without `end`: JSON that follows is another call
+    bool repeats = false;  // without `end`: JSON after the call is another call
     bool streams = false;  // its JSON can be streamed (call_stream.h)
 };
 

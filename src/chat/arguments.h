@@ -18,9 +18,9 @@ class Bound {
           std::initializer_list<std::string_view> names);
 
     bool Has(size_t at) const { return values_[at] != nullptr; }
-    // Undefined if not given.
+    // The argument of parameter `at`; undefined if not given.
     const Value& At(size_t at) const;
-    // Fails if not given.
+    // As At, but fails if the argument is not given.
     const Value& Need(size_t at) const;
     // The argument as text; fails for another type. OptionalText: nullopt if absent or none.
     const Text& NeedText(size_t at) const;

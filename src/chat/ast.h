@@ -1,4 +1,4 @@
-// Syntax tree of a template. Immutable after parsing; shared by all renderings.
+// Syntax tree of a template. The tree is immutable after parsing, and all renderings share it.
 //
 // Every node has its line number. The depth is at most kMostDepth, so recursion is safe.
 #pragma once
@@ -99,7 +99,7 @@ struct Expr {
 struct Target {
     std::string name;
     std::string attribute;      // empty: assigns the name itself
-    std::vector<Target> parts;  // not empty: unpacks the value's items into these
+    std::vector<Target> parts;  // not empty: targets of the value's items
 };
 
 struct Statement;

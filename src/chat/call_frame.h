@@ -1,7 +1,7 @@
 // The text around a call's function name and arguments, for calls that the API forces.
 // FindCallFrame renders a probe call with the model's template and takes the text around the
-// probe's words. If the family's AnswerParser cannot parse that frame, the default one is used:
-// <tool_call>{"name": ..., "arguments": {...}}</tool_call>.
+// probe's words. If the family's AnswerParser cannot parse a call in this frame, the default frame
+// is used: <tool_call>{"name": ..., "arguments": {...}}</tool_call>.
 //
 // Thread: any.
 #pragma once
@@ -24,7 +24,7 @@ struct CallFrame {
         kQuoted,  // key-value pairs; strings stand between two `quote`
         kValues,  // key-value pairs; all values are JSON
     };
-    ToolCallFormat family = ToolCallFormat::kQwen;  // its parser parses the call
+    ToolCallFormat family = ToolCallFormat::kQwen;  // whose parser parses the call
     std::string before = "<tool_call>\n{\"name\": \"";
     std::string middle = "\", \"arguments\": ";  // between the name and the arguments
     std::string after = "}\n</tool_call>";
@@ -36,12 +36,12 @@ struct CallFrame {
     bool operator==(const CallFrame&) const = default;
 };
 
-// The frame for conversations with tools, converted to `form`. `family`: format of calls that are
-// not forced.
+// The frame for conversations with tools, which are converted to `form`. `family`: the format of
+// calls that the API does not force.
 CallFrame FindCallFrame(const Chat& chat, const TemplateCapabilities& form, ToolCallFormat family);
 
-// Parses an unfinished call in `frame` from its text so far: its name and the known beginning of
-// its arguments' JSON (complete pairs only). nullopt: the name is not complete.
+// Parses the text so far of an unfinished call in `frame`. Returns the function's name and the
+// known beginning of the arguments' JSON (complete pairs only). nullopt: the name is not complete.
 std::optional<CallPart> BegunCall(const CallFrame& frame, std::string_view text,
                                   const ToolTypes& types);
 

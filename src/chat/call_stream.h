@@ -1,6 +1,6 @@
-// Extracts a call's arguments from its text as it arrives: {"name": "f", "arguments": {...}} (or
-// "parameters"), in this order. Calls in other formats are parsed when complete (answer_calls.h).
-// Limit: the name and the text before the arguments have at most kMostHeadBytes.
+// Extracts the arguments from the text of a call while the text arrives: {"name": "f", "arguments":
+// {...}} (or "parameters"), in this order. Calls in other formats are parsed when complete
+// (answer_calls.h). Limit: the name and the text before the arguments have at most kMostHeadBytes.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ class CallStream {
   public:
     static constexpr size_t kMostHeadBytes = 4096;
 
-    // body: the call's text so far; each call of Take passes a longer one. Appends the new bytes of
-    // the arguments as the model wrote them, with line ends and tabs in strings escaped for JSON.
+    // body: the text of the tool call so far, longer each time. Appends the new bytes of the
+    // arguments as the model wrote them, with line ends and tabs in strings escaped for JSON.
     void Take(std::string_view body, std::string& arguments);
-    // The name is known and the arguments have begun.
+    // Whether the name is known and the arguments have begun.
     bool begun() const { return state_ != State::kHead && state_ != State::kOther; }
-    // The arguments are complete.
+    // Whether the arguments are complete.
     bool done() const { return state_ == State::kDone; }
     const std::string& name() const { return name_; }
 

@@ -6,15 +6,15 @@
 //   Llama 3  <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|> ...
 //
 // Templates expect a message's content as a string, as a list of parts, or either; a content value
-// acts as both (chat/value.h). Make and Load render probe messages to find the roles whose contents
-// may come in the client's parts, and to check that the user's text is shown.
+// acts as both (chat/value.h). Make and Load render probe messages, to find the roles whose content
+// the template accepts as a list of parts, and to check that it shows the user's text.
 //
 // Encode lets only text written by the template itself become special tokens. "<|im_end|>" inside a
 // message stays text, so a message cannot forge a turn. (User-defined tokens are matched in any
 // text, as words, unless they delimit turns.)
 //
-// Errors: those of ChatTemplate; kUnsupported if the model has neither template nor such a
-// vocabulary, or if its template omits the user's text.
+// Errors: those of ChatTemplate; kUnsupported if the model has no template and its vocabulary fits
+// none of the templates above, or if its template omits the user's text.
 // Thread: a Chat is immutable.
 #pragma once
 
@@ -45,7 +45,7 @@ class Chat {
     Result<Text> Render(const ChatInput& input, const RenderLimits& limits = {}) const;
     // Renders and tokenizes, with one bos token in front if the model uses it.
     Result<std::vector<int32_t>> Encode(const ChatInput& input) const;
-    // marks: as in EncodeOptions; the first mark is the beginning of the text in any case.
+    // marks: as in EncodeOptions; the first mark is always the beginning of the text.
     std::vector<int32_t> Encode(const Text& text,
                                 std::vector<tokenizer::SpecialMark>* marks = nullptr) const;
 

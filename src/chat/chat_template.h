@@ -3,9 +3,9 @@
 // without HTML escapes, raise_exception, strftime_now, {% generation %}). Supported Jinja:
 // chat/builtins.h and parser.h.
 //
-// The rendered Text records for each byte whether it came from the template or from a message, and
-// from which one. Chat::Encode (chat/chat.h) uses this to keep a message's text from becoming a
-// special token.
+// The rendered Text records for each byte whether the byte came from the template or from a
+// message, and from which message. Chat::Encode (chat/chat.h) uses this to keep a message's text
+// from becoming a special token.
 //
 // Errors name the template's line. kCorrupt: invalid Jinja, an invalid computation (an attribute of
 // undefined, a number plus a string), or a limit exceeded. kUnsupported: names a feature that Weft
@@ -70,8 +70,8 @@ class ChatTemplate {
     struct Takes {
         // If there are no tools, `tools` is undefined instead of none.
         bool tools_left_out = false;
-        // Per role: pass a content given as parts (kPartsMember) as parts; else joined to one
-        // string. Other roles follow the user's setting.
+        // Per role: whether content that the client gave as parts (kPartsMember) reaches the
+        // template as parts. False: as one joined string. Other roles follow user_parts.
         bool user_parts = false, assistant_parts = false, system_parts = false, tool_parts = false;
     };
     void SetTakes(const Takes& takes) { takes_ = takes; }

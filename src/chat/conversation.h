@@ -22,7 +22,7 @@ struct ConversationForms {
         return input.tools.is_array() && !input.tools.empty() ? tools : plain;
     }
 };
-// Renders probe conversations (template_capabilities.h). Call once per model.
+// Renders probe conversations to find the forms (template_capabilities.h). Call once per model.
 ConversationForms FindForms(const Chat& chat);
 
 // An invalid message. `code`: missing, invalid_type, unsupported_content or invalid_value.
@@ -50,8 +50,8 @@ struct MessageFault {
 void WrapFunctions(OrderedJson& list);
 
 // Returns the text of a content, and the byte sizes of its parts if it is a list. refusals: allow
-// refusal parts (assistant messages). The fault's `at` and `member` are not set; its message calls
-// the content `name`.
+// refusal parts (assistant messages). `name`: what a fault's message calls the content. A fault's
+// `at` and `member` are not set.
 [[nodiscard]] std::optional<MessageFault> ReadContentText(const OrderedJson& content, bool refusals,
                                                           const std::string& name,
                                                           std::string& text,

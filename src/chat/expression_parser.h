@@ -1,4 +1,4 @@
-// Recursive-descent parser of template expressions; base of the statement parser.
+// Recursive-descent parser of template expressions; base class of the statement parser.
 //
 // Precedence from lowest: if-else, or, and, not, comparisons, + -, ~, * / // %, **, unary - +, then
 // postfix: .name, [item], (call), |filter, is test.
@@ -18,7 +18,7 @@ class ExpressionParser {
   public:
     explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
-    // `conditional` off: "a if b" ends before the `if`, as in the head of a `for`.
+    // conditional false: "a if b" ends before the `if`, as in the head of a `for`.
     ExprPtr Expression(bool conditional = true);
     // One expression, or a tuple of several separated by commas.
     ExprPtr Several(bool conditional = true);

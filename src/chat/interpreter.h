@@ -1,5 +1,5 @@
 // Executes a syntax tree: statements write text, expressions return values. One Interpreter per
-// rendering; the tree and the Meter outlive it. Throws Failure.
+// rendering; the tree and the Meter must outlive it. Throws Failure (meter.h).
 //
 // Scoping follows jinja2: a name set inside a `for`, macro or block is local to it; `if` has no
 // scope. Only a namespace carries a value out of a loop. A macro sees the scope of its definition.

@@ -1,6 +1,6 @@
 // Tokenizes a template as jinja2 does with trim_blocks and lstrip_blocks, the settings for chat
 // templates: the line end after a block tag is dropped, white space before a block tag at the start
-// of a line is dropped, and "-" in a tag strips all white space on its side.
+// of a line is dropped, and "-" at one end of a tag strips all white space outside that end.
 #pragma once
 
 #include <string>

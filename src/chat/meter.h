@@ -4,7 +4,7 @@
 // steps, CPU time, live bytes, total allocated bytes and depth, and throws Failure when a limit is
 // exceeded. With the default limits a rendering takes at most 2 s of one core and 128 MiB:
 // temporary copies in filters are not metered, but are no larger than the metered values.
-// Failure does not leave chat/: ChatTemplate catches it and returns its Error.
+// No Failure leaves chat/: ChatTemplate catches a Failure and returns the Error in it.
 // Thread: one Meter per rendering.
 #pragma once
 
@@ -81,7 +81,7 @@ class Meter {
     }
 
   private:
-    // Steps between clock reads: about a millisecond, even if steps are slow.
+    // Steps between two reads of the clock: at most about a millisecond, even if steps are slow.
     static constexpr size_t kLookSteps = 1000;
     void Spend(size_t steps) {
         if (steps < until_look_) {

@@ -45,7 +45,7 @@ Value ChangeCase(Meter& meter, const Text& text, Case to);
 // At most `most` splits (negative: unlimited). Without a separator: splits at white space.
 Value Split(Meter& meter, const Text& text, std::optional<std::string_view> separator,
             int64_t most);
-// Splits from the right.
+// As Split, but from the right.
 Value SplitRight(Meter& meter, const Text& text, std::optional<std::string_view> separator,
                  int64_t most);
 Value SplitLines(Meter& meter, const Text& text, bool keep_ends);

@@ -18,27 +18,27 @@ namespace weft::chat {
 struct TemplateCapabilities {
     bool takes_objects = true;      // accepts call arguments as objects ...
     bool takes_text = false;        // ... or as JSON text
-    bool null_content = false;      // a message with calls only has content null, not ""
+    bool null_content = false;      // if a message has only calls, its content is null, not ""
     bool short_ids = false;         // call ids have nine alphanumeric characters (Mistral)
     bool one_call = false;          // one call per message
     bool text_apart = false;        // text beside calls goes into its own message before them
-    bool calls_as_words = false;    // no calls: they are written into the assistant's text
-    bool results_as_words = false;  // no results: they become user messages
+    bool calls_as_words = false;    // shows no calls: they become assistant text
+    bool results_as_words = false;  // shows no results: they become user messages
     // Call ids have the form functions.NAME:0. The template shows the name only in them.
     bool named_ids = false;
-    bool ids_begin_anew = false;  // these ids restart at 0 in each message
-    bool thought_joined = false;  // rejects reasoning beside calls: it is joined with the text
-    bool system_as_user = false;  // no system messages: the text goes into the first user message
-    // The system message is not shown when results follow: its text goes into the first user
-    // message.
+    bool ids_begin_anew = false;  // the numbers of named_ids restart at 0 in each message
+    bool thought_joined = false;  // rejects reasoning beside calls: it joins the text
+    bool system_as_user = false;  // no system messages: their text joins a user message
+    // The template does not show the system message when results follow: the system text goes into
+    // the first user message.
     bool system_lost = false;
-    // Functions need a description and parameters: missing ones are added empty.
+    // Functions need a description and parameters: empty ones are added where they are missing.
     bool whole_functions = false;
     // OLMo 3: the template reads functions, calls and results as text, from members of the message
     // that only this family has
     bool function_texts = false;
     // How functions are presented: by the template; as text in the system message's member "tools"
-    // (Phi-4-mini); or, if the template shows none, in plain text.
+    // (Phi-4-mini); or, if the template shows no functions, in plain text.
     enum class ToolsAs { kGiven, kSystemMember, kWords } tools_as = ToolsAs::kGiven;
     // kWords: an example call in the family's own format; empty: <tool_call>.
     std::string call_example{};
@@ -48,11 +48,11 @@ struct TemplateCapabilities {
 };
 
 // The form that `chat` accepts in conversations with tools, or (with_tools false) in conversations
-// without tools that contain calls from earlier turns. If no form works, the defaults.
+// without tools that contain calls from earlier turns. Returns the defaults if no form works.
 TemplateCapabilities FindCapabilities(const Chat& chat, bool with_tools);
 
-// Format of a model's voluntary calls: a model that gets its tools as plain text uses the format
-// shown there, others that of `family`.
+// Format of the calls that the API does not force. A model that gets its tools as plain text uses
+// the format shown there; other models use the format of `family`.
 ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& form);
 
 // Converts messages in OpenAI's form (JSON arguments already parsed) to the form that the template
@@ -61,7 +61,7 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 //    assistant messages it becomes ""; an empty list of calls is removed;
 //  - arguments become objects or text; missing ones become an empty object;
 //  - ids that the template rejects are replaced by valid ones, equal for a call and its result and
-//    stable for the same id. Ids that name the function (Kimi) are built from its name;
+//    stable for the same id. Ids that name the function (Kimi) are built from the function's name;
 //  - results are sorted in the order of their calls;
 //  - text beside calls moves to a message before them if the template would drop it;
 //  - several calls of one message become one message each, before its result, if needed;

@@ -1,7 +1,7 @@
 // Text with the source of each byte: the template (source 0, trusted) or the conversation
 // (kOtherWords, or kMessageWords + i for message i). Substrings and joins keep the sources. So a
-// turn's marker counts only where the template wrote it, and the bytes of each message can be
-// located in a rendered text.
+// marker of a turn counts only if the template wrote it, and the bytes of each message can be found
+// in a rendered text.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class Text {
     std::string_view view() const { return bytes_; }
     const std::string& bytes() const { return bytes_; }
     size_t size() const { return bytes_.size(); }
-    // The underlying string. Memory growth is counted by the caller; see TextBuilder.
+    // The underlying string. The caller charges its growth to the Meter; see TextBuilder.
     std::string& room() { return bytes_; }
     bool empty() const { return bytes_.empty(); }
 

@@ -12,7 +12,7 @@
 
 namespace weft::chat {
 
-// In the format of json.dumps(), which models are trained on.
+// Appends JSON in the format of Python's json.dumps(), which models are trained on.
 void AppendJson(const OrderedJson& value, std::string& out);
 
 bool HasCalls(const OrderedJson& message);

@@ -31,12 +31,13 @@ struct None {};
 struct DictData;
 // A message's content (MakeContent) works in templates that expect a string and in templates that
 // expect a list of parts. It is either a text that a loop sees as one part, or a list that prints
-// as the joined texts of its parts. Its reported type is the form that the client used.
+// as the joined texts of its parts. The type that a template sees is the form that the client used.
 struct TextData {
     Text text;
     Charge charge;
     bool content = false;
-    // set in the character that content[0] returns: the part, whose members the character also has
+    // set in the character that content[0] or content[-1] returns: the part, whose members the
+    // character also has
     std::shared_ptr<const DictData> part{};
 };
 struct ListData {
@@ -133,7 +134,7 @@ struct Method {
     std::string_view name;  // a view into the syntax tree or static storage
 };
 
-// Builds a text; charges it as it grows.
+// Builds a text; charges its bytes to the Meter as it grows.
 class TextBuilder {
   public:
     explicit TextBuilder(Meter& meter) : meter_(meter), charge_(&meter) {}
@@ -150,7 +151,7 @@ class TextBuilder {
     Charge charge_;
 };
 
-// Builds a list; charges it as it grows.
+// Builds a list; charges its bytes to the Meter as it grows.
 class ListBuilder {
   public:
     explicit ListBuilder(Meter& meter) : meter_(meter), charge_(&meter) {}
@@ -204,7 +205,8 @@ const Value* Lookup(Meter& meter, const Value& dict, const Value& key);
 // The values of a `for` loop: a list's items, a dict's keys, a content's parts, a text's
 // characters; none for undefined.
 std::shared_ptr<const ListData> Iterate(Meter& meter, const Value& value);
-// text[index], or undefined; index 0 of a content also has the part's members.
+// text[index], or undefined. The character at index 0 or -1 of a content also has the part's
+// members.
 Value CharacterAt(Meter& meter, const Value& text, int64_t index);
 // len(); fails for values without a length.
 size_t Length(Meter& meter, const Value& value);

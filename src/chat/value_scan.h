@@ -1,5 +1,5 @@
-// Tracks brackets and quotes in a call's text as it arrives: whether an end marker would be inside
-// a string, and where the call's JSON ends. Constant memory.
+// Tracks brackets and quotes in a call's text as it arrives, to tell whether an end marker would be
+// inside a string, and where the call's JSON ends. Constant memory.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ class ValueScan {
 
     // Feeds the next piece of text, of any size.
     void Feed(std::string_view text);
-    // Inside a string.
+    // Whether the text so far ends inside a string.
     bool inside() const { return quote_ != '\0'; }
-    // The first bracketed value is complete. It begins at the first "{", or at a "[" preceded by
-    // white space only.
+    // Whether the first bracketed value is complete. The value begins at the first "{", or at a "["
+    // preceded by white space only.
     bool done() const { return end_ > 0; }
     // Offset after that value.
     size_t end() const { return end_; }
