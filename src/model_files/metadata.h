@@ -22,7 +22,7 @@
 
 namespace weft::model_files {
 
-// The numbers are those of the file format.
+// GGUF's value types, with the numbers of the file format.
 enum class MetaType : uint32_t {
     kU8,
     kI8,
@@ -40,7 +40,7 @@ enum class MetaType : uint32_t {
 };
 inline constexpr uint32_t kMetaTypeCount = 13;
 
-// As GGUF tools print it: "u32", "string".
+// The type's name as GGUF tools print it: "u32", "string".
 std::string_view MetaTypeName(MetaType type);
 // Bytes of one value of a fixed-size type; 0 for strings and arrays.
 size_t MetaTypeBytes(MetaType type);

@@ -36,7 +36,7 @@ struct TensorInfo {
     int64_t cols;
     int64_t rows;
     int dim_count;
-    std::array<int64_t, 4> dims;  // unused ones are 1
+    std::array<int64_t, 4> dims;  // unused dims are 1
     int part;                     // index of the file of a split model
     uint64_t offset;              // of the first byte, from the start of that file
     uint64_t bytes;               // rows * RowBytes(dtype, cols)

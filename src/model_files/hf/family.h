@@ -105,7 +105,7 @@ struct Family {
     // Replaces the family's special config keys by the usual keys; may be null.
     Result<Config> (*adjust)(const Config& config) = nullptr;
     // The defaults of transformers for keys that config.json lacks, as JSON; kCommonDefaults
-    // (family.cc) has those that most families share.
+    // (family.cc) has the defaults that most families share.
     std::string_view defaults = "{}";
     RopeTraits rope = {};
     std::string_view embedding = "embed_tokens";  // the module with a row per token
@@ -136,8 +136,8 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view acti
 Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view width,
                     std::string_view gating);
 
-// Which layers of a model with experts are dense: the first ones (first_k_dense_replace), those in
-// mlp_only_layers, and those that decoder_sparse_step skips.
+// Which layers of a model with experts are dense: the first layers (first_k_dense_replace), the
+// layers in mlp_only_layers, and the layers that decoder_sparse_step skips.
 Result<std::vector<bool>> DenseLayers(const Config& config);
 // WriteCommon, and Granite's factors.
 Status WriteGranite(const Config& config, MetaWriter& meta);

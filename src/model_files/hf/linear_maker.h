@@ -45,7 +45,7 @@ class LinearMaker {
         return MakeError(ErrorCode::kCorrupt, "{}: '{}' {}", folder_, Shown(module_),
                          fmt::format(format, std::forward<Args>(args)...));
     }
-    // kCorrupt: two weights, or two scales with the same meaning.
+    // Errors: kCorrupt if the layer has two weights, or two scales with the same meaning.
     Status CheckOneForm() const;
     Result<MatrixPtr> MakeForm() const;
     // Multiplies columns by pre_quant_scale, a factor on activations; the result is BF16.
@@ -59,8 +59,8 @@ class LinearMaker {
     Result<MatrixPtr> Part(const SafeTensor* tensor, const char* name, int64_t rows, int64_t cols,
                            bool floats) const;
     Result<DType> TypeOf(const SafeTensor& tensor, const char* name, bool floats) const;
-    // kCorrupt: the tensor is missing, or has neither two dims nor three (the first is then the
-    // piece).
+    // Errors: kCorrupt if the tensor is missing or does not have two dims. A layer with several
+    // pieces may have three dims, of which the first is the piece.
     Status NeedMatrix(const SafeTensor* tensor, const char* name) const;
     // An F32 tensor of one element, or of one per piece.
     Result<MatrixPtr> Single(const SafeTensor* tensor, const char* name) const;

@@ -26,8 +26,8 @@ Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, co
                 const std::vector<float>& in = {}, float out = 1);
 
 // Refuses limits on the recurrence's steps (time_step_limit). In Nemotron's prompts, transformers
-// clamps steps to at least time_step_min; the published models and llama.cpp don't, and neither
-// does Weft.
+// clamps steps to at least time_step_min. The published models, llama.cpp and Weft do not clamp
+// steps.
 Status CheckSteps(const Config& config);
 
 // kCorrupt if the key is present with a value other than `expected`.

@@ -48,7 +48,7 @@ struct LinearParts {
         *zero_point, *shape, *packed_g_idx;
     const SafeTensor *global_scale, *scale_2;  // of compressed-tensors; of ModelOpt
     const SafeTensor* biases;                  // of MLX
-    // Of bitsandbytes.
+    // Tensors of bitsandbytes.
     const SafeTensor *absmax, *quant_map, *nested_absmax, *nested_quant_map, *quant_state, *scb;
     const SafeTensor* column_scale;  // of ModelOpt's AWQ: pre_quant_scale
     // Number of equal parts of the rows: the experts in a tensor of three dims, or the shards of a

@@ -28,7 +28,8 @@ Status CheckAdapterConfig(const hf::Config& config);
 // exclude_modules is set, so the targets must be taken from the names of the adapter's tensors.
 // Errors: kCorrupt.
 Result<std::string> AdapterTargets(const hf::Config& config);
-// kUnsupported: the targets can't be taken from tensor names, since there are no tensors.
+// Makes the error kUnsupported: the targets can't be taken from tensor names, since there are no
+// tensors.
 Error UnknownTargets(const hf::Config& config);
 
 // The dropout that the adapter in `folder` was trained with; used only to continue training.
