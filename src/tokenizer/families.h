@@ -25,7 +25,8 @@ struct Family {
     FamilyTraits traits;
 };
 
-// kUnsupported: unknown name; the message lists the known ones. An empty name means "default".
+// Errors: kUnsupported for an unknown name; the message lists the known names. An empty name means
+// "default".
 Result<Family> MakeFamily(std::string_view name);
 // Returns only the traits of a family; for an unknown name, the traits of "default".
 FamilyTraits TraitsOf(std::string_view name);

@@ -60,7 +60,7 @@ class Fields {
 // Token ids are integers from 0 to below 2^24, more than any vocabulary has.
 inline constexpr int64_t kMostTokens = int64_t{1} << 24;
 
-// kCorrupt: invalid JSON.
+// Errors: kCorrupt if `text` is not valid JSON.
 Result<nlohmann::json> ParseJson(std::string_view text);
 
 // Reads one object of `added_tokens`.

@@ -34,8 +34,8 @@ Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder
 Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path);
 
 // The folder's chat template (Jinja): chat_template.jinja, else `chat_template` in
-// tokenizer_config.json (in a list, the one named "default"), else chat_template.json. kNotFound:
-// none exists.
+// tokenizer_config.json (in a list, the template named "default"), else chat_template.json.
+// kNotFound: none exists.
 Result<std::string> ReadChatTemplate(const std::string& folder);
 
 }  // namespace weft::tokenizer

@@ -25,7 +25,7 @@ std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary, 
 
 // Sets the type of tokens that begin or end a text or a turn to control. Finds these tokens by the
 // ids in `data` and by known names. Otherwise a "</s>" in a user's text would become such a token.
-// normal_ones: also change tokens of type normal, not only user-defined ones.
+// normal_ones: also change tokens of type normal; otherwise only user-defined tokens.
 void TypeMarkers(TokenizerData& data, bool normal_ones);
 
 }  // namespace weft::tokenizer

@@ -9,11 +9,11 @@
 //
 // Work is limited by counts, not by time, so that all ranks get the same matches however busy a
 // machine is. A match that takes more steps than a small multiple of the text's length, or more
-// than 64 MB, counts as no match, and so do all later matches. An expression made by MakeForeign
-// also has a budget of bytes examined and steps: the square of about 10,000 bytes plus 512 times
-// the text's length. (The step counts depend on whether PCRE2 has its JIT; this matters only at a
-// limit.) CheckEnds detects expressions with worse than quadratic time before they are used.
-// Thread: a Regex is immutable; each thread needs its own RegexRun.
+// than 64 MB, counts as no match, and all later matches then fail, too. An expression made by
+// MakeForeign also has a budget of bytes examined and steps: the square of about 10,000 bytes plus
+// 512 times the text's length. (The step counts depend on whether PCRE2 has its JIT; this matters
+// only at a limit.) CheckEnds detects expressions with worse than quadratic time before they are
+// used. Thread: a Regex is immutable; each thread needs its own RegexRun.
 #pragma once
 
 #include <cstddef>

@@ -95,7 +95,7 @@ struct TokenizerParts;
 
 class Tokenizer {
   public:
-    // kUnsupported: unknown model or pre-tokenizer; the message names it and lists the known ones.
+    // kUnsupported: unknown model or pre-tokenizer; the message names it and lists the known names.
     // kCorrupt: ids out of range, duplicate tokens, merges of unknown tokens, missing byte tokens,
     // ...
     static Result<std::unique_ptr<Tokenizer>> Make(TokenizerData data);
