@@ -55,7 +55,7 @@ class Grammar {
     std::span<const Call> Calls(uint32_t state) const {
         return {calls_.data() + first_call_[state], calls_.data() + first_call_[state + 1]};
     }
-    // the rule may end here
+    // Whether the rule may end here.
     bool IsFinal(uint32_t state) const { return (flags_[state] & kFinal) != 0; }
     bool HasBytes(uint32_t state) const { return (flags_[state] & kBytes) != 0; }
     // Whether the state is not final and has no calls, so that the text can only continue with a

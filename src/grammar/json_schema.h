@@ -1,4 +1,5 @@
-// Grammars of JSON texts: those valid for a JSON schema (draft 2020-12), and any object.
+// Grammars of JSON texts: texts that are valid for a JSON schema (draft 2020-12), and any JSON
+// object.
 //
 // docs/structured.md lists the keywords. Every text that the grammar accepts is valid for the
 // schema. Where a schema is more permissive than useful, the grammar is narrower:
@@ -37,7 +38,8 @@ struct SchemaOptions {
     CompileLimits limits{};
 };
 
-// kUsage: invalid JSON or schema, unsupported, or no value is valid.
+// Errors: kUsage if the JSON or the schema is invalid, a keyword is unsupported, or no value is
+// valid.
 Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text,
                                              const SchemaOptions& options = {});
 Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,

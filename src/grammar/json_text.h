@@ -38,8 +38,8 @@ GrammarBuilder::Expr JsonInteger(std::optional<int64_t> least, std::optional<int
 // Any number with at most 18 digits, 17 decimals and an exponent of 2 digits.
 GrammarBuilder::Expr JsonNumber(GrammarBuilder& builder);
 
-// Any text that neither contains `end` nor ends with a prefix of it. Precondition: `end` is ASCII,
-// and its first byte occurs in it once.
+// Any text that does not contain `end` and does not end with a prefix of `end`. Precondition: `end`
+// is ASCII, and its first byte occurs in it once.
 GrammarBuilder::Expr TextWithout(std::string_view end, GrammarBuilder& builder);
 
 }  // namespace weft::grammar

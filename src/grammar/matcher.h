@@ -39,7 +39,7 @@ class Matcher {
   public:
     static constexpr uint64_t kMostMaskSteps = 8'000'000;
 
-    // kUnsupported: too many stacks at the start of the grammar.
+    // Errors: kUnsupported if there are too many stacks at the start of the grammar.
     static Result<Matcher> Make(GrammarPtr grammar, std::shared_ptr<const TokenTrie> trie);
 
     // Computes the mask of the tokens that may come next: tokens whose bytes may all come next, and
@@ -55,7 +55,7 @@ class Matcher {
     Status Accept(int32_t token, uint64_t* steps = nullptr);
 
     bool CanEnd() const { return can_end_; }  // the text so far is complete
-    // Only an end token may follow, or one was accepted.
+    // Whether only an end token may come next, or an end token was accepted.
     bool Ended() const { return ended_ || (can_end_ && !live_); }
 
     // Size shared by the copies: the grammar and the cache.

@@ -30,11 +30,11 @@ struct Nfa {
     std::vector<Edge> edges;
     std::vector<uint32_t> first;  // first edge by state, or kNone
     std::vector<uint32_t> rule;   // by state
-    // By rule.
+    // Indexed by rule:
     std::vector<uint32_t> start, end;
     std::vector<bool> nullable;
-    // By state. productive: can reach the end of its rule. leading: reachable from the rule's start
-    // without bytes.
+    // Indexed by state. productive: the state can reach the end of its rule. leading: the state is
+    // reachable from its rule's start without consuming a byte.
     std::vector<bool> productive, leading;
 
     // Compiles all rules of the builder and computes the properties. kUsage: too large.

@@ -22,7 +22,7 @@ using PointSet = std::vector<PointRange>;
 PointSet Normalized(PointSet set);
 // All other code points. `set` may be in any order; the result is normalized.
 PointSet Complement(PointSet set);
-// The common code points. Inputs must be normalized; so is the result.
+// The common code points. Inputs must be normalized; the result is normalized.
 PointSet Intersection(const PointSet& a, const PointSet& b);
 
 struct ByteRange {

@@ -1,5 +1,5 @@
-// Transforms JSON schemas: resolves references, rewrites keywords of other drafts and OpenAPI to
-// those that the compiler supports, and merges schemas that apply together (allOf, and a schema
+// Transforms JSON schemas: resolves references, rewrites keywords of other drafts and of OpenAPI to
+// keywords that the compiler supports, and merges schemas that apply together (allOf, and a schema
 // beside $ref or anyOf).
 //
 // Errors: kUsage with the schema's path. The work is limited.

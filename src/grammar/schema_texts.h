@@ -19,9 +19,9 @@ class SchemaTexts {
     static Result<SchemaTexts> Read(const Schema& schema, const std::string& path,
                                     const Leniency& leniency, TextBudget& budget);
 
-    // No restriction.
+    // Whether there is no restriction.
     bool Free() const { return !Expressed() && !Counted(); }
-    // Only lengths are restricted.
+    // Whether only lengths are restricted.
     bool Counted() const { return !Expressed() && (least_ > 0 || most_ < kNoLimit); }
     uint32_t least() const { return least_; }
     uint32_t most() const { return most_; }
