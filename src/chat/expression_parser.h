@@ -60,7 +60,7 @@ class ExpressionParser {
     bool BeginsTestArgument() const;
     bool EndsSeveral(bool conditional) const;
 
-    // Makes a node; `depth` is that of its deepest child.
+    // Makes a node. `depth`: the depth of the node's deepest child.
     template <typename Node>
     ExprPtr Make(int line, int depth, Node node) const;
 

@@ -59,9 +59,10 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 // accepts, without changing their meaning:
 //  - null, absent or empty content beside calls becomes the template's empty value; in other
 //    assistant messages it becomes ""; an empty list of calls is removed;
-//  - arguments become objects or text; missing ones become an empty object;
-//  - ids that the template rejects are replaced by valid ones, equal for a call and its result and
-//    stable for the same id. Ids that name the function (Kimi) are built from the function's name;
+//  - arguments become objects or text; missing arguments become an empty object;
+//  - ids that the template rejects are replaced by valid ids. The same id always gets the same new
+//    id, so a call and its result keep equal ids. Ids that name the function (Kimi) are built from
+//    the function's name;
 //  - results are sorted in the order of their calls;
 //  - text beside calls moves to a message before them if the template would drop it;
 //  - several calls of one message become one message each, before its result, if needed;
