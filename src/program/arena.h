@@ -11,8 +11,8 @@ namespace weft::program {
 
 // Like PlanArena, but for backends that split a step's rows into two halves and run the first half
 // ahead of the second half, by at most one sum (all_reduce). Values used before a sum stay alive
-// until the end of the ops between that sum and the next. So neither half overwrites rows that the
-// other half still reads.
+// until the end of the ops between that sum and the next. So no half overwrites rows that the other
+// half still reads.
 ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outputs,
                             const std::vector<ValueId>& keep);
 

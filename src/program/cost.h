@@ -70,9 +70,9 @@ struct StepShape {
 //     matrices   the expected number of the m experts that at least one row chooses:
 //                m (1 - (1 - k / E)^rows)
 //     rows       m / E of all pairs of a row and a chosen expert
-// With m < E (expert groups) the numbers are those expected for the group with the highest load of
-// the E / m groups: the mean plus z standard deviations, where z is the expected largest of E / m
-// standard normal values.
+// With m < E (expert groups) both numbers are the expected numbers of the most loaded of the E / m
+// groups: the mean plus z standard deviations, where z is the expected largest of E / m standard
+// normal values.
 std::vector<OpCost> Cost(const Program& program, const StepShape& step);
 
 // How many of the `held` experts of a rank (of `all` experts) at least one of `rows` rows chooses,

@@ -87,7 +87,7 @@ struct Differentiated {
     size_t backward_begin = 0;              // the first backward op
 };
 
-// Errors: those of CheckShapes, kUnsupported as above, kUsage (options.output or one of
+// Errors: those of CheckShapes, kUnsupported for the ops above, kUsage (options.output or one of
 // options.weights is no such value of `forward`). The result passes CheckShapes.
 Result<Differentiated> Differentiate(const Program& forward, const DifferentiateOptions& options);
 

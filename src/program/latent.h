@@ -53,7 +53,7 @@ struct IndexBlocks {
 // Latent attention in the absorbed form (kernels/latent.h): the key and value matrices of the heads
 // are applied to the query and to the result instead of to the cache. One row of the cache holds a
 // position's latent and key. All heads read it: both parts as the key, the latent as the value.
-// With `chosen` (the output of index_top_k) a row attends only to these positions.
+// With `chosen` (the output of index_top_k) a row attends only to the chosen positions.
 struct LatentAttention {
     static constexpr OpRow kRow{
         "latent_attention",

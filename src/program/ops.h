@@ -26,7 +26,7 @@
 //     :spent   undefined after the op
 //     :weight  the matrix of a product: in training it may be of a block type
 //     :exact   keeps all bits when training uses narrow types
-//     :chosen  a stack of experts, of which the op touches those that a token chose
+//     :chosen  a stack of experts; the op touches only experts that a token chose
 //     :part    the op reads as many of its bytes as it writes
 //     :narrow  when training uses narrow types, a sum of branches that the op reads is narrow, too,
 //              although `add` keeps all bits

@@ -3,7 +3,8 @@
 // only its own rows there.
 //
 //   all_reduce of rows       becomes reduce_scatter_rows: a rank gets the sums of its own rows
-//   norms, additions, scales read and write own rows; so do products with whole weights (routers)
+//   norms, additions, scales, and products with whole weights (routers)
+//                            read and write own rows
 //   ops that need all rows   read the result of one gather_rows, shared by all its readers
 //   send, recv               own rows go to the same tensor rank of the next stage
 //

@@ -1,5 +1,6 @@
 // Target: the limits and preferences of a device for the Programs that run on it. The device states
-// them and the builders of model/ follow them, so that neither depends on the other.
+// them and the builders of model/ follow them, so that devices and model/ do not depend on each
+// other.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // their gradients in units, and shards the units over the ranks with different data.
 //
 // A unit is a run of weights in the order of their first use, stored one after another and sent
-// together. Each weight becomes a view into its unit, and so does its gradient.
+// together. Each weight, and each gradient, becomes a view into its unit.
 //   stages 0, 1  all ranks hold all units; no op is added. The code that updates the weights sums
 //                the gradients over the ranks (stage 1: and shards the optimizer state)
 //   stage 2      a unit's gradient is whole while ops add to it; then zero_reduce_scatter sums it
