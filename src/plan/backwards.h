@@ -11,25 +11,26 @@
 namespace weft::plan {
 
 struct Wanted {
-    double tok_s = 0;              // of all sequences together, at least; 0: any
-    std::optional<double> budget;  // in the unit of prices; at most
-    std::optional<double> ttft_s;  // at most
+    double tok_s = 0;              // least speed, of all sequences together; 0: no requirement
+    std::optional<double> budget;  // highest price, in EUR
+    std::optional<double> ttft_s;  // longest time to the first token
     int most_hosts = 16;
 };
 
 struct Offer {
-    std::string machines;  // as --machines takes it: "3xstrix-halo,roce"
+    std::string machines;  // in the form of --machines: "3xstrix-halo,roce"
     Prediction best;
     double price = 0;
     bool guessed = false;  // the price of a machine or wire is a guess
 };
 
 struct Offers {
-    // Cheapest first. Per machine and wire, the fewest hosts that meet the request. An offer is
-    // left out if a cheaper one is at least as good in every figure. With a budget alone: the
-    // number of hosts with the smallest answer_s.
+    // Offers that meet the request, cheapest first. For each machine and wire: the fewest hosts
+    // that meet it, unless a cheaper offer is at least as good in every figure. If only a budget is
+    // given: for each machine and wire, the number of hosts with the smallest answer_s, smallest
+    // answer_s first.
     std::vector<Offer> enough;
-    // if `enough` is empty: the offers within the budget that come closest
+    // If `enough` is empty: the offers within the budget that come closest to the request.
     std::vector<Offer> nearest;
 };
 
@@ -37,17 +38,17 @@ struct Offers {
 struct MachineOnWire {
     Machine machine;
     Wire wire;
-    ClusterSpec Times(int count) const;  // words: in the form of --machines
+    ClusterSpec Times(int count) const;  // a cluster of `count` such hosts
 };
-// Machines with a price, each with its own wire and with the wire's `instead`; a card also as two
-// and as four in one host. `only` restricts the machines, such as "strix-halo+rtx-4090"; a machine
-// named with a wire is tried with that wire alone. Errors: kUsage (unknown words, a named machine
-// without a price).
+// Lists the hosts that FindMachines tries: all machines with a price, each with its own wire and
+// with that wire's `instead`. A GPU card is also tried as two and as four cards in one host. `only`
+// restricts the machines, such as "strix-halo+rtx-4090"; if it names a wire, only that wire is
+// tried. Errors: kUsage (unknown words, a named machine without a price).
 Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only);
 bool PriceIsGuessed(const ClusterSpec& cluster);
 
-// Tries all machines, up to most_hosts of each. Errors: those of KindsToTry; kUsage if `wanted`
-// sets no requirement.
+// Tries the hosts of KindsToTry, up to most_hosts of each kind. Errors: those of KindsToTry; kUsage
+// if `wanted` sets no requirement.
 Result<Offers> FindMachines(const ModelWalk& walk, const Library& library, const Workload& load,
                             const Wanted& wanted, const std::string& only);
 

@@ -1,4 +1,4 @@
-// Ranks on hosts, and the links between them.
+// Implements ClusterSpec (machine.h): ranks on hosts, and the links between them.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -19,7 +19,7 @@
 
 namespace weft::plan {
 
-// "measured", "fitted", "data sheet", "guessed" in files.
+// Kind of a figure's source. In files: "measured", "fitted", "data sheet", "guessed".
 enum class Mark { kMeasured, kFitted, kDataSheet, kGuessed };
 
 enum class Unit { kBytes, kRate, kCompute, kTime, kPower, kPrice, kShare, kSpeed };
@@ -28,26 +28,27 @@ struct Figure {
     double value = 0;  // bytes, bytes/s, FLOP/s, s, W, EUR, a share of 1
     Mark mark = Mark::kGuessed;
     std::string source;
-    // Standard deviation of the true value, as a share of `value`: 3 % measured, 7 % fitted, 10 %
-    // data sheet, 30 % guessed.
+    // Assumed standard deviation of the true value, as a share of `value`: 3 % if measured, 7 % if
+    // fitted, 10 % if from a data sheet, 30 % if guessed.
     double spread() const;
 };
 
-// "215 GB/s" -> 2.15e11. Errors: kUsage, with the accepted units.
+// "215 GB/s" -> 2.15e11. Errors: kUsage; the message lists the accepted units.
 Result<double> ParseQuantity(std::string_view text, Unit unit);
 
-// Reads the members of one JSON object. Keeps the first error, which names `where` and the key.
-// Finish() fails if the object has members that were not read.
+// Reads the members of one JSON object. Keeps the first error, whose message names `where` (such as
+// a file) and the key. Finish() returns that error, or an error if the object has a member that was
+// not read.
 class ObjectReader {
   public:
     ObjectReader(const nlohmann::json& object, std::string where);
 
     Figure Need(const char* key, Unit unit);
-    // False: no such member; `figure` is unchanged.
+    // Returns false and leaves `figure` unchanged if the object has no such member.
     bool Take(const char* key, Unit unit, Figure& figure);
     std::string Text(const char* key, std::string fallback = "");
     int Count(const char* key, int fallback, int least, int most);
-    // A member that the caller parses itself; nullptr: no such member.
+    // Returns a member for the caller to parse; nullptr: no such member.
     const nlohmann::json* Member(const char* key);
 
     const std::string& where() const { return where_; }

@@ -11,20 +11,20 @@ namespace weft::plan {
 struct RunRequest {
     std::string model, draft;  // as on the command line
     std::string kv = "f16";
-    // Names of the workers, one per rank except the first. Empty: if there are several hosts,
-    // made-up names, with one port per rank of a host.
+    // Names of the workers, one per rank except rank 0. Empty: on several hosts, the command has
+    // invented names, with one port per rank of a host.
     std::vector<std::string> workers;
-    bool pull = false;  // the model is on the Hub: fetch it, and send other hosts their parts
+    bool pull = false;  // fetch the model from the Hub; rank 0 sends it to other hosts
 };
 
-// A shell command: "weft run qwen3-8b:q4_0 --local 2 --tp 1 --pp 2 --tensor-split 10,26 --ctx
-// 4096". One sequence: `weft run`; more: `weft serve`. It is to be run on the first host of the
-// layout.
+// Returns a shell command for the first host of the layout, such as "weft run qwen3-8b:q4_0 --local
+// 2 --tp 1 --pp 2 --tensor-split 10,26 --ctx 4096". It is `weft run` for a single sequence and
+// `weft serve` for several.
 std::string LaunchCommand(const RunRequest& request, const ClusterSpec& cluster,
                           const Prediction& layout, const Workload& load);
 
-// Whether the command has --skip-self-test: tensor ranks on unlike devices do not hold the same
-// bits, so the self-test rejects them.
+// Whether the command has --skip-self-test: results of tensor ranks on unlike devices differ in
+// some bits, so the self-test rejects them.
 bool SkipsSelfTest(const ClusterSpec& cluster, const Prediction& layout);
 
 }  // namespace weft::plan

@@ -1,26 +1,30 @@
-// Machines and wires as files describe them, and a cluster made of them.
+// Machines and wires (kinds of network links between hosts) as files describe them, and clusters.
 //
-// A machine is one host: a file of a user, or a row of machines/machines.json. Every figure is
-// marked (plan/figure.h); unknown keys and units are errors.
+// A machine is one host. It is described by a user's file or a row of machines/machines.json. Every
+// figure has a mark (plan/figure.h); unknown keys and units are errors.
 //     about       description
 //     known_by    PCI ids of its devices, such as "1002:1586", by which 'weft doctor' recognizes it
-//     devices     ranks per host: the number of GPUs, or 1
-//     memory      memory of one device that a model may use
-//     pool        kind of that memory: "device" (a card's own, the default), "unified" (the host's
-//                 memory, which its GPU shares), "host" (a processor's)
-//     threads     threads of each rank of a processor (16)
-//     bandwidth   of a device's memory; a data-sheet figure is multiplied by kSustained
-//     compute     of a device: dense BF16 matrix products
-//     products, attention   optional: measured shares of compute that training's products and
-//                 attention reach on this machine
+//     devices     number of devices of the host, each with one rank: its GPUs, or 1
+//     memory      bytes of one device's memory that a model may use
+//     pool        kind of that memory: "device" (a card's own, the default), "unified" (memory
+//                 that the processor and its GPU share), "host" (memory of a processor)
+//     threads     threads of each rank if the device is a processor (16)
+//     bandwidth   of one device's memory; a data-sheet figure is multiplied by kSustained
+//     compute     FLOP/s of one device in dense BF16 matrix products
+//     products, attention   optional: measured shares of `compute` that matrix products and
+//                 attention reach in training on this machine
 //     tiers       optional: {"host": {"ranks": 8, "bandwidth": .., "latency": ..}}, the link
-//                 between devices of the host; without it they exchange data over the host's PCIe
-//     wire        name of the wire between hosts, or a measured one: {"bandwidth": .., ..}
-//     watts_idle, watts_busy, price   of a host
+//                 between devices of the host; default: the devices exchange data over PCIe
+//     wire        name of the wire between hosts, or its measured figures: {"bandwidth": .., ..}
+//     watts_idle, watts_busy, price   of the whole host
 //     measured    tables that `weft plan --measure` wrote (plan/measured.h)
-// A wire (a row of machines/wires.json): bandwidth of a host, one way, over all its rails; latency
-// of a message; `instead`, another wire worth comparing; price of a host's card and its share of a
-// switch; `also`, other names.
+//
+// Each row of machines/wires.json describes a wire:
+//     bandwidth   of a host, in one direction, over all its network ports together
+//     latency     of one message
+//     price       of one host's network card and its share of a switch
+//     instead     name of another wire that is worth comparing
+//     also        other names of this wire
 #pragma once
 
 #include <map>
@@ -38,8 +42,8 @@
 
 namespace weft::plan {
 
-// Share of the data sheet's memory bandwidth that a device reaches: Strix Halo reads 215 of 256
-// GB/s.
+// Share of the data sheet's memory bandwidth that a device reaches. Strix Halo, for example, reads
+// 215 of 256 GB/s.
 inline constexpr double kSustained = 0.84;
 
 struct LinkTier {
@@ -57,14 +61,15 @@ struct Wire {
 
 struct Machine {
     std::string name, about, wire;
-    // kind: the name, or the path of the file. word: kind in the form of --machines, with
-    // ":devices" if that was given. Machines with equal words are equal.
+    // kind: the machine's name, or the path of its file. word: the machine in the form of
+    // --machines, that is kind, or kind:DEVICES if a number of devices was given. Machines with
+    // equal words are equal.
     std::string kind, word;
     std::vector<std::string> known_by;
     int devices = 1, threads = 16;
     backend::MemoryKind pool = backend::MemoryKind::kDevice;
     Figure memory, bandwidth, compute;
-    std::optional<LinkTier> within;  // between devices of the host; set if there are several
+    std::optional<LinkTier> within;  // link between devices of the host; set if it has several
     std::optional<Figure> products, attention;
     std::optional<Figure> watts_idle, watts_busy, price;
     std::optional<Wire> own_wire;  // replaces `wire` if the file describes its own wire
@@ -73,7 +78,7 @@ struct Machine {
         return bandwidth.value * (bandwidth.mark == Mark::kDataSheet ? kSustained : 1);
     }
     bool is_processor() const { return pool == backend::MemoryKind::kHost; }
-    // All devices of a host share the host's memory.
+    // Whether all devices of a host share the host's memory.
     bool shares_memory() const { return pool != backend::MemoryKind::kDevice; }
 };
 
@@ -82,37 +87,41 @@ struct Place {
     int host = 0, device = 0;
 };
 
-// Hosts in order; ranks are numbered host by host.
+// A cluster: hosts and the wire between them. Ranks are numbered host by host.
 struct ClusterSpec {
     std::string words;
     std::vector<Machine> hosts;
     Wire wire;
-    // No wire was named: the hosts' usual one is assumed, the slowest if they differ.
+    // True if the user named no wire. Then `wire` is the hosts' own wire; if the hosts have
+    // different ones, the slowest of these.
     bool wire_assumed = false;
     int ranks() const;
     Place PlaceOf(int rank) const;
     int host_of(int rank) const { return PlaceOf(rank).host; }
     const Machine& machine_of(int rank) const { return hosts[static_cast<size_t>(host_of(rank))]; }
-    bool alike() const;  // all hosts are the same machine
-    // Price of the hosts and their wires; null: a price is missing.
+    bool alike() const;  // whether all hosts are the same machine
+    // Price of the hosts and their wires; nullopt: the price of one of them is unknown.
     std::optional<double> price() const;
-    // Link tiers of the `count` ranks first, first + stride, ...
+    // The links among the `count` ranks first, first + stride, ...: those within a host and those
+    // between hosts.
     coll::TierGroup GroupOf(int first, int count, int stride = 1) const;
+    // The link between two ranks.
     coll::Tier Between(int rank, int other) const;
-    // The link of two ranks within a host; null: they are on different hosts.
+    // The link between two devices of one host; null: the devices are on different hosts.
     const LinkTier* LinkOf(Place one, Place other) const;
-    // The link among these ranks on the host that holds most of them (if several hosts tie, the
-    // slowest link); null: no host holds two of them.
+    // The link within the host that has most of the `count` ranks first, first + stride, ... If
+    // several hosts have equally many, the slowest of their links. Null: no host has two of these
+    // ranks.
     const LinkTier* NearLinkOf(int first, int count, int stride) const;
-    // A cluster of these hosts, with words in the form of --machines.
+    // The cluster of the hosts with these indices.
     ClusterSpec Part(std::span<const int> which) const;
-    // Hosts [0, count). Beyond the last host, repeats it.
+    // The cluster of hosts [0, count). If there are fewer hosts, the last one is repeated.
     ClusterSpec WithHosts(int count) const;
     // "2xstrix-halo+1xrtx-4090": the hosts in the form of --machines, without the wire.
     std::string HostWords() const;
 };
 
-// The tables of machines/, which are part of the program.
+// The tables in machines/, which are embedded in the program.
 class Library {
   public:
     static Result<Library> Open();
@@ -120,12 +129,12 @@ class Library {
     Result<Machine> FindMachine(const std::string& word) const;
     Result<Wire> FindWire(const std::string& name) const;
     // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host), "rtx-3090:2" (one host
-    // with two cards), "RTX 3090, 10GbE" (only letters and digits of names count; a comma may
-    // replace a plus). Without a wire, the machines' own wire joins the hosts; if they differ, the
-    // slowest. Errors: kUsage.
+    // with two cards), "RTX 3090, 10GbE" (other characters of names than letters and digits are
+    // ignored; a comma may replace a plus). If the words name no wire, the hosts are connected by
+    // their own wire; if their wires differ, by the slowest of these. Errors: kUsage.
     Result<ClusterSpec> ParseCluster(const std::string& words) const;
-    // The machine whose devices have this PCI id, with `count` of them. Null: no machine has the
-    // id, or its hosts have fewer devices.
+    // The machine whose devices have this PCI id, with `count` devices. nullopt: no machine has the
+    // id, or such a host has fewer devices.
     std::optional<Machine> MachineWith(std::string_view pci_id, int count) const;
     std::vector<std::string> MachineNames() const;
     std::vector<std::string> WireNames() const;
@@ -136,25 +145,26 @@ class Library {
   private:
     Status JoinByOwnWires(ClusterSpec& cluster) const;
     Status CheckNoWire(const std::string& word, const std::string& behind) const;
-    // The words begin with the name of a machine or the path of a machine file.
+    // Whether the words begin with the name of a machine or the path of a machine file.
     bool NamesMachine(std::string words) const;
 
     std::map<std::string, Machine> machines_;
     std::map<std::string, Wire> wires_;
 };
 
-// A host with this number of the machine's devices. Watts and price grow with the number; the price
-// of the desktop around the cards counts once. Errors: kUsage.
+// Returns the machine with this number of devices. Its watts and price grow with the number; the
+// price of the desktop computer around the cards is counted once. Errors: kUsage.
 Result<Machine> WithDevices(Machine machine, int devices);
 
-// The spelling of "pool" in machine files.
+// The value of "pool" in machine files.
 const char* PoolText(backend::MemoryKind kind);
 
-// Parses the text of one machine file. Errors: kUsage, naming `where` and the key.
+// Parses the text of one machine file. Errors: kUsage; the message names `where` and the key.
 Result<Machine> ParseMachine(std::string_view text, const std::string& name,
                              const std::string& where);
 
-// Files that are part of the program, by folder ("machines", "shapes") and name without ".json".
+// A JSON file that is embedded in the program. folder: "machines" or "shapes"; name: without
+// ".json".
 struct EmbeddedFile {
     std::string_view folder, name, text;
 };

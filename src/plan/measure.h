@@ -1,15 +1,16 @@
-// Measures a cluster with Weft itself, for a machine file: `weft plan --measure`.
+// `weft plan --measure`: runs Weft on a cluster and derives the figures of a machine file.
 //
 // For each weight type, a small synthetic model runs with all ranks as tensor ranks, in steps of 1
-// to 512 rows, with op timings on. These runs measure products by type and rows, attention over
-// 1,024 positions, the fixed time of other ops, and the fixed time of a step. The same steps run
-// with a model with experts, and with each type of the KV cache. Then all ranks run as stages, so
-// that one rank computes at a time, and as replicas that train. Last come latency and bandwidth of
-// the links, and collectives by size. Watts come from the hosts' sensors, if they have any.
+// to 512 rows, with op timings on. These runs measure matrix products by weight type and rows,
+// attention over 1,024 positions, the fixed time of other ops, and the fixed time of a step. The
+// same steps run with a model with experts, and with each type of the KV cache. Then all ranks run
+// as pipeline stages, so that one rank computes at a time, and as replicas in training. The last
+// measurements are latency and bandwidth of the links, and the time of collectives by size. Watts
+// come from the hosts' sensors, if they have any.
 //
-// The time of an op is the slowest rank's (of stages: the first stage's), the lower quartile over
-// the steps. For unlike hosts the machine gets the slowest host's figure of each kind. Thread: the
-// main thread (cluster.h).
+// The time of an op in a step is that of the slowest rank (with stages: of the first stage); the
+// lower quartile over the steps counts. If hosts differ, each figure of the machine is that of the
+// slowest host. Thread: the main thread (cluster.h).
 #pragma once
 
 #include <functional>
@@ -25,22 +26,23 @@ namespace weft::plan {
 
 struct MeasureOptions {
     cluster::ClusterOptions cluster;
-    engine::Job job;  // device, threads and the like; the layout is all ranks as tensor ranks
+    engine::Job job;  // device, threads and similar options; its layout: all ranks as tensor ranks
     std::vector<std::string> types = {"q4_0", "q8_0", "bf16"};
     std::string model = "synthetic:llama-3.2-1b";  // a suffix :TYPE:layers=2 is added
-    // Empty: these measurements are skipped.
+    // The measurement of an empty member is skipped.
     std::string experts = "synthetic:qwen3-30b-a3b";
     std::vector<std::string> kv_types = {"f16", "q8_0", "bf16", "f32"};
     std::vector<std::string> train_types = {"bf16", "f32"};
     std::string train_model = "synthetic:smollm2-135m";
-    double seconds = 0.1;  // for each row of links and collectives
+    double seconds = 0.1;  // time for each size of a link or collective
 };
 
-// say: receives progress. Errors: kUsage (types, ranks), those of the ranks.
+// say: receives progress messages. Errors: kUsage (an unknown type or model), and those of the
+// ranks.
 Result<Machine> MeasureMachine(const MeasureOptions& options,
                                const std::function<void(const std::string&)>& say);
 
-// The text of a machine file with all figures marked as measured. ParseMachine reads it back.
+// The text of a machine file, for ParseMachine, with all figures marked as measured.
 std::string MachineFileText(const Machine& machine);
 
 }  // namespace weft::plan

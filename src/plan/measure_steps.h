@@ -1,5 +1,5 @@
 // Runs steps of a small synthetic model on all ranks with op timings on, for `weft plan --measure`
-// (measure.h), and derives rates of a rank's ops.
+// (measure.h), and derives the rates of a rank's ops.
 #pragma once
 
 #include <string>
@@ -20,10 +20,11 @@ struct StepsWanted {
     std::string model = {};  // synthetic:NAME:TYPE
     int tp = 1, pp = 1;
     DType kv_dtype = DType::kF16;
-    std::vector<int64_t> sequences = {};  // sequences that decode together; 1 always runs
-    std::vector<int64_t> rows = {};       // prompt lengths, ascending; the last: many rows
-    bool deep = true;                     // also a token at a late position
-    bool watts = false;
+    // Numbers of sequences that decode together; one sequence alone is always measured.
+    std::vector<int64_t> sequences = {};
+    std::vector<int64_t> rows = {};  // prompt lengths, ascending; the last should be long
+    bool deep = true;                // also decode tokens at late positions
+    bool watts = false;              // also measure power
 };
 
 // Steps [first, last], all of the same shape.
@@ -33,14 +34,13 @@ struct StepRange {
 };
 
 struct StepsRun {
-    // In order: a token, a token at a late position, tokens of several sequences, prompts.
+    // In order: one token, one token at a late position, tokens of several sequences, prompts.
     std::vector<StepRange> ranges;
     OpTimes times;
     model::Hyper hyper;
-    double idle_watts = 0, busy_watts = 0;  // of a host; 0: no sensors
-    // With stages: mean seconds of a message between stages, and its mean bytes. `times` is then of
-    // the first stage alone, and prompts must be short enough to run in one chunk
-    // (engine::PromptChunk).
+    double idle_watts = 0, busy_watts = 0;  // of one host; 0: it has no sensors
+    // With stages: mean seconds and mean bytes of a message between stages. `times` then covers
+    // only the first stage, and each prompt must fit one chunk (engine::PromptChunk).
     std::pair<double, double> hop;
 };
 
@@ -48,19 +48,22 @@ struct StepsRun {
 Result<StepsRun> RunSteps(const cluster::ClusterOptions& cluster, const engine::Job& job,
                           const StepsWanted& wanted);
 
-// Adds rates of products by rows, where they exceed those in `rates`. experts: of experts'
-// products.
+// Adds the run's rates of products, by rows, to `rates`; of two rates for the same rows, keeps the
+// higher one. experts: measures the products of experts instead.
 void AddProducts(const StepsRun& run, bool experts, MeasuredRates& rates);
-// Raises the machine's bytes/s of one-row products and FLOP/s of the fastest, if the run's are
-// higher.
+// Raises the machine's bandwidth to the highest bytes/s of the run's one-row products, and its
+// compute to the highest FLOP/s of any product, if these are higher.
 void AddPeaks(const StepsRun& run, Machine& machine);
-// Cache and attention rates for the run's KV type. Needs rates.scores. bandwidth: of the memory.
+// Returns the cache and attention rates for the run's KV type. rates.scores must be set. bandwidth:
+// bytes/s of the memory.
 MeasuredRates::Cache CacheRates(const StepsRun& run, double bandwidth, const MeasuredRates& rates);
-// Sets cache, scores, positions and attention from two runs with heads of different shapes, which
-// separate the time for bytes from the time for arithmetic.
+// Sets cache, scores, positions and attention of `rates` from two runs. The runs' models have
+// attention heads of different shapes, so the time for bytes and the time for arithmetic can be
+// told apart.
 void SetAttention(const StepsRun& run, const StepsRun& other, double bandwidth,
                   MeasuredRates& rates);
-// Sets op, rest and step from the ops other than products and collectives. Needs rates.cache.
+// Sets op, rest and step of `rates` from the ops other than products and collectives. rates.cache
+// must be set.
 void AddOverheads(const StepsRun& run, MeasuredRates& rates);
 
 // A figure of a machine file, marked as measured.

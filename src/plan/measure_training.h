@@ -1,5 +1,5 @@
-// Measures training on a cluster for `weft plan --measure` (measure.h): a few updates of a small
-// model, all ranks as replicas, with op timings on.
+// Measures training on a cluster for `weft plan --measure` (measure.h): runs a few updates of a
+// small model with op timings on. Each rank is a replica.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace weft::plan {
 
-// Errors: kUsage, naming the flag.
+// Parses a value of --train-types. Errors: kUsage.
 Result<DType> ParseTrainType(std::string_view name);
 
-// Adds the rates measured for training in `type` to machine.measured->training. Errors: kUsage (the
-// type), those of the ranks.
+// Adds the rates measured for training in `type` to machine.measured->training. Errors: kUsage
+// (unknown type), and those of the ranks.
 Status MeasureTraining(const MeasureOptions& options, const std::string& type, Machine& machine);
 
 }  // namespace weft::plan

@@ -1,33 +1,35 @@
 // Measured tables of a cluster. They take precedence over rates computed from bandwidths and fixed
-// times. They are the member "measured" of a machine file (`weft plan --measure` writes it):
-//     ranks       tensor ranks of the measurement
-//     cores       ranks of a host that have cores of their own (default: all its devices)
-//     products    {"Q4_0": {"1": "90 GFLOP/s", "64": ..}}: by type of the weights and rows
-//     experts     the same for products of experts, by the rows of each expert that has any
-//     cache       bytes/s of the KV cache read by attention of one row
-//     scores      FLOP/s of attention of one row, whose seconds are added to those of cache; left
-//                 out: cache covers both
-//     positions   fixed time of attention, in extra positions (0)
+// times. `weft plan --measure` writes them as the member "measured" of a machine file:
+//     ranks       number of tensor ranks in the measurement
+//     cores       number of ranks on a host that have cores of their own (default: all)
+//     products    {"Q4_0": {"1": "90 GFLOP/s", "64": ..}}: by weight type and number of rows
+//     experts     the same for products of experts, by the number of rows of a used expert
+//     cache       bytes/s at which attention of one row reads the KV cache
+//     scores      FLOP/s of attention of one row; its seconds are added to those of `cache`. If
+//                 absent, `cache` covers both
+//     positions   fixed time of attention, as a number of extra positions (0)
 //     attention   FLOP/s of attention of many rows
-//     kv          {"Q8_0": {"cache": .., "attention": ..}}: these two by type of the cache
+//     kv          {"Q8_0": {"cache": .., "attention": ..}}: these two by type of the KV cache
 //     op          fixed seconds of an op other than a product
-//     rest        bytes/s of such ops with many rows (default: the memory's bandwidth)
+//     rest        bytes/s of ops other than products with many rows (default: the memory's
+//                 bandwidth)
 //     step        fixed seconds of a step
-//     alone       any of products, experts, cache, scores, positions, attention, kv, op, rest and
-//                 step for a rank that computes while the others wait, as stages do
-//     sync        seconds that an all-reduce within a step takes beyond all_reduce
-//     turns       {"1": 0.6, ..}: if ranks share cores: seconds of a step's ops as a share of
-//                 its wall time, by rows (1)
+//     alone       members from products to step again, for a rank that computes while the other
+//                 ranks wait, as pipeline stages do
+//     sync        extra seconds of an all-reduce within a step, on top of all_reduce
+//     turns       {"1": 0.6, ..}: if ranks share cores: share of a step's wall time that its ops
+//                 take, by number of rows (1)
 //     hop         fixed seconds of a message between stages, beyond the link's time
 //     all_reduce  {"8192": "12 us", ..}: by bytes of the vector
 //     all_gather, reduce_scatter   the same, by bytes of the whole value
 //     training    {"BF16": {"ops": .., "update": .., "step": ..}}, by compute dtype:
-//         ops     {"mat_mul": {"512": "300 GFLOP/s"}, "rms_norm": {"512": "4 GB/s"}, ..}: by op and
-//                 rows (for experts: of one expert; for attention: of one sequence): FLOP/s of
-//                 products and attention, bytes/s of other ops
+//         ops     {"mat_mul": {"512": "300 GFLOP/s"}, "rms_norm": {"512": "4 GB/s"}, ..}: FLOP/s of
+//                 products and attention, bytes/s of other ops; by op and number of rows (for
+//                 experts: rows of one expert; for attention: rows of one sequence)
 //         update  bytes/s that the optimizer reads and writes
 //         step    fixed seconds of an update
-// cache, scores, attention, op, rest, step, update, sync and hop are figures with marks.
+// cache, scores, attention, op, rest, step, update, sync and hop are figures with marks
+// (plan/figure.h).
 #pragma once
 
 #include <cstdint>
@@ -56,13 +58,14 @@ struct MeasuredRates {
     int positions = 0;
 
     // FLOP/s of a product with this weight type and number of rows. Interpolates logarithmically
-    // between measured rows; outside of them uses the nearest one. nullopt: the type was not
-    // measured, or only at far fewer rows.
+    // between measured numbers of rows; outside their range, uses the nearest one. nullopt: the
+    // type was not measured, or only with far fewer rows.
     std::optional<double> ProductFlops(DType type, double rows) const;
-    // As above for an expert with this number of rows; without expert measurements, as
-    // ProductFlops.
+    // As ProductFlops, for an expert with this number of rows. Without measurements of experts,
+    // equals ProductFlops.
     std::optional<double> ExpertFlops(DType type, double rows) const;
-    // Rate for a cache of this type; if it was not measured, `cache`.
+    // Bytes/s of attention of one row with a KV cache of this type; `cache` if the type was not
+    // measured. AttentionFlops is the same for `attention`.
     double CacheRate(DType type) const;
     double AttentionFlops(DType type) const;
 };
@@ -86,16 +89,16 @@ struct Measured : MeasuredRates {
     Curve all_reduce, all_gather, reduce_scatter;
     std::map<DType, TrainingRates> training;
 
-    // Seconds for a group of `of_ranks` ranks. nullopt: another number of ranks was measured.
-    // Beyond the largest measured vector, in proportion to the bytes.
+    // Seconds of a collective in a group of `of_ranks` ranks. nullopt: the measurement had another
+    // number of ranks. Beyond the largest measured size, the time is proportional to the bytes.
     std::optional<double> AllReduceSeconds(int of_ranks, double bytes) const;
     std::optional<double> AllGatherSeconds(int of_ranks, double bytes) const;
     std::optional<double> ReduceScatterSeconds(int of_ranks, double bytes) const;
-    // Wall seconds of a step per second of its ops, at least 1, by tensor ranks and rows.
+    // Wall time of a step divided by the time of its ops; at least 1. of_ranks: tensor ranks.
     double Turns(int of_ranks, double rows) const;
 };
 
-// Parses the member "measured". Errors go to `outer`.
+// Parses the member "measured" of a machine file. Reports errors by outer.Fail.
 Measured ReadMeasured(const nlohmann::json& json, ObjectReader& outer);
 
 }  // namespace weft::plan

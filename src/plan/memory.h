@@ -1,10 +1,11 @@
 // Memory of each rank of a layout. Uses the code that ranks run before they load: the Program of a
 // shard, the memory of its executable (engine/rank_options.h, backend/memory_plan.h), and the check
-// that each machine's memory holds the needs of all its ranks (cluster/memory_check.h). `weft run`
-// and `weft serve` therefore accept on such a machine what fits here.
+// that each machine's memory is large enough for all its ranks (cluster/memory_check.h). `weft run`
+// and `weft serve` therefore accept a layout that fits here.
 //
-// For a stage of many layers, a Program of few layers with the same ends is planned: enough that
-// each layer kind occurs with each pair of its neighbors.
+// A stage of many layers would take long to plan. Instead, a Program with the stage's first layers
+// is planned. It has enough layers that each kind of layer (plan/walk.h) occurs with each pair of
+// neighbors, and it ends like the stage (TypicalLayers).
 #pragma once
 
 #include <cstdint>
@@ -25,24 +26,25 @@ namespace weft::plan {
 
 struct MemoryUse {
     int rank = 0;
-    // work: activations, scratch memory; process: host memory of the process, if it is in the same
-    // pool.
+    // work: activations and scratch memory. process: host memory of the process, counted only if
+    // the device uses host memory, too.
     uint64_t weights = 0, cache = 0, work = 0, process = 0;
-    // room: size of the rank's memory (the device's or the host's). needed: demand of all ranks
-    // that share it (ShareMemory).
+    // room: size of the memory that the rank uses (the device's or the host's). needed: bytes that
+    // all ranks sharing this memory need (ShareMemory).
     double room = 0, needed = 0;
     double total() const { return static_cast<double>(weights + cache + work + process); }
 };
 
 class MemoryPlanner {
   public:
-    // job: only ctx, kv_tokens, chunk, max_outputs and kv_dtype are used. Borrows the walk.
+    // job: only ctx, kv_tokens, chunk, max_outputs and kv_dtype are used. `walk` must outlive this
+    // object.
     MemoryPlanner(const ModelWalk& walk, engine::Job job) : walk_(walk), job_(std::move(job)) {}
     // one_host: all ranks of the layout are on one host. Errors: those of BuildProgram.
     Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine, bool one_host);
 
   private:
-    // What the memory of a shard depends on beside the shard.
+    // Facts besides the shard that its memory depends on.
     struct Device {
         backend::DescribedDevice described;
         bool one_host;
@@ -53,21 +55,24 @@ class MemoryPlanner {
 
     const ModelWalk& walk_;
     engine::Job job_;
-    std::map<std::string, MemoryUse> known_;           // by all that the memory depends on
-    std::map<std::string, backend::MemoryUse> parts_;  // plans of few layers, likewise
+    std::map<std::string, MemoryUse> known_;           // by shard and Device
+    std::map<std::string, backend::MemoryUse> parts_;  // plans of parts, likewise
 };
 
-// Sets `needed` of ranks that share a memory. host_of: by rank of the cluster.
+// Sets `needed` of ranks that share the memory of a host. host_of: index of each rank's host.
 void ShareMemory(std::span<MemoryUse> ranks, const ClusterSpec& cluster,
                  std::span<const int> host_of);
 
-// A memory that is too small for its ranks; nullopt: all fits. ranks: by rank.
+// Returns a memory that is too small for its ranks; nullopt: all ranks fit. host_of: index of each
+// rank's host.
 std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
                                             const ClusterSpec& cluster,
                                             std::span<const int> host_of);
 
-// Smallest number of first layers that have each neighborhood (a kind and its two neighbors) of
-// all layers, and two more, with the same end and parity as all. kinds: by layer.
+// Number of first layers of a stage that stand for all its layers. These contain each neighborhood
+// (a layer's kind and the kinds before and after it) that occurs in the stage, and at least two
+// more layers. Their last two kinds and the parity of their number are the same as in the whole
+// stage. kinds: kind of each layer.
 int64_t TypicalLayers(std::span<const int> kinds);
 
 }  // namespace weft::plan

@@ -1,5 +1,5 @@
-// Times of the ops of a job's steps, from the timelines of its ranks (engine/trace.h), with the
-// FLOPs and bytes of the cost walk.
+// Measured times of the ops in a job's steps, from the timelines of its ranks (engine/trace.h),
+// together with the FLOPs and bytes that program/cost.h computes for these ops.
 #pragma once
 
 #include <cstdint>
@@ -22,35 +22,37 @@ class OpTimes {
     };
     struct Rest {
         double seconds = 0;  // ops other than products and collectives, and gaps between ops
-        int ops = 0;         // number of such ops
+        int ops = 0;         // number of ops other than products and collectives
         double gap_s = 0;    // from a step's last op to the next step's first, on rank 0
     };
     struct Sums {
-        double bytes = 0, seconds = 0;  // mean of an all-reduce; 0: none
+        double bytes = 0, seconds = 0;  // means of the all-reduces; 0: there are none
     };
 
-    // program: rank 0's; other ranks have the same ops. traces: events of one rank each. Errors:
-    // kCorrupt (an event names no op).
+    // program: that of rank 0; other ranks have the same ops. traces: for each rank, its events as
+    // JSON. Errors: kCorrupt (an event does not name an op of the program).
     static Result<OpTimes> Read(program::Program program, const std::vector<std::string>& traces);
 
     // These functions summarize steps [first, last], which have the same shape. The time of an op
-    // is the slowest rank's, the lower quartile over the steps; of a collective, the time of the
-    // rank that entered last and so did not wait. The rest of a step is taken per step and rank,
-    // because a rank that waits for another is slow at another op in each step.
+    // in a step is that of the slowest rank; of a collective, that of the rank that entered last
+    // and so did not wait. The lower quartile over the steps counts. RestOf first adds up the times
+    // within each step and rank, because a rank that waits for another waits at a different op in
+    // each step.
     //
-    // Products by weight type and rows. experts: products of chosen experts instead; rows are the
-    // expected rows, in tenths, of each expert that has any.
+    // Products by weight type and number of rows. experts: if set, products of the chosen experts
+    // instead; their number of rows is the expected one of a used expert, rounded to tenths.
     std::map<std::pair<DType, double>, Work> Products(const program::StepShape& shape,
                                                       int64_t first, int64_t last,
                                                       const model::Moe* experts = nullptr) const;
-    // Attention, or the other ops that are neither products nor collectives.
+    // Work of attention; or, if `attention` is false, of the other ops that are neither products
+    // nor collectives.
     Work WorkOf(const program::StepShape& shape, int64_t first, int64_t last, bool attention) const;
-    int attentions() const;  // number of attention ops, which Rest also counts
+    int attentions() const;  // number of attention ops; Rest::ops includes them
     Rest RestOf(int64_t first, int64_t last) const;
     Sums SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const;
-    // Median of (seconds of a step's ops and of its gaps, as above) / (wall time of the step), at
-    // most 1. Below 1 if ranks take turns on cores: each waits at another op in each step, which
-    // the quartiles of the ops leave out.
+    // The time of a step's ops and gaps, as the functions above return it, divided by the median
+    // wall time of a step; at most 1. It is below 1 if ranks take turns on cores: a rank then waits
+    // at a different op in each step, and the lower quartiles leave these waits out.
     double ShareOfSteps(int64_t first, int64_t last) const;
 
   private:
@@ -67,10 +69,11 @@ class OpTimes {
     std::map<int64_t, Step> steps_;
 };
 
-// Seconds of a message between stages, the mean over a step's messages and the lower quartile of
-// steps [first, last]. Measured on the first stage from its send to the end of the reply from the
-// last stage, minus the compute time of the others (each by its own clock). traces: one rank of
-// each stage. Errors: kCorrupt (a malformed timeline, or one without messages).
+// Seconds of a message between stages: the mean over a step's messages, of which the lower quartile
+// over steps [first, last] is returned. The messages' time is the time on the first stage from its
+// send to the end of its receive from the last stage, minus the compute time of the other stages
+// (each by its own clock). traces: events of one rank of each stage. Errors: kCorrupt (a malformed
+// timeline, or one without messages).
 Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first, int64_t last);
 
 }  // namespace weft::plan

@@ -1,5 +1,6 @@
-// Weight types of a model by its quantization_config: the types that `weft run` of such a folder
-// holds in memory (model_files/hf/packed.h). For a config.json without weights.
+// Derives the weight types of a model from the quantization_config in its config.json, without its
+// weights. They are the types that `weft run` holds in memory for such a model
+// (model_files/hf/packed.h).
 #pragma once
 
 #include <optional>
@@ -15,9 +16,10 @@ class PackedTypes {
     explicit PackedTypes(const model_files::hf::Family& family,
                          const model_files::hf::Config& config);
 
-    // Type of a tensor by its GGUF name and columns; nullopt: its type without quantization.
+    // Type of a tensor, by its GGUF name and its number of columns; nullopt: the tensor is not
+    // quantized in memory.
     std::optional<DType> Of(const std::string& tensor, int64_t cols) const;
-    // A note for the user if weights are held in another type than the file's; may be empty.
+    // A note for the user if weights are held in another type than in the file; else empty.
     const std::string& note() const { return note_; }
 
   private:

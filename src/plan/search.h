@@ -1,5 +1,5 @@
-// Searches layouts: every way to shard a model over a cluster's ranks, best first, and alternatives
-// to the cluster.
+// Searches the ways to shard a model over a cluster's ranks, and predicts alternatives to the
+// cluster.
 #pragma once
 
 #include <functional>
@@ -12,43 +12,46 @@
 
 namespace weft::plan {
 
-// Smallest gain in speed for which more machines are recommended.
+// More machines are recommended only if they gain at least this share of speed.
 inline constexpr double kWorthwhile = 0.05;
 
-// kMostSearched: most ranks; each layout is predicted separately, which takes seconds at this size.
-// kMostAsked: most ranks for which alternative clusters are predicted.
+// kMostSearched: most ranks of a cluster that Search accepts, because the search takes seconds at
+// this size. kMostAsked: most ranks for which Search also predicts alternative clusters.
 inline constexpr int kMostSearched = 4096, kMostAsked = 1024;
 
+// The best layout on an alternative to the cluster.
 struct WhatIf {
-    std::string words;  // "tcp", "5 machines", "half the latency"
+    std::string words;  // the difference: "tcp", "5 machines", "half the latency"
     std::string layout;
     double tok_s = 0, answer_s = 0;
-    double gain = 0;        // gain in answers per second over the given cluster: 0.1 is 10 % faster
-    bool machines = false;  // another number of machines; a gain under kWorthwhile is not worth it
+    double gain = 0;        // in answers per second over the given cluster: 0.1 is 10 % faster
+    bool machines = false;  // whether the number of machines differs (kWorthwhile then applies)
 };
 
 struct Plan {
     std::vector<Prediction> layouts;   // layouts that fit first, then by answer_s; never empty
-    std::vector<std::string> refused;  // impossible layouts and the reason
-    std::vector<WhatIf> what_if;       // empty if nothing fits, or the ranks are too many
+    std::vector<std::string> refused;  // impossible layouts, each with the reason
+    std::vector<WhatIf> what_if;       // empty if no layout fits, or for more than kMostAsked ranks
 };
 
-// Sets of hosts that are searched: all; for unlike hosts also each kind alone, all without the
-// slowest kind, all without the two slowest kinds, ...
+// Sets of hosts that Search tries. The first set is all hosts. If hosts differ, the other sets are
+// all hosts without the slowest kind, all without the two slowest kinds, ..., and each kind alone.
 std::vector<std::vector<int>> PartsOf(const ClusterSpec& cluster);
 
-// The fitting layout that answers soonest. Errors: those of Search; kUnsupported if none fits.
+// Returns the layout that fits and has the smallest answer_s. Errors: those of Search; kUnsupported
+// if none fits.
 Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
                             const Workload& load);
 
-// Layouts that Search tries for like hosts.
+// Layouts that Search tries if all hosts are alike.
 std::vector<model::Layout> LayoutsOf(const ClusterSpec& cluster, const model::Hyper& hyper);
-// Layouts of all ranks without expert groups: tensor ranks in pipelines.
+// Layouts tp x pp of all ranks, without expert groups.
 std::vector<model::Layout> PipelinesOf(const ClusterSpec& cluster, const model::Hyper& hyper);
 
-// The first fitting layout in the order of `better`, for like hosts; only among those that are
-// `enough`, if it is set. Plans memory of few layouts. known: of the same model and workload.
-// Errors: kUnsupported if none fits.
+// For a cluster of like hosts: sorts the layouts by `better` and returns the first one that fits;
+// if `enough` is set, stops at the first layout for which it returns false. Plans the memory of as
+// few layouts as possible. known: a cache for the same model and workload. Errors: kUnsupported if
+// none fits.
 using IsBetterLayout = std::function<bool(const Prediction&, const Prediction&)>;
 using IsEnough = std::function<bool(const Prediction&)>;
 Result<Prediction> FindFitting(const ModelWalk& walk, const ClusterSpec& cluster,
@@ -56,10 +59,10 @@ Result<Prediction> FindFitting(const ModelWalk& walk, const ClusterSpec& cluster
                                std::span<const model::Layout> layouts, const IsBetterLayout& better,
                                const IsEnough& enough = {});
 
-// Tries all tp x pp (x expert groups) on all ranks, on the first 1, 2, 4, ... devices of a host,
-// and on the first 1, 2, 4, ... hosts. For unlike hosts also the parts of PartsOf, with a search of
-// shares (plan/uneven.h). Errors: kUnsupported if no layout is possible, or there are more than
-// kMostSearched ranks.
+// Predicts all layouts tp x pp (x expert groups) on all ranks, on the first 1, 2, 4, ... devices of
+// a host, and on the first 1, 2, 4, ... hosts. If hosts differ, does so for each set of PartsOf,
+// and also searches how large a share each rank should get (plan/uneven.h). Errors: kUnsupported if
+// no layout is possible, or the cluster has more than kMostSearched ranks.
 Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Library& library,
                     const Workload& load);
 

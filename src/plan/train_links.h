@@ -1,5 +1,5 @@
-// A cluster as a training job uses it: the rates of its slowest device, and the links of groups of
-// ranks.
+// What a training prediction needs from a cluster: the rates of its slowest device, and the links
+// of groups of ranks.
 #pragma once
 
 #include "coll/seconds.h"
@@ -10,30 +10,32 @@ namespace weft::plan {
 struct DeviceRates {
     double products = 0, attention = 0;  // FLOP/s
     double memory = 0;                   // bytes/s
-    double in_flight = 0;                // outputs of products computed at a time
+    double in_flight = 0;                // OutputsInFlight (plan/weft_rates.h)
     double op_s = 0;                     // seconds to start an op; 0 on a processor's own threads
-    double room = 0;                     // bytes
+    double room = 0;                     // bytes of memory
 };
-// Uses the machine file's shares if it has them, else Weft's (plan/weft_rates.h).
+// Uses the shares of compute in the machine's file; if it has none, those of RatesOfKind
+// (plan/weft_rates.h).
 DeviceRates RatesOf(const Machine& machine);
 
 class TrainLinks {
   public:
-    // Borrows the cluster.
+    // `cluster` must outlive this object.
     explicit TrainLinks(const ClusterSpec& cluster);
 
     int ranks() const { return ranks_; }
     const ClusterSpec& cluster() const { return *cluster_; }
-    // The lowest of each figure over all devices.
+    // Rates of a device that is as slow as the slowest one in each figure.
     const DeviceRates& device() const { return device_; }
     int HostOf(int rank) const { return PlaceOf(rank).host; }
 
-    // Link tiers of the `count` ranks first, first + stride, ..., while the other groups of the
-    // same form share each host's link.
+    // The links among the `count` ranks first, first + stride, ... The other ranks form such
+    // groups, too, and the groups share the link of each host.
     coll::TierGroup GroupOf(int first, int count, int stride) const;
     // The slowest group of `count` consecutive ranks.
     coll::TierGroup NeighboursOf(int count) const;
-    // One rank's share of the link to the other, while all ranks of a host send.
+    // The link between two ranks; on different hosts, the rank's share of it while all ranks of its
+    // host send.
     coll::Tier Between(int rank, int other) const;
 
   private:

@@ -1,8 +1,10 @@
-// Predicts one layout of a training job on a cluster: seconds of an update, memory by stage.
+// Predicts how one layout of a training job runs on a cluster: seconds of an update, memory of each
+// stage.
 //
-// A rank's passes are timed op by op (plan/train_walk.h). ZeRO's transfers overlap with them as in
-// the trainer, layer by layer. Then the pipeline's schedule is walked (plan/train_schedule.h),
-// followed by gradient sums and the optimizer. An update takes as long as its slowest stage.
+// The time of a rank's forward and backward pass is added up op by op (plan/train_walk.h). ZeRO's
+// transfers overlap with these ops layer by layer, as in the trainer. These times give the time of
+// the pipeline's schedule (plan/train_schedule.h). Gradient sums and the optimizer follow. An
+// update takes as long as its slowest stage.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +17,10 @@
 
 namespace weft::plan {
 
-// A layout and batch. Ranks are numbered as in train/parallel/layout.h.
+// The layout and batch of a training job. Ranks are numbered as in train/parallel/layout.h.
 struct TrainCut {
     int tp = 1, pp = 1, dp = 1;
-    int ep = 0;  // expert groups of the tensor ranks; 0: as needed
+    int ep = 0;  // expert groups of the tensor ranks; 0: as many as the model needs
     int zero = 0;
     int virtual_stages = 1;
     bool sequence_parallel = false;
@@ -34,36 +36,39 @@ const char* RecomputeName(program::Recompute recompute);
 struct StageMemory {
     int first_rank = 0;
     double state = 0;  // weights, gradients, optimizer state
-    double work = 0;   // activations, and values that are whole for a time
+    double work = 0;   // activations, and units that ZeRO gathers for a time
     double total() const { return state + work; }
 };
 
 struct TrainPrediction {
     TrainCut cut;
-    TrainSeconds parts;               // of the slowest stage; its sum is update_s
-    double update_s = 0, spread = 0;  // spread: standard deviation of tokens_per_s, as a share
+    TrainSeconds parts;               // of the slowest stage; parts.total() is update_s
+    double update_s = 0, spread = 0;  // spread: relative standard deviation of tokens_per_s
     double tokens_per_s = 0;
-    double flops = 0;  // of an update on all ranks: three times the forward passes
+    double flops = 0;  // of an update on all ranks: three times those of the forward passes
     double share_of_peak = 0;
     std::vector<StageMemory> memory;
-    double room = 0;
+    double room = 0;  // bytes of memory of each rank's device
     int hosts = 1;
     std::vector<int> used;  // indices of hosts of the cluster; empty: the first `hosts`
     const StageMemory& worst() const;
     bool fits(double fill = 1) const { return worst().total() <= fill * room; }
     std::pair<const char*, double> limit() const;
-    // This layout fits and the other does not; or is faster; or needs less memory.
+    // Whether this layout fits and the other does not; if both fit: whether it is faster; if
+    // neither fits: whether it needs less memory.
     bool IsBetterThan(const TrainPrediction& other) const;
-    // Seconds of the whole updates that these sequences need.
+    // Seconds of training on this many sequences; the number of updates is rounded up.
     double SecondsOf(int64_t sequences) const;
 };
 
-// Errors: kUsage (the ranks, sequences or layers don't allow the cut); those of PartsOf.
+// Predicts a cut. Errors: kUsage (impossible with these ranks, sequences or layers), and those of
+// TrainWalk::PartsOf.
 Result<TrainPrediction> PredictTraining(TrainWalk& walk, const TrainLinks& links,
                                         const TrainCut& cut);
 
-// The same with only cut, memory, room, and bounds of update_s (lower) and tokens_per_s (upper):
-// without a walk of the pipeline, gradient sums and stragglers.
+// Predicts less, in less time: sets only cut, memory, room, a lower bound in update_s, and an upper
+// bound in tokens_per_s. The bounds leave out the pipeline's schedule, gradient sums and
+// stragglers.
 Result<TrainPrediction> BoundTraining(TrainWalk& walk, const TrainLinks& links,
                                       const TrainCut& cut);
 

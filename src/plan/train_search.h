@@ -1,4 +1,4 @@
-// Searches layouts of a training job that fit, fastest first, and machines that train fast enough.
+// Searches the fastest layouts of a training job that fit, and machines that train fast enough.
 #pragma once
 
 #include <optional>
@@ -10,16 +10,17 @@
 
 namespace weft::plan {
 
-// Values that are set are kept; the others are searched.
+// Constraints on the cuts that are searched. A member that is set fixes that property of the cut.
 struct TrainWishes {
-    // 0: searched (dp: ranks / tp / pp).
+    // 0: searched; dp is then ranks / tp / pp.
     int tp = 0, pp = 0, dp = 0, ep = 0, virtual_stages = 0;
     int zero = -1;                          // -1: searched
-    std::optional<bool> sequence_parallel;  // nullopt: searched if tp is
+    std::optional<bool> sequence_parallel;  // nullopt: searched, but only if tp is, too
     std::optional<program::Recompute> recompute;
-    // 0: searched: with no global batch, powers of two and the largest that fits.
+    // 0: searched. Without a global batch: powers of two, and the largest micro-batch that fits.
     int64_t micro_batch = 0;
-    int64_t accumulation = 0;  // 0: from the batch, else 1, or four times the stages
+    // 0: follows from global_batch; without one, 1, or with a pipeline four times the stages.
+    int64_t accumulation = 0;
     int64_t global_batch = 0;  // sequences of an update; 0: micro-batch x accumulation x replicas
 };
 
@@ -29,25 +30,27 @@ inline constexpr double kSearchedFill = 0.9;
 struct TrainPlans {
     std::vector<TrainPrediction> layouts;  // best first; at most 24
     std::vector<std::string> refused;      // impossible layouts, one per reason
-    int64_t bounded = 0, predicted = 0;    // numbers of cuts; tests measure the cost by them
+    int64_t bounded = 0, predicted = 0;    // numbers of cuts, for tests of the search's cost
 };
 
-// Bounds all cuts first, then predicts them in the order of their bounds while they could still be
-// among the best. Errors: kUsage (contradictory wishes, or no cut is left), kUnsupported (the model
-// can't be sharded this way).
+// Bounds all cuts (BoundTraining), then predicts them in the order of their bounds. Stops when no
+// remaining cut can be among the best. Errors: kUsage (contradictory wishes, or no cut meets them),
+// kUnsupported (the model can't be sharded this way).
 Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
                                   const TrainWishes& wishes);
 
-// As SearchTraining, also on parts of the cluster. Unlike hosts: each kind alone and all without
-// the slowest (PartsOf). Like hosts: half of them, a quarter, ... while that is faster, because
-// leaving out a slow wire may help. Errors: those for all hosts, if no part can do it either.
+// Like SearchTraining, but also searches parts of the cluster. If hosts differ, the parts are those
+// of PartsOf (plan/search.h). If hosts are alike, the parts are half of them, a quarter, ..., as
+// long as a smaller part is faster, which it can be if the wire is slow. Errors: if no part works,
+// those of the search on all hosts.
 Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const ClusterSpec& cluster,
                                     const TrainWishes& wishes);
 
+// Requirement: train on `sequences` sequences within `within_s` seconds.
 struct TrainWanted {
     double within_s = 0;
     int64_t sequences = 0;
-    std::optional<double> budget;  // in the unit of prices; at most
+    std::optional<double> budget;  // highest price, in EUR
 };
 
 struct TrainOffer {
@@ -58,10 +61,11 @@ struct TrainOffer {
     bool guessed = false;  // the price of a machine or wire is a guess
 };
 
-// Tries 1, 2, 4, ... 64 hosts of all machines with a price, with their own wire. `only` restricts
-// the machines and may name a wire. Returns the fewest hosts of each machine that are fast enough,
-// cheapest first; if none is, the five fastest offers within the budget, fastest first. Errors:
-// kUsage (unknown words, a machine without a price).
+// Tries 1, 2, 4, ... 64 hosts of each machine with a price, connected by the machine's own wire.
+// `only` restricts the machines and may name a wire. Returns for each machine the smallest number
+// of hosts that are fast enough, cheapest first. If no offer is fast enough, returns the five
+// fastest offers within the budget, fastest first. Errors: kUsage (unknown words, a machine without
+// a price).
 Result<std::vector<TrainOffer>> FindTrainingMachines(TrainWalk& walk, const Library& library,
                                                      const TrainWishes& wishes,
                                                      const TrainWanted& wanted,

@@ -1,5 +1,5 @@
-// Uneven shares for unlike hosts: the share of a stage for each tensor rank, the layers of each
-// stage.
+// Searches uneven shares for unlike hosts: how much of a stage each tensor rank gets, or how many
+// layers each stage gets.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,11 @@
 
 namespace weft::plan {
 
+// Tensor shares add up to kShareUnits. Refine tries at most kMostTries layouts.
 inline constexpr int kShareUnits = 128, kMostTries = 400;
 
-// Finds the fastest shares for a layout's tp x pp (x ep), in the form of --tensor-split: tensor
-// shares that sum to kShareUnits, or layers per stage. Borrows the predictor.
+// Finds the fastest shares for a layout with given tp, pp and ep. Shares have the form of
+// --tensor-split: tensor shares, or layers per stage. `predictor` must outlive this object.
 class UnevenLayout {
   public:
     UnevenLayout(LayoutPredictor& predictor, const model::Layout& layout);
@@ -22,9 +23,9 @@ class UnevenLayout {
     // Tries even shares, shares by devices' bandwidth, and shares by devices' memory. Errors: those
     // of Predict.
     Status Begin();
-    // Moves shares between ranks while the prediction improves. If a prompt or a token passes
-    // through the stages one by one, the fastest stage gets as much as its memory holds. Stops
-    // after most_kinds kinds of ranks were predicted, or kMostTries layouts.
+    // Moves shares between ranks as long as the prediction improves. If a prompt or a token passes
+    // through the stages one by one, the fastest stage gets as much as its memory holds. Stops once
+    // the predictor has predicted `most_kinds` more kinds of ranks, or kMostTries layouts.
     void Refine(size_t most_kinds);
     const Prediction& best() const;
 

@@ -1,8 +1,10 @@
-// The Program that one rank runs in a step and its memory, walked one kind of layer at a time.
+// Builds the Program that one rank runs in a step, and computes its time, one kind of layer at a
+// time.
 //
-// Layers whose tensors have the same names, types, shapes and windows run the same ops. A rank's
-// Program is therefore built as pieces: the first ops, one layer of each kind, and the last ops,
-// each with a count. A prediction costs the same for 126 layers as for one.
+// Layers of one kind run the same ops: their tensors have the same names, types and shapes, and
+// their attention windows are equal. A rank's Program is therefore built as pieces: the first ops,
+// one layer of each kind, and the last ops. Each piece has a count. So a prediction for 126 equal
+// layers takes as long as for one.
 #pragma once
 
 #include <cstdint>
@@ -20,35 +22,36 @@ namespace weft::plan {
 struct Piece {
     program::Program program;
     int64_t count = 1;
-    bool last = false;  // the final norm and the logits
-    // Costs of the program in the steps that were timed so far. Thread: one caller.
+    bool last = false;  // whether the piece is the last ops: final norm and logits
+    // Costs of the program, cached by the shape of the step. Thread: one caller.
     mutable std::vector<std::pair<program::StepShape, std::vector<program::OpCost>>> costs{};
     const std::vector<program::OpCost>& CostsOf(const program::StepShape& step) const;
 };
 
 struct RankWork {
     std::vector<Piece> pieces;
-    uint64_t weight_bytes = 0;  // with the file's types
+    uint64_t weight_bytes = 0;  // in the types of the model's file
 };
 
-// The shard as one of three pipeline stages: stage 0 has the first ops, stage 1 the given layers,
-// stage 2 the last ops.
+// Returns a shard for one piece, as if the model had three pipeline stages. stage: 0 for the first
+// ops, 1 for `layers`, 2 for the last ops.
 model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers);
 
-// One model, ready to be sharded in any layout. Borrows the source.
+// A model from which the work of a rank in any layout can be built. `source` must outlive this
+// object.
 class ModelWalk {
   public:
     static Result<ModelWalk> Make(const model_files::ModelSource& source, DType kv_dtype);
     const model::Hyper& hyper() const { return hyper_; }
     const model_files::ModelSource& source() const { return *source_; }
     DType kv_dtype() const { return options_.kv_dtype; }
-    // Kind of each layer. Layers of a kind run the same ops.
+    // Kind of each layer, as a number.
     const std::vector<int>& kind_of_layer() const { return kind_of_layer_; }
     std::span<const int> KindsOf(const model::Span& layers) const {
         return std::span(kind_of_layer_)
             .subspan(static_cast<size_t>(layers.begin), static_cast<size_t>(layers.size()));
     }
-    // Work of one rank of a plan. Errors: those of BuildProgram.
+    // Work of the rank with this shard. Errors: those of BuildProgram.
     Result<RankWork> WorkOf(const model::Shard& shard) const;
     // Work of the draft head (model/draft_head.h) after a step, on a rank of the last stage.
     Result<RankWork> DraftHeadWork(const model::Shard& shard) const;
@@ -62,15 +65,15 @@ class ModelWalk {
 
 // Seconds of a step, by cause.
 struct Breakdown {
-    double weights = 0;    // reading weights (and the activations of those ops)
+    double weights = 0;    // reading weights, and the activations of the same ops
     double cache = 0;      // reading and writing the KV cache
-    double imbalance = 0;  // experts: time of the busiest group beyond the mean
+    double imbalance = 0;  // expert groups: time of the busiest one beyond the mean
     double compute = 0;    // ops limited by arithmetic
     double overhead = 0;   // fixed time per op
     double wire = 0;       // collectives: time on the links
-    double sync = 0;       // collectives: time apart from the links
+    double sync = 0;       // collectives: all other time
     double hops = 0;       // messages between stages
-    double draft = 0;      // drafts of the draft model or head; for a prompt, its prefill
+    double draft = 0;      // the draft model or head: drafting, or prefill of a prompt
     double total() const;
     Breakdown& operator+=(const Breakdown& other);
     Breakdown operator*(double factor) const;
@@ -83,20 +86,21 @@ struct BreakdownRow {
 // In the order of the struct.
 std::span<const BreakdownRow> BreakdownRows();
 
-// Where a step runs.
+// The machine and links on which a step runs.
 struct StepPlace {
     const Machine* machine;
-    coll::TierGroup tensor;  // the tensor ranks
+    coll::TierGroup tensor;  // links of the tensor ranks
     const model::Hyper* hyper;
-    // How far the ranks of a host slow each other down: 0: one of them computes at a time; 1: all
-    // do. Interpolates between the machine's two tables.
+    // How much the ranks of a host slow each other down. 0: not at all (the machine's measured
+    // rates `alone`). 1: as much as when all of them compute at the same time. Times between are
+    // interpolated.
     double busy = 1;
     const Measured* measured() const { return machine->measured ? &*machine->measured : nullptr; }
 };
 
 enum class Pieces { kAll, kNotLast, kOnlyLast };
 
-// Time of these pieces in a step of one rank, without messages between stages.
+// Time that one rank needs for these pieces in a step, without messages between stages.
 Breakdown TimeStep(const RankWork& work, const program::StepShape& step, const StepPlace& place,
                    Pieces pieces = Pieces::kAll);
 
