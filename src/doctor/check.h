@@ -1,5 +1,5 @@
-// A Check looks for one common fault on one host or across hosts. Each is a function under checks/
-// and a row of checks/checks.inc.
+// A Check looks for one common fault, on one host or across hosts. Each check is a function in
+// checks/ and a row of checks/checks.inc.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,9 @@ struct Check {
     const char* name;   // "pcie-link"
     const char* what;   // what it examines, one sentence
     const char* reads;  // its source files and commands
-    const char* why;    // cost of the fault
-    // One of the two is set (neither: the check needs ranks, doctor/fabric.h). A check without
-    // findings found nothing to examine on this host.
+    const char* why;    // effect of the fault
+    // The check's function: `run` or `across` is set. If both are null, the check needs running
+    // ranks (doctor/fabric.h). A function that adds no finding found nothing to examine.
     void (*run)(HostView& view, Findings& out) = nullptr;
     void (*across)(Hosts hosts, Findings& out) = nullptr;  // called with at least two hosts
 };
@@ -29,9 +29,9 @@ struct Check {
 // All checks, in the order in which they run: cards first, measurements last.
 std::span<const Check> AllChecks();
 
-// Runs the checks named in `only` (empty: all) on every host and across hosts; returns the findings
-// host by host. A check that was named in `only` and found nothing to examine adds a note.
-// peers: so many of the last hosts take part in across-ports only. Errors: kUsage (no such check).
+// Runs the checks named in `only` (empty: all) on every host and across hosts. Returns the findings
+// host by host. If a check named in `only` finds nothing to examine, it adds a note. peers: the
+// last `peers` hosts take part only in the check across-ports. Errors: kUsage (no such check).
 Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string> only,
                                        size_t peers = 0);
 

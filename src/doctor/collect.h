@@ -12,27 +12,27 @@
 namespace weft::doctor {
 
 struct CollectOptions {
-    std::string program = "weft";  // command on the hosts
+    std::string program = "weft";  // command that runs weft on the hosts
     int64_t timeout_ms = 30000;    // per host
     bool measure = true;
 };
 
-// "user@host" or "host" without a worker's ":port". Errors: kUsage if the text is not a host name,
-// because it becomes an argument of ssh.
+// Removes the ":port" of a worker: returns "user@host" or "host". Errors: kUsage if this is not a
+// host name, since it becomes an argument of ssh.
 Result<std::string> SshName(const std::string& host);
 
 struct Collected {
-    std::vector<std::unique_ptr<HostView>> hosts;  // hosts that answered, in the order given
-    std::vector<std::string> names;                // their names as given
-    std::vector<Finding> unreachable;              // one "reachable" finding for each other host
-    bool tested_here = false;  // connections from and to this machine were tested
+    std::vector<std::unique_ptr<HostView>> hosts;  // that answered, in the argument's order
+    std::vector<std::string> names;                // of `hosts`, as in the argument
+    std::vector<Finding> unreachable;              // a finding of "reachable" for each other host
+    bool tested_here = false;  // whether connections from and to this machine were tested
 };
 
-// Asks all hosts at once, each with its own deadline and without a password (BatchMode). Then each
-// host pings the others and connects to their ports (path.h, reach.h). Skips output of login
-// scripts before the archive. If ssh hangs, tests the path for lost large packets (net/path_mtu.h).
-// here: this machine, whose ports are tested, too; its result becomes its answer to
-// Probe("reach"). Errors: kUsage (not a host name).
+// Asks all hosts at once for their snapshots, each with its own deadline. ssh never asks for a
+// password (BatchMode). Output of login scripts before the snapshot is skipped. Then each host
+// pings the others and connects to their ports (path.h, reach.h). If ssh to a host hangs, tests
+// whether large packets are lost on the way (net/path_mtu.h). here: this machine, whose ports are
+// tested, too; the result is its answer to Probe("reach"). Errors: kUsage (not a host name).
 Result<Collected> CollectHosts(const std::vector<std::string>& hosts, const CollectOptions& options,
                                HostView* here = nullptr);
 

@@ -1,11 +1,11 @@
-// Cost of a fault in speed: the difference between two predictions of `weft plan` (plan/predict.h),
-// for the hosts with the fault and without it.
+// How much speed a fault costs: the difference between two predictions of `weft plan`
+// (plan/predict.h), one for the hosts with the fault, the other for the same hosts without it.
 //
 // A check only states the actual and the expected state of the host (CostQuestion). StateCosts
-// computes the figures afterwards: for the largest known model that fits, on two such hosts with
-// all devices as tensor ranks if a link is at fault, else on one host. If the host is not in
-// machines/, its memory and compute rates are unknown; then only the time on the links is stated,
-// which is the same on any machine. If the link is unknown, too, there are no figures.
+// computes the figures afterwards, for the largest known model that fits, with all devices as
+// tensor ranks. It assumes two such hosts if a link is at fault, else one host. If the host is not
+// in machines/, its memory and compute rates are unknown. Then only the time on the links is
+// stated, which is the same on any machine. Without a link, there are no figures.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,16 @@ struct HostLink {
     plan::LinkKind kind = plan::LinkKind::kTcp;
     double gigabits = 0;      // speed of the port
     double most_bytes_s = 0;  // limit of the card's slot or the cable; 0: none
-    double share = 1;         // remaining share of the bandwidth
-    double latency_s = 0;     // of a message; 0: that of the plan's wire
+    double share = 1;         // share of the bandwidth that remains with the fault
+    double latency_s = 0;     // of a message; 0: as in machines/wires.json
     double waits_s = 0;       // added to the latency
     bool operator==(const HostLink&) const = default;
 };
 
 struct HostState {
-    std::optional<HostLink> link;  // to another such host; nullopt: one host alone
-    double bandwidth_share = 1;    // of its memory
-    double room_bytes = 0;         // usable by a model; 0: as HostFacts says
+    std::optional<HostLink> link;  // to a second host of this kind; nullopt: there is one host
+    double bandwidth_share = 1;    // share of the memory's bandwidth that remains
+    double room_bytes = 0;         // memory that a model may use; 0: follows from HostFacts
     bool operator==(const HostState&) const = default;
 };
 
@@ -49,14 +49,14 @@ struct HostFacts {
 
 struct CostQuestion {
     HostFacts host;
-    HostState so, otherwise;
+    HostState so, otherwise;  // with the fault, and without it
     bool operator==(const CostQuestion&) const = default;
 };
 
-// 0: unknown, or no model fits.
+// Speed of a model. A figure of 0: unknown, or no model fits.
 struct CostFigures {
     std::string model;         // "qwen3-32b:q4_k_m"
-    double tokens_s = 0;       // one sequence
+    double tokens_s = 0;       // tokens/s of one sequence
     double prompt_s = 0;       // seconds of the prompt
     double wire_token_s = 0;   // seconds of a token's all-reduces
     double wire_prompt_s = 0;  // seconds of a prompt's all-reduces
@@ -66,7 +66,8 @@ struct Cost {
     std::string machine;  // "strix-halo"; "": unknown, only wire times are stated
     int hosts = 1, tensor_ranks = 1;
     int64_t context = 0, prompt = 0;  // tokens
-    // Both of one model, unless that fits only in the expected state.
+    // With the fault, and without it. Both are of the same model, unless that model fits only
+    // without the fault.
     CostFigures so, otherwise;
     // "qwen3-32b:q4_k_m on 2 x strix-halo (tp2): 9.1 tokens/s now, 11.4 without the fault; ..."
     std::string Text() const;
@@ -74,20 +75,20 @@ struct Cost {
 
 HostFacts FactsOf(HostView& view);
 
-// The card's fastest port that is up, without the limit of its slot.
+// The link over the card's fastest port that is up, without the limit of the card's slot.
 std::optional<HostLink> PortLink(HostView& view, const PciDevice& card);
 std::optional<HostLink> PortLink(const RdmaPort& port);
-// TCP over the interface.
+// The link if TCP runs over this interface.
 std::optional<HostLink> PortLink(const NetDevice& device);
-// TCP over the same port.
+// The link if TCP runs over the port of `link`.
 HostLink OverTcp(HostLink link);
 // Data rate of a PCI Express link, bytes/s; 0: unknown.
 double DataBytes(const PciLink& link);
 
-// Question about a link: actual state and expected state.
+// A question about a link. so: its actual state; otherwise: its expected state.
 CostQuestion LinkQuestion(HostView& view, const HostLink& so, const HostLink& otherwise);
-// Question about TCP in place of RDMA over `link`; without `link`, over the fastest RDMA port that
-// is up. nullopt: there is none.
+// A question about the use of TCP instead of RDMA. link: the link with RDMA; nullopt: the one over
+// the fastest RDMA port that is up. Returns nullopt if there is none.
 std::optional<CostQuestion> TcpQuestion(HostView& view,
                                         std::optional<HostLink> link = std::nullopt);
 

@@ -1,4 +1,4 @@
-// Computes costs of faults: one prediction per distinct state of a host.
+// Computes what faults cost in speed (doctor/cost.h).
 #pragma once
 
 #include <map>
@@ -36,7 +36,7 @@ class CostModel {
     std::map<std::string, plan::OpenedShape> shapes_;
 };
 
-// Sets the costs of findings that ask for one.
+// Sets Finding::cost of each finding that asks for it.
 Status StateCosts(std::span<Finding> findings);
 
 }  // namespace weft::doctor

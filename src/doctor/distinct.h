@@ -1,4 +1,4 @@
-// Makes host names distinct: two machines called "localhost" get different names.
+// Makes host names distinct, for example if two machines are called "localhost".
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace weft::doctor {
 
-// Renames hosts of equal names to "NAME (ORIGIN)", where the origin is the file or address of the
-// host. Without an origin, or with equal ones: "NAME (2)", "NAME (3)". Does not use names in
-// `taken`.
+// Renames hosts with equal names to "NAME (ORIGIN)". origins: the file or address of each host. If
+// the origin is missing or not distinct either, the names are "NAME (2)", "NAME (3)". taken: names
+// that are in use elsewhere.
 void MakeNamesDistinct(std::vector<std::unique_ptr<HostView>>& hosts,
                        const std::vector<std::string>& origins = {},
                        std::set<std::string> taken = {});

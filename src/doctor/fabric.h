@@ -1,5 +1,6 @@
-// Measures the links between this machine and workers by messages and compares them with the usual
-// figures for their kind. It needs a running `weft worker` on the other hosts.
+// Measures latency and bandwidth of the links between this machine and workers, and compares them
+// with figures that are usual for the kind of link. A `weft worker` must run on each of the other
+// hosts.
 #pragma once
 
 #include <optional>
@@ -16,23 +17,24 @@ namespace weft::doctor {
 inline constexpr int64_t kFabricSmall = 8 << 10;  // bytes of a latency message
 inline constexpr int64_t kFabricLarge = 1 << 20;  // bytes of a bandwidth transfer
 
-// Starts the ranks, measures every pair (latency at kFabricSmall, bandwidth at kFabricLarge; half a
-// second per pair) and judges the results. `here` supplies the cards and routes of this machine.
-// Errors: those of a run over these workers.
+// Starts ranks on the workers, measures the link between every two ranks (latency at kFabricSmall,
+// bandwidth at kFabricLarge; half a second each) and judges the results. here: this machine, for
+// its cards and routes. Errors: those of a job on these workers.
 Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::ClusterOptions& options);
 
 // Tests the path to every worker, then measures the idle workers as MeasureFabric does. A busy
-// worker is left out with a note that names its job. A worker that large packets do not reach, or a
-// failed measurement, is a failure.
+// worker is left out, with a note that names its job. If large packets do not reach a worker, or a
+// measurement fails, the finding has the severity `fail`.
 std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options);
 
-// Returns a note if this host's worker, at the default port or a port of `options`, runs a rank of
-// a job, because a measurement would slow that job. nullopt: it is idle, or there is no worker.
-// Takes at most a second.
+// Returns a note if a worker on this host, at the default port or a port in `options`, runs a rank
+// of a job. A measurement would slow that job. nullopt: the worker is idle, or there is none. Takes
+// at most a second.
 std::optional<Finding> NoteOwnJob(const HostView& here, const cluster::ClusterOptions& options);
 
-// Judges measurements; one finding for each pair. workers: names of ranks 1, 2, ... as the user
-// gave them. For an IPv4 address, its route gives the speed of the card.
+// Judges measurements: returns one finding for each pair of ranks. workers: the names of ranks 1,
+// 2, ... as the user gave them. If a name is an IPv4 address, the route to it tells which card is
+// used, and its speed.
 std::vector<Finding> JudgeFabric(HostView& here, const std::vector<std::string>& workers,
                                  const fabric::NetReport& latency,
                                  const fabric::NetReport& bandwidth);

@@ -7,8 +7,9 @@
 
 namespace weft::doctor {
 
-// The interfaces of RDMA ports, InfiniBand and Thunderbolt; without them, the fastest cards. Only
-// those that are up and have an address. Empty if addresses were not read.
+// Returns the interfaces of RDMA ports, InfiniBand and Thunderbolt. If there are none, the fastest
+// other network cards. Interfaces that are down or have no address are left out. So the list is
+// empty if addresses could not be read.
 std::vector<NetDevice> FabricDevices(HostView& view);
 
 }  // namespace weft::doctor

@@ -12,26 +12,26 @@
 
 namespace weft::doctor {
 
-// Output of `words`. In a handmade snapshot also output of the same program with more flags
-// ("cmd/lspci_-vv_-nn" for "lspci -vv").
+// Output of the command `words`. In a handmade snapshot, the output may also be that of the same
+// program with more flags ("cmd/lspci_-vv_-nn" for "lspci -vv").
 Reading CommandLike(HostView& view, const std::string& words);
-// The kernel has a usable RDMA device, so limits on locked memory matter.
+// Whether the kernel has a usable RDMA device, so that limits on locked memory matter.
 bool HasRdma(HostView& view);
 // The cloud's own interface (of hv_netvsc and the like) over a port that is its virtual function:
 // that interface has the address, and clouds offer no RDMA there. "": none.
 std::string CloudInterface(HostView& view, const RdmaPort& port);
-// The processor reports that it is virtual; much of the hardware is then hidden.
+// Whether the processor reports that it is virtual. Much of the hardware is then hidden.
 bool IsVirtualMachine(HostView& view);
-// Environment of the host: "container" with its kind ("lxc", "podman", "docker", "kubernetes"), the
-// boot loader
-// ("grub", "limine", "systemd-boot"), "ostree". Only what was read.
+// Tags for the environment of the host, as far as known: "container" and its kind ("lxc", "podman",
+// "docker", "kubernetes"), the boot loader ("grub", "limine", "systemd-boot"), "ostree".
 std::vector<std::string> SystemTags(HostView& view);
 bool HasTag(HostView& view, std::string_view tag);
 std::string KernelRelease(HostView& view);  // "6.14.0-37-generic"; "": unknown
 std::optional<Version> KernelVersion(HostView& view);
 // A value of /proc/meminfo in bytes.
 std::optional<double> MemInfo(HostView& view, const std::string& name);
-// "cpu0", "eth3": the names under `folder` of the form `prefix` plus a number, in order.
+// The names in `folder` that are `prefix` and a number ("cpu0", "cpu1"), in the order of the
+// numbers.
 std::vector<std::string> Numbered(HostView& view, const std::string& folder,
                                   const std::string& prefix);
 // "a, b, c"; long lists end in "and N more".

@@ -1,12 +1,15 @@
-// A Finding: one check's result for one host or pair, for people and programs.
+// A Finding is one result of a check for one host or a pair of hosts.
 //
 // severity  ok    as expected
 //           note  worth knowing; not certain to be slow or broken
 //           warn  costs speed, or will under load
 //           fail  does not work, or at a fraction of the hardware's speed: exit status 1
-// read      the value and its source; expected: the value on a healthy host
-// why       effect of the fault; fix: the command that repairs it
-// asks      question about the lost speed; cost: the answer (doctor/cost_model.h)
+// read      the value that was found, and its source
+// expected  the value on a healthy host
+// why       effect of the fault
+// fix       command that repairs the fault
+// asks      question about the speed that the fault costs
+// cost      answer to that question (doctor/cost_model.h)
 #pragma once
 
 #include <optional>

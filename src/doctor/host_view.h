@@ -6,13 +6,13 @@
 //                                                                 -> link/sys/class/...
 //     List("sys/class/net")              names in a folder, sorted; empty if there is no folder
 //     Command("lspci -vv")               output of a program      -> cmd/lspci_-vv
-//     Probe("memlock")                   result of a trial in this process (probe.h)
+//     Probe("memlock")                   fact that this process finds by a trial (probe.h)
 //                                                                 -> probe/memlock
-//     Later(path)                        Read or Command again, after the measurements
+//     Later(path)                        the same source again, after the measurements
 //                                                                 -> later/PATH
 //
-// A view keeps every answer, so all checks see the same moment and a snapshot can be saved. It
-// answers within its deadlines and never changes the host. Thread: one at a time.
+// A view keeps every answer, so all checks see the host at the same moment, and a snapshot can be
+// saved. Every answer has a deadline. A view never changes the host. Thread: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -25,19 +25,19 @@ namespace weft::doctor {
 
 enum class ReadState {
     kFound,
-    kAbsent,   // no such file, folder or program; or the snapshot lacks it
+    kAbsent,   // no such file, folder or program, or not in the snapshot
     kRefused,  // it exists, but this process may not read it, or it failed
 };
 
 struct Reading {
     ReadState state = ReadState::kAbsent;
     std::string text;  // kFound: the content; kRefused: the reason, in a few words
-    bool cut = false;  // the end is missing
+    bool cut = false;  // the end of the text is missing
     bool found() const { return state == ReadState::kFound; }
     bool refused() const { return state == ReadState::kRefused; }
 };
 
-// Files by path. The name of a folder ends with '/', and its value is empty.
+// Content of files by path. The path of a folder ends with '/', and its content is empty.
 using SnapshotFiles = std::map<std::string, std::string>;
 
 // Path of a command's output in a snapshot: blanks and slashes become underscores.
@@ -53,8 +53,8 @@ class HostView {
 
     const std::string& host() const { return host_; }
     void Rename(std::string host) { host_ = std::move(host); }
-    // Absent in the view means absent on the host: true of a live machine and of a snapshot that
-    // Weft saved; false of a handmade snapshot, which may be incomplete.
+    // Whether a source that is absent in the view is absent on the host. True for a live machine
+    // and for a snapshot that Weft saved, false for a handmade snapshot, which may be incomplete.
     virtual bool Complete() const = 0;
 
     Reading Read(const std::string& path);
@@ -65,24 +65,24 @@ class HostView {
     std::vector<std::string> List(const std::string& path);
     // The file's text without blanks at its ends; "": no such file.
     std::string Text(const std::string& path);
-    // The parent folder lists this file, folder or device.
+    // Whether the parent folder lists this file, folder or device.
     bool Has(const std::string& path);
 
     // Sets the answer to Read(path).
     void Keep(const std::string& path, Reading reading) { answers_[path] = std::move(reading); }
     // All answers so far, by path.
     const std::map<std::string, Reading>& answers() const { return answers_; }
-    // Reason for each source that could not be read, by path. Includes an empty kernel log, because
-    // a plain user may not see its lines.
+    // Reason for each source that could not be read, by path. An empty kernel log counts as unread,
+    // because the kernel may hide its lines from a plain user.
     virtual std::map<std::string, std::string> Unread() const;
-    // The answers as a snapshot with private names, not for sharing (save.h).
+    // The answers as a snapshot. It has private names; save.h makes one that can be shared.
     SnapshotFiles Recorded() const;
 
   protected:
-    // path: as in a snapshot.
+    // Read a source of the host. path: its path in a snapshot.
     virtual Reading Fetch(const std::string& path) = 0;
     virtual std::vector<std::string> FetchNames(const std::string& path) = 0;
-    // The command whose output has this path; "": none was asked for.
+    // The command whose output has this path in a snapshot; "": no such command was asked for.
     std::string WordsOf(const std::string& path) const;
 
   private:

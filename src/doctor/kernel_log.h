@@ -1,10 +1,11 @@
-// Lines of the kernel log that checks use, reduced to known words of kernels and drivers.
+// Reads the kernel log: the lines that checks use, reduced to known words of kernels and drivers.
 //
-// Reads `dmesg` in all of its forms (with and without times, -T, -x, -H), `journalctl -k`, and
-// syslog files. A line is kept if it contains a known message (log_rules.h). Of its words, those of
-// the kernel's vocabulary stay, and PCI addresses, short numbers, drivers and interface names.
-// Names of users and programs, paths, serial numbers and addresses are dropped; the time becomes
-// seconds since the start of the log. Reading the kept words as a log gives the same result.
+// The log is `dmesg` in any of its forms (with and without times, -T, -x, -H), `journalctl -k`, or
+// a syslog file. A line is kept if it contains a known message (log_rules.h). The words that stay
+// are those of the kernel's vocabulary, PCI addresses, short numbers, drivers and interface names.
+// Names of users and programs, paths, serial numbers and other addresses are dropped. The time
+// becomes seconds since the start of the log. A log that was reduced in this way gives the same
+// result when it is read again.
 #pragma once
 
 #include <optional>
@@ -19,30 +20,31 @@ namespace weft::doctor {
 
 struct LogLine {
     std::string raw;    // as the kernel wrote it, printable, cut to 512 bytes; for display
-    std::string known;  // its known words; for checks and snapshots
+    std::string known;  // the known words of the line; for checks and snapshots
     std::string lower;  // `known` without the time, in lower case
-    std::optional<double> seconds;  // since boot or the log's start
+    std::optional<double> seconds;  // since boot or the start of the log
 };
 
-// `dmesg` of the host; if it could not be read, `journalctl -k` or syslog's file.
+// The kernel log of the host: `dmesg`, or if that could not be read, `journalctl -k` or a syslog
+// file.
 Reading KernelLog(HostView& view);
 
-// The log without UTF-16's zero bytes; kRefused if it is unreadable: empty (as a plain user gets
-// it), compressed, or an error message of the program.
+// Returns the log without the zero bytes of UTF-16. The state is kRefused if the log is empty (a
+// plain user may not see it), compressed, or an error message of the program.
 Reading ReadableLog(Reading log);
 
 std::vector<LogLine> KernelLogLines(std::string_view log, Pseudonyms& names);
-// With real names. Empty if the log was not read.
+// The same with real names. Empty if the log was not read.
 std::vector<LogLine> KernelLogLines(const Reading& log);
 
-// From Linux 6.6 on, "CPU: 7" in "DRIVER PLACE eth0: NETDEV WATCHDOG: CPU: 7: transmit queue ..."
-// stands at the position of the device in older kernels.
+// Whether the line has "CPU: 7" where kernels before Linux 6.6 have the device: "DRIVER PLACE eth0:
+// NETDEV WATCHDOG: CPU: 7: transmit queue ..."
 bool WatchdogNamesProcessor(std::string_view line);
 
-// Names of network drivers as they appear in the log.
+// Whether the word is the name of a network driver as it appears in the log.
 bool IsNetworkDriver(std::string_view word);
-// The first word of `line` that is a network driver (below: a GPU driver); "": none. Also in "RIP:
-// 0010:mlx5e_poll_rx_cq [mlx5_core]".
+// The first network driver (GPU driver) that the line names; "": none. Brackets are allowed, as in
+// "RIP: 0010:mlx5e_poll_rx_cq [mlx5_core]".
 std::string_view NetworkDriverIn(std::string_view line);
 std::string_view GpuDriverIn(std::string_view line);
 // "0000:01:00.0" in a line; "": none.

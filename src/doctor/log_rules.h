@@ -1,12 +1,13 @@
 // The table log_rules.inc: messages of kernels and drivers, their meaning and their remedy.
 //
 //     $name = text                                      a text shared by several rules
-//     SUBJECT SEVERITY | expected | why | cure          a rule: subject card, gpu, machine, crash
+//     SUBJECT SEVERITY | expected | why | cure          a rule; see LogSubject and LogRule
 //       DRIVERS: pattern ; pattern                      "net", "gpu", "any", or names of drivers
-//     words a b c                                       known words that no pattern contains
+//     words a b c                                       known words besides those of patterns
 //
-// A pattern lists parts of a line in order, with '*' between them, in lower case, because drivers
-// change the case between versions. Marks such as {aspm} in a cure name rows of cures.inc.
+// A pattern lists parts of a line in their order, with '*' between them. Patterns are in lower
+// case, because drivers change the case between versions. A mark such as {aspm} in a cure stands
+// for a row of cures.inc.
 #pragma once
 
 #include <span>
@@ -17,7 +18,7 @@
 
 namespace weft::doctor {
 
-// In the order of SubjectOf. kKeep: lines that a check reads directly.
+// Kind of a message. kKeep: a check reads the line itself (the rule makes no finding).
 enum class LogSubject { kCard, kGpu, kMachine, kCrash, kKeep };
 
 struct LogRule {
@@ -29,10 +30,10 @@ struct LogRule {
 
 // In the order of the table.
 std::span<const LogRule> LogRules();
-// The rows "words".
+// The words in the rows "words".
 std::span<const std::string_view> LogVocabulary();
 
-// The first rule of one of `subjects` that matches a lower-case line; null: none.
+// The first rule with one of `subjects` that matches the line, which is in lower case; null: none.
 const LogRule* FindRule(std::string_view lower, std::initializer_list<LogSubject> subjects);
 
 }  // namespace weft::doctor

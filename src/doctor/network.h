@@ -1,5 +1,5 @@
-// Network interfaces, IPv4 addresses and routes of a host, from sysfs, ethtool and ip -j; in a
-// handmade snapshot also from the output of `ip addr`, `ip link` and `ip route`.
+// Network interfaces, IPv4 addresses and routes of a host. They come from sysfs, ethtool and ip -j;
+// in a handmade snapshot also from the output of `ip addr`, `ip link` and `ip route`.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ struct NetDevice {
     double megabits = 0;  // 0: unknown
     int mtu = 0;
     bool up = false;
-    bool state_read = false;  // `up` was read
+    bool state_read = false;  // whether `up` is known
     bool physical = false;    // has hardware of its own: not a bridge, tunnel or loopback
     bool wireless = false;
-    bool addressed = false;  // its addresses were read
+    bool addressed = false;  // whether its addresses are known
     bool over_card = false;  // a bond or bridge with a card of this host
     std::string duplex, driver, firmware, pci;
     std::string master;        // the bridge, bond or team that contains it
@@ -42,12 +42,13 @@ struct NetDevice {
     // The number at the end of a VLAN's name ("eth0.100", "vlan100"); nullopt: unknown.
     std::optional<int64_t> VlanId() const;
 };
-// Parses output of `ip addr`, `ip -d link` and the like: name, MTU, state, master and IPv4
-// addresses of each link; and routes of `ip route`.
+// Parses output of `ip addr`, `ip -d link` and similar commands: name, MTU, state, master and IPv4
+// addresses of each link.
 std::vector<NetDevice> ParseIpText(std::string_view text);
-// At most 4,096 links and 4,096 addresses.
+// The interfaces of the host. At most 4,096 links and 4,096 addresses are read.
 std::vector<NetDevice> NetDevices(HostView& view);
-// The name is one that containers and virtual machines get; it does not lead to other hosts.
+// Whether interfaces of containers and virtual machines have such names. They do not lead to other
+// hosts.
 bool IsOfContainers(const std::string& name);
 const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std::string& name);
 
@@ -61,7 +62,8 @@ std::vector<Route> Routes(HostView& view);
 std::vector<Route> ParseRouteText(std::string_view text);
 // The fastest mode that `ethtool` lists as supported, in Mb/s; 0: unknown.
 double FastestMode(std::string_view ethtool);
-// Route of a packet to `to`: the longest prefix, then the lowest metric.
+// The route that a packet to `to` takes: the one with the longest prefix; among these, with the
+// lowest metric. Null: none.
 const Route* RouteTo(const std::vector<Route>& routes, const Ipv4& to);
 
 }  // namespace weft::doctor

@@ -6,7 +6,7 @@
 
 namespace weft::doctor {
 
-// The text has "link/infiniband" below the interface's line.
+// Whether the text has "link/infiniband" below the interface's line.
 bool SaysInfiniband(std::string_view ip, std::string_view interface);
 
 }  // namespace weft::doctor

@@ -9,16 +9,17 @@
 namespace weft::doctor {
 
 struct Path {
-    std::string device, address, peer;  // of this host; of the peer; the peer's name
-    int mtu = 0;                        // of this host's device
+    std::string device, address, peer;  // own interface; peer's address; peer's name
+    int mtu = 0;                        // of `device`
 };
 
-// From `host` to every other host over each shared subnet; at most 16.
+// The paths from `host` to every other host, over each subnet that both share; at most 16.
 std::vector<Path> PathsFrom(HostView& host, Hosts hosts);
 
-inline constexpr int kSmallPacket = 576;  // every path must carry it
+inline constexpr int kSmallPacket = 576;  // bytes; every path must carry such packets
 
-// Sends one packet of `bytes` in all, without fragmentation; waits a second for the reply.
+// A command that sends one packet of `bytes` (with headers), without fragmentation, and waits a
+// second for the reply.
 std::string PingCommand(const Path& path, int bytes);
 
 }  // namespace weft::doctor

@@ -1,5 +1,5 @@
-// PCI Express devices of a host, from sysfs or `lspci -vv`: each link's maximum and current state,
-// and the bridges above it.
+// PCI Express devices of a host, from sysfs or `lspci -vv`: the maximum and current state of each
+// device's link, and the bridges above it.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,9 @@ struct PciLink {
     double gigatransfers = 0;  // per second and lane; 0: unknown
     int width = 0;
     bool known() const { return gigatransfers > 0 && width > 0; }
-    // One-way rate in 10^9 bytes/s, after the line code (PCI Express base specification: 8b/10b up
-    // to 5 GT/s, 128b/130b, flits of 236 in 256 from 64 on).
+    // Rate in one direction, in 10^9 bytes/s, without the overhead of the line code (PCI Express
+    // base specification: 8b/10b up to 5 GT/s, 128b/130b, and from 64 GT/s on, flits with 236 of
+    // 256 bytes).
     double GigabytesPerSecond() const;
     std::string Text() const;  // "8 GT/s x4"
 };
@@ -31,17 +32,19 @@ struct PciDevice {
     std::string power;                 // "L1" if ASPM is enabled, else ""
     std::vector<std::string> bridges;  // addresses, nearest first
     double port_gigabits = 0;          // its fastest network port; 0: unknown
-    // By its driver, vendor or RDMA device: ConnectX-3 has class 0280, as Wi-Fi cards have.
+    // A fast network card, by its driver, vendor or RDMA device. The class does not tell:
+    // ConnectX-3 has class 0280, like Wi-Fi cards.
     bool fabric = false;
-    int node = -1;            // of memory (NUMA); -1: unknown, or only one
-    bool lost = false;        // its registers read as ones: it has left the bus
+    int node = -1;            // NUMA node; -1: unknown, or there is only one
+    bool lost = false;        // all bits of its registers are 1: it has left the bus
     bool is_virtual = false;  // a virtual function (SR-IOV), without a link of its own
     bool denied = false;      // lspci could not read its link
     bool cut = false;         // lspci's text ends within this device
     std::string modules;      // named by lspci: "nouveau, nvidia_drm, nvidia"
     double bar_bytes = 0, most_bar_bytes = 0;  // its largest resizable BAR; 0: unknown
     bool redirects = false;  // a bridge that sends requests between cards up to the root (ACS)
-    // For a bridge with a slot: the slot holds a card, and the link to it is up.
+    // Of a bridge with a slot: whether the slot holds a card or is empty, and whether the link is
+    // up.
     bool slot_filled = false, slot_empty = false, link_active = true;
 
     bool IsNetwork() const {
@@ -54,22 +57,22 @@ struct PciDevice {
     std::string Text() const;  // "0000:01:00.0 Mellanox ... [ConnectX-5]"
 };
 
-// A card's link against the limits of the card and of the slot.
+// How the speed of a card's link compares with the limits of the card and of its slot.
 enum class LinkJudgement {
-    kUnknown,      // its limit or its state is unknown
-    kFull,         // the card's limit
-    kByDesign,     // the slot's limit, which is below the card's
-    kBelow,        // below both limits, or below the card's with the slot unknown
-    kSlotUnknown,  // below the card's limit; other slots were read, this one was not
+    kUnknown,      // the card's limit or the link's state is unknown
+    kFull,         // at the card's limit
+    kByDesign,     // at the slot's limit, which is below the card's
+    kBelow,        // below both limits, or below the card's, and no slot is known
+    kSlotUnknown,  // below the card's limit; this slot is unknown, others may be known
 };
 LinkJudgement JudgeLink(const PciDevice& card, const std::vector<PciDevice>& devices);
 // The bridge at the other end of the card's link; null: unknown.
 const PciDevice* SlotOf(const PciDevice& card, const std::vector<PciDevice>& devices);
 
 std::vector<PciDevice> PciDevices(HostView& view);
-// All devices of the host were listed, so a missing one is absent.
+// Whether all devices of the host were listed, so that a missing device is absent.
 bool KnowsAllPci(HostView& view);
-// The first kernel whose driver knows the device; nullopt: unknown, or long ago.
+// The first kernel that has a driver for the device; nullopt: unknown, or an old kernel.
 std::optional<Version> FirstKernelOf(const PciDevice& device);
 // Null: no such device.
 const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address);

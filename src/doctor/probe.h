@@ -1,10 +1,10 @@
-// Probes: facts that this process finds by trying, as text.
+// Probes: facts that this process finds by a trial, as text.
 //
 //     hostname         this host's name
 //     clock            nanoseconds since 1970 at the time of the call
 //     memlock          "soft BYTES hard BYTES" (or "unlimited"): the limit of this process
 //     lock_memory      "locked BYTES", or "refused at BYTES: why": result of mlock(2)
-//     register_memory/DEVICE  "registered BYTES" or "refused: why", with an RDMA device
+//     register_memory/DEVICE  "registered BYTES" or "refused: why": result for an RDMA device
 //     access/PATH      "rw", or the reason why /PATH can't be opened for reading and writing
 //     measure/shm      lines "OP BYTES P50_US P99_US" of two threads over shared memory or TCP; OP
 //     measure/tcp      is "one_way" or "all_reduce". Takes a fifth of a second on two cores

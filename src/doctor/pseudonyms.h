@@ -3,14 +3,14 @@
 //
 // Hosts       "host-3fa2", of 16 bits of a hash
 // devices     interfaces and RDMA devices: names that the kernel and systemd give ("enp1s0f0np0",
-//             "mlx5_0") stay. Others become "net-3fa2", with a prefix that checks use ("br-",
-//             "veth"). Names of chains, zones, users and units become pseudonyms likewise.
+//             "mlx5_0") stay. Others become "net-3fa2"; a prefix that checks use ("br-", "veth")
+//             stays instead of "net-". Names of chains, zones, users and units are replaced, too.
 // IPv4        private, shared, link-local and loopback addresses stay (RFC 1918, 6598, 3927);
 //             others become addresses of 198.18.0.0/15 (RFC 2544): addresses that share a prefix
-//             of 15 bits or more still share it. 15 bits are lost, so the real address can't be
-//             recovered.
-// other       hardware addresses and GUIDs are counted: 0x1, 0x2, ...
-// A name can't be recovered from 16 bits of a hash; a guess matches by accident once in 65,536.
+//             of 15 bits or more still share it. The first 15 bits are lost, so the real address
+//             can't be recovered.
+// other       hardware addresses and GUIDs are counted: 0x1, 0x2, ... A name can't be recovered
+// from 16 bits of a hash; one in 65,536 wrong guesses matches by accident.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,9 @@ class Pseudonyms {
     std::string Host(std::string_view name);
     std::string Interface(std::string_view name);
     std::string Number(std::string_view address);  // "0x1"
-    // Keeps the order of files of which the last one has precedence. OrderFiles takes all their
-    // names first; OrderedFile then returns "0002-file.conf"; nullopt: not among these names.
+    // For files of a folder in which the last file has precedence: pseudonyms that keep their
+    // order. First OrderFiles takes all names. Then OrderedFile returns a name's pseudonym, such as
+    // "0002-file.conf"; nullopt: OrderFiles did not get the name.
     void OrderFiles(const std::set<std::string>& files);
     std::optional<std::string> OrderedFile(std::string_view name) const;
     std::string Address(const Ipv4& address) const;
@@ -41,7 +42,7 @@ class Pseudonyms {
     std::string AddressText(std::string_view text) const;
 
     bool real() const { return real_; }
-    // Pseudonyms so far, by "KIND NAME".
+    // The pseudonyms given so far, by "KIND NAME".
     const std::map<std::string, std::string>& given() const { return given_; }
 
   private:
@@ -54,7 +55,7 @@ class Pseudonyms {
     std::set<std::string> taken_;
 };
 
-// The kernel or systemd may have given an interface or RDMA device this name.
+// Whether the kernel or systemd gives such names to interfaces or RDMA devices.
 bool IsUsualDeviceName(std::string_view name);
 
 }  // namespace weft::doctor

@@ -28,36 +28,37 @@ struct RdmaPort {
     double gigabits = 0;
     std::optional<int64_t> lid, sm_lid;
     std::string firmware;
-    std::string path;       // in sysfs; "": known from a program's output
-    std::string kind;       // "MT4099", a vendor's model; "": unknown
+    std::string path;       // in sysfs; "": the port is known from a program's output
+    std::string kind;       // the vendor's name of the model, "MT4099"; "": unknown
     std::string pci;        // "0000:01:00.0"; "": unknown
-    std::string interface;  // if a program named it
+    std::string interface;  // "": no program named it
     std::string image;      // the card's GUID, common to its devices; "": unknown
     bool iwarp = false;     // iWARP, not RoCE
     bool no_guid = false;   // the node has no GUID: a virtual function without setup
     bool ethernet() const { return link_layer == "Ethernet"; }
     bool infiniband() const { return link_layer == "InfiniBand"; }
     bool active() const { return state == "ACTIVE"; }
-    // rxe and siw: RDMA in software over any interface.
+    // Whether this is RDMA in software (rxe, siw), which works over any interface.
     bool software() const { return device.starts_with("rxe") || device.starts_with("siw"); }
-    // By the model, else by the device's name: NVIDIA's, whose ports support both protocols.
+    // Whether the card is from NVIDIA (Mellanox), so its ports support InfiniBand and Ethernet.
+    // Judged by the model, else by the device's name.
     bool mellanox() const { return kind.starts_with("MT") || device.starts_with("mlx"); }
-    // By the model, else by the device's name: a ConnectX-3 or older.
+    // Whether the card is a ConnectX-3 or older. Judged by the model, else by the device's name.
     bool mlx4() const;
     std::string Text() const;  // "mlx5_0 port 1"
 };
 
 std::vector<RdmaPort> RdmaPorts(HostView& view);
-// Number of the port on its card, from 1. Since ConnectX-4 each port is a device of its own,
-// function 0 and 1 of the card.
+// Number of the port on its card, from 1. Since ConnectX-4, each port is a device of its own:
+// function 0 or 1 of the card.
 int64_t PortOfCard(const RdmaPort& port, const std::vector<RdmaPort>& all);
-// Parses the output of one of the programs; empty: another format.
+// Parses the output of ibstat, ibstatus, ibv_devinfo or `rdma link`; empty: another format.
 std::vector<RdmaPort> ParseRdmaPorts(std::string_view text);
-// The InfiniBand rate that all cards of the model reach, in Gb/s with four lanes; 0: unknown.
+// The InfiniBand rate that every card of this model reaches with four lanes, in Gb/s; 0: unknown.
 double LeastRateOf(const RdmaPort& port);
-// Entries that are not empty; none if the port is known from ibstat.
+// The port's GIDs, without empty entries. None if the port is known only from a program's output.
 std::vector<RdmaGid> RdmaGids(HostView& view, const RdmaPort& port);
-// Interfaces of the host on this port, by its GIDs and by the device's folder.
+// Network interfaces of this port, from its GIDs and the device's folder in sysfs.
 std::vector<std::string> RdmaInterfaces(HostView& view, const RdmaPort& port);
 
 }  // namespace weft::doctor

@@ -11,9 +11,9 @@ namespace weft::doctor {
 
 struct ReachOptions {
     std::vector<std::string> addresses;  // IPv4 addresses of the other hosts
-    // The control port, and one port in the range from which the system chooses data ports.
+    // A worker's control port, and one port of the range from which the system chooses data ports.
     std::vector<uint16_t> ports;
-    size_t peers = 0;  // connections to each port of this host after which the wait ends early
+    size_t peers = 0;  // stop early after so many connections to each port here
     int64_t timeout_ms = 4000;
 };
 
@@ -23,7 +23,7 @@ struct ReachOptions {
 std::string ReachPeers(const ReachOptions& options);
 
 // "7000,40123 2 10.0.0.2,10.0.0.3": the argument of `weft doctor --reach`. ParseReach returns empty
-// lists if it is malformed.
+// lists if `text` is malformed.
 std::string ReachText(const ReachOptions& options);
 ReachOptions ParseReach(const std::string& text);
 

@@ -1,4 +1,4 @@
-// Declares the checks, and Report, which adds a finding from the table findings.inc. To add a
+// Declares the checks, and Report, which adds a finding from the table in findings.inc. To add a
 // check, add its function in a file of this folder, a row in checks.inc, a row per finding in
 // findings.inc, and a good and a bad snapshot in tests/doctor/data.
 #pragma once
@@ -35,8 +35,8 @@ namespace weft::doctor::checks {
 #undef ACROSS_CHECK
 #undef RANKS_CHECK
 
-// A row of findings.inc. The texts are formats (fmt) of the arguments of Report. <<NAME VALUE>> in
-// a fix is the row NAME of cures.inc with the value VALUE.
+// A row of findings.inc. The texts are fmt format strings for the arguments of Report. <<NAME
+// VALUE>> in a fix stands for the row NAME of cures.inc with the value VALUE.
 struct FindingText {
     Severity severity;
     const char *read, *expected, *why, *fix;
@@ -49,10 +49,11 @@ namespace found {
 #undef FINDING
 }  // namespace found
 
-// Formats the fix of a row. Fills in cures before the arguments, so arguments cannot name cures.
+// Formats the fix of a row. Replaces each <<NAME VALUE>> before it inserts the arguments, so an
+// argument cannot name a cure.
 std::string FilledIn(HostView& view, std::string_view fix, fmt::format_args args);
 
-// Adds the finding `text`, with another severity than the row's.
+// Adds the finding `text`, with `severity` instead of the row's severity.
 template <const FindingText& text, typename... Args>
 void ReportAs(Severity severity, HostView& view, Findings& out, const Args&... args) {
     [[maybe_unused]] const fmt::format_string<const Args&...> checked = text.fix;
@@ -75,8 +76,8 @@ void ReportOk(Findings& out, fmt::format_string<const Args&...> read, const Args
     out.Ok(fmt::format(read, args...));
 }
 
-// Asks for the cost of the last finding: `change` makes of two copies of the link the actual one
-// and the expected one.
+// Asks for the cost of the last finding. `change` receives two copies of `link` and sets them to
+// the actual link and to the expected link.
 template <typename Change>
 void AskLinkCost(HostView& view, Findings& out, const std::optional<HostLink>& link,
                  Change change) {
@@ -86,22 +87,22 @@ void AskLinkCost(HostView& view, Findings& out, const std::optional<HostLink>& l
     out.AskCost(LinkQuestion(view, actual, expected));
 }
 
-// Ranks use the interface, or that is unknown. fabric: FabricDevices of the host.
+// Whether ranks use, or may use, this interface. fabric: FabricDevices of the host; empty: unknown.
 bool IsForRanks(const NetDevice& device, const std::vector<NetDevice>& fabric);
-// "thunderbolt0: up, MTU 1500, 10.0.1.1". more: text behind the state.
+// "thunderbolt0: up, MTU 1500, 10.0.1.1". more: text after the state.
 std::string InterfaceText(const NetDevice& device, std::string_view more = "");
 
-using HostGroups = std::map<std::string, std::vector<std::string>>;  // hosts by a property
+using HostGroups = std::map<std::string, std::vector<std::string>>;  // host names by a property
 // "kernel 6.14 on a; kernel 6.19 on b, c".
 std::string TextOf(const HostGroups& groups);
 
-// "a, b, c", of any length.
+// "a, b, c".
 template <typename Range>
 std::string ListText(const Range& items) {
     return fmt::format("{}", fmt::join(items, ", "));
 }
 
-// A value is in the list.
+// Whether the value is in the list.
 template <typename List, typename Value>
 bool IsIn(const List& list, const Value& value) {
     return std::ranges::find(list, value) != std::ranges::end(list);
