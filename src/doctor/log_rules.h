@@ -18,7 +18,8 @@
 
 namespace weft::doctor {
 
-// Kind of a message. kKeep: a check reads the line itself (the rule makes no finding).
+// Kind of a message, in the order of SubjectOf (log_rules.cc). kKeep: a check reads the line
+// itself.
 enum class LogSubject { kCard, kGpu, kMachine, kCrash, kKeep };
 
 struct LogRule {

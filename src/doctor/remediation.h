@@ -1,5 +1,5 @@
-// Commands that repair a fault on this host, by its distribution, boot loader, and whether it is a
-// container. The commands are the rows of cures.inc.
+// Cures: commands that repair a fault on a host. They depend on its distribution, its boot loader,
+// and on whether it is a container. Each cure is a row of cures.inc.
 #pragma once
 
 #include <initializer_list>
@@ -23,11 +23,12 @@ std::string_view DistributionOf(HostView& view);
 std::string_view DebianKindOf(HostView& view);
 
 using CureValues = std::map<std::string, std::string, std::less<>>;
-// The first row `name` whose tags match the host or `tags`, with its marks filled in.
+// The command of the first row of cures.inc that is called `name` and whose tags match the host or
+// `tags`. Its {marks} are replaced by `values` and by other rows.
 std::string Cure(HostView& view, std::string_view name, const CureValues& values = {},
                  std::initializer_list<std::string_view> tags = {});
-// Fills rows of cures.inc into `fix`, and {pci}, {device} and {realtek} (the driver of Realtek for
-// the chip). pci, device: "" if unknown.
+// Replaces the {marks} in `fix`: by rows of cures.inc, and by the values of {pci}, {device} and
+// {chip} (the driver module of a Realtek card). pci, device: "" if unknown.
 std::string FilledFix(HostView& view, std::string_view fix, const std::string& pci,
                       const std::string& device);
 
@@ -35,19 +36,19 @@ std::string FilledFix(HostView& view, std::string_view fix, const std::string& p
 std::string NixString(std::string_view name);
 // Installs and starts the subnet manager; if it already runs on this host, adds the port to it.
 std::string StartManager(HostView& view, const RdmaPort& port);
-// Adds parameters, separated by blanks, to the kernel's command line; removes one.
+// Adds parameters (separated by blanks) to the kernel's command line, or removes one.
 std::string AddParameter(HostView& view, const std::string& parameters);
 std::string RemoveParameter(HostView& view, const std::string& parameter);
-// Upgrades a kernel that is older than the device's driver; "": it is new enough.
+// Upgrades the kernel if it is too old to have the device's driver; "": it is new enough.
 std::string NewerKernelFor(HostView& view, const PciDevice& device);
-// Sets "NAME=VALUE" by sysctl, now and at each boot; several are separated by newlines.
+// Sets kernel settings by sysctl, now and at each boot. settings: lines "NAME=VALUE".
 std::string SetSysctl(HostView& view, const std::string& settings);
 // Lets the programs of a systemd unit lock memory.
 std::string UnlockUnit(HostView& view, const std::string& unit);
 // Sets the MTU of an interface, now and at each boot.
 std::string SetMtu(HostView& view, const std::string& device, int mtu);
-// Gives an interface an address in an unused private subnet. RunChecks replaces kHostByte, so each
-// host gets another address.
+// Gives an interface an address in an unused private subnet. RunChecks replaces kHostByte in the
+// address by a byte that differs between hosts (ForHost).
 std::string AddAddress(HostView& view, const std::string& device);
 inline constexpr std::string_view kHostByte = "\x01";
 // Sets a port of a VPI card to InfiniBand or Ethernet. pci: "" if unknown. mlx4: a ConnectX-3,
@@ -55,8 +56,8 @@ inline constexpr std::string_view kHostByte = "\x01";
 std::string SetLinkType(HostView& view, const std::string& pci, int64_t port, bool infiniband,
                         bool mlx4);
 
-// Adapts `fix`: without sudo where root is the administrator (Proxmox), and with the last byte of
-// its addresses: `number`, or if that is 0, a byte from the host's name.
+// Adapts `fix` to a host. Removes sudo on Proxmox, where the administrator is root. Replaces
+// kHostByte by `number`, or if that is 0, by a number derived from the host's name.
 std::string ForHost(HostView& view, std::string fix, size_t number);
 
 }  // namespace weft::doctor

@@ -1,4 +1,4 @@
-// Prints findings for a terminal: host by host, the worst first, all ok ones in one line.
+// Prints findings for a terminal, host by host: the worst first, and all that are ok in one line.
 #pragma once
 
 #include <map>
@@ -12,16 +12,17 @@
 namespace weft::doctor {
 
 struct ReportStyle {
-    std::vector<std::string> hosts = {};  // all hosts, also those without findings
+    std::vector<std::string> hosts = {};  // all hosts, including hosts without findings
     size_t checks = 0;                    // number of checks per host; 0: unknown
-    bool verbose = false;                 // print each ok finding
+    bool verbose = false;                 // print each finding, even if it is ok
     std::map<std::string, std::vector<std::string>> lines =
         {};  // extra lines of a host, after its findings
     bool colour = false;
     size_t columns = 100;
 };
 
-// Lines that are not findings: "no GPU found"; with `verbose` also each unreadable source.
+// Lines about a host besides its findings, such as "no GPU found"; with `verbose`, also each source
+// that could not be read.
 std::vector<std::string> HostLines(HostView& view, bool verbose);
 
 std::string Report(std::span<const Finding> findings, const ReportStyle& style);

@@ -1,8 +1,9 @@
-// Words that may appear in a saved snapshot. A word is kept if all of its parts are known: words of
-// the kernel, drivers and tools (one list in saved_words.cc), numbers, PCI addresses, and kernel
-// names of interfaces. IPv4 addresses become those of pseudonyms.h. Every other word is dropped, or
-// renamed if a reader counts words or follows a name. Therefore no name, serial number, hardware
-// address or token of a host gets into a snapshot.
+// Decides which words may appear in a saved snapshot. A word is kept if all of its parts are known:
+// words of the kernel, drivers and tools (a list in saved_words.cc), numbers, PCI addresses, and
+// names that the kernel gives to interfaces. IPv4 addresses are replaced (pseudonyms.h). Every
+// other word is dropped; or it is renamed, if a parser counts the words of a line or looks for the
+// name elsewhere. Therefore no name, serial number, hardware address or token of a host gets into a
+// snapshot.
 #pragma once
 
 #include <string>
@@ -14,9 +15,10 @@ namespace weft::doctor {
 
 enum class UnknownWord { kDrop, kRename };
 
-// The line with its blanks. With real names: the line itself, printable.
+// The line without unknown words; blanks stay. With real names, the whole line, printable.
 std::string SavedWords(std::string_view line, UnknownWord unknown, Pseudonyms& names);
-// The kept part of a word of the kernel's log: also words of log_rules.inc, in any case; "": none.
+// The part of a word of the kernel log that is kept; "": none. Words of log_rules.inc are known,
+// too, in upper or lower case.
 std::string SavedLogWord(std::string_view word, Pseudonyms& names);
 // The known parts of the first word with a number, and the words before it: "Linux version
 // 6.17.7-alice-300.fc43.x86_64 (bob@host)" -> "Linux version 6.17.7-300.fc43.x86_64".

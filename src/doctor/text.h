@@ -1,5 +1,5 @@
-// Parsers for text of kernels and tools. All accept any bytes and skip malformed parts without an
-// error. Views point into the argument.
+// Parsers for text from kernels and tools. They accept any bytes and skip malformed parts without
+// an error. A returned view points into the argument.
 #pragma once
 
 #include <concepts>
@@ -27,7 +27,7 @@ std::optional<double> NumberAfter(std::string_view text, std::string_view key);
 // The text after `key` up to the end of its line or any of `ends`, trimmed; "": no key.
 std::string_view After(std::string_view text, std::string_view key, std::string_view ends = "");
 bool Contains(std::string_view text, std::string_view part);
-// The word is in a list of words between blanks.
+// Whether the word is in `list`, whose words are separated by blanks.
 bool IsOneOf(std::string_view word, std::string_view list);
 // A word without brackets, quotes and punctuation at its ends: "(timeout)," -> "timeout".
 std::string_view Bare(std::string_view word);

@@ -1,5 +1,5 @@
-// Recognizes text in handmade snapshots that is not the wanted output: errors of the shell and of
-// tools in many languages, sudo's lecture and prompt, and foreign line ends.
+// Cleans text in handmade snapshots. Recognizes error messages of shells and tools in many
+// languages, and removes the lecture and prompt of sudo and foreign line ends.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
 // Checks processor, memory, clock and IOMMU settings, temperatures, and ranks on one host.
-// host.
 #include <cmath>
 
 #include "doctor/checks/checks.h"
