@@ -10,7 +10,7 @@
 //
 // The file stores the SHA-256 of each key, so reading the file does not give access. A plain hash
 // (no salt, not slow) suffices because keys are random with 192 bits (NewApiKey) and cannot be
-// guessed from a list. A look-up compares all hashes, each in constant time.
+// guessed from a list. Find compares the key with all hashes, each in constant time.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,8 @@ class KeyRing {
 
     // where: file name for errors. kCorrupt: names the line, without text that may be a key.
     static Result<KeyRing> Parse(std::string_view text, const std::string& where);
-    // Returns the entry whose hash matches `key`, or null. Valid as long as the ring.
+    // Returns the entry whose hash matches `key`, or null. The pointer is valid as long as this
+    // ring.
     const ApiKey* Find(std::string_view key) const;
     const std::vector<ApiKey>& keys() const { return keys_; }
 
@@ -93,8 +94,8 @@ std::string KeyLine(const std::string& name, std::string_view key, const KeyLimi
 // kUsage: invalid name, or a limit out of range.
 Status CheckKey(const std::string& name, const KeyLimits& limits);
 
-// Prefix-cache namespace of a key: its group, or the key itself. Derived from the key's hash, since
-// its name may be reused by a later key.
+// Prefix-cache namespace of a key: its group, or the key itself. The key is represented by its
+// hash, since a later key may have the same name.
 std::string TenantOf(const ApiKey& key);
 
 // The key in "Authorization: Bearer KEY" or "x-api-key: KEY"; empty if there is none.

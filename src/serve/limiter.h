@@ -51,8 +51,9 @@ class Limiter {
         bool refused() const { return retry_after_ms > 0; }
     };
 
-    // tokens: upper bound for the request; 0: see Charge. A request above one minute's amount waits
-    // for a full bucket, and later requests wait for the remaining debt.
+    // tokens: upper bound of the request's tokens; 0: unknown, Charge follows. A request for more
+    // than one minute's amount waits until the bucket is full; the bucket is then in debt, and
+    // later requests wait until the debt is paid.
     Admission Admit(const ApiKey& key, int64_t tokens);
     // Charges a request admitted with 0 tokens, once their number is known. The returned Admission
     // has no ticket. If refused, the caller must drop the request's ticket without Settle().

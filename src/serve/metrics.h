@@ -1,10 +1,9 @@
 // /metrics in Prometheus's text format.
 //
-// Metrics that vLLM also has use its names (also the older ones), labels (model_name, engine) and
-// bucket bounds, with the prefix "weft:". The prefix "vllm:" or "vllm_" makes dashboards for vLLM
-// work. Weft adds its own metrics: ranks, recoveries, waits.
-// Sources: Prometheus exposition format 0.0.4; vLLM, "Production Metrics" and its dashboards.
-// Thread: any.
+// Metrics that vLLM has, too, use vLLM's names (including its older ones), labels (model_name,
+// engine) and bucket bounds, with the prefix "weft:". The prefix "vllm:" or "vllm_" makes
+// dashboards for vLLM work. Weft adds its own metrics: ranks, recoveries, waits. Sources:
+// Prometheus exposition format 0.0.4; vLLM, "Production Metrics" and its dashboards. Thread: any.
 #pragma once
 
 #include <memory>
@@ -29,7 +28,7 @@ class Metrics {
     // prefix: "weft", "vllm" or "vllm_".
     Metrics(const std::string& prefix, const MetricsInfo& info);
     ~Metrics();
-    // Records a finished request. adapter: name of its LoRA adapter; "": none.
+    // Records a finished request. adapter: name of the request's LoRA adapter; "": none.
     void Add(const AnswerRecord& record, const std::string& adapter = "");
     // Records a refused request.
     void AddRefused(int status);
