@@ -5,10 +5,11 @@
 // calling thread hashes the contiguous beginning, and writes the note (part.h) four times a second:
 // after a kill, a lost connection or Ctrl-C, the next call fetches only missing bytes.
 //
-// The content is identified by its hash, and its bytes by their ETag. If the hash or ETag differs
-// from the note's, the download restarts. If the ETag changes during a download, it restarts once,
-// then fails. If the final hash is wrong, it restarts once, provided that part of the file came
-// from an earlier run. If the server ignores Range, one connection reads from byte 0.
+// The Hub's hash identifies the file's content, the server's ETag the bytes that it sends. If one
+// of them differs from the note, the download restarts. If the ETag changes during a download, it
+// restarts once, then fails. If the hash of the finished file is wrong and part of the file came
+// from an earlier run, the download restarts once. If the server ignores Range, one connection
+// reads from byte 0.
 //
 // The hash of a shard (`wanted`) can't be checked. The file's size, the content's hash on the Hub
 // and the ETag, which must not change, identify it. The note is written after the bytes are on

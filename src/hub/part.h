@@ -1,5 +1,5 @@
-// The present parts of a partly downloaded file: a set of byte ranges, and the note file that
-// stores it between runs.
+// Which parts of a partly downloaded file are present: a set of byte ranges, and the note file that
+// stores this set between runs.
 //
 // `weft pull --shard` also leaves partial files, permanently: they hold the ranges that one rank
 // reads. Readers get the ranges from HeldRanges.
