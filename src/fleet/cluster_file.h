@@ -5,7 +5,7 @@
 //
 //     [[host]]
 //     name = "b"                    # as 'weft hosts' has it
-//     address = "10.0.0.2:7000"     # of its worker; without: found by its beacon
+//     address = "10.0.0.2:7000"     # of its worker; default: found by the host's beacon
 //     ssh = "me@b"                  # for 'weft hosts add' and 'weft submit --to ssh:NAME'
 //
 // Other keys and repeated names are errors, so a misspelled key is not ignored.

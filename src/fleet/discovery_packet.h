@@ -63,7 +63,7 @@ struct DiscoveryPacket {
     std::string rdma;       // the RDMA device of that interface; "": none
     uint32_t mbps = 0;      // of the interface; 0: unknown
     uint64_t memory_bytes = 0;
-    std::vector<uint64_t> echoes;  // nonces that it heard on this interface
+    std::vector<uint64_t> echoes;  // nonces that the sender heard on `interface`
     std::vector<Cable> cables;     // on all its interfaces
     bool operator==(const DiscoveryPacket&) const = default;
 };

@@ -58,7 +58,7 @@ class Roster {
   public:
     explicit Roster(uint64_t self) : self_(self) {}
 
-    // Content of this host's next beacon by that interface.
+    // The nonce and the echoes of this host's next beacon on that interface.
     uint64_t NonceOf(const std::string& interface, int64_t now_ns);
     std::vector<uint64_t> EchoesOf(const std::string& interface, int64_t now_ns) const;
 
