@@ -26,7 +26,8 @@ class ChatSession {
     // command, whose first word is a slash and letters ("/etc/passwd" is a message). only_text:
     // always a message.
     Next Take(std::string_view entered, bool only_text = false);
-    // Records the model's answer; or that there is no answer, and drops the question.
+    // NoteAnswer records the model's answer. ForgetQuestion drops the question if there is no
+    // answer.
     void NoteAnswer(std::string text);
     void ForgetQuestion();
     // Keeps a question that does not fit the context, until /drop. If the user asks another

@@ -1,4 +1,4 @@
-// Flags from a file: `weft serve --config weft.toml` treats each line as a flag.
+// Flags from a file: `weft serve --config weft.toml` reads each line of the file as a flag.
 //
 //     model = "/srv/model.gguf"     the MODEL
 //     ctx = 8192                    --ctx=8192

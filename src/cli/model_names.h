@@ -19,7 +19,7 @@ bool IsPlannedName(const std::string& word);
 // Whether a word without a command names a model: its path, a known name, or a repository.
 bool LooksLikeModel(const std::string& word);
 
-// Whether the word names a model whose architecture Weft lacks.
+// Whether the word names a model that Weft can't run, because it lacks the architecture.
 bool IsNotRun(const std::string& word);
 
 // As SpecOfModel, but with errors: kNotFound: a known name without a known repository; kUsage: the
