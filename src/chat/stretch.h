@@ -7,7 +7,8 @@
 
 namespace weft::chat {
 
-// Drops white space at the beginning and holds back white space at the end until more text follows.
+// Passes text on. White space at the end is held back until more text follows; white space at the
+// beginning is dropped only after Cut().
 class Stretch {
   public:
     void Add(std::string_view text, std::string& out) {

@@ -1,5 +1,5 @@
-// The answer as `weft run` shows it: the reasoning between <think> and </think>, for any markers of
-// the model's family, then the answer up to the first stop string.
+// The answer as `weft run` shows it: first the reasoning, always between <think> and </think>,
+// whichever markers the model itself uses; then the answer up to the first stop string.
 #pragma once
 
 #include <string>

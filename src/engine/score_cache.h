@@ -2,9 +2,10 @@
 // with the same tokens.
 //
 // Like a KV row, a score depends only on the tokens up to its own and on the LoRA adapter. Scores
-// are therefore stored in a second PrefixCache, whose pages are blocks of scores, with the same
-// tenants and the same order of eviction. A prompt that begins like an earlier one needs logits
-// only from the first different token on. Thread: one caller.
+// are therefore stored in a PrefixCache of their own, whose pages are blocks of scores. As in the
+// cache of KV pages, tenants (owners of texts) share nothing, and the least recently used pages are
+// evicted first. A prompt that begins like an earlier one needs logits only from the first
+// different token on. Thread: one caller.
 #pragma once
 
 #include <cstdint>

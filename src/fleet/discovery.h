@@ -1,9 +1,11 @@
-// Discovery: a thread that announces this host on every cable (or asks for hosts), and hears the
-// others.
+// Discovery: a thread that finds the cluster's other hosts on every cable. It announces this host,
+// or only asks which hosts are there if this one does not serve, and listens to the announcements
+// of others.
 //
-// It joins new interfaces within a second, and leaves those that disappear. It limits received
-// packets per second and interface before it computes their MAC, and limits answers too. A host
-// that stops says so; a host that dies disappears after kLostMs.
+// It joins new interfaces within a second, and leaves those that disappear. For each interface and
+// second, it accepts a limited number of packets before it checks their authentication code (HMAC),
+// and sends a limited number of answers. A host that stops says so; a host that dies disappears
+// after kLostMs.
 #pragma once
 
 #include <functional>

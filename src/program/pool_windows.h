@@ -1,5 +1,5 @@
-// The compression of keys by windows (DeepSeek-V4, "compressed sparse attention" and "heavily
-// compressed attention"), as a struct with a row (ops.h).
+// The op that compresses keys by windows (DeepSeek-V4, "compressed sparse attention" and "heavily
+// compressed attention"). Like every op it is a struct whose kRow describes its operands (ops.h).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Lowering: turns an op into dispatches. Each family of ops has a file lower_FAMILY.cc. LowerOp
-// (lower.cc) calls the Lower() of the op. It refuses transfers, because the executable runs them.
+// (lower.cc) calls the Lower() of the op. LowerOp refuses transfers, because VulkanExecutable runs
+// them itself.
 //
 // Errors: kUnsupported (no kernel takes an op, a type or a size; the message names it).
 #pragma once
@@ -8,7 +9,7 @@
 
 namespace weft::backend::vulkan {
 
-// Emits the dispatches of `op` for the emitter's shape.
+// Emits the dispatches of `op` for a step of the shape emitter.shape().
 Status LowerOp(Emitter& emitter, const program::Op& op);
 // Checks that all ops of the Program can be lowered, with their types and sizes. Called before any
 // weight is loaded.
@@ -50,19 +51,20 @@ WEFT_TAKES_HALVES(Embedding)
 WEFT_TAKES_HALVES(Attention)
 #undef WEFT_TAKES_HALVES
 
-// lower_top.cc: for each of `rows` float32 rows, `stride` elements apart, selects the `count`
-// largest of the first `columns` elements in the order of TopK (backend/top.h). Writes Candidate
-// [rows, count] to `to`.
+// The input of LowerTop: `rows` rows of float32, each `stride` elements after the previous one.
+// Only the first `columns` elements of a row count.
 struct TopRows {
     uint64_t address = 0;
     int64_t rows = 1, stride = 0, columns = 0;
 };
+// lower_top.cc: from each row, selects the `count` largest elements, in the order of TopK
+// (backend/top.h), and writes them to `to` as Candidate [rows, count].
 Status LowerTop(Emitter& e, const TopRows& from, int64_t count, uint64_t to);
 // lower_loss.cc: writes to `to` the index of a value's first element that is not finite, as
 // uint64_t; writes all ones if every element is finite.
 Status LowerFindNonFinite(Emitter& e, program::ValueId value, Region to);
-// lower_attention.cc: copies pages within each of the caches: the first `count` pairs of
-// tables().copies.
+// lower_attention.cc: in each cache, copies one page to another for each of the first `count`
+// (from, to) pairs in e.tables().copies.
 Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count);
 
 }  // namespace weft::backend::vulkan

@@ -17,7 +17,8 @@ std::string ShaderOf(std::string_view family, DType dtype);
 // subgroup sizes, it is told to use its default one (PinnedSubgroup). So the sums of a kernel do
 // not depend on a choice of the driver's compiler.
 uint32_t GroupSize(const gpu::Description& gpu);
-// Workgroup size of matvec.comp and of kernels with the same bits (route.comp).
+// Workgroup size of matvec.comp and of kernels whose results must equal its results bit for bit
+// (route.comp).
 uint32_t MatvecSize(const gpu::Description& gpu);
 uint32_t PinnedSubgroup(const gpu::Description& gpu);
 
@@ -33,10 +34,16 @@ Region AllOf(const WeightPlace& weight);
 // Arguments of matvec.comp and tile.comp.
 struct ProductArgs {
     uint64_t plane[WeightLayout::kMostPlanes] = {};
-    uint64_t x = 0, y = 0, bias = 0;  // x: the float32 rows, even if kernels read int8 or f16 rows
-    uint64_t ids = 0;                 // the plan of experts (tile.comp)
-    uint64_t weights = 0, base = 0;   // for sums over experts, or gated products
-    uint64_t ending = 0;              // for conversions of the results by the same kernel
+    // x: address of the float32 rows. EmitMatvec and EmitTiles replace it by the address of an int8
+    // or f16 copy if the kernel reads the copy.
+    uint64_t x = 0, y = 0, bias = 0;
+    uint64_t ids = 0;  // the plan of experts (tile.comp)
+    // kSum: the experts' weights, and the base that is added (or 0). Gated products: set by
+    // EmitMatvec.
+    uint64_t weights = 0, base = 0;
+    // Address of data for the last workgroup, which converts the results to int8 or chooses experts
+    // (matvec.comp); 0: none.
+    uint64_t ending = 0;
     uint32_t row_units[WeightLayout::kMostPlanes] = {};
     uint32_t n = 0, cols = 0, rows = 0;
     uint16_t first_expert = 0, experts = 0, used = 0;
@@ -62,38 +69,40 @@ struct IntegerRows {
 // products read `x` in int8 and the step has at most as many rows as the matvec kernels take.
 bool WantsIntegers(const Emitter& e, program::ValueId x);
 // PlaceIntegers returns scratch memory for the int8 rows that such a kernel writes. NoteIntegers
-// notes that the kernel has written them. gates: the kernel also reads other int8 rows, so its own
-// rows are put in another place.
+// notes that the kernel has written them. gates: the kernel that writes these int8 rows may also
+// read int8 rows that an earlier kernel wrote, so the new rows get separate scratch memory.
 Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x, bool gates = false);
 void NoteIntegers(Emitter& e, program::ValueId x, const IntegerRows& rows);
 
 // IsInteger: whether products with this weight read x in int8. IsForMatrix: whether the tile
-// kernels of such products read x in f16.
+// kernels of products with this weight read x in f16; this has priority over IsInteger.
 bool IsInteger(const Emitter& e, const WeightPlace& weight);
 bool IsForMatrix(const Emitter& e, const WeightPlace& weight);
-// Whether this build has kernels for matrix units, and the device has the other features that they
-// need.
+// Whether this build has the kernels for matrix units, and the device has what they need besides
+// matrix units (float16, a suitable subgroup size, enough shared memory).
 bool HasMatrixKernels(const gpu::Description& gpu);
 
 // The second product of a gated product, y = act(gate) * up.
 struct Gated {
     Activation activation = Activation::kSilu;
     program::ValueId y = program::kNoValue;
-    // Not null: the first product is gate. `up` then is the weight of the product up, in the same
-    // layout, and `bias` is the address of its bias or 0. Null: the first product is up, and `gate`
-    // holds the computed rows of gate.
+    // up: if not null, the kernel computes both products: first gate, with the weight passed to
+    // EmitMatvec, then up, with this weight. This weight has the type and sizes of gate's weight;
+    // `bias` is the address of the bias of up, or 0. If null, the kernel computes only up, with the
+    // weight passed to EmitMatvec, and `gate` holds the computed rows of gate.
     const WeightPlace* up = nullptr;
     uint64_t bias = 0;
     Region gate{};
 };
 
-// Multiplies `rows` rows of x, `depth` times (once per matrix, slot or sum: z of matvec.comp).
-// args: all arguments except those that describe the weight. gated: for kPlain and kExperts, or
-// null. family: first part of the shader's name.
+// Multiplies `rows` rows of x by the weight. depth: the number of workgroups along z (matvec.comp):
+// 1 for kPlain, matrices for kHeads, slots for kExperts, rows of the step for kSum. args: all
+// arguments except those that describe the weight. gated: for kPlain and kExperts, or null. family:
+// first part of the shader's name.
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                   int64_t rows, int64_t depth, ProductRegions regions, const Gated* gated = nullptr,
                   const char* family = "matvec");
-// As EmitMatvec, with `blocks` tiles of `tile` rows (16, 32 or 64).
+// As EmitMatvec, with `blocks` tiles of `tile` rows (16, 32, 64 or 128).
 Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                  int64_t rows, int64_t tile, int64_t blocks, int64_t depth, ProductRegions regions);
 // Calls EmitMatvec or EmitTiles, by the number of rows. kind: kPlain or kHeads.

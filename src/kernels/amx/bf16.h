@@ -6,8 +6,8 @@
 
 namespace weft::kernels::amx {
 
-// Computes y for the weight's rows [rows.begin, rows.end) and all tokens. rows.begin must be the
-// first row of a strip.
+// Computes y for the weight's rows [rows.begin, rows.end) and all tokens. rows.begin must be a
+// multiple of kStripRows (16 rows, packed together: weight_tiles.h).
 void MatMulBF16(const MatMulArgs& args, Range rows);
 
 }  // namespace weft::kernels::amx

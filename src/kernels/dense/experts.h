@@ -1,10 +1,11 @@
 // Kernels of mixtures of experts in training.
 //
-// Slot token * used + k stands for a token and the k-th of its `used` experts. A value with a row
-// for each slot has its rows in the order of an ExpertPlan (kernels/experts.h): row i belongs to
-// slot plan.slots[i], and rows [plan.begin[e], plan.begin[e + 1]) belong to the rank's e-th expert.
-// The first held = plan.begin[experts] rows are those of experts that the rank has; the rows after
-// them are zeros. Kernels read `held` from the plan, so that arguments stay the same between steps.
+// Each token has `used` slots, one per expert that it uses: slot number token * used + k is for its
+// k-th expert. A value with a row for each slot has its rows in the order of an ExpertPlan
+// (kernels/experts.h): row i belongs to slot plan.slots[i], and rows [plan.begin[e], plan.begin[e +
+// 1]) belong to the rank's e-th expert. Let held be plan.begin[experts]. The first `held` rows are
+// those of experts that the rank has; the rows after them are zeros. Kernels read `held` from the
+// plan, so that arguments stay the same between steps.
 //
 // For the calling convention, parts and scratch memory see dense/lookup.h.
 #pragma once
@@ -30,10 +31,11 @@ void GatherRows(const Kernels& kernels, const GatherRowsArgs& args, int part, in
 //   kNN  c [rows, k] = a [rows, n] . W        gradient of the input
 //   kTN  W [n, k] += a [rows, n]^T . b [rows, k]    gradient of the matrix
 // Only experts [first, last) of the rank are multiplied. Their matrices are stacked in `w` (kNT,
-// kNN) or `dw` (kTN), beginning with expert `first`. So a stack of a block type can be decoded and
-// multiplied in pieces of some experts. Experts without rows are skipped. Parts divide the columns
-// of the experts' products by cost. A product that costs more than the work of two parts is divided
-// among all parts, as in Kernels::gemm.
+// kNN) or `dw` (kTN), beginning with expert `first`. So if the matrices have a block type, the
+// caller can decode and multiply a few experts at a time. Experts without rows are skipped. The
+// columns of all products are divided among the parts so that each part has about the same cost. A
+// product that costs more than twice the average share of a part is instead divided among all parts
+// by Kernels::gemm.
 enum class ExpertProduct : uint8_t { kNT, kNN, kTN };
 struct ExpertGemmArgs {
     ExpertProduct product = ExpertProduct::kNT;
@@ -54,8 +56,8 @@ int64_t ExpertGemmScratchBytes(const Kernels& kernels, const ExpertGemmArgs& arg
 void ExpertGemm(const Kernels& kernels, const ExpertGemmArgs& args, int part, int parts);
 
 // y[t] = base[t] + the sum of weights[slot] * x[place[slot]] over the slots of token t whose
-// experts the rank has, in the order of k. The sum is computed in float32 and rounded once; base[t]
-// is added last.
+// experts the rank has, in the order of k. The sum is computed in float32. base[t] is added to it
+// last, also in float32; then the result is rounded once to y's type.
 struct CombineArgs {
     ExpertPlan plan;  // only `place` is read
     int64_t used = 0;
@@ -153,7 +155,7 @@ struct RouterLoadArgs {
     const int32_t* ids = nullptr;             // [rows, used]
     int64_t rows = 0, experts = 0, used = 0;  // experts: at most kMostExperts
     const float* before = nullptr;            // [2, experts]; null: zeros
-    float* load = nullptr;                    // [2, experts]: counts, then sums; may be before
+    float* load = nullptr;                    // [2, experts]: counts, then sums; may be `before`
 };
 void RouterLoad(const RouterLoadArgs& args, int part, int parts);
 

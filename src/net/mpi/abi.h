@@ -1,14 +1,16 @@
 // Interface between weft and an MPI library: a table of C functions that a plug-in exports.
 //
-// weft itself is built without MPI. For each MPI binary interface (that of Open MPI, that of
-// MPICH), the build makes a small shared object from plugin.c, weft_mpi_FLAVOUR.so. weft loads it
-// if a launcher of that MPI flavor started weft. This interface uses no type of mpi.h. Only init
-// and finalize block. Other operations only start; test tells when they are done.
+// weft itself is built without MPI. For each MPI binary interface (Open MPI's and MPICH's), the
+// build compiles plugin.c to a small shared object named weft_mpi_FLAVOUR.so. weft loads it if a
+// launcher of that MPI flavor started weft. This interface uses no type of mpi.h. Only init and
+// finalize block. isend, irecv, ibcast and iallgather only start an operation; test tells when the
+// operation is done.
 //
-// Every function returns an MPI error code, 0 for success; error_text describes an error code. A
-// request is opaque memory of the caller; it must stay valid from the call that starts the
-// operation until test reports done. Thread: one at a time; only the thread that called init,
-// unless the library allows other threads.
+// Every function except error_text returns an MPI error code, 0 for success. error_text describes
+// an error code. A request is opaque memory of the caller. This memory must stay valid from the
+// call that starts the operation until test reports that the operation is done. Thread: one at a
+// time. A thread other than the one that called init may call a function only if the MPI library
+// allows it.
 //
 // Increase WEFT_MPI_ABI with any change in this file; weft rejects a plug-in with another number.
 #pragma once
@@ -24,7 +26,7 @@ extern "C" {
 #define WEFT_MPI_SYMBOL "weft_mpi_api"
 
 typedef struct WeftMpiRequest {
-    uint64_t word;  // an MPI_Request, of any type
+    uint64_t word;  // an MPI_Request, whose C type depends on the MPI library
 } WeftMpiRequest;
 
 typedef struct WeftMpiApi {
@@ -36,7 +38,7 @@ typedef struct WeftMpiApi {
     // Blocks until all ranks have started. library: receives the library's name and version, cut to
     // library_bytes.
     int (*init)(int* rank, int* size, char* library, size_t library_bytes);
-    // Blocks until all ranks have called it, so call it only if no rank has failed.
+    // Blocks until all ranks have called finalize, so call it only if no rank has failed.
     int (*finalize)(void);
     void (*error_text)(int code, char* text, size_t text_bytes);
 

@@ -1,10 +1,10 @@
 // Messages of an mpi link: their format, and the receiver's parser.
 //
-// A small put is one message: a frame's header (net/frame.h), two words, the bytes. For a larger
-// put, the message has only the first bytes. The rest follows in a bulk message, whose MPI tag the
-// first message names, and is received directly into the window.
+// A small put is one message: a frame's header (net/frame.h), two numbers, and the bytes of the
+// put. For a larger put, this message has only the first bytes and the MPI tag of a second, "bulk"
+// message. The bulk message has the other bytes, which are received directly into the window.
 //
-//     frame 40 | bulk tag u32 | bytes here u32 | those bytes
+//     frame (40 bytes) | bulk tag u32 | number of bytes in this message u32 | bytes
 //
 // The frame's epoch is a random number that the receiver offered for this link, so messages for an
 // earlier link between the two ranks are dropped. MpiInbox makes no MPI calls: it takes the bytes
@@ -26,7 +26,7 @@ namespace weft::net {
 struct MpiHeader {
     FrameHeader frame;
     uint32_t bulk_tag = 0;    // 0: the message has all bytes
-    uint32_t bytes_here = 0;  // of frame.length
+    uint32_t bytes_here = 0;  // how many of the frame.length bytes this message has
 };
 static_assert(sizeof(MpiHeader) == 48);
 
@@ -35,13 +35,14 @@ class MpiInbox {
     // window: the memory that the peer writes; must outlive the inbox.
     MpiInbox(uint64_t token, std::span<std::byte> window) : token_(token), window_(window) {}
 
-    // The bulk message that belongs to the message just taken.
+    // Describes the bulk message that follows the message just taken: its MPI tag, and where to
+    // receive its bytes.
     struct Bulk {
         uint32_t tag = 0;
         std::span<std::byte> into;
     };
-    // Takes one message. If it returns a Bulk, call BulkArrived next, once those bytes have
-    // arrived. Errors: kCorrupt; the inbox then takes no more.
+    // Takes one message. If the result is a Bulk, receive that bulk message, and call BulkArrived
+    // before the next Take. Errors: kCorrupt; the inbox then takes no more messages.
     Result<std::optional<Bulk>> Take(std::span<const std::byte> message);
     void BulkArrived();
 

@@ -6,13 +6,14 @@
 //     ... links over mpi->Send, Receive, Test ...
 // mpi->Finish(deadline) ends MPI: all ranks must call it
 //
-// MPI may block anywhere, so a second thread watches Start and Finish: if the deadline passes, it
-// prints the reason and ends the process with the exit status of a lost peer. Other operations only
-// start; Test tells when they are done.
+// Any MPI call may block, so a second thread watches Start and Finish: if the deadline passes, this
+// thread prints the reason and ends the process with the exit status of a lost peer. Other
+// operations only start; Test tells when they are done.
 //
-// After a fault the process makes no more MPI calls. Abandon() makes every later call fail, and
-// keeps memory to which the library may still write until the process ends; Finish then does
-// nothing. The process should end with _exit. Thread: the one that called Start.
+// After a fault the process makes no more MPI calls. Abandon() makes every later call fail. It also
+// keeps the memory to which the MPI library may still write, until the process ends. After
+// Abandon(), Finish does nothing. The process should end with _exit. Thread: only the one that
+// called Start.
 #pragma once
 
 #include <array>
@@ -64,8 +65,8 @@ class MpiLibrary {
     Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all,
                      const Deadline& deadline);
 
-    // The hot path. Returns 0, or an error code for ErrorText. `data` and `request` must stay valid
-    // until Test reports done.
+    // These four functions are the hot path. Each returns 0, or an error code for ErrorText. `data`
+    // and `request` must stay valid until Test reports done.
     int Send(std::span<const std::byte> data, int peer, int tag, WeftMpiRequest& request) {
         return started_ ? api_->isend(data.data(), data.size(), peer, tag, &request) : kGone;
     }
@@ -84,7 +85,8 @@ class MpiLibrary {
 
     bool started() const { return started_; }
     void Abandon();
-    // Keeps `memory` as long as this object exists; after Abandon, that is until the process ends.
+    // Keeps `memory` as long as this object exists. After Abandon, this object exists until the
+    // process ends.
     void Keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
     // A tag for a bulk message (inbox.h), 1 to kMostTag - 1, which no recent bulk message has used.
     uint32_t NextBulkTag();

@@ -1,13 +1,15 @@
-// A link over an MPI library: a put is a message, and a wait tests for received messages.
+// A link over an MPI library. A put is sent as an MPI message; a wait tests whether messages have
+// arrived.
 //
 // Put copies a small put into a send buffer as one message (inbox.h) and returns at once. The rest
-// of a larger put is sent from the caller's memory, and Put waits until it is sent. Put receives
-// meanwhile, so two ranks that both send never deadlock. Each link keeps a few receives posted. MPI
-// does not report a dead peer, so a TCP connection to the peer and the PeerMonitor do.
+// of a larger put is sent from the caller's memory, and Put waits until the rest is sent. While Put
+// waits, it also receives messages, so two ranks that send to each other never deadlock. Each link
+// keeps a few receives posted. MPI does not report a dead peer, so the PeerMonitor detects it by a
+// TCP connection to the peer.
 //
-// When its Fabric is destroyed, the link sends a goodbye on that connection and cancels its
-// receives. After a fault (PeerMonitor::Failed, or an MPI error), the link makes no more MPI calls:
-// see MpiLibrary::Abandon.
+// When the link's Fabric is destroyed, the link sends a goodbye on the TCP connection and cancels
+// its receives. After a fault (PeerMonitor::Failed, or an MPI error), the link makes no more MPI
+// calls: see MpiLibrary::Abandon.
 #pragma once
 
 #include <cstddef>

@@ -25,8 +25,8 @@ inline bool IsProbe(std::string_view path) {
 std::optional<ApiError> WhyNotServing(const engine::EngineStats& stats);
 
 // {"state", "ranks": [...], ...} for the dashboard. errors: those that the client may see. A rank's
-// state is the cluster's current view (cluster/members.h); a rank's own report is present once it
-// was requested.
+// `state` is the cluster's current view (cluster/members.h). The other fields of a rank come from
+// its last report; they are absent until a first report has arrived.
 Json StatusJson(const Served& served, const std::vector<RequestError>& errors);
 
 }  // namespace weft::serve

@@ -22,8 +22,11 @@ class ExchangeOwner {
     virtual void Wake() = 0;
     // Whether the connection accepts no further requests. Any thread.
     virtual bool closing() const = 0;
-    // Hold counts bytes of an answer whose request already holds `own`, or returns a refusal. Add
-    // counts them unconditionally. LetGo releases them. Any thread.
+    // Hold counts `bytes` more for an answer toward the limits on memory
+    // (HttpLimits::all_bodies_bytes, and half of it per client), or returns a refusal if a limit is
+    // exceeded. own: bytes that this request already counts; a single request may exceed its
+    // client's half. Add counts bytes without a check. LetGo ends the counting of bytes. Any
+    // thread.
     virtual std::optional<Refusal> Hold(const std::string& client, size_t bytes, size_t own) = 0;
     virtual void Add(const std::string& client, size_t bytes) = 0;
     virtual void LetGo(const std::string& client, size_t bytes) = 0;
@@ -44,7 +47,7 @@ class ExchangeState {
     std::optional<Refusal> Hold(size_t bytes);
     std::optional<Refusal> Reserve(size_t bytes);
     void Release();
-    // Called when the last Exchange is released.
+    // Called when the handler's last reference to the Exchange is released.
     void Abandon();
     void Note(const std::function<void(RequestNote&)>& edit);
     bool gone() const { return gone_; }
@@ -55,8 +58,9 @@ class ExchangeState {
     // TakeOutput appends pending bytes to `out`; true: the answer ends with them.
     bool TakeOutput(std::vector<std::string>& out);
     void Sent(size_t bytes);
-    // Counts the unsent rest of a stream when the socket is full. (A complete answer stays counted
-    // until it is sent.)
+    // Called when the socket is full. For a stream, counts the bytes that are not sent yet; the
+    // count shrinks as the client reads. For an answer made by Send, the full size stays counted
+    // until all of it is sent.
     void CountBacklog();
     // The client's name, from the note.
     std::string client() const;
@@ -70,8 +74,9 @@ class ExchangeState {
     // Sends bytes that clients ignore, to detect a lost peer: a comment in an event stream, white
     // space before the next JSON line. False: the answer has not begun.
     bool Probe();
-    // Done: everything is sent, or nothing more can be; releases the connection. Gone also runs the
-    // OnGone callback.
+    // Done: called when everything is sent or nothing more can be sent. It releases the connection
+    // and all counted bytes. Gone: called when the client has disconnected or was cut off. It does
+    // the same, discards unsent output, and runs the OnGone callback.
     void Done();
     void Gone();
 
