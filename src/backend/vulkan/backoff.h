@@ -1,7 +1,7 @@
-// After an exchange was given up (host_signal.h), some steps run without exchanges: each sum over
-// ranks ends a submission. This class counts these steps. The cause may persist, so each new
-// failure doubles their number. For example, exchanges never work if ranks share a GPU that runs
-// the submissions of one rank at a time.
+// If an exchange fails (host_signal.h), the following steps run without exchanges: each sum over
+// ranks ends a submission. This class counts these steps. The cause of the failure may persist, so
+// each new failure doubles the number of these steps. For example, exchanges never work if ranks
+// share a GPU that runs the submissions of one rank at a time.
 #pragma once
 
 #include <algorithm>

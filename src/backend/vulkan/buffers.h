@@ -1,9 +1,10 @@
 // Memory of a Program's values on a Vulkan device. Plan() computes the sizes, so that Weft can
 // refuse a Program that does not fit before it reads any weights. Allocate() allocates the memory.
 //
-// A pool of the layout (program/memory_layout.h) is a list of buffers of at most 1 GiB; a larger
-// value has its own buffer. Mapped memory holds what the host reads or writes between submissions:
-// operands of transfers, and the results of Read(). Inputs of a step are tables (step_tables.h).
+// Values are placed in pools (program/memory_layout.h). Each pool is a list of buffers of at most 1
+// GiB; a value larger than that has its own buffer. Memory that is mapped for the host holds the
+// operands of transfers and the results of Read(). The inputs of a step are in tables
+// (step_tables.h).
 //
 // Thread: one caller, except for const functions.
 #pragma once
@@ -36,7 +37,7 @@ struct Spot {
     uint64_t address() const { return buffer->address() + offset; }
 };
 
-// A pool is a sequence of buffers. A buffer ends with its last value.
+// The buffers of one pool. A buffer ends where its last value ends.
 class PoolBuffers {
   public:
     static constexpr uint64_t kMostBytes = uint64_t{1} << 30;
@@ -66,17 +67,17 @@ class PoolBuffers {
 // Whether the value is a vector or a stack of vectors [m, 1, n]; both are float32.
 bool HoldsVectors(const program::Shape& shape);
 
-// Offsets of a transfer's operands in Buffers::transfers(): `in` is sent to other ranks, `out` is
-// received.
+// Offsets of a transfer's operands in Buffers::transfers(). The operand at `in` is sent to other
+// ranks; the operand at `out` is received.
 struct OperandPlace {
     uint64_t in = 0, out = 0;
 };
 
 class Buffers {
   public:
-    // lives: the Program with the lifetimes of values for which the arena is planned
-    // (Fusion::LivesOf). `chunked` must outlive this object. Errors: kUnsupported (names the value
-    // whose type no kernel takes).
+    // lives: the Program from which the lifetimes of values are read to plan the arena, the memory
+    // of activations (Fusion::LivesOf). `chunked` must outlive this object. Errors: kUnsupported
+    // (names the value whose type no kernel takes).
     Status Plan(const program::ChunkedProgram& chunked, const program::Program& lives,
                 const CompileOptions& options);
     Status CheckSizes(const gpu::Device& device) const;
@@ -113,16 +114,17 @@ class Buffers {
     const CachePlace& Cache(program::ValueId id) const { return caches_[Index(id)]; }
 
     // The operands of a transfer: the one at InOffset() is sent to other ranks, the one at
-    // OutOffset() is received. An operand that is sent through the host signal has its own place,
-    // at ExchangeOffset(). The reason: copies are not guarded (guard.glsl), so a submission that
-    // gave up may overwrite the first two places while the host still reads that operand.
+    // OutOffset() is received. An operand that is sent through the host signal has a place of its
+    // own, at ExchangeOffset(). The reason: after a submission has given up an exchange, its
+    // kernels do nothing (guard.glsl), but its copies still run. They may overwrite the operands at
+    // InOffset() and OutOffset() while the host still reads the operand of the exchange.
     const gpu::Buffer& transfers() const { return transfers_; }
     uint64_t InOffset() const { return 0; }
     uint64_t OutOffset() const { return operand_bytes_; }
     uint64_t ExchangeOffset() const { return 2 * operand_bytes_; }
-    // For transfers that run beside submissions (CompileOptions::beside). At most kPlacesBeside of
-    // them run at once. Each has its own place for its operands, numbered from 0 to kPlacesBeside -
-    // 1.
+    // For transfers that run beside submissions (CompileOptions::beside). At most kPlacesBeside
+    // such transfers run at once. Each has a place of its own for its operands; places are numbered
+    // from 0 to kPlacesBeside - 1.
     static constexpr int kPlacesBeside = 2;
     OperandPlace PlaceOfTransfer() const { return {InOffset(), OutOffset()}; }
     OperandPlace PlaceBeside(int place) const {
@@ -131,11 +133,11 @@ class Buffers {
             static_cast<uint64_t>(place) * (beside_in_bytes_ + beside_out_bytes_);
         return {begin, begin + beside_in_bytes_};
     }
-    // Results of Read() and ReadTopK(), which run their own submissions.
+    // Results of Read() and ReadTopK(), which submit commands of their own outside of steps.
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
-    // Results that steps copy to the host (WantedRows): Candidate [rows, top] first, and whole rows
-    // from kTopBytes on.
+    // Results that steps copy to the host (WantedRows): first the largest elements as Candidate
+    // [rows, top], then, from byte kTopBytes on, whole rows.
     static constexpr int64_t kMostTopRows = 64, kMostTop = 64;
     static constexpr uint64_t kTopBytes = kMostTopRows * kMostTop * sizeof(Candidate);
     static constexpr uint64_t kWholeBytes = uint64_t{4} << 20;

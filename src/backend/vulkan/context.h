@@ -21,20 +21,20 @@
 
 namespace weft::backend::vulkan {
 
-// Cache of compute pipelines. Shader, constants and subgroup size are the key.
+// Cache of compiled kernels (compute pipelines). The arguments of Get are the key.
 class KernelCache {
   public:
     explicit KernelCache(gpu::Device& device) : device_(device) {}
     // guarded: KernelCode::guarded. Errors: kUnsupported (this build lacks the shader).
     Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
                                    uint32_t args_bytes, uint32_t subgroup, bool guarded = false);
-    // A number for heartbeats that grows with each compiled kernel. While the driver compiles a
-    // kernel, which may take many seconds, the number also grows at each call of this function, but
-    // for at most kMostCompileNs. Thread: any.
+    // A number that grows with each compiled kernel; heartbeats report it. While the driver
+    // compiles a kernel, which may take many seconds, the number also grows at each call of this
+    // function, but for at most kMostCompileNs. Thread: any.
     int64_t progress(int64_t now_ns = NowNs()) const;
     static constexpr int64_t kMostCompileNs = 300'000'000'000;
-    // An object of this class exists while the driver may compile a kernel: when a kernel is
-    // created or runs for the first time.
+    // Marks the time in which the driver may compile a kernel, which is when a kernel is created or
+    // runs for the first time. Callers keep an object of this class for that time.
     class Compiling {
       public:
         explicit Compiling(KernelCache& cache) : cache_(cache) {
@@ -87,11 +87,11 @@ struct Context {
     bool reference;
     Arithmetic arithmetic;
     Limits limits;
-    // Created when the first executable that may use it is loaded. The trial may have shown that it
-    // does not work (HostSignal::works).
+    // Created when the first executable that may use the signal is loaded. The signal may not work
+    // on this device (HostSignal::works).
     std::unique_ptr<HostSignal> signal;
     std::atomic<uint64_t> held_bytes{0};     // bytes held by all executables
-    std::atomic<bool> hangs{false};          // a deadline passed
+    std::atomic<bool> hangs{false};          // the device missed a deadline
     std::atomic<double> longest_seconds{0};  // of a submission that waits for no host signal
     std::mutex mutex;                        // guards `gpu` while weights are loaded
 };

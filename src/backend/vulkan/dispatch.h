@@ -31,8 +31,9 @@ namespace weft::backend::vulkan {
 struct StepShape {
     int32_t rows = 0, outputs = 0;
     int32_t sequences = 0;
-    // Attention: the number of blocks, each at most kBlockRows rows of one sequence, that cover all
-    // rows; and the most positions that a row sees, rounded up to a power of two.
+    // For attention. blocks: the rows of each sequence are divided into blocks of at most
+    // kBlockRows rows; this is the number of all blocks. positions: the largest number of positions
+    // that a row attends to, rounded up to a power of two.
     int32_t blocks = 0;
     int32_t positions = 0;
     bool adapted = false;  // some rows use an adapter
@@ -55,8 +56,8 @@ struct SequenceEntry {
     int32_t first_page = 0;  // index of the sequence's first page in the table `pages`
     int32_t adapter = 0;
 };
-// A sequence's state slots (backend/step.h), if the Program has recurrent state. Its writes are
-// entries [first_write, first_write + writes) of the table `state_writes`.
+// A sequence's state slots (backend/step.h), if the Program has recurrent state. The states that
+// the sequence writes are entries [first_write, first_write + writes) of the table `state_writes`.
 struct StateEntry {
     int32_t row_begin = 0, row_count = 0, from = -1, to = -1;
     int32_t first_write = 0, writes = 0;
@@ -79,8 +80,8 @@ struct StepTables {
     uint64_t targets = 0;        // int32 [outputs]
     uint64_t loss_gradient = 0;  // float
     uint64_t side_gradient = 0;  // float
-    // Training only: int32 [rows], the row numbers, sorted by token. Rows of the same token are in
-    // ascending order.
+    // Training only: int32 [rows]: the row numbers, sorted by the rows' tokens. Rows with the same
+    // token are in ascending order.
     uint64_t token_order = 0;
 };
 
@@ -94,20 +95,22 @@ struct Region {
 };
 
 // Arithmetic that matrix products use if it is faster than the float32 kernels, which support all
-// types on all devices. Training rounds operands only as `compute` says: in training, `integer` has
+// types on all devices. In training, only `compute` decides how operands are rounded: `integer` has
 // no effect, and `matrix` affects only products of bfloat16 (lower_gemm.h).
 struct Arithmetic {
     // Activations for quantized weights are rounded to int8, with one scale per 32 columns.
     bool integer = false;
-    // Products of more rows than a matvec takes are computed in f16 on matrix units. kEmulated:
-    // ordinary instructions compute the same, for tests.
+    // kUnits: products with more than matvec_rows rows are computed in f16 on matrix units.
+    // kEmulated: the same, but computed by ordinary instructions, for tests.
     enum class Matrix { kNone, kUnits, kEmulated };
     Matrix matrix = Matrix::kNone;
-    // Products of up to this many rows use the matvec kernels, as a decode step does. These read
-    // the weights once per 8 rows. Products of more rows read the weights once per tile; with few
-    // rows, there would be too few tiles to give all parts of the GPU work.
+    // Products of up to this many rows use the matvec kernels, as a decode step does. The matvec
+    // kernels read the weights once per 8 rows. Products of more rows use the tile kernels, which
+    // read the weights once per tile of rows. With few rows, there would be too few tiles to keep
+    // the whole GPU busy.
     int64_t matvec_rows = 8;
-    // Matrix units compute a product in large tiles if it has at least this many of them.
+    // On matrix units, a product is computed in large tiles if it has at least this many large
+    // tiles.
     int64_t least_large_tiles = 100;
     // Training only. kBF16: operands of products and attention are first rounded to bfloat16. kF32,
     // kF16: operands are widened to float32. Weights of block types are first converted to this
@@ -128,7 +131,8 @@ struct Dispatch {
     uint32_t x = 1, y = 1, z = 1;  // workgroups
     Parts parts = Parts::kOne;
     int32_t op = 0;  // index in the Program
-    // The index of the sum over ranks with which the kernel begins (HostSignal::Head); -1: none.
+    // If the kernel begins with a sum over ranks (HostSignal::Head): the index of that sum's op;
+    // else -1.
     int32_t sum = -1;
     std::vector<Region> reads, writes;
     // The largest number of parts.
@@ -174,7 +178,7 @@ enum class UpdateScalarKind {
     kFirst,       // 1 in the first update, else 0
 };
 
-// The interface of the executable to the lowering of an op. Lowerings of ops (lower_*.cc) use
+// The interface through which the lowerings of ops (lower_*.cc) use the executable. They use
 // nothing else of the executable.
 class Emitter {
   public:
@@ -206,8 +210,8 @@ class Emitter {
         return {Address(id), static_cast<uint64_t>(weft::RowBytes(value.dtype, count))};
     }
     // Scratch memory of the step, for use within one op or to pass data between ops. Requests with
-    // the same name get the same memory, sized for the largest of them. The `reads` and `writes` of
-    // dispatches order accesses to it, as for all other memory.
+    // the same name get the same memory, which has the size of the largest request. As for all
+    // memory, the `reads` and `writes` of dispatches determine in which order dispatches access it.
     virtual Result<Region> Scratch(std::string_view name, uint64_t bytes) = 0;
     // Finds the data named `what` that an earlier dispatch derived from the bytes in `from`, so
     // that another op need not derive it again. The data is valid until a dispatch writes to either
@@ -221,22 +225,23 @@ class Emitter {
     void NoteDerived(std::string_view what, const Region& from, const Region& at) {
         made_.push_back({std::string(what), from, at});
     }
-    // Forgets all derived data: code other than Run() may have written any region.
+    // Forgets all derived data. Call this if code other than Run() may have written to any region.
     void ForgetDerived() { made_.clear(); }
-    // Whether the kernel of an op may also compute the values of later ops. False if a probe or a
-    // trace observes each op.
+    // Whether the kernel of an op may also compute the values of later ops. It may not if a probe
+    // or a trace observes each op.
     bool fuses() const { return fuses_; }
     void set_fuses(bool fuses) { fuses_ = fuses; }
-    // Whether this is a training step. Its weights lie row-major at Address() like other values;
-    // only weights of block types are at Weight().
+    // Whether this is a training step. In training, weights lie row-major at Address() like other
+    // values; only weights of block types are at Weight().
     bool trains() const { return trains_; }
     void set_trains(bool trains) { trains_ = trains; }
     // A constant table on the device (inverse frequencies, adapter pairs), created once per name.
-    // At the first call with a name, `make` fills the bytes.
+    // At the first call with a name, `make` writes the bytes of the table.
     using MakeBytes = std::function<void(std::span<std::byte> out)>;
     virtual Result<Region> Constant(const std::string& name, uint64_t bytes,
                                     const MakeBytes& make) = 0;
-    // Address of a float32 in mapped memory. The executable fills it before each update.
+    // Address of a scalar of the optimizer update, a float32 in mapped memory. The executable
+    // writes the scalar before each update.
     virtual uint64_t UpdateScalar(UpdateScalarKind kind, double parameter) = 0;
     uint64_t UpdateScalar(UpdateScalarKind kind) { return UpdateScalar(kind, 0); }
     // The kernel of a shader with these specialization constants, created once. Errors:

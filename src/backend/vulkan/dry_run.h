@@ -12,20 +12,20 @@
 
 namespace weft::backend::vulkan {
 
-// Bytes of scratch memory and constants for steps of these shapes, run one after another. Errors:
-// kUnsupported (names the op; no kernel takes it, or it needs more workgroups than the device
-// allows).
+// Returns the bytes of scratch memory and constants that steps of these shapes need if they run one
+// after another. Errors: kUnsupported (names the op; no kernel takes it, or it needs more
+// workgroups than the device allows).
 Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
                               const gpu::Description& gpu, std::span<const StepShape> shapes,
                               bool reference, const Arithmetic& arithmetic, bool trains = false);
 
-// MostOf returns the shape of the largest step of an executable. LargestOf returns the same shape
-// and those of decode steps with few rows, which use other kernels.
+// MostOf returns the shape of the largest step of an executable. LargestOf returns that shape and
+// the shapes of decode steps with few rows, because such steps use other kernels.
 StepShape MostOf(const CompileOptions& options);
 std::vector<StepShape> LargestOf(const CompileOptions& options, const Arithmetic& arithmetic);
 
-// What memory() of the Program's executable returns before the first step. The result is the same
-// in builds without Vulkan. Errors: kUnsupported.
+// Returns the same sizes as memory() of the Program's executable before the first step. The result
+// is the same in builds without Vulkan. Errors: kUnsupported.
 Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
                              const gpu::Description& gpu, const Arithmetic& arithmetic);
 

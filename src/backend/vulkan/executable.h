@@ -1,5 +1,5 @@
-// The executable of a Program on a Vulkan device. executable.cc has memory and steps; stages.cc
-// runs the stages of a step.
+// The executable of a Program on a Vulkan device. executable.cc manages memory and prepares steps;
+// stages.cc runs the stages of a step.
 #pragma once
 
 #include <atomic>
@@ -120,7 +120,7 @@ class VulkanExecutable final : public Executable {
         std::vector<StepSequence> sequences;
         float loss_gradient = 1, side_gradient = 0;
         void Keep(const Step& step);
-        // The copied step with the remaining fields of `step`.
+        // Returns the copied step, with the fields that are not copied taken from `step`.
         Step View(const Step& step) const;
     };
 
@@ -162,8 +162,8 @@ class VulkanExecutable final : public Executable {
     };
     std::deque<Running> running_;
     int64_t last_end_ns_ = 0;  // end of the last submission waited for
-    // A stage whose transfer runs beside later stages. It starts when the first `starts_behind_`
-    // running submissions are done.
+    // A stage whose transfer runs beside later stages. The transfer starts when the first
+    // `starts_behind_` entries of running_ are done.
     const Stage* starting_ = nullptr;
     size_t starts_behind_ = 0;
 
@@ -175,9 +175,9 @@ class VulkanExecutable final : public Executable {
     TransferLog transfers_;
     Probe probe_;
 
-    // Transfers that run beside submissions and whose result was not collected yet: the op and the
-    // number of the job. After a failure, no more of these transfers run. Only the side thread may
-    // access beside_failed_ until this thread has waited for a job.
+    // Transfers that run beside submissions and whose result was not collected yet: the op, and the
+    // number of its job on side_. After one of these transfers fails, no more of them run. While a
+    // job runs, only the thread of side_ may access beside_failed_.
     std::vector<std::pair<int32_t, int64_t>> jobs_;
     Status beside_failed_;
     SideThread side_{{}};

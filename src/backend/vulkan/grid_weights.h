@@ -15,8 +15,8 @@ namespace weft::backend::vulkan {
 
 // index_bytes: bytes per 32 elements in the first plane (indices, and data of the same width).
 // more_bytes: bytes per 32 elements in the second plane; 0: there is no such plane. The last plane
-// has each block's float16 scale. For IQ1_M, it has the block's words of scales, whose spare bits
-// hold the float16 scale.
+// has each block's float16 scale. For IQ1_M, the last plane has the block's words of small scales,
+// whose spare bits hold the float16 scale.
 struct GridForm {
     int index_bytes = 0, more_bytes = 0;
     int scale_plane_bytes = 0;  // per block of 256 elements

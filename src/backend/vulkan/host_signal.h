@@ -2,19 +2,19 @@
 // the submission (--gpu-allreduce spin). One such wait is called an exchange. A kernel of one
 // workgroup writes this rank's addend to mapped memory and polls. The host computes the sum over
 // ranks as usual, over any link and wire type. Then it writes the sum to a buffer that the kernel
-// reads (the inbox) and opens the exchange: the kernel stops polling and continues. The bits equal
-// those of separate submissions. In a step of one row the same kernel continues with the ops after
-// the sum (residual.comp).
+// reads (the inbox) and opens the exchange: the kernel stops polling and continues. The result has
+// the same bits as with separate submissions. In a step of one row the same kernel continues with
+// the ops after the sum (residual.comp).
 //
 // Vulkan guarantees neither that host and device see each other's writes while a submission runs,
 // nor that the submission makes progress. So Make() tries kTrials exchanges and times them. If an
 // exchange fails, the signal is not used. (An NVIDIA card caches lines of host memory, so a polling
 // kernel would not see what the host writes there. It sees writes to the card's own memory, so the
-// inbox is in that memory, and the host writes it through a mapping.)
-// The number of polls is limited. So all waits of a submission together take at most
-// kPatienceSeconds (drivers end a submission after 2 s). A submission that reaches the limit gives
-// up the exchange: its remaining kernels do nothing (guard.glsl). Once the host has the sum, it
-// continues the step with submissions that have no exchanges.
+// inbox is in that memory, and the host writes it through a mapping.) Drivers end a submission
+// after 2 s, so the number of polls is limited: all waits of a submission together take at most
+// kPatienceSeconds. A submission that reaches the limit gives up the exchange: its remaining
+// kernels do nothing (guard.glsl). Once the host has the sum, it continues the step with
+// submissions that have no exchanges.
 //
 // Thread: one caller, with no other submission under way.
 #pragma once
@@ -42,8 +42,9 @@ class HostSignal {
     // Size of the largest exchange. A larger sum is faster if it ends the submission.
     static constexpr uint64_t kMostBytes = 64 << 10;
 
-    // Errors: the device's. It is no error if the signal does not work; works() is then false, and
-    // why() returns the reason. patience_seconds: time limit of all waits of a submission.
+    // Errors: those of the device. If the signal does not work, Make still returns an object, whose
+    // works() is false and whose why() returns the reason. patience_seconds: time limit of all
+    // waits of a submission.
     static Result<std::unique_ptr<HostSignal>> Make(gpu::Device& device, KernelCache& kernels,
                                                     double patience_seconds);
     bool works() const { return why_.empty(); }
@@ -65,8 +66,8 @@ class HostSignal {
     };
     // Records an exchange with barriers before and after it.
     void Record(gpu::Commands& commands, const Exchange& exchange) const;
-    // Records an exchange with a kernel of the caller, which waits for the sum and then computes
-    // with it. Its arguments `args` begin with a Head, which Record() fills in, and contain the
+    // Records an exchange with a kernel of the caller, which waits for the sum and then uses it.
+    // The kernel's arguments `args` begin with a Head, which Record() fills in, and contain the
     // address of y.
     struct Head {
         uint64_t signal = 0, part = 0, to_host = 0, from_host = 0;
@@ -80,9 +81,10 @@ class HostSignal {
     void Begin(uint32_t exchanges);
     // Waits until the device reaches exchange `index`. Returns false if submission `last` ended
     // without reaching this exchange, because an earlier exchange was given up. Errors: kTimeout,
-    // the device's.
+    // those of the device.
     Result<bool> Await(uint32_t index, uint64_t last, const Deadline& deadline);
-    // Gives `sum` to the device and lets it continue. The sum has the size of the exchange.
+    // Gives `sum`, which has the size of the exchange, to the device and lets the submission
+    // continue.
     void Open(uint32_t index, std::span<const std::byte> sum);
     // Index of the exchange that the submission gave up; 0: none. Call this after the submission is
     // done.

@@ -17,8 +17,8 @@ Status CheckProgram(const program::Program& program, const gpu::Description& gpu
                     const Arithmetic& arithmetic, bool trains = false);
 
 // Whether the Lower() of an op accepts activations of bfloat16 and float16, and checks the types
-// itself. This must be true for all training ops. It is true for other ops if a specialization
-// below says so.
+// itself. It is true for all ops that only training has, and for the ops listed below
+// (WEFT_TAKES_HALVES).
 template <typename T>
 inline constexpr bool kTakesHalves =
     T::kRow.pass != program::Pass::kInference&& T::kRow.pass != program::Pass::kBoth;

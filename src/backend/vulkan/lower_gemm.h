@@ -3,9 +3,9 @@
 //
 // An element of C is a sum over k, computed in float32. With C +=, this sum is added once to the
 // old element of C. The result is rounded once, to nearest even. Arithmetic::compute says whether
-// operands are first rounded to bfloat16. Products with equal sizes and equal operands have equal
-// bits. A row of C does not depend on other rows of A, except with GemmForm::kTN, where the sum
-// runs over the rows of A.
+// operands are first rounded to bfloat16. Two products with equal sizes and equal operands give
+// results with equal bits. A row of C does not depend on other rows of A, except with
+// GemmForm::kTN, where the sum runs over the rows of A.
 #pragma once
 
 #include "backend/vulkan/dispatch.h"
@@ -37,35 +37,37 @@ struct Gemm {
     bool accumulate = false;
 };
 
-// Makes rows of the operands stand for slots of experts. Slot row * K + k is element (row, k) of a
-// value [T, K, n]. A plan, which expert_order.comp computes, says in which order the slots are
+// For products with experts: rows of the operands belong to slots. A value [T, K, n] has K slots
+// for each of its T rows, one per expert that the row uses; slot number row * K + k is element
+// (row, k). expert_order.comp computes a plan, which contains the order in which the slots are
 // computed.
 struct GemmSlots {
     enum class Kind : uint32_t {
         kNone,
         kRows,   // For kNT and kNN: the slots are the rows of C. They are also the rows of A,
                  // unless A has one row per token. B is a stack of matrices, one below the other.
-                 // Rows of C whose expert belongs to another rank become zeros.
+                 // Rows of C whose expert is on another rank become zeros.
         kTerms,  // For kTN: the slots are the terms of the sums. C is a stack of matrices.
     };
     Kind kind = Kind::kNone;
     Region plan;
     int64_t experts = 0, tile = 0, blocks = 0;  // tile: maximum slots of a block
     int64_t a_used = 1, b_used = 1;             // number of slots that share a row of A or B
-    Region factors;  // kTerms: a float32 factor of the row of A for each slot; or empty
+    Region factors;  // kTerms: float32 [slots]: factors of the rows of A; or empty
 };
 
 // Errors: kUnsupported (a type other than float32, bfloat16 and float16, a size above 2^32, sums of
 // over a million terms).
 Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots = {});
 
-// Views a value as a matrix: its columns are its last dimension, its rows all others. A weight of a
-// block type is decoded to scratch memory in the type of Arithmetic::compute; the next call for
-// such a weight overwrites the result. Errors: kUnsupported (an integer type).
+// Views a value as a matrix: the last dimension becomes the columns; all other dimensions together
+// become the rows. A weight of a block type is decoded to scratch memory in the type
+// Arithmetic::compute; the next call for a weight of a block type overwrites the decoded data.
+// Errors: kUnsupported (an integer type).
 Result<GemmMatrix> MatrixOf(Emitter& e, program::ValueId id);
-// Rows [begin, begin + count) of a weight, decoded in the same way if it is of a block type. In a
-// stack of matrices, rows are numbered through all matrices. Decoding a large weight in pieces
-// needs less scratch memory.
+// Returns rows [begin, begin + count) of a weight. If the weight has a block type, these rows are
+// decoded as by MatrixOf. In a stack of matrices, row numbers continue from one matrix to the next.
+// Decoding a large weight in pieces needs less scratch memory.
 Result<GemmMatrix> RowsOfWeight(Emitter& e, const WeightPlace& weight, int64_t begin,
                                 int64_t count);
 

@@ -8,8 +8,8 @@
 
 namespace weft::backend::vulkan {
 
-// lower_rows.cc: number of invocations in a norm's workgroup. It determines the order of the norm's
-// sum.
+// lower_rows.cc: number of invocations in a norm's workgroup. This number determines the order in
+// which the norm's sum is added.
 uint32_t NormGroup(int64_t cols);
 
 // lower_rows.cc: tables of the angles of RoPE ops, created once for all ops with the same angles.
@@ -18,9 +18,9 @@ struct AngleTables {
 };
 Result<AngleTables> PlaceAngles(Emitter& e, const program::Rope& a);
 
-// lower_products.cc, lower_experts.cc: one kernel for two products of the same rows and the gating
-// (GluRun of fuse.h), for at most as many rows as the matvec kernels take. gate: null if another
-// kernel has already computed this product.
+// lower_products.cc, lower_experts.cc: emit one kernel that computes a GluRun (fuse.h): the
+// products gate and up, and the op `glu`. The step may have at most as many rows as the matvec
+// kernels take. gate: null if another kernel has already computed the product gate.
 Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& up,
                         const program::Op& glu);
 Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op& up,
@@ -32,7 +32,7 @@ Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t 
                   const Region& out);
 
 // lower_experts.cc: y[t] = base[t] + the sum of weights[slot] * products[slot] over the slots of
-// row t, in the order of their experts. products: float32 [slots, n].
+// row t (lower_gemm.h), in the order of the slots' experts. products: float32 [slots, n].
 struct SlotSum {
     program::ValueId ids = program::kNoValue, y = program::kNoValue;
     program::ValueId weights = program::kNoValue, base = program::kNoValue;  // or none
@@ -40,8 +40,8 @@ struct SlotSum {
 };
 Status EmitSlotSum(Emitter& e, const SlotSum& sum, const Region& products);
 
-// lower_experts.cc: LowerRoutedMatMul emits one kernel for a product and the routing by its result
-// (RouteRun of fuse.h); CanRouteInProduct says whether it can.
+// lower_experts.cc: LowerRoutedMatMul emits one kernel that computes a RouteRun (fuse.h).
+// CanRouteInProduct returns whether there is such a kernel for this product.
 bool CanRouteInProduct(const Emitter& e, const program::Op& product);
 Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::Op& route);
 
@@ -51,16 +51,16 @@ Result<uint32_t> CacheType(const program::Op& op, const CachePlace& cache);
 // lower_attention.cc: writes the rows of `x` into a cache with one head, at the positions of the
 // step's rows.
 Status WriteRow(Emitter& e, const program::Op& op, program::ValueId x, const CachePlace& cache);
-// lower_attention.cc: the caches of an attention op with caches. Errors: kUnsupported (their types
-// differ).
+// lower_attention.cc: returns the caches of an attention op that has caches. Errors: kUnsupported
+// (the types of the caches differ).
 struct AttentionCaches {
     CachePlace k, v;
 };
 Result<AttentionCaches> CachesOf(const Emitter& e, const program::Op& op);
-// lower_attention.cc: attention over its caches, which already contain the step's rows.
+// lower_attention.cc: lowers attention over the op's caches, which already contain the step's rows.
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::Attention& a);
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::LatentAttention& a);
-// lower_causal.cc: attention without a cache, over the rows of the step.
+// lower_causal.cc: lowers attention without a cache, over the rows of the step.
 Status LowerCausal(Emitter& e, const program::Op& op, const program::Attention& a);
 
 }  // namespace weft::backend::vulkan

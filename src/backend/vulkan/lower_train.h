@@ -1,7 +1,8 @@
 // Helpers for the lowerings of training: row ops, losses and updates.
 //
-// A training value is row-major without padding at Emitter::Address(), as float32, bfloat16 or
-// float16 (src/shaders/element.glsl). Sums are float32 in an order that depends only on sizes.
+// Values of training lie at Emitter::Address(), row-major without padding, as float32, bfloat16 or
+// float16 (src/shaders/element.glsl). Sums are computed in float32, in an order that depends only
+// on the sizes of the operands.
 #pragma once
 
 #include <array>
@@ -18,17 +19,18 @@ int64_t CountOf(const Emitter& e, program::ValueId id);
 // Number of rows of a value in this step: the product of all dimensions but the last.
 int64_t FlatRowsOf(const Emitter& e, program::ValueId id);
 
-// Whether an activation, gradient or view of an op has 16 bits, which no inference kernel takes.
+// Whether an activation, gradient or view of an op has a type of 16 bits, which no inference kernel
+// takes.
 bool HasHalves(const Emitter& e, const program::Op& op);
 // Errors: kUnsupported (values of an op that are too large for 32-bit element numbers).
 Status CheckCounts(const Emitter& e, const program::Op& op);
 
-// kTrainGroup: workgroup size of training kernels. The others are maximum numbers of workgroups.
-// kMostTrainGroups: for kernels in which an invocation loops over many elements. kMostRowGroups:
-// for kernels in which a workgroup computes a row at a time and loops over rows.
+// kTrainGroup: workgroup size of training kernels. kMostTrainGroups: maximum number of workgroups
+// of kernels in which an invocation loops over many elements. kMostRowGroups: the same for kernels
+// in which a workgroup computes one row at a time and loops over rows.
 inline constexpr uint32_t kTrainGroup = 256;
 inline constexpr int64_t kMostTrainGroups = 16384, kMostRowGroups = 65535;
-// Number of workgroups for `count` elements, four per invocation.
+// Number of workgroups for `count` elements if each invocation computes four elements at a time.
 int64_t QuadGroups(int64_t count);
 int64_t RowGroups(int64_t rows);
 
@@ -40,7 +42,7 @@ class ElementTypes {
     // by_quads: the kernel reads this operand four elements at a time if wide() is true. Errors:
     // kUnsupported (element.glsl lacks the value's type).
     Status Set(int slot, program::ValueId id, bool by_quads = true);
-    // Declares rows of `cols` elements, each of which is read four elements at a time.
+    // Declares that the kernel reads rows of `cols` elements, four elements at a time.
     void SetRows(int64_t cols) { wide_ = wide_ && cols % 4 == 0; }
     uint32_t packed() const { return packed_; }
     uint32_t wide() const { return wide_ ? 1 : 0; }
@@ -55,7 +57,8 @@ Result<uint32_t> ElementTypeOf(const Emitter& e, program::ValueId id);
 // Errors: kUnsupported (another type than float32).
 Status CheckFloat32(const Emitter& e, program::ValueId id);
 
-// lower_train_rows.cc: sums each column over the rows, first within blocks of rows.
+// lower_train_rows.cc: sums of the columns of a matrix. SumBlocks adds each column within blocks of
+// rows; AddBlocks then adds the blocks.
 struct ColumnSums {
     uint64_t dy = 0, x = 0, inverse = 0;  // if `inverse` is not 0, the sums are of dy * x *
                                           // inverse[row]
@@ -68,7 +71,7 @@ struct BlockSums {
     int64_t blocks = 0, stride = 0;
 };
 Result<BlockSums> SumBlocks(Emitter& e, const ColumnSums& of);
-// Adds the blocks: to = from + the sum over all blocks.
+// AddBlocks computes `to` = `from` + the sum over all blocks.
 struct SumsEnd {
     uint64_t from = 0, to = 0;  // from: 0 if nothing is added
     uint32_t types = 0;         // types of `from` and `to`
@@ -77,7 +80,7 @@ struct SumsEnd {
 };
 Status AddBlocks(Emitter& e, const BlockSums& sums, SumsEnd end);
 
-// LowerHalves() lowers an op that inference also has, for values of 16 bits.
+// LowerHalves() lowers an op that inference also has, for values with a type of 16 bits.
 #define WEFT_LOWER_HALVES(name) \
     Status LowerHalves(Emitter& e, const program::Op& op, const program::name& a);
 WEFT_LOWER_HALVES(Add)

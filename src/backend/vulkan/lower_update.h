@@ -1,5 +1,5 @@
-// Emits the dispatches that sum squares for an optimizer update. Defined in lower_update.cc;
-// lower_adafactor.cc uses these functions, too.
+// Functions that emit the dispatches that sum squares for an optimizer update. They are defined in
+// lower_update.cc; lower_adafactor.cc uses them, too.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace weft::backend::vulkan {
 
-// One sum of squares per block of elements, each as two float32 (src/shaders/pairs.glsl).
+// Sums of squares, one per block of elements. Each sum is a pair of float32
+// (src/shaders/pairs.glsl).
 struct SquareBlocks {
     Region region;
     int64_t count = 0;

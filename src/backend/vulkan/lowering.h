@@ -1,5 +1,6 @@
-// Lowers a Program for a device: the Emitter of an executable. It knows the places of values,
-// tables, scratch memory and constants, and collects the dispatches of ops.
+// Lowering turns a Program into dispatches for a device. It is the Emitter of an executable: it
+// knows the places of values, tables, scratch memory and constants, and collects the dispatches of
+// ops.
 //
 // Thread: one caller.
 #pragma once
@@ -22,11 +23,11 @@ namespace weft::backend::vulkan {
 
 using program::OpRange;
 
-// The work for which commands are recorded.
+// The part of a step for which commands are recorded.
 struct StepWork {
     OpRange ops;
     const Fusion* fusion = nullptr;  // null: no ops are fused
-    WantedRows wanted{};             // written to Buffers::wanted(); the recorder copies whole rows
+    WantedRows wanted{};             // results to write to Buffers::wanted()
     int slot = 0;                    // Step::slot
     auto operator<=>(const StepWork&) const = default;
 };
@@ -35,15 +36,15 @@ struct StepWork {
 // none, or because the op adapts rows and no row uses an adapter.
 bool IsLeftOut(const program::Program& program, const program::Op& op, const StepShape& shape);
 
-// Whether the op is a sum over ranks that a host signal can exchange: it is float32 and has at most
-// HostSignal::kMostBytes.
+// Whether the op is a sum over ranks that a host signal can exchange: the sum must be float32 and
+// have at most HostSignal::kMostBytes.
 bool CanExchange(const program::Program& program, const program::Op& op, const StepShape& shape);
 
-// The address of the table in `tables` that holds an input of the step; 0: the value is no such
-// input.
+// The address of the table in `tables` that holds the value; 0: the value is not an input of the
+// step.
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables);
-// The address of the table in `tables` that holds an input of a chunk, if the input is the gradient
-// of an output of the chunk.
+// The address of the table in `tables` that holds the value, if the value is an input of a chunk
+// and the gradient of an output of that chunk.
 uint64_t GradientOf(const program::ChunkedProgram& chunked, program::ValueId id,
                     const StepTables& tables);
 
@@ -68,14 +69,14 @@ class Lowering final : public Emitter {
     // Sets the place of the update scalars. Call this before lowering anything.
     void SetUpdateScalars(const UpdateScalars& scalars) { scalars_ = scalars; }
     void FillUpdateScalars(const UpdateNumbers& update) { scalars_.value().Fill(update); }
-    // Sets whether kernels lowered from now on are guarded (KernelCode::guarded). If they are not
-    // guarded, submissions do not wait for sums over ranks.
+    // Sets whether kernels lowered from now on are guarded (KernelCode::guarded). Only submissions
+    // whose kernels are guarded can wait for sums over ranks.
     void SetGuarded(bool guarded) { guarded_ = guarded; }
     // Returns the dispatches for everything that the device computes, in order. Dispatch::op is the
     // op in whose place the dispatch runs, or ops.end for work after all ops. When scratch memory
     // grows, generation() changes and all earlier recordings become invalid.
     Result<std::vector<Dispatch>> LowerStep(const StepShape& shape, const StepWork& work);
-    // Returns the dispatches that `emit` emits; they do not belong to a step.
+    // Returns the dispatches that `emit` emits. These dispatches do not belong to a step.
     template <typename Emit>
     Result<std::vector<Dispatch>> LowerAlone(const StepShape& shape, const Emit& emit) {
         return Repeat(shape, [&] { return emit(static_cast<Emitter&>(*this)); });

@@ -12,17 +12,18 @@ namespace weft::backend::vulkan {
 class OpTimes {
   public:
     void Clear();
-    // Marks the begin of a stage. The submissions of a stage are submitted together, after all work
-    // that was noted before.
+    // Marks the beginning of a stage. The submissions of a stage are submitted together, after the
+    // end of all work that was noted before.
     void BeginStage() { stage_ = timings_.size(); }
 
     // Notes a timing on the host's clock.
     void Note(const OpTiming& timing);
-    // Notes a submission that ran `ops` in this order. times: the begin of the first op, then the
-    // end of each op, in ns on the device's clock. heard_ns: when the host learned that the
-    // submission had ended, which may be much later than the end. The times on the host's clock are
-    // computed backward from heard_ns. Timings of earlier submissions of the stage are moved to
-    // earlier times if they would overlap with these.
+    // Notes a submission that ran `ops` in this order. times: the beginning of the first op, then
+    // the end of each op, in ns on the device's clock. heard_ns: the time at which the host learned
+    // that the submission had ended; the submission may have ended much earlier. The times on the
+    // host's clock are computed backward from heard_ns. If timings of earlier submissions of the
+    // stage would overlap with the new ones, the earlier submissions' timings are moved to earlier
+    // times.
     void NoteSubmission(std::span<const int32_t> ops, std::span<const int64_t> times,
                         int64_t heard_ns);
 

@@ -6,16 +6,16 @@
 
 namespace weft::backend::vulkan {
 
-// Maximum number of rows of x in one dispatch of a matvec kernel. For more rows there are several
-// dispatches.
+// Maximum number of rows of x in one dispatch of a matvec kernel. A product of more rows is emitted
+// as several dispatches.
 inline constexpr int64_t kMatvecRows = 8;
 
 // "matvec_q4_0" from "matvec" and kQ4_0.
 std::string ShaderOf(std::string_view family, DType dtype);
 
 // Number of invocations in a workgroup, a multiple of the subgroup size. If a device has several
-// subgroup sizes, it is told to use its default one (PinnedSubgroup). So the sums of a kernel do
-// not depend on a choice of the driver's compiler.
+// subgroup sizes, kernels request its default size (PinnedSubgroup). So the order of a kernel's
+// sums does not depend on a choice of the driver's compiler.
 uint32_t GroupSize(const gpu::Description& gpu);
 // Workgroup size of matvec.comp and of kernels whose results must equal its results bit for bit
 // (route.comp).
@@ -54,7 +54,8 @@ static_assert(sizeof(ProductArgs) == 128);
 
 enum class ProductKind : uint32_t { kPlain, kHeads, kExperts, kSum };
 
-// Memory that a product touches in addition to the weight. x: all rows, from args.x on.
+// Memory that a product reads or writes in addition to the weight. x: all rows of x, which begin at
+// args.x.
 struct ProductRegions {
     Region x;
     std::vector<Region> reads, writes;
@@ -65,7 +66,7 @@ struct IntegerRows {
     Region region;
     uint64_t scales = 0;  // address
 };
-// Whether the kernel that computes `x` also converts it to int8 (codes.glsl). That is so if
+// Whether the kernel that computes `x` also converts it to int8 (codes.glsl). The kernel does so if
 // products read `x` in int8 and the step has at most as many rows as the matvec kernels take.
 bool WantsIntegers(const Emitter& e, program::ValueId x);
 // PlaceIntegers returns scratch memory for the int8 rows that such a kernel writes. NoteIntegers

@@ -1,6 +1,6 @@
 // Reads results of a step: elements of a kept value, and the largest elements of a row. If the last
-// step has already copied a result to mapped host memory (NoteBrought), it is read from there.
-// RecordAlone and RunAlone record and run dispatches outside of a step.
+// step has already copied a result to mapped host memory (NoteBrought), the result is read from
+// there. RecordAlone and RunAlone record and run dispatches outside of a step.
 //
 // Thread: one caller.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace weft::backend::vulkan {
 
-// Records these dispatches with barriers.
+// Records these dispatches, with barriers between dependent ones.
 Result<std::unique_ptr<gpu::Commands>> RecordAlone(gpu::Device& device,
                                                    std::span<const Dispatch> dispatches);
 // Submits the commands and waits until they are done.

@@ -1,5 +1,6 @@
-// A recording holds the commands for all steps of one shape, with barriers. Commands are divided
-// into submissions, which belong to stages; a transfer to or from other ranks ends a stage.
+// A recording holds the commands for all steps of one shape, with barriers. The commands are
+// divided into stages, and each stage into submissions. A transfer to or from other ranks ends a
+// stage.
 #pragma once
 
 #include <cstdint>
@@ -21,29 +22,30 @@ namespace weft::backend::vulkan {
 struct Submission {
     std::unique_ptr<gpu::Commands> commands;
     int32_t first_op = -1, last_op = -1;
-    int32_t ops = 0;       // number of ops that end in this submission
+    int32_t ops = 0;       // number of ops whose work ends in this submission
     int32_t shows = -1;    // with each_op: the op whose result the probe sees after this
                            // submission; -1: none
     double estimate = 0;   // SubmissionBudget::Estimate
     bool waits = false;    // it waits for the host, so its duration says nothing about the device
     bool divides = false;  // can be divided further
-    // For traces: the ops of this submission. If the device has a clock, time 0 is the begin of the
-    // submission and time i + 1 the end of timed[i].
+    // For traces: the ops of this submission. If the device has a clock, the submission records
+    // times: time 0 is the beginning of the submission, and time i + 1 is the end of the op
+    // timed[i].
     std::vector<int32_t> timed;
 };
 
-// Some submissions. After them, the host runs a transfer, or waits for an earlier transfer that ran
-// beside submissions.
+// A stage is a sequence of submissions. After them, the host runs a transfer, or waits for an
+// earlier transfer that runs at the same time as submissions ("beside" them).
 struct Stage {
     std::vector<Submission> submissions;
     std::vector<int32_t> exchanged;  // sums over ranks that the host computes while a submission
                                      // waits (host_signal.h)
     int32_t transfer = -1;           // op; -1: none
     OperandPlace place;              // place of the transfer's operands
-    // Whether the transfer runs beside later stages. It starts when the submissions of this stage
-    // are done.
+    // Whether the transfer runs beside later stages. The transfer starts when the submissions of
+    // this stage are done.
     bool beside = false;
-    // Op of an earlier transfer that ran beside submissions and whose result the next stage reads;
+    // Op of an earlier transfer that runs beside submissions and whose result the next stage reads;
     // -1: none.
     int32_t collects = -1;
     bool goes_on = false;  // the host does not wait at the end of this stage
@@ -124,7 +126,8 @@ class Recorder {
     Recording recording_;
     Stage stage_;
     Submission open_;  // commands null: no submission is open
-    // Estimated time and number of those ops so far that are computed in the place of a later op.
+    // For the ops so far that are computed in the place of a later op (Fusion::Moves): their
+    // estimated time and their number.
     double moved_estimate_ = 0;
     int32_t moved_ = 0;
     program::Hazards<Region> hazards_;

@@ -1,6 +1,7 @@
 // Data that differs between steps, in mapped memory that kernels read: token ids, positions, the
 // sequence of each row, pages. Tables keep their addresses between steps, so recordings stay valid.
-// Only when the tables of pages and page copies grow do all recordings become invalid.
+// The tables of pages and page copies may grow; then their addresses change, and all recordings
+// become invalid.
 #pragma once
 
 #include <cstdint>

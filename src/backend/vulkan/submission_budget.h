@@ -1,5 +1,5 @@
-// Estimates how long the device takes for a step's ops. By this estimate, a step is divided into
-// submissions that are short enough for the driver's watchdog, and waits get deadlines.
+// Estimates how long the device takes for a step's ops. The estimate is used to divide a step into
+// submissions that are short enough for the driver's watchdog, and to set deadlines for waits.
 //
 // An op's seconds are estimated from its FLOPs and bytes (program/cost.h), at rates that even a
 // slow device reaches. The estimate is then multiplied by slowness(), the ratio of measured to

@@ -22,7 +22,7 @@ struct UpdateNumbers {
     int64_t number = 1;
     double rate = 0, gradient_scale = 1;
 };
-// The scalar's value, computed in float64 and rounded once.
+// Returns the value of a scalar in an update. The value is computed in float64 and rounded once.
 float ValueOf(UpdateScalarKind kind, double parameter, const UpdateNumbers& update);
 
 class UpdateScalars {
@@ -30,8 +30,8 @@ class UpdateScalars {
     static constexpr size_t kMost = 64;
     // memory: kMost mapped floats; address: their device address.
     UpdateScalars(std::span<float> memory, uint64_t address) : memory_(memory), address_(address) {}
-    // Returns the address of a scalar; calls with the same arguments return the same address. There
-    // may be at most kMost different scalars.
+    // Returns the address of a scalar. Calls with the same arguments return the same address. At
+    // most kMost different scalars are possible.
     uint64_t Address(UpdateScalarKind kind, double parameter);
     void Fill(const UpdateNumbers& update);
 

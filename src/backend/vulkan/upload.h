@@ -1,5 +1,5 @@
-// Uploads bytes to the device: in place if its memory is mapped, otherwise through a ring of mapped
-// buffers and copies on the device.
+// Uploads bytes to the device. If the device memory is mapped, the host writes to it directly.
+// Otherwise the host writes to one of several mapped buffers, from which the device copies.
 //
 // Thread: any number of concurrent callers of Put; Finish must run alone.
 #pragma once
@@ -33,7 +33,7 @@ class Uploader {
     // per range and writes the contents of ranges[i] to the i-th address.
     using Fill = std::function<void(std::span<std::byte* const>)>;
     Status Put(std::span<const Range> ranges, const Fill& fill);
-    // Waits until all bytes have arrived, and frees the ring.
+    // Waits until all bytes have arrived, and frees the mapped buffers.
     Status Finish();
 
   private:
@@ -56,8 +56,8 @@ class Uploader {
 };
 
 // Loads one weight from `source` into `to`, from byte `at` on. LoadMatrix loads a matrix or a stack
-// of matrices as planes, LoadVectors loads vectors as float32. Errors: those of `source`, the
-// device's.
+// of matrices as planes, LoadVectors loads vectors as float32. Errors: those of `source` and of the
+// device.
 Status LoadMatrix(const program::Value& value, const WeightLayout& layout, const gpu::Buffer& to,
                   uint64_t at, const RowSource& source, Uploader& uploader);
 Status LoadVectors(const program::Value& value, const gpu::Buffer& to, uint64_t at,

@@ -29,9 +29,9 @@ bool IsName(std::string_view name);
 // Checks that this build has the kernels.
 Status CheckBuilt();
 
-// Usable GPUs that are not software GPUs, in the order of preference of rank `local_rank` of a
-// host. Discrete GPUs come before GPUs that share the processor's memory; among equal GPUs each
-// rank begins with a different one.
+// ChooseGpus returns the usable GPUs that are not software GPUs, in the order in which the rank
+// with number `local_rank` on its host should try them. Discrete GPUs come before GPUs that share
+// the processor's memory. Among equal GPUs, each rank of a host begins with a different one.
 struct AutoGpu {
     std::string name;  // "vulkan:1"
     MemoryPool pool;
@@ -48,8 +48,8 @@ Result<MemoryPool> DescribePool(const std::string& name);
 Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
                                      const Limits& limits = {});
 
-// The arithmetic of a device's matrix products: the fastest that the device has, if `options`
-// allows activations to be rounded.
+// The arithmetic of a device's matrix products. If `options` allows activations to be rounded, it
+// is the fastest arithmetic that the device has.
 Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options);
 // Display text: "float32", "float32, int8, f16 on matrix units".
 std::string ArithmeticText(const Arithmetic& arithmetic);
@@ -58,8 +58,8 @@ std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithm
 // For a GPU that shares the host's memory: limits the free bytes of `pool` to host_free +
 // apart_free. host_free: free host memory; 0: unknown. apart_free: the free part of the memory that
 // the firmware reserved for the GPU; nullopt: the driver does not say. The limit is needed because
-// drivers such as amdgpu count only allocations of GPUs and so report too many free bytes. Control
-// groups do not count pages that amdgpu takes.
+// drivers such as amdgpu count only memory that GPUs have allocated, and so report too many free
+// bytes. Memory that amdgpu allocates does not count toward the limits of control groups.
 void TakeOfHost(const gpu::Description& gpu, std::optional<uint64_t> apart_free, uint64_t host_free,
                 MemoryPool& pool);
 // Returns kOutOfMemory, with the sizes, if weights, KV cache and activations do not fit into the
