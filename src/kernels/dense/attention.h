@@ -1,6 +1,7 @@
 // Causal attention of training, forward and backward, over the rows of each sequence of a step,
-// without a cache. It is computed in blocks, so that no score matrix is stored (Dao et al. 2022;
-// Dao 2023). kernels/kernels.h has the table of these functions.
+// without a cache. It is computed in blocks, so that the matrix of scores is never stored
+// (FlashAttention: Dao et al. 2022; Dao 2023). The functions are called through the table in
+// kernels/kernels.h.
 #pragma once
 
 #include "kernels/args.h"
@@ -10,8 +11,9 @@ namespace weft::kernels::dense {
 
 // Row i of a sequence attends to rows FirstKey(i) to i of that sequence in this step. Query head h
 // is head `first_head + h` of the model and reads head (first_head + h) / group - first_kv_head of
-// k and v. Sequences may differ in length; their positions and pages are not read. Rows outside of
-// all sequences are not written. head_dim is a multiple of 8. q, k, v and out have one type.
+// k and v. Sequences may differ in length; Sequence's positions and pages are not read. Rows
+// outside of all sequences are not written. head_dim is a multiple of 8. q, k, v and out have one
+// type.
 //
 // With Compute::kBf16, the operands of all products, including probabilities, are rounded to
 // bfloat16; the softmax is computed in float32. Inputs must be finite: a NaN or an infinity may
@@ -25,8 +27,8 @@ struct CausalArgs {
     float scale = 1;
     Matrix out;  // [rows, heads * head_dim]
     // log(sum(exp(score))) of each row and head, for the backward pass: [heads, rows], where the
-    // rows of consecutive heads are lse_stride apart. Null: not written, because there is no
-    // backward pass.
+    // rows of consecutive heads are lse_stride apart. Null if no backward pass follows; then they
+    // are not written.
     float* lse = nullptr;
     int64_t lse_stride = 0;
     Compute compute = Compute::kF32;
@@ -42,9 +44,10 @@ struct CausalArgs {
 
 // With p = softmax(scale * q . k^T) and dp = dout . v^T (Dao et al. 2022, appendix B.2):
 //   dv = p^T . dout, ds = p * (dp - rows' sum(p * dp)), dq = scale * ds . k, dk = scale * ds^T . q
-// With a soft cap, ds also has the factor 1 - tanh(s / soft_cap)^2. p is not stored by the forward
-// pass, but computed again. dk and dv are float32 sums over the query heads of a KV head, rounded
-// once. All matrices have the type of q. All rows of sequences are written completely.
+// With a soft cap, ds also has the factor 1 - tanh(s / soft_cap)^2. The forward pass does not store
+// p; the backward pass computes it again. dk and dv are summed in float32 over the query heads of a
+// KV head, and then rounded once. All matrices have the type of q. All rows of sequences are
+// written completely.
 struct CausalGradArgs {
     CausalArgs forward;  // out and lse: results of the forward pass
     ConstMatrix dout;    // [rows, heads * head_dim]
@@ -52,13 +55,13 @@ struct CausalGradArgs {
     Matrix dk, dv;       // [rows, kv_heads * head_dim]
 };
 
-// Results do not depend on parts or on the other sequences. Blocks of keys outside the windows of a
-// block of queries are skipped. The functions for scratch bytes return the size for one part: some
-// hundreds of KB, plus at most 8 (forward) or 20 (backward) bytes per element of K in one head of
-// the longest sequence.
+// A sequence's results depend neither on the number of parts nor on the other sequences. Blocks of
+// keys outside the windows of a block of queries are skipped. The functions for scratch bytes
+// return the size for one part: some hundreds of KB, plus at most 8 (forward) or 20 (backward)
+// bytes per element of K in one head of the longest sequence.
 struct CausalKernels {
     int64_t (*causal_scratch_bytes)(const CausalArgs& args) = nullptr;
-    // Parts divide the blocks of queries.
+    // The blocks of queries are divided among the parts.
     void (*causal)(const CausalArgs& args, std::span<std::byte> scratch, int part,
                    int parts) = nullptr;
     int64_t (*causal_grad_scratch_bytes)(const CausalGradArgs& args) = nullptr;

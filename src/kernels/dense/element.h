@@ -22,13 +22,14 @@ constexpr int64_t ElementBytes(Element type) {
     return type == Element::kF32 ? 4 : 2;
 }
 
-// Rows are `stride` elements apart. The data are float for kF32, uint16_t for kBf16, Half for kF16.
+// A view of a matrix. Each row begins `stride` elements after the previous one. The elements are
+// float for kF32, uint16_t for kBf16, Half for kF16.
 struct Matrix {
     void* data = nullptr;
     int64_t stride = 0;
     Element type = Element::kF32;
 
-    // The matrix whose first element is (row, col) of this one.
+    // Returns a view of the same data whose first element is element (row, col) of this matrix.
     Matrix From(int64_t row, int64_t col) const {
         auto* bytes = static_cast<std::byte*>(data);
         return {bytes + (row * stride + col) * ElementBytes(type), stride, type};
@@ -59,9 +60,9 @@ struct ConstMatrix {
     }
 };
 
-// Calls f with one argument for each element type: a zero of the C++ type float (for kF32) or
-// Narrow. (Always inline, so that code for an instruction set stays in the functions that are
-// compiled for it.)
+// Calls f with one argument for each of the given element types, a zero of the C++ type: float for
+// kF32, Narrow for the other types. (Always inline, so that code for an instruction set stays in
+// the functions that are compiled for it.)
 template <typename Narrow, typename F>
 [[gnu::always_inline]] inline void WithNarrow(const F& f) {
     f();
@@ -75,8 +76,9 @@ template <typename Narrow, typename F, typename... Elements>
     }
 }
 
-// As WithNarrow, with the C++ type that belongs to each element type: float, uint16_t or Half.
-// Kernels branch on types only here. The types of one call must not include both kBf16 and kF16.
+// Like WithNarrow, but finds Narrow itself, so f gets a float, uint16_t or Half for each element
+// type. Kernels branch on element types only here. The types of one call must not include both
+// kBf16 and kF16.
 template <typename F, typename... Elements>
 [[gnu::always_inline]] inline void WithTypes(const F& f, Elements... types) {
     const bool half = ((types == Element::kF16) || ...);

@@ -1,13 +1,13 @@
 // Kernels of mixtures of experts in training.
 //
 // Each token has `used` slots, one per expert that it uses: slot number token * used + k is for its
-// k-th expert. A value with a row for each slot has its rows in the order of an ExpertPlan
-// (kernels/experts.h): row i belongs to slot plan.slots[i], and rows [plan.begin[e], plan.begin[e +
-// 1]) belong to the rank's e-th expert. Let held be plan.begin[experts]. The first `held` rows are
-// those of experts that the rank has; the rows after them are zeros. Kernels read `held` from the
-// plan, so that arguments stay the same between steps.
+// k-th expert. A matrix with one row per slot has its rows in the order of an ExpertPlan
+// (kernels/experts.h), that is, sorted by expert: row i belongs to slot plan.slots[i], and rows
+// [plan.begin[e], plan.begin[e + 1]) belong to the rank's e-th expert. Let held be
+// plan.begin[experts]. The first `held` rows are those of experts that the rank has; the rows after
+// them are zeros. Kernels read `held` from the plan, so that arguments stay the same between steps.
 //
-// For the calling convention, parts and scratch memory see dense/lookup.h.
+// dense/lookup.h explains the calling convention, parts and scratch memory.
 #pragma once
 
 #include "kernels/experts.h"
@@ -30,12 +30,12 @@ void GatherRows(const Kernels& kernels, const GatherRowsArgs& args, int part, in
 //   kNT  c [rows, n] = a [rows, k] . W^T      forward
 //   kNN  c [rows, k] = a [rows, n] . W        gradient of the input
 //   kTN  W [n, k] += a [rows, n]^T . b [rows, k]    gradient of the matrix
-// Only experts [first, last) of the rank are multiplied. Their matrices are stacked in `w` (kNT,
-// kNN) or `dw` (kTN), beginning with expert `first`. So if the matrices have a block type, the
-// caller can decode and multiply a few experts at a time. Experts without rows are skipped. The
-// columns of all products are divided among the parts so that each part has about the same cost. A
-// product that costs more than twice the average share of a part is instead divided among all parts
-// by Kernels::gemm.
+// Only the products of experts [first, last) of the rank are computed. Their matrices are stacked
+// in `w` (kNT, kNN) or `dw` (kTN), beginning with expert `first`. So if the matrices have a block
+// type, the caller can decode and multiply a few experts at a time. Experts to which no row belongs
+// are skipped. The columns of all products are divided among the parts so that each part has about
+// the same cost. A product that costs more than twice the average share of a part is instead
+// divided among all parts by Kernels::gemm.
 enum class ExpertProduct : uint8_t { kNT, kNN, kTN };
 struct ExpertGemmArgs {
     ExpertProduct product = ExpertProduct::kNT;
@@ -76,7 +76,8 @@ void Combine(const Kernels& kernels, const CombineArgs& args, int part, int part
 // of dy with the experts' matrices. For each slot whose expert the rank has, with i = place[slot]:
 //   dweights[slot] = products[i] . x[i]
 //   dx[i] = weights[slot] * products[i]
-// dweights of the other slots are 0; ClearRest clears the other rows of dx.
+// dweights of slots whose expert the rank does not have are 0. Rows of dx after the first `held`
+// are not written; call ClearRest for these rows.
 struct ExpertWeightGradArgs {
     ExpertPlan plan;  // only `place` is read
     int64_t used = 0;
@@ -104,8 +105,9 @@ void ClearRest(const ClearRestArgs& args, int part, int parts);
 
 // ---- Routers -----------------------------------------------------------------------------------
 
-// The gradient of kernels::Route with respect to the logits. The weights are w = scale * s / sum(s)
-// with `renormalise`, else w = scale * s, where s are the scores of the chosen experts.
+// The gradient of kernels::Route with respect to the logits. Route computes the weights w = scale *
+// s / sum(s) with `renormalise`, else w = scale * s, where s are the scores of the row's chosen
+// experts.
 struct RouteGradArgs {
     const float* dweights = nullptr;          // [rows, used]
     const float* logits = nullptr;            // [rows, experts]
@@ -140,16 +142,16 @@ struct GateRowsGradArgs {
 int64_t GateRowsGradScratchBytes(const GateRowsGradArgs& args);
 void GateRowsGrad(const Kernels& kernels, const GateRowsGradArgs& args, int part, int parts);
 
-// The op router_load in two phases. For each expert, it counts the rows that chose the expert and
-// sums the expert's scores over all rows. Phase 1: scores = softmax(logits).
+// The op router_load in two phases. For each expert, the op counts the rows that chose the expert,
+// and sums the expert's scores over all rows. Phase 1: scores = softmax(logits).
 struct RouterScoresArgs {
     const float* logits = nullptr;  // [rows, experts]
     int64_t rows = 0, experts = 0;
     float* scores = nullptr;  // [rows, experts]
 };
 void RouterScores(const RouterScoresArgs& args, int part, int parts);
-// Phase 2: load = before + {counts, sums}. Rows are added in order, in float64. Parts divide the
-// experts.
+// Phase 2: load = before + {counts, sums}. Rows are added in order, in float64. The experts are
+// divided among the parts.
 struct RouterLoadArgs {
     const float* scores = nullptr;            // [rows, experts]
     const int32_t* ids = nullptr;             // [rows, used]

@@ -1,7 +1,8 @@
-// Matrix products for training: y = x . W^T, dx = dy . W and dW += dy^T . x are all C [m, n] = A
-// [m, k] . B [k, n] with strides. Operands are packed and products are divided into blocks for the
-// caches (the scheme of Goto and van de Geijn 2008, and of BLIS, Van Zee and van de Geijn 2015).
-// Each part is computed by one thread. kernels/kernels.h has the table of these functions.
+// Matrix products for training. y = x . W^T, dx = dy . W and dW += dy^T . x are all computed as C
+// [m, n] = A [m, k] . B [k, n], with different strides of A and B. Operands are packed, and
+// products are divided into blocks that fit the caches (Goto and van de Geijn 2008; BLIS: Van Zee
+// and van de Geijn 2015). A product is divided into parts, each computed by one thread. The
+// functions are called through the table in kernels/kernels.h.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,8 @@ namespace weft::kernels::dense {
 enum class Compute { kF32, kBf16 };
 
 // Element (i, j) is data[i * row + j * col]. The strides `row` and `col` are in elements and may be
-// any numbers, also 0 or negative. Products are fast if one of the two strides is 1.
+// any numbers, also 0 or negative. Products are fastest if one of the two strides of each operand
+// is 1.
 struct GemmOperand {
     const void* data = nullptr;
     int64_t row = 0, col = 0;
@@ -35,11 +37,13 @@ struct GemmArgs {
 };
 
 struct GemmKernels {
-    // Bytes of scratch memory for one part, for any number of parts: at most a few times the L2
-    // cache. All products of a Program can share one scratch memory of the largest size.
+    // Bytes of scratch memory that each part needs, whatever the number of parts: at most a few
+    // times the size of the L2 cache. All products of a Program can share one scratch memory of the
+    // largest size.
     int64_t (*gemm_scratch_bytes)(const GemmArgs& args) = nullptr;
-    // Parts divide C in a grid, never write the same bytes and never wait for each other. The sum
-    // over k has the same order for each element of C, whatever m, n and parts are.
+    // C is divided among the parts in a grid. Parts never write the same bytes and never wait for
+    // each other. The sum over k has the same order for each element of C, whatever m, n and parts
+    // are.
     void (*gemm)(const GemmArgs& args, std::span<std::byte> scratch, int part, int parts) = nullptr;
 };
 

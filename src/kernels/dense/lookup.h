@@ -1,9 +1,11 @@
 // Kernels that move rows and columns: lookups and their gradients, copies, decoding of block types.
 //
-// Each function takes (args, part, parts); if it uses row kernels, the kernel table comes first. A
-// call allocates nothing, takes no lock and keeps no state. Parts never write the same bytes, and
-// results do not depend on parts. `scratch` is [parts, scratch_bytes], 64-byte aligned;
-// XScratchBytes(args) returns the bytes for one part.
+// The work of a function X is divided into `parts` parts, which threads compute at the same time:
+// X(args, part, parts) computes part number `part`. Functions that use row kernels get the table of
+// kernels as first argument. A call allocates nothing, takes no lock and keeps no state. Parts
+// never write the same bytes, and results do not depend on the number of parts. `scratch` has
+// scratch_bytes for each part and is 64-byte aligned; XScratchBytes(args) returns the value for
+// scratch_bytes.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -11,8 +13,8 @@
 namespace weft::kernels::dense {
 
 // y[i] = row (ids[i] - first_row) of a table, or zeros if the table lacks that row because another
-// rank holds it. The table is a matrix of any element type, or has a block type; then its rows are
-// decoded into y, which must be float32. Used for the ops embedding and select_rows.
+// rank holds it. The table is a matrix of any element type, or has a block type. Rows of a block
+// type are decoded into y, which then must be float32. Used for the ops embedding and select_rows.
 struct LookupArgs {
     ConstMatrix table;                  // [table_rows, cols]: used if `blocks` is null
     const std::byte* blocks = nullptr;  // rows of block_type, one after another
@@ -26,8 +28,8 @@ void Lookup(const Kernels& kernels, const LookupArgs& args, int part, int parts)
 
 // The gradient of an embedding: row (tokens[i] - first_row) of the table += dy[i]. Tokens outside
 // the table are skipped. The rows of dy that have the same token are added in float32, in ascending
-// order. The sum is then added to the table's row, so each row of the table is rounded once. Parts
-// divide the distinct tokens.
+// order. Their sum is then added to the token's row of the table, so each row of the table is
+// rounded once. The distinct tokens are divided among the parts.
 struct EmbeddingGradArgs {
     ConstMatrix dy;                   // [count, cols], any type
     const int32_t* tokens = nullptr;  // [count]
@@ -52,8 +54,8 @@ struct ScatterRowsArgs {
 void ScatterRows(const Kernels& kernels, const ScatterRowsArgs& args, int part, int parts);
 
 // y[r, y_begin + c] = x[r, x_begin + c] for c < cols; the other columns of y are zeros. Used for
-// slice_columns, pad_columns, slice_rows (x then begins at the first row of the slice) and plain
-// copies.
+// the ops slice_columns, pad_columns and slice_rows (for which x begins at the first row of the
+// slice), and for plain copies.
 struct CopyColumnsArgs {
     ConstMatrix x;  // [rows, >= x_begin + cols], any type
     int64_t x_begin = 0, y_begin = 0;
@@ -62,9 +64,10 @@ struct CopyColumnsArgs {
 };
 void CopyColumns(const Kernels& kernels, const CopyColumnsArgs& args, int part, int parts);
 
-// y = x: decodes rows of a block type to floats. The rows belong to matrices of matrix_rows rows
-// each. If `begin` (ExpertPlan::begin) is not null, only the matrices of chosen experts are
-// decoded: matrix m if begin[m] < begin[m + 1]. Scratch memory is used if y is not float32.
+// y = x: decodes rows of a block type to y's type. The rows belong to `matrices` matrices of
+// matrix_rows rows each, for example one matrix per expert. If `begin` (ExpertPlan::begin) is not
+// null, only the matrices of experts that have rows are decoded: matrix m is decoded if begin[m] <
+// begin[m + 1]. Scratch memory is used if y is not float32.
 struct DecodeArgs {
     DType dtype = DType::kF32;
     const std::byte* x = nullptr;  // [matrices * matrix_rows] rows, one after another

@@ -1,5 +1,5 @@
-// Operations on whole rows that use the row kernels of a table. dense/lookup.cc, experts.cc and
-// update.cc use them.
+// Operations on whole rows. They call row kernels (dense/rows.h) of the given table of kernels.
+// lookup.cc, experts.cc and update.cc use these operations.
 #pragma once
 
 #include <cstring>
@@ -27,7 +27,7 @@ inline void ClearRow(const Matrix& y, int64_t row, int64_t begin, int64_t count)
 constexpr int64_t FloatScratchBytes(int64_t count) {
     return (count * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
 }
-// This part's scratch memory as floats.
+// Returns the scratch memory of part number `part`, as floats.
 template <typename Args>
 float* ScratchFloats(const Args& args, int part) {
     return reinterpret_cast<float*>(args.scratch + part * args.scratch_bytes);

@@ -1,9 +1,10 @@
 // Arguments of the element-wise and row-wise kernels, forward and backward. Training and inference
-// use them; in inference, all matrices are float32. kernels/kernels.h has the table of these
-// functions, which take (args, part, parts). "Any types" means that each matrix may have a
-// different element type. Unless stated otherwise, parts divide rows, groups or elements; an output
-// may be the same memory as an input of the same type; and a row's result depends neither on other
-// rows nor on parts.
+// use these kernels; in inference, all matrices are float32. The kernels are called through the
+// table in kernels/kernels.h, with (args, part, parts): the call computes part number `part` of
+// `parts` parts. "Any types" means that each matrix may have a different element type. Unless
+// stated otherwise, rows, groups or elements are divided among the parts; an output may be the same
+// memory as an input of the same type; and a row's result depends neither on other rows nor on the
+// number of parts.
 #pragma once
 
 #include "kernels/args.h"
@@ -71,9 +72,10 @@ struct GluGradArgs {
 };
 
 // RoPE (RoFormer, Su et al. 2021): rotates pairs of dims in each head by the angles of the row's
-// table. The rotated dims are the first `rotary_dim` ones, or the last with `last`. With
-// `neighbours`, pairs are (2i, 2i + 1), as in llama GGUFs; otherwise (i, i + rotary_dim / 2), as in
-// qwen. sign = -1 rotates back (the gradient). x and y have the same type.
+// table. The first `rotary_dim` dims of each head are rotated; if `last` is set, the last
+// `rotary_dim` dims. With `neighbours`, the dims 2i and 2i + 1 form a pair, as in Llama's GGUF
+// files; otherwise i and i + rotary_dim / 2, as in Qwen. sign = -1 rotates back (the gradient). x
+// and y have the same type.
 struct RopeArgs {
     ConstMatrix x;                   // [rows, heads * head_dim]
     const float* cos_sin = nullptr;  // [rows, rotary_dim], from RopeTableArgs
@@ -84,7 +86,7 @@ struct RopeArgs {
     bool last = false;
 };
 
-// y = a + b, any types. y may be a or b if it has the same type.
+// y = a + b, any types. y may be the same memory as a or b if it has the same type.
 struct AddArgs {
     ConstMatrix a, b;
     int64_t rows = 0, cols = 0;
@@ -99,7 +101,8 @@ struct AddBiasArgs {
     Matrix y;
 };
 
-// db [cols] += the sums of dy's columns, added in the order of rows. Parts divide the columns.
+// db [cols] += the sums of dy's columns, added in the order of rows. The columns are divided among
+// the parts.
 struct BiasGradArgs {
     ConstMatrix dy;
     int64_t rows = 0, cols = 0;
@@ -121,8 +124,8 @@ struct ScaleArgs {
 };
 
 // The loss -log softmax(logits)[target] of each row. The vocabulary may be divided over ranks: a
-// rank has the logits of tokens [first, first + cols). A negative target gives a loss of 0 and a
-// gradient of zeros.
+// rank has the logits of tokens [first, first + cols). A row with a negative target has the loss 0
+// and a gradient of zeros.
 
 // `stats` has for each row: the largest logit, the sum of exp(logit - largest), and the target's
 // logit (0 if another rank has it).
@@ -163,8 +166,8 @@ struct SoftCapGradArgs {
 //   m = beta1 * m + (1 - beta1) * g'
 //   v = beta2 * v + (1 - beta2) * g'^2
 //   p = p - rate * decay * p - rate * (m / correction1) / (sqrt(v / correction2) + eps)
-// With `decay` instead of `l2`, this is AdamW (Loshchilov and Hutter 2019). Parts divide the
-// parameters.
+// With `decay` instead of `l2`, this is AdamW (Loshchilov and Hutter 2019). The parameters are
+// divided among the parts.
 struct AdamArgs {
     float* p = nullptr;
     float* m = nullptr;
@@ -184,7 +187,7 @@ struct AdamArgs {
 // `count` parameters, with g' = grad_scale * g + l2 * p:
 //   b = momentum * b + taken * g'                          if b is null, g' is used in its place
 //   p = p - rate * (nesterov: g' + momentum * b; else b)
-// Parts divide the parameters.
+// The parameters are divided among the parts.
 struct SgdArgs {
     float* p = nullptr;
     float* b = nullptr;  // momentum, or null

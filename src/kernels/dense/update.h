@@ -1,11 +1,11 @@
-// Kernels of the optimizer's update (program/update.h), and the search for numbers that are not
-// finite.
+// Kernels of the optimizer's update (program/update.h), and a kernel that searches for numbers that
+// are not finite.
 //
 // Gradients, weights and optimizer state are vectors. A run (tensor/update_runs.h) is a range of
-// their elements that are updated in the same way. For the calling convention and parts see
-// dense/lookup.h. Kernels read scalars that change between updates through `numbers`, so that
-// arguments are created once. A kernel in two phases is two functions with the same args: all parts
-// of the first finish before the second begins.
+// elements of these vectors that are all updated in the same way. dense/lookup.h explains the
+// calling convention and parts. Kernels read scalars that change between updates through the
+// pointer `numbers`, so that arguments are created once. A kernel in two phases is two functions
+// with the same args: all parts of the first finish before the second begins.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -27,9 +27,9 @@ struct UpdateNumbers {
 inline constexpr int64_t kSquaresBlock = 1 << 16;
 int64_t SquaresBlocks(const ElementRange* ranges, int64_t count);
 
-// sum += the squares of x in the ranges, in float64. Phase 1 (BlockSquares): each block is summed
-// by a single part, in the order of its elements, into its entry of blocks[]. Phase 2 (AddSquares):
-// part 0 adds the entries of blocks[] to *sum, in order.
+// sum += the squares of those elements of x that are in the ranges, in float64. Phase 1
+// (BlockSquares): each block is summed by a single part, in the order of its elements, into its
+// entry of blocks[]. Phase 2 (AddSquares): part 0 adds the entries of blocks[] to *sum, in order.
 struct SquaresArgs {
     const void* x = nullptr;
     Element type = Element::kF32;
@@ -48,7 +48,7 @@ struct FloatPair {
 // The same sums as SquaresArgs, in compensated float32 (Dekker 1971; Ogita, Rump and Oishi 2005)
 // instead of float64: for jobs in which a rank's device has no float64. A block is summed in
 // kPairLanes lanes: lane l adds the elements l, l + kPairLanes, ... of the block, in order. Then
-// the lanes are added in order, and then the blocks.
+// the lanes' sums are added in order, and last the blocks' sums.
 //
 // Error: each square is split exactly into two floats. Adding two pairs of the same sign has an
 // error of at most 3 * 2^-48 of the new sum (Joldes, Muller and Popescu 2017). All terms are
@@ -70,9 +70,9 @@ void AddPairSquares(const PairSquaresArgs& args, int part, int parts);
 
 // ---- Adam and SGD ------------------------------------------------------------------------------
 
-// Memory for the update of a rank's own part of the parameters; element 0 is the first element of
-// that part. g: the gradients, p: the weights. copy: the weights in the type that the forward and
-// backward pass read, or null.
+// The memory that an update reads and writes for a rank's own part of the parameters. Element 0 of
+// each array is the first element of that part. g: the gradients, p: the weights. copy: the weights
+// in the type that the forward and backward pass read, or null.
 struct UpdatedPart {
     const void* g = nullptr;
     Element g_type = Element::kF32;
@@ -82,7 +82,7 @@ struct UpdatedPart {
 };
 
 // Adam, or AdamW with `decay` (AdamArgs of dense/rows.h), over the elements of each run. l2 and
-// decay apply only to runs with `decays` set. The moments of a run begin at run.kept.
+// decay apply only to runs whose `decays` is set. The moments of a run begin at run.kept.
 struct AdamRunsArgs {
     const UpdateRun* runs = nullptr;
     int64_t run_count = 0;
@@ -95,9 +95,9 @@ struct AdamRunsArgs {
 void AdamRuns(const Kernels& kernels, const AdamRunsArgs& args, int part, int parts);
 
 // As AdamRuns, with 8-bit moments (tensor/dynamic_codes.h): one byte per element and one scale per
-// kStateBlock elements. Both are stored at the element's place in the own part, so run.kept ==
-// run.begin, which is a multiple of kStateBlock. Each block is decoded, updated and encoded again.
-// Parts divide the blocks.
+// kStateBlock elements. Codes and scales have the same indices as the elements of the rank's own
+// part, so run.kept == run.begin, which is a multiple of kStateBlock. Each block is decoded,
+// updated and encoded again. The blocks are divided among the parts.
 struct Adam8bitRunsArgs {
     const UpdateRun* runs = nullptr;
     int64_t run_count = 0;
@@ -111,8 +111,9 @@ struct Adam8bitRunsArgs {
 };
 void Adam8bitRuns(const Kernels& kernels, const Adam8bitRunsArgs& args, int part, int parts);
 
-// SgdArgs of dense/rows.h over the elements of each run. The first update adds the whole gradient
-// to the momentum; later updates add (1 - dampening) times the gradient, as in torch.optim.SGD.
+// Gradient descent (SgdArgs of dense/rows.h) over the elements of each run. The first update adds
+// the whole gradient to the momentum; later updates add (1 - dampening) times the gradient, as in
+// torch.optim.SGD.
 struct SgdRunsArgs {
     const UpdateRun* runs = nullptr;
     int64_t run_count = 0;
@@ -129,8 +130,8 @@ void SgdRuns(const Kernels& kernels, const SgdRunsArgs& args, int part, int part
 // Adds the squared gradients of each row and each column to sums[]. The sum of a row or column is
 // at the index of its moment (FactoredTensor::rows_at, cols_at). With `sizes`, also adds the
 // squared weights of tensor i (FactoredTensor::number) to sums[moments + i]. Sums are float64, in
-// the order of the elements. Parts divide the rows for sums of rows, the columns for sums of
-// columns, and the tensors for the squared weights.
+// the order of the elements. For sums of rows, the rows are divided among the parts; for sums of
+// columns, the columns; for the squared weights, the tensors.
 struct AdafactorSumsArgs {
     const FactoredRun* runs = nullptr;
     int64_t run_count = 0;
@@ -144,9 +145,9 @@ struct AdafactorSumsArgs {
 };
 void AdafactorSums(const AdafactorSumsArgs& args, int part, int parts);
 
-// Updates moments[], the moving averages of the mean squares by row and by column, and sets
-// inverse[] to a factor for each row and each column, by which gradients are multiplied (vectors:
-// columns only). Parts divide the tensors.
+// Updates moments[], the moving averages of the mean squares of each row and of each column. Sets
+// inverse[] to the factors, one for each row and each column, by which gradients are multiplied. A
+// vector has factors of columns only. The tensors are divided among the parts.
 struct AdafactorMomentsArgs {
     const FactoredTensor* tensors = nullptr;
     int64_t tensor_count = 0;
@@ -176,7 +177,7 @@ int64_t AdafactorRows(const FactoredRun* runs, int64_t count);
 void AdafactorRowSizes(const AdafactorSizesArgs& args, int part, int parts);
 void AdafactorAddSizes(const AdafactorSizesArgs& args, int part, int parts);
 
-// Updates the weights. Parts divide the rows.
+// Updates the weights. The rows are divided among the parts.
 struct AdafactorUpdateArgs {
     const FactoredRun* runs = nullptr;
     int64_t run_count = 0;
@@ -193,8 +194,9 @@ void AdafactorUpdate(const Kernels& kernels, const AdafactorUpdateArgs& args, in
 
 // ---- Divergence --------------------------------------------------------------------------------
 
-// found[part] = the first row, of those that this part checks, that has a number that is not
-// finite; -1: none. The first element of found[] that is not -1 is the first such row of x.
+// Each part checks some rows. found[part] is the first of these rows with a number that is not
+// finite, or -1 if there is none. The first element of found[] that is not -1 is the first such row
+// of the whole x.
 struct FindNonFiniteArgs {
     ConstMatrix x;  // [rows, cols], any type
     int64_t rows = 0, cols = 0;
