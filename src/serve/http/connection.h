@@ -1,9 +1,10 @@
-// Internal: one connection, from accept to close. Runs on its loop's thread, except the methods of
-// ExchangeOwner.
+// Internal: one connection, from accept to close. All methods except those of ExchangeOwner run on
+// the thread of the connection's Loop.
 //
-// The connection always waits for the socket to be readable (except while the pipeline is full), so
-// it notices a disconnect while the answer is being made. It reads into the loop's buffer and keeps
-// only bytes of unfinished requests; an idle connection holds no buffer.
+// The connection always waits for the socket to be readable, so it notices a disconnect while the
+// answer is being made. (It does not wait while too many bytes of pipelined requests have arrived.)
+// It reads into the loop's buffer and keeps only the bytes of unfinished requests, so an idle
+// connection holds no buffer.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -28,9 +29,11 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     Connection(Core& core, Loop& loop, Tcp::socket socket, const Tcp::endpoint& peer);
     ~Connection() override;
 
-    // Adds it to the loop's table. turned_away: over the connection limit; the client gets 503.
+    // Adds the connection to the loop's table. turned_away: there are too many connections; the
+    // client gets 503.
     void Begin(bool turned_away);
-    // For a drain: closes the connection if it is between requests.
+    // Called when the server drains: closes the connection if no request is being received or
+    // answered.
     void CloseIfIdle();
     void Close();
     // Serves the next pipelined request; see Loop::turns.
@@ -38,9 +41,11 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
 
     void Wake() override;
     bool closing() const override { return core_.draining; }
-    // Under memory pressure: closes it if the client has not read for HttpLimits::slow_ms.
+    // Called when too many bytes are held: closes the connection if the client has not read for
+    // HttpLimits::slow_ms.
     void EndIfSlow();
-    // Time since which the client reads too slowly; nullopt: it keeps up or has nothing to read.
+    // Time since which the client reads too slowly; nullopt: the client keeps up or has nothing to
+    // read.
     std::optional<int64_t> stalled_ns() const {
         return stalled_ns_ == kNever ? std::nullopt : std::optional(stalled_ns_);
     }
@@ -54,8 +59,8 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
         kIdle,       // between requests
         kHead,       // part of a head has arrived
         kBody,
-        kServing,   // its exchange is open
-        kRefusing,  // the layer's own final response is being sent
+        kServing,   // the handler makes the answer, or it is being sent
+        kRefusing,  // an error response made by this layer is being sent
         kLinger,    // everything is sent; waits for the client to close
         kClosed,
     };
@@ -148,7 +153,8 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     size_t body_bytes_ = 0;        // counted in all_bodies_bytes
     std::string client_;           // client charged for the body; "": nobody
     size_t share_bytes_ = 0;       // bytes charged to client_: the whole body if its size is known
-    // Start of the current body-rate interval, and the body bytes at that time.
+    // Start of the current interval of body_grace_ms (HttpLimits), and the body bytes received
+    // until then.
     int64_t mark_ns_ = 0;
     size_t mark_bytes_ = 0;
 };

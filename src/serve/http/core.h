@@ -30,9 +30,9 @@ struct Loop {
     std::optional<boost::asio::executor_work_guard<Context::executor_type>> work;
     std::vector<char> scratch = std::vector<char>(64 << 10);  // receive buffer for all sockets
     std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
-    // Connections with a pipelined request that arrived before the previous answer was sent. The
-    // loop serves one such request between two polls of its sockets, so long pipelines wait for
-    // each other, and any other client waits for one such request at most.
+    // Connections that hold a pipelined request, which is one that arrived before the previous
+    // answer was sent. Between two polls of its sockets, the loop serves one such request. So a
+    // client with many pipelined requests delays any other client by one request at most.
     std::deque<std::shared_ptr<Connection>> turns;
     std::thread thread;
 };
@@ -49,8 +49,9 @@ class BodyShares {
         const auto found = held_.find(client);
         return found == held_.end() ? 0 : found->second;
     }
-    // Adds `bytes` for a request that already holds `own`. Returns false if the client holds bytes
-    // of other requests and the total would exceed `most`; a single request may exceed it.
+    // Adds `bytes` for a request that already holds `own` bytes. Returns false, and adds nothing,
+    // if the client holds bytes of other requests and its total would exceed `most`. A single
+    // request may exceed `most`.
     bool Take(const std::string& client, size_t bytes, size_t own, uint64_t most) {
         const std::lock_guard lock(mutex_);
         size_t& held = held_[client];

@@ -24,9 +24,10 @@ Headers OptionsHeaders(const HttpRequest& request, const std::vector<std::string
 //  - refused with 403 if its Origin (also "null") is neither the server's own nor allowed;
 //  - refused with 415 if a page sends a body whose Content-Type is not application/json, since
 //    forms cannot send that type.
-// The own origin: Sec-Fetch-Site decides if present, since no script can set it. Otherwise Origin
-// must be http or https with the request's Host or a proxy's X-Forwarded-Host; a default port may
-// be omitted. Clients other than browsers send no Origin; they pass without a Content-Type check.
+// The server's own origin is recognized by the header Sec-Fetch-Site if the request has it, since
+// no script can set this header. Otherwise Origin must be http or https with the request's Host or
+// a proxy's X-Forwarded-Host; a default port may be omitted. Clients other than browsers send no
+// Origin; their requests are accepted without a Content-Type check.
 std::optional<Refusal> RefusePage(const HttpRequest& request,
                                   const std::vector<std::string>& allow_origins);
 

@@ -55,7 +55,8 @@ class ExchangeState {
     const HttpRequest& request() const { return request_; }
 
     // Called by the I/O thread.
-    // TakeOutput appends pending bytes to `out`; true: the answer ends with them.
+    // TakeOutput appends pending bytes to `out`. Returns true if these bytes are the last of the
+    // answer.
     bool TakeOutput(std::vector<std::string>& out);
     void Sent(size_t bytes);
     // Called when the socket is full. For a stream, counts the bytes that are not sent yet; the
@@ -72,7 +73,7 @@ class ExchangeState {
     RequestNote note() const;
     uint64_t sent_bytes() const { return sent_bytes_; }
     // Sends bytes that clients ignore, to detect a lost peer: a comment in an event stream, white
-    // space before the next JSON line. False: the answer has not begun.
+    // space before the next JSON line. Returns false if the answer has not begun.
     bool Probe();
     // Done: called when everything is sent or nothing more can be sent. It releases the connection
     // and all counted bytes. Gone: called when the client has disconnected or was cut off. It does

@@ -42,12 +42,12 @@ const char* ErrorType(int status);
 std::string ErrorBody(int status, std::string_view message, std::string_view param = {},
                       std::string_view code = {});
 
-// An error response, with its reason for the client.
+// An error response. `message` gives the client the reason.
 struct Refusal {
     int status = 400;
     std::string message;
     std::string code{};
-    Headers headers{};   // in addition to the layer's own
+    Headers headers{};   // in addition to those of FormatHead
     std::string body{};  // JSON; empty: made by ErrorBody()
 };
 
@@ -67,9 +67,9 @@ struct AnswerHead {
     std::string_view request_id;
 };
 
-// The status line, the layer's own headers (Date, Content-Length or Transfer-Encoding, Connection,
-// X-Request-Id), `headers` without those names, and the empty line. Control characters in names and
-// values become spaces, so that no value can inject a header.
+// Returns the status line, the headers of this layer (Date, Content-Length or Transfer-Encoding,
+// Connection, X-Request-Id), those of `headers` with other names, and the empty line. Control
+// characters in names and values become spaces, so that no value can inject a header.
 std::string FormatHead(const AnswerHead& head, const Headers& headers);
 
 }  // namespace weft::serve

@@ -1,14 +1,15 @@
 // Parses one HTTP request from a connection's bytes with Boost.Beast's parser and stricter rules.
 // It refuses requests that two parsers could read differently (request smuggling, RFC 9112 11.2)
-// and paths that could name another file. Independent of sockets; fuzzed by fuzz/http_fuzz.cc.
+// and paths that could name another file. The parser does not use sockets; fuzz/http_fuzz.cc tests
+// it.
 //
-// Refused: Content-Length together with Transfer-Encoding; either header twice with different
-// values; any coding except "chunked"; HTTP/1.1 with no Host or several; targets that are not a
-// path; invalid %-escapes; paths that decode (once) to NUL, control characters, a backslash,
-// invalid UTF-8, or a segment "." or "..". Trailers are discarded.
+// Refused: Content-Length together with Transfer-Encoding; one of these two headers twice with
+// different values; any transfer coding except "chunked"; HTTP/1.1 with no Host or several; targets
+// that are not a path; invalid %-escapes; paths that decode (once) to NUL, control characters, a
+// backslash, invalid UTF-8, or a segment "." or "..". Trailers are discarded.
 //
 // Memory: at most the head and one unfinished chunk line (head_bytes) plus the body (body_bytes).
-// The body buffer grows as bytes arrive, not to the announced length at once.
+// The body's buffer grows as bytes arrive; it is not allocated for the announced length at once.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +55,8 @@ class RequestParser {
     size_t body_bytes() const;
     const Refusal& refusal() const;
     const HttpRequest& request() const;  // as far as parsed
-    // Takes the request after kDone, or the parsed part of a refused one. The caller sets `peer`.
-    // `id` is the client's or generated.
+    // Takes the request after kDone, or the parsed part of a refused request. The caller sets
+    // `peer`. `id` comes from the client's header or is generated.
     HttpRequest Take();
 
   private:

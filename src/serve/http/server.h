@@ -1,14 +1,16 @@
-// An event-driven HTTP/1.1 server (RFC 9110, 9112; accepts 1.0 clients), plain or over TLS. One
-// thread serves all connections (more on request). The handler receives complete, checked requests
-// and answers each through its Exchange, at once or as a stream, from any thread.
+// An event-driven HTTP/1.1 server (RFC 9110, 9112; accepts 1.0 clients), plain or over TLS.
+// HttpOptions::threads threads (one by default) serve all connections. The handler receives
+// complete, checked requests and answers each through its Exchange, at once or as a stream, from
+// any thread.
 //
 //     WEFT_ASSIGN(auto server, HttpServer::Start(options, [&](std::shared_ptr<Exchange> exchange) {
 //         exchange->Send(200, {{"Content-Type", "text/plain"}}, "hello\n");
 //     }));
 //
-// The layer itself rejects malformed, oversized, slow and excess requests (ErrorBody(), 400 to
-// 505), answers CORS preflights and OPTIONS, and enforces HttpLimits. HEAD reaches the handler; the
-// layer counts the body and does not send it.
+// The server itself ("the layer") rejects malformed, oversized, slow and excess requests
+// (ErrorBody(), 400 to 505), answers CORS preflights and OPTIONS, and enforces HttpLimits. The
+// handler also gets HEAD requests; the layer sends the length of the answer's body, but not the
+// body.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +44,7 @@ struct RequestNote {
 class Exchange {
   public:
     virtual ~Exchange() = default;
-    // Valid as long as the exchange. The path is decoded.
+    // The returned request is valid as long as the exchange. Its path is decoded.
     virtual const HttpRequest& request() const = 0;
 
     // The complete answer. The layer adds Content-Length, Date, Connection, X-Request-Id and CORS.
@@ -56,18 +58,20 @@ class Exchange {
 
     // The client disconnected or was cut off before the answer was complete.
     virtual bool gone() const = 0;
-    // Calls `callback` when that happens: at most once, on the I/O thread, or immediately if it
-    // already happened. It is released when the answer is complete (End or Send), so it may hold
-    // the Exchange. A second callback replaces the first.
+    // Calls `callback` when gone() becomes true: at most once, on the I/O thread, or immediately if
+    // gone() is already true. The callback is released when the answer is complete (End or Send),
+    // so it may hold the Exchange. A second callback replaces the first.
     virtual void OnGone(std::function<void()> callback) = 0;
-    // Bytes written that the socket has not accepted.
+    // Number of written bytes that the socket has not accepted yet.
     virtual size_t backlog_bytes() const = 0;
-    // Counts `bytes`, the answer's total size so far, toward HttpLimits::all_bodies_bytes and the
-    // key in the note until the answer is sent or dropped. Returns a refusal to send instead if a
-    // limit is exceeded. Call before Send(), which counts its body unconditionally.
+    // Counts `bytes`, the answer's total size so far, until the answer is sent or dropped. The
+    // bytes count toward HttpLimits::all_bodies_bytes, and toward the share of the API key
+    // (RequestNote::key). If a limit is exceeded, returns a refusal, which the handler should send
+    // instead. Call this before Send(), which counts its body without a check.
     virtual std::optional<Refusal> Hold(size_t bytes) = 0;
-    // Counts memory for the work on the request like Hold(), but for no key, until Release() or the
-    // end of the answer.
+    // Counts memory that the handler uses for the request, until Release() or the end of the
+    // answer. It counts toward HttpLimits::all_bodies_bytes as with Hold(), but not toward the
+    // share of a key.
     virtual std::optional<Refusal> Reserve(size_t bytes) = 0;
     virtual void Release() = 0;
     // Edits HttpRecord::note before the answer is complete. `edit` runs immediately, under a lock;
@@ -83,15 +87,16 @@ struct HttpLimits {
     size_t head_bytes = 16 << 10;    // request line and headers; beyond: 414, 431
     size_t headers = 100;            // beyond: 431
     uint64_t body_bytes = 32 << 20;  // beyond: 413, without reading the rest
-    // All request bodies that are read or answered, and all answers that are made or not yet read.
-    // Beyond: 503, or 429 for a client that holds half of it; the slowest readers are cut off.
+    // Limit of the bytes that are held in total: bodies of requests that are being received or
+    // answered, and answers that are being made or that clients have not read yet. Beyond: 503, or
+    // 429 for a client that holds half of the limit; the clients that read slowest are cut off.
     uint64_t all_bodies_bytes = 256ull << 20;
     size_t backlog_bytes = 1 << 20;  // unread bytes of a stream, beyond the socket's buffer
     int64_t idle_ms = 75'000;        // a connection without a request; then it is closed
     int64_t head_ms = 10'000;        // TLS handshake; head from its first byte: 408
     int64_t body_ms = 120'000;       // body, from the end of the head: 408
-    // In each interval of body_grace_ms the body must bring at least body_bytes_per_s, and a 16th
-    // of the bytes received before; else 408.
+    // In each interval of body_grace_ms, the body must arrive at body_bytes_per_s at least, and the
+    // interval must add at least a 16th of the bytes received before it; else 408.
     int64_t body_grace_ms = 10'000;
     int64_t body_bytes_per_s = 1024;
     int64_t stall_ms = 30'000;  // less than 4 KB of progress in writing: cut off
@@ -113,8 +118,8 @@ struct HttpRecord {
 
 struct HeadVerdict {
     std::optional<Refusal> refusal{};
-    // The client charged for the body: all bodies of one client may hold half of all_bodies_bytes.
-    // "": unknown client, no such limit.
+    // The client for which the body counts: all bodies of one client together may hold half of
+    // all_bodies_bytes. "": unknown client; there is no such limit.
     std::string client{};
 };
 
@@ -128,8 +133,8 @@ struct HttpOptions {
     // CORS: origins whose scripts may call the API ("https://chat.example"), or "*".
     std::vector<std::string> allow_origins{};
     // Allowed values of the Host header ("localhost", "127.0.0.1", "[::1]"); others get 421; empty:
-    // any. Needed by a server without keys: a web page could otherwise reach it by pointing its own
-    // name at this machine (DNS rebinding).
+    // any. A server without keys needs this list. Otherwise a web page could reach the server by
+    // pointing the page's own host name at this machine (DNS rebinding).
     std::vector<std::string> allowed_hosts{};
     // Paths answered while draining ("/health", "/metrics").
     std::vector<std::string> drain_paths{};
@@ -141,7 +146,8 @@ struct HttpOptions {
     HttpLimits limits{};
     std::function<void(const HttpRecord&)> observer{};  // may be empty
     // Judges a request by its head. A refusal is sent at once, and the body is not counted. Not
-    // called for a POST whose body arrived with its head. On an I/O thread; may be empty.
+    // called for a POST whose body arrived together with its head. Called on an I/O thread; may be
+    // empty.
     std::function<HeadVerdict(const HttpRequest& head)> judge_head{};
 };
 
@@ -151,7 +157,7 @@ struct HttpStats {
     uint64_t turned_away = 0;                     // too many connections, or no file descriptors
     uint64_t requests = 0;                        // passed to the handler
     uint64_t refused = 0;                         // answered with an error by the layer itself
-    uint64_t timed_out = 0;                       // of these, or without an answer: time-outs
+    uint64_t timed_out = 0;                       // time-outs, answered with an error or not
     uint64_t client_gone = 0;                     // disconnected before the answer was complete
     uint64_t cut_off = 0;                         // slow readers that were cut off
     uint64_t tls_failed = 0;                      // failed handshakes
@@ -165,9 +171,9 @@ void AllowOwnNames(HttpOptions& options);
 
 class HttpServer {
   public:
-    // Serves from the moment it returns. Raises the process's soft limit of open files for
-    // max_connections, up to the hard limit. Errors: kUsage (host, port, TLS files), kIo (port in
-    // use; the message names the next step).
+    // When it returns, the server already accepts connections. Raises the process's soft limit of
+    // open files for max_connections, up to the hard limit. Errors: kUsage (host, port, TLS files),
+    // kIo (port in use; the message names the next step).
     static Result<std::unique_ptr<HttpServer>> Start(HttpOptions options, Handler handler);
     // Closes all connections and marks open exchanges gone. Held exchanges may still be called; the
     // calls have no effect. Not on an I/O thread.

@@ -1,5 +1,6 @@
-// Server-side TLS 1.2 and 1.3 over a non-blocking socket, with OpenSSL directly on the socket.
-// Buffers are released when idle: a wrapper library would hold 70 KB per idle connection.
+// Server-side TLS 1.2 and 1.3 over a non-blocking socket. OpenSSL reads and writes the socket
+// directly and releases its buffers when a connection is idle; a wrapper library would hold 70 KB
+// per idle connection.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@ namespace weft::serve {
 // A certificate and its private key. Immutable; any thread.
 class TlsContext {
   public:
-    // Loads PEM files. kUsage: a file is unreadable or not PEM, or the two do not match.
+    // Loads PEM files. Errors: kUsage (a file is unreadable or not PEM, or certificate and key do
+    // not match).
     static Result<std::shared_ptr<const TlsContext>> Load(const std::string& cert,
                                                           const std::string& key);
     ~TlsContext();
