@@ -12,14 +12,14 @@
 
 namespace weft::fleet {
 
-// An interface that is up and has a carrier; not the loopback.
+// A network interface that is up and has a carrier, except the loopback interface.
 struct Wire {
     std::string name;
     int index = 0;
     std::string address;  // link-local IPv6, without scope
     uint32_t mbps = 0;    // 0: unknown
     std::string rdma;     // an RDMA device on it: "mlx5_0:1"; "": none
-    std::string trouble;  // why it carries no beacons; "": it does
+    std::string trouble;  // why it cannot carry beacons; "": it can
     bool operator==(const Wire&) const = default;
 };
 // Sorted by name.

@@ -1,5 +1,5 @@
 // The files of a cluster on each of its hosts, under $XDG_CONFIG_HOME/weft/clusters (or ~/.config):
-// NAME.key, its key, and the optional NAME.toml:
+// NAME.key contains the cluster's key. NAME.toml is optional:
 //
 //     key = "home.key"              # beside this file, or a whole path
 //
@@ -37,13 +37,13 @@ struct ClusterPaths {
 };
 Result<ClusterPaths> PathsOf(const std::string& cluster);
 
-// path: for errors, which name the line. Errors: kUsage; kUnsupported: this build has no TOML
-// library.
+// path: the file's path, which errors name together with the line. Errors: kUsage; kUnsupported:
+// this build has no TOML library.
 Result<ClusterFile> ParseClusterFile(std::string_view text, const std::string& path);
 std::string ClusterFileText(const ClusterFile& file);
 
-// Without a file: a cluster without hosts. The path of the key is absolute. Errors: those above,
-// kIo.
+// If there is no file, returns a cluster without hosts. The path of the key is absolute. Errors:
+// those above, kIo.
 Result<ClusterFile> ReadClusterFile(const std::string& cluster);
 // Replaces the file atomically. Comments in it are lost. Errors: kIo.
 Status WriteClusterFile(const std::string& cluster, const ClusterFile& file);

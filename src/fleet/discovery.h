@@ -40,7 +40,7 @@ struct Hearing {
 
 class Discovery {
   public:
-    // key: of the cluster. log: log hosts that come and go. Errors: kUnsupported, kIo
+    // key: the cluster's key. log: whether to log hosts that come and go. Errors: kUnsupported, kIo
     // (DiscoverySocket).
     static Result<std::unique_ptr<Discovery>> Start(const Bytes& key, const SelfFacts& self,
                                                     bool log);
@@ -49,17 +49,17 @@ class Discovery {
 
     // Thread: any.
     virtual Hearing Now() const = 0;
-    // Waits until `enough` or the deadline; returns what was heard.
+    // Waits until `enough` returns true or the deadline passes. Returns the hosts heard so far.
     virtual Hearing Await(const std::function<bool(const Hearing&)>& enough,
                           const Deadline& deadline) const = 0;
 };
 
-// The best of several cables to a host: the fastest, then one with RDMA at both ends. Null: no
-// cable was heard.
+// Returns the best of several cables to a host: the fastest; of equally fast ones, one with RDMA at
+// both ends. Null: no cable to the host was heard.
 const HeardCable* BestCable(const Peer& peer, const std::vector<Wire>& wires);
-// Speed of the slower end; 0: unknown.
+// Speed of the cable's slower end in Mbit/s; 0: unknown.
 uint32_t CableMbps(const HeardCable& cable, const std::vector<Wire>& wires);
-// Address of its worker over that cable: "[fe80::1%eth1]:7000".
+// Address of the peer's worker over this cable: "[fe80::1%eth1]:7000".
 std::string WorkerAddress(const Peer& peer, const HeardCable& cable);
 // The neighbors on all cables, for data links between ranks.
 std::vector<net::Neighbour> NeighboursOf(const Hearing& hearing);

@@ -3,15 +3,16 @@
 //
 //     "WFT1" | HMAC-SHA-256 of what follows | body
 //
-// The MAC's key is HKDF-SHA-256 (RFC 5869) of the cluster's key. The body has little-endian
-// integers, and strings with a length byte; the datagram has at most kMostPacket bytes, so every
-// link carries it in one packet. The receiver verifies the MAC before it reads the body.
+// The key of the HMAC is HKDF-SHA-256 (RFC 5869) of the cluster's key. The body has little-endian
+// integers, and strings with a length byte. The datagram has at most kMostPacket bytes, so every
+// link carries it in one packet. The receiver verifies the HMAC before it reads the body.
 //
-// A recorded beacon proves nothing: a receiver accepts a beacon only if its echoes contain the
-// receiver's own nonce (roster.h). Each interface has its own nonce, so a beacon replayed on
-// another cable shows no false cable.
+// An attacker may record a beacon and send it again. So a beacon also lists echoes, the nonces that
+// its sender heard, and a receiver accepts a beacon only if the echoes contain the receiver's own
+// nonce (roster.h). Each interface has a different nonce, so a beacon that is sent again on another
+// cable does not make that cable appear to lead to its sender.
 //
-// Pure: bytes in, bytes out.
+// These functions only convert between bytes and structs; they use no socket and no clock.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +71,7 @@ struct DiscoveryPacket {
 
 // key: content of the cluster's key file.
 Sha256Digest PacketKey(View key);
-// Cuts strings and lists that are too long.
+// Strings and lists that are too long are cut.
 Bytes EncodePacket(const Sha256Digest& key, const DiscoveryPacket& packet);
 // Errors: kUnsupported (unknown format), kDenied (another key), kCorrupt.
 Result<DiscoveryPacket> DecodePacket(const Sha256Digest& key, View bytes);

@@ -1,5 +1,5 @@
-// Finds the hosts of a cluster, for `--cluster NAME`: the hosts in its file or, if the file lists
-// none, all hosts that answer. `weft up` runs on each.
+// Finds the hosts of a cluster, for `--cluster NAME`: the hosts in the cluster's file or, if the
+// file lists none, all hosts that answer. `weft up` runs on each.
 #pragma once
 
 #include <memory>
@@ -34,26 +34,26 @@ struct FoundCluster {
 // Addresses of a host's worker, from `hearing`: one per cable, the best first.
 std::vector<std::string> AddressesOf(const std::string& name, const Hearing& hearing);
 
-// Combines `file` and `hearing`; pure. Leaves out hosts of other versions, with a reason in
-// `left_out`. missing: hosts of the file that were not heard.
+// Combines `file` and `hearing` without any input or output. Leaves out hosts with other versions
+// of Weft, and gives the reasons in `left_out`. missing: hosts of the file that were not heard.
 struct Chosen {
     std::vector<FoundHost> hosts;
     std::vector<std::string> left_out, missing;
 };
 Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing);
 
-// Checks that the cluster's key is here. Errors: kNotFound, with the command that makes one.
+// Checks that this host has the cluster's key. Errors: kNotFound, with the command that makes one.
 Status CheckHasKey(const std::string& cluster, const ClusterFile& file);
 
 // Asks on every cable for hosts, for kAskMs. Errors: those of CheckHasKey and of the key file.
 Result<Hearing> AskHosts(const std::string& cluster, const ClusterFile& file,
                          const SelfFacts& self);
 
-// key_file: the user's choice; "": the cluster's own. wait_ms: time for hosts that are not there
-// yet; 0: kAskMs. needed: hosts to use if the file names none. missing: on kTimeout, receives the
-// hosts that were not found. Errors: kNotFound (no key: no such cluster), kTimeout (no host, or not
-// all; says which, which interfaces were asked, and which hosts have another key), those of the
-// file.
+// key_file: path of a key file that the user chose; "": the cluster's key file. wait_ms: how long
+// to wait for hosts that do not answer yet; 0: kAskMs. needed: hosts to use if the file names none.
+// missing: on kTimeout, receives the hosts that were not found. Errors: kNotFound (no key: no such
+// cluster), kTimeout (no host, or not all; says which, which interfaces were asked, and which hosts
+// have another key), those of the file.
 Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
                                  int64_t wait_ms, const std::vector<std::string>& needed = {},
                                  std::vector<std::string>* missing = nullptr);

@@ -3,7 +3,8 @@
 // Six words of five letters carry 16 bits each, with consonants and vowels in turn (proquints,
 // arXiv:0901.4016): 88 random bits from the kernel, and 8 bits of their SHA-256, which detect a
 // mistyped word. The text itself is the content of the key file. An attacker can test keys offline
-// against recorded beacons, so a shorter phrase would need a PAKE; this one takes 2^88 trials.
+// against recorded beacons, so a shorter phrase would need a password-authenticated key exchange
+// (PAKE). This phrase takes 2^88 trials.
 #pragma once
 
 #include <string>

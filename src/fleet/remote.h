@@ -28,11 +28,11 @@ Result<RemoteHost> ProbeHost(const std::string& ssh);
 // kCorrupt.
 Result<RemoteHost> ParseProbe(const std::string& ssh, const std::string& printed);
 
-// Copies this program to ~/.local/bin/weft there, and returns its path. Errors: as above; kIo: it
-// does not run there (with its output).
+// Copies this program to ~/.local/bin/weft on the other host, and returns the path there. Errors:
+// as above; kIo: the copy does not run there (the message has its output).
 Result<std::string> CopyProgram(const std::string& ssh);
 
-// How `weft up` runs there.
+// How `weft up` runs on the other host.
 enum class UpKind { kSystemd, kProcess };
 
 // Writes the key (mode 0600) and starts `program up`. Errors: as above; kDenied: the host has

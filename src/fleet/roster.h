@@ -1,11 +1,12 @@
 // Roster: the hosts that this host has heard, by cable, and whether they are present now.
 //
-// A host counts once one of its beacons echoes a nonce that this process recently sent by the same
-// interface. The echo proves that the host has the key, hears this host, is heard by it, and is
-// alive. A recorded beacon lacks the echo; a beacon replayed while its echo is valid has a known
-// sequence number. All tables are bounded. The roster keeps only the addresses of strangers.
+// A host is present once one of its beacons echoes a nonce that this process recently sent on the
+// interface on which the beacon arrives. The echo proves that the host has the key, is alive, and
+// hears this host. An old recorded beacon lacks this echo. A beacon that is sent again while its
+// echo is still valid has a known sequence number, so it is rejected. All tables are bounded. Of
+// strangers, senders whose beacons can't be read, the roster keeps only the addresses.
 //
-// Pure: no socket, no clock (now_ns comes from the caller). Thread: one.
+// The roster uses no socket and no clock (now_ns comes from the caller). Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -62,16 +63,17 @@ class Roster {
     uint64_t NonceOf(const std::string& interface, int64_t now_ns);
     std::vector<uint64_t> EchoesOf(const std::string& interface, int64_t now_ns) const;
 
-    // Takes a beacon with a valid MAC. True: its sender has not heard this host yet and needs an
-    // answer.
+    // Takes a beacon with a valid HMAC. Returns true if the beacon's sender has not heard this host
+    // yet and needs an answer.
     bool Hear(const DiscoveryPacket& packet, const std::string& interface,
               const std::string& address, int64_t now_ns);
-    // Null: the stranger is known, or there are too many.
+    // Notes a stranger and returns it. Null: the stranger is already known, or there are too many
+    // strangers.
     const Stranger* HearStranger(const std::string& interface, const std::string& address,
                                  bool other_key, int64_t now_ns);
     void Forget(int64_t now_ns);  // drops old entries
 
-    // Hosts that count now and serve, by name.
+    // Hosts that are present now and serve, sorted by name.
     std::vector<Peer> Peers(int64_t now_ns) const;
     const std::vector<Stranger>& strangers() const { return strangers_; }
 
