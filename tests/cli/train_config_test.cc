@@ -175,7 +175,7 @@ TEST_F(TrainConfig, WhatIsDoneInAnotherWayIsNoted) {
     const Ran ran = Train({"--ds-config", file, "--steps", "5"});
     EXPECT_EQ(ran.status, 0) << ran.err;
     for (const char* words :
-         {"scale 128", "note: communication_data_type: fp32 is not obeyed",
+         {"scale 128", "note: communication_data_type: fp32 is ignored",
           "note: zero_optimization.offload_optimizer: everything stays in the memory",
           "note: zero_optimization.offload_param: everything stays in the memory", "config: {",
           "step 2/5", "step 4/5", "step 5/5"}) {
