@@ -220,7 +220,12 @@ Status HostCalls::Failure(const std::vector<int>& missing) const {
     }
     const bool over = !runs || (patient_ && (final || gathering_.deadline.expired()));
     if (!over || (errors.empty() && runs)) return {};
-    if (errors.empty()) return MakeError(ErrorCode::kTimeout, "workers connected and left again");
+    if (errors.empty()) {
+        return MakeError(ErrorCode::kTimeout,
+                         "{}: connected, and closed the connection before the job began; the logs "
+                         "of these workers give the reason",
+                         Missing(missing));
+    }
     const auto first = final ? std::ranges::find_if(errors, IsFinal) : errors.begin();
     for (auto error = errors.begin(); error != errors.end(); ++error) {
         if (error != first) Log(LogLevel::kError, "{}", error->message);
@@ -232,7 +237,6 @@ Status HostCalls::Failure(const std::vector<int>& missing) const {
 }
 
 std::string HostCalls::Missing(const std::vector<int>& missing) const {
-    const std::lock_guard lock(mutex_);
     std::string names;
     for (const int rank : missing) {
         const auto at = static_cast<size_t>(rank) - 1;
