@@ -5,8 +5,8 @@
 
 namespace weft {
 
-// Returns $HOME. If it is not set, as in systemd services, returns the home folder in the user's
-// passwd entry, or "" if there is none.
+// Returns $HOME. If HOME is not set, as in systemd services, returns the home folder of the user's
+// passwd entry. "": the user has no passwd entry.
 std::string HomeFolder();
 
 }  // namespace weft

@@ -207,7 +207,8 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
     return {};
 }
 
-// Names the first machine on which training was not measured; "" if there is none.
+// Returns a note that names the first machine on which training was not measured. "": training was
+// measured on all machines.
 std::string TrainingNote(const plan::ClusterSpec& cluster) {
     for (const plan::Machine& host : cluster.hosts) {
         if (MeasuredTraining(host, DType::kBF16) != nullptr) continue;

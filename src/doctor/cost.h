@@ -87,8 +87,8 @@ double DataBytes(const PciLink& link);
 
 // A question about a link. so: its actual state; otherwise: its expected state.
 CostQuestion LinkQuestion(HostView& view, const HostLink& so, const HostLink& otherwise);
-// A question about the use of TCP instead of RDMA. link: the link with RDMA; nullopt: the one over
-// the fastest RDMA port that is up. Returns nullopt if there is none.
+// A question about the use of TCP instead of RDMA. link: the link with RDMA; nullopt: the link
+// over the fastest RDMA port that is up. Returns nullopt if no RDMA port is up.
 std::optional<CostQuestion> TcpQuestion(HostView& view,
                                         std::optional<HostLink> link = std::nullopt);
 

@@ -28,8 +28,8 @@ Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::Cluste
 std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options);
 
 // Returns a note if a worker on this host, at the default port or a port in `options`, runs a rank
-// of a job. A measurement would slow that job. nullopt: the worker is idle, or there is none. Takes
-// at most a second.
+// of a job. A measurement would slow that job. nullopt: no worker runs on this host, or the
+// worker is idle. Takes at most a second.
 std::optional<Finding> NoteOwnJob(const HostView& here, const cluster::ClusterOptions& options);
 
 // Judges measurements: returns one finding for each pair of ranks. workers: the names of ranks 1,

@@ -43,8 +43,8 @@ struct PciDevice {
     std::string modules;      // named by lspci: "nouveau, nvidia_drm, nvidia"
     double bar_bytes = 0, most_bar_bytes = 0;  // its largest resizable BAR; 0: unknown
     bool redirects = false;  // a bridge that sends requests between cards up to the root (ACS)
-    // Of a bridge with a slot: whether the slot holds a card or is empty, and whether the link is
-    // up.
+    // A bridge with a slot reports whether the slot holds a card, whether the slot is empty, and
+    // whether the link below it is up.
     bool slot_filled = false, slot_empty = false, link_active = true;
 
     bool IsNetwork() const {

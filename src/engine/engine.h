@@ -264,7 +264,7 @@ class Engine {
 
     EngineOptions options_;
     std::unique_ptr<Drafter> drafter_;  // destroyed before runner_, whose rank it uses
-    DraftHead* draft_head_ = nullptr;   // drafter_ as a DraftHead; null if it is none
+    DraftHead* draft_head_ = nullptr;   // drafter_ as a DraftHead; null: another kind of drafter
     std::unique_ptr<StepRunner> runner_;
     model::Hyper hyper_;
     int64_t context_ = 0;

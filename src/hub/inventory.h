@@ -40,7 +40,7 @@ Result<std::vector<CachedModel>> ListCached(const Config& config,
                                             std::vector<std::string>* unread = nullptr);
 
 // The models that the argument names (with or without "hf:", or a short name); without FILE or
-// TYPE, all models of the repository. Errors: kNotFound if there is none.
+// TYPE, all models of the repository. Errors: kNotFound if the repository has no such model.
 Result<std::vector<CachedModel>> MatchCached(const std::vector<CachedModel>& models,
                                              const std::string& word);
 

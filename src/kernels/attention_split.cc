@@ -17,7 +17,8 @@ int64_t RowsCost(const Sequence& sequence, int64_t rows, int64_t window) {
            (rows - growing) * window;
 }
 
-// The first query whose predecessors cost at least `cost`; all queries if there is none.
+// The first query whose predecessors cost at least `cost`; the number of queries if no query
+// reaches `cost`.
 int64_t QueryAt(const Sequence& sequence, int64_t heads, int64_t window, int64_t cost) {
     int64_t low = 0, high = sequence.row_count;  // the row: RowsCost(low) * heads <= cost
     if (cost <= 0) return 0;

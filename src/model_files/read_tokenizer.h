@@ -29,8 +29,8 @@ bool HasTokenizer(const ModelSource& source);
 // Errors: kNotFound (no tokenizer in the metadata), kCorrupt (a value has a wrong type or range).
 Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta);
 
-// The tokenizer.json stored in the metadata. Errors: kNotFound (there is none), kCorrupt (not a
-// string, or larger than a tokenizer.json may be).
+// The tokenizer.json stored in the metadata. Errors: kNotFound (the metadata has no
+// tokenizer.json), kCorrupt (not a string, or larger than a tokenizer.json may be).
 Result<tokenizer::KeptJson> ReadKeptTokenizer(const Metadata& meta);
 
 // Loads the tokenizer: from the model's folder if it has one, else from its metadata. Errors begin

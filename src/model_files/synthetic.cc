@@ -68,7 +68,7 @@ struct Spec {
     DType dtype;
 };
 
-// Removes ":layers=N" from the end of `rest`; returns 0 if there is none.
+// Removes ":layers=N" from the end of `rest`; returns 0 if `rest` has no such end.
 Result<int> TakeLayers(const std::string& spec, std::string_view& rest, int most) {
     constexpr std::string_view kMark = ":layers=";
     const size_t at = rest.find(kMark);

@@ -102,7 +102,7 @@ class VerbsEndImpl final : public VerbsEnd {
     uint32_t receive_depth() const { return receive_depth_; }
     Status PostReceives(uint32_t count);
     const VerbsAddress& peer() const { return peer_; }  // valid after Connect
-    // A lasting fault of this host's device, port or address; "": there is none. Not for the hot
+    // A lasting fault of this host's device, port or address; "": no such fault. Not for the hot
     // path.
     std::string Trouble();
 

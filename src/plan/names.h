@@ -32,8 +32,8 @@ std::optional<ShapeWord> FindShape(std::string_view word);
 
 // All known names, sorted: the files of models/shapes and the names in its aliases.json.
 std::vector<std::string> ShapeNames();
-// The known name of which `word` is a misspelling; if there is none, the known names that share the
-// longest prefix with `word`; if no name shares three characters, all names.
+// The known name of which `word` is a misspelling; if no name is close, the known names that share
+// the longest prefix with `word`; if no name shares three characters, all names.
 std::vector<std::string> NamesLike(std::string_view word);
 
 // Whether GGUF files have this weight type: a type of 'weft quantize', or a mix such as UD-Q4_K_XL.

@@ -22,7 +22,7 @@
 namespace weft::plan {
 
 struct Draft {
-    const ModelWalk* walk = nullptr;  // the draft model; null: there is none
+    const ModelWalk* walk = nullptr;  // the draft model; null: no draft model
     int64_t tokens = 4;               // drafted tokens per step
     double accepted = 0.6;            // probability that a drafted token is accepted
     bool head = false;                // the model's own draft head drafts (model/draft_head.h)

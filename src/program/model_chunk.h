@@ -53,7 +53,7 @@ struct ChunkedProgram {
 // DifferentiateOptions named, or kNoValue.
 ValueId AppendChunk(ChunkedProgram& all, ExpandedLoss chunk, ValueId side_output);
 
-// The value of a chunk with this name; kNoValue if there is none.
+// The value of a chunk with this name; kNoValue: the chunk has no such value.
 ValueId FindIn(const ChunkedProgram& all, size_t chunk, std::string_view name);
 
 }  // namespace weft::program

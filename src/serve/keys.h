@@ -98,7 +98,7 @@ Status CheckKey(const std::string& name, const KeyLimits& limits);
 // hash, since a later key may have the same name.
 std::string TenantOf(const ApiKey& key);
 
-// The key in "Authorization: Bearer KEY" or "x-api-key: KEY"; empty if there is none.
+// The key in "Authorization: Bearer KEY" or "x-api-key: KEY"; empty: the request has no key.
 std::string_view PresentedKey(const HttpRequest& request);
 
 }  // namespace weft::serve

@@ -186,7 +186,7 @@ class SpmModel : public TokenModel {
   private:
     const Vocabulary& vocabulary_;
     SpmMerger merger_;
-    std::array<int32_t, 256> byte_ids_{};  // by byte; the unknown token if there is none
+    std::array<int32_t, 256> byte_ids_{};  // by byte; the unknown token for a byte without a token
 };
 
 class SpmWordModel : public WordModel {

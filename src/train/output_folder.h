@@ -39,8 +39,8 @@ class OutputFolder {
     // that nobody takes them for files of this job. Files that this job reads stay until they are
     // replaced. Errors: kIo.
     Status Clear();
-    // The text of the lock file; "" if there is none. Ranks that read the same text see the same
-    // folder.
+    // The text of the lock file; "": the folder has no lock file. Ranks that read the same text see
+    // the same folder.
     const std::string& token() const { return token_; }
 
   private:
@@ -55,7 +55,7 @@ class OutputFolder {
 // With --overwrite, only checkpoints of the last start count.
 bool GoesOnAfterRestart(const std::string& folder, bool overwrite);
 
-// The text of a folder's lock file; "" if there is none.
+// The text of a folder's lock file; "": the folder has no lock file.
 std::string FolderToken(const std::string& folder);
 
 }  // namespace weft::train

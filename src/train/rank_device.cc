@@ -14,7 +14,7 @@
 namespace weft::train {
 namespace {
 
-// The first GPU that opens, or the reason why there is none.
+// The first GPU that opens, or the reason why no GPU opens.
 Result<std::shared_ptr<backend::Device>> OpenGpu(const backend::DeviceOptions& options) {
     const backend::AutoChoice choice = backend::ChooseAuto(options);
     std::string why = choice.left_out;

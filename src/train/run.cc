@@ -277,7 +277,7 @@ class Run {
             summary_.steps, stop_fault_, rest);
     }
 
-    // The folder of the checkpoint that `--resume auto` would use; empty: there is none on disk.
+    // The folder of the checkpoint that `--resume auto` would use; empty: no checkpoint is on disk.
     // Reads the folder at each call, because a user may remove checkpoints.
     std::string Standing() const {
         if (resume_from_.empty() || IsCheckpoint(resume_from_)) return resume_from_;

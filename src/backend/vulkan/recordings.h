@@ -33,8 +33,8 @@ class Recordings {
     // Returns the kept recording for `key`, or null. The pointer is valid until the next call of a
     // function of this class.
     Recording* Find(const RecordingKey& key);
-    // Returns the kept recording for `key`; if there is none, creates and keeps one. Errors: those
-    // of Recorder.
+    // Returns the kept recording for `key`. Creates and keeps a recording if the cache has none for
+    // `key`. Errors: those of Recorder.
     Result<Recording*> Get(const RecordingKey& key);
     // Creates and keeps a recording, and runs each stage as soon as it is recorded. Errors: those
     // of Get and of `run`.

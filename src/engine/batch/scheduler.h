@@ -6,17 +6,19 @@
 // other sequences by one step's budget at a time.
 // Prefix cache: the scheduler reuses KV rows of the prefix cache instead of computing them.
 // Sequences share whole pages; if only the first rows of a page match, the step first copies the
-// page. Preemption: a sequence gets pages as it grows. When no page is free, the prefix cache gives
-// up idle pages. If that is not enough, the scheduler preempts a sequence. The preempted sequence
+// page.
+// Preemption: a sequence gets pages as it grows. When no page is free, the prefix cache gives up
+// idle pages. If that is not enough, the scheduler preempts a sequence. The preempted sequence
 // waits and is recomputed from its tokens, except for those of its pages that are still in the
 // prefix cache. Weft does not swap pages to host memory: on a CPU, the pages are in host memory
-// already. Fairness: a key names a client of the server. Keys share slots, pages and prompt rows by
-// weight, and the requests of a key share the key's part (scheduler_turns.cc). A waiting sequence
-// preempts a sequence of lower priority. If there is none, it preempts a sequence of the key or
+// already.
+// Fairness: a key names a client of the server. Keys share slots, pages and prompt rows by weight,
+// and the requests of a key share the key's part (scheduler_turns.cc). A waiting sequence preempts
+// a sequence of lower priority. If no such sequence runs, it preempts a sequence of the key or
 // request that holds most of the missing resource. If every key has one sequence, keys take turns.
-// Sequences are admitted in this order: higher priority; the key with the fewest running sequences
-// by weight; the key with the least service (tokens) by weight; the request with the fewest running
-// sequences; arrival time.
+// Admission order: higher priority; the key with the fewest running sequences by weight; the key
+// with the least service (tokens) by weight; the request with the fewest running sequences; arrival
+// time.
 // Drafts: a decoding sequence may have drafted tokens (`Sequence::draft`). Drafts use only spare
 // rows, at most half of the rows that prompts could have, and never take another sequence's token
 // or page. A drafted row counts as computed only after the caller accepts it (Keep). A row that is
@@ -26,11 +28,12 @@
 // last page border of a prompt, at the last page border of an answer so far, and at the page border
 // where a prompt begins to differ from earlier texts. Each draft of a step also needs a slot, so
 // that the sequence can return to the state after its last accepted draft. A preempted sequence
-// gives up its slot and is recomputed. A scored prompt is one whose tokens' log-probabilities were
-// requested. It needs a row of logits for each of its rows, and a step has few rows of logits.
-// Every other prompt that may end in the step gets one row of logits. Keys share the remaining rows
-// of logits equally. Within a key, the first prompts get them; later prompts with the same
-// beginning then find it in the prefix cache.
+// gives up its slot and is recomputed.
+// Scored prompts: a scored prompt is one whose tokens' log-probabilities were requested. It needs a
+// row of logits for each of its rows, and a step has few rows of logits. Every other prompt that
+// may end in the step gets one row of logits. Keys share the remaining rows of logits equally.
+// Within a key, the first prompts get them; later prompts with the same beginning then find it in
+// the prefix cache.
 //
 // Pure: no clock, no I/O; the same calls give the same steps. Thread: one caller.
 // Sources: Orca (Yu et al. 2022), iteration-level scheduling; Sarathi-Serve (Agrawal et al. 2024),

@@ -195,8 +195,8 @@ void AdafactorUpdate(const Kernels& kernels, const AdafactorUpdateArgs& args, in
 // ---- Divergence --------------------------------------------------------------------------------
 
 // Each part checks some rows. found[part] is the first of these rows with a number that is not
-// finite, or -1 if there is none. The first element of found[] that is not -1 is the first such row
-// of the whole x.
+// finite, or -1 if all rows are finite. The first element of found[] that is not -1 is the first
+// such row of the whole x.
 struct FindNonFiniteArgs {
     ConstMatrix x;  // [rows, cols], any type
     int64_t rows = 0, cols = 0;

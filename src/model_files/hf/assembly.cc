@@ -328,8 +328,8 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix, const Rule& r
     return {};
 }
 
-// All experts in one tensor, as [experts * rows, cols]; nullptr: there is none. rows: per expert;
-// used to recognize transposed tensors.
+// All experts in one tensor, as [experts * rows, cols]; nullptr: the model has no such tensor.
+// rows: per expert; used to recognize transposed tensors.
 Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t experts, int64_t rows) {
     const SafeTensor* tensor = files_.Find(name);
     const bool packed = tensor != nullptr && quantization_.method != Method::kNone &&

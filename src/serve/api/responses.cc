@@ -188,7 +188,7 @@ void RefuseOtherState(Fields& fields) {
     fields.Choice("truncation", "disabled", {"disabled"});
 }
 
-// Items of the previous response's conversation; empty if there is none.
+// Items of the previous response's conversation; empty: the request names no previous response.
 Json ItemsBefore(Fields& fields, const AnswerPlan& plan) {
     const std::string id = fields.Text("previous_response_id", "");
     if (!fields.Has("previous_response_id")) return Json::array();

@@ -49,7 +49,7 @@ class RequestParser {
     bool head_done() const;
     bool keep_alive() const;
     bool expects_continue() const;
-    // The announced length; 0 if there is none.
+    // The announced length; 0: the request announces no length.
     uint64_t content_length() const;
     // Body bytes received so far.
     size_t body_bytes() const;

@@ -56,7 +56,7 @@ class DataSet {
     // Number of records that are too long to read; no part contains them.
     virtual uint64_t oversized() const { return 0; }
     virtual std::string first_oversized() const { return ""; }
-    // Returns a new note for the user about the records read so far; "" if there is none.
+    // Returns a new note for the user about the records read so far; "": no new note.
     virtual std::string TakeNote() const { return ""; }
 
     // Random tokens without a tokenizer, for tests and for models without one.

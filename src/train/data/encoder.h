@@ -70,7 +70,7 @@ class Encoder {
     static Encoder OfIds(int64_t rows);
 
     Result<Sample> Encode(const Record& record) const;
-    // Returns a new note for the user about the records so far; "" if there is none.
+    // Returns a new note for the user about the records so far; "": no new note.
     std::string TakeNote() const;
     // The text of a conversation, rendered as in the server.
     Result<chat::Text> Render(const ChatRecord& record) const;
