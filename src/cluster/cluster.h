@@ -303,7 +303,9 @@ class WorkerListener {
         // Called when a job begins, for further arguments; may be null.
         std::function<std::vector<std::string>()> more_arguments{};
     };
-    // Errors: kUsage, kIo (address in use), kNotFound and kUnsupported (key file).
+    // Blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD in the calling thread until the listener is
+    // destroyed; Run takes them. Errors: kUsage, kIo (address in use), kNotFound and kUnsupported
+    // (key file).
     static Result<std::unique_ptr<WorkerListener>> Open(const Options& options);
     virtual ~WorkerListener() = default;
 

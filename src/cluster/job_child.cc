@@ -40,6 +40,15 @@ sigset_t WorkerSignals() {
     return set;
 }
 
+BlockedWorkerSignals::BlockedWorkerSignals() {
+    const sigset_t set = WorkerSignals();
+    ::pthread_sigmask(SIG_BLOCK, &set, &before_);
+}
+
+BlockedWorkerSignals::~BlockedWorkerSignals() {
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
 bool TakeSignals(const Fd& signals, bool hangups) {
     signalfd_siginfo info;
     bool end = false;

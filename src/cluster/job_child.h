@@ -19,6 +19,20 @@ namespace weft::cluster {
 
 // SIGCHLD, and the signals that end a worker: SIGINT, SIGTERM and, unless it is ignored, SIGHUP.
 sigset_t WorkerSignals();
+
+// Blocks WorkerSignals() in the calling thread, and in threads that it starts, while it exists. A
+// signal that comes meanwhile stays pending for a signalfd.
+class BlockedWorkerSignals {
+  public:
+    BlockedWorkerSignals();
+    ~BlockedWorkerSignals();
+    BlockedWorkerSignals(const BlockedWorkerSignals&) = delete;
+    BlockedWorkerSignals& operator=(const BlockedWorkerSignals&) = delete;
+
+  private:
+    sigset_t before_;
+};
+
 // Reads a signalfd for WorkerSignals(). Returns whether the worker was asked to end. hangups:
 // whether SIGHUP counts. (A closed terminal causes it twice: from the kernel and from the shell.)
 bool TakeSignals(const Fd& signals, bool hangups = true);

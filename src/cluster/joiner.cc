@@ -62,21 +62,17 @@ class Joiner final : public WorkerJoiner {
 };
 
 Result<int> Joiner::Run() {
+    const BlockedWorkerSignals blocked;
     const sigset_t set = WorkerSignals();
-    sigset_t before;
-    ::pthread_sigmask(SIG_BLOCK, &set, &before);
+    const Fd signals(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
     Result<int> status = 0;
-    {
-        const Fd signals(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-        if (signals.valid()) {
-            status = Serve(signals);
-        } else {
-            status = MakeError(ErrorCode::kIo, "cannot make a signalfd: {}", std::strerror(errno));
-        }
-        held_.reset();  // (rank 0 need not wait for a worker that ends)
-        job_.End(signals);
+    if (signals.valid()) {
+        status = Serve(signals);
+    } else {
+        status = MakeError(ErrorCode::kIo, "cannot make a signalfd: {}", std::strerror(errno));
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    held_.reset();  // (rank 0 need not wait for a worker that ends)
+    job_.End(signals);
     return status;
 }
 

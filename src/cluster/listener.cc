@@ -58,6 +58,8 @@ class Listener final : public WorkerListener {
     void Refused(const std::string& from, const std::string& why);
     int64_t NapMs() const;
 
+    // (From Open on: a SIGTERM before Run ends the worker like one in Run.)
+    BlockedWorkerSignals blocked_;
     Options options_;
     Bytes key_;
     Fd port_;
@@ -70,19 +72,13 @@ class Listener final : public WorkerListener {
 
 Status Listener::Run() {
     const sigset_t set = WorkerSignals();
-    sigset_t before;
-    ::pthread_sigmask(SIG_BLOCK, &set, &before);
-    Status status;
-    {
-        const Fd signals(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-        status = signals.valid() ? Serve(signals)
-                                 : MakeError(ErrorCode::kIo, "cannot make a signalfd: {}",
-                                             std::strerror(errno));
-        port_ = Fd();  // (a new caller is refused at once)
-        job_.End(signals);
-    }
+    const Fd signals(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+    const Status status = signals.valid() ? Serve(signals)
+                                          : MakeError(ErrorCode::kIo, "cannot make a signalfd: {}",
+                                                      std::strerror(errno));
+    port_ = Fd();  // (a new caller is refused at once)
+    job_.End(signals);
     callers_.clear();
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;
 }
 

@@ -329,5 +329,17 @@ TEST_F(Listener, APortInUseIsAnError) {
     EXPECT_EQ(WorkerListener::Open({"127.0.0.1:0", "", {}}).error().code, ErrorCode::kUsage);
 }
 
+// A worker says that it serves before it runs; a service manager may stop it from then on.
+TEST(ListenerSignals, ASignalBeforeRunEndsRun) {
+    test::TempDir folder;
+    const std::string key = folder / "key";
+    ASSERT_TRUE(WriteFile(key, std::as_bytes(std::span("a-shared-key-of-the-tests"))).ok());
+    ASSERT_EQ(::chmod(key.c_str(), 0600), 0);
+    const auto listener = WorkerListener::Open({.listen = "127.0.0.1:0", .key_file = key});
+    ASSERT_TRUE(listener.ok()) << listener.error().message;
+    ASSERT_EQ(::kill(::getpid(), SIGTERM), 0);
+    EXPECT_TRUE((*listener)->Run().ok());
+}
+
 }  // namespace
 }  // namespace weft::cluster
