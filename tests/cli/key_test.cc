@@ -68,7 +68,7 @@ TEST(Key, Refusals) {
         EXPECT_EQ(ran.err.rfind("weft: error: ", 0), 0u) << ran.err;
         EXPECT_NE(ran.err.find(word), std::string::npos) << ran.err;
     };
-    refused({"key"}, 2, "subcommand");
+    refused({"key"}, 2, "needs a command: new, check");
     refused({"key", "new"}, 2, "NAME");
     refused({"key", "new", "two words"}, 2, "two words");
     refused({"key", "new", "a", "--rate", "-1"}, 2, "rate");
