@@ -31,10 +31,7 @@ TEST(PlanRefuses, NumbersThatAreNotFinite) {
         {"plan", "gpt-oss-20b", "--machines", "2xstrix-halo,roce"},
         {{{"--draft", "gpt-oss-20b", "--draft-accepted", "nan"},
           "--draft-accepted: 'nan': expected a finite number"},
-         {{"--draft", "gpt-oss-20b", "--draft-accepted", "inf"}, "--draft-accepted"},
-         {{"--train", "--jitter", "nan"}, "--jitter: 'nan': expected a finite number"},
-         {{"--train", "--hours-between-losses", "-NaN"}, "expected a finite number"},
-         {{"--train", "--restart-s", "nan"}, "expected a finite number"}});
+         {{"--draft", "gpt-oss-20b", "--draft-accepted", "inf"}, "--draft-accepted"}});
     ExpectPlanRefused({"run", "synthetic:smollm2-135m", "-p", "x"},
                       {{{"--temp", "nan"}, "--temp"}, {{"--top-p", "nan"}, "--top-p"}});
 }
@@ -75,7 +72,7 @@ TEST(PlanRefuses, FlagsThatWouldDoNothing) {
                        {{"--draft-accepted", "0.7"}, "--draft-accepted requires --draft"},
                        {{"--types", "q8_0"}, "--types requires --measure"},
                        {{"--kv-types", "q8_0"}, "--kv-types requires --measure"},
-                       {{"-o", "lab.json"}, "--out requires --measure"},
+                       {{"-o", "lab.json"}, "-o requires --measure"},
                        {{"--measure"}, "it takes no --machines"},
                        {{"--budget", "8000USD"}, "--budget: '8000USD': prices are in EUR"}});
     ExpectPlanRefused(model + Words{"--train", "--machines", "h100"},
