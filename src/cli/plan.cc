@@ -270,7 +270,13 @@ Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
     plan::Workload& load = flags.load;
     if (!flags.context.given()) load.context = std::min(load.context, hyper.context);
     const int64_t half = std::max<int64_t>(load.context / 2, 1);
-    if (!flags.prompt.given()) load.prompt = half;
+    if (!flags.prompt.given()) {
+        // A given context holds --depth, the prompt and, within the model's context, a token of
+        // answer.
+        const int64_t most =
+            flags.context.given() ? std::min(load.context, hyper.context - 1) - load.depth : half;
+        load.prompt = std::clamp<int64_t>(most, 1, half);
+    }
     const int64_t prompt_end = load.depth + load.prompt;
     if (!flags.answer.given()) {
         const int64_t room = std::max<int64_t>(hyper.context - prompt_end, 1);
@@ -278,8 +284,9 @@ Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
     }
     if (flags.context.given() && load.context < prompt_end) {
         return MakeError(ErrorCode::kUsage,
-                         "--context {}: fewer than the {} tokens of --depth and --prompt",
-                         load.context, prompt_end);
+                         "--context {}: fewer than the {} tokens of --depth and --prompt. Use "
+                         "--context {} or more, or a smaller --depth or --prompt",
+                         load.context, prompt_end, prompt_end);
     }
     const int64_t filled = prompt_end + load.answer;
     const std::string asked =
@@ -478,7 +485,8 @@ void AddLoadOptions(const Command& command, PlanFlags& flags) {
             .ShowDefault());
     flags.prompt =
         command
-            .AddOption("--prompt", flags.load.prompt, "Prompt length (default: half of --context)")
+            .AddOption("--prompt", flags.load.prompt,
+                       "Prompt length (default: half of --context, or what --depth leaves of it)")
             .Range(int64_t{1}, int64_t{1} << 24);
     add(flags.prompt);
     flags.answer = command

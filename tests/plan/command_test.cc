@@ -230,6 +230,10 @@ TEST(PlanCommand, PromptAndAnswerFitTheContext) {
     EXPECT_EQ(work({"--prompt", "20480"}), (Work{20992, 20480, 512}));
     EXPECT_EQ(work({"--prompt", "40959"}), (Work{40960, 40959, 1}));
     EXPECT_EQ(work({"--context", "1024", "--answer", "1000"}), (Work{1512, 512, 1000}));
+    // --depth is a part of a given context; else it is beside the usual prompt.
+    EXPECT_EQ(work({"--context", "4096", "--depth", "2500"}), (Work{4608, 1596, 512}));
+    EXPECT_EQ(work({"--context", "40960", "--depth", "40000"}), (Work{40960, 959, 1}));
+    EXPECT_EQ(work({"--depth", "2500"}), (Work{5060, 2048, 512}));
     const Ran over = RunWeft(
         {"plan", "qwen3-0.6b", "--machines", "epyc-9654", "--prompt", "40000", "--answer", "961"});
     EXPECT_EQ(over.status, 2);

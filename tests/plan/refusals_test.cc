@@ -50,6 +50,8 @@ TEST(PlanRefuses, MoreContextThanTheModelHas) {
          {{"--context", "64", "--prompt", "65"},
           "--context 64: fewer than the 65 tokens of --depth and --prompt"},
          {{"--context", "64", "--prompt", "60", "--depth", "5"}, "--context 64: fewer than the 65"},
+         {{"--context", "64", "--depth", "64"},
+          "of --depth and --prompt. Use --context 65 or more, or a smaller --depth or --prompt"},
          {{"--prompt", "4000", "--depth", "97"},
           "--depth 97, a prompt of 4000 and an answer of 1 tokens"},
          {{"--prompt", "4000", "--answer", "97"}, "a prompt of 4000 and an answer of 97 tokens"},
