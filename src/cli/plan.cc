@@ -574,9 +574,13 @@ std::string SecondsText(double seconds) {
     return fmt::format("{:.{}f} s", seconds, seconds < 1 ? 2 : seconds < 10 ? 1 : 0);
 }
 
-std::string RateText(double rate, double spread) {
-    const int digits =
-        rate >= 1 || rate <= 0 ? 1 : 1 - static_cast<int>(std::floor(std::log10(rate)));
+int RateDigits(double rate, int least) {
+    if (!(rate > 0) || rate >= 10) return least;
+    return std::max(least, 1 - static_cast<int>(std::floor(std::log10(rate))));
+}
+
+std::string RateText(double rate, double spread, int least) {
+    const int digits = RateDigits(rate, least);
     return fmt::format("{:.{}f} ±{:.{}f}", rate, digits, spread, digits);
 }
 

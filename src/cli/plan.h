@@ -62,8 +62,11 @@ std::string HostsText(const plan::ClusterSpec& cluster);
 std::string NotMeasuredNote(const plan::ClusterSpec& cluster);
 // "0.31 s", "4.2 s", "38 s", "14.2 min", "14.6 h".
 std::string SecondsText(double seconds);
-// "66.6 ±20.1", "0.012 ±0.004".
-std::string RateText(double rate, double spread);
+// Decimals of a rate that show two of its digits, at least `least`: 52 has none, 5.2 one, 0.012
+// three.
+int RateDigits(double rate, int least);
+// "66.6 ±20.1", "0.012 ±0.004"; with least 0: "501 ±110". `least` is that of RateDigits.
+std::string RateText(double rate, double spread, int least = 1);
 // "a prompt of 2048 tokens and 512 tokens of answer".
 std::string AnswerWords(const plan::Workload& load);
 

@@ -120,9 +120,9 @@ void PrintTrainLayouts(const plan::TrainPlans& found, const plan::ClusterSpec& c
         PrintOut("{:<26} {}{:>5} {:>6} {:<9} {:>9.3g} {:>18} {:>4.0f} %   {:<20} {} {:.0f} %{}\n",
                  p.cut.Name(), host(i + 1), p.cut.micro_batch, p.cut.accumulation,
                  plan::RecomputeName(p.cut.recompute), p.update_s,
-                 fmt::format("{:.0f} ±{:.0f}", p.tokens_per_s, p.tokens_per_s * p.spread),
-                 p.share_of_peak * 100, FitText(p.worst().total(), p.room, p.fits()), limit,
-                 share * 100, i == 0 && p.fits() && shown > 1 ? "   <- fastest" : "");
+                 RateText(p.tokens_per_s, p.tokens_per_s * p.spread, 0), p.share_of_peak * 100,
+                 FitText(p.worst().total(), p.room, p.fits()), limit, share * 100,
+                 i == 0 && p.fits() && shown > 1 ? "   <- fastest" : "");
     }
     if (!layouts[0].fits())
         PrintOut("No layout fits: the one that needs the least memory is first.\n");
@@ -200,8 +200,9 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
              "price");
     for (size_t i = 0; i < std::min(offers.size(), kMostTrainLayouts); ++i) {
         const plan::TrainOffer& offer = offers[i];
-        PrintOut("{:<28} {:<26} {:>12.0f} {:>9.1f} {:>12}\n", offer.machines, offer.best.cut.Name(),
-                 offer.best.tokens_per_s, offer.seconds / 3600,
+        const double rate = offer.best.tokens_per_s;
+        PrintOut("{:<28} {:<26} {:>12.{}f} {:>9.1f} {:>12}\n", offer.machines,
+                 offer.best.cut.Name(), rate, RateDigits(rate, 0), offer.seconds / 3600,
                  fmt::format("{}{:.0f}", offer.guessed ? "~" : "", offer.price));
     }
     return {};
@@ -261,7 +262,8 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     if (!note.empty()) PrintOut("note: {}\n", note);
     const plan::TrainPrediction& best = found.layouts[0];
     if (flags.epoch > 0) {
-        PrintOut("an epoch of {} sequences: {:.0f} s\n", flags.epoch, best.SecondsOf(flags.epoch));
+        PrintOut("an epoch of {} sequences: {}\n", flags.epoch,
+                 SecondsText(best.SecondsOf(flags.epoch)));
     }
     if (flags.explain) PrintTrainParts(best);
     return {};

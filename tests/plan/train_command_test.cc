@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "cluster/cluster.h"
@@ -46,6 +47,22 @@ TEST(PlanTrainCommand, TableAndJsonSayTheSame) {
     const Ran estimate = RunWeft(Words{"train", "estimate", "llama-3.1-8b"} + other);
     ASSERT_EQ(estimate.status, 0) << estimate.err;
     EXPECT_EQ(estimate.out, table.out);
+}
+
+// Slow updates are not printed as 0 tokens/s, and long times not in seconds.
+TEST(PlanTrainCommand, SlowRatesHaveDecimals) {
+    const Words slow{"plan", "llama-3.1-405b", "--train", "--sequences", "1000"};
+    const Ran ran = RunWeft(slow + Words{"--machines", "raspberry-pi-4", "--lora-rank", "8"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.out.find(" 0.0"), std::string::npos) << ran.out;
+    EXPECT_EQ(ran.out.find(" 0 ±"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("an epoch of 1000 sequences: "), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find(" h\n"), std::string::npos) << ran.out;
+    const Ran offers = RunWeft({"plan", "llama-3.1-8b", "--train", "--lora-rank", "8", "--within",
+                                "1000h", "--sequences", "1", "--machines", "raspberry-pi-4"});
+    ASSERT_EQ(offers.status, 0) << offers.err;
+    EXPECT_TRUE(std::regex_search(offers.out, std::regex(" [1-9]\\.[0-9] +[0-9.]+ +~")))
+        << offers.out;
 }
 
 // config.json of a small model.
