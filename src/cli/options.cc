@@ -501,6 +501,10 @@ Option Command::AddFlag(Names names, std::function<void()> act, Help help) const
     return Option(app_->add_flag_callback(names, std::move(act), help));
 }
 
+Option Command::Find(const std::string& flag) const {
+    return Option(app_->get_option(flag));
+}
+
 void Command::Footer(const std::string& text) const {
     app_->footer(text);
 }

@@ -101,6 +101,7 @@ class Command {
     // Sets `value` if the flag is given; "!--no-x" clears it.
     Option AddFlag(Names names, bool& value, Help help) const;
     Option AddFlag(Names names, std::function<void()> act, Help help) const;
+    Option Find(const std::string& flag) const;  // one added before, by any of its names
 
     // Text below the flags in the help.
     void Footer(const std::string& text) const;

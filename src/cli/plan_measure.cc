@@ -69,6 +69,9 @@ void AddMeasureOptions(const Command& command, PlanFlags& flags) {
         .Needs(measure)
         .Group(group);
     AddRankFlags(command, flags.common);
+    // (--hosts also names the workers in the command of --explain.)
+    for (const char* flag : {"--local", "--hostfile", "--cluster", "--expect-workers", "--listen"})
+        command.Find(flag).Needs(measure);
 }
 
 Status MeasureHere(PlanFlags& flags) {
