@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -370,7 +371,8 @@ Status CheckMeasureFlags(const PlanFlags& flags) {
 std::string GivenOptions(const PlanFlags& flags) {
     std::string words;
     for (const Option& option : flags.inference) {
-        if (option.given()) words += fmt::format(" {} {}", option.name(), option.value());
+        if (option.given())
+            words += fmt::format(" {} {}", option.name(), ShellWord(option.value()));
     }
     return words;
 }
@@ -389,16 +391,16 @@ void PrintLack(const PlanFlags& flags, const PlanRun& run, const std::string& fi
     if (without_draft) PrintOut("Without --draft the model fits; the draft lacks memory.\n");
     if (!fits_as.empty()) {
         PrintOut("{} fits: weft plan {} --machines {}{}\n", fits_as.substr(fits_as.rfind(':') + 1),
-                 fits_as, flags.machines, GivenOptions(flags));
+                 ShellWord(fits_as), ShellWord(flags.machines), GivenOptions(flags));
     } else if (run.shape.is_shape && !without_draft) {
         PrintOut("No smaller type fits: the model needs more memory or more machines.\n");
     }
 }
 
 std::string WireNote(const plan::ClusterSpec& cluster) {
-    return cluster.alike() ? fmt::format("{}'s usual one; name another one, as --machines {},10gbe",
-                                         cluster.hosts[0].kind, cluster.words)
-                           : "the slowest of the machines' own; say ,WIRE";
+    if (!cluster.alike()) return "the slowest of the machines' own; say ,WIRE";
+    return fmt::format("{}'s usual one; name another one, as --machines {}", cluster.hosts[0].kind,
+                       ShellWord(cluster.words + "," + cluster.wire.instead));
 }
 
 Status RunPlan(PlanFlags& flags) {
@@ -422,7 +424,7 @@ Status RunPlan(PlanFlags& flags) {
     const plan::Prediction& best = found.layouts[0];
     const std::string fits_as = best.fits() ? std::string() : TypeThatFits(flags, run, cluster);
     const bool without_draft = !best.fits() && FitsWithoutDraft(flags, run, cluster);
-    if (plan::SkipsSelfTest(cluster, best)) {
+    if (best.fits() && plan::SkipsSelfTest(cluster, best)) {
         AddNote(run.shape.note,
                 fmt::format("{} has tensor ranks on unlike devices, which do not compute the same "
                             "bits, so it runs with --skip-self-test",

@@ -4,28 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 
 #include "backend/memory_plan.h"
+#include "base/shell_word.h"
 
 namespace weft::plan {
 namespace {
 
 constexpr int kWorkerPort = 7000;
 constexpr int64_t kUsualChunk = 512;
-
-// Quotes a word for a shell if necessary.
-std::string Quoted(const std::string& word) {
-    const bool plain = !word.empty() && std::ranges::all_of(word, [](char c) {
-        return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-               std::string_view("@%+=:,./-_").find(c) != std::string_view::npos;
-    });
-    if (plain) return word;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return quoted + "'";
-}
 
 // Cluster rank numbers of the layout's ranks.
 std::vector<int> RanksOf(const ClusterSpec& cluster, const Prediction& layout) {
@@ -93,6 +81,16 @@ std::string SplitOf(const model::Layout& layout) {
     return fmt::format("{:g}", fmt::join(shares, ","));
 }
 
+// cluster: only the hosts that the layout uses.
+bool HasUnlikeTensorRanks(const ClusterSpec& cluster, const model::Layout& layout) {
+    if (layout.tp == 1 || cluster.alike()) return false;
+    for (int rank = 0; rank < layout.size(); ++rank) {
+        const Machine& first = cluster.machine_of(rank / layout.tp * layout.tp);
+        if (AreUnlike(first, cluster.machine_of(rank))) return true;
+    }
+    return false;
+}
+
 ClusterSpec UsedPart(const ClusterSpec& cluster, const Prediction& layout) {
     return layout.used.empty() ? cluster : cluster.Part(layout.used);
 }
@@ -100,13 +98,7 @@ ClusterSpec UsedPart(const ClusterSpec& cluster, const Prediction& layout) {
 }  // namespace
 
 bool SkipsSelfTest(const ClusterSpec& whole, const Prediction& layout) {
-    const ClusterSpec cluster = UsedPart(whole, layout);
-    const int tp = layout.layout.tp;
-    for (int rank = 0; rank < layout.layout.size(); ++rank) {
-        const Machine &first = cluster.machine_of(rank / tp * tp), &own = cluster.machine_of(rank);
-        if (AreUnlike(first, own)) return true;
-    }
-    return false;
+    return HasUnlikeTensorRanks(UsedPart(whole, layout), layout.layout);
 }
 
 std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
@@ -116,7 +108,8 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
     const int ranks = cut.size();
     const engine::Job job = load.AsJob(DType::kF16, 1);
     const bool serves = load.batch > 1;
-    std::string words = fmt::format("weft {} {}", serves ? "serve" : "run", Quoted(request.model));
+    std::string words =
+        fmt::format("weft {} {}", serves ? "serve" : "run", ShellWord(request.model));
     const auto add = [&](const char* flag, const auto& value) {
         words += fmt::format(" {} {}", flag, value);
     };
@@ -125,7 +118,7 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
     if (request.pull && hosts > 1) add("--weights-from", 0);
     if (hosts > 1 || !request.workers.empty()) {
         const auto workers = WorkersOf(request, whole, RanksOf(whole, layout));
-        if (!workers.empty()) add("--hosts", fmt::format("{}", fmt::join(workers, ",")));
+        if (!workers.empty()) add("--hosts", ShellWord(fmt::format("{}", fmt::join(workers, ","))));
         add("--key-file", "weft.key");
     } else if (ranks > 1) {
         add("--local", ranks);
@@ -147,10 +140,10 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
     if (job.chunk != kUsualChunk) add("--prefill-chunk", job.chunk);
     if (request.kv != "f16") add("--kv-dtype", request.kv);
     if (!request.draft.empty()) {
-        add("--draft", Quoted(request.draft));
+        add("--draft", ShellWord(request.draft));
         add("--draft-tokens", load.draft.tokens);
     }
-    if (SkipsSelfTest(whole, layout)) words += " --skip-self-test";
+    if (HasUnlikeTensorRanks(cluster, cut)) words += " --skip-self-test";
     return words;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <regex>
@@ -424,6 +425,19 @@ TEST(PlanCommand, SaysWhatItAssumes) {
         Words asked;
         std::vector<const char*> printed, missing;
     };
+    const test::TempDir dir;
+    std::filesystem::create_directory(dir / "a draft");
+    const std::string draft = dir / "a draft/config.json", quoted = " --draft '" + draft + "'\n";
+    std::ofstream(draft) << nlohmann::json{{"model_type", "llama"},
+                                           {"hidden_size", 256},
+                                           {"num_hidden_layers", 4},
+                                           {"num_attention_heads", 4},
+                                           {"num_key_value_heads", 2},
+                                           {"intermediate_size", 768},
+                                           {"vocab_size", 151936},
+                                           {"rms_norm_eps", 1e-6},
+                                           {"max_position_embeddings", 40960},
+                                           {"tie_word_embeddings", true}};
     const Case cases[] = {
         {{"qwen3-235b:q8_0", "--machines", "strix-halo", "--batch", "2", "--kv-dtype", "q8_0"},
          {"fits: weft plan qwen3-235b:", " --machines strix-halo --batch 2 --kv-dtype q8_0\n"},
@@ -435,6 +449,17 @@ TEST(PlanCommand, SaysWhatItAssumes) {
          {"wire: roce, assumed: strix-halo's usual one", "and 1 token of answer"},
          {}},
         {{"gpt-oss-20b", "--machines", "2xstrix-halo,roce"}, {}, {"assumed: ", "unlike devices"}},
+        {{"qwen3-0.6b", "--machines", "2xrtx-4090"},
+         {"wire: 10gbe, assumed: rtx-4090's usual one; name another one, as --machines "
+          "2xrtx-4090,roce\n"},
+         {}},
+        {{"qwen3-235b:q8_0", "--machines", "strix-halo", "--draft", draft},
+         {"fits: weft plan qwen3-235b:", quoted.c_str()},
+         {}},
+        // A layout that does not fit is not run, with or without a self-test.
+        {{"llama-3.1-405b:q8_0", "--machines", "dgx-spark+strix-halo,roce"},
+         {"No layout fits"},
+         {"unlike devices"}},
         {{"llama-3.1-70b:q4_k_m", "--machines", "dgx-spark+strix-halo,roce", "--explain"},
          {"; tp2 has tensor ranks on unlike devices", " --skip-self-test\n"},
          {}},

@@ -410,7 +410,7 @@ TEST(LaunchCommand, SayTheLayout) {
     p = Predict(two.walk, two.cluster, layout, many);
     ASSERT_TRUE(p.ok()) << p.error().message;
     EXPECT_EQ(
-        LaunchCommand({"my model.gguf", "", "q8_0", {}}, two.cluster, *p, many),
+        LaunchCommand({"my model.gguf", "a draft.gguf", "q8_0", {}}, two.cluster, *p, many),
         "weft serve 'my model.gguf' --local 4 --tp 2 --pp 2 --tensor-split 1,1,20,12 --ctx 512 "
         "--max-seqs 600 --kv-tokens 307200 --prefill-chunk 600 --kv-dtype q8_0");
     // Tensor ranks of two kinds of GPUs don't prove the same bits.
@@ -418,6 +418,8 @@ TEST(LaunchCommand, SayTheLayout) {
     p = Predict(unlike.walk, unlike.cluster, {2, 1, {1, 3}, {}, 0}, one);
     ASSERT_TRUE(p.ok()) << p.error().message;
     EXPECT_TRUE(SkipsSelfTest(unlike.cluster, *p));
+    const auto stages = Predict(unlike.walk, unlike.cluster, {1, 2, {}, {}, 0}, one);
+    EXPECT_FALSE(SkipsSelfTest(unlike.cluster, *stages)) << "no tensor ranks";
     EXPECT_EQ(
         LaunchCommand({"m", "", "f16", {"b:7000"}}, unlike.cluster, *p, one),
         "weft run m --hosts b:7000 --key-file weft.key --tp 2 --pp 1 --tensor-split 1,3 --device "
