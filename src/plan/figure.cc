@@ -62,6 +62,9 @@ constexpr UnitRange kRanges[] = {{Unit::kBytes, 1e6, 0x1p60, "1 MB to 2^60 bytes
                                  {Unit::kShare, 1e-6, 1, "0.0001 % to 100 %"},
                                  {Unit::kSpeed, 1e-6, 1e12, "1e-6 to 1e12 tok/s"}};
 
+constexpr const char* kExpectedFigure =
+    "expected \"QUANTITY, MARK: SOURCE\", such as \"24 GB, data sheet: the vendor's page\"";
+
 std::string UnitNames(Unit unit) {
     std::string names;
     for (const UnitRow& row : kUnits) {
@@ -135,15 +138,15 @@ Figure ObjectReader::Read(const nlohmann::json& member, const char* key, Unit un
         const std::string text = member.get<std::string>();
         const size_t comma = text.find(", "), colon = text.find(": ", comma);
         if (comma == text.npos || colon == text.npos) {
-            Fail(
-                fmt::format("{}: '{}'; expected QUANTITY, MARK: SOURCE, such as \"24 GB, data "
-                            "sheet: the vendor's page\"",
-                            key, text.substr(0, 100)));
+            Fail(fmt::format("{}: '{}'; {}", key, text.substr(0, 100), kExpectedFigure));
             return figure;
         }
         is = text.substr(0, comma);
         mark = text.substr(comma + 2, colon - comma - 2);
         figure.source = text.substr(colon + 2);
+    } else if (!member.is_object()) {
+        Fail(fmt::format("{}: {}", key, kExpectedFigure));
+        return figure;
     } else {
         ObjectReader inner(member, "");
         is = inner.Text("is");
@@ -181,7 +184,7 @@ Figure ObjectReader::Need(const char* key, Unit unit) {
     Figure figure;
     if (!Take(key, unit, figure)) {
         figure.value = 1;
-        Fail(fmt::format("{}: missing; expected \"QUANTITY, MARK: SOURCE\"", key));
+        Fail(fmt::format("{}: missing; {}", key, kExpectedFigure));
     }
     return figure;
 }

@@ -114,17 +114,32 @@ void ReadWireOf(ObjectReader& reader, Machine& machine) {
     if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
 }
 
+Error GivenTwice(const std::string& where, const std::string& row, const std::string& name) {
+    return MakeError(ErrorCode::kUsage, "{}: {}: the file has the name '{}' twice", where, row,
+                     name);
+}
+
 // The rows of machines/machines.json and machines/wires.json by name, as objects. A table is a list
 // of groups. The cells of a row are the members named by `columns` (null: none), and an object with
 // further members. `all` has members of each row. A figure without a source has that of its column.
-std::map<std::string, nlohmann::json> RowsOf(const nlohmann::json& table) {
+// where: the table's file. Errors: kUsage; the message names the file and the row.
+Result<std::map<std::string, nlohmann::json>> RowsOf(const nlohmann::json& table,
+                                                     const std::string& where) {
     std::map<std::string, nlohmann::json> rows;
     for (const nlohmann::json& group : table) {
         const nlohmann::json &columns = group.at("columns"), &sources = group.at("sources");
         for (const auto& [name, cells] : group.at("rows").items()) {
+            const size_t count = cells.size(), least = columns.size();
+            const bool sound = count == least || (count == least + 1 && cells[least].is_object());
+            if (!sound) {
+                return MakeError(ErrorCode::kUsage,
+                                 "{}: {}: {} cells; expected {}, one for each column, and at most "
+                                 "an object behind them",
+                                 where, name, count, least);
+            }
             nlohmann::json row = group.value("all", nlohmann::json::object());
-            for (size_t i = 0; i < columns.size(); ++i) {
-                if (cells.at(i).is_null()) continue;
+            for (size_t i = 0; i < least; ++i) {
+                if (cells[i].is_null()) continue;
                 const std::string column = columns[i];
                 std::string cell = cells[i];
                 if (sources.contains(column) && cell.find(": ") == cell.npos) {
@@ -132,8 +147,8 @@ std::map<std::string, nlohmann::json> RowsOf(const nlohmann::json& table) {
                 }
                 row[column] = std::move(cell);
             }
-            if (cells.size() > columns.size()) row.update(cells[columns.size()]);
-            rows.emplace(name, std::move(row));
+            if (count > least) row.update(cells[least]);
+            if (!rows.emplace(name, std::move(row)).second) return GivenTwice(where, name, name);
         }
     }
     return rows;
@@ -208,10 +223,12 @@ Error WrongDevices(const std::string& word) {
                      word, kMostNamedDevices);
 }
 
-// "rtx-3090:2" -> 2, and leaves the part before the colon; nullopt: no colon. A path may have one.
+// "rtx-3090:2" -> 2, and leaves the part before the colon; nullopt: no colon. A path may have one
+// in its folders, or be that of a file *.json.
 Result<std::optional<int>> TakeDevices(std::string& word) {
     const size_t colon = word.rfind(':');
-    if (colon == word.npos || word.ends_with(".json")) return std::optional<int>();
+    const bool counts = colon != word.npos && word.find('/', colon) == word.npos;
+    if (!counts || word.ends_with(".json")) return std::optional<int>();
     int devices = 0;
     const char* end = word.data() + word.size();
     const auto [stop, error] = std::from_chars(word.data() + colon + 1, end, devices);
@@ -272,23 +289,32 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
     return MakeError(ErrorCode::kUsage, "{}: {}", where, json.error().message);
 }
 
-Result<Library> Library::Open() {
+Result<Library> Library::Open(std::span<const EmbeddedFile> files) {
     Library library;
-    for (const EmbeddedFile& file : EmbeddedFiles()) {
+    for (const EmbeddedFile& file : files) {
         if (file.folder != "machines") continue;
-        WEFT_ASSIGN(const nlohmann::json table, ParseJsonText(file.text));
-        for (const auto& [name, row] : RowsOf(table)) {
-            const std::string where = fmt::format("machines/{}.json: {}", file.name, name);
+        const std::string path = fmt::format("machines/{}.json", file.name);
+        const auto table = ParseJsonText(file.text, {.unique = true});
+        if (!table.ok()) {
+            return MakeError(ErrorCode::kUsage, "{}: {}", path, table.error().message);
+        }
+        WEFT_ASSIGN(const auto rows, RowsOf(*table, path));
+        for (const auto& [name, row] : rows) {
+            const std::string where = fmt::format("{}: {}", path, name);
             if (file.name == "machines") {
                 WEFT_ASSIGN(library.machines_[name], ReadMachine(row, name, where));
                 continue;
             }
             ObjectReader reader(row, where);
-            const Wire wire = library.wires_[name] = ReadWire(reader, name);
+            const Wire wire = ReadWire(reader, name);
+            std::vector<std::string> names = {name};
             if (const nlohmann::json* also = reader.Member("also"); also != nullptr) {
-                for (const std::string other : *also) library.wires_[other] = wire;
+                for (const std::string other : *also) names.push_back(other);
             }
             WEFT_TRY(reader.Finish());
+            for (const std::string& each : names) {
+                if (!library.wires_.emplace(each, wire).second) return GivenTwice(path, name, each);
+            }
         }
     }
     return library;

@@ -92,7 +92,8 @@ struct ClusterSpec {
     std::string words;
     std::vector<Machine> hosts;
     Wire wire;
-    // True if the user named no wire. Then `wire` is the hosts' own wire; if the hosts have
+    // True if there are several hosts and the user named no wire, except where all hosts are of one
+    // machine file that describes its wire. Then `wire` is the hosts' own wire; if the hosts have
     // different ones, the slowest of these.
     bool wire_assumed = false;
     int ranks() const;
@@ -121,11 +122,20 @@ struct ClusterSpec {
     std::string HostWords() const;
 };
 
+// A JSON file that is embedded in the program. folder: "machines" or "shapes"; name: without
+// ".json".
+struct EmbeddedFile {
+    std::string_view folder, name, text;
+};
+std::span<const EmbeddedFile> EmbeddedFiles();
+
 // The tables in machines/, which are embedded in the program.
 class Library {
   public:
-    static Result<Library> Open();
-    // word: a name in machines/, or the path of a machine file.
+    // Errors: kUsage (a name is given twice, a row lacks cells, or a row is no machine or wire);
+    // the message names the file and the row.
+    static Result<Library> Open(std::span<const EmbeddedFile> files = EmbeddedFiles());
+    // word: a name in machines/machines.json, or the path of a machine file.
     Result<Machine> FindMachine(const std::string& word) const;
     Result<Wire> FindWire(const std::string& name) const;
     // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host), "rtx-3090:2" (one host
@@ -162,12 +172,5 @@ const char* PoolText(backend::MemoryKind kind);
 // Parses the text of one machine file. Errors: kUsage; the message names `where` and the key.
 Result<Machine> ParseMachine(std::string_view text, const std::string& name,
                              const std::string& where);
-
-// A JSON file that is embedded in the program. folder: "machines" or "shapes"; name: without
-// ".json".
-struct EmbeddedFile {
-    std::string_view folder, name, text;
-};
-std::span<const EmbeddedFile> EmbeddedFiles();
 
 }  // namespace weft::plan

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "plan/link.h"
 #include "plan/train_links.h"
+#include "support/temp_dir.h"
 
 namespace weft::plan {
 namespace {
@@ -95,9 +99,10 @@ TEST(Machine, WhatIsWrongIsSaid) {
         {FileWith(R"(, "tiers": {"host": {"ranks": 8}})"), "tiers.host: bandwidth: missing"},
         {FileWith(R"(, "price": {"is": "1 EUR", "mrk": 1})"),
          "price: unknown key 'mrk'; known are is, mark, source"},
-        {FileWith(R"(, "watts_busy": 100)"), "watts_busy: expected a JSON object"},
+        {FileWith(R"(, "watts_busy": 100)"),
+         "watts_busy: expected \"QUANTITY, MARK: SOURCE\", such as"},
         {FileWith(R"(, "watts_busy": "9 W")"),
-         "watts_busy: '9 W'; expected QUANTITY, MARK: SOURCE"},
+         "watts_busy: '9 W'; expected \"QUANTITY, MARK: SOURCE\", such as"},
         {FileWith(R"(, "watts_busy": "9 W, sure: x")"),
          "watts_busy.mark: 'sure'; expected measured"},
         {FileWith(R"(, "watts_busy": {"is": "9 W", "mark": "sure", "source": "x"})"),
@@ -161,6 +166,54 @@ TEST(Cluster, HostsMayHaveOtherDevices) {
         EXPECT_NE(refused.error().message.find("expected 1 to 64 devices in a host"),
                   std::string::npos)
             << refused.error().message;
+    }
+}
+
+// A colon in a folder's name is not followed by a number of devices.
+TEST(Cluster, PathsMayHaveColons) {
+    const Library library = OpenLibrary();
+    const test::TempDir dir;
+    std::filesystem::create_directory(dir / "lab:2");
+    const std::string file = dir / "lab:2/box";
+    std::ofstream(file) << FileWith("");
+    const auto one = library.ParseCluster(file), two = library.ParseCluster(file + ":2");
+    ASSERT_TRUE(one.ok()) << one.error().message;
+    EXPECT_EQ(one->hosts[0].kind, file);
+    EXPECT_EQ(one->ranks(), 1);
+    ASSERT_TRUE(two.ok()) << two.error().message;
+    EXPECT_EQ(two->ranks(), 2);
+}
+
+TEST(Library, WrongTablesAreNamed) {
+    const std::string tail = R"(}}])";
+    const std::string head = R"([{"columns": ["bandwidth", "latency"],
+        "sources": {"bandwidth": "guessed: x", "latency": "guessed: x"}, "rows": {)";
+    const std::string row = R"(": ["1 GB/s", "5 us", {"also": ["edr"]}])";
+    const auto open = [](const std::string& wires) {
+        const EmbeddedFile file{"machines", "wires", wires};
+        return Library::Open({&file, 1});
+    };
+    const auto sound = open(head + "\"a" + row + tail);
+    ASSERT_TRUE(sound.ok()) << sound.error().message;
+    EXPECT_EQ(sound->WireNames(), (std::vector<std::string>{"a", "edr"}));
+    const std::string again = R"(}}, {"columns": [], "sources": {}, "rows": {"a": []}}])";
+    for (const auto& [text, said] : std::initializer_list<std::pair<std::string, const char*>>{
+             {head + "\"a" + row + again,
+              "machines/wires.json: a: the file has the name 'a' twice"},
+             {head + "\"a" + row + ", \"b" + row + tail,
+              "machines/wires.json: b: the file has the name 'edr' twice"},
+             {head + "\"a" + row + ", \"edr\": [\"1 GB/s\", \"5 us\"]" + tail,
+              "machines/wires.json: edr: the file has the name 'edr' twice"},
+             {head + "\"a" + row + ", \"a" + row + tail, "machines/wires.json: line"},
+             {head + R"("a": ["1 GB/s"])" + tail,
+              "machines/wires.json: a: 1 cells; expected 2, one for each column"},
+             {head + R"("a": ["1 GB/s", "5 us", "6 us"])" + tail,
+              "machines/wires.json: a: 3 cells; expected 2"},
+             {head + R"("a": ["1 GB/s", null])" + tail,
+              "machines/wires.json: a: latency: missing"}}) {
+        const auto wrong = open(text);
+        ASSERT_FALSE(wrong.ok()) << text;
+        EXPECT_TRUE(wrong.error().message.starts_with(said)) << wrong.error().message;
     }
 }
 
