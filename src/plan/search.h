@@ -38,8 +38,8 @@ struct Plan {
 // all hosts without the slowest kind, all without the two slowest kinds, ..., and each kind alone.
 std::vector<std::vector<int>> PartsOf(const ClusterSpec& cluster);
 
-// Returns the layout that fits and has the smallest answer_s. Errors: those of Search; kUnsupported
-// if none fits.
+// Returns the layout that fits and has the smallest answer_s. Errors: kUsage (more than
+// kMostSearched ranks), kUnsupported (no layout fits).
 Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
                             const Workload& load);
 
@@ -61,8 +61,8 @@ Result<Prediction> FindFitting(const ModelWalk& walk, const ClusterSpec& cluster
 
 // Predicts all layouts tp x pp (x expert groups) on all ranks, on the first 1, 2, 4, ... devices of
 // a host, and on the first 1, 2, 4, ... hosts. If hosts differ, does so for each set of PartsOf,
-// and also searches how large a share each rank should get (plan/uneven.h). Errors: kUnsupported if
-// no layout is possible, or the cluster has more than kMostSearched ranks.
+// and also searches how large a share each rank should get (plan/uneven.h). Errors: kUsage (more
+// than kMostSearched ranks), kUnsupported (no layout is possible).
 Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Library& library,
                     const Workload& load);
 

@@ -45,6 +45,7 @@ PipelineWalk WalkAll(size_t stages, size_t chunks, std::span<const ChunkSeconds>
                 walk.end[s] + (pass.forward ? own.hop_forward : own.hop_backward);
         }
         orders[s].pop_back();
+        ++walk.passes;
         return true;
     };
     for (bool moved = true; moved;) {
@@ -72,6 +73,7 @@ PipelineWalk WalkPipeline(int stages, int chunks_of_a_stage, std::span<const Chu
     if (more <= 0) return walk(micro_batches);
     PipelineWalk most = walk(most_rounds * stages + rest);
     const PipelineWalk before = walk((most_rounds - 1) * stages + rest);
+    most.passes += before.passes;
     for (size_t s = 0; s < most.end.size(); ++s) {
         most.end[s] += static_cast<double>(more) * (most.end[s] - before.end[s]);
         most.busy[s] += static_cast<double>(more) * (most.busy[s] - before.busy[s]);

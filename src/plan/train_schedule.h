@@ -19,6 +19,7 @@ struct ChunkSeconds {
 struct PipelineWalk {
     std::vector<double> end;   // by stage: end of its last pass
     std::vector<double> busy;  // by stage: seconds of its passes
+    int64_t passes = 0;        // number of simulated passes, for tests of the walk's cost
 };
 
 // chunks: chunk c of stage s is chunks[s * chunks_of_a_stage + c]; it is number c * stages + s in

@@ -267,6 +267,34 @@ TEST(Search, FindsTheLayout) {
     EXPECT_EQ(plan->what_if[2].words, "5 machines");
 }
 
+// MayFit plans the memory of the heaviest rank only. It rejects exactly the layouts in which this
+// rank lacks memory, so it never rejects a layout that fits.
+TEST(Search, MayFitRejectsOnlyWhatLacksMemory) {
+    Case c = CaseOf("qwen3-30b-a3b:q8_0", "2xrtx-3090:4,roce");
+    int fitting = 0, rejected = 0, heavier = 0;
+    for (const double gigabytes : {2.0, 5.0, 6.0, 9.0, 17.0, 40.0}) {
+        for (Machine& host : c.cluster.hosts) host.memory.value = gigabytes * 1e9;
+        const Workload load;
+        LayoutPredictor predictor(c.walk, c.cluster, load);
+        for (const model::Layout& layout : LayoutsOf(c.cluster, c.walk.hyper())) {
+            const auto whole = predictor.Predict(layout), timed = predictor.PredictTime(layout);
+            ASSERT_EQ(whole.ok(), timed.ok());
+            if (!whole.ok()) continue;
+            const MemoryUse& heaviest = whole->memory[static_cast<size_t>(timed->heaviest_rank)];
+            for (const MemoryUse& use : whole->memory) EXPECT_LE(use.weights, heaviest.weights);
+            const bool holds = heaviest.needed <= heaviest.room;
+            EXPECT_EQ(predictor.MayFit(*timed), holds) << whole->name << gigabytes;
+            EXPECT_TRUE(holds || !whole->fits()) << whole->name << gigabytes;
+            fitting += whole->fits();
+            rejected += !holds;
+            heavier += timed->heaviest_rank > 0;
+        }
+    }
+    EXPECT_GT(fitting, 0);
+    EXPECT_GT(rejected, 0);
+    EXPECT_GT(heavier, 0) << "the heaviest rank is not always rank 0";
+}
+
 // Of four hosts three may be the fastest: over a slow wire, and where a plan of three says so.
 TEST(Search, EachCountOfHostsIsTried) {
     const Case three = CaseOf("gpt-oss-120b", "3xstrix-halo,10gbe");
@@ -412,7 +440,8 @@ TEST(LaunchCommand, SayTheLayout) {
     EXPECT_EQ(
         LaunchCommand({"my model.gguf", "a draft.gguf", "q8_0", {}}, two.cluster, *p, many),
         "weft serve 'my model.gguf' --local 4 --tp 2 --pp 2 --tensor-split 1,1,20,12 --ctx 512 "
-        "--max-seqs 600 --kv-tokens 307200 --prefill-chunk 600 --kv-dtype q8_0");
+        "--max-seqs 600 --kv-tokens 307200 --prefill-chunk 600 --kv-dtype q8_0 --draft 'a "
+        "draft.gguf' --draft-tokens 4");
     // Tensor ranks of two kinds of GPUs don't prove the same bits.
     const Case unlike = CaseOf("llama-3.1-8b:q8_0", "strix-halo+rtx-4090,100gbe");
     p = Predict(unlike.walk, unlike.cluster, {2, 1, {1, 3}, {}, 0}, one);

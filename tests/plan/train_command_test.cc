@@ -139,22 +139,25 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
         const char* model;
         Words more;
         const char* error;
+        int status = 2;
     };
     const char* plain = "llama-3.1-8b";
     for (const Case& c : std::initializer_list<Case>{
              {plain, {"h1000"}, "no machine is called 'h1000'"},
              {plain, {"h100,string"}, "no wire is called 'string'"},
-             {plain, {"h100", "--pp", "3", "--dp", "1", "--virtual-stages", "20"}, "60"},
+             {plain, {"h100", "--pp", "3", "--dp", "1", "--virtual-stages", "20"}, "60", 1},
              {plain, {"h100", "--tp", "16"}, "are 16 ranks; h100 has 8"},
              {plain,
               {"2xh100", "--tp", "3"},
               "16 ranks are not a multiple of --tp 3 x --pp 1: change one of them, or use fewer"},
              {plain,
               {"2xh100", "--tp", "1", "--pp", "1", "--micro-batch", "3", "--global-batch", "64"},
-              "do not divide --global-batch 64"},
+              "do not divide --global-batch 64",
+              1},
              {plain,
               {"2xh100", "--tp", "1", "--pp", "2", "--virtual-stages", "3", "--grad-accum", "5"},
-              "use 4 or 6"},
+              "use 4 or 6",
+              1},
              {plain, {"h100", "--lora-rank", "5000"}, "--lora-rank"},
              {plain, {"h100", "--optim", "lion"}, "--optim lion: expected adamw"},
              {plain, {"h100", "--ep", "2"}, "--ep 2: llama-3.1-8b has 0 experts"},
@@ -171,9 +174,10 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
              {"mixtral-8x7b", {"h100:4", "--ep", "8"}, "divide its tensor ranks, at most 4"},
              {"deepseek-v3",
               {"8xh100"},
-              "deepseek-v3: Weft does not train latent attention (DeepSeek, Kimi)"}}) {
+              "deepseek-v3: Weft does not train latent attention (DeepSeek, Kimi)",
+              1}}) {
         const Ran ran = RunWeft(Words{"plan", c.model, "--train", "--machines"} + c.more);
-        EXPECT_NE(ran.status, 0) << ran.out;
+        EXPECT_EQ(ran.status, c.status) << c.error << ran.out;
         EXPECT_NE(ran.err.find(c.error), std::string::npos) << ran.err;
         EXPECT_EQ(ran.err.find("weft: bug"), std::string::npos) << ran.err;
     }
