@@ -1,5 +1,6 @@
 // Every check against recorded snapshots: tests/doctor/data/CHECK/CASE.txt, or a folder CASE of
-// several hosts. Each begins with the expected finding: "# SEVERITY: words of the finding".
+// several hosts. Each begins with the expected finding: "# SEVERITY: words of the finding", or
+// "# SEVERITY: words of the finding | words of the fix", where "(none)" means that there is no fix.
 //
 // The snapshots are written by hand from the documented formats of sysfs, lspci -vv, ibstat, ip -j,
 // ethtool and dmesg, and from users' reports.
@@ -29,7 +30,7 @@ namespace fs = std::filesystem;
 struct Case {
     std::string check, name;
     std::vector<std::string> hosts;  // files
-    std::string severity, words;
+    std::string severity, words, fix;
 };
 
 std::string TextOf(const std::string& path) {
@@ -40,7 +41,7 @@ std::vector<Case> Cases() {
     std::vector<Case> cases;
     for (const auto& folder : fs::directory_iterator(support::TestData("/../doctor/data"))) {
         for (const auto& entry : fs::directory_iterator(folder.path())) {
-            Case one{folder.path().filename(), entry.path().stem(), {}, "", ""};
+            Case one{folder.path().filename(), entry.path().stem(), {}, "", "", ""};
             if (entry.is_directory()) {
                 for (const auto& host : fs::directory_iterator(entry.path())) {
                     one.hosts.push_back(host.path());
@@ -52,7 +53,8 @@ std::vector<Case> Cases() {
             const std::string text = TextOf(one.hosts.front());
             const std::string_view first = Lines(text)[0];
             one.severity = std::string(After(first, "# ", ":"));
-            one.words = std::string(After(first, ": "));
+            one.words = std::string(After(first, ": ", "|"));
+            one.fix = std::string(After(first, " | "));
             cases.push_back(std::move(one));
         }
     }
@@ -89,12 +91,16 @@ TEST(DoctorChecks, FindWhatTheSnapshotsHold) {
     for (const Case& one : Cases()) {
         SCOPED_TRACE(one.check + "/" + one.name);
         const std::vector<Finding> findings = RunOne(one.check, Open(one.hosts));
+        const auto is_fixed = [&](const Finding& finding) {
+            return one.fix == "(none)" ? finding.fix.empty() : Contains(finding.fix, one.fix);
+        };
         const auto expected = std::ranges::find_if(findings, [&](const Finding& finding) {
             return SeverityName(finding.severity) == one.severity &&
-                   Contains(finding.read, one.words);
+                   Contains(finding.read, one.words) && is_fixed(finding);
         });
-        ASSERT_NE(expected, findings.end()) << one.severity << ": " << one.words << "\nfound:\n"
-                                            << Text(findings);
+        ASSERT_NE(expected, findings.end())
+            << one.severity << ": " << one.words << " | " << one.fix << "\nfound:\n"
+            << Text(findings);
         for (const Finding& finding : findings) {
             EXPECT_EQ(finding.check, one.check);
             // Nothing worse than what the snapshot was made for.
