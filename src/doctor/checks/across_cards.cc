@@ -188,15 +188,16 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
             *bare.view, out, expected, bare.name, bare.fastest->name, bare.fastest->SpeedText(),
             ShellWord(bare.name), AddAddress(*bare.view, bare.fastest->name));
     }
-    if (CheckNetmasks(from, to, out)) return;
     const NetDevice* device = DeviceTo(from, far);
     const Ipv4& address = far.addresses.front();
+    const double possible = std::min(own.megabits, far.megabits);
+    const bool fine =
+        device == nullptr || device->megabits >= possible * 0.99 || device->megabits <= 0;
+    if (fine && CheckNetmasks(from, to, out)) return;
     if (device == nullptr) {
         return Report<found::kNoRoute>(*from.view, out, expected, from.name, address.Text(),
                                        far.name, to.name);
     }
-    const double possible = std::min(own.megabits, far.megabits);
-    const bool fine = device->megabits >= possible * 0.99 || device->megabits <= 0;
     ReportAs<found::kSlowRoute>(
         fine ? Severity::kOk : Severity::kFail, *from.view, out, expected, from.name,
         address.Text(), far.name, to.name, device->name, device->SpeedText(),
