@@ -32,6 +32,25 @@ bool CheckModes(const std::vector<End>& ends, Findings& out) {
     return true;
 }
 
+// The pair of ends on different hosts whose MTU differs most; nulls: one host has all ends. One of
+// the two has the smallest or the largest MTU of all ends.
+struct EndPair {
+    const End *least = nullptr, *most = nullptr;
+};
+EndPair FarthestEnds(const std::vector<End>& ends) {
+    const auto [least, most] = std::ranges::minmax_element(ends, {}, &End::mtu);
+    EndPair to_least{&*least, nullptr}, to_most{nullptr, &*most};
+    for (const End& end : ends) {
+        const bool more = to_least.most == nullptr || end.mtu > to_least.most->mtu;
+        const bool less = to_most.least == nullptr || end.mtu < to_most.least->mtu;
+        if (more && end.view != least->view) to_least.most = &end;
+        if (less && end.view != most->view) to_most.least = &end;
+    }
+    if (to_least.most == nullptr) return {};
+    const int rise = to_least.most->mtu - least->mtu, fall = most->mtu - to_most.least->mtu;
+    return rise >= fall ? to_least : to_most;
+}
+
 // ---- across-path: packets of the full MTU pass every switch.
 
 void CheckPath(HostView& view, const Path& path, Findings& out) {
@@ -198,11 +217,11 @@ void AcrossMtu(Hosts hosts, Findings& out) {
     }
     for (const auto& [subnet, ends] : subnets) {
         if (ends.size() < 2 || CheckModes(ends, out)) continue;
-        const auto [least, most] = std::ranges::minmax_element(ends, {}, &End::mtu);
-        if (least->mtu == most->mtu) {
+        const auto [least, most] = FarthestEnds(ends);
+        if (std::ranges::all_of(ends, [&](const End& end) { return end.mtu == ends[0].mtu; })) {
             ReportOk(out, "{}/{}: MTU {} on {} ends", Ipv4{subnet.first, 0}.Text(), subnet.second,
-                     least->mtu, ends.size());
-        } else if (least->view != most->view) {
+                     ends[0].mtu, ends.size());
+        } else if (least != nullptr) {
             Report<found::kMtuDiffers>(*least->view, out, least->name(), least->mtu, most->name(),
                                        most->mtu, ShellWord(least->view->host()),
                                        SetMtu(*least->view, least->device, most->mtu));
