@@ -67,7 +67,7 @@ bool RedirectsPeers(std::string_view lspci) {
     });
 }
 
-// A GPU and another GPU or network card below one PCIe switch that sends their requests to the
+// A GPU and another GPU or fast network card below one PCIe switch that sends their requests to the
 // root.
 struct RedirectedPair {
     const PciDevice *gpu, *other, *bridge;
@@ -77,7 +77,7 @@ std::optional<RedirectedPair> PairBelowSwitch(const std::vector<PciDevice>& devi
         const PciDevice* slot = SlotOf(gpu, devices);
         if (!gpu.IsComputeGpu() || slot == nullptr || !slot->redirects) continue;
         for (const PciDevice& other : devices) {
-            const bool card = other.IsComputeGpu() || (other.IsNetwork() && !other.is_virtual);
+            const bool card = other.IsComputeGpu() || (other.fabric && !other.is_virtual);
             if (!card || other.bridges.empty() || IsIn(other.bridges, slot->address)) continue;
             const bool one_switch =
                 std::ranges::any_of(gpu.bridges, [&](const std::string& bridge) {
@@ -244,6 +244,12 @@ void RunClockSync(HostView& view, Findings& out) {
 
 void RunIommu(HostView& view, Findings& out) {
     const bool rdma = HasRdma(view), gpu = !AmdGpus(view).empty();
+    const std::vector<PciDevice> devices = PciDevices(view);
+    const auto pair = PairBelowSwitch(devices);
+    if (pair) {
+        Report<found::kAcsBelowSwitch>(view, out, pair->gpu->Text(), pair->other->Text(),
+                                       pair->bridge->address);
+    }
     if (!rdma && !gpu) return;
     const Reading parameters = view.Read("proc/cmdline");
     const std::string type = GroupType(view);
@@ -260,11 +266,7 @@ void RunIommu(HostView& view, Findings& out) {
                    "on APUs");
     }
     const Reading lspci = CommandLike(view, "lspci -vv");
-    const std::vector<PciDevice> devices = PciDevices(view);
-    if (const auto pair = PairBelowSwitch(devices)) {
-        Report<found::kAcsBelowSwitch>(view, out, pair->gpu->Text(), pair->other->Text(),
-                                       pair->bridge->address);
-    } else if (rdma && gpu && lspci.found() && RedirectsPeers(lspci.text)) {
+    if (!pair && rdma && gpu && lspci.found() && RedirectsPeers(lspci.text)) {
         Report<found::kAcsRedirects>(view, out);
     }
     if (!out.empty() || (!parameters.found() && type.empty())) return;
