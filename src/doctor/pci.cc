@@ -350,11 +350,13 @@ const PciDevice* SlotOf(const PciDevice& card, const std::vector<PciDevice>& dev
     return card.bridges.empty() ? nullptr : FindPci(devices, card.bridges.front());
 }
 
-LinkJudgement JudgeLink(const PciDevice& card, const std::vector<PciDevice>& devices) {
+LinkJudgement JudgeLink(HostView& view, const PciDevice& card,
+                        const std::vector<PciDevice>& devices) {
     constexpr double kEnough = 0.98;
     if (!card.most.known() || !card.now.known()) return LinkJudgement::kUnknown;
     const double now = card.now.GigabytesPerSecond();
     if (now >= card.most.GigabytesPerSecond() * kEnough) return LinkJudgement::kFull;
+    if (card.bridges.empty() && IsVirtualMachine(view)) return LinkJudgement::kBridgeHidden;
     const PciDevice* slot = SlotOf(card, devices);
     if (slot == nullptr || !slot->most.known()) {
         // A device with few facts may be the bridge.

@@ -59,13 +59,15 @@ struct PciDevice {
 
 // How the speed of a card's link compares with the limits of the card and of its slot.
 enum class LinkJudgement {
-    kUnknown,      // the card's limit or the link's state is unknown
-    kFull,         // at the card's limit
-    kByDesign,     // at the slot's limit, which is below the card's
-    kBelow,        // below both limits, or below the card's, and no slot is known
-    kSlotUnknown,  // below the card's limit; this slot is unknown, others may be known
+    kUnknown,       // the card's limit or the link's state is unknown
+    kFull,          // at the card's limit
+    kByDesign,      // at the slot's limit, which is below the card's
+    kBelow,         // below both limits, or below the card's, and no slot is known
+    kSlotUnknown,   // below the card's limit; this slot is unknown, others may be known
+    kBridgeHidden,  // a virtual machine that owns the card reports an emulated link
 };
-LinkJudgement JudgeLink(const PciDevice& card, const std::vector<PciDevice>& devices);
+LinkJudgement JudgeLink(HostView& view, const PciDevice& card,
+                        const std::vector<PciDevice>& devices);
 // The bridge at the other end of the card's link; null: unknown.
 const PciDevice* SlotOf(const PciDevice& card, const std::vector<PciDevice>& devices);
 

@@ -134,6 +134,17 @@ TEST(DoctorCost, TcpInPlaceOfRdmaIsPlansTcp) {
                      Planned(cost.so.model, *library->ParseCluster("2xstrix-halo,roce")).tok_s);
 }
 
+// The speed of a link that a virtual machine emulates costs nothing.
+TEST(DoctorCost, EmulatedLinksCostNothing) {
+    SnapshotFiles files = HostWith({8, 4}, Gpu::kStrixHalo);
+    files.erase("cmd/lspci_-vv");
+    files[std::string("link/sys/bus/pci/devices/") + kCard] =
+        std::string("../../../devices/pci0000:c0/") + kCard;
+    EXPECT_EQ(Costs(files, "pcie-link").size(), 1u);
+    files["proc/cpuinfo"] = "flags\t\t: fpu sse2 hypervisor\n";
+    EXPECT_TRUE(Costs(files, "pcie-link").empty());
+}
+
 // Of a host that nobody knows only what the wire takes is told, and in seconds.
 TEST(DoctorCost, UnknownMachinesHaveNoTokens) {
     const auto found = Costs(HostWith({8, 1}, Gpu::kNone), "pcie-link");

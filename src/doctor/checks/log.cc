@@ -75,7 +75,7 @@ LinkJudgement LimitAt(HostView& view, std::string_view line) {
         if (card == nullptr) continue;
         const PciDevice* slot = SlotOf(*card, devices);
         const bool at_slot = slot == nullptr || limit == slot->address || limit == card->address;
-        return at_slot ? JudgeLink(*card, devices) : LinkJudgement::kBelow;
+        return at_slot ? JudgeLink(view, *card, devices) : LinkJudgement::kBelow;
     }
     return LinkJudgement::kUnknown;
 }
@@ -103,6 +103,9 @@ void CheckBandwidth(HostView& view, std::string_view line, const std::string& sh
                                             RateText(*most / 8), After(line, "link at ", " ("));
     }
     if (unknown) return Report<found::kLogBandwidthSmallSlot>(view, out, shown);
+    if (judgement == LinkJudgement::kBridgeHidden) {
+        return Report<found::kLogBandwidthHidden>(view, out, shown);
+    }
     Report<found::kLogBandwidthBySlot>(view, out, shown);
 }
 

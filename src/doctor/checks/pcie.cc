@@ -56,16 +56,8 @@ bool IsFarBelowAnySlot(const PciDevice& card) {
            (card.now.gigatransfers <= 5 && card.most.gigatransfers >= 8);
 }
 
-// The kernel lists the card without a bridge above it, as in a virtual machine that owns the card:
-// the link registers then belong to the emulated bus.
-bool IsBridgeHidden(HostView& view, const PciDevice& card) {
-    return card.bridges.empty() &&
-           (IsVirtualMachine(view) || view.Link("sys/bus/pci/devices/" + card.address).found());
-}
-
 void CheckLink(HostView& view, const PciDevice& card, const std::vector<PciDevice>& devices,
-               Findings& out) {
-    const LinkJudgement judgement = JudgeLink(card, devices);
+               LinkJudgement judgement, Findings& out) {
     if (judgement == LinkJudgement::kUnknown) return;
     const std::string name = card.Text(), now = card.now.Text(), most = card.most.Text();
     if (judgement == LinkJudgement::kFull) {
@@ -78,9 +70,6 @@ void CheckLink(HostView& view, const PciDevice& card, const std::vector<PciDevic
     const PciDevice* slot = SlotOf(card, devices);
     const std::string rate = RateText(DataBytes(card.now) / 1e9),
                       most_rate = RateText(DataBytes(card.most) / 1e9);
-    if (IsBridgeHidden(view, card)) {
-        return Report<found::kLinkBridgeHidden>(view, out, name, now, most, rate, most_rate);
-    }
     switch (judgement) {
         case LinkJudgement::kUnknown:
         case LinkJudgement::kFull: return;
@@ -102,6 +91,8 @@ void CheckLink(HostView& view, const PciDevice& card, const std::vector<PciDevic
                 return ReportNarrowLink(view, card, nullptr, false, out);
             }
             return Report<found::kLinkSlotUnread>(view, out, name, now, most, rate, most_rate);
+        case LinkJudgement::kBridgeHidden:
+            return Report<found::kLinkBridgeHidden>(view, out, name, now, most);
     }
 }
 
@@ -163,9 +154,12 @@ void RunPcieLink(HostView& view, Findings& out) {
         if (card.lost || card.is_virtual || (!card.IsNetwork() && !card.IsGpu())) continue;
         CheckBar(view, card, out);
         const size_t before = out.Count();
-        CheckLink(view, card, devices, out);
-        if (out.Count() == before || JudgeLink(card, devices) == LinkJudgement::kFull) continue;
-        if (!card.IsNetwork()) continue;
+        const LinkJudgement judgement = JudgeLink(view, card, devices);
+        CheckLink(view, card, devices, judgement, out);
+        // The speed of an emulated link costs nothing.
+        const bool slow =
+            judgement != LinkJudgement::kFull && judgement != LinkJudgement::kBridgeHidden;
+        if (out.Count() == before || !slow || !card.IsNetwork()) continue;
         AskLinkCost(view, out, PortLink(view, card), [&](HostLink& actual, HostLink& expected) {
             actual.most_bytes_s = DataBytes(card.now);
             expected.most_bytes_s = DataBytes(card.most);
