@@ -129,14 +129,15 @@ void CheckUpstream(HostView& view, const PciDevice& card, const std::vector<PciD
     }
     const bool enough = card.port_gigabits > 0 && card.port_gigabits <= 1;
     const bool fails = card.IsNetwork() && card.port_gigabits / 8 > min_rate;
-    ReportAs<found::kUpstreamNarrow>(fails    ? Severity::kFail
-                                     : enough ? Severity::kNote
-                                              : Severity::kWarn,
-                                     view, out, card.Text(), card.now.Text(), narrow->address,
-                                     narrow->now.Text(), RateText(min_rate),
-                                     RateText(card.now.GigabytesPerSecond()),
-                                     enough && !fails ? "; enough for its port" : "");
-    if (enough && !fails) return;
+    const std::string rate = RateText(min_rate),
+                      card_rate = RateText(card.now.GigabytesPerSecond());
+    if (enough && !fails) {
+        return Report<found::kUpstreamEnough>(view, out, card.Text(), card.now.Text(),
+                                              narrow->address, narrow->now.Text(), rate, card_rate);
+    }
+    ReportAs<found::kUpstreamNarrow>(fails ? Severity::kFail : Severity::kWarn, view, out,
+                                     card.Text(), card.now.Text(), narrow->address,
+                                     narrow->now.Text(), rate, card_rate);
     AskLinkCost(view, out, PortLink(view, card), [&](HostLink& actual, HostLink& expected) {
         actual.most_bytes_s = DataBytes(narrow->now);
         expected.most_bytes_s = DataBytes(card.now);
