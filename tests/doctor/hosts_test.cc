@@ -386,6 +386,39 @@ TEST(DoctorHosts, CuresKnowMoreDistributions) {
     }
 }
 
+TEST(DoctorHosts, FirmwareIsOfTheGpu) {
+    const auto fix = [](const char* card, const char* driver, const std::string& release,
+                        const std::string& kernel) {
+        return FixOf(Look({{{"probe/complete", "yes\n"},
+                            {"etc/os-release", release},
+                            {"proc/sys/kernel/osrelease", kernel + "\n"},
+                            {"cmd/lspci_-vv",
+                             fmt::format("00:00.0 Host bridge: X\n\tKernel driver in use: x\n"
+                                         "03:00.0 VGA compatible controller: {}\n{}",
+                                         card, driver)}}}),
+                     "gpu-access");
+    };
+    constexpr const char *kAmd = "Advanced Micro Devices, Inc. [AMD/ATI] Navi 31 [1002:744c]",
+                         *kIntel = "Intel Corporation DG2 [Arc A770] [8086:56a0]";
+    constexpr const char* kDebian = "ID=debian\n";
+    const std::string amd = "\tKernel driver in use: amdgpu\n";
+    EXPECT_TRUE(Contains(fix(kAmd, amd.c_str(), kDebian, "6.14.8-2-pve"),
+                         "modprobe amdgpu, and dmesg | grep -i amdgpu shows what the driver lacks "
+                         "(firmware: apt install pve-firmware)"));
+    EXPECT_TRUE(Contains(
+        fix(kAmd, amd.c_str(), "ID=pop\nID_LIKE=\"ubuntu debian\"\n", "6.17.9-76061709-generic"),
+        "(firmware: sudo apt install linux-firmware)"));
+    for (const std::string driver : {"i915", "xe"}) {
+        const std::string used = "\tKernel driver in use: " + driver + "\n";
+        EXPECT_EQ(fix(kIntel, used.c_str(), kDebian, "6.12.57+deb13-amd64"),
+                  fmt::format("sudo modprobe {0}, and dmesg | grep -i {0} shows what the driver "
+                              "lacks",
+                              driver));
+    }
+    EXPECT_EQ(fix(kIntel, "", kDebian, "6.12.57+deb13-amd64"),
+              "sudo modprobe xe; 'sudo dmesg' shows what the driver lacks");
+}
+
 // A manager that runs here serves one port by default.
 TEST(DoctorHosts, ManagersAreNotInstalledTwice) {
     const test_hosts::Host::Port waiting = {.state = "2: INIT", .lid = 0, .sm_lid = 0};

@@ -18,9 +18,10 @@ bool IsPermitted(HostView& view, const std::string& device, Findings& out) {
 std::string GpuDriverFix(HostView& view, const PciDevice& gpu) {
     if (const std::string newer = NewerKernelFor(view, gpu); !newer.empty()) return newer;
     if (gpu.vendor != "10de" && !Contains(gpu.name, "NVIDIA")) {
-        return fmt::format("sudo modprobe {}; 'sudo dmesg' shows what the driver lacks ({})",
-                           gpu.vendor == "8086" || Contains(gpu.name, "Intel") ? "xe" : "amdgpu",
-                           Cure(view, "gpufirmware"));
+        const bool intel = gpu.vendor == "8086" || Contains(gpu.name, "Intel");
+        return fmt::format("sudo modprobe {}; 'sudo dmesg' shows what the driver lacks{}",
+                           intel ? "xe" : "amdgpu",
+                           intel ? "" : " (firmware: " + Cure(view, "gpufirmware") + ")");
     }
     const std::string dkms = view.Complete() ? "" : CommandLike(view, "dkms status").text;
     const std::string boot = view.Complete() ? "" : CommandLike(view, "mokutil --sb-state").text;
@@ -203,7 +204,8 @@ void RunGpuAccess(HostView& view, Findings& out) {
     const std::vector<PciDevice> devices = PciDevices(view);
     CheckGpuDrivers(view, devices, out);
     const bool amd = !AmdGpus(view).empty();
-    if (!amd && std::ranges::none_of(devices, HasMesaDriver)) {
+    const auto mesa = std::ranges::find_if(devices, HasMesaDriver);
+    if (!amd && mesa == devices.end()) {
         const bool any = std::ranges::any_of(devices, [](const PciDevice& device) {
             return device.IsComputeGpu() || Contains(device.name, "NVIDIA");
         });
@@ -216,7 +218,10 @@ void RunGpuAccess(HostView& view, Findings& out) {
     // A node that this user can open exists.
     if (nodes.empty() && !view.Probe("access/dev/dri/renderD128").found()) {
         if (HasTag(view, "container")) return Report<found::kGpuNotInContainer>(view, out);
-        return Report<found::kGpuNoNode>(view, out);
+        const std::string driver = amd ? "amdgpu" : mesa->driver;
+        return Report<found::kGpuNoNode>(
+            view, out, driver,
+            driver == "amdgpu" ? " (firmware: " + Cure(view, "gpufirmware") + ")" : "");
     }
     bool good = true;
     for (const std::string& node : nodes) good = IsPermitted(view, "dev/dri/" + node, out) && good;
