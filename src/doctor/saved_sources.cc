@@ -61,7 +61,7 @@ constexpr SavedRow kRows[] = {
     {"link/sys/class/net/<if>/device", kPath},
     {"link/sys/class/net/<if>/device/driver", kPath},
     {"link/sys/class/net/<if>/master", kDevice},
-    {"proc/net/bonding/<if>", kTable, "Bonding Mode:|Slave Interface:"},
+    {"proc/net/bonding/<if>", kTable, "Bonding Mode:|Slave Interface:|Number of ports:"},
     {"proc/net/snmp", kTable, "Tcp:"},
     {"proc/sys/net/ipv4/<tcp_rmem|tcp_timestamps|tcp_sack>", kValue},
     {"cmd/ethtool_-i_<if>", kFields, "driver:|firmware-version:|bus-info:"},

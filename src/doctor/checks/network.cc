@@ -86,15 +86,16 @@ void CheckBond(HostView& view, const std::string& bond, Findings& out) {
     std::vector<std::string> parts;
     for (std::string_view name : Words(slaves)) parts.emplace_back(name);
     for (std::string_view line : Lines(proc)) {
-        if (line.starts_with("Slave Interface:")) parts.emplace_back(After(line, "Interface:"));
+        if (!line.starts_with("Slave Interface:")) continue;
+        const std::string part(After(line, "Interface:"));
+        if (!IsIn(parts, part)) parts.push_back(part);
     }
     const std::string name = ShellWord(bond), all = Joined(parts);
     auto active = Integer(view.Text(folder + "ad_num_ports"));
     if (!active) active = Integer(After(proc, "Number of ports:"));
-    const std::set<std::string> ports(parts.begin(), parts.end());
-    if (mode->name == "802.3ad" && active && static_cast<size_t>(*active) < ports.size()) {
+    if (mode->name == "802.3ad" && active && static_cast<size_t>(*active) < parts.size()) {
         return Report<found::kBondNoPartner>(view, out, bond, mode->name, all, name, *active,
-                                             ports.size());
+                                             parts.size());
     }
     if (!mode->roce && CarriesRdma(view, bond, parts)) {
         Report<found::kBondRdma>(view, out, bond, mode->name, all, name);
