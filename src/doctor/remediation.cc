@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "base/check.h"
 #include "base/shell_word.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
@@ -217,7 +218,7 @@ std::string Cure(HostView& view, std::string_view name, const CureValues& values
     for (std::string_view tag : tags) all.emplace_back(tag);
     const Filler filler(std::move(all));
     const Row* row = filler.Find(name);
-    if (row == nullptr) return {};
+    WEFT_CHECK(row != nullptr);
     const auto value = values.find("value");
     return filler.Fill(row->command,
                        value == values.end() ? values : ValuesOf(values, name, value->second));

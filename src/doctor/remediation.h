@@ -24,7 +24,7 @@ std::string_view DebianKindOf(HostView& view);
 
 using CureValues = std::map<std::string, std::string, std::less<>>;
 // The command of the first row of cures.inc that is called `name` and whose tags match the host or
-// `tags`. Its {marks} are replaced by `values` and by other rows.
+// `tags`. Its {marks} are replaced by `values` and by other rows. CHECKs that there is a row.
 std::string Cure(HostView& view, std::string_view name, const CureValues& values = {},
                  std::initializer_list<std::string_view> tags = {});
 // Replaces the {marks} in `fix`: by rows of cures.inc, and by the values of {pci}, {device} and

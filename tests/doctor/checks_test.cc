@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "doctor/check.h"
+#include "doctor/checks/checks.h"
 #include "doctor/cost_model.h"
 #include "doctor/save.h"
 #include "doctor/snapshot.h"
@@ -112,6 +113,22 @@ TEST(DoctorChecks, FindWhatTheSnapshotsHold) {
             EXPECT_FALSE(finding.fix.empty()) << Text(findings);
         }
     }
+}
+
+TEST(DoctorChecks, EachCureInAFixExists) {
+    constexpr std::string_view kFixes[] = {
+#define FINDING(name, severity, read, expected, why, fix) fix,
+#include "doctor/checks/findings.inc"
+#undef FINDING
+    };
+    const auto view = MakeSnapshotView({}, "empty");
+    for (std::string_view fix : kFixes) {
+        for (size_t at = fix.find("<<"); at != fix.npos; at = fix.find("<<", at + 1)) {
+            const std::string_view mark = fix.substr(at + 2, fix.find(">>", at) - at - 2);
+            Cure(*view, mark.substr(0, mark.find(' ')), {{"value", "1"}});  // ends without a row
+        }
+    }
+    EXPECT_DEATH(Cure(*view, "no-such-row"), "row != nullptr");
 }
 
 TEST(DoctorChecks, EachHasAGoodAndABadSnapshot) {
