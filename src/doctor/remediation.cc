@@ -81,7 +81,7 @@ std::string RealtekModule(HostView& view, std::string pci, const std::string& de
         if (card == nullptr || (card->device != chip && !Contains(card->name, chip))) continue;
         return chip.starts_with("812") ? fmt::format("r{}", chip) : "r8168";
     }
-    return "r8168 for 1 Gb/s, r8125 for 2.5 Gb/s, r8126 for 5 Gb/s";
+    return "r8168 for 1 Gb/s, r8125 for 2.5 Gb/s, r8126 for 5 Gb/s, r8127 for 10 Gb/s";
 }
 
 // All tags that a row's WHERE may name.

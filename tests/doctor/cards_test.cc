@@ -486,11 +486,12 @@ TEST(DoctorCards, LinksThatFlap) {
     EXPECT_FALSE(warned(20, 86400));
 }
 
-// AER that only the log tells of, of the card or of the port above it, in the words of each kernel.
 // Realtek has one driver for each speed of chip.
 TEST(DoctorCards, RealtekChipsGetTheirOwnDriver) {
-    for (const auto& [chip, driver] :
-         {std::pair("8168", "(r8168)"), {"8125", "(r8125)"}, {"8126", "(r8126)"}}) {
+    for (const auto& [chip, driver] : {std::pair("8168", "(r8168)"),
+                                       {"8125", "(r8125)"},
+                                       {"8126", "(r8126)"},
+                                       {"8127", "(r8127)"}}) {
         SnapshotFiles files =
             LogHost(LogForm::kSeconds,
                     "r8169 0000:03:00.0 enp3s0: rtl_rxtx_empty_cond == 0 (loop: 42, delay: 100).");
@@ -501,8 +502,14 @@ TEST(DoctorCards, RealtekChipsGetTheirOwnDriver) {
         const LogFault fault{"hang", "", "nic-log", kWarn, "rtl_rxtx_empty_cond", driver};
         EXPECT_TRUE(IsNamed(fault, LookAtCards({files}))) << chip;
     }
+    const SnapshotFiles unknown =
+        LogHost(LogForm::kSeconds,
+                "r8169 0000:03:00.0 enp3s0: rtl_rxtx_empty_cond == 0 (loop: 42, delay: 100).");
+    const LogFault fault{"hang", "", "nic-log", kWarn, "rtl_rxtx_empty_cond", "r8127 for 10 Gb/s"};
+    EXPECT_TRUE(IsNamed(fault, LookAtCards({unknown})));
 }
 
+// AER that only the log tells of, of the card or of the port above it, in the words of each kernel.
 TEST(DoctorCards, StormsOfAer) {
     const char* kForms[] = {
         "mlx5_core 0000:01:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, "
