@@ -9,6 +9,19 @@ bool HasStrixHalo(HostView& view) {
     return std::ranges::any_of(AmdGpus(view), &AmdGpu::IsStrixHalo);
 }
 
+// Version of the installed package with AMD's firmware; "": not read.
+std::string FirmwarePackage(HostView& view) {
+    for (const char* command :
+         {"dpkg-query -W -f=${Version} linux-firmware",
+          "dpkg-query -W -f=${Version} firmware-amd-graphics",
+          "rpm -q --qf=%{VERSION} amd-gpu-firmware", "rpm -q --qf=%{VERSION} linux-firmware",
+          "pacman -Q linux-firmware-amdgpu"}) {
+        const Reading reading = view.Command(command);
+        if (reading.found() && DateIn(reading.text)) return std::string(Trim(reading.text));
+    }
+    return "";
+}
+
 }  // namespace
 
 // From reports of Strix Halo users (gfx1151): compute hangs (MES failed to respond) before 6.18.4
@@ -69,17 +82,7 @@ void RunGpuFirmware(HostView& view, Findings& out) {
     constexpr int64_t kBroken = 20251125, kGood = 20260110, kOldForHalo = 20250808;
     if (AmdGpus(view).empty()) return;
     const bool halo = HasStrixHalo(view);
-    std::string package;
-    for (const char* command :
-         {"dpkg-query -W -f=${Version} linux-firmware",
-          "dpkg-query -W -f=${Version} firmware-amd-graphics",
-          "rpm -q --qf=%{VERSION} amd-gpu-firmware", "rpm -q --qf=%{VERSION} linux-firmware",
-          "pacman -Q linux-firmware-amdgpu"}) {
-        const Reading reading = view.Command(command);
-        if (package.empty() && reading.found() && DateIn(reading.text)) {
-            package = Trim(reading.text);
-        }
-    }
+    const std::string package = FirmwarePackage(view);
     if (package.empty()) return;
     const int64_t date = *DateIn(package);
     if (Contains(package, "ubuntu")) {

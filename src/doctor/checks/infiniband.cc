@@ -42,8 +42,10 @@ std::optional<int64_t> PartitionOf(std::string_view pkey) {
 }
 
 // The partitions of the host's active InfiniBand ports, by number; true: as a full member.
-std::map<int64_t, bool> Partitions(HostView& view) {
-    std::map<int64_t, bool> partitions;
+using Partitions = std::map<int64_t, bool>;
+
+Partitions PartitionsOf(HostView& view) {
+    Partitions partitions;
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (port.path.empty() || !port.infiniband() || !port.active()) continue;
         for (const std::string& index : view.List(port.path + "/pkeys")) {
@@ -57,8 +59,8 @@ std::map<int64_t, bool> Partitions(HostView& view) {
 }
 
 // Reports two hosts that are limited members of all partitions that they share.
-bool CheckMembers(HostView& a, HostView& b, Findings& out) {
-    const std::map<int64_t, bool> one = Partitions(a), two = Partitions(b);
+bool CheckMembers(HostView& a, const Partitions& one, HostView& b, const Partitions& two,
+                  Findings& out) {
     std::optional<int64_t> shared;
     for (const auto& [number, full] : one) {
         const auto other = two.find(number);
@@ -201,9 +203,11 @@ void AcrossIbSubnetManager(Hosts hosts, Findings& out) {
     if (lids.empty()) return;
     HostView& view = *hosts.front();
     bool limited = !MayShareSubnet(hosts);  // ports of separate fabrics
+    std::vector<Partitions> partitions;
+    for (const auto& host : hosts) partitions.push_back(PartitionsOf(*host));
     for (size_t a = 0; a < hosts.size(); ++a) {
         for (size_t b = a + 1; b < hosts.size() && !limited; ++b) {
-            limited = CheckMembers(*hosts[a], *hosts[b], out);
+            limited = CheckMembers(*hosts[a], partitions[a], *hosts[b], partitions[b], out);
         }
     }
     if (masters.size() > 1 && managers.size() > 1 && MayShareSubnet(hosts)) {

@@ -145,21 +145,26 @@ Watchdog ParseWatchdog(const LogLine& line) {
     return found;
 }
 
+// The interfaces of a host. fabric: FabricDevices.
+struct Interfaces {
+    std::vector<NetDevice> fabric, all;
+};
+
 // Ranks would use the interface, or that is unknown.
-bool IsOfFabric(HostView& view, const std::string& device, std::string_view driver) {
+bool IsOfFabric(const Interfaces& interfaces, const std::string& device, std::string_view driver) {
     constexpr std::array<std::string_view, 9> kFast = {
         "mlx4_core", "mlx4_en", "mlx5_core", "ice", "bnxt_en", "cxgb4", "qede", "ionic", "cxi_ss1"};
-    const std::vector<NetDevice> fabric = FabricDevices(view), all = NetDevices(view);
-    const NetDevice* port = FindNetDevice(all, device);
+    const NetDevice* port = FindNetDevice(interfaces.all, device);
     const std::string master = port == nullptr ? "" : port->master;
-    for (const NetDevice& one : fabric) {
+    for (const NetDevice& one : interfaces.fabric) {
         if (one.name == device || one.name == master) return true;
     }
     if (IsIn(kFast, driver)) return true;
-    return fabric.empty() && (driver.empty() || IsNetworkDriver(driver));
+    return interfaces.fabric.empty() && (driver.empty() || IsNetworkDriver(driver));
 }
 
-void CheckWatchdog(HostView& view, const Watchdog& watchdog, Findings& out) {
+void CheckWatchdog(HostView& view, const Interfaces& interfaces, const Watchdog& watchdog,
+                   Findings& out) {
     constexpr std::array<std::string_view, 5> kUsb = {"r8152", "ax88179_178a", "cdc_ncm",
                                                       "cdc_ether", "aqc111"};
     const std::string fix =
@@ -172,7 +177,7 @@ void CheckWatchdog(HostView& view, const Watchdog& watchdog, Findings& out) {
                       : "update the card's firmware and the kernel; reseat the card; replace the "
                         "cable",
                   "", watchdog.device);
-    if (IsOfFabric(view, watchdog.device, watchdog.driver)) {
+    if (IsOfFabric(interfaces, watchdog.device, watchdog.driver)) {
         Report<found::kLogStalled>(view, out, watchdog.shown, fix);
     } else {
         Report<found::kLogStalledUnused>(view, out, watchdog.shown, fix);
@@ -201,7 +206,8 @@ bool AreTooMany(const Flaps& flaps) {
     return false;
 }
 
-void CheckFlaps(HostView& view, const std::vector<LogLine>& lines, Findings& out) {
+void CheckFlaps(HostView& view, const Interfaces& interfaces, const std::vector<LogLine>& lines,
+                Findings& out) {
     std::map<std::string, Flaps> links;
     for (const LogLine& line : lines) {
         const bool down =
@@ -211,7 +217,7 @@ void CheckFlaps(HostView& view, const std::vector<LogLine>& lines, Findings& out
         const std::string_view driver = NetworkDriverIn(line.known);
         if (driver.empty()) continue;
         const std::string interface = InterfaceIn(line.known);
-        if (!IsOfFabric(view, interface, driver)) continue;
+        if (!IsOfFabric(interfaces, interface, driver)) continue;
         const std::string name =
             !interface.empty() ? interface : std::string(PciAddressIn(line.known));
         Flaps& flaps = links[name.empty() ? std::string(driver) : name];
@@ -264,7 +270,8 @@ void CheckOtherCrashes(HostView& view, const std::vector<LogLine>& lines, Findin
     }
 }
 
-void CheckCardLines(HostView& view, const std::vector<LogLine>& lines, Findings& out) {
+void CheckCardLines(HostView& view, const Interfaces& interfaces, const std::vector<LogLine>& lines,
+                    Findings& out) {
     std::set<std::string> stalled, limited;
     std::vector<LogMessage> messages;
     for (const LogLine& line : lines) {
@@ -273,7 +280,9 @@ void CheckCardLines(HostView& view, const std::vector<LogLine>& lines, Findings&
         if (Contains(line.lower, "netdev watchdog") && Contains(line.lower, "timed out")) {
             const Watchdog watchdog = ParseWatchdog(line);
             const bool fresh = stalled.insert(watchdog.device).second;
-            if (fresh && stalled.size() <= kMaxFindings) CheckWatchdog(view, watchdog, out);
+            if (fresh && stalled.size() <= kMaxFindings) {
+                CheckWatchdog(view, interfaces, watchdog, out);
+            }
         } else if (Contains(line.lower, "limited by") && !driver.empty()) {
             const bool fresh = limited.insert(card).second;
             if (fresh && limited.size() <= kMaxFindings) {
@@ -305,8 +314,9 @@ void RunNicLog(HostView& view, Findings& out) {
     if (log.refused()) return Report<found::kLogUnread>(view, out, log.text);
     if (!log.found()) return;
     const std::vector<LogLine> lines = KernelLogLines(log);
-    CheckCardLines(view, lines, out);
-    CheckFlaps(view, lines, out);
+    const Interfaces interfaces{FabricDevices(view), NetDevices(view)};
+    CheckCardLines(view, interfaces, lines, out);
+    CheckFlaps(view, interfaces, lines, out);
     CheckDriverCrashes(view, lines, out);
     if (out.empty()) out.Ok("the kernel's log has no complaint of a network driver");
 }
