@@ -314,6 +314,10 @@ bool IsOfContainers(const std::string& name) {
         [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
+bool IsUsbDriver(std::string_view driver) {
+    return IsOneOf(driver, "r8152 ax88179_178a cdc_ncm cdc_ether aqc111");
+}
+
 const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std::string& name) {
     const auto found = std::ranges::find(devices, name, &NetDevice::name);
     return found == devices.end() ? nullptr : &*found;

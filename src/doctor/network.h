@@ -50,6 +50,8 @@ std::vector<NetDevice> NetDevices(HostView& view);
 // Whether interfaces of containers and virtual machines have such names. They do not lead to other
 // hosts.
 bool IsOfContainers(const std::string& name);
+// Whether the driver is one of USB network adapters.
+bool IsUsbDriver(std::string_view driver);
 const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std::string& name);
 
 struct Route {

@@ -165,11 +165,9 @@ bool IsOfFabric(const Interfaces& interfaces, const std::string& device, std::st
 
 void CheckWatchdog(HostView& view, const Interfaces& interfaces, const Watchdog& watchdog,
                    Findings& out) {
-    constexpr std::array<std::string_view, 5> kUsb = {"r8152", "ax88179_178a", "cdc_ncm",
-                                                      "cdc_ether", "aqc111"};
     const std::string fix =
         FilledFix(view,
-                  IsIn(kUsb, watchdog.driver)
+                  IsUsbDriver(watchdog.driver)
                       ? "use another USB 3 port without a hub; turn off USB autosuspend for the "
                         "adapter; install a newer kernel; or use a PCIe card"
                   : watchdog.driver.starts_with("r81")

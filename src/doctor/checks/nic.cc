@@ -136,9 +136,7 @@ void CheckLanes(HostView& view, const NetDevice& device, const std::vector<NetDe
 
 // The kernel's USB port of an adapter, "2-1.4"; "": not on USB.
 std::string UsbPort(HostView& view, const NetDevice& device) {
-    constexpr std::array<std::string_view, 5> kDrivers = {"r8152", "ax88179_178a", "cdc_ncm",
-                                                          "cdc_ether", "aqc111"};
-    if (!IsIn(kDrivers, device.driver)) return {};
+    if (!IsUsbDriver(device.driver)) return {};
     // A USB adapter's bus address is its interface, "2-1.4:1.0".
     if (!device.pci.empty() && device.pci[0] < ':' && Contains(device.pci, "-")) {
         return device.pci.substr(0, device.pci.find(':'));
@@ -241,7 +239,7 @@ bool CheckTopology(HostView& view, Findings& out) {
     }
     if (all == 0) return false;
     if (far == 0) {
-        ReportOk(out, "each GPU has a network card {}", "beside it");
+        out.Ok("each GPU has a network card beside it");
     } else {
         ReportAs<found::kGpuFarTable>(far == all ? Severity::kWarn : Severity::kNote, view, out,
                                       far, all);
@@ -326,7 +324,7 @@ void RunNicGpu(HostView& view, Findings& out) {
         if (std::ranges::find(cards, gpu.node, &PciDevice::node) != cards.end()) continue;
         far.push_back(fmt::format("{} (node {})", gpu.Text(), gpu.node));
     }
-    if (far.empty()) return ReportOk(out, "each GPU has a network card {}", "on its memory node");
+    if (far.empty()) return out.Ok("each GPU has a network card on its memory node");
     for (const PciDevice& card : cards) {
         places.push_back(fmt::format("{} on node {}", card.Text(), card.node));
     }
