@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "doctor/facts.h"
 #include "doctor/pci.h"
@@ -13,16 +14,18 @@ namespace {
 
 constexpr std::string_view kVendor = "1002";
 
-// PCI ids and targets of integrated GPUs.
-constexpr std::string_view kUnifiedGpus =
-    "1586 gfx1151 150e gfx1150 1114 gfx1152 15bf gfx1103 1900 gfx1103 1681 gfx1035";
+struct UnifiedGpu {
+    std::string_view id, target;  // PCI id
+};
+constexpr UnifiedGpu kUnifiedGpus[] = {{"1586", "gfx1151"}, {"150e", "gfx1150"},
+                                       {"1114", "gfx1152"}, {"15bf", "gfx1103"},
+                                       {"1900", "gfx1103"}, {"1681", "gfx1035"}};
 
 // Sets the target of a GPU by its PCI id, "1586".
 void SetTarget(AmdGpu& gpu, std::string_view id, const std::string& other) {
-    const auto words = Words(kUnifiedGpus);
-    const auto known = std::ranges::find(words, id);
-    gpu.unified = known != words.end();
-    gpu.target = gpu.unified ? std::string(known[1]) : other;
+    const auto known = std::ranges::find(kUnifiedGpus, id, &UnifiedGpu::id);
+    gpu.unified = known != std::end(kUnifiedGpus);
+    gpu.target = gpu.unified ? std::string(known->target) : other;
 }
 
 // "gfx_target_version 110501" -> "gfx1151": major, minor and stepping have two digits each; the

@@ -10,6 +10,7 @@
 #include "base/shell_word.h"
 #include "doctor/check.h"
 #include "doctor/distinct.h"
+#include "doctor/gpu.h"
 #include "doctor/healthy_hosts.h"
 #include "doctor/report.h"
 #include "doctor/save.h"
@@ -271,6 +272,23 @@ TEST(DoctorHostile, RealNamesOfAnyBytesMakeAnArchive) {
         EXPECT_EQ(*again, saved);
         EXPECT_TRUE(again->contains("sys/class/net/b\xc3\xbcro0/mtu"));
     }
+}
+
+// A GPU's PCI id may be any text, even the name of a target.
+TEST(DoctorHostile, IdsOfGpusAreNotComparedWithTargets) {
+    const auto gpu = [](const std::string& id) {
+        const std::string path = "sys/class/drm/card0/device/";
+        const auto view =
+            MakeSnapshotView({{path + "vendor", "0x1002\n"}, {path + "device", id + "\n"}}, "h");
+        return AmdGpus(*view).at(0);
+    };
+    for (const char* id : {"0xgfx1035", "0xgfx1151", "0xgfx1103", "0x", ""}) {
+        EXPECT_FALSE(gpu(id).unified) << id;
+        EXPECT_EQ(gpu(id).target, "") << id;
+    }
+    EXPECT_TRUE(gpu("0x1681").unified);
+    EXPECT_EQ(gpu("0x1681").target, "gfx1035");
+    EXPECT_EQ(gpu("0x1586").target, "gfx1151");
 }
 
 }  // namespace
