@@ -161,23 +161,29 @@ bool IsModeOfEthernet(std::string_view text) {
     });
 }
 
-// "-22", "8.0", "1.3534.0", "40000Mb": at most eleven digits, at most three groups, and a known
-// unit.
-bool IsSavedNumber(std::string_view part, bool with_unit = true) {
+// Where a word comes from.
+enum class Source { kOutput, kLog };
+
+// "-22", "8.0", "1.3534.0", "40000Mb": at most eleven digits, at most four groups, and a known
+// unit. In the log at most six digits, and three behind a point: longer ones may be serial numbers.
+bool IsSavedNumber(std::string_view part, Source source) {
+    const bool log = source == Source::kLog;
+    const size_t most_groups = log ? 2 : 4, most_first = log ? 6 : 11, most_more = log ? 3 : 6;
     if (part.starts_with('-') || part.starts_with('+')) part.remove_prefix(1);
     size_t at = 0;
-    for (int group = 0; group < 4; ++group) {
+    for (size_t group = 1;; ++group) {
         const size_t end = std::min(part.find_first_not_of("0123456789", at), part.size());
-        if (end == at || end - at > (group == 0 ? 11u : 6u)) return false;
+        if (end == at || end - at > (group == 1 ? most_first : most_more)) return false;
         at = end;
         if (at == part.size()) return true;
         const bool more = part[at] == '.' && at + 1 < part.size() &&
                           std::isdigit(static_cast<unsigned char>(part[at + 1])) != 0;
         if (!more) break;
+        if (group == most_groups) return false;
         ++at;
     }
     const std::string_view unit = part.substr(at);
-    return with_unit && (Known().words.contains(unit) || IsModeOfEthernet(unit));
+    return Known().words.contains(unit) || IsModeOfEthernet(unit);
 }
 
 // "2-1.4:1.0" for USB, "0-1.0" for Thunderbolt.
@@ -222,17 +228,16 @@ bool ArePciIds(std::string_view word) {
            AreHexDigits(word.substr(5), 4);
 }
 
-// Where a word comes from.
-enum class Source { kOutput, kLog };
-
 bool IsKnownPart(std::string_view part, Source source) {
-    if (source == Source::kLog && Known().log.contains(Lower(part))) return true;
-    if (IsKnownWord(part) || IsSavedNumber(part) || IsShortHex(part)) return true;
+    const bool log = source == Source::kLog;
+    if (log && Known().log.contains(Lower(part))) return true;
+    if (IsKnownWord(part) || IsSavedNumber(part, source) || (!log && IsShortHex(part))) return true;
     const size_t dash = part.find('-', 1);
     if (dash == part.npos || part.find('-', dash + 1) != part.npos) return false;
     const std::string_view first = part.substr(0, dash), second = part.substr(dash + 1);
-    const auto known = [](std::string_view half) {
-        return IsKnownWord(half) || IsSavedNumber(half) || (half.size() == 1 && half[0] <= 'Z');
+    const auto known = [&](std::string_view half) {
+        return IsKnownWord(half) || IsSavedNumber(half, source) ||
+               (half.size() == 1 && half[0] <= 'Z');
     };
     return known(first) && known(second);
 }
@@ -249,9 +254,9 @@ size_t EndOfPart(std::string_view word, size_t at) {
 
 std::string SavedPart(std::string_view part, Source source, Pseudonyms& names) {
     if (const std::string address = names.AddressText(part); part != "default" && !address.empty())
-        return address;
+        return source == Source::kLog ? "" : address;
     const size_t dash = part.find('-');
-    if (dash != part.npos && ParseIpv4(part.substr(0, dash))) {
+    if (source == Source::kOutput && dash != part.npos && ParseIpv4(part.substr(0, dash))) {
         const std::string first = names.AddressText(part.substr(0, dash));
         const std::string last = names.AddressText(part.substr(dash + 1));
         return last.empty() ? "" : first + "-" + last;
@@ -328,9 +333,14 @@ std::string SavedWords(std::string_view line, UnknownWord unknown, Pseudonyms& n
 }
 
 std::string SavedLogWord(std::string_view word, Pseudonyms& names) {
-    if (Bare(word).empty()) return "";
+    constexpr ptrdiff_t kMostDigits = 9;  // "1024.000"
+    const std::string_view bare = Bare(word);
+    if (bare.empty() || bare.starts_with("pid=") || bare.starts_with("name=")) return "";
     const auto& log = Known().log;
-    if (log.contains(Lower(word)) || log.contains(Lower(Bare(word)))) return std::string(word);
+    if (log.contains(Lower(word)) || log.contains(Lower(bare))) return std::string(word);
+    // Several short numbers in one word may be parts of a longer one.
+    const auto digits = std::ranges::count_if(bare, [](char c) { return c >= '0' && c <= '9'; });
+    if (digits > kMostDigits && !IsPciAddress(bare)) return "";
     std::string shown = SavedWord(word, UnknownWord::kDrop, Source::kLog, names);
     if (!shown.empty()) return shown;
     // "MES(0x0)", "severity(3)", "SLOT(0)": the word before its argument.

@@ -18,7 +18,8 @@ enum class UnknownWord { kDrop, kRename };
 // The line without unknown words; blanks stay. With real names, the whole line, printable.
 std::string SavedWords(std::string_view line, UnknownWord unknown, Pseudonyms& names);
 // The part of a word of the kernel log that is kept; "": none. Words of log_rules.inc are known,
-// too, in upper or lower case.
+// too, in upper or lower case. The filter is stricter: IPv4 addresses, numbers of more than six
+// digits and other hexadecimal numbers are dropped.
 std::string SavedLogWord(std::string_view word, Pseudonyms& names);
 // The known parts of the first word with a number, and the words before it: "Linux version
 // 6.17.7-alice-300.fc43.x86_64 (bob@host)" -> "Linux version 6.17.7-300.fc43.x86_64".

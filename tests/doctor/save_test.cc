@@ -472,6 +472,24 @@ TEST(DoctorSave, OfTheLogOnlySentencesOfTheKernel) {
               "[no line that a check reads]\n");
 }
 
+// Numbers that may be a serial number, an address or a process stay out of the log.
+TEST(DoctorSave, OfTheLogOnlyShortNumbers) {
+    const std::string hot = "[1.0] mlx5_core 0000:01:00.0: High Temperature";
+    EXPECT_EQ(SavedText("cmd/dmesg", hot + " serial 03231230456 0x4a5b6c 10.1.2.3 203.0.113.9 "
+                                           "pid=12345678901\n"),
+              hot + "\n");
+    for (const char* word :
+         {"1234567", "123456.7890", "123456-789012", "123456/789012", "1234,5678,9012", "name=card",
+          "pid=1", "(name=card)", "10.1.2.3:80", "10.1.2.3/24", "10.1.2.3-10.1.2.9", "10.1.64",
+          "0x4a5b", "2-40719382056"}) {
+        EXPECT_EQ(SavedText("cmd/dmesg", fmt::format("{} {}\n", hot, word)), hot + "\n") << word;
+    }
+    for (const char* word : {"123456", "-22", "31.504", "1024.000", "0x1", "2-1.4:1.0", "27W"}) {
+        const std::string line = fmt::format("{} {}\n", hot, word);
+        EXPECT_EQ(SavedText("cmd/dmesg", line), line);
+    }
+}
+
 // Names that systemd gives stay; of others nothing does, however like those they look.
 TEST(DoctorSave, OnlyTheSystemsNamesOfInterfacesStay) {
     for (const char* name :
