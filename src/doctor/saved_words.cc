@@ -303,12 +303,13 @@ bool IsKnownWord(std::string_view word) {
     return word.size() - first <= 5;
 }
 
-// "10000:e1:00.0": Intel VMD domains have five digits.
+// "10000:e1:00.0": a domain has four to eight digits; Intel's VMD has five.
 bool IsPciAddress(std::string_view word) {
-    if (word.size() < 12 || word.size() > 13) return false;
-    const size_t domain = word.size() - 8;
-    const std::string_view rest = word.substr(domain);
-    return AreHexDigits(word.substr(0, domain), 5) && rest[0] == ':' && rest[3] == ':' &&
+    if (word.size() < 12 || word.size() > 16) return false;
+    const std::string lower = Lower(word);
+    const size_t domain = lower.size() - 8;
+    const std::string_view all = lower, rest = all.substr(domain);
+    return AreHexDigits(all.substr(0, domain), 8) && rest[0] == ':' && rest[3] == ':' &&
            rest[6] == '.' && AreHexDigits(rest.substr(1, 2), 2) &&
            AreHexDigits(rest.substr(4, 2), 2) && AreHexDigits(rest.substr(7), 1);
 }

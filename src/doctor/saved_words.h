@@ -25,6 +25,6 @@ std::string SavedLogWord(std::string_view word, Pseudonyms& names);
 // 6.17.7-alice-300.fc43.x86_64 (bob@host)" -> "Linux version 6.17.7-300.fc43.x86_64".
 std::string SavedVersion(std::string_view line, const Pseudonyms& names);
 bool IsKnownWord(std::string_view word);
-bool IsPciAddress(std::string_view word);  // "0000:01:00.0"
+bool IsPciAddress(std::string_view word);  // "0000:01:00.0", in upper or lower case
 
 }  // namespace weft::doctor

@@ -15,6 +15,7 @@
 #include "doctor/distinct.h"
 #include "doctor/healthy_hosts.h"
 #include "doctor/program.h"
+#include "doctor/saved_words.h"
 #include "doctor/text.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
@@ -487,6 +488,19 @@ TEST(DoctorSave, OfTheLogOnlyShortNumbers) {
     for (const char* word : {"123456", "-22", "31.504", "1024.000", "0x1", "2-1.4:1.0", "27W"}) {
         const std::string line = fmt::format("{} {}\n", hot, word);
         EXPECT_EQ(SavedText("cmd/dmesg", line), line);
+    }
+}
+
+// A domain of a PCI address has four to eight digits.
+TEST(DoctorSave, PciAddressesOfAnyDomainStay) {
+    for (const char* word : {"0000:01:00.0", "0000:C1:00.A", "10000:e1:00.0", "8a5b0001:01:00.0"}) {
+        EXPECT_TRUE(IsPciAddress(word)) << word;
+        const std::string line = fmt::format("[1.0] mlx5_core {}: High Temperature\n", word);
+        EXPECT_EQ(SavedText("cmd/dmesg", line), line);
+    }
+    for (const char* word : {"000:01:00.0", "123456789:01:00.0", "0000:01:00.0.", "000g:01:00.0",
+                             "0000:0g:00.0", "0000-01:00.0", "e4:1d:2d:9a:67:b1"}) {
+        EXPECT_FALSE(IsPciAddress(word)) << word;
     }
 }
 
