@@ -163,7 +163,7 @@ Reader TarReader() {
 
 Reader FolderReader() {
     Reader reader(archive_read_disk_new(), archive_read_free);
-    archive_read_disk_set_symlink_physical(reader.get());
+    archive_read_disk_set_symlink_hybrid(reader.get());  // follows the folder's own link only
     archive_read_disk_set_behavior(reader.get(), ARCHIVE_READDISK_NO_XATTR |
                                                      ARCHIVE_READDISK_NO_ACL |
                                                      ARCHIVE_READDISK_NO_FFLAGS);

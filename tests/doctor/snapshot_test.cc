@@ -77,6 +77,19 @@ TEST(DoctorSnapshot, LinksAreWordsAndNeverFollowed) {
     EXPECT_EQ(files, (SnapshotFiles{{"a", "/etc/passwd"}, {"etc", "/etc"}}));
 }
 
+// The folder itself may be named by a link, with or without a slash behind it.
+TEST(DoctorSnapshot, AFolderMayBeALink) {
+    test::TempDir dir;
+    fs::create_directories(dir / "real/sys");
+    std::ofstream(dir / "real/sys/x") << "1\n";
+    fs::create_symlink("/etc/passwd", dir / "real/a");
+    fs::create_directory_symlink("real", dir / "link");
+    for (const char* path : {"link", "link/"}) {
+        EXPECT_EQ(ReadSnapshotFiles(dir / path).value(),
+                  (SnapshotFiles{{"a", "/etc/passwd"}, {"sys/x", "1\n"}}));
+    }
+}
+
 TEST(DoctorSnapshot, DamagedTarsAreErrorsOrSnapshots) {
     std::mt19937 random(5);
     SnapshotFiles files;
