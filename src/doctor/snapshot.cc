@@ -109,15 +109,30 @@ std::string WhyNot(archive* of) {
     return said == nullptr ? "it is damaged" : said;
 }
 
+// what: with the path and the reason.
+Error Unreadable(std::string_view what) {
+    return MakeError(ErrorCode::kIo, "{}; make it readable", Printable(what));
+}
+
+// Why an entry could not be read: the archive is damaged, or the folder has an unreadable file.
+Error ReadFault(const Intake& intake, archive* reader, archive_entry* entry, bool of_folder) {
+    if (!of_folder) return intake.Bad("{}{}", WhyNot(reader), kAgain);
+    const char* path = entry == nullptr ? nullptr : archive_entry_pathname(entry);
+    const int code = archive_errno(reader);
+    const bool known = path != nullptr && code > 0;
+    return Unreadable(known ? fmt::format("{}: {}", path, std::strerror(code)) : WhyNot(reader));
+}
+
 using Reader = std::unique_ptr<archive, int (*)(archive*)>;
 
 // Content and size of an entry; bytes beyond kMostEntryBytes are dropped.
-Result<size_t> ReadTarData(const Intake& intake, archive* reader, std::string& text) {
+Result<size_t> ReadTarData(const Intake& intake, archive* reader, archive_entry* entry,
+                           bool of_folder, std::string& text) {
     size_t size = 0;
     std::array<char, 65536> buffer;
     for (;;) {
         const la_ssize_t got = archive_read_data(reader, buffer.data(), buffer.size());
-        if (got < 0) return intake.Bad("{}{}", WhyNot(reader), kAgain);
+        if (got < 0) return ReadFault(intake, reader, entry, of_folder);
         if (got == 0) return size;
         size += static_cast<size_t>(got);
         if (size <= kMostEntryBytes) text.append(buffer.data(), static_cast<size_t>(got));
@@ -145,7 +160,7 @@ Status AddEntry(Intake& intake, archive* reader, archive_entry* entry, std::stri
     const bool plain = !root.empty() || archive_filter_code(reader, 0) == ARCHIVE_FILTER_NONE;
     if (plain && told > kMostEntryBytes) return intake.Refuse(name, told);
     std::string text;
-    WEFT_ASSIGN(const size_t size, ReadTarData(intake, reader, text));
+    WEFT_ASSIGN(const size_t size, ReadTarData(intake, reader, entry, !root.empty(), text));
     if (std::max(size, told) <= kMostEntryBytes) return intake.Add(std::move(name), text);
     dropped += size;
     return intake.Refuse(name, std::max(size, told));
@@ -181,7 +196,7 @@ Result<SnapshotFiles> TakeAll(archive* reader, int opened, const std::string& na
         const int got = archive_read_next_header(reader, &entry);
         if (got == ARCHIVE_EOF) return intake.Take();
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) {
-            return intake.Bad("{}{}", WhyNot(reader), kAgain);
+            return ReadFault(intake, reader, entry, !root.empty());
         }
         if (++entries > 2 * kMostEntries) return intake.Bad("more than {} files", kMostEntries);
         WEFT_TRY(AddEntry(intake, reader, entry, root, dropped));
@@ -276,7 +291,10 @@ Result<SnapshotFiles> ReadSnapshotFiles(const std::string& path) {
         return TakeAll(reader.get(), opened, path, root);
     }
     const bool file = S_ISREG(info.st_mode);
-    if (!file || IsText(static_cast<char>(std::ifstream(path, std::ios::binary).peek()))) {
+    std::ifstream begin;
+    if (file) begin.open(path, std::ios::binary);
+    if (!begin) return Unreadable(fmt::format("{}: {}", path, std::strerror(errno)));
+    if (!file || IsText(static_cast<char>(begin.peek()))) {
         WEFT_ASSIGN(const std::string bytes, ReadTextFile(path, kMostTextBytes));
         return ParseSnapshot(bytes, path);
     }

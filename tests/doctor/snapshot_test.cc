@@ -90,6 +90,54 @@ TEST(DoctorSnapshot, AFolderMayBeALink) {
     }
 }
 
+// A user who may not read all files. Root may, so root becomes nobody meanwhile.
+class PlainUser {
+  public:
+    PlainUser() {
+        EXPECT_EQ(root_ ? ::seteuid(65534) : 0, 0);
+    }
+    ~PlainUser() {
+        EXPECT_EQ(root_ ? ::seteuid(0) : 0, 0);
+    }
+
+  private:
+    const bool root_ = ::geteuid() == 0;
+};
+
+TEST(DoctorSnapshot, UnreadableFilesAreNamed) {
+    const bool root = ::geteuid() == 0;
+    if (root && (::seteuid(65534) != 0 || ::seteuid(0) != 0)) {
+        GTEST_SKIP() << "root cannot become another user here";
+    }
+    test::TempDir dir;
+    fs::create_directories(dir / "s/sys");
+    std::ofstream(dir / "s/sys/x") << "1\n";
+    std::ofstream(dir / "s.tar") << WriteTar({{"sys/x", "1\n"}}).value();
+    fs::permissions(dir.path(), fs::perms(0755));
+    const auto why = [&](const std::string& from, const std::string& closed) {
+        fs::permissions(dir / closed, fs::perms::none);
+        const PlainUser user;
+        const auto files = ReadSnapshotFiles(dir / from);
+        EXPECT_FALSE(files.ok());
+        return files.ok() ? Error{ErrorCode::kUsage, ""} : files.error();
+    };
+    const auto open = [&](const std::string& closed) {
+        fs::permissions(dir / closed, fs::perms(0755));
+    };
+    const Error file = why("s", "s/sys/x");
+    EXPECT_EQ(file.code, ErrorCode::kIo);
+    EXPECT_EQ(file.message, dir / "s/sys/x: Permission denied; make it readable");
+    open("s/sys/x");
+    const Error folder = why("s", "s/sys");
+    EXPECT_EQ(folder.code, ErrorCode::kIo);
+    EXPECT_TRUE(folder.message.starts_with(dir / "s/sys: ")) << folder.message;
+    EXPECT_TRUE(folder.message.ends_with("; make it readable")) << folder.message;
+    open("s/sys");
+    const Error tar = why("s.tar", "s.tar");
+    EXPECT_EQ(tar.code, ErrorCode::kIo);
+    EXPECT_EQ(tar.message, dir / "s.tar: Permission denied; make it readable");
+}
+
 TEST(DoctorSnapshot, DamagedTarsAreErrorsOrSnapshots) {
     std::mt19937 random(5);
     SnapshotFiles files;
