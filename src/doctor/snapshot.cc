@@ -51,11 +51,15 @@ class Intake {
     }
     Status Add(std::string name, std::string text) {
         if (name.empty()) return {};
-        if (files_.size() >= kMostEntries) return Bad("more than {} files", kMostEntries);
+        const bool folder = name.ends_with('/');
+        if ((folder ? folders_ : files_.size() - folders_) >= kMostEntries) {
+            return Bad("more than {} {}", kMostEntries, folder ? "folders" : "files");
+        }
         if (text.size() > kMostEntryBytes) return Refuse(name, text.size());
         if (text.size() > kMostBytes - bytes_) return Bad("more than {} bytes", kMostBytes);
         bytes_ += text.size();
-        files_[std::move(name)] = std::move(text);
+        const bool fresh = files_.insert_or_assign(std::move(name), std::move(text)).second;
+        folders_ += folder && fresh ? 1 : 0;
         return {};
     }
     // Records the link's target; the file need not exist.
@@ -100,7 +104,7 @@ class Intake {
   private:
     std::string name_, refused_;
     SnapshotFiles files_;
-    size_t bytes_ = 0, refusals_ = 0;
+    size_t bytes_ = 0, folders_ = 0, refusals_ = 0;
     bool ends_here_ = false;
 };
 

@@ -12,9 +12,9 @@
 // of the snapshot. If the snapshot has "probe/complete" (Weft saves it), sources that it lacks were
 // absent on the host.
 //
-// A snapshot is hostile input. Limits: 20,000 entries and 64 MiB in all. An entry over 4 MiB counts
-// as unreadable. Names with ".." or special characters are refused. Errors: kNotFound, kIo,
-// kCorrupt, kUnsupported.
+// A snapshot is hostile input. Limits: 20,000 files, as many folders, and 64 MiB in all. An entry
+// over 4 MiB counts as unreadable. Names with ".." or special characters are refused. Errors:
+// kNotFound, kIo, kCorrupt, kUnsupported.
 #pragma once
 
 #include <cstddef>

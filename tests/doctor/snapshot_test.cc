@@ -170,6 +170,16 @@ TEST(DoctorSnapshot, LimitsHold) {
     SnapshotFiles many;
     for (int i = 0; i < 20'001; ++i) many["f/" + std::to_string(i)] = "";
     EXPECT_FALSE(ParseTarText(WriteTar(many).value()).ok());
+    // Folders have their own limit, so they take no room from the files in them.
+    SnapshotFiles inside;
+    std::string listed;
+    for (int i = 0; i < 15'000; ++i) {
+        inside[fmt::format("f/{}/a", i)] = "1\n";
+        listed += fmt::format("==> f/{0}/ <==\n==> f/{0}/a <==\n1\n", i);
+    }
+    EXPECT_EQ(ParseTextSnapshot(listed, "test").value(), inside);
+    for (int i = 0; i < 20'001; ++i) listed += fmt::format("==> g/{}/ <==\n", i);
+    EXPECT_FALSE(ParseTextSnapshot(listed, "test").ok());
     std::string deep = "a";
     for (int i = 0; i < 600; ++i) deep += "/a";
     EXPECT_FALSE(ParseTextSnapshot("==> " + deep + " <==\n", "test").ok());
