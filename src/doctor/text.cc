@@ -11,12 +11,15 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n\v\f";
 
-// Control characters, and invisible ones that change the display of others.
+// Control characters, invisible ones that change the display of others, and unassigned ones, which
+// may become either. Format characters that enclose digits, such as U+0600, are visible.
 bool IsHidden(utf8proc_int32_t code) {
     const utf8proc_property_t* properties = utf8proc_get_property(code);
     const auto category = properties->category;
-    return properties->ignorable || category == UTF8PROC_CATEGORY_CC ||
-           category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_ZL ||
+    const bool format =
+        category == UTF8PROC_CATEGORY_CF && properties->boundclass != UTF8PROC_BOUNDCLASS_PREPEND;
+    return properties->ignorable || format || category == UTF8PROC_CATEGORY_CN ||
+           category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_ZL ||
            category == UTF8PROC_CATEGORY_ZP || code == 0x2800 || code == 0xfffc;
 }
 

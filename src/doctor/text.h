@@ -56,8 +56,8 @@ std::optional<Version> ParseVersion(std::string_view text);
 // "20240318.git3b128b60-0ubuntu2.9".
 std::optional<int64_t> DateIn(std::string_view text);
 
-// Valid UTF-8 for a terminal and for JSON. Replaces control, direction and invisible characters by
-// '?'.
+// Valid UTF-8 for a terminal and for JSON. Replaces control, direction, invisible and unassigned
+// characters by '?'.
 std::string Printable(std::string_view text);
 
 // "1.0 GB/s"; gigabytes of 10^9.

@@ -182,6 +182,18 @@ TEST(DoctorHostile, NoControlCharacterReachesATerminal) {
     EXPECT_GT(shown, 10'000u);
 }
 
+// Invisible characters include unassigned ones; marks that enclose digits are visible.
+TEST(DoctorHostile, OnlyVisibleCharactersArePrintable) {
+    for (const char* hidden :
+         {"\xe2\x81\xa5", "\xf3\xa0\x80\x82", "\xd8\x9c", "\xc2\xad", "\xef\xb7\x90"}) {
+        EXPECT_EQ(Printable(std::string("a") + hidden + "b"), "a?b") << Escaped(hidden);
+    }
+    for (const std::string shown : {"\xd8\x80", "\xd8\x85", "\xdb\x9d", "\xdc\x8f", "\xe0\xa2\x90",
+                                    "\xe0\xa3\xa2", "\xf0\x91\x82\xbd", "\xf0\x91\x83\x8d"}) {
+        EXPECT_EQ(Printable(shown), shown) << Escaped(shown);
+    }
+}
+
 const std::vector<std::string> kShell = {
     "a$(reboot)b",     "a`reboot`b", "a;reboot;b", "a|reboot&b", "a'b$(reboot)'c",
     "a\"$(reboot)\"c", "a>b<c*?[d]", "~a!b#c",     "a\\$(x)\\",  "a\n$(x)b"};
