@@ -215,7 +215,7 @@ case $before in
         *--reach*) echo "Connection closed by $before" >&2; exit 255 ;;
         *) test $before != greeting ||
                printf 'Welcome to ustar, the star among machines. Have a lot of fun%0600d\n' 0
-           echo "==weft-doctor-archive=="
+           sh -c "${{last%%;*}}"
            cat {0}/$before.tar
            test $before != greeting || echo "Bye" ;;
     esac ;;

@@ -57,7 +57,7 @@ TEST(DoctorReach, ThisMachineTakesPart) {
     ASSERT_TRUE(WriteFile(dir / "a.tar", std::as_bytes(std::span(tar))).ok());
     const std::string ssh = fmt::format(
         "#!/bin/sh\nfor last; do true; done\ncase $last in\n"
-        "*--save*) echo ==weft-doctor-archive==; cat {0}/a.tar ;;\n"
+        "*--save*) sh -c \"${{last%%;*}}\"; cat {0}/a.tar ;;\n"
         "*--reach*) echo \"$last\" >{0}/reach; echo 198.51.100.1 7000 open ;;\nesac\n",
         dir.path());
     ASSERT_TRUE(WriteFile(dir / "ssh", std::as_bytes(std::span(ssh))).ok());
