@@ -89,7 +89,7 @@ Error NotReached(const std::string& name, const std::string& command, const Resu
 // The path on which ssh hung, if it loses large packets: small packets pass, so the connection
 // opens, but the first large one, of the key exchange or the archive, never arrives. nullopt: full
 // packets arrive, none does, or ssh uses a jump host or proxy.
-std::optional<net::PathMtu> LossyPathTo(const std::string& name) {
+std::optional<LossyPath> LossyPathTo(const std::string& name) {
     const Result<Ran> ran = RunProgram({"ssh", "-G", "--", name}, Deadline::In(kConfigMs), 1 << 20);
     if (!ran.ok() || ran->status != 0) return {};
     std::string address;
@@ -104,12 +104,13 @@ std::optional<net::PathMtu> LossyPathTo(const std::string& name) {
     }
     if (address.empty() || port <= 0 || port > 65535) return {};
     auto path = net::ProbePathMtu(address, static_cast<uint16_t>(port));
-    return path && !path->whole() ? path : std::nullopt;
+    if (!path || path->whole()) return {};
+    return LossyPath{std::move(address), *std::move(path)};
 }
 
 // lost: the likely reason if ssh hung or broke off.
 Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions& options,
-                                  std::optional<net::PathMtu>* lost) {
+                                  std::optional<LossyPath>* lost) {
     constexpr int kStatusOfSsh = 255;
     const Deadline deadline = Deadline::In(options.timeout_ms);
     std::vector<std::string> words = Ssh(name);
@@ -129,32 +130,6 @@ Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions&
                 ParseTar(std::as_bytes(std::span(archive)), "what came over ssh"));
     AskClock(name, deadline, files);
     return files;
-}
-
-Finding Unreachable(const std::string& host, const Error& error,
-                    const std::optional<net::PathMtu>& lost) {
-    if (!lost) {
-        return {"reachable",
-                Severity::kFail,
-                host,
-                fmt::format("{}: {}", host, error.message),
-                "a snapshot of the host over ssh",
-                "nothing is known of this host",
-                fmt::format("ssh {} weft doctor", ShellWord(host.substr(0, host.find(':'))))};
-    }
-    const std::string device = lost->device.empty() ? "DEVICE" : lost->device;
-    return {"reachable",
-            Severity::kFail,
-            host,
-            fmt::format("{} (by {}): packets of {} bytes do not arrive there, those of {} do; ssh: "
-                        "{}",
-                        host, device, lost->largest, lost->passed, error.message),
-            fmt::format("packets of {} bytes arrive whole", lost->largest),
-            "a switch or host without jumbo frames, or a tunnel, silently drops large packets: "
-            "connections open, and hang with the first large packet",
-            fmt::format("enable jumbo frames on the switch's ports and both hosts, or set this MTU "
-                        "on both hosts: sudo ip link set dev {} mtu {}",
-                        ShellWord(device), lost->passed)};
 }
 
 // Pings the other hosts with full-size packets; stores the output of ping as a snapshot does.
@@ -289,6 +264,42 @@ Result<std::string> SshName(const std::string& host) {
     return name;
 }
 
+Finding Unreachable(const std::string& host, const Error& error,
+                    const std::optional<LossyPath>& lost) {
+    constexpr int kLeastMtu = 1280;  // of IPv6 (RFC 8200)
+    if (!lost) {
+        return {"reachable",
+                Severity::kFail,
+                host,
+                fmt::format("{}: {}", host, error.message),
+                "a snapshot of the host over ssh",
+                "nothing is known of this host",
+                fmt::format("ssh {} weft doctor", ShellWord(host.substr(0, host.find(':'))))};
+    }
+    const net::PathMtu& path = lost->mtu;
+    const std::string by = path.device.empty() ? "" : fmt::format(" by {}", path.device);
+    std::string fix = fmt::format(
+        "enable jumbo frames on the switch's ports and both hosts, or set this MTU on both hosts: "
+        "sudo ip link set dev {} mtu {}",
+        path.device.empty() ? "DEVICE" : ShellWord(path.device), std::max(path.passed, kLeastMtu));
+    if (path.passed < kLeastMtu) {
+        fix += fmt::format(
+            "; but this path loses packets of {} bytes or less, too: first repair the tunnel or "
+            "device between the hosts that drops them",
+            kLeastMtu);
+    }
+    return {"reachable",
+            Severity::kFail,
+            host,
+            fmt::format("{} ({}{}): packets of {} bytes do not arrive there, those of {} do; ssh: "
+                        "{}",
+                        host, lost->address, by, path.largest, path.passed, error.message),
+            fmt::format("packets of {} bytes arrive whole", path.largest),
+            "a switch or host without jumbo frames, or a tunnel, silently drops large packets: "
+            "connections open, and hang with the first large packet",
+            fix};
+}
+
 Result<Collected> CollectHosts(const std::vector<std::string>& hosts, const CollectOptions& options,
                                HostView* here) {
     std::vector<std::string> names;
@@ -296,7 +307,7 @@ Result<Collected> CollectHosts(const std::vector<std::string>& hosts, const Coll
         WEFT_ASSIGN(names.emplace_back(), SshName(host));
     }
     Answers answers(hosts.size());
-    std::vector<std::optional<net::PathMtu>> lost(hosts.size());
+    std::vector<std::optional<LossyPath>> lost(hosts.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < hosts.size(); ++i) {
         threads.emplace_back(

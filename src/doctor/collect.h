@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "doctor/finding.h"
 #include "doctor/host_view.h"
+#include "net/path_mtu.h"
 
 namespace weft::doctor {
 
@@ -20,6 +22,16 @@ struct CollectOptions {
 // Removes the ":port" of a worker: returns "user@host" or "host". Errors: kUsage if this is not a
 // host name, since it becomes an argument of ssh.
 Result<std::string> SshName(const std::string& host);
+
+// The path to a host, if it loses large packets. address: of the host, as ssh resolves its name.
+struct LossyPath {
+    std::string address;
+    net::PathMtu mtu;
+};
+// The finding of "reachable" on a host that ssh did not reach because of `error`. lost: the likely
+// reason, if large packets are lost on the way.
+Finding Unreachable(const std::string& host, const Error& error,
+                    const std::optional<LossyPath>& lost);
 
 struct Collected {
     std::vector<std::unique_ptr<HostView>> hosts;  // that answered, in the argument's order

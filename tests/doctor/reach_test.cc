@@ -48,6 +48,29 @@ std::string AddressesOf(const char* address) {
         address);
 }
 
+TEST(DoctorReach, ALossyPathIsNamed) {
+    const Error error = MakeError(ErrorCode::kTimeout, "no answer within 5 s");
+    LossyPath path{"10.0.0.2",
+                   {.device = "eth0", .device_mtu = 9000, .largest = 9000, .passed = 1500}};
+    const Finding lost = Unreachable("b:7000", error, path);
+    EXPECT_EQ(lost.check, "reachable");
+    EXPECT_EQ(lost.severity, Severity::kFail);
+    EXPECT_EQ(lost.host, "b:7000");
+    EXPECT_EQ(lost.read,
+              "b:7000 (10.0.0.2 by eth0): packets of 9000 bytes do not arrive there, those of 1500 "
+              "do; ssh: no answer within 5 s");
+    EXPECT_TRUE(lost.fix.ends_with("sudo ip link set dev eth0 mtu 1500")) << lost.fix;
+    path.mtu.device = "";
+    path.mtu.passed = 576;
+    const Finding tunnel = Unreachable("b", error, path);
+    EXPECT_TRUE(tunnel.read.starts_with("b (10.0.0.2): packets of 9000 bytes")) << tunnel.read;
+    EXPECT_TRUE(Contains(tunnel.fix, "sudo ip link set dev DEVICE mtu 1280; ")) << tunnel.fix;
+    EXPECT_TRUE(Contains(tunnel.fix, "loses packets of 1280 bytes or less, too")) << tunnel.fix;
+    const Finding down = Unreachable("b:7000", error, {});
+    EXPECT_EQ(down.read, "b:7000: no answer within 5 s");
+    EXPECT_EQ(down.fix, "ssh b weft doctor");
+}
+
 // Rank 0 of a job runs on this machine, so its ports are tested, too.
 TEST(DoctorReach, ThisMachineTakesPart) {
     const test::TempDir dir;
