@@ -243,11 +243,7 @@ bool TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& op
         for (const Path& path : paths[v]) reach.addresses.push_back(path.address);
         TryPorts(names[v], reach, options, *files[v]);
     });
-    for (auto& [path, text] : own) {
-        const bool found = path != "unread";
-        here->Keep(found ? path : "probe/reach",
-                   {found ? ReadState::kFound : ReadState::kRefused, std::move(text)});
-    }
+    for (auto& [path, text] : own) here->Keep(path, {ReadState::kFound, std::move(text)});
     return separate;
 }
 
