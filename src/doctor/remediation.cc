@@ -228,7 +228,10 @@ std::string FilledFix(HostView& view, std::string_view fix, const std::string& p
                       const std::string& device) {
     if (!Contains(fix, "{")) return std::string(fix);
     const bool card = !pci.empty();
-    CureValues values = {{"pci", ShellWord(pci)}, {"chip", RealtekModule(view, pci, device)}};
+    CureValues values = {{"pci", ShellWord(pci)}};
+    if (Contains(fix, "{realtek}") || Contains(fix, "{chip}")) {
+        values["chip"] = RealtekModule(view, pci, device);
+    }
     values["device"] = !device.empty()
                            ? ShellWord(device)
                            : fmt::format("\"$(ls /sys/bus/pci/devices/{}/net)\"", card ? pci : "*");

@@ -11,6 +11,7 @@
 #include "doctor/cost_model.h"
 #include "doctor/healthy_hosts.h"
 #include "doctor/network.h"
+#include "doctor/remediation.h"
 #include "doctor/report.h"
 #include "doctor/text.h"
 
@@ -531,6 +532,18 @@ TEST(DoctorHosts, LinesNameUnreadSourcesAndNoGpu) {
               .driver = "amdgpu"});
     const auto with_gpu = MakeSnapshotView(host.Files(), "h");
     EXPECT_TRUE(HostLines(*with_gpu, false).empty());
+}
+
+// Other cards have no Realtek chip, so their fixes read no interface to find its module.
+TEST(DoctorHosts, OnlyFixesForRealtekLookForTheChip) {
+    const auto reads = [](const char* fix) {
+        const auto view = MakeSnapshotView({{"sys/class/net/eth0/mtu", "1500\n"}}, "h");
+        EXPECT_FALSE(FilledFix(*view, fix, "", "eth0").empty());
+        return view->answers().contains("sys/class/net/eth0/mtu");
+    };
+    EXPECT_FALSE(reads("sudo ethtool -K {device} tso off"));
+    EXPECT_TRUE(reads("{realtek}"));
+    EXPECT_TRUE(reads("install {chip}"));
 }
 
 TEST(DoctorHosts, NamesAreQuotedAndPrintedWithoutControls) {
