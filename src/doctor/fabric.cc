@@ -108,8 +108,8 @@ void AskMeasured(HostView& here, const Pair& pair, double bound_us, double bytes
         LinkQuestion(here, MeasuredLink(pair.us, pair.bytes_s), MeasuredLink(bound_us, bytes_s)));
 }
 
-// best_bytes_s: of all pairs with this transport.
-void JudgePair(HostView& here, const Pair& pair, double best_bytes_s, Findings& out) {
+// best_bytes_s: of all pairs with this transport. rdma: this machine has an active RDMA port.
+void JudgePair(HostView& here, const Pair& pair, double best_bytes_s, bool rdma, Findings& out) {
     const std::string read =
         fmt::format("{}: 8 KiB one way in {:.1f} us (99 %: {:.1f}), {:.2f} GB/s", pair.transport,
                     pair.us, pair.p99_us, pair.bytes_s / 1e9);
@@ -136,7 +136,6 @@ void JudgePair(HostView& here, const Pair& pair, double best_bytes_s, Findings& 
             "weft doctor on both hosts (pcie-link, across-mtu); weft net bw shows each size");
         AskMeasured(here, pair, pair.us, least, out);
     }
-    const bool rdma = std::ranges::any_of(RdmaPorts(here), &RdmaPort::active);
     if (pair.transport == "tcp" && !pair.worker.empty() && rdma) {
         out.Warn(read, "verbs: this machine has an RDMA port",
                  "TCP passes through the kernels of both hosts",
@@ -159,13 +158,14 @@ std::vector<Finding> JudgeFabric(HostView& here, const std::vector<std::string>&
                                  const fabric::NetReport& bandwidth) {
     std::vector<Finding> all;
     const std::vector<Pair> pairs = PairsOf(here, workers, latency, bandwidth);
+    const bool rdma = std::ranges::any_of(RdmaPorts(here), &RdmaPort::active);
     for (const Pair& pair : pairs) {
         double best = 0;
         for (const Pair& other : pairs) {
             if (other.transport == pair.transport) best = std::max(best, other.bytes_s);
         }
         Findings out("across-measured", pair.hosts);
-        JudgePair(here, pair, best, out);
+        JudgePair(here, pair, best, rdma, out);
         std::ranges::move(out.Take(), std::back_inserter(all));
     }
     return all;
