@@ -122,6 +122,7 @@ std::vector<std::string> HostLines(HostView& view, bool verbose) {
     if (!verbose) return lines;
     view.Command("dmesg");  // an empty log is reported as unread
     for (const auto& [path, why] : view.Unread()) {
+        if (path.starts_with("later/")) continue;  // a second reading of a source
         // The kernel's answer if the link is down.
         if (path.starts_with("sys/class/net/") && why == "Invalid argument") continue;
         std::string source = "/" + path;

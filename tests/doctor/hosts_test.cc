@@ -513,7 +513,10 @@ TEST(DoctorHosts, WhatCannotBeReadIsSaid) {
 
 TEST(DoctorHosts, LinesNameUnreadSourcesAndNoGpu) {
     Host host("h", Distribution::kFedora43);
-    host.Set("unread", "cmd/ethtool_-S_eth0: Operation not permitted\n");
+    // A second reading of a source is no source of its own.
+    host.Set("unread",
+             "cmd/ethtool_-S_eth0: Operation not permitted\n"
+             "later/cmd/ethtool_-S_eth0: Operation not permitted\n");
     host.Set("cmd/dmesg", "\n");
     const auto view = MakeSnapshotView(host.Files(), "h");
     EXPECT_EQ(HostLines(*view, false), std::vector<std::string>{"no GPU found"});
