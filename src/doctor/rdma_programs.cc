@@ -12,10 +12,15 @@ namespace {
 
 constexpr size_t kMostPorts = 256;
 
+// "LINK_UP (5)" -> "LINK_UP", "5: LinkUp" -> "LinkUp"
+std::string_view StateText(std::string_view text) {
+    if (const size_t colon = text.find(": "); colon != text.npos) text = text.substr(colon + 2);
+    return Trim(text.substr(0, text.find(" (")));
+}
+
 // "LINK_UP (5)", "5: LinkUp" -> "linkup"; "PORT_ACTIVE (4)", "4: ACTIVE" -> "active".
 std::string StateWord(std::string_view text) {
-    if (const size_t colon = text.find(": "); colon != text.npos) text = text.substr(colon + 2);
-    std::string word = Lower(Trim(text.substr(0, text.find(" ("))));
+    std::string word = Lower(StateText(text));
     if (word.starts_with("port_")) word = word.substr(5);
     std::erase(word, '_');
     return word;
@@ -27,7 +32,7 @@ std::string PhysicalState(std::string_view text) {
                               "LinkErrorRecovery"}) {
         if (word == Lower(state)) return state;
     }
-    return word;
+    return std::string(StateText(text));
 }
 
 std::string LogicalState(std::string_view text) {
@@ -35,7 +40,7 @@ std::string LogicalState(std::string_view text) {
     for (const char* state : {"ACTIVE", "DOWN", "INIT", "ARMED"}) {
         if (word == Lower(state)) return state;
     }
-    return word == "initializing" ? "INIT" : word;
+    return word == "initializing" ? "INIT" : std::string(StateText(text));
 }
 
 // Numbers of ibstat ("2") and ibstatus ("0x2").

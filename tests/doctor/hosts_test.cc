@@ -11,6 +11,7 @@
 #include "doctor/cost_model.h"
 #include "doctor/healthy_hosts.h"
 #include "doctor/network.h"
+#include "doctor/rdma.h"
 #include "doctor/remediation.h"
 #include "doctor/report.h"
 #include "doctor/text.h"
@@ -576,6 +577,17 @@ TEST(DoctorHosts, NamesAreQuotedAndPrintedWithoutControls) {
     for (const char* hidden : {"\x1b", "\u202e", "\u009b"}) {
         EXPECT_FALSE(Contains(report, hidden));
     }
+}
+
+TEST(DoctorText, UnknownStatesOfRdmaPortsStayAsWritten) {
+    const auto port = [](const std::string& state, const std::string& physical) {
+        const auto ports = ParseRdmaPorts(fmt::format(
+            "CA 'mlx5_0'\n\tPort 1:\n\t\tState: {}\n\t\tPhysical state: {}\n", state, physical));
+        return fmt::format("{}, {}", ports.at(0).state, ports.at(0).physical);
+    };
+    EXPECT_EQ(port("Initializing", "LINK_UP (5)"), "INIT, LinkUp");
+    EXPECT_EQ(port("PORT_ACTIVE_DEFER (5)", "Phy Test"), "PORT_ACTIVE_DEFER, Phy Test");
+    EXPECT_EQ(port(" 7: Strange ", "9: Very_Strange"), "Strange, Very_Strange");
 }
 
 TEST(DoctorText, QuotedAndPrintable) {
