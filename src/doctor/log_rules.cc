@@ -1,7 +1,6 @@
 #include "doctor/log_rules.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "base/check.h"
@@ -20,12 +19,25 @@ struct LogTable {
     std::vector<std::string_view> words;
 };
 
+std::string_view SubjectName(LogSubject subject) {
+    using enum LogSubject;
+    switch (subject) {
+        case kCard: return "card";
+        case kGpu: return "gpu";
+        case kMachine: return "machine";
+        case kCrash: return "crash";
+        case kKeep: return "keep";
+    }
+    WEFT_CHECK(false);
+}
+
 LogSubject SubjectOf(std::string_view word) {
-    constexpr std::array<std::string_view, 5> kSubjects = {"card", "gpu", "machine", "crash",
-                                                           "keep"};
-    const auto at = std::ranges::find(kSubjects, word) - kSubjects.begin();
-    WEFT_CHECK(at < std::ssize(kSubjects));
-    return static_cast<LogSubject>(at);
+    using enum LogSubject;
+    for (LogSubject subject : {kCard, kGpu, kMachine, kCrash}) {
+        if (word == SubjectName(subject)) return subject;
+    }
+    WEFT_CHECK(word == SubjectName(kKeep));
+    return kKeep;
 }
 
 Severity SeverityOf(std::string_view word) {

@@ -18,8 +18,7 @@
 
 namespace weft::doctor {
 
-// Kind of a message, in the order of SubjectOf (log_rules.cc). kKeep: a check reads the line
-// itself.
+// Kind of a message. kKeep: a check reads the line itself.
 enum class LogSubject { kCard, kGpu, kMachine, kCrash, kKeep };
 
 struct LogRule {

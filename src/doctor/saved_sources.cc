@@ -1,5 +1,7 @@
 #include "doctor/saved_sources.h"
 
+#include "base/check.h"
+
 namespace weft::doctor {
 namespace {
 
@@ -211,24 +213,25 @@ std::span<const SavedRow> SavedRows() {
 }
 
 const char* SavedFormText(SavedForm form) {
-    constexpr const char* kTexts[] = {"that it is there",
-                                      "numbers and known words",
-                                      "numbers and known words of some lines",
-                                      "numbers and known words of some lines",
-                                      "numbers, known words, pseudonyms",
-                                      "rules without comments, pseudonyms",
-                                      "a version",
-                                      "parameters of IOMMU, GPU memory, ASPM",
-                                      "the chosen kernel, parameters",
-                                      "PCI addresses, the driver",
-                                      "the interface",
-                                      "its IPv4 address",
-                                      "a pseudonym",
-                                      "the group without names",
-                                      "interfaces, MTU, state, IPv4 addresses, routes",
-                                      "lines of cards, GPUs and hardware errors, known words"};
-    static_assert(std::size(kTexts) == static_cast<size_t>(kLog) + 1);
-    return kTexts[static_cast<size_t>(form)];
+    switch (form) {
+        case kThere: return "that it is there";
+        case kValue: return "numbers and known words";
+        case kLines:
+        case kFields: return "numbers and known words of some lines";
+        case kTable: return "numbers, known words, pseudonyms";
+        case kRules: return "rules without comments, pseudonyms";
+        case kVersion: return "a version";
+        case kParameters: return "parameters of IOMMU, GPU memory, ASPM";
+        case kGrub: return "the chosen kernel, parameters";
+        case kPath: return "PCI addresses, the driver";
+        case kDevice: return "the interface";
+        case kGid: return "its IPv4 address";
+        case kHost: return "a pseudonym";
+        case kGroup: return "the group without names";
+        case kIp: return "interfaces, MTU, state, IPv4 addresses, routes";
+        case kLog: return "lines of cards, GPUs and hardware errors, known words";
+    }
+    WEFT_CHECK(false);
 }
 
 }  // namespace weft::doctor
