@@ -228,32 +228,43 @@ std::string SavedGroup(std::string_view text) {
     return fmt::format("0::{}\n", path.empty() ? "/" : path);
 }
 
-// Fields of `ip -j addr` and `ip -j route`. key: of `value`.
-SavedJson SavedIp(const SavedJson& value, std::string_view key, Pseudonyms& names) {
+// A text or number in the output of `ip -j addr` or `ip -j route`.
+SavedJson SavedIpValue(const SavedJson& value, std::string_view key, Pseudonyms& names) {
     if (value.is_number()) return value;
-    if (value.is_string()) {
-        const auto text = value.get<std::string>();
-        if (IsOneOf(key, "ifname dev link master")) return names.Interface(text.substr(0, 64));
-        const bool word = IsOneOf(key, "operstate family");
-        return SavedWords(text, word ? UnknownWord::kDrop : UnknownWord::kRename, names);
-    }
-    SavedJson kept = value.is_array() ? SavedJson::array() : SavedJson::object();
-    for (const auto& [field, item] : value.items()) {
-        if (value.is_array()) kept.push_back(SavedIp(item, key, names));
-        if (IsOneOf(
-                field,
-                "ifname dev link master mtu metric prefixlen operstate family local dst gateway "
-                "addr_info")) {
-            kept[field] = SavedIp(item, field, names);
+    const auto text = value.get<std::string>();
+    if (IsOneOf(key, "ifname dev link master")) return names.Interface(text.substr(0, 64));
+    const bool word = IsOneOf(key, "operstate family");
+    return SavedWords(text, word ? UnknownWord::kDrop : UnknownWord::kRename, names);
+}
+
+// An item of addr_info with an IPv4 address.
+bool IsIpv4Info(const SavedJson& item) {
+    const auto local = item.is_object() ? item.find("local") : item.end();
+    return local != item.end() && local->is_string() && ParseIpv4(local->get<std::string>());
+}
+
+// The links or routes of `ip -j`. addresses: `list` is the addr_info of a link.
+SavedJson SavedIp(const SavedJson& list, bool addresses, Pseudonyms& names) {
+    constexpr std::string_view kFields =
+        "ifname dev link master mtu metric prefixlen operstate family local dst gateway";
+    SavedJson all = SavedJson::array();
+    for (const SavedJson& item : list) {
+        if (addresses && !IsIpv4Info(item)) continue;
+        SavedJson kept = SavedJson::object();
+        for (const auto& [field, value] : item.items()) {
+            const bool plain = value.is_number() || value.is_string();
+            if (plain && IsOneOf(field, kFields)) kept[field] = SavedIpValue(value, field, names);
+            if (field == "addr_info" && value.is_array()) kept[field] = SavedIp(value, true, names);
         }
+        all.push_back(std::move(kept));
     }
-    return kept;
+    return all;
 }
 
 std::string SavedIpJson(std::string_view text, Pseudonyms& names) {
     const SavedJson parsed = OrderedJsonOrDiscarded(text);
     if (!parsed.is_array()) return "";
-    return SavedIp(parsed, "", names).dump(-1, ' ', false, SavedJson::error_handler_t::replace) +
+    return SavedIp(parsed, false, names).dump(-1, ' ', false, SavedJson::error_handler_t::replace) +
            "\n";
 }
 

@@ -359,6 +359,18 @@ TEST(DoctorSave, FirewallRulesKeepNoCommentsAndNoNames) {
               "-A INPUT -s 10.0.0.0/24 -m  -j ACCEPT\n-A INPUT -m string  -j DROP\n");
 }
 
+// Checks read IPv4 only. A field is kept if it is a text or a number.
+TEST(DoctorSave, OfAddressesOnlyIpv4) {
+    EXPECT_EQ(SavedText("cmd/ip_-j_addr",
+                        R"([{"ifname":"eth0","link":null,"mtu":true,"metric":{"mtu":1},)"
+                        R"("addr_info":[{"family":"inet6","local":"fd12::1","prefixlen":64},)"
+                        R"({"family":"inet","local":"10.0.0.1","prefixlen":24},{"local":[]},7,)"
+                        R"({"family":"inet"}]},"x"])"),
+              R"([{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1",)"
+              R"("prefixlen":24}]},{}])"
+              "\n");
+}
+
 TEST(DoctorSave, TheChecksFindTheSameInWhatWasSaved) {
     std::vector<std::vector<SnapshotFiles>> clusters;
     for (const Cluster& cluster : test_hosts::HealthyClusters()) clusters.push_back(cluster.hosts);
