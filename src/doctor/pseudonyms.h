@@ -9,8 +9,10 @@
 //             others become addresses of 198.18.0.0/15 (RFC 2544): addresses that share a prefix
 //             of 15 bits or more still share it. The first 15 bits are lost, so the real address
 //             can't be recovered.
-// other       hardware addresses and GUIDs are counted: 0x1, 0x2, ... A name can't be recovered
-// from 16 bits of a hash; one in 65,536 wrong guesses matches by accident.
+// other       hardware addresses and GUIDs are counted: 0x1, 0x2, ...
+//
+// A name can't be recovered from 16 bits of a hash; one in 65,536 wrong guesses matches by
+// accident.
 #pragma once
 
 #include <cstdint>
