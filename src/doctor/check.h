@@ -24,6 +24,7 @@ struct Check {
     // ranks (doctor/fabric.h). A function that adds no finding found nothing to examine.
     void (*run)(HostView& view, Findings& out) = nullptr;
     void (*across)(Hosts hosts, Findings& out) = nullptr;  // called with at least two hosts
+    bool with_peers = false;  // `across` also gets the peers of RunChecks
 };
 
 // All checks, in the order in which they run: cards first, measurements last.
@@ -31,7 +32,7 @@ std::span<const Check> AllChecks();
 
 // Runs the checks named in `only` (empty: all) on every host and across hosts. Returns the findings
 // host by host. If a check named in `only` finds nothing to examine, it adds a note. peers: the
-// last `peers` hosts take part only in the check across-ports. Errors: kUsage (no such check).
+// last `peers` hosts take part only in checks with_peers. Errors: kUsage (no such check).
 Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string> only,
                                        size_t peers = 0);
 

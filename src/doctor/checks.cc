@@ -12,6 +12,7 @@ namespace {
 
 #define HOST_CHECK(function, ...) {__VA_ARGS__, &checks::function},
 #define ACROSS_CHECK(function, ...) {__VA_ARGS__, nullptr, &checks::function},
+#define PEERS_CHECK(function, ...) {__VA_ARGS__, nullptr, &checks::function, true},
 #define RANKS_CHECK(...) {__VA_ARGS__},
 
 const std::vector<Check>& Table() {
@@ -23,6 +24,7 @@ const std::vector<Check>& Table() {
 
 #undef HOST_CHECK
 #undef ACROSS_CHECK
+#undef PEERS_CHECK
 #undef RANKS_CHECK
 
 // A setting of the machine, which a container can't fully see or change.
@@ -94,7 +96,7 @@ Result<std::vector<Finding>> RunChecks(Hosts all_hosts, std::span<const std::str
     }
     for (const Check& check : Table()) {
         if (check.across == nullptr || !wanted(check)) continue;
-        const Hosts part = check.name == std::string_view("across-ports") ? all_hosts : hosts;
+        const Hosts part = check.with_peers ? all_hosts : hosts;
         Findings out(check.name, AllNames(part));
         if (part.size() > 1) check.across(part, out);
         say_nothing(check, AllNames(part), out);

@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "base/file.h"
+#include "doctor/check.h"
 #include "doctor/collect.h"
 #include "doctor/snapshot.h"
 #include "doctor/text.h"
@@ -69,6 +71,26 @@ TEST(DoctorReach, ALossyPathIsNamed) {
     const Finding down = Unreachable("b:7000", error, {});
     EXPECT_EQ(down.read, "b:7000: no answer within 5 s");
     EXPECT_EQ(down.fix, "ssh b weft doctor");
+}
+
+// A peer is no host of the job, so only the test of ports is about it.
+TEST(DoctorReach, PeersTakePartInTheTestOfPortsOnly) {
+    const auto across = [](size_t peers) {
+        std::vector<std::unique_ptr<HostView>> views;
+        views.push_back(MakeSnapshotView({{"cmd/ip_-j_addr", AddressesOf("198.51.100.2")},
+                                          {"probe/reach", "198.51.100.1 7000 open\n"}},
+                                         "a"));
+        views.push_back(MakeSnapshotView({{"cmd/ip_-j_addr", AddressesOf("198.51.100.1")}}, "b"));
+        const std::vector<Finding> findings = RunChecks(views, {}, peers).value();
+        std::set<std::string> checks;
+        for (const Finding& finding : findings) {
+            if (finding.check.starts_with("across-")) checks.insert(finding.check);
+        }
+        return checks;
+    };
+    EXPECT_EQ(across(1), std::set<std::string>{"across-ports"});
+    EXPECT_TRUE(across(0).contains("across-ports"));
+    EXPECT_TRUE(across(0).contains("across-mtu"));
 }
 
 // Rank 0 of a job runs on this machine, so its ports are tested, too.

@@ -29,10 +29,12 @@ namespace weft::doctor::checks {
 
 #define HOST_CHECK(function, ...) void function(HostView& view, Findings& out);
 #define ACROSS_CHECK(function, ...) void function(Hosts hosts, Findings& out);
+#define PEERS_CHECK(function, ...) void function(Hosts hosts, Findings& out);
 #define RANKS_CHECK(...)
 #include "doctor/checks/checks.inc"
 #undef HOST_CHECK
 #undef ACROSS_CHECK
+#undef PEERS_CHECK
 #undef RANKS_CHECK
 
 // A row of findings.inc. The texts are fmt format strings for the arguments of Report. <<NAME
