@@ -176,8 +176,8 @@ Json CostJson(const doctor::Cost& cost) {
             {"tp", cost.tensor_ranks},
             {"context_tokens", cost.context},
             {"prompt_tokens", cost.prompt},
-            {"so", FiguresJson(cost.so, speed)},
-            {"otherwise", FiguresJson(cost.otherwise, speed)}};
+            {"so", FiguresJson(cost.faulty, speed)},
+            {"otherwise", FiguresJson(cost.healthy, speed)}};
 }
 
 void PrintFindings(const DoctorFlags& flags, const Views& views,

@@ -24,9 +24,9 @@ std::string TimeText(double seconds) {
 }
 
 // "9.1 tokens/s now, 11.4 without the fault"
-std::string Both(const std::string& so, const std::string& otherwise, const char* unit = "") {
-    if (so == otherwise) return fmt::format("{}{} with and without the fault", so, unit);
-    return fmt::format("{}{} now, {} without the fault", so, unit, otherwise);
+std::string Both(const std::string& faulty, const std::string& healthy, const char* unit = "") {
+    if (faulty == healthy) return fmt::format("{}{} with and without the fault", faulty, unit);
+    return fmt::format("{}{} now, {} without the fault", faulty, unit, healthy);
 }
 
 bool IsOn(const std::string& link, const std::string& address) {
@@ -107,11 +107,11 @@ HostLink OverTcp(HostLink link) {
     return link;
 }
 
-CostQuestion LinkQuestion(HostView& view, const HostLink& so, const HostLink& otherwise) {
+CostQuestion LinkQuestion(HostView& view, const HostLink& faulty, const HostLink& healthy) {
     CostQuestion question;
     question.host = FactsOf(view);
-    question.so.link = so;
-    question.otherwise.link = otherwise;
+    question.faulty.link = faulty;
+    question.healthy.link = healthy;
     return question;
 }
 
@@ -127,26 +127,27 @@ std::optional<CostQuestion> TcpQuestion(HostView& view, std::optional<HostLink> 
 }
 
 std::string Cost::Text() const {
-    const std::string& model = otherwise.model;
+    const std::string& model = healthy.model;
     const std::string place = machine.empty() ? fmt::format("{} such hosts", hosts)
                                               : fmt::format("{} x {}", hosts, machine);
     std::string text = fmt::format("predicted for {} on {} (tp{}): ", model, place, tensor_ranks);
     if (machine.empty()) {
-        return text + fmt::format(
-                          "{} per token on the link; a prompt of {} tokens {}",
-                          Both(TimeText(so.wire_token_s), TimeText(otherwise.wire_token_s)), prompt,
-                          Both(TimeText(so.wire_prompt_s), TimeText(otherwise.wire_prompt_s)));
+        return text +
+               fmt::format("{} per token on the link; a prompt of {} tokens {}",
+                           Both(TimeText(faulty.wire_token_s), TimeText(healthy.wire_token_s)),
+                           prompt,
+                           Both(TimeText(faulty.wire_prompt_s), TimeText(healthy.wire_prompt_s)));
     }
     const auto speed = [](const CostFigures& figures) { return Digits(figures.tokens_s); };
-    if (so.model != model) {
-        text += fmt::format("{} tokens/s without the fault; now it does not fit", speed(otherwise));
-        if (so.model.empty()) return text;
-        return text +
-               fmt::format("; the largest model that fits, {}: {} tokens/s", so.model, speed(so));
+    if (faulty.model != model) {
+        text += fmt::format("{} tokens/s without the fault; now it does not fit", speed(healthy));
+        if (faulty.model.empty()) return text;
+        return text + fmt::format("; the largest model that fits, {}: {} tokens/s", faulty.model,
+                                  speed(faulty));
     }
     return text + fmt::format("{}; a prompt of {} tokens {}",
-                              Both(speed(so), speed(otherwise), " tokens/s"), prompt,
-                              Both(TimeText(so.prompt_s), TimeText(otherwise.prompt_s)));
+                              Both(speed(faulty), speed(healthy), " tokens/s"), prompt,
+                              Both(TimeText(faulty.prompt_s), TimeText(healthy.prompt_s)));
 }
 
 }  // namespace weft::doctor

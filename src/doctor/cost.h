@@ -49,7 +49,7 @@ struct HostFacts {
 
 struct CostQuestion {
     HostFacts host;
-    HostState so, otherwise;  // with the fault, and without it
+    HostState faulty, healthy;  // with the fault, and without it
     bool operator==(const CostQuestion&) const = default;
 };
 
@@ -68,7 +68,7 @@ struct Cost {
     int64_t context = 0, prompt = 0;  // tokens
     // With the fault, and without it. Both are of the same model, unless that model fits only
     // without the fault.
-    CostFigures so, otherwise;
+    CostFigures faulty, healthy;
     // "qwen3-32b:q4_k_m on 2 x strix-halo (tp2): 9.1 tokens/s now, 11.4 without the fault; ..."
     std::string Text() const;
 };
@@ -85,8 +85,8 @@ HostLink OverTcp(HostLink link);
 // Data rate of a PCI Express link, bytes/s; 0: unknown.
 double DataBytes(const PciLink& link);
 
-// A question about a link. so: its actual state; otherwise: its expected state.
-CostQuestion LinkQuestion(HostView& view, const HostLink& so, const HostLink& otherwise);
+// A question about a link. faulty: its actual state; healthy: its expected state.
+CostQuestion LinkQuestion(HostView& view, const HostLink& faulty, const HostLink& healthy);
 // A question about the use of TCP instead of RDMA. link: the link with RDMA; nullopt: the link
 // over the fastest RDMA port that is up. Returns nullopt if no RDMA port is up.
 std::optional<CostQuestion> TcpQuestion(HostView& view,

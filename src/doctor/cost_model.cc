@@ -129,24 +129,24 @@ std::optional<plan::Prediction> CostModel::Fitting(const plan::ClusterSpec& clus
 }
 
 std::optional<Cost> CostModel::Answer(const CostQuestion& question) {
-    const auto so = ClusterOf(question.host, question.so);
-    const auto otherwise = ClusterOf(question.host, question.otherwise);
-    if (!so || !otherwise) return std::nullopt;
+    const auto faulty = ClusterOf(question.host, question.faulty);
+    const auto healthy = ClusterOf(question.host, question.healthy);
+    if (!faulty || !healthy) return std::nullopt;
     std::string model;
-    const auto healthy = Fitting(*otherwise, model);
-    if (!healthy) return std::nullopt;
+    const auto expected = Fitting(*healthy, model);
+    if (!expected) return std::nullopt;
     Cost cost;
     const auto machine = MachineOf(question.host);
     if (machine) cost.machine = machine->name;
-    cost.hosts = healthy->hosts;
-    cost.tensor_ranks = healthy->layout.tp;
+    cost.hosts = expected->hosts;
+    cost.tensor_ranks = expected->layout.tp;
     cost.context = load().context;
     cost.prompt = load().prompt_tokens();
     const bool speed = machine.has_value();
-    cost.otherwise = FiguresOf(*healthy, model, speed);
-    auto faulty = Predicted(model, *so);
-    if (!faulty) faulty = Fitting(*so, model);
-    if (faulty) cost.so = FiguresOf(*faulty, model, speed);
+    cost.healthy = FiguresOf(*expected, model, speed);
+    auto actual = Predicted(model, *faulty);
+    if (!actual) actual = Fitting(*faulty, model);
+    if (actual) cost.faulty = FiguresOf(*actual, model, speed);
     return cost;
 }
 

@@ -105,20 +105,20 @@ TEST(DoctorCost, IsWhatPlanSaysOfTheSameMachines) {
     EXPECT_EQ(cost.machine, "strix-halo");
     EXPECT_EQ(cost.hosts, 2);
     plan::ClusterSpec cluster = *plan::Library::Open()->ParseCluster("2xstrix-halo,roce");
-    const plan::Prediction healthy = Planned(cost.otherwise.model, cluster);
-    EXPECT_DOUBLE_EQ(cost.otherwise.tokens_s, healthy.tok_s);
-    EXPECT_DOUBLE_EQ(cost.otherwise.prompt_s, healthy.ttft_s);
+    const plan::Prediction healthy = Planned(cost.healthy.model, cluster);
+    EXPECT_DOUBLE_EQ(cost.healthy.tokens_s, healthy.tok_s);
+    EXPECT_DOUBLE_EQ(cost.healthy.prompt_s, healthy.ttft_s);
     cluster.wire.bandwidth.value = 8e9 / 8 * 128 / 130 * 0.85;
-    const plan::Prediction faulty = Planned(cost.so.model, cluster);
-    EXPECT_NEAR(cost.so.tokens_s / faulty.tok_s, 1, 1e-12);
-    EXPECT_NEAR(cost.so.prompt_s / faulty.ttft_s, 1, 1e-12);
-    EXPECT_NEAR(cost.so.wire_token_s, faulty.token.wire + faulty.token.sync, 1e-12);
-    EXPECT_LT(cost.so.tokens_s, healthy.tok_s);
+    const plan::Prediction faulty = Planned(cost.faulty.model, cluster);
+    EXPECT_NEAR(cost.faulty.tokens_s / faulty.tok_s, 1, 1e-12);
+    EXPECT_NEAR(cost.faulty.prompt_s / faulty.ttft_s, 1, 1e-12);
+    EXPECT_NEAR(cost.faulty.wire_token_s, faulty.token.wire + faulty.token.sync, 1e-12);
+    EXPECT_LT(cost.faulty.tokens_s, healthy.tok_s);
     const std::string words = cost.Text();
     EXPECT_TRUE(Contains(words, fmt::format("{:.1f} tokens/s now, {:.1f} without the fault",
                                             faulty.tok_s, healthy.tok_s)))
         << words;
-    EXPECT_TRUE(Contains(words, cost.so.model + " on 2 x strix-halo (tp2)")) << words;
+    EXPECT_TRUE(Contains(words, cost.faulty.model + " on 2 x strix-halo (tp2)")) << words;
 }
 
 TEST(DoctorCost, TcpInPlaceOfRdmaIsPlansTcp) {
@@ -128,10 +128,10 @@ TEST(DoctorCost, TcpInPlaceOfRdmaIsPlansTcp) {
     ASSERT_EQ(found.size(), 1u);
     const Cost& cost = *found[0].cost;
     const auto library = plan::Library::Open();
-    EXPECT_DOUBLE_EQ(cost.so.tokens_s,
-                     Planned(cost.so.model, *library->ParseCluster("2xstrix-halo,tcp")).tok_s);
-    EXPECT_DOUBLE_EQ(cost.otherwise.tokens_s,
-                     Planned(cost.so.model, *library->ParseCluster("2xstrix-halo,roce")).tok_s);
+    EXPECT_DOUBLE_EQ(cost.faulty.tokens_s,
+                     Planned(cost.faulty.model, *library->ParseCluster("2xstrix-halo,tcp")).tok_s);
+    EXPECT_DOUBLE_EQ(cost.healthy.tokens_s,
+                     Planned(cost.faulty.model, *library->ParseCluster("2xstrix-halo,roce")).tok_s);
 }
 
 // The speed of a link that a virtual machine emulates costs nothing.
@@ -151,10 +151,10 @@ TEST(DoctorCost, UnknownMachinesHaveNoTokens) {
     ASSERT_EQ(found.size(), 1u);
     const Cost& cost = *found[0].cost;
     EXPECT_EQ(cost.machine, "");
-    EXPECT_EQ(cost.so.tokens_s, 0);
-    EXPECT_EQ(cost.otherwise.prompt_s, 0);
-    EXPECT_GT(cost.otherwise.wire_token_s, 0);
-    EXPECT_GT(cost.so.wire_prompt_s, cost.otherwise.wire_prompt_s);
+    EXPECT_EQ(cost.faulty.tokens_s, 0);
+    EXPECT_EQ(cost.healthy.prompt_s, 0);
+    EXPECT_GT(cost.healthy.wire_token_s, 0);
+    EXPECT_GT(cost.faulty.wire_prompt_s, cost.healthy.wire_prompt_s);
     EXPECT_FALSE(Contains(cost.Text(), "tokens/s")) << cost.Text();
     EXPECT_TRUE(Contains(cost.Text(), "2 such hosts")) << cost.Text();
 }
@@ -186,19 +186,19 @@ TEST(DoctorCost, FasterLinksNeverCostMore) {
         for (const double gigabits : {0.1, 1.0, 2.5, 5.0, 10.0, 25.0, 40.0, 56.0, 100.0, 400.0}) {
             CostQuestion question;
             question.host = host;
-            question.so.link = HostLink{.kind = kind, .gigabits = gigabits};
-            question.otherwise.link = question.so.link;
+            question.faulty.link = HostLink{.kind = kind, .gigabits = gigabits};
+            question.healthy.link = question.faulty.link;
             const bool card = kind != plan::LinkKind::kTcp && kind != plan::LinkKind::kThunderbolt;
-            if (card) question.so.link = OverTcp(*question.so.link);
+            if (card) question.faulty.link = OverTcp(*question.faulty.link);
             const auto cost = model.Answer(question);
             ASSERT_TRUE(cost.has_value()) << gigabits;
-            EXPECT_GE(cost->otherwise.tokens_s, cost->so.tokens_s) << gigabits;
-            EXPECT_LE(cost->otherwise.prompt_s, cost->so.prompt_s) << gigabits;
+            EXPECT_GE(cost->healthy.tokens_s, cost->faulty.tokens_s) << gigabits;
+            EXPECT_LE(cost->healthy.prompt_s, cost->faulty.prompt_s) << gigabits;
             if (before) {
-                EXPECT_GE(cost->otherwise.tokens_s, before->tokens_s) << gigabits;
-                EXPECT_LE(cost->otherwise.prompt_s, before->prompt_s) << gigabits;
+                EXPECT_GE(cost->healthy.tokens_s, before->tokens_s) << gigabits;
+                EXPECT_LE(cost->healthy.prompt_s, before->prompt_s) << gigabits;
             }
-            before = cost->otherwise;
+            before = cost->healthy;
         }
     }
 }
@@ -207,18 +207,18 @@ TEST(DoctorCost, ModelsThatFitOnlyOtherwiseAreNamed) {
     CostModel model = *CostModel::Open();
     CostQuestion question;
     question.host.gpus["1002:1586"] = 1;
-    question.so.room_bytes = 32e9;
-    question.otherwise.room_bytes = 110e9;
+    question.faulty.room_bytes = 32e9;
+    question.healthy.room_bytes = 110e9;
     const auto cost = model.Answer(question);
     ASSERT_TRUE(cost.has_value());
     EXPECT_EQ(cost->hosts, 1);
-    EXPECT_NE(cost->so.model, cost->otherwise.model);
+    EXPECT_NE(cost->faulty.model, cost->healthy.model);
     EXPECT_TRUE(Contains(cost->Text(), "now it does not fit")) << cost->Text();
-    question.so.room_bytes = 1e6;
+    question.faulty.room_bytes = 1e6;
     const auto none = model.Answer(question);
     ASSERT_TRUE(none.has_value());
-    EXPECT_EQ(none->so.model, "");
-    EXPECT_EQ(none->so.tokens_s, 0);
+    EXPECT_EQ(none->faulty.model, "");
+    EXPECT_EQ(none->faulty.tokens_s, 0);
 }
 
 // Half the memory's bandwidth: what is read takes twice as long, and nothing else.
@@ -226,13 +226,13 @@ TEST(DoctorCost, HalfTheMemoryIsHalfOfWhatIsRead) {
     CostModel model = *CostModel::Open();
     CostQuestion question;
     question.host.gpus["1002:1586"] = 1;
-    question.so.bandwidth_share = 0.5;
+    question.faulty.bandwidth_share = 0.5;
     const auto cost = model.Answer(question);
     ASSERT_TRUE(cost.has_value());
     const plan::Prediction p =
-        Planned(cost->so.model, *plan::Library::Open()->ParseCluster("strix-halo"));
+        Planned(cost->faulty.model, *plan::Library::Open()->ParseCluster("strix-halo"));
     const double read = p.token.weights + p.token.cache + p.token.imbalance;
-    EXPECT_NEAR(1 / cost->so.tokens_s, p.token.total() + read, 1e-9);
+    EXPECT_NEAR(1 / cost->faulty.tokens_s, p.token.total() + read, 1e-9);
 }
 
 // Odd numbers from snapshots: no figure or a finite one.
@@ -242,12 +242,12 @@ TEST(DoctorCost, StrangeLinksAreNoTrouble) {
         for (const double most : {-1.0, 0.0, 1e300, std::nan("")}) {
             CostQuestion question;
             question.host.memory_bytes = 16e9;
-            question.so.link = HostLink{.gigabits = gigabits, .most_bytes_s = most};
-            question.otherwise.link = HostLink{.gigabits = 10};
+            question.faulty.link = HostLink{.gigabits = gigabits, .most_bytes_s = most};
+            question.healthy.link = HostLink{.gigabits = 10};
             const auto cost = model.Answer(question);
             if (!cost) continue;
-            EXPECT_TRUE(std::isfinite(cost->so.wire_token_s)) << gigabits << " " << most;
-            EXPECT_GT(cost->so.wire_token_s, 0);
+            EXPECT_TRUE(std::isfinite(cost->faulty.wire_token_s)) << gigabits << " " << most;
+            EXPECT_GT(cost->faulty.wire_token_s, 0);
             EXPECT_FALSE(Contains(cost->Text(), "inf")) << cost->Text();
         }
     }

@@ -272,8 +272,8 @@ void RunGpuMemory(HostView& view, Findings& out) {
         if (severity == Severity::kOk) continue;
         CostQuestion question;
         question.host = FactsOf(view);
-        question.so.room_bytes = usable;
-        question.otherwise.room_bytes = possible;
+        question.faulty.room_bytes = usable;
+        question.healthy.room_bytes = possible;
         out.AskCost(question);
     }
 }

@@ -97,7 +97,7 @@ Modules ParseModules(std::string_view text) {
 void AskMemoryCost(HostView& view, double share, Findings& out) {
     CostQuestion question;
     question.host = FactsOf(view);
-    question.so.bandwidth_share = share;
+    question.faulty.bandwidth_share = share;
     const bool own = question.host.unified_bytes <= 0 && !question.host.gpus.empty();
     if (!own) out.AskCost(question);
 }
