@@ -1,7 +1,7 @@
 // Rank 0's admission listener: other ranks dial it, say who they are, and prove that they have the
 // shared key.
 //
-// any rank -> rank 0 magic, its rank, the size, its host's name (80 bytes, unproved)
+//     any rank -> rank 0     magic, its rank, the size, its host's name     (80 bytes, unproved)
 //     then the handshake of handshake.h, in which rank 0 is always the caller
 //
 // A caller is a connection that was accepted. The listener drops a caller that does not prove the

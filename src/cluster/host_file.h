@@ -1,7 +1,7 @@
 // Reads host files in Weft's own format, and in those of DeepSpeed and Open MPI.
 //
 //     b:7000            a worker that listens
-// b the same, at the default port (kWorkerPort)
+//     b                 the same, at the default port (kWorkerPort)
 //     b slots=1         DeepSpeed's and Open MPI's: a host of the job
 //     # a comment; also behind a host
 //

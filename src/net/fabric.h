@@ -1,9 +1,9 @@
 // Makes a Fabric, the links from this rank to all others: ranks exchange offers over authenticated
 // control connections, then connect the links.
 //
-// FabricBuilder::Make(options) opens listeners, draws a random token for each peer
+//     FabricBuilder::Make(options)         opens listeners, draws a random token for each peer
 //     OfferTo(p) for every peer p          -> opaque bytes; the caller carries them to rank p
-// Connect(offers_from_peers, deadline) connects all links; all ranks must call it
+//     Connect(offers_from_peers, deadline) connects all links; all ranks must call it
 //
 // The higher rank of each pair dials, and the lower rank accepts. The dialing rank must present the
 // token from the offer of the accepting rank, which answers with the token from the dialing rank's

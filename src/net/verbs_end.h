@@ -1,6 +1,6 @@
 // One end of a verbs link: device, protection domain, memory, completion queues and queue pair.
 //
-// VerbsDevices devices; // for one Fabric; opens each device once
+//     VerbsDevices devices;                                   // of a Fabric; opens each once
 //     VerbsEnd end = devices.MakeEnd(path, window_bytes)      // queue pair in INIT
 //     end->address()                                          // for the offer
 //     end->Connect(address of the peer)                       // ready to receive and to send

@@ -7,7 +7,7 @@
 //
 //     Waiter waiter(progress, link, tag, deadline);
 //     while (!arrived()) {
-// WEFT_TRY(waiter.Check()); // the monitor's failure, a dead peer, the deadline
+//         WEFT_TRY(waiter.Check());        // the monitor's failure, a dead peer, the deadline
 //         switch (waiter.Next()) ...       // spin, yield or sleep
 //     }
 //

@@ -2,9 +2,9 @@
 //
 //     WEFT_ASSIGN(auto mpi, MpiLibrary::Load("openmpi"));     contacts no process yet
 //     WEFT_TRY(mpi->Start(Deadline::In(60'000)));             all ranks must call it
-// mpi->Broadcast(...), mpi->AllGather(...) small data, before links exist
+//     mpi->Broadcast(...), mpi->AllGather(...)                small data, before links exist
 //     ... links over mpi->Send, Receive, Test ...
-// mpi->Finish(deadline) ends MPI: all ranks must call it
+//     mpi->Finish(deadline)                                   ends MPI: all ranks must call it
 //
 // Any MPI call may block, so a second thread watches Start and Finish: if the deadline passes, this
 // thread prints the reason and ends the process with the exit status of a lost peer. Other

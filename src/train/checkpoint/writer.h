@@ -3,7 +3,7 @@
 //
 //     RankWriter writer(dir, rank);              on every rank
 //     WEFT_TRY(writer.Start(step, pieces));      returns at once
-// ... the next forward and backward pass ...
+//     ... the next forward and backward pass ...
 //     auto file = writer.Finish();               before the pieces change
 //     (each rank's file goes to rank 0)
 //     WEFT_TRY(CommitCheckpoint(dir, manifest, keep));    on rank 0

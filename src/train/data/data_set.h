@@ -4,8 +4,9 @@
 //   PATH                                  files of records (record_file.h, record.h), and folders
 //                                         of such files (data_files.h); one or more
 //   synthetic:random-tokens[:LENGTH[:COUNT]]
-// COUNT (default 65,536) samples of LENGTH random tokens (default: sequence + 1), all of them
-// learned: measures speed without data. The last samples are the test part (share: split.test).
+//                                         COUNT (65,536) samples of LENGTH (sequence + 1) random
+//                                         tokens, all of them learned: measures speed without
+//                                         data. The last samples are the test part (split.test).
 //
 // Errors of Read: kCorrupt, kUnsupported or kUsage for an invalid record (which a Loader may skip);
 // any other code for a file that can't be read. The message has the place in the data.
