@@ -25,6 +25,7 @@ struct DescribedFlag {
         names;  // with dashes: "-n", "--predict"; for a positional value "MODEL"
     std::string help, group;
     std::string value;               // as --help names it: "INT:0..3"; "" without a value
+    std::string accepted;            // for errors and manual pages: "0 to 3"; "": not stated
     std::string by_default;          // "": not stated
     std::vector<std::string> words;  // for kWords
     ValueKind kind = ValueKind::kNone;

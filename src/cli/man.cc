@@ -99,13 +99,7 @@ std::string FlagPage(const DescribedFlag& flag) {
         if (flag.kind != ValueKind::kNone) text += " " + Italic(ValueName(flag));
     }
     text += "\n" + Roff(flag.help.empty() ? "See " + flag.names[0] : flag.help, true);
-    const size_t colon = flag.value.rfind(':');
-    const size_t between = flag.value.find("..", std::min(colon, flag.value.size()));
-    if (between != std::string::npos) {
-        text +=
-            Roff(fmt::format(". From {} to {}", flag.value.substr(colon + 1, between - colon - 1),
-                             flag.value.substr(between + 2)));
-    }
+    if (!flag.accepted.empty()) text += Roff(fmt::format(". Accepts {}", flag.accepted), true);
     if (!flag.by_default.empty()) text += Roff(fmt::format(" [{}]", flag.by_default), true);
     return text + "\n";
 }

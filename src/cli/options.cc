@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -20,8 +19,12 @@
 namespace weft::cli {
 namespace {
 
-// The prefix, in its name, of a check that rejects nothing and only carries words for completion.
-constexpr const char* kSuggest = "suggest:";
+// Prefixes of the names of checks. The rest of the name describes the values.
+constexpr std::string_view kSuggest = "suggest:";  // words for completion; nothing is rejected
+constexpr std::string_view kAccept = "accept:";    // the accepted values: "1 to 8"
+
+constexpr const char* kSizes = "a size, as 4096, 16KB or 2MB";
+constexpr const char* kTokens = "tokens, as 4096, 8k or auto";
 
 // CLI11 reports invalid values as exceptions; Parse converts them to errors.
 void Throw(const std::string& flag, const std::string& wrong) {
@@ -34,6 +37,20 @@ void CollectNames(const CLI::App& app, std::set<std::string>& names) {
     }
     for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
         CollectNames(*command, names);
+    }
+}
+
+// The rest of the first name with the prefix among the option's checks; "": none.
+std::string Described(const CLI::Option& option, std::string_view prefix) {
+    // (CLI11 returns checks only for non-const options.)
+    auto& checks = const_cast<CLI::Option&>(option);
+    for (int i = 0;; ++i) {
+        try {
+            const std::string name = checks.get_validator(i)->get_name();
+            if (name.starts_with(prefix)) return name.substr(prefix.size());
+        } catch (const CLI::OptionNotFound&) {
+            return {};
+        }
     }
 }
 
@@ -97,7 +114,7 @@ class ShorterUsage final : public CLI::Formatter {
     std::string end_;
 };
 
-// For --help: "1..8", or "0" if only one value is accepted.
+// In --help "1..8", in errors and manual pages "1 to 8"; "0" if only one value is accepted.
 template <typename T>
 CLI::Validator InRange(T least, T most) {
     const auto text = [=](const char* between) {
@@ -110,7 +127,7 @@ CLI::Validator InRange(T least, T most) {
             CLI::detail::lexical_cast(value, number) && number >= least && number <= most;
         return good ? "" : fmt::format("'{}': expected {}", value, text(" to "));
     };
-    return CLI::Validator(wrong, text(".."));
+    return CLI::Validator(wrong, text(".."), std::string(kAccept) + text(" to "));
 }
 
 // ---- Commands as data ----
@@ -126,16 +143,8 @@ std::vector<std::string> WordsOf(const CLI::Option& option, const std::string& t
     if (open != std::string::npos && close != std::string::npos && close > open) {
         return CutAtCommas(type.substr(open + 1, close - open - 1));
     }
-    // (CLI11 returns checks only for non-const options.)
-    auto& checks = const_cast<CLI::Option&>(option);
-    for (int i = 0;; ++i) {
-        try {
-            const std::string name = checks.get_validator(i)->get_name();
-            if (name.starts_with(kSuggest)) return CutAtCommas(name.substr(std::strlen(kSuggest)));
-        } catch (const CLI::OptionNotFound&) {
-            return {};
-        }
-    }
+    const std::string suggested = Described(option, kSuggest);
+    return suggested.empty() ? std::vector<std::string>() : CutAtCommas(suggested);
 }
 
 ValueKind KindOf(const std::string& type, const DescribedFlag& flag) {
@@ -171,6 +180,7 @@ DescribedFlag DescribeFlag(const CLI::Option& option) {
     flag.words = WordsOf(option, type);
     flag.kind = KindOf(type, flag);
     flag.value = type;
+    flag.accepted = Described(option, kAccept);
     return flag;
 }
 
@@ -240,13 +250,7 @@ std::string ExpectedValue(const CLI::Option& option) {
     const std::string type = option.get_type_name();
     const DescribedFlag flag = DescribeFlag(option);
     if (type.ends_with('}')) return fmt::format("one of {}", fmt::join(flag.words, ", "));
-    const std::string accepted = type.substr(std::min(type.rfind(':'), type.size() - 1) + 1);
-    const size_t between = accepted.find("..");
-    if (between != std::string::npos) {
-        return accepted.substr(0, between) + " to " + accepted.substr(between + 2);
-    }
-    double only = 0;
-    if (!accepted.empty() && CLI::detail::lexical_cast(accepted, only)) return accepted;
+    if (!flag.accepted.empty()) return flag.accepted;
     if (type == "TEXT") return "a text";
     if (type == "INT" || type == "UINT") return "a whole number";
     return type == "FLOAT" ? "a number" : type;
@@ -325,8 +329,8 @@ Option Option::OneOf(const std::vector<std::string>& words) const {
 
 Option Option::Suggest(const std::vector<std::string>& words) const {
     const auto any = [](const std::string&) { return std::string(); };
-    return Option(
-        option_->check(CLI::Validator(any, "", kSuggest + CLI::detail::join(words, ","))));
+    return Option(option_->check(
+        CLI::Validator(any, "", std::string(kSuggest) + CLI::detail::join(words, ","))));
 }
 
 Option Option::ExistingFile() const {
@@ -355,11 +359,11 @@ Option Option::Bytes() const {
         } catch (const CLI::ValidationError&) {
             good = false;
         }
-        if (!good) return fmt::format("'{}': expected a size, as 4096, 16KB or 2MB", word);
+        if (!good) return fmt::format("'{}': expected {}", word, kSizes);
         word = bytes;
         return {};
     };
-    return Option(option_->transform(CLI::Validator(to_bytes, "")));
+    return Option(option_->transform(CLI::Validator(to_bytes, "", std::string(kAccept) + kSizes)));
 }
 
 Option Option::Tokens(int64_t automatic) const {
@@ -371,7 +375,7 @@ Option Option::Tokens(int64_t automatic) const {
         const std::map<char, double> units = {{'k', 1e3}, {'K', 0x1p10}, {'m', 1e6}, {'M', 0x1p20}};
         int64_t plain = 0;
         if (CLI::detail::lexical_cast(word, plain)) return {};
-        const std::string fault = fmt::format("'{}': expected tokens, as 4096, 8k or auto", word);
+        const std::string fault = fmt::format("'{}': expected {}", word, kTokens);
         const auto unit = word.empty() ? units.end() : units.find(word.back());
         double number = 0;
         if (unit == units.end() ||
@@ -383,7 +387,8 @@ Option Option::Tokens(int64_t automatic) const {
         word = std::to_string(static_cast<int64_t>(number));
         return {};
     };
-    return Option(option_->transform(CLI::Validator(to_number, "")));
+    return Option(
+        option_->transform(CLI::Validator(to_number, "", std::string(kAccept) + kTokens)));
 }
 
 Option Option::OnOff() const {

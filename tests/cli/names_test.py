@@ -512,6 +512,7 @@ class Misspelt(NamesTest):
                 (("--temp", "x"), "--temp: 'x': expected a number"),
                 (("--temp", "inf"), "--temp: 'inf': expected a finite number"),
                 (("--ctx", "9q"), "--ctx: '9q': expected tokens, as 4096, 8k or auto"),
+                (("--ctx",), "--ctx: the value is missing; expected tokens, as 4096, 8k or auto"),
                 (("--weights-from", "1"), "--weights-from: '1': expected 0."),
                 (("--layers", "0"), "--layers: '0': expected 1 to 4096"),
                 (("--transport",), "--transport: the value is missing; expected one of auto, shm"),
@@ -523,6 +524,8 @@ class Misspelt(NamesTest):
         for words, expected in (
                 (("serve", MODEL, "--max-body-size", "1Q"),
                  "--max-body-size: '1Q': expected a size, as 4096, 16KB or 2MB"),
+                (("serve", MODEL, "--max-body-size"),
+                 "--max-body-size: the value is missing; expected a size, as 4096, 16KB or 2MB"),
                 (("train", MODEL, "--data", "x", "--sequence-parallel", "maybe"),
                  "--sequence-parallel: 'maybe': expected on or off"),
                 (("pull", "a", "--cacert", "/no/file"), "--cacert: '/no/file': no such file"),
@@ -537,7 +540,9 @@ class Misspelt(NamesTest):
         self.assertIn("--local INT:1..256", text)
         self.assertIn("--weights-from INT:0 ", text)
         self.assertIn("discrete first; local ranks use one each", text)
-        self.assertIn("From 1 to 256", self.weft("man", "run"))
+        for page in (self.weft("man", "run"), self.weft("man", "serve")):
+            self.assertIn("Accepts 1 to 256", page)
+            self.assertRegex(page, r"\\-\\-weights\\-from.*\n.*\. Accepts 0\n")
 
     def test_in_any_locale(self):
         for locale in ("C", "C.UTF-8", "tr_TR.UTF-8", "nonsense"):
