@@ -56,9 +56,8 @@ std::string Described(const CLI::Option& option, std::string_view prefix) {
 
 // The fault of a value's text, "" for none. Comparisons, such as a range check, let NaN through.
 template <typename Number>
-std::string NotA(const std::string& text) {
+std::string NotA(const std::string& text, const CLI::Option& option) {
     Number value{};
-    double any = 0;
     if constexpr (std::is_floating_point_v<Number>) {
         if (!CLI::detail::lexical_cast(text, value)) {
             return fmt::format("'{}': expected a number", text);
@@ -66,18 +65,27 @@ std::string NotA(const std::string& text) {
         return std::isfinite(value) ? "" : fmt::format("'{}': expected a finite number", text);
     } else {
         if (CLI::detail::lexical_cast(text, value)) return "";
-        if (CLI::detail::lexical_cast(text, any) && std::floor(any) == any) {
-            return fmt::format("'{}': expected {} to {}", text, std::numeric_limits<Number>::min(),
-                               std::numeric_limits<Number>::max());
+        int64_t whole = 0;  // of any size: lexical_cast saturates
+        if (!CLI::detail::lexical_cast(text, whole)) {
+            return fmt::format("'{}': expected a whole number", text);
         }
-        return fmt::format("'{}': expected a whole number", text);
+        // The option's own range, which is narrower, is checked next.
+        if (!Described(option, kAccept).empty()) return "";
+        return fmt::format("'{}': expected {} to {}", text, std::numeric_limits<Number>::min(),
+                           std::numeric_limits<Number>::max());
     }
+}
+
+template <typename Number>
+Option CheckNumbers(CLI::Option* option) {
+    const auto wrong = [option](const std::string& text) { return NotA<Number>(text, *option); };
+    return Option(option->check(CLI::Validator(wrong, "")));
 }
 
 // An option of numbers.
 template <typename Value, typename Number = Value>
 Option AddNumbers(CLI::App* app, const std::string& names, Value& value, const std::string& help) {
-    return Option(app->add_option(names, value, help)->check(CLI::Validator(NotA<Number>, "")));
+    return CheckNumbers<Number>(app->add_option(names, value, help));
 }
 
 // The command that parsing had reached when it failed.
@@ -494,8 +502,7 @@ Option Command::AddTaker(Names names, Take take, Help help) const {
     const auto checked = [names, take = std::move(take)](double value) {
         Throw(names, take(value));
     };
-    auto* option = app_->add_option_function<double>(names, checked, help);
-    return Option(option->check(CLI::Validator(NotA<double>, "")));
+    return CheckNumbers<double>(app_->add_option_function<double>(names, checked, help));
 }
 
 Option Command::AddFlag(Names names, bool& value, Help help) const {
