@@ -401,8 +401,7 @@ Option Option::Tokens(int64_t automatic) const {
 
 Option Option::OnOff() const {
     const auto wrong = [](const std::string& word) -> std::string {
-        bool on = false;
-        if (CLI::detail::lexical_cast(word, on)) return {};
+        if (word == "on" || word == "off" || word == "1" || word == "0") return {};
         return fmt::format("'{}': expected on or off", word);
     };
     return Option(option_->check(CLI::Validator(wrong, "{on,off}")));

@@ -531,8 +531,11 @@ class Misspelt(NamesTest):
                  "--max-body-size: the value is missing; expected a size, as 4096, 16KB or 2MB"),
                 (("train", MODEL, "--data", "x", "--ep", "9999999999"),
                  "--ep: '9999999999': expected -2147483648 to 2147483647"),
-                (("train", MODEL, "--data", "x", "--sequence-parallel", "maybe"),
-                 "--sequence-parallel: 'maybe': expected on or off"),
+                *((("train", MODEL, "--data", "x", "--sequence-parallel", word),
+                   f"--sequence-parallel: '{word}': expected on or off")
+                  for word in ("maybe", "yes", "enable", "true", "7", "ON")),
+                *((("train", MODEL, "--sequence-parallel", word),
+                   "'weft train run': --data is missing") for word in ("on", "off", "1", "0")),
                 (("pull", "a", "--cacert", "/no/file"), "--cacert: '/no/file': no such file"),
                 (("pull", "a", "--cacert", "/"), "--cacert: '/' is a folder; expected a file"),
                 (("train", MODEL), "'weft train run': --data is missing"),
