@@ -223,27 +223,46 @@ Error UnknownWord(const CLI::App& app, const std::string& word) {
 
 // ---- Errors of CLI11 in Weft's words ----
 
-// The names by which the user gave the option, in the order of the command line.
-std::vector<std::string> NamesTyped(const CLI::Option& option, const TypedLine& typed) {
-    std::vector<std::string> names;
-    for (const std::string& word : typed.words) {
-        if (word == "--") break;
+// A flag as the user typed it.
+struct TypedFlag {
+    std::string name;
+    std::string value;  // its first value; "": none
+};
+
+// The flags by which the user gave the option, in the order of the command line.
+std::vector<TypedFlag> FlagsTyped(const CLI::Option& option, const TypedLine& typed) {
+    std::vector<TypedFlag> flags;
+    for (size_t i = 0; i < typed.words.size() && typed.words[i] != "--"; ++i) {
+        const std::string& word = typed.words[i];
         const std::string name = word.substr(0, word.find('='));
+        std::string value = i + 1 < typed.words.size() ? typed.words[i + 1] : "";
+        if (name.size() < word.size()) value = word.substr(name.size() + 1);
         std::string flag = name;
         if (name.starts_with("--")) std::replace(flag.begin() + 2, flag.end(), '_', '-');
         const auto translated = typed.translated.find(flag);
         if (translated != typed.translated.end()) flag = translated->second;
         const bool one_dash = flag.size() > 2 && flag[0] == '-' && flag[1] != '-';
         if (flag.starts_with('-') && option.check_name(flag)) {
-            names.push_back(name);
+            flags.push_back({name, value});
         } else if (one_dash && option.check_sname(flag.substr(1, 1))) {  // "-n8"
-            names.push_back(flag.substr(0, 2));
+            flags.push_back({flag.substr(0, 2), word.substr(2)});
         }
     }
-    return names;
+    return flags;
 }
 
-// The option that an error is about, whose name begins CLI11's `text`; null: none.
+// CLI11's text about an error. It begins with the option's name: errors of CLI11 have no other
+// reference to their option. Only texts about conversions have words before the name.
+std::string TextOf(const CLI::ParseError& error) {
+    std::string text = error.what();
+    constexpr std::string_view kConversion = "Could not convert: ";
+    if (text.starts_with(kConversion)) text.erase(0, kConversion.size());
+    std::ranges::replace(text, '\n', ' ');
+    while (text.ends_with('.')) text.pop_back();
+    return text;
+}
+
+// The option whose name begins the text of an error; null: none.
 const CLI::Option* OptionOf(const CLI::App& app, const std::string& text) {
     for (const CLI::Option* option : app.get_options()) {
         const std::string name = option->get_name();
@@ -264,7 +283,9 @@ std::string ExpectedValue(const CLI::Option& option) {
     return type == "FLOAT" ? "a number" : type;
 }
 
-std::string GivenOften(const CLI::Option& option, std::vector<std::string> names) {
+std::string GivenOften(const CLI::Option& option, const std::vector<TypedFlag>& flags) {
+    std::vector<std::string> names;
+    for (const TypedFlag& flag : flags) names.push_back(flag.name);
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     return fmt::format("{}: {}given {} times; expected once. Keep one of them",
@@ -273,27 +294,28 @@ std::string GivenOften(const CLI::Option& option, std::vector<std::string> names
 }
 
 std::string FaultText(const CLI::App& app, const CLI::ParseError& error, const TypedLine& typed) {
-    std::string text = error.what();
-    constexpr std::string_view kConversion = "Could not convert: ";
-    const bool conversion = text.starts_with(kConversion);
-    if (conversion) text.erase(0, kConversion.size());
-    std::ranges::replace(text, '\n', ' ');
-    while (text.ends_with('.')) text.pop_back();
+    const std::string text = TextOf(error);
     const CLI::Option* option = OptionOf(app, text);
     if (option == nullptr) return text;
     const std::string own = option->get_name();
     if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
         return fmt::format("'{}': {} is missing", FullName(app), own);
     }
-    std::vector<std::string> names = NamesTyped(*option, typed);
-    if (names.empty()) names = {own};  // from a file of flags
+    std::vector<TypedFlag> flags = FlagsTyped(*option, typed);
+    if (flags.empty()) flags = {{own, ""}};  // from a file of flags
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
-        if (option->count() > 1) return GivenOften(*option, names);
-        return fmt::format("{}: the value is missing; expected {}", names.back(),
+        if (option->count() > 1) return GivenOften(*option, flags);
+        return fmt::format("{}: the value is missing; expected {}", flags.back().name,
                            ExpectedValue(*option));
     }
-    if (conversion) return fmt::format("{}: expected no value", names.back());
-    return names.front() + text.substr(own.size());
+    if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
+        const bool none = option->get_items_expected_max() == 0;
+        return fmt::format("{}: expected {}", flags.back().name,
+                           none ? "no value" : ExpectedValue(*option));
+    }
+    // The text quotes the faulty value first. If it quotes no value as typed, name the first flag.
+    const auto quoted_at = [&](const TypedFlag& flag) { return text.find("'" + flag.value + "'"); };
+    return std::ranges::min_element(flags, {}, quoted_at)->name + text.substr(own.size());
 }
 
 Error UsageError(const CLI::App& app, const CLI::ParseError& error, const TypedLine& typed) {
