@@ -365,12 +365,12 @@ Option Option::Suggest(const std::vector<std::string>& words) const {
 
 Option Option::ExistingFile() const {
     const auto wrong = [](const std::string& path) -> std::string {
-        std::error_code unreadable;
-        if (std::filesystem::is_directory(path, unreadable)) {
+        std::error_code fault;
+        if (std::filesystem::is_directory(path, fault)) {
             return fmt::format("'{}' is a folder; expected a file", path);
         }
-        if (std::filesystem::exists(path, unreadable)) return "";
-        return fmt::format("'{}': no such file", path);
+        if (std::filesystem::exists(path, fault)) return "";
+        return fmt::format("'{}': {}", path, fault ? fault.message() : "no such file");
     };
     return Option(option_->check(CLI::Validator(wrong, "FILE")));
 }

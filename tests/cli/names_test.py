@@ -541,6 +541,8 @@ class Misspelt(NamesTest):
                 *((("train", MODEL, "--sequence-parallel", word),
                    "'weft train run': --data is missing") for word in ("on", "off", "1", "0")),
                 (("pull", "a", "--cacert", "/no/file"), "--cacert: '/no/file': no such file"),
+                (("pull", "a", "--cacert", "/" + "x" * 300),
+                 f"--cacert: '/{'x' * 300}': File name too long"),
                 (("pull", "a", "--cacert", "/"), "--cacert: '/' is a folder; expected a file"),
                 (("train", MODEL), "'weft train run': --data is missing"),
                 (("quantize", "a", "b"), "'weft quantize': TYPE is missing"),
