@@ -83,8 +83,8 @@ inline constexpr const char* kDefaultDevice = "cpu";
 inline constexpr const char* kAutoDevice = "auto";
 // The names that CheckDeviceName accepts, as text for --help.
 inline constexpr const char* kDeviceNames =
-    "cpu, vulkan (a GPU, discrete first; local ranks use one each), vulkan:N, auto (a GPU that the "
-    "model fits into, else cpu)";
+    "cpu, vulkan (a GPU, discrete first; local ranks take the GPUs of that kind in turn), "
+    "vulkan:N, auto (a GPU that the model fits into, else cpu)";
 
 // Checks that `name` is a device name. The device need not be on this host. Errors: kUsage (not a
 // device name; the message lists the names), kUnsupported (this build lacks that kind).
@@ -102,8 +102,8 @@ Result<MemoryPool> DescribePool(const std::string& name, uint64_t needed_bytes =
 // The candidates for `auto` on this host.
 struct AutoChoice {
     // Best first: usable GPUs, then "cpu". Discrete GPUs come before GPUs that share the
-    // processor's memory. Among equal GPUs, each rank of a host begins with a different one. GPUs
-    // emulated in software are excluded.
+    // processor's memory. The local ranks begin with the GPUs of one kind in turn. GPUs emulated in
+    // software are excluded.
     std::vector<std::string> names;
     std::string left_out;  // unusable GPUs with reasons; "": none
 };

@@ -553,7 +553,7 @@ class Misspelt(NamesTest):
         text = self.weft("run", "--help")
         self.assertIn("--local INT:1..256", text)
         self.assertIn("--weights-from INT:0 ", text)
-        self.assertIn("discrete first; local ranks use one each", text)
+        self.assertIn("local ranks take the GPUs of that kind in turn", text)
         for page in (self.weft("man", "run"), self.weft("man", "serve")):
             self.assertIn("Accepts 1 to 256", page)
             self.assertRegex(page, r"\\-\\-weights\\-from.*\n.*\. Accepts 0\n")

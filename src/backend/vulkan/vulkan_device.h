@@ -31,7 +31,7 @@ Status CheckBuilt();
 
 // ChooseGpus returns the usable GPUs that are not software GPUs, in the order in which the rank
 // with number `local_rank` on its host should try them. Discrete GPUs come before GPUs that share
-// the processor's memory. Among equal GPUs, each rank of a host begins with a different one.
+// the processor's memory. The local ranks begin with the GPUs of one kind in turn.
 struct AutoGpu {
     std::string name;  // "vulkan:1"
     MemoryPool pool;
