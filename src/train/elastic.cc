@@ -129,6 +129,11 @@ int Growth::Ready(const TrainJob& job) {
     return cluster_.ValidateJoiners(count_, planned_) ? count_ : 0;
 }
 
+void Growth::RejectJoiners(int64_t step) {
+    cluster_.RejectJoiners(
+        fmt::format("the checkpoint of step {} could not be written, so it cannot join now", step));
+}
+
 Status ExamineForTraining(const cluster::JoinRequest& request) {
     WEFT_ASSIGN(TrainJob job, TrainJobFromJson(request.job));
     TakeDataWords(job);

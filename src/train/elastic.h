@@ -4,6 +4,7 @@
 // So the loss curve equals that of an undisturbed run, except for the order of sums.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/result.h"
@@ -39,9 +40,9 @@ class Growth {
     void TellTerms(const TrainJob& job, const std::string& model, const DataIdentity& data) const;
     // Number of workers that can become ranks now; 0: none, or not all have answered yet. Cheap.
     int Ready(const TrainJob& job);
-    // Ignores the waiting workers as long as the number of ranks stays the same, and logs `why`
-    // (for example, no checkpoint exists). These workers may still replace a lost rank.
-    void RejectJoiners(const std::string& why) { cluster_.RejectJoiners(why); }
+    // Ignores the waiting workers as long as the number of ranks stays the same, and logs that the
+    // checkpoint of `step` could not be written. These workers may still replace a lost rank.
+    void RejectJoiners(int64_t step);
 
   private:
     cluster::Cluster& cluster_;

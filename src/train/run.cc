@@ -651,7 +651,7 @@ class Run {
         WEFT_TRY(Finish(saver));
         if (cluster_.rank() == 0) {
             const bool saved = saver.last() == StepFolder(job_.save.folder, step);
-            if (!saved) growth_.RejectJoiners("no checkpoint exists from which it could start");
+            if (!saved) growth_.RejectJoiners(step);
             const int count = saved ? growth_.Ready(job_) : 0;
             const Status joins = count > 0 ? cluster_.Admit(count) : Status();
             grows_ = !joins.ok();

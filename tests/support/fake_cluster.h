@@ -64,6 +64,8 @@ class FakeCluster final : public cluster::Cluster {
     std::vector<std::string> memory;
     // Wait limit of the last collective call, by name.
     std::map<std::string, int64_t> waits_ms;
+    // Why waiting workers were rejected.
+    std::vector<std::string> rejections;
     // The last progress function that was set.
     std::function<int64_t()> progress;
     // Handles a loss.
@@ -111,6 +113,7 @@ class FakeCluster final : public cluster::Cluster {
     Result<cluster::EpochInfo> NextEpoch(Error error, const Replan& replan) override {
         return next_epoch(*this, error, replan);
     }
+    void RejectJoiners(const std::string& why) override { rejections.push_back(why); }
     void RequestStop() override {}
     bool stop_requested() const override { return false; }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/fake_cluster.h"
+
 namespace weft::train {
 namespace {
 
@@ -91,6 +93,15 @@ TEST(Elastic, WhatIsNoJobOrNoTermsIsNoRank) {
     const Status fit = ExamineForTraining({1, 2, TrainJobToJson(job), "{}"});
     ASSERT_FALSE(fit.ok());
     EXPECT_NE(fit.error().message.find("/nowhere/model.gguf"), std::string::npos);
+}
+
+TEST(Growth, NamesTheCheckpointThatNewcomersMiss) {
+    test::FakeHub hub(1);
+    test::FakeCluster cluster(hub, 0, 1);
+    Growth(cluster).RejectJoiners(40);
+    EXPECT_EQ(cluster.rejections,
+              std::vector<std::string>{
+                  "the checkpoint of step 40 could not be written, so it cannot join now"});
 }
 
 }  // namespace
