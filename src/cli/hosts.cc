@@ -76,12 +76,12 @@ Result<fabric::NetRow> MeasureOp(const HostList& list, const fleet::Peer& peer,
     if (!ran.ok()) return fabric::WithPathFaults(ran.error(), options);
     const fabric::NetReport& report = *ran;
     if (report.rows.empty()) return MakeError(ErrorCode::kIo, "nothing was measured");
-    const bool over = report.ends.size() > 0 && report.ends[0].size() > 1 &&
-                      report.ends[0][1].interface == cable.interface;
-    if (!over) {
+    const bool known = !report.ends.empty() && report.ends[0].size() > 1;
+    const std::string over = known ? report.ends[0][1].interface : "";
+    if (over != cable.interface) {
         return MakeError(ErrorCode::kUnsupported,
-                         "data between the hosts does not use this cable, but {}",
-                         report.ends.empty() ? "?" : report.ends[0][1].interface);
+                         "data between the hosts does not use this cable{}{}",
+                         over.empty() ? "" : ", but ", over);
     }
     transport = report.transport;
     return report.rows.front();
