@@ -52,7 +52,8 @@ Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& devic
     if (asked != backend::DeviceSum::kSpin || device.submits) return {};
     return MakeError(
         ErrorCode::kUsage,
-        "--gpu-allreduce spin: the device {} ({}) is not a GPU; only GPUs take this flag",
+        "--gpu-allreduce spin: the device {} ({}) runs no submissions, so it cannot wait within "
+        "one. Use --gpu-allreduce auto, or a GPU: --device vulkan",
         device.name, device.hardware);
 }
 
