@@ -36,20 +36,23 @@ class Placer {
     Placed Join() const {
         const Operands operands = OperandsOf(*op_).value();
         Sharding joined = Sharding::kReplicated;
-        size_t with_rows = 0, shares = 0;
+        bool by_rows = false;
+        ValueId other = kNoValue;  // the first input with rows that is not sharded by them
         for (size_t i = 0; i < op_->inputs.size(); ++i) {
             if (!operands.inputs[i]->by_rows() || operands.inputs[i]->index) continue;
-            ++with_rows;
             if (At(i) == Sharding::kPartialSum) {
                 return Wrong(op_->inputs[i], "is a partial sum that no all_reduce has summed");
             }
             if (At(i) == Sharding::kSharded) joined = Sharding::kSharded;
-            if (At(i) == Sharding::kRowSharded) ++shares;
+            if (At(i) == Sharding::kRowSharded) {
+                by_rows = true;
+            } else if (other == kNoValue) {
+                other = op_->inputs[i];
+            }
         }
-        if (shares == 0) return joined;
-        if (shares == with_rows) return Sharding::kRowSharded;
-        return Wrong(op_->inputs[0],
-                     "is sharded by rows, but other inputs of the op are not, or the reverse");
+        if (!by_rows) return joined;
+        if (other == kNoValue) return Sharding::kRowSharded;
+        return Wrong(other, "is not sharded by rows, but another input of the op is");
     }
 
     Error NoGradient(const char* what) const {

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "program/sharding.h"
 #include "support/interpreter.h"
 #include "support/tiny_model.h"
 
@@ -281,7 +282,8 @@ TEST(Differentiate, CachesAreLeftOut) {
     }
 }
 
-void ExpectError(const Result<Differentiated>& result, ErrorCode code, const std::string& what) {
+template <typename T>
+void ExpectError(const Result<T>& result, ErrorCode code, const std::string& what) {
     ASSERT_FALSE(result.ok()) << what;
     EXPECT_EQ(result.error().code, code) << result.error().message;
     EXPECT_NE(result.error().message.find(what), std::string::npos) << result.error().message;
@@ -340,6 +342,21 @@ TEST(Differentiate, RefusesCollectivesThatDoNotFitTheirOperand) {
         const ValueId part = s.Emit(MatMul{Cut::kColumns}, {cut, s.Weight({4, 4})}, shape);
         return s.Emit(AllReduce{Group::kPipeline}, {part}, shape);
     });
+}
+
+TEST(InferSharding, NamesTheInputThatIsNotShardedByRows) {
+    const Shape shape{kTokens, 4};
+    for (const bool rows_first : {true, false}) {
+        Sketch s;
+        const ValueId x =
+            s.Emit(RmsNorm{0.1f, 4}, {s.Rows(s.Indices(kTokens), 4), s.Weight({4})}, shape);
+        const ValueId cut = s.Emit(MatMul{Cut::kRows}, {x, s.Weight({4, 4})}, shape);
+        const ValueId part = s.Emit(MatMul{Cut::kColumns}, {cut, s.Weight({4, 4})}, shape);
+        const ValueId rows = s.Emit(ReduceScatterRows{}, {part}, {RowShare(2), 4});
+        s.Emit(Add{}, rows_first ? std::vector{rows, x} : std::vector{x, rows}, shape);
+        ExpectError(InferSharding(s.program), ErrorCode::kUnsupported,
+                    s.program.value(x).name + " is not sharded by rows");
+    }
 }
 
 TEST(Differentiate, RefusesAValueWrittenTwice) {
