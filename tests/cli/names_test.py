@@ -128,7 +128,7 @@ class Models(NamesTest):
             said = self.weft("plan", word, "--machines", "strix-halo", "--explain")
             self.assertIn("Weft does not run this model yet", said)
             self.assertNotIn("run: ", said)
-        self.assertIn("a model of the Hub", self.refused("pull", "qwen3-9b"))
+        self.assertIn("nor a model of the Hub", self.refused("pull", "qwen3-9b"))
 
     # A model's shape is not its weights: other trainings, or types that no file has, are refused by
     # name and never replaced by similar ones.
@@ -161,7 +161,7 @@ class Models(NamesTest):
     def test_unknown_names(self):
         for command in (("run", "-p", "a"), ("show",), ("serve",)):
             said = self.refused(*command, "command-r9b", status=1)
-            self.assertIn("a model of the Hub", said)
+            self.assertIn("nor a model of the Hub", said)
             self.assertIn("command-r", said.split("with the same start")[-1])
             said = self.refused(*command, "mistral-large-3", status=1)
             self.assertNotIn("Did you mean", said)

@@ -302,7 +302,8 @@ def test_a_port_that_is_taken(room, _):
         sys.stdin.read()"""), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout.readline() == "ready\n"
     first = a.up()
-    first.await_text(r"cannot find this host: cannot hear beacons at UDP port 7000: Address a")
+    first.await_text(r"cannot find this host: cannot hear beacons at UDP port 7000: "
+                     r"Address already in use")
     ran = a.run("hosts")
     assert ran.returncode == 1 and "UDP port 7000: Address already in use" in ran.stderr, ran
     holder.stdin.close()

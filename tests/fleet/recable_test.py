@@ -57,7 +57,8 @@ def test_a_cable_that_breaks(room, model):
     time.sleep(3)
     server.text = ""
     a.do("ip", "link", "del", "eth1")
-    server.await_text(r"is now reached at \[fe80:\S+%usb0\]:7000, no longer at \[fe80:\S+%eth1", 60)
+    server.await_text(r"is now reached at \[fe80:\S+%usb0\]:7000, "
+                      r"no longer at \[fe80:\S+%eth1\]", 60)
     server.await_text(r"rank 0 \(a\) - rank 1 \(b\): tcp, \S+ \(usb0\) - \S+ \(usb9\)", 60)
     assert await_answer(a) == text
     assert server.end() == 0, server.text
