@@ -1,6 +1,7 @@
 """`weft doctor --hosts` over a path that loses large packets: two hosts of MTU 9000 in network
 namespaces, between them a bridge of MTU 1500 that silently drops larger packets, and a real
-sshd. The doctor must report the path, and must stop reporting it once both ends are set to 1500.
+sshd. The doctor must report the path, whether ssh hangs or gives up by itself, and must stop
+reporting it once both ends are set to 1500.
 
     ssh_path_test.py WEFT
 
@@ -39,6 +40,15 @@ def findings(here, folder, weft, timeout_ms):
     return json.loads(ran.stdout)["findings"]
 
 
+def assert_lost(found, ended):
+    """ended: how ssh ended, as the finding says."""
+    lost = [f for f in found if f["check"] == "reachable"]
+    assert len(lost) == 1, lost
+    assert "packets of 9000 bytes do not arrive" in lost[0]["read"], lost
+    assert ended in lost[0]["read"], lost
+    assert "sudo ip link set dev fabric0 mtu 1500" in lost[0]["fix"], lost
+
+
 def main(weft):
     spaces = [Namespace(), Namespace(), Namespace()]
     here, switch, there = spaces
@@ -47,11 +57,10 @@ def main(weft):
             connect(here, switch, there)
             sshd = serve_ssh(there, "10.99.7.2", folder)
             try:
-                lost = findings(here, folder, weft, 5000)
-                lost = [f for f in lost if f["check"] == "reachable"]
-                assert len(lost) == 1, lost
-                assert "packets of 9000 bytes do not arrive" in lost[0]["read"], lost
-                assert "sudo ip link set dev fabric0 mtu 1500" in lost[0]["fix"], lost
+                assert_lost(findings(here, folder, weft, 5000), "did not end within 5000 ms")
+                with open(f"{folder}/ssh.conf", "a") as file:
+                    file.write("ServerAliveInterval 1\nServerAliveCountMax 2\n")
+                assert_lost(findings(here, folder, weft, 120000), "ended with status 255")
                 for end in (here, there):
                     end.do("ip", "link", "set", "fabric0", "mtu", "1500")
                 whole = findings(here, folder, weft, 120000)
