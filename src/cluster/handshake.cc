@@ -1,12 +1,12 @@
 #include "cluster/handshake.h"
 
-#include <openssl/evp.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "base/aes_gcm.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -44,35 +44,6 @@ Bytes Transcript(const HelloMessage& hello, const ChallengeMessage& challenge) {
     AppendFrame(transcript, FrameType::kHello, Encode(hello));
     AppendFrame(transcript, FrameType::kChallenge, Encode(challenge));
     return transcript;
-}
-
-// AES-256-GCM over `in`, with the frame's number as nonce and its type as associated data. seal:
-// writes `tag`; otherwise checks it, and returns false if it is wrong.
-bool RunGcm(bool seal, const Sha256Digest& key, uint64_t number, FrameType type, View in,
-            std::span<std::byte> out, std::span<std::byte, kTagBytes> tag) {
-    uint8_t nonce[12] = {};
-    for (int i = 0; i < 8; ++i) nonce[i] = static_cast<uint8_t>(number >> (8 * i));
-    const auto type_byte = static_cast<uint8_t>(type);
-    const auto* data = reinterpret_cast<const uint8_t*>(in.data());
-    auto* result = reinterpret_cast<uint8_t*>(out.data());
-    uint8_t rest[16];
-    int count = 0;
-    EVP_CIPHER_CTX* context = EVP_CIPHER_CTX_new();
-    WEFT_CHECK(context != nullptr);
-    bool good = EVP_CipherInit_ex(context, EVP_aes_256_gcm(), nullptr, key.data(), nonce, seal) &&
-                EVP_CipherUpdate(context, nullptr, &count, &type_byte, 1);
-    if (!seal) {
-        good = good && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_SET_TAG, kTagBytes, tag.data());
-    }
-    if (!in.empty()) {
-        good = good && EVP_CipherUpdate(context, result, &count, data, static_cast<int>(in.size()));
-    }
-    good = good && EVP_CipherFinal_ex(context, rest, &count) > 0;
-    if (seal) {
-        good = good && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_GET_TAG, kTagBytes, tag.data());
-    }
-    EVP_CIPHER_CTX_free(context);
-    return good;
 }
 
 Error Unexpected(const std::string& name, const char* what) {
@@ -113,19 +84,18 @@ Result<Bytes> ReadKeyFile(const std::string& path) {
 void SealFrame(Session& session, Bytes& out, FrameType type, View payload) {
     Bytes sealed(payload.size());
     std::array<std::byte, kTagBytes> tag;
-    WEFT_CHECK(RunGcm(true, session.send_key, session.sent++, type, payload, sealed, tag));
+    const auto type_byte = static_cast<std::byte>(type);
+    AesGcm(AesGcm::Direction::kSeal, session.send_key)
+        .Seal(session.sent++, {&type_byte, 1}, {&payload, 1}, sealed.data(), tag);
     AppendFrame(out, type, sealed, tag);
 }
 
 Result<Bytes> OpenFrame(Session& session, const Frame& frame) {
     Bytes payload(frame.payload.size());
-    std::array<std::byte, kTagBytes> tag{};
-    if (frame.tag.size() == kTagBytes) {
-        std::copy(frame.tag.begin(), frame.tag.end(), tag.begin());
-        if (RunGcm(false, session.receive_key, session.received++, frame.type, frame.payload,
-                   payload, tag)) {
-            return payload;
-        }
+    const auto type_byte = static_cast<std::byte>(frame.type);
+    if (AesGcm(AesGcm::Direction::kOpen, session.receive_key)
+            .Open(session.received++, {&type_byte, 1}, frame.payload, payload.data(), frame.tag)) {
+        return payload;
     }
     return MakeError(ErrorCode::kDenied, "a control frame was altered or came out of order");
 }
