@@ -1,7 +1,9 @@
-// Fuzzes the input of data connections: the frame stream, cut anywhere, and offers.
+// Fuzzes the input of data connections: the frame stream, cut anywhere, sealed records, and offers.
 //
-// Input: byte 0 picks the parser (even: frames, odd: an offer). Frames: byte 1 is the size of the
-// reads, the rest is the stream; the window is 4 KiB, the epoch 5. Seeds: fuzz/corpus/wire.
+// Input: byte 0 picks the parser (0x80 to 0xff: records; else even: frames, odd: an offer). Frames:
+// byte 1 is the size of the reads, the rest is the stream; the window is 4 KiB, the epoch 5.
+// Records: byte 1 is the size of the plaintexts, which a peer with the keys seals, and of the
+// reads; if byte 2 is odd, one bit of the sealed stream is changed. Seeds: fuzz/corpus/wire.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include "base/check.h"
 #include "net/frame.h"
 #include "net/offer.h"
+#include "net/record.h"
 
 namespace {
 
@@ -45,11 +48,54 @@ void ReadFrames(std::span<const std::byte> input, size_t read_bytes) {
     }
 }
 
+// Records give the frames that their plaintexts give, or an error; nothing after a changed bit.
+void ReadRecords(std::span<const std::byte> input, size_t part_bytes, bool changes) {
+    weft::net::LinkSecret secret{};
+    const weft::net::LinkKeys keys = weft::net::KeysOfLink(secret, secret, 0, 1, kEpoch);
+    weft::net::RecordSealer sealer(keys.send);
+    std::vector<std::byte> wire;
+    for (std::span<const std::byte> left = input; !left.empty();) {
+        const weft::AesGcm::Bytes part = left.first(std::min(part_bytes, left.size()));
+        const auto record = sealer.Seal({&part, 1});
+        wire.insert(wire.end(), record.begin(), record.end());
+        left = left.subspan(part.size());
+    }
+    const size_t changed = changes && !wire.empty() ? wire.size() / 2 : wire.size();
+    if (changed < wire.size()) wire[changed] ^= std::byte{1};
+    std::vector<std::byte> window(kWindow), plain_window(kWindow);
+    weft::net::FrameReader frames(kEpoch, window), plain(kEpoch, plain_window);
+    weft::net::RecordReader records(weft::net::KeysOfLink(secret, secret, 1, 0, kEpoch).receive,
+                                    frames);
+    bool ok = true;
+    for (std::span<const std::byte> left = wire; ok && !left.empty();) {
+        const iovec target = records.Target();
+        const size_t take = std::min({part_bytes, target.iov_len, left.size()});
+        std::memcpy(target.iov_base, left.data(), take);
+        ok = records.Consume(take).ok();
+        left = left.subspan(take);
+    }
+    bool plain_ok = true;
+    while (plain_ok && !input.empty()) {
+        std::array<iovec, weft::net::FrameReader::kTargets> targets;
+        plain.Targets(targets);
+        const size_t take = std::min(targets[0].iov_len, input.size());
+        std::memcpy(targets[0].iov_base, input.data(), take);
+        plain_ok = plain.Consume(take).ok();
+        input = input.subspan(take);
+    }
+    if (!changes && ok) WEFT_CHECK(plain_ok && window == plain_window);
+    for (int i = 0; i < weft::net::kFlags; i++) WEFT_CHECK(frames.flag(i) <= plain.flag(i));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size < 2) return 0;
     const std::span<const std::byte> input = std::as_bytes(std::span(data, size));
+    if (data[0] >= 0x80) {
+        if (size > 3) ReadRecords(input.subspan(3), size_t{data[1]} + 1, data[2] % 2 == 1);
+        return 0;
+    }
     if (data[0] % 2 == 0) {
         ReadFrames(input.subspan(2), size_t{data[1]} + 1);
         return 0;

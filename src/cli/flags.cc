@@ -163,6 +163,43 @@ std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data) {
     return words;
 }
 
+namespace {
+
+// Options of the links between the ranks.
+void AddLinkFlags(const Command& app, CommonFlags& flags) {
+    app.AddOption("--rdma-device", flags.cluster.rdma_device,
+                  "RDMA device of all ranks, such as mlx5_0:1, or one per rank: A,B,C (default: "
+                  "the device of the host's address)")
+        .Group(kCluster);
+    app.AddOption("--gid-index", flags.cluster.gid_index,
+                  "Index in the RDMA port's GID table (default: RoCE v2 with the port's IPv4 "
+                  "address)")
+        .Range(0, 1023)
+        .Group(kCluster);
+    app.AddOption("--data-net", flags.cluster.data_net,
+                  "Networks for data links between hosts, as 10.0.1.0/24 or an interface name "
+                  "(default: the fastest network that both hosts share)")
+        .TypeName("CIDR|IFACE,...")
+        .Group(kCluster);
+    AddDataPortOptions(app, flags.cluster.data);
+    app.AddFlag("-v,--verbose", flags.cluster.verbose,
+                "Print which ranks are linked over which network")
+        .Group(kCluster);
+    app.AddFlag("--plain-links", flags.cluster.plain_links,
+                "Do not encrypt TCP data links between hosts: the network is trusted")
+        .Group(kCluster);
+    app.AddFlag("--checksum", flags.cluster.checksum,
+                "Protect every collective message with a CRC-32C")
+        .Group(kCluster);
+    app.AddOption("--net-table", flags.net_table,
+                  "Measured table of the fabric: auto (use the cache or measure), off (use "
+                  "built-in values) or remeasure")
+        .OneOf({"auto", "off", "remeasure"})
+        .Group(kCluster);
+}
+
+}  // namespace
+
 void AddRankFlags(const Command& app, CommonFlags& flags) {
     flags.command = app;
     app.AddOption("--local", flags.cluster.local,
@@ -206,32 +243,7 @@ void AddRankFlags(const Command& app, CommonFlags& flags) {
                   "Milliseconds of silence after which a rank counts as lost (5000)")
         .Range(200, 3'600'000)
         .Group(kCluster);
-    app.AddOption("--rdma-device", flags.cluster.rdma_device,
-                  "RDMA device of all ranks, such as mlx5_0:1, or one per rank: A,B,C (default: "
-                  "the device of the host's address)")
-        .Group(kCluster);
-    app.AddOption("--gid-index", flags.cluster.gid_index,
-                  "Index in the RDMA port's GID table (default: RoCE v2 with the port's IPv4 "
-                  "address)")
-        .Range(0, 1023)
-        .Group(kCluster);
-    app.AddOption("--data-net", flags.cluster.data_net,
-                  "Networks for data links between hosts, as 10.0.1.0/24 or an interface name "
-                  "(default: the fastest network that both hosts share)")
-        .TypeName("CIDR|IFACE,...")
-        .Group(kCluster);
-    AddDataPortOptions(app, flags.cluster.data);
-    app.AddFlag("-v,--verbose", flags.cluster.verbose,
-                "Print which ranks are linked over which network")
-        .Group(kCluster);
-    app.AddFlag("--checksum", flags.cluster.checksum,
-                "Protect every collective message with a CRC-32C")
-        .Group(kCluster);
-    app.AddOption("--net-table", flags.net_table,
-                  "Measured table of the fabric: auto (use the cache or measure), off (use "
-                  "built-in values) or remeasure")
-        .OneOf({"auto", "off", "remeasure"})
-        .Group(kCluster);
+    AddLinkFlags(app, flags);
 }
 
 void AddLayoutFlags(const Command& app, CommonFlags& flags) {

@@ -153,6 +153,7 @@ Json LinksToJson(const NetReport& report) {
             links.push_back({{"from", a},
                              {"to", b},
                              {"transport", report.ends[a][b].transport},
+                             {"encrypted", report.ends[a][b].encrypted},
                              {"from_end", EndToJson(report.ends[a][b])},
                              {"to_end", EndToJson(report.ends[b][a])}});
         }

@@ -106,6 +106,7 @@ Result<AssignMessage> AssignmentOf(const ClusterOptions& options, int size) {
     assignment.data_ports = options.data.ports;
     assignment.gid_index = options.gid_index;
     assignment.checksum = options.checksum;
+    assignment.plain_links = options.plain_links;
     assignment.recover_ms = RecoverMs(options);
     return assignment;
 }

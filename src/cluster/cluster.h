@@ -97,6 +97,7 @@ struct ClusterOptions {
                                      // name none
     bool verbose = false;            // log the links between ranks and their transports
     bool checksum = false;           // collectives verify every received message
+    bool plain_links = false;        // tcp links between hosts are not encrypted
     int64_t timeout_ms = 5000;       // a rank that is silent for this time is lost; at least 200
     size_t window_bytes = 0;         // window of each link, per direction; 0: the default of net/
     // Rank 0: if the main thread does not react to a verdict within this time, the control thread

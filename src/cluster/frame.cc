@@ -255,7 +255,8 @@ Bytes Encode(const AssignMessage& message) {
         .Text(message.data_ports)
         .Text(message.seen_as)
         .Int(message.gid_index)
-        .Int(uint8_t{message.checksum});
+        .Int(uint8_t{message.checksum})
+        .Int(uint8_t{message.plain_links});
     writer.Int(static_cast<uint32_t>(message.hosts.size()));
     for (const std::string& host : message.hosts) writer.Text(host);
     return writer.Text(message.job).Int(message.recover_ms).Take();
@@ -276,6 +277,9 @@ Result<AssignMessage> DecodeAssign(View payload) {
     const uint8_t checksum = reader.Int<uint8_t>();
     if (checksum > 1) reader.Fail("has a checksum setting that is neither on nor off");
     message.checksum = checksum == 1;
+    const uint8_t plain = reader.Int<uint8_t>();
+    if (plain > 1) reader.Fail("has a setting of plain links that is neither on nor off");
+    message.plain_links = plain == 1;
     message.hosts.resize(reader.Count(4, kMostRanks));
     for (std::string& host : message.hosts) host = reader.Text(kMostName);
     message.job = reader.Text();

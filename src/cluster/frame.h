@@ -27,7 +27,7 @@ namespace weft::cluster {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 9;
+inline constexpr uint32_t kProtocol = 10;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
@@ -110,6 +110,7 @@ struct AssignMessage {
                           // on rank 0's host
     int32_t gid_index = -1;
     bool checksum = false;           // verify every message of the collectives
+    bool plain_links = false;        // tcp links between hosts are not encrypted
     std::vector<std::string> hosts;  // names by rank; its length is the number of ranks
     std::string job;
     int64_t recover_ms = 0;  // how long a survivor waits for the next epoch; 0: a loss ends the job

@@ -10,14 +10,14 @@
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kWords = 5;  // of an end
+constexpr size_t kWords = 6;  // of an end
 constexpr int kMostMbps = 100'000'000;
 
 Error Malformed() {
     return MakeError(ErrorCode::kCorrupt, "a malformed list of a rank's links");
 }
 
-// Five words; all but the speed may be empty.
+// Six words; all but the speed and the last may be empty.
 Result<net::WireEnd> ParseEnd(std::string_view line) {
     std::array<std::string_view, kWords> words;
     for (size_t i = 0; i < kWords; ++i) {
@@ -26,13 +26,14 @@ Result<net::WireEnd> ParseEnd(std::string_view line) {
         words[i] = line.substr(0, blank);
         line.remove_prefix(std::min(line.size(), words[i].size() + 1));
     }
-    net::WireEnd end{std::string(words[0]), std::string(words[1]), std::string(words[2]), 0,
-                     std::string(words[4])};
+    net::WireEnd end{std::string(words[0]), std::string(words[1]),  std::string(words[2]), 0,
+                     std::string(words[4]), words[5] == "encrypted"};
     const std::string_view digits = words[3];
     const auto parsed =
         std::from_chars(digits.data(), digits.data() + digits.size(), end.speed_mbps);
     if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() ||
-        end.speed_mbps < 0 || end.speed_mbps > kMostMbps) {
+        (!end.encrypted && words[5] != "plain") || end.speed_mbps < 0 ||
+        end.speed_mbps > kMostMbps) {
         return Malformed();
     }
     return end;
@@ -60,8 +61,9 @@ std::string PackWireEnds(const std::vector<net::WireEnd>& ends) {
     std::string distinct, which;
     std::map<std::string, char> places;
     for (const net::WireEnd& end : ends) {
-        const std::string line = fmt::format("{} {} {} {} {}\n", end.transport, end.address,
-                                             end.interface, end.speed_mbps, end.device);
+        const std::string line =
+            fmt::format("{} {} {} {} {} {}\n", end.transport, end.address, end.interface,
+                        end.speed_mbps, end.device, end.encrypted ? "encrypted" : "plain");
         // (There are fewer distinct ends than ranks, so the index fits.)
         const auto place = places.emplace(line, static_cast<char>(places.size()));
         if (place.second) distinct += line;
@@ -121,14 +123,24 @@ std::vector<int> RanksToDrop(std::vector<std::pair<int, int>> pairs) {
     return dropped;
 }
 
+bool LinksHosts(const LinkTable& links, const std::vector<std::string>& hosts,
+                std::string_view transport) {
+    for (size_t a = 0; a < links.size(); ++a) {
+        for (size_t b = a + 1; b < links.size(); ++b) {
+            if (hosts[a] != hosts[b] && links[a][b].transport == transport) return true;
+        }
+    }
+    return false;
+}
+
 std::vector<std::string> LinkLines(const LinkTable& links, const std::vector<std::string>& hosts) {
     std::vector<std::string> lines;
     for (size_t a = 0; a < links.size(); ++a) {
         for (size_t b = a + 1; b < links.size(); ++b) {
             const net::WireEnd &x = links[a][b], &y = links[b][a];
             const bool named = !x.address.empty() || !y.address.empty();
-            lines.push_back(fmt::format("rank {} ({}) - rank {} ({}): {}{}{}", a, hosts[a], b,
-                                        hosts[b], x.transport,
+            lines.push_back(fmt::format("rank {} ({}) - rank {} ({}): {}{}{}{}", a, hosts[a], b,
+                                        hosts[b], x.transport, x.encrypted ? ", encrypted" : "",
                                         named ? ", " + EndText(x) + " - " + EndText(y) : "",
                                         SpeedText(x.speed_mbps, y.speed_mbps)));
         }

@@ -20,8 +20,12 @@ std::string PackWireEnds(const std::vector<net::WireEnd>& ends);
 // size: number of ranks. Errors: kCorrupt.
 Result<std::vector<net::WireEnd>> UnpackWireEnds(std::string_view packed, size_t size);
 
-// A line for each pair, "rank 0 (a) - rank 1 (b): tcp, 10.0.1.1 (eth1) - 10.0.1.2 (eth1),
-// 10 Gbit/s".
+// Whether a link over this transport joins two hosts.
+bool LinksHosts(const LinkTable& links, const std::vector<std::string>& hosts,
+                std::string_view transport);
+
+// A line for each pair, "rank 0 (a) - rank 1 (b): tcp, encrypted, 10.0.1.1 (eth1) - 10.0.1.2
+// (eth1), 10 Gbit/s".
 std::vector<std::string> LinkLines(const LinkTable& links, const std::vector<std::string>& hosts);
 
 // "tcp, 10.0.1.1 (eth1) - 10.0.1.2 (eth1)": the end of `a` first. "": the link is unknown or has no

@@ -286,6 +286,7 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     WEFT_ASSIGN(options.rdma_device, RdmaDeviceOf(assignment.rdma_device, rank_, size_));
     options.gid_index = assignment.gid_index;
     options.checksum = assignment.checksum;
+    if (assignment.plain_links) options.encryption = net::Encryption::kNever;
     if (assignment.window_bytes != 0) options.window_bytes = assignment.window_bytes;
     options.epoch = static_cast<uint64_t>(assignment.epoch);
     options.ways = WaysToMe();
@@ -375,6 +376,11 @@ Status ClusterImpl::GatherLinks() {
         links_.push_back(std::move(unpacked));
     }
     control_->SetLinks(links_);
+    if (assignment_.plain_links && LinksHosts(links_, assignment_.hosts, "tcp")) {
+        Log(LogLevel::kWarning,
+            "--plain-links: other machines of the network can read and change the data between "
+            "the hosts");
+    }
     if (!options_.verbose) return {};
     for (const std::string& line : LinkLines(links_, assignment_.hosts)) {
         Log(LogLevel::kInfo, "{}", line);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -28,8 +27,6 @@
 namespace weft::net {
 namespace {
 
-constexpr Transport kTransports[] = {Transport::kAuto, Transport::kShm, Transport::kTcp,
-                                     Transport::kVerbs, Transport::kMpi};
 constexpr size_t kMostWindow = size_t{1} << 32;
 // Most connected strangers without a complete greeting.
 constexpr size_t kMostStrangers = 64;
@@ -264,7 +261,9 @@ const Offer& Builder::MyOfferTo(int peer) {
     offer.checksum = options_.checksum;
     const size_t at = static_cast<size_t>(peer);
     offer.hidden = at < options_.hidden.size() && options_.hidden[at];
+    offer.encryption = options_.encryption;
     offer.token = tokens_[static_cast<size_t>(peer)];
+    RandomBytes(std::as_writable_bytes(std::span(offer.secret)));
     offer.boot_id = BootId();
     offer.network = NetworkNamespace();
     offer.unix_name = unix_name_;
@@ -361,6 +360,12 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
                              "{} {} checksums, rank {} {}. Give all ranks --checksum, or none.",
                              NameOf(peer).Text(), offer.checksum ? "sends" : "sends no",
                              options_.rank, options_.checksum ? "does" : "does not");
+        }
+        if (offer.encryption != options_.encryption) {
+            return MakeError(ErrorCode::kUsage,
+                             "{} and rank {} disagree on whether data links are encrypted. Give "
+                             "all ranks --plain-links, or none.",
+                             NameOf(peer).Text(), options_.rank);
         }
         const TcpWay root{options_.root_host, offer.tcp_port};
         const bool told_already =
@@ -678,8 +683,15 @@ Status Builder::Join(int peer, Fd socket, Fd region) {
             break;
         }
         case Transport::kTcp: {
+            const bool encrypted = IsEncrypted(*mine_[at], theirs_[at]);
+            link_ends_[at].encrypted = encrypted;
+            std::optional<LinkKeys> keys;
+            if (encrypted) {
+                keys = KeysOfLink(mine_[at]->secret, theirs_[at].secret, options_.rank, peer,
+                                  options_.epoch);
+            }
             WEFT_ASSIGN(link, MakeTcpLink(*progress_, NameOf(peer), std::move(socket),
-                                          options_.epoch, options_.window_bytes));
+                                          options_.epoch, options_.window_bytes, keys));
             data = Progress::Data::kSocket;
             break;
         }
@@ -749,45 +761,6 @@ std::vector<int> Builder::Missing() const {
 }
 
 }  // namespace
-
-const char* TransportName(Transport transport) {
-    switch (transport) {
-        case Transport::kAuto: return "auto";
-        case Transport::kShm: return "shm";
-        case Transport::kTcp: return "tcp";
-        case Transport::kVerbs: return "verbs";
-        case Transport::kMpi: return "mpi";
-    }
-    return "?";
-}
-
-std::vector<std::string> TransportNames() {
-    std::vector<std::string> names;
-    for (Transport transport : kTransports) names.emplace_back(TransportName(transport));
-    return names;
-}
-
-Result<Transport> ParseTransport(std::string_view name) {
-    for (Transport transport : kTransports) {
-        if (name == TransportName(transport)) return transport;
-    }
-    return MakeError(ErrorCode::kUsage, "--transport {}: expected one of {}", name,
-                     fmt::join(TransportNames(), ", "));
-}
-
-Result<PortRange> ParsePorts(std::string_view text) {
-    PortRange ports;
-    if (text.empty()) return ports;
-    const size_t dash = text.find('-');
-    const auto parse = [](std::string_view digits, uint16_t& port) {
-        const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-        return parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size() && port > 0;
-    };
-    const bool good = parse(text.substr(0, dash), ports.first) &&
-                      parse(dash == text.npos ? text : text.substr(dash + 1), ports.last);
-    if (good && ports.first <= ports.last) return ports;
-    return MakeError(ErrorCode::kUsage, "--data-ports {}: expected ports such as 7001-7010", text);
-}
 
 Result<std::unique_ptr<FabricBuilder>> FabricBuilder::Make(FabricOptions options) {
     auto builder = std::make_unique<Builder>(std::move(options));

@@ -7,10 +7,10 @@
 //
 // The higher rank of each pair dials, and the lower rank accepts. The dialing rank must present the
 // token from the offer of the accepting rank, which answers with the token from the dialing rank's
-// offer. Other connections (a port scan, a rank of an older epoch) are closed. The data links are
-// thus as trustworthy as the network, and as the channel that carried the offers. Neither tokens
-// nor data are encrypted or signed: an attacker who can read or change packets between the hosts
-// can read or change all data over tcp, verbs and mpi.
+// offer. Other connections (a port scan, a rank of an older epoch) are closed. A tcp link between
+// two hosts is encrypted and authenticated (record.h) with keys of secrets in the two offers, so it
+// is as trustworthy as the channel that carried the offers. Links over verbs and mpi are not: an
+// attacker who can read or change packets of that network can read or change their data.
 //
 // If only one rank of a pair can be dialed (Offer::hidden), the other rank dials.
 // shm: a sealed memfd, passed over an abstract unix socket. It has no name in /dev/shm, so nothing
@@ -52,6 +52,10 @@ std::vector<std::string> TransportNames();
 // One of TransportNames(). Errors: kUsage.
 Result<Transport> ParseTransport(std::string_view name);
 
+// Which tcp links are encrypted. Packets between two ranks of one kernel never leave it. kNever:
+// the user says that the network is trusted. kAlways: for tests and measurements on one host.
+enum class Encryption { kBetweenHosts, kNever, kAlways };
+
 // Ports for listeners, from `first` to `last`; 0 and 0: any port.
 struct PortRange {
     uint16_t first = 0;
@@ -83,6 +87,7 @@ struct FabricOptions {
     int gid_index = -1;              // verbs: index in the port's GID table; -1: chosen
     bool checksum = false;           // collectives verify every message; must be the same on all
                                      // ranks
+    Encryption encryption = Encryption::kBetweenHosts;  // must be the same on all ranks
     MpiLibrary* mpi = nullptr;       // set if an MPI launcher started this process; must outlive
                                      // the Fabric
     PeerMonitor* monitor = nullptr;  // must outlive the Fabric; may also be set later

@@ -11,7 +11,7 @@ constexpr int64_t kConnectMs = 10'000;
 }  // namespace
 
 Result<LocalMesh> LocalMesh::Make(int size, Transport transport, size_t window_bytes,
-                                  uint64_t epoch) {
+                                  uint64_t epoch, Encryption encryption) {
     LocalMesh mesh;
     for (int rank = 0; rank < size; rank++) {
         FabricOptions options;
@@ -20,6 +20,7 @@ Result<LocalMesh> LocalMesh::Make(int size, Transport transport, size_t window_b
         options.transport = transport;
         options.window_bytes = window_bytes;
         options.epoch = epoch;
+        options.encryption = encryption;
         options.listen_host = "127.0.0.1";
         WEFT_ASSIGN(auto builder, FabricBuilder::Make(std::move(options)));
         mesh.builders_.push_back(std::move(builder));
@@ -46,8 +47,8 @@ void LocalMesh::DropOthers(int rank) {
 }
 
 Result<std::vector<Fabric>> MakeLocalFabrics(int size, Transport transport, size_t window_bytes,
-                                             uint64_t epoch) {
-    WEFT_ASSIGN(LocalMesh mesh, LocalMesh::Make(size, transport, window_bytes, epoch));
+                                             uint64_t epoch, Encryption encryption) {
+    WEFT_ASSIGN(LocalMesh mesh, LocalMesh::Make(size, transport, window_bytes, epoch, encryption));
     std::vector<Result<Fabric>> made;
     for (int rank = 0; rank < size; rank++) {
         made.emplace_back(MakeError(ErrorCode::kTimeout, "rank {} was never joined", rank));

@@ -19,7 +19,8 @@ namespace weft::net {
 class LocalMesh {
   public:
     static Result<LocalMesh> Make(int size, Transport transport, size_t window_bytes,
-                                  uint64_t epoch = 1);
+                                  uint64_t epoch = 1,
+                                  Encryption encryption = Encryption::kBetweenHosts);
     int size() const { return static_cast<int>(builders_.size()); }
     // Call it once per rank, each in its own thread or process.
     Result<Fabric> Connect(int rank, const Deadline& deadline);
@@ -33,6 +34,7 @@ class LocalMesh {
 
 // result[r] is rank r's Fabric.
 Result<std::vector<Fabric>> MakeLocalFabrics(int size, Transport transport, size_t window_bytes,
-                                             uint64_t epoch = 1);
+                                             uint64_t epoch = 1,
+                                             Encryption encryption = Encryption::kBetweenHosts);
 
 }  // namespace weft::net

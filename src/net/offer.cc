@@ -10,7 +10,7 @@
 namespace weft::net {
 namespace {
 
-constexpr std::string_view kMagic = "WOF4";
+constexpr std::string_view kMagic = "WOF5";
 constexpr size_t kMostString = 255;
 constexpr size_t kMostReason = 1023;
 constexpr int kMostRanks = 4096;
@@ -116,7 +116,9 @@ std::string EncodeOffer(const Offer& offer) {
     AppendInt(out, static_cast<uint64_t>(offer.transport), 1);
     AppendInt(out, offer.checksum ? 1 : 0, 1);
     AppendInt(out, offer.hidden ? 1 : 0, 1);
+    AppendInt(out, static_cast<uint64_t>(offer.encryption), 1);
     out.append(reinterpret_cast<const char*>(offer.token.data()), offer.token.size());
+    out.append(reinterpret_cast<const char*>(offer.secret.data()), offer.secret.size());
     AppendString(out, offer.boot_id);
     AppendString(out, offer.network);
     AppendString(out, offer.unix_name);
@@ -146,7 +148,9 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     const uint64_t transport = in.Int(1);
     const uint64_t checksum = in.Int(1);
     const uint64_t hidden = in.Int(1);
+    const uint64_t encryption = in.Int(1);
     const std::string_view token = in.Take(offer.token.size());
+    const std::string_view secret = in.Take(offer.secret.size());
     offer.boot_id = in.String();
     offer.network = in.String();
     offer.unix_name = in.String();
@@ -162,7 +166,8 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     const uint64_t mpi_rank = in.Int(4);
     if (!known || !verbs || !in.ok() || !in.at_end() || size > kMostRanks || from >= size ||
         to >= size || more > kMostTcpWays || mpi_rank > kMostMpiRank || checksum > 1 ||
-        hidden > 1 || transport > static_cast<uint64_t>(Transport::kMpi)) {
+        hidden > 1 || encryption > static_cast<uint64_t>(Encryption::kAlways) ||
+        transport > static_cast<uint64_t>(Transport::kMpi)) {
         return MakeError(ErrorCode::kCorrupt,
                          "an offer of {} bytes for a data link is malformed. Do all hosts run the "
                          "same version of weft?",
@@ -175,7 +180,9 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     offer.transport = static_cast<Transport>(transport);
     offer.checksum = checksum == 1;
     offer.hidden = hidden == 1;
+    offer.encryption = static_cast<Encryption>(encryption);
     std::memcpy(offer.token.data(), token.data(), offer.token.size());
+    std::memcpy(offer.secret.data(), secret.data(), offer.secret.size());
     return offer;
 }
 
@@ -196,6 +203,20 @@ std::string KernelId(const std::string& boot_id, const std::string& network) {
     return boot_id.empty() || network.empty() ? std::string() : boot_id + network;
 }
 
+namespace {
+
+bool InOneKernel(const Offer& mine, const Offer& theirs) {
+    const std::string kernel = KernelId(mine.boot_id, mine.network);
+    return !kernel.empty() && kernel == KernelId(theirs.boot_id, theirs.network);
+}
+
+}  // namespace
+
+bool IsEncrypted(const Offer& mine, const Offer& theirs) {
+    return mine.encryption == Encryption::kAlways ||
+           (mine.encryption == Encryption::kBetweenHosts && !InOneKernel(mine, theirs));
+}
+
 Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs) {
     if (mine.transport != theirs.transport) {
         return MakeError(ErrorCode::kUsage,
@@ -204,8 +225,7 @@ Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs) {
                          mine.from, theirs.from, TransportName(mine.transport),
                          TransportName(theirs.transport));
     }
-    const std::string kernel = KernelId(mine.boot_id, mine.network);
-    const bool one_host = !kernel.empty() && kernel == KernelId(theirs.boot_id, theirs.network);
+    const bool one_host = InOneKernel(mine, theirs);
     const bool one_mpi_job = !mine.mpi_job.empty() && mine.mpi_job == theirs.mpi_job;
     switch (mine.transport) {
         case Transport::kAuto:

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "net/fabric.h"
+#include "net/record.h"
 #include "net/verbs_device.h"
 
 namespace weft::net {
@@ -36,7 +37,9 @@ struct Offer {
     Transport transport = Transport::kAuto;
     bool checksum = false;
     bool hidden = false;    // `to` can't dial `from`; if `to` can be dialed, `from` dials
+    Encryption encryption = Encryption::kBetweenHosts;
     Token token{};          // token that `to` must present
+    LinkSecret secret{};    // for the keys of the link; never sent over a data connection
     std::string boot_id;    // boot id of the host
     std::string network;    // id of this process's network namespace
     std::string unix_name;  // "": none
@@ -59,6 +62,8 @@ std::string NetworkNamespace();
 // unknown. (A sandbox may hide the boot id, and its network namespaces have the same numbers on
 // every host.)
 std::string KernelId(const std::string& boot_id, const std::string& network);
+// Whether a tcp link between two ranks is encrypted. The offers must agree on `encryption`.
+bool IsEncrypted(const Offer& mine, const Offer& theirs);
 // The transport between two ranks; both ranks get the same result. Errors: kUsage (the ranks
 // request different transports, or one that cannot link them), kNotFound (verbs without a device).
 Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs);

@@ -10,11 +10,13 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "net/frame.h"
 #include "net/pages.h"
+#include "net/record.h"
 
 namespace weft::net {
 namespace {
@@ -31,45 +33,79 @@ constexpr size_t kCacheLineBytes = 64;
 // Reads that discard data at the end, so that close does not reset the connection.
 constexpr int kLastReads = 64;
 
-// The unsent rest of header, head and data.
+// The unsent rest of a frame: header, head and data, as they are or as sealed records.
 class Outgoing {
   public:
+    using Pieces = std::array<std::span<const std::byte>, 3>;
+
+    // sealer: null: the bytes are sent as they are.
     Outgoing(const FrameHeader& header, std::span<const std::byte> head,
-             std::span<const std::byte> data)
-        : pieces_{std::as_bytes(std::span(&header, 1)), head, data} {}
+             std::span<const std::byte> data, RecordSealer* sealer)
+        : pieces_{std::as_bytes(std::span(&header, 1)), head, data}, sealer_(sealer) {}
     // A single buffer, of which `sent` bytes were sent.
     Outgoing(std::span<const std::byte> whole, size_t sent) : pieces_{whole.subspan(sent)} {}
 
-    bool done() const { return pieces_[0].empty() && pieces_[1].empty() && pieces_[2].empty(); }
+    bool done() const {
+        return sealed_.empty() && std::ranges::all_of(pieces_, [](auto p) { return p.empty(); });
+    }
 
     // The buffers of the next socket call, at most kSocketCallBytes.
-    size_t Next(std::array<iovec, 3>& out) const {
+    size_t Next(std::array<iovec, 3>& out) {
+        if (sealer_ != nullptr) {
+            if (sealed_.empty()) sealed_ = sealer_->Seal(TakeRecord());
+            out[0] = {const_cast<std::byte*>(sealed_.data()), sealed_.size()};
+            return 1;
+        }
         size_t count = 0;
-        size_t room = kSocketCallBytes;
-        for (std::span<const std::byte> piece : pieces_) {
-            const size_t take = std::min(piece.size(), room);
-            if (take == 0) continue;
-            out[count++] = {const_cast<std::byte*>(piece.data()), take};
-            room -= take;
+        for (const std::span<const std::byte> piece : Front(kSocketCallBytes)) {
+            if (piece.empty()) continue;
+            out[count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
         }
         return count;
     }
 
     void Sent(size_t bytes) {
+        if (sealer_ != nullptr) {
+            sealed_ = sealed_.subspan(bytes);
+        } else {
+            Drop(bytes);
+        }
+    }
+
+  private:
+    // The first `most` bytes.
+    Pieces Front(size_t most) const {
+        Pieces front = pieces_;
+        for (std::span<const std::byte>& piece : front) {
+            piece = piece.first(std::min(piece.size(), most));
+            most -= piece.size();
+        }
+        return front;
+    }
+    void Drop(size_t bytes) {
         for (std::span<const std::byte>& piece : pieces_) {
             const size_t take = std::min(piece.size(), bytes);
             piece = piece.subspan(take);
             bytes -= take;
         }
     }
+    Pieces TakeRecord() {
+        const bool first = !pieces_[0].empty();
+        const size_t most = first ? sizeof(FrameHeader) + kFirstPayload : kMostRecord;
+        const Pieces record = Front(most);
+        Drop(most);
+        return record;
+    }
 
-  private:
-    std::array<std::span<const std::byte>, 3> pieces_;
+    Pieces pieces_;
+    RecordSealer* sealer_ = nullptr;
+    std::span<const std::byte> sealed_;  // the unsent rest of a record
 };
 
 class TcpLink final : public BaseLink {
   public:
-    TcpLink(Progress& progress, PeerName peer, Fd socket, uint64_t epoch, Pages pages)
+    TcpLink(Progress& progress, PeerName peer, Fd socket, uint64_t epoch, Pages pages,
+            const std::optional<LinkKeys>& keys)
         : BaseLink(std::move(peer)),
           progress_(progress),
           fd_(std::move(socket)),
@@ -77,6 +113,10 @@ class TcpLink final : public BaseLink {
           epoch_(epoch),
           pages_(std::move(pages)),
           reader_(epoch, pages_.span()) {
+        if (keys.has_value()) {
+            sealer_.emplace(keys->send);
+            records_.emplace(keys->receive, reader_);
+        }
         const int on = 1;
         ::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         SetBlocking(socket_, false);
@@ -85,8 +125,8 @@ class TcpLink final : public BaseLink {
     ~TcpLink() override {
         if (end() == LinkEnd::kOpen) {
             const FrameHeader goodbye{.flag = kGoodbyeFlag, .epoch = epoch_};
-            [[maybe_unused]] const ssize_t sent =
-                ::send(socket_, &goodbye, sizeof goodbye, MSG_NOSIGNAL);
+            Outgoing outgoing(goodbye, {}, {}, sealer());
+            Send(outgoing);
         }
         // Unread data would turn the close into a reset, which discards what the peer has not read
         // yet.
@@ -104,7 +144,7 @@ class TcpLink final : public BaseLink {
     void Expect(size_t offset, size_t bytes) override {
         // (Another thread may have received the bytes since the caller's check.)
         if (progress_.shared()) return;
-        reader_.Expect(offset, bytes);
+        if (!records_.has_value()) reader_.Expect(offset, bytes);
         // In a decode step the weights have passed through the caches since the last message.
         if (bytes > kMostPrefetched || offset > window_bytes()) return;
         std::byte* at = window().data() + offset;
@@ -128,10 +168,10 @@ class TcpLink final : public BaseLink {
                                  .value = value};
         std::unique_lock<std::mutex> lock(sending_, std::defer_lock);
         if (progress_.shared()) lock.lock();
-        if (sizeof header + header.length <= whole_.size()) {
+        if (sizeof header + header.length <= whole_.size() && !sealer_.has_value()) {
             return PutWhole(header, head, data, tag, deadline);
         }
-        Outgoing outgoing(header, head, data);
+        Outgoing outgoing(header, head, data, sealer());
         if (Send(outgoing)) return {};
         return SendRest(outgoing, tag, deadline);
     }
@@ -166,7 +206,12 @@ class TcpLink final : public BaseLink {
         if (progress_.shared() && !lock.try_lock()) return;  // another thread receives
         if (end() != LinkEnd::kOpen) return;
         std::array<iovec, FrameReader::kTargets> targets;
-        const int count = reader_.Targets(targets);
+        int count = 1;
+        if (records_.has_value()) {
+            targets[0] = records_->Target();
+        } else {
+            count = reader_.Targets(targets);
+        }
         ssize_t got;
         if (count == 1) {
             got = ::recv(socket_, targets[0].iov_base, targets[0].iov_len, 0);
@@ -178,7 +223,9 @@ class TcpLink final : public BaseLink {
         }
         if (got > 0) {
             Count(received_bytes_, got);
-            const Status taken = reader_.Consume(static_cast<size_t>(got));
+            const auto bytes = static_cast<size_t>(got);
+            const Status taken =
+                records_.has_value() ? records_->Consume(bytes) : reader_.Consume(bytes);
             if (!taken.ok()) SetEnd(LinkEnd::kDied, "broke the protocol: " + taken.error().message);
             return;
         }
@@ -194,6 +241,8 @@ class TcpLink final : public BaseLink {
     }
 
   private:
+    RecordSealer* sealer() { return sealer_.has_value() ? &*sealer_ : nullptr; }
+
     // One thread at a time updates each counter.
     static void Count(std::atomic<uint64_t>& bytes, ssize_t more) {
         bytes.store(bytes.load(std::memory_order_relaxed) + static_cast<uint64_t>(more),
@@ -274,15 +323,18 @@ class TcpLink final : public BaseLink {
     uint64_t epoch_;
     Pages pages_;
     FrameReader reader_;
+    std::optional<RecordSealer> sealer_;  // of an encrypted link
+    std::optional<RecordReader> records_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<BaseLink>> MakeTcpLink(Progress& progress, PeerName peer, Fd socket,
-                                              uint64_t epoch, size_t window_bytes) {
+                                              uint64_t epoch, size_t window_bytes,
+                                              const std::optional<LinkKeys>& keys) {
     WEFT_ASSIGN(Pages pages, Pages::Make(window_bytes));
     return std::unique_ptr<BaseLink>(std::make_unique<TcpLink>(
-        progress, std::move(peer), std::move(socket), epoch, std::move(pages)));
+        progress, std::move(peer), std::move(socket), epoch, std::move(pages), keys));
 }
 
 }  // namespace weft::net

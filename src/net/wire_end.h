@@ -12,6 +12,7 @@ struct WireEnd {
     std::string interface;  // the network interface with this address
     int speed_mbps = 0;     // of the interface
     std::string device;     // verbs: "mlx5_0:1"
+    bool encrypted = false;
 };
 
 }  // namespace weft::net

@@ -10,7 +10,7 @@ namespace {
 
 std::vector<net::WireEnd> EndsOfRankZero() {
     return {{},
-            {"tcp", "10.0.1.1", "c01", 25'000, ""},
+            {"tcp", "10.0.1.1", "c01", 25'000, "", true},
             {"verbs", "10.0.2.1", "c02", 100'000, "mlx5_0:1"},
             {"shm", "", "", 0, ""}};
 }
@@ -25,6 +25,7 @@ TEST(Links, ComeBackAsTheyWere) {
         EXPECT_EQ((*back)[peer].interface, ends[peer].interface);
         EXPECT_EQ((*back)[peer].speed_mbps, ends[peer].speed_mbps);
         EXPECT_EQ((*back)[peer].device, ends[peer].device);
+        EXPECT_EQ((*back)[peer].encrypted, ends[peer].encrypted);
     }
     // The maximum size of a cluster, each with another interface; and a rank alone.
     std::vector<net::WireEnd> many(256);
@@ -41,12 +42,14 @@ TEST(Links, WhatIsNoListOfThemIsRefused) {
     for (size_t length = 0; length < good.size(); ++length) {
         EXPECT_FALSE(UnpackWireEnds(good.substr(0, length), 4).ok()) << length;
     }
-    for (const char* line : {"tcp a b  d", "tcp a b -1 d", "tcp a b x d", "tcp a b 99999999999 d",
-                             "tcp a b 1", "tcp a b 1 d e", "", " "}) {
+    for (const char* line :
+         {"tcp a b  d plain", "tcp a b -1 d plain", "tcp a b x d plain",
+          "tcp a b 99999999999 d plain", "tcp a b 1", "tcp a b 1 d", "tcp a b 1 d e",
+          "tcp a b 1 d ", "tcp a b 1 d plain e", "", " "}) {
         const std::string one = std::string(line) + "\n";
         EXPECT_FALSE(UnpackWireEnds(PackStrings({one, std::string(1, '\0')}), 1).ok()) << line;
     }
-    const std::string fine = "tcp a b 1 d\n";
+    const std::string fine = "tcp a b 1 d plain\n";
     EXPECT_TRUE(UnpackWireEnds(PackStrings({fine, std::string(1, '\0')}), 1).ok());
     EXPECT_FALSE(UnpackWireEnds(PackStrings({fine, "\x01"}), 1).ok());
     EXPECT_FALSE(UnpackWireEnds(PackStrings({fine}), 1).ok());
@@ -54,18 +57,28 @@ TEST(Links, WhatIsNoListOfThemIsRefused) {
 
 TEST(Links, ALineSaysBothEndsAndTheSlowerSpeed) {
     std::vector<std::vector<net::WireEnd>> links(3, std::vector<net::WireEnd>(3));
-    links[0][1] = {"tcp", "10.0.1.1", "eth1", 25'000, ""};
-    links[1][0] = {"tcp", "10.0.1.2", "eth9", 10'000, ""};
+    links[0][1] = {"tcp", "10.0.1.1", "eth1", 25'000, "", true};
+    links[1][0] = {"tcp", "10.0.1.2", "eth9", 10'000, "", true};
     links[0][2] = {"shm", "", "", 0, ""};
     links[2][0] = {"shm", "", "", 0, ""};
     links[1][2] = {"verbs", "fd00::2", "ib0", 0, "mlx5_0:1"};
     links[2][1] = {"verbs", "", "", 2500, "mlx5_1:1"};
     EXPECT_EQ(LinkLines(links, {"a", "b", "c"}),
               (std::vector<std::string>{
-                  "rank 0 (a) - rank 1 (b): tcp, 10.0.1.1 (eth1) - 10.0.1.2 (eth9), 10 Gbit/s",
+                  "rank 0 (a) - rank 1 (b): tcp, encrypted, 10.0.1.1 (eth1) - 10.0.1.2 (eth9), "
+                  "10 Gbit/s",
                   "rank 0 (a) - rank 2 (c): shm",
                   "rank 1 (b) - rank 2 (c): verbs, fd00::2 (ib0) mlx5_0:1 - ? mlx5_1:1, 2.5 "
                   "Gbit/s"}));
+}
+
+TEST(Links, JoinHosts) {
+    LinkTable links(2, std::vector<net::WireEnd>(2));
+    links[0][1] = links[1][0] = {"tcp", "10.0.1.1", "eth1", 0, ""};
+    EXPECT_TRUE(LinksHosts(links, {"a", "b"}, "tcp"));
+    EXPECT_FALSE(LinksHosts(links, {"a", "b"}, "verbs"));
+    EXPECT_FALSE(LinksHosts(links, {"a", "a"}, "tcp"));
+    EXPECT_FALSE(LinksHosts({}, {}, "tcp"));
 }
 
 TEST(Links, OfOnePair) {

@@ -442,7 +442,7 @@ TEST(Fabric, HostileOffersAreRefused) {
         EXPECT_LT(offer->from, offer->size);
     }
     // Ranks that do not agree.
-    for (int what = 0; what < 4; what++) {
+    for (int what = 0; what < 5; what++) {
         auto again = Builders(2, Transport::kTcp);
         auto offers = OffersTo(again, 1);
         Offer offer = DecodeOffer(offers[0]).value();
@@ -450,6 +450,7 @@ TEST(Fabric, HostileOffersAreRefused) {
         if (what == 1) offer.window_bytes *= 2;
         if (what == 2) offer.size = 3;
         if (what == 3) offer.transport = Transport::kShm;
+        if (what == 4) offer.encryption = Encryption::kNever;
         offers[0] = EncodeOffer(offer);
         const auto made = again[1]->Connect(offers, Deadline::In(1000));
         ASSERT_FALSE(made.ok());

@@ -23,10 +23,29 @@ namespace {
 constexpr size_t kLinkWindow = size_t{1} << 20;
 const OpTag kLinkTag{"all_reduce", 1482, 311};
 
-class LinkTest : public ::testing::TestWithParam<Transport> {};
+struct Kind {
+    Transport transport;
+    Encryption encryption = Encryption::kBetweenHosts;
+};
 
-INSTANTIATE_TEST_SUITE_P(Transports, LinkTest, ::testing::ValuesIn(test::LocalTransports()),
-                         [](const auto& made) { return TransportName(made.param); });
+std::vector<Kind> Kinds() {
+    std::vector<Kind> kinds = {{Transport::kTcp, Encryption::kAlways}};
+    for (const Transport transport : test::LocalTransports()) kinds.push_back({transport});
+    return kinds;
+}
+
+class LinkTest : public ::testing::TestWithParam<Kind> {
+  protected:
+    static std::vector<Fabric> Fabrics(int size) {
+        return MakeLocalFabrics(size, GetParam().transport, kLinkWindow, 1, GetParam().encryption)
+            .value();
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, LinkTest, ::testing::ValuesIn(Kinds()), [](const auto& made) {
+    const bool always = made.param.encryption == Encryption::kAlways;
+    return std::string(always ? "encrypted_" : "") + TransportName(made.param.transport);
+});
 
 std::vector<std::byte> Pattern(size_t bytes, uint32_t seed) {
     std::vector<std::byte> data(bytes);
@@ -50,7 +69,7 @@ TEST(ShmLink, IsRegisteredForMembarriersBeforeThereIsALink) {
 }
 
 TEST_P(LinkTest, PutsArriveWholeAtTheirOffsets) {
-    auto fabrics = MakeLocalFabrics(3, GetParam(), kLinkWindow).value();
+    auto fabrics = Fabrics(3);
     test::OnThreads(fabrics, [](Fabric& fabric) {
         const Deadline deadline = Deadline::In(10'000);
         uint64_t round = 0;
@@ -81,7 +100,7 @@ TEST_P(LinkTest, PutsArriveWholeAtTheirOffsets) {
 }
 
 TEST_P(LinkTest, BothSendingMegabytesAtOnceNeverDeadlock) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
+    auto fabrics = Fabrics(2);
     test::OnThreads(fabrics, [](Fabric& fabric) {
         const Deadline deadline = Deadline::In(20'000);
         const auto data = Pattern(kLinkWindow, static_cast<uint32_t>(fabric.rank));
@@ -97,7 +116,7 @@ TEST_P(LinkTest, BothSendingMegabytesAtOnceNeverDeadlock) {
 
 // Each of two threads of a rank sends and receives on flags and a half of the window of its own.
 TEST_P(LinkTest, TwoThreadsShareALink) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
+    auto fabrics = Fabrics(2);
     test::OnThreads(fabrics, [](Fabric& fabric) {
         ShareAmongThreads(fabric);
         const auto talk = [&fabric](int lane) {
@@ -125,7 +144,7 @@ TEST_P(LinkTest, TwoThreadsShareALink) {
 }
 
 TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
+    auto fabrics = Fabrics(2);
     // Whatever else runs only adds to it: the best of three.
     constexpr uint64_t kTries = 3;
     double waiter_cpu_ms = 1e9;
@@ -154,7 +173,7 @@ TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
 
 TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
     SKIP_UNLESS_NIGHTLY();
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
+    auto fabrics = Fabrics(2);
     std::atomic<int64_t> put_ns{0};
     std::vector<int64_t> took_ns;
     test::OnThreads(fabrics, [&](Fabric& fabric) {
@@ -180,18 +199,18 @@ TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
 }
 
 TEST_P(LinkTest, SilenceNamesRankOpAndTime) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
+    auto fabrics = Fabrics(2);
     const Status waited = fabrics[0].links[1]->Wait(0, 1, kLinkTag, Deadline::In(50));
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(ErrorCode::kTimeout, waited.error().code);
     const std::string expected = std::string("rank 1 (host localhost, ") +
-                                 TransportName(GetParam()) +
+                                 TransportName(GetParam().transport) +
                                  "): no data for all_reduce #1482 of step 311 within 50 ms";
     EXPECT_EQ(0u, waited.error().message.find(expected)) << waited.error().message;
 }
 
 TEST_P(LinkTest, APeerThatLeavesIsToldFromOneThatDies) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
+    auto fabrics = Fabrics(2);
     const auto data = Pattern(5000, 1);
     ASSERT_TRUE(fabrics[1].links[0]->Put(0, {}, data, 0, 1, kLinkTag, Deadline::In(1000)).ok());
     fabrics.pop_back();
@@ -209,15 +228,16 @@ TEST_P(LinkTest, APeerThatLeavesIsToldFromOneThatDies) {
 }
 
 TEST_P(LinkTest, AKilledPeerIsNamedAtOnceAlsoByThoseWhoWaitForOthers) {
-    test::RankProcesses ranks(3, GetParam(), kLinkWindow, [](Fabric& fabric) -> std::string {
-        const Deadline deadline = Deadline::In(5000);
-        if (fabric.rank == 2) {
-            ::pause();
-        }
-        // 0 waits for 1, which waits for 2: both must name 2.
-        const Status waited = fabric.links[fabric.rank + 1]->Wait(0, 1, kLinkTag, deadline);
-        return waited.ok() ? "no error" : waited.error().message;
-    });
+    test::RankProcesses ranks(
+        3, GetParam().transport, kLinkWindow, [](Fabric& fabric) -> std::string {
+            const Deadline deadline = Deadline::In(5000);
+            if (fabric.rank == 2) {
+                ::pause();
+            }
+            // 0 waits for 1, which waits for 2: both must name 2.
+            const Status waited = fabric.links[fabric.rank + 1]->Wait(0, 1, kLinkTag, deadline);
+            return waited.ok() ? "no error" : waited.error().message;
+        });
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const int64_t begin = NowNs();
     ranks.Signal(2, SIGKILL);
@@ -229,17 +249,18 @@ TEST_P(LinkTest, AKilledPeerIsNamedAtOnceAlsoByThoseWhoWaitForOthers) {
 }
 
 TEST_P(LinkTest, AStoppedPeerIsNamedAtTheDeadline) {
-    test::RankProcesses ranks(2, GetParam(), kLinkWindow, [](Fabric& fabric) -> std::string {
-        const std::vector<std::byte> data(kLinkWindow);
-        Link& link = *fabric.links[1 - fabric.rank];
-        for (uint64_t i = 1;; i++) {
-            const Deadline deadline = Deadline::In(400);
-            const Status put = link.Put(0, {}, data, 0, i, kLinkTag, deadline);
-            if (!put.ok()) return put.error().message;
-            const Status waited = link.Wait(0, i, kLinkTag, deadline);
-            if (!waited.ok()) return waited.error().message;
-        }
-    });
+    test::RankProcesses ranks(
+        2, GetParam().transport, kLinkWindow, [](Fabric& fabric) -> std::string {
+            const std::vector<std::byte> data(kLinkWindow);
+            Link& link = *fabric.links[1 - fabric.rank];
+            for (uint64_t i = 1;; i++) {
+                const Deadline deadline = Deadline::In(400);
+                const Status put = link.Put(0, {}, data, 0, i, kLinkTag, deadline);
+                if (!put.ok()) return put.error().message;
+                const Status waited = link.Wait(0, i, kLinkTag, deadline);
+                if (!waited.ok()) return waited.error().message;
+            }
+        });
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const int64_t begin = NowNs();
     ranks.Signal(1, SIGSTOP);

@@ -1,0 +1,116 @@
+#include "net/record.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/hash.h"
+
+namespace weft::net {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "lengths are written as they lie");
+
+constexpr std::string_view kLabel = "weft data link";
+constexpr size_t kLengthBytes = sizeof(uint32_t);
+// A reader takes several records from one socket call.
+constexpr size_t kBufferBytes = size_t{256} << 10;
+static_assert(kBufferBytes >= 2 * (kMostRecord + kRecordExtra));
+
+LinkKeys::Key KeyOf(const LinkSecret& lower, const LinkSecret& higher, int from, int to,
+                    uint64_t epoch) {
+    std::array<uint8_t, 2 * sizeof(LinkSecret)> secrets;
+    std::copy(lower.begin(), lower.end(), secrets.begin());
+    std::copy(higher.begin(), higher.end(), secrets.begin() + sizeof(LinkSecret));
+    std::array<std::byte, kLabel.size() + 24> context{};
+    const std::array<uint64_t, 3> numbers = {static_cast<uint64_t>(from), static_cast<uint64_t>(to),
+                                             epoch};
+    std::memcpy(context.data(), kLabel.data(), kLabel.size());
+    std::memcpy(context.data() + kLabel.size(), numbers.data(), sizeof numbers);
+    const Sha256Digest digest = HmacSha256(std::as_bytes(std::span(secrets)), context);
+    LinkKeys::Key key;
+    std::copy_n(digest.begin(), key.size(), key.begin());
+    return key;
+}
+
+}  // namespace
+
+LinkKeys KeysOfLink(const LinkSecret& mine, const LinkSecret& theirs, int rank, int peer,
+                    uint64_t epoch) {
+    const LinkSecret& lower = rank < peer ? mine : theirs;
+    const LinkSecret& higher = rank < peer ? theirs : mine;
+    return {KeyOf(lower, higher, rank, peer, epoch), KeyOf(lower, higher, peer, rank, epoch)};
+}
+
+RecordSealer::RecordSealer(const LinkKeys::Key& key)
+    : gcm_(AesGcm::Direction::kSeal, key),
+      record_(std::make_unique_for_overwrite<std::byte[]>(kMostRecord + kRecordExtra)) {}
+
+std::span<const std::byte> RecordSealer::Seal(std::span<const AesGcm::Bytes> parts) {
+    uint32_t length = 0;
+    for (const AesGcm::Bytes part : parts) length += static_cast<uint32_t>(part.size());
+    WEFT_CHECK(length > 0 && length <= kMostRecord);
+    std::byte* const at = record_.get();
+    std::memcpy(at, &length, kLengthBytes);
+    gcm_.Seal(number_++, {at, kLengthBytes}, parts, at + kLengthBytes,
+              AesGcm::Tag(at + kLengthBytes + length, AesGcm::kTagBytes));
+    return {at, length + kRecordExtra};
+}
+
+RecordReader::RecordReader(const LinkKeys::Key& key, FrameReader& frames)
+    : frames_(frames),
+      gcm_(AesGcm::Direction::kOpen, key),
+      buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)) {}
+
+iovec RecordReader::Target() {
+    // After Consume, the unread bytes are part of one record.
+    if (begin_ == end_) {
+        begin_ = end_ = 0;
+    } else if (kBufferBytes - begin_ < kMostRecord + kRecordExtra) {
+        std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
+        end_ -= std::exchange(begin_, 0);
+    }
+    return {buffer_.get() + end_, kBufferBytes - end_};
+}
+
+Status RecordReader::Consume(size_t bytes) {
+    WEFT_CHECK(bytes <= kBufferBytes - end_);
+    end_ += bytes;
+    while (end_ - begin_ >= kLengthBytes) {
+        uint32_t length;
+        std::memcpy(&length, buffer_.get() + begin_, sizeof length);
+        if (length == 0 || length > kMostRecord) {
+            return MakeError(ErrorCode::kCorrupt, "a record of {} bytes, expected 1 to {}", length,
+                             kMostRecord);
+        }
+        const size_t whole = length + kRecordExtra;
+        if (end_ - begin_ < whole) break;
+        WEFT_TRY(Open({buffer_.get() + begin_, whole}));
+        begin_ += whole;
+    }
+    return {};
+}
+
+// The plaintext goes to where the frames want it: payload into the window, which nobody reads
+// before the flag that the frame's end raises; the first record of a frame beside it.
+Status RecordReader::Open(std::span<const std::byte> record) {
+    const AesGcm::Bytes length = record.first(kLengthBytes);
+    const AesGcm::Bytes sealed = record.subspan(kLengthBytes, record.size() - kRecordExtra);
+    std::array<iovec, FrameReader::kTargets> targets;
+    frames_.Targets(targets);
+    if (targets[0].iov_len < sealed.size()) {
+        return MakeError(ErrorCode::kCorrupt, "a record of {} bytes where at most {} fit",
+                         sealed.size(), targets[0].iov_len);
+    }
+    if (!gcm_.Open(number_++, length, sealed, static_cast<std::byte*>(targets[0].iov_base),
+                   record.last(AesGcm::kTagBytes))) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "its data was changed, repeated or dropped on the way. Somebody changes "
+                         "the traffic between the hosts, or a network card damages it");
+    }
+    return frames_.Consume(sealed.size());
+}
+
+}  // namespace weft::net
