@@ -282,6 +282,11 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
 
 // A worker's failure. An error of the cluster already names the rank at fault.
 void Control::OnReport(const Peer& peer, VerdictMessage report) {
+    // A worker that leaves before its assignment arrives does not know its rank.
+    if (report.code == ErrorCode::kPeerLost && report.lost_rank < 0 && !report.reason.empty()) {
+        report.lost_rank = peer.rank;
+        report.text = WhoLocked(peer.rank) + " was lost";
+    }
     const bool about_cluster = report.code == ErrorCode::kPeerLost ||
                                report.code == ErrorCode::kTimeout ||
                                report.code == ErrorCode::kCancelled;
