@@ -110,15 +110,22 @@ Bytes ReadAll(int fd) {
     return bytes;
 }
 
+RankStarter g_rank_starter = nullptr;
+
 Error SpawnError(const char* what) {
     return MakeError(ErrorCode::kIo, "cannot start a rank: {}: {}", what, std::strerror(errno));
 }
 
 }  // namespace
 
+void SetRankStarter(RankStarter starter) {
+    g_rank_starter = starter;
+}
+
 Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
                         const Session& session, bool local,
                         std::span<const int> cores) {
+    if (g_rank_starter != nullptr) return g_rank_starter(std::move(control), session, local);
     int pipe_fds[2];
     if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return SpawnError("pipe");
     const Fd read_end(pipe_fds[0]);
@@ -130,7 +137,6 @@ Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
     }
     // The child reads to the end. It must not depend on when this process, which may be stopped at
     // any moment, closes its side.
-    // any moment, comes to close its side.
     write_end = Fd();
     std::vector<std::string> words = {"weft"};
     words.insert(words.end(), arguments.begin(), arguments.end());

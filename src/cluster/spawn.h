@@ -27,6 +27,10 @@ struct Inheritance {
 Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
                         const Session& session, bool local, std::span<const int> cores);
 
+// For tests that simulate processes: called instead of SpawnRank's fork and exec. Null: none.
+using RankStarter = Result<pid_t> (*)(Fd control, const Session& session, bool local);
+void SetRankStarter(RankStarter starter);
+
 // Call in the child: reads the handle's content. Errors: kUsage (not a handle), kCorrupt.
 Result<Inheritance> ReadHandle(const std::string& handle);
 

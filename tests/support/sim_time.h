@@ -75,13 +75,15 @@ class Timeline {
         heap_.push_back({std::max(ns, now_ns_), order_++, &target, what});
         std::push_heap(heap_.begin(), heap_.end());
     }
+    // Time that the running task uses.
+    void Pass(int64_t ns) { now_ns_ += ns; }
     // Runs the next event; false: none.
     bool Step() {
         if (heap_.empty()) return false;
         std::pop_heap(heap_.begin(), heap_.end());
         const Event event = heap_.back();
         heap_.pop_back();
-        now_ns_ = event.at_ns;
+        now_ns_ = std::max(now_ns_, event.at_ns);
         event.target->OnEvent(event.what);
         return true;
     }

@@ -1,0 +1,629 @@
+#include "sim/kernel.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace weft::sim {
+namespace {
+
+Kernel* g_kernel = nullptr;
+
+constexpr size_t kSocketBytes = 128 << 10;  // sent and not yet read, per direction
+constexpr int64_t kKeepAliveNs = 30'000 * kMs;
+constexpr size_t kWholeBytes = 2048;
+constexpr int64_t kWakeMostNs = 60 * kUs;  // until a woken thread runs
+constexpr int64_t kLockNapNs = 5 * kUs;
+
+int Fails(int error) {
+    errno = error;
+    return -1;
+}
+
+}  // namespace
+
+// An event of the timeline that calls a function once.
+struct Kernel::Action final : test::SimTarget {
+    explicit Action(std::function<void()> todo) : todo(std::move(todo)) {}
+    void OnEvent(uint64_t) override {
+        todo();
+        delete this;
+    }
+    std::function<void()> todo;
+};
+
+Kernel::Kernel(uint64_t seed) : random_(seed) {
+    WEFT_CHECK(g_kernel == nullptr);
+    g_kernel = this;
+}
+
+Kernel::~Kernel() {
+    g_kernel = nullptr;
+}
+
+Kernel* Kernel::Current() {
+    return g_kernel != nullptr && g_kernel->running_ != nullptr ? g_kernel : nullptr;
+}
+
+// ---- The world ----------------------------------------------------------------------------------
+
+int Kernel::AddHost() {
+    return hosts_++;
+}
+
+std::string Kernel::HostText(int host) {
+    return fmt::format("10.0.0.{}", host + 1);
+}
+
+void Kernel::At(int64_t ns, std::function<void()> action) {
+    timeline_.At(ns, *new Action(std::move(action)), 0);
+}
+
+void Kernel::Note(const std::string& text) {
+    if (logs) log_ += fmt::format("{:12.3f} ms  {}\n", static_cast<double>(now()) / 1e6, text);
+}
+
+bool Kernel::Run(const std::function<bool()>& done, int64_t until_ns) {
+    while (!done()) {
+        if (now() > until_ns || !timeline_.Step()) return done();
+    }
+    return true;
+}
+
+void Kernel::Run(Thread& thread, std::function<void()> body) {
+    thread.body = std::move(body);
+    thread.task.Start(timeline_, [this, &thread] {
+        running_ = &thread;
+        thread.body();
+        thread.done = true;
+        running_ = nullptr;
+    });
+}
+
+Process& Kernel::Start(int host, const std::string& name, std::function<int()> main) {
+    processes_.push_back(std::make_unique<Process>());
+    Process& process = *processes_.back();
+    process.pid = next_pid_++;
+    process.host = host;
+    process.name = name;
+    process.began_ns = now();
+    process.threads.push_back(std::make_unique<Thread>());
+    Thread& thread = *process.threads.back();
+    thread.process = &process;
+    Note(fmt::format("{} starts on host {}", name, host));
+    Run(thread, [this, &process, main = std::move(main)] {
+        const int status = main();
+        Finish(process, (status & 0xff) << 8, false);
+    });
+    return process;
+}
+
+Process& Kernel::StartChild(const std::string& name, std::function<int()> main) {
+    const int parent = process().pid;
+    Process& child = Start(process().host, name, std::move(main));
+    child.parent = parent;
+    return child;
+}
+
+Process* Kernel::Find(int pid) const {
+    for (const auto& process : processes_) {
+        if (process->pid == pid) return process.get();
+    }
+    return nullptr;
+}
+
+// status: as of waitpid(2). silent: its host is gone, too, so that no packet says so.
+void Kernel::Finish(Process& process, int status, bool silent) {
+    if (process.ended) return;
+    Note(fmt::format("{} ends with status {:#x}", process.name, status));
+    process.ended = true;
+    process.status = status;
+    process.ended_ns = now();
+    for (const auto& thread : process.threads) {
+        if (thread.get() != running_) thread->task.Stop();
+    }
+    auto files = std::move(process.files);
+    process.files.clear();
+    for (auto& [fd, file] : files) {
+        file->users.erase(&process);
+        if (--file->descriptors == 0 && !silent) file->OnClosed(*this);
+    }
+    if (Process* parent = Find(process.parent); parent != nullptr && !parent->ended) {
+        Signal(*parent, SIGCHLD);
+    }
+}
+
+void Kernel::Signal(Process& process, int signal) {
+    if (process.ended) return;
+    if (signal == SIGKILL) return Finish(process, SIGKILL, false);
+    if (signal == SIGSTOP) {
+        Note(fmt::format("{} stops", process.name));
+        process.stopped = true;
+        for (const auto& thread : process.threads) thread->task.Stop();
+        return;
+    }
+    if (signal == SIGCONT) {
+        Note(fmt::format("{} continues", process.name));
+        process.stopped = false;
+        for (const auto& thread : process.threads) thread->task.Continue();
+        return;
+    }
+    bool taken = false;
+    for (const auto& [fd, file] : process.files) {
+        auto* signals = dynamic_cast<Signals*>(file.get());
+        if (signals == nullptr || !signals->wanted.contains(signal)) continue;
+        if (std::ranges::count(signals->pending, signal) == 0) signals->pending.push_back(signal);
+        Changed(*signals);
+        taken = true;
+        break;
+    }
+    if (!taken) process.undelivered.insert(signal);
+}
+
+void Kernel::Cut(int a, int b, bool cut, bool one_way) {
+    Note(fmt::format("link {} {} {} {}", a, one_way ? "->" : "-", b, cut ? "is cut" : "is back"));
+    for (const auto& pair : {std::pair(a, b), std::pair(b, a)}) {
+        if (cut) {
+            cut_.insert(pair);
+        } else {
+            cut_.erase(pair);
+        }
+        if (one_way) break;
+    }
+    // What was sent meanwhile is sent again.
+    std::vector<Held> held = std::exchange(held_, {});
+    for (Held& one : held) {
+        if (IsCut(one.from, one.to)) {
+            held_.push_back(std::move(one));
+        } else {
+            Later(one.from, one.to, std::move(one.deliver), random_.Between(1 * kMs, 200 * kMs));
+        }
+    }
+}
+
+void Kernel::PowerOff(int host) {
+    Note(fmt::format("host {} is switched off", host));
+    down_.insert(host);
+    for (size_t i = 0; i < processes_.size(); ++i) {
+        if (processes_[i]->host == host) Finish(*processes_[i], SIGKILL, true);
+    }
+}
+
+// A packet from host `from` arrives at host `to`, unless the link is cut then, or a host is down.
+void Kernel::Later(int from, int to, std::function<void()> deliver, int64_t delay_ns) {
+    const int64_t latency_ns = random_.Between(least_latency_ns_, most_latency_ns_);
+    At(now() + delay_ns + latency_ns, [this, from, to, deliver = std::move(deliver)]() mutable {
+        if (down_.contains(from) || down_.contains(to)) return;
+        if (IsCut(from, to)) {
+            held_.push_back({from, to, std::move(deliver)});
+            return;
+        }
+        deliver();
+    });
+}
+
+void Kernel::LaterInOrder(Stream& from, std::function<void()> deliver) {
+    from.sent->push_back(std::move(deliver));
+    Later(from.host, from.remote_host, [sent = from.sent] {
+        const std::function<void()> first = std::move(sent->front());
+        sent->pop_front();
+        first();
+    });
+}
+
+// ---- Threads ------------------------------------------------------------------------------------
+
+void Kernel::WakeSoon(Thread& thread) {
+    At(now() + random_.Between(1 * kUs, kWakeMostNs), [&thread] { thread.task.Wake(); });
+}
+
+void Kernel::Sleep(int64_t ns) {
+    Thread& self = *running_;
+    const int64_t until = now() + ns;
+    while (now() < until) {
+        running_ = nullptr;
+        self.task.SleepUntil(until);
+        running_ = &self;
+    }
+}
+
+Thread* Kernel::StartThread(std::function<void()> body) {
+    process().threads.push_back(std::make_unique<Thread>());
+    Thread& thread = *process().threads.back();
+    thread.process = &process();
+    Run(thread, std::move(body));
+    return &thread;
+}
+
+void Kernel::Join(Thread* thread) {
+    while (!thread->done) Sleep(10 * kUs);
+}
+
+void Kernel::Exit(int status) {
+    Thread& self = *running_;
+    Finish(process(), (status & 0xff) << 8, false);
+    running_ = nullptr;
+    self.task.Stop();
+    for (;;) self.task.SleepUntil(SimTask::kNever);
+}
+
+void Kernel::LockMutex(pthread_mutex_t* mutex) {
+    // Other threads may run first.
+    if (random_.OneIn(64)) Sleep(random_.Between(1 * kUs, 200 * kUs));
+    while (::pthread_mutex_trylock(mutex) != 0) Sleep(kLockNapNs);
+}
+
+bool Kernel::WaitOn(const void* condition, pthread_mutex_t* mutex, int64_t until_ns) {
+    Thread& self = *running_;
+    self.waits_for = condition;
+    self.notified = false;
+    ::pthread_mutex_unlock(mutex);
+    while (!self.notified && now() < until_ns) {
+        running_ = nullptr;
+        self.task.SleepUntil(until_ns);
+        running_ = &self;
+    }
+    self.waits_for = nullptr;
+    const bool notified = self.notified;
+    while (::pthread_mutex_trylock(mutex) != 0) Sleep(kLockNapNs);
+    return notified;
+}
+
+void Kernel::Notify(const void* condition, bool all) {
+    for (const auto& thread : process().threads) {
+        if (thread->waits_for != condition || thread->notified) continue;
+        thread->notified = true;
+        WakeSoon(*thread);
+        if (!all) return;
+    }
+}
+
+int Kernel::Kill(int pid, int signal) {
+    Process* found = Find(pid);
+    if (found == nullptr || found->reaped) return Fails(ESRCH);
+    if (signal != 0) Signal(*found, signal);
+    return 0;
+}
+
+int Kernel::WaitPid(int pid, int* status, int flags) {
+    for (;;) {
+        Process* child = Find(pid);
+        if (child == nullptr || child->reaped || child->parent != process().pid) {
+            return Fails(ECHILD);
+        }
+        if (child->ended) {
+            child->reaped = true;
+            if (status != nullptr) *status = child->status;
+            return pid;
+        }
+        if ((flags & WNOHANG) != 0) return 0;
+        Sleep(1 * kMs);
+    }
+}
+
+// ---- Descriptors --------------------------------------------------------------------------------
+
+std::shared_ptr<File> Kernel::Get(int fd) const {
+    const auto found = process().files.find(fd);
+    return found == process().files.end() ? nullptr : found->second;
+}
+
+int Kernel::AddTo(Process& process, std::shared_ptr<File> file) {
+    file->descriptors++;
+    file->users.insert(&process);
+    process.files[process.next_fd] = std::move(file);
+    return process.next_fd++;
+}
+
+int Kernel::Close(int fd) {
+    const auto found = process().files.find(fd);
+    if (found == process().files.end()) return Fails(EBADF);
+    const std::shared_ptr<File> file = found->second;
+    process().files.erase(found);
+    file->users.erase(&process());
+    if (--file->descriptors == 0) file->OnClosed(*this);
+    return 0;
+}
+
+void Kernel::Changed(const File& file) {
+    for (const Process* user : file.users) {
+        for (const auto& thread : user->threads) {
+            if (thread->in_poll) WakeSoon(*thread);
+        }
+    }
+}
+
+int Kernel::Poll(pollfd* fds, nfds_t count, int ms) {
+    const int64_t until = ms < 0 ? SimTask::kNever : now() + ms * kMs;
+    Thread& self = *running_;
+    for (;;) {
+        int ready = 0;
+        for (nfds_t i = 0; i < count; ++i) {
+            fds[i].revents = 0;
+            if (fds[i].fd < 0) continue;
+            const std::shared_ptr<File> file = Get(fds[i].fd);
+            const short always = POLLHUP | POLLERR;
+            fds[i].revents = file == nullptr
+                                 ? static_cast<short>(POLLNVAL)
+                                 : static_cast<short>(file->Ready() & (fds[i].events | always));
+            ready += fds[i].revents != 0 ? 1 : 0;
+        }
+        if (ready > 0 || now() >= until) return ready;
+        self.in_poll = true;
+        running_ = nullptr;
+        self.task.SleepUntil(until);
+        running_ = &self;
+        self.in_poll = false;
+    }
+}
+
+// ---- TCP ----------------------------------------------------------------------------------------
+
+short Stream::Ready() const {
+    switch (state) {
+        case State::kNew: return POLLHUP | POLLOUT;
+        case State::kConnecting: return 0;
+        case State::kFailed: return POLLIN | POLLOUT | POLLERR | POLLHUP;
+        case State::kOpen: break;
+    }
+    short ready = 0;
+    if (in_begin < in.size() || end) ready |= POLLIN;
+    if (end) ready |= POLLRDHUP;
+    if (end && sent_end) ready |= POLLHUP;
+    if (unread_by_peer < kSocketBytes) ready |= POLLOUT;
+    return ready;
+}
+
+void Stream::OnClosed(Kernel& kernel) {
+    if (state != State::kOpen) return;
+    if (resets || in_begin < in.size()) {
+        kernel.SendReset(*this);
+    } else if (!sent_end) {
+        kernel.SendEnd(*this);
+    }
+}
+
+void Listener::OnClosed(Kernel& kernel) {
+    for (const auto& stream : waiting) kernel.SendReset(*stream);
+    waiting.clear();
+}
+
+void Kernel::SendEnd(Stream& from) {
+    Note(fmt::format("FIN from {}:{} to {}:{}", from.host, from.local.port, from.remote_host,
+                     from.remote.port));
+    from.sent_end = true;
+    LaterInOrder(from, [this, to = from.peer] {
+        const std::shared_ptr<Stream> stream = to.lock();
+        if (stream == nullptr) return;
+        stream->end = true;
+        Changed(*stream);
+    });
+}
+
+void Kernel::SendReset(Stream& from) {
+    Note(fmt::format("RST from {}:{} to {}:{}", from.host, from.local.port, from.remote_host,
+                     from.remote.port));
+    from.sent_end = true;
+    LaterInOrder(from, [this, to = from.peer] {
+        if (const std::shared_ptr<Stream> stream = to.lock(); stream != nullptr) Reset(*stream);
+    });
+}
+
+void Kernel::Reset(Stream& stream) {
+    Note(fmt::format("reset arrives at {}:{} from {}:{}", stream.host, stream.local.port,
+                     stream.remote_host, stream.remote.port));
+    stream.error = stream.state == Stream::State::kConnecting ? ECONNREFUSED : ECONNRESET;
+    stream.state = Stream::State::kFailed;
+    stream.in.clear();
+    stream.in_begin = 0;
+    Changed(stream);
+}
+
+std::shared_ptr<Listener> Kernel::ListenerAt(int host, uint16_t port) const {
+    for (const auto& each : listeners_) {
+        const std::shared_ptr<Listener> listener = each.lock();
+        if (listener != nullptr && listener->descriptors > 0 && listener->host == host &&
+            listener->local.port == port) {
+            return listener;
+        }
+    }
+    return nullptr;
+}
+
+uint16_t Kernel::FreePort() {
+    return next_port_++;
+}
+
+// The address of a new socket; Listen makes a listener of it.
+int Kernel::Bind(int fd, const sockaddr_in& address) {
+    const auto stream = GetAs<Stream>(fd);
+    if (stream == nullptr) return Fails(EBADF);
+    const uint16_t port = ntohs(address.sin_port);
+    const int host = process().host;
+    if (port != 0 && ListenerAt(host, port) != nullptr) return Fails(EADDRINUSE);
+    const uint32_t ip = ntohl(address.sin_addr.s_addr);
+    if (ip != 0 && ip >> 24 != 127 && ip != IpOf(host)) return Fails(EADDRNOTAVAIL);
+    stream->local = {ip, port != 0 ? port : FreePort()};
+    return 0;
+}
+
+int Kernel::Listen(int fd) {
+    const auto stream = GetAs<Stream>(fd);
+    if (stream == nullptr) return Fails(EBADF);
+    const auto listener = std::make_shared<Listener>();
+    listener->host = process().host;
+    listener->local = stream->local;
+    listener->descriptors = 1;
+    listener->users.insert(&process());
+    listeners_.push_back(listener);
+    process().files[fd] = listener;
+    return 0;
+}
+
+// Host of an address as seen from a host; -1: none.
+int Kernel::HostOf(uint32_t ip, int from) const {
+    if (ip >> 24 == 127) return from;
+    const int64_t host = int64_t{ip} - IpOf(0);
+    return host >= 0 && host < hosts_ ? static_cast<int>(host) : -1;
+}
+
+int Kernel::Connect(int fd, const sockaddr_in& address) {
+    const auto client = GetAs<Stream>(fd);
+    if (client == nullptr) return Fails(EBADF);
+    const int from = process().host;
+    const uint32_t ip = ntohl(address.sin_addr.s_addr);
+    const int to = HostOf(ip, from);
+    client->host = from;
+    client->remote = {ip, ntohs(address.sin_port)};
+    client->local = {to == from ? ip : IpOf(from), FreePort()};
+    client->remote_host = to;
+    client->state = Stream::State::kConnecting;
+    if (to < 0) return Fails(EINPROGRESS);  // nobody answers
+    Later(from, to, [this, from, to, weak = std::weak_ptr(client)] {
+        const std::shared_ptr<Stream> caller = weak.lock();
+        if (caller == nullptr) return;
+        const std::shared_ptr<Listener> listener = ListenerAt(to, caller->remote.port);
+        if (listener == nullptr) {
+            Later(to, from, [this, weak] {
+                if (const auto refused = weak.lock(); refused != nullptr) Reset(*refused);
+            });
+            return;
+        }
+        const auto server = std::make_shared<Stream>();
+        server->state = Stream::State::kOpen;
+        server->host = to;
+        server->remote_host = from;
+        server->local = caller->remote;
+        server->remote = caller->local;
+        server->peer = caller;
+        listener->waiting.push_back(server);
+        Changed(*listener);
+        // (What the server sends comes after its answer.)
+        LaterInOrder(*server, [this, weak, answered = std::weak_ptr(server)] {
+            const std::shared_ptr<Stream> opened = weak.lock();
+            const std::shared_ptr<Stream> other = answered.lock();
+            if (opened == nullptr || opened->descriptors == 0) {  // it has given up
+                if (other != nullptr) Reset(*other);
+                return;
+            }
+            if (opened->state != Stream::State::kConnecting) return;
+            opened->state = Stream::State::kOpen;
+            opened->peer = answered;
+            Changed(*opened);
+            if (other == nullptr) Reset(*opened);
+        });
+    });
+    return Fails(EINPROGRESS);
+}
+
+int Kernel::Accept(int fd) {
+    const auto listener = GetAs<Listener>(fd);
+    if (listener == nullptr) return Fails(EBADF);
+    if (listener->waiting.empty()) return Fails(EAGAIN);
+    const std::shared_ptr<Stream> stream = listener->waiting.front();
+    listener->waiting.pop_front();
+    return Add(stream);
+}
+
+ssize_t Kernel::Send(int fd, const iovec* parts, size_t count) {
+    const auto stream = GetAs<Stream>(fd);
+    if (stream == nullptr) return Fails(EBADF);
+    if (stream->state == Stream::State::kConnecting) return Fails(EAGAIN);
+    if (stream->state != Stream::State::kOpen || stream->sent_end) {
+        return Fails(stream->error != 0 ? std::exchange(stream->error, 0) : EPIPE);
+    }
+    std::string bytes;
+    for (size_t i = 0; i < count; ++i) {
+        bytes.append(static_cast<const char*>(parts[i].iov_base), parts[i].iov_len);
+    }
+    const size_t room = kSocketBytes - std::min(kSocketBytes, stream->unread_by_peer);
+    if (room == 0 || (bytes.size() <= kWholeBytes && room < bytes.size())) return Fails(EAGAIN);
+    if (bytes.size() > room) bytes.resize(room);
+    // (Linux takes a short message whole, or not at all.)
+    if (bytes.size() > kWholeBytes && random_.OneIn(16)) {
+        bytes.resize(1 + random_.Below(bytes.size()));
+    }
+    const size_t sent = bytes.size();
+    stream->unread_by_peer += sent;
+    if (sent > 1 && random_.OneIn(8)) {  // in two packets
+        const size_t cut = 1 + random_.Below(sent - 1);
+        Deliver(stream, bytes.substr(0, cut));
+        bytes.erase(0, cut);
+    }
+    Deliver(stream, std::move(bytes));
+    return static_cast<ssize_t>(sent);
+}
+
+void Kernel::Deliver(const std::shared_ptr<Stream>& from, std::string bytes) {
+    LaterInOrder(*from, [this, weak = std::weak_ptr(from), to = from->peer, bytes] {
+        const std::shared_ptr<Stream> target = to.lock();
+        if (target != nullptr && (target->descriptors > 0 || !target->sent_end)) {
+            // (It may still wait to be accepted.)
+            if (target->state == Stream::State::kFailed) return;
+            target->in += bytes;
+            return Changed(*target);
+        }
+        // Nobody has that end any more.
+        const std::shared_ptr<Stream> sender = weak.lock();
+        if (sender == nullptr) return;
+        Later(sender->remote_host, sender->host, [this, weak] {
+            if (const auto end = weak.lock(); end != nullptr) Reset(*end);
+        });
+    });
+}
+
+ssize_t Kernel::Receive(int fd, const iovec* parts, size_t count, int flags) {
+    const auto stream = GetAs<Stream>(fd);
+    if (stream == nullptr) return Fails(EBADF);
+    const size_t left = stream->in.size() - stream->in_begin;
+    if (left == 0) {
+        if (stream->error != 0) return Fails(std::exchange(stream->error, 0));
+        return stream->end || stream->state == Stream::State::kFailed ? 0 : Fails(EAGAIN);
+    }
+    size_t got = 0;
+    for (size_t i = 0; i < count && got < left; ++i) {
+        const size_t take = std::min(parts[i].iov_len, left - got);
+        std::memcpy(parts[i].iov_base, stream->in.data() + stream->in_begin + got, take);
+        got += take;
+    }
+    if ((flags & MSG_PEEK) != 0) return static_cast<ssize_t>(got);
+    stream->in_begin += got;
+    if (stream->in_begin == stream->in.size()) {
+        stream->in.clear();
+        stream->in_begin = 0;
+    }
+    if (const std::shared_ptr<Stream> sender = stream->peer.lock(); sender != nullptr) {
+        sender->unread_by_peer -= std::min(sender->unread_by_peer, got);
+        Changed(*sender);
+    }
+    return static_cast<ssize_t>(got);
+}
+
+// A probe now and then finds a peer that is gone.
+void Kernel::KeepAlive(const std::shared_ptr<Stream>& stream) {
+    At(now() + kKeepAliveNs, [this, weak = std::weak_ptr(stream)] {
+        const std::shared_ptr<Stream> found = weak.lock();
+        if (found == nullptr || found->state == Stream::State::kFailed) return;
+        const bool silent = down_.contains(found->remote_host) || found->peer.expired() ||
+                            IsCut(found->host, found->remote_host) ||
+                            IsCut(found->remote_host, found->host);
+        if (silent && found->state == Stream::State::kOpen && !found->end) return Reset(*found);
+        KeepAlive(found);
+    });
+}
+
+int Kernel::Shutdown(int fd) {
+    const auto stream = GetAs<Stream>(fd);
+    if (stream == nullptr) return Fails(EBADF);
+    if (stream->state == Stream::State::kOpen && !stream->sent_end) SendEnd(*stream);
+    return 0;
+}
+
+}  // namespace weft::sim

@@ -1,0 +1,237 @@
+// A simulated kernel: hosts, processes, threads and TCP connections in virtual time, on one real
+// thread. The code under test runs unchanged. libc.cc replaces the system calls that wait or
+// communicate (poll, send, connect, pthread_cond_wait, ...); in a simulated thread they come here,
+// elsewhere they are the real ones.
+//
+// All choices (delays, order of threads, short reads and writes) come from one seed, so a run can
+// be repeated. A run happens in a forked process of its own (forked.h): a killed process's threads
+// are abandoned where they stand, with what they hold.
+//
+// Not simulated: files, signal handlers, names (addresses are numeric), IPv6, UDP.
+#pragma once
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/sim_time.h"
+
+namespace weft::sim {
+
+using test::SimRandom;
+using test::SimTask;
+
+inline constexpr int64_t kUs = 1'000;
+inline constexpr int64_t kMs = 1'000'000;
+inline constexpr int kFirstFd = 1 << 20;   // smaller descriptors are real
+inline constexpr int kFirstPid = 1 << 24;  // smaller ids are real
+
+class Kernel;
+struct Process;
+
+// What a descriptor refers to.
+struct File {
+    virtual ~File() = default;
+    // POLLIN, POLLOUT, POLLHUP, ... that are true now.
+    virtual short Ready() const = 0;
+    // The last descriptor was closed. abrupt: the process was killed.
+    virtual void OnClosed(Kernel&) {}
+    int descriptors = 0;
+    std::set<Process*> users{};
+};
+
+struct Address {
+    uint32_t ip = 0;  // host order; 0: every address
+    uint16_t port = 0;
+    auto operator<=>(const Address&) const = default;
+};
+
+// One end of a TCP connection.
+struct Stream final : File {
+    short Ready() const override;
+    void OnClosed(Kernel&) override;
+    enum class State { kNew, kConnecting, kOpen, kFailed };
+    State state = State::kNew;
+    int host = 0, remote_host = -1;
+    Address local, remote;
+    std::weak_ptr<Stream> peer;
+    std::string in;
+    size_t in_begin = 0;        // bytes of `in` that were read
+    size_t unread_by_peer = 0;  // sent bytes that the peer has not read
+    int error = 0;              // SO_ERROR of a failed connection, or ECONNRESET
+    bool end = false;           // the peer's FIN came
+    bool sent_end = false;
+    bool resets = false;       // SO_LINGER of 0
+    bool keeps_alive = false;  // SO_KEEPALIVE
+    // What is on its way to the peer, in order. A packet that arrives delivers the first.
+    std::shared_ptr<std::deque<std::function<void()>>> sent =
+        std::make_shared<std::deque<std::function<void()>>>();
+};
+
+struct Listener final : File {
+    short Ready() const override { return waiting.empty() ? 0 : POLLIN; }
+    void OnClosed(Kernel&) override;
+    int host = 0;
+    Address local;
+    std::deque<std::shared_ptr<Stream>> waiting;
+};
+
+struct Event final : File {  // eventfd(2)
+    short Ready() const override { return static_cast<short>(POLLOUT | (count > 0 ? POLLIN : 0)); }
+    uint64_t count = 0;
+};
+
+struct Signals final : File {  // signalfd(2)
+    short Ready() const override { return pending.empty() ? 0 : POLLIN; }
+    std::set<int> wanted;
+    std::deque<int> pending;
+};
+
+struct Pipe final : File {  // the end for reading, filled once
+    short Ready() const override { return POLLIN; }
+    std::string bytes;
+};
+
+struct Thread {
+    Process* process = nullptr;
+    SimTask task;
+    std::function<void()> body;
+    bool done = false;
+    bool in_poll = false;
+    const void* waits_for = nullptr;  // a condition variable; null: none
+    bool notified = false;
+};
+
+struct Process {
+    int pid = 0, host = 0, parent = 0;
+    std::string name;
+    std::vector<std::unique_ptr<Thread>> threads;
+    std::map<int, std::shared_ptr<File>> files;
+    int next_fd = kFirstFd;
+    bool ended = false, reaped = false, stopped = false;
+    int status = 0;  // as of waitpid(2)
+    int64_t began_ns = 0, ended_ns = 0;
+    std::string err;              // what it wrote to standard error
+    std::set<int> undelivered{};  // signals that came before a signalfd
+};
+
+class Kernel {
+  public:
+    explicit Kernel(uint64_t seed);
+    ~Kernel();
+    static Kernel* Current();  // null: the caller is not a simulated thread
+
+    // ---- The world, from outside of all threads ----
+    // Hosts have the addresses 10.0.0.1, 10.0.0.2, ...
+    int AddHost();
+    static uint32_t IpOf(int host) { return 0x0a000001u + static_cast<uint32_t>(host); }
+    static std::string HostText(int host);
+    // Starts a process whose main thread runs `main`; its result is the exit status.
+    Process& Start(int host, const std::string& name, std::function<int()> main);
+    Process* Find(int pid) const;
+    const std::vector<std::unique_ptr<Process>>& processes() const { return processes_; }
+    void Signal(Process& process, int signal);
+    // Between two hosts: one_way: only packets from a to b.
+    void Cut(int a, int b, bool cut, bool one_way = false);
+    // The host and its processes are gone, without a word to anybody.
+    void PowerOff(int host);
+    void PowerOn(int host) { down_.erase(host); }
+    void SetLatency(int64_t least_ns, int64_t most_ns) {
+        least_latency_ns_ = least_ns;
+        most_latency_ns_ = most_ns;
+    }
+    void At(int64_t ns, std::function<void()> action);
+    int64_t now() const { return timeline_.now(); }
+    SimRandom& random() { return random_; }
+    uint64_t steps() const { return timeline_.events(); }
+    // Until `done` or the time; whether `done`.
+    bool Run(const std::function<bool()>& done, int64_t until_ns);
+    void Note(const std::string& text);  // into log(), with the time
+    const std::string& log() const { return log_; }
+    bool logs = false;
+
+    // ---- System calls of the running thread ----
+    Process& process() const { return *running_->process; }
+    Thread& thread() const { return *running_; }
+    void Tick(int64_t ns = 200) { timeline_.Pass(ns); }
+    bool Owns(int fd) const { return fd >= kFirstFd; }
+    std::shared_ptr<File> Get(int fd) const;
+    template <typename T>
+    std::shared_ptr<T> GetAs(int fd) const {
+        return std::dynamic_pointer_cast<T>(Get(fd));
+    }
+    int Add(std::shared_ptr<File> file) { return AddTo(process(), std::move(file)); }
+    int AddTo(Process& process, std::shared_ptr<File> file);
+    int Close(int fd);
+    int Poll(pollfd* fds, nfds_t count, int ms);
+    int Bind(int fd, const sockaddr_in& address);
+    int Listen(int fd);
+    int Connect(int fd, const sockaddr_in& address);
+    int Accept(int fd);
+    ssize_t Send(int fd, const iovec* parts, size_t count);
+    ssize_t Receive(int fd, const iovec* parts, size_t count, int flags);
+    int Shutdown(int fd);
+    void KeepAlive(const std::shared_ptr<Stream>& stream);
+    void Sleep(int64_t ns);
+    // False: the time has passed.
+    bool WaitOn(const void* condition, pthread_mutex_t* mutex, int64_t until_ns);
+    void Notify(const void* condition, bool all);
+    void LockMutex(pthread_mutex_t* mutex);
+    Thread* StartThread(std::function<void()> body);
+    void Join(Thread* thread);
+    [[noreturn]] void Exit(int status);
+    int Kill(int pid, int signal);
+    int WaitPid(int pid, int* status, int flags);
+    // Starts a child of the running process that has some of its descriptors under new numbers.
+    Process& StartChild(const std::string& name, std::function<int()> main);
+
+    void Changed(const File& file);
+    // The FIN or RST of an end that is closed.
+    void SendEnd(Stream& from);
+    void SendReset(Stream& from);
+
+  private:
+    struct Action;
+    void Later(int from, int to, std::function<void()> deliver, int64_t delay_ns = 0);
+    void LaterInOrder(Stream& from, std::function<void()> deliver);
+    bool IsCut(int a, int b) const { return cut_.contains({a, b}); }
+    void Finish(Process& process, int status, bool silent);
+    void WakeSoon(Thread& thread);
+    void Run(Thread& thread, std::function<void()> body);
+    std::shared_ptr<Listener> ListenerAt(int host, uint16_t port) const;
+    uint16_t FreePort();
+    void Deliver(const std::shared_ptr<Stream>& from, std::string bytes);
+    int HostOf(uint32_t ip, int from) const;
+    void Reset(Stream& stream);  // a RST has arrived
+
+    test::Timeline timeline_;
+    SimRandom random_;
+    std::vector<std::unique_ptr<Process>> processes_;
+    std::vector<std::weak_ptr<Listener>> listeners_;
+    Thread* running_ = nullptr;
+    int hosts_ = 0;
+    int next_pid_ = kFirstPid;
+    uint16_t next_port_ = 32768;
+    std::set<std::pair<int, int>> cut_;
+    std::set<int> down_;
+    struct Held {
+        int from, to;
+        std::function<void()> deliver;
+    };
+    std::vector<Held> held_;  // by cut links, in order
+    int64_t least_latency_ns_ = 20 * kUs, most_latency_ns_ = 100 * kUs;
+    std::string log_;
+};
+
+}  // namespace weft::sim

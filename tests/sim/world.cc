@@ -1,0 +1,402 @@
+#include "sim/world.h"
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/log.h"
+#include "cluster/spawn.h"
+#include "coll/comm.h"
+
+namespace weft::sim {
+namespace {
+
+constexpr size_t kValues = 64;
+constexpr size_t kWindowBytes = 64 << 10;
+constexpr uint16_t kPort = 7000;
+// No plan takes longer: all attempts of recovery, one after the other.
+constexpr int64_t kLongestNs = 900'000 * kMs;
+
+// Beyond the timeout: until all ranks know (cluster.h), the watchdog, and a busy machine.
+constexpr int64_t kGraceMs = 1000 + 700 + 300;
+
+World* g_world = nullptr;
+
+}  // namespace
+
+World::World(const Plan& plan, std::string key_file)
+    : plan_(plan), key_file_(std::move(key_file)), kernel_(plan.seed) {
+    g_world = this;
+    cluster::SetRankStarter(&StartRank);
+}
+
+World::~World() {
+    cluster::SetRankStarter(nullptr);
+    g_world = nullptr;
+}
+
+// ---- The job ------------------------------------------------------------------------------------
+
+// Each step sums what the ranks contribute; the result shows who took part.
+Status World::Steps(cluster::Cluster& cluster, int64_t steps, int64_t& done, Outcome* outcome) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < cluster.size(); ++rank) ranks.push_back(rank);
+    std::unique_ptr<coll::Comm> comm;
+    if (cluster.size() > 1) {
+        WEFT_ASSIGN(comm, coll::Comm::Make(cluster.fabric(), ranks, {0, kWindowBytes, 0, 4},
+                                           cluster.timeout_ms()));
+    }
+    // A rank that came back has missed steps: rank 0 says where the job stands.
+    WEFT_ASSIGN(const auto stands,
+                cluster.AllGather("done", std::to_string(done), Deadline::In(60'000)));
+    done = std::stoll(stands[0]);
+    if (cluster.rank() == 0) cluster.NoteAllReady();
+    std::vector<float> data(kValues);
+    for (; done < steps; ++done) {
+        if (outcome != nullptr) outcome->steps = done;
+        for (size_t i = 0; i < kValues; ++i) {
+            data[i] = static_cast<float>((cluster.rank() + 1) * (done + 1)) + static_cast<float>(i);
+        }
+        if (comm != nullptr) WEFT_TRY(comm->AllReduce(data, {"all_reduce", done, done}));
+        const int n = cluster.size();
+        for (size_t i = 0; i < kValues; ++i) {
+            const auto expected = static_cast<float>(n * (n + 1) / 2 * (done + 1)) +
+                                  static_cast<float>(i) * static_cast<float>(n);
+            if (data[i] != expected) {
+                return MakeError(ErrorCode::kCorrupt, "WRONG SUM in step {}: {}, not {}", done,
+                                 data[i], expected);
+            }
+        }
+        if (plan_.pace_ns > 0) kernel_.Sleep(plan_.pace_ns);
+    }
+    if (outcome != nullptr) outcome->steps = done;
+    return {};
+}
+
+// outcome: rank 0's; null: a worker.
+Status World::Program(cluster::Cluster& cluster, Outcome* outcome) {
+    const int64_t steps = std::stoll(cluster.job());
+    int64_t done = 0;
+    std::atomic<int64_t> progress{0};
+    const auto replan = [&](const std::vector<int>&) -> Result<std::string> {
+        return cluster.job();
+    };
+    for (;;) {
+        Status status = cluster.Agree("model", "the same", Deadline::In(60'000));
+        if (status.ok()) status = Steps(cluster, steps, done, outcome);
+        if (status.ok()) return cluster.Shutdown(Deadline::In(cluster::kShutdownMs));
+        if (status.error().code == ErrorCode::kCorrupt || !cluster.recovers()) {
+            return cluster.ReportFailure(status.error());
+        }
+        auto next = cluster.NextEpoch(status.error(), replan);
+        if (!next.ok()) return cluster.ReportFailure(next.error());
+    }
+}
+
+int World::RankZero(int64_t steps, Outcome& outcome) {
+    cluster::ClusterOptions options;
+    options.transport = "tcp";
+    options.timeout_ms = plan_.timeout_ms;
+    options.window_bytes = kWindowBytes;
+    options.key_file = key_file_;
+    options.rejoin_ms = plan_.rejoin_ms;
+    options.elastic = plan_.elastic;
+    options.stop = &stop_;
+    options.wait_ms = healed_ ? 300'000 : 20'000;
+    if (plan_.elastic) {
+        options.replan = [](const std::string& job, int,
+                            const std::vector<int>&) -> Result<std::string> { return job; };
+    }
+    if (plan_.dial_in) {
+        options.wait_for = plan_.hosts - 1;
+        options.listen = fmt::format("0.0.0.0:{}", kPort);
+    } else {
+        for (int host = 1; host < plan_.hosts; ++host) {
+            options.hosts.push_back(fmt::format("{}:{}", Kernel::HostText(host), kPort));
+        }
+    }
+    Status status;
+    auto cluster = cluster::Cluster::Launch(options, std::to_string(steps));
+    if (cluster.ok()) {
+        status = Program(**cluster, &outcome);
+        cluster->reset();
+    } else {
+        status = cluster.error();
+    }
+    outcome.ended = true;
+    outcome.end_ns = kernel_.now();
+    if (!status.ok()) {
+        outcome.code = status.error().code;
+        outcome.error = status.error().message;
+    }
+    kernel_.Note("rank 0: " + (status.ok() ? std::string("done") : outcome.error));
+    return status.ok() ? 0 : ExitStatus(outcome.code);
+}
+
+int World::Worker(int host) {
+    Status status;
+    if (plan_.dial_in) {
+        cluster::WorkerJoiner::Options options;
+        options.join = fmt::format("{}:{}", Kernel::HostText(0), kPort);
+        options.key_file = key_file_;
+        auto joiner = cluster::WorkerJoiner::Open(options);
+        if (!joiner.ok()) return 9;
+        const auto ran = (*joiner)->Run();
+        return ran.ok() ? *ran : 9;
+    }
+    cluster::WorkerListener::Options options;
+    options.listen = fmt::format("{}:{}", Kernel::HostText(host), kPort);
+    options.key_file = key_file_;
+    auto listener = cluster::WorkerListener::Open(options);
+    if (!listener.ok()) return 9;
+    return (*listener)->Run().ok() ? 0 : 9;
+}
+
+// A worker's child, with its end of the control connection.
+Result<int> World::StartRank(Fd control, const cluster::Session& session, bool) {
+    Kernel& kernel = g_world->kernel_;
+    const int host = kernel.process().host;
+    const auto connection = kernel.Get(control.get());
+    const auto pipe = std::make_shared<Pipe>();
+    const cluster::Bytes secret = cluster::EncodeSession(session);
+    pipe->bytes.assign(reinterpret_cast<const char*>(secret.data()), secret.size());
+    auto handle = std::make_shared<std::string>();
+    Process& child = kernel.StartChild(fmt::format("rank on {}", host), [handle] {
+        auto cluster = cluster::Cluster::Join(*handle);
+        if (!cluster.ok()) return ExitStatus(cluster.error().code);
+        const Status status = g_world->Program(**cluster, nullptr);
+        g_world->kernel_.Note(fmt::format("{}: {}", g_world->kernel_.process().name,
+                                          status.ok() ? "done" : status.error().message));
+        return status.ok() ? 0 : ExitStatus(status.error().code);
+    });
+    const int first = kernel.AddTo(child, connection);
+    const int second = kernel.AddTo(child, pipe);
+    *handle = fmt::format("host:{},{}", first, second);
+    return child.pid;
+}
+
+// ---- Faults -------------------------------------------------------------------------------------
+
+Process* World::WorkerOf(int host) {
+    Process* worker = kernel_.Find(workers_[static_cast<size_t>(host)]);
+    return worker != nullptr && !worker->ended ? worker : nullptr;
+}
+
+// The process of the job on that host.
+Process* World::RankOf(int host) {
+    if (host == 0) return kernel_.Find(rank_zero_);
+    for (const auto& process : kernel_.processes()) {
+        if (process->host == host && process->parent != 0 && !process->ended) return process.get();
+    }
+    return nullptr;
+}
+
+void World::StartWorker(int host) {
+    if (host == 0 || WorkerOf(host) != nullptr) return;
+    workers_[static_cast<size_t>(host)] =
+        kernel_.Start(host, fmt::format("worker {}", host), [this, host] { return Worker(host); })
+            .pid;
+}
+
+void World::Begin(const FaultPlan& fault) {
+    if (healed_) return;
+    Process* rank = RankOf(fault.host);
+    Process* worker = WorkerOf(fault.host);
+    if (const Process* root = kernel_.Find(rank_zero_); root != nullptr && !root->ended) {
+        hits_.push_back({fault, kernel_.now(), outcome_.steps});
+    }
+    switch (fault.fault) {
+        case Fault::kKillRank:
+            if (rank != nullptr) kernel_.Signal(*rank, SIGKILL);
+            break;
+        case Fault::kKillWorker:
+            // (The kernel kills its child with it.)
+            if (worker != nullptr) kernel_.Signal(*worker, SIGKILL);
+            if (rank != nullptr) kernel_.Signal(*rank, SIGKILL);
+            break;
+        case Fault::kStopRank:
+            if (rank != nullptr) kernel_.Signal(*rank, SIGSTOP);
+            break;
+        case Fault::kCut: kernel_.Cut(fault.host, fault.other, true); break;
+        case Fault::kCutOneWay: kernel_.Cut(fault.host, fault.other, true, true); break;
+        case Fault::kPowerOff: kernel_.PowerOff(fault.host); break;
+        case Fault::kAskToEnd:
+            if (worker != nullptr) kernel_.Signal(*worker, SIGTERM);
+            break;
+        case Fault::kAskToStop: stop_ = true; break;
+        case Fault::kCount: break;
+    }
+}
+
+void World::End(const FaultPlan& fault) {
+    if (healed_) return;
+    switch (fault.fault) {
+        case Fault::kStopRank:
+            for (const auto& process : kernel_.processes()) {
+                if (process->host == fault.host && process->stopped && !process->ended) {
+                    kernel_.Signal(*process, SIGCONT);
+                }
+            }
+            break;
+        case Fault::kCut: kernel_.Cut(fault.host, fault.other, false); break;
+        case Fault::kCutOneWay: kernel_.Cut(fault.host, fault.other, false, true); break;
+        case Fault::kPowerOff: kernel_.PowerOn(fault.host); [[fallthrough]];
+        case Fault::kKillWorker:
+        case Fault::kAskToEnd: StartWorker(fault.host); break;
+        default: break;
+    }
+}
+
+// ---- Invariants ---------------------------------------------------------------------------------
+
+std::string World::Run() {
+    for (int host = 0; host < plan_.hosts; ++host) kernel_.AddHost();
+    workers_.assign(static_cast<size_t>(plan_.hosts), 0);
+    begin_ns_ = kernel_.now();
+    for (int host = 1; host < plan_.hosts; ++host) StartWorker(host);
+    rank_zero_ = kernel_.Start(0, "rank 0", [this] { return RankZero(plan_.steps, outcome_); }).pid;
+    for (const FaultPlan& fault : plan_.faults) {
+        kernel_.At(begin_ns_ + fault.at_ns, [this, fault] { Begin(fault); });
+        if (fault.length_ns == kForever) continue;
+        kernel_.At(begin_ns_ + fault.at_ns + fault.length_ns, [this, fault] { End(fault); });
+    }
+    const auto over = [&] {
+        if (kernel_.now() < FaultsEndNs()) return false;
+        for (const auto& process : kernel_.processes()) {
+            const bool of_job = process->pid == rank_zero_ || process->parent != 0;
+            if (of_job && !process->ended && !process->stopped) return false;
+        }
+        return true;
+    };
+    kernel_.Run(over, begin_ns_ + kLongestNs);
+    for (const auto& process : kernel_.processes()) {
+        const bool of_job = process->pid == rank_zero_ || process->parent != 0;
+        if (of_job && !process->ended && !process->stopped) {
+            return fmt::format("{} outlives its job or hangs", process->name);
+        }
+    }
+    const std::string wrong = Check();
+    return wrong.empty() ? RunAnotherJob() : wrong;
+}
+
+int64_t World::FaultsEndNs() const {
+    int64_t end = begin_ns_;
+    for (const FaultPlan& fault : plan_.faults) {
+        const int64_t length = fault.length_ns == kForever ? 0 : fault.length_ns;
+        end = std::max(end, begin_ns_ + fault.at_ns + length);
+    }
+    return end;
+}
+
+std::string World::Check() {
+    const bool root_lost = kernel_.Find(rank_zero_)->stopped ||
+                           (!outcome_.ended && kernel_.Find(rank_zero_)->status == SIGKILL);
+    if (!root_lost && !outcome_.ended) {
+        // The control thread ended the process in place of the main thread.
+        const std::string& err = kernel_.Find(rank_zero_)->err;
+        if (err.empty() && kernel_.Find(rank_zero_)->status != 0) {
+            return "rank 0 ended without a word";
+        }
+        outcome_.error = err;
+    }
+    const bool done = outcome_.ended && outcome_.error.empty();
+    if (hits_.empty() && !done) return "without a fault, the job failed: " + outcome_.error;
+    const bool complete = outcome_.steps == plan_.steps;  // (it may be lost in the goodbye)
+    if (MustRecover() && !complete) return "the job did not recover: " + outcome_.error;
+    if (const std::string late = CheckTimes(); !late.empty()) return late;
+    if (outcome_.ended && outcome_.error.empty() && outcome_.steps != plan_.steps) {
+        return fmt::format("rank 0 is done after {} of {} steps", outcome_.steps, plan_.steps);
+    }
+    if (outcome_.error.find("WRONG SUM") != std::string::npos) return outcome_.error;
+    if (!outcome_.error.empty()) return CheckError();
+    return "";
+}
+
+// Whether every fault is one that the job must survive: the process of a rank other than 0 is lost
+// while the steps run, and its worker is there, or back soon.
+bool World::MustRecover() const {
+    if (plan_.rejoin_ms == 0) return false;
+    return hits_.size() <= 2 && std::ranges::all_of(hits_, [&](const Hit& hit) {
+               const FaultPlan& fault = hit.fault;
+               if (fault.host == 0 || hit.steps < 1) return false;
+               return fault.fault == Fault::kKillRank ||
+                      (fault.fault == Fault::kKillWorker &&
+                       fault.length_ns < plan_.rejoin_ms * kMs / 2);
+           });
+}
+
+// Without recovery, one lasting loss ends the job on all other hosts within the time that
+// cluster.h promises.
+std::string World::CheckTimes() const {
+    // No rank outlives rank 0 for long, whatever happened.
+    const int64_t over_ns = kernel_.Find(rank_zero_)->ended_ns;
+    for (const auto& process : kernel_.processes()) {
+        if (process->parent == 0 || !process->ended || over_ns == 0) continue;
+        const bool was_stopped = std::ranges::any_of(hits_, [&](const Hit& hit) {
+            return hit.fault.fault == Fault::kStopRank && hit.fault.host == process->host;
+        });
+        const int64_t limit_ns =
+            std::max(over_ns, process->began_ns) + (plan_.timeout_ms + kGraceMs) * kMs;
+        if (!was_stopped && process->ended_ns > limit_ns) {
+            return fmt::format("{} ended {} ms after rank 0", process->name,
+                               (process->ended_ns - over_ns) / kMs);
+        }
+    }
+    if (plan_.recovers() || hits_.size() != 1 || hits_[0].steps < 1) return "";
+    const Hit& hit = hits_[0];
+    const bool lasting =
+        hit.fault.fault == Fault::kKillRank || hit.fault.fault == Fault::kKillWorker ||
+        ((hit.fault.fault == Fault::kStopRank || hit.fault.fault == Fault::kPowerOff) &&
+         hit.fault.length_ns == kForever);
+    if (!lasting) return "";
+    const int64_t limit_ns = hit.at_ns + (plan_.timeout_ms + kGraceMs) * kMs;
+    for (const auto& process : kernel_.processes()) {
+        const bool of_job = process->pid == rank_zero_ || process->parent != 0;
+        if (!of_job || process->host == hit.fault.host || !process->ended) continue;
+        if (process->ended_ns > limit_ns) {
+            return fmt::format("{} ended {} ms after the fault", process->name,
+                               (process->ended_ns - hit.at_ns) / kMs);
+        }
+    }
+    return "";
+}
+
+// Once all hosts and links are well, the workers serve another job.
+std::string World::RunAnotherJob() {
+    healed_ = true;
+    for (int a = 0; a < plan_.hosts; ++a) {
+        kernel_.PowerOn(a);
+        for (int b = 0; b < a; ++b) kernel_.Cut(a, b, false);
+    }
+    for (const auto& process : kernel_.processes()) {
+        if (process->stopped && !process->ended) kernel_.Signal(*process, SIGCONT);
+    }
+    // (Some are still about to end.)
+    const std::function<void()> restart = [&] {
+        for (int host = 1; host < plan_.hosts; ++host) StartWorker(host);
+        kernel_.At(kernel_.now() + 1000 * kMs, restart);
+    };
+    restart();
+    if (Process* old = kernel_.Find(rank_zero_); !old->ended) kernel_.Signal(*old, SIGKILL);
+    stop_ = false;
+    Outcome again;
+    kernel_.Start(0, "rank 0 of another job", [this, &again] { return RankZero(2, again); });
+    kernel_.Run([&] { return again.ended; }, kernel_.now() + kLongestNs);
+    if (!again.ended) return "another job hangs";
+    return again.error.empty() ? "" : "another job failed: " + again.error;
+}
+
+// An error names a rank or host at fault, or says that the user ended the job.
+std::string World::CheckError() const {
+    if (outcome_.code == ErrorCode::kCancelled && plan_.Has(Fault::kAskToStop)) return "";
+    for (const FaultPlan& fault : plan_.faults) {
+        for (const int host : {fault.host, fault.other}) {
+            if (outcome_.error.find(Kernel::HostText(host)) != std::string::npos) return "";
+            if (outcome_.error.find(fmt::format("sim{}", host)) != std::string::npos) return "";
+        }
+    }
+    // (Rank 0 does not know workers that never came.)
+    if (outcome_.error.find("workers connected within") != std::string::npos) return "";
+    return "the error names nobody at fault: " + outcome_.error;
+}
+
+}  // namespace weft::sim

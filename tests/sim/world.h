@@ -1,0 +1,71 @@
+// A cluster of Weft in the simulated kernel: rank 0 on host 0, a worker on each other host, and a
+// job whose steps are sums over all ranks. Runs one plan and checks what must hold afterwards.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/cluster.h"
+#include "cluster/handshake.h"
+#include "cluster/socket.h"
+#include "sim/kernel.h"
+#include "sim/plan.h"
+
+namespace weft::sim {
+
+// How rank 0's process ended.
+struct Outcome {
+    bool ended = false;
+    ErrorCode code{};
+    std::string error;  // "": the job is complete
+    int64_t steps = 0;  // done
+    int64_t end_ns = 0;
+};
+
+class World {
+  public:
+    // key_file: a real file with the cluster's key.
+    World(const Plan& plan, std::string key_file);
+    ~World();
+    // "", or what went wrong.
+    std::string Run();
+    Kernel& kernel() { return kernel_; }
+    const Outcome& outcome() const { return outcome_; }
+
+  private:
+    int RankZero(int64_t steps, Outcome& outcome);
+    int Worker(int host);
+    Status Program(cluster::Cluster& cluster, Outcome* outcome);
+    Status Steps(cluster::Cluster& cluster, int64_t steps, int64_t& done, Outcome* outcome);
+    void StartWorker(int host);
+    void Begin(const FaultPlan& fault);
+    void End(const FaultPlan& fault);
+    Process* RankOf(int host);
+    Process* WorkerOf(int host);
+    int64_t FaultsEndNs() const;
+    std::string Check();
+    std::string CheckError() const;
+    std::string CheckTimes() const;
+    bool MustRecover() const;
+    std::string RunAnotherJob();
+    static Result<int> StartRank(Fd control, const cluster::Session& session, bool local);
+
+    const Plan plan_;
+    const std::string key_file_;
+    Kernel kernel_;
+    Outcome outcome_;
+    std::vector<int> workers_;  // pid of each host's worker; 0: none
+    int rank_zero_ = 0;
+    int64_t begin_ns_ = 0;
+    std::atomic<bool> stop_{false};
+    // Faults that met a process of the job, and how far it was then.
+    struct Hit {
+        FaultPlan fault;
+        int64_t at_ns, steps;
+    };
+    std::vector<Hit> hits_;
+    bool healed_ = false;  // no more faults: a last job shows that the workers still serve
+};
+
+}  // namespace weft::sim
