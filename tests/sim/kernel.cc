@@ -31,7 +31,7 @@ int Fails(int error) {
 
 // An event of the timeline that calls a function once.
 struct Kernel::Action final : test::SimTarget {
-    explicit Action(std::function<void()> todo) : todo(std::move(todo)) {}
+    explicit Action(std::function<void()> call) : todo(std::move(call)) {}
     void OnEvent(uint64_t) override {
         todo();
         delete this;
@@ -42,6 +42,7 @@ struct Kernel::Action final : test::SimTarget {
 Kernel::Kernel(uint64_t seed) : random_(seed) {
     WEFT_CHECK(g_kernel == nullptr);
     g_kernel = this;
+    virtual_clock_ns = nullptr;  // clock_gettime in libc.cc says the time, which passes meanwhile
 }
 
 Kernel::~Kernel() {

@@ -41,6 +41,8 @@ using weft::sim::kMs;
 using weft::sim::kUs;
 using weft::test::SimTask;
 
+constexpr int64_t kClockNs = 30;  // to read a clock
+
 // The kernel, if the caller is a simulated thread; every call takes a moment.
 Kernel* Inside() {
     Kernel* kernel = Kernel::Current();
@@ -375,6 +377,7 @@ int gethostname(char* out, size_t size) noexcept {
 int clock_gettime(clockid_t clock, timespec* time) {
     Kernel* kernel = Kernel::Current();
     if (kernel == nullptr) return REAL(clock_gettime)(clock, time);
+    kernel->Tick(kClockNs);
     const int64_t now = kernel->now();
     *time = {now / 1'000'000'000, now % 1'000'000'000};
     return 0;

@@ -51,6 +51,7 @@ struct Plan {
     bool dial_in = false;  // the workers dial rank 0
     int64_t rejoin_ms = 0;
     bool elastic = false;
+    bool tensor = true;  // a model's job: tensor ranks; false: pipeline stages
     int steps = 10;
     int64_t pace_ns = 0;
     int64_t timeout_ms = 1000;
@@ -86,6 +87,7 @@ inline Plan DrawPlan(uint64_t seed) {
     plan.steps = static_cast<int>(dice.Between(1, 60));
     plan.pace_ns = dice.OneIn(4) ? 0 : dice.Between(1, 100) * kMsNs;
     plan.timeout_ms = dice.Between(300, 2'000);
+    plan.tensor = dice.OneIn(2);
     const uint64_t faults = dice.Below(4);
     for (uint64_t i = 0; i < faults; ++i) {
         FaultPlan fault;

@@ -5,12 +5,10 @@
 
 #include "base/log.h"
 #include "cluster/spawn.h"
-#include "coll/comm.h"
 
 namespace weft::sim {
 namespace {
 
-constexpr size_t kValues = 64;
 constexpr size_t kWindowBytes = 64 << 10;
 constexpr uint16_t kPort = 7000;
 // No plan takes longer: all attempts of recovery, one after the other.
@@ -23,8 +21,8 @@ World* g_world = nullptr;
 
 }  // namespace
 
-World::World(const Plan& plan, std::string key_file)
-    : plan_(plan), key_file_(std::move(key_file)), kernel_(plan.seed) {
+World::World(const Plan& plan, Workload& workload, std::string key_file)
+    : plan_(plan), workload_(workload), key_file_(std::move(key_file)), kernel_(plan.seed) {
     g_world = this;
     cluster::SetRankStarter(&StartRank);
 }
@@ -34,65 +32,9 @@ World::~World() {
     g_world = nullptr;
 }
 
-// ---- The job ------------------------------------------------------------------------------------
+// ---- Processes ----------------------------------------------------------------------------------
 
-// Each step sums what the ranks contribute; the result shows who took part.
-Status World::Steps(cluster::Cluster& cluster, int64_t steps, int64_t& done, Outcome* outcome) {
-    std::vector<int> ranks;
-    for (int rank = 0; rank < cluster.size(); ++rank) ranks.push_back(rank);
-    std::unique_ptr<coll::Comm> comm;
-    if (cluster.size() > 1) {
-        WEFT_ASSIGN(comm, coll::Comm::Make(cluster.fabric(), ranks, {0, kWindowBytes, 0, 4},
-                                           cluster.timeout_ms()));
-    }
-    // A rank that came back has missed steps: rank 0 says where the job stands.
-    WEFT_ASSIGN(const auto stands,
-                cluster.AllGather("done", std::to_string(done), Deadline::In(60'000)));
-    done = std::stoll(stands[0]);
-    if (cluster.rank() == 0) cluster.NoteAllReady();
-    std::vector<float> data(kValues);
-    for (; done < steps; ++done) {
-        if (outcome != nullptr) outcome->steps = done;
-        for (size_t i = 0; i < kValues; ++i) {
-            data[i] = static_cast<float>((cluster.rank() + 1) * (done + 1)) + static_cast<float>(i);
-        }
-        if (comm != nullptr) WEFT_TRY(comm->AllReduce(data, {"all_reduce", done, done}));
-        const int n = cluster.size();
-        for (size_t i = 0; i < kValues; ++i) {
-            const auto expected = static_cast<float>(n * (n + 1) / 2 * (done + 1)) +
-                                  static_cast<float>(i) * static_cast<float>(n);
-            if (data[i] != expected) {
-                return MakeError(ErrorCode::kCorrupt, "WRONG SUM in step {}: {}, not {}", done,
-                                 data[i], expected);
-            }
-        }
-        if (plan_.pace_ns > 0) kernel_.Sleep(plan_.pace_ns);
-    }
-    if (outcome != nullptr) outcome->steps = done;
-    return {};
-}
-
-// outcome: rank 0's; null: a worker.
-Status World::Program(cluster::Cluster& cluster, Outcome* outcome) {
-    const int64_t steps = std::stoll(cluster.job());
-    int64_t done = 0;
-    std::atomic<int64_t> progress{0};
-    const auto replan = [&](const std::vector<int>&) -> Result<std::string> {
-        return cluster.job();
-    };
-    for (;;) {
-        Status status = cluster.Agree("model", "the same", Deadline::In(60'000));
-        if (status.ok()) status = Steps(cluster, steps, done, outcome);
-        if (status.ok()) return cluster.Shutdown(Deadline::In(cluster::kShutdownMs));
-        if (status.error().code == ErrorCode::kCorrupt || !cluster.recovers()) {
-            return cluster.ReportFailure(status.error());
-        }
-        auto next = cluster.NextEpoch(status.error(), replan);
-        if (!next.ok()) return cluster.ReportFailure(next.error());
-    }
-}
-
-int World::RankZero(int64_t steps, Outcome& outcome) {
+int World::RankZero(bool last, Outcome& outcome) {
     cluster::ClusterOptions options;
     options.transport = "tcp";
     options.timeout_ms = plan_.timeout_ms;
@@ -101,7 +43,7 @@ int World::RankZero(int64_t steps, Outcome& outcome) {
     options.rejoin_ms = plan_.rejoin_ms;
     options.elastic = plan_.elastic;
     options.stop = &stop_;
-    options.wait_ms = healed_ ? 300'000 : 20'000;
+    options.wait_ms = last ? 300'000 : 20'000;
     if (plan_.elastic) {
         options.replan = [](const std::string& job, int,
                             const std::vector<int>&) -> Result<std::string> { return job; };
@@ -114,16 +56,8 @@ int World::RankZero(int64_t steps, Outcome& outcome) {
             options.hosts.push_back(fmt::format("{}:{}", Kernel::HostText(host), kPort));
         }
     }
-    Status status;
-    auto cluster = cluster::Cluster::Launch(options, std::to_string(steps));
-    if (cluster.ok()) {
-        status = Program(**cluster, &outcome);
-        cluster->reset();
-    } else {
-        status = cluster.error();
-    }
+    const Status status = workload_.RunRoot(options, last, outcome);
     outcome.ended = true;
-    outcome.end_ns = kernel_.now();
     if (!status.ok()) {
         outcome.code = status.error().code;
         outcome.error = status.error().message;
@@ -163,7 +97,7 @@ Result<int> World::StartRank(Fd control, const cluster::Session& session, bool) 
     Process& child = kernel.StartChild(fmt::format("rank on {}", host), [handle] {
         auto cluster = cluster::Cluster::Join(*handle);
         if (!cluster.ok()) return ExitStatus(cluster.error().code);
-        const Status status = g_world->Program(**cluster, nullptr);
+        const Status status = g_world->workload_.RunRank(**cluster);
         g_world->kernel_.Note(fmt::format("{}: {}", g_world->kernel_.process().name,
                                           status.ok() ? "done" : status.error().message));
         return status.ok() ? 0 : ExitStatus(status.error().code);
@@ -253,7 +187,7 @@ std::string World::Run() {
     workers_.assign(static_cast<size_t>(plan_.hosts), 0);
     begin_ns_ = kernel_.now();
     for (int host = 1; host < plan_.hosts; ++host) StartWorker(host);
-    rank_zero_ = kernel_.Start(0, "rank 0", [this] { return RankZero(plan_.steps, outcome_); }).pid;
+    rank_zero_ = kernel_.Start(0, "rank 0", [this] { return RankZero(false, outcome_); }).pid;
     for (const FaultPlan& fault : plan_.faults) {
         kernel_.At(begin_ns_ + fault.at_ns, [this, fault] { Begin(fault); });
         if (fault.length_ns == kForever) continue;
@@ -300,13 +234,11 @@ std::string World::Check() {
     }
     const bool done = outcome_.ended && outcome_.error.empty();
     if (hits_.empty() && !done) return "without a fault, the job failed: " + outcome_.error;
-    const bool complete = outcome_.steps == plan_.steps;  // (it may be lost in the goodbye)
-    if (MustRecover() && !complete) return "the job did not recover: " + outcome_.error;
+    // (A rank may be lost in the goodbye.)
+    if (MustRecover() && !outcome_.complete) return "the job did not recover: " + outcome_.error;
     if (const std::string late = CheckTimes(); !late.empty()) return late;
-    if (outcome_.ended && outcome_.error.empty() && outcome_.steps != plan_.steps) {
-        return fmt::format("rank 0 is done after {} of {} steps", outcome_.steps, plan_.steps);
-    }
-    if (outcome_.error.find("WRONG SUM") != std::string::npos) return outcome_.error;
+    if (done && !outcome_.complete) return "rank 0 is done, but the work is not";
+    if (const std::string wrong = workload_.Check(outcome_); !wrong.empty()) return wrong;
     if (!outcome_.error.empty()) return CheckError();
     return "";
 }
@@ -379,10 +311,11 @@ std::string World::RunAnotherJob() {
     if (Process* old = kernel_.Find(rank_zero_); !old->ended) kernel_.Signal(*old, SIGKILL);
     stop_ = false;
     Outcome again;
-    kernel_.Start(0, "rank 0 of another job", [this, &again] { return RankZero(2, again); });
+    kernel_.Start(0, "rank 0 of another job", [this, &again] { return RankZero(true, again); });
     kernel_.Run([&] { return again.ended; }, kernel_.now() + kLongestNs);
     if (!again.ended) return "another job hangs";
-    return again.error.empty() ? "" : "another job failed: " + again.error;
+    if (!again.error.empty()) return "another job failed: " + again.error;
+    return workload_.Check(again);
 }
 
 // An error names a rank or host at fault, or says that the user ended the job.

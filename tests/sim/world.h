@@ -18,15 +18,28 @@ namespace weft::sim {
 struct Outcome {
     bool ended = false;
     ErrorCode code{};
-    std::string error;  // "": the job is complete
-    int64_t steps = 0;  // done
-    int64_t end_ns = 0;
+    std::string error;      // "": the job is complete
+    int64_t steps = 0;      // progress so far
+    bool complete = false;  // all work of the job was done
+};
+
+// What the job computes. One object serves all processes of a world; they share only what it
+// carries from one to the other by its own choice.
+class Workload {
+  public:
+    virtual ~Workload() = default;
+    // Rank 0's process, until the end of the job. last: the short job at the end of a run.
+    virtual Status RunRoot(const cluster::ClusterOptions& options, bool last, Outcome& outcome) = 0;
+    // Another rank's process, after it has joined.
+    virtual Status RunRank(cluster::Cluster& cluster) = 0;
+    // After the job: "", or which of its own promises does not hold.
+    virtual std::string Check(const Outcome&) const { return ""; }
 };
 
 class World {
   public:
     // key_file: a real file with the cluster's key.
-    World(const Plan& plan, std::string key_file);
+    World(const Plan& plan, Workload& workload, std::string key_file);
     ~World();
     // "", or what went wrong.
     std::string Run();
@@ -34,10 +47,8 @@ class World {
     const Outcome& outcome() const { return outcome_; }
 
   private:
-    int RankZero(int64_t steps, Outcome& outcome);
+    int RankZero(bool last, Outcome& outcome);
     int Worker(int host);
-    Status Program(cluster::Cluster& cluster, Outcome* outcome);
-    Status Steps(cluster::Cluster& cluster, int64_t steps, int64_t& done, Outcome* outcome);
     void StartWorker(int host);
     void Begin(const FaultPlan& fault);
     void End(const FaultPlan& fault);
@@ -52,6 +63,7 @@ class World {
     static Result<int> StartRank(Fd control, const cluster::Session& session, bool local);
 
     const Plan plan_;
+    Workload& workload_;
     const std::string key_file_;
     Kernel kernel_;
     Outcome outcome_;

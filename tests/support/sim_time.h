@@ -176,7 +176,7 @@ class Coroutine {
     }
 
   private:
-    static constexpr size_t kStackBytes = size_t{512} << 10;
+    static constexpr size_t kStackBytes = size_t{2} << 20;
     static constexpr size_t kGuardBytes = 4096;
 
     static Coroutine*& Entering() {
