@@ -19,4 +19,11 @@ std::string HomeFolder() {
     return known && entry.pw_dir != nullptr ? std::string(entry.pw_dir) : std::string();
 }
 
+std::string CacheFolder() {
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/weft";
+    const std::string home = HomeFolder();
+    return home.starts_with('/') ? home + "/.cache/weft" : "";
+}
+
 }  // namespace weft

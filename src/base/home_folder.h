@@ -9,4 +9,8 @@ namespace weft {
 // passwd entry. "": the user has no passwd entry.
 std::string HomeFolder();
 
+// Returns $XDG_CACHE_HOME/weft, or ~/.cache/weft if XDG_CACHE_HOME is not an absolute path. The
+// folder need not exist. "": neither folder is known.
+std::string CacheFolder();
+
 }  // namespace weft

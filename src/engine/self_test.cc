@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/home_folder.h"
 #include "base/output_file.h"
 #include "program/sharding.h"
 
@@ -201,17 +201,8 @@ Result<SelfTestRecord> DecodeRecord(std::string_view text) {
 }
 
 std::string RecordPath(const std::string& key) {
-    const char* cache = std::getenv("XDG_CACHE_HOME");
-    const char* home = std::getenv("HOME");
-    std::string folder;
-    if (cache != nullptr && cache[0] == '/') {
-        folder = cache;
-    } else if (home != nullptr && home[0] == '/') {
-        folder = std::string(home) + "/.cache";
-    } else {
-        return "";
-    }
-    return folder + "/weft/proof/" + key;
+    const std::string folder = CacheFolder();
+    return folder.empty() ? "" : folder + "/proof/" + key;
 }
 
 Result<SelfTestRecord> ReadRecord(const std::string& path) {

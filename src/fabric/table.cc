@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/home_folder.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/output_file.h"
@@ -41,19 +41,11 @@ std::string Fingerprint(cluster::Cluster& cluster, const std::vector<int>& membe
 }
 
 // "": the user has no cache folder.
-std::string CacheFolder() {
-    const char* cache = std::getenv("XDG_CACHE_HOME");
-    if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/weft/net";
-    const char* home = std::getenv("HOME");
-    if (home != nullptr && home[0] == '/') return std::string(home) + "/.cache/weft/net";
-    return "";
-}
-
 std::string CachePath(const std::string& fingerprint) {
     const std::string folder = CacheFolder();
     if (folder.empty()) return "";
     const auto bytes = std::as_bytes(std::span(fingerprint));
-    return fmt::format("{}/{}.json", folder, Hex(Sha256(bytes)).substr(0, 16));
+    return fmt::format("{}/net/{}.json", folder, Hex(Sha256(bytes)).substr(0, 16));
 }
 
 // The tuner never chooses a lossy wire type; a file with one is not the tuner's.
