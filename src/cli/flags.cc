@@ -327,6 +327,10 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
         .Group(kEngine);
     app.AddFlag("--verify", flags.job.verify, "Compare checksums of the tensor ranks at every step")
         .Group(kEngine);
+    app.AddFlag("--verify-model", flags.job.verify_model,
+                "Compare the contents of the model's files on all hosts (SHA-256, cached) before "
+                "the first step")
+        .Group(kEngine);
     AddJson(app, flags.json);
 }
 
@@ -480,6 +484,11 @@ Status Resolve(CommonFlags& flags) {
     WEFT_ASSIGN(flags.job.wire, engine::ParseSumWire(flags.wire));
     WEFT_ASSIGN(flags.job.device_sum, engine::ParseDeviceSum(flags.gpu_sum));
     flags.job.feed = flags.weights_from == 0;
+    if (flags.job.feed && flags.job.verify_model) {
+        return MakeError(ErrorCode::kUsage,
+                         "--verify-model compares the hosts' copies of the model, and with "
+                         "--weights-from 0 only rank 0 reads a copy. Remove one of the two");
+    }
     WEFT_ASSIGN(flags.job.net_table, fabric::ParseNetTable(flags.net_table));
     CatchStop(flags);
     flags.job.trace = !flags.trace_file.empty();

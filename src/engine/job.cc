@@ -67,6 +67,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("trace", job.trace);
     visit("power", job.power);
     visit("verify", job.verify);
+    visit("verify_model", job.verify_model);
     visit("proof", job.self_test);
     visit("feed", job.feed);
     visit.Named("net_table", job.net_table, fabric::NetTableName, fabric::ParseNetTable);

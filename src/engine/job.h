@@ -48,6 +48,8 @@ struct Job {
     bool self_test = true;    // with several ranks: compare their results before the first request
                               // (self_test.h)
     bool verify = false;      // compare checksums of replicated values on all ranks at every step
+    bool verify_model = false;  // compare the contents of the model's files on all hosts before the
+                                // first step (verify_model.h)
     fabric::NetTable net_table = fabric::NetTable::kAuto;
     int64_t cache_tokens() const { return kv_tokens > 0 ? kv_tokens : ctx; }
     int64_t step_rows() const { return chunk < cache_tokens() ? chunk : cache_tokens(); }

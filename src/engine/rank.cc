@@ -11,6 +11,7 @@
 #include "engine/device_options.h"
 #include "engine/sum_wire.h"
 #include "engine/trace.h"
+#include "engine/verify_model.h"
 #include "engine/weight_stream.h"
 #include "hw/cpu.h"
 #include "model/adapters.h"
@@ -88,6 +89,11 @@ Status Rank::Enter() {
     if (!job_.adapters.empty() && !IsFed()) {
         WEFT_ASSIGN(const std::string adapters, model_files::FingerprintOfAdapters(*source_));
         WEFT_TRY(cluster_.Agree("LoRA adapters", adapters, Deadline::In(kAgreeMs)));
+    }
+    if (job_.verify_model && !IsFed() && cluster_.size() > 1) {
+        cluster_.SetPhase("model verification");
+        WEFT_TRY(VerifyModel(cluster_, *source_, content_, loaded_));
+        cluster_.SetPhase("load");
     }
     WEFT_TRY(CheckPlaces());
     entered_ = true;

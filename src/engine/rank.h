@@ -32,6 +32,7 @@
 #include "hw/power.h"
 #include "model/draft_head.h"
 #include "model/model.h"
+#include "model_files/content.h"
 #include "model_files/model_file.h"
 
 namespace weft::engine {
@@ -208,6 +209,7 @@ class Rank {
     int64_t kv_pages_ = 0;
     bool entered_ = false;  // Enter was called before
     std::string fingerprint_;
+    std::optional<model_files::Content> content_;  // with Job::verify_model
     std::vector<std::string> identities_;
     std::vector<uint8_t> is_loaded_;           // by ValueId; each thread writes other entries
     std::shared_ptr<backend::Device> device_;  // shared by two Ranks if there is a draft model

@@ -225,6 +225,12 @@ Status Gguf::FoldScales() {
     return {};
 }
 
+std::vector<std::string> Gguf::Files() const {
+    std::vector<std::string> paths;
+    for (const Part& part : parts_) paths.push_back(part.file.path());
+    return paths;
+}
+
 const TensorInfo* Gguf::FindTensor(std::string_view tensor) const {
     const auto found = index_.find(tensor);
     return found == index_.end() ? nullptr : &tensors_[found->second];

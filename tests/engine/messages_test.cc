@@ -27,7 +27,7 @@ TEST(Job, SurvivesTheWay) {
     job.chunk = 7;
     job.max_outputs = 9;
     job.kv_dtype = DType::kQ8_0;
-    job.reference = job.exact = job.trace = job.verify = true;
+    job.reference = job.exact = job.trace = job.verify = job.verify_model = true;
     const auto back = JobFromJson(JobToJson(job));
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(JobToJson(*back), JobToJson(job));

@@ -33,6 +33,11 @@ class FolderModel final : public ModelSource {
 
     const std::string& name() const override { return path_; }
     const Metadata& meta() const override { return meta_; }
+    std::vector<std::string> Files() const override {
+        std::vector<std::string> paths;
+        for (const WeightFile& file : files_->files()) paths.push_back(file.path());
+        return paths;
+    }
     std::string folder() const override { return path_; }
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }
     const TensorInfo* FindTensor(std::string_view tensor) const override {

@@ -72,6 +72,12 @@ Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(std::unique_ptr<Model
     return made;
 }
 
+std::vector<std::string> AdaptedSource::Files() const {
+    std::vector<std::string> paths = SourceOver::Files();
+    for (const Adapter& adapter : adapters_) paths.push_back(adapter.file.path());
+    return paths;
+}
+
 Status AdaptedSource::Add(const NamedAdapter& adapter) {
     LoraOptions words;
     words.from = adapter.folder;

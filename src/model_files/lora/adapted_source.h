@@ -39,6 +39,8 @@ class AdaptedSource final : public SourceOver {
     static Result<std::unique_ptr<AdaptedSource>> Make(std::unique_ptr<ModelSource> model,
                                                        std::span<const NamedAdapter> adapters);
 
+    std::vector<std::string> Files() const override;
+
   private:
     struct Adapter {
         LoraPlan plan;

@@ -28,6 +28,7 @@ class AdapterFile {
     // Errors: kNotFound, kCorrupt; kUnsupported for tensors that are not in the plan.
     static Result<AdapterFile> Open(const LoraPlan& plan);
 
+    const std::string& path() const { return file_.path(); }
     // Reads rows [row, row + rows) of A or B of a target, all columns, in the model's row order.
     Status Read(const LoraTarget& target, bool is_b, int64_t row, int64_t rows,
                 std::span<float> out) const;

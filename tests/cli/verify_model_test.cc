@@ -1,0 +1,146 @@
+// --verify-model: ranks whose copies of the model differ in one byte do not start; equal copies
+// run, and their hashes are read once.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "model_files/model_file.h"
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Rank 0 and each worker have a working folder with a copy of tiny.gguf.
+class VerifyModel : public testing::Test {
+  protected:
+    void SetUp() override {
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+        fs::create_directories(dir_ / "here");
+        WriteTinyGguf(dir_ / "here/tiny.gguf", {.hyper = OddHyper(), .dtype = DType::kQ8_0});
+        for (const char* folder : {"there", "third"}) {
+            fs::create_directories(dir_ / folder);
+            fs::copy_file(dir_ / "here/tiny.gguf", (dir_ / folder) + "/tiny.gguf");
+        }
+        std::ofstream(dir_ / "key") << "a key for these tests only";
+        ::chmod((dir_ / "key").c_str(), 0600);
+    }
+    std::unique_ptr<Weft> In(const std::string& folder, const Words& words) const {
+        const auto before = fs::current_path();
+        fs::current_path(std::string(dir_ / folder));
+        auto made =
+            std::make_unique<Weft>(words, Words{"XDG_CACHE_HOME=" + (dir_ / "cache/" + folder)});
+        fs::current_path(before);
+        return made;
+    }
+    // A rank in each folder; the first one is rank 0.
+    Ran Run(const std::vector<std::string>& folders, const Words& more) const {
+        std::vector<std::unique_ptr<Weft>> workers;
+        std::string hosts;
+        for (size_t i = 1; i < folders.size(); ++i) {
+            workers.push_back(
+                In(folders[i], {"worker", "--listen", "127.0.0.1:0", "--key-file", dir_ / "key"}));
+            const std::string before = "(port ";
+            const Deadline deadline = test::Limit(30'000);
+            while (workers.back()->Err().find(before) == std::string::npos && !deadline.expired()) {
+                ::usleep(1000);
+            }
+            const std::string text = workers.back()->Err();
+            hosts += fmt::format("{}127.0.0.1:{}", hosts.empty() ? "" : ",",
+                                 std::atoi(text.c_str() + text.find(before) + before.size()));
+        }
+        Ran ran = In(folders[0],
+                     Words{"run", "tiny.gguf", "-p", "hello", "-n", "4", "-t", "1", "--ignore-eos",
+                           "--timeout-ms", "20000", "--hosts", hosts, "--key-file", dir_ / "key"} +
+                         more)
+                      ->Wait();
+        for (const auto& worker : workers) {
+            ::kill(worker->pid(), SIGTERM);
+            EXPECT_EQ(worker->Wait(5000).status, 0);
+        }
+        return ran;
+    }
+    // Changes a byte of a weight that the model's fingerprint does not sample.
+    void Damage(const std::string& folder) const {
+        const std::string path = (dir_ / folder) + "/tiny.gguf";
+        uint64_t at = 0;
+        {
+            const auto source = model_files::OpenModel(path);
+            const auto* tensor = (*source)->FindTensor("blk.1.ffn_up.weight");
+            ASSERT_GT(tensor->bytes, 100'000u);
+            at = tensor->offset + tensor->bytes / 4;
+        }
+        std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+        file.seekg(static_cast<std::streamoff>(at));
+        const char byte = static_cast<char>(file.get());
+        file.seekp(static_cast<std::streamoff>(at));
+        file.put(static_cast<char>(byte ^ 1));
+    }
+
+    const test::TempDir dir_;
+};
+
+void ExpectSays(const Ran& ran, const std::vector<std::string>& said) {
+    for (const std::string& word : said) {
+        EXPECT_NE(ran.err.find(word), std::string::npos) << ran.err << "\nlacks " << word;
+    }
+}
+
+TEST_F(VerifyModel, OneOtherByteIsFound) {
+    Damage("there");
+    const Ran blind = Run({"here", "there"}, {"--tp", "2"});
+    EXPECT_EQ(blind.status, 0) << blind.err;  // the reason for the option
+    for (const Words& layout : {Words{"--tp", "2"}, Words{"--pp", "2"}}) {
+        const Ran ran = Run({"here", "there"}, layout + Words{"--verify-model"});
+        EXPECT_EQ(ran.status, 1) << ran.err;
+        EXPECT_EQ(ran.out, "");
+        const auto size = fs::file_size(std::string(dir_ / "here/tiny.gguf"));
+        ExpectSays(ran, {"--verify-model: tiny.gguf on rank 1 (host 127.0.0.1:",
+                         ") differs from that on rank 0 (host ",
+                         fmt::format(": bytes 0 to {}. Compare 'sha256sum'", size - 1)});
+    }
+}
+
+TEST_F(VerifyModel, TheOddOneOfThreeIsNamed) {
+    Damage("here");
+    const Ran ran = Run({"here", "there", "third"}, {"--tp", "3", "--verify-model"});
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    ExpectSays(ran, {"tiny.gguf on rank 0 (host ", " differs from that on rank 1 (host 127.0.0.1:",
+                     "2 of 3 copies agree: copy the file again to rank 0 (host "});
+}
+
+TEST_F(VerifyModel, EqualCopiesRunAndAreReadOnce) {
+    const Words words = {"--tp", "2", "--verify-model"};
+    const Ran plain = Run({"here", "there"}, {"--tp", "2"});
+    Ran ran = Run({"here", "there"}, words);
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.out, plain.out);
+    ExpectSays(ran, {"--verify-model: 2 copies of the model are equal (", "; read "});
+    const Ran again = Run({"here", "there"}, words);
+    ASSERT_EQ(again.status, 0) << again.err;
+    ExpectSays(again, {"2 copies of the model are equal (", "; cached hashes)"});
+    Damage("there");
+    EXPECT_EQ(Run({"here", "there"}, words).status, 1);
+}
+
+TEST_F(VerifyModel, RanksOfOneCopyCompareNothing) {
+    const std::string model = dir_ / "here/tiny.gguf";
+    const Words run = {"run", model, "-p", "hello", "-n", "2", "-t", "1"};
+    const Ran ran = RunWeft(run + Words{"--tp", "2", "--verify-model"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    ExpectSays(ran, {"--verify-model: all ranks read the same copy of the model"});
+    const Ran fed = RunWeft(run + Words{"--tp", "2", "--verify-model", "--weights-from", "0"});
+    EXPECT_EQ(fed.status, 2);
+    ExpectSays(fed, {"--verify-model", "--weights-from 0"});
+}
+
+}  // namespace
+}  // namespace weft::support
