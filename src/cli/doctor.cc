@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -23,6 +26,7 @@
 #include "doctor/distinct.h"
 #include "doctor/fabric.h"
 #include "doctor/live_view.h"
+#include "doctor/model.h"
 #include "doctor/reach.h"
 #include "doctor/report.h"
 #include "doctor/save.h"
@@ -38,7 +42,7 @@ namespace {
 
 struct DoctorFlags {
     std::vector<std::string> from, hosts, checks, ignored;
-    std::string save, cluster, reach;
+    std::string save, cluster, reach, model, model_content;
     std::string cluster_fault;  // why its workers were not found
     doctor::CollectOptions collect;
     cluster::ClusterOptions fabric;  // its hosts: --workers
@@ -224,6 +228,29 @@ std::vector<doctor::Finding> Measure(const DoctorFlags& flags) {
     return doctor::LookAtWorkers(*here, flags.fabric);
 }
 
+// The files of --model, on the hosts that answered. unreached: findings of the other hosts.
+Result<std::vector<doctor::Finding>> CheckModel(const DoctorFlags& flags, const Views& views,
+                                                const std::vector<doctor::Finding>& unreached) {
+    std::vector<std::string> hosts;
+    for (const std::string& host : flags.hosts) {
+        if (std::ranges::find(unreached, host, &doctor::Finding::host) == unreached.end()) {
+            hosts.push_back(host);
+        }
+    }
+    std::vector<std::string> names;
+    for (const auto& view : views) names.push_back(view->host());
+    ProgressLine line;
+    std::mutex mutex;
+    int shown = -1;
+    return doctor::CheckModel(flags.model, fmt::format("{}", fmt::join(names, ", ")), hosts,
+                              flags.collect, [&](double done) {
+                                  const std::lock_guard lock(mutex);
+                                  const int percent = static_cast<int>(100 * done);
+                                  if (std::exchange(shown, percent) == percent) return;
+                                  line.Show(fmt::format("reading {}: {} %", flags.model, percent));
+                              });
+}
+
 // --cluster: its hosts, as far as ssh reaches them, and the links to all serving hosts.
 Status FindClusterOf(DoctorFlags& flags) {
     if (!flags.hosts.empty() || !flags.from.empty() || !flags.fabric.hosts.empty() ||
@@ -268,10 +295,21 @@ Status RunDoctorCommand(DoctorFlags& flags, int& status) {
         WriteOut(doctor::ReachPeers(doctor::ParseReach(flags.reach)));
         return {};
     }
+    if (!flags.model_content.empty()) {
+        WEFT_ASSIGN(const std::string text, doctor::ModelContentText(flags.model_content));
+        WriteOut(text);
+        return {};
+    }
+    if (!flags.model.empty() && (!flags.from.empty() || !flags.save.empty())) {
+        return MakeError(ErrorCode::kUsage,
+                         "--model excludes --from and --save: a snapshot holds no model");
+    }
     if (!flags.cluster.empty()) WEFT_TRY(FindClusterOf(flags));
     if (!flags.save.empty()) return Save(flags);
-    const bool chosen = flags.checks.empty() ||
-                        std::ranges::find(flags.checks, "across-measured") != flags.checks.end();
+    const auto is_chosen = [&](const char* check) {
+        return flags.checks.empty() || std::ranges::find(flags.checks, check) != flags.checks.end();
+    };
+    const bool chosen = is_chosen("across-measured");
     const bool fabric = chosen && !flags.fabric.hosts.empty();
     if (fabric) WEFT_TRY(cluster::CheckOptions(flags.fabric));
     std::vector<doctor::Finding> findings;
@@ -279,6 +317,10 @@ Status RunDoctorCommand(DoctorFlags& flags, int& status) {
     WEFT_ASSIGN(Views views, Open(flags, findings, peers));
     WEFT_ASSIGN(const auto found, doctor::RunChecks(views, flags.checks, peers));
     views.resize(views.size() - peers);
+    if (!flags.model.empty() && is_chosen(doctor::kModelCheck)) {
+        WEFT_ASSIGN(auto files, CheckModel(flags, views, findings));
+        std::ranges::move(files, std::back_inserter(findings));
+    }
     findings.insert(findings.end(), found.begin(), found.end());
     if (chosen && !flags.cluster_fault.empty()) {
         findings.push_back({"across-measured", doctor::Severity::kFail, views.front()->host(),
@@ -332,6 +374,11 @@ void AddDoctor(const Command& app, int& status) {
         .AddOption("--workers", flags->fabric.hosts,
                    "Measure the links to these workers, as a:7000,b:7000")
         .Commas();
+    command
+        .AddOption("--model", flags->model,
+                   "Check that this model is complete, and has the same bytes on all hosts")
+        .TypeName("MODEL");
+    command.AddOption("--model-content", flags->model_content, "").Group("");
     command.AddOption("--key-file", flags->fabric.key_file,
                       "File with the key that the workers share");
     command.AddOption(
@@ -352,6 +399,7 @@ void AddDoctor(const Command& app, int& status) {
         "Examples:\n"
         "  weft doctor\n"
         "  weft doctor --hosts a,b\n"
+        "  weft doctor --hosts a,b --check model-files --model model.gguf\n"
         "  weft doctor --cluster home\n"
         "  weft doctor --workers a:7000,b:7000 --key-file weft.key\n"
         "  weft doctor --save a.tar        (there)\n"

@@ -30,7 +30,16 @@ constexpr int64_t kConfigMs = 10'000;  // for a busy machine; ssh -G answers at 
 constexpr std::string_view kMark = "==weft-doctor-archive==";
 
 std::vector<std::string> Ssh(const std::string& name) {
-    return {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-T", "--", name};
+    return {"ssh",
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "ConnectTimeout=5",
+            "-o",
+            "ServerAliveInterval=15",
+            "-T",
+            "--",
+            name};
 }
 
 int64_t WallNs() {
@@ -71,12 +80,6 @@ Error NotReached(const std::string& name, const std::string& command, const Resu
     if (!ran.ok()) {
         return MakeError(ran.error().code, "{}. Does 'ssh {} true' answer without a password?",
                          ran.error().message, name);
-    }
-    if (ran->status == 0) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "what '{}' printed over ssh is no snapshot, {}: 'ssh {} weft --version' "
-                         "must name this version",
-                         command, FirstLine(ran->out), name);
     }
     const std::string_view said = Trim(ran->err);
     return MakeError(ErrorCode::kIo,
@@ -120,6 +123,12 @@ Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions&
     const Result<Ran> ran = RunProgram(words, deadline, kMostBytes);
     const std::string_view archive =
         ran.ok() && ran->status == 0 ? WithoutGreeting(ran->out) : std::string_view();
+    if (archive.empty() && ran.ok() && ran->status == 0) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "what '{}' printed over ssh is no snapshot, {}: 'ssh {} weft --version' "
+                         "must name this version",
+                         command, FirstLine(ran->out), name);
+    }
     if (archive.empty()) {
         const bool hung =
             ran.ok() ? ran->status == kStatusOfSsh : ran.error().code == ErrorCode::kTimeout;
@@ -294,6 +303,19 @@ Finding Unreachable(const std::string& host, const Error& error,
             "a switch or host without jumbo frames, or a tunnel, silently drops large packets: "
             "connections open, and hang with the first large packet",
             fix};
+}
+
+Result<std::string> RunOverSsh(const std::string& name, const std::string& command,
+                               const Deadline& deadline, size_t most_bytes) {
+    std::vector<std::string> words = Ssh(name);
+    words.push_back(fmt::format("echo {}; {}", kMark, command));
+    const Result<Ran> ran = RunProgram(words, deadline, most_bytes);
+    if (ran.ok() && ran->status == 0) return std::string(WithoutGreeting(ran->out));
+    const std::string_view said = ran.ok() ? Trim(ran->err) : std::string_view();
+    if (ran.ok() && ran->status == 1 && !said.empty()) {  // the command's own error
+        return MakeError(ErrorCode::kIo, "{}", Lines(said).back());
+    }
+    return NotReached(name, command, ran);
 }
 
 Result<Collected> CollectHosts(const std::vector<std::string>& hosts, const CollectOptions& options,

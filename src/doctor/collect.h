@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/result.h"
 #include "doctor/finding.h"
 #include "doctor/host_view.h"
@@ -32,6 +33,11 @@ struct LossyPath {
 // reason, if large packets are lost on the way.
 Finding Unreachable(const std::string& host, const Error& error,
                     const std::optional<LossyPath>& lost);
+
+// Runs `command` on the host over ssh and returns its standard output, without that of login
+// scripts. name: from SshName. Errors: why ssh or the command failed.
+Result<std::string> RunOverSsh(const std::string& name, const std::string& command,
+                               const Deadline& deadline, size_t most_bytes);
 
 struct Collected {
     std::vector<std::unique_ptr<HostView>> hosts;  // that answered, in the argument's order

@@ -15,6 +15,7 @@
 #include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
 
 namespace weft::support {
 namespace {
@@ -212,6 +213,7 @@ case $before in
     *) case $last in
         date*) sh -c "$last" ;;
         *ping*) cat {0}/ping-$before ;;
+        *--model-content*) cd {0}/files-$before && sh -c "$last" ;;
         *--reach*) echo "Connection closed by $before" >&2; exit 255 ;;
         *) test $before != greeting ||
                printf 'Welcome to ustar, the star among machines. Have a lot of fun%0600d\n' 0
@@ -327,6 +329,78 @@ TEST_F(DoctorHosts, ThatDoNotAnswerAreNamed) {
     EXPECT_EQ(hosts, (std::set<std::string>{"down", "stuck", "garbage"})) << ran.out;
     EXPECT_NE(ran.out.find("No route to host"), std::string::npos);
     EXPECT_EQ(Run({"--hosts", "-oProxyCommand=x"}).status, 2);
+}
+
+// ---- Models -------------------------------------------------------------------------------------
+
+class DoctorModel : public DoctorHosts {
+  protected:
+    // Hosts with a folder, in which ssh runs the program.
+    void Add(const std::string& host) {
+        AddHost(host, {{"probe/hostname", host}});
+        std::filesystem::create_directories(Folder(host));
+        WriteTinyGguf(Folder(host) + "/tiny.gguf", {.hyper = TrainHyper()});
+    }
+    std::string Folder(const std::string& host) const { return dir_ / "files-" + host; }
+    Ran Check(const std::string& model, const std::string& hosts = "") {
+        Words words = {"--check", "model-files", "--model", model, "--remote", WeftProgram()};
+        if (!hosts.empty()) words.insert(words.end(), {"--hosts", hosts});
+        return Run(words);
+    }
+    // The findings as "SEVERITY HOST: READ; FIX".
+    static std::string Findings(const Ran& ran) {
+        std::string text;
+        for (const json& finding : ran.Json()["findings"]) {
+            EXPECT_EQ(finding["check"], "model-files");
+            text +=
+                fmt::format("{} {}: {}; {}\n", finding["severity"].get<std::string>(),
+                            finding["host"].get<std::string>(), finding["read"].get<std::string>(),
+                            finding["fix"].get<std::string>());
+        }
+        return text;
+    }
+    static void ExpectHas(const std::string& text, const std::string& part) {
+        EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks " << part;
+    }
+};
+
+TEST_F(DoctorModel, CopiesOnHostsAreCompared) {
+    for (const char* host : {"a", "b", "greeting"}) Add(host);
+    const std::string own = Findings(Check(Folder("a") + "/tiny.gguf"));
+    ExpectHas(own, "ok ");
+    ExpectHas(own, "/tiny.gguf: complete, 0.00 GB in 1 file, hash ");
+    // This machine lacks tiny.gguf; the hosts find it in their folders.
+    Ran ran = Check("tiny.gguf", "a,b");
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    std::string found = Findings(ran);
+    ExpectHas(found, "note a, b: tiny.gguf");
+    ExpectHas(found, "ok a, b: tiny.gguf: complete, 0.00 GB in 1 file, hash ");
+    ExpectHas(found, ", equal on a, b;");
+    std::fstream(Folder("b") + "/tiny.gguf", std::ios::in | std::ios::out)
+        .seekp(-5, std::ios::end)
+        .put('X');
+    ran = Check("tiny.gguf", "a,b,greeting");
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    ExpectHas(Findings(ran),
+              "fail a, b, greeting: tiny.gguf on b differs from that on a, greeting: "
+              "bytes 0 to ");
+    ExpectHas(Findings(ran), "; 2 of 3 copies agree: copy the file again to b\n");
+}
+
+TEST_F(DoctorModel, MissingAndIncompleteFilesFail) {
+    for (const char* host : {"a", "b"}) Add(host);
+    std::filesystem::resize_file(Folder("a") + "/tiny.gguf", 20'000);
+    std::filesystem::remove(Folder("b") + "/tiny.gguf");
+    const Ran cut = Check(Folder("a") + "/tiny.gguf");
+    EXPECT_EQ(cut.status, 1);
+    ExpectHas(Findings(cut), "fail ");
+    const Ran ran = Check("tiny.gguf", "a,b,down");
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    const std::string all = ran.out;
+    ExpectHas(all, "No such file");
+    EXPECT_EQ(Worst(ran.Json(), "model-files"), "fail");
+    EXPECT_EQ(Run({"--model", "m", "--from", "x.tar"}).status, 2);
+    ExpectHas(Run({"--check", "model-files", "--model", "synthetic:tiny"}).out, "has no files");
 }
 
 // ---- Links to workers --------------------------------------------------------------------------
