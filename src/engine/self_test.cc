@@ -200,7 +200,8 @@ Result<SelfTestRecord> DecodeRecord(std::string_view text) {
     return record;
 }
 
-std::string RecordPath(const std::string& key) {
+std::string RecordPath(std::string key) {
+    std::ranges::replace(key, '/', '_');
     const std::string folder = CacheFolder();
     return folder.empty() ? "" : folder + "/proof/" + key;
 }

@@ -66,8 +66,9 @@ std::string EncodeRecord(const SelfTestRecord& record);
 // Errors: kCorrupt: `text` is not a record.
 Result<SelfTestRecord> DecodeRecord(std::string_view text);
 
-// $XDG_CACHE_HOME/weft/proof/KEY or ~/.cache/weft/proof/KEY; "": neither folder is known.
-std::string RecordPath(const std::string& key);
+// CacheFolder()/proof/KEY; "": there is no such folder. Slashes of the key, whose parts may come
+// from other ranks, become underscores, so that the path stays in that folder.
+std::string RecordPath(std::string key);
 // Errors: kNotFound: there is no record, or a corrupt one, which ReadRecord then removes.
 Result<SelfTestRecord> ReadRecord(const std::string& path);
 // Writes a temporary file and renames it, so a reader never sees a partial record. Creates the

@@ -237,5 +237,11 @@ TEST(ProofPlaces, PartsOfSumsAreNotCompared) {
     }
 }
 
+// Other ranks name parts of the key.
+TEST_F(Proof, RecordsStayInTheirFolder) {
+    const std::string path = RecordPath("a/../../../b-f16");
+    EXPECT_EQ(path, dir_ / "cache/weft/proof/a_.._.._.._b-f16");
+}
+
 }  // namespace
 }  // namespace weft::engine
