@@ -21,7 +21,8 @@ std::string FieldWriter::Text() const {
     return out_.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-FieldReader::FieldReader(std::string_view what, const nlohmann::json& in) : what_(what), in_(in) {
+FieldReader::FieldReader(std::string_view what, const nlohmann::json& in, const FolderLimit& limit)
+    : what_(what), in_(in), limit_(limit) {
     if (in.is_object()) return;
     status_ =
         MakeError(ErrorCode::kCorrupt, "{}: expected a JSON object, not {}", what, ShownValue(in));
@@ -38,6 +39,11 @@ const nlohmann::json* FieldReader::Find(const char* name) {
 void FieldReader::Refuse(const char* name, const nlohmann::json& value, std::string_view expected) {
     status_ = MakeError(ErrorCode::kCorrupt, "{}: '{}' is {}; expected {}", what_, name,
                         ShownValue(value), expected);
+}
+
+void FieldReader::CheckPath(const Result<std::string>& path) {
+    if (!status_.ok()) return;
+    status_ = path.ok() ? limit_.Check(*path) : Status(path.error());
 }
 
 void FieldReader::Kind(const char* kind) {

@@ -8,10 +8,12 @@
 //     const std::string text = EncodeFields(job, kJobFields);
 //     WEFT_TRY(DecodeFields("job from rank 0", text, kJobFields, job));
 //
-// A field is a bool, an integer, a floating-point number, a string, or a vector of these. The
+// A field is a bool, an integer, a floating-point number, a string, or a vector of these. Fields
+// that name files of the receiver are declared with visit.Path, and DecodeFields checks them. The
 // message may hold other fields; DecodeFields ignores them.
 // Text from a peer is hostile: each field must be there, have its JSON type, and fit both its C++
-// type and its range. Errors: kCorrupt, with the message, the field, its value and the range.
+// type and its range. Errors: kCorrupt, with the message, the field, its value and the range;
+// kDenied for a path outside of the receiver's folders.
 #pragma once
 
 #include <cmath>
@@ -24,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/folder_limit.h"
 #include "base/json.h"
 #include "base/result.h"
 
@@ -42,6 +45,14 @@ class FieldWriter {
     }
     // Sets the kind of the message, for receivers that expect messages of several kinds.
     void Kind(const char* kind) { out_["kind"] = kind; }
+    template <typename T, typename PathOf>
+    void Path(const char* name, const T& value, const PathOf&) {
+        out_[name] = value;
+    }
+    template <typename T>
+    void Path(const char* name, const T& value) {
+        out_[name] = value;
+    }
     // Writes an enumerator as its name.
     template <typename T, typename NameOf, typename Parse>
     void Named(const char* name, const T& value, const NameOf& name_of, const Parse&) {
@@ -66,8 +77,8 @@ class FieldWriter {
 
 class FieldReader {
   public:
-    // what: names the message in errors. `in` must outlive this object.
-    FieldReader(std::string_view what, const nlohmann::json& in);
+    // what: names the message in errors. `in` and `limit` must outlive this object.
+    FieldReader(std::string_view what, const nlohmann::json& in, const FolderLimit& limit);
 
     template <typename T>
     void operator()(const char* name, T& value) {
@@ -84,6 +95,22 @@ class FieldReader {
         }
     }
     void Kind(const char* kind);
+    // A path, or a list of them. path_of: returns the path that a value means, as a
+    // Result<std::string>; "": no file.
+    template <typename T, typename PathOf>
+    void Path(const char* name, T& value, const PathOf& path_of) {
+        (*this)(name, value);
+        if (limit_.folders().empty()) return;
+        if constexpr (IsVector<T>::value) {
+            for (const std::string& item : value) CheckPath(path_of(item));
+        } else {
+            CheckPath(path_of(value));
+        }
+    }
+    template <typename T>
+    void Path(const char* name, T& value) {
+        Path(name, value, [](const std::string& path) { return Result<std::string>(path); });
+    }
     // parse: takes a string_view and returns an optional or a Result.
     template <typename T, typename NameOf, typename Parse>
     void Named(const char* name, T& value, const NameOf&, const Parse& parse) {
@@ -102,7 +129,7 @@ class FieldReader {
         if (!field->is_array()) return Refuse(name, *field, "a list");
         list.clear();
         for (const nlohmann::json& item : *field) {
-            FieldReader reader(what_, item);
+            FieldReader reader(what_, item, limit_);
             fields(list.emplace_back(), reader);
             if (status_.ok()) status_ = reader.status_;
         }
@@ -180,9 +207,11 @@ class FieldReader {
     // Returns null after an earlier error, or if the field is missing, which is an error.
     const nlohmann::json* Find(const char* name);
     void Refuse(const char* name, const nlohmann::json& value, std::string_view expected);
+    void CheckPath(const Result<std::string>& path);
 
     const std::string_view what_;
     const nlohmann::json& in_;
+    const FolderLimit& limit_;
     Status status_;
 };
 
@@ -193,13 +222,14 @@ std::string EncodeFields(const Message& message, const Fields& fields) {
     return writer.Text();
 }
 
-// what: names the message in errors: "job from rank 0". After an error, `message` is partly filled.
+// what: names the message in errors: "job from rank 0". limit: of the fields' paths. After an
+// error, `message` is partly filled.
 template <typename Message, typename Fields>
 Status DecodeFields(std::string_view what, std::string_view text, const Fields& fields,
-                    Message& message) {
+                    Message& message, const FolderLimit& limit = {}) {
     auto in = ParseJsonText(text);
     if (!in.ok()) return MakeError(ErrorCode::kCorrupt, "{}: {}", what, in.error().message);
-    FieldReader reader(what, *in);
+    FieldReader reader(what, *in, limit);
     fields(message, reader);
     return reader.status();
 }
