@@ -27,11 +27,15 @@ void RoundTrip(const std::string& text, const Encode& encode, const Decode& deco
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size == 0) return 0;
     const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+    const auto job_of = [](const std::string& json) { return weft::engine::JobFromJson(json); };
+    const auto train_job_of = [](const std::string& json) {
+        return weft::train::TrainJobFromJson(json);
+    };
     switch (data[0] % 6) {
-        case 0: RoundTrip(text, weft::engine::JobToJson, weft::engine::JobFromJson); break;
+        case 0: RoundTrip(text, weft::engine::JobToJson, job_of); break;
         case 1: RoundTrip(text, weft::fabric::NetJobToJson, weft::fabric::NetJobFromJson); break;
         case 2: RoundTrip(text, weft::fabric::NetRowToJson, weft::fabric::NetRowFromJson); break;
-        case 3: RoundTrip(text, weft::train::TrainJobToJson, weft::train::TrainJobFromJson); break;
+        case 3: RoundTrip(text, weft::train::TrainJobToJson, train_job_of); break;
         case 4: RoundTrip(text, weft::engine::ReportToJson, weft::engine::ReportFromJson); break;
         case 5: RoundTrip(text, weft::engine::EncodeTerms, weft::engine::DecodeTerms); break;
     }

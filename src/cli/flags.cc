@@ -152,7 +152,16 @@ void AddDataPortOptions(const Command& app, cluster::DataPortOptions& data) {
     app.AddOption("--neighbours-file", data.neighbours_file, "").Group("");
 }
 
-std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data) {
+void AddFoldersOption(const Command& app, std::vector<std::string>& folders) {
+    app.AddOption("--folders", folders,
+                  "Only read and write files of jobs in these folders, as /models,/runs (default: "
+                  "any file of this user)")
+        .TypeName("DIR,...")
+        .Commas();
+}
+
+std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data,
+                                         const std::vector<std::string>& folders) {
     std::vector<std::string> words = {"worker"};
     const auto add = [&](const char* flag, const std::string& value) {
         if (!value.empty()) words.insert(words.end(), {flag, value});
@@ -160,6 +169,7 @@ std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data) {
     add("--data-ports", data.ports);
     add("--advertise", data.advertise);
     add("--neighbours", data.neighbours);
+    add("--folders", fmt::format("{}", fmt::join(folders, ",")));
     return words;
 }
 

@@ -45,8 +45,10 @@ struct CommonFlags {
 void AddModel(const Command& app, std::string& model, bool& pull, bool needed = true);
 void AddDataPortOptions(const Command& app,
                         cluster::DataPortOptions& data);  // --data-ports, --advertise
-// Arguments for the process of a job's rank, besides its handle.
-std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data);
+void AddFoldersOption(const Command& app, std::vector<std::string>& folders);  // --folders
+// Arguments for the process of a job's rank, besides its handle. folders: FolderLimit::folders.
+std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data,
+                                         const std::vector<std::string>& folders);
 void AddRankFlags(const Command& app, CommonFlags& flags);      // hosts and ranks, and --net-table
 void AddClusterFlags(const Command& app, CommonFlags& flags);   // AddRankFlags, and --tensor-split
 void AddLayoutFlags(const Command& app, CommonFlags& flags);    // --tp, --pp, --transport

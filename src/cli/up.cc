@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/folder_limit.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -35,6 +36,7 @@ struct UpFlags {
     int port = cluster::kWorkerPort;
     bool unit = false;
     cluster::DataPortOptions data;
+    std::vector<std::string> folders;
 };
 
 std::string ClusterWords(const UpFlags& flags) {
@@ -164,7 +166,7 @@ Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(const UpFlags&
                                                                   const Ears& ears) {
     cluster::WorkerListener::Options options;
     options.key_file = key_file;
-    options.worker_arguments = WorkerArguments(flags.data);
+    options.worker_arguments = WorkerArguments(flags.data, flags.folders);
     options.more_arguments = [&ears]() -> std::vector<std::string> {
         if (ears.discovery == nullptr) return {};
         std::vector<std::string> words = {"--neighbours-file", ears.file->path()};
@@ -210,6 +212,8 @@ void TellOfUnits(const UpFlags& flags) {
 
 Status RunUp(UpFlags& flags) {
     WEFT_TRY(cluster::CheckDataPortOptions(flags.data));
+    WEFT_ASSIGN(const FolderLimit limit, FolderLimit::Make(flags.folders));
+    flags.folders = limit.folders();
     WEFT_ASSIGN(fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
     if (!flags.key_file.empty()) {
         if (!flags.words.empty()) {
@@ -260,6 +264,7 @@ void AddUp(const Command& app, int& status) {
         .ShowDefault();
     up.AddFlag("--unit", flags->unit,
                "Print a systemd --user unit for this command, and start nothing");
+    AddFoldersOption(up, flags->folders);
     AddDataPortOptions(up, flags->data);
     up.Footer(
         "The hosts find each other on every cable between them, by IPv6 link-local multicast,\n"

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/folder_limit.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/duration.h"
@@ -18,6 +19,7 @@ struct WorkerFlags {
     std::string listen, key_file, wait, handle;
     cluster::WorkerJoiner::Options join;
     cluster::DataPortOptions data;
+    std::vector<std::string> folders;
 };
 
 Status CheckWords(const WorkerFlags& flags) {
@@ -44,7 +46,7 @@ Status Listen(const WorkerFlags& flags) {
     cluster::WorkerListener::Options options;
     options.listen = cluster::WithWorkerPort(flags.listen);
     options.key_file = flags.key_file;
-    options.worker_arguments = WorkerArguments(flags.data);
+    options.worker_arguments = WorkerArguments(flags.data, flags.folders);
     WEFT_ASSIGN(const auto listener, cluster::WorkerListener::Open(options));
     Log(LogLevel::kInfo, "listening on {} (port {}); Ctrl-C ends", options.listen,
         listener->port());
@@ -55,7 +57,7 @@ Result<int> DialIn(const WorkerFlags& flags) {
     cluster::WorkerJoiner::Options options = flags.join;
     options.join = cluster::WithWorkerPort(options.join);
     options.key_file = flags.key_file;
-    options.worker_arguments = WorkerArguments(flags.data);
+    options.worker_arguments = WorkerArguments(flags.data, flags.folders);
     if (!flags.wait.empty()) {
         WEFT_ASSIGN(const double wait_s, ParseTime("--wait", flags.wait));
         options.wait_ms = std::max<int64_t>(1, std::llround(wait_s * 1000));
@@ -64,8 +66,10 @@ Result<int> DialIn(const WorkerFlags& flags) {
     return joiner->Run();
 }
 
-Result<int> ServeRanks(const WorkerFlags& flags) {
+Result<int> ServeRanks(WorkerFlags& flags) {
     WEFT_TRY(CheckWords(flags));
+    WEFT_ASSIGN(const FolderLimit limit, FolderLimit::Make(flags.folders));
+    flags.folders = limit.folders();
     WEFT_TRY(cluster::CheckDataPortOptions(flags.data));
     if (!flags.join.join.empty()) return DialIn(flags);
     WEFT_TRY(Listen(flags));
@@ -76,7 +80,9 @@ int BeRank(const WorkerFlags& flags) {
     const auto examine = [](const cluster::JoinRequest& exam) {
         return cluster::ExamineJob(exam, AllJobKinds());
     };
-    auto cluster = cluster::Cluster::Join(flags.handle, flags.data, examine);
+    const auto folders = FolderLimit::Make(flags.folders);
+    if (!folders.ok()) return Fail(folders.error());
+    auto cluster = cluster::Cluster::Join(flags.handle, flags.data, examine, *folders);
     if (!cluster.ok()) return ExitStatus(cluster.error().code);
     SetLogRank((*cluster)->rank());
     const cluster::JobKind* kind = cluster::FindJobKind((*cluster)->job(), AllJobKinds());
@@ -106,6 +112,7 @@ void AddWorker(const Command& app, int& status) {
                    "With --join: give up after this time without a job, as 90s or 10m (default: "
                    "never)")
         .TypeName("TIME");
+    AddFoldersOption(worker, flags->folders);
     AddDataPortOptions(worker, flags->data);
     worker.AddOption("--handle", flags->handle, "").Group("");
     worker.Footer(

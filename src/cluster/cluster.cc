@@ -119,7 +119,8 @@ Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
 }
 
 // Until there is an assignment, rank 0 may ask whether this process could be a rank.
-Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator& validator) {
+Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator& validator,
+                                           const FolderLimit& folders) {
     // While rank 0 sends heartbeats, it may be waiting for other ranks.
     const Deadline deadline = Deadline::In(2 * kMostWaitMs);
     while (true) {
@@ -127,15 +128,16 @@ Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator
                     control.WaitForJoinRequest(deadline));
         if (!asked.has_value()) return control.WaitForAssignment(deadline);
         Status fit;
-        if (validator) fit = validator({asked->rank, asked->size, asked->job, asked->terms});
+        if (validator)
+            fit = validator({asked->rank, asked->size, asked->job, asked->terms, folders});
         control.AnswerJoinRequest(*asked, fit);
     }
 }
 
 // launched: null if weft itself started this process.
 Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launched,
-                                        const DataPortOptions& data,
-                                        const JoinValidator& validator) {
+                                        const DataPortOptions& data, const JoinValidator& validator,
+                                        const FolderLimit& folders) {
     const std::string root_host = PeerHost(inherited.control.get());
     const std::string own_host = LocalHost(inherited.control.get());
     const int64_t timeout_ms = std::max(inherited.session.timeout_ms, kLeastTimeoutMs);
@@ -153,7 +155,7 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     // From here on the control thread ends this process soon after rank 0 does, with the reason.
     // SIGCONT makes a stopped process run again, so that it notices.
     if (inherited.local && launched == nullptr) ::prctl(PR_SET_PDEATHSIG, SIGCONT);
-    auto assignment = AwaitFirstAssignment(*control, validator);
+    auto assignment = AwaitFirstAssignment(*control, validator, folders);
     if (!assignment.ok()) return Report(words, assignment.error());
     const int size = static_cast<int>(assignment->hosts.size());
     if (launched != nullptr && assignment->rank != launched->rank()) {
@@ -168,6 +170,7 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     if (launched != nullptr) cluster->SetMpi(launched->mpi());
     cluster->SetControl(std::move(control));
     cluster->SetOwnHost(own_host, root_host, data);
+    cluster->SetFolders(folders);
     Status met = cluster->Rendezvous(*assignment);
     if (!met.ok() && cluster->recovers()) {
         auto next = cluster->NextEpoch(met.error(), nullptr);
@@ -340,14 +343,15 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
 
 Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle,
                                                const DataPortOptions& data,
-                                               const JoinValidator& validator) {
+                                               const JoinValidator& validator,
+                                               const FolderLimit& folders) {
     HoldStops();
     auto inherited = ReadHandle(handle);
     if (!inherited.ok()) {
         LogLine(LogLevel::kError, inherited.error().message);
         return inherited.error();
     }
-    return JoinAs(std::move(*inherited), nullptr, data, validator);
+    return JoinAs(std::move(*inherited), nullptr, data, validator, folders);
 }
 
 Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched,
@@ -369,7 +373,7 @@ Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched,
     inherited.control = std::move((*arrival)->fd);
     inherited.session = (*arrival)->session;
     inherited.local = launched.shares_output();
-    return JoinAs(std::move(inherited), &launched, data, nullptr);
+    return JoinAs(std::move(inherited), &launched, data, nullptr, {});
 }
 
 }  // namespace weft::cluster

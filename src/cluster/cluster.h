@@ -46,6 +46,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/folder_limit.h"
 #include "base/result.h"
 #include "cluster/join_check.h"
 #include "cluster/links.h"
@@ -172,13 +173,14 @@ class Cluster {
     static Result<std::unique_ptr<Cluster>> Launch(const ClusterOptions& options, std::string job);
 
     // Worker: `handle` is the word after --handle on its command line. validator: decides whether
-    // this host could be a rank of a running job; null: it always could. From now on SIGINT,
-    // SIGTERM and SIGUSR1 are blocked in this process (stop_signals.h), and its control connection
-    // tells it to end. Logs errors that no other process can print; the caller only exits with the
-    // error's status.
+    // this host could be a rank of a running job; null: it always could. folders: see folders().
+    // From now on SIGINT, SIGTERM and SIGUSR1 are blocked in this process (stop_signals.h), and its
+    // control connection tells it to end. Logs errors that no other process can print; the caller
+    // only exits with the error's status.
     static Result<std::unique_ptr<Cluster>> Join(const std::string& handle,
                                                  const DataPortOptions& data = {},
-                                                 const JoinValidator& validator = nullptr);
+                                                 const JoinValidator& validator = nullptr,
+                                                 const FolderLimit& folders = {});
 
     // Ranks 1 and above of a launcher: joins the next job of rank 0. Null: there are no more jobs.
     // Signals and errors are as for Join.
@@ -192,6 +194,8 @@ class Cluster {
     virtual int rank() const = 0;
     virtual int size() const = 0;
     virtual const std::string& job() const = 0;
+    // Where this process may open and create files that rank 0 names.
+    const FolderLimit& folders() const { return folders_; }
     virtual const HostInfo& host(int rank) const = 0;
     // Ids of the cores to which this rank may pin its threads: its part of the machine's cores. If
     // there are more ranks than cores, every rank gets all cores and cores_shared() is true; then
@@ -291,6 +295,9 @@ class Cluster {
     // Rank 0: whether the user asked to stop. Check it in code that runs for long and does not wait
     // for other ranks.
     virtual bool stop_requested() const = 0;
+
+  protected:
+    FolderLimit folders_;
 };
 
 // `weft worker --listen HOST:PORT --key-file F`: serves one job after another, each in a new

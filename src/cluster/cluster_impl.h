@@ -61,6 +61,7 @@ class ClusterImpl final : public Cluster {
         root_host_ = std::move(root);
         data_ = std::move(data);
     }
+    void SetFolders(const FolderLimit& folders) { folders_ = folders; }
     void SetControl(std::unique_ptr<Control> control) { control_ = std::move(control); }
     ~ClusterImpl() override {
         // Stops the control thread before the data links end, so that peers do not take their end

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "base/folder_limit.h"
 #include "base/result.h"
 
 namespace weft::cluster {
@@ -14,6 +15,7 @@ struct JoinRequest {
     std::string job;         // the job of these ranks (Cluster::job)
     std::string terms;  // properties that the worker must match (Cluster::SetJoinFingerprint); "":
                         // unknown
+    FolderLimit folders{};  // as Cluster::folders
 };
 
 // Runs on the worker's main thread. OK: the worker could be the rank. Otherwise the error, which

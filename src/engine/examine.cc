@@ -140,7 +140,7 @@ Status TellTerms(Rank& rank) {
 
 Status Examine(const cluster::JoinRequest& request) {
     WEFT_ASSIGN(const Terms terms, DecodeTerms(request.terms));
-    WEFT_ASSIGN(Job job, JobFromJson(request.job));
+    WEFT_ASSIGN(Job job, JobFromJson(request.job, request.folders));
     if (job.feed && terms.header.empty()) return {};
     const bool measured = job.split_auto;  // by shares that are not known yet
     job.split_auto = job.power = false;

@@ -38,14 +38,13 @@ std::optional<model::Outputs> FindOutputs(std::string_view name) {
     return std::nullopt;
 }
 
-constexpr auto kAdapterFields = [](auto& adapter, auto& visit) {
-    visit("name", adapter.name);
-    visit("folder", adapter.folder);
-};
-
 constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit.Kind(kJobKind);
-    visit("model", job.model);
+    visit("feed", job.feed);
+    // (Streamed files are those of rank 0.)
+    visit.Path("model", job.model, [&](const std::string& word) {
+        return job.feed ? std::string() : model_files::PathOfModel(word);
+    });
     visit("tp", job.tp, FieldRange{0, kMostRanks});
     visit("pp", job.pp, FieldRange{0, kMostRanks});
     visit("ep", job.ep, FieldRange{0, kMostRanks});
@@ -69,12 +68,16 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("verify", job.verify);
     visit("verify_model", job.verify_model);
     visit("proof", job.self_test);
-    visit("feed", job.feed);
     visit.Named("net_table", job.net_table, fabric::NetTableName, fabric::ParseNetTable);
     visit.Named("overlap", job.overlap, OverlapName, ParseOverlap);
     visit.Named("wire", job.wire, SumWireName, ParseSumWire);
     visit.Named("gpu_sum", job.device_sum, DeviceSumName, ParseDeviceSum);
-    visit.List("adapters", job.adapters, kAdapterFields);
+    visit.List("adapters", job.adapters, [&](auto& adapter, auto& fields) {
+        fields("name", adapter.name);
+        fields.Path("folder", adapter.folder, [&](const std::string& folder) {
+            return Result<std::string>(job.feed ? "" : folder);
+        });
+    });
 };
 
 }  // namespace
@@ -132,11 +135,15 @@ std::string JobToJson(const Job& job) {
     return EncodeFields(job, kJobFields);
 }
 
-Result<Job> JobFromJson(const std::string& text) {
+Result<Job> JobFromJson(const std::string& text, const FolderLimit& limit) {
     Job job;
-    WEFT_TRY(DecodeFields("job from rank 0", text, kJobFields, job));
+    WEFT_TRY(DecodeFields("job from rank 0", text, kJobFields, job, limit));
     WEFT_TRY(backend::CheckDeviceNames(job.device));
     return job;
+}
+
+Result<Job> JobOf(const cluster::Cluster& cluster) {
+    return JobFromJson(cluster.job(), cluster.folders());
 }
 
 }  // namespace weft::engine

@@ -9,7 +9,9 @@
 
 #include "backend/communicators.h"
 #include "backend/device.h"
+#include "base/folder_limit.h"
 #include "base/result.h"
+#include "cluster/cluster.h"
 #include "fabric/table.h"
 #include "model/builder.h"
 #include "model_files/lora/adapted_source.h"
@@ -77,7 +79,10 @@ Result<backend::DeviceSum> ParseDeviceSum(std::string_view name);
 Status CheckAdapters(const Job& job);
 
 std::string JobToJson(const Job& job);
-// Errors: kCorrupt; the message has the field, its value and the valid range.
-Result<Job> JobFromJson(const std::string& text);
+// limit: of the files that the job names. Errors: kCorrupt; the message has the field, its value
+// and the valid range; kDenied (limit), kNotFound (with a limit: the model is not in the cache).
+Result<Job> JobFromJson(const std::string& text, const FolderLimit& limit = {});
+// The current job of `cluster`, within this host's folders.
+Result<Job> JobOf(const cluster::Cluster& cluster);
 
 }  // namespace weft::engine

@@ -206,7 +206,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         auto next = cluster.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
             // (`job` may be older, because epochs that failed to form came between. But it has the
             // measured shares, or none if they are even.)
-            WEFT_ASSIGN(Job last, JobFromJson(cluster.job()));
+            WEFT_ASSIGN(Job last, JobOf(cluster));
             const int size = cluster.size();
             const bool known = job.split.empty() || std::cmp_equal(job.split.size(), size);
             if (last.split_auto && !job.split_auto && known) {
@@ -230,7 +230,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             error = next.error();
             break;
         }
-        WEFT_ASSIGN(job, JobFromJson(cluster.job()));
+        WEFT_ASSIGN(job, JobOf(cluster));
         // (A measurement needs all ranks.)
         if (!next->same_place || job.split_auto || ChoosesLayout(job, cluster)) rank.reset();
         if (why.empty()) why = next->why;

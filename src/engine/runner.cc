@@ -13,7 +13,7 @@ namespace weft::engine {
 namespace {
 
 Status WorkOnModel(cluster::Cluster& cluster) {
-    WEFT_ASSIGN(Job job, JobFromJson(cluster.job()));
+    WEFT_ASSIGN(Job job, JobOf(cluster));
     std::unique_ptr<Rank> rank;
     std::vector<Recovery> recoveries;
     Status status = OpenRank(job, cluster, rank);
@@ -63,7 +63,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Start(
     runner->asked_ = {job, cluster::RanksOf(options)};
     runner->job_ = std::move(job);
     if (runner->cluster_->size() != runner->asked_.ranks) {
-        WEFT_ASSIGN(runner->job_, JobFromJson(runner->cluster_->job()));
+        WEFT_ASSIGN(runner->job_, JobOf(*runner->cluster_));
     }
     WEFT_TRY(OpenFirstRank(runner->job_, *runner->cluster_, runner->rank_, runner->recoveries_));
     // A host that returns gets the chosen layout.

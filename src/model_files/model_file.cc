@@ -30,6 +30,15 @@ Error WithShortNames(const Error& error, const std::string& word) {
     return hint.empty() ? error : MakeError(error.code, "{}.{}", error.message, hint);
 }
 
+// The path that `word` names, or the word of a synthetic model.
+Result<std::string> Find(const std::string& word) {
+    std::string spec = hub::MeantBy(word);
+    if (!hub::IsSpec(spec)) return spec;
+    auto cached = hub::FindCached(spec);
+    if (!cached.ok()) return WithMeaning(cached.error(), word, spec);
+    return cached;
+}
+
 }  // namespace
 
 void FingerprintMaker::Add(std::span<const std::byte> bytes) {
@@ -96,13 +105,13 @@ int64_t ModelSource::Parameters() const {
     return count;
 }
 
+Result<std::string> PathOfModel(const std::string& word) {
+    WEFT_ASSIGN(const std::string spec, Find(word));
+    return Synthetic::IsSpec(spec) ? "" : spec;
+}
+
 Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan) {
-    std::string spec = hub::MeantBy(word);
-    if (hub::IsSpec(spec)) {
-        auto cached = hub::FindCached(spec);
-        if (!cached.ok()) return WithMeaning(cached.error(), word, spec);
-        spec = std::move(cached).value();
-    }
+    WEFT_ASSIGN(std::string spec, Find(word));
     if (Synthetic::IsSpec(spec)) {
         WEFT_ASSIGN(Synthetic synthetic, Synthetic::Make(spec));
         return std::unique_ptr<ModelSource>(std::make_unique<Synthetic>(std::move(synthetic)));

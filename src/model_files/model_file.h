@@ -109,4 +109,8 @@ class FingerprintMaker {
 // takes precedence. plan: records reads of partial files (weight_file.h); must outlive the source.
 Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan = nullptr);
 
+// The path of the file or folder that OpenModel opens for `word`; "" for a synthetic model. Errors:
+// those of hub::FindCached.
+Result<std::string> PathOfModel(const std::string& word);
+
 }  // namespace weft::model_files

@@ -135,7 +135,7 @@ void Growth::RejectJoiners(int64_t step) {
 }
 
 Status ExamineForTraining(const cluster::JoinRequest& request) {
-    WEFT_ASSIGN(TrainJob job, TrainJobFromJson(request.job));
+    WEFT_ASSIGN(TrainJob job, TrainJobFromJson(request.job, request.folders));
     TakeDataWords(job);
     const nlohmann::json terms =
         request.terms.empty() ? nlohmann::json::object() : JsonOrDiscarded(request.terms);

@@ -85,6 +85,7 @@ Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
                 model_files::hf::ParseJson(said.front(), "rank 0's checkpoints"));
     for (const Json& entry : agreed.value("folders", Json::array())) {
         const std::string folder = entry.is_string() ? entry.get<std::string>() : "";
+        WEFT_TRY(cluster_.folders().Check(folder));
         std::optional<Checkpoint> opened;
         if (agreed.value("one", false)) {
             WEFT_ASSIGN(opened, Checkpoint::Open(folder));

@@ -417,7 +417,7 @@ class Run {
         if (counts) ++summary_.restarts;
         with_joiners_ = cluster_.size() > ranks || !next->joined.empty();
         if (job_.elastic) {
-            WEFT_ASSIGN(const TrainJob resized, TrainJobFromJson(cluster_.job()));
+            WEFT_ASSIGN(const TrainJob resized, TrainJobOf(cluster_));
             job_.trainer.accumulation = resized.trainer.accumulation;
             if (!root) SetLogRank(cluster_.rank());
         }
@@ -758,7 +758,7 @@ class Run {
 };
 
 Status WorkOnTraining(cluster::Cluster& cluster) {
-    WEFT_ASSIGN(const TrainJob job, TrainJobFromJson(cluster.job()));
+    WEFT_ASSIGN(const TrainJob job, TrainJobOf(cluster));
     CatchStops(job.save.interrupts);
     const auto summary = Run(job, cluster, nullptr).All();
     return summary.ok() ? Status() : Status(summary.error());
@@ -778,7 +778,7 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_ASSIGN(const auto cluster, cluster::Cluster::Launch(options, TrainJobToJson(job)));
     if (cluster->size() != ranks) {
-        WEFT_ASSIGN(const TrainJob resized, TrainJobFromJson(cluster->job()));
+        WEFT_ASSIGN(const TrainJob resized, TrainJobOf(*cluster));
         job.trainer.accumulation = resized.trainer.accumulation;
     }
     Run run(job, *cluster, &listener);

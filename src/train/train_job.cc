@@ -21,7 +21,7 @@ std::optional<DType> FindTrainedType(std::string_view name) {
 }
 
 constexpr auto kTrainerFields = [](auto& t, auto& visit) {
-    visit("model", t.model);
+    visit.Path("model", t.model, model_files::PathOfModel);
     visit.Named(
         "dtype", t.dtype, [](DType dtype) { return Info(dtype).name; }, FindTrainedType);
     visit("from_scratch", t.from_scratch);
@@ -56,7 +56,7 @@ constexpr auto kTrainerFields = [](auto& t, auto& visit) {
     visit("lora_alpha", t.lora.alpha);
     visit("lora_targets", t.lora.targets);
     visit("lora_rslora", t.lora.rslora);
-    visit("lora_from", t.lora.from);
+    visit.Path("lora_from", t.lora.from);
     visit("lora_without_dropout", t.lora_without_dropout);
     visit("without_dropout", t.without_dropout);
     visit("clip", t.clip);
@@ -81,7 +81,7 @@ constexpr auto kUpdateFields = [](auto& u, auto& visit) {
 };
 
 constexpr auto kDataFields = [](auto& d, auto& visit) {
-    visit("data", d.data);
+    visit.Path("data", d.data);
     visit("longs", d.longs);
     visit("control_tokens", d.control_tokens);
     visit("prompt_type", d.prompt_type);
@@ -114,10 +114,12 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("sample_every", job.sample.every);
     visit("sample_tokens", job.sample.tokens);
     visit("sample_temperature", job.sample.temperature);
-    visit("save_folder", job.save.folder);
+    visit.Path("save_folder", job.save.folder);
     visit("save_every", job.save.every);
     visit("keep_last", job.save.keep);
-    visit("resume", job.save.resume);
+    visit.Path("resume", job.save.resume, [](const std::string& word) {
+        return Result<std::string>(word == "auto" ? "" : word);
+    });
     visit("max_restarts", job.save.max_restarts);
     visit("interrupts", job.save.interrupts);
     visit("elastic", job.elastic);
@@ -202,11 +204,15 @@ std::string TrainJobToJson(const TrainJob& job) {
     return EncodeFields(job, kJobFields);
 }
 
-Result<TrainJob> TrainJobFromJson(const std::string& text) {
+Result<TrainJob> TrainJobFromJson(const std::string& text, const FolderLimit& limit) {
     TrainJob job;
-    WEFT_TRY(DecodeFields("training job from rank 0", text, kJobFields, job));
+    WEFT_TRY(DecodeFields("training job from rank 0", text, kJobFields, job, limit));
     WEFT_TRY(CheckTrainJob(job));
     return job;
+}
+
+Result<TrainJob> TrainJobOf(const cluster::Cluster& cluster) {
+    return TrainJobFromJson(cluster.job(), cluster.folders());
 }
 
 }  // namespace weft::train

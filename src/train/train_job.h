@@ -6,7 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/folder_limit.h"
 #include "base/result.h"
+#include "cluster/cluster.h"
 #include "train/data/open.h"
 #include "train/sample.h"
 #include "train/saver.h"
@@ -45,8 +47,11 @@ Status MakeAbsolute(TrainJob& job);
 void TakeDataWords(TrainJob& job);
 
 std::string TrainJobToJson(const TrainJob& job);
-// Errors: kCorrupt, with the field, its value and the valid range in the message; those of
-// CheckTrainJob.
-Result<TrainJob> TrainJobFromJson(const std::string& text);
+// limit: of the files that the job names. Errors: kCorrupt, with the field, its value and the valid
+// range in the message; kDenied (limit), kNotFound (with a limit: the model is not in the cache);
+// those of CheckTrainJob.
+Result<TrainJob> TrainJobFromJson(const std::string& text, const FolderLimit& limit = {});
+// The current job of `cluster`, within this host's folders.
+Result<TrainJob> TrainJobOf(const cluster::Cluster& cluster);
 
 }  // namespace weft::train
