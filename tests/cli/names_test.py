@@ -517,7 +517,6 @@ class Misspelt(NamesTest):
                 (("--temp", "1", "--temperature", "x"), "--temperature: 'x': expected a number"),
                 (("--temperature=x", "--temp", "1"), "--temperature: 'x': expected a number"),
                 (("-n", "1", "--predict", "x"), "--predict: 'x': expected a whole number"),
-                (("-n1", "-nx"), "-n: 'x': expected a whole number"),
                 (("--ctx", "9q"), "--ctx: '9q': expected tokens, as 4096, 8k or auto"),
                 (("--ctx",), "--ctx: the value is missing; expected tokens, as 4096, 8k or auto"),
                 (("--weights-from", "1"), "--weights-from: '1': expected 0."),
