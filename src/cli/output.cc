@@ -25,12 +25,17 @@ std::atomic<bool> g_reload{false};
 std::atomic<int> g_output_errno{0};  // first failure of standard output
 std::atomic<bool> g_output_told{false};
 int g_grace_ms = 0;
+std::atomic<bool> g_any_second_ends{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 timer_t g_grace;
 
-void OnInterrupt(int) {
+void OnInterrupt(int number) {
     g_stop.store(true);
+    // (Under a launcher, a second signal may be the same request.)
+    if (!g_any_second_ends || g_grace_ms > 0 || (number != SIGINT && number != SIGTERM)) return;
+    ::signal(SIGINT, SIG_DFL);
+    ::signal(SIGTERM, SIG_DFL);
 }
 
 void OnTerminate(int) {
@@ -243,6 +248,10 @@ const std::atomic<bool>* CatchInterrupts(int grace_ms) {
     }
     ::signal(SIGPIPE, SIG_IGN);
     return &g_stop;
+}
+
+void EndAtAnySecondStop() {
+    g_any_second_ends = true;
 }
 
 HangupRule HangupRule::Find(bool reloads) {

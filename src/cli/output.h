@@ -91,6 +91,9 @@ class ProgressLine {
 // ClusterOptions::stop. grace_ms: delay of SIGTERM and SIGHUP.
 const std::atomic<bool>* CatchInterrupts(int grace_ms = 0);
 
+// After SIGINT or SIGTERM, the other of the two also ends the process at once.
+void EndAtAnySecondStop();
+
 // Decides whether a SIGHUP asks this process to stop or to reload its files.
 class HangupRule {
   public:

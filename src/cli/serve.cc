@@ -123,6 +123,7 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     options.interrupted = flags.common.cluster.stop;
     if (Reloads(options)) options.reload = CatchReloads();
     options.cluster = flags.common.cluster;
+    EndAtAnySecondStop();
     const int ranks = cluster::RanksOf(options.cluster);
     // (The launcher restarts its own ranks.)
     const bool may_rejoin = ranks > 1 && options.cluster.launched == nullptr;
