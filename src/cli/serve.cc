@@ -179,10 +179,11 @@ Status PrintServeUnit(const ServeFlags& flags) {
                          "--unit needs --restart: without --restart, the service ends when a host "
                          "is unreachable");
     }
-    return PrintUserUnit({.name = "weft-serve",
-                          .description = "Weft: serve " + flags.common.job.model,
-                          .stop_seconds = flags.server.drain_ms / 1000 + 30,
-                          .reloads = true});
+    return PrintUserUnit(
+        {.name = "weft-serve",
+         .description = "Weft: serve " + flags.common.job.model,
+         .stop_seconds = (flags.server.drain_delay_ms + flags.server.drain_ms) / 1000 + 30,
+         .reloads = true});
 }
 
 Status Serve(ServeFlags& flags) {
@@ -278,7 +279,12 @@ void AddServing(const Command& app, ServeFlags& flags) {
                  "Milliseconds for which a lost rank counts against --max-restarts (3600000: one "
                  "hour; 0: forever)");
     group.Number("--drain-ms", server.drain_ms, 0, 3'600'000,
-                 "Milliseconds that running requests have after Ctrl-C, SIGTERM or SIGHUP (30000)");
+                 "Milliseconds that running requests have after Ctrl-C, SIGTERM or SIGHUP, and "
+                 "after --drain-delay-ms (30000)");
+    group.Number("--drain-delay-ms", server.drain_delay_ms, 0, 3'600'000,
+                 "Milliseconds for which the server accepts requests after Ctrl-C, SIGTERM or "
+                 "SIGHUP, while /ready already answers 503 (0); behind a load balancer: the time "
+                 "that the balancer needs to notice");
     group.Add("--name", server.name, "Name of the model in the API (default: from its file)");
     group.Several("--alias", server.aliases,
                   "Additional name of the model in the API; may be repeated");

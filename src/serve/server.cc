@@ -208,25 +208,50 @@ void Server::Handle(std::shared_ptr<Exchange> exchange) {
                    WhileLoading(exchange->request().path).body);
 }
 
-// Watches for the stop request and carries it out.
+// Watches for requests to reload and to stop.
 void Server::Watch() {
-    int64_t drained_ns = 0;
     while (!over_) {
         std::this_thread::sleep_for(kWatchTurn);
         if (options_.reload != nullptr && options_.reload->exchange(false)) Reload();
-        if (options_.interrupted == nullptr || !options_.interrupted->load()) continue;
-        engine::Engine* engine = watched_.load();
-        if (engine == nullptr) {
-            force_stop_ = true;
-        } else if (drained_ns == 0) {
-            drained_ns = NowNs();
-            http_->Drain();
-            engine->Drain();
-            if (options_.say) options_.say("shutting down: running requests may finish");
-        } else if (NowNs() - drained_ns > options_.drain_ms * 1'000'000) {
-            engine->Stop();
+        if (options_.interrupted != nullptr && options_.interrupted->load()) AdvanceStop();
+    }
+}
+
+// Carries out the steps of a stop that are due: /ready fails; the HTTP layer refuses requests; once
+// the accepted requests have reached the engine, the engine ends after the last of them; the
+// engine ends those that take too long.
+void Server::AdvanceStop() {
+    engine::Engine* engine = watched_.load();
+    if (engine == nullptr) {
+        force_stop_ = true;
+        return;
+    }
+    const auto say = [&](const std::string& line) {
+        if (options_.say) options_.say(line);
+    };
+    if (stop_ns_ == 0) {
+        stop_ns_ = NowNs();
+        api_->Leave();
+        http_->EndKeepAlive();
+        if (options_.drain_delay_ms > 0) {
+            say(fmt::format("shutting down: accepting requests for another {:.1f} s",
+                            static_cast<double>(options_.drain_delay_ms) * 1e-3));
         }
     }
+    const int64_t refuse_ns = stop_ns_ + options_.drain_delay_ms * 1'000'000;
+    if (NowNs() < refuse_ns) return;
+    if (!refuses_) {
+        refuses_ = true;
+        http_->Drain();
+        say("shutting down: running requests may finish");
+    }
+    // Drain also ends a recovery, which would otherwise wait for the lost rank.
+    const bool recovers = engine->stats().state == engine::EngineState::kRecovering;
+    if (!engine_drains_ && (recovers || !api_->reading())) {
+        engine_drains_ = true;
+        engine->Drain();
+    }
+    if (NowNs() > refuse_ns + options_.drain_ms * 1'000'000) engine->Stop();
 }
 
 // A file that cannot be read leaves the old one in use and is logged.

@@ -49,7 +49,9 @@ struct ServerOptions {
     model_files::SamplingHints sampling{};
     bool model_sampling = true;
     std::string metrics_prefix = "weft";
-    int64_t drain_ms = 30'000;
+    // After a stop request, the server accepts requests for drain_delay_ms, while /ready already
+    // fails, so that balancers notice. Running requests then have drain_ms.
+    int64_t drain_delay_ms = 0, drain_ms = 30'000;
     bool log_requests = true;  // a line per request on standard error (request_log.h)
     const std::atomic<bool>* interrupted = nullptr;  // set by a signal handler
     std::atomic<bool>* reload = nullptr;             // when set, keys and certificates are reloaded
@@ -77,6 +79,7 @@ class Server {
     Status NameModels();
     void Handle(std::shared_ptr<Exchange> exchange);
     void Watch();
+    void AdvanceStop();
     void Reload();
     Status ReadHints();
     void ChooseOutputs(std::optional<engine::Pooling> said);
@@ -96,6 +99,8 @@ class Server {
     std::unique_ptr<Api> api_;
     std::unique_ptr<HttpServer> http_;
     std::atomic<engine::Engine*> watched_{nullptr};
+    int64_t stop_ns_ = 0;  // when the watcher noticed the stop request; 0: not yet
+    bool refuses_ = false, engine_drains_ = false;
     std::thread watcher_;
 };
 

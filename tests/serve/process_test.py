@@ -102,6 +102,94 @@ class Ending(unittest.TestCase):
         finally:
             server.process.kill()
 
+    def ready(self, server):
+        return server.json("GET", "/ready")[0]
+
+    def until(self, condition, what):
+        end = time.monotonic() + serving.PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.02)
+
+    def test_running_and_queued_requests_finish(self):
+        server = Serving("--max-seqs", "1", "--drain-delay-ms", "500", "--drain-ms", "600000")
+        try:
+            running = Stream(server, LONG | {"max_tokens": 200})
+            self.assertTrue(running.begun.wait(serving.PATIENCE))
+            queued = Stream(server, LONG | {"max_tokens": 5})
+            status = server.wait_for(lambda s: s["waiting"] == 1, serving.PATIENCE)
+            self.assertEqual((status["running"], status["waiting"]), (1, 1))
+            server.process.send_signal(signal.SIGTERM)
+            self.until(lambda: self.ready(server) == 503, "/ready after SIGTERM")
+
+            def refused():
+                status, headers, data = server.call("POST", TEXT, {"prompt": "a", "max_tokens": 1,
+                                                                   "stream": True})
+                if status != 503:
+                    return False
+                self.assertEqual(json.loads(data)["error"]["code"], "draining")
+                self.assertEqual(headers["Connection"], "close")
+                self.assertGreater(int(headers["Retry-After"]), 0)
+                return True
+            self.until(refused, "a refusal after --drain-delay-ms")
+            self.assertEqual(server.json("GET", "/health")[0], 200)
+            self.assertEqual(server.json("GET", "/live")[0], 200)
+            for stream in (running, queued):
+                stream.join(serving.PATIENCE)
+                self.assertTrue(stream.whole, stream.failure or stream.error)
+            self.assertEqual(server.process.wait(serving.PATIENCE), 0)
+        finally:
+            server.process.kill()
+
+    def test_a_request_that_is_being_read_finishes(self):
+        """SIGTERM arrives while a schema compiles, which takes more than a second."""
+        schema = {"type": "array", "items": {"type": "string", "maxLength": 6000}}
+        server = Serving()
+        try:
+            asked = serving.http.client.HTTPConnection("127.0.0.1", server.port,
+                                                       timeout=serving.PATIENCE)
+            asked.request("POST", TEXT, json.dumps({
+                "prompt": "a", "max_tokens": 2, "response_format": {
+                    "type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}))
+            # One thread reads all connections, so it has the request when it answers these.
+            for _ in range(2):
+                self.assertEqual(server.call("GET", "/live")[0], 200)
+            server.process.send_signal(signal.SIGTERM)
+            answer = asked.getresponse()
+            self.assertEqual(answer.status, 200, answer.read())
+            answer.read()
+            self.assertEqual(server.process.wait(serving.PATIENCE), 0)
+        finally:
+            asked.close()
+            server.process.kill()
+
+    def test_drain_delay_and_second_signal(self):
+        """Requests are accepted during the delay; a second signal of another kind ends the
+        server."""
+        for second in (signal.SIGINT, signal.SIGTERM):
+            server = Serving("--drain-delay-ms", "3600000")
+            try:
+                kept = serving.http.client.HTTPConnection("127.0.0.1", server.port,
+                                                          timeout=serving.PATIENCE)
+                kept.request("GET", "/ready")
+                self.assertEqual(kept.getresponse().read(), b'{"status":"ready"}')
+                server.process.send_signal(signal.SIGTERM)
+                self.until(lambda: self.ready(server) == 503, "/ready after SIGTERM")
+                kept.request("POST", TEXT, json.dumps({"prompt": "a", "max_tokens": 1}))
+                answer = kept.getresponse()
+                self.assertEqual((answer.status, answer.headers["Connection"]), (200, "close"))
+                answer.read()
+                fresh = Stream(server, LONG | {"max_tokens": 3})
+                fresh.join(serving.PATIENCE)
+                self.assertTrue(fresh.whole, fresh.failure or fresh.error)
+                running = Stream(server, LONG)
+                self.assertTrue(running.begun.wait(serving.PATIENCE))
+                server.process.send_signal(second)
+                self.assertEqual(server.process.wait(serving.PATIENCE), -second)
+            finally:
+                kept.close()
+                server.process.kill()
+
     def test_hangup_drains(self):
         """A closed ssh session acts like SIGTERM; a second SIGHUP from the shell changes
         nothing."""

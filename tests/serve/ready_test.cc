@@ -42,10 +42,9 @@ class Ready : public testing::Test {
         engine_ = engine::Engine::Start({}, job, {2, true}).value();
         served_.name = "m";
         served_.engine = engine_.get();
-        ApiOptions options;
-        options.ready_ms = kReadyMs;
-        options.max_waiting = 1;
-        api_ = std::make_unique<Api>(served_, options);
+        options_.ready_ms = kReadyMs;
+        options_.max_waiting = 1;
+        api_ = std::make_unique<Api>(served_, options_);
     }
     std::shared_ptr<KeptExchange> Ask() {
         auto exchange = std::make_shared<KeptExchange>("GET", "/ready");
@@ -56,8 +55,39 @@ class Ready : public testing::Test {
     test::TempDir dir_;
     std::unique_ptr<engine::Engine> engine_;
     Served served_;
+    ApiOptions options_;
     std::unique_ptr<Api> api_;
 };
+
+TEST_F(Ready, AServerThatLeavesIsNotReadyAndAnswers) {
+    api_->Leave();
+    EXPECT_EQ(Ask()->status_, 503);
+    EXPECT_NE(Ask()->text_.find("draining"), std::string::npos);
+    const auto health = std::make_shared<KeptExchange>("GET", "/health");
+    api_->Handle(health);
+    EXPECT_EQ(health->status_, 200);
+    const auto asked = std::make_shared<KeptExchange>("POST", "/v1/completions");
+    asked->request_.body = R"({"prompt": [97, 98], "max_tokens": 1, "ignore_eos": true})";
+    api_->Handle(asked);
+    // Once no request is being read, the engine has them all, and may drain.
+    while (api_->reading()) std::this_thread::yield();
+    engine_->Drain();
+    ASSERT_TRUE(engine_->Run().ok());
+    while (!asked->over_) std::this_thread::yield();
+    EXPECT_EQ(asked->status_, 200) << asked->text_;
+}
+
+TEST_F(Ready, ARequestThatWaitsToBeReadCounts) {
+    options_.workers = 0;  // nobody reads it
+    Api api(served_, options_);
+    EXPECT_FALSE(api.reading());
+    const auto asked = std::make_shared<KeptExchange>("POST", "/v1/completions");
+    asked->request_.body = R"({"prompt": "a"})";
+    api.Handle(asked);
+    EXPECT_TRUE(api.reading());
+    asked->Leave();
+    EXPECT_FALSE(api.reading());
+}
 
 TEST_F(Ready, ALongPromptStaysReady) {
     engine::Request request;

@@ -393,6 +393,40 @@ TEST_F(Http, DrainsOpenExchangesAndRefusesNewOnes) {
     EXPECT_TRUE(Until([&] { return server_->open_exchanges() == 0; }));
 }
 
+TEST_F(Http, KeepAliveEndsBeforeRequestsAreRefused) {
+    Start();
+    RawClient idle = Connect();
+    EXPECT_EQ(idle.Ask(Get("/echo")).Header("Connection"), "");
+    server_->EndKeepAlive();
+    const RawAnswer last = idle.Ask(Get("/echo"));
+    EXPECT_EQ(last.status, 200);
+    EXPECT_EQ(last.Header("Connection"), "close");
+    EXPECT_TRUE(idle.ReadToEnd());
+    EXPECT_EQ(Ask(Get("/echo")).status, 200) << "new connections are accepted";
+    server_->Drain();
+    EXPECT_EQ(Ask(Get("/echo")).status, 503);
+}
+
+// A server that ends after Drain() waits for exactly these requests.
+TEST_F(Http, NoRequestReachesTheHandlerAfterDrain) {
+    Start();
+    std::atomic<bool> over{false};
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 4; ++i) {
+        clients.emplace_back([&] {
+            while (!over) Ask(Get("/echo"));
+        });
+    }
+    EXPECT_TRUE(Until([&] { return server_->stats().requests > 50; }));
+    server_->Drain();
+    const uint64_t reached = server_->stats().requests;
+    const uint64_t refused = server_->stats().refused;
+    EXPECT_TRUE(Until([&] { return server_->stats().refused > refused + 50; }));
+    EXPECT_EQ(server_->stats().requests, reached);
+    over = true;
+    for (std::thread& client : clients) client.join();
+}
+
 TEST_F(Http, ExchangesOutliveTheServer) {
     Start();
     RawClient client = Connect();

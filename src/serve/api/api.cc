@@ -167,6 +167,11 @@ Api::~Api() {
     }
 }
 
+bool Api::reading() const {
+    const std::lock_guard lock(mutex_);
+    return small_.queue.keys() + compiling_.queue.keys() + large_.queue.keys() > 0;
+}
+
 Api::Lane& Api::LaneFor(size_t bytes) {
     return bytes <= kSmallBytes ? small_ : large_;
 }
@@ -635,7 +640,10 @@ void Api::Health(Exchange& exchange) {
 // Ready: a step finished within ready_ms, or a probe token is generated now. While requests run,
 // the current step may take up to twice the longest step so far.
 void Api::Ready(std::shared_ptr<Exchange> exchange) {
-    const engine::EngineStats stats = served_.engine->stats();
+    engine::EngineStats stats = served_.engine->stats();
+    if (leaving_ && stats.state == engine::EngineState::kServing) {
+        stats.state = engine::EngineState::kDraining;
+    }
     if (const auto error = WhyNotServing(stats)) return SendError(*exchange, *error);
     const double age_s = static_cast<double>(NowNs() - stats.last_step_ns) * 1e-9;
     const double ready_s = static_cast<double>(options_.ready_ms) * 1e-3;

@@ -17,6 +17,7 @@
 // Thread: I/O threads call Handle.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -65,6 +66,10 @@ class Api {
     ~Api();
 
     void Handle(std::shared_ptr<Exchange> exchange);
+    // From now on /ready fails; requests are still accepted. Any thread.
+    void Leave() { leaving_ = true; }
+    // Whether received requests have not reached the engine yet. Any thread.
+    bool reading() const;
 
   private:
     using Plan = std::optional<ApiError> (*)(const Json&, const Served&, AnswerPlan&);
@@ -116,6 +121,7 @@ class Api {
     bool over_ = false;
     std::condition_variable memory_freed_;  // signaled when a large request is done
     uint64_t at_work_bytes_ = 0;  // bytes of running large requests, estimated by WorkBytes()
+    std::atomic<bool> leaving_{false};
     std::mutex probe_mutex_;
     std::vector<std::shared_ptr<Exchange>> probing_;  // exchanges that wait for the running probe
 };

@@ -40,7 +40,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     void TakeTurn();
 
     void Wake() override;
-    bool closing() const override { return core_.draining; }
+    bool closing() const override { return core_.keep_alive_over; }
     // Called when too many bytes are held: closes the connection if the client has not read for
     // HttpLimits::slow_ms.
     void EndIfSlow();

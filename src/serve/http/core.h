@@ -81,7 +81,8 @@ struct Core {
 
     HttpOptions options;  // constant after the start
     Handler handler;
-    std::atomic<bool> draining{false}, stopping{false};
+    // Set in this order while the server stops; see HttpServer::EndKeepAlive and Drain.
+    std::atomic<bool> keep_alive_over{false}, draining{false}, stopping{false};
     std::atomic<size_t> open_exchanges{0};
     Counters counters;
     BodyShares shares;

@@ -156,6 +156,7 @@ class HttpServer::Impl {
 
     ~Impl() {
         core_.stopping = true;
+        core_.keep_alive_over = true;
         core_.draining = true;
         for (const auto& loop : loops_) {  // the first loop accepts for all, so it ends first
             if (!loop->thread.joinable()) continue;
@@ -189,15 +190,22 @@ class HttpServer::Impl {
         return {};
     }
 
+    void EndKeepAlive() { core_.keep_alive_over = true; }
+
     void Drain() {
+        EndKeepAlive();
         core_.draining = true;
+        std::vector<std::future<void>> drained;
         for (const auto& loop : loops_) {
-            boost::asio::post(loop->context, [&loop = *loop] {
+            std::packaged_task<void()> task([&loop = *loop] {
                 std::vector<std::shared_ptr<Connection>> all;
                 for (const auto& entry : loop.connections) all.push_back(entry.second);
                 for (const auto& connection : all) connection->CloseIfIdle();
             });
+            drained.push_back(task.get_future());
+            boost::asio::post(loop->context, std::move(task));
         }
+        for (const std::future<void>& loop : drained) loop.wait();
     }
 
     HttpStats stats() const {
@@ -364,6 +372,10 @@ std::string HttpServer::url() const {
     const bool bare = options.host.find(':') != std::string::npos && options.host[0] != '[';
     return fmt::format("{}://{}{}{}:{}", options.tls_cert.empty() ? "http" : "https",
                        bare ? "[" : "", options.host, bare ? "]" : "", port());
+}
+
+void HttpServer::EndKeepAlive() {
+    impl_->EndKeepAlive();
 }
 
 void HttpServer::Drain() {
