@@ -24,7 +24,7 @@ struct Fixture {
     test::TempDir dir;
     std::unique_ptr<engine::Engine> engine;
     Served served;
-    std::shared_ptr<ResponseStore> responses = std::make_shared<ResponseStore>(4, 1 << 20);
+    std::shared_ptr<ResponseStore> responses = std::make_shared<ResponseMemory>(4, 1 << 20);
 
     Fixture() {
         support::TinyFile file{.hyper = support::OddHyper("llama")};

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/log_format.h"
 #include "cli/commands.h"
+#include "cli/duration.h"
 #include "cli/flags.h"
 #include "cli/loading_line.h"
 #include "cli/model_words.h"
@@ -47,6 +48,7 @@ struct ServeFlags {
     bool no_access_log = false;
     std::string config;
     std::vector<std::string> lora;  // NAME=FOLDER
+    std::string max_responses_age = "30d";
     bool restart = false, unit = false;
 };
 
@@ -121,6 +123,8 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     const size_t hosts = asked.hosts.size() + static_cast<size_t>(asked.wait_for);
     WEFT_TRY(engine::SizeCache(flags.common.job, options.batch, hosts));
     options.interrupted = flags.common.cluster.stop;
+    WEFT_ASSIGN(options.max_responses_age_s,
+                ParseTime("--max-responses-age", flags.max_responses_age));
     if (Reloads(options)) options.reload = CatchReloads();
     options.cluster = flags.common.cluster;
     EndAtAnySecondStop();
@@ -268,10 +272,19 @@ void AddServing(const Command& app, ServeFlags& flags) {
                  "Maximum waiting requests (1024), half of them from one API key; more get status "
                  "429");
     group.Number("--max-responses", server.api.max_responses, 0, 1 << 20,
-                 "Maximum responses (/v1/responses) stored in memory; new ones replace the oldest "
-                 "(1000; 0: none)");
+                 "Maximum responses (/v1/responses) stored; new ones replace the oldest (1000; 0: "
+                 "none)");
     group.Size("--max-responses-size", server.api.max_responses_bytes, 1,
-               "Maximum memory for stored responses (64MB)");
+               "Maximum size of stored responses (64MB)");
+    group
+        .Add("--responses-dir", server.responses_folder,
+             "Store responses in this folder, which several servers may share (default: in "
+             "memory)")
+        .TypeName("DIR");
+    group
+        .Add("--max-responses-age", flags.max_responses_age,
+             "Time after which a response in --responses-dir expires: 12h, 7d (30d)")
+        .TypeName("TIME");
     group.Number("--max-restarts", server.batch.max_restarts, 0, 1 << 30,
                  "Maximum lost ranks within --restart-window-ms from which the server recovers; "
                  "one more ends it (10)");

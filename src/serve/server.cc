@@ -14,6 +14,7 @@
 #include "model/builder.h"
 #include "model_files/model_file.h"
 #include "serve/api/gate.h"
+#include "serve/api/response_folder.h"
 #include "serve/api/status.h"
 #include "serve/page.h"
 
@@ -84,6 +85,13 @@ Status Server::Open() {
     if (!options_.key_file.empty()) {
         WEFT_ASSIGN(keys_, KeyStore::Open(options_.key_file));
         options_.api.keys = keys_.get();
+    }
+    if (!options_.responses_folder.empty()) {
+        WEFT_ASSIGN(options_.api.responses,
+                    ResponseFolder::Open(options_.responses_folder,
+                                         {.count = options_.api.max_responses,
+                                          .bytes = options_.api.max_responses_bytes,
+                                          .age_s = options_.max_responses_age_s}));
     }
     options_.http.drain_paths = {"/live",  "/health",  "/healthz",   "/v1/health",
                                  "/ready", "/metrics", "/api/status"};

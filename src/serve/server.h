@@ -39,6 +39,10 @@ struct ServerOptions {
     std::string name{};  // the model's name; "": made from its path
     // more accepted names, such as "gpt-4o", for clients with a fixed model name
     std::vector<std::string> aliases{};
+    // Folder of the stored responses of /v1/responses, within the limits of `api` and up to an age
+    // (response_folder.h); "": in memory.
+    std::string responses_folder{};
+    double max_responses_age_s = 30 * 86'400;
     std::string key_file{};  // API keys; "": no keys are required
     // Serve embeddings only: required with pipeline stages, and uses less memory. Set automatically
     // if the model's file specifies a pooling.

@@ -25,7 +25,7 @@ TEST(ResponseStore, SmallPartsCount) {
 }
 
 TEST(ResponseStore, EachOwnerSeesItsOwn) {
-    ResponseStore store(10, 1 << 20);
+    ResponseMemory store(10, 1 << 20);
     store.Put("alice", "r1", OfBytes(5));
     ASSERT_NE(store.Get("alice", "r1"), nullptr);
     EXPECT_EQ(store.Get("alice", "r1")->items->at(0), "aaaaa");
@@ -39,7 +39,7 @@ TEST(ResponseStore, EachOwnerSeesItsOwn) {
 }
 
 TEST(ResponseStore, DropsTheOldest) {
-    ResponseStore store(3, 1 << 20);
+    ResponseMemory store(3, 1 << 20);
     for (int i = 0; i < 5; ++i) store.Put("a", std::to_string(i), OfBytes(1));
     EXPECT_EQ(store.count(), 3);
     EXPECT_EQ(store.Get("a", "1"), nullptr);
@@ -51,7 +51,7 @@ TEST(ResponseStore, DropsTheOldest) {
 }
 
 TEST(ResponseStore, BytesAreBounded) {
-    ResponseStore store(1000, 30'000);
+    ResponseMemory store(1000, 30'000);
     for (int i = 0; i < 100; ++i) {
         store.Put("a", std::to_string(i), OfBytes(1000));
         EXPECT_LE(store.bytes(), 30'000);
@@ -64,14 +64,14 @@ TEST(ResponseStore, BytesAreBounded) {
 }
 
 TEST(ResponseStore, DropsFromTheLargestOwner) {
-    ResponseStore store(1000, 30'000);
+    ResponseMemory store(1000, 30'000);
     store.Put("small", "s", OfBytes(100));
     for (int i = 0; i < 100; ++i) store.Put("large", std::to_string(i), OfBytes(1000));
     EXPECT_NE(store.Get("small", "s"), nullptr);
 }
 
 TEST(ResponseStore, ManySmallResponsesDropNoOtherOwners) {
-    ResponseStore store(10, 1 << 20);
+    ResponseMemory store(10, 1 << 20);
     store.Put("large", "l", OfBytes(100'000));
     for (int i = 0; i < 100; ++i) store.Put("many", std::to_string(i), OfBytes(1));
     EXPECT_NE(store.Get("large", "l"), nullptr);
@@ -79,7 +79,7 @@ TEST(ResponseStore, ManySmallResponsesDropNoOtherOwners) {
 }
 
 TEST(ResponseStore, AResponseInUseStaysValid) {
-    ResponseStore store(1, 1 << 20);
+    ResponseMemory store(1, 1 << 20);
     store.Put("a", "1", OfBytes(7));
     const auto held = store.Get("a", "1");
     store.Put("a", "2", OfBytes(1));
@@ -88,14 +88,14 @@ TEST(ResponseStore, AResponseInUseStaysValid) {
 }
 
 TEST(ResponseStore, LimitZeroStoresNothing) {
-    ResponseStore store(0, 1 << 20);
+    ResponseMemory store(0, 1 << 20);
     store.Put("a", "1", OfBytes(1));
     EXPECT_FALSE(store.on());
     EXPECT_EQ(store.count(), 0);
 }
 
 TEST(ResponseStore, ConcurrentUse) {
-    ResponseStore store(50, 100'000);
+    ResponseMemory store(50, 100'000);
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
         threads.emplace_back([&store, t] {

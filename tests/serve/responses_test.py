@@ -309,7 +309,9 @@ class Stored(ResponsesCase):
             self.client.responses.retrieve(begun)
 
 
-class Bounds(unittest.TestCase):
+class ServedByEach(unittest.TestCase):
+    """Tests that start their own servers."""
+
     def client_of(self, server, key="none"):
         client = openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0,
                                timeout=serving.PATIENCE)
@@ -321,6 +323,24 @@ class Bounds(unittest.TestCase):
         self.addCleanup(server.close)
         return server
 
+    def folder(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return folder.name
+
+    def keys(self, *names):
+        """Path of a key file, and the key of each name."""
+        keys, path = {}, os.path.join(self.folder(), "keys")
+        with open(path, "w", encoding="utf-8") as file:
+            for name in names:
+                made = serving.json.loads(serving.weft("key", "new", name, "--json"))
+                file.write(made["line"] + "\n")
+                keys[name] = made["key"]
+        os.chmod(path, 0o600)
+        return path, keys
+
+
+class Bounds(ServedByEach):
     def test_older_responses_are_dropped(self):
         client = self.client_of(self.serve("--max-responses", "2"))
         ids = [client.responses.create(model="gpt-test", input="Hi.", max_output_tokens=1).id
@@ -340,15 +360,7 @@ class Bounds(unittest.TestCase):
         self.assertIn("--max-responses", str(caught.exception))
 
     def test_each_key_has_its_own(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        keys, path = {}, os.path.join(folder.name, "keys")
-        with open(path, "w", encoding="utf-8") as file:
-            for name in ("alice", "bob"):
-                made = serving.json.loads(serving.weft("key", "new", name, "--json"))
-                file.write(made["line"] + "\n")
-                keys[name] = made["key"]
-        os.chmod(path, 0o600)
+        path, keys = self.keys("alice", "bob")
         server = self.serve("--api-key-file", path, "--shared-prefix-cache")
         alice, bob = (self.client_of(server, keys[name]) for name in ("alice", "bob"))
         answer = alice.responses.create(model="gpt-test", input="Hi.", max_output_tokens=1)
@@ -361,6 +373,64 @@ class Bounds(unittest.TestCase):
         for method in ("GET", "DELETE"):
             self.assertEqual(server.call(method, "/v1/responses/" + answer.id)[0], 401)
         alice.responses.delete(answer.id)
+
+
+class Replicas(ServedByEach):
+    """Two servers behind one address."""
+
+    def ask(self, client, text="Hi.", **more):
+        return client.responses.create(model="gpt-test", input=text, max_output_tokens=8,
+                                       temperature=0, **more)
+
+    def test_each_in_its_memory(self):
+        first, second = (self.client_of(self.serve()) for _ in range(2))
+        answer = self.ask(first)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.ask(second, previous_response_id=answer.id)
+        self.assertEqual(caught.exception.code, "previous_response_not_found")
+        self.assertIn("--responses-dir", str(caught.exception))
+        self.assertIn("'input'", str(caught.exception))
+
+    def test_shared_folder(self):
+        path, keys = self.keys("alice", "bob")
+        words = ("--api-key-file", path, "--responses-dir", os.path.join(self.folder(), "shared"))
+        first, second = self.serve(*words), self.serve(*words)
+        one, two = (self.client_of(server, keys["alice"]) for server in (first, second))
+        answer = self.ask(one)
+        went_on = self.ask(two, "And then?", previous_response_id=answer.id)
+        with self.ask(one, "Why?", previous_response_id=went_on.id, stream=True) as stream:
+            streamed = list(stream)[-1].response
+        self.assertEqual(two.responses.retrieve(streamed.id).output_text, streamed.output_text)
+        texts = [item.content[0].text
+                 for item in two.responses.input_items.list(streamed.id, order="asc")]
+        self.assertEqual(texts, ["Hi.", answer.output_text, "And then?", went_on.output_text,
+                                 "Why?"])
+        # The same request on the server that stored the response gets the same answer.
+        again = self.ask(one, "And then?", previous_response_id=answer.id)
+        self.assertEqual((again.output_text, again.usage.input_tokens),
+                         (went_on.output_text, went_on.usage.input_tokens))
+        bob = self.client_of(second, keys["bob"])
+        with self.assertRaises(openai.NotFoundError):
+            bob.responses.retrieve(answer.id)
+        with self.assertRaises(openai.BadRequestError):
+            self.ask(bob, previous_response_id=answer.id)
+        two.responses.delete(answer.id)
+        with self.assertRaises(openai.NotFoundError):
+            one.responses.retrieve(answer.id)
+        unstored = self.ask(one, store=False)
+        with self.assertRaises(openai.NotFoundError):
+            two.responses.retrieve(unstored.id)
+
+    def test_a_restarted_server_finds_its_responses(self):
+        words = ("--responses-dir", self.folder(), "--max-responses-age", "1h")
+        server = serving.Server(512, *words)
+        try:
+            answer = self.ask(self.client_of(server))
+        finally:
+            server.close()
+        client = self.client_of(self.serve(*words))
+        self.assertEqual(client.responses.retrieve(answer.id).output_text, answer.output_text)
+        client.responses.delete(answer.id)
 
 
 if __name__ == "__main__":

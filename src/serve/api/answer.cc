@@ -68,6 +68,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
       stream_(plan.stream),
       one_call_(plan.one_call),
       keeps_tokens_(plan.keeps_tokens),
+      ends_slowly_(plan.ends_slowly),
       headers_(std::move(plan.headers)),
       observer_(std::move(observer)),
       later_(std::move(later)),
@@ -385,7 +386,7 @@ size_t Answer::BytesToFormat() const {
 
 void Answer::Complete() {
     const size_t bytes = stream_ || !record_.error.empty() ? 0 : BytesToFormat();
-    if (bytes <= kMostFormattedInline) return Say();
+    if (bytes <= kMostFormattedInline && !(ends_slowly_ && record_.error.empty())) return Say();
     later_(bytes, [self = shared_from_this()] {
         const std::lock_guard lock(self->mutex_);
         self->Say();

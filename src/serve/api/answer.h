@@ -61,6 +61,7 @@ struct AnswerPlan {
     std::string left_out{};  // schema keywords that are not enforced; for the log
     std::string owner{};     // owner of the stored responses that it reads and writes
     std::shared_ptr<ResponseStore> responses{};  // may be null
+    bool ends_slowly = false;                    // the end of the answer writes a file
     Headers headers{};                           // response headers besides Content-Type
     std::string prompt_name = "prompt";          // field name of the prompt, for errors
     // Not empty: the complete response body; the engine is not called.
@@ -144,7 +145,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     engine::Engine& engine_;
     std::shared_ptr<Exchange> exchange_;
     std::unique_ptr<Dialect> dialect_;
-    const bool stream_, one_call_, keeps_tokens_;
+    const bool stream_, one_call_, keeps_tokens_, ends_slowly_;
     const Headers headers_;
     Observer observer_;
     const Later later_;

@@ -139,8 +139,10 @@ Json ModelsJson(const Served& served) {
 Api::Api(const Served& served, ApiOptions options)
     : served_(served),
       options_(std::move(options)),
-      responses_(
-          std::make_shared<ResponseStore>(options_.max_responses, options_.max_responses_bytes)) {
+      responses_(options_.responses != nullptr
+                     ? options_.responses
+                     : std::make_shared<ResponseMemory>(options_.max_responses,
+                                                        options_.max_responses_bytes)) {
     const size_t small = options_.workers;
     const size_t large = small == 0 ? 0 : std::max<size_t>(1, small - 1);
     for (size_t i = 0; i < small; ++i) small_.threads.emplace_back([this] { Work(small_); });
@@ -305,6 +307,10 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const std::optional<StoredPath> stored = FindStored(path);
     // the response may be long
     if (stored && (get || (method == "DELETE" && !stored->input_items))) {
+        if (responses_->uses_files()) {
+            return Post(exchange, *key, large_, 0,
+                        [this, exchange, stored] { HandleResponse(*exchange, *stored); });
+        }
         const auto held = responses_->Get(OwnerOf(exchange->request(), options_.keys),
                                           std::string(stored->id));
         const auto bytes = static_cast<size_t>(held == nullptr ? 0 : held->held_bytes);

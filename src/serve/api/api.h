@@ -54,6 +54,8 @@ struct ApiOptions {
     KeyStore* keys = nullptr;      // accepted API keys; null: no key is needed. Outlives the Api
     int64_t max_responses = 1000;  // stored responses; 0: store none
     int64_t max_responses_bytes = int64_t{64} << 20;
+    // Replaces the two limits above; null: responses are kept in memory.
+    std::shared_ptr<ResponseStore> responses{};
     bool shared_prefix_cache = false;  // all keys share the prefix cache; else one per key or group
     Metrics* metrics = nullptr;        // may be null. Outlives the Api
     const RequestLog* log = nullptr;   // source of the errors in /api/status; lifetime as metrics

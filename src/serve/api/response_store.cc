@@ -28,7 +28,7 @@ int64_t HeldBytes(const Json& json) {
     return bytes;
 }
 
-void ResponseStore::Put(const std::string& owner, const std::string& id, Stored stored) {
+void ResponseMemory::Put(const std::string& owner, const std::string& id, Stored stored) {
     const int64_t bytes = stored.held_bytes;
     if (!on() || bytes > most_bytes_) return;
     const std::lock_guard lock(mutex_);
@@ -42,15 +42,15 @@ void ResponseStore::Put(const std::string& owner, const std::string& id, Stored 
     MakeRoom();
 }
 
-std::shared_ptr<const ResponseStore::Stored> ResponseStore::Get(const std::string& owner,
-                                                                const std::string& id) const {
+std::shared_ptr<const ResponseStore::Stored> ResponseMemory::Get(const std::string& owner,
+                                                                 const std::string& id) const {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
     if (found == entries_.end() || found->second.owner != owner) return nullptr;
     return found->second.stored;
 }
 
-bool ResponseStore::Remove(const std::string& owner, const std::string& id) {
+bool ResponseMemory::Remove(const std::string& owner, const std::string& id) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
     if (found == entries_.end() || found->second.owner != owner) return false;
@@ -58,18 +58,18 @@ bool ResponseStore::Remove(const std::string& owner, const std::string& id) {
     return true;
 }
 
-int64_t ResponseStore::count() const {
+int64_t ResponseMemory::count() const {
     const std::lock_guard lock(mutex_);
     return static_cast<int64_t>(entries_.size());
 }
 
-int64_t ResponseStore::bytes() const {
+int64_t ResponseMemory::bytes() const {
     const std::lock_guard lock(mutex_);
     return bytes_;
 }
 
 // Precondition: the lock is held.
-void ResponseStore::Erase(const std::string& id) {
+void ResponseMemory::Erase(const std::string& id) {
     const auto found = entries_.find(id);
     if (found == entries_.end()) return;
     const Entry& entry = found->second;
@@ -83,7 +83,7 @@ void ResponseStore::Erase(const std::string& id) {
 
 // Drops responses until the limits hold. The lock is held. (There are at most as many owners as
 // keys.)
-void ResponseStore::MakeRoom() {
+void ResponseMemory::MakeRoom() {
     for (;;) {
         const bool too_many = static_cast<int64_t>(entries_.size()) > most_;
         if (!too_many && bytes_ <= most_bytes_) return;

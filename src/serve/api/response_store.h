@@ -1,9 +1,8 @@
 // Stores responses of /v1/responses, so that later requests can continue them
 // (previous_response_id) and GET and DELETE can find them.
 //
-// Responses are kept in memory, up to limits of count and bytes. Over a limit, the owner that holds
-// most of the exceeded resource loses its oldest response. An owner can access its own responses
-// only.
+// There are limits of count and bytes. Over a limit, the owner that holds most of the exceeded
+// resource loses its oldest response. An owner can access its own responses only.
 // Thread: any.
 #pragma once
 
@@ -23,6 +22,8 @@ int64_t HeldBytes(const Json& json);
 
 class ResponseStore {
   public:
+    virtual ~ResponseStore() = default;
+
     struct Stored {
         Json response;
         // Conversation before the answer, in the form of `input`. Shared, so that a long
@@ -31,16 +32,31 @@ class ResponseStore {
         int64_t held_bytes = 0;  // HeldBytes of both members
     };
 
-    // most: limit of the count; 0: nothing is stored.
-    ResponseStore(int64_t most, int64_t most_bytes) : most_(most), most_bytes_(most_bytes) {}
-    bool on() const { return most_ > 0; }
-
+    // False: nothing is stored.
+    virtual bool on() const = 0;
+    // Whether the methods below use files, so that they do not belong on the engine's thread or an
+    // I/O thread.
+    virtual bool uses_files() const = 0;
     // Ignores a response that is larger than the whole byte limit.
-    void Put(const std::string& owner, const std::string& id, Stored stored);
+    virtual void Put(const std::string& owner, const std::string& id, Stored stored) = 0;
     // Null if `owner` has no such response.
-    std::shared_ptr<const Stored> Get(const std::string& owner, const std::string& id) const;
+    virtual std::shared_ptr<const Stored> Get(const std::string& owner,
+                                              const std::string& id) const = 0;
     // Returns whether the response existed.
-    bool Remove(const std::string& owner, const std::string& id);
+    virtual bool Remove(const std::string& owner, const std::string& id) = 0;
+};
+
+// Keeps the responses in memory.
+class ResponseMemory final : public ResponseStore {
+  public:
+    // most: limit of the count; 0: nothing is stored.
+    ResponseMemory(int64_t most, int64_t most_bytes) : most_(most), most_bytes_(most_bytes) {}
+    bool on() const override { return most_ > 0; }
+    bool uses_files() const override { return false; }
+    void Put(const std::string& owner, const std::string& id, Stored stored) override;
+    std::shared_ptr<const Stored> Get(const std::string& owner,
+                                      const std::string& id) const override;
+    bool Remove(const std::string& owner, const std::string& id) override;
 
     int64_t count() const;
     int64_t bytes() const;

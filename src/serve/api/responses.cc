@@ -207,8 +207,10 @@ Json ItemsBefore(Fields& fields, const AnswerPlan& plan) {
     }
     fields.Fail(
         "previous_response_id",
-        fmt::format("Previous response with id '{}' not found: it was never stored, was deleted, "
-                    "or was dropped to make room. Send the whole conversation as 'input'.",
+        fmt::format("Previous response with id '{}' not found: this server never stored it, or it "
+                    "was deleted or dropped to make room. Another server behind the same address "
+                    "may have it: give both the same --responses-dir, or send the whole "
+                    "conversation as 'input'.",
                     id.substr(0, 100)),
         "previous_response_not_found");
     return Json::array();
@@ -309,6 +311,7 @@ std::optional<ApiError> PlanResponse(const Json& body, const Served& served, Ans
     plan.dialect =
         MakeResponsesDialect(served, HeadOf(fields, served, request.sampler, stores), logprobs,
                              stores ? KeeperOf(plan, std::move(items)) : nullptr);
+    plan.ends_slowly = stores && plan.responses->uses_files();
     if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
         if (error->param == "messages") error->param = "input";
         return error;
