@@ -55,6 +55,11 @@ for path in deploy.glob("kubernetes/*.yaml"):
         check(asked in good, f"{path.name}: the {kind} probe asks {asked}, not {' or '.join(good)}")
 check({"liveness", "readiness"} <= set(probes), f"only {set(probes)} probes were found")
 
+if shutil.which("haproxy"):
+    run = subprocess.run(["haproxy", "-c", "-f", deploy / "haproxy.cfg"], capture_output=True,
+                         text=True)
+    check(run.returncode == 0, f"haproxy.cfg: {run.stderr}")
+
 if shutil.which("systemd-analyze"):
     for path in deploy.glob("*.service"):
         run = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True)

@@ -52,11 +52,11 @@ def sanitizers_factor():
 class Server:
     """One `weft serve` on its own port."""
 
-    def __init__(self, context=2048, *words, stderr=None, of=None):
-        """`of`: a model other than model()."""
+    def __init__(self, context=2048, *words, stderr=None, of=None, port=0):
+        """`of`: a model other than model(); port 0: any free one."""
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", of or model(), "-t", "1", "--ctx", str(context), "--port", "0",
-             "--json", "--alias", "gpt-test", *words],
+            [PROGRAM, "serve", of or model(), "-t", "1", "--ctx", str(context),
+             "--port", str(port), "--json", "--alias", "gpt-test", *words],
             stdout=subprocess.PIPE, stderr=stderr, text=True)
         line = self.process.stdout.readline()
         if not line:
