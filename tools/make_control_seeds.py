@@ -2,7 +2,7 @@
 """Writes the seeds of the control-frame fuzz target to fuzz/corpus/control, one file per message.
 
 Usage: tools/make_control_seeds.py [FOLDER]. Standard library of Python 3.11 only; deterministic.
-The layout follows src/cluster/frame.h (protocol 9).
+The layout follows src/cluster/frame.h (protocol 10).
 """
 import pathlib
 import struct
@@ -21,10 +21,10 @@ def frame(kind: int, payload: bytes, tag: bytes = b"") -> bytes:
     return struct.pack("<IB", 1 + len(payload) + len(tag), kind) + payload + tag
 
 
-NONCE = bytes(range(32))
-HELLO = text(b"weft") + struct.pack("<Iq", 9, 5000) + NONCE + text(b"0.1.0")
+KEY = bytes(range(32))  # public
+HELLO = text(b"weft") + struct.pack("<Iq", 10, 5000) + KEY + text(b"0.1.0")
 BUILD = text(b"1f3da7147a20-dirty") + text(b"9f86d081884c")
-PROOF = NONCE + BUILD
+PROOF = bytes(range(32)) + BUILD
 # A wait: on, step, index, place, op, still_ms.
 WAIT = struct.pack("<iqqq", 1, 7, 30, 2) + text(b"all-reduce") + struct.pack("<q", 150)
 # Progress; waits of the stepping thread, and of other threads; awaits_own; stalled_ms; loaded.
@@ -35,10 +35,10 @@ ASSIGN = (struct.pack("<iqQ", 1, 1, 4096) + text(b"verbs") + text(b"mlx5_0:1")
           + strings([b"a", b"b", b"c"]) + text(b'{"model": "x.gguf"}') + struct.pack("<q", 20_000))
 PAYLOADS = {
     "hello": (1, HELLO),
-    "challenge": (2, struct.pack("<I", 9) + NONCE),
+    "challenge": (2, struct.pack("<I", 10) + KEY),
     "proof": (3, PROOF),
     "welcome": (4, PROOF),
-    "refuse": (5, b"\x02" + text(b"0.2.0") + BUILD),
+    "refuse": (5, b"\x02" + text(b"0.2.0") + BUILD + bytes(32)),
     "assign": (6, ASSIGN),
     "heartbeat": (7, HEARTBEAT),
     "relay": (8, struct.pack("<I", 2) + struct.pack("<4q", 1, 2, 3, 4)),

@@ -122,7 +122,7 @@ bool AdmissionListener::LetsIn(const Caller& caller, bool proved) {
     const std::optional<std::string> why = judge_(caller.hello, proved);
     if (!why.has_value()) return true;
     if (proved && caller.hello.size == 0) TellWhy(caller, *why);
-    if (!why->empty()) Drop(caller, *why);
+    if (!why->empty()) Drop(caller, proved ? *why : *why + " (before it proved the key)");
     return false;
 }
 
@@ -140,7 +140,8 @@ bool AdmissionListener::HearHello(Caller& caller) {
         caller.hello.size > 0
             ? fmt::format("rank {} (host {})", caller.hello.rank, caller.hello.HostName())
             : fmt::format("worker {}", caller.hello.HostName());
-    caller.handshake.emplace(name, key_, timeout_ms_);
+    const Bytes prologue(caller.hello_bytes.begin(), caller.hello_bytes.end());
+    caller.handshake.emplace(name, key_, timeout_ms_, Identity{}, prologue);
     return SendNow(caller.fd.get(), caller.handshake->First());
 }
 

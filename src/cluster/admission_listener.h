@@ -1,8 +1,9 @@
 // Rank 0's admission listener: other ranks dial it, say who they are, and prove that they have the
 // shared key.
 //
-//     any rank -> rank 0     magic, its rank, the size, its host's name     (80 bytes, unproved)
-//     then the handshake of handshake.h, in which rank 0 is always the caller
+//     any rank -> rank 0     magic, its rank, the size, its host's name     (80 bytes)
+//     then the handshake of handshake.h, in which rank 0 is always the caller; these 80 bytes are
+//     its prologue, so the proof of the key covers them
 //
 // A caller is a connection that was accepted. The listener drops a caller that does not prove the
 // key within two seconds, and keeps at most 64 such callers plus one per rank, so strangers can

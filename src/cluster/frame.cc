@@ -164,7 +164,7 @@ Bytes Encode(const HelloMessage& message) {
         .Text("weft")
         .Int(message.protocol)
         .Int(message.timeout_ms)
-        .Raw(message.nonce)
+        .Raw(message.public_key)
         .Text(message.version)
         .Take();
 }
@@ -178,20 +178,20 @@ Result<HelloMessage> DecodeHello(View payload) {
     if (message.timeout_ms < 0 || message.timeout_ms > 86'400'000) {
         reader.Fail("has an impossible timeout");
     }
-    reader.Fill(message.nonce);
+    reader.Fill(message.public_key);
     message.version = reader.Text(kMostName);
     return Finish(reader, std::move(message));
 }
 
 Bytes Encode(const ChallengeMessage& message) {
-    return Writer().Int(message.protocol).Raw(message.nonce).Take();
+    return Writer().Int(message.protocol).Raw(message.public_key).Take();
 }
 
 Result<ChallengeMessage> DecodeChallenge(View payload) {
     Reader reader("challenge", payload);
     ChallengeMessage message;
     message.protocol = reader.Int<uint32_t>();
-    reader.Fill(message.nonce);
+    reader.Fill(message.public_key);
     return Finish(reader, message);
 }
 
@@ -230,6 +230,7 @@ Bytes Encode(const RefuseMessage& message) {
         .Text(message.version)
         .Text(message.commit)
         .Text(message.protocol_hash)
+        .Raw(std::as_bytes(std::span(message.mac)))
         .Take();
 }
 
@@ -242,6 +243,7 @@ Result<RefuseMessage> DecodeRefuse(View payload) {
     message.version = reader.Text(kMostName);
     message.commit = ReadBuildWord(reader, kMostCommit);
     message.protocol_hash = ReadBuildWord(reader, kMostProtocolHash);
+    reader.Fill(message.mac);
     return Finish(reader, std::move(message));
 }
 

@@ -20,6 +20,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "cluster/ephemeral_key.h"
 #include "cluster/wait_graph.h"
 
 namespace weft::cluster {
@@ -73,19 +74,18 @@ void AppendFrame(Bytes& out, FrameType type, View payload, View tag = {});
 
 // ---- Payloads -----------------------------------------------------------------------------------
 
-using Nonce = std::array<std::byte, 32>;
-
 // The hello and the challenge have the same layout in every protocol, so builds with other protocol
-// numbers can read the number, and name both numbers when they refuse.
+// numbers can read the number, and name both numbers when they refuse. (Up to protocol 9, a random
+// number was in the place of the public key.)
 struct HelloMessage {
     uint32_t protocol = kProtocol;
     int64_t timeout_ms = 0;
-    Nonce nonce{};
+    PublicKey public_key{};
     std::string version;
 };
 struct ChallengeMessage {
     uint32_t protocol = kProtocol;
-    Nonce nonce{};
+    PublicKey public_key{};
 };
 struct ProofMessage {  // kProof and kWelcome
     Sha256Digest mac{};
@@ -97,6 +97,7 @@ struct RefuseMessage {
     // Only to a caller that proved the key: the worker's version; with kBusy, the running job.
     std::string version{};
     std::string commit{}, protocol_hash{};  // of the worker, with kVersion
+    Sha256Digest mac{};                     // zeros with kWrongKey (handshake.h)
 };
 struct AssignMessage {
     int32_t rank = 0;

@@ -139,7 +139,8 @@ Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Dea
     ::gethostname(hello.host.data(), hello.host.size() - 1);
     // A new connection accepts these few bytes, or is dead, which the next read shows.
     [[maybe_unused]] ssize_t sent = ::send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL);
-    ServerHandshake handshake(key, identity);
+    const View prologue = std::as_bytes(std::span(&hello, 1));
+    ServerHandshake handshake(key, identity, Bytes(prologue.begin(), prologue.end()));
     Bytes in;
     while (true) {
         WEFT_ASSIGN(const Frame frame, ReadPeerFrame(fd.get(), in, deadline));

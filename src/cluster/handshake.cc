@@ -1,5 +1,7 @@
 #include "cluster/handshake.h"
 
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -19,10 +21,15 @@ constexpr size_t kMostKey = 4096;
 constexpr size_t kMostAbout = 200;
 constexpr std::string_view kBusyWords = " is running another job";
 
+constexpr std::string_view kSecret = "weft control secret";
 constexpr std::string_view kClientProof = "weft control client";
 constexpr std::string_view kServerProof = "weft control server";
+constexpr std::string_view kRefusal = "weft control refusal";
 constexpr std::string_view kClientFrames = "weft frames of client";
 constexpr std::string_view kServerFrames = "weft frames of server";
+
+// Ends the text of an answer that anyone on the network can send.
+constexpr const char* kNotProved = "(This answer is not authenticated)";
 
 Sha256Digest Mac(View key, std::string_view label, View transcript) {
     Bytes data(label.size() + 1 + transcript.size());  // a zero ends the label
@@ -31,16 +38,43 @@ Sha256Digest Mac(View key, std::string_view label, View transcript) {
     return HmacSha256(key, data);
 }
 
-// MAC of a proof or a welcome from a sender with that build.
-Sha256Digest ProofMac(View key, std::string_view label, Bytes transcript, const Build& build) {
-    const ProofMessage proof{{}, build.commit, build.protocol_hash};
-    AppendFrame(transcript, FrameType::kProof, Encode(proof));
-    return Mac(key, label, transcript);
+Sha256Digest Mac(const Secret& secret, std::string_view label, View transcript) {
+    return Mac(std::as_bytes(std::span(*secret)), label, transcript);
 }
 
-// Both whole messages with their lengths, so that different pairs give different bytes.
-Bytes Transcript(const HelloMessage& hello, const ChallengeMessage& challenge) {
-    Bytes transcript;
+// The secret of a handshake. Errors: kDenied.
+Result<Secret> SecretOf(View key, EphemeralKey& own, const PublicKey& peer) {
+    WEFT_ASSIGN(const Secret shared, own.Agree(peer));
+    std::array<std::byte, kSecret.size() + 1 + sizeof(Sha256Digest)> data{};
+    std::memcpy(data.data(), kSecret.data(), kSecret.size());
+    std::memcpy(data.data() + kSecret.size() + 1, shared->data(), shared->size());
+    Secret secret = MakeSecret();
+    *secret = HmacSha256(key, data);
+    OPENSSL_cleanse(data.data(), data.size());
+    return secret;
+}
+
+// MAC of a proof or a welcome from a sender with that build.
+Sha256Digest ProofMac(const Secret& secret, std::string_view label, Bytes transcript,
+                      const Build& build) {
+    const ProofMessage proof{{}, build.commit, build.protocol_hash};
+    AppendFrame(transcript, FrameType::kProof, Encode(proof));
+    return Mac(secret, label, transcript);
+}
+
+Sha256Digest RefusalMac(const Secret& secret, Bytes transcript, RefuseMessage message) {
+    message.mac = {};
+    AppendFrame(transcript, FrameType::kRefuse, Encode(message));
+    return Mac(secret, kRefusal, transcript);
+}
+
+// The prologue and both whole messages with their lengths, so that different ones give different
+// bytes.
+Bytes Transcript(View prologue, const HelloMessage& hello, const ChallengeMessage& challenge) {
+    const auto size = static_cast<uint32_t>(prologue.size());
+    Bytes transcript(sizeof size);
+    std::memcpy(transcript.data(), &size, sizeof size);
+    transcript.insert(transcript.end(), prologue.begin(), prologue.end());
     AppendFrame(transcript, FrameType::kHello, Encode(hello));
     AppendFrame(transcript, FrameType::kChallenge, Encode(challenge));
     return transcript;
@@ -146,12 +180,16 @@ bool IsBusy(const Error& error) {
 
 // ---- The caller ---------------------------------------------------------------------------------
 
-ClientHandshake::ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity)
-    : name_(std::move(name)), key_(std::move(key)), identity_(std::move(identity)) {
+ClientHandshake::ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity,
+                                 Bytes prologue)
+    : name_(std::move(name)),
+      key_(std::move(key)),
+      identity_(std::move(identity)),
+      prologue_(std::move(prologue)) {
     hello_.protocol = identity_.protocol;
     hello_.version = identity_.build.version;
     hello_.timeout_ms = timeout_ms;
-    RandomBytes(hello_.nonce);
+    hello_.public_key = ephemeral_.public_key();
 }
 
 Bytes ClientHandshake::First() const {
@@ -162,17 +200,23 @@ Result<Bytes> ClientHandshake::OnChallenge(const Frame& frame) {
     auto challenge = DecodeChallenge(frame.payload);
     if (!challenge.ok()) return Unexpected(name_, "a malformed challenge came");
     if (challenge->protocol != identity_.protocol) {
-        return MakeError(ErrorCode::kDenied, "{} speaks control protocol {}, this {} speaks {}. {}",
-                         name_, challenge->protocol, BuildText(identity_.build), identity_.protocol,
-                         kSameBuild);
+        return MakeError(ErrorCode::kDenied,
+                         "{} speaks control protocol {}, this {} speaks {}. {}. {}", name_,
+                         challenge->protocol, BuildText(identity_.build), identity_.protocol,
+                         kSameBuild, kNotProved);
     }
-    transcript_ = Transcript(hello_, *challenge);
-    session_.send_key = Mac(key_, kClientFrames, transcript_);
-    session_.receive_key = Mac(key_, kServerFrames, transcript_);
+    auto secret = SecretOf(key_, ephemeral_, challenge->public_key);
+    if (!secret.ok()) {
+        return MakeError(ErrorCode::kDenied, "{}: {}: something else answers there", name_,
+                         secret.error().message);
+    }
+    secret_ = std::move(*secret);
+    transcript_ = Transcript(prologue_, hello_, *challenge);
+    session_.send_key = Mac(secret_, kClientFrames, transcript_);
+    session_.receive_key = Mac(secret_, kServerFrames, transcript_);
     session_.timeout_ms = hello_.timeout_ms;
-    proved_ = true;
     const Build& own = identity_.build;
-    const Sha256Digest mac = ProofMac(key_, kClientProof, transcript_, own);
+    const Sha256Digest mac = ProofMac(secret_, kClientProof, transcript_, own);
     return PlainFrame(FrameType::kProof, Encode(ProofMessage{mac, own.commit, own.protocol_hash}));
 }
 
@@ -181,13 +225,21 @@ std::string ClientHandshake::CommitWarning() const {
     return text.empty() ? "" : fmt::format("{}. {}", text, kSameBuild);
 }
 
-Error ClientHandshake::Refused(const RefuseMessage& message) const {
+Error ClientHandshake::Refused(RefuseMessage message) const {
+    const bool proved = DigestsEqual(message.mac, RefusalMac(secret_, transcript_, message));
+    if (!proved && message.reason != Refusal::kWrongKey) {
+        return MakeError(ErrorCode::kIo,
+                         "{}: a refusal came that is not from a worker with our key, or was "
+                         "altered on the way",
+                         name_);
+    }
     switch (message.reason) {
         case Refusal::kWrongKey:
-            return MakeError(ErrorCode::kDenied,
-                             "{} refused our key: its --key-file holds another one. Copy the same "
-                             "file to every host",
-                             name_);
+            return MakeError(
+                ErrorCode::kDenied,
+                "{} refused our key: its --key-file holds another one, or a message was "
+                "altered on the way. Copy the same file to every host. {}",
+                name_, kNotProved);
         case Refusal::kVersion:
             return MakeError(
                 ErrorCode::kDenied, "{}. {}",
@@ -205,7 +257,7 @@ Error ClientHandshake::Refused(const RefuseMessage& message) const {
 }
 
 Result<Bytes> ClientHandshake::On(const Frame& frame) {
-    if (!proved_) {
+    if (secret_ == nullptr) {
         if (frame.type != FrameType::kChallenge)
             return Unexpected(name_, "an unexpected frame came");
         return OnChallenge(frame);
@@ -219,25 +271,29 @@ Result<Bytes> ClientHandshake::On(const Frame& frame) {
     auto proof = DecodeProof(frame.payload);
     if (!proof.ok()) return Unexpected(name_, "a malformed proof came");
     worker_ = {identity_.build.version, proof->commit, proof->protocol_hash};
-    if (!DigestsEqual(proof->mac, ProofMac(key_, kServerProof, transcript_, worker_))) {
+    if (!DigestsEqual(proof->mac, ProofMac(secret_, kServerProof, transcript_, worker_))) {
         return MakeError(ErrorCode::kDenied,
                          "{} did not prove that it has our key: something else answers there, or "
                          "its key differs",
                          name_);
     }
     done_ = true;
+    secret_.reset();
     return Bytes();
 }
 
 // ---- The listener -------------------------------------------------------------------------------
 
-ServerHandshake::ServerHandshake(View key, Identity identity)
-    : key_(key), identity_(std::move(identity)) {}
+ServerHandshake::ServerHandshake(View key, Identity identity, Bytes prologue)
+    : key_(key), identity_(std::move(identity)), prologue_(std::move(prologue)) {}
 
 ServerHandshake::Step ServerHandshake::On(const Frame& frame, bool busy,
                                           const About& about) {
-    if (!challenged_ && frame.type == FrameType::kHello) return OnHello(frame);
-    if (challenged_ && frame.type == FrameType::kProof) return OnProof(frame, busy, about);
+    const bool fresh = transcript_.empty();
+    if (fresh && frame.type == FrameType::kHello) return OnHello(frame);
+    if (ephemeral_.has_value() && frame.type == FrameType::kProof) {
+        return OnProof(frame, busy, about);
+    }
     return {{}, false, "an unexpected frame"};
 }
 
@@ -247,9 +303,9 @@ ServerHandshake::Step ServerHandshake::OnHello(const Frame& frame) {
     hello_ = std::move(*hello);
     ChallengeMessage challenge;
     challenge.protocol = identity_.protocol;
-    RandomBytes(challenge.nonce);
-    transcript_ = Transcript(hello_, challenge);
-    challenged_ = true;
+    ephemeral_.emplace();
+    challenge.public_key = ephemeral_->public_key();
+    transcript_ = Transcript(prologue_, hello_, challenge);
     Step step{PlainFrame(FrameType::kChallenge, Encode(challenge)), false, ""};
     if (hello_.protocol != identity_.protocol) {
         step.refused = fmt::format("it speaks control protocol {}, this is {}", hello_.protocol,
@@ -258,18 +314,22 @@ ServerHandshake::Step ServerHandshake::OnHello(const Frame& frame) {
     return step;
 }
 
-ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy,
-                                               const About& about) {
-    const auto refuse = [](RefuseMessage message, std::string why) {
-        return Step{PlainFrame(FrameType::kRefuse, Encode(message)), false, std::move(why)};
-    };
+ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy, const About& about) {
     auto proof = DecodeProof(frame.payload);
     if (!proof.ok()) return {{}, false, proof.error().message};
+    EphemeralKey ephemeral = *std::exchange(ephemeral_, std::nullopt);
+    const auto secret = SecretOf(key_, ephemeral, hello_.public_key);
+    if (!secret.ok()) return {{}, false, secret.error().message};
     const Build& own = identity_.build;
     const Build theirs{hello_.version, proof->commit, proof->protocol_hash};
-    if (!DigestsEqual(proof->mac, ProofMac(key_, kClientProof, transcript_, theirs))) {
-        return refuse({Refusal::kWrongKey}, std::string(kWrongKey));
+    if (!DigestsEqual(proof->mac, ProofMac(*secret, kClientProof, transcript_, theirs))) {
+        const RefuseMessage wrong{Refusal::kWrongKey};
+        return {PlainFrame(FrameType::kRefuse, Encode(wrong)), false, std::string(kWrongKey)};
     }
+    const auto refuse = [&](RefuseMessage message, std::string why) {
+        message.mac = RefusalMac(*secret, transcript_, message);
+        return Step{PlainFrame(FrameType::kRefuse, Encode(message)), false, std::move(why), true};
+    };
     if (!CanWorkTogether(theirs, own)) {
         return refuse({Refusal::kVersion, own.version, own.commit, own.protocol_hash},
                       RefusalText("it", theirs, own));
@@ -278,12 +338,12 @@ ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy,
         const std::string text = about ? about().substr(0, kMostAbout) : "";
         return refuse({Refusal::kBusy, text}, "a job is running");
     }
-    session_.send_key = Mac(key_, kServerFrames, transcript_);
-    session_.receive_key = Mac(key_, kClientFrames, transcript_);
+    session_.send_key = Mac(*secret, kServerFrames, transcript_);
+    session_.receive_key = Mac(*secret, kClientFrames, transcript_);
     session_.timeout_ms = hello_.timeout_ms;
-    const ProofMessage welcome{ProofMac(key_, kServerProof, transcript_, own), own.commit,
+    const ProofMessage welcome{ProofMac(*secret, kServerProof, transcript_, own), own.commit,
                                own.protocol_hash};
-    return {PlainFrame(FrameType::kWelcome, Encode(welcome)), true, ""};
+    return {PlainFrame(FrameType::kWelcome, Encode(welcome)), true, "", true};
 }
 
 }  // namespace weft::cluster

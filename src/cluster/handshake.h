@@ -1,32 +1,41 @@
 // Handshake of two processes that share a key, and the sealing of later frames.
 //
-//     rank 0 -> worker   hello:     protocol, version, timeout, nonce
-//     worker -> rank 0   challenge: protocol, nonce
-//     rank 0 -> worker   proof:     HMAC(key, "weft control client" | hello | challenge | build)
-//     worker -> rank 0   welcome:   HMAC(key, "weft control server" | hello | challenge | build)
+//     rank 0 -> worker   hello:     protocol, version, timeout, public key
+//     worker -> rank 0   challenge: protocol, public key
+//     rank 0 -> worker   proof:     MAC("weft control client" | transcript | build)
+//     worker -> rank 0   welcome:   MAC("weft control server" | transcript | build)
 //
-// The build is the sender's commit and protocol hash (build.h). Proof and welcome contain the
-// sender's build besides the MAC. The worker refuses a caller with another version or protocol
-// hash, and each side learns the other's build.
+// The transcript is the prologue (bytes that passed before the hello), the hello and the challenge,
+// each with its length. The build is the sender's commit and protocol hash (build.h). Proof and
+// welcome contain the sender's build besides the MAC. The worker refuses a caller with another
+// version or protocol hash, and each side learns the other's build.
 //
-// Both nonces are fresh and the MAC covers both messages, so a recorded handshake proves nothing
-// (replay). Each side's MAC has a label of its own, so a message cannot be sent back to its sender
-// as proof (reflection). The caller proves the key first, so a caller without the key learns only
-// the protocol's number.
+// MAC(text) is HMAC(secret, text), and the secret is HMAC(key, "weft control secret" | shared): the
+// 32 bytes of `shared` are the X25519 secret (RFC 7748) of the two public keys, which are fresh in
+// each handshake. Both ends then erase it and their private keys. So nobody can read a recorded
+// session who later obtains the key (forward secrecy), and a recorded handshake proves nothing
+// (replay). A changed byte of the transcript gives a wrong MAC. Each side's MAC has a label of its
+// own, so a message cannot be sent back to its sender as proof (reflection). The caller proves the
+// key first, so a caller without the key learns only the protocol's number.
 //
-// Each direction then has its own key, HMAC(key, label | hello | challenge). AES-256-GCM (NIST SP
-// 800-38D, by OpenSSL) seals every frame under that key, with the frame's sequence number as nonce
-// and its type as associated data. Eavesdroppers thus cannot read the Tokens of data links
-// (net/offer.h), and an altered, repeated, dropped or reordered frame ends the connection.
+// A refusal of a caller that proved the key has a MAC too. The number of another protocol and
+// "wrong key" cannot have one, so their texts say that they are not authenticated.
 //
-// These functions use no socket and no clock (nonces come from the kernel).
+// Each direction then has its own key, MAC(label | transcript). AES-256-GCM (NIST SP 800-38D, by
+// OpenSSL) seals every frame under that key, with the frame's sequence number as nonce and its type
+// as associated data. Eavesdroppers thus cannot read the Tokens of data links (net/offer.h), and an
+// altered, repeated, dropped or reordered frame ends the connection.
+//
+// These functions use no socket and no clock (keys come from the kernel's random source).
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "cluster/build.h"
+#include "cluster/ephemeral_key.h"
 #include "cluster/frame.h"
 
 namespace weft::cluster {
@@ -65,10 +74,12 @@ std::pair<Session, Session> MakeSessionPair(int64_t timeout_ms);
 // next bytes to send, or nothing once done() is true.
 class ClientHandshake {
   public:
-    // name: the worker's, for errors: "worker h2:7000".
-    ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity = {});
+    // name: the worker's, for errors: "worker h2:7000". prologue: bytes received before First().
+    ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity = {},
+                    Bytes prologue = {});
     Bytes First() const;
-    // Errors: kDenied with the reason, kCorrupt; kTimeout if the worker is busy (retry).
+    // Errors: kDenied with the reason, kCorrupt; to retry: kTimeout if the worker is busy, kIo
+    // after a refusal with a wrong MAC.
     Result<Bytes> On(const Frame& frame);
     // Whether frames now carry a tag (the proof was sent).
     bool done() const { return done_; }
@@ -78,15 +89,17 @@ class ClientHandshake {
 
   private:
     Result<Bytes> OnChallenge(const Frame& frame);
-    Error Refused(const RefuseMessage& message) const;
+    Error Refused(RefuseMessage message) const;
 
     std::string name_;
     Build worker_;
     Bytes key_;
     Identity identity_;
+    Bytes prologue_;
+    EphemeralKey ephemeral_;
     HelloMessage hello_;
     Bytes transcript_;
-    bool proved_ = false;
+    Secret secret_;  // not null: the proof was sent
     bool done_ = false;
     Session session_;
 };
@@ -95,16 +108,18 @@ class ClientHandshake {
 bool IsBusy(const Error& error);
 
 // ServerHandshake::Step::refused for a caller with another key.
-inline constexpr std::string_view kWrongKey = "wrong key";
+inline constexpr std::string_view kWrongKey = "wrong key, or a message was altered on the way";
 
 // The other side of the handshake: a process that was dialed.
 class ServerHandshake {
   public:
-    explicit ServerHandshake(View key, Identity identity = {});
+    // prologue: bytes sent to the caller before its hello.
+    explicit ServerHandshake(View key, Identity identity = {}, Bytes prologue = {});
     struct Step {
         Bytes send;           // to the caller, also with `refused`
         bool done = false;    // authenticated: session() is valid
         std::string refused;  // not empty: send, close, and log it
+        bool proved = false;  // the caller has the key; set with `refused` too
     };
     // busy: a job runs, so a caller that proves the key is refused. about: called for such a
     // caller, returns a description of that job; may be null.
@@ -118,9 +133,10 @@ class ServerHandshake {
 
     View key_;
     Identity identity_;
+    Bytes prologue_;
+    std::optional<EphemeralKey> ephemeral_{};  // from the hello to the proof
     HelloMessage hello_;
     Bytes transcript_;
-    bool challenged_ = false;
     Session session_;
 };
 

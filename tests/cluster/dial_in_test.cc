@@ -5,9 +5,12 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+
+#include <thread>
 
 #include "base/file.h"
 #include "cluster/gather.h"
@@ -555,6 +558,53 @@ TEST(DialInDoor, StrangersNeitherComeInNorKeepWorkersOut) {
     }
     EXPECT_TRUE(in.has_value());
     EXPECT_FALSE(dial_in->Next({1, 2}).has_value());
+}
+
+// Someone between a worker and rank 0 changes a byte of what the worker says before the handshake:
+// its rank, the size, its host's name.
+TEST(DialInDoor, AHelloThatWasAlteredOnTheWayIsRefused) {
+    for (const size_t at : {sizeof(DialHello), size_t{4}, size_t{12}, size_t{16}, size_t{79}}) {
+        SCOPED_TRACE(at);
+        const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
+        const Fd port = net::ListenTcp("127.0.0.1", 0).value();
+        net::SetBlocking(port.get(), true);
+        std::thread between([&] {
+            const Fd worker = net::Accept(port.get());
+            const Fd root = net::DialTcp("127.0.0.1", dial_in->port(), Deadline::In(5000)).value();
+            net::SetBlocking(worker.get(), true);
+            net::SetBlocking(root.get(), true);
+            std::array<std::byte, sizeof(DialHello)> hello{};
+            ASSERT_EQ(::recv(worker.get(), hello.data(), hello.size(), MSG_WAITALL),
+                      static_cast<ssize_t>(hello.size()));
+            if (at < hello.size()) hello[at] ^= std::byte{1};
+            ::send(root.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
+            pollfd ends[] = {{worker.get(), POLLIN, 0}, {root.get(), POLLIN, 0}};
+            while (::poll(ends, 2, 20'000) > 0) {
+                for (int i = 0; i < 2; ++i) {
+                    std::array<std::byte, 4096> bytes;
+                    if (ends[i].revents == 0) continue;
+                    const ssize_t got = ::recv(ends[i].fd, bytes.data(), bytes.size(), 0);
+                    if (got <= 0) return;
+                    ::send(ends[1 - i].fd, bytes.data(), static_cast<size_t>(got), MSG_NOSIGNAL);
+                }
+            }
+        });
+        {
+            const auto knocked = KnockAs(net::BoundPort(port.get()).value(), 0);
+            if (at == sizeof(DialHello)) {
+                ASSERT_TRUE(knocked.ok()) << knocked.error().message;
+                EXPECT_TRUE(NextOf(*dial_in, {1, 2}).has_value());
+            } else {
+                ASSERT_FALSE(knocked.ok());
+                EXPECT_EQ(knocked.error().code, ErrorCode::kDenied);
+                EXPECT_NE(knocked.error().message.find("a message was altered on the way"),
+                          std::string::npos)
+                    << knocked.error().message;
+            }
+        }
+        between.join();
+        EXPECT_FALSE(dial_in->Next({1, 2}).has_value());
+    }
 }
 
 TEST(DialInDoor, ANameFromOutsideHasNoControlCharacters) {

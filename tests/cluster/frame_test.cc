@@ -143,9 +143,9 @@ TEST(Message, EachComesBackAndNothingElseDoes) {
     HelloMessage hello;
     hello.version = "0.1.0";
     hello.timeout_ms = 5000;
-    hello.nonce.fill(std::byte{3});
+    hello.public_key.fill(std::byte{3});
     CheckMessage(hello, DecodeHello);
-    CheckMessage(ChallengeMessage{1, hello.nonce}, DecodeChallenge);
+    CheckMessage(ChallengeMessage{1, hello.public_key}, DecodeChallenge);
     CheckMessage(ProofMessage{{1, 2, 3}}, DecodeProof);
     CheckMessage(RefuseMessage{Refusal::kVersion, "0.2.0"}, DecodeRefuse);
     CheckMessage(SomeAssignment(), DecodeAssign);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 
 #include "base/file.h"
 #include "support/temp_dir.h"
@@ -84,7 +85,7 @@ TEST(Handshake, AnotherKeyIsRefusedWithoutAProofOfOurs) {
     ASSERT_FALSE(o.client.ok());
     EXPECT_EQ(o.client.error().code, ErrorCode::kDenied);
     EXPECT_NE(o.client.error().message.find("worker h2:7000 refused our key"), std::string::npos);
-    EXPECT_EQ(o.refused, "wrong key");
+    EXPECT_EQ(o.refused, kWrongKey);
     EXPECT_FALSE(o.server_done);
 }
 
@@ -262,7 +263,7 @@ TEST(Handshake, ABusyWorkerSaysSoOnlyToWhoHasTheKey) {
     EXPECT_TRUE(IsBusy(busy.client.error()));
     EXPECT_FALSE(IsBusy(MakeError(ErrorCode::kTimeout, "worker b:7000: no answer")));
     const Outcome stranger = Shake(KeyOf("another-key-another-key"), kKey, {}, {}, true);
-    EXPECT_EQ(stranger.refused, "wrong key");
+    EXPECT_EQ(stranger.refused, kWrongKey);
 }
 
 TEST(Handshake, ARecordedHandshakeProvesNothing) {
@@ -278,7 +279,7 @@ TEST(Handshake, ARecordedHandshakeProvesNothing) {
     second.On(Only(hello), false);
     const auto replayed = second.On(Only(proof), false);
     EXPECT_FALSE(replayed.done);
-    EXPECT_EQ(replayed.refused, "wrong key");
+    EXPECT_EQ(replayed.refused, kWrongKey);
 }
 
 TEST(Handshake, AWorkersProofIsNotACallers) {
@@ -292,6 +293,215 @@ TEST(Handshake, AWorkersProofIsNotACallers) {
     Bytes reflected;
     AppendFrame(reflected, FrameType::kWelcome, proof_frame.payload);
     EXPECT_FALSE(victim.On(Only(reflected)).ok());
+}
+
+// Session keys, and a proof, by a second implementation of what handshake.h says.
+struct ByHand {
+    Sha256Digest secret{};
+    Bytes transcript{};
+
+    ByHand(View key, View shared, View prologue, View hello, View challenge) {
+        secret = HmacSha256(key, Labelled("weft control secret", shared));
+        transcript = {static_cast<std::byte>(prologue.size()), {}, {}, {}};
+        for (const View part : {prologue, hello, challenge}) {
+            transcript.insert(transcript.end(), part.begin(), part.end());
+        }
+    }
+    static Bytes Labelled(std::string_view label, View text) {
+        const View bytes = std::as_bytes(std::span(label));
+        Bytes all(bytes.begin(), bytes.end());
+        all.push_back({});
+        all.insert(all.end(), text.begin(), text.end());
+        return all;
+    }
+    Sha256Digest Mac(std::string_view label) const {
+        return HmacSha256(std::as_bytes(std::span(secret)), Labelled(label, transcript));
+    }
+    Bytes Proof() const {
+        Bytes proven = transcript;
+        AppendFrame(proven, FrameType::kProof, Encode(ProofMessage{}));
+        const Sha256Digest mac =
+            HmacSha256(std::as_bytes(std::span(secret)), Labelled("weft control client", proven));
+        Bytes frame;
+        AppendFrame(frame, FrameType::kProof, Encode(ProofMessage{mac}));
+        return frame;
+    }
+};
+
+// The caller's messages by hand, with its own X25519 key pair.
+TEST(Handshake, KeysAndProofsNeedTheSharedSecretAndTheKey) {
+    const Bytes prologue = KeyOf("prologue"), other = KeyOf("fedcba9876543210-the-key");
+    const Identity without_hash{kProtocol, {WEFT_VERSION, "", ""}};
+    EphemeralKey own;
+    HelloMessage hello{kProtocol, 5000, own.public_key(), WEFT_VERSION};
+    Bytes call;
+    AppendFrame(call, FrameType::kHello, Encode(hello));
+    for (const bool right : {true, false}) {
+        ServerHandshake server(right ? kKey : other, without_hash, prologue);
+        const Bytes challenge = server.On(Only(call), false).send;
+        EphemeralKey pair = right ? std::move(own) : EphemeralKey();
+        const PublicKey theirs = DecodeChallenge(Only(challenge).payload)->public_key;
+        const Secret shared = pair.Agree(theirs).value();
+        const ByHand caller(kKey, std::as_bytes(std::span(*shared)), prologue, call, challenge);
+        const auto step = server.On(Only(caller.Proof()), false);
+        EXPECT_EQ(step.done, right);
+        EXPECT_EQ(step.proved, right);
+        if (!right) continue;
+        EXPECT_EQ(server.session().receive_key, caller.Mac("weft frames of client"));
+        EXPECT_EQ(server.session().send_key, caller.Mac("weft frames of server"));
+    }
+}
+
+// Whoever recorded the messages and obtains the key file later lacks the shared secret: without it,
+// the session keys do not follow, and the recorded proof cannot be made.
+TEST(Handshake, ARecordedSessionStaysClosedAfterTheKeyIsKnown) {
+    ClientHandshake client("w", kKey, 5000);
+    ServerHandshake server(kKey);
+    const Bytes hello = client.First();
+    const Bytes challenge = server.On(Only(hello), false).send;
+    const Bytes proof = client.On(Only(challenge)).value();
+    ASSERT_TRUE(client.On(Only(server.On(Only(proof), false).send)).ok());
+    const Session& session = client.session();
+    EXPECT_EQ(session.send_key, server.session().receive_key);
+
+    const PublicKey mine = DecodeHello(Only(hello).payload)->public_key;
+    const PublicKey theirs = DecodeChallenge(Only(challenge).payload)->public_key;
+    EphemeralKey guess;
+    const Secret guessed = guess.Agree(theirs).value();
+    const Sha256Digest zeros{};
+    const std::vector<View> candidates = {View(), mine, theirs, std::as_bytes(std::span(zeros)),
+                                          std::as_bytes(std::span(*guessed))};
+    for (const View shared : candidates) {
+        const ByHand thief(kKey, shared, {}, hello, challenge);
+        EXPECT_NE(thief.Mac("weft frames of client"), session.send_key);
+        EXPECT_NE(thief.Mac("weft frames of server"), session.receive_key);
+    }
+    // Keys straight from the key and the transcript, as up to protocol 9.
+    Bytes transcript = hello;
+    transcript.insert(transcript.end(), challenge.begin(), challenge.end());
+    EXPECT_NE(HmacSha256(kKey, ByHand::Labelled("weft frames of client", transcript)),
+              session.send_key);
+    // The private keys differ in each handshake, and so do all keys.
+    ClientHandshake again("w", kKey, 5000);
+    EXPECT_NE(DecodeHello(Only(again.First()).payload)->public_key, mine);
+}
+
+TEST(Handshake, APointOfLowOrderIsRefused) {
+    const auto point = [](std::initializer_list<int> low, int middle, int high) {
+        PublicKey key;
+        key.fill(static_cast<std::byte>(middle));
+        size_t i = 0;
+        for (const int byte : low) key[i++] = static_cast<std::byte>(byte);
+        key.back() = static_cast<std::byte>(high);
+        return key;
+    };
+    for (const PublicKey& low : {point({0}, 0, 0), point({1}, 0, 0), point({0xec}, 0xff, 0x7f),
+                                 point({0xed}, 0xff, 0x7f), point({0xee}, 0xff, 0x7f)}) {
+        Bytes call;
+        AppendFrame(call, FrameType::kHello,
+                    Encode(HelloMessage{kProtocol, 5000, low, WEFT_VERSION}));
+        ServerHandshake server(kKey);
+        ASSERT_EQ(server.On(Only(call), false).refused, "");
+        Bytes proof;
+        AppendFrame(proof, FrameType::kProof, Encode(ProofMessage{}));
+        EXPECT_NE(server.On(Only(proof), false).refused.find("low order"), std::string::npos);
+
+        ClientHandshake client("worker h2:7000", kKey, 5000);
+        Bytes challenge;
+        AppendFrame(challenge, FrameType::kChallenge, Encode(ChallengeMessage{kProtocol, low}));
+        const auto answer = client.On(Only(challenge));
+        ASSERT_FALSE(answer.ok());
+        EXPECT_EQ(answer.error().code, ErrorCode::kDenied);
+        EXPECT_NE(answer.error().message.find("low order"), std::string::npos);
+    }
+}
+
+// Any changed byte of any message, and of what passed before, ends the handshake at both ends.
+TEST(Handshake, AChangedByteIsFound) {
+    const Bytes prologue = KeyOf("what passed before");
+    const auto shake = [&](int message, size_t at) {
+        int number = 0;
+        bool altered = false;
+        const auto carry = [&](Bytes bytes) {
+            if (number++ != message || at >= bytes.size()) return bytes;
+            bytes[at] ^= std::byte{1};
+            altered = true;
+            return bytes;
+        };
+        const Bytes arrived = carry(prologue);
+        ClientHandshake client("w", kKey, 5000, {}, arrived);
+        ServerHandshake server(kKey, {}, prologue);
+        const auto parsed = [](const Bytes& bytes) -> std::optional<Frame> {
+            size_t consumed = 0;
+            const auto frame = ParseFrame(bytes, false, &consumed);
+            return frame.ok() ? *frame : std::nullopt;
+        };
+        Bytes up = client.First();
+        bool server_done = false;
+        while (!client.done()) {
+            const Bytes call = carry(up);
+            const auto frame = parsed(call);
+            if (!frame.has_value()) break;
+            const auto step = server.On(*frame, false);
+            server_done = step.done;
+            const Bytes answer = carry(step.send);
+            const auto back = parsed(answer);
+            if (!back.has_value()) break;
+            auto next = client.On(*back);
+            if (!next.ok()) break;
+            up = *next;
+        }
+        EXPECT_EQ(client.done(), !altered) << message << " " << at;
+        EXPECT_EQ(server_done, !altered || message == 4) << message << " " << at;
+        return altered;
+    };
+    for (int message = 0; message < 5; ++message) {
+        size_t at = 0;
+        while (shake(message, at)) ++at;
+        EXPECT_GE(at, prologue.size()) << message;
+    }
+}
+
+// A refusal that anyone could have sent says so, or is one to retry.
+TEST(Handshake, AForgedRefusalIsToldFromATrueOne) {
+    const auto refused = [](const auto& alter) {
+        ClientHandshake client("worker h2:7000", kKey, 5000);
+        ServerHandshake server(kKey);
+        const auto challenge = server.On(Only(client.First()), false);
+        const Bytes proof = client.On(Only(challenge.send)).value();
+        const auto step = server.On(Only(proof), true, [] { return std::string("a job of x"); });
+        EXPECT_TRUE(step.proved && !step.done);
+        RefuseMessage message = DecodeRefuse(Only(step.send).payload).value();
+        alter(message);
+        Bytes wire;
+        AppendFrame(wire, FrameType::kRefuse, Encode(message));
+        return client.On(Only(wire)).error();
+    };
+    EXPECT_TRUE(IsBusy(refused([](RefuseMessage&) {})));
+    const std::vector<std::function<void(RefuseMessage&)>> lies = {
+        [](RefuseMessage& message) { message.version = "a job of y"; },
+        [](RefuseMessage& message) { message.reason = Refusal::kVersion; },
+        [](RefuseMessage& message) { message.commit = "c"; },
+        [](RefuseMessage& message) { message.mac = {}; },
+        [](RefuseMessage& message) {
+            message = {Refusal::kBusy, "a job of y"};
+        },
+        [](RefuseMessage& message) {
+            message = {Refusal::kVersion, "9.9.9", "c", "h"};
+        }};
+    for (const auto& lie : lies) {
+        const Error error = refused(lie);
+        EXPECT_EQ(error.code, ErrorCode::kIo) << error.message;
+        EXPECT_NE(error.message.find("a refusal came that is not from a worker with our key"),
+                  std::string::npos)
+            << error.message;
+        EXPECT_EQ(error.message.find("9.9.9"), std::string::npos) << error.message;
+    }
+    const Error key = refused([](RefuseMessage& message) { message = {Refusal::kWrongKey}; });
+    EXPECT_EQ(key.code, ErrorCode::kDenied);
+    EXPECT_NE(key.message.find("not authenticated"), std::string::npos) << key.message;
+    const Outcome protocol = Shake(kKey, kKey, {}, Identity{kProtocol + 1});
+    EXPECT_NE(protocol.client.error().message.find("not authenticated"), std::string::npos);
 }
 
 TEST(Handshake, FramesOutOfOrderAreRefused) {
