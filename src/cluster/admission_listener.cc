@@ -9,12 +9,13 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "cluster/pending_limit.h"
 
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostStrangers = 64;  // beside the ranks; one more drops another
+// Callers beside the ranks; one more drops another.
+constexpr size_t kMostSilentStrangers = 64;
+constexpr size_t kMostStrangers = 128;
 constexpr int64_t kProofMs = 2000;
 constexpr useconds_t kNoDescriptorUs = 20'000;
 // Repeated rejections of a host for the same reason are logged once in this time.
@@ -46,7 +47,8 @@ std::string DialHello::HostName() const {
 AdmissionListener::AdmissionListener(int listener, int ranks, Bytes key, int64_t timeout_ms,
                                      Judge judge)
     : listener_(listener),
-      most_callers_(kMostStrangers + static_cast<size_t>(ranks)),
+      limit_(kMostSilentStrangers + static_cast<size_t>(ranks),
+             kMostStrangers + static_cast<size_t>(ranks)),
       key_(std::move(key)),
       timeout_ms_(timeout_ms),
       judge_(std::move(judge)) {}
@@ -57,7 +59,11 @@ Result<std::vector<Arrival>> AdmissionListener::Turn(int64_t nap_ms) {
     if (::poll(fds.data(), fds.size(), static_cast<int>(nap_ms)) < 0 && errno != EINTR) {
         return MakeError(ErrorCode::kIo, "poll: {}", std::strerror(errno));
     }
-    std::erase_if(callers_, [&](Caller& caller) { return !Hear(caller); });
+    size_t at = 1;
+    std::erase_if(callers_, [&](Caller& caller) {
+        const bool ready = fds[at++].revents != 0 || caller.deadline.expired();
+        return ready && !Hear(caller);
+    });
     Accept();
     return std::exchange(arrived_, {});
 }
@@ -68,29 +74,35 @@ void AdmissionListener::CheckAccept(int error) const {
     if (!nobody) ::usleep(kNoDescriptorUs);
 }
 
-// Accepts a few at a time, like a listening worker.
+// As a listening worker (listener.cc).
 void AdmissionListener::Accept() {
     for (int i = 0; i < kCallersATurn; ++i) {
         Fd fd = net::Accept(listener_);
-        if (!fd.valid()) return CheckAccept(errno);
+        if (!fd.valid()) {
+            busy_ = false;
+            return CheckAccept(errno);
+        }
         SetNoDelay(fd.get());
-        // All ranks may dial at once.
-        if (callers_.size() >= most_callers_) DropACaller();
-        std::string from = PeerText(fd.get());
-        callers_.push_back({std::move(fd), std::move(from), Deadline::In(kProofMs)});
+        const std::string from = PeerText(fd.get());
+        Caller caller{std::move(fd), from, NetworkOf(from), Deadline::In(kProofMs)};
+        if (!Hear(caller)) continue;
+        callers_.push_back(std::move(caller));
+        DropExcess();
     }
+    busy_ = true;
 }
 
-void AdmissionListener::DropACaller() {
+void AdmissionListener::DropExcess() {
     std::vector<Unproved> unproved;
     for (const Caller& caller : callers_) {
-        unproved.push_back({caller.from, caller.handshake.has_value()});
+        unproved.push_back({caller.network, caller.handshake.has_value()});
     }
-    const size_t dropped = PickEvictee(unproved, dice_);
+    const std::optional<size_t> dropped = limit_.Excess(unproved);
+    if (!dropped.has_value()) return;
     Log(LogLevel::kDebug, "dropped {}: too many connections that have not proved the key",
-        callers_[dropped].from);
-    SetResetOnClose(callers_[dropped].fd.get());
-    callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(dropped));
+        callers_[*dropped].from);
+    SetResetOnClose(callers_[*dropped].fd.get());
+    callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(*dropped));
 }
 
 bool AdmissionListener::Drop(const Caller& caller, const std::string& why) {
@@ -136,6 +148,10 @@ bool AdmissionListener::HearHello(Caller& caller) {
     caller.hello = HelloOf(caller.hello_bytes);
     if (caller.hello.magic != DialHello().magic) return Drop(caller, "it is not a weft rank");
     if (!LetsIn(caller, false)) return false;
+    if (!limit_.TakeHello(caller.network, NowNs(), busy_)) {
+        SetResetOnClose(caller.fd.get());
+        return false;
+    }
     const std::string name =
         caller.hello.size > 0
             ? fmt::format("rank {} (host {})", caller.hello.rank, caller.hello.HostName())
@@ -169,6 +185,7 @@ bool AdmissionListener::Step(Caller& caller, const Frame& frame) {
     if (!next.ok()) return Drop(caller, next.error().message);
     caller.in.clear();
     if (!caller.handshake->done()) return SendNow(caller.fd.get(), *next);
+    limit_.ReturnHello(caller.network);
     if (!LetsIn(caller, true)) return false;
     const std::string warning = caller.handshake->CommitWarning();
     if (!warning.empty() && IsNews(caller.from, warning)) Log(LogLevel::kWarning, "{}", warning);

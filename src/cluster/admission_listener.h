@@ -6,9 +6,9 @@
 //     its prologue, so the proof of the key covers them
 //
 // A caller is a connection that was accepted. The listener drops a caller that does not prove the
-// key within two seconds, and keeps at most 64 such callers plus one per rank, so strangers can
-// delay a rank only briefly (pending_limit.h). A dropped rank dials again. After the proof, the
-// listener checks what the caller's hello says (Judge).
+// key within two seconds, and limits the number of such callers, so strangers can delay a rank only
+// briefly (pending_limit.h). A dropped rank dials again. After the proof, the listener checks what
+// the caller's hello says (Judge).
 #pragma once
 
 #include <array>
@@ -16,10 +16,10 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "cluster/pending_limit.h"
 #include "cluster/rank_registry.h"
 
 namespace weft::cluster {
@@ -45,7 +45,7 @@ class AdmissionListener {
     using Judge = std::function<std::optional<std::string>(const DialHello&, bool proved)>;
 
     // listener: a non-blocking socket, which must outlive this object. ranks: number of ranks that
-    // may dial at the same time, in addition to the 64 callers above.
+    // may dial at the same time, in addition to other callers.
     AdmissionListener(int listener, int ranks, Bytes key, int64_t timeout_ms, Judge judge);
     // Waits at most nap_ms for callers. Returns those that have proved the key. Errors: kIo.
     Result<std::vector<Arrival>> Turn(int64_t nap_ms);
@@ -56,7 +56,7 @@ class AdmissionListener {
     // A connection that has not proved the key.
     struct Caller {
         Fd fd;
-        std::string from;
+        std::string from, network;
         Deadline deadline;
         std::array<std::byte, sizeof(DialHello)> hello_bytes{};
         size_t have = 0;  // received bytes of the hello
@@ -66,7 +66,7 @@ class AdmissionListener {
     };
     void Accept();
     void CheckAccept(int error) const;
-    void DropACaller();
+    void DropExcess();
     // False: the caller was admitted or dropped.
     bool Hear(Caller& caller);
     bool HearHello(Caller& caller);
@@ -77,11 +77,11 @@ class AdmissionListener {
     static void TellWhy(const Caller& caller, const std::string& why);
 
     int listener_;
-    size_t most_callers_;
+    PendingLimit limit_;
+    bool busy_ = false;  // the last Accept left callers that wait
     const Bytes key_;
     int64_t timeout_ms_;
     Judge judge_;
-    std::minstd_rand dice_{std::random_device{}()};
     std::vector<Caller> callers_;
     std::vector<Arrival> arrived_;
     std::string last_refusal_;

@@ -10,7 +10,6 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
-#include <random>
 #include <vector>
 
 #include "base/log.h"
@@ -23,7 +22,8 @@
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostCallers = 16;      // one more drops another
+constexpr size_t kMostSilent = 16;       // callers; one more drops another
+constexpr size_t kMostSpeaking = 128;    // likewise
 constexpr int64_t kHandshakeMs = 2000;   // to prove the key
 constexpr int64_t kRefusalLogMs = 1000;  // at most one log line of refusals in this time
 
@@ -32,9 +32,10 @@ struct Incoming {
     Fd fd;
     std::string from;
     ServerHandshake handshake;
+    std::string network = NetworkOf(from);
     Bytes in{};
     Deadline deadline = Deadline::In(kHandshakeMs);
-    bool spoke = false;
+    bool speaks = false;  // sent a valid hello
 };
 
 class Listener final : public WorkerListener {
@@ -51,7 +52,7 @@ class Listener final : public WorkerListener {
   private:
     Status Serve(const Fd& signals);
     void Accept();
-    void DropACaller();
+    void DropExcess();
     // False: the caller is done (dropped, or its job runs).
     bool Hear(Incoming& caller);
     bool Step(Incoming& caller, const Frame& frame);
@@ -65,7 +66,8 @@ class Listener final : public WorkerListener {
     Fd port_;
     std::vector<Incoming> callers_;
     JobChild job_;
-    std::minstd_rand dice_{std::random_device{}()};
+    PendingLimit limit_{kMostSilent, kMostSpeaking};
+    bool busy_ = false;  // the last Accept left callers that wait
     Deadline quiet_ = Deadline::In(0);
     int64_t unlogged_ = 0;
 };
@@ -91,7 +93,11 @@ Status Listener::Serve(const Fd& signals) {
         }
         if (TakeSignals(signals)) return {};
         job_.Check();
-        std::erase_if(callers_, [&](Incoming& caller) { return !Hear(caller); });
+        size_t at = 2;
+        std::erase_if(callers_, [&](Incoming& caller) {
+            const bool ready = fds[at++].revents != 0 || caller.deadline.expired();
+            return ready && !Hear(caller);
+        });
         if (fds[1].revents != 0) Accept();
     }
 }
@@ -104,26 +110,34 @@ int64_t Listener::NapMs() const {
 
 // ---- Callers ------------------------------------------------------------------------------------
 
-// Accepts a few at a time, so that many new callers do not delay the present ones.
+// Accepts a few at a time, so that many new callers do not delay the present ones. A caller's first
+// bytes mostly come with the connection, so they are read before it may be dropped.
 void Listener::Accept() {
     for (int i = 0; i < kCallersATurn; ++i) {
-        Fd fd(::accept4(port_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-        if (!fd.valid()) return;
+        Fd fd = net::Accept(port_.get());
+        if (!fd.valid()) {
+            busy_ = false;
+            return;
+        }
         SetNoDelay(fd.get());
-        if (callers_.size() >= kMostCallers) DropACaller();
         std::string from = PeerText(fd.get());
-        callers_.push_back({std::move(fd), std::move(from), ServerHandshake(key_)});
+        Incoming caller{std::move(fd), std::move(from), ServerHandshake(key_)};
+        if (!Hear(caller)) continue;
+        callers_.push_back(std::move(caller));
+        DropExcess();
     }
+    busy_ = true;
 }
 
-void Listener::DropACaller() {
+void Listener::DropExcess() {
     std::vector<Unproved> unproved;
-    for (const Incoming& caller : callers_) unproved.push_back({caller.from, caller.spoke});
-    const size_t dropped = PickEvictee(unproved, dice_);
-    Incoming& caller = callers_[dropped];
+    for (const Incoming& caller : callers_) unproved.push_back({caller.network, caller.speaks});
+    const std::optional<size_t> dropped = limit_.Excess(unproved);
+    if (!dropped.has_value()) return;
+    Incoming& caller = callers_[*dropped];
     Refused(caller.from, "too many connections that have not proved the key");
     SetResetOnClose(caller.fd.get());
-    callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(dropped));
+    callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(*dropped));
 }
 
 bool Listener::Hear(Incoming& caller) {
@@ -153,8 +167,14 @@ bool Listener::Hear(Incoming& caller) {
 }
 
 bool Listener::Step(Incoming& caller, const Frame& frame) {
+    if (!caller.speaks && !limit_.TakeHello(caller.network, NowNs(), busy_)) {
+        Refused(caller.from, "too many hellos from its network");
+        SetResetOnClose(caller.fd.get());
+        return false;
+    }
     const ServerHandshake::Step step =
         caller.handshake.On(frame, job_.runs(), [this] { return job_.About(); });
+    if (step.proved) limit_.ReturnHello(caller.network);
     // A new connection's buffer has room for these few bytes; if not, the caller is dropped.
     const auto put =
         ::send(caller.fd.get(), step.send.data(), step.send.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -163,7 +183,7 @@ bool Listener::Step(Incoming& caller, const Frame& frame) {
         return false;
     }
     if (put != static_cast<ssize_t>(step.send.size())) return false;
-    caller.spoke = true;
+    caller.speaks = true;
     if (!step.done) return true;
     const Session& session = caller.handshake.session();
     std::vector<std::string> arguments = options_.worker_arguments;

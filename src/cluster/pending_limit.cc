@@ -8,9 +8,13 @@
 #include <map>
 #include <vector>
 
-#include "base/check.h"
-
 namespace weft::cluster {
+namespace {
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr unsigned kOneOf = 4;  // hellos that a busy listener answers
+
+}  // namespace
 
 std::string NetworkOf(const std::string& from) {
     std::string host = from.substr(0, from.rfind(':'));
@@ -22,23 +26,36 @@ std::string NetworkOf(const std::string& from) {
                        at[4] << 8 | at[5], at[6] << 8 | at[7]);
 }
 
-size_t PickEvictee(std::span<const Unproved> callers, std::minstd_rand& dice) {
-    WEFT_CHECK(!callers.empty());
-    std::map<std::string, size_t> crowds;
-    std::vector<std::string> networks;
+std::optional<size_t> PendingLimit::Excess(std::span<const Unproved> callers) {
+    const auto speaking = static_cast<size_t>(std::ranges::count_if(callers, &Unproved::speaks));
+    const bool speaks = speaking > most_speaking_;
+    if (!speaks && callers.size() - speaking <= most_silent_) return std::nullopt;
+    std::map<std::string_view, size_t> crowds;
     size_t largest = 0;
     for (const Unproved& caller : callers) {
-        networks.push_back(NetworkOf(caller.from));
-        largest = std::max(largest, ++crowds[networks.back()]);
+        if (caller.speaks == speaks) largest = std::max(largest, ++crowds[caller.network]);
     }
-    std::vector<size_t> silent, all;
+    std::vector<size_t> among;
     for (size_t i = 0; i < callers.size(); ++i) {
-        if (crowds[networks[i]] < largest) continue;
-        all.push_back(i);
-        if (!callers[i].spoke) silent.push_back(i);
+        if (callers[i].speaks != speaks || crowds[callers[i].network] < largest) continue;
+        among.push_back(i);
     }
-    const std::vector<size_t>& among = silent.empty() ? all : silent;
-    return among[dice() % among.size()];
+    return among[dice_() % among.size()];
+}
+
+bool PendingLimit::TakeHello(const std::string& network, int64_t now_ns, bool busy) {
+    if (now_ns - second_ns_ >= kSecondNs) {
+        hellos_.clear();
+        second_ns_ = now_ns;
+    }
+    const int sent = ++hellos_[network];
+    if (busy && sent > kFewHellos && dice_() % kOneOf != 0) return false;
+    return sent <= kMostHellos;
+}
+
+void PendingLimit::ReturnHello(const std::string& network) {
+    const auto sent = hellos_.find(network);
+    if (sent != hellos_.end()) --sent->second;
 }
 
 }  // namespace weft::cluster

@@ -1,32 +1,64 @@
-// Limits the callers that have not proved that they have the shared key: chooses the caller to drop
-// when another one arrives.
+// Limits the callers that have not proved that they have the shared key, so that callers without
+// the key cannot keep out one that has it.
 //
-// It drops a caller from the network with the most unproved callers, so a crowd from one network
-// cannot block others. A network is an IPv4 address, or an IPv6 /64, which belongs to one customer.
-// Among the callers of that network (of all such networks if several are largest) it picks one at
-// random, preferring those that have sent nothing. It does not choose the oldest: a fast crowd
-// would then block every caller that needs a moment to answer.
+// A listener reads a caller's first bytes at once after it accepts the connection. A caller that
+// has sent a valid hello speaks; any other is silent. Each kind has its own limit, so silent
+// callers never displace one that speaks. Beyond a limit, one caller of that kind is dropped: from
+// the network with the most such callers, so a crowd from one network cannot block others. Among
+// the callers of that network (of all such networks if several are largest) it is a random one.
+// The oldest would not do: a fast crowd would then block every caller that needs a moment to
+// answer. Nor the newest: a few callers that stay silent would block all later ones.
+//
+// A hello costs the listener a key pair, and a proof that follows costs a shared secret. So each
+// network may send kMostHellos hellos a second that no proof of the key follows. While more callers
+// wait than the listener accepts at a time, it also refuses most hellos of a network that sent
+// kFewHellos this second. The rest are random ones, so that a peer of such a network gets in after
+// a few calls.
+//
+// A network is an IPv4 address, or an IPv6 /64, which belongs to one customer.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace weft::cluster {
 
-// Most callers accepted at a time. A small number, so that a caller that sends its hello at once is
-// read before it may be dropped.
-constexpr int kCallersATurn = 8;
+// Most callers accepted at a time, between looks at the present ones.
+constexpr int kCallersATurn = 32;
+// Hellos of a network in a second. Each costs 0.1 ms of a core, a refused one a third of that.
+constexpr int kMostHellos = 1000;
+constexpr int kFewHellos = 16;
 
 struct Unproved {
-    std::string from;    // "10.0.0.1:7000", "[fd00::1]:7000"
-    bool spoke = false;  // sent a valid hello
+    std::string_view network;
+    bool speaks = false;
 };
 
-// "10.0.0.1", or "fd00:0:0:0" (four groups).
+// "10.0.0.1", or "fd00:0:0:0" (four groups). from: "10.0.0.1:7000", "[fd00::1]:7000".
 std::string NetworkOf(const std::string& from);
-// Index of the caller to drop. callers: not empty.
-size_t PickEvictee(std::span<const Unproved> callers, std::minstd_rand& dice);
+
+class PendingLimit {
+  public:
+    PendingLimit(size_t most_silent, size_t most_speaking)
+        : most_silent_(most_silent), most_speaking_(most_speaking) {}
+    // Index of the caller to drop; nullopt: all may stay.
+    std::optional<size_t> Excess(std::span<const Unproved> callers);
+    // False: refuse the hello. busy: more callers wait than are accepted at a time.
+    bool TakeHello(const std::string& network, int64_t now_ns, bool busy);
+    // The caller proved the key, so its hello does not count.
+    void ReturnHello(const std::string& network);
+
+  private:
+    size_t most_silent_, most_speaking_;
+    std::minstd_rand dice_{std::random_device{}()};
+    std::map<std::string, int> hellos_;  // of this second, by network
+    int64_t second_ns_ = 0;              // its begin
+};
 
 }  // namespace weft::cluster

@@ -18,33 +18,68 @@ TEST(Crowd, NetworksAreAddressesOfIPv4AndCustomersOfIPv6) {
     EXPECT_EQ(NetworkOf(""), "");
 }
 
-// Callers that may be dropped, over many draws.
-std::set<size_t> MayGo(const std::vector<Unproved>& callers) {
-    std::minstd_rand dice(7);
+// Callers that may be dropped, over many draws, with room for `silent` and `speaking` ones.
+std::set<size_t> MayGo(const std::vector<Unproved>& callers, size_t silent, size_t speaking) {
+    PendingLimit limit(silent, speaking);
     std::set<size_t> gone;
-    for (int i = 0; i < 2000; ++i) gone.insert(PickEvictee(callers, dice));
+    for (int i = 0; i < 2000; ++i) {
+        const auto dropped = limit.Excess(callers);
+        if (dropped.has_value()) gone.insert(*dropped);
+    }
     return gone;
 }
 
-TEST(Crowd, TheLargestLosesOneAndWhoHasSpokenStays) {
-    const std::vector<Unproved> one_address = {
-        {"10.0.0.1:1", false}, {"10.0.0.2:1", true}, {"10.0.0.2:2", false}, {"10.0.0.2:3", false}};
-    EXPECT_EQ(MayGo(one_address), (std::set<size_t>{2, 3}));
-    // One connection per address: the first that spoke is the oldest, and stays.
-    std::vector<Unproved> many = {{"10.0.0.1:1", true}};
-    for (int i = 0; i < 20; ++i) many.push_back({fmt::format("10.0.1.{}:1", i), false});
-    EXPECT_FALSE(MayGo(many).contains(0));
-    EXPECT_EQ(MayGo(many).size(), 20u);
-    // If all have spoken, any may be dropped.
-    for (Unproved& caller : many) caller.spoke = true;
-    EXPECT_EQ(MayGo(many).size(), 21u);
-    EXPECT_EQ(MayGo({{"10.0.0.1:1", true}}), std::set<size_t>{0});
+TEST(Crowd, TheLargestLosesOneAndWhoSpeaksStays) {
+    const std::vector<Unproved> callers = {
+        {"10.0.0.1", false}, {"10.0.0.2", true}, {"10.0.0.2", false}, {"10.0.0.2", false}};
+    EXPECT_EQ(MayGo(callers, 2, 1), (std::set<size_t>{2, 3}));
+    EXPECT_TRUE(MayGo(callers, 3, 1).empty());
+    // One that speaks stays, and does not count, however many are silent and from wherever.
+    std::vector<Unproved> many = {{"10.0.0.1", true}};
+    std::vector<std::string> names;
+    for (int i = 0; i < 20; ++i) names.push_back(fmt::format("10.0.1.{}", i));
+    for (const std::string& name : names) many.push_back({name, false});
+    EXPECT_FALSE(MayGo(many, 19, 1).contains(0));
+    EXPECT_EQ(MayGo(many, 19, 1).size(), 20u);
+    EXPECT_TRUE(MayGo(many, 20, 1).empty());
 }
 
-TEST(Crowd, AnIPv6NetworkIsOne) {
-    std::vector<Unproved> callers = {{"10.0.0.1:1", false}, {"[fd00:9::1]:1", false}};
-    for (int i = 0; i < 5; ++i) callers.push_back({fmt::format("[fd00::{:x}]:1", i), true});
-    EXPECT_EQ(MayGo(callers), (std::set<size_t>{2, 3, 4, 5, 6}));
+TEST(Crowd, AmongThoseThatSpeakOnlyTheLargestNetworkLosesOne) {
+    std::vector<Unproved> callers = {{"10.0.0.1", true}, {"10.0.0.3", false}};
+    for (int i = 0; i < 5; ++i) callers.push_back({"fd00:0:0:0", true});
+    EXPECT_EQ(MayGo(callers, 1, 5), (std::set<size_t>{2, 3, 4, 5, 6}));
+    EXPECT_EQ(MayGo({{"10.0.0.1", true}, {"10.0.0.2", true}}, 1, 1), (std::set<size_t>{0, 1}));
+}
+
+TEST(Crowd, ANetworksHellosOfASecondAreLimitedUnlessTheKeyIsProved) {
+    PendingLimit limit(1, 1);
+    int64_t now = 5'000'000'000;
+    for (int i = 0; i < kMostHellos; ++i) {
+        ASSERT_TRUE(limit.TakeHello("10.0.0.1", now, false)) << i;
+        now += 900'000;
+    }
+    EXPECT_FALSE(limit.TakeHello("10.0.0.1", now, false));
+    EXPECT_TRUE(limit.TakeHello("10.0.0.2", now, false));
+    now += 100'000'000;
+    for (int i = 0; i < 3 * kMostHellos; ++i) {
+        ASSERT_TRUE(limit.TakeHello("10.0.0.1", now, false)) << i;
+        limit.ReturnHello("10.0.0.1");
+    }
+    limit.ReturnHello("10.0.0.9");
+    EXPECT_TRUE(limit.TakeHello("10.0.0.9", now, false));
+}
+
+// Another network is served; a peer of the crowd's own is too, after a few calls.
+TEST(Crowd, ABusyListenerRefusesMostHellosOfANetworkThatSentSome) {
+    PendingLimit limit(1, 1);
+    const int64_t now = 5'000'000'000;
+    for (int i = 0; i < kFewHellos; ++i) ASSERT_TRUE(limit.TakeHello("10.0.0.1", now, true)) << i;
+    int answered = 0;
+    for (int i = 0; i < 400; ++i) answered += limit.TakeHello("10.0.0.1", now, true) ? 1 : 0;
+    EXPECT_GT(answered, 40);
+    EXPECT_LT(answered, 200);
+    EXPECT_TRUE(limit.TakeHello("10.0.0.1", now, false));
+    EXPECT_TRUE(limit.TakeHello("10.0.0.2", now, true));
 }
 
 }  // namespace
