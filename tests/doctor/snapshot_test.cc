@@ -93,12 +93,8 @@ TEST(DoctorSnapshot, AFolderMayBeALink) {
 // A user who may not read all files. Root may, so root becomes nobody meanwhile.
 class PlainUser {
   public:
-    PlainUser() {
-        EXPECT_EQ(root_ ? ::seteuid(65534) : 0, 0);
-    }
-    ~PlainUser() {
-        EXPECT_EQ(root_ ? ::seteuid(0) : 0, 0);
-    }
+    PlainUser() { EXPECT_EQ(root_ ? ::seteuid(65534) : 0, 0); }
+    ~PlainUser() { EXPECT_EQ(root_ ? ::seteuid(0) : 0, 0); }
 
   private:
     const bool root_ = ::geteuid() == 0;
