@@ -130,8 +130,12 @@ TEST_F(BehindNat, AWorkerThatNobodyCanDialDialsTheOthers) {
     ExpectTheAnswerOfOne("root", words);
     const std::string said = Answer("root", 0, words);
     // Lines that name links and interfaces.
-    EXPECT_NE(said.find(": tcp, 10.9.0.1 (eth0) - 192.168.7.2 (eth0)"), std::string::npos) << said;
-    EXPECT_NE(said.find(": tcp, 192.168.7.2 (eth0) - 10.9.0.3 (eth0)"), std::string::npos) << said;
+    EXPECT_NE(said.find(": tcp, encrypted, 10.9.0.1 (eth0) - 192.168.7.2 (eth0)"),
+              std::string::npos)
+        << said;
+    EXPECT_NE(said.find(": tcp, encrypted, 192.168.7.2 (eth0) - 10.9.0.3 (eth0)"),
+              std::string::npos)
+        << said;
 }
 
 // Two NATs with equal addresses behind them: one of the two needs forwarded ports.
