@@ -192,9 +192,10 @@ def read_6(a, b):
     assert "decode: " in said, said
     a.page.says(r"^weft: rank 1 is b, \[fe80::\S+%enp1s0f0\]:7000$")
     assert re.search(r"(?m)^weft: rank 1 is a, \[fe80::\S+%enp1s0f0\]:7000$", said), said
-    a.page.says(r"^weft: rank 0 \(a\) - rank 1 \(b\): tcp, encrypted, fe80::\S+ \(enp1s0f0\) - fe80::")
-    assert re.search(r"(?m)^weft: rank 0 \(b\) - rank 1 \(a\): tcp, encrypted, fe80::\S+ \(enp1s0f0\) - "
-                     r"fe80::\S+ \(enp1s0f0\), 10 Gbit/s$", said), said
+    a.page.says(r"^weft: rank 0 \(a\) - rank 1 \(b\): tcp, encrypted, fe80::\S+ "
+                r"\(enp1s0f0\) - fe80::")
+    assert re.search(r"(?m)^weft: rank 0 \(b\) - rank 1 \(a\): tcp, encrypted, "
+                     r"fe80::\S+ \(enp1s0f0\) - fe80::\S+ \(enp1s0f0\), 10 Gbit/s$", said), said
     server = a.start(f"weft serve {hub} --cluster home")
     server.await_text(r"serving .* \(2 ranks", seconds=180)
     ask = ("import json, sys, urllib.request as r; print(json.load(r.urlopen(r.Request("

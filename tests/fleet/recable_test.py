@@ -49,7 +49,8 @@ def test_a_cable_that_breaks(room, model):
     first.end()
     server = a.start("serve", model, "--cluster", "home", "--weights-from", "0", "-t", "1", "-v",
                      "--tp", "1", "--pp", "2", "--timeout-ms", limits.timeout_ms(2000))
-    server.await_text(r"rank 0 \(a\) - rank 1 \(b\): tcp, encrypted, \S+ \(eth1\) - \S+ \(eth7\)", 60)
+    server.await_text(r"rank 0 \(a\) - rank 1 \(b\): tcp, encrypted, "
+                      r"\S+ \(eth1\) - \S+ \(eth7\)", 60)
     text = await_answer(a)
     # Another cable without addresses comes, and the first one goes.
     cable(a, "usb0", b, "usb9")
@@ -59,7 +60,8 @@ def test_a_cable_that_breaks(room, model):
     a.do("ip", "link", "del", "eth1")
     server.await_text(r"is now reached at \[fe80:\S+%usb0\]:7000, "
                       r"no longer at \[fe80:\S+%eth1\]", 60)
-    server.await_text(r"rank 0 \(a\) - rank 1 \(b\): tcp, encrypted, \S+ \(usb0\) - \S+ \(usb9\)", 60)
+    server.await_text(r"rank 0 \(a\) - rank 1 \(b\): tcp, encrypted, "
+                      r"\S+ \(usb0\) - \S+ \(usb9\)", 60)
     assert await_answer(a) == text
     assert server.end() == 0, server.text
 

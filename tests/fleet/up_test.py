@@ -47,7 +47,8 @@ def test_a_ring_without_addresses(room, model):
     ran = a.run("run", model, "--greedy", "-p", "ab", "-n", "8", "--raw", "-t", "1",
                 "--cluster", "home", "--weights-from", "0", "-v", "--pp", "3")
     assert ran.returncode == 0 and ran.stdout == alone.stdout, ran
-    for pair in (r"rank 0 (a) - rank 1 (b): tcp, encrypted, ", r"(eth1) - ", r"rank 1 (b) - rank 2 (c)"):
+    for pair in ("rank 0 (a) - rank 1 (b): tcp, encrypted, ", "(eth1) - ",
+                 "rank 1 (b) - rank 2 (c)"):
         assert pair in ran.stderr, ran.stderr
     text = a.run("hosts").stdout
     assert "(this host)" in text and "a eth1 - b eth2" in text, text

@@ -114,7 +114,7 @@ class Ending(unittest.TestCase):
     def test_running_and_queued_requests_finish(self):
         server = Serving("--max-seqs", "1", "--drain-delay-ms", "500", "--drain-ms", "600000")
         try:
-            running = Stream(server, LONG | {"max_tokens": 200})
+            running = Stream(server, LONG | {"max_tokens": 600})
             self.assertTrue(running.begun.wait(serving.PATIENCE))
             queued = Stream(server, LONG | {"max_tokens": 5})
             status = server.wait_for(lambda s: s["waiting"] == 1, serving.PATIENCE)
@@ -123,13 +123,21 @@ class Ending(unittest.TestCase):
             self.until(lambda: self.ready(server) == 503, "/ready after SIGTERM")
 
             def refused():
-                status, headers, data = server.call("POST", TEXT, {"prompt": "a", "max_tokens": 1,
-                                                                   "stream": True})
-                if status != 503:
+                """Gives up a request that is accepted: it would wait for those before it."""
+                asked = serving.http.client.HTTPConnection("127.0.0.1", server.port, timeout=1)
+                try:
+                    asked.request("POST", TEXT, json.dumps({"prompt": "a", "max_tokens": 1}))
+                    answer = asked.getresponse()
+                    data = answer.read()
+                except TimeoutError:
+                    return False
+                finally:
+                    asked.close()
+                if answer.status != 503:
                     return False
                 self.assertEqual(json.loads(data)["error"]["code"], "draining")
-                self.assertEqual(headers["Connection"], "close")
-                self.assertGreater(int(headers["Retry-After"]), 0)
+                self.assertEqual(answer.headers["Connection"], "close")
+                self.assertGreater(int(answer.headers["Retry-After"]), 0)
                 return True
             self.until(refused, "a refusal after --drain-delay-ms")
             self.assertEqual(server.json("GET", "/health")[0], 200)
