@@ -350,7 +350,8 @@ class DoctorModel : public DoctorHosts {
     // The findings as "SEVERITY HOST: READ; FIX".
     static std::string Findings(const Ran& ran) {
         std::string text;
-        for (const json& finding : ran.Json()["findings"]) {
+        const json report = ran.Json();
+        for (const json& finding : report["findings"]) {
             EXPECT_EQ(finding["check"], "model-files");
             text +=
                 fmt::format("{} {}: {}; {}\n", finding["severity"].get<std::string>(),
@@ -400,7 +401,8 @@ TEST_F(DoctorModel, MissingAndIncompleteFilesFail) {
     ExpectHas(all, "No such file");
     EXPECT_EQ(Worst(ran.Json(), "model-files"), "fail");
     EXPECT_EQ(Run({"--model", "m", "--from", "x.tar"}).status, 2);
-    ExpectHas(Run({"--check", "model-files", "--model", "synthetic:tiny"}).out, "has no files");
+    ExpectHas(Run({"--check", "model-files", "--model", "synthetic:smollm2-135m"}).out,
+              "has no files");
 }
 
 // ---- Links to workers --------------------------------------------------------------------------
