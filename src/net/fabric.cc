@@ -545,10 +545,12 @@ Status Builder::JoinAll(const Deadline& deadline) {
             return options_.monitor->Failure();
         }
         if (last.expired()) {
+            std::vector<std::string> names;
+            for (const int peer : Missing()) names.push_back(NameOf(peer).Text());
             return MakeError(ErrorCode::kTimeout,
-                             "rank {}: no data link from rank(s) {} within {} ms. Are their "
+                             "rank {}: no data link from {} within {} ms. Are their "
                              "processes alive, and does a firewall block this host's ports?",
-                             options_.rank, fmt::join(Missing(), ", "), deadline.length_ms());
+                             options_.rank, fmt::join(names, ", "), deadline.length_ms());
         }
         fds.clear();
         const short events = POLLIN | POLLRDHUP;
