@@ -88,7 +88,7 @@ class ClusterSim : public ::testing::Test {
 };
 
 TEST_F(ClusterSim, Sums) {
-    RunSeeds([](const Plan& plan) { return MakeSums(plan); }, 400, 20'000);
+    RunSeeds([](const Plan& plan) { return MakeSums(plan); }, 100, 20'000);
 }
 
 // Every request ends once, with the answer of one process that nothing disturbs or, if the job
@@ -101,7 +101,7 @@ TEST_F(ClusterSim, Answers) {
     const std::string model = folder_ / "model.gguf";
     support::WriteTinyGguf(model, file);
     const std::vector<std::string> undisturbed = UndisturbedAnswers(model);
-    RunSeeds([&](const Plan& plan) { return MakeAnswers(plan, model, undisturbed); }, 60, 5'000);
+    RunSeeds([&](const Plan& plan) { return MakeAnswers(plan, model, undisturbed); }, 20, 5'000);
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ void Kernel::Signal(Process& process, int signal) {
     if (signal == SIGKILL) return Finish(process, SIGKILL, false);
     if (signal == SIGSTOP) {
         Note(fmt::format("{} stops", process.name));
-        process.stopped = true;
+        process.stopped = process.was_stopped = true;
         for (const auto& thread : process.threads) thread->task.Stop();
         return;
     }

@@ -119,7 +119,7 @@ struct Process {
     std::vector<std::unique_ptr<Thread>> threads;
     std::map<int, std::shared_ptr<File>> files;
     int next_fd = kFirstFd;
-    bool ended = false, reaped = false, stopped = false;
+    bool ended = false, reaped = false, stopped = false, was_stopped = false;
     int status = 0;  // as of waitpid(2)
     int64_t began_ns = 0, ended_ns = 0;
     std::string err;              // what it wrote to standard error

@@ -263,12 +263,9 @@ std::string World::CheckTimes() const {
     const int64_t over_ns = kernel_.Find(rank_zero_)->ended_ns;
     for (const auto& process : kernel_.processes()) {
         if (process->parent == 0 || !process->ended || over_ns == 0) continue;
-        const bool was_stopped = std::ranges::any_of(hits_, [&](const Hit& hit) {
-            return hit.fault.fault == Fault::kStopRank && hit.fault.host == process->host;
-        });
         const int64_t limit_ns =
             std::max(over_ns, process->began_ns) + (plan_.timeout_ms + kGraceMs) * kMs;
-        if (!was_stopped && process->ended_ns > limit_ns) {
+        if (!process->was_stopped && process->ended_ns > limit_ns) {
             return fmt::format("{} ended {} ms after rank 0", process->name,
                                (process->ended_ns - over_ns) / kMs);
         }
@@ -327,6 +324,12 @@ std::string World::CheckError() const {
             if (outcome_.error.find(fmt::format("sim{}", host)) != std::string::npos) return "";
         }
     }
+    const auto says = [&](const char* text) {
+        return outcome_.error.find(text) != std::string::npos;
+    };
+    if (plan_.Has(Fault::kAskToStop) && says("stopped by the user")) return "";
+    // A rank 0 that was stopped itself says so.
+    if (plan_.Has(Fault::kStopRank) && says("after this process had not run for")) return "";
     // (Rank 0 does not know workers that never came.)
     if (outcome_.error.find("workers connected within") != std::string::npos) return "";
     return "the error names nobody at fault: " + outcome_.error;
