@@ -209,6 +209,7 @@ std::vector<Arrival> HostCalls::TakeArrivals() {
 }
 
 Status HostCalls::Failure(const std::vector<int>& missing) const {
+    if (missing.empty()) return {};
     const std::lock_guard lock(mutex_);
     std::vector<Error> errors;
     bool final = false, runs = false;
