@@ -25,7 +25,7 @@ TEST(DoctorPage, EveryCheckExplainsItself) {
         EXPECT_GE(std::string(check.what).size(), 10u);
         EXPECT_GE(std::string(check.reads).size(), 5u);
         EXPECT_GE(std::string(check.why).size(), 20u);
-        // Those that start ranks or programs are no functions of views (doctor/fabric.h, model.h).
+        // Two checks start ranks or programs, so they have no function (doctor/fabric.h, model.h).
         const std::string name = check.name;
         const int ways = (check.run != nullptr) + (check.across != nullptr);
         EXPECT_EQ(ways, name == "across-measured" || name == "model-files" ? 0 : 1);

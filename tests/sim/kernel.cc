@@ -178,7 +178,7 @@ void Kernel::Cut(int a, int b, bool cut, bool one_way) {
         }
         if (one_way) break;
     }
-    // What was sent meanwhile is sent again.
+    // TCP retransmits the packets that the cut link lost.
     std::vector<Held> held = std::exchange(held_, {});
     for (Held& one : held) {
         if (IsCut(one.from, one.to)) {

@@ -40,7 +40,7 @@ inline constexpr int kFirstPid = 1 << 24;  // smaller ids are real
 class Kernel;
 struct Process;
 
-// What a descriptor refers to.
+// The object that a descriptor refers to.
 struct File {
     virtual ~File() = default;
     // POLLIN, POLLOUT, POLLHUP, ... that are true now.
@@ -74,7 +74,7 @@ struct Stream final : File {
     bool sent_end = false;
     bool resets = false;       // SO_LINGER of 0
     bool keeps_alive = false;  // SO_KEEPALIVE
-    // What is on its way to the peer, in order. A packet that arrives delivers the first.
+    // Deliveries on their way to the peer, in order. Each arriving packet makes the first one.
     std::shared_ptr<std::deque<std::function<void()>>> sent =
         std::make_shared<std::deque<std::function<void()>>>();
 };

@@ -1,4 +1,4 @@
-// What happens in one simulated run of a cluster, drawn from a seed.
+// The plan of one simulated run, drawn from a seed: the cluster, its job and the faults.
 #pragma once
 
 #include <fmt/format.h>

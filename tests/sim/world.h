@@ -23,7 +23,7 @@ struct Outcome {
     bool complete = false;  // all work of the job was done
 };
 
-// What the job computes. One object serves all processes of a world; they share only what it
+// The work of a job. One object serves all processes of a world; they share only what it
 // carries from one to the other by its own choice.
 class Workload {
   public:
