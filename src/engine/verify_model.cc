@@ -87,9 +87,16 @@ Error Explain(cluster::Cluster& cluster, const std::vector<bool>& reads,
     if (!all.ok()) return all.error();
     const int64_t index = FirstOtherFile(*all, reads);
     if (index < 0) {
+        std::string counts;
+        for (size_t rank = 0; rank < all->size(); ++rank) {
+            if (!reads[rank]) continue;
+            counts += fmt::format("{}{} on {}", counts.empty() ? "" : ", ",
+                                  std::ranges::count((*all)[rank], ' '), HostName(cluster, rank));
+        }
         return MakeError(ErrorCode::kDenied,
-                         "the model has other files on some hosts. Copy the same files to every "
-                         "host");
+                         "--verify-model: the copies of the model have different numbers of "
+                         "files: {}. Copy the same files to every host",
+                         counts);
     }
     const size_t most = kRoundBytes / all->size() / kHashBytes;
     std::string mine;
