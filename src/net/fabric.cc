@@ -38,6 +38,10 @@ constexpr int64_t kWayMs = 1000;
 constexpr int64_t kDiallersFirstMs = 500;
 constexpr int64_t kSilentNs = 1'500'000'000;
 
+const char* EncryptionWords(Encryption encryption) {
+    return encryption == Encryption::kNever ? "does not encrypt" : "encrypts";
+}
+
 // The transport of a pair's connection: verbs has a tcp connection beside its queue pair, mpi
 // beside its messages.
 Transport CarrierOf(Transport transport) {
@@ -363,9 +367,10 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
         }
         if (offer.encryption != options_.encryption) {
             return MakeError(ErrorCode::kUsage,
-                             "{} and rank {} disagree on whether data links are encrypted. Give "
-                             "all ranks --plain-links, or none.",
-                             NameOf(peer).Text(), options_.rank);
+                             "{} {} tcp links between hosts, rank {} {}. Give all ranks "
+                             "--plain-links, or none.",
+                             NameOf(peer).Text(), EncryptionWords(offer.encryption), options_.rank,
+                             EncryptionWords(options_.encryption));
         }
         const TcpWay root{options_.root_host, offer.tcp_port};
         const bool told_already =
