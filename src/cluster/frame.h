@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/aes_gcm.h"
 #include "base/hash.h"
 #include "base/result.h"
 #include "cluster/ephemeral_key.h"
@@ -32,7 +33,7 @@ inline constexpr uint32_t kProtocol = 10;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
-inline constexpr size_t kTagBytes = 16;
+inline constexpr size_t kTagBytes = AesGcm::kTagBytes;
 inline constexpr size_t kMostWaits = 16;  // most waits of each kind in a RankWaits
 inline constexpr size_t kMostWhy = 4096;  // most bytes of the reason why a worker could not be a
                                           // rank
