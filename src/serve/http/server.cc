@@ -11,6 +11,7 @@
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <future>
@@ -31,6 +32,7 @@ constexpr size_t kHearRefusals = 64;
 constexpr int kWaitForFilesMs = 100;  // wait when no file descriptors are left
 constexpr int kSpareFiles = 128;      // for the process, besides connections
 constexpr int kBacklog = 1024;
+constexpr std::chrono::seconds kDrainTurn{2};  // for the I/O loops to close idle connections
 
 // Resolves options.host; accepts "[::1]".
 Result<std::vector<Tcp::endpoint>> Resolve(const HttpOptions& options) {
@@ -205,7 +207,9 @@ class HttpServer::Impl {
             drained.push_back(task.get_future());
             boost::asio::post(loop->context, std::move(task));
         }
-        for (const std::future<void>& loop : drained) loop.wait();
+        // (A loop that is stuck must not delay the deadline of the drain.)
+        const auto end = std::chrono::steady_clock::now() + kDrainTurn;
+        for (const std::future<void>& loop : drained) loop.wait_until(end);
     }
 
     HttpStats stats() const {

@@ -190,7 +190,8 @@ class HttpServer {
     void EndKeepAlive();
     // New requests get 503 with Retry-After and their connections are closed; idle connections are
     // closed at once; open exchanges continue. When it returns, the handler has received every
-    // request that was not refused (except those of drain_paths). Not on an I/O thread.
+    // request that was not refused (except those of drain_paths), unless an I/O thread hangs for
+    // two seconds. Not on an I/O thread.
     void Drain();
     size_t open_exchanges() const;
     HttpStats stats() const;
