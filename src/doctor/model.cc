@@ -88,7 +88,7 @@ void Compare(const std::vector<Copy>& copies, Findings& out) {
         }
         const std::string text = model_files::CompareCopies(files);
         if (text.empty()) continue;
-        const size_t end = text.find(". ");
+        const size_t end = text.rfind(". ");  // (a path may have one, too)
         return out.Fail(text.substr(0, end), kExpected, kWhy, text.substr(end + 2));
     }
 }
