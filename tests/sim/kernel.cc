@@ -211,10 +211,15 @@ void Kernel::Later(int from, int to, std::function<void()> deliver, int64_t dela
 }
 
 void Kernel::LaterInOrder(Stream& from, std::function<void()> deliver) {
-    from.sent->push_back(std::move(deliver));
-    Later(from.host, from.remote_host, [sent = from.sent] {
-        const std::function<void()> first = std::move(sent->front());
-        sent->pop_front();
+    QueueInOrder(from.sent, from.host, from.remote_host, std::move(deliver));
+}
+
+void Kernel::QueueInOrder(const std::shared_ptr<Deliveries>& queue, int from, int to,
+                          std::function<void()> deliver) {
+    queue->push_back(std::move(deliver));
+    Later(from, to, [queue] {
+        const std::function<void()> first = std::move(queue->front());
+        queue->pop_front();
         first();
     });
 }
@@ -421,9 +426,7 @@ void Kernel::Reset(Stream& stream) {
     Note(fmt::format("reset arrives at {}:{} from {}:{}", stream.host, stream.local.port,
                      stream.remote_host, stream.remote.port));
     stream.error = stream.state == Stream::State::kConnecting ? ECONNREFUSED : ECONNRESET;
-    stream.state = Stream::State::kFailed;
-    stream.in.clear();
-    stream.in_begin = 0;
+    stream.state = Stream::State::kFailed;  // (what came before can still be read)
     Changed(stream);
 }
 
@@ -504,6 +507,8 @@ int Kernel::Connect(int fd, const sockaddr_in& address) {
         server->local = caller->remote;
         server->remote = caller->local;
         server->peer = caller;
+        server->coming = caller->sent;
+        caller->coming = server->sent;
         listener->waiting.push_back(server);
         Changed(*listener);
         // (What the server sends comes after its answer.)
@@ -574,7 +579,7 @@ void Kernel::Deliver(const std::shared_ptr<Stream>& from, std::string bytes) {
         // Nobody has that end any more.
         const std::shared_ptr<Stream> sender = weak.lock();
         if (sender == nullptr) return;
-        Later(sender->remote_host, sender->host, [this, weak] {
+        QueueInOrder(sender->coming, sender->remote_host, sender->host, [this, weak] {
             if (const auto end = weak.lock(); end != nullptr) Reset(*end);
         });
     });

@@ -57,6 +57,8 @@ struct Address {
     auto operator<=>(const Address&) const = default;
 };
 
+using Deliveries = std::deque<std::function<void()>>;
+
 // One end of a TCP connection.
 struct Stream final : File {
     short Ready() const override;
@@ -74,9 +76,9 @@ struct Stream final : File {
     bool sent_end = false;
     bool resets = false;       // SO_LINGER of 0
     bool keeps_alive = false;  // SO_KEEPALIVE
-    // Deliveries on their way to the peer, in order. Each arriving packet makes the first one.
-    std::shared_ptr<std::deque<std::function<void()>>> sent =
-        std::make_shared<std::deque<std::function<void()>>>();
+    // Deliveries on their way to the peer, and from it, in order. Each arriving packet makes the
+    // first one.
+    std::shared_ptr<Deliveries> sent = std::make_shared<Deliveries>(), coming{};
 };
 
 struct Listener final : File {
@@ -205,6 +207,8 @@ class Kernel {
     struct Action;
     void Later(int from, int to, std::function<void()> deliver, int64_t delay_ns = 0);
     void LaterInOrder(Stream& from, std::function<void()> deliver);
+    void QueueInOrder(const std::shared_ptr<Deliveries>& queue, int from, int to,
+                      std::function<void()> deliver);
     bool IsCut(int a, int b) const { return cut_.contains({a, b}); }
     void Finish(Process& process, int status, bool silent);
     void WakeSoon(Thread& thread);
