@@ -407,6 +407,22 @@ TEST_F(Http, KeepAliveEndsBeforeRequestsAreRefused) {
     EXPECT_EQ(Ask(Get("/echo")).status, 503);
 }
 
+TEST_F(Http, AnAnswerWithoutCloseKeepsItsPromise) {
+    Start();
+    RawClient client = Connect();
+    client.Send(Get("/hold"));
+    const auto exchange = TakeHeld();
+    ASSERT_NE(exchange, nullptr);
+    exchange->Begin(200, {});
+    server_->EndKeepAlive();
+    exchange->End();
+    EXPECT_EQ(client.Answer().Header("Connection"), "");
+    const RawAnswer last = client.Ask(Get("/echo"));
+    EXPECT_EQ(last.status, 200);
+    EXPECT_EQ(last.Header("Connection"), "close");
+    EXPECT_TRUE(client.ReadToEnd());
+}
+
 // A server that ends after Drain() waits for exactly these requests.
 TEST_F(Http, NoRequestReachesTheHandlerAfterDrain) {
     Start();

@@ -494,7 +494,9 @@ void Connection::FinishExchange() {
     const auto exchange = std::exchange(exchange_, nullptr);
     // Requests received before the client's shutdown are still answered.
     const bool more = !ended_ || !input_.empty();
-    const bool keep_alive = exchange->keep_alive() && more && !core_.keep_alive_over;
+    // (A connection whose answer did not say "close" accepts one more request, although
+    // EndKeepAlive() was called meanwhile: the client may have sent that request.)
+    const bool keep_alive = exchange->keep_alive() && more && !core_.draining;
     --core_.open_exchanges;
     ReleaseBody();
     Record(*exchange, false);

@@ -184,9 +184,9 @@ class HttpServer {
     int port() const;
     // "http://127.0.0.1:8080"
     std::string url() const;
-    // From now on every connection closes after its answer ("Connection: close"); new connections
-    // are still accepted. A balancer then holds no connection that Drain() could close under a
-    // request. Any thread.
+    // From now on every answer that begins closes its connection ("Connection: close"); new
+    // connections are still accepted. A balancer then holds no connection that Drain() could close
+    // under a request. Any thread.
     void EndKeepAlive();
     // New requests get 503 with Retry-After and their connections are closed; idle connections are
     // closed at once; open exchanges continue. When it returns, the handler has received every
