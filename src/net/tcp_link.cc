@@ -226,7 +226,8 @@ class TcpLink final : public BaseLink {
             const auto bytes = static_cast<size_t>(got);
             const Status taken =
                 records_.has_value() ? records_->Consume(bytes) : reader_.Consume(bytes);
-            if (!taken.ok()) SetEnd(LinkEnd::kDied, "broke the protocol: " + taken.error().message);
+            if (!taken.ok())
+                SetEnd(LinkEnd::kBroke, "broke the protocol: " + taken.error().message);
             return;
         }
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;

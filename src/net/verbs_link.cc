@@ -572,7 +572,7 @@ void VerbsLink::TakeSocket() {
                 woken_ = true;
                 said_asleep_ = false;
             } else {
-                SetEnd(LinkEnd::kDied, "broke the protocol: it sent an invalid message");
+                SetEnd(LinkEnd::kBroke, "broke the protocol: it sent an invalid message");
             }
         }
     }

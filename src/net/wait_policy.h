@@ -30,7 +30,7 @@
 namespace weft::net {
 
 // Whether and how a link ended. kLeft: the peer destroyed its Fabric. kDied: the connection ended
-// without a goodbye, or the peer broke the protocol. kBroke: the link itself failed (see
+// without a goodbye. kBroke: the link itself failed, or its data broke the protocol (see
 // BaseLink::reason); the peer may be alive.
 enum class LinkEnd { kOpen, kLeft, kDied, kBroke };
 

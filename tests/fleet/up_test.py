@@ -258,7 +258,7 @@ def test_hosts_of_other_builds(room, model):
     assert re.search(r"b runs weft .* messages or ops differ, .*\. Install the same", ran.stderr)
     if others_commit:
         assert "(its commit differs from this host's)" in rows["c"], ran
-        first.await_text("found: c runs weft of commit ")
+        first.await_text(r"found: c runs weft \S+ of commit ")
     seen = {each["name"]: each for each in listed(a)["hosts"]}
     assert seen["a"]["protocol_hash"] == here["protocol_hash"], seen
     assert seen["b"]["protocol_hash"] == builds.build_of(b.weft)["protocol_hash"], seen

@@ -161,7 +161,7 @@ class MpiLink final : public BaseLink {
     void Take(std::span<const std::byte> message) {
         const auto taken = inbox_.Take(message);
         if (!taken.ok()) {
-            SetEnd(LinkEnd::kDied, "broke the protocol: " + taken.error().message);
+            SetEnd(LinkEnd::kBroke, "broke the protocol: " + taken.error().message);
         } else if (taken->has_value()) {
             WeftMpiRequest request{};
             const int error = library_.Receive((*taken)->into, place_.rank,
@@ -243,9 +243,8 @@ class MpiLink final : public BaseLink {
         const PeerMonitor* monitor = progress_.monitor();
         const bool fault = monitor != nullptr && monitor->Failed() &&
                            monitor->Failure().code != ErrorCode::kCancelled;
-        if (fault || !library_.started() || end() == LinkEnd::kDied || bulk_.has_value()) {
-            return false;
-        }
+        const bool dead = end() == LinkEnd::kDied || end() == LinkEnd::kBroke;
+        if (fault || !library_.started() || dead || bulk_.has_value()) return false;
         const Deadline deadline = Deadline::In(kLeaveMs);
         for (WeftMpiRequest& request : receives_) library_.Cancel(request);
         bool over = false;
