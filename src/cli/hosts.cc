@@ -125,10 +125,10 @@ const CableSpeed* SpeedOfCable(const HostList& list, const fleet::HeardCable& ca
 std::string HostRemark(const fleet::Peer& peer, const HostList& list) {
     std::string remark;
     if (!cluster::CanWorkTogether(peer.build, {})) {
-        remark = fmt::format("  (cannot work with this host: its {} differs)",
-                             peer.build.version == WEFT_VERSION ? "protocol" : "version");
-    } else if (cluster::CommitsDiffer(peer.build, {})) {
-        remark = "  (its commit differs from this host's)";
+        remark = "  (cannot work with this host: its protocol differs)";
+    } else if (cluster::BuildsDiffer(peer.build, {})) {
+        remark = fmt::format("  (its {} differs from this host's)",
+                             peer.build.version == WEFT_VERSION ? "commit" : "version");
     }
     const auto same = [&](const fleet::Peer& each) { return each.name == peer.name; };
     if (std::ranges::count_if(list.hearing.peers, same) > 1 || peer.name == list.self.name) {

@@ -187,7 +187,7 @@ bool AdmissionListener::Step(Caller& caller, const Frame& frame) {
     if (!caller.handshake->done()) return SendNow(caller.fd.get(), *next);
     limit_.ReturnHello(caller.network);
     if (!LetsIn(caller, true)) return false;
-    const std::string warning = caller.handshake->CommitWarning();
+    const std::string warning = caller.handshake->BuildWarning();
     if (!warning.empty() && IsNews(caller.from, warning)) Log(LogLevel::kWarning, "{}", warning);
     arrived_.push_back({std::move(caller.fd), caller.handshake->session(), caller.hello.HostName(),
                         caller.hello.rank, caller.from});

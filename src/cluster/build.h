@@ -1,8 +1,9 @@
 // Describes the build of this program, and decides whether two builds may work in one cluster.
 //
 // CMake computes the protocol hash from the source files that define the messages between ranks and
-// the ops of a Program (cmake/protocol_files.txt). Builds of different versions or hashes refuse
-// each other. Builds of different commits with the same hash work together, with a warning.
+// the ops of a Program (cmake/protocol_files.txt). Builds of different hashes refuse each other.
+// Builds of different versions or commits with the same hash work together, with a warning, so that
+// the hosts of a cluster may be upgraded one after another.
 #pragma once
 
 #include <string>
@@ -32,17 +33,20 @@ struct Build {
 // such as an older one, is "weft 0.9.0 (no protocol hash)".
 std::string BuildText(const Build& build);
 bool CanWorkTogether(const Build& a, const Build& b);
-// Whether the two commits are known and differ. Two "-dirty" builds of one commit count as equal.
-bool CommitsDiffer(const Build& a, const Build& b);
+// Whether the versions differ, or both commits are known and differ. Two "-dirty" builds of one
+// commit count as equal.
+bool BuildsDiffer(const Build& a, const Build& b);
 
-// The advice that ends RefusalText and CommitText.
+// The advice that ends RefusalText and DifferenceText.
 inline constexpr const char* kSameBuild =
     "Install the same build on every host ('weft hosts add USER@HOST' copies this program)";
-// Why two builds cannot work together: "b runs weft ..., this is weft ...: their versions differ".
+// Why two builds cannot work together, and which one is older: "b runs weft ..., this is weft ...:
+// their messages or ops differ, so they cannot work together; b has the older version".
 std::string RefusalText(const std::string& name, const Build& theirs, const Build& ours);
-// "b runs weft of commit ..., this is commit ...: ..."; "": the commits do not differ.
-std::string CommitText(const std::string& name, const Build& theirs, const Build& ours);
-// RefusalText or CommitText; "": neither applies.
+// "b runs weft 0.1.0 of commit ..., this is weft 0.2.0 of commit ...: ..."; "": the builds do not
+// differ.
+std::string DifferenceText(const std::string& name, const Build& theirs, const Build& ours);
+// RefusalText or DifferenceText; "": neither applies.
 std::string BuildRemark(const std::string& name, const Build& theirs, const Build& ours = {});
 
 }  // namespace weft::cluster

@@ -111,7 +111,7 @@ Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t ti
         heard = true;
         WEFT_ASSIGN(out, handshake.On(frame));
     }
-    const std::string warning = handshake.CommitWarning();
+    const std::string warning = handshake.BuildWarning();
     if (!warning.empty()) Log(LogLevel::kWarning, "{}", warning);
     return Dialled{std::move(fd), handshake.session()};
 }

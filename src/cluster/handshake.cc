@@ -220,8 +220,8 @@ Result<Bytes> ClientHandshake::OnChallenge(const Frame& frame) {
     return PlainFrame(FrameType::kProof, Encode(ProofMessage{mac, own.commit, own.protocol_hash}));
 }
 
-std::string ClientHandshake::CommitWarning() const {
-    const std::string text = done_ ? CommitText(name_, worker_, identity_.build) : "";
+std::string ClientHandshake::BuildWarning() const {
+    const std::string text = done_ ? DifferenceText(name_, worker_, identity_.build) : "";
     return text.empty() ? "" : fmt::format("{}. {}", text, kSameBuild);
 }
 

@@ -83,8 +83,8 @@ class ClientHandshake {
     Result<Bytes> On(const Frame& frame);
     // Whether frames now carry a tag (the proof was sent).
     bool done() const { return done_; }
-    // Once done: warns of a worker with another commit; "": no warning.
-    std::string CommitWarning() const;
+    // Once done: warns of a worker with another version or commit; "": no warning.
+    std::string BuildWarning() const;
     const Session& session() const { return session_; }
 
   private:

@@ -1,5 +1,5 @@
-"""Ranks of two builds: with different commits they work, with a warning; with different protocol
-hashes they refuse each other, and both print the reason.
+"""Ranks of two builds: with different commits or versions they work, with a warning; with different
+protocol hashes they refuse each other, and both print the reason.
 
     builds_test.py WEFT TINY_MODEL
 """
@@ -51,6 +51,13 @@ class Builds(unittest.TestCase):
                           f"{build['protocol_hash']})", text)
         self.assertIn("messages or ops differ", text)
 
+    def assert_warning(self, text, port, other):
+        here = self.here
+        self.assertIn(f"worker 127.0.0.1:{port} runs weft {other['version']} of commit "
+                      f"{other['commit']}, this is weft {here['version']} of commit "
+                      f"{here['commit']}: they can work together", text)
+        self.assertIn("Install the same build on every host", text)
+
     def test_the_same_build(self):
         self.assertRegex(self.here["protocol_hash"], r"^[0-9a-f]{12}$")
         _, port = self.listening(WEFT)
@@ -63,9 +70,13 @@ class Builds(unittest.TestCase):
         _, port = self.listening(program)
         ran = self.run_with("--hosts", f"127.0.0.1:{port}")
         self.assertEqual(ran.returncode, 0, ran.stderr)
-        self.assertIn(f"worker 127.0.0.1:{port} runs weft of commit {other['commit']}, this is "
-                      f"commit {self.here['commit']}: ", ran.stderr)
-        self.assertIn("Install the same build on every host", ran.stderr)
+        self.assert_warning(ran.stderr, port, other)
+
+    def test_another_version(self):
+        program, _ = self.another("version")
+        _, port = self.listening(program)
+        ran = self.run_with("--hosts", f"127.0.0.1:{port}")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
 
     def test_another_protocol(self):
         program, other = self.another("protocol_hash")

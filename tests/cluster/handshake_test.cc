@@ -53,7 +53,7 @@ Outcome Shake(const Bytes& client_key, const Bytes& server_key, Identity client_
         }
         to_server = std::move(*answer);
     }
-    outcome.warning = client.CommitWarning();
+    outcome.warning = client.BuildWarning();
     outcome.client_session = client.session();
     outcome.server_session = server.session();
     return outcome;
@@ -102,14 +102,7 @@ TEST(Handshake, AWorkerThatDoesNotKnowTheKeyIsFoundOut) {
     EXPECT_NE(answer.error().message.find("did not prove"), std::string::npos);
 }
 
-TEST(Handshake, OtherVersionsAreRefusedWithBothNamed) {
-    const Outcome version = Shake(kKey, kKey, {}, Identity{kProtocol, {"9.9.9"}});
-    ASSERT_FALSE(version.client.ok());
-    EXPECT_EQ(version.client.error().code, ErrorCode::kDenied);
-    EXPECT_NE(version.client.error().message.find("runs weft 9.9.9"), std::string::npos);
-    EXPECT_NE(version.client.error().message.find("this is weft " WEFT_VERSION), std::string::npos);
-    EXPECT_FALSE(version.server_done);
-
+TEST(Handshake, AnotherControlProtocolIsRefused) {
     const Outcome protocol = Shake(kKey, kKey, {}, Identity{kProtocol + 1});
     ASSERT_FALSE(protocol.client.ok());
     const std::string words = fmt::format("speaks control protocol {}", kProtocol + 1);
@@ -125,16 +118,41 @@ TEST(Handshake, AnotherCommitOfTheSameProtocolIsWarnedOf) {
     const Outcome other = Shake(kKey, kKey, OfBuild("aaaa"), OfBuild("bbbb-dirty"));
     ASSERT_TRUE(other.client.ok()) << other.client.error().message;
     EXPECT_TRUE(other.server_done);
-    EXPECT_NE(other.warning.find("worker h2:7000 runs weft of commit bbbb-dirty, this is commit "
-                                 "aaaa: "),
-              std::string::npos)
-        << other.warning;
+    const std::string differ = fmt::format(
+        "worker h2:7000 runs weft {0} of commit bbbb-dirty, this is weft {0} of commit "
+        "aaaa: they can work together",
+        WEFT_VERSION);
+    EXPECT_NE(other.warning.find(differ), std::string::npos) << other.warning;
     EXPECT_NE(other.warning.find(kSameBuild), std::string::npos);
     for (const auto& [client, server] : std::initializer_list<std::pair<const char*, const char*>>{
              {"aaaa", "aaaa"}, {"aaaa", "unknown"}, {"unknown", "aaaa"}, {"unknown", "unknown"}}) {
         const Outcome same = Shake(kKey, kKey, OfBuild(client), OfBuild(server));
         EXPECT_TRUE(same.client.ok() && same.server_done);
         EXPECT_EQ(same.warning, "") << client << " " << server;
+    }
+}
+
+// The hosts of a cluster are upgraded one after another.
+TEST(Handshake, AnotherVersionOfTheSameProtocolIsWarnedOf) {
+    for (const bool newer : {true, false}) {
+        Identity other = OfBuild("bbbb");
+        other.build.version = newer ? "99.0.0" : "0.0.1";
+        const Outcome o = Shake(kKey, kKey, OfBuild("aaaa"), other);
+        ASSERT_TRUE(o.client.ok()) << o.client.error().message;
+        EXPECT_TRUE(o.server_done);
+        EXPECT_NE(o.warning, "");
+        // With another protocol they are refused, and the older one is named.
+        other.build.protocol_hash = "222222222222";
+        const Outcome refused = Shake(kKey, kKey, OfBuild("aaaa"), other);
+        ASSERT_FALSE(refused.client.ok());
+        EXPECT_EQ(refused.client.error().code, ErrorCode::kDenied);
+        const std::string older =
+            newer ? "; this is the older version" : "; worker h2:7000 has the older version";
+        EXPECT_NE(refused.client.error().message.find(older), std::string::npos)
+            << refused.client.error().message;
+        EXPECT_NE(refused.refused.find(newer ? "; it has the older" : "; this is the older"),
+                  std::string::npos)
+            << refused.refused;
     }
 }
 
@@ -246,13 +264,20 @@ TEST(Builds, AreToldByTheirVersionCommitAndHash) {
     EXPECT_TRUE(CanWorkTogether(own, {}));
     const Build older{WEFT_VERSION, "", ""};
     EXPECT_FALSE(CanWorkTogether(own, older));
-    EXPECT_FALSE(CommitsDiffer(own, older));
+    EXPECT_FALSE(BuildsDiffer(own, older));
     EXPECT_EQ(BuildText(older), "weft " WEFT_VERSION " (no protocol hash)");
     EXPECT_EQ(BuildRemark("b", own), "");
     EXPECT_EQ(BuildRemark("b", older, {"9.9.9", "aa", "bb"}),
               "b runs weft " WEFT_VERSION
               " (no protocol hash), this is weft 9.9.9 (commit aa, "
-              "protocol hash bb): their versions differ, so they cannot work together");
+              "protocol hash bb): their messages or ops differ, so they cannot work together; b "
+              "has the older version");
+    const Build ten{"0.10.0", "aa", "bb"}, nine{"0.9.9", "aa", "cc"};
+    EXPECT_NE(RefusalText("b", nine, ten).find("; b has the older"), std::string::npos);
+    EXPECT_NE(RefusalText("b", ten, nine).find("; this is the older"), std::string::npos);
+    for (const char* odd : {"", "x", "99999999999999999999", "1.", "0.10.0"}) {
+        EXPECT_NE(RefusalText("b", {odd, "aa", "cc"}, ten).find("cannot work"), std::string::npos);
+    }
 }
 
 TEST(Handshake, ABusyWorkerSaysSoOnlyToWhoHasTheKey) {
