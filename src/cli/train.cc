@@ -681,6 +681,9 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     app.AddFlag("--from-scratch", job.trainer.from_scratch,
                 "Start from random weights (by --seed); MODEL is a folder with config.json, "
                 "tokenizer.json and tokenizer_config.json");
+    app.AddFlag("--verify-model", job.trainer.verify_model,
+                "Compare the contents of the model's files on all hosts (SHA-256, cached) before "
+                "the first update");
     app.AddOption("--steps", job.steps, "Number of updates (0: set by --epochs)").ShowDefault();
     app.AddOption("--epochs", job.epochs, "Number of passes over the data").ShowDefault();
     app.AddOption("--micro-batch,--batch-size-per-device", job.trainer.micro_batch,

@@ -90,7 +90,7 @@ class Run {
         WEFT_ASSIGN(const TrainLayout layout,
                     MakeTrainLayout(cluster_.size(), cluster_.rank(), LayoutWordsOf(t)));
         WEFT_TRY(CheckTrainer(t));
-        WEFT_ASSIGN(auto source, OpenSource(t));
+        WEFT_ASSIGN(auto source, OpenVerified(t, cluster_));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         WEFT_TRY(CheckResult(*source));
         WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));

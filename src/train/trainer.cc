@@ -1,12 +1,15 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "cluster/memory_check.h"
 #include "engine/device_options.h"
+#include "engine/verify_model.h"
 #include "model_files/hf/folder.h"
 #include "model_files/hf/scratch.h"
 #include "model_files/lora/adapter_config.h"
@@ -94,6 +97,19 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOption
     if (source.ok() || !model_files::hf::LacksWeights(model)) return source;
     return MakeError(source.error().code, "{} To begin from random weights: --from-scratch",
                      source.error().message);
+}
+
+Result<std::unique_ptr<model_files::ModelSource>> OpenVerified(const TrainerOptions& options,
+                                                               cluster::Cluster& cluster) {
+    WEFT_ASSIGN(auto source, OpenSource(options));
+    if (!options.verify_model || cluster.size() == 1) return source;
+    std::atomic<int64_t> ticks{0};
+    std::optional<model_files::Content> content;  // (a recovered run reads the cached hashes)
+    cluster.SetProgress([&ticks] { return ticks.load(std::memory_order_relaxed); });
+    const Status equal = engine::VerifyModel(cluster, *source, content, ticks);
+    cluster.SetProgress(nullptr);
+    if (!equal.ok()) return equal.error();
+    return source;
 }
 
 Status CheckTrainer(const TrainerOptions& o) {

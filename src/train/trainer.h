@@ -68,12 +68,17 @@ struct TrainerOptions {
     // config.json. Each micro-batch has its own auxiliary loss, weighted by its share of the
     // targets.
     double router_aux_loss = -1;
-    bool time_ops = false;  // record the duration of each op (op_seconds)
+    bool time_ops = false;      // record the duration of each op (op_seconds)
+    bool verify_model = false;  // compare the bytes of the model on all hosts (OpenVerified)
 };
 
 // The initial model of the training, without adapters. Errors: those of model_files::OpenModel and
 // model_files::hf::OpenScratch.
 Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOptions& options);
+// OpenSource; with verify_model, all ranks then compare their copies of the files. Collective.
+// Errors: those of OpenSource and engine::VerifyModel.
+Result<std::unique_ptr<model_files::ModelSource>> OpenVerified(const TrainerOptions& options,
+                                                               cluster::Cluster& cluster);
 
 // Checks the options' ranges. Errors: kUsage; the message names the flags.
 Status CheckTrainer(const TrainerOptions& options);

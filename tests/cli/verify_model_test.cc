@@ -43,6 +43,10 @@ class VerifyModel : public testing::Test {
     }
     // A rank in each folder; the first one is rank 0.
     Ran Run(const std::vector<std::string>& folders, const Words& more) const {
+        return RunJob(folders,
+                      Words{"run", "tiny.gguf", "-p", "hello", "-n", "4", "--ignore-eos"} + more);
+    }
+    Ran RunJob(const std::vector<std::string>& folders, const Words& job) const {
         std::vector<std::unique_ptr<Weft>> workers;
         std::string hosts;
         for (size_t i = 1; i < folders.size(); ++i) {
@@ -57,10 +61,8 @@ class VerifyModel : public testing::Test {
             hosts += fmt::format("{}127.0.0.1:{}", hosts.empty() ? "" : ",",
                                  std::atoi(text.c_str() + text.find(before) + before.size()));
         }
-        Ran ran = In(folders[0],
-                     Words{"run", "tiny.gguf", "-p", "hello", "-n", "4", "-t", "1", "--ignore-eos",
-                           "--timeout-ms", "20000", "--hosts", hosts, "--key-file", dir_ / "key"} +
-                         more)
+        Ran ran = In(folders[0], job + Words{"-t", "1", "--timeout-ms", "20000", "--hosts", hosts,
+                                             "--key-file", dir_ / "key"})
                       ->Wait();
         for (const auto& worker : workers) {
             ::kill(worker->pid(), SIGTERM);
@@ -129,6 +131,28 @@ TEST_F(VerifyModel, EqualCopiesRunAndAreReadOnce) {
     ExpectSays(again, {"2 copies of the model are equal (", "; cached hashes)"});
     Damage("there");
     EXPECT_EQ(Run({"here", "there"}, words).status, 1);
+}
+
+TEST_F(VerifyModel, TrainingComparesToo) {
+    for (const char* folder : {"here", "there"}) {
+        WriteTinyGguf((dir_ / folder) + "/tiny.gguf", {.hyper = OddHyper()});
+    }
+    const Words train = {"train",       "tiny.gguf",
+                         "--data",      "synthetic:random-tokens:20:8",
+                         "--seq-len",   "16",
+                         "--steps",     "1",
+                         "--no-output", "--verify-model"};
+    const Ran equal = RunJob({"here", "there"}, train);
+    EXPECT_EQ(equal.status, 0) << equal.err;
+    ExpectSays(equal, {"--verify-model: 2 copies of the model are equal ("});
+    Damage("there");
+    const Ran ran = RunJob({"here", "there"}, train);
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    ExpectSays(ran, {"--verify-model: tiny.gguf on rank 1 (host 127.0.0.1"});
+    const Ran elastic =
+        RunWeft(train + Words{"--elastic", "--local", "2", "--output-dir", dir_ / "o"});
+    EXPECT_EQ(elastic.status, 2) << elastic.err;
+    ExpectSays(elastic, {"--verify-model does not work with --elastic"});
 }
 
 TEST_F(VerifyModel, RanksOfOneCopyCompareNothing) {
