@@ -163,6 +163,10 @@ else()
 endif()
 set(WEFT_LAVAPIPE ${cache_folder}/weft/lavapipe CACHE PATH "Folder of the Vulkan driver of tests")
 
+# Folders whose tests take milliseconds: a process runs a whole suite, because starting one costs
+# 50 ms of a core. In other folders, each test has its own process.
+set(WEFT_SUITES "base|hw|tensor|tokenizer|kernels|program|model_files|backend|model|grammar|chat|quantize|doctor|load|fabric|fleet|hub|net|coll")
+
 # weft_tests(FOLDER [DEPS...]): one GoogleTest program from tests/FOLDER/*_test.cc.
 function(weft_tests folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc)
@@ -192,6 +196,17 @@ function(weft_tests folder)
   if(folder MATCHES "^(gpu|vulkan|backend|engine|train|cli)$")
     set(lavapipe ENVIRONMENT WEFT_LAVAPIPE=${WEFT_LAVAPIPE}
       ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
+  endif()
+  if(folder MATCHES "^(${WEFT_SUITES})$")
+    set(rules ${CMAKE_CURRENT_BINARY_DIR}/${folder}_suites.cmake)
+    file(GENERATE OUTPUT ${rules} CONTENT "set(PROGRAM $<TARGET_FILE:${folder}_tests>)
+set(FOLDER ${folder})
+set(LIST ${CMAKE_CURRENT_BINARY_DIR}/${folder}_suites.txt)
+set(PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} ${lavapipe})
+include(${WEFT_ROOT}/cmake/suites.cmake)
+")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${rules})
+    return()
   endif()
   gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST
     PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} LABELS ${folder} ${alone} ${lavapipe})

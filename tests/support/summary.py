@@ -67,7 +67,20 @@ def read(path):
         cases = list(xml.etree.ElementTree.parse(path).iter("testcase"))
     except (OSError, xml.etree.ElementTree.ParseError) as error:
         return [(os.path.basename(path), FAILED, f"no results: {error}", [])]
-    return [(case.get("name"), *outcome(case), complaint_of(case)) for case in cases]
+    return [test for case in cases for test in tests_of(case)]
+
+
+def tests_of(case):
+    """(name, outcome, reason, complaint) of a case, or of each test of a GoogleTest suite."""
+    what, reason = outcome(case)
+    whole = (case.get("name"), what, reason, complaint_of(case))
+    text = case.findtext("system-out") or ""
+    if what == FAILED or not re.search(r"(?m)^\[==========\] [\d,]+ tests? from .* ran\.", text):
+        return [whole]
+    found = [(name, PASSED, "", []) for name in re.findall(r"(?m)^\[       OK \] (\S+?),? ", text)]
+    skips = re.findall(r"(?ms)^\S+:\d+: Skipped\n(.*?)\n\s*\[  SKIPPED \] (\S+?),? ", text)
+    found += [(name, SKIPPED, " ".join(why.split())[:LONGEST_REASON], []) for why, name in skips]
+    return found if len(found) > 1 else [whole]
 
 
 def main():

@@ -19,6 +19,11 @@ set_tests_properties(Hosts.Cut PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED 
 add_test(off true)
 set_tests_properties(off PROPERTIES DISABLED ON)
 """
+SUITE = r"""
+add_test(Suite printf "[       OK ] Suite.A/0, where GetParam() = 1 (0 ms)\\n\
+/a_test.cc:2: Skipped\\nno GPU\\n\\n[  SKIPPED ] Suite.B (0 ms)\\n[       OK ] Suite.C (0 ms)\\n\
+[==========] 3 tests from 1 test suite ran. (0 ms total)\\n[  PASSED  ] 2 tests.\\n")
+"""
 BAD = """
 add_test(wrong false)
 add_test(hangs sleep 20)
@@ -49,6 +54,12 @@ class Summary(unittest.TestCase):
     def test_all_pass(self):
         results, _ = self.ctest("release.xml", GOOD)
         self.assertEqual(self.summary(results)[::2], (0, "1 passed, 0 failed, 0 skipped"))
+
+    def test_tests_of_a_suite_are_counted(self):
+        results, _ = self.ctest("release.xml", GOOD + SUITE)
+        status, out, last = self.summary(results)
+        self.assertEqual((status, last), (0, "3 passed, 0 failed, 1 skipped"), out)
+        self.assertIn("   1  no GPU\n        Suite.B\n", out)
 
     def test_skips_have_their_reasons_and_are_no_failures(self):
         results, status = self.ctest("release.xml", GOOD + SKIPS)
