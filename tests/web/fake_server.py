@@ -156,6 +156,10 @@ class QuietServer(http.server.ThreadingHTTPServer):
 
 class FakeServer:
     def __init__(self):
+        self.reset()
+        self.start(0)
+
+    def reset(self):
         self.answer = lambda body: ["Hello."]
         self.status = {"model": "fake", "state": "serving"}
         self.key = None
@@ -166,7 +170,6 @@ class FakeServer:
         self.requests = []
         self.left = 0
         self.asked = 0  # number of requests for /api/status
-        self.start(0)
 
     def start(self, port):
         self.connections = set()

@@ -7,8 +7,7 @@ import sys
 import unittest
 
 import chromium
-import page_test
-from page_test import setUpModule, tearDownModule  # noqa: F401
+from case import Case, setUpModule, tearDownModule  # noqa: F401
 
 ENDED = "document.querySelector('#stop').hidden && " \
     "document.querySelectorAll('.answer').length === {}"
@@ -16,7 +15,7 @@ ENDED = "document.querySelector('#stop').hidden && " \
 SMALL = {"model": "fake", "state": "serving", "context": 11}
 
 
-class Full(page_test.Case):
+class Full(Case):
     def ask(self, text, answers):
         self.say(text, wait=False)
         self.page.wait(ENDED.format(answers))

@@ -9,11 +9,10 @@ import time
 import unittest
 
 import chromium
+from case import DONE, Case, SharedPage, setUpModule, tearDownModule  # noqa: F401
 from chromium import NIGHTLY, limit
-from fake_server import CUT, FakeServer, slowly
+from fake_server import CUT, slowly
 
-DONE = "document.querySelector('.answer:last-child .stats')?.textContent.includes('token') && " \
-    "document.querySelector('#stop').hidden"
 STATUS = {
     "version": "0.1.0", "model": "fake", "context": 8192, "state": "serving", "error": "",
     "uptime_s": 7333, "layout": {"tp": 2, "pp": 2, "ep": 1, "split": "3,2"}, "transport": "tcp",
@@ -40,41 +39,6 @@ def with_rank(number, **changes):
     """STATUS with one rank changed."""
     ranks = [rank | changes if rank["rank"] == number else rank for rank in STATUS["ranks"]]
     return STATUS | {"ranks": ranks, "state": "recovering"}
-
-
-def setUpModule():
-    Case.browser = chromium.Chromium()
-
-
-def tearDownModule():
-    Case.browser.__exit__()
-
-
-class Case(unittest.TestCase):
-    browser = None  # one for all tests; each test has its own page with a fresh profile
-
-    def setUp(self):
-        self.server = FakeServer()
-        self.page = self.browser.page(self.server.url)
-
-    def tearDown(self):
-        troubles = self.page.troubles
-        self.page.close()
-        self.server.stop()
-        self.assertEqual(troubles, [])
-
-    def say(self, text, wait=True):
-        self.page.click("#entry")
-        self.page.type(text)
-        self.page.press("Enter")
-        if wait:
-            self.page.wait(DONE)
-
-    def answer_text(self):
-        return self.page.text(".answer:last-child .markdown")
-
-    def roles(self, request):
-        return [(message["role"], message["content"]) for message in request["messages"]]
 
 
 class Chat(Case):
@@ -464,7 +428,7 @@ class Errors(Case):
         page.close()
 
 
-class Markdown(Case):
+class Markdown(SharedPage):
     def show(self, text):
         self.server.answer = lambda body: [text[i:i + 50_000] for i in range(0, len(text), 50_000)]
         self.page.click("#new-chat")
@@ -587,6 +551,8 @@ class Markdown(Case):
         self.page.reload()
         self.show("# a\n\n**b** $x$\n<i>c</i>")
         self.assertEqual(self.answer_text(), "# a\n\n**b** $x$\n<i>c</i>")
+        self.server.reset()
+        self.page.reload()
 
     def test_no_answer_can_inject_anything(self):
         attack = (
@@ -637,12 +603,14 @@ class Markdown(Case):
             self.assertLess(spent, limit(1500), f"{seed!r}")
 
 
-class Dashboard(Case):
+class Dashboard(SharedPage):
     def setUp(self):
         super().setUp()
         self.server.status = STATUS
         self.page.click("nav a[href='#dashboard']")
-        self.page.wait("document.querySelectorAll('.tile').length === 4")
+        self.page.wait("document.querySelectorAll('.tile').length === 4 && "
+                       "document.querySelector('.trouble').hidden && "
+                       "!document.querySelector('.gone')?.checkVisibility()")
 
     def test_shows_ranks_layout_and_numbers(self):
         tiles = self.page.texts(".tile")

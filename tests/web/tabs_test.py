@@ -9,15 +9,14 @@ import threading
 import unittest
 
 import chromium
-import page_test
-from page_test import DONE, setUpModule, tearDownModule  # noqa: F401
+from case import DONE, Case, setUpModule, tearDownModule  # noqa: F401
 
 STORED = "JSON.parse(Object.entries(localStorage).find(([key]) => " \
     "key.startsWith('weft.conversation.'))[1])"
 KEY = "Object.keys(localStorage).find((key) => key.startsWith('weft.conversation.'))"
 
 
-class Tabs(page_test.Case):
+class Tabs(Case):
     def setUp(self):
         super().setUp()
         # A tab may have sent a follow-up of the other tab's unanswered question.
