@@ -16,6 +16,9 @@ import unittest
 from cache import Cache
 from terminal import PATIENCE
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from nightly import in_turn, some  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = str(ROOT / "models/abacus/model.gguf")
 QUESTION = "What is 47 + 38?"
@@ -97,10 +100,13 @@ class Models(NamesTest):
         self.cache.add("Qwen", "Qwen3-30B-A3B-GGUF", {"Qwen3-30B-A3B-Q4_K_M.gguf": MODEL,
                                                       "Qwen3-30B-A3B-Q8_0.gguf": MODEL})
         self.cache.add("ggml-org", "gpt-oss-20b-GGUF", {"gpt-oss-20b-mxfp4.gguf": MODEL})
-        for word in ("qwen3-30b-a3b:q4_k_m", "qwen3-30b-a3b", "qwen3-30b", "Qwen3_30B-A3B:Q8_0",
-                     "qwen3:30b-a3b-q8_0", "Qwen3-30B-A3B-Instruct-GGUF:q8_0", "gpt-oss-20b",
-                     "gpt-oss:20b", "gpt-oss-20b:mxfp4"):
-            for command in ("plan", "show", "run"):
+        for turn, word in enumerate((
+                "qwen3-30b-a3b:q4_k_m", "qwen3-30b-a3b", "qwen3-30b", "Qwen3_30B-A3B:Q8_0",
+                "qwen3:30b-a3b-q8_0", "Qwen3-30B-A3B-Instruct-GGUF:q8_0", "gpt-oss-20b",
+                "gpt-oss:20b", "gpt-oss-20b:mxfp4")):
+            for index, command in enumerate(("plan", "show", "run")):
+                if not in_turn(turn + turn // 3 + index, 3):
+                    continue
                 more = {"plan": ("--machines", "strix-halo"), "run": ("-p", QUESTION)}
                 said = self.weft(command, word, *more.get(command, ()))
                 self.assertIn({"plan": "tp1", "show": "llama", "run": "85"}[command], said, word)
@@ -134,10 +140,13 @@ class Models(NamesTest):
     # name and never replaced by similar ones.
     def test_other_weights_and_types(self):
         self.cache.add("Qwen", "Qwen3-8B-GGUF", {"Qwen3-8B-Q4_K_M.gguf": MODEL})
-        for word in ("qwen3-8b-base", "qwen3-4b-thinking", "qwen3-8b-abliterated",
-                     "qwen3-8b-uncensored", "gemma-3-4b-pt", "gemma3:4b-it-qat",
-                     "phi-4-mini-reasoning", "smollm2-135m-base", "qwen3-8b-base:q4_k_m"):
-            for command in ("run", "show", "pull"):
+        for turn, word in enumerate((
+                "qwen3-8b-base", "qwen3-4b-thinking", "qwen3-8b-abliterated",
+                "qwen3-8b-uncensored", "gemma-3-4b-pt", "gemma3:4b-it-qat",
+                "phi-4-mini-reasoning", "smollm2-135m-base", "qwen3-8b-base:q4_k_m")):
+            for index, command in enumerate(("run", "show", "pull")):
+                if not in_turn(turn + index, 3):
+                    continue
                 more = ("-p", "a") if command == "run" else ()
                 said = self.refused(command, word, *more, status=1)
                 self.assertIn("knows no repository with its weights", said, word)
@@ -169,8 +178,8 @@ class Models(NamesTest):
     # The command that `weft plan --explain` prints runs as printed.
     def test_the_printed_command_runs(self):
         self.cache.add("Qwen", "Qwen3-30B-A3B-GGUF", {"Qwen3-30B-A3B-Q4_K_M.gguf": MODEL})
-        for word in ("qwen3-30b", "qwen3:30b", "qwen3-30b-a3b:q4_k_m", "qwen3-30b:UD-Q4_K_XL",
-                     "hf:Qwen/Qwen3-30B-A3B-GGUF:Q4_K_M", MODEL):
+        for word in some(("qwen3-30b", "qwen3:30b", "qwen3-30b:UD-Q4_K_XL", "qwen3-30b-a3b:q4_k_m",
+                          "hf:Qwen/Qwen3-30B-A3B-GGUF:Q4_K_M", MODEL)):
             said = self.weft("plan", word, "--machines", "epyc-9654", "--explain", "--context",
                              "64")
             line = re.search(r"^run: weft (.*)$", said, re.MULTILINE)[1]
@@ -254,10 +263,10 @@ class CommandNamesAsValues(NamesTest):
         self.assertIn(f".TH {name} 1 ", self.weft("man", *words))
 
     def test_each_has_its_manual_page(self):
-        for name in self.commands():
+        for name in some(self.commands(), 3):
             self.assert_page(name)
         for above in ("hosts", "job", "key", "net", "train"):
-            for name in self.commands(above):
+            for name in some(self.commands(above), 3):
                 if (above, name) not in IMPLIED:
                     self.assert_page(above, name)
         self.assert_page("train", "data", "inspect")
@@ -300,11 +309,12 @@ class Habits(NamesTest):
     """Flags and commands that users of llama.cpp, Ollama and vLLM type."""
 
     def test_the_prompt_behind_the_model(self):
-        for words in (("run", MODEL, QUESTION), ("run", MODEL, *QUESTION.split()),
+        for words in some((
+                      ("run", MODEL, QUESTION), ("run", MODEL, *QUESTION.split()),
                       ("run", "-n", "8", MODEL, QUESTION), ("run", MODEL, "-n", "8", QUESTION),
                       ("chat", MODEL, QUESTION), ("run", "-m", MODEL, QUESTION),
                       ("run", QUESTION, "-m", MODEL), ("run", "--model=" + MODEL, "-p", QUESTION),
-                      ("run", "-p", QUESTION, "--model", MODEL)):
+                      ("run", "-p", QUESTION, "--model", MODEL))):
             self.assertIn("85", self.weft(*words), words)
         for more in (("-p", "b"), ("-f", MODEL)):
             self.assertIn("are both prompts", self.refused("run", MODEL, "a", *more))
@@ -319,16 +329,18 @@ class Habits(NamesTest):
             self.assertEqual("does not read standard input" in done.stderr, text != "")
 
     def test_flags_that_mean_the_same(self):
-        for flags in (("-c", "64"), ("--ctx-size=64",), ("--max-model-len", "64"),
+        for flags in some((
+                      ("-c", "64"), ("--ctx-size=64",), ("--max-model-len", "64"),
                       ("--max_model_len", "64"), ("--temperature", "0"), ("--n-predict", "8"),
                       ("-s", "7"), ("-tp", "2", "-t", "1"), ("--tensor-parallel-size=2", "-t", "1"),
-                      ("-ub", "32"), ("-dev", "cpu"), ("-r", "xyz"), ("-sys", "Be short.")):
+                      ("-ub", "32"), ("-dev", "cpu"), ("-r", "xyz"), ("-sys", "Be short."))):
             said = self.weft("run", MODEL, "-p", QUESTION, *flags)
             if "-sys" not in flags:
                 self.assertIn("85", said, flags)
-        for flags in (("--max-num-seqs", "2"), ("--served-model-name", "a"), ("-c", "64"),
+        for flags in some((
+                      ("--max-num-seqs", "2"), ("--served-model-name", "a"), ("-c", "64"),
                       ("--max-num-batched-tokens", "64"), ("--no-enable-prefix-caching",),
-                      ("--disable-log-requests",), ("--ssl-certfile", "a", "--ssl-keyfile", "b")):
+                      ("--disable-log-requests",), ("--ssl-certfile", "a", "--ssl-keyfile", "b"))):
             said = self.refused("serve", "no/such.gguf", *flags, "--port", "0", status=1)
             self.assertIn("no/such.gguf", said)
         # A value that looks like a flag is a value, and a command's own flags keep their meaning.
@@ -339,24 +351,29 @@ class Habits(NamesTest):
     def test_what_to_do_instead(self):
         names = set(re.findall(r"--[a-z][a-z-]+", self.weft("run", "--help") +
                                self.weft("serve", "--help")))
-        for flag in ("-ngl", "--n-gpu-layers", "-fa", "--flash-attn", "--jinja", "-np", "-b", "-ts",
+        for flag in some((
+                     "-ngl", "--n-gpu-layers", "-fa", "--flash-attn", "--jinja", "-np", "-b", "-ts",
                      "--rpc", "--mlock", "--no-mmap", "-ctk", "-hf", "--grammar", "-i", "--api-key",
                      "--gpu-memory-utilization", "--dtype", "--quantization",
                      "--enable-expert-parallel", "--trust-remote-code", "--enforce-eager",
                      "--tool-call-parser", "--tokenizer", "--revision", "--download-dir",
-                     "--data-parallel-size", "--cpu-offload-gb", "--keepalive", "--metrics"):
+                     "--data-parallel-size", "--cpu-offload-gb", "--keepalive", "--metrics"), 3):
             said = self.refused("serve", MODEL, flag, "1")
             self.assertIn(f"'weft serve' has no flag {flag}: ", said)
             advised = set(re.findall(r"--[a-z][a-z-]+", said.split(f"{flag}: ")[1]))
             self.assertLessEqual(advised, names, said)
             self.refused("run", MODEL, flag + "=1", "-p", "a")
-        for command in (("run", MODEL, "2+3"), ("serve", MODEL), ("bench", MODEL)):
-            for flags in (("-ncmoe", "3"), ("-nkvo",), ("-ngl99",), ("-tb", "2"), ("-cmoe",),
+        for turn, command in enumerate((("run", MODEL, "2+3"), ("serve", MODEL),
+                                        ("bench", MODEL))):
+            for index, flags in enumerate((
+                          ("-ncmoe", "3"), ("-nkvo",), ("-ngl99",), ("-tb", "2"), ("-cmoe",),
                           ("-fit", "on"), ("-st",), ("--color",), ("--think",), ("--think=false",),
                           ("--hidethinking",), ("--nowordwrap",), ("--format", "json"),
                           ("--rope-scaling", "yarn"), ("--override-kv", "a=int:1"), ("-lv", "1"),
                           ("--hf-overrides", "{}"), ("--cpu_offload_gb", "4"), ("-sm", "row"),
-                          ("-sysf", "x"), ("--mirostat", "2"), ("-hff", "x.gguf"), ("-sm=row",)):
+                          ("-sysf", "x"), ("--mirostat", "2"), ("-hff", "x.gguf"), ("-sm=row",))):
+                if not in_turn(turn + index, 3):
+                    continue
                 said = self.refused(*command, *flags)
                 flag = flags[0].split("=")[0].rstrip("0123456789").replace("_", "-")
                 self.assertIn(f"'weft {command[0]}' has no flag {flag}: ", said)
@@ -374,11 +391,15 @@ class Habits(NamesTest):
         self.assertIn("needs a MODEL after it", self.refused("run", "-m"))
 
     def test_a_value_of_an_unknown_flag_is_no_model(self):
-        for flag, meant in (("--max-seq", "--max-seqs"), ("--prot", "--port"), ("--nmae", "--name"),
+        for turn, (flag, meant) in enumerate((
+                            ("--max-seq", "--max-seqs"), ("--prot", "--port"), ("--nmae", "--name"),
                             ("--zebra-crossing", ""), ("--max_seq", "--max-seqs"), ("-x", ""),
-                            ("-zebra", ""), ("-prot", "--port"), ("-vx", "")):
-            for words in ((MODEL, flag, "4"), (flag, "4", MODEL), (flag + "=4", MODEL),
-                          ("-m", MODEL, flag, "4", "5"), (flag, "4", "-m", MODEL)):
+                            ("-zebra", ""), ("-prot", "--port"), ("-vx", ""))):
+            for index, words in enumerate((
+                    (MODEL, flag, "4"), (flag, "4", MODEL), (flag + "=4", MODEL),
+                    ("-m", MODEL, flag, "4", "5"), (flag, "4", "-m", MODEL))):
+                if not in_turn(turn + index, 3):
+                    continue
                 said = self.refused("serve", *words)
                 self.assertIn(f"'weft serve' has no flag {flag}.", said)
                 hint = f"Did you mean '{meant}'?"
@@ -388,9 +409,10 @@ class Habits(NamesTest):
             self.assertIn("weft serve B --port 8081", self.refused("serve", *words))
 
     def test_one_dash_before_a_long_name(self):
-        for flags in (("-temp", "0"), ("-temp=0",), ("-temperature", "0"), ("-n-predict", "8"),
+        for flags in some((
+                      ("-temp", "0"), ("-temp=0",), ("-temperature", "0"), ("-n-predict", "8"),
                       ("-c128",), ("-n8",), ("-n", "8", "-seed", "7"), ("-ub32",), ("-s42",),
-                      ("-predict", "8"), ("-ctx-size=64",), ("-t1",)):
+                      ("-predict", "8"), ("-ctx-size=64",), ("-t1",))):
             self.assertIn("85", self.weft("run", MODEL, "-p", QUESTION, *flags), flags)
         self.assertIn("85", self.weft("run", MODEL, "-prompt", QUESTION))
         self.assertIn("85", self.weft("run", MODEL, "-p" + QUESTION, "-vt1"))
@@ -405,11 +427,12 @@ class Habits(NamesTest):
         context = next(int(entry["value"])
                        for entry in json.loads(self.weft("inspect", MODEL, "--json"))["metadata"]
                        if entry["key"] == "llama.context_length")
-        for flags in (("-n", "-2"), ("--predict=-2",), ("--top-k", "-1"), ("--top-k=-1",),
+        for flags in some((
+                      ("-n", "-2"), ("--predict=-2",), ("--top-k", "-1"), ("--top-k=-1",),
                       ("--seed", "-1"), ("-s", "-1", "-n", "8"), ("-dev", "none"), ("-c", "0"),
                       ("--ctx", "auto"), ("--max-model-len", "-1"), ("--max-model-len=auto",),
                       ("--ctx", "0.2k"), ("--ctx", str(context)), ("--presence-penalty", "0.1"),
-                      ("--frequency-penalty", "0.1"), ("--generation-config", "vllm")):
+                      ("--frequency-penalty", "0.1"), ("--generation-config", "vllm"))):
             self.assertIn("85", self.weft("run", MODEL, QUESTION, "--temp", "0", *flags), flags)
         for value, tokens in (("0", context), ("0.1k", 100), ("0.125K", 128), ("128", 128)):
             said = self.refused("run", MODEL, "a " * 2 * context, "--ctx", value)

@@ -9,3 +9,8 @@ def nightly():
 def in_turn(index, of):
     """Selects one of `of` cases daily, all nightly."""
     return nightly() or index % of == 0
+
+
+def some(cases, of=2):
+    """One of `of` cases daily, all nightly."""
+    return [case for index, case in enumerate(cases) if in_turn(index, of)]
