@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "net/frame.h"
@@ -36,13 +37,15 @@ size_t CountIn(const char* folder, const char* word = "") {
     return count;
 }
 
-std::vector<std::unique_ptr<FabricBuilder>> Builders(int size, Transport transport) {
+std::vector<std::unique_ptr<FabricBuilder>> Builders(
+    int size, Transport transport, Encryption encryption = Encryption::kBetweenHosts) {
     std::vector<std::unique_ptr<FabricBuilder>> builders;
     for (int rank = 0; rank < size; rank++) {
         FabricOptions options;
         options.rank = rank;
         options.size = size;
         options.transport = transport;
+        options.encryption = encryption;
         options.window_bytes = kWindow;
         options.epoch = 3;
         options.listen_host = "127.0.0.1";
@@ -129,6 +132,48 @@ TEST(Fabric, RanksThatDisagreeOnChecksumsAreNotJoined) {
         "rank 0 (host localhost, auto) sends checksums, rank 1 does not. Give all ranks "
         "--checksum, or none.",
         made[1].error().message);
+}
+
+TEST(Fabric, EveryOfferHasASecretAndATokenOfItsOwn) {
+    std::set<LinkSecret> secrets = {LinkSecret{}};
+    std::set<Token> tokens = {Token{}};
+    for (int job = 0; job < 2; ++job) {
+        const auto builders = Builders(3, Transport::kTcp);
+        for (int from = 0; from < 3; from++) {
+            for (int to = 0; to < 3; to++) {
+                if (from == to) continue;
+                const auto& builder = builders[static_cast<size_t>(from)];
+                const Offer offer = DecodeOffer(builder->OfferTo(to)).value();
+                EXPECT_TRUE(secrets.insert(offer.secret).second) << from << to;
+                EXPECT_TRUE(tokens.insert(offer.token).second) << from << to;
+            }
+        }
+    }
+}
+
+// Each direction of an encrypted link has a key that depends on the secrets of both offers: if one
+// rank got another secret than its peer sent, no data passes.
+TEST(Fabric, TheKeysOfALinkDependOnTheSecretsOfBothOffers) {
+    const auto talks = [](int changed, int from) {  // changed: the rank of that offer; -1: none
+        auto builders = Builders(2, Transport::kTcp, Encryption::kAlways);
+        std::vector<std::vector<std::string>> offers;
+        for (int r = 0; r < 2; r++) offers.push_back(OffersTo(builders, r));
+        if (changed >= 0) {
+            std::string& sent =
+                offers[static_cast<size_t>(1 - changed)][static_cast<size_t>(changed)];
+            Offer offer = DecodeOffer(sent).value();
+            offer.secret[31] ^= 1;
+            sent = EncodeOffer(offer);
+        }
+        auto made = ConnectAll(builders, offers, 10'000);
+        for (const auto& fabric : made) EXPECT_TRUE(fabric.ok()) << fabric.error().message;
+        Fabric& sender = *made[static_cast<size_t>(from)];
+        return Talks(sender, *made[static_cast<size_t>(1 - from)]);
+    };
+    for (const int from : {0, 1}) {
+        EXPECT_TRUE(talks(-1, from)) << from;
+        for (const int changed : {0, 1}) EXPECT_FALSE(talks(changed, from)) << changed << from;
+    }
 }
 
 TEST(Fabric, MixedTransportsServeBoth) {
