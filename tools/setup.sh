@@ -59,7 +59,10 @@ need_packages() {
         as_root=(sudo)
     fi
     say "Installing with apt: ${missing[*]}"
-    "${as_root[@]}" apt-get update -qq
+    if [ -z "${WEFT_APT_LISTS:-}" ]; then  # once, also for the programs that this shell starts
+        "${as_root[@]}" apt-get update -qq
+        export WEFT_APT_LISTS=new
+    fi
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
         --no-install-recommends "${missing[@]}" >/dev/null
 }
