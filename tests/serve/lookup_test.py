@@ -11,6 +11,8 @@ import unittest
 import adapters
 import serving
 
+serving.few_layers = True
+
 TEXT = ("The harbour office opens at seven. Boats from the north wait at the second pier until the "
         "pilot has signed their papers. Boats from the south may land at once.")
 WEATHER = {"type": "function", "function": {

@@ -10,6 +10,8 @@ import unittest
 import gguf_template
 import serving
 
+serving.few_layers = True
+
 COLOURS = {"messages": [{"role": "user", "content": "Name three colours."}], "max_tokens": 12}
 GREEDY = {"general.sampling.temp": 0.0}
 DRAWN = {"general.sampling.temp": 5.0, "general.sampling.top_p": 0.9,

@@ -5,7 +5,10 @@
 PROGRAM: the weft to test. PACKAGES: the folder into which tools/setup.sh installed
 requirements.txt; if one of them is missing, the test names it and ends with status 77 (skipped).
 The model is $WEFT_MODEL, or the model of ./quickstart; without a model the test is skipped, too.
+A test that is about requests, not about what the model says, sets `serving.few_layers`: then the
+daily suite uses the first layers only.
 """
+import functools
 import http.client
 import importlib
 import json
@@ -13,14 +16,17 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from nightly import in_turn, nightly  # noqa: E402, F401
 from limits import limit, timeout_ms  # noqa: E402, F401
+import gguf_template  # noqa: E402
 
 SKIPPED = 77
+KEPT = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Seconds that a client waits where a test is not about time. A shared core may take a minute for a
 # prompt of 2,000 tokens; a hang ends with the test's own time limit.
 PATIENCE = 300
@@ -31,9 +37,27 @@ def skip(reason):
     sys.exit(SKIPPED)
 
 
+few_layers = False
+LAYERS = 6  # of 30
+CUT = tempfile.TemporaryDirectory(prefix="weft-serve-")
+
+
 def model():
+    path = whole_model()
+    whole = nightly() or not few_layers or os.path.basename(path) != KEPT
+    return path if whole else cut(path)
+
+
+@functools.cache
+def cut(path):
+    target = os.path.join(CUT.name, KEPT)
+    gguf_template.with_keys(path, target, {"llama.block_count": LAYERS})
+    return target
+
+
+def whole_model():
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    kept = cache / "weft" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    kept = cache / "weft" / KEPT
     for path in (os.environ.get("WEFT_MODEL"), str(kept)):
         if path and os.path.exists(path):
             return path
