@@ -42,7 +42,9 @@ class Templates(unittest.TestCase):
         templates = sorted(path for path in (ROOT / "tests/data/chat").glob("*.jinja")
                            if path.stem != "raw_rules")
         self.assertGreater(len(templates), 20)
-        for template in templates:
+        for turn, template in enumerate(templates):
+            if not serving.in_turn(turn, 2):
+                continue
             with self.subTest(template.stem):
                 file = os.path.join(self.folder.name, "model.gguf")
                 gguf_template.with_template(serving.model(), file, template.read_text())
