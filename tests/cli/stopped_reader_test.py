@@ -24,24 +24,33 @@ import unittest
 
 from terminal import PATIENCE
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "support"), str(TESTS / "serve")]
+import gguf_template  # noqa: E402
 from limits import NIGHTLY  # noqa: E402
+from nightly import in_turn, some  # noqa: E402
 from processes import children  # noqa: E402
 
-MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
-SYNTHETIC = "synthetic:smollm2-135m:Q8_0:layers=2"
+MODEL = str(TESTS.parent / "models/abacus/model.gguf")
 PAGE = 4096
 STREAMS = ({"stdout"}, {"stderr"}, {"stdout", "stderr"})
+ALL_STREAMS = STREAMS if NIGHTLY else STREAMS[2:]
+
+
+def with_each(*words):
+    """Pairs of streams and of one of `words`: daily some, with each value of both."""
+    return [(streams, each) for turn, streams in enumerate(STREAMS)
+            for index, each in enumerate(words) if in_turn(turn + index, len(words))]
 
 
 class Pipe:
-    """A pipe of one page without a reader until `rest`; starts full or empty."""
+    """A pipe of one page without a reader until `rest`; starts full, or with that room."""
 
-    def __init__(self, full=True):
+    def __init__(self, room=0):
         self.ours, self.theirs = os.pipe()
         fcntl.fcntl(self.theirs, fcntl.F_SETPIPE_SZ, PAGE)
-        if full:
-            os.write(self.theirs, b"." * (PAGE - 1) + b"\n")
+        if room < PAGE:
+            os.write(self.theirs, b"." * (PAGE - room - 1) + b"\n")
 
     def held(self):
         count = array.array("i", [0])
@@ -144,11 +153,10 @@ class Serve(unittest.TestCase):
         self.assertEqual(process.wait(PATIENCE), 0)
 
     def test_streams(self):
-        for streams in STREAMS:
-            for words in (("--json", "--tp", "2"), ("--log-format", "json")):
-                with self.subTest(streams=streams, words=words), \
-                        self.server(*words, **stopped(streams)) as (port, process):
-                    self.answers_and_ends(port, process)
+        for streams, words in with_each(("--json", "--tp", "2"), ("--log-format", "json")):
+            with self.subTest(streams=streams, words=words), \
+                    self.server(*words, **stopped(streams)) as (port, process):
+                self.answers_and_ends(port, process)
 
     def test_a_terminal(self):
         tty = StoppedTerminal().theirs
@@ -156,8 +164,9 @@ class Serve(unittest.TestCase):
             self.answers_and_ends(port, process)
 
     def test_what_was_dropped_is_counted(self):
-        for words, notice in (((), b"weft: warning: dropped "),
-                              (("--log-format", "json"), b'"level":"warning","message":"dropped ')):
+        for words, notice in some((((), b"weft: warning: dropped "),
+                                   (("--log-format", "json"),
+                                    b'"level":"warning","message":"dropped '))):
             errors = Pipe()
             with self.subTest(words=words), \
                     self.server(*words, stderr=errors.theirs) as (port, process):
@@ -198,7 +207,7 @@ class Worker(unittest.TestCase):
         return True
 
     def test_listen(self):
-        for streams in STREAMS:
+        for streams in ALL_STREAMS:
             port = free_port()
             with self.subTest(streams=streams), \
                     program("worker", "--listen", f"127.0.0.1:{port}", "--key-file", self.key,
@@ -218,7 +227,7 @@ class Worker(unittest.TestCase):
 
     def test_join(self):
         """No rank 0 exists to dial; the worker reports that repeatedly."""
-        for streams in STREAMS:
+        for streams in ALL_STREAMS:
             with self.subTest(streams=streams), \
                     program("worker", "--join", f"127.0.0.1:{free_port()}", "--key-file", self.key,
                             "--wait", "2s", **stopped(streams)) as worker:
@@ -238,32 +247,37 @@ class Train(unittest.TestCase):
                 yield process, out
 
     def test_to_the_end(self):
-        for streams in STREAMS:
-            for words in ((), ("--json", "--local", "2")):
-                with self.subTest(streams=streams, words=words), \
-                        self.training(3, *words, **stopped(streams)) as (process, out):
-                    self.assertEqual(process.wait(PATIENCE), 0)
-                    self.assertTrue(os.path.exists(out + "/model.gguf"))
+        for streams, words in with_each((), ("--json", "--local", "2")):
+            with self.subTest(streams=streams, words=words), \
+                    self.training(3, *words, **stopped(streams)) as (process, out):
+                self.assertEqual(process.wait(PATIENCE), 0)
+                self.assertTrue(os.path.exists(out + "/model.gguf"))
 
     def test_a_signal(self):
-        for streams in STREAMS:
-            for words in ((), ("--json", "--local", "2")):
-                with self.subTest(streams=streams, words=words), \
-                        self.training(100000, *words, **stopped(streams)) as (process, out):
-                    log = pathlib.Path(out, "log.csv")
-                    until(lambda: log.exists() and log.read_text().count("\n") > 2, "a step",
-                          process)
-                    process.send_signal(signal.SIGTERM)
-                    self.assertEqual(process.wait(PATIENCE), 75)
+        for streams, words in with_each((), ("--json", "--local", "2")):
+            with self.subTest(streams=streams, words=words), \
+                    self.training(100000, *words, **stopped(streams)) as (process, out):
+                log = pathlib.Path(out, "log.csv")
+                until(lambda: log.exists() and log.read_text().count("\n") > 2, "a step", process)
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(PATIENCE), 75)
 
 
 class Run(unittest.TestCase):
     LAYOUTS = ((), ("--tp", "2"), ("--pp", "2")) if NIGHTLY else ((), ("--tp", "2"))
+    ROOM, TOKENS = 512, 1500  # an answer of about a byte per token
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.model = folder.name + "/long.gguf"
+        gguf_template.with_keys(MODEL, cls.model, {"llama.context_length": 16384})
 
     @contextlib.contextmanager
     def long_answer(self, layout, tokens, out, **streams):
-        with program("run", SYNTHETIC, "-p", "a", "-n", str(tokens), "--greedy", "--ignore-eos",
-                     "-t", "1", *layout, stdout=out.theirs, **streams) as process:
+        with program("run", self.model, "--raw", "-p", "a", "-n", str(tokens), "--greedy",
+                     "--ignore-eos", "-t", "1", *layout, stdout=out.theirs, **streams) as process:
             yield process
 
     def test_an_answer_waits_for_its_reader(self):
@@ -272,11 +286,11 @@ class Run(unittest.TestCase):
             words = layout and (*layout, "--timeout-ms", "5000")
             texts = []
             for waits in (False, True):
-                out = Pipe(full=False)
-                with self.subTest(layout=layout, waits=waits), \
-                        self.long_answer(words, 1500, out, stderr=subprocess.PIPE) as process:
+                out = Pipe(self.ROOM)
+                with self.subTest(layout=layout, waits=waits), self.long_answer(
+                        words, self.TOKENS, out, stderr=subprocess.PIPE) as process:
                     if waits:
-                        until(lambda: out.held() > PAGE - 256, "a full pipe", process)
+                        until(lambda: out.held() > PAGE - self.ROOM // 2, "a full pipe", process)
                         time.sleep(10 if layout else 0)
                         self.assertIsNone(process.poll())
                         ranks = children(process.pid)
@@ -284,17 +298,20 @@ class Run(unittest.TestCase):
                     texts.append(out.rest())
                     errors = process.communicate(timeout=PATIENCE)[1]
                     self.assertEqual(process.returncode, 0, errors)
-                    self.assertIn(b"decode: 1500 tokens", errors)
+                    self.assertIn(b"decode: %d tokens" % self.TOKENS, errors)
             self.assertEqual(texts[0], texts[1])
 
     def test_signals(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for turn, number in enumerate((signal.SIGINT, signal.SIGTERM)):
             for layout in self.LAYOUTS:
                 for errors in (subprocess.DEVNULL, Pipe().theirs):
-                    out = Pipe(full=False)
+                    turn += 1
+                    if not in_turn(turn, 2):
+                        continue
+                    out = Pipe(self.ROOM)
                     with self.subTest(number=number, layout=layout), \
-                            self.long_answer(layout, 8000, out, stderr=errors) as process:
-                        until(lambda: out.held() > PAGE - 256, "a full pipe", process)
+                            self.long_answer(layout, 12000, out, stderr=errors) as process:
+                        until(lambda: out.held() > PAGE - self.ROOM // 2, "a full pipe", process)
                         ranks = children(process.pid)
                         process.send_signal(number)
                         self.assertEqual(process.wait(PATIENCE), 130)
@@ -303,8 +320,8 @@ class Run(unittest.TestCase):
 
     def test_a_result_in_json(self):
         """All output is written at once, and the user asks to stop before it is read."""
-        out = Pipe(full=False)
-        with self.long_answer(("--json",), 3000, out) as process:
+        out = Pipe(PAGE)
+        with self.long_answer(("--json",), 5000, out) as process:
             until(lambda: out.held() >= PAGE, "a full pipe", process)
             process.send_signal(signal.SIGINT)
             self.assertEqual(process.wait(PATIENCE), 130)
