@@ -473,11 +473,15 @@ TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
     root.Send(FrameType::kResult, Encode(ResultMessage{1, "late", 1}));
     root.Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
     std::thread answer([&] {
-        const auto value = DecodeValue(root.Await(FrameType::kValue));
-        EXPECT_TRUE(value.ok() && value->epoch == 2 && value->number == 1);
-        root.Send(FrameType::kResult, Encode(ResultMessage{1, "late", 1}));
-        root.Send(FrameType::kResult, Encode(ResultMessage{1, "new", 2}));
+        for (const int64_t number : {1, 2}) {
+            const auto value = DecodeValue(root.Await(FrameType::kValue));
+            EXPECT_TRUE(value.ok() && value->epoch == 2 && value->number == number);
+            root.Send(FrameType::kResult, Encode(ResultMessage{number, "late", 1}));
+        }
+        root.Send(FrameType::kResult, Encode(ResultMessage{2, "new", 2}));
     });
+    const auto none = control.Round("sum", "mine", nullptr, Deadline::In(200));
+    EXPECT_FALSE(none.ok()) << "a result of the older epoch: " << *none;
     const auto result = control.Round("sum", "mine", nullptr, Deadline::In(kEpochTimeoutMs));
     answer.join();
     ASSERT_TRUE(result.ok()) << result.error().message;
