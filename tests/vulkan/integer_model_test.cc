@@ -12,6 +12,7 @@
 #include "model_files/model_file.h"
 #include "quantize/quantize.h"
 #include "support/loaded_rank.h"
+#include "support/nightly.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
@@ -120,6 +121,7 @@ TEST(VulkanIntegerModels, AreAsNearTheReferenceAsTheCpu) {
 
 // The real model, if ./quickstart or ./test has downloaded it.
 TEST(VulkanIntegerModels, SmolLm2AgreesWithTheReference) {
+    SKIP_TO_NIGHT_UNLESS(false);  // daily, tiny models are compared
     WEFT_VULKAN(opened);
     if (!opened->description().integer_dot) GTEST_SKIP() << "no integer dot products";
     const char* home = std::getenv("HOME");

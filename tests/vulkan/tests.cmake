@@ -29,7 +29,10 @@ vulkan_job(jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft>
   Serving.test_a_rank_that_is_killed_is_started_again)
 vulkan_job(all_jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft> CONFIGURATIONS nightly)
 if(NOT WEFT_SANITIZE)  # a sanitizer's own memory is not ours
-  vulkan_job(memory COMMAND ${here}/memory_test.py $<TARGET_FILE:weft>)
+  vulkan_job(memory COMMAND ${here}/memory_test.py $<TARGET_FILE:weft>
+    Memory.test_two_tensor_ranks)
+  vulkan_job(memory_of_one_rank COMMAND ${here}/memory_test.py $<TARGET_FILE:weft>
+    Memory.test_one_rank CONFIGURATIONS nightly)
 endif()
 
 # weft as built by -DWEFT_VULKAN=OFF: the same objects, with src/gpu/none.cc and no shaders.
@@ -74,19 +77,25 @@ if(weft_shaders)
     target_link_options(${loader} PRIVATE -fno-sanitize=all)
     target_link_libraries(${loader} PRIVATE ${CMAKE_DL_LIBS})
   endforeach()
-  vulkan_job(lost_gpu COMMAND ${here}/lost_gpu_test.py $<TARGET_FILE:weft> $<TARGET_FILE:lost_gpu>)
+  set(lost_gpu ${here}/lost_gpu_test.py $<TARGET_FILE:weft> $<TARGET_FILE:lost_gpu>)
+  vulkan_job(lost_gpu COMMAND ${lost_gpu} LostGpu.test_it_is_named_and_the_job_ends
+    LostGpu.test_another_process_takes_its_place LostGpu.test_one_that_does_not_answer_is_named
+    InTraining.test_another_process_takes_its_place)
+  vulkan_job(all_lost_gpus COMMAND ${lost_gpu} CONFIGURATIONS nightly)
   set(other_gpus ${here}/other_gpus_test.py $<TARGET_FILE:weft> $<TARGET_FILE:other_gpus>)
-  vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Training)
+  vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Training.test_all_ranks_or_none
+    Training.test_a_device_for_each_rank)
   vulkan_job(all_other_gpus COMMAND ${other_gpus} Auto Ranks Kinds Shares Training
     CONFIGURATIONS nightly)
   vulkan_job(failing_gpus COMMAND ${other_gpus} Failures)
   set(training ${here}/training_test.py $<TARGET_FILE:weft> ${CMAKE_BINARY_DIR}/vulkan-cache
     $<TARGET_FILE:other_gpus>)
-  vulkan_job(training COMMAND ${training} Curves Layouts.test_some Failures
-    Files.test_a_checkpoint_goes_from_device_to_device
-    Files.test_the_same_run_twice_writes_the_same_bytes)
-  vulkan_job(training_of_all_kinds COMMAND ${training} ManyCurves Layouts Files Drivers
-    CONFIGURATIONS nightly)
+  vulkan_job(training COMMAND ${training} Curves.test_full Curves.test_adapters
+    Curves.test_experts Layouts.test_some
+    Failures.test_memory_of_a_card_is_written_before_it_is_read
+    Failures.test_a_run_that_diverges_names_the_op
+    Files.test_a_checkpoint_goes_from_device_to_device)
+  vulkan_job(training_of_all_kinds COMMAND ${training} CONFIGURATIONS nightly)
   # On cards: weights through staging buffers, copied pages, values read back.
   set(jobs_on_a_card ${here}/on_a_card.py $<TARGET_FILE:other_gpus> ${here}/jobs_test.py
     $<TARGET_FILE:weft>)
@@ -105,8 +114,8 @@ set(on_vulkan ${here}/on_vulkan.py ${on_vulkan_words})
 function(on_vulkan_test name filter)
   vulkan_job(${name} COMMAND ${on_vulkan} $<TARGET_FILE:cli_tests> --gtest_filter=${filter} ${ARGN})
 endfunction()
-on_vulkan_test(layouts "Layouts.ChunksOfThePrompt:Feed.HostsWithoutTheFile*:Lora.BesideQuantized*:\
-ExpertRuns.AFileThatNeedsExpertGroups*:Drafts.AreTold*:Faults.InDecodeOverTcp")
+on_vulkan_test(layouts "Layouts.ChunksOfThePrompt:Lora.BesideQuantized*:\
+ExpertRuns.AFileThatNeedsExpertGroups*:Drafts.AreTold*")
 on_vulkan_test(every_layout "Layouts*:Feed.*:Lora.*" CONFIGURATIONS nightly)
 on_vulkan_test(every_expert "ExpertRuns.*-*KeepTheBits" CONFIGURATIONS nightly)
 on_vulkan_test(drafts "Drafts.*" CONFIGURATIONS nightly)
