@@ -151,6 +151,7 @@ class Recovery : public testing::Test {
                 // A stopped rank is only detected at the deadline.
                 for (size_t stop : {0, 1}) {
                     if (!test::InTurn(transport + victim + stop, 2)) continue;
+                    if (stop == 1 && phase != "decode" && !test::Nightly()) continue;
                     losses.push_back({phase, transport == 0 ? "shm" : "tcp",
                                       stop == 0 ? SIGKILL : SIGSTOP, static_cast<int>(victim) + 1});
                 }
@@ -381,6 +382,7 @@ TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
 
 // A host that sleeps beyond the deadline is excluded by the others.
 TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
+    SKIP_TO_NIGHT_UNLESS(false);  // the simulated cluster stops hosts at many moments
     const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Calm("tcp"));
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     auto first = Listen();

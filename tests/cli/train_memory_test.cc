@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Zero, TrainMemory,
 // allocator.
 TEST_P(TrainMemory, HoldsAndSendsWhatTheFormulasSay) {
     const Case of = GetParam();
-    SKIP_TO_NIGHT_UNLESS(of.ranks == 2 || of.stage == 2);
+    SKIP_TO_NIGHT_UNLESS(of.ranks == 2);
     const Ran ran =
         RunTrain({"train", kModel, "--data", "synthetic:random-tokens:17:8", "--seq-len", "16",
                   "--micro-batch", "1", "--steps", "1", "--local", std::to_string(of.ranks),

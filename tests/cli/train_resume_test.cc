@@ -158,6 +158,7 @@ TEST_F(TrainResume, OtherBatchesGoOnToTheEndOfTheData) {
                  {one, one, "step-00000030", 31, 40}};
     int number = 0;
     for (const auto& [from, to, at, next, last] : cases) {
+        if (number == 2 && !test::Nightly()) break;
         SCOPED_TRACE(testing::PrintToString(from) + " to " + testing::PrintToString(to));
         const std::string out = dir_ / ("out" + std::to_string(++number));
         Train(out, from);
@@ -337,7 +338,7 @@ TEST_F(TrainResume, RestartsAreCounted) {
         "--steps",      "100000", "--timeout-ms",  std::to_string(test::TimeoutMs(1000)),
         "--save-every", "3"};
     Weft weft(Command(dir_ / "out", layout + Words{"--max-restarts", "1"}));
-    for (const char* at : {"\"step\":5,", "\"step\":50,"}) {
+    for (const char* at : {"\"step\":5,", "\"step\":20,"}) {
         WaitFor(weft, at);
         const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
         ASSERT_EQ(ranks.size(), 1u);
@@ -397,7 +398,9 @@ TEST_F(TrainResume, OtherSettingsAreNamed) {
         {{"--grad-accum", "2"}, "sequences an update 4", "sequences an update 8"},
         {{}, "--schedule-steps 4", "--schedule-steps 6"},
     };
+    size_t turn = 0;
     for (const auto& [words, was, is] : told) {
+        if (!test::InTurn(turn++, 2)) continue;
         const Ran ran = resumed(words);
         EXPECT_EQ(ran.status, 0) << ran.err;
         EXPECT_NE(ran.err.find(was), std::string::npos) << ran.err;
@@ -410,7 +413,13 @@ TEST_F(TrainResume, OtherSettingsAreNamed) {
     const Ran fewer = resumed({}, "3");
     EXPECT_EQ(fewer.status, 2) << fewer.err;
     EXPECT_NE(fewer.err.find("is at step 4, and --steps 3"), std::string::npos) << fewer.err;
-    // Nothing is left to train: the result is written again, without an invented loss.
+}
+
+// Nothing is left to train: the result is written again, without an invented loss.
+TEST_F(TrainResume, TheResultIsWrittenAgain) {
+    const std::string out = dir_ / "out";
+    const Words base = {"--micro-batch", "4", "--save-every", "2"};
+    Train(out, base + Words{"--steps", "4"});
     Words words = Command(out, base + Words{"--resume", "auto", "--steps", "4"});
     std::erase(words, "--json");
     fs::remove(out + "/model.gguf");

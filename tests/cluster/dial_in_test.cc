@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "cluster/gather.h"
+#include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -183,9 +184,11 @@ TEST_F(DialIns, ALostWorkerEndsTheJobWithOneErrorInEveryPhase) {
 
 TEST_F(DialIns, AWorkerOutlivesARankZeroThatIsKilledOrStoppedAtAnyMoment) {
     const auto worker = Worker();
+    size_t turn = 0;
     for (const char* moment :
          {"workers connect to port", "1 of 2 workers have connected: ", "at decode"}) {
         for (const int signal : {SIGKILL, SIGSTOP}) {
+            if (!test::InTurn(turn++, 2)) continue;
             const bool waits = moment != std::string("at decode");
             const auto root = Root(waits ? 2 : 1, {"steps=100000000", "wait=600000"});
             ASSERT_TRUE(root->ReadUntil(moment, Deadline::In(20'000))) << root->output();
