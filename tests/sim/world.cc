@@ -98,6 +98,10 @@ Result<int> World::StartRank(Fd control, const cluster::Session& session, bool) 
         auto cluster = cluster::Cluster::Join(*handle);
         if (!cluster.ok()) return ExitStatus(cluster.error().code);
         const Status status = g_world->workload_.RunRank(**cluster);
+        if (!status.ok() && !g_world->healed_) {
+            g_world->rank_errors_.push_back(
+                {g_world->kernel_.process().name, status.error().code, status.error().message});
+        }
         g_world->kernel_.Note(fmt::format("{}: {}", g_world->kernel_.process().name,
                                           status.ok() ? "done" : status.error().message));
         return status.ok() ? 0 : ExitStatus(status.error().code);
@@ -239,8 +243,7 @@ std::string World::Check() {
     if (const std::string late = CheckTimes(); !late.empty()) return late;
     if (done && !outcome_.complete) return "rank 0 is done, but the work is not";
     if (const std::string wrong = workload_.Check(outcome_); !wrong.empty()) return wrong;
-    if (!outcome_.error.empty()) return CheckError();
-    return "";
+    return outcome_.error.empty() ? "" : CheckErrors();
 }
 
 // Whether every fault is one that the job must survive: the process of a rank other than 0 is lost
@@ -315,24 +318,35 @@ std::string World::RunAnotherJob() {
     return workload_.Check(again);
 }
 
+// When the job fails, the error of each rank names a rank or host at fault.
+std::string World::CheckErrors() const {
+    std::string wrong = CheckError(outcome_.code, outcome_.error);
+    for (const RankError& each : rank_errors_) {
+        if (!wrong.empty()) break;
+        wrong = CheckError(each.code, each.text);
+        if (!wrong.empty()) wrong = each.process + ": " + wrong;
+    }
+    return wrong;
+}
+
 // An error names a rank or host at fault, or says that the user ended the job.
-std::string World::CheckError() const {
-    if (outcome_.code == ErrorCode::kCancelled && plan_.Has(Fault::kAskToStop)) return "";
+std::string World::CheckError(ErrorCode code, const std::string& error) const {
+    if (code == ErrorCode::kCancelled && plan_.Has(Fault::kAskToStop)) return "";
     for (const FaultPlan& fault : plan_.faults) {
         for (const int host : {fault.host, fault.other}) {
-            if (outcome_.error.find(Kernel::HostText(host)) != std::string::npos) return "";
-            if (outcome_.error.find(fmt::format("sim{}", host)) != std::string::npos) return "";
+            if (error.find(Kernel::HostText(host)) != std::string::npos) return "";
+            if (error.find(fmt::format("sim{}", host)) != std::string::npos) return "";
         }
     }
-    const auto says = [&](const char* text) {
-        return outcome_.error.find(text) != std::string::npos;
-    };
+    const auto says = [&](const char* text) { return error.find(text) != std::string::npos; };
     if (plan_.Has(Fault::kAskToStop) && says("stopped by the user")) return "";
     // A rank 0 that was stopped itself says so.
     if (plan_.Has(Fault::kStopRank) && says("after this process had not run for")) return "";
+    // The rank of a worker that was asked to end says so.
+    if (plan_.Has(Fault::kAskToEnd) && says("asked to end (SIGTERM)")) return "";
     // (Rank 0 does not know workers that never came.)
-    if (outcome_.error.find("workers connected within") != std::string::npos) return "";
-    return "the error names nobody at fault: " + outcome_.error;
+    if (error.find("workers connected within") != std::string::npos) return "";
+    return "the error names nobody at fault: " + error;
 }
 
 }  // namespace weft::sim

@@ -56,7 +56,8 @@ class World {
     Process* WorkerOf(int host);
     int64_t FaultsEndNs() const;
     std::string Check();
-    std::string CheckError() const;
+    std::string CheckError(ErrorCode code, const std::string& error) const;
+    std::string CheckErrors() const;
     std::string CheckTimes() const;
     bool MustRecover() const;
     std::string RunAnotherJob();
@@ -77,6 +78,13 @@ class World {
         int64_t at_ns, steps;
     };
     std::vector<Hit> hits_;
+    // The errors of the first job's ranks beside rank 0.
+    struct RankError {
+        std::string process;
+        ErrorCode code;
+        std::string text;
+    };
+    std::vector<RankError> rank_errors_;
     bool healed_ = false;  // no more faults: a last job shows that the workers still serve
 };
 
