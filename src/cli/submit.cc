@@ -16,6 +16,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "fleet/find.h"
+#include "serve/keys.h"
 #include "submit/client.h"
 #include "submit/job.h"
 #include "submit/pods.h"
@@ -24,13 +25,16 @@
 namespace weft::cli {
 namespace {
 
+constexpr size_t kMostKeyFile = 512 << 10;  // a Secret holds 1 MiB
+
 constexpr const char* kSubmitFooter =
     "Weft writes one native job file and passes it to the engine's client: a batch script\n"
     "(sbatch), a JobSet, LeaderWorkerSet or RayJob (kubectl), a driver (ray job submit) or a\n"
     "script (ssh). --dry-run prints the file. Each node runs one rank of COMMAND.\n\n"
     "Examples:\n"
     "  weft submit --to slurm -N 4 -- train model.gguf --data qca.jsonl --resume auto\n"
-    "  weft submit --to k8s:ml -N 3 --mount models=/models -- serve /models/model.gguf\n"
+    "  weft submit --to k8s:ml -N 3 --mount models=/models --api-keys keys \\\n"
+    "      -- serve /models/model.gguf\n"
     "  weft submit --to ray:http://head:8265 -N 2 -- train model.gguf --data qca.jsonl\n"
     "  weft submit --to ssh -N 2 --hosts a,b -- bench model.gguf\n"
     "  weft submit --to slurm -N 4 --dry-run -- train model.gguf --data qca.jsonl";
@@ -44,7 +48,7 @@ constexpr const char* kJobFooter =
 
 struct SubmitFlags {
     submit::JobSpec job;
-    std::string to, hosts, hostfile;
+    std::string to, hosts, hostfile, api_key_file;
     std::vector<std::string> mounts;
     bool dry_run = false, json = false;
 };
@@ -82,11 +86,26 @@ Status ResolveMounts(SubmitFlags& flags) {
         const size_t equals = text.rfind('=');
         if (equals == text.npos) {
             return MakeError(ErrorCode::kUsage,
-                             "--mount {}: expected CLAIM=/path or /host/path=/path", text);
+                             "--mount {}: expected CLAIM=/path, secret/NAME=/path or "
+                             "/host/path=/path",
+                             text);
         }
         flags.job.mounts.push_back({text.substr(0, equals), text.substr(equals + 1)});
     }
     return {};
+}
+
+// The file has hashes of the keys, and becomes an entry of the job's Secret.
+Status ReadApiKeys(SubmitFlags& flags) {
+    if (flags.api_key_file.empty()) return {};
+    WEFT_ASSIGN(flags.job.api_keys, ReadTextFile(flags.api_key_file, kMostKeyFile));
+    WEFT_ASSIGN(const serve::KeyRing ring,
+                serve::KeyRing::Parse(flags.job.api_keys, flags.api_key_file));
+    if (!ring.keys().empty()) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--api-keys {0}: no key in it. 'weft key new NAME >> {0}' "
+                     "makes one",
+                     flags.api_key_file);
 }
 
 // Parses HOST or USER@HOST, as ssh does: no worker listens there, so there is no port.
@@ -140,6 +159,7 @@ Status RunSubmit(SubmitFlags& flags) {
     submit::JobSpec& job = flags.job;
     WEFT_ASSIGN(job.target, submit::ParseTarget(flags.to));
     WEFT_TRY(ResolveMounts(flags));
+    WEFT_TRY(ReadApiKeys(flags));
     WEFT_TRY(ResolveSshHosts(flags));
     if (!job.command.empty() && job.command[0] == "weft") job.command.erase(job.command.begin());
     if (job.name.empty()) job.name = NameNow(job.command.empty() ? "" : job.command[0]);
@@ -232,13 +252,20 @@ void AddEngineOptions(const Command& command, submit::JobSpec& job, SubmitFlags&
     command.AddOption("--image", job.image, "Container image of the pods")
         .ShowDefault()
         .Group(pods);
-    command
-        .AddOption("--mount", flags.mounts, "Volume of the pods: CLAIM=/path or /host/path=/path")
-        .OneEach()
-        .Group(pods);
-    command.AddOption("--resource", job.resources, "Resource of a pod: rdma/hca=1")
-        .OneEach()
-        .Group(pods);
+    const auto several = [&](const char* flag, std::vector<std::string>& values, const char* type,
+                             const char* help) {
+        command.AddOption(flag, values, help).OneEach().TypeName(type).Group(pods);
+    };
+    several("--pull-secret", job.pull_secrets, "NAME",
+            "Secret with the credentials of the image's registry");
+    several("--mount", flags.mounts, "SOURCE=/path",
+            "Volume of the pods: CLAIM=/path, secret/NAME=/path or /host/path=/path");
+    several("--resource", job.resources, "NAME=AMOUNT",
+            "Device of a pod: nvidia.com/gpu=1, rdma/hca=1");
+    several("--env", job.environment, "NAME=VALUE", "Environment variable of the pods");
+    several("--node-selector", job.node_labels, "KEY=VALUE", "Label that the nodes must have");
+    several("--toleration", job.tolerations, "KEY[=VALUE][:EFFECT]",
+            "Taint that the nodes may have");
     command.AddOption("--network", job.networks, "Multus networks of the pods").Group(pods);
     command
         .AddOption("--queue", job.queue, "Queue of Kueue, or of Volcano with --scheduler volcano")
@@ -246,6 +273,28 @@ void AddEngineOptions(const Command& command, submit::JobSpec& job, SubmitFlags&
     command
         .AddOption("--scheduler", job.scheduler, "Scheduler that places the pods, such as volcano")
         .Group(pods);
+    command
+        .AddOption("--secret", job.secret,
+                   "Use this Secret, with the entries key (of the ranks) and keys (of clients), "
+                   "instead of writing one")
+        .TypeName("NAME")
+        .Group(pods);
+    const char* serve = "Kubernetes, with serve";
+    command.AddOption("--replicas", job.replicas, "Number of servers, each on all --nodes nodes")
+        .TypeName("N")
+        .Range(1, 1000)
+        .ShowDefault()
+        .Group(serve);
+    command
+        .AddOption("--api-keys", flags.api_key_file,
+                   "Store this file of 'weft key new' in the job's Secret; clients need one of its "
+                   "keys")
+        .TypeName("FILE")
+        .Group(serve);
+    command.AddOption("--service-type", job.service, "Type of the Service for clients")
+        .OneOf({"ClusterIP", "NodePort", "LoadBalancer"})
+        .ShowDefault()
+        .Group(serve);
     const char* ssh = "ssh";
     command.AddOption("--hosts", flags.hosts, "HOST or USER@HOST of each node, separated by commas")
         .Group(ssh);

@@ -42,6 +42,16 @@ bool IsQualifiedName(std::string_view text) {
            IsLetter(name.back()) && std::ranges::all_of(name, good);
 }
 
+// The value of a label or taint; "" is allowed.
+bool IsLabelValue(std::string_view text) {
+    return text.empty() || (text.find('/') == text.npos && IsQualifiedName(text));
+}
+
+bool IsVariable(std::string_view text) {
+    const auto good = [](char c) { return IsLetter(c) || c == '_'; };
+    return !text.empty() && !IsDigit(text[0]) && std::ranges::all_of(text, good);
+}
+
 // "8", "1.5", "500m", "32Gi", "1e3".
 bool IsQuantity(std::string_view text) {
     size_t at = 0;
@@ -76,8 +86,8 @@ Status CheckMounts(const JobSpec& job) {
         if (!good || mount.path == "/dev/shm" || mount.path == "/etc/weft") {
             return MakeError(
                 ErrorCode::kUsage,
-                "--mount {}={}: expected CLAIM=/path or /host/path=/path, without ':', not "
-                "/dev/shm or /etc/weft",
+                "--mount {}={}: expected CLAIM=/path, secret/NAME=/path or /host/path=/path, "
+                "without ':', not /dev/shm or /etc/weft",
                 mount.source, mount.path);
         }
         if (!paths.insert(mount.path).second) {
@@ -89,10 +99,14 @@ Status CheckMounts(const JobSpec& job) {
             return MakeError(ErrorCode::kUsage, "--mount {}={}: Kubernetes takes no path with '..'",
                              mount.source, mount.path);
         }
-        if (!folder && !IsDnsWord(mount.source, 253, "-.")) {
+        const bool secret = mount.source.starts_with(kSecretMount);
+        const std::string_view name =
+            std::string_view(mount.source).substr(secret ? kSecretMount.size() : 0);
+        if (!folder && !IsDnsWord(name, 253, "-.")) {
             return MakeError(ErrorCode::kUsage,
                              "--mount {}={}: a claim's name has only small letters, digits, '-' "
-                             "and '.'; a folder of the nodes begins with '/'",
+                             "and '.', as has NAME in secret/NAME; a folder of the nodes begins "
+                             "with '/'",
                              mount.source, mount.path);
         }
     }
@@ -125,6 +139,88 @@ Status CheckResources(const JobSpec& job) {
     return {};
 }
 
+// Variables that the file itself sets, or Kubernetes.
+bool IsOwnVariable(std::string_view name) {
+    constexpr std::string_view kOwn[] = {"WEFT_KEY_FILE", "WEFT_RESTART", "RANK",
+                                         "WORLD_SIZE",    "MASTER_ADDR",  "MASTER_PORT"};
+    return std::ranges::find(kOwn, name) != std::end(kOwn) || name.starts_with("LWS_");
+}
+
+Status CheckEnvironment(const JobSpec& job) {
+    std::set<std::string> names;
+    for (const std::string& variable : job.environment) {
+        const size_t equals = std::min(variable.find('='), variable.size());
+        const std::string name = variable.substr(0, equals);
+        if (equals == variable.size() || !IsVariable(name) || !IsUtf8(variable)) {
+            return MakeError(ErrorCode::kUsage,
+                             "--env {}: expected NAME=VALUE in UTF-8, the name in letters, digits "
+                             "and '_'",
+                             name);
+        }
+        if (IsOwnVariable(name)) {
+            return MakeError(ErrorCode::kUsage, "--env {}: 'weft submit' sets this variable itself",
+                             name);
+        }
+        if (!names.insert(name).second) {
+            return MakeError(ErrorCode::kUsage, "--env {}: {} is given twice", variable, name);
+        }
+    }
+    return {};
+}
+
+Status CheckPlacement(const JobSpec& job) {
+    std::set<std::string> keys;
+    for (const std::string& label : job.node_labels) {
+        const size_t equals = std::min(label.find('='), label.size());
+        const std::string key = label.substr(0, equals);
+        const bool good = equals < label.size() && IsQualifiedName(key) &&
+                          IsLabelValue(std::string_view(label).substr(equals + 1));
+        if (!good) {
+            return MakeError(ErrorCode::kUsage,
+                             "--node-selector {}: expected KEY=VALUE, a label of the nodes, as "
+                             "'kubectl get nodes --show-labels' prints it",
+                             label);
+        }
+        if (!keys.insert(key).second) {
+            return MakeError(ErrorCode::kUsage, "--node-selector {}: {} is given twice", label,
+                             key);
+        }
+    }
+    for (const std::string& toleration : job.tolerations) {
+        const size_t colon = std::min(toleration.rfind(':'), toleration.size());
+        const std::string_view taint = std::string_view(toleration).substr(0, colon);
+        const size_t equals = std::min(taint.find('='), taint.size());
+        constexpr std::string_view kEffects[] = {"NoSchedule", "PreferNoSchedule", "NoExecute"};
+        const bool effect =
+            colon == toleration.size() ||
+            std::ranges::find(kEffects, toleration.substr(colon + 1)) != std::end(kEffects);
+        const bool value = equals == taint.size() || IsLabelValue(taint.substr(equals + 1));
+        if (effect && value && IsQualifiedName(taint.substr(0, equals))) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "--toleration {}: expected KEY[=VALUE][:EFFECT], a taint as 'kubectl "
+                         "describe node' prints it; the effect is NoSchedule, PreferNoSchedule or "
+                         "NoExecute",
+                         toleration);
+    }
+    return {};
+}
+
+Status CheckSecrets(const JobSpec& job) {
+    const auto bad = [](const std::string& name) { return !IsDnsWord(name, 253, "-."); };
+    const auto pull = std::ranges::find_if(job.pull_secrets, bad);
+    const bool own = !job.secret.empty() && bad(job.secret);
+    if (own || pull != job.pull_secrets.end()) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} {}: the name of a Secret has only small letters, digits, '-' and '.'",
+                         own ? "--secret" : "--pull-secret", own ? job.secret : *pull);
+    }
+    if (job.secret.empty() || job.api_keys.empty()) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--api-keys and --secret exclude each other: the keys are the entry 'keys' of "
+                     "the Secret {}",
+                     job.secret);
+}
+
 Status CheckNames(const JobSpec& job) {
     if (!job.target.place.empty() && !IsDnsWord(job.target.place, kMostLabel, "-")) {
         return MakeError(
@@ -138,8 +234,7 @@ Status CheckNames(const JobSpec& job) {
                          job.image);
     }
     // (A label's value, for Kueue.)
-    if (!job.queue.empty() &&
-        (!IsQualifiedName(job.queue) || job.queue.find('/') != job.queue.npos)) {
+    if (!IsLabelValue(job.queue)) {
         return MakeError(ErrorCode::kUsage,
                          "--queue {}: expected letters, digits, '-', '_' and '.', at most {}",
                          job.queue, kMostLabel);
@@ -158,7 +253,11 @@ Status CheckNames(const JobSpec& job) {
 std::optional<std::string> ValueOf(const std::vector<std::string>& command, std::string_view flag) {
     std::optional<std::string> value;
     for (size_t i = 0; i < command.size(); ++i) {
-        const std::string& word = command[i];
+        std::string word = command[i];
+        std::replace(
+            word.begin(),
+            word.begin() + static_cast<std::ptrdiff_t>(std::min(word.find('='), word.size())), '_',
+            '-');
         if (word == flag) value = i + 1 < command.size() ? command[i + 1] : "";
         if (word.starts_with(flag) && word.size() > flag.size() && word[flag.size()] == '=') {
             value = word.substr(flag.size() + 1);
@@ -176,7 +275,20 @@ Status CheckPods(const JobSpec& job) {
     }
     WEFT_TRY(CheckNames(job));
     WEFT_TRY(CheckMounts(job));
+    WEFT_TRY(CheckEnvironment(job));
+    WEFT_TRY(CheckPlacement(job));
+    WEFT_TRY(CheckSecrets(job));
     return CheckResources(job);
+}
+
+Status CheckJobPods(const JobSpec& job) {
+    const char* flag = job.replicas != 1            ? "--replicas"
+                       : !job.api_keys.empty()      ? "--api-keys"
+                       : job.service != "ClusterIP" ? "--service-type"
+                                                    : nullptr;
+    if (flag == nullptr) return {};
+    return MakeError(ErrorCode::kUsage, "{} needs 'serve'; '{}' answers no clients", flag,
+                     job.command[0]);
 }
 
 Status CheckServingPods(const JobSpec& job) {
@@ -190,14 +302,20 @@ Status CheckServingPods(const JobSpec& job) {
                          "pod's probes need",
                          port);
     }
+    for (const char* flag : {"--drain-ms", "--drain-delay-ms"}) {
+        const std::string ms = ValueOf(job.command, flag).value_or("0");
+        if (ms.size() <= 7 && !ms.empty() && std::ranges::all_of(ms, IsDigit)) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "serve {} {}: expected milliseconds, at most 3600000; the pod's "
+                         "terminationGracePeriodSeconds follows from them",
+                         flag, ms);
+    }
     // A file of flags may set the rest.
-    if (ValueOf(job.command, "--config")) return {};
-    const bool heard = ValueOf(job.command, "--host") && ValueOf(job.command, "--api-key-file");
-    if (heard) return {};
+    if (ValueOf(job.command, "--config") || ValueOf(job.command, "--api-key-file")) return {};
     return MakeError(ErrorCode::kUsage,
-                     "a server in a pod must accept connections from other hosts and from the "
-                     "probes: add --host 0.0.0.0 --api-key-file FILE, a file that pods see ('weft "
-                     "key new NAME >> FILE' makes a key)");
+                     "a server in a pod accepts connections from other hosts, so it needs API "
+                     "keys: 'weft key new NAME >> keys' makes one; add --api-keys keys, or "
+                     "--secret NAME, a Secret with the entries key and keys");
 }
 
 }  // namespace weft::submit

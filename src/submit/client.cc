@@ -339,9 +339,11 @@ std::vector<std::string> CancelCommand(const Submitted& job) {
         case Engine::kKubeRay:
             return WithPlace(job,
                              "--namespace=", {"kubectl", "delete", "rayjob,configmap", job.name});
-        case Engine::kKubernetes:
+        case Engine::kKubernetes:  // the job's own objects; not a Secret of --secret
             return WithPlace(job, "--namespace=",
-                             {"kubectl", "delete", std::string(KindOf(job)) + ",secret", job.name});
+                             {"kubectl", "delete",
+                              job.serves ? "leaderworkerset,service,secret" : "jobset,secret",
+                              "--selector=weft.job=" + job.name});
         case Engine::kSsh:  // the rank, not its shell, which records how it ended
             return OnHosts(job,
                            "[ -n \"$pid\" ] && pkill -TERM -P $pid && echo stopped || "

@@ -64,8 +64,16 @@ Status CheckFlagsOfEngine(const JobSpec& job) {
         {"--mount", !job.mounts.empty(), {kKubernetes, kKubeRay}},
         {"--resource", !job.resources.empty(), {kKubernetes, kKubeRay}},
         {"--network", !job.networks.empty(), {kKubernetes, kKubeRay}},
+        {"--env", !job.environment.empty(), {kKubernetes, kKubeRay}},
+        {"--node-selector", !job.node_labels.empty(), {kKubernetes, kKubeRay}},
+        {"--toleration", !job.tolerations.empty(), {kKubernetes, kKubeRay}},
+        {"--pull-secret", !job.pull_secrets.empty(), {kKubernetes, kKubeRay}},
         {"--queue", !job.queue.empty(), {kKubernetes, kKubeRay}},
         {"--scheduler", !job.scheduler.empty(), {kKubernetes, kKubeRay}},
+        {"--secret", !job.secret.empty(), {kKubernetes}},
+        {"--replicas", job.replicas != 1, {kKubernetes}},
+        {"--service-type", job.service != "ClusterIP", {kKubernetes}},
+        {"--api-keys", !job.api_keys.empty(), {kKubernetes}},
     };
     for (const Row& row : rows) {
         const bool known = std::ranges::find(row.engines, job.target.engine) != row.engines.end();

@@ -22,7 +22,7 @@ struct Target {
 // Errors: kUsage.
 Result<Target> ParseTarget(const std::string& text);
 
-// A directory or volume for pods: --mount CLAIM=/path or --mount /host/path=/path.
+// A volume of pods: --mount CLAIM=/path, secret/NAME=/path or /host/path=/path.
 struct Mount {
     std::string source, path;
 };
@@ -44,9 +44,18 @@ struct JobSpec {
     std::vector<Mount> mounts;           // Kubernetes
     std::vector<std::string> resources;  // Kubernetes: rdma/hca=1
     std::string networks;                // Kubernetes: Multus networks of a pod
+    std::vector<std::string> environment;   // Kubernetes: NAME=VALUE
+    std::vector<std::string> node_labels;   // Kubernetes: KEY=VALUE, of the nodes that fit
+    std::vector<std::string> tolerations;   // Kubernetes: KEY[=VALUE][:EFFECT]
+    std::vector<std::string> pull_secrets;  // Kubernetes: Secrets with registry credentials
     std::string queue;                   // Kubernetes: queue of Kueue or Volcano
     std::string scheduler;               // Kubernetes: scheduler of the pods; "": the cluster's
                                          // default
+    int replicas = 1;                    // Kubernetes, serve: servers, each on `nodes` nodes
+    std::string service = "ClusterIP";   // Kubernetes, serve: type of the Service for clients
+    std::string api_keys;                // Kubernetes, serve: text of a key file (serve/keys.h)
+    std::string secret;                  // Kubernetes: existing Secret with the entries key and
+                                         // keys; "": write one from `key` and `api_keys`
     std::vector<std::string> hosts;      // ssh: user@host, one per node
     std::string key;                     // shared key of the ranks: 44 characters
     int port = 29'500;                   // of rank 0

@@ -10,10 +10,13 @@
 
 namespace weft::submit {
 
+// Source of a --mount that is a Secret: secret/NAME.
+inline constexpr std::string_view kSecretMount = "secret/";
+
 struct PodDetails {
     std::string environment;  // lines of a YAML list; "": none
     std::string restart;      // restartPolicy; "": the default of the pod's controller
-    bool answers_http = false;
+    std::string role;         // "leader": the rank that answers HTTP; "worker"; "": a job
 };
 
 // `metadata:` and `spec:` below a `template:` line, with `indent` spaces.
@@ -23,21 +26,29 @@ bool IsVolcano(const JobSpec& job);
 bool IsKueue(const JobSpec& job);
 // Errors: kUsage: a field that Kubernetes would reject.
 Status CheckPods(const JobSpec& job);
-// Errors: kUsage: the pods' probes could not reach the server, so Kubernetes would kill the pods.
+// Errors: kUsage: clients or the pods' probes could not reach the server; a time is no number.
 Status CheckServingPods(const JobSpec& job);
-// Value of a flag's last occurrence in a command: `--port 1`, `--port=1`.
+// Errors: kUsage: a flag that only servers have.
+Status CheckJobPods(const JobSpec& job);
+// Value of a flag's last occurrence in a command: `--port 1`, `--port=1`, `--drain_ms=1`.
 std::optional<std::string> ValueOf(const std::vector<std::string>& command, std::string_view flag);
 // Whether the job's resources include RDMA. Pods may then lock memory, as RDMA registration needs.
 bool WantsRdma(const JobSpec& job);
 // The command of a rank. If the job has networks, adds --data-net with their interfaces.
 std::vector<std::string> PodCommand(const JobSpec& job);
+// Seconds between SIGTERM and SIGKILL.
+int64_t GraceSeconds(const JobSpec& job);
 // The line below `annotations:` that names a pod's further networks for Multus; "": none.
 std::string NetworkAnnotation(const JobSpec& job, const std::string& indent);
 // Puts `indent` spaces before each line.
 std::string Indented(const std::string& lines, size_t indent);
 
-// "    resources:" and "    volumeMounts:" of a container; volumes of its pod. "": none.
+// `env:` entries of --env; `resources:` of a container; nodeSelector, tolerations and
+// imagePullSecrets of a pod. "": none.
+std::string PodEnvironment(const JobSpec& job);
 std::string PodResources(const JobSpec& job);
+std::string PodPlacement(const JobSpec& job);
+// The entries of --mount below `volumeMounts:` and `volumes:`.
 std::string PodMounts(const JobSpec& job);
 std::string PodVolumes(const JobSpec& job);
 

@@ -198,18 +198,13 @@ std::string RayPod(const JobSpec& job, bool head) {
     JobSpec limited = job;
     if (job.cpus > 0) limited.resources.push_back(fmt::format("cpu={}", job.cpus));
     text += Indented(PodResources(limited), 6);
-    std::string mounts = "volumeMounts:\n  - {name: driver, mountPath: /etc/weft}\n";
-    std::string volumes = fmt::format("volumes:\n  - {{name: driver, configMap: {{name: {}}}}}\n",
-                                      YamlText(job.name));
-    for (size_t i = 0; i < job.mounts.size(); ++i) {
-        const std::string& source = job.mounts[i].source;
-        mounts +=
-            fmt::format("  - {{name: mount-{}, mountPath: {}}}\n", i, YamlText(job.mounts[i].path));
-        volumes += fmt::format("  - {{name: mount-{}, {}: {{{}: {}}}}}\n", i,
-                               source[0] == '/' ? "hostPath" : "persistentVolumeClaim",
-                               source[0] == '/' ? "path" : "claimName", YamlText(source));
-    }
-    return text + Indented(mounts, 6) + Indented(volumes, 2);
+    if (WantsRdma(job)) text += "      securityContext: {capabilities: {add: [IPC_LOCK]}}\n";
+    if (!job.environment.empty()) text += "      env:\n" + Indented(PodEnvironment(job), 8);
+    return text + "      volumeMounts:\n        - {name: driver, mountPath: /etc/weft}\n" +
+           Indented(PodMounts(job), 8) +
+           fmt::format("  volumes:\n    - {{name: driver, configMap: {{name: {}}}}}\n",
+                       YamlText(job.name)) +
+           Indented(PodVolumes(job), 4) + Indented(PodPlacement(job), 2);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 """Shared by the tests of `weft submit`: a folder with fake engine clients, hostile words, and the
 CRDs against which manifests are validated.
 
-WEFT_CRDS names a folder with the CRDs of JobSet, LeaderWorkerSet and RayJob as YAML: a field that
-they do not define is a fault.
+WEFT_CRDS names a folder with the CRDs of JobSet, LeaderWorkerSet and RayJob as YAML, and of
+PodMonitor and ScaledObject if it has them: a field that they do not define is a fault. Kubernetes'
+own kinds are validated by the package kubernetes-validate where that is installed.
 """
 import ast
+import functools
 import os
 import pathlib
 import stat
@@ -74,6 +76,9 @@ BYTES = b"\xff\xfe no UTF-8"
 SERVE = ("--host", "0.0.0.0", "--api-key-file", "/models/keys")
 # Words that YAML 1.1 takes for something else than a string.
 NO_STRINGS = ("true", "null", "no", "on", "y", "yes", "off", "n", "false", "e1", "nan", "inf")
+
+
+BUILT_IN = {"Secret", "ConfigMap", "Service", "StatefulSet"}
 
 
 class SubmitTest(unittest.TestCase):
@@ -154,34 +159,78 @@ class PodsCase(SubmitTest):
         self.yaml = yaml
 
     def load(self, text):
-        documents = {each["kind"]: each for each in self.yaml.safe_load_all(text)}
-        self.hold_against_crds(documents.values())
-        return documents
+        documents = list(self.yaml.safe_load_all(text))
+        kinds = {each["kind"]: each for each in documents}
+        self.assertEqual(len(kinds), len(documents))
+        self.hold(documents)
+        return kinds
 
-    def hold_against_crds(self, documents):
+    def hold(self, documents, optional=()):
+        """optional: kinds whose CRDs may be absent."""
+        self.hold_built_in([each for each in documents if each["kind"] in BUILT_IN])
+        self.hold_against_crds([each for each in documents if each["kind"] not in BUILT_IN],
+                               set(optional))
+
+    def hold_built_in(self, documents):
+        try:
+            import kubernetes_validate
+        except ImportError:
+            print("not validated: no package kubernetes-validate here", file=sys.stderr)
+            return
+        for document in documents:
+            kubernetes_validate.validate(document, "1.32", strict=True)
+
+    def hold_against_crds(self, documents, optional):
         folder = os.environ.get("WEFT_CRDS")
         if not folder:
             print("not held against the CRDs: WEFT_CRDS names no folder of them", file=sys.stderr)
             return
-        import jsonschema
         held = set()
         for document in documents:
             group, _, version = document["apiVersion"].rpartition("/")
-            for path in pathlib.Path(folder).glob("*.yaml"):
-                if f"kind: {document['kind']}\n" not in path.read_text():
-                    continue
-                for crd in self.yaml.load_all(path.read_text(), Loader=self.yaml.CSafeLoader):
-                    if crd and (crd["spec"]["group"], crd["spec"]["names"]["kind"]) == \
-                            (group, document["kind"]):
-                        schema, = [each["schema"]["openAPIV3Schema"]
-                                   for each in crd["spec"]["versions"] if each["name"] == version]
-                        schema = strict(schema)
-                        held.add(document["kind"])
-                        schema["properties"]["metadata"] = {"type": "object"}
-                        faults = list(jsonschema.Draft7Validator(schema).iter_errors(document))
-                        self.assertEqual([f"{list(each.absolute_path)}: {each.message}"[:300]
-                                          for each in faults], [])
-        self.assertEqual(held, {each["kind"] for each in documents} - {"Secret", "ConfigMap"})
+            validator = self.validator(folder, group, version, document["kind"])
+            if validator is None:
+                continue
+            held.add(document["kind"])
+            self.assertEqual([f"{list(each.absolute_path)}: {each.message}"[:300]
+                              for each in validator.iter_errors(document)], [])
+        absent = {each["kind"] for each in documents} - held
+        for kind in sorted(absent & optional):
+            print(f"not held against its CRD: WEFT_CRDS has none of {kind}", file=sys.stderr)
+        self.assertEqual(absent - optional, set())
+
+    @staticmethod
+    @functools.cache
+    def validator(folder, group, version, kind):
+        """None: the folder has no such CRD."""
+        import jsonschema
+        import yaml
+        for path in pathlib.Path(folder).glob("*.yaml"):
+            if f"kind: {kind}\n" not in path.read_text():
+                continue
+            for crd in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader):
+                if crd and (crd["spec"]["group"], crd["spec"]["names"]["kind"]) == (group, kind):
+                    schema, = [each["schema"]["openAPIV3Schema"]
+                               for each in crd["spec"]["versions"] if each["name"] == version]
+                    schema = strict(schema)
+                    schema["properties"]["metadata"] = {"type": "object"}
+                    return jsonschema.Draft7Validator(schema)
+        return None
+
+    @staticmethod
+    def expanded(word):
+        """As Kubernetes expands words (its expansion.Expand) if no variable has the name."""
+        out, at = "", 0
+        while at < len(word):
+            if word[at] == "$" and at + 1 < len(word):
+                if word[at + 1] == "(" and ")" in word[at:]:
+                    return "a variable is replaced"
+                out += "$" if word[at + 1] == "$" else word[at:at + 2]
+                at += 2
+            else:
+                out += word[at]
+                at += 1
+        return out
 
     def assert_strings(self, node, path=""):
         """Checks that names, labels and values of variables are strings, as Kubernetes requires."""

@@ -18,8 +18,9 @@ class Pods(PodsCase):
                               ("kuberay", ["train", "m"])):
                 text = self.weft("submit", "--to", to, "-N", "2", "--name", name, "--dry-run",
                                  "--", *words)
-                for document in self.load(text).values():
-                    self.assertEqual(document["metadata"]["name"], name)
+                for kind, document in self.load(text).items():
+                    self.assertEqual(document["metadata"]["name"],
+                                     f"{name}-http" if kind == "Service" else name)
                     self.assert_strings(document)
 
     def test_values_that_yaml_takes_for_something_else(self):
@@ -57,8 +58,8 @@ class Pods(PodsCase):
                                                   "--dry-run", "--", "train", "m", status=2))
 
     def test_a_server_that_nobody_could_reach(self):
-        for words, said in ((["m"], "add --host 0.0.0.0"),
-                            (["m", "--host", "0.0.0.0"], "--api-key-file"),
+        for words, said in ((["m"], "add --api-keys"),
+                            (["m", "--host", "0.0.0.0"], "add --api-keys"),
                             (["m", *SERVE, "--port", "0"], "1 to 65535"),
                             (["m", *SERVE, "--port=80}, x: {"], "1 to 65535")):
             self.assertIn(said, self.weft("submit", "--to", "k8s", "--dry-run", "--", "serve",
@@ -128,6 +129,9 @@ class Words(SubmitTest):
                 "--cpus=2": ("slurm", "k8s", "kuberay", "ray"),
                 "--mount=a=/b": ("k8s", "kuberay"), "--resource=a=1": ("k8s", "kuberay"),
                 "--network=n": ("k8s", "kuberay"), "--queue=q": ("k8s", "kuberay"),
+                "--env=A=1": ("k8s", "kuberay"), "--node-selector=a=b": ("k8s", "kuberay"),
+                "--toleration=a": ("k8s", "kuberay"), "--pull-secret=a": ("k8s", "kuberay"),
+                "--secret=a": ("k8s",),
                 "--scheduler=volcano": ("k8s", "kuberay")}
         for flag, engines in rows.items():
             for to in ("slurm", "k8s", "kuberay", "ray", "ssh"):

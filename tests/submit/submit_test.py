@@ -384,21 +384,6 @@ class Ssh(SubmitTest):
 
 
 class Pods(PodsCase):
-    @staticmethod
-    def expanded(word):
-        """As Kubernetes expands words (its expansion.Expand) if no variable has the name."""
-        out, at = "", 0
-        while at < len(word):
-            if word[at] == "$" and at + 1 < len(word):
-                if word[at + 1] == "(" and ")" in word[at:]:
-                    return "a variable is replaced"
-                out += "$" if word[at + 1] == "$" else word[at:at + 2]
-                at += 2
-            else:
-                out += word[at]
-                at += 1
-        return out
-
     def test_words(self):
         jobs = self.load(self.file("k8s", "train", *HOSTILE))
         job = jobs["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]
@@ -458,7 +443,8 @@ class Pods(PodsCase):
         fast = pod("--network", "rdma-a,ml/rdma-b", "--resource", "rdma/hca=2", "--", "bench", "m")
         (container,) = fast["spec"]["containers"]
         self.assertEqual(container["command"], ["weft", "bench", "m", "--data-net=net1,net2"])
-        self.assertEqual(container["securityContext"], {"capabilities": {"add": ["IPC_LOCK"]}})
+        self.assertEqual(container["securityContext"]["capabilities"],
+                         {"drop": ["ALL"], "add": ["IPC_LOCK"]})
         self.assertEqual(fast["spec"]["securityContext"]["runAsUser"], 0)
         self.assertEqual(fast["metadata"]["annotations"],
                          {"k8s.v1.cni.cncf.io/networks": "rdma-a,ml/rdma-b"})
@@ -526,7 +512,7 @@ class Pods(PodsCase):
         self.assertEqual(
     self.words(
         "kubectl", 3), [
-            "delete", "jobset,secret", "tune", "--namespace=ml"])
+            "delete", "jobset,secret", "--selector=weft.job=tune", "--namespace=ml"])
 
     def test_refusals(self):
         for flags, said in ((["--mount", "x"], "--mount"), (["--mount", "x=rel"], "--mount"),

@@ -1,7 +1,7 @@
 # Files for Slurm, ssh, Kubernetes and Ray, and what their clients are asked; a real Slurm of three
 # nodes where that is installed; the pods of deploy/kubernetes as processes.
 find_program(PYTHON3 python3 REQUIRED)
-foreach(test submit odd slurm deploy)
+foreach(test submit odd kubernetes slurm deploy)
   add_test(NAME submit.${test} COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py
     $<TARGET_FILE:weft> ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/build/python-packages)
   set_tests_properties(submit.${test} PROPERTIES LABELS submit TIMEOUT ${WEFT_TEST_SECONDS}
