@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The commands of the pods in deploy/kubernetes, as processes: the leader serves, workers dial in,
-and a worker that is added later joins. A network namespace is the pods' network. Needs root, ip(8)
-and PyYAML; else skips (77).
+"""The pods in deploy/kubernetes and those of weft submit, as processes with the pods' user and
+capabilities: the leader answers its probes and stops in time, workers dial in, and a worker that is
+added later joins. A network namespace is the pods' network. Needs root, ip(8), setpriv(1) and
+PyYAML; else skips (77).
 
     deploy_test.py PROGRAM ROOT PACKAGES
 """
@@ -17,6 +18,28 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 PATIENCE = 240
+URL = "http://127.0.0.1:8080"
+# get URL [KEY]: prints the status of an HTTP request, or 0, and its text.
+# watch URL OTHER: prints the status, and once it changes, the new one and the other's.
+CLIENT = """import sys, time, urllib.error, urllib.request
+def get(url, key=""):
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer " + key})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, ""
+    except OSError:
+        return 0, ""
+if sys.argv[1] == "get":
+    print(*get(*sys.argv[2:]))
+else:
+    first = now = get(sys.argv[2])[0]
+    print(first, flush=True)
+    while now == first:
+        time.sleep(0.01)
+        now = get(sys.argv[2])[0]
+    print(now, get(sys.argv[3])[0])"""
 
 
 class Pods:
@@ -24,16 +47,16 @@ class Pods:
 
     def __init__(self, folder, weft, root):
         self.folder, self.started = pathlib.Path(folder), []
+        self.folder.chmod(0o755)
         self.space = f"wfd{os.getpid()}"
         (self.folder / "bin").mkdir()
-        (self.folder / "bin/weft").symlink_to(weft)
+        shutil.copy(weft, self.folder / "bin/weft")
         shutil.copy(root / "models/abacus/model.gguf", self.folder / "model.gguf")
-        (self.folder / "key").write_text("a key of the pods of this test\n")
-        (self.folder / "key").chmod(0o600)
-        keys = subprocess.run([weft, "key", "new", "tester"], capture_output=True, text=True,
-                              check=True).stdout
-        (self.folder / "keys").write_text(keys)
-        (self.folder / "keys").chmod(0o600)
+        self.secret("key", "a key of the pods of this test\n")
+        made = subprocess.run([weft, "key", "new", "tester"], capture_output=True, text=True,
+                              check=True)
+        self.secret("keys", made.stdout)
+        self.api_key = made.stderr.split()[-1]
 
     def __enter__(self):
         subprocess.run(["ip", "netns", "add", self.space], check=True)
@@ -46,19 +69,34 @@ class Pods:
             pod.process.wait()
         subprocess.run(["ip", "netns", "del", self.space], check=False)
 
-    def run(self, name, container, more):
-        environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "HOSTNAME": name,
-                       "HOME": str(self.folder), **more}
+    def secret(self, name, text):
+        """An entry of the Secret, with the mode and group of its volume."""
+        path = self.folder / name
+        path.write_text(text)
+        os.chown(path, 0, 65534)
+        path.chmod(0o440)
+
+    def here(self, word):
+        for path in ("/models/", "/etc/weft/"):
+            word = word.replace(path, f"{self.folder}/")
+        return word.replace("weft-0.weft-ranks", "127.0.0.1")
+
+    def run(self, name, spec, more):
+        (container,) = spec["containers"]
+        environment = {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "HOSTNAME": name,
+                       "HOME": "/nonexistent", **more}
         for each in container.get("env", []):
-            environment[each["name"]] = each["value"].replace("weft-0.weft-ranks", "127.0.0.1")
+            environment[each["name"]] = self.here(each["value"])
         words = []
         for word in [*container["command"], *container.get("args", [])]:
             for variable, value in environment.items():  # as the kubelet does it
                 word = word.replace(f"$({variable})", value)
-            word = word.replace("/models/", f"{self.folder}/").replace("/etc/weft/",
-                                                                       f"{self.folder}/")
-            words.append(word)
-        pod = Pod(self, name, words, environment)
+            words.append(self.here(word))
+        user, group = (spec["securityContext"][field] for field in ("runAsUser", "fsGroup"))
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        user_words = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups",
+                      "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
+        pod = Pod(self, name, [*user_words, *words], environment)
         self.started.append(pod)
         return pod
 
@@ -70,6 +108,25 @@ class Pod:
             self.process = subprocess.Popen(["ip", "netns", "exec", pods.space, *words],
                                             env=environment, stdout=log, stderr=log,
                                             stdin=subprocess.DEVNULL, cwd="/")
+
+    @staticmethod
+    def client(pods, *words):
+        return subprocess.Popen(["ip", "netns", "exec", pods.space, sys.executable, "-c", CLIENT,
+                                 *words], stdout=subprocess.PIPE, text=True)
+
+    def asks(self, pods, path, key=""):
+        """Status and text of a GET of the pod that serves."""
+        client = self.client(pods, "get", URL + path, key)
+        status, _, text = client.communicate(timeout=PATIENCE)[0].partition(" ")
+        return int(status), text
+
+    def comes_to(self, pods, path, status):
+        end = time.monotonic() + PATIENCE
+        while self.asks(pods, path)[0] != status:
+            assert self.process.poll() is None, f"it ended:\n{self.log.read_text()}"
+            assert time.monotonic() < end, f"{path} is not {status} within {PATIENCE} s:\n" \
+                                           f"{self.log.read_text()}"
+            time.sleep(0.1)
 
     def says(self, text):
         end = time.monotonic() + PATIENCE
@@ -84,31 +141,34 @@ class Pod:
         assert self.process.wait(PATIENCE) == 0, self.log.read_text()
 
 
-def containers(yaml, path, kind):
-    (document,) = [each for each in yaml.safe_load_all(path.read_text()) if each["kind"] == kind]
-    spec = document["spec"]
-    if kind == "StatefulSet":
-        templates = [spec["template"]]
-    else:
-        group = spec["leaderWorkerTemplate"]
-        templates = [group["leaderTemplate"], group["workerTemplate"]]
-    return spec, [template["spec"]["containers"][0] for template in templates]
+def of_kind(yaml, text, kind):
+    return [each["spec"] for each in yaml.safe_load_all(text) if each["kind"] == kind]
+
+
+def templates(yaml, text):
+    """The pods of a LeaderWorkerSet: of the leader, and of a worker."""
+    (spec,) = of_kind(yaml, text, "LeaderWorkerSet")
+    return [spec["leaderWorkerTemplate"][f"{role}Template"]["spec"] for role in ("leader",
+                                                                                "worker")]
 
 
 def test_a_stateful_set_grows(pods, yaml, root):
-    spec, (container,) = containers(yaml, root / "deploy/kubernetes/statefulset.yaml",
-                                    "StatefulSet")
-    running = [pods.run(f"weft-{i}", container, {}) for i in range(spec["replicas"])]
-    running[0].says(f"({spec['replicas']} ranks, ")
-    running.append(pods.run(f"weft-{spec['replicas']}", container, {}))  # kubectl scale
-    running[0].says(f" joins; epoch 2 with {spec['replicas'] + 1} ranks after ")
+    text = (root / "deploy/kubernetes/statefulset.yaml").read_text()
+    leader, workers = of_kind(yaml, text, "StatefulSet")
+    count = workers["replicas"]
+    running = [pods.run("weft-0", leader["template"]["spec"], {})]
+    worker = workers["template"]["spec"]
+    running += [pods.run(f"weft-worker-{i}", worker, {}) for i in range(count)]
+    running[0].says(f"({count + 1} ranks, ")
+    running.append(pods.run(f"weft-worker-{count}", worker, {}))  # kubectl scale
+    running[0].says(f" joins; epoch 2 with {count + 2} ranks after ")
     for pod in running:
         pod.end()
 
 
 def test_a_leader_worker_set(pods, yaml, root):
-    _, (leader, worker) = containers(yaml, root / "deploy/kubernetes/leaderworkerset.yaml",
-                                     "LeaderWorkerSet")
+    leader, worker = templates(yaml,
+                               (root / "deploy/kubernetes/leaderworkerset.yaml").read_text())
     group = {"LWS_GROUP_SIZE": "3", "LWS_LEADER_ADDRESS": "127.0.0.1"}
     # In any order.
     running = [pods.run("group-0-2", worker, {**group, "LWS_WORKER_INDEX": "2"}),
@@ -119,6 +179,53 @@ def test_a_leader_worker_set(pods, yaml, root):
         pod.end()
 
 
+def probes_of(spec):
+    (container,) = spec["containers"]
+    return {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe",
+                                                                 "readinessProbe")}
+
+
+def test_a_submitted_server(pods, yaml, root):
+    """From the start of the leader to its end, as Kubernetes sees it."""
+    text = subprocess.run([pods.folder / "bin/weft", "submit", "--to", "k8s", "-N", "2", "--name",
+                           "tune", "--api-keys", pods.folder / "keys", "--dry-run", "--", "serve",
+                           "/models/model.gguf"], capture_output=True, text=True, check=True).stdout
+    (secret,) = [each["stringData"] for each in yaml.safe_load_all(text)
+                 if each["kind"] == "Secret"]
+    for name, value in secret.items():
+        pods.secret(name, value)
+    leader, worker = templates(yaml, text)
+    group = {"LWS_GROUP_SIZE": "2", "LWS_LEADER_ADDRESS": "127.0.0.1"}
+    running = [pods.run("tune-0", leader, {**group, "LWS_WORKER_INDEX": "0"})]
+    probes = probes_of(leader)
+    # The leader waits for the other rank: it is alive, and not ready.
+    running[0].comes_to(pods, probes["startupProbe"], 200)
+    assert running[0].asks(pods, probes["readinessProbe"])[0] == 503
+    running.append(pods.run("tune-0-1", worker, {**group, "LWS_WORKER_INDEX": "1"}))
+    running[0].comes_to(pods, probes["readinessProbe"], 200)
+    # All pods get the signal. Requests may still be on their way.
+    watch = Pod.client(pods, "watch", URL + probes["readinessProbe"], URL + probes["livenessProbe"])
+    assert watch.stdout.readline() == "200\n"
+    for pod in running:
+        pod.process.terminate()
+    assert watch.communicate(timeout=PATIENCE)[0] == "503 200\n"
+    assert "accepting requests for another" in running[0].log.read_text()
+    for pod in running:
+        assert pod.process.wait(leader["terminationGracePeriodSeconds"]) == 0, pod.log.read_text()
+
+
+def test_a_submitted_server_of_one_rank(pods, yaml, root):
+    text = subprocess.run([pods.folder / "bin/weft", "submit", "--to", "k8s", "--name", "tune",
+                           "--secret", "weft", "--dry-run", "--", "serve", "/models/model.gguf",
+                           "--drain-delay-ms", "0"], capture_output=True, text=True,
+                          check=True).stdout
+    leader, _ = templates(yaml, text)
+    pod = pods.run("tune-0", leader, {"LWS_GROUP_SIZE": "1", "LWS_LEADER_ADDRESS": "127.0.0.1",
+                                      "LWS_WORKER_INDEX": "0"})
+    pod.comes_to(pods, probes_of(leader)["readinessProbe"], 200)
+    pod.end()
+
+
 def main():
     weft, root, packages = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
     sys.path.insert(0, str(packages))
@@ -126,11 +233,12 @@ def main():
         import yaml
     except ImportError:
         yaml = None
-    if os.geteuid() != 0 or shutil.which("ip") is None or yaml is None:
-        print("skipped: pods as processes want root, ip(8) and PyYAML")
+    if os.geteuid() != 0 or None in (shutil.which("ip"), shutil.which("setpriv"), yaml):
+        print("skipped: pods as processes want root, ip(8), setpriv(1) and PyYAML")
         sys.exit(77)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    for test in (test_a_stateful_set_grows, test_a_leader_worker_set):
+    for test in (test_a_stateful_set_grows, test_a_leader_worker_set, test_a_submitted_server,
+                 test_a_submitted_server_of_one_rank):
         with tempfile.TemporaryDirectory(prefix="weft-pods-") as folder, \
                 Pods(folder, weft, root) as pods:
             test(pods, yaml, root)

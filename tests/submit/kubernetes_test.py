@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Manifests of weft submit --to k8s: what a server needs, the "restricted" Pod Security Standard,
-and values that YAML would read as something else.
+"""Manifests of weft submit --to k8s and those in deploy/kubernetes: what a server needs, the
+"restricted" Pod Security Standard, and values that YAML would read as something else.
 
     kubernetes_test.py PROGRAM ROOT PACKAGES [UNITTEST ARGUMENT...]
 """
 import copy
+import pathlib
 
-from cases import HOSTILE, NO_STRINGS, PodsCase, main
+from cases import HOSTILE, NO_STRINGS, ROOT, PodsCase, main
 
+DEPLOY = pathlib.Path(ROOT) / "deploy/kubernetes"
 SERVE = ("--secret", "own", "--", "serve", "/models/m.gguf")
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim",
            "projected", "secret"}
@@ -346,6 +348,65 @@ class Values(KubernetesTest):
                               for i in range(len(sources))], sources)
         self.refuses("--mount", "secret/=/tls", "secret/A=/tls", "secret/a/b=/tls",
                      "secret/a\n=/tls")
+
+
+class Deploy(KubernetesTest):
+    """The manifests in deploy/kubernetes agree with those that weft submit writes."""
+
+    def documents(self, name):
+        found = list(self.yaml.safe_load_all((DEPLOY / name).read_text()))
+        self.hold(found, optional=("PodMonitor", "ScaledObject"))
+        return found
+
+    def roles(self, documents):
+        """[(labels, spec)] of the pods."""
+        found = []
+
+        def walk(node):
+            if isinstance(node, dict):
+                if "containers" in node.get("spec", {}):
+                    found.append((node["metadata"]["labels"], node["spec"]))
+                for value in node.values():
+                    walk(value)
+        for document in documents:
+            walk(document)
+        return found
+
+    def test_pods(self):
+        words = ("--name", "weft", "--image", "weft:0.1.0", "--secret", "weft", "--mount",
+                 "models=/models", "--cpus", "8", "--memory", "32Gi", "--", "serve",
+                 "/models/model.gguf")
+        ours = self.load(self.weft("submit", "--to", "k8s", "-N", "2", "--dry-run", *words))
+        submitted = {labels["weft.role"]: (labels, spec) for labels, spec in
+                     self.roles(ours.values())}
+        for name in ("leaderworkerset.yaml", "statefulset.yaml"):
+            documents = self.documents(name)
+            (service,) = [each for each in documents if each["metadata"]["name"] == "weft-http"]
+            self.assertEqual({"type": "ClusterIP", **service["spec"]}, ours["Service"]["spec"])
+            pods_of_file = self.roles(documents)
+            self.assertEqual([labels["weft.role"] for labels, _ in pods_of_file],
+                             ["leader", "worker"])
+            for labels, spec in pods_of_file:
+                self.assertEqual(restricted_faults(spec), set())
+                own_labels, own = submitted[labels["weft.role"]]
+                self.assertEqual(labels, own_labels)
+                for field in ("securityContext", "automountServiceAccountToken"):
+                    self.assertEqual(spec[field], own[field], field)
+                self.assertEqual([{**each, "name": ""} for each in spec["volumes"]],
+                                 [{**each, "name": ""} for each in (own["volumes"][2],
+                                                                   own["volumes"][1],
+                                                                   own["volumes"][0])])
+                (container,), (own_container,) = spec["containers"], own["containers"]
+                for field in ("image", "securityContext", "resources", "startupProbe",
+                              "livenessProbe", "readinessProbe"):
+                    self.assertEqual(container.get(field), own_container.get(field), field)
+            leader = pods_of_file[0][1]
+            self.assertEqual(leader["terminationGracePeriodSeconds"],
+                             submitted["leader"][1]["terminationGracePeriodSeconds"])
+            (container,) = leader["containers"]
+            self.assertRegex(" ".join(container["command"] + container.get("args", [])),
+                             "--wait 1h --drain-delay-ms 5000 ")
+
 
 
 if __name__ == "__main__":
