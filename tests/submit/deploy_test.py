@@ -8,6 +8,7 @@ PyYAML; else skips (77).
 """
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -203,6 +204,7 @@ def test_a_submitted_server(pods, yaml, root):
     assert running[0].asks(pods, probes["readinessProbe"])[0] == 503
     running.append(pods.run("tune-0-1", worker, {**group, "LWS_WORKER_INDEX": "1"}))
     running[0].comes_to(pods, probes["readinessProbe"], 200)
+    hold_metrics(yaml, running[0].asks(pods, "/metrics", pods.api_key)[1], root)
     # All pods get the signal. Requests may still be on their way.
     watch = Pod.client(pods, "watch", URL + probes["readinessProbe"], URL + probes["livenessProbe"])
     assert watch.stdout.readline() == "200\n"
@@ -224,6 +226,17 @@ def test_a_submitted_server_of_one_rank(pods, yaml, root):
                                       "LWS_WORKER_INDEX": "0"})
     pod.comes_to(pods, probes_of(leader)["readinessProbe"], 200)
     pod.end()
+
+
+def hold_metrics(yaml, metrics, root):
+    """The autoscaler's metrics exist."""
+    text = (root / "deploy/kubernetes/autoscale.yaml").read_text()
+    (spec,) = of_kind(yaml, text, "ScaledObject")
+    names = {name for trigger in spec["triggers"]
+             for name in re.findall(r"weft:\w+", trigger["metadata"]["query"])}
+    assert len(names) == 2
+    for name in names:
+        assert re.search(f"^{name}{{", metrics, re.MULTILINE), f"no {name} in:\n{metrics}"
 
 
 def main():

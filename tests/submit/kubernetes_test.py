@@ -6,6 +6,7 @@
 """
 import copy
 import pathlib
+import re
 
 from cases import HOSTILE, NO_STRINGS, ROOT, PodsCase, main
 
@@ -407,6 +408,32 @@ class Deploy(KubernetesTest):
             self.assertRegex(" ".join(container["command"] + container.get("args", [])),
                              "--wait 1h --drain-delay-ms 5000 ")
 
+    def test_autoscaling(self):
+        monitor, scaled, replicas = self.documents("autoscale.yaml")
+        documents = self.documents("leaderworkerset.yaml")
+        (target,) = [each for each in documents if each["kind"] == "LeaderWorkerSet"]
+        reference = scaled["spec"]["scaleTargetRef"]
+        self.assertEqual(reference, {"apiVersion": target["apiVersion"], "kind": target["kind"],
+                                     "name": target["metadata"]["name"]})
+        leader, _ = self.roles(documents)
+        for selector in (monitor["spec"]["selector"]["matchLabels"], replicas["spec"]["selector"]):
+            self.assertEqual(selector, leader[0])
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        # (/metrics asks for a key.)
+        self.assertEqual(set(endpoint["authorization"]["credentials"]), {"name", "key"})
+        (container,) = leader[1]["containers"]
+        ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+        self.assertEqual(ports[endpoint["port"]], replicas["spec"]["ports"][0]["port"])
+        for trigger in scaled["spec"]["triggers"]:
+            self.assertTrue(all(isinstance(each, str) for each in trigger["metadata"].values()))
+            self.assertGreater(float(trigger["metadata"]["threshold"]), 0)
+            (pattern,) = set(re.findall(r'pod=~"([^"]*)"', trigger["metadata"]["query"]))
+            self.assertTrue(re.fullmatch(pattern, "weft-12"))   # (Prometheus anchors it)
+            self.assertFalse(re.fullmatch(pattern, "weft-0-1"))  # a worker
+        # An answer may take as long as the slowest replica needs to stop.
+        stop = leader[1]["terminationGracePeriodSeconds"]
+        behavior = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+        self.assertGreater(behavior["scaleDown"]["policies"][0]["periodSeconds"], stop)
 
 
 if __name__ == "__main__":
