@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (consumed == 0 || consumed > left.size()) std::abort();
         Decode((*frame)->type, (*frame)->payload);
         if (sealed && OpenFrame(session, **frame).ok()) std::abort();
-        if (server.On(**frame, false).done) std::abort();
+        if (server.On(**frame).done) std::abort();
         if (client.On(**frame).ok() && client.done()) std::abort();
         left = left.subspan(consumed);
     }

@@ -2,7 +2,7 @@
 """Writes the seeds of the control-frame fuzz target to fuzz/corpus/control, one file per message.
 
 Usage: tools/make_control_seeds.py [FOLDER]. Standard library of Python 3.11 only; deterministic.
-The layout follows src/cluster/frame.h (protocol 10).
+The layout follows src/cluster/frame.h (protocol 11).
 """
 import pathlib
 import struct
@@ -22,23 +22,28 @@ def frame(kind: int, payload: bytes, tag: bytes = b"") -> bytes:
 
 
 KEY = bytes(range(32))  # public
-HELLO = text(b"weft") + struct.pack("<Iq", 10, 5000) + KEY + text(b"0.1.0")
+HELLO = text(b"weft") + struct.pack("<Iq", 11, 5000) + KEY + text(b"0.1.0")
 BUILD = text(b"1f3da7147a20-dirty") + text(b"9f86d081884c")
-PROOF = bytes(range(32)) + BUILD
+# The MAC, the build; ticket, number, take and returns of the request.
+PROOF = bytes(range(32)) + BUILD + struct.pack("<QQBB", 7, 3, 1, 0)
+# The running jobs; places, place, waiting, free, number; the MAC.
+ANSWER = strings([b"training of 10.0.0.1:5, for 9 s"]) + struct.pack("<iiiBQ", 2, 1, 3, 0, 4)
+NO_ANSWER = strings([]) + struct.pack("<iiiBQ", 1, 0, 0, 0, 0)
 # A wait: on, step, index, place, op, still_ms.
 WAIT = struct.pack("<iqqq", 1, 7, 30, 2) + text(b"all-reduce") + struct.pack("<q", 150)
 # Progress; waits of the stepping thread, and of other threads; awaits_own; stalled_ms; loaded.
 HEARTBEAT = (struct.pack("<qI", 42, 1) + WAIT + struct.pack("<I", 2) + WAIT + WAIT
              + struct.pack("<Bqi", 1, 0, 500))
 ASSIGN = (struct.pack("<iqQ", 1, 1, 4096) + text(b"verbs") + text(b"mlx5_0:1")
-          + text(b"10.0.1.0/24") + text(b"") + text(b"") + struct.pack("<iB", 3, 1)
+          + text(b"10.0.1.0/24") + text(b"") + text(b"") + struct.pack("<iBB", 3, 1, 0)
           + strings([b"a", b"b", b"c"]) + text(b'{"model": "x.gguf"}') + struct.pack("<q", 20_000))
 PAYLOADS = {
     "hello": (1, HELLO),
-    "challenge": (2, struct.pack("<I", 10) + KEY),
+    "challenge": (2, struct.pack("<I", 11) + KEY),
     "proof": (3, PROOF),
     "welcome": (4, PROOF),
-    "refuse": (5, b"\x02" + text(b"0.2.0") + BUILD + bytes(32)),
+    "refuse": (5, b"\x02" + text(b"0.2.0") + BUILD + NO_ANSWER + bytes(32)),
+    "busy": (5, b"\x03" + text(b"") + text(b"") + text(b"") + ANSWER + bytes(32)),
     "assign": (6, ASSIGN),
     "heartbeat": (7, HEARTBEAT),
     "relay": (8, struct.pack("<I", 2) + struct.pack("<4q", 1, 2, 3, 4)),

@@ -14,6 +14,7 @@
 #include "base/printable.h"
 #include "cli/duration.h"
 #include "cli/output.h"
+#include "cluster/frame.h"
 #include "cluster/host_file.h"
 #include "cluster/socket.h"
 #include "engine/sum_wire.h"
@@ -158,6 +159,15 @@ void AddFoldersOption(const Command& app, std::vector<std::string>& folders) {
                   "any file of this user)")
         .TypeName("DIR,...")
         .Commas();
+}
+
+void AddJobsOption(const Command& app, int& jobs) {
+    app.AddOption("--jobs", jobs,
+                  "Run up to N jobs at the same time, each on its part of the cores; further jobs "
+                  "wait in line")
+        .Range(1, static_cast<int>(cluster::kMostJobs))
+        .TypeName("N")
+        .ShowDefault();
 }
 
 std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data,

@@ -45,6 +45,7 @@ struct CommonFlags {
 void AddModel(const Command& app, std::string& model, bool& pull, bool needed = true);
 void AddDataPortOptions(const Command& app,
                         cluster::DataPortOptions& data);  // --data-ports, --advertise
+void AddJobsOption(const Command& app, int& jobs);
 void AddFoldersOption(const Command& app, std::vector<std::string>& folders);  // --folders
 // Arguments for the process of a job's rank, besides its handle. folders: FolderLimit::folders.
 std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data,

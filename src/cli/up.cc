@@ -37,6 +37,7 @@ struct UpFlags {
     bool unit = false;
     cluster::DataPortOptions data;
     std::vector<std::string> folders;
+    int jobs = 1;
 };
 
 std::string ClusterWords(const UpFlags& flags) {
@@ -167,6 +168,7 @@ Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(const UpFlags&
     cluster::WorkerListener::Options options;
     options.key_file = key_file;
     options.worker_arguments = WorkerArguments(flags.data, flags.folders);
+    options.jobs = flags.jobs;
     options.more_arguments = [&ears]() -> std::vector<std::string> {
         if (ears.discovery == nullptr) return {};
         std::vector<std::string> words = {"--neighbours-file", ears.file->path()};
@@ -264,6 +266,7 @@ void AddUp(const Command& app, int& status) {
         .ShowDefault();
     up.AddFlag("--unit", flags->unit,
                "Print a systemd --user unit for this command, and start nothing");
+    AddJobsOption(up, flags->jobs);
     AddFoldersOption(up, flags->folders);
     AddDataPortOptions(up, flags->data);
     up.Footer(

@@ -16,10 +16,11 @@ namespace weft::cli {
 namespace {
 
 struct WorkerFlags {
-    std::string listen, key_file, wait, handle;
+    std::string listen, key_file, wait, handle, claims;
     cluster::WorkerJoiner::Options join;
     cluster::DataPortOptions data;
     std::vector<std::string> folders;
+    int jobs = 1;
 };
 
 Status CheckWords(const WorkerFlags& flags) {
@@ -31,6 +32,12 @@ Status CheckWords(const WorkerFlags& flags) {
     }
     if (!joins && (flags.join.rank > 0 || flags.join.once || !flags.wait.empty())) {
         return MakeError(ErrorCode::kUsage, "--rank, --once and --wait need --join HOST:PORT");
+    }
+    if (joins && flags.jobs != 1) {
+        return MakeError(ErrorCode::kUsage,
+                         "--jobs {} needs --listen: a worker that joins rank 0 runs one job. Start "
+                         "several such workers",
+                         flags.jobs);
     }
     if ((!listens && !joins) || flags.key_file.empty()) {
         return MakeError(ErrorCode::kUsage,
@@ -47,6 +54,7 @@ Status Listen(const WorkerFlags& flags) {
     options.listen = cluster::WithWorkerPort(flags.listen);
     options.key_file = flags.key_file;
     options.worker_arguments = WorkerArguments(flags.data, flags.folders);
+    options.jobs = flags.jobs;
     WEFT_ASSIGN(const auto listener, cluster::WorkerListener::Open(options));
     Log(LogLevel::kInfo, "listening on {} (port {}); Ctrl-C ends", options.listen,
         listener->port());
@@ -82,8 +90,12 @@ int BeRank(const WorkerFlags& flags) {
     };
     const auto folders = FolderLimit::Make(flags.folders);
     if (!folders.ok()) return Fail(folders.error());
+    Result<cluster::MemoryClaims> claims = cluster::MemoryClaims();
+    if (!flags.claims.empty()) claims = cluster::MemoryClaims::Open(flags.claims);
+    if (!claims.ok()) return Fail(claims.error());
     auto cluster = cluster::Cluster::Join(flags.handle, flags.data, examine, *folders);
     if (!cluster.ok()) return ExitStatus(cluster.error().code);
+    (*cluster)->SetClaims(*std::move(claims));
     SetLogRank((*cluster)->rank());
     const cluster::JobKind* kind = cluster::FindJobKind((*cluster)->job(), AllJobKinds());
     if (kind != nullptr) cluster::SetJobKind(kind->activity);
@@ -112,11 +124,14 @@ void AddWorker(const Command& app, int& status) {
                    "With --join: give up after this time without a job, as 90s or 10m (default: "
                    "never)")
         .TypeName("TIME");
+    AddJobsOption(worker, flags->jobs);
     AddFoldersOption(worker, flags->folders);
     AddDataPortOptions(worker, flags->data);
     worker.AddOption("--handle", flags->handle, "").Group("");
+    worker.AddOption("--claims", flags->claims, "").Group("");
     worker.Footer(
-        "Each job runs in a process of its own; Ctrl-C ends the worker.\n\n"
+        "Each job runs in a process of its own; Ctrl-C ends the worker. Callers of a busy worker "
+        "wait in line as long as their --wait.\n\n"
         "Examples:\n"
         "  head -c 32 /dev/urandom | base64 > weft.key && chmod 600 weft.key\n"
         "  weft worker --listen 0.0.0.0:7000 --key-file weft.key\n"

@@ -58,16 +58,19 @@ Status AddLocalRanks(Control& control, const ClusterOptions& options, int size) 
 }
 
 // For all ranks of other hosts to come.
-Gathering GatheringOf(const ClusterOptions& options) {
+Gathering GatheringOf(const ClusterOptions& options, uint64_t ticket = 0) {
     int64_t wait_ms = options.wait_ms;
     if (wait_ms == 0) wait_ms = options.wait_for > 0 ? kWaitForMs : options.timeout_ms * 3 / 4;
-    return {options.timeout_ms, Deadline::In(wait_ms), options.stop};
+    Gathering gathering{options.timeout_ms, Deadline::In(wait_ms), options.stop};
+    gathering.ticket = ticket;
+    gathering.calls_back = options.rejoin_ms > 0;
+    return gathering;
 }
 
 // Connects all ranks to `control`, which starts once a rank may be there. names: of the hosts;
 // ranks that dial in give their own.
 Status Gather(Control& control, const ClusterOptions& options, const Bytes& key, DialIn* dial_in,
-              std::vector<std::string>& names) {
+              uint64_t ticket, std::vector<std::string>& names) {
     const int size = static_cast<int>(names.size());
     control.SetHosts(names);
     const bool alone = options.launched == nullptr && !NamesHosts(options);
@@ -78,8 +81,8 @@ Status Gather(Control& control, const ClusterOptions& options, const Bytes& key,
     } else if (dial_in != nullptr) {
         WEFT_TRY(GatherWorkers(*dial_in, size, control, GatheringOf(options)));
     } else if (!alone) {
-        WEFT_TRY(
-            GatherHosts(options.hosts, key, options.wait_ms > 0, control, GatheringOf(options)));
+        WEFT_TRY(GatherHosts(options.hosts, key, options.wait_ms > 0, control,
+                             GatheringOf(options, ticket)));
     }
     names = control.hosts();
     return {};
@@ -326,7 +329,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     root.loaded = options.loaded;
     root.gathers = options.launched != nullptr || NamesHosts(options);
     auto control = std::make_unique<Control>(root);
-    WEFT_TRY(Gather(*control, options, key, dial_in.get(), assignment.hosts));
+    WEFT_TRY(Gather(*control, options, key, dial_in.get(), cluster->ticket(), assignment.hosts));
     for (assignment.rank = 1; assignment.rank < size; ++assignment.rank) {
         control->Assign(assignment);
     }

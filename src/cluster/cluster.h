@@ -51,6 +51,7 @@
 #include "cluster/join_check.h"
 #include "cluster/links.h"
 #include "cluster/members.h"
+#include "cluster/memory_claims.h"
 #include "net/link.h"
 
 namespace weft::cluster {
@@ -196,6 +197,9 @@ class Cluster {
     virtual const std::string& job() const = 0;
     // Where this process may open and create files that rank 0 names.
     const FolderLimit& folders() const { return folders_; }
+    // What other jobs of this rank's worker have claimed of the host's memory.
+    const MemoryClaims& claims() const { return claims_; }
+    void SetClaims(MemoryClaims claims) { claims_ = std::move(claims); }
     virtual const HostInfo& host(int rank) const = 0;
     // Ids of the cores to which this rank may pin its threads: its part of the machine's cores. If
     // there are more ranks than cores, every rank gets all cores and cores_shared() is true; then
@@ -298,10 +302,11 @@ class Cluster {
 
   protected:
     FolderLimit folders_;
+    MemoryClaims claims_;
 };
 
-// `weft worker --listen HOST:PORT --key-file F`: serves one job after another, each in a new
-// process, so that no job can harm the listener.
+// `weft worker --listen HOST:PORT --key-file F`: serves jobs, each in a new process, so that no job
+// can harm the listener. Callers that find no free place wait in line (waiting_line.h).
 class WorkerListener {
   public:
     struct Options {
@@ -310,6 +315,7 @@ class WorkerListener {
         std::vector<std::string> worker_arguments = {"worker"};  // as in ClusterOptions
         // Called when a job begins, for further arguments; may be null.
         std::function<std::vector<std::string>()> more_arguments{};
+        int jobs = 1;  // most jobs at a time; with more than one, each gets a part of the cores
     };
     // Blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD in the calling thread until the listener is
     // destroyed; Run takes them. Errors: kUsage, kIo (address in use), kNotFound and kUnsupported
@@ -318,7 +324,7 @@ class WorkerListener {
     virtual ~WorkerListener() = default;
 
     virtual int port() const = 0;
-    // Serves jobs until SIGINT or SIGTERM, which it handles. Then it ends a running job and
+    // Serves jobs until SIGINT or SIGTERM, which it handles. Then it ends the running jobs and
     // returns.
     virtual Status Run() = 0;
 };

@@ -15,6 +15,7 @@
 #include "cluster/cluster.h"
 #include "cluster/control.h"
 #include "cluster/dial_in.h"
+#include "cluster/waiting_line.h"
 #include "hw/cpu.h"
 #include "net/fabric.h"
 
@@ -30,6 +31,8 @@ std::string SystemHostName();
 std::vector<std::string> DeviceWords(const std::string& devices);
 // The device of one rank: `devices` names one for all ranks, or one for each. Errors: kUsage.
 Result<std::string> RdmaDeviceOf(const std::string& devices, int rank, int size);
+// Part `index` of `count` consecutive parts of `cores`. Fewer cores than parts: all of them.
+std::vector<int> PartOfCores(std::span<const int> cores, size_t index, size_t count);
 // A rank that this process started as its child (cluster.cc). Thread: main.
 struct LocalRank {
     Fd control;
@@ -81,6 +84,7 @@ class ClusterImpl final : public Cluster {
     // that cannot reach each other (--elastic). Errors: `error`, if there is no such pair.
     Status BeginSmaller(Error error);
 
+    uint64_t ticket() const { return ticket_; }
     int rank() const override { return rank_; }
     int size() const override { return size_; }
     const std::string& job() const override { return job_; }
@@ -98,6 +102,7 @@ class ClusterImpl final : public Cluster {
         if (control_ != nullptr) control_->SetPhase(phase);
     }
     void SetLoaded(int thousandths) override {
+        if (thousandths >= kAllLoaded) claims_.NoteLoaded();
         if (control_ != nullptr) {
             control_->SetLoaded(thousandths);
         } else if (options_.loaded != nullptr) {
@@ -196,6 +201,7 @@ class ClusterImpl final : public Cluster {
     int64_t timeout_ms_;
     int64_t recover_ms_ = 0;  // as in AssignMessage
     ClusterOptions options_;  // rank 0
+    const uint64_t ticket_ = NewTicket();  // rank 0: of its job, in the workers' lines
     Bytes key_;
     // Rank 0: last known addresses of the workers, by rank; and the names of their hosts.
     std::vector<std::string> addresses_, called_;

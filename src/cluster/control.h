@@ -72,6 +72,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // ---- Rank 0, before the job begins; before Complete, a loss does not end the job ----
     void Take(Arrival arrival) override;
     std::vector<Gone> TakeGone() override;
+    void Release(int rank, const std::string& why) override;
     bool Complete() override;
 
     // Rank 0: gives a worker its job. Worker: waits for its job.

@@ -27,6 +27,10 @@ constexpr int kMostCutOff = 40;
 // Limit of a call to a host that may be down: a later call may reach it.
 constexpr int64_t kHostCallMs = 3000;
 constexpr int64_t kLookMs = 20;
+// How long to hold some workers while others are busy: their last job may just be ending.
+constexpr int64_t kHoldMs = 500;
+constexpr const char* kWaitsForAll =
+    "rank 0 released this worker: others of the job are busy, and it waits for all of them";
 
 Error Silent(const std::string& name, const Deadline& deadline) {
     return MakeError(
@@ -98,11 +102,10 @@ Result<Frame> ReadFrame(int fd, Bytes& in, const Waiter& waiter) {
 }
 
 // heard: whether the worker has sent anything.
-Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t timeout_ms,
-                        const Waiter& waiter, const Identity& identity, bool& heard) {
+Result<Dialled> Attempt(const std::string& address, ClientHandshake& handshake,
+                        const Waiter& waiter, bool& heard) {
     WEFT_ASSIGN(const Address to, ParseAddress(address));
     WEFT_ASSIGN(Fd fd, Dial(to, waiter.name, waiter.deadline, waiter.cancel));
-    ClientHandshake handshake(waiter.name, key, timeout_ms, identity);
     Bytes out = handshake.First();
     while (!handshake.done()) {
         WEFT_TRY(SendAll(fd.get(), out, waiter));
@@ -131,7 +134,8 @@ class HostCalls {
           patient_(patient),
           gathering_(gathering),
           cancel_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-          calls_(addresses.size()) {}
+          calls_(addresses.size()),
+          request_{.ticket = gathering.ticket, .returns = gathering.calls_back} {}
     ~HostCalls();
 
     // Calls the worker of `rank`, unless a call runs or failed permanently.
@@ -141,6 +145,8 @@ class HostCalls {
     Status Failure(const std::vector<int>& missing) const;
     // "2 of 3 workers: b:7000 (...), c:7000 (...)".
     std::string Missing(const std::vector<int>& missing) const;
+    // With several workers: takes a place of each, or none (see GatherHosts).
+    void MindLines(RendezvousState& rendezvous);
 
   private:
     struct Call {
@@ -148,8 +154,23 @@ class HostCalls {
         bool runs = false;
         std::optional<Error> error{};
         std::optional<Dialled> dialled{};
+        std::optional<PlaceAnswer> answer{};  // of a busy worker
+        Deadline stale = Deadline::In(0);     // when the answer is too old
     };
     void Run(size_t at, const Deadline& deadline);
+    std::string MissingLocked(const std::vector<int>& missing) const;
+    PlaceRequest Request() const;
+    void Heard(size_t at, const PlaceAnswer& answer);
+    bool IsKept(const Call& call) const {
+        return call.answer.has_value() && call.answer->free && !call.stale.expired();
+    }
+    // The call ended because of the other calls: its worker kept a place.
+    static bool WaitsForOthers(const Call& call) {
+        return IsBusy(*call.error) && call.answer.has_value() && call.answer->free;
+    }
+    bool IsRefused(const Call& call) const {
+        return call.answer.has_value() && !call.answer->free && !call.stale.expired();
+    }
 
     const std::vector<std::string> addresses_;
     const Bytes key_;
@@ -158,6 +179,8 @@ class HostCalls {
     const Fd cancel_;  // readable: all calls are cancelled
     mutable std::mutex mutex_;
     std::vector<Call> calls_;
+    PlaceRequest request_;
+    std::optional<Deadline> holds_;  // main thread only: how long to hold some of the workers
 };
 
 HostCalls::~HostCalls() {
@@ -183,17 +206,55 @@ void HostCalls::Begin(int rank) {
 }
 
 void HostCalls::Run(size_t at, const Deadline& deadline) {
+    const LineTalk line{[this] { return Request(); },
+                        [this, at](const PlaceAnswer& answer) { Heard(at, answer); }};
     auto dialled =
-        DialWorker(addresses_[at], key_, gathering_.timeout_ms, deadline, {}, cancel_.get());
+        DialWorker(addresses_[at], key_, gathering_.timeout_ms, deadline, {}, cancel_.get(), line);
     const std::lock_guard lock(mutex_);
     Call& call = calls_[at];
     call.runs = false;
     call.error.reset();
     if (dialled.ok()) {
         call.dialled = std::move(*dialled);
+        call.answer.reset();
     } else {
         call.error = dialled.error();
     }
+}
+
+PlaceRequest HostCalls::Request() const {
+    const std::lock_guard lock(mutex_);
+    return request_;
+}
+
+void HostCalls::Heard(size_t at, const PlaceAnswer& answer) {
+    const std::lock_guard lock(mutex_);
+    request_.number = std::max(request_.number, answer.number);
+    calls_[at].answer = answer;
+    calls_[at].stale = Deadline::In(kAbsentMs);
+}
+
+void HostCalls::MindLines(RendezvousState& rendezvous) {
+    const std::vector<int> missing = rendezvous.Missing();
+    if (addresses_.size() < 2 || missing.empty()) return;
+    const std::lock_guard lock(mutex_);
+    const auto call = [&](int rank) -> Call& { return calls_[static_cast<size_t>(rank) - 1]; };
+    if (!request_.take) {
+        if (missing.size() < addresses_.size()) rendezvous.ReleaseAll(kWaitsForAll);
+        if (!std::ranges::all_of(missing, [&](int rank) { return IsKept(call(rank)); })) return;
+        request_.take = true;
+        for (Call& each : calls_) each.answer.reset();
+        return;
+    }
+    const bool refused =
+        std::ranges::any_of(missing, [&](int rank) { return IsRefused(call(rank)); });
+    if (!refused) return holds_.reset();
+    if (!holds_.has_value()) holds_ = Deadline::In(kHoldMs);
+    const bool holds = missing.size() < addresses_.size();
+    if (holds && !holds_->expired()) return;
+    holds_.reset();
+    request_.take = false;
+    rendezvous.ReleaseAll(kWaitsForAll);
 }
 
 std::vector<Arrival> HostCalls::TakeArrivals() {
@@ -211,21 +272,24 @@ std::vector<Arrival> HostCalls::TakeArrivals() {
 Status HostCalls::Failure(const std::vector<int>& missing) const {
     if (missing.empty()) return {};
     const std::lock_guard lock(mutex_);
-    std::vector<Error> errors;
+    std::vector<Error> errors, of_kept;
     bool final = false, runs = false;
     for (const int rank : missing) {
         const Call& call = calls_[static_cast<size_t>(rank) - 1];
         runs = runs || call.runs || call.dialled.has_value();
-        if (call.error.has_value()) errors.push_back(*call.error);
+        if (call.error.has_value()) {
+            (WaitsForOthers(call) ? of_kept : errors).push_back(*call.error);
+        }
         final = final || (call.error.has_value() && IsFinal(*call.error));
     }
+    if (errors.empty()) errors = std::move(of_kept);
     const bool over = !runs || (patient_ && (final || gathering_.deadline.expired()));
     if (!over || (errors.empty() && runs)) return {};
     if (errors.empty()) {
         return MakeError(ErrorCode::kTimeout,
                          "{}: connected, and closed the connection before the job began; the logs "
                          "of these workers give the reason",
-                         Missing(missing));
+                         MissingLocked(missing));
     }
     const auto first = final ? std::ranges::find_if(errors, IsFinal) : errors.begin();
     for (auto error = errors.begin(); error != errors.end(); ++error) {
@@ -238,10 +302,19 @@ Status HostCalls::Failure(const std::vector<int>& missing) const {
 }
 
 std::string HostCalls::Missing(const std::vector<int>& missing) const {
+    const std::lock_guard lock(mutex_);
+    return MissingLocked(missing);
+}
+
+std::string HostCalls::MissingLocked(const std::vector<int>& missing) const {
     std::string names;
     for (const int rank : missing) {
         const auto at = static_cast<size_t>(rank) - 1;
         names += (names.empty() ? "" : ", ") + addresses_[at];
+        const std::optional<PlaceAnswer>& answer = calls_[at].answer;
+        if (!answer.has_value() || calls_[at].stale.expired()) continue;
+        const std::string line = answer->free ? "ready" : AnswerText(*answer);
+        if (!line.empty()) names += " (" + line + ")";
     }
     return fmt::format("{} of {} workers: {}", missing.size(), addresses_.size(), names);
 }
@@ -249,13 +322,17 @@ std::string HostCalls::Missing(const std::vector<int>& missing) const {
 }  // namespace
 
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
-                           const Deadline& deadline, const Identity& identity, int cancel) {
+                           const Deadline& deadline, const Identity& identity, int cancel,
+                           const LineTalk& line) {
     const Waiter waiter{"worker " + address, deadline, cancel};
     std::optional<Error> hung_up, refused;
     for (int dropped = 0, cut_off = 0;;) {
         bool heard = false;
-        auto dialled = Attempt(address, key, timeout_ms, waiter, identity, heard);
+        ClientHandshake handshake(waiter.name, key, timeout_ms, identity);
+        if (line.request) handshake.SetRequest(line.request());
+        auto dialled = Attempt(address, handshake, waiter, heard);
         if (dialled.ok()) return dialled;
+        if (line.heard && handshake.answer().has_value()) line.heard(*handshake.answer());
         const bool busy = dialled.error().code == ErrorCode::kTimeout;
         // A worker with many callers may hang up on one before it reads its frame.
         const bool unheard = !heard && dialled.error().code == ErrorCode::kIo;
@@ -274,12 +351,31 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
     }
 }
 
+Result<PlaceAnswer> AskWorker(const std::string& address, const Bytes& key,
+                              const Deadline& deadline) {
+    const Fd over(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));  // readable once there is an answer
+    std::optional<PlaceAnswer> answer;
+    const LineTalk line{[] { return PlaceRequest{.take = false}; },
+                        [&](const PlaceAnswer& heard) {
+                            answer = heard;
+                            const uint64_t one = 1;
+                            [[maybe_unused]] const ssize_t put =
+                                ::write(over.get(), &one, sizeof one);
+                        }};
+    const auto dialled =
+        DialWorker(address, key, deadline.length_ms(), deadline, {}, over.get(), line);
+    if (answer.has_value()) return *answer;
+    if (!dialled.ok()) return dialled.error();
+    return MakeError(ErrorCode::kCorrupt, "worker {}: it began a job that nobody sent", address);
+}
+
 Status GatherHosts(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
                    RankRegistry& registry, const Gathering& gathering) {
     RendezvousState rendezvous(static_cast<int>(addresses.size()) + 1, registry, gathering);
     HostCalls calls(addresses, key, patient, gathering);
     while (true) {
         for (Arrival& arrival : calls.TakeArrivals()) rendezvous.Take(std::move(arrival));
+        calls.MindLines(rendezvous);
         WEFT_ASSIGN(const bool complete, rendezvous.Complete());
         if (complete) return {};
         for (const int rank : rendezvous.Missing()) {

@@ -1,10 +1,12 @@
 // Connects rank 0 to the listening workers of other hosts.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "cluster/rank_registry.h"
+#include "cluster/waiting_line.h"
 
 namespace weft::cluster {
 
@@ -13,17 +15,26 @@ struct Dialled {
     Session session;
 };
 
+// A caller's talk with the worker's waiting line (waiting_line.h). Thread: the one that dials.
+struct LineTalk {
+    std::function<PlaceRequest()> request{};          // for the next call; null: no ticket
+    std::function<void(const PlaceAnswer&)> heard{};  // after each call of a busy worker
+};
 // Connects to one worker; both sides prove the key. Retries while the worker refuses the connection
 // or is busy, until the deadline, or until `cancel` (net::DialTcp) is readable. Errors: kUsage
 // (address), kDenied (key, version), kTimeout, kIo, kCorrupt, kCancelled; all messages name the
 // worker.
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
-                           const Deadline& deadline, const Identity& identity = {},
-                           int cancel = -1);
+                           const Deadline& deadline, const Identity& identity = {}, int cancel = -1,
+                           const LineTalk& line = {});
+// Asks a worker what it runs, and starts nothing there. Errors: as DialWorker.
+Result<PlaceAnswer> AskWorker(const std::string& address, const Bytes& key,
+                              const Deadline& deadline);
 // Dials the workers at `addresses`, all at the same time, which become ranks 1 and above. patient:
 // dials missing workers again until gathering.deadline, and logs which are missing; otherwise fails
 // if a worker does not answer in time. Fails at once if a worker refuses the key or the version.
-// Errors: as DialWorker; kCancelled.
+// If other jobs keep some of the workers busy, releases the others, and takes all workers once each
+// keeps a place for this job. Errors: as DialWorker; kCancelled.
 Status GatherHosts(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
                    RankRegistry& registry, const Gathering& gathering);
 

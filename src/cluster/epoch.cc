@@ -346,7 +346,9 @@ void ClusterImpl::CallBackHost(int rank, const Deadline& rejoin) {
         bool may_come = false;
         for (const std::string& way : WaysToWorker(rank)) {
             const Deadline attempt = Deadline::In(std::min(kCallMs, rejoin.left_ms()));
-            auto dialled = DialWorker(way, key_, timeout_ms_, attempt);
+            const LineTalk line{
+                [this] { return PlaceRequest{.ticket = ticket_, .returns = true}; }};
+            auto dialled = DialWorker(way, key_, timeout_ms_, attempt, {}, -1, line);
             if (dialled.ok()) {
                 if (way != address) {
                     Log(LogLevel::kInfo, "{} is now reached at {}, no longer at {}",

@@ -85,6 +85,11 @@ class Reader {
         if (count > most || count > left_.size() / least_bytes) Fail("has an impossible count");
         return wrong_ == nullptr ? count : 0;
     }
+    bool Flag() {
+        const auto byte = Int<uint8_t>();
+        if (byte > 1) Fail("has a flag that is neither on nor off");
+        return byte == 1;
+    }
     void Fail(const char* wrong) {
         if (wrong_ == nullptr) wrong_ = wrong;
     }
@@ -212,6 +217,10 @@ Bytes Encode(const ProofMessage& message) {
         .Raw(std::as_bytes(std::span(message.mac)))
         .Text(message.commit)
         .Text(message.protocol_hash)
+        .Int(message.request.ticket)
+        .Int(message.request.number)
+        .Int(static_cast<uint8_t>(message.request.take))
+        .Int(static_cast<uint8_t>(message.request.returns))
         .Take();
 }
 
@@ -221,15 +230,27 @@ Result<ProofMessage> DecodeProof(View payload) {
     reader.Fill(message.mac);
     message.commit = ReadBuildWord(reader, kMostCommit);
     message.protocol_hash = ReadBuildWord(reader, kMostProtocolHash);
+    message.request.ticket = reader.Int<uint64_t>();
+    message.request.number = reader.Int<uint64_t>();
+    message.request.take = reader.Flag();
+    message.request.returns = reader.Flag();
     return Finish(reader, std::move(message));
 }
 
 Bytes Encode(const RefuseMessage& message) {
-    return Writer()
-        .Int(static_cast<uint8_t>(message.reason))
+    const PlaceAnswer& answer = message.answer;
+    Writer writer;
+    writer.Int(static_cast<uint8_t>(message.reason))
         .Text(message.version)
         .Text(message.commit)
         .Text(message.protocol_hash)
+        .Int(static_cast<uint32_t>(answer.jobs.size()));
+    for (const std::string& job : answer.jobs) writer.Text(job);
+    return writer.Int(answer.places)
+        .Int(answer.place)
+        .Int(answer.waiting)
+        .Int(static_cast<uint8_t>(answer.free))
+        .Int(answer.number)
         .Raw(std::as_bytes(std::span(message.mac)))
         .Take();
 }
@@ -243,6 +264,17 @@ Result<RefuseMessage> DecodeRefuse(View payload) {
     message.version = reader.Text(kMostName);
     message.commit = ReadBuildWord(reader, kMostCommit);
     message.protocol_hash = ReadBuildWord(reader, kMostProtocolHash);
+    PlaceAnswer& answer = message.answer;
+    answer.jobs.resize(reader.Count(sizeof(uint32_t), kMostJobs));
+    for (std::string& job : answer.jobs) job = reader.Text(kMostAbout);
+    answer.places = reader.Int<int32_t>();
+    answer.place = reader.Int<int32_t>();
+    answer.waiting = reader.Int<int32_t>();
+    if (answer.places < 0 || answer.place < 0 || answer.waiting < 0) {
+        reader.Fail("has a negative count");
+    }
+    answer.free = reader.Flag();
+    answer.number = reader.Int<uint64_t>();
     reader.Fill(message.mac);
     return Finish(reader, std::move(message));
 }

@@ -29,7 +29,7 @@ namespace weft::cluster {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 10;
+inline constexpr uint32_t kProtocol = 11;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
@@ -38,6 +38,8 @@ inline constexpr size_t kMostWaits = 16;  // most waits of each kind in a RankWa
 inline constexpr size_t kMostWhy = 4096;  // most bytes of the reason why a worker could not be a
                                           // rank
 inline constexpr size_t kMostVerdictText = 16384;  // most bytes of each text of a VerdictMessage
+inline constexpr size_t kMostJobs = 16;            // most jobs that a worker runs at a time
+inline constexpr size_t kMostAbout = 160;          // most bytes of the text about a job
 inline constexpr int kAllLoaded = 1000;   // thousandths
 inline constexpr int64_t kMostRecoverMs = 86'400'000;
 
@@ -88,17 +90,36 @@ struct ChallengeMessage {
     uint32_t protocol = kProtocol;
     PublicKey public_key{};
 };
+// What the caller asks of the worker's waiting line (waiting_line.h).
+struct PlaceRequest {
+    uint64_t ticket = 0;   // random, one per job; 0: do not wait in line
+    uint64_t number = 0;   // the ticket's number in all lines; 0: none yet
+    bool take = true;      // false: only tell whether the worker could run the job now
+    bool returns = false;  // rank 0 calls back a lost rank: keep the place of a killed one a moment
+};
 struct ProofMessage {  // kProof and kWelcome
     Sha256Digest mac{};
-    std::string commit{}, protocol_hash{};  // of the sender (build.h); covered by the MAC
+    // Covered by the MAC: the sender's build (build.h), and the caller's request (kProof).
+    std::string commit{}, protocol_hash{};
+    PlaceRequest request{};
+};
+// The worker's answer to a PlaceRequest that did not start the job.
+struct PlaceAnswer {
+    std::vector<std::string> jobs{};  // the running jobs; at most kMostJobs texts of kMostAbout
+    int32_t places = 1;               // jobs that the worker runs at a time
+    int32_t place = 0;                // the ticket's place in line, from 1; 0: it is not in line
+    int32_t waiting = 0;              // tickets in line
+    bool free = false;                // the worker keeps a place for the ticket
+    uint64_t number = 0;              // the ticket's number
 };
 enum class Refusal : uint8_t { kWrongKey = 1, kVersion = 2, kBusy = 3 };
 struct RefuseMessage {
     Refusal reason = Refusal::kWrongKey;
-    // Only to a caller that proved the key: the worker's version; with kBusy, the running job.
+    // Only to a caller that proved the key: the worker's version and build, with kVersion.
     std::string version{};
-    std::string commit{}, protocol_hash{};  // of the worker, with kVersion
-    Sha256Digest mac{};                     // zeros with kWrongKey (handshake.h)
+    std::string commit{}, protocol_hash{};
+    PlaceAnswer answer{};  // with kBusy
+    Sha256Digest mac{};    // zeros with kWrongKey (handshake.h)
 };
 struct AssignMessage {
     int32_t rank = 0;

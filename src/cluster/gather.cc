@@ -144,7 +144,7 @@ Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Dea
     Bytes in;
     while (true) {
         WEFT_ASSIGN(const Frame frame, ReadPeerFrame(fd.get(), in, deadline));
-        const ServerHandshake::Step step = handshake.On(frame, false);
+        const ServerHandshake::Step step = handshake.On(frame);
         sent = ::send(fd.get(), step.send.data(), step.send.size(), MSG_NOSIGNAL);
         if (!step.refused.empty()) {
             return MakeError(

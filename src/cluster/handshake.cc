@@ -18,8 +18,7 @@ namespace {
 constexpr size_t kLeastKey = 16;
 constexpr size_t kMostKey = 4096;
 
-constexpr size_t kMostAbout = 200;
-constexpr std::string_view kBusyWords = " is running another job";
+constexpr std::string_view kBusyWords = " is running ";
 
 constexpr std::string_view kSecret = "weft control secret";
 constexpr std::string_view kClientProof = "weft control client";
@@ -54,10 +53,10 @@ Result<Secret> SecretOf(View key, EphemeralKey& own, const PublicKey& peer) {
     return secret;
 }
 
-// MAC of a proof or a welcome from a sender with that build.
+// MAC of a proof or a welcome.
 Sha256Digest ProofMac(const Secret& secret, std::string_view label, Bytes transcript,
-                      const Build& build) {
-    const ProofMessage proof{{}, build.commit, build.protocol_hash};
+                      ProofMessage proof) {
+    proof.mac = {};
     AppendFrame(transcript, FrameType::kProof, Encode(proof));
     return Mac(secret, label, transcript);
 }
@@ -84,6 +83,14 @@ Error Unexpected(const std::string& name, const char* what) {
     return MakeError(ErrorCode::kCorrupt,
                      "{}: {} during the handshake. Does a weft worker listen on that port?", name,
                      what);
+}
+
+Error BusyError(const std::string& name, const PlaceAnswer& answer) {
+    return MakeError(ErrorCode::kTimeout,
+                     "{}: wait until one ends (--wait TIME), name a second worker of that host in "
+                     "--hosts ('weft worker --listen' on another port), or restart the worker with "
+                     "--jobs {}",
+                     BusyText(name, answer), answer.places + 1);
 }
 
 Bytes PlainFrame(FrameType type, View payload) {
@@ -178,6 +185,23 @@ bool IsBusy(const Error& error) {
            error.message.find(kBusyWords) != std::string::npos;
 }
 
+std::string BusyText(const std::string& name, const PlaceAnswer& answer) {
+    const size_t jobs = answer.jobs.size();
+    const std::string count = jobs == 0   ? "no job, but others wait for it"
+                              : jobs == 1 ? "another job"
+                                          : fmt::format("{} other jobs", jobs);
+    const std::string text = AnswerText(answer);
+    return fmt::format("{}{}{}{}", name, kBusyWords, count, text.empty() ? "" : " (" + text + ")");
+}
+
+std::string AnswerText(const PlaceAnswer& answer) {
+    std::string text;
+    for (const std::string& job : answer.jobs) text += (text.empty() ? "" : "; ") + job;
+    if (answer.place == 0) return text;
+    return fmt::format("{}{}place {} of {} in line", text, text.empty() ? "" : "; ", answer.place,
+                       answer.waiting);
+}
+
 // ---- The caller ---------------------------------------------------------------------------------
 
 ClientHandshake::ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity,
@@ -216,8 +240,9 @@ Result<Bytes> ClientHandshake::OnChallenge(const Frame& frame) {
     session_.receive_key = Mac(secret_, kServerFrames, transcript_);
     session_.timeout_ms = hello_.timeout_ms;
     const Build& own = identity_.build;
-    const Sha256Digest mac = ProofMac(secret_, kClientProof, transcript_, own);
-    return PlainFrame(FrameType::kProof, Encode(ProofMessage{mac, own.commit, own.protocol_hash}));
+    ProofMessage proof{{}, own.commit, own.protocol_hash, request_};
+    proof.mac = ProofMac(secret_, kClientProof, transcript_, proof);
+    return PlainFrame(FrameType::kProof, Encode(proof));
 }
 
 std::string ClientHandshake::BuildWarning() const {
@@ -225,7 +250,7 @@ std::string ClientHandshake::BuildWarning() const {
     return text.empty() ? "" : fmt::format("{}. {}", text, kSameBuild);
 }
 
-Error ClientHandshake::Refused(RefuseMessage message) const {
+Error ClientHandshake::Refused(RefuseMessage message) {
     const bool proved = DigestsEqual(message.mac, RefusalMac(secret_, transcript_, message));
     if (!proved && message.reason != Refusal::kWrongKey) {
         return MakeError(ErrorCode::kIo,
@@ -246,12 +271,7 @@ Error ClientHandshake::Refused(RefuseMessage message) const {
                 RefusalText(name_, {message.version, message.commit, message.protocol_hash},
                             identity_.build),
                 kSameBuild);
-        case Refusal::kBusy:
-            return MakeError(ErrorCode::kTimeout,
-                             "{}{}{}: wait until that ends, or name a second worker of that host "
-                             "in --hosts ('weft worker --listen' on another port)",
-                             name_, kBusyWords,
-                             message.version.empty() ? "" : " (" + message.version + ")");
+        case Refusal::kBusy: answer_ = std::move(message.answer); return BusyError(name_, *answer_);
     }
     return Unexpected(name_, "an unknown refusal came");
 }
@@ -271,7 +291,7 @@ Result<Bytes> ClientHandshake::On(const Frame& frame) {
     auto proof = DecodeProof(frame.payload);
     if (!proof.ok()) return Unexpected(name_, "a malformed proof came");
     worker_ = {identity_.build.version, proof->commit, proof->protocol_hash};
-    if (!DigestsEqual(proof->mac, ProofMac(secret_, kServerProof, transcript_, worker_))) {
+    if (!DigestsEqual(proof->mac, ProofMac(secret_, kServerProof, transcript_, *proof))) {
         return MakeError(ErrorCode::kDenied,
                          "{} did not prove that it has our key: something else answers there, or "
                          "its key differs",
@@ -287,12 +307,11 @@ Result<Bytes> ClientHandshake::On(const Frame& frame) {
 ServerHandshake::ServerHandshake(View key, Identity identity, Bytes prologue)
     : key_(key), identity_(std::move(identity)), prologue_(std::move(prologue)) {}
 
-ServerHandshake::Step ServerHandshake::On(const Frame& frame, bool busy,
-                                          const About& about) {
+ServerHandshake::Step ServerHandshake::On(const Frame& frame, const Places& places) {
     const bool fresh = transcript_.empty();
     if (fresh && frame.type == FrameType::kHello) return OnHello(frame);
     if (ephemeral_.has_value() && frame.type == FrameType::kProof) {
-        return OnProof(frame, busy, about);
+        return OnProof(frame, places);
     }
     return {{}, false, "an unexpected frame"};
 }
@@ -314,7 +333,7 @@ ServerHandshake::Step ServerHandshake::OnHello(const Frame& frame) {
     return step;
 }
 
-ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy, const About& about) {
+ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, const Places& places) {
     auto proof = DecodeProof(frame.payload);
     if (!proof.ok()) return {{}, false, proof.error().message};
     EphemeralKey ephemeral = *std::exchange(ephemeral_, std::nullopt);
@@ -322,7 +341,7 @@ ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy, co
     if (!secret.ok()) return {{}, false, secret.error().message};
     const Build& own = identity_.build;
     const Build theirs{hello_.version, proof->commit, proof->protocol_hash};
-    if (!DigestsEqual(proof->mac, ProofMac(*secret, kClientProof, transcript_, theirs))) {
+    if (!DigestsEqual(proof->mac, ProofMac(*secret, kClientProof, transcript_, *proof))) {
         const RefuseMessage wrong{Refusal::kWrongKey};
         return {PlainFrame(FrameType::kRefuse, Encode(wrong)), false, std::string(kWrongKey)};
     }
@@ -334,15 +353,17 @@ ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy, co
         return refuse({Refusal::kVersion, own.version, own.commit, own.protocol_hash},
                       RefusalText("it", theirs, own));
     }
-    if (busy) {
-        const std::string text = about ? about().substr(0, kMostAbout) : "";
-        return refuse({Refusal::kBusy, text}, "a job is running");
+    if (auto answer = places ? places(proof->request) : std::nullopt; answer.has_value()) {
+        RefuseMessage message{.reason = Refusal::kBusy, .answer = std::move(*answer)};
+        Step step = refuse(std::move(message), "no place for its job");
+        step.busy = true;
+        return step;
     }
     session_.send_key = Mac(*secret, kServerFrames, transcript_);
     session_.receive_key = Mac(*secret, kClientFrames, transcript_);
     session_.timeout_ms = hello_.timeout_ms;
-    const ProofMessage welcome{ProofMac(*secret, kServerProof, transcript_, own), own.commit,
-                               own.protocol_hash};
+    ProofMessage welcome{{}, own.commit, own.protocol_hash};
+    welcome.mac = ProofMac(*secret, kServerProof, transcript_, welcome);
     return {PlainFrame(FrameType::kWelcome, Encode(welcome)), true, "", true};
 }
 

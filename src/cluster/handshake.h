@@ -2,13 +2,14 @@
 //
 //     rank 0 -> worker   hello:     protocol, version, timeout, public key
 //     worker -> rank 0   challenge: protocol, public key
-//     rank 0 -> worker   proof:     MAC("weft control client" | transcript | build)
+//     rank 0 -> worker   proof:     MAC("weft control client" | transcript | build | request)
 //     worker -> rank 0   welcome:   MAC("weft control server" | transcript | build)
 //
 // The transcript is the prologue (bytes that passed before the hello), the hello and the challenge,
 // each with its length. The build is the sender's commit and protocol hash (build.h). Proof and
 // welcome contain the sender's build besides the MAC. The worker refuses a caller with another
-// version or protocol hash, and each side learns the other's build.
+// version or protocol hash, and each side learns the other's build. The request is for a place of
+// the worker or in its waiting line (waiting_line.h).
 //
 // MAC(text) is HMAC(secret, text), and the secret is HMAC(key, "weft control secret" | shared): the
 // 32 bytes of `shared` are the X25519 secret (RFC 7748) of the two public keys, which are fresh in
@@ -77,6 +78,7 @@ class ClientHandshake {
     // name: the worker's, for errors: "worker h2:7000". prologue: bytes received before First().
     ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity = {},
                     Bytes prologue = {});
+    void SetRequest(const PlaceRequest& request) { request_ = request; }
     Bytes First() const;
     // Errors: kDenied with the reason, kCorrupt; to retry: kTimeout if the worker is busy, kIo
     // after a refusal with a wrong MAC.
@@ -86,12 +88,16 @@ class ClientHandshake {
     // Once done: warns of a worker with another version or commit; "": no warning.
     std::string BuildWarning() const;
     const Session& session() const { return session_; }
+    // The answer of a worker that did not give a place.
+    const std::optional<PlaceAnswer>& answer() const { return answer_; }
 
   private:
     Result<Bytes> OnChallenge(const Frame& frame);
-    Error Refused(RefuseMessage message) const;
+    Error Refused(RefuseMessage message);
 
     std::string name_;
+    PlaceRequest request_;
+    std::optional<PlaceAnswer> answer_;
     Build worker_;
     Bytes key_;
     Identity identity_;
@@ -104,8 +110,12 @@ class ClientHandshake {
     Session session_;
 };
 
-// Whether a worker refused the caller because it runs another job.
+// Whether a worker refused the caller because it runs other jobs.
 bool IsBusy(const Error& error);
+// "worker b:7000 is running another job (...)".
+std::string BusyText(const std::string& name, const PlaceAnswer& answer);
+// "training of 10.0.0.1:40312, for 95 s; place 2 of 3 in line"; the last part if the caller waits.
+std::string AnswerText(const PlaceAnswer& answer);
 
 // ServerHandshake::Step::refused for a caller with another key.
 inline constexpr std::string_view kWrongKey = "wrong key, or a message was altered on the way";
@@ -120,16 +130,16 @@ class ServerHandshake {
         bool done = false;    // authenticated: session() is valid
         std::string refused;  // not empty: send, close, and log it
         bool proved = false;  // the caller has the key; set with `refused` too
+        bool busy = false;    // `places` had no place for it; set with `refused`
     };
-    // busy: a job runs, so a caller that proves the key is refused. about: called for such a
-    // caller, returns a description of that job; may be null.
-    using About = std::function<std::string()>;
-    Step On(const Frame& frame, bool busy, const About& about = nullptr);
+    // Called for a caller that proved the key. nullopt: its job may begin. Null: every job may.
+    using Places = std::function<std::optional<PlaceAnswer>(const PlaceRequest& request)>;
+    Step On(const Frame& frame, const Places& places = nullptr);
     const Session& session() const { return session_; }
 
   private:
     Step OnHello(const Frame& frame);
-    Step OnProof(const Frame& frame, bool busy, const About& about);
+    Step OnProof(const Frame& frame, const Places& places);
 
     View key_;
     Identity identity_;

@@ -10,12 +10,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <fstream>
 
 #include "base/log.h"
+#include "cluster/memory_claims.h"
 #include "cluster/spawn.h"
 #include "cluster/stop_signals.h"
-#include "hw/cpu.h"
 
 namespace weft::cluster {
 namespace {
@@ -60,9 +59,9 @@ bool TakeSignals(const Fd& signals, bool hangups) {
 }
 
 bool JobChild::Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
-                     const std::string& from) {
+                     const std::string& from, std::span<const int> cores) {
     Log(LogLevel::kInfo, "a job of {} begins", from);
-    auto pid = SpawnRank(arguments, std::move(control), session, false, AllowedCores());
+    auto pid = SpawnRank(arguments, std::move(control), session, false, cores);
     if (!pid.ok()) {
         Log(LogLevel::kError, "{}", pid.error().message);
         return false;
@@ -77,15 +76,10 @@ bool JobChild::Start(const std::vector<std::string>& arguments, Fd control, cons
 
 std::string JobChild::About() const {
     if (pid_ == 0) return "";
-    std::string kind;
-    std::ifstream file(fmt::format("/proc/{}/comm", pid_));
-    std::getline(file, kind);
-    // (A new process still has the program's name.)
-    if (kind.empty() || kind == "weft" || kind == "exe") kind = "a job";
-    return fmt::format("{} of {}, for {:.0f} s", kind, from_, SecondsSince(began_ns_));
+    return JobText(pid_, from_, began_ns_);
 }
 
-std::optional<int> JobChild::Check() {
+std::optional<JobChild::Ended> JobChild::Check() {
     if (pid_ == 0) return std::nullopt;
     int status = 0;
     const pid_t got = ::waitpid(pid_, &status, WNOHANG | WUNTRACED | WCONTINUED);
@@ -97,13 +91,13 @@ std::optional<int> JobChild::Check() {
         pid_ = 0;
         stopped_.reset();
         if (!WIFSIGNALED(status)) {
-            Log(LogLevel::kInfo, "the job ended with status {}; waiting for the next",
-                WEXITSTATUS(status));
-            return WEXITSTATUS(status);
+            Log(LogLevel::kInfo, "the job ended with status {} ({}); waiting for the next",
+                WEXITSTATUS(status), from_);
+            return Ended{WEXITSTATUS(status)};
         }
-        Log(LogLevel::kWarning, "the job's process was killed by signal {} ({})", WTERMSIG(status),
-            ::strsignal(WTERMSIG(status)));
-        return 128 + WTERMSIG(status);
+        Log(LogLevel::kWarning, "the job's process was killed by signal {} ({}; {})",
+            WTERMSIG(status), ::strsignal(WTERMSIG(status)), from_);
+        return Ended{128 + WTERMSIG(status), true};
     }
     if (stopped_.has_value() && stopped_->expired()) {
         ::kill(pid_, SIGKILL);
@@ -116,25 +110,32 @@ int64_t JobChild::NapMs() const {
     return stopped_.has_value() ? stopped_->left_ms() : kIdleMs;
 }
 
-void JobChild::End(const Fd& signals) {
-    if (pid_ == 0) return;
-    ::kill(pid_, SIGTERM);
-    std::string how;
-    bool hurried = stopped_.has_value();
-    Deadline deadline = Deadline::In(hurried ? kLeaveMs : kSaveMs);
-    while (!deadline.expired()) {
-        if (ReapChild(pid_, &how)) {
-            pid_ = 0;
-            return;
+void JobChild::End(std::span<JobChild> jobs, const Fd& signals) {
+    Deadline deadline = Deadline::In(kSaveMs);
+    const auto ask = [&] {
+        for (JobChild& job : jobs) {
+            if (!job.runs()) continue;
+            ::kill(job.pid_, SIGTERM);
+            if (!job.stopped_.has_value()) continue;
+            job.stopped_ = Deadline::In(std::min(kLeaveMs, job.stopped_->left_ms()));
+        }
+    };
+    ask();
+    bool hurried = false;
+    while (std::ranges::any_of(jobs, &JobChild::runs) && !deadline.expired()) {
+        for (JobChild& job : jobs) {
+            if (job.stopped_.has_value() && job.stopped_->expired()) ::kill(job.pid_, SIGKILL);
+            std::string how;
+            if (job.runs() && ReapChild(job.pid_, &how)) job.pid_ = 0;
         }
         if (TakeSignals(signals, false) && !hurried) {
             hurried = true;
-            ::kill(pid_, SIGTERM);
+            ask();
             deadline = Deadline::In(kLeaveMs);
         }
         ::usleep(2000);
     }
-    Kill();
+    for (JobChild& job : jobs) job.Kill();
 }
 
 void JobChild::Kill() {

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,24 +45,31 @@ void SetJobKind(const char* kind);
 
 class JobChild {
   public:
+    JobChild() = default;
     ~JobChild() { Kill(); }
+    JobChild(const JobChild&) = delete;
+    JobChild& operator=(const JobChild&) = delete;
 
     bool runs() const { return pid_ != 0; }
     // "training of 10.0.0.1:40312, for 95 s"; "": no job runs.
     std::string About() const;
-    // arguments: as for SpawnRank. from: who sent the job, for the log. False: the process could
-    // not be started; the log says why.
+    // arguments, cores: as for SpawnRank. from: who sent the job, for the log. False: the process
+    // could not be started; the log says why.
     bool Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
-               const std::string& from);
-    // When the process has ended, returns its exit status (or 128 + signal), once. Kills a process
-    // that was stopped (SIGSTOP) for longer than the job's timeout, because the other ranks then
-    // consider it lost.
-    std::optional<int> Check();
+               const std::string& from, std::span<const int> cores);
+    struct Ended {
+        int status = 0;  // its exit status, or 128 + signal
+        bool killed = false;
+    };
+    // When the process has ended, says so, once. Kills a process that was stopped (SIGSTOP) for
+    // longer than the job's timeout, because the other ranks then consider it lost.
+    std::optional<Ended> Check();
+    int64_t timeout_ms() const { return timeout_ms_; }
     // Time for which Check has nothing to do, unless a signal comes.
     int64_t NapMs() const;
-    // Asks the rank to end; it first tells the other ranks, or saves with them. Ends it at once
-    // after another signal, or if its process is stopped.
-    void End(const Fd& signals);
+    // Asks the ranks to end; each first tells the other ranks of its job, or saves with them. Ends
+    // them at once after another signal, and those whose process is stopped.
+    static void End(std::span<JobChild> jobs, const Fd& signals);
 
   private:
     void Kill();

@@ -16,6 +16,7 @@
 #include "cluster/cluster.h"
 #include "cluster/gather.h"
 #include "cluster/job_child.h"
+#include "hw/cpu.h"
 
 namespace weft::cluster {
 namespace {
@@ -72,7 +73,7 @@ Result<int> Joiner::Run() {
         status = MakeError(ErrorCode::kIo, "cannot make a signalfd: {}", std::strerror(errno));
     }
     held_.reset();  // (rank 0 need not wait for a worker that ends)
-    job_.End(signals);
+    JobChild::End({&job_, 1}, signals);
     return status;
 }
 
@@ -119,11 +120,11 @@ Result<int> Joiner::Serve(const Fd& signals) {
     while (true) {
         if (job_.runs()) {
             if (!Nap(signals, -1, job_.NapMs())) return 0;
-            const std::optional<int> ended = job_.Check();
+            const std::optional<JobChild::Ended> ended = job_.Check();
             if (!ended.has_value()) continue;
-            if (options_.once) return *ended;
+            if (options_.once) return ended->status;
             redial_ms = kFirstRedialMs;
-            if (!Nap(signals, -1, PauseAfter(*ended))) return 0;
+            if (!Nap(signals, -1, PauseAfter(ended->status))) return 0;
             idle_ = Deadline::In(patience_ms);
         } else if (held_.has_value()) {
             if (!Nap(signals, held_->fd.get(), idle_.left_ms())) return 0;
@@ -139,7 +140,7 @@ Result<int> Joiner::Serve(const Fd& signals) {
             began_ns_ = NowNs();
             const bool failed =
                 seen == 1 && !job_.Start(options_.worker_arguments, std::move(held_->fd),
-                                         held_->session, leader);
+                                         held_->session, leader, AllowedCores());
             held_.reset();
             if (failed && !Nap(signals, -1, kMostRejoinDialMs)) return 0;
         } else if (const Status called = Call(); called.ok()) {

@@ -1,5 +1,5 @@
 // The listening worker: one poll loop over the port, callers that have not proved the key yet, and
-// the process's signals. A job runs in a child process and leaves nothing here.
+// the process's signals. Each job runs in a child process and leaves nothing here.
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -9,15 +9,18 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "base/log.h"
-#include "cluster/cluster.h"
+#include "cluster/cluster_impl.h"
 #include "cluster/handshake.h"
 #include "cluster/job_child.h"
 #include "cluster/pending_limit.h"
 #include "cluster/socket.h"
+#include "cluster/waiting_line.h"
+#include "hw/cpu.h"
 
 namespace weft::cluster {
 namespace {
@@ -40,8 +43,13 @@ struct Incoming {
 
 class Listener final : public WorkerListener {
   public:
-    Listener(Options options, Bytes key, Fd port)
-        : options_(std::move(options)), key_(std::move(key)), port_(std::move(port)) {}
+    Listener(Options options, Bytes key, Fd port, MemoryClaims claims)
+        : options_(std::move(options)),
+          key_(std::move(key)),
+          port_(std::move(port)),
+          claims_(std::move(claims)),
+          jobs_(static_cast<size_t>(options_.jobs)),
+          requests_(jobs_.size()) {}
 
     int port() const override {
         const auto port = net::BoundPort(port_.get());
@@ -56,6 +64,10 @@ class Listener final : public WorkerListener {
     // False: the caller is done (dropped, or its job runs).
     bool Hear(Incoming& caller);
     bool Step(Incoming& caller, const Frame& frame);
+    std::optional<PlaceAnswer> PlaceOf(const PlaceRequest& request, const std::string& from);
+    void Begin(Incoming& caller, const PlaceRequest& request);
+    void CheckJobs();
+    size_t FreeSlot() const;  // the number of slots: none is free
     void Refused(const std::string& from, const std::string& why);
     int64_t NapMs() const;
 
@@ -64,8 +76,11 @@ class Listener final : public WorkerListener {
     Options options_;
     Bytes key_;
     Fd port_;
+    MemoryClaims claims_;  // with several jobs
     std::vector<Incoming> callers_;
-    JobChild job_;
+    std::vector<JobChild> jobs_;          // by slot
+    std::vector<PlaceRequest> requests_;  // of these jobs
+    WaitingLine line_;
     PendingLimit limit_{kMostSilent, kMostSpeaking};
     bool busy_ = false;  // the last Accept left callers that wait
     Deadline quiet_ = Deadline::In(0);
@@ -79,7 +94,7 @@ Status Listener::Run() {
                                           : MakeError(ErrorCode::kIo, "cannot make a signalfd: {}",
                                                       std::strerror(errno));
     port_ = Fd();  // (a new caller is refused at once)
-    job_.End(signals);
+    JobChild::End(jobs_, signals);
     callers_.clear();
     return status;
 }
@@ -92,7 +107,7 @@ Status Listener::Serve(const Fd& signals) {
             return MakeError(ErrorCode::kIo, "poll: {}", std::strerror(errno));
         }
         if (TakeSignals(signals)) return {};
-        job_.Check();
+        CheckJobs();
         size_t at = 2;
         std::erase_if(callers_, [&](Incoming& caller) {
             const bool ready = fds[at++].revents != 0 || caller.deadline.expired();
@@ -103,7 +118,8 @@ Status Listener::Serve(const Fd& signals) {
 }
 
 int64_t Listener::NapMs() const {
-    int64_t nap_ms = job_.NapMs();
+    int64_t nap_ms = jobs_[0].NapMs();
+    for (const JobChild& job : jobs_) nap_ms = std::min(nap_ms, job.NapMs());
     for (const Incoming& caller : callers_) nap_ms = std::min(nap_ms, caller.deadline.left_ms());
     return nap_ms;
 }
@@ -172,26 +188,76 @@ bool Listener::Step(Incoming& caller, const Frame& frame) {
         SetResetOnClose(caller.fd.get());
         return false;
     }
-    const ServerHandshake::Step step =
-        caller.handshake.On(frame, job_.runs(), [this] { return job_.About(); });
+    PlaceRequest request;
+    const ServerHandshake::Step step = caller.handshake.On(frame, [&](const PlaceRequest& asked) {
+        request = asked;
+        return PlaceOf(asked, caller.from);
+    });
     if (step.proved) limit_.ReturnHello(caller.network);
     // A new connection's buffer has room for these few bytes; if not, the caller is dropped.
     const auto put =
         ::send(caller.fd.get(), step.send.data(), step.send.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (!step.refused.empty()) {
-        Refused(caller.from, step.refused);
+        const bool waits = step.busy && (request.ticket != 0 || !request.take);
+        if (!waits) Refused(caller.from, step.refused);
         return false;
     }
     if (put != static_cast<ssize_t>(step.send.size())) return false;
     caller.speaks = true;
     if (!step.done) return true;
-    const Session& session = caller.handshake.session();
+    Begin(caller, request);
+    return false;
+}
+
+// ---- Jobs ---------------------------------------------------------------------------------------
+
+size_t Listener::FreeSlot() const {
+    return static_cast<size_t>(std::ranges::find_if_not(jobs_, &JobChild::runs) - jobs_.begin());
+}
+
+std::optional<PlaceAnswer> Listener::PlaceOf(const PlaceRequest& request, const std::string& from) {
+    const auto free = std::ranges::count_if(jobs_, std::not_fn(&JobChild::runs));
+    WaitingLine::Turn turn = line_.Call(request, static_cast<int>(free), NowNs());
+    if (turn.taken) return std::nullopt;
+    PlaceAnswer& answer = turn.answer;
+    if (turn.entered) {
+        Log(LogLevel::kInfo, "{} waits, at place {} of {} in line", from, answer.place,
+            answer.waiting);
+    }
+    for (const JobChild& job : jobs_) {
+        if (job.runs()) answer.jobs.push_back(job.About().substr(0, kMostAbout));
+    }
+    answer.places = static_cast<int32_t>(jobs_.size());
+    return std::move(answer);
+}
+
+void Listener::Begin(Incoming& caller, const PlaceRequest& request) {
+    const size_t slot = FreeSlot();
     std::vector<std::string> arguments = options_.worker_arguments;
     if (options_.more_arguments) {
         for (std::string& word : options_.more_arguments()) arguments.push_back(std::move(word));
     }
-    job_.Start(arguments, std::move(caller.fd), session, caller.from);
-    return false;
+    if (jobs_.size() > 1) {
+        arguments.insert(arguments.end(), {"--claims", claims_.WordOf(slot)});
+        claims_.Begin(slot, request.ticket, caller.from);
+    }
+    requests_[slot] = request;
+    const std::vector<int> cores = AllowedCores();
+    const size_t parts = std::clamp<size_t>(cores.size(), 1, jobs_.size());
+    jobs_[slot].Start(arguments, std::move(caller.fd), caller.handshake.session(), caller.from,
+                      PartOfCores(cores, slot % parts, parts));
+}
+
+// A killed rank's job may come back: its place is kept until rank 0 has noticed the loss.
+void Listener::CheckJobs() {
+    for (size_t slot = 0; slot < jobs_.size(); ++slot) {
+        const std::optional<JobChild::Ended> ended = jobs_[slot].Check();
+        if (!ended.has_value()) continue;
+        if (jobs_.size() > 1) claims_.Clear(slot);
+        if (!ended->killed || !requests_[slot].returns) continue;
+        const int64_t keep_ms = jobs_[slot].timeout_ms() + kAbsentMs;
+        line_.Keep(requests_[slot].ticket, NowNs() + keep_ms * kNsPerMs);
+    }
 }
 
 void Listener::Refused(const std::string& from, const std::string& why) {
@@ -213,11 +279,18 @@ Result<std::unique_ptr<WorkerListener>> WorkerListener::Open(const Options& opti
                          "--listen needs --key-file: without a shared key "
                          "anybody could run jobs here");
     }
+    if (options.jobs < 1 || options.jobs > static_cast<int>(kMostJobs)) {
+        return MakeError(ErrorCode::kUsage, "--jobs {}: 1 to {}", options.jobs, kMostJobs);
+    }
     WEFT_ASSIGN(const Address address, ParseAddress(options.listen));
     WEFT_ASSIGN(Bytes key, ReadKeyFile(options.key_file));
     WEFT_ASSIGN(Fd port, net::ListenTcp(address.host, address.port));
+    MemoryClaims claims;
+    if (options.jobs > 1) {
+        WEFT_ASSIGN(claims, MemoryClaims::Make());
+    }
     return std::unique_ptr<WorkerListener>(
-        std::make_unique<Listener>(options, std::move(key), std::move(port)));
+        std::make_unique<Listener>(options, std::move(key), std::move(port), std::move(claims)));
 }
 
 }  // namespace weft::cluster

@@ -15,13 +15,15 @@ constexpr int64_t kAgreeMs = 600'000;
 
 // Needs of all ranks for one memory of one machine.
 struct Sum {
-    uint64_t needed = 0, available = 0;
+    uint64_t needed = 0, available = 0, claimed = 0;
+    std::string_view claimants{};
 };
 
 std::string NeedsText(std::span<const MemoryNeed> needs) {
     std::string text;
     for (const MemoryNeed& need : needs) {
-        text += fmt::format("{} {} {}\n", need.needed_bytes, need.free_bytes, need.memory);
+        text += fmt::format("{} {} {} {}\t{}\n", need.needed_bytes, need.free_bytes,
+                            need.claimed_bytes, need.memory, need.claimants);
     }
     return text;
 }
@@ -35,7 +37,10 @@ std::vector<MemoryNeed> ParseNeeds(std::string_view text) {
         MemoryNeed& need = needs.emplace_back();
         need.needed_bytes = std::strtoull(line.c_str(), &end, 10);
         need.free_bytes = std::strtoull(end, &end, 10);
-        if (*end == ' ') need.memory = end + 1;
+        need.claimed_bytes = std::strtoull(end, &end, 10);
+        const std::string rest = *end == ' ' ? end + 1 : "";
+        need.memory = rest.substr(0, rest.find('\t'));
+        if (need.memory.size() < rest.size()) need.claimants = rest.substr(need.memory.size() + 1);
     }
     return needs;
 }
@@ -67,11 +72,17 @@ std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks) {
                 sum.needed = UINT64_MAX;
             }
             sum.available = std::max(sum.available, need.free_bytes);
+            if (need.claimed_bytes <= sum.claimed) continue;
+            sum.claimed = need.claimed_bytes;
+            sum.claimants = need.claimants;
         }
     }
     for (const auto& [place, sum] : sums) {
-        if (sum.available == 0 || sum.needed <= sum.available) continue;
+        const uint64_t claimed = std::min(sum.claimed, sum.available);
+        if (sum.available == 0 || sum.needed <= sum.available - claimed) continue;
         MemoryLack lack{place.first, std::string(place.second), sum.needed, sum.available, {}};
+        lack.claimed_bytes = claimed;
+        lack.claimants = sum.claimants;
         for (size_t rank = 0; rank < ranks.size(); ++rank) {
             const bool here = ranks[rank].machine == lack.machine;
             if (here && NeedOf(ranks[rank], lack.memory) != nullptr) {
@@ -85,8 +96,10 @@ std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks) {
 
 Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const std::string& what,
                    const std::string& of, const std::string& advice) {
+    std::vector<MemoryNeed> own(needs.begin(), needs.end());
+    WEFT_TRY(cluster.claims().Claim(own));
     WEFT_ASSIGN(const std::vector<std::string> all,
-                cluster.AllGather("memory", NeedsText(needs), Deadline::In(kAgreeMs)));
+                cluster.AllGather("memory", NeedsText(own), Deadline::In(kAgreeMs)));
     std::map<std::string, int> machines;
     for (int rank = 0; rank < cluster.size(); ++rank) {
         machines.emplace(cluster.host(rank).boot_id, 0);
@@ -100,14 +113,20 @@ Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const st
     }
     const std::optional<MemoryLack> lack = FindLack(ranks);
     if (!lack) return {};
+    cluster.claims().Release();
+    const std::string claims =
+        lack->claimed_bytes == 0
+            ? ""
+            : fmt::format(", of which other jobs of its worker have claimed {:.0f} MiB ({})",
+                          static_cast<double>(lack->claimed_bytes) / kMiB, lack->claimants);
     const std::string& host = cluster.host(lack->ranks[0]).name;
     const std::string place = lack->memory.empty() ? fmt::format("the memory of {}", host)
                                                    : fmt::format("{} of {}", lack->memory, host);
     return MakeError(ErrorCode::kOutOfMemory,
-                     "{} does not fit into {}: {} = {:.0f} MiB ({}), but {:.0f} MiB are free. {}",
+                     "{} does not fit into {}: {} = {:.0f} MiB ({}), but {:.0f} MiB are free{}. {}",
                      what, place, TermsText(*lack, ranks),
                      static_cast<double>(lack->needed_bytes) / kMiB, of,
-                     static_cast<double>(lack->free_bytes) / kMiB, advice);
+                     static_cast<double>(lack->free_bytes) / kMiB, claims, advice);
 }
 
 }  // namespace weft::cluster

@@ -10,16 +10,9 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "cluster/memory_claims.h"
 
 namespace weft::cluster {
-
-// The bytes that a rank still needs from one memory of its machine: main memory, a device's memory,
-// or the limit of a container.
-struct MemoryNeed {
-    std::string memory;  // "": the machine's own; else a name without line ends: "vulkan:0"
-    uint64_t needed_bytes = 0;
-    uint64_t free_bytes = 0;  // 0: unknown
-};
 
 // Needs of one rank; equal numbers mean the same machine.
 struct RankNeeds {
@@ -32,7 +25,9 @@ struct MemoryLack {
     int machine = 0;
     std::string memory;  // as in MemoryNeed
     uint64_t needed_bytes = 0, free_bytes = 0;
-    std::vector<int> ranks;  // ranks that need it
+    std::vector<int> ranks;      // ranks that need it
+    uint64_t claimed_bytes = 0;  // as in MemoryNeed
+    std::string claimants{};
 };
 // The first memory that is too small, in the order of machines and memories; nullopt: everything
 // fits. ranks: by rank. A cluster's ranks use it before they load (CheckMemory), and `weft plan`
@@ -40,8 +35,8 @@ struct MemoryLack {
 std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks);
 
 // what: "model.gguf"; of: what the bytes are; advice: what the user can do. All ranks call it.
-// Errors: kOutOfMemory, the same on all ranks, with the machine and its ranks' bytes in the
-// message; the cluster's.
+// Claims the needs if they fit (memory_claims.h). Errors: kOutOfMemory, the same on all ranks, with
+// the machine, its ranks' bytes and the claims of other jobs in the message; the cluster's.
 Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const std::string& what,
                    const std::string& of, const std::string& advice);
 

@@ -204,6 +204,17 @@ std::vector<RankRegistry::Gone> Control::TakeGone() {
     return gone;
 }
 
+void Control::Release(int rank, const std::string& why) {
+    const Lock lock(mutex_);
+    const VerdictMessage verdict{ErrorCode::kCancelled, -1, why, ""};
+    for (Peer& peer : peers_) {
+        if (peer.rank != rank || !peer.channel.open()) continue;
+        peer.channel.Send(FrameType::kVerdict, Encode(verdict));
+        peer.channel.Close(false);
+    }
+    std::erase_if(peers_, [&](const Peer& peer) { return peer.rank == rank; });
+}
+
 bool Control::Complete() {
     const Lock lock(mutex_);
     const auto there = [](const Peer& peer) { return peer.channel.open(); };

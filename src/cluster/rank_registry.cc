@@ -42,6 +42,14 @@ void RendezvousState::Take(Arrival arrival) {
     registry_.Take(std::move(arrival));
 }
 
+void RendezvousState::ReleaseAll(const std::string& why) {
+    for (size_t rank = 1; rank < here_.size(); ++rank) {
+        if (!here_[rank]) continue;
+        here_[rank] = false;
+        registry_.Release(static_cast<int>(rank), why);
+    }
+}
+
 Result<bool> RendezvousState::Complete() {
     if (gathering_.stop != nullptr && gathering_.stop->load()) {
         return MakeError(ErrorCode::kCancelled, "stopped by the user");

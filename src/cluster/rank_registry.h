@@ -41,6 +41,8 @@ class RankRegistry {
     };
     // The ranks lost since the last call; their places are free again.
     virtual std::vector<Gone> TakeGone() = 0;
+    // Hangs up on a rank that was taken, with the reason; its place is free again.
+    virtual void Release(int rank, const std::string& why) = 0;
     // Call it when all ranks are connected: from now on, a loss ends the job. False: a rank has
     // been lost meanwhile.
     virtual bool Complete() = 0;
@@ -52,6 +54,8 @@ struct Gathering {
     // May be null. The user's request to stop.
     const std::atomic<bool>* stop = nullptr;
     bool may_return = true;  // a lost rank may come again; false: it ends the wait
+    uint64_t ticket = 0;     // of the job, for busy workers (waiting_line.h)
+    bool calls_back = false;  // lost ranks of the running job
 };
 
 // Tracks which of the ranks 1 to size - 1 are connected. Thread: one.
@@ -63,6 +67,8 @@ class RendezvousState {
     std::vector<int> Missing() const;
     // Hangs up on a rank whose place is taken.
     void Take(Arrival arrival);
+    // Releases all ranks that are connected.
+    void ReleaseAll(const std::string& why);
     // Removes lost ranks. True: all ranks are connected. Errors: kCancelled (the user asked to
     // stop), kPeerLost.
     Result<bool> Complete();

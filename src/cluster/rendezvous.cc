@@ -138,6 +138,13 @@ Result<std::string> RdmaDeviceOf(const std::string& devices, int rank, int size)
                      words.size(), size, size);
 }
 
+std::vector<int> PartOfCores(std::span<const int> cores, size_t index, size_t count) {
+    if (count > cores.size()) return {cores.begin(), cores.end()};
+    const size_t begin = cores.size() * index / count;
+    const auto part = cores.subspan(begin, cores.size() * (index + 1) / count - begin);
+    return {part.begin(), part.end()};
+}
+
 void ClusterImpl::BeAlone() {
     hosts_ = {ThisHost(process_cores_)};
     cores_ = hosts_[0].cores;
@@ -154,15 +161,8 @@ void ClusterImpl::ShareCores() {
         if (rank == rank_) index = count;
         ++count;
     }
-    const size_t cores = mine.cores.size();
-    cores_shared_ = count > cores;
-    const auto begin = mine.cores.begin();
-    if (cores_shared_) {
-        cores_ = mine.cores;
-    } else {
-        cores_.assign(begin + static_cast<ptrdiff_t>(cores * index / count),
-                      begin + static_cast<ptrdiff_t>(cores * (index + 1) / count));
-    }
+    cores_shared_ = count > mine.cores.size();
+    cores_ = PartOfCores(mine.cores, index, count);
 }
 
 Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {

@@ -60,12 +60,14 @@ std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint
     for (size_t i = 0; again && i < needs.size(); ++i) {
         needs[i].needed_bytes -= std::min(needs[i].needed_bytes, held[i]);
     }
-    if (group && pool.kind == backend::MemoryKind::kHost) {
-        needs[0].free_bytes = MachineMemoryBytes();
-    }
+    const bool host = pool.kind == backend::MemoryKind::kHost;
+    if (group && host) needs[0].free_bytes = MachineMemoryBytes();
+    needs[0].resident = host || apart;
+    if (apart) needs[1].resident = false;
     const uint64_t held_by_host = again ? std::min(host_bytes, ResidentBytes()) : 0;
     const uint64_t counted = pool.limited ? needs[0].needed_bytes : host_bytes - held_by_host;
     if (group) AddGroup(needs, *group, counted);
+    if (group) needs.back().resident = host || !pool.limited;
     return needs;
 }
 

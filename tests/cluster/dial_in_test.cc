@@ -508,6 +508,7 @@ TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
 class Nobody : public RankRegistry {
   public:
     void Take(Arrival /*arrival*/) override {}
+    void Release(int, const std::string&) override {}
     std::vector<Gone> TakeGone() override { return {}; }
     bool Complete() override { return true; }
 };

@@ -235,10 +235,10 @@ TEST_F(AdmissionFlood, AHandshakeGoesOnWhileACrowdSaysHello) {
     const auto hello = NextFrame(fd, in);
     ASSERT_TRUE(hello.has_value());
     const auto crowd = AnsweredCrowd(dial_in_->port(), RankHello());
-    Send(fd, handshake.On(*hello, false).send);
+    Send(fd, handshake.On(*hello).send);
     const auto proof = NextFrame(fd, in);
     ASSERT_TRUE(proof.has_value());
-    const auto step = handshake.On(*proof, false);
+    const auto step = handshake.On(*proof);
     EXPECT_TRUE(step.done) << step.refused;
     Send(fd, step.send);
     const Deadline deadline = test::Limit(20'000);

@@ -41,8 +41,10 @@ Outcome Shake(const Bytes& client_key, const Bytes& server_key, Identity client_
     Outcome outcome;
     Bytes to_server = client.First();
     while (!client.done()) {
-        const auto step =
-            server.On(Only(to_server), busy, [] { return std::string("a job of 10.0.0.1:5"); });
+        const auto step = server.On(Only(to_server), [&](const PlaceRequest&) {
+            return busy ? std::optional(PlaceAnswer{.jobs = {"a job of 10.0.0.1:5"}})
+                        : std::nullopt;
+        });
         outcome.refused = step.refused;
         outcome.server_done = step.done;
         if (step.send.empty()) break;
@@ -92,7 +94,7 @@ TEST(Handshake, AnotherKeyIsRefusedWithoutAProofOfOurs) {
 TEST(Handshake, AWorkerThatDoesNotKnowTheKeyIsFoundOut) {
     ClientHandshake client("worker h2:7000", kKey, 5000);
     ServerHandshake honest(kKey);
-    const auto challenge = honest.On(Only(client.First()), false);
+    const auto challenge = honest.On(Only(client.First()));
     ASSERT_TRUE(client.On(Only(challenge.send)).ok());
     Bytes lie;
     AppendFrame(lie, FrameType::kWelcome, Encode(ProofMessage{}));
@@ -188,7 +190,7 @@ TEST(Handshake, AnOlderPeerIsRefusedBothWays) {
     Bytes call;
     AppendFrame(call, FrameType::kHello, Encode(hello));
     ServerHandshake server(kKey);
-    const auto answer = server.On(Only(call), false);
+    const auto answer = server.On(Only(call));
     EXPECT_EQ(answer.refused, fmt::format("it speaks control protocol 8, this is {}", kProtocol));
     EXPECT_EQ(DecodeChallenge(Only(answer.send).payload)->protocol, kProtocol);
 
@@ -207,10 +209,10 @@ TEST(Handshake, AnOlderPeerIsRefusedBothWays) {
     call.clear();
     AppendFrame(call, FrameType::kHello, Encode(hello));
     ServerHandshake odd(kKey);
-    ASSERT_EQ(odd.On(Only(call), false).refused, "");
+    ASSERT_EQ(odd.On(Only(call)).refused, "");
     Bytes proof;
     AppendFrame(proof, FrameType::kProof, Bytes(32));
-    const auto step = odd.On(Only(proof), false);
+    const auto step = odd.On(Only(proof));
     EXPECT_FALSE(step.done);
     EXPECT_EQ(step.refused, "control message 'proof' is cut short");
 }
@@ -218,19 +220,19 @@ TEST(Handshake, AnOlderPeerIsRefusedBothWays) {
 TEST(Handshake, ABuildIsPartOfTheProof) {
     ClientHandshake client("w", kKey, 5000, OfBuild("aaaa"));
     ServerHandshake server(kKey, OfBuild("aaaa"));
-    const auto challenge = server.On(Only(client.First()), false);
+    const auto challenge = server.On(Only(client.First()));
     const Bytes proof = client.On(Only(challenge.send)).value();
     ProofMessage altered = DecodeProof(Only(proof).payload).value();
     EXPECT_EQ(altered.commit, "aaaa");
     altered.protocol_hash = "999999999999";
     Bytes lie;
     AppendFrame(lie, FrameType::kProof, Encode(altered));
-    EXPECT_EQ(server.On(Only(lie), false).refused, kWrongKey);
+    EXPECT_EQ(server.On(Only(lie)).refused, kWrongKey);
 
     ServerHandshake honest(kKey, OfBuild("aaaa"));
     ClientHandshake victim("w", kKey, 5000, OfBuild("aaaa"));
-    const auto second = honest.On(Only(victim.First()), false);
-    const auto welcome = honest.On(Only(victim.On(Only(second.send)).value()), false);
+    const auto second = honest.On(Only(victim.First()));
+    const auto welcome = honest.On(Only(victim.On(Only(second.send)).value()));
     ASSERT_TRUE(welcome.done);
     ProofMessage other = DecodeProof(Only(welcome.send).payload).value();
     other.commit = "bbbb";
@@ -296,13 +298,13 @@ TEST(Handshake, ARecordedHandshakeProvesNothing) {
     ClientHandshake client("w", kKey, 5000);
     ServerHandshake server(kKey);
     const Bytes hello = client.First();
-    const auto challenge = server.On(Only(hello), false);
+    const auto challenge = server.On(Only(hello));
     const Bytes proof = client.On(Only(challenge.send)).value();
-    ASSERT_TRUE(server.On(Only(proof), false).done);
+    ASSERT_TRUE(server.On(Only(proof)).done);
     // ... do not open a second session, nor the same one again.
     ServerHandshake second(kKey);
-    second.On(Only(hello), false);
-    const auto replayed = second.On(Only(proof), false);
+    second.On(Only(hello));
+    const auto replayed = second.On(Only(proof));
     EXPECT_FALSE(replayed.done);
     EXPECT_EQ(replayed.refused, kWrongKey);
 }
@@ -312,7 +314,7 @@ TEST(Handshake, AWorkersProofIsNotACallers) {
     // A's welcome might serve in the other role.
     ClientHandshake victim("w", kKey, 5000);
     ServerHandshake worker(kKey);
-    const auto challenge = worker.On(Only(victim.First()), false);
+    const auto challenge = worker.On(Only(victim.First()));
     const Bytes proof = victim.On(Only(challenge.send)).value();
     const Frame proof_frame = Only(proof);
     Bytes reflected;
@@ -363,12 +365,12 @@ TEST(Handshake, KeysAndProofsNeedTheSharedSecretAndTheKey) {
     AppendFrame(call, FrameType::kHello, Encode(hello));
     for (const bool right : {true, false}) {
         ServerHandshake server(right ? kKey : other, without_hash, prologue);
-        const Bytes challenge = server.On(Only(call), false).send;
+        const Bytes challenge = server.On(Only(call)).send;
         EphemeralKey pair = right ? std::move(own) : EphemeralKey();
         const PublicKey theirs = DecodeChallenge(Only(challenge).payload)->public_key;
         const Secret shared = pair.Agree(theirs).value();
         const ByHand caller(kKey, std::as_bytes(std::span(*shared)), prologue, call, challenge);
-        const auto step = server.On(Only(caller.Proof()), false);
+        const auto step = server.On(Only(caller.Proof()));
         EXPECT_EQ(step.done, right);
         EXPECT_EQ(step.proved, right);
         if (!right) continue;
@@ -383,9 +385,9 @@ TEST(Handshake, ARecordedSessionStaysClosedAfterTheKeyIsKnown) {
     ClientHandshake client("w", kKey, 5000);
     ServerHandshake server(kKey);
     const Bytes hello = client.First();
-    const Bytes challenge = server.On(Only(hello), false).send;
+    const Bytes challenge = server.On(Only(hello)).send;
     const Bytes proof = client.On(Only(challenge)).value();
-    ASSERT_TRUE(client.On(Only(server.On(Only(proof), false).send)).ok());
+    ASSERT_TRUE(client.On(Only(server.On(Only(proof)).send)).ok());
     const Session& session = client.session();
     EXPECT_EQ(session.send_key, server.session().receive_key);
 
@@ -426,10 +428,10 @@ TEST(Handshake, APointOfLowOrderIsRefused) {
         AppendFrame(call, FrameType::kHello,
                     Encode(HelloMessage{kProtocol, 5000, low, WEFT_VERSION}));
         ServerHandshake server(kKey);
-        ASSERT_EQ(server.On(Only(call), false).refused, "");
+        ASSERT_EQ(server.On(Only(call)).refused, "");
         Bytes proof;
         AppendFrame(proof, FrameType::kProof, Encode(ProofMessage{}));
-        EXPECT_NE(server.On(Only(proof), false).refused.find("low order"), std::string::npos);
+        EXPECT_NE(server.On(Only(proof)).refused.find("low order"), std::string::npos);
 
         ClientHandshake client("worker h2:7000", kKey, 5000);
         Bytes challenge;
@@ -467,7 +469,7 @@ TEST(Handshake, AChangedByteIsFound) {
             const Bytes call = carry(up);
             const auto frame = parsed(call);
             if (!frame.has_value()) break;
-            const auto step = server.On(*frame, false);
+            const auto step = server.On(*frame);
             server_done = step.done;
             const Bytes answer = carry(step.send);
             const auto back = parsed(answer);
@@ -492,9 +494,11 @@ TEST(Handshake, AForgedRefusalIsToldFromATrueOne) {
     const auto refused = [](const auto& alter) {
         ClientHandshake client("worker h2:7000", kKey, 5000);
         ServerHandshake server(kKey);
-        const auto challenge = server.On(Only(client.First()), false);
+        const auto challenge = server.On(Only(client.First()));
         const Bytes proof = client.On(Only(challenge.send)).value();
-        const auto step = server.On(Only(proof), true, [] { return std::string("a job of x"); });
+        const auto step = server.On(Only(proof), [](const PlaceRequest&) {
+            return std::optional(PlaceAnswer{.jobs = {"a job of x"}, .place = 1, .waiting = 2});
+        });
         EXPECT_TRUE(step.proved && !step.done);
         RefuseMessage message = DecodeRefuse(Only(step.send).payload).value();
         alter(message);
@@ -504,12 +508,15 @@ TEST(Handshake, AForgedRefusalIsToldFromATrueOne) {
     };
     EXPECT_TRUE(IsBusy(refused([](RefuseMessage&) {})));
     const std::vector<std::function<void(RefuseMessage&)>> lies = {
-        [](RefuseMessage& message) { message.version = "a job of y"; },
+        [](RefuseMessage& message) { message.version = "9.9.9"; },
+        [](RefuseMessage& message) { message.answer.jobs = {"a job of y"}; },
+        [](RefuseMessage& message) { message.answer.place = 2; },
+        [](RefuseMessage& message) { message.answer.free = true; },
         [](RefuseMessage& message) { message.reason = Refusal::kVersion; },
         [](RefuseMessage& message) { message.commit = "c"; },
         [](RefuseMessage& message) { message.mac = {}; },
         [](RefuseMessage& message) {
-            message = {Refusal::kBusy, "a job of y"};
+            message = {.reason = Refusal::kBusy, .answer = {.jobs = {"a job of y"}}};
         },
         [](RefuseMessage& message) {
             message = {Refusal::kVersion, "9.9.9", "c", "h"};
@@ -533,11 +540,11 @@ TEST(Handshake, FramesOutOfOrderAreRefused) {
     ServerHandshake server(kKey);
     Bytes proof;
     AppendFrame(proof, FrameType::kProof, Encode(ProofMessage{}));
-    EXPECT_FALSE(server.On(Only(proof), false).refused.empty());
+    EXPECT_FALSE(server.On(Only(proof)).refused.empty());
     ServerHandshake other(kKey);
     Bytes assign;
     AppendFrame(assign, FrameType::kEnd, {});
-    EXPECT_FALSE(other.On(Only(assign), false).refused.empty());
+    EXPECT_FALSE(other.On(Only(assign)).refused.empty());
 }
 
 TEST(Seal, AlteredRepeatedAndReorderedFramesAreRefused) {

@@ -107,6 +107,7 @@ TEST_F(LateHosts, AWrongKeyEndsTheWaitAtOnceAndSoDoesAStop) {
 class NobodyHere : public RankRegistry {
   public:
     void Take(Arrival /*arrival*/) override {}
+    void Release(int, const std::string&) override {}
     std::vector<Gone> TakeGone() override { return {}; }
     bool Complete() override { return true; }
 };

@@ -216,6 +216,7 @@ Bytes Key(const char* text) {
 class Hall final : public RankRegistry {
   public:
     void Take(Arrival arrival) override { here[arrival.rank] = std::move(arrival); }
+    void Release(int, const std::string&) override {}
     std::vector<Gone> TakeGone() override {
         if (leaves == 0 || here.size() < leaves) return {};
         leaves = 0;

@@ -3,7 +3,7 @@
 //
 //     cluster_rank launch local=3 timeout=500 load=100 steps=50 ...
 //     cluster_rank loop times=10 local=2 ...     (repeatedly in one process)
-//     cluster_rank listen 127.0.0.1:0 KEYFILE
+//     cluster_rank listen 127.0.0.1:0 KEYFILE [jobs=N]
 //     cluster_rank join 127.0.0.1:7000 KEYFILE [rank=N] [once=1] [wait=MS]
 //     cluster_rank worker --handle HANDLE        (started by the above)
 //
@@ -283,8 +283,10 @@ int Join(const std::string& address, const std::string& key_file, const Words& w
     return status.ok() ? *status : Fail(status.error(), true);
 }
 
-int Listen(const std::string& address, const std::string& key_file) {
-    auto listener = weft::cluster::WorkerListener::Open({address, key_file, {"worker"}});
+int Listen(const std::string& address, const std::string& key_file, const Words& words) {
+    weft::cluster::WorkerListener::Options options{address, key_file, {"worker"}};
+    options.jobs = static_cast<int>(Number(words, "jobs", 1));
+    auto listener = weft::cluster::WorkerListener::Open(options);
     if (!listener.ok()) return Fail(listener.error(), true);
     Say(fmt::format("listening on port {}", (*listener)->port()));
     const Status status = (*listener)->Run();
@@ -295,13 +297,13 @@ int Listen(const std::string& address, const std::string& key_file) {
 
 int main(int argc, char** argv) {
     const std::string mode = argc > 1 ? argv[1] : "";
-    if (mode == "worker" && argc == 4) {
+    if (mode == "worker" && argc >= 4) {
         if (std::getenv("WEFT_STOP_BEFORE_JOIN") != nullptr) std::raise(SIGSTOP);
-        return Drive(Cluster::Join(argv[3]), true);
+        return Drive(Cluster::Join(argv[argc - 1]), true);
     }
-    if (mode == "listen" && argc == 4) return Listen(argv[2], argv[3]);
     std::string job;
     for (int i = 2; i < argc; ++i) job += std::string(argv[i]) + " ";
+    if (mode == "listen" && argc >= 4) return Listen(argv[2], argv[3], Parse(job));
     if (mode == "join" && argc >= 4) return Join(argv[2], argv[3], Parse(job));
     if (mode == "loop") return Loop(job, Number(Parse(job), "times", 1));
     if (mode != "launch") return 2;

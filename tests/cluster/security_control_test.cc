@@ -247,7 +247,7 @@ TEST_F(SecurityControl, ADiallerGivesUpOnWhoeverStallsOrTalksNonsense) {
             size_t consumed = 0;
             const auto frame =
                 ParseFrame(View(hello).first(static_cast<size_t>(got)), false, &consumed);
-            Bytes answer = handshake.On(**frame, false).send;
+            Bytes answer = handshake.On(**frame).send;
             if (stage == kSilent || stage == kClosed) answer.clear();
             if (stage == kHalf) answer.resize(answer.size() / 2);
             if (stage == kGarbage) answer.assign(300, std::byte{'x'});
