@@ -31,8 +31,10 @@ class ClusterSim : public ::testing::Test {
     }
     using Make = std::function<std::unique_ptr<Workload>(const Plan& plan)>;
 
-    std::string RunSeed(const Make& make, uint64_t seed, bool verbose) const {
-        const Plan plan = DrawPlan(seed);
+    using Draw = Plan (*)(uint64_t seed);
+
+    std::string RunSeed(const Make& make, Draw draw, uint64_t seed, bool verbose) const {
+        const Plan plan = draw(seed);
         const std::unique_ptr<Workload> workload = make(plan);
         World world(plan, *workload, key_);
         world.kernel().logs = verbose;
@@ -56,11 +58,12 @@ class ClusterSim : public ::testing::Test {
     }
 
     // WEFT_SIM_SEED=N runs one seed and prints its events; WEFT_SIM_SEEDS=BEGIN:COUNT others.
-    void RunSeeds(const Make& make, uint64_t daily, uint64_t nightly) const {
+    void RunSeeds(const Make& make, uint64_t daily, uint64_t nightly, Draw draw = DrawPlan) const {
         LogLine(LogLevel::kDebug, "");  // (children of a process that has logged write at once)
         if (const char* one = std::getenv("WEFT_SIM_SEED"); one != nullptr) {
             const uint64_t seed = std::strtoull(one, nullptr, 10);
-            const std::string text = InFork([&] { return RunSeed(make, seed, true); }, kSeconds);
+            const std::string text =
+                InFork([&] { return RunSeed(make, draw, seed, true); }, kSeconds);
             std::puts(text.c_str());
             EXPECT_EQ(text.find("WRONG"), std::string::npos);
             return;
@@ -75,7 +78,7 @@ class ClusterSim : public ::testing::Test {
             const auto batch = [&] {
                 std::string text;
                 for (uint64_t s = seed; s < std::min(seed + kBatch, begin + count); ++s) {
-                    text += RunSeed(make, s, false);
+                    text += RunSeed(make, draw, s, false);
                 }
                 return text;
             };
@@ -89,6 +92,11 @@ class ClusterSim : public ::testing::Test {
 
 TEST_F(ClusterSim, Sums) {
     RunSeeds([](const Plan& plan) { return MakeSums(plan); }, 100, 20'000);
+}
+
+// Jobs that need the same workers wait in line for all of them, and all finish.
+TEST_F(ClusterSim, Rivals) {
+    RunSeeds([](const Plan& plan) { return MakeSums(plan); }, 50, 2'000, DrawRivals);
 }
 
 // Every request ends once, with the answer of one process that nothing disturbs or, if the job

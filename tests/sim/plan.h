@@ -56,12 +56,15 @@ struct Plan {
     int64_t pace_ns = 0;
     int64_t timeout_ms = 1000;
     std::vector<FaultPlan> faults;
+    int jobs = 1;    // that a worker runs at a time
+    int rivals = 0;  // other jobs that need the same workers
 
     std::string Text() const {
         std::string text =
             fmt::format("seed {}: {} hosts, {}, restart {} ms{}, {} steps of {} us, timeout {} ms",
                         seed, hosts, dial_in ? "workers dial in" : "rank 0 dials", rejoin_ms,
                         elastic ? ", elastic" : "", steps, pace_ns / 1000, timeout_ms);
+        if (rivals > 0) text += fmt::format(", {} rivals, {} places", rivals, jobs);
         for (const FaultPlan& fault : faults) text += "; " + fault.Text();
         return text;
     }
@@ -100,6 +103,19 @@ inline Plan DrawPlan(uint64_t seed) {
         fault.length_ns = dice.OneIn(3) ? kForever : dice.Between(1, 6'000) * kMsNs;
         plan.faults.push_back(fault);
     }
+    return plan;
+}
+
+// Several jobs that begin almost at the same time and need the same workers.
+inline Plan DrawRivals(uint64_t seed) {
+    test::SimRandom dice(seed * 104'729 + 3);
+    Plan plan;
+    plan.seed = seed;
+    plan.hosts = static_cast<int>(dice.Between(3, 4));
+    plan.steps = static_cast<int>(dice.Between(1, 20));
+    plan.pace_ns = dice.Between(1, 20) * 1'000'000;
+    plan.jobs = dice.OneIn(3) ? 2 : 1;
+    plan.rivals = static_cast<int>(dice.Between(1, 3));
     return plan;
 }
 

@@ -34,7 +34,7 @@ World::~World() {
 
 // ---- Processes ----------------------------------------------------------------------------------
 
-int World::RankZero(bool last, Outcome& outcome) {
+int World::RankZero(bool last, Outcome& outcome, bool backwards) {
     cluster::ClusterOptions options;
     options.transport = "tcp";
     options.timeout_ms = plan_.timeout_ms;
@@ -44,6 +44,7 @@ int World::RankZero(bool last, Outcome& outcome) {
     options.elastic = plan_.elastic;
     options.stop = &stop_;
     options.wait_ms = last ? 300'000 : 20'000;
+    if (plan_.rivals > 0) options.wait_ms = 60'000;
     if (plan_.elastic) {
         options.replan = [](const std::string& job, int,
                             const std::vector<int>&) -> Result<std::string> { return job; };
@@ -55,6 +56,7 @@ int World::RankZero(bool last, Outcome& outcome) {
         for (int host = 1; host < plan_.hosts; ++host) {
             options.hosts.push_back(fmt::format("{}:{}", Kernel::HostText(host), kPort));
         }
+        if (backwards) std::ranges::reverse(options.hosts);
     }
     const Status status = workload_.RunRoot(options, last, outcome);
     outcome.ended = true;
@@ -80,9 +82,39 @@ int World::Worker(int host) {
     cluster::WorkerListener::Options options;
     options.listen = fmt::format("{}:{}", Kernel::HostText(host), kPort);
     options.key_file = key_file_;
+    options.jobs = plan_.jobs;
     auto listener = cluster::WorkerListener::Open(options);
     if (!listener.ok()) return 9;
     return (*listener)->Run().ok() ? 0 : 9;
+}
+
+// Up to 3 ms after the first job, so that each worker may hear the jobs in another order.
+void World::StartRivals() {
+    rival_outcomes_.resize(static_cast<size_t>(plan_.rivals));
+    for (size_t i = 0; i < rival_outcomes_.size(); ++i) {
+        const int64_t later_ns = kernel_.random().Between(0, 3000) * kUs;
+        kernel_.At(begin_ns_ + later_ns, [this, i] {
+            rivals_.push_back(
+                kernel_
+                    .Start(0, fmt::format("rival {}", i),
+                           [this, i] { return RankZero(false, rival_outcomes_[i], i % 2 == 0); })
+                    .pid);
+        });
+    }
+}
+
+bool World::IsOfJob(const Process& process) const {
+    return process.pid == rank_zero_ || process.parent != 0 ||
+           std::ranges::count(rivals_, process.pid) > 0;
+}
+
+std::string World::CheckRivals() const {
+    for (const Outcome& outcome : rival_outcomes_) {
+        if (!outcome.ended || !outcome.error.empty() || !outcome.complete) {
+            return "a rival failed: " + (outcome.error.empty() ? "no end" : outcome.error);
+        }
+    }
+    return "";
 }
 
 // A worker's child, with its end of the control connection.
@@ -192,27 +224,27 @@ std::string World::Run() {
     begin_ns_ = kernel_.now();
     for (int host = 1; host < plan_.hosts; ++host) StartWorker(host);
     rank_zero_ = kernel_.Start(0, "rank 0", [this] { return RankZero(false, outcome_); }).pid;
+    StartRivals();
     for (const FaultPlan& fault : plan_.faults) {
         kernel_.At(begin_ns_ + fault.at_ns, [this, fault] { Begin(fault); });
         if (fault.length_ns == kForever) continue;
         kernel_.At(begin_ns_ + fault.at_ns + fault.length_ns, [this, fault] { End(fault); });
     }
     const auto over = [&] {
-        if (kernel_.now() < FaultsEndNs()) return false;
+        if (kernel_.now() < FaultsEndNs() || rivals_.size() < rival_outcomes_.size()) return false;
         for (const auto& process : kernel_.processes()) {
-            const bool of_job = process->pid == rank_zero_ || process->parent != 0;
-            if (of_job && !process->ended && !process->stopped) return false;
+            if (IsOfJob(*process) && !process->ended && !process->stopped) return false;
         }
         return true;
     };
     kernel_.Run(over, begin_ns_ + kLongestNs);
     for (const auto& process : kernel_.processes()) {
-        const bool of_job = process->pid == rank_zero_ || process->parent != 0;
-        if (of_job && !process->ended && !process->stopped) {
+        if (IsOfJob(*process) && !process->ended && !process->stopped) {
             return fmt::format("{} outlives its job or hangs", process->name);
         }
     }
-    const std::string wrong = Check();
+    std::string wrong = CheckRivals();
+    if (wrong.empty()) wrong = Check();
     return wrong.empty() ? RunAnotherJob() : wrong;
 }
 
@@ -262,6 +294,7 @@ bool World::MustRecover() const {
 // Without recovery, one lasting loss ends the job on all other hosts within the time that
 // cluster.h promises.
 std::string World::CheckTimes() const {
+    if (plan_.rivals > 0) return "";  // whose ranks outlive this rank 0
     // No rank outlives rank 0 for long, whatever happened.
     const int64_t over_ns = kernel_.Find(rank_zero_)->ended_ns;
     for (const auto& process : kernel_.processes()) {

@@ -47,7 +47,11 @@ class World {
     const Outcome& outcome() const { return outcome_; }
 
   private:
-    int RankZero(bool last, Outcome& outcome);
+    // backwards: its hosts in the reverse order.
+    int RankZero(bool last, Outcome& outcome, bool backwards = false);
+    void StartRivals();
+    bool IsOfJob(const Process& process) const;
+    std::string CheckRivals() const;
     int Worker(int host);
     void StartWorker(int host);
     void Begin(const FaultPlan& fault);
@@ -70,6 +74,9 @@ class World {
     Outcome outcome_;
     std::vector<int> workers_;  // pid of each host's worker; 0: none
     int rank_zero_ = 0;
+    // Other jobs without faults: the processes of their rank 0, and how they ended.
+    std::vector<int> rivals_;
+    std::vector<Outcome> rival_outcomes_;
     int64_t begin_ns_ = 0;
     std::atomic<bool> stop_{false};
     // Faults that met a process of the job, and how far it was then.
