@@ -88,11 +88,11 @@ int World::Worker(int host) {
     return (*listener)->Run().ok() ? 0 : 9;
 }
 
-// Up to 3 ms after the first job, so that each worker may hear the jobs in another order.
+// Up to 0.3 ms after the first job, so that each worker may hear the jobs in another order.
 void World::StartRivals() {
     rival_outcomes_.resize(static_cast<size_t>(plan_.rivals));
     for (size_t i = 0; i < rival_outcomes_.size(); ++i) {
-        const int64_t later_ns = kernel_.random().Between(0, 3000) * kUs;
+        const int64_t later_ns = kernel_.random().Between(0, 300) * kUs;
         kernel_.At(begin_ns_ + later_ns, [this, i] {
             rivals_.push_back(
                 kernel_
