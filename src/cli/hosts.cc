@@ -1,11 +1,15 @@
-// weft hosts: lists the hosts of a cluster and the cables between them, and adds and removes hosts.
+// weft hosts: lists the hosts of a cluster, their jobs and the cables between them, and adds and
+// removes hosts.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/printable.h"
@@ -14,6 +18,9 @@
 #include "cli/host_facts.h"
 #include "cli/output.h"
 #include "cluster/build.h"
+#include "cluster/dial.h"
+#include "cluster/handshake.h"
+#include "cluster/socket.h"
 #include "fabric/measure.h"
 #include "fabric/paths.h"
 #include "fabric/predict.h"
@@ -41,10 +48,15 @@ struct HostList {
     fleet::ClusterFile file;
     fleet::SelfFacts self;
     fleet::Hearing hearing;
+    // The jobs of this host's worker and of the peers' workers; nullopt: no answer.
+    std::optional<cluster::PlaceAnswer> own_jobs;
+    std::vector<std::optional<cluster::PlaceAnswer>> peer_jobs;
     std::vector<CableSpeed> speeds;  // of measured cables
 };
 
 constexpr double kMeasureSeconds = 0.3;  // per figure of a cable
+constexpr int64_t kAskJobsMs = 1000;
+constexpr int64_t kAskOwnMs = 200;  // often there is no worker here
 
 constexpr const char* kHostsFooter =
     "Examples:\n"
@@ -120,6 +132,29 @@ const CableSpeed* SpeedOfCable(const HostList& list, const fleet::HeardCable& ca
     return nullptr;
 }
 
+// ---- Jobs ---------------------------------------------------------------------------------------
+
+void AskForJobs(HostList& list) {
+    const auto key = cluster::ReadKeyFile(list.file.key);
+    if (!key.ok()) return;
+    const auto ask = [&key](const std::string& address, int64_t ms) {
+        return std::async(std::launch::async, [=, &key]() -> std::optional<cluster::PlaceAnswer> {
+            auto answer = cluster::AskWorker(address, *key, Deadline::In(ms));
+            if (!answer.ok()) return std::nullopt;
+            return *std::move(answer);
+        });
+    };
+    auto own = ask(fmt::format("127.0.0.1:{}", cluster::kWorkerPort), kAskOwnMs);
+    std::vector<std::future<std::optional<cluster::PlaceAnswer>>> answers;
+    for (const fleet::Peer& peer : list.hearing.peers) {
+        const fleet::HeardCable* best = fleet::BestCable(peer, list.hearing.wires);
+        answers.push_back(
+            ask(best == nullptr ? "" : fleet::WorkerAddress(peer, *best), kAskJobsMs));
+    }
+    list.own_jobs = own.get();
+    for (auto& answer : answers) list.peer_jobs.push_back(answer.get());
+}
+
 // ---- As text ------------------------------------------------------------------------------------
 
 std::string HostRemark(const fleet::Peer& peer, const HostList& list) {
@@ -159,6 +194,30 @@ void PrintHosts(const HostList& list) {
         row(peer.name, BytesText(peer.memory_bytes), peer.build.version,
             built.empty() ? "-" : built, peer.device + HostRemark(peer, list));
     }
+}
+
+void PrintJobs(const HostList& list) {
+    bool first = true;
+    const auto print = [&](const std::string& host,
+                           const std::optional<cluster::PlaceAnswer>& answer) {
+        if (!answer.has_value() || (answer->jobs.empty() && answer->waiting == 0)) return;
+        if (std::exchange(first, false)) PrintOut("\njobs\n");
+        for (const std::string& job : answer->jobs) {
+            PrintOut("  {}  {}\n", host, Printable(job));
+        }
+        if (answer->waiting > 0) PrintOut("  {}  waiting in line: {}\n", host, answer->waiting);
+    };
+    print(list.self.name, list.own_jobs);
+    for (size_t i = 0; i < list.peer_jobs.size(); ++i) {
+        print(list.hearing.peers[i].name, list.peer_jobs[i]);
+    }
+}
+
+void AddJobs(Json& host, const std::optional<cluster::PlaceAnswer>& answer) {
+    if (!answer.has_value()) return;
+    host["jobs"] = answer->jobs;
+    host["places"] = answer->places;
+    host["waiting"] = answer->waiting;
 }
 
 std::string CableText(uint32_t mbps, bool rdma) {
@@ -261,8 +320,10 @@ Json HostsJson(const HostList& list) {
                      {"version", own.version},
                      {"commit", own.commit},
                      {"protocol_hash", own.protocol_hash}});
+    AddJobs(hosts.back(), list.own_jobs);
     Json cables = Json::array();
-    for (const fleet::Peer& peer : list.hearing.peers) {
+    for (size_t i = 0; i < list.hearing.peers.size(); ++i) {
+        const fleet::Peer& peer = list.hearing.peers[i];
         const fleet::HeardCable* best = fleet::BestCable(peer, list.hearing.wires);
         hosts.push_back({{"name", peer.name},
                          {"this_host", false},
@@ -273,6 +334,7 @@ Json HostsJson(const HostList& list) {
                          {"protocol_hash", peer.build.protocol_hash},
                          {"can_work_with_this_host", cluster::CanWorkTogether(peer.build, own)},
                          {"address", best == nullptr ? "" : fleet::WorkerAddress(peer, *best)}});
+        if (i < list.peer_jobs.size()) AddJobs(hosts.back(), list.peer_jobs[i]);
         for (const fleet::HeardCable& cable : peer.heard) {
             cables.push_back({{"from", list.self.name},
                               {"from_interface", cable.interface},
@@ -312,12 +374,14 @@ Result<HostList> LookForHosts(const HostsFlags& flags) {
 
 Status ListHosts(HostsFlags& flags) {
     WEFT_ASSIGN(HostList list, LookForHosts(flags));
+    AskForJobs(list);
     if (flags.measure) MeasureCables(list);
     if (flags.json) {
         PrintJson(HostsJson(list));
         return {};
     }
     PrintHosts(list);
+    PrintJobs(list);
     if (!list.hearing.peers.empty()) PrintCables(list);
     FlushOut();
     for (const std::string& note : Notes(list)) PrintErr("weft: {}\n", note);
@@ -405,11 +469,11 @@ void AddClusterName(const Command& command, HostsFlags& flags) {
 void AddHosts(const Command& app, int& status) {
     auto flags = std::make_shared<HostsFlags>();
     const Command hosts =
-        app.AddCommand("hosts", "List the hosts of a cluster and the cables between them");
+        app.AddCommand("hosts", "List the hosts of a cluster, their jobs and cables");
     hosts.NeedsCommand();
     hosts.Footer(kHostsFooter);
     const Command list =
-        hosts.AddCommand("list", "List the hosts that discovery finds, and their cables");
+        hosts.AddCommand("list", "List the hosts that discovery finds, their jobs and cables");
     list.AddOption("--key-file", flags->key_file,
                    "Path of the cluster key, if it is not in the configuration folder");
     list.AddFlag("--measure", flags->measure,

@@ -25,6 +25,7 @@ namespace {
 
 constexpr double kSecondsEach = 0.1;
 constexpr int64_t kOwnWorkerMs = 1000;
+constexpr int64_t kAskMs = 2000;  // for a worker to say what it runs
 // Shares of the card's speed left after frames, headers and the slot. TCP above 10 Gb/s is limited
 // by a core.
 constexpr double kShareOfCard = 0.8, kShareOfFastTcp = 0.4;
@@ -224,15 +225,33 @@ void LookAtPaths(cluster::ClusterOptions& options, std::vector<Finding>& all) {
     }
 }
 
-Finding BusyFinding(const std::string& host, const Error& error) {
+Finding BusyFinding(const std::string& host, const std::string& text) {
     return {"across-measured",
             Severity::kNote,
             host,
-            error.message.substr(0, error.message.find(": wait until")),
+            text,
             "an idle worker",
-            "its links were not measured: a worker runs one job at a time, and a measurement would "
-            "slow that job",
-            "run this again once the job is over"};
+            "its links were not measured, because a measurement would slow its jobs",
+            "run this again once the worker is idle"};
+}
+
+// Removes workers that run jobs, with a note each.
+void LeaveOutBusy(cluster::ClusterOptions& options, std::vector<Finding>& all) {
+    const auto key = cluster::ReadKeyFile(options.key_file);
+    if (!key.ok()) return;
+    std::vector<std::future<Result<cluster::PlaceAnswer>>> answers;
+    for (const std::string& host : options.hosts) {
+        answers.push_back(std::async(std::launch::async, [&] {
+            return cluster::AskWorker(host, *key, Deadline::In(kAskMs));
+        }));
+    }
+    for (size_t i = answers.size(); i-- > 0;) {
+        const auto answer = answers[i].get();
+        if (!answer.ok() || answer->jobs.empty()) continue;
+        const std::string text = cluster::BusyText("worker " + options.hosts[i], *answer);
+        all.push_back(BusyFinding(NameOfWorker(options, i), text));
+        LeaveOut(options, i);
+    }
 }
 
 // Removes the worker that refused because it runs another job, with a note. False: `error` names no
@@ -241,7 +260,8 @@ bool NoteBusy(const Error& error, cluster::ClusterOptions& options, std::vector<
     if (!cluster::IsBusy(error)) return false;
     for (size_t i = 0; i < options.hosts.size(); ++i) {
         if (error.message.find(options.hosts[i] + " ") == error.message.npos) continue;
-        all.push_back(BusyFinding(NameOfWorker(options, i), error));
+        const std::string text = error.message.substr(0, error.message.find(": wait until"));
+        all.push_back(BusyFinding(NameOfWorker(options, i), text));
         LeaveOut(options, i);
         return true;
     }
@@ -260,13 +280,9 @@ std::optional<Finding> NoteOwnJob(const HostView& here, const cluster::ClusterOp
     }
     const Deadline deadline = Deadline::In(kOwnWorkerMs);
     for (const uint16_t port : ports) {
-        const auto called = cluster::DialWorker(fmt::format("127.0.0.1:{}", port), *key,
-                                                options.timeout_ms, deadline);
-        if (!called.ok() && cluster::IsBusy(called.error())) {
-            Finding busy = BusyFinding(here.host(), called.error());
-            busy.read = "the worker of this host" + busy.read.substr(busy.read.find(" is running"));
-            return busy;
-        }
+        const auto answer = cluster::AskWorker(fmt::format("127.0.0.1:{}", port), *key, deadline);
+        if (!answer.ok() || answer->jobs.empty()) continue;
+        return BusyFinding(here.host(), cluster::BusyText("the worker of this host", *answer));
     }
     return std::nullopt;
 }
@@ -274,6 +290,7 @@ std::optional<Finding> NoteOwnJob(const HostView& here, const cluster::ClusterOp
 std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options) {
     std::vector<Finding> all;
     LookAtPaths(options, all);
+    LeaveOutBusy(options, all);
     while (!options.hosts.empty()) {
         auto found = MeasureFabric(here, options);
         if (!found.ok() && NoteBusy(found.error(), options, all)) continue;

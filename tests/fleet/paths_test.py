@@ -150,6 +150,11 @@ def test_busy_is_not_broken(room, model):
     assert busy["host"] == "b" and busy["severity"] == "note", busy
     assert "is running another job (inference of " in busy["read"], busy
     assert " s)" in busy["read"] and "not measured" in busy["why"], busy
+    seen = {each["name"]: each for each in json.loads(a.run("hosts", "--json").stdout)["hosts"]}
+    (job,) = seen["b"]["jobs"]
+    assert job.startswith("inference of ") and seen["b"]["places"] == 1, seen
+    assert seen["c"]["jobs"] == [] and seen["c"]["waiting"] == 0, seen
+    assert "\njobs\n  b  inference of " in a.run("hosts").stdout
     # The host whose worker runs that job does not measure either.
     (busy,) = findings(b, "--cluster", "home", status=0)
     assert busy["host"] == "b" and busy["severity"] == "note", busy
