@@ -8,7 +8,7 @@ target_compile_definitions(cli_tests PRIVATE WEFT_NO_LOCKS="$<TARGET_FILE:no_loc
 # A conversation at a terminal; SIGHUP to a supervised server; output that can't be written; stopped
 # readers; names and the model cache.
 find_program(PYTHON3 python3 REQUIRED)
-set(cli_tests terminal hangup output stopped_reader names list completion former_flags)
+set(cli_tests terminal hangup output stopped_reader names list completion former_flags jobs)
 if(LIBEDIT_FOUND)
   list(APPEND cli_tests lines)  # what libedit does with them
 endif()
