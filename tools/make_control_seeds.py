@@ -24,8 +24,8 @@ def frame(kind: int, payload: bytes, tag: bytes = b"") -> bytes:
 KEY = bytes(range(32))  # public
 HELLO = text(b"weft") + struct.pack("<Iq", 11, 5000) + KEY + text(b"0.1.0")
 BUILD = text(b"1f3da7147a20-dirty") + text(b"9f86d081884c")
-# The MAC, the build; ticket, number, take and returns of the request.
-PROOF = bytes(range(32)) + BUILD + struct.pack("<QQBB", 7, 3, 1, 0)
+# The MAC, the version, the build; ticket, number, take and returns of the request.
+PROOF = bytes(range(32)) + text(b"0.1.0") + BUILD + struct.pack("<QQBB", 7, 3, 1, 0)
 # The running jobs; places, place, waiting, free, number; the MAC.
 ANSWER = strings([b"training of 10.0.0.1:5, for 9 s"]) + struct.pack("<iiiBQ", 2, 1, 3, 0, 4)
 NO_ANSWER = strings([]) + struct.pack("<iiiBQ", 1, 0, 0, 0, 0)

@@ -215,6 +215,7 @@ std::string ReadBuildWord(Reader& reader, size_t most) {
 Bytes Encode(const ProofMessage& message) {
     return Writer()
         .Raw(std::as_bytes(std::span(message.mac)))
+        .Text(message.version)
         .Text(message.commit)
         .Text(message.protocol_hash)
         .Int(message.request.ticket)
@@ -228,6 +229,7 @@ Result<ProofMessage> DecodeProof(View payload) {
     Reader reader("proof", payload);
     ProofMessage message;
     reader.Fill(message.mac);
+    message.version = ReadBuildWord(reader, kMostCommit);
     message.commit = ReadBuildWord(reader, kMostCommit);
     message.protocol_hash = ReadBuildWord(reader, kMostProtocolHash);
     message.request.ticket = reader.Int<uint64_t>();

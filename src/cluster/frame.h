@@ -100,7 +100,7 @@ struct PlaceRequest {
 struct ProofMessage {  // kProof and kWelcome
     Sha256Digest mac{};
     // Covered by the MAC: the sender's build (build.h), and the caller's request (kProof).
-    std::string commit{}, protocol_hash{};
+    std::string version{}, commit{}, protocol_hash{};
     PlaceRequest request{};
 };
 // The worker's answer to a PlaceRequest that did not start the job.

@@ -240,7 +240,7 @@ Result<Bytes> ClientHandshake::OnChallenge(const Frame& frame) {
     session_.receive_key = Mac(secret_, kServerFrames, transcript_);
     session_.timeout_ms = hello_.timeout_ms;
     const Build& own = identity_.build;
-    ProofMessage proof{{}, own.commit, own.protocol_hash, request_};
+    ProofMessage proof{{}, own.version, own.commit, own.protocol_hash, request_};
     proof.mac = ProofMac(secret_, kClientProof, transcript_, proof);
     return PlainFrame(FrameType::kProof, Encode(proof));
 }
@@ -290,7 +290,7 @@ Result<Bytes> ClientHandshake::On(const Frame& frame) {
     if (frame.type != FrameType::kWelcome) return Unexpected(name_, "an unexpected frame came");
     auto proof = DecodeProof(frame.payload);
     if (!proof.ok()) return Unexpected(name_, "a malformed proof came");
-    worker_ = {identity_.build.version, proof->commit, proof->protocol_hash};
+    worker_ = {proof->version, proof->commit, proof->protocol_hash};
     if (!DigestsEqual(proof->mac, ProofMac(secret_, kServerProof, transcript_, *proof))) {
         return MakeError(ErrorCode::kDenied,
                          "{} did not prove that it has our key: something else answers there, or "
@@ -362,7 +362,7 @@ ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, const Places&
     session_.send_key = Mac(*secret, kServerFrames, transcript_);
     session_.receive_key = Mac(*secret, kClientFrames, transcript_);
     session_.timeout_ms = hello_.timeout_ms;
-    ProofMessage welcome{{}, own.commit, own.protocol_hash};
+    ProofMessage welcome{{}, own.version, own.commit, own.protocol_hash};
     welcome.mac = ProofMac(*secret, kServerProof, transcript_, welcome);
     return {PlainFrame(FrameType::kWelcome, Encode(welcome)), true, "", true};
 }

@@ -73,10 +73,11 @@ class Builds(unittest.TestCase):
         self.assert_warning(ran.stderr, port, other)
 
     def test_another_version(self):
-        program, _ = self.another("version")
+        program, other = self.another("version")
         _, port = self.listening(program)
         ran = self.run_with("--hosts", f"127.0.0.1:{port}")
         self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assert_warning(ran.stderr, port, other)
 
     def test_another_protocol(self):
         program, other = self.another("protocol_hash")

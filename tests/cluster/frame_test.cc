@@ -146,7 +146,7 @@ TEST(Message, EachComesBackAndNothingElseDoes) {
     hello.public_key.fill(std::byte{3});
     CheckMessage(hello, DecodeHello);
     CheckMessage(ChallengeMessage{1, hello.public_key}, DecodeChallenge);
-    CheckMessage(ProofMessage{{1, 2, 3}, "", "", {7, 8, false, true}}, DecodeProof);
+    CheckMessage(ProofMessage{{1, 2, 3}, "0.1.0", "", "", {7, 8, false, true}}, DecodeProof);
     CheckMessage(RefuseMessage{Refusal::kVersion, "0.2.0"}, DecodeRefuse);
     const PlaceAnswer answer{{"a job of x", "a job of y"}, 2, 3, 4, true, 5};
     CheckMessage(RefuseMessage{.reason = Refusal::kBusy, .answer = answer}, DecodeRefuse);

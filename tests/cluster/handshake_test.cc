@@ -142,7 +142,9 @@ TEST(Handshake, AnotherVersionOfTheSameProtocolIsWarnedOf) {
         const Outcome o = Shake(kKey, kKey, OfBuild("aaaa"), other);
         ASSERT_TRUE(o.client.ok()) << o.client.error().message;
         EXPECT_TRUE(o.server_done);
-        EXPECT_NE(o.warning, "");
+        EXPECT_NE(o.warning.find("runs weft " + other.build.version + " of commit bbbb"),
+                  std::string::npos)
+            << o.warning;
         // With another protocol they are refused, and the older one is named.
         other.build.protocol_hash = "222222222222";
         const Outcome refused = Shake(kKey, kKey, OfBuild("aaaa"), other);
@@ -243,7 +245,7 @@ TEST(Handshake, ABuildIsPartOfTheProof) {
 
 TEST(Handshake, WordsOfABuildAreBounded) {
     const auto fits = [](const std::string& commit, const std::string& hash) {
-        const Bytes proof = Encode(ProofMessage{{}, commit, hash});
+        const Bytes proof = Encode(ProofMessage{{}, WEFT_VERSION, commit, hash});
         const Bytes refusal = Encode(RefuseMessage{Refusal::kVersion, "1", commit, hash});
         EXPECT_EQ(DecodeProof(proof).ok(), DecodeRefuse(refusal).ok());
         return DecodeProof(proof).ok();
