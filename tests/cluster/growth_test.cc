@@ -289,7 +289,8 @@ TEST_F(Unfit, OneWithAnotherKeyOrVersionIsToldOfOnce) {
         ASSERT_FALSE(key.ok());
         EXPECT_NE(key.error().message.find(". Copy the same --key-file"), std::string::npos)
             << key.error().message;
-        const auto version = Knock(kGrowthKey, {kProtocol, {"9.9.9"}});
+        const auto version =
+            Knock(kGrowthKey, {kProtocol, {"9.9.9", "1f3da7147a20", "0123456789ab"}});
         ASSERT_FALSE(version.ok());
         EXPECT_NE(version.error().message.find("Install the same build on every host"),
                   std::string::npos)

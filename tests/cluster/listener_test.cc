@@ -142,11 +142,11 @@ TEST_F(Listener, SaysWhichBuildsDiffer) {
     EXPECT_TRUE(
         workers_[0]->ReadUntil("protocol hash 0123456789ab), this is weft", Deadline::In(5000)))
         << workers_[0]->output();
-    const auto version =
-        DialWorker(address, key_, 1000, Deadline::In(2000), Identity{kProtocol, {"9.9.9"}});
+    const auto version = DialWorker(address, key_, 1000, Deadline::In(2000),
+                                    Identity{kProtocol, {"9.9.9", "1f3da7147a20", "0123456789ab"}});
     ASSERT_FALSE(version.ok());
     EXPECT_EQ(version.error().code, ErrorCode::kDenied);
-    EXPECT_NE(version.error().message.find("worker " + address + " runs weft " WEFT_VERSION),
+    EXPECT_NE(version.error().message.find("; worker " + address + " has the older version"),
               std::string::npos)
         << version.error().message;
     const auto protocol = DialWorker(address, key_, 1000, Deadline::In(2000), Identity{99});

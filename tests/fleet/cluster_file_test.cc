@@ -159,33 +159,28 @@ TEST(ChooseHosts, TheFileHasTheLastWord) {
     EXPECT_EQ(chosen.missing, std::vector<std::string>{"y"});
 }
 
-TEST(ChooseHosts, AnotherVersionIsLeftOutAndSaid) {
-    Hearing hearing;
-    hearing.peers = {APeer(1, "b", {{"eth0", "eth0", "fe80::b", 0, ""}})};
-    hearing.peers[0].build.version = "0.0.9";
-    const Chosen chosen = ChooseHosts({}, hearing);
-    EXPECT_TRUE(chosen.hosts.empty());
-    ASSERT_EQ(chosen.left_out.size(), 1U);
-    EXPECT_NE(chosen.left_out[0].find("b runs weft 0.0.9"), std::string::npos);
-    EXPECT_EQ(ChooseHosts({"", {{"b", "", ""}}}, hearing).missing, std::vector<std::string>{"b"});
-    EXPECT_TRUE(AddressesOf("b", hearing).empty());
-}
-
-TEST(ChooseHosts, AnotherProtocolIsLeftOutAndAnotherCommitIsNot) {
+TEST(ChooseHosts, AnotherProtocolIsLeftOutAndAnotherVersionOrCommitIsNot) {
     Hearing hearing;
     hearing.peers = {APeer(1, "b", {{"eth0", "eth0", "fe80::b", 0, ""}}),
-                     APeer(2, "c", {{"eth0", "eth0", "fe80::c", 0, ""}})};
+                     APeer(2, "c", {{"eth0", "eth0", "fe80::c", 0, ""}}),
+                     APeer(3, "d", {{"eth0", "eth0", "fe80::d", 0, ""}})};
+    hearing.peers[0].build.version = "0.0.9";
     hearing.peers[0].build.protocol_hash = "0123456789ab";
     hearing.peers[1].build.commit = "1f3da7147a20";
+    hearing.peers[2].build.version = "0.0.9";
     const Chosen chosen = ChooseHosts({}, hearing);
-    ASSERT_EQ(chosen.hosts.size(), 1U);
+    ASSERT_EQ(chosen.hosts.size(), 2U);
     EXPECT_EQ(chosen.hosts[0].name, "c");
+    EXPECT_EQ(chosen.hosts[1].name, "d");
     ASSERT_EQ(chosen.left_out.size(), 1U);
+    EXPECT_NE(chosen.left_out[0].find("b runs weft 0.0.9"), std::string::npos);
     EXPECT_NE(chosen.left_out[0].find("protocol hash 0123456789ab), this is weft "),
               std::string::npos);
     EXPECT_NE(chosen.left_out[0].find("Install the same build"), std::string::npos);
+    EXPECT_EQ(ChooseHosts({"", {{"b", "", ""}}}, hearing).missing, std::vector<std::string>{"b"});
     EXPECT_TRUE(AddressesOf("b", hearing).empty());
     EXPECT_EQ(AddressesOf("c", hearing).size(), 1U);
+    EXPECT_EQ(AddressesOf("d", hearing).size(), 1U);
 }
 
 }  // namespace

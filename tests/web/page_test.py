@@ -5,6 +5,7 @@
 """
 import json
 import sys
+import threading
 import time
 import unittest
 
@@ -43,14 +44,20 @@ def with_rank(number, **changes):
 
 class Chat(Case):
     def test_an_answer_grows_as_it_streams(self):
-        self.server.answer = lambda body: slowly("one two three four five six seven eight", 0.15)
+        words = "one two three four five six seven eight".split()
+        shown = threading.Semaphore(0)
+
+        def answer(_):
+            for word in words:
+                yield word + " "
+                self.assertTrue(shown.acquire(timeout=limit(60)), f"{word} was not shown")
+        self.server.answer = answer
         self.say("Count.", wait=False)
-        lengths = set()
-        deadline = time.monotonic() + 10
-        while not self.page.eval(DONE) and time.monotonic() < deadline:
-            lengths.add(self.page.eval(
-                "document.querySelector('.answer .markdown')?.textContent.length ?? 0"))
-        self.assertGreaterEqual(len(lengths), 4, "the text came at once")
+        for word in words:
+            self.page.wait("document.querySelector('.answer .markdown')?.textContent"
+                           f".includes('{word}')")
+            shown.release()
+        self.page.wait(DONE)
         self.assertEqual(self.answer_text(), "one two three four five six seven eight")
         stats = self.page.text(".answer .stats")
         self.assertRegex(stats, r"^8 tokens · [\d.]+ tok/s · first after [\d.]+ m?s$")
@@ -428,7 +435,7 @@ class Errors(Case):
         page.close()
 
 
-class Markdown(SharedPage):
+class Markdown(Case):
     def show(self, text):
         self.server.answer = lambda body: [text[i:i + 50_000] for i in range(0, len(text), 50_000)]
         self.page.click("#new-chat")
