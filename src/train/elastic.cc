@@ -35,6 +35,13 @@ Status FixSize(TrainJob& job, int ranks) {
                          "--elastic needs --output-dir DIR, which all hosts see, and --save-every "
                          "N: when ranks join or leave, training continues from a checkpoint");
     }
+    if (job.trainer.verify_model) {
+        return MakeError(
+            ErrorCode::kUsage,
+            "--verify-model does not work with --elastic: the running ranks would wait "
+            "while each new worker hashes its copy. Compare the copies before the job "
+            "('weft doctor --model'), or leave out one of the two flags");
+    }
     TrainerOptions& trainer = job.trainer;
     WEFT_ASSIGN(const TrainLayout layout, MakeTrainLayout(ranks, 0, LayoutWordsOf(trainer)));
     job.elastic = true;

@@ -162,13 +162,6 @@ Status CheckTrainJob(const TrainJob& job) {
                          "Name one, or remove --new-data");
     }
     WEFT_TRY(CheckSampleOptions(job.sample));
-    if (job.elastic && job.trainer.verify_model) {
-        return MakeError(
-            ErrorCode::kUsage,
-            "--verify-model does not work with --elastic: the running ranks would wait "
-            "while each new worker hashes its copy. Compare the copies before the job "
-            "('weft doctor --model'), or leave out one of the two flags");
-    }
     if (job.global_batch < 0 || (job.elastic && job.global_batch == 0)) {
         return MakeError(ErrorCode::kUsage, "a batch of {} sequences", job.global_batch);
     }

@@ -137,11 +137,10 @@ TEST_F(VerifyModel, TrainingComparesToo) {
     for (const char* folder : {"here", "there"}) {
         WriteTinyGguf((dir_ / folder) + "/tiny.gguf", {.hyper = OddHyper()});
     }
-    const Words train = {"train",       "tiny.gguf",
-                         "--data",      "synthetic:random-tokens:20:8",
-                         "--seq-len",   "16",
-                         "--steps",     "1",
-                         "--no-output", "--verify-model"};
+    const Words job = {"train",         "tiny.gguf", "--data",  "synthetic:random-tokens:20:8",
+                       "--seq-len",     "16",        "--steps", "1",
+                       "--verify-model"};
+    const Words train = job + Words{"--no-output"};
     const Ran equal = RunJob({"here", "there"}, train);
     EXPECT_EQ(equal.status, 0) << equal.err;
     ExpectSays(equal, {"--verify-model: 2 copies of the model are equal ("});
@@ -149,10 +148,11 @@ TEST_F(VerifyModel, TrainingComparesToo) {
     const Ran ran = RunJob({"here", "there"}, train);
     EXPECT_EQ(ran.status, 1) << ran.err;
     ExpectSays(ran, {"--verify-model: tiny.gguf on rank 1 (host 127.0.0.1"});
-    const Ran elastic =
-        RunWeft(train + Words{"--elastic", "--local", "2", "--output-dir", dir_ / "o"});
-    EXPECT_EQ(elastic.status, 2) << elastic.err;
-    ExpectSays(elastic, {"--verify-model does not work with --elastic"});
+    const Words elastic = {"--elastic", "--local",      "2",         "--save-every",
+                           "1",         "--output-dir", dir_ / "out"};
+    const Ran refused = In("here", job + elastic)->Wait();
+    EXPECT_EQ(refused.status, 2) << refused.err;
+    ExpectSays(refused, {"--verify-model does not work with --elastic"});
 }
 
 TEST_F(VerifyModel, RanksOfOneCopyCompareNothing) {
