@@ -197,7 +197,7 @@ class Cluster {
     virtual const std::string& job() const = 0;
     // Where this process may open and create files that rank 0 names.
     const FolderLimit& folders() const { return folders_; }
-    // What other jobs of this rank's worker have claimed of the host's memory.
+    // The memory of this host that the other jobs of the worker have claimed.
     const MemoryClaims& claims() const { return claims_; }
     void SetClaims(MemoryClaims claims) { claims_ = std::move(claims); }
     virtual const HostInfo& host(int rank) const = 0;

@@ -90,7 +90,7 @@ struct ChallengeMessage {
     uint32_t protocol = kProtocol;
     PublicKey public_key{};
 };
-// What the caller asks of the worker's waiting line (waiting_line.h).
+// A caller's request for a place of the worker, or in its waiting line (waiting_line.h).
 struct PlaceRequest {
     uint64_t ticket = 0;   // random, one per job; 0: do not wait in line
     uint64_t number = 0;   // the ticket's number in all lines; 0: none yet
