@@ -53,7 +53,7 @@ class MemoryClaims {
     void Begin(size_t slot, uint64_t ticket, const std::string& from) const;
     void Clear(size_t slot) const;
     // Job: sets claimed_bytes and claimants, and claims the needs if they fit. Replaces the job's
-    // earlier claims. Errors: kTimeout (another process holds the lock).
+    // earlier claims. Errors: kTimeout (another process holds the lock), kIo.
     Status Claim(std::span<MemoryNeed> needs) const;
     // Job: gives up its claims.
     void Release() const;

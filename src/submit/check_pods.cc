@@ -113,6 +113,12 @@ Status CheckMounts(const JobSpec& job) {
     return {};
 }
 
+// (Names only: the value of a variable may be a secret.)
+Status TakeOnce(const char* flag, const std::string& name, std::set<std::string>& names) {
+    if (names.insert(name).second) return {};
+    return MakeError(ErrorCode::kUsage, "{} {} is given twice. Remove one of them", flag, name);
+}
+
 Status CheckResources(const JobSpec& job) {
     if (!job.memory.empty() && !IsQuantity(job.memory)) {
         return MakeError(ErrorCode::kUsage, "--memory {}: expected an amount, as 32Gi or 500M",
@@ -132,9 +138,7 @@ Status CheckResources(const JobSpec& job) {
             return MakeError(ErrorCode::kUsage, "--resource {}: use --{} for it", resource,
                              name == "cpu" ? "cpus" : name);
         }
-        if (!names.insert(name).second) {
-            return MakeError(ErrorCode::kUsage, "--resource {}: {} is given twice", resource, name);
-        }
+        WEFT_TRY(TakeOnce("--resource", name, names));
     }
     return {};
 }
@@ -161,9 +165,7 @@ Status CheckEnvironment(const JobSpec& job) {
             return MakeError(ErrorCode::kUsage, "--env {}: 'weft submit' sets this variable itself",
                              name);
         }
-        if (!names.insert(name).second) {
-            return MakeError(ErrorCode::kUsage, "--env {}: {} is given twice", variable, name);
-        }
+        WEFT_TRY(TakeOnce("--env", name, names));
     }
     return {};
 }
@@ -181,10 +183,7 @@ Status CheckPlacement(const JobSpec& job) {
                              "'kubectl get nodes --show-labels' prints it",
                              label);
         }
-        if (!keys.insert(key).second) {
-            return MakeError(ErrorCode::kUsage, "--node-selector {}: {} is given twice", label,
-                             key);
-        }
+        WEFT_TRY(TakeOnce("--node-selector", key, keys));
     }
     for (const std::string& toleration : job.tolerations) {
         const size_t colon = std::min(toleration.rfind(':'), toleration.size());
