@@ -9,13 +9,13 @@
 
 #include "base/log.h"
 #include "engine/device_options.h"
-#include "engine/sampler_defaults.h"
 #include "hw/cpu.h"
 #include "model/builder.h"
 #include "model_files/model_file.h"
 #include "serve/api/gate.h"
 #include "serve/api/response_folder.h"
 #include "serve/api/status.h"
+#include "serve/describe.h"
 #include "serve/page.h"
 
 namespace weft::serve {
@@ -34,54 +34,32 @@ void ReturnLargeBuffers() {
 
 }  // namespace
 
-std::string NameOfModel(const std::string& words) {
-    std::string name = words;
-    while (name.size() > 1 && name.ends_with('/')) name.pop_back();
-    if (const size_t slash = name.rfind('/');
-        slash != std::string::npos && !name.starts_with("hf:"))
-        name.erase(0, slash + 1);
-    if (name.ends_with(".gguf")) name.resize(name.size() - 5);
-    return name;
-}
-
 bool IsLoopback(const std::string& host) {
     return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+}
+
+Error NeedsKeys(const std::string& host) {
+    return MakeError(
+        ErrorCode::kUsage,
+        "--host {}: other machines can reach this address and use the server. Give "
+        "--api-key-file FILE ('weft key new NAME >> FILE' makes a key), or listen on 127.0.0.1",
+        host);
 }
 
 Server::Server(ServerOptions options) : options_(std::move(options)) {}
 
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     if (!IsLoopback(options.http.host) && options.key_file.empty()) {
-        return MakeError(
-            ErrorCode::kUsage,
-            "--host {}: other machines can reach this address and use the server. Give "
-            "--api-key-file FILE ('weft key new NAME >> FILE' makes a key), or listen on 127.0.0.1",
-            options.http.host);
+        return NeedsKeys(options.http.host);
     }
     std::unique_ptr<Server> server(new Server(std::move(options)));
     WEFT_TRY(server->Open());
     return server;
 }
 
-// The names of the model and its adapters must be distinct.
-Status Server::NameModels() {
-    served_.name = options_.name.empty() ? NameOfModel(options_.job.model) : options_.name;
-    served_.aliases = options_.aliases;
-    served_.aliases.push_back(options_.job.model);
-    for (const auto& [name, folder] : options_.job.adapters) {
-        if (served_.AdapterOf(name) == 0) {
-            return MakeError(ErrorCode::kUsage,
-                             "--lora {}={}: '{}' is the model's own name (see --name, --alias)",
-                             name, folder, name);
-        }
-        served_.adapters.push_back(name);
-    }
-    return {};
-}
-
 Status Server::Open() {
     ReturnLargeBuffers();
-    WEFT_TRY(NameModels());
+    WEFT_TRY(NameModels(options_, served_));
     if (!options_.key_file.empty()) {
         WEFT_ASSIGN(keys_, KeyStore::Open(options_.key_file));
         options_.api.keys = keys_.get();
@@ -111,13 +89,17 @@ Status Server::Open() {
     WEFT_ASSIGN(http_, HttpServer::Start(options_.http, [this](std::shared_ptr<Exchange> exchange) {
                     Handle(std::move(exchange));
                 }));
-    WEFT_TRY(ReadHints());
+    {
+        WEFT_ASSIGN(const auto source, model_files::OpenModel(options_.job.model));
+        WEFT_TRY(ReadHints(options_, *source, served_));
+    }
+    options_.job.outputs = served_.generates ? model::Outputs::kBoth : model::Outputs::kHidden;
     watcher_ = std::thread([this] { Watch(); });
     options_.cluster.stop = &force_stop_;
     options_.api.work_bytes = options_.http.limits.all_bodies_bytes / 4 * 3;
     options_.api.cores = AllowedCores();  // the engine pins this thread to one core
     WEFT_ASSIGN(engine_, engine::Engine::Start(options_.cluster, options_.job, options_.batch));
-    WEFT_TRY(Describe());
+    Describe();
     metrics_ = std::make_unique<Metrics>(
         options_.metrics_prefix,
         MetricsInfo{served_.name, engine_->context(), engine_->rank().page_tokens(),
@@ -129,72 +111,29 @@ Status Server::Open() {
     return {};
 }
 
-// Reads the pooling from the model's file. GGUF's ARCHITECTURE.pooling_type: 0 none, 1 mean, 2
-// first token, 3 last token, 4 reranker.
-Status Server::ReadHints() {
-    WEFT_ASSIGN(const auto source, model_files::OpenModel(options_.job.model));
-    const model_files::Metadata& meta = source->meta();
-    WEFT_ASSIGN(const std::string architecture, meta.StringOr("general.architecture", ""));
-    WEFT_ASSIGN(const int64_t type, meta.IntOr(architecture + ".pooling_type", 0, 100, 0));
-    std::optional<engine::Pooling> said;
-    if (type == 1) said = engine::Pooling::kMean;
-    if (type == 2) said = engine::Pooling::kCls;
-    if (type == 3) said = engine::Pooling::kLast;
-    ChooseOutputs(said);
-    return ChooseSampling(*source);
-}
-
-void Server::ChooseOutputs(std::optional<engine::Pooling> said) {
-    const bool only = options_.embeddings || said.has_value();
-    options_.job.outputs = only ? model::Outputs::kHidden : model::Outputs::kBoth;
-    served_.pooling = options_.pooling.value_or(said.value_or(engine::Pooling::kLast));
-}
-
-Status Server::ChooseSampling(const model_files::ModelSource& source) {
-    model_files::SamplingHints hints;
-    if (options_.model_sampling) hints = engine::HintsOf(source);
-    engine::Apply(hints, served_.sampling);
-    engine::Apply(options_.sampling, served_.sampling);
-    served_.sampling_by = fmt::format("{} ({})", engine::SamplingText(served_.sampling),
-                                      engine::SamplingOrigin(hints, options_.sampling));
-    return engine::CheckSampler(served_.sampling);
-}
-
-Status Server::Describe() {
+void Server::Describe() {
     served_.engine = engine_.get();
     served_.created_s = std::time(nullptr);
-    for (int32_t id = 0; id < engine_->tokenizer().vocab_size(); ++id) {
+    served_.context = engine_->context();
+    served_.hyper = engine_->hyper();
+    served_.generates = engine_->generates();
+    const tokenizer::Tokenizer& tokenizer = engine_->tokenizer();
+    for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
         served_.longest_piece_bytes =
-            std::max(served_.longest_piece_bytes, engine_->tokenizer().Piece(id).size());
+            std::max(served_.longest_piece_bytes, tokenizer.Piece(id).size());
     }
-    const model_files::ModelSource& source = engine_->rank().source();
-    served_.path = options_.job.model;
     served_.slots = options_.batch.max_seqs;
     served_.speculative = options_.batch.draft.on();
-    const model_files::Metadata& meta = source.meta();
-    served_.fim = FindFim(meta, engine_->tokenizer());
-    auto chat = chat::Chat::Load(meta, engine_->tokenizer());
-    if (chat.ok()) {
-        served_.family = chat::FamilyOf(chat->source());
-        served_.chat.emplace(std::move(*chat));
-        served_.forms = chat::FindForms(*served_.chat);
-        const chat::TemplateCapabilities& form = served_.forms.tools;
-        served_.call_frame =
-            chat::FindCallFrame(*served_.chat, form, chat::CallFamily(served_.family, form));
-    } else {
-        served_.chat_error = chat.error().message;
-        const auto own = meta.StringOr("tokenizer.chat_template", "");
-        if (!own.ok() || !own->empty()) {
-            Log(LogLevel::kWarning, "{}. Chat requests are refused; completions are served",
-                served_.chat_error);
-        }
+    const model_files::ModelSource& source = engine_->rank().source();
+    ReadTemplate(source, tokenizer, served_);
+    const auto own = source.meta().StringOr("tokenizer.chat_template", "");
+    if (!served_.chat && (!own.ok() || !own->empty())) {
+        Log(LogLevel::kWarning, "{}. Chat requests are refused; completions are served",
+            served_.chat_error);
     }
-    served_.constraints = std::make_unique<Constraints>(engine_->tokenizer(), served_.call_frame);
+    served_.constraints = std::make_unique<Constraints>(tokenizer, served_.call_frame);
     served_.on_cpu = engine_->rank().device()->info().uses_host_cores &&
                      engine::MayAllUseHostCores(options_.job.device);
-    served_.card =
-        DescribeModel(source, options_.job.model, served_.chat ? &*served_.chat : nullptr);
-    return {};
 }
 
 Server::~Server() {

@@ -80,15 +80,11 @@ class Server {
   private:
     explicit Server(ServerOptions options);
     Status Open();
-    Status NameModels();
     void Handle(std::shared_ptr<Exchange> exchange);
     void Watch();
     void AdvanceStop();
     void Reload();
-    Status ReadHints();
-    void ChooseOutputs(std::optional<engine::Pooling> said);
-    Status ChooseSampling(const model_files::ModelSource& source);
-    Status Describe();
+    void Describe();
 
     ServerOptions options_;
     std::atomic<bool> force_stop_{false};  // ClusterOptions::stop
@@ -112,5 +108,7 @@ class Server {
 std::string NameOfModel(const std::string& words);
 // Whether a server on `host` is reachable from this machine only.
 bool IsLoopback(const std::string& host);
+// kUsage: a server on `host` needs keys.
+Error NeedsKeys(const std::string& host);
 
 }  // namespace weft::serve

@@ -1,6 +1,5 @@
 #include "serve/api/api.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "serve/api/gate.h"
 #include "serve/api/input_items.h"
 #include "serve/api/llama_server.h"
+#include "serve/api/model_lists.h"
 #include "serve/api/response_store.h"
 #include "serve/api/routes.h"
 #include "serve/api/status.h"
@@ -96,42 +96,6 @@ std::string OwnerOf(const HttpRequest& request, KeyStore* keys) {
     const std::shared_ptr<const KeyRing> ring = keys->ring();
     const ApiKey* key = ring->Find(PresentedKey(request));
     return key == nullptr ? "nobody" : Hex(key->digest);
-}
-
-// Members of OpenAI, vLLM, llama-server and Anthropic.
-Json ModelJson(const Served& served, int32_t adapter) {
-    Json model{{"id", served.NameOf(adapter)},
-               {"type", "model"},
-               {"display_name", served.NameOf(adapter)},
-               {"created_at", fmt::format("{:%FT%TZ}", fmt::gmtime(served.created_s))},
-               {"object", "model"},
-               {"created", served.created_s},
-               {"owned_by", "weft"},
-               {"max_model_len", served.engine->context()},
-               {"lifecycle", "active"},
-               {"max_input_tokens", served.engine->context()},
-               {"max_tokens", served.engine->context()}};
-    model["meta"] = {{"n_vocab", served.engine->hyper().vocab},
-                     {"n_ctx_train", served.engine->hyper().context},
-                     {"n_embd", served.engine->hyper().hidden},
-                     {"n_params", served.card.parameters},
-                     {"size", served.card.size_bytes}};
-    if (adapter != 0) model["parent"] = served.name;
-    return model;
-}
-
-// The model, followed by its adapters.
-Json ModelsJson(const Served& served) {
-    Json models = Json::array();
-    for (size_t i = 0; i <= served.adapters.size(); ++i) {
-        models.push_back(ModelJson(served, static_cast<int32_t>(i)));
-    }
-    const Json first = models.front()["id"], last = models.back()["id"];
-    return {{"object", "list"},
-            {"data", std::move(models)},
-            {"first_id", first},
-            {"last_id", last},
-            {"has_more", false}};
 }
 
 }  // namespace
@@ -356,7 +320,7 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
     } else if (path == "/ready") {
         Ready(exchange);
     } else if (path == "/v1/models" || path == "/models") {
-        exchange->Send(200, kJsonHeaders, Dump(ModelsJson(served_)));
+        exchange->Send(200, kJsonHeaders, Dump(ModelsJson({&served_, 1})));
     } else if (path.starts_with(kModelsBelow)) {
         const std::string name = path.substr(kModelsBelow.size());
         const std::optional<int32_t> adapter = served_.AdapterOf(name);

@@ -124,6 +124,7 @@ ModelCard DescribeModel(const model_files::ModelSource& source, const std::strin
     card.info = InfoJson(meta);
     card.info["general.parameter_count"] = card.parameters;
     // without tool support in the template, tools are described in plain text
+    if (chat != nullptr) card.chat_template = chat->source();
     card.tools = chat != nullptr;
     card.thinking = chat != nullptr && Thinks(*chat);
     return card;

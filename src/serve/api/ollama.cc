@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "serve/api/dialect.h"
+#include "serve/api/model_lists.h"
 
 namespace weft::serve {
 namespace {
@@ -69,14 +70,7 @@ OllamaModel ReadOllamaModel(Fields& fields, const Served& served, std::optional<
     error = fields.error();
     if (error) return model;
     const std::optional<int32_t> adapter = served.AdapterOf(model.asked);
-    if (!adapter) {
-        std::string names = fmt::format("'{}'", served.name);
-        for (const std::string& name : served.adapters) names += fmt::format(", '{}'", name);
-        error = ApiError{404,
-                         fmt::format("model '{}' not found; this server has {}",
-                                     model.asked.substr(0, 200), names),
-                         "model", "model_not_found"};
-    }
+    if (!adapter) error = UnknownOllamaModel(model.asked, {&served, 1});
     model.adapter = adapter.value_or(0);
     return model;
 }

@@ -62,6 +62,10 @@ std::optional<ApiError> OllamaRunning(const Json& body, const Served& served, Js
 std::optional<ApiError> OllamaVersion(const Json& body, const Served& served, Json& answer);
 std::optional<ApiError> OllamaShow(const Json& body, const Served& served, Json& answer);
 std::optional<ApiError> OllamaRefuse(const Json& body, const Served& served, Json& answer);
+// Entries of /api/tags and /api/ps: the model and its adapters. expires_s: Unix time; nullopt:
+// never.
+Json OllamaTagEntries(const Served& served);
+Json OllamaRunningEntries(const Served& served, std::optional<int64_t> expires_s);
 std::optional<ApiError> PlanOllamaPull(const Json& body, const Served& served, AnswerPlan& plan);
 
 }  // namespace weft::serve

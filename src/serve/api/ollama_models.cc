@@ -22,13 +22,13 @@ Json DetailsJson(const Served& served, int32_t adapter) {
             {"families", Json::array({card.family})},
             {"parameter_size", ParametersText(card.parameters)},
             {"quantization_level", card.quantization},
-            {"context_length", served.engine->context()},
-            {"embedding_length", served.engine->hyper().hidden}};
+            {"context_length", served.context},
+            {"embedding_length", served.hyper.hidden}};
 }
 
 // Clients treat a model with only "embedding" as an embedding model.
 Json CapabilitiesJson(const Served& served) {
-    if (!served.engine->generates()) return Json::array({"embedding"});
+    if (!served.generates) return Json::array({"embedding"});
     Json list = Json::array({"completion"});
     if (served.card.tools) list.push_back("tools");
     if (served.card.thinking) list.push_back("thinking");
@@ -61,8 +61,8 @@ Json EntryJson(const Served& served, int32_t adapter) {
 std::string ParameterLines(const Served& served) {
     const engine::SamplerOptions& usual = served.sampling;
     return fmt::format("{:<30} {}\n{:<30} {}\n{:<30} {}\n{:<30} {}\n{:<30} {}", "num_ctx",
-                       served.engine->context(), "temperature", usual.temperature, "top_k",
-                       usual.top_k, "top_p", usual.top_p, "min_p", usual.min_p);
+                       served.context, "temperature", usual.temperature, "top_k", usual.top_k,
+                       "top_p", usual.top_p, "min_p", usual.min_p);
 }
 
 template <typename Add>
@@ -73,26 +73,34 @@ Json EntriesJson(const Served& served, const Add& add) {
         add(entry);
         models.push_back(std::move(entry));
     }
-    return {{"models", std::move(models)}};
+    return models;
 }
 
 }  // namespace
 
-std::optional<ApiError> OllamaTags(const Json&, const Served& served, Json& answer) {
-    answer = EntriesJson(served, [&](Json& entry) {
+Json OllamaTagEntries(const Served& served) {
+    return EntriesJson(served, [&](Json& entry) {
         entry["modified_at"] = ModifiedText(served);
         entry["capabilities"] = CapabilitiesJson(served);
     });
+}
+
+Json OllamaRunningEntries(const Served& served, std::optional<int64_t> expires_s) {
+    constexpr int64_t kNeverS = 10'413'792'000;  // 2300-01-01
+    return EntriesJson(served, [&](Json& entry) {
+        entry["expires_at"] = OllamaTime(expires_s.value_or(kNeverS));
+        entry["size_vram"] = served.on_cpu ? 0 : served.card.size_bytes;
+        entry["context_length"] = served.context;
+    });
+}
+
+std::optional<ApiError> OllamaTags(const Json&, const Served& served, Json& answer) {
+    answer = {{"models", OllamaTagEntries(served)}};
     return {};
 }
 
 std::optional<ApiError> OllamaRunning(const Json&, const Served& served, Json& answer) {
-    constexpr int64_t kNeverS = 10'413'792'000;  // 2300-01-01
-    answer = EntriesJson(served, [&](Json& entry) {
-        entry["expires_at"] = OllamaTime(kNeverS);
-        entry["size_vram"] = served.on_cpu ? 0 : served.card.size_bytes;
-        entry["context_length"] = served.engine->context();
-    });
+    answer = {{"models", OllamaRunningEntries(served, {})}};
     return {};
 }
 
@@ -110,10 +118,10 @@ std::optional<ApiError> OllamaShow(const Json& body, const Served& served, Json&
     Json info = served.card.info;
     // The server's context, which may be shorter than the model's training context.
     const std::string context = fmt::format("{}.context_length", served.card.family);
-    info[context] = served.engine->context();
+    info[context] = served.context;
     answer = {{"modelfile", fmt::format("# Served by Weft\nFROM {}\n", TaggedName(name))},
               {"parameters", ParameterLines(served)},
-              {"template", served.chat ? served.chat->source() : ""},
+              {"template", served.card.chat_template},
               {"details", DetailsJson(served, model.adapter)},
               {"model_info", std::move(info)},
               {"capabilities", CapabilitiesJson(served)},

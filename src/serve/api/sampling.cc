@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "engine/sampler_defaults.h"
+#include "serve/api/model_lists.h"
 
 namespace weft::serve {
 
@@ -188,12 +189,7 @@ std::optional<ApiError> CheckModel(Fields& fields, const Served& served) {
     const std::string model = fields.Text("model", served.name);
     if (fields.error()) return fields.error();
     if (served.AdapterOf(model)) return {};
-    std::string names = fmt::format("'{}'", served.name);
-    for (const std::string& adapter : served.adapters) names += fmt::format(", '{}'", adapter);
-    return ApiError{404,
-                    fmt::format("The model '{}' does not exist; this server has {}.",
-                                model.substr(0, 200), names),
-                    "model", "model_not_found"};
+    return UnknownModel(model, {&served, 1});
 }
 
 int32_t ReadAdapter(Fields& fields, const Served& served) {

@@ -1,4 +1,5 @@
 // The model that the API serves, with its adapters, as all endpoints see it. Immutable once made.
+// Without an engine (serve/pool), it describes a model that need not be loaded.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "chat/conversation.h"
 #include "engine/engine.h"
 #include "engine/sampler_defaults.h"
+#include "model/hyper.h"
 #include "serve/api/constraint.h"
 #include "serve/api/fim.h"
 #include "serve/api/model_card.h"
@@ -27,6 +29,9 @@ struct Served {
     std::vector<std::string> aliases;   // other accepted names
     std::vector<std::string> adapters;  // model names of the adapters; adapter i is adapters[i - 1]
     int64_t created_s = 0;              // Unix time
+    int64_t context = 0;                // most tokens of a sequence
+    model::Hyper hyper;
+    bool generates = true;              // false: embeddings only
     std::optional<chat::Chat> chat;     // nullopt: the model has no usable chat template
     std::string chat_error;             // reason, if `chat` is nullopt
     chat::ConversationForms forms;      // message forms that the chat template accepts
