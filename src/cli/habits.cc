@@ -56,21 +56,13 @@ class Line {
 
     Status Apply() {
         for (size_t at = first_; at < words_.size() && words_[at] != "--"; ++at) {
-            if (IsFlag(words_[at])) {
-                WEFT_TRY(ApplyTo(at));
-            } else if (!unknown_) {
-                bare_.push_back(at);
-            }
+            if (IsFlag(words_[at])) WEFT_TRY(ApplyTo(at));
         }
         const auto row = std::ranges::find(kLacking, command_.name, &Lacking::command);
         if (row != std::end(kLacking) && words_.size() == first_) {
             return MakeError(ErrorCode::kUsage, "'{}': {}", full_name_, row->nothing);
         }
-        if (command_.name != "serve" || bare_.size() < 2) return {};
-        return MakeError(ErrorCode::kUsage,
-                         "'weft serve': a server has one model. In another terminal: weft serve {} "
-                         "--port 8081",
-                         words_[bare_[1]]);
+        return {};
     }
 
   private:
@@ -88,10 +80,7 @@ class Line {
             FormerFlags(), [&](const Synonym& row) { return Lists(row.names, typed); });
         if (name != typed && !former) translated_[typed] = name;
         const DescribedFlag* flag = command_.FindFlag(name);
-        if (flag == nullptr) {
-            unknown_ = unknown_ || !HasJoinedValue(name);
-            return {};
-        }
+        if (flag == nullptr) return {};
         if (flag->kind == ValueKind::kNone) return {};
         const bool joined = word.size() > name.size();
         if (!joined && at + 1 == words_.size()) return {};
@@ -195,8 +184,6 @@ class Line {
         }
         words_.erase(words_.begin() + static_cast<ptrdiff_t>(at));
         words_.insert(words_.begin() + static_cast<ptrdiff_t>(first_), model);
-        for (size_t& place : bare_) ++place;
-        bare_.insert(bare_.begin(), first_);
         return {};
     }
 
@@ -215,10 +202,6 @@ class Line {
     size_t first_;
     std::vector<std::string>& words_;
     std::map<std::string, std::string>& translated_;
-    // Places of words that are neither flags nor values, up to the first unknown flag, whose value
-    // may follow.
-    std::vector<size_t> bare_;
-    bool unknown_ = false;
 };
 
 // Handles a line whose first word is not a command.

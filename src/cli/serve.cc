@@ -11,9 +11,8 @@
 #include "cli/loading_line.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
-#include "cli/sampling_flags.h"
+#include "cli/serve_flags.h"
 #include "cli/summary.h"
-#include "cli/supervise.h"
 #include "cli/systemd_unit.h"
 #include "engine/cache_size.h"
 #include "engine/sum_wire.h"
@@ -31,6 +30,7 @@ constexpr const char* kServeFooter =
     "  weft serve model.gguf -t 2 --ctx 8192\n"
     "  weft serve model.gguf --local 2 --tp 2 -t 1\n"
     "  weft serve model.gguf --prompt-lookup\n"
+    "  weft serve small=a.gguf big=b.gguf --max-loaded 1\n"
     "  weft serve big.gguf --draft small.gguf\n"
     "  weft serve hf:OWNER/NAME:Q4_K_M --pull --hosts b:7000,c:7000 --key-file weft.key\n"
     "  weft serve model.gguf --cluster home --restart\n"
@@ -38,29 +38,10 @@ constexpr const char* kServeFooter =
 
 constexpr int64_t kDefaultRejoinMs = 60'000;
 
-struct ServeFlags {
-    CommonFlags common;
-    serve::ServerOptions server;
-    SamplingFlags sampling;
-    bool no_prefix_cache = false;
-    std::string pooling = "auto";
-    std::string log_format = "text";
-    bool no_access_log = false;
-    std::string config;
-    std::vector<std::string> lora;  // NAME=FOLDER
-    std::string max_responses_age = "30d";
-    bool restart = false, unit = false;
-};
-
 // Sets it in this process and in the ranks that it starts.
 void UseJsonLog() {
     SetLogJson(true);
     ::setenv("WEFT_LOG_FORMAT", "json", 1);
-}
-
-void Tell(const std::string& line) {
-    if (LogIsJson()) return Log(LogLevel::kInfo, "{}", line);
-    PrintErr("weft: {}\n", line);
 }
 
 // A stop that the user requested while the server loads is not an error.
@@ -110,42 +91,15 @@ bool Reloads(const serve::ServerOptions& options) {
 }
 
 Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
-    WEFT_TRY(flags.sampling.Check());
-    WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
-    WEFT_TRY(Resolve(flags.common));
+    WEFT_TRY(PrepareServer(flags));
     WEFT_TRY(FindDraft(flags.server.batch.draft.model, flags.common.pull));
-    for (const std::string& word : flags.lora) {
-        WEFT_ASSIGN(model_files::NamedAdapter adapter, model_files::ParseAdapter(word));
-        flags.common.job.adapters.push_back(std::move(adapter));
-    }
     serve::ServerOptions& options = flags.server;
     const cluster::ClusterOptions& asked = flags.common.cluster;
     const size_t hosts = asked.hosts.size() + static_cast<size_t>(asked.wait_for);
     WEFT_TRY(engine::SizeCache(flags.common.job, options.batch, hosts));
-    options.interrupted = flags.common.cluster.stop;
-    WEFT_ASSIGN(options.max_responses_age_s,
-                ParseTime("--max-responses-age", flags.max_responses_age));
-    if (Reloads(options)) options.reload = CatchReloads();
-    options.cluster = flags.common.cluster;
-    EndAtAnySecondStop();
-    const int ranks = cluster::RanksOf(options.cluster);
-    // (The launcher restarts its own ranks.)
-    const bool may_rejoin = ranks > 1 && options.cluster.launched == nullptr;
-    if (may_rejoin && options.cluster.rejoin_ms == 0 && options.batch.max_restarts > 0) {
-        options.cluster.rejoin_ms = kDefaultRejoinMs;
-    }
     options.job = flags.common.job;
-    options.batch.prefix_cache = !flags.no_prefix_cache;
-    options.pooling = engine::PoolingOfName(flags.pooling);
-    if (options.key_file.empty()) serve::AllowOwnNames(options.http);
-    options.sampling = flags.sampling.Given();
-    options.model_sampling = flags.sampling.from_model();
-    options.log_requests = !flags.no_access_log;
-    if (flags.log_format == "json") UseJsonLog();
-    const bool json = flags.common.json;
-    if (!json) {
-        options.say = Tell;
-    }
+    const bool member = flags.member.has_value();
+    if (member) options.say = nullptr;  // the parent says it
     std::unique_ptr<serve::Server> server;
     const int64_t begin_ns = NowNs();
     {
@@ -155,8 +109,8 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
         if (!started.ok()) return UnlessStopped(options, started.error());
         server = std::move(started).value();
     }
-    SayServing(*server, options, json, SecondsSince(begin_ns));
-    supervisor.SayServing(options.cluster.host_names);
+    if (!member) SayServing(*server, options, flags.common.json, SecondsSince(begin_ns));
+    supervisor.SayServing(server->port(), options.cluster.host_names);
     WEFT_TRY(server->Run());
     return options.job.trace ? WriteTrace(flags.common.trace_file, server->reports()) : Status();
 }
@@ -191,8 +145,10 @@ Status PrintServeUnit(const ServeFlags& flags) {
 }
 
 Status Serve(ServeFlags& flags) {
-    if (flags.unit) return PrintServeUnit(flags);
+    if (flags.unit && !flags.pool()) return PrintServeUnit(flags);
     const Supervisor supervisor = Supervisor::Take();
+    const bool member = flags.member.has_value() && supervisor.present();
+    if (flags.pool() && !member) return ServePool(flags);
     if (flags.restart && !supervisor.present()) {
         if (flags.common.cluster.launched != nullptr) {
             return MakeError(ErrorCode::kUsage,
@@ -204,7 +160,9 @@ Status Serve(ServeFlags& flags) {
         WEFT_ASSIGN(const int status, Supervise(http, HangupRule::Find(Reloads(flags.server))));
         std::exit(status);  // the server itself has reported the reason
     }
-    if (supervisor.present()) {
+    if (member) {
+        BecomeMember(*flags.member, supervisor.port(), flags);
+    } else if (supervisor.present()) {
         flags.server.http.port = supervisor.port();
         flags.common.needed_hosts = supervisor.hosts();
     }
@@ -364,6 +322,43 @@ void AddAccess(const Command& app, serve::ServerOptions& server) {
 
 }  // namespace
 
+void Tell(const std::string& line) {
+    if (LogIsJson()) return Log(LogLevel::kInfo, "{}", line);
+    PrintErr("weft: {}\n", line);
+}
+
+Status PrepareServer(ServeFlags& flags) {
+    WEFT_TRY(flags.sampling.Check());
+    WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
+    WEFT_TRY(Resolve(flags.common));
+    for (const std::string& word : flags.lora) {
+        WEFT_ASSIGN(model_files::NamedAdapter adapter, model_files::ParseAdapter(word));
+        flags.common.job.adapters.push_back(std::move(adapter));
+    }
+    serve::ServerOptions& options = flags.server;
+    options.interrupted = flags.common.cluster.stop;
+    WEFT_ASSIGN(options.max_responses_age_s,
+                ParseTime("--max-responses-age", flags.max_responses_age));
+    if (Reloads(options)) options.reload = CatchReloads();
+    options.cluster = flags.common.cluster;
+    EndAtAnySecondStop();
+    const int ranks = cluster::RanksOf(options.cluster);
+    // (The launcher restarts its own ranks.)
+    const bool may_rejoin = ranks > 1 && options.cluster.launched == nullptr;
+    if (may_rejoin && options.cluster.rejoin_ms == 0 && options.batch.max_restarts > 0) {
+        options.cluster.rejoin_ms = kDefaultRejoinMs;
+    }
+    options.batch.prefix_cache = !flags.no_prefix_cache;
+    options.pooling = engine::PoolingOfName(flags.pooling);
+    if (options.key_file.empty()) serve::AllowOwnNames(options.http);
+    options.sampling = flags.sampling.Given();
+    options.model_sampling = flags.sampling.from_model();
+    options.log_requests = !flags.no_access_log;
+    if (flags.log_format == "json") UseJsonLog();
+    if (!flags.common.json) options.say = Tell;
+    return {};
+}
+
 void AddServe(const Command& app, int& status) {
     auto flags = std::make_shared<ServeFlags>();
     const Command serve = app.AddCommand(
@@ -372,7 +367,7 @@ void AddServe(const Command& app, int& status) {
     // config.h replaces it before parsing.
     serve.AddOption("--config", flags->config, "Read flags from a TOML file, such as ctx = 8192")
         .TypeName("FILE");
-    AddModel(serve, flags->common.job.model, flags->common.pull);
+    AddServedModels(serve, *flags);
     AddServing(serve, *flags);
     AddSamplingFlags(serve, flags->sampling);
     AddDraftFlags(serve, flags->server.batch.draft);

@@ -38,7 +38,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kVariable = "WEFT_SUPERVISOR";  // "DESCRIPTOR PORT HOST,HOST"
+constexpr std::string_view kVariable = "WEFT_SUPERVISOR=";  // "DESCRIPTOR PORT HOST,HOST"
 constexpr size_t kMostMessage = 16384;
 constexpr size_t kMostWhy = 4000;
 constexpr int64_t kFirstPauseMs = 1000, kLongestPauseMs = 15'000;
@@ -84,7 +84,6 @@ class Runner {
 
   private:
     Status Open();
-    Result<pid_t> Start(Fd& socket);
     Result<Ended> Watch(pid_t pid, Fd socket);
     void Hear(const std::string& text, const Fd& socket, Ended& ended);
     // Receives pending signals and forwards them to the child (0: no child).
@@ -120,37 +119,6 @@ Status Runner::Open() {
     WEFT_ASSIGN(waiting_, serve::WaitingServer::Start(http_, "the server is starting"));
     http_.port = waiting_->port();
     return {};
-}
-
-Result<pid_t> Runner::Start(Fd& socket) {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-        return MakeError(ErrorCode::kIo, "socketpair: {}", std::strerror(errno));
-    }
-    socket = Fd(ends[0]);
-    const Fd theirs(ends[1]);
-    ::setenv(kVariable,
-             fmt::format("{} {} {}", theirs.get(), http_.port, fmt::join(hosts_, ",")).c_str(), 1);
-    std::vector<char*> argv;
-    for (std::string& word : words_) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const pid_t parent = ::getpid();
-    const pid_t pid = ::fork();
-    if (pid == 0) {  // only async-signal-safe calls, since the process has threads
-        ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (::getppid() != parent) ::_exit(1);
-        ::setpgid(0, 0);  // Ctrl-C reaches the child only through this process
-        ::sigprocmask(SIG_SETMASK, &before_, nullptr);
-        // (This alone closes the port of the waiting server on exec.)
-        ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
-        ::fcntl(theirs.get(), F_SETFD, 0);
-        ::execv("/proc/self/exe", argv.data());
-        ::_exit(127);
-    }
-    ::unsetenv(kVariable);
-    listens_ = false;
-    if (pid > 0) return pid;
-    return MakeError(ErrorCode::kIo, "cannot start the server: fork: {}", std::strerror(errno));
 }
 
 void Runner::PassSignals(pid_t pid) {
@@ -262,9 +230,9 @@ void Runner::Pause(const Ended& ended) {
 Result<int> Runner::Run() {
     WEFT_TRY(Open());
     while (true) {
-        Fd socket;
-        WEFT_ASSIGN(const pid_t pid, Start(socket));
-        WEFT_ASSIGN(const Ended ended, Watch(pid, std::move(socket)));
+        WEFT_ASSIGN(ServerProcess process, StartServer(words_, http_.port, hosts_, {}, &before_));
+        listens_ = false;
+        WEFT_ASSIGN(const Ended ended, Watch(process.pid, std::move(process.socket)));
         if (!StartsAgain(ended)) {
             // A child that was stopped before it could catch signals also did as requested.
             const int status = ended.exit_status();
@@ -278,9 +246,44 @@ Result<int> Runner::Run() {
 
 }  // namespace
 
+Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
+                                  const std::vector<std::string>& hosts,
+                                  std::vector<std::string> variables, const sigset_t* signals) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+        return MakeError(ErrorCode::kIo, "socketpair: {}", std::strerror(errno));
+    }
+    Fd ours(ends[0]);
+    const Fd theirs(ends[1]);
+    variables.push_back(
+        fmt::format("{}{} {} {}", kVariable, theirs.get(), port, fmt::join(hosts, ",")));
+    std::vector<char*> argv, environment;
+    for (std::string& word : words) argv.push_back(word.data());
+    for (char** each = environ; *each != nullptr; ++each) environment.push_back(*each);
+    for (std::string& variable : variables) environment.push_back(variable.data());
+    argv.push_back(nullptr);
+    environment.push_back(nullptr);
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid == 0) {  // only async-signal-safe calls, since the process has threads
+        ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (::getppid() != parent) ::_exit(1);
+        ::setpgid(0, 0);  // Ctrl-C reaches the child only through this process
+        if (signals != nullptr) ::sigprocmask(SIG_SETMASK, signals, nullptr);
+        // (This alone closes the port of this process on exec.)
+        ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+        ::fcntl(theirs.get(), F_SETFD, 0);
+        ::execve("/proc/self/exe", argv.data(), environment.data());
+        ::_exit(127);
+    }
+    if (pid > 0) return ServerProcess{pid, std::move(ours)};
+    return MakeError(ErrorCode::kIo, "cannot start the server: fork: {}", std::strerror(errno));
+}
+
 Supervisor Supervisor::Take() {
     Supervisor supervisor;
-    const char* text = std::getenv(kVariable);
+    const std::string name(kVariable.substr(0, kVariable.size() - 1));
+    const char* text = std::getenv(name.c_str());
     if (text == nullptr) return supervisor;
     const std::string_view all = text;
     const size_t first = std::min(all.find(' '), all.size());
@@ -294,7 +297,7 @@ Supervisor Supervisor::Take() {
         supervisor.hosts_.emplace_back(host);
         rest.remove_prefix(std::min(host.size() + 1, rest.size()));
     }
-    ::unsetenv(kVariable);
+    ::unsetenv(name.c_str());
     int type = 0;
     socklen_t size = sizeof type;
     const bool good = fd > STDERR_FILENO &&
@@ -318,8 +321,9 @@ void Supervisor::AskForPort() const {
     if (present()) Ask(Json{{"state", "listens"}}.dump());
 }
 
-void Supervisor::SayServing(const std::vector<std::string>& hosts) const {
-    if (present()) Send(socket_.get(), Json{{"state", "serves"}, {"hosts", hosts}}.dump());
+void Supervisor::SayServing(int port, const std::vector<std::string>& hosts) const {
+    if (!present()) return;
+    Send(socket_.get(), Json{{"state", "serves"}, {"port", port}, {"hosts", hosts}}.dump());
 }
 
 bool Supervisor::SayFailed(const Error& error, const std::vector<std::string>& missing) const {

@@ -4,8 +4,11 @@
 //
 // Supervisor and server communicate over a socket pair that the child inherits. The child reports
 // when it is about to listen, when it serves, or why it cannot; the supervisor frees the port in
-// time.
+// time. A server of several models (serve/pool) talks to its children in the same way.
 #pragma once
+
+#include <signal.h>
+#include <sys/types.h>
 
 #include <string>
 #include <vector>
@@ -32,7 +35,7 @@ class Supervisor {
 
     // Returns after the supervisor has freed the port.
     void AskForPort() const;
-    void SayServing(const std::vector<std::string>& hosts) const;
+    void SayServing(int port, const std::vector<std::string>& hosts) const;
     // missing: the absent hosts, as far as known. True: the supervisor will restart the server and
     // has logged the reason, so this process only has to exit.
     bool SayFailed(const Error& error, const std::vector<std::string>& missing) const;
@@ -44,6 +47,19 @@ class Supervisor {
     int port_ = 0;
     std::vector<std::string> hosts_;
 };
+
+// A server that this process has started, and its end of the socket pair.
+struct ServerProcess {
+    pid_t pid = -1;
+    Fd socket;
+};
+// Starts this program as a child with the command line `words` (OwnCommandLine), which gets SIGTERM
+// when the calling thread ends. Its Supervisor has `port` and `hosts`. variables: NAME=VALUE, added
+// to its environment. signals: its signal mask; null: the thread's.
+// Errors: kIo.
+Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
+                                  const std::vector<std::string>& hosts,
+                                  std::vector<std::string> variables, const sigset_t* signals);
 
 // Runs this process's own command line as a child repeatedly, until the user asks to stop or the
 // child fails permanently. Returns the exit status. Forwards SIGINT and SIGTERM to the child.

@@ -46,7 +46,7 @@ Result<double> CacheRoom(const Job& job, const model_files::ModelSource& source,
 
 }  // namespace
 
-Status SizeCache(Job& job, const EngineOptions& options, size_t hosts) {
+Status SizeCache(Job& job, const EngineOptions& options, size_t hosts, size_t servers) {
     WEFT_TRY(CompleteJob(job));
     WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
@@ -61,7 +61,8 @@ Status SizeCache(Job& job, const EngineOptions& options, size_t hosts) {
         WEFT_ASSIGN(const double all_room, CacheRoom(job, *source, hosts));
         WEFT_ASSIGN(const int64_t slot, model::StateBytesPerSlot(hyper, *source));
         const double room =
-            std::max(0.0, all_room - static_cast<double>(slot * StateSlots(options)));
+            std::max(0.0, all_room / static_cast<double>(std::max<size_t>(1, servers)) -
+                              static_cast<double>(slot * StateSlots(options)));
         WEFT_ASSIGN(const int64_t each, CacheBytes(job, options, *source, hyper));
         job.kv_tokens =
             std::clamp(static_cast<int64_t>(room / static_cast<double>(each)), whole, all);

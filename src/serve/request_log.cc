@@ -102,6 +102,7 @@ std::string RequestLine(const HttpRecord& record, const std::string& time, bool 
 }
 
 void RequestLog::Add(const HttpRecord& record) {
+    if (record.note.passed_on && record.note.error.empty()) return;
     const bool error = IsError(record), line = write_ && !IsQuiet(record);
     if (!error && !line) return;
     if (line) PostErr(RequestLine(record, UtcNow(), LogIsJson()));

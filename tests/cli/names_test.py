@@ -385,7 +385,6 @@ class Habits(NamesTest):
             self.assertIn("weft serve MODEL --host", self.refused("run", MODEL, flag, "1"))
         for word in ("ps", "stop", "create", "push", "cp"):
             self.assertIn(f"there is no 'weft {word}': ", self.refused(word, "a"))
-        self.assertIn("weft serve B --port 8081", self.refused("serve", MODEL, "B"))
         self.assertIn("weft serve MODEL, such as", self.refused("serve"))
         self.assertIn("weft run MODEL, such as", self.refused("run"))
         self.assertIn("needs a MODEL after it", self.refused("run", "-m"))
@@ -404,9 +403,6 @@ class Habits(NamesTest):
                 self.assertIn(f"'weft serve' has no flag {flag}.", said)
                 hint = f"Did you mean '{meant}'?"
                 self.assertEqual(hint in said, bool(meant), said)
-        for words in ((MODEL, "B", "--prot", "4"), (MODEL, "--port", "4", "B"),
-                      ("B", "-m", MODEL, "--prot", "4")):
-            self.assertIn("weft serve B --port 8081", self.refused("serve", *words))
 
     def test_one_dash_before_a_long_name(self):
         for flags in some((

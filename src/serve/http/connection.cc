@@ -406,6 +406,10 @@ void Connection::Serve() {
     const bool keep_alive = parser_->keep_alive();
     HttpRequest request = parser_->Take();
     request.peer = PeerText();
+    if (const auto first = request.Header("X-Forwarded-For");
+        core_.options.behind_front && !first.empty()) {
+        request.peer = first;
+    }
     parser_.reset();
     phase_ = Phase::kServing;
     phase_ns_ = NowNs();
@@ -483,7 +487,7 @@ void Connection::Record(const ExchangeState& exchange, bool gone) const {
 void Connection::Observe(const HttpRequest& request, HttpRecord record) const {
     if (!core_.options.observer) return;
     record.id = request.id;
-    record.peer = PeerText();
+    record.peer = request.peer.empty() ? PeerText() : request.peer;
     record.method = request.method;
     record.path = request.path;
     record.seconds = static_cast<double>(NowNs() - began_ns_) * 1e-9;

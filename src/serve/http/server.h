@@ -32,6 +32,7 @@ struct RequestNote {
     std::string key{};  // the name of the API key
     std::string error{};
     std::string left_out{};  // schema keywords of the request that are not enforced
+    bool passed_on = false;  // another process answers and logs the request
     int64_t prompt_tokens = -1, cached_tokens = -1, said_tokens = -1;
     double queue_s = -1, first_token_s = -1;
 };
@@ -142,6 +143,9 @@ struct HttpOptions {
     // prefix.
     std::vector<std::pair<std::string, std::string>> id_headers{};
     int retry_after_s = 5;  // sent with 503
+    // All requests come from a server on this machine (serve/pool), which names their peers in
+    // X-Forwarded-For.
+    bool behind_front = false;
     int threads = 1;
     HttpLimits limits{};
     std::function<void(const HttpRecord&)> observer{};  // may be empty

@@ -1,0 +1,244 @@
+// weft serve with several models: one process per loaded model (serve/pool).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "backend/device.h"
+#include "backend/device_list.h"
+#include "base/bytes.h"
+#include "base/json.h"
+#include "cli/duration.h"
+#include "cli/output.h"
+#include "cli/serve_flags.h"
+#include "engine/cache_size.h"
+#include "hw/cpu.h"
+#include "model/shard.h"
+#include "model_files/model_file.h"
+#include "model_files/synthetic.h"
+#include "plan/memory.h"
+#include "plan/walk.h"
+#include "serve/pool/pool.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kMember = "WEFT_POOL_MEMBER";
+
+// "small=A.gguf" names a model, unless a file or a synthetic model has this name.
+ModelWord ParseModelWord(const std::string& word) {
+    const size_t equals = word.find('=');
+    std::error_code ignored;
+    const bool whole = equals == word.npos || equals == 0 || word.starts_with("synthetic:") ||
+                       word.find('/') < equals || std::filesystem::exists(word, ignored);
+    if (whole) return {"", word};
+    return {word.substr(0, equals), word.substr(equals + 1)};
+}
+
+Status RefuseFlag(bool given, const char* flag, const char* instead) {
+    if (!given) return {};
+    return MakeError(ErrorCode::kUsage, "{} works with one MODEL only. {}", flag, instead);
+}
+
+Status CheckPoolFlags(const ServeFlags& flags) {
+    const serve::ServerOptions& server = flags.server;
+    WEFT_TRY(RefuseFlag(!server.name.empty(), "--name", "Write NAME=MODEL"));
+    WEFT_TRY(RefuseFlag(!server.aliases.empty(), "--alias", "Write NAME=MODEL"));
+    WEFT_TRY(RefuseFlag(!flags.lora.empty(), "--lora", "Serve the adapters by another server"));
+    WEFT_TRY(RefuseFlag(!server.batch.draft.model.empty(), "--draft",
+                        "Use --prompt-lookup, which needs no draft model"));
+    WEFT_TRY(RefuseFlag(!flags.common.trace_file.empty(), "--trace", "Trace each model alone"));
+    WEFT_TRY(RefuseFlag(flags.common.cluster.launched != nullptr, "A launcher",
+                        "Start the ranks with --local or --hosts"));
+    return RefuseFlag(flags.restart || flags.unit, flags.unit ? "--unit" : "--restart",
+                      "A server of several models loads a model again after a crash");
+}
+
+// Number of models that may be loaded at the same time.
+size_t MostLoaded(const ServeFlags& flags) {
+    const size_t all = flags.models.size();
+    return flags.max_loaded == 0 ? all : std::min(all, static_cast<size_t>(flags.max_loaded));
+}
+
+// The memory for all loaded models: that of the first rank's device.
+Result<backend::MemoryPool> PoolMemory(const engine::Job& job, uint64_t weights) {
+    WEFT_ASSIGN(backend::MemoryPool pool,
+                backend::DescribePool(backend::DeviceNames(job.device)[0], weights));
+    if (pool.kind == backend::MemoryKind::kHost) pool.free_bytes = AvailableMemoryBytes();
+    return pool;
+}
+
+// Bytes that the ranks of a job on this machine need, as they compute it before they load.
+Result<uint64_t> NeedOf(const serve::ServerOptions& options, const backend::MemoryPool& pool) {
+    engine::Job job = options.job;
+    job.max_outputs = options.batch.max_seqs;
+    job.state_slots = engine::StateSlots(options.batch);
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
+    WEFT_ASSIGN(const plan::ModelWalk walk, plan::ModelWalk::Make(*source, job.kv_dtype));
+    const cluster::ClusterOptions& cluster = options.cluster;
+    const int ranks = cluster::RanksOf(cluster);
+    model::Layout layout;
+    layout.tp = job.tp > 0 ? job.tp : job.pp > 0 ? std::max(1, ranks / job.pp) : ranks;
+    layout.pp = std::max(1, ranks / layout.tp);
+    layout.ep = job.ep;
+    WEFT_ASSIGN(const model::ShardPlan shards, model::PlanShards(walk.hyper(), *source, layout));
+    plan::MemoryPlanner planner(walk, job);
+    plan::Machine machine;
+    machine.pool = pool.kind;
+    machine.threads =
+        job.threads > 0 ? job.threads : std::max(1, static_cast<int>(AllowedCores().size()));
+    const bool one_host = cluster.hosts.empty() && cluster.wait_for == 0;
+    const size_t here = one_host ? shards.shards.size() : 1;
+    double bytes = 0;
+    for (size_t i = 0; i < here; ++i) {
+        WEFT_ASSIGN(const plan::MemoryUse use, planner.Of(shards.shards[i], machine, one_host));
+        bytes += use.total();
+    }
+    return static_cast<uint64_t>(bytes);
+}
+
+Result<std::vector<serve::ServerOptions>> ModelsOf(ServeFlags& flags) {
+    std::vector<serve::ServerOptions> models;
+    const cluster::ClusterOptions& asked = flags.common.cluster;
+    const size_t hosts = asked.hosts.size() + static_cast<size_t>(asked.wait_for);
+    for (ModelWord& word : flags.models) {
+        serve::ServerOptions options = flags.server;
+        options.name = word.name.empty() ? serve::NameOfModel(word.model) : word.name;
+        WEFT_TRY(FindModel(word.model, flags.common.pull));
+        options.job = flags.common.job;
+        options.job.model = word.model;
+        WEFT_TRY(engine::SizeCache(options.job, options.batch, hosts, MostLoaded(flags)));
+        models.push_back(std::move(options));
+    }
+    return models;
+}
+
+void SayReady(const serve::PoolServer& server, const serve::PoolOptions& options, bool json) {
+    Json models = Json::array();
+    std::string names;
+    for (const serve::ServerOptions& model : options.models) {
+        models.push_back(model.name);
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", model.name);
+    }
+    if (json) return PostJson({{"url", server.url()}, {"port", server.port()}, {"models", models}});
+    Tell(fmt::format("serving {} on {}. A model loads at its first request. Ctrl-C stops.", names,
+                     server.url()));
+}
+
+}  // namespace
+
+std::optional<PoolMember> PoolMember::Take() {
+    const char* text = std::getenv(kMember);
+    if (text == nullptr) return {};
+    const auto said = OrderedJsonOrDiscarded(text);
+    ::unsetenv(kMember);
+    if (!said.is_object()) return {};
+    return PoolMember{said.value("name", ""), said.value("model", ""),
+                      said.value("ctx", int64_t{0}), said.value("kv_tokens", int64_t{0})};
+}
+
+std::string PoolMember::Variable() const {
+    const Json text{{"name", name}, {"model", model}, {"ctx", ctx}, {"kv_tokens", kv_tokens}};
+    return fmt::format("{}={}", kMember, text.dump());
+}
+
+void BecomeMember(const PoolMember& member, int port, ServeFlags& flags) {
+    serve::ServerOptions& server = flags.server;
+    server.name = member.name;
+    server.drain_delay_ms = server.drain_ms = 0;  // the front has waited
+    server.http.host = "127.0.0.1";
+    server.http.port = port;
+    server.http.tls_cert.clear();
+    server.http.tls_key.clear();
+    server.http.allow_origins.clear();
+    server.http.allowed_hosts.clear();
+    server.http.behind_front = true;
+    flags.common.job.kv_tokens = member.kv_tokens;
+    flags.common.ctx = member.ctx;
+}
+
+void AddServedModels(const Command& app, ServeFlags& flags) {
+    app.AddOption("MODEL", flags.words,
+                  fmt::format("GGUF file, Hugging Face folder, [hf:]OWNER/NAME[:TYPE] (download "
+                              "with 'weft pull'), short name (qwen3:8b, qwen3-8b:q8_0) or "
+                              "synthetic:NAME[:dtype] (random weights of a known shape: {}); "
+                              "several are loaded on demand; NAME=MODEL names one in the API",
+                              model_files::Synthetic::Names()))
+        .Required();
+    app.AddFlag("--pull", flags.common.pull,
+                "Download models from the Hub first if the cache lacks them");
+    const auto layers = std::make_shared<int>(0);
+    app.AddOption("--layers", *layers, "Use only the first N layers of a synthetic model")
+        .Range(1, 4096)
+        .TypeName("N");
+    app.AddOption("--max-loaded", flags.max_loaded,
+                  "Maximum loaded models (default: as many as fit into memory); for another one, "
+                  "Weft unloads the idle model that was used least recently")
+        .Range(int64_t{1}, int64_t{4096})
+        .Group("Serving");
+    app.AddOption("--keep-alive", flags.keep_alive,
+                  "Unload a model that was idle for this time: 5m, 1h (default: only for another "
+                  "model); Ollama's keep_alive of a request overrides it")
+        .TypeName("TIME")
+        .Group("Serving");
+    app.AddOption("--load-timeout-ms", flags.load_timeout_ms,
+                  "Milliseconds that a load may take, and that a request waits until its model is "
+                  "loaded (600000), if there are several models")
+        .Range(int64_t{1}, int64_t{86'400'000})
+        .Group("Serving");
+    app.Check("--layers", [layers, &flags]() -> std::string {
+        flags.member = PoolMember::Take();
+        for (const std::string& word : flags.words) {
+            ModelWord model = ParseModelWord(word);
+            const bool cuts = model.model.starts_with("synthetic:");
+            if (*layers > 0 && !cuts) return "only a synthetic model can be cut";
+            if (*layers > 0) model.model += fmt::format(":layers={}", *layers);
+            flags.models.push_back(std::move(model));
+        }
+        if (flags.models.empty()) return "";
+        flags.common.job.model = flags.member ? flags.member->model : flags.models[0].model;
+        if (!flags.pool() && flags.server.name.empty()) flags.server.name = flags.models[0].name;
+        return "";
+    });
+}
+
+Status ServePool(ServeFlags& flags) {
+    WEFT_TRY(CheckPoolFlags(flags));
+    serve::PoolOptions options;
+    if (!flags.keep_alive.empty()) {
+        WEFT_ASSIGN(const double keep_s, ParseTime("--keep-alive", flags.keep_alive));
+        options.limits.keep_ms = static_cast<int64_t>(keep_s * 1000);
+    }
+    WEFT_TRY(PrepareServer(flags));
+    options.load_ms = options.limits.wait_ms = flags.load_timeout_ms;
+    options.limits.max_loaded = MostLoaded(flags);
+    WEFT_ASSIGN(options.models, ModelsOf(flags));
+    options.front = flags.server;
+    const engine::Job job = flags.common.job;
+    WEFT_ASSIGN(const backend::MemoryPool pool, PoolMemory(job, 0));
+    options.limits.memory_bytes = pool.free_bytes;
+    for (const serve::ServerOptions& model : options.models) {
+        WEFT_ASSIGN(const uint64_t need, NeedOf(model, pool));
+        options.needs.push_back(need);
+    }
+    options.free_bytes = [job]() -> uint64_t {
+        const auto now = PoolMemory(job, 0);
+        return now.ok() ? now->free_bytes : UINT64_MAX;  // the load itself then reports the error
+    };
+    WEFT_ASSIGN(const std::vector<std::string> words, OwnCommandLine());
+    options.start = [words, &options](size_t model) -> Result<serve::PoolProcess> {
+        const serve::ServerOptions& its = options.models[model];
+        const PoolMember member{its.name, its.job.model, its.job.ctx, its.job.kv_tokens};
+        WEFT_ASSIGN(ServerProcess process, StartServer(words, 0, {}, {member.Variable()}, nullptr));
+        return serve::PoolProcess{process.pid, std::move(process.socket)};
+    };
+    const bool json = flags.common.json;
+    serve::PoolServer* running = nullptr;
+    options.ready = [&](double) { SayReady(*running, options, json); };
+    WEFT_ASSIGN(const auto server, serve::PoolServer::Start(options));
+    running = server.get();
+    return server->Run();
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,37 @@
+// Internal: passes one request to the process of its model, and the answer back to the client. Both
+// directions hold little: the client's exchange holds the request's body, and reading of an answer
+// pauses while the client has not read kMostUnread bytes. Includes Boost.Asio; .cc files only.
+#pragma once
+
+#include <utility>  // before Boost 1.74's awaitable.hpp, which lacks it
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "serve/http/server.h"
+#include "serve/pool/ask.h"
+
+namespace weft::serve {
+
+struct Forwarded {
+    // Why the client has no complete answer; "": it has one, or it left.
+    std::string broken{};
+    bool begun = false;  // a part of the answer has been sent
+};
+
+// Forwards exchange.request() to the server at 127.0.0.1:port over `socket`, which the caller may
+// close to cancel. begun: the stream has begun with comments; an error of the server then becomes
+// the stream's last event.
+// Thread: that of the socket's executor. The arguments outlive the coroutine.
+boost::asio::awaitable<Forwarded> Forward(boost::asio::ip::tcp::socket& socket, int port,
+                                          Exchange& exchange, StreamForm form, bool begun);
+
+// The body of an answer with status 200 from 127.0.0.1:port, within a time limit; nullopt: none.
+// asked: gives the method, the target and the key. target: replaces asked's if not empty.
+boost::asio::awaitable<std::optional<std::string>> FetchText(int port, const HttpRequest& asked,
+                                                             std::string target);
+
+}  // namespace weft::serve

@@ -1,0 +1,134 @@
+// Internal: the state of a PoolServer. Everything but the handler runs on the thread of Run, so
+// nothing is locked. Includes Boost.Asio; .cc files only.
+#pragma once
+
+#include <utility>  // before Boost 1.74's awaitable.hpp, which lacks it
+
+#include <algorithm>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "serve/api/routes.h"
+#include "serve/keys.h"
+#include "serve/pool/ask.h"
+#include "serve/pool/pool.h"
+#include "serve/pool/schedule.h"
+#include "serve/request_log.h"
+
+namespace weft::serve {
+
+inline int64_t NowMs() {
+    return NowNs() / kNsPerMs;
+}
+
+class PoolServer::Impl {
+  public:
+    explicit Impl(PoolOptions options);
+    ~Impl();
+    Status Open();
+    Status Run();
+    const HttpServer& http() const { return *http_; }
+
+  private:
+    using Socket = boost::asio::ip::tcp::socket;
+    using Step = PoolSchedule::Step;
+    using State = PoolSchedule::State;
+
+    // A request that waits for its model, or is forwarded.
+    struct Request {
+        std::shared_ptr<Exchange> exchange;
+        size_t model = 0;
+        PoolAsk ask;
+        std::string key;  // name of its API key
+        bool begun = false;
+        int64_t since_ms = 0, said_ms = 0;  // arrival; the last comment
+        std::shared_ptr<Socket> socket{};   // while it is forwarded
+    };
+    // The process of a model.
+    struct Process {
+        pid_t pid = -1;
+        int port = 0;
+        int64_t began_ms = 0;
+        int64_t kill_ms = INT64_MAX;  // it is killed at this time
+        bool served = false;
+        std::optional<Error> error{};  // what it reported
+    };
+    struct Counts {
+        uint64_t loads = 0, failures = 0;
+        double load_s = 0;
+    };
+
+    // pool.cc
+    void Handle(std::shared_ptr<Exchange> exchange);
+    boost::asio::awaitable<void> Tick();
+    void AdvanceStop(int64_t now_ms);
+    void Reload();
+    void Say(const std::string& line) const;
+
+    // pool_requests.cc
+    void Route(const std::shared_ptr<Exchange>& exchange);
+    std::optional<std::string> Authenticate(Exchange& exchange);
+    void ReadAsk(std::shared_ptr<Exchange> exchange, std::string key);
+    void Admit(std::shared_ptr<Exchange> exchange, std::string key, PoolAsk ask);
+    std::optional<size_t> ModelOf(const std::string& name) const;
+    std::optional<ApiError> WhyNotWait(const std::string& key) const;
+    void Act();
+    void Begin(uint64_t id);
+    void ClientLeft(uint64_t id);
+    boost::asio::awaitable<void> RunRequest(uint64_t id);
+    void Fail(uint64_t id, const ApiError& error);
+    static void FailRequest(Request& request, const ApiError& error);
+    static void SendError(Exchange& exchange, const ApiError& error, Headers headers = {});
+    void SayWaits(int64_t now_ms);
+    std::string WaitText(const Request& request, int64_t now_ms) const;
+
+    // pool_processes.cc
+    void Load(size_t model);
+    void Unload(size_t model);
+    boost::asio::awaitable<void> Watch(size_t model, Fd socket);
+    void Hear(size_t model, const std::string& text, int socket);
+    void Ended(size_t model, int status);
+    void LoadFailed(size_t model, const Error& error);
+    void KillLate(int64_t now_ms);
+
+    // pool_lists.cc
+    bool AnswerGet(const std::shared_ptr<Exchange>& exchange);
+    void AnswerOllama(Exchange& exchange, const serve::Route& route);
+    void AnswerReady(Exchange& exchange);
+    boost::asio::awaitable<void> AnswerStored(std::shared_ptr<Exchange> exchange, std::string key);
+    Json ModelList() const;
+    Json RunningList() const;
+    boost::asio::awaitable<void> AnswerMetrics(std::shared_ptr<Exchange> exchange);
+    boost::asio::awaitable<void> AnswerStatus(std::shared_ptr<Exchange> exchange);
+    std::string OwnMetrics() const;
+
+    PoolOptions options_;
+    boost::asio::io_context context_{1};
+    boost::asio::thread_pool reader_{1};  // reads large bodies
+    std::vector<Served> served_;
+    PoolSchedule schedule_;
+    std::vector<Process> processes_;
+    std::vector<Counts> counts_;
+    std::map<uint64_t, Request> requests_;
+    uint64_t last_id_ = 0;
+    std::optional<Error> first_error_;  // why the first model's first load failed
+    bool first_loaded_ = false;
+    std::unique_ptr<RequestLog> log_;
+    std::unique_ptr<KeyStore> keys_;
+    int64_t stop_ms_ = 0;  // when the stop began; 0: not yet
+    bool refuses_ = false, ends_ = false;
+    std::unique_ptr<HttpServer> http_;
+};
+
+}  // namespace weft::serve

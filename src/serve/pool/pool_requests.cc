@@ -1,0 +1,292 @@
+// Requests: keys, the model that each is for, waiting, forwarding.
+#include "serve/pool/pool_impl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/deadline.h"
+#include "serve/api/gate.h"
+#include "serve/api/model_lists.h"
+#include "serve/api/ollama.h"
+#include "serve/api/ollama_dialect.h"
+#include "serve/api/routes.h"
+#include "serve/api/status.h"
+#include "serve/pool/forward.h"
+
+namespace weft::serve {
+namespace {
+
+namespace asio = boost::asio;
+
+// Larger bodies are read on another thread, because this one forwards all answers.
+constexpr size_t kSmallBytes = 64 << 10;
+// Upper bounds of the memory of a parsed body, as in Api.
+constexpr size_t kParsedPerByte = 48, kMostParsed = 192 << 20;
+constexpr int64_t kCommentMs = 1000;
+
+bool IsForwardedGet(const std::string& path) {
+    return path == "/props" || path == "/tokenizer_info";
+}
+
+}  // namespace
+
+void PoolServer::Impl::Route(const std::shared_ptr<Exchange>& exchange) {
+    const HttpRequest& request = exchange->request();
+    const std::optional<std::string> key = Authenticate(*exchange);
+    if (!key) return;
+    const bool get = request.method == "GET" || request.method == "HEAD";
+    if (FindStored(request.path) && Lists(AllowedMethods(request.path), request.method)) {
+        asio::co_spawn(context_, AnswerStored(exchange, *key), asio::detached);
+        return;
+    }
+    if (get && AnswerGet(exchange)) return;
+    const auto* route = FindRoute(request.method, request.path);
+    if ((get && IsForwardedGet(request.path)) || (route != nullptr && request.method == "POST")) {
+        return ReadAsk(exchange, *key);
+    }
+    if (route != nullptr) return AnswerOllama(*exchange, *route);
+    const std::string allowed = AllowedMethods(request.path);
+    Headers headers;
+    if (!allowed.empty()) headers.emplace_back("Allow", allowed);
+    SendError(*exchange, NoSuchRoute(request.method, request.path, allowed), std::move(headers));
+}
+
+// The name of the request's key; "" if no key is required. nullopt: the request was refused.
+std::optional<std::string> PoolServer::Impl::Authenticate(Exchange& exchange) {
+    const HttpRequest& request = exchange.request();
+    if (keys_ == nullptr || IsProbe(request.path)) return "";
+    const std::string_view key = PresentedKey(request);
+    const std::shared_ptr<const KeyRing> ring = keys_->ring();
+    if (const ApiKey* known = ring->Find(key); known != nullptr) {
+        exchange.Note([&](RequestNote& note) { note.key = known->name; });
+        return known->name;
+    }
+    SendError(exchange, NoKey(key), {{"WWW-Authenticate", "Bearer"}});
+    return {};
+}
+
+void PoolServer::Impl::SendError(Exchange& exchange, const ApiError& error, Headers headers) {
+    // (The message may quote the request, which the log must not.)
+    exchange.Note([&](RequestNote& note) {
+        note.passed_on = false;
+        note.error = error.status < 500 ? error.code : error.message;
+    });
+    headers.emplace_back("Content-Type", "application/json");
+    if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
+    exchange.Send(error.status, std::move(headers), ErrorFor(exchange.request().path, error));
+}
+
+void PoolServer::Impl::ReadAsk(std::shared_ptr<Exchange> exchange, std::string key) {
+    const size_t bytes = exchange->request().body.size();
+    auto read = [this, bytes, exchange = std::move(exchange), key = std::move(key)]() mutable {
+        PoolAsk ask;
+        std::optional<ApiError> error;
+        if (bytes > kSmallBytes) {
+            const size_t parsed = std::min(kParsedPerByte * bytes, kMostParsed);
+            if (const auto refusal = exchange->Reserve(parsed)) {
+                error = ApiError{refusal->status, refusal->message, "", refusal->code};
+            }
+        }
+        if (!error) error = ReadPoolAsk(exchange->request(), ask);
+        exchange->Release();
+        asio::post(context_, [this, exchange = std::move(exchange), key = std::move(key),
+                              ask = std::move(ask), error = std::move(error)]() mutable {
+            if (error) return SendError(*exchange, *error);
+            Admit(std::move(exchange), std::move(key), std::move(ask));
+        });
+    };
+    if (bytes > kSmallBytes) return asio::post(reader_, std::move(read));
+    read();
+}
+
+std::optional<size_t> PoolServer::Impl::ModelOf(const std::string& name) const {
+    if (name.empty()) return 0;
+    const auto found = std::ranges::find_if(
+        served_, [&](const Served& s) { return s.AdapterOf(name).has_value(); });
+    if (found == served_.end()) return {};
+    return static_cast<size_t>(found - served_.begin());
+}
+
+// Returns an error if a request of `key` may not wait for its model; the limits are those of the
+// queue of one server (Api::WhyNotQueue).
+std::optional<ApiError> PoolServer::Impl::WhyNotWait(const std::string& key) const {
+    const auto most = static_cast<size_t>(options_.front.api.max_waiting);
+    size_t all = 0, own = 0;
+    for (const auto& [id, request] : requests_) {
+        if (request.socket != nullptr) continue;
+        ++all;
+        own += request.key == key ? 1 : 0;
+    }
+    const size_t most_own = keys_ == nullptr ? most : std::max<size_t>(1, most / 2);
+    if (all < most && own < most_own) return {};
+    return ApiError{429,
+                    fmt::format("{} requests are waiting for a model; the limit is {} "
+                                "(--max-waiting; half of it for one key). Try again later.",
+                                all, most),
+                    "", "server_overloaded"};
+}
+
+void PoolServer::Impl::Admit(std::shared_ptr<Exchange> exchange, std::string key, PoolAsk ask) {
+    const HttpRequest& request = exchange->request();
+    const bool ollama = IsOllamaPath(request.path);
+    std::optional<size_t> model = ModelOf(ask.model);
+    // (The page asks for /props when it opens, which should load nothing.)
+    if (ask.model.empty() && request.method != "POST") model = schedule_.last_used().value_or(0);
+    const auto* route = FindRoute(request.method, request.path);
+    const bool refused = route != nullptr && route->reply == OllamaRefuse;
+    if (!model && !refused) {
+        return SendError(*exchange, ollama ? UnknownOllamaModel(ask.model, served_)
+                                           : UnknownModel(ask.model, served_));
+    }
+    if (refused || request.path == "/api/show" || request.path == "/api/pull") {
+        return AnswerOllama(*exchange, *route);
+    }
+    if (ends_) {
+        return SendError(*exchange, {503, "The server is shutting down.", "", "draining"});
+    }
+    const bool loaded = schedule_.state(*model) == State::kLoaded;
+    if (ask.unloads && !loaded && schedule_.waiting(*model) == 0) {
+        const OllamaOptions words{.chat = request.path == "/api/chat", .model = ask.model};
+        return exchange->Send(200, {{"Content-Type", "application/json"}},
+                              OllamaNothing(words, "unload"));
+    }
+    if (!loaded) {
+        if (const auto error = WhyNotWait(key)) return SendError(*exchange, *error);
+    }
+    const uint64_t id = ++last_id_;
+    const int64_t now_ms = NowMs();
+    Request& entry = requests_[id];
+    entry = {.exchange = exchange,
+             .model = *model,
+             .ask = std::move(ask),
+             .key = std::move(key),
+             .since_ms = now_ms,
+             .said_ms = now_ms - kCommentMs};
+    exchange->OnGone([this, id] { asio::post(context_, [this, id] { ClientLeft(id); }); });
+    schedule_.Arrive(id, *model, now_ms);
+    Act();
+    SayWaits(now_ms);
+}
+
+// Carries out what is due.
+void PoolServer::Impl::Act() {
+    if (ends_ || first_error_) return;
+    for (const PoolSchedule::Action& action : schedule_.Next(NowMs(), options_.free_bytes)) {
+        const std::string& name = served_[action.model].name;
+        switch (action.step) {
+            case Step::kLoad: Load(action.model); break;
+            case Step::kUnload: Unload(action.model); break;
+            case Step::kRun: Begin(action.request); break;
+            case Step::kExpire:
+                Fail(action.request, {503,
+                                      fmt::format("The model '{}' could not be loaded within {} ms "
+                                                  "(--load-timeout-ms): other models are busy.",
+                                                  name, options_.limits.wait_ms),
+                                      "", "model_busy"});
+                break;
+            case Step::kRefuse:
+                Fail(action.request,
+                     {503,
+                      fmt::format("The model '{}' could not be loaded: it needs {} of memory; {} "
+                                  "are free.",
+                                  name, BytesText(options_.needs[action.model]),
+                                  BytesText(options_.free_bytes())),
+                      "", "model_load_failed"});
+                break;
+        }
+    }
+}
+
+void PoolServer::Impl::Begin(uint64_t id) {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return schedule_.Leave(id, {}, NowMs());  // loads the first model
+    Request& request = found->second;
+    request.socket = std::make_shared<Socket>(context_);
+    request.exchange->Note([](RequestNote& note) { note.passed_on = true; });
+    asio::co_spawn(context_, RunRequest(id), asio::detached);
+}
+
+asio::awaitable<void> PoolServer::Impl::RunRequest(uint64_t id) {
+    Request& request = requests_.at(id);
+    const int port = processes_[request.model].port;
+    Exchange& exchange = *request.exchange;
+    const Forwarded done =
+        co_await Forward(*request.socket, port, exchange, request.ask.form, request.begun);
+    request.begun = done.begun;
+    if (!done.broken.empty()) {
+        FailRequest(request, {503,
+                              fmt::format("The process of the model '{}' ended before the answer "
+                                          "was complete ({}).",
+                                          served_[request.model].name, done.broken),
+                              "", "model_lost"});
+    }
+    schedule_.Leave(id, request.ask.keep_ms, NowMs());
+    requests_.erase(id);
+    Act();
+}
+
+void PoolServer::Impl::ClientLeft(uint64_t id) {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return;
+    if (found->second.socket != nullptr) {
+        boost::system::error_code ignored;
+        found->second.socket->close(ignored);  // ends RunRequest
+        return;
+    }
+    schedule_.Leave(id, {}, NowMs());
+    requests_.erase(found);
+}
+
+// Ends a request that waits.
+void PoolServer::Impl::Fail(uint64_t id, const ApiError& error) {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return;
+    FailRequest(found->second, error);
+    requests_.erase(found);
+}
+
+void PoolServer::Impl::FailRequest(Request& request, const ApiError& error) {
+    Exchange& exchange = *request.exchange;
+    if (!request.begun) return SendError(exchange, error);
+    exchange.Note([&](RequestNote& note) {
+        note.passed_on = false;
+        note.error = error.message;
+    });
+    exchange.Write(ErrorEvent(request.ask.form, ErrorFor(exchange.request().path, error)));
+    exchange.End();
+}
+
+// Sends the comments that are due to streams that wait.
+void PoolServer::Impl::SayWaits(int64_t now_ms) {
+    for (auto& [id, request] : requests_) {
+        const bool waits = request.socket == nullptr && TakesComments(request.ask.form);
+        if (!waits || now_ms - request.said_ms < kCommentMs) continue;
+        if (!std::exchange(request.begun, true)) {
+            request.exchange->Begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
+                                          {"Cache-Control", "no-cache"},
+                                          {"X-Accel-Buffering", "no"}});
+        }
+        request.said_ms = now_ms;
+        request.exchange->Write(fmt::format(": {}\n\n", WaitText(request, now_ms)));
+    }
+}
+
+std::string PoolServer::Impl::WaitText(const Request& request, int64_t now_ms) const {
+    const std::string& name = served_[request.model].name;
+    if (schedule_.state(request.model) == State::kLoading) {
+        return fmt::format("loading {} ({} s)", name,
+                           (now_ms - processes_[request.model].began_ms) / 1000);
+    }
+    const std::optional<size_t> blocker = schedule_.blocker();
+    if (!blocker) return fmt::format("waiting to load {}", name);
+    const bool loads = schedule_.state(*blocker) == State::kLoading;
+    return fmt::format("waiting for {} to {}", served_[*blocker].name, loads ? "load" : "finish");
+}
+
+}  // namespace weft::serve

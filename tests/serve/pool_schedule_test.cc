@@ -1,0 +1,277 @@
+// Which models a server of several loads and unloads, and when requests run.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <vector>
+
+#include "serve/pool/schedule.h"
+
+namespace weft::serve {
+namespace {
+
+using Step = PoolSchedule::Step;
+using State = PoolSchedule::State;
+using Actions = std::vector<PoolSchedule::Action>;
+
+constexpr uint64_t kPlenty = 1000;
+
+class Pool {
+  public:
+    explicit Pool(const PoolLimits& limits, std::vector<uint64_t> needs = {10, 10, 10})
+        : schedule(limits, std::move(needs)) {}
+    Actions Next(uint64_t free = kPlenty) {
+        return schedule.Next(now_ms, [free] { return free; });
+    }
+    // Loads the model for a request that runs then.
+    void Load(uint64_t request, size_t model) {
+        schedule.Arrive(request, model, now_ms);
+        ASSERT_EQ(Next(), (Actions{{Step::kLoad, model, 0}}));
+        schedule.Loaded(model, now_ms);
+        ASSERT_EQ(Next(), (Actions{{Step::kRun, model, request}}));
+    }
+    void LoadIdle(uint64_t request, size_t model) {
+        Load(request, model);
+        schedule.Leave(request, {}, now_ms);
+    }
+    PoolSchedule schedule;
+    int64_t now_ms = 0;
+};
+
+TEST(PoolScheduleTest, LoadsOnDemandAndRunsAtOnceAfterwards) {
+    Pool pool({});
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.Load(1, 2);
+    EXPECT_EQ(pool.schedule.running(2), 1u);
+    pool.schedule.Arrive(2, 2, 5);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 2, 2}}));
+}
+
+TEST(PoolScheduleTest, LoadsOneModelAtATimeInOrderOfArrival) {
+    Pool pool({});
+    pool.schedule.Arrive(1, 1, 0);
+    pool.schedule.Arrive(2, 0, 1);
+    pool.schedule.Arrive(3, 2, 2);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kLoad, 1, 0}}));
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.schedule.Loaded(1, 3);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 1, 1}, {Step::kLoad, 0, 0}}));
+}
+
+TEST(PoolScheduleTest, UnloadsTheLeastRecentlyUsedIdleModel) {
+    Pool pool({.max_loaded = 2});
+    pool.LoadIdle(1, 0);
+    pool.now_ms = 10;
+    pool.LoadIdle(2, 1);
+    pool.now_ms = 20;
+    pool.schedule.Arrive(3, 0, 20);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 0, 3}}));
+    pool.schedule.Leave(3, {}, 21);
+    pool.schedule.Arrive(4, 2, 22);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 1, 0}}));
+    EXPECT_EQ(pool.Next(), Actions{});  // until the process has ended
+    pool.schedule.Gone(1);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kLoad, 2, 0}}));
+}
+
+TEST(PoolScheduleTest, NeverUnloadsABusyModel) {
+    Pool pool({.max_loaded = 1});
+    pool.Load(1, 0);
+    pool.schedule.Arrive(2, 1, 1);
+    EXPECT_EQ(pool.Next(), Actions{});
+    EXPECT_EQ(pool.schedule.blocker(), 0u);
+    pool.schedule.Leave(1, {}, 2);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 0, 0}}));
+}
+
+TEST(PoolScheduleTest, ABusyModelDrainsForAWaitingOne) {
+    Pool pool({.max_loaded = 1, .fair_ms = 100});
+    pool.Load(1, 0);
+    pool.schedule.Arrive(2, 1, 0);
+    pool.now_ms = 99;
+    pool.schedule.Arrive(3, 0, 99);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 0, 3}}));  // its requests still go on
+    pool.now_ms = 100;
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.schedule.Arrive(4, 0, 101);
+    EXPECT_EQ(pool.Next(), Actions{});  // now they wait
+    pool.schedule.Leave(1, {}, 102);
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.schedule.Leave(3, {}, 103);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 0, 0}}));
+    pool.schedule.Gone(0);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kLoad, 1, 0}}));
+    pool.now_ms = 150;
+    pool.schedule.Loaded(1, 150);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 1, 2}}));
+    // Request 4 has waited 149 ms by 250, but model 1 serves at least 100 ms.
+    pool.now_ms = 249;
+    pool.schedule.Arrive(5, 1, 249);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 1, 5}}));
+    pool.now_ms = 250;
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.schedule.Arrive(6, 1, 251);
+    EXPECT_EQ(pool.Next(), Actions{});
+}
+
+TEST(PoolScheduleTest, CountsTheMemoryOfLoadedModels) {
+    Pool pool({.memory_bytes = 25}, {10, 20, 10});
+    pool.LoadIdle(1, 0);
+    pool.LoadIdle(2, 2);
+    pool.schedule.Arrive(3, 1, 1);
+    // Both must go, one after the other.
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 0, 0}}));
+    pool.schedule.Gone(0);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 2, 0}}));
+    pool.schedule.Gone(2);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kLoad, 1, 0}}));
+}
+
+TEST(PoolScheduleTest, RefusesWhatTheMachineHasNoMemoryFor) {
+    Pool pool({});
+    pool.schedule.Arrive(1, 0, 0);
+    EXPECT_EQ(pool.Next(9), (Actions{{Step::kRefuse, 0, 1}}));
+    pool.schedule.Arrive(2, 0, 0);
+    EXPECT_EQ(pool.Next(10), (Actions{{Step::kLoad, 0, 0}}));
+}
+
+TEST(PoolScheduleTest, UnloadsByAge) {
+    Pool pool({.keep_ms = 1000});
+    pool.LoadIdle(1, 0);
+    EXPECT_EQ(pool.schedule.expires_ms(0), 1000);
+    pool.now_ms = 999;
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.now_ms = 1000;
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 0, 0}}));
+}
+
+TEST(PoolScheduleTest, ARequestChangesTheAge) {
+    Pool pool({.keep_ms = 1000});
+    pool.Load(1, 0);
+    pool.schedule.Leave(1, -1, 0);
+    EXPECT_EQ(pool.schedule.expires_ms(0), std::nullopt);
+    pool.now_ms = 1'000'000;
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.schedule.Arrive(2, 0, pool.now_ms);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 0, 2}}));
+    pool.schedule.Leave(2, 0, pool.now_ms);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 0, 0}}));
+}
+
+TEST(PoolScheduleTest, AWaitEnds) {
+    Pool pool({.max_loaded = 1, .wait_ms = 50});
+    pool.Load(1, 0);
+    pool.schedule.Arrive(2, 1, 0);
+    pool.now_ms = 49;
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.now_ms = 50;
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kExpire, 1, 2}}));
+    EXPECT_EQ(pool.schedule.waiting(), 0u);
+    // A load that has begun has its own limit.
+    pool.schedule.Leave(1, {}, 50);
+    pool.schedule.Arrive(3, 1, 50);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 0, 0}}));
+    pool.schedule.Gone(0);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kLoad, 1, 0}}));
+    pool.now_ms = 1000;
+    EXPECT_EQ(pool.Next(), Actions{});
+}
+
+TEST(PoolScheduleTest, AFailedLoadIsTriedAgainAfterAPause) {
+    Pool pool({});
+    pool.schedule.Arrive(1, 0, 0);
+    pool.Next();
+    EXPECT_EQ(pool.schedule.Failed(0, 0), std::vector<uint64_t>{1});
+    pool.schedule.Arrive(2, 0, 1);
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.now_ms = 1000;
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kLoad, 0, 0}}));
+    pool.schedule.Failed(0, 1000);
+    pool.schedule.Arrive(3, 0, 1001);
+    pool.now_ms = 2999;
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.now_ms = 3000;
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kLoad, 0, 0}}));
+}
+
+TEST(PoolScheduleTest, ARequestThatLeavesWhileItWaitsIsForgotten) {
+    Pool pool({.max_loaded = 1});
+    pool.Load(1, 0);
+    pool.schedule.Arrive(2, 1, 0);
+    pool.schedule.Leave(2, {}, 1);
+    pool.schedule.Leave(1, {}, 1);
+    EXPECT_EQ(pool.Next(), Actions{});  // nobody wants model 1
+    EXPECT_EQ(pool.schedule.state(0), State::kLoaded);
+}
+
+TEST(PoolScheduleTest, ADeadProcessKeepsItsRequestsCounted) {
+    Pool pool({});
+    pool.Load(1, 0);
+    pool.schedule.Gone(0);
+    pool.schedule.Arrive(2, 0, 1);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kLoad, 0, 0}}));
+    pool.schedule.Leave(1, {}, 2);
+    pool.schedule.Loaded(0, 3);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 0, 2}}));
+    EXPECT_EQ(pool.schedule.running(0), 1u);
+}
+
+// Random arrivals, lengths and loads. No model is unloaded while it runs, limits hold, and every
+// request runs within a bound.
+TEST(PoolScheduleTest, EveryRequestRunsWhateverHappens) {
+    for (unsigned seed = 0; seed < 50; ++seed) {
+        std::mt19937 random(seed);
+        const size_t models = 2 + seed % 4, most = 1 + seed % 2;
+        constexpr int64_t kFair = 50, kLongest = 30, kLoad = 20;
+        PoolSchedule schedule({.max_loaded = most, .fair_ms = kFair},
+                              std::vector<uint64_t>(models, 1));
+        struct Due {
+            int64_t at;
+            PoolSchedule::Action action;
+        };
+        std::vector<Due> due;
+        std::map<uint64_t, int64_t> arrived;
+        uint64_t last = 0;
+        // Each other model may be served before: a wait, a drain, an unload and a load.
+        const int64_t bound = static_cast<int64_t>(models) * (2 * kFair + kLongest + 2 * kLoad);
+        for (int64_t now = 0; now < 3000; ++now) {
+            if (now < 2000 && random() % 3 == 0) {
+                schedule.Arrive(++last, random() % 4 == 0 ? random() % models : 0, now);
+                arrived[last] = now;
+            }
+            std::vector<Due> left;
+            for (const Due& one : due) {
+                if (one.at > now) {
+                    left.push_back(one);
+                } else if (one.action.step == Step::kLoad) {
+                    schedule.Loaded(one.action.model, now);
+                } else if (one.action.step == Step::kUnload) {
+                    schedule.Gone(one.action.model);
+                } else {
+                    schedule.Leave(one.action.request, {}, now);
+                }
+            }
+            due = std::move(left);
+            for (const auto& action : schedule.Next(now, [] { return kPlenty; })) {
+                const int64_t takes = action.step == Step::kRun ? random() % kLongest : kLoad;
+                due.push_back({now + takes, action});
+                if (action.step == Step::kUnload) {
+                    ASSERT_EQ(schedule.running(action.model), 0u) << seed;
+                }
+                if (action.step == Step::kRun) {
+                    ASSERT_LE(now - arrived[action.request], bound) << seed;
+                    arrived.erase(action.request);
+                }
+            }
+            size_t occupied = 0;
+            for (size_t i = 0; i < models; ++i) {
+                occupied += schedule.state(i) == State::kUnloaded ? 0 : 1;
+            }
+            ASSERT_LE(occupied, most) << seed;
+        }
+        EXPECT_TRUE(arrived.empty()) << seed;
+    }
+}
+
+}  // namespace
+}  // namespace weft::serve

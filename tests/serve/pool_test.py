@@ -1,0 +1,506 @@
+#!/usr/bin/env python3
+"""`weft serve` with several models: three types of the model of models/abacus, which load in
+milliseconds. A stopped process (SIGSTOP) is a slow load."""
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+import serving
+from processes import children
+
+ABACUS = pathlib.Path(__file__).resolve().parents[2] / "models" / "abacus" / "model.gguf"
+NAMES = ("first", "second", "third")
+TEXT = "/v1/completions"
+
+
+def folder_of_models():
+    """A temporary folder with first.gguf (BF16), second.gguf and third.gguf."""
+    folder = tempfile.TemporaryDirectory()
+    path = pathlib.Path(folder.name)
+    shutil.copy(ABACUS, path / "first.gguf")
+    for name, kind in (("second", "Q8_0"), ("third", "Q4_0")):
+        subprocess.run([serving.PROGRAM, "quantize", str(ABACUS), str(path / f"{name}.gguf"), kind],
+                       check=True, stdout=subprocess.DEVNULL, timeout=serving.limit(30))
+    return folder
+
+
+FOLDER = folder_of_models()
+
+
+def slow():
+    """A model whose answers take seconds."""
+    return "slow=" + serving.model()
+
+
+def path_of(name):
+    return str(pathlib.Path(FOLDER.name) / f"{name}.gguf")
+
+
+class Pool(serving.Server):
+    """A server of several models; `models`: words of the command line."""
+
+    def __init__(self, *words, models=None):
+        self.log = tempfile.NamedTemporaryFile()
+        self.process = subprocess.Popen(
+            [serving.PROGRAM, "serve", *(models or map(path_of, NAMES)), "-t", "1", "--ctx", "256",
+             "--port", "0", "--json", *words],
+            stdout=subprocess.PIPE, stderr=self.log, text=True)
+        line = self.process.stdout.readline()
+        if not line or "port" not in json.loads(line):
+            status = self.process.wait(30)
+            self.process.stdout.close()
+            raise RuntimeError(f"weft serve ended with status {status}: {self.said()}")
+        self.port = json.loads(line)["port"]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def said(self):
+        return pathlib.Path(self.log.name).read_text()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            return self.close()
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def loaded(self):
+        return [model["name"].removesuffix(":latest")
+                for model in self.json("GET", "/api/ps")[1]["models"]]
+
+    def model(self, name):
+        """The entry of a model in /api/status."""
+        return next(m for m in self.status()["models"] if m["name"] == name)
+
+    def wait_until(self, condition, seconds=10):
+        end = time.monotonic() + serving.limit(seconds)
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError("not within the limit:\n" + self.said())
+            time.sleep(0.02)
+
+    def ask(self, name, prompt, **more):
+        status, body = self.json("POST", TEXT, {"model": name, **request(prompt), **more})
+        if status != 200:
+            raise AssertionError(f"{status}: {body}")
+        if "/" not in name and body["model"] != name:
+            raise AssertionError(f"{body['model']} answered instead of {name}")
+        return body["choices"][0]["text"]
+
+
+def request(prompt, tokens=12):
+    return {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+
+
+class Stream(threading.Thread):
+    """A stream of events, line by line."""
+
+    def __init__(self, server, name, tokens=12, path=TEXT, body=None):
+        super().__init__(daemon=True)
+        self.server, self.path = server, path
+        self.body = body or {"model": name, "stream": True, **request("1 + 2 =", tokens)}
+        self.lines, self.changed, self.status = [], threading.Condition(), 0
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port,
+                                                     timeout=serving.PATIENCE)
+        self.over = False
+        self.start()
+
+    def run(self):
+        try:
+            self.connection.request("POST", self.path, json.dumps(self.body),
+                                    {"Content-Type": "application/json"})
+            answer = self.connection.getresponse()
+            self.status = answer.status
+            for line in answer:
+                with self.changed:
+                    self.lines.append(line.decode().strip())
+                    self.changed.notify_all()
+        except (OSError, http.client.HTTPException, AttributeError):
+            pass
+        finally:
+            with self.changed:
+                self.over = True
+                self.changed.notify_all()
+
+    def wait_for(self, word):
+        """The first line with `word`."""
+        with self.changed:
+            found = self.changed.wait_for(
+                lambda: self.over or any(word in line for line in self.lines),
+                serving.limit(30))
+            lines = [line for line in self.lines if word in line]
+        if not found or not lines:
+            raise AssertionError(f"no {word!r} in {self.lines}\n{self.server.said()}")
+        return lines[0]
+
+    def finish(self):
+        self.join(serving.limit(60))
+        if self.is_alive():
+            raise AssertionError(f"the stream goes on: {self.lines[-3:]}")
+        return self.lines
+
+    def text(self):
+        events = [line[6:] for line in self.finish() if line.startswith("data: {")]
+        return "".join(json.loads(event)["choices"][0]["text"] for event in events)
+
+
+class Lists(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Pool()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.close()
+
+    def test_lists_without_loading(self):
+        self.assertEqual(self.server.loaded(), ["first"])
+        _, models = self.server.json("GET", "/v1/models")
+        self.assertEqual([m["id"] for m in models["data"]], list(NAMES))
+        self.assertEqual([m["status"]["value"] for m in models["data"]],
+                         ["loaded", "unloaded", "unloaded"])
+        _, one = self.server.json("GET", "/v1/models/third")
+        self.assertEqual((one["id"], one["status"]["value"]), ("third", "unloaded"))
+        _, tags = self.server.json("GET", "/api/tags")
+        self.assertEqual([m["name"] for m in tags["models"]], [f"{n}:latest" for n in NAMES])
+        _, show = self.server.json("POST", "/api/show", {"model": "second"})
+        self.assertEqual(show["details"]["quantization_level"], "Q8_0")
+        self.assertIn("version", self.server.json("GET", "/api/version")[1])
+        for path in ("/live", "/health", "/ready", "/", "/metrics"):
+            self.assertEqual(self.server.call("GET", path)[0], 200, path)
+        self.assertEqual(self.server.loaded(), ["first"])
+
+    def test_packages_list(self):
+        openai, ollama = serving.package("openai"), serving.package("ollama")
+        client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none")
+        self.assertEqual([m.id for m in client.models.list()], list(NAMES))
+        listed = ollama.Client(host=self.server.url).list()
+        self.assertEqual([m.model for m in listed.models], [f"{n}:latest" for n in NAMES])
+
+    def test_unknown_names(self):
+        names = "'first', 'second', 'third'"
+        status, body = self.server.json("POST", TEXT, {"model": "other", "prompt": "x"})
+        self.assertEqual((status, body["error"]["message"]),
+                         (404, f"The model 'other' does not exist; this server has {names}."))
+        status, body = self.server.json("POST", "/v1/messages", {"model": "other"})
+        self.assertEqual((status, body["error"]["type"]), (404, "not_found_error"))
+        for path in ("/api/chat", "/api/show", "/api/pull"):
+            status, body = self.server.json("POST", path, {"model": "other"})
+            self.assertEqual(status, 404, path)
+            self.assertIn(f"model 'other' not found; this server has {names}", body["error"])
+        self.assertEqual(self.server.json("GET", "/v1/models/other")[0], 404)
+        self.assertEqual(self.server.json("POST", "/api/chat", {})[0], 400)
+        self.assertEqual(self.server.json("POST", TEXT, "{")[0], 400)
+        self.assertEqual(self.server.json("POST", "/v1/nothing", {})[0], 404)
+        self.assertEqual(self.server.json("DELETE", "/v1/models")[0], 405)
+        self.assertEqual(self.server.json("POST", "/api/create", {"model": "x"})[0], 501)
+
+
+class Serving(unittest.TestCase):
+    def test_answers_as_single_servers_do(self):
+        """Eight clients of three models; one fits at a time."""
+        prompts = [f"{i} + {7 * i % 11} =" for i in range(8)]
+        alone = {}
+        for name in NAMES:
+            with Pool(models=[path_of(name)]) as server:
+                for prompt in prompts:
+                    alone[name, prompt] = server.ask(name, prompt)
+        with Pool("--max-loaded", "1") as server:
+            jobs = [(NAMES[(i + j) % 3], prompt) for i, prompt in enumerate(prompts)
+                    for j in range(3)]
+            with concurrent.futures.ThreadPoolExecutor(8) as threads:
+                answers = list(threads.map(lambda job: server.ask(*job), jobs))
+            self.assertEqual(answers, [alone[job] for job in jobs])
+            self.assertEqual(len(server.loaded()), 1)
+            self.assertLessEqual(len(children(server.process.pid)), 1)
+
+    def test_named_models(self):
+        with Pool(models=["small=" + path_of("third"), "big:7b=" + path_of("first")]) as server:
+            _, models = server.json("GET", "/v1/models")
+            self.assertEqual([m["id"] for m in models["data"]], ["small", "big:7b"])
+            server.ask("big:7b", "1")
+            server.ask(path_of("third"), "1")  # a path is a name, too
+            status, props = server.json("GET", "/props?model=big%3A7b")
+            self.assertEqual((status, props["model_path"]), (200, path_of("first")))
+            self.assertEqual(server.json("GET", "/api/status?model=small")[1]["model"], "small")
+
+    def test_a_stream_says_that_it_waits(self):
+        with Pool("--max-loaded", "1") as server:
+            expected = server.ask("second", "1 + 2 =")
+            server.ask("first", "1")
+            begin = server.model("second")["loads"]
+            stop = StopLoads(server, "second")
+            stream = Stream(server, "second")
+            stream.wait_for(": loading second (")
+            stream.wait_for("(1 s)")
+            other = Stream(server, "third")
+            other.wait_for(": waiting for second to load")
+            stop.go_on()
+            self.assertEqual(stream.text(), expected)
+            self.assertEqual(stream.lines[-2], "data: [DONE]")
+            other.text()
+            self.assertEqual(server.model("second")["loads"], begin + 1)
+
+    def test_clients_of_other_packages_wait(self):
+        openai, ollama = serving.package("openai"), serving.package("ollama")
+        with Pool("--max-loaded", "1") as server:
+            client = openai.OpenAI(base_url=server.url + "/v1", api_key="none",
+                                   timeout=serving.PATIENCE)
+            chunks = client.completions.create(model="second", prompt="1 + 2 =", max_tokens=12,
+                                               temperature=0, stream=True)
+            text = "".join(chunk.choices[0].text for chunk in chunks)
+            self.assertTrue(text)
+            lines = list(ollama.Client(host=server.url).generate(
+                "third", "1 + 2 =", stream=True, raw=True, options={"num_predict": 5}))
+            self.assertTrue(lines[-1].done)
+            self.assertEqual(server.loaded(), ["third"])
+
+    def test_keep_alive(self):
+        with Pool() as server:
+            generate = {"model": "second", "prompt": "1", "raw": True, "stream": False,
+                        "options": {"num_predict": 2}}
+            server.json("POST", "/api/generate", {**generate, "keep_alive": 0})
+            server.wait_until(lambda: server.model("second")["state"] == "unloaded")
+            server.json("POST", "/api/generate", generate)
+            self.assertIn("second", server.loaded())
+            _, said = server.json("POST", "/api/generate", {"model": "second", "keep_alive": 0,
+                                                            "stream": False})
+            self.assertEqual(said["done_reason"], "unload")
+            server.wait_until(lambda: server.model("second")["state"] == "unloaded")
+            # A model that is not loaded does not load to be unloaded.
+            _, said = server.json("POST", "/api/chat", {"model": "second", "keep_alive": 0})
+            self.assertEqual(said["done_reason"], "unload")
+            self.assertEqual(server.model("second")["loads"], 2)
+        with Pool("--keep-alive", "1s") as server:
+            server.wait_until(lambda: not server.loaded())
+            server.json("POST", "/api/generate", {**generate, "keep_alive": -1})
+            server.ask("third", "1")
+            server.wait_until(lambda: server.loaded() == ["second"])
+            self.assertEqual(server.call("GET", "/ready")[0], 200)
+
+    def test_a_busy_model_does_not_starve_another(self):
+        with Pool("--max-loaded", "1", models=[slow(), path_of("second")]) as server:
+            over = threading.Event()
+
+            def ask_slow():
+                while not over.is_set():
+                    server.ask("slow", "1 + 1 =", max_tokens=40)
+
+            clients = [threading.Thread(target=ask_slow, daemon=True) for _ in range(3)]
+            for client in clients:
+                client.start()
+            try:
+                server.wait_until(lambda: server.model("slow")["running"] == 3)
+                stream = Stream(server, "second")
+                stream.wait_for(": waiting for slow to finish")
+                self.assertTrue(stream.text())
+            finally:
+                over.set()
+            for client in clients:
+                client.join(serving.limit(60))
+                self.assertFalse(client.is_alive())
+
+    def test_a_client_that_leaves_frees_its_model(self):
+        models = [slow(), *map(path_of, NAMES)]
+        with Pool("--max-loaded", "1", models=models) as server:
+            stream = Stream(server, "slow", tokens=200)
+            stream.wait_for("data: ")
+            stop = StopLoads(server, "second")
+            waiting = Stream(server, "second")
+            waiting.wait_for(":")
+            stream.connection.sock.shutdown(2)
+            stream.finish()
+            waiting.wait_for(": loading second")
+            waiting.connection.sock.shutdown(2)
+            server.wait_until(lambda: server.model("second")["waiting"] == 0)
+            stop.go_on()
+            self.assertTrue(server.ask("third", "1"))
+
+    def test_keys_and_metrics(self):
+        keys = tempfile.NamedTemporaryFile("w")
+        key = subprocess.run([serving.PROGRAM, "key", "new", "ann"], check=True, text=True,
+                             stdout=keys, stderr=subprocess.PIPE).stderr
+        key = next(word for word in key.split() if word.startswith("weft-"))
+        with Pool("--api-key-file", keys.name) as server:
+            mine = {"Authorization": f"Bearer {key}"}
+            body = {"model": "second", **request("1")}
+            for headers in ({}, {"x-api-key": "weft-wrong"}):
+                self.assertEqual(server.call("POST", TEXT, body, headers)[0], 401)
+                self.assertEqual(server.call("GET", "/v1/models", None, headers)[0], 401)
+            self.assertEqual(server.call("GET", "/ready")[0], 200)
+            self.assertEqual(server.call("POST", TEXT, body, mine)[0], 200)
+            text = server.call("GET", "/metrics", None, mine)[2].decode()
+            for line in ('weft:model_loaded{model_name="first"} 1',
+                         'weft:model_loaded{model_name="third"} 0',
+                         'weft:model_loads_total{model_name="second"} 1'):
+                self.assertIn(line + "\n", text)
+            samples = [line for line in text.splitlines()
+                       if line.startswith("weft:generation_tokens_total")]
+            self.assertEqual(len(samples), 2)
+            names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+            self.assertEqual(len(names), len(set(names)))
+            server.wait_until(lambda: "key=ann" in server.said())
+            line = next(line for line in server.said().splitlines() if "status=200" in line)
+            self.assertIn("said=12", line)
+            self.assertIn("peer=127.0.0.1:", line)
+
+    def test_stored_responses(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                Pool("--max-loaded", "1", "--responses-dir", folder) as server:
+            _, made = server.json("POST", "/v1/responses",
+                                  {"model": "second", "input": "1 + 2 =", "max_output_tokens": 16})
+            server.ask("third", "1")
+            status, stored = server.json("GET", f"/v1/responses/{made['id']}")
+            self.assertEqual((status, stored["id"]), (200, made["id"]))
+            self.assertEqual(server.json("DELETE", f"/v1/responses/{made['id']}")[0], 200)
+            self.assertEqual(server.json("GET", f"/v1/responses/{made['id']}")[0], 404)
+
+
+class StopLoads:
+    """Stops the next process of a model while it loads."""
+
+    def __init__(self, server, name):
+        self.server, self.name, self.pid = server, name, 0
+        self.found = threading.Event()
+        self.over = threading.Event()
+        self.known = set(children(server.process.pid))
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while not self.over.is_set():
+            for pid in set(children(self.server.process.pid)) - self.known:
+                os.kill(pid, signal.SIGSTOP)
+                self.pid = pid
+                self.found.set()
+                return
+
+    def go_on(self):
+        if not self.found.wait(serving.limit(10)):
+            raise AssertionError("no process was started")
+        self.over.set()
+        self.thread.join()
+        os.kill(self.pid, signal.SIGCONT)
+
+
+def alive(pid):
+    """Whether the process runs; a zombie does not."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Faults(unittest.TestCase):
+    def ended(self, *words):
+        done = subprocess.run([serving.PROGRAM, "serve", *words, "--port", "0", "-t", "1"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=serving.limit(30))
+        return done.returncode, done.stderr
+
+    def test_faults_of_the_command(self):
+        first, second = path_of("first"), path_of("second")
+        status, said = self.ended(first, "missing.gguf")
+        self.assertEqual(status, 1, said)
+        self.assertIn("missing.gguf", said)
+        status, said = self.ended(first, "first=" + second)
+        self.assertEqual(status, 2, said)
+        self.assertIn("two models have the name 'first'", said)
+        for flags in (["--name", "x"], ["--alias", "x"], ["--lora", "a=b"], ["--restart"],
+                      ["--draft", first], ["--keep-alive", "soon"], ["--max-loaded", "0"]):
+            status, said = self.ended(first, second, *flags)
+            self.assertEqual(status, 2, flags)
+            self.assertIn(flags[0], said)
+
+    def test_too_large_a_model(self):
+        status, said = self.ended(path_of("first"), "big=synthetic:llama-3.1-405b")
+        self.assertEqual(status, 1, said)
+        self.assertIn("big needs", said)
+
+    def test_a_killed_process_loads_again(self):
+        with Pool() as server:
+            expected = server.ask("second", "1 + 2 =")
+            pid = server.model("second")["process"]
+            os.kill(pid, signal.SIGKILL)
+            server.wait_until(lambda: server.model("second")["state"] == "unloaded")
+            self.assertEqual(server.ask("second", "1 + 2 ="), expected)
+            self.assertIn("the process of second ended", server.said())
+        with Pool(models=[path_of("first"), slow()]) as server:
+            stream = Stream(server, "slow", tokens=200)
+            stream.wait_for("data: ")
+            other = Stream(server, "first", tokens=100)
+            os.kill(server.model("slow")["process"], signal.SIGKILL)
+            stream.wait_for("The process of the model 'slow' ended")
+            self.assertEqual(stream.finish()[-2], "data: [DONE]")
+            self.assertEqual(other.finish()[-2], "data: [DONE]")  # undisturbed
+            self.assertNotIn("error", "".join(other.lines))
+
+    def test_a_load_that_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "odd.gguf")
+            shutil.copy(path_of("second"), path)
+            with Pool(models=[path_of("first"), path]) as server:
+                os.rename(path, path + ".away")
+                status, body = server.json("POST", TEXT, {"model": "odd", **request("1")})
+                self.assertEqual((status, body["error"]["code"]), (500, "model_load_failed"))
+                self.assertIn("odd", body["error"]["message"])
+                stream = Stream(server, "odd")
+                self.assertIn("model_load_failed", stream.wait_for("error"))
+                os.rename(path + ".away", path)
+                self.assertTrue(server.ask("odd", "1"))
+
+    def test_a_load_that_hangs(self):
+        with Pool("--load-timeout-ms", serving.timeout_ms(2000)) as server:
+            stop = StopLoads(server, "second")
+            status, body = server.json("POST", TEXT, {"model": "second", **request("1")})
+            stop.over.set()
+            self.assertEqual((status, body["error"]["code"]), (503, "model_load_failed"))
+            self.assertIn("--load-timeout-ms", body["error"]["message"])
+            self.assertTrue(server.ask("third", "1"))
+
+    def test_a_killed_server_leaves_no_process(self):
+        server = Pool()
+        server.ask("second", "1")
+        pids = children(server.process.pid)
+        self.assertEqual(len(pids), 2)
+        server.process.kill()
+        server.process.wait()
+        server.process.stdout.close()
+        server.wait_until(lambda: not any(map(alive, pids)))
+
+    def test_stops_during_a_load(self):
+        server = Pool("--drain-ms", "100")
+        stop = StopLoads(server, "second")
+        stream = Stream(server, "second")
+        stream.wait_for(": loading second")
+        self.assertTrue(stop.found.wait(serving.limit(10)))
+        server.process.terminate()
+        self.assertIn("shutting down", stream.wait_for("error"))
+        stop.go_on()
+        self.assertEqual(server.process.wait(serving.limit(30)), 0)
+        server.process.stdout.close()
+
+    def test_running_requests_may_finish(self):
+        server = Pool(models=[path_of("first"), slow()])
+        streams = [Stream(server, "slow", tokens=tokens) for tokens in (20, 40)]
+        for stream in streams:
+            stream.wait_for("data: ")
+        server.close()
+        for stream in streams:
+            self.assertEqual(stream.finish()[-2], "data: [DONE]")
+            self.assertNotIn("error", "".join(stream.lines))
+
+
+if __name__ == "__main__":
+    serving.main()
