@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -19,10 +20,11 @@ def other_build(weft, path, *words):
         program = file.read()
     for word in words:
         old = build[word].encode()
-        if word == "version":  # "0.1.0" is also part of other texts
-            new = b"9" + old[1:]
-            assert program.count(b"\0" + old + b"\0") == 1, old
-            program = program.replace(b"\0" + old + b"\0", b"\0" + new + b"\0")
+        if word == "version":
+            # The linker may store it as the end of a longer text, such as "weft/0.1.0".
+            at_end = rb"(?<![0-9.])" + re.escape(old) + rb"(?=\0)"
+            program, count = re.subn(at_end, b"9" + old[1:], program)
+            assert count, old
             continue
         assert len(old) >= 7 and old != b"unknown", build
         new = bytes(ord("1") if letter == ord("0") else ord("0") for letter in old[:7]) + old[7:]
