@@ -212,6 +212,7 @@ Status ServePool(ServeFlags& flags) {
     }
     WEFT_TRY(PrepareServer(flags));
     options.load_ms = options.limits.wait_ms = flags.load_timeout_ms;
+    options.silence_ms = flags.common.cluster.timeout_ms;
     options.limits.max_loaded = MostLoaded(flags);
     WEFT_ASSIGN(options.models, ModelsOf(flags));
     options.front = flags.server;

@@ -70,6 +70,7 @@ TEST(PoolScheduleTest, UnloadsTheLeastRecentlyUsedIdleModel) {
     pool.schedule.Arrive(4, 2, 22);
     EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 1, 0}}));
     EXPECT_EQ(pool.Next(), Actions{});  // until the process has ended
+    EXPECT_EQ(pool.schedule.blocker(), 1u);
     pool.schedule.Gone(1);
     EXPECT_EQ(pool.Next(), (Actions{{Step::kLoad, 2, 0}}));
 }

@@ -446,6 +446,17 @@ class Faults(unittest.TestCase):
             self.assertEqual(other.finish()[-2], "data: [DONE]")  # undisturbed
             self.assertNotIn("error", "".join(other.lines))
 
+    def test_a_frozen_process_is_killed(self):
+        with Pool("--timeout-ms", serving.timeout_ms(5000)) as server:
+            expected = server.ask("second", "1 + 2 =")
+            os.kill(server.model("second")["process"], signal.SIGSTOP)
+            status, body = server.json("POST", TEXT, {"model": "second", **request("1")})
+            self.assertEqual((status, body["error"]["code"]), (503, "model_lost"))
+            self.assertIn("second", body["error"]["message"])
+            self.assertIn("it did not answer for", body["error"]["message"])
+            server.wait_until(lambda: "the process of second ended" in server.said())
+            self.assertEqual(server.ask("second", "1 + 2 ="), expected)
+
     def test_a_load_that_fails(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "odd.gguf")

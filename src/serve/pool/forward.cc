@@ -29,7 +29,6 @@ constexpr size_t kMostUnread = 256 << 10;
 constexpr size_t kMostWhole = 1 << 20;  // longer answers are passed on as they arrive
 constexpr size_t kMostError = 64 << 10;
 constexpr auto kUnreadTurn = std::chrono::milliseconds(2);
-constexpr auto kFetchLimit = std::chrono::seconds(2);
 
 // Headers that describe one connection, or that the front has judged.
 bool StaysHere(std::string_view name) {
@@ -204,13 +203,13 @@ asio::awaitable<Forwarded> Forward(Socket& socket, int port, Exchange& exchange,
     co_return result;
 }
 
-asio::awaitable<std::optional<std::string>> FetchText(int port, const HttpRequest& asked,
-                                                      std::string target) {
+asio::awaitable<std::optional<Fetched>> Fetch(int port, const HttpRequest& asked,
+                                              std::string target) {
     const auto executor = co_await asio::this_coro::executor;
     // Shared: the timer may have expired when the coroutine ends.
     const auto shared = std::make_shared<Socket>(executor);
     Socket& socket = *shared;
-    asio::steady_timer timer(executor, kFetchLimit);
+    asio::steady_timer timer(executor, std::chrono::milliseconds(kFetchMs));
     timer.async_wait([shared](const Failure& cancelled) {
         Failure ignored;
         if (!cancelled) shared->close(ignored);
@@ -222,8 +221,15 @@ asio::awaitable<std::optional<std::string>> FetchText(int port, const HttpReques
     if (!failure) failure = co_await reader.ReadHead();
     if (!failure) failure = co_await ReadWhole(reader, SIZE_MAX, body);
     timer.cancel();
-    if (failure || reader.status() != 200) co_return std::nullopt;
-    co_return body;
+    if (failure) co_return std::nullopt;
+    co_return Fetched{reader.status(), std::move(body)};
+}
+
+asio::awaitable<std::optional<std::string>> FetchText(int port, const HttpRequest& asked,
+                                                      std::string target) {
+    auto fetched = co_await Fetch(port, asked, std::move(target));
+    if (!fetched || fetched->status != 200) co_return std::nullopt;
+    co_return std::move(fetched->body);
 }
 
 }  // namespace weft::serve

@@ -29,8 +29,19 @@ struct Forwarded {
 boost::asio::awaitable<Forwarded> Forward(boost::asio::ip::tcp::socket& socket, int port,
                                           Exchange& exchange, StreamForm form, bool begun);
 
-// The body of an answer with status 200 from 127.0.0.1:port, within a time limit; nullopt: none.
+inline constexpr int64_t kFetchMs = 2000;
+
+struct Fetched {
+    int status = 0;
+    std::string body;
+};
+
+// The answer of 127.0.0.1:port to a request without a body; nullopt: none within kFetchMs.
 // asked: gives the method, the target and the key. target: replaces asked's if not empty.
+boost::asio::awaitable<std::optional<Fetched>> Fetch(int port, const HttpRequest& asked,
+                                                     std::string target);
+
+// The body of Fetch's answer if its status is 200.
 boost::asio::awaitable<std::optional<std::string>> FetchText(int port, const HttpRequest& asked,
                                                              std::string target);
 

@@ -44,6 +44,7 @@ struct PoolOptions {
     std::vector<uint64_t> needs;        // bytes of this machine's memory that each needs
     PoolLimits limits;
     int64_t load_ms = 600'000;  // a process that does not serve within this time is killed
+    int64_t silence_ms = 5000;  // a loaded process that answers no probe for this time is killed
     std::function<uint64_t()> free_bytes;
     // Starts the process of a model. Called by the thread of Run.
     std::function<Result<PoolProcess>(size_t model)> start;

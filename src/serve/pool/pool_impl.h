@@ -97,6 +97,8 @@ class PoolServer::Impl {
     void Load(size_t model);
     void Unload(size_t model);
     boost::asio::awaitable<void> Watch(size_t model, Fd socket);
+    bool IsLoaded(size_t model, pid_t pid) const;
+    boost::asio::awaitable<void> Probe(size_t model, pid_t pid);
     void Hear(size_t model, const std::string& text, int socket);
     void Ended(size_t model, int status);
     void LoadFailed(size_t model, const Error& error);

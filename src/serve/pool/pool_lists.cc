@@ -111,7 +111,8 @@ void PoolServer::Impl::AnswerOllama(Exchange& exchange, const serve::Route& rout
     }
     if (route.path == "/api/ps") return exchange.Send(200, kJsonHeaders, Dump(RunningList()));
     if (exchange.request().body.size() > kMostShowBytes) {
-        return SendError(exchange, {413, "The body is too large for this path.", "", "request_too_large"});
+        return SendError(exchange,
+                         {413, "The body is too large for this path.", "", "request_too_large"});
     }
     Json body = Json::object(), answer;
     std::optional<ApiError> error;

@@ -19,6 +19,8 @@
 #include "base/deadline.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "serve/api/status.h"
+#include "serve/pool/forward.h"
 
 namespace weft::serve {
 namespace {
@@ -27,6 +29,7 @@ namespace asio = boost::asio;
 
 constexpr size_t kMostMessage = 16384;
 constexpr int64_t kUnloadMs = 10'000;  // then a process that should end is killed
+constexpr int64_t kProbeMs = 1000;     // between two probes of a process
 constexpr auto kEndTurn = std::chrono::milliseconds(2);
 
 std::string EndText(int status) {
@@ -77,6 +80,10 @@ void PoolServer::Impl::KillLate(int64_t now_ms) {
     }
 }
 
+bool PoolServer::Impl::IsLoaded(size_t model, pid_t pid) const {
+    return schedule_.state(model) == State::kLoaded && processes_[model].pid == pid;
+}
+
 // Reads the process's messages until its end.
 asio::awaitable<void> PoolServer::Impl::Watch(size_t model, Fd socket) {
     asio::posix::stream_descriptor descriptor(context_, socket.get());
@@ -104,6 +111,29 @@ asio::awaitable<void> PoolServer::Impl::Watch(size_t model, Fd socket) {
     Ended(model, status);
 }
 
+// Kills the process if it answers no probe for about silence_ms. Time alone does not count, because
+// this process may have been stopped and continued too.
+asio::awaitable<void> PoolServer::Impl::Probe(size_t model, pid_t pid) {
+    asio::steady_timer timer(context_);
+    HttpRequest probe;
+    probe.method = "GET";
+    const int64_t most = std::max<int64_t>(2, options_.silence_ms / (kProbeMs + kFetchMs));
+    int64_t heard_ms = NowMs();
+    for (int64_t failed = 0; failed < most;) {
+        timer.expires_after(std::chrono::milliseconds(kProbeMs));
+        co_await timer.async_wait(asio::use_awaitable);
+        if (!IsLoaded(model, pid)) co_return;
+        const auto answer = co_await Fetch(processes_[model].port, probe, std::string(kLivePath));
+        failed = answer ? 0 : failed + 1;
+        if (answer) heard_ms = NowMs();
+    }
+    if (!IsLoaded(model, pid)) co_return;
+    processes_[model].error = Error{
+        ErrorCode::kTimeout,
+        fmt::format("it did not answer for {} s, and was killed", (NowMs() - heard_ms) / 1000)};
+    ::kill(pid, SIGKILL);
+}
+
 void PoolServer::Impl::Hear(size_t model, const std::string& text, int socket) {
     Process& process = processes_[model];
     const Json said = OrderedJsonOrDiscarded(text);
@@ -122,6 +152,7 @@ void PoolServer::Impl::Hear(size_t model, const std::string& text, int socket) {
         counts_[model].load_s += load_s;
         schedule_.Loaded(model, now_ms);
         Say(fmt::format("loaded {} in {:.1f} s", served_[model].name, load_s));
+        asio::co_spawn(context_, Probe(model, process.pid), asio::detached);
         if (!std::exchange(first_loaded_, true) && options_.ready) options_.ready(load_s);
         return Act();
     }

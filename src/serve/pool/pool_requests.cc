@@ -220,11 +220,13 @@ asio::awaitable<void> PoolServer::Impl::RunRequest(uint64_t id) {
         co_await Forward(*request.socket, port, exchange, request.ask.form, request.begun);
     request.begun = done.begun;
     if (!done.broken.empty()) {
-        FailRequest(request, {503,
-                              fmt::format("The process of the model '{}' ended before the answer "
-                                          "was complete ({}).",
-                                          served_[request.model].name, done.broken),
-                              "", "model_lost"});
+        const std::optional<Error>& error = processes_[request.model].error;
+        FailRequest(request,
+                    {503,
+                     fmt::format("The process of the model '{}' ended before the answer "
+                                 "was complete ({}).",
+                                 served_[request.model].name, error ? error->message : done.broken),
+                     "", "model_lost"});
     }
     schedule_.Leave(id, request.ask.keep_ms, NowMs());
     requests_.erase(id);
@@ -285,8 +287,14 @@ std::string PoolServer::Impl::WaitText(const Request& request, int64_t now_ms) c
     }
     const std::optional<size_t> blocker = schedule_.blocker();
     if (!blocker) return fmt::format("waiting to load {}", name);
-    const bool loads = schedule_.state(*blocker) == State::kLoading;
-    return fmt::format("waiting for {} to {}", served_[*blocker].name, loads ? "load" : "finish");
+    const std::string& other = served_[*blocker].name;
+    switch (schedule_.state(*blocker)) {
+        case State::kUnloading: return fmt::format("unloading {}", other);
+        case State::kLoading: return fmt::format("waiting for {} to load", other);
+        case State::kUnloaded:
+        case State::kLoaded: break;
+    }
+    return fmt::format("waiting for {} to finish", other);
 }
 
 }  // namespace weft::serve

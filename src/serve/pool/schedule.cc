@@ -33,8 +33,8 @@ std::optional<size_t> PoolSchedule::blocker() const {
     for (const Model& model : models_) {
         const bool occupies = model.state != State::kUnloaded;
         if (!occupies || (model.state == State::kLoaded && model.running == 0)) continue;
-        if (first == nullptr || model.state == State::kLoading ||
-            (first->state != State::kLoading && model.drains)) {
+        if (first == nullptr || model.state != State::kLoaded ||
+            (first->state == State::kLoaded && model.drains)) {
             first = &model;
         }
     }
