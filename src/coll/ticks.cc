@@ -10,6 +10,7 @@ namespace {
 
 // Largest lag of the coarse clock: a timer tick of 100 Hz.
 constexpr int64_t kCoarseLagNs = 10'000'000;
+constexpr int kReadings = 3;
 // Below this, the time to read the clocks would distort the rate.
 constexpr int64_t kLeastNs = 1'000'000;
 
@@ -21,19 +22,28 @@ bool KernelKeepsTimeByCounter() {
 
 }  // namespace
 
-TickClock::TickClock() : by_counter_(KernelKeepsTimeByCounter()) {
-    first_ticks_ = Now();
-    first_ns_ = NowNs();
+TickClock::TickClock() : by_counter_(KernelKeepsTimeByCounter()), first_(Read()) {}
+
+TickClock::Moment TickClock::Read() const {
+    Moment best{};
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < kReadings; ++i) {
+        const int64_t before = Now(), ns = NowNs(), width = Now() - before;
+        if (width >= least) continue;
+        least = width;
+        best = {before + width / 2, ns};
+    }
+    return best;
 }
 
 void TickClock::ToNs(std::span<int64_t> ticks) const {
     if (!by_counter_) return;
-    int64_t now_ticks = Now(), now_ns = NowNs();
-    while (now_ns - first_ns_ < kLeastNs) now_ticks = Now(), now_ns = NowNs();
+    Moment now = Read();
+    while (now.ns - first_.ns < kLeastNs) now = Read();
     const double rate =
-        static_cast<double>(now_ns - first_ns_) / static_cast<double>(now_ticks - first_ticks_);
+        static_cast<double>(now.ns - first_.ns) / static_cast<double>(now.ticks - first_.ticks);
     for (int64_t& time : ticks) {
-        time = now_ns - static_cast<int64_t>(static_cast<double>(now_ticks - time) * rate);
+        time = now.ns - static_cast<int64_t>(static_cast<double>(now.ticks - time) * rate);
     }
 }
 

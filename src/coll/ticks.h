@@ -26,9 +26,14 @@ class TickClock {
     void ToNs(std::span<int64_t> ticks) const;
 
   private:
+    struct Moment {
+        int64_t ticks, ns;
+    };
+    // Reads both clocks, again if the system takes the processor away between the two.
+    Moment Read() const;
+
     bool by_counter_;
-    int64_t first_ticks_;
-    int64_t first_ns_;
+    Moment first_;
 };
 
 // A deadline in `ms` milliseconds that may be a few milliseconds late. It uses a clock that is much
