@@ -150,9 +150,11 @@ class Stops(unittest.TestCase):
         self.assertEqual(self.chat("<EN E", text)[1], "b EN ")
         self.assertEqual(self.chat("b", text)[1:], ("", "stop"))
         usage = json.loads(self.post("/v1/chat/completions", {
-            "messages": [QUESTION], "response_format": saying(text + "x" * 250), "stop": "b EN",
-            "max_tokens": 300}))["usage"]
-        self.assertLess(usage["completion_tokens"], 60, "the model went on behind the stop string")
+            "messages": [QUESTION], "response_format": saying(text + "x" * 2000), "stop": "b EN",
+            "max_tokens": 2500}))["usage"]
+        # The search runs on another thread than the model, which is ahead on a busy machine.
+        self.assertLess(usage["completion_tokens"], 1000,
+                        "the model went on behind the stop string")
 
     def test_tool_calls_are_not_searched(self):
         self.serve("qwen")

@@ -89,7 +89,7 @@ inline Plan DrawPlan(uint64_t seed) {
     plan.elastic = dice.OneIn(3);
     plan.steps = static_cast<int>(dice.Between(1, 60));
     plan.pace_ns = dice.OneIn(4) ? 0 : dice.Between(1, 100) * kMsNs;
-    plan.timeout_ms = dice.Between(300, 2'000);
+    plan.timeout_ms = dice.Between(300, 4'000);
     plan.tensor = dice.OneIn(2);
     const uint64_t faults = dice.Below(4);
     for (uint64_t i = 0; i < faults; ++i) {

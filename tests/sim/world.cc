@@ -14,8 +14,9 @@ constexpr uint16_t kPort = 7000;
 // No plan takes longer: all attempts of recovery, one after the other.
 constexpr int64_t kLongestNs = 900'000 * kMs;
 
-// Beyond the timeout: until all ranks know (cluster.h), the watchdog, and a busy machine.
-constexpr int64_t kGraceMs = 1000 + 700 + 300;
+// Beyond the timeout: until all ranks know (cluster.h), and the watchdog. Shorter than the longest
+// timeout of a plan, so that a rank that waits for twice its timeout is late.
+constexpr int64_t kGraceMs = 1000 + 700;
 
 World* g_world = nullptr;
 
