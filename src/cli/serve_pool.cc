@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "backend/device.h"
 #include "backend/device_list.h"
 #include "base/bytes.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "cli/duration.h"
 #include "cli/output.h"
 #include "cli/serve_flags.h"
@@ -53,6 +55,15 @@ Status CheckPoolFlags(const ServeFlags& flags) {
                         "Start the ranks with --local or --hosts"));
     return RefuseFlag(flags.restart || flags.unit, flags.unit ? "--unit" : "--restart",
                       "A server of several models loads a model again after a crash");
+}
+
+// Names are part of JSON and of log lines.
+Status CheckName(const std::string& name, const std::string& word) {
+    const bool control = std::ranges::any_of(
+        name, [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; });
+    if (IsUtf8(name) && !control) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "the name of the model {} is not printable UTF-8. Name it: NAME=MODEL", word);
 }
 
 // Number of models that may be loaded at the same time.
@@ -105,6 +116,7 @@ Result<std::vector<serve::ServerOptions>> ModelsOf(ServeFlags& flags) {
     for (ModelWord& word : flags.models) {
         serve::ServerOptions options = flags.server;
         options.name = word.name.empty() ? serve::NameOfModel(word.model) : word.name;
+        WEFT_TRY(CheckName(options.name, word.model));
         WEFT_TRY(FindModel(word.model, flags.common.pull));
         options.job = flags.common.job;
         options.job.model = word.model;
@@ -131,16 +143,20 @@ void SayReady(const serve::PoolServer& server, const serve::PoolOptions& options
 std::optional<PoolMember> PoolMember::Take() {
     const char* text = std::getenv(kMember);
     if (text == nullptr) return {};
-    const auto said = OrderedJsonOrDiscarded(text);
+    std::istringstream in(text);
     ::unsetenv(kMember);
-    if (!said.is_object()) return {};
-    return PoolMember{said.value("name", ""), said.value("model", ""),
-                      said.value("ctx", int64_t{0}), said.value("kv_tokens", int64_t{0})};
+    PoolMember member;
+    in >> member.ctx >> member.kv_tokens;
+    in.get();
+    std::getline(in, member.name);
+    std::getline(in, member.model, '\0');
+    if (!in.eof() || member.model.empty()) return {};
+    return member;
 }
 
 std::string PoolMember::Variable() const {
-    const Json text{{"name", name}, {"model", model}, {"ctx", ctx}, {"kv_tokens", kv_tokens}};
-    return fmt::format("{}={}", kMember, text.dump());
+    // The path is last, because it may have any bytes. A name has no line break (CheckName).
+    return fmt::format("{}={} {} {}\n{}", kMember, ctx, kv_tokens, name, model);
 }
 
 void BecomeMember(const PoolMember& member, int port, ServeFlags& flags) {
@@ -154,6 +170,8 @@ void BecomeMember(const PoolMember& member, int port, ServeFlags& flags) {
     server.http.allow_origins.clear();
     server.http.allowed_hosts.clear();
     server.http.behind_front = true;
+    server.http.limits.head_bytes += 4096;  // for the headers that the front adds
+    server.http.limits.headers += 16;
     flags.common.job.kv_tokens = member.kv_tokens;
     flags.common.ctx = member.ctx;
 }
@@ -206,7 +224,9 @@ void AddServedModels(const Command& app, ServeFlags& flags) {
 Status ServePool(ServeFlags& flags) {
     WEFT_TRY(CheckPoolFlags(flags));
     serve::PoolOptions options;
-    if (!flags.keep_alive.empty()) {
+    if (flags.keep_alive == "0") {
+        options.limits.keep_ms = 0;
+    } else if (!flags.keep_alive.empty()) {
         WEFT_ASSIGN(const double keep_s, ParseTime("--keep-alive", flags.keep_alive));
         options.limits.keep_ms = static_cast<int64_t>(keep_s * 1000);
     }
@@ -224,14 +244,16 @@ Status ServePool(ServeFlags& flags) {
         options.needs.push_back(need);
     }
     options.free_bytes = [job]() -> uint64_t {
+        // Unknown (0): the load itself then reports the error.
         const auto now = PoolMemory(job, 0);
-        return now.ok() ? now->free_bytes : UINT64_MAX;  // the load itself then reports the error
+        return now.ok() && now->free_bytes > 0 ? now->free_bytes : UINT64_MAX;
     };
     WEFT_ASSIGN(const std::vector<std::string> words, OwnCommandLine());
     options.start = [words, &options](size_t model) -> Result<serve::PoolProcess> {
         const serve::ServerOptions& its = options.models[model];
         const PoolMember member{its.name, its.job.model, its.job.ctx, its.job.kv_tokens};
-        WEFT_ASSIGN(ServerProcess process, StartServer(words, 0, {}, {member.Variable()}, nullptr));
+        WEFT_ASSIGN(ServerProcess process,
+                    StartServer(words, 0, {}, {member.Variable()}, nullptr, SIGKILL));
         return serve::PoolProcess{process.pid, std::move(process.socket)};
     };
     const bool json = flags.common.json;

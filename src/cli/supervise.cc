@@ -230,7 +230,8 @@ void Runner::Pause(const Ended& ended) {
 Result<int> Runner::Run() {
     WEFT_TRY(Open());
     while (true) {
-        WEFT_ASSIGN(ServerProcess process, StartServer(words_, http_.port, hosts_, {}, &before_));
+        WEFT_ASSIGN(ServerProcess process,
+                    StartServer(words_, http_.port, hosts_, {}, &before_, SIGTERM));
         listens_ = false;
         WEFT_ASSIGN(const Ended ended, Watch(process.pid, std::move(process.socket)));
         if (!StartsAgain(ended)) {
@@ -248,7 +249,8 @@ Result<int> Runner::Run() {
 
 Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
                                   const std::vector<std::string>& hosts,
-                                  std::vector<std::string> variables, const sigset_t* signals) {
+                                  std::vector<std::string> variables, const sigset_t* signals,
+                                  int orphan_signal) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
         return MakeError(ErrorCode::kIo, "socketpair: {}", std::strerror(errno));
@@ -266,7 +268,7 @@ Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
     if (pid == 0) {  // only async-signal-safe calls, since the process has threads
-        ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+        ::prctl(PR_SET_PDEATHSIG, orphan_signal);
         if (::getppid() != parent) ::_exit(1);
         ::setpgid(0, 0);  // Ctrl-C reaches the child only through this process
         if (signals != nullptr) ::sigprocmask(SIG_SETMASK, signals, nullptr);

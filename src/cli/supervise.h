@@ -53,13 +53,14 @@ struct ServerProcess {
     pid_t pid = -1;
     Fd socket;
 };
-// Starts this program as a child with the command line `words` (OwnCommandLine), which gets SIGTERM
-// when the calling thread ends. Its Supervisor has `port` and `hosts`. variables: NAME=VALUE, added
-// to its environment. signals: its signal mask; null: the thread's.
+// Starts this program as a child with the command line `words` (OwnCommandLine). Its Supervisor has
+// `port` and `hosts`. variables: NAME=VALUE, added to its environment. signals: its signal mask;
+// null: the thread's. orphan_signal: it gets this signal when the calling thread ends.
 // Errors: kIo.
 Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
                                   const std::vector<std::string>& hosts,
-                                  std::vector<std::string> variables, const sigset_t* signals);
+                                  std::vector<std::string> variables, const sigset_t* signals,
+                                  int orphan_signal);
 
 // Runs this process's own command line as a child repeatedly, until the user asks to stop or the
 // child fails permanently. Returns the exit status. Forwards SIGINT and SIGTERM to the child.

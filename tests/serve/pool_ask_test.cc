@@ -81,16 +81,47 @@ TEST(PoolAskTest, RefusesWhatIsNotJson) {
 }
 
 TEST(PoolAskTest, ReadsKeepAlive) {
-    const std::vector<std::pair<Json, int64_t>> good = {{300, 300'000}, {0, 0},
-                                                        {-1, -1000},    {"5m", 300'000},
-                                                        {"0", 0},       {"1h30m", 5'400'000},
-                                                        {"-1m", -1000}, {"1.5s", 1500},
-                                                        {"100ms", 100}, {1e300, 1'000'000'000'000},
-                                                        {-1e300, -1000}};
+    const std::vector<std::pair<Json, int64_t>> good = {
+        {300, 300'000},   {0, 0},         {-1, -1},
+        {"5m", 300'000},  {"0", 0},       {"1h30m", 5'400'000},
+        {"-1m", -1},      {"1.5s", 1500}, {-0.0001, -1},
+        {"+5m", 300'000}, {"100ms", 100}, {1e300, 1'000'000'000'000},
+        {-1e300, -1}};
     for (const auto& [value, ms] : good) EXPECT_EQ(KeepAliveMs(value), ms) << value;
     for (const Json& value : {Json("5"), Json(""), Json("m"), Json("5x"), Json("5m "), Json("-"),
                               Json(nullptr), Json(true), Json("nan"), Json("1e3s")}) {
         EXPECT_EQ(KeepAliveMs(value), std::nullopt) << value;
+    }
+}
+
+TEST(PoolAskTest, RefusesAKeepAliveThatIsNoDuration) {
+    HttpRequest request;
+    request.method = "POST";
+    request.path = "/api/chat";
+    for (const char* value : {"\"300\"", "\"abc\"", "\"\"", "true", "[]"}) {
+        request.body = fmt::format(R"({{"model": "m", "keep_alive": {}}})", value);
+        PoolAsk ask;
+        const auto error = ReadPoolAsk(request, ask);
+        ASSERT_TRUE(error) << value;
+        EXPECT_EQ(error->status, 400);
+        EXPECT_EQ(error->param, "keep_alive");
+    }
+    request.body = R"({"model": "m", "keep_alive": null})";
+    PoolAsk ask;
+    EXPECT_FALSE(ReadPoolAsk(request, ask));
+    EXPECT_EQ(ask.keep_ms, std::nullopt);
+}
+
+TEST(PoolAskTest, TellsAnEmptyNameFromNone) {
+    HttpRequest request;
+    request.method = "POST";
+    request.path = "/v1/completions";
+    for (const auto& [body, empty] :
+         {std::pair(R"({"model": ""})", true), std::pair(R"({"prompt": "a"})", false)}) {
+        request.body = body;
+        PoolAsk ask;
+        EXPECT_FALSE(ReadPoolAsk(request, ask));
+        EXPECT_EQ(ask.names_nothing, empty) << body;
     }
 }
 

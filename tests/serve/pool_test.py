@@ -6,8 +6,10 @@ import http.client
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -187,6 +189,12 @@ class Lists(unittest.TestCase):
         self.assertEqual([m.id for m in client.models.list()], list(NAMES))
         listed = ollama.Client(host=self.server.url).list()
         self.assertEqual([m.model for m in listed.models], [f"{n}:latest" for n in NAMES])
+
+    def test_an_empty_name(self):
+        with Pool() as server:
+            status, body = server.json("POST", TEXT, {"model": "", **request("1")})
+            self.assertEqual(status, 404)
+            self.assertIn("third", body["error"]["message"])
 
     def test_unknown_names(self):
         names = "'first', 'second', 'third'"
@@ -406,7 +414,7 @@ class Faults(unittest.TestCase):
     def ended(self, *words):
         done = subprocess.run([serving.PROGRAM, "serve", *words, "--port", "0", "-t", "1"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              timeout=serving.limit(30))
+                              errors="replace", timeout=serving.limit(30))
         return done.returncode, done.stderr
 
     def test_faults_of_the_command(self):
@@ -422,6 +430,33 @@ class Faults(unittest.TestCase):
             status, said = self.ended(first, second, *flags)
             self.assertEqual(status, 2, flags)
             self.assertIn(flags[0], said)
+
+    def test_names_and_paths_of_any_bytes(self):
+        odd = os.path.join(os.fsencode(FOLDER.name), b"m\xe9\n.gguf")
+        shutil.copy(ABACUS, odd)
+        for word in (odd, b"n\nl=" + odd, b"x\xff=" + odd):
+            status, said = self.ended(word, path_of("first"))
+            self.assertEqual(status, 2, said)
+            self.assertIn("NAME=MODEL", said)
+        for words in ([b"ok=" + odd, path_of("first")], [path_of("first"), b"ok=" + odd]):
+            with Pool(models=words) as server:
+                self.assertTrue(server.ask("ok", "1 + 2 ="))
+
+    def test_no_file_is_left(self):
+        with Pool() as server:
+            pid = server.process.pid
+            server.ask("second", "1")
+            expected = server.loaded()
+            least = len(os.listdir(f"/proc/{pid}/fd")) + 2
+            before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (least, before[1]))
+            crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+            time.sleep(4)  # several probes, none of which can be sent
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+            for one in crowd:
+                one.close()
+            self.assertEqual(server.loaded(), expected)
+            self.assertNotIn("was killed", server.said())
 
     def test_too_large_a_model(self):
         status, said = self.ended(path_of("first"), "big=synthetic:llama-3.1-405b")
@@ -441,7 +476,7 @@ class Faults(unittest.TestCase):
             stream.wait_for("data: ")
             other = Stream(server, "first", tokens=100)
             os.kill(server.model("slow")["process"], signal.SIGKILL)
-            stream.wait_for("The process of the model 'slow' ended")
+            stream.wait_for("The model 'slow' gave no complete answer")
             self.assertEqual(stream.finish()[-2], "data: [DONE]")
             self.assertEqual(other.finish()[-2], "data: [DONE]")  # undisturbed
             self.assertNotIn("error", "".join(other.lines))
@@ -453,7 +488,7 @@ class Faults(unittest.TestCase):
             status, body = server.json("POST", TEXT, {"model": "second", **request("1")})
             self.assertEqual((status, body["error"]["code"]), (503, "model_lost"))
             self.assertIn("second", body["error"]["message"])
-            self.assertIn("it did not answer for", body["error"]["message"])
+            self.assertIn("did not answer for", body["error"]["message"])
             server.wait_until(lambda: "the process of second ended" in server.said())
             self.assertEqual(server.ask("second", "1 + 2 ="), expected)
 

@@ -106,18 +106,18 @@ BoostError Listen(Tcp::acceptor& acceptor, const Tcp::endpoint& endpoint) {
     return ec;
 }
 
-// Raises the limit of open files for `connections` connections.
-void RaiseFileLimit(size_t connections) {
+// Raises the limit of open files, for `files` of connections.
+void RaiseFileLimit(size_t files) {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    const rlim_t wanted = connections + kSpareFiles;
+    const rlim_t wanted = files + kSpareFiles;
     if (limit.rlim_cur >= wanted) return;
     limit.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max);
     if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
         Log(LogLevel::kWarning,
-            "the limit of open files is {}, but {} are needed for {} connections: raise the limit "
+            "the limit of open files is {}, but {} are needed for all connections: raise the limit "
             "('ulimit -Hn', LimitNOFILE= of systemd)",
-            limit.rlim_cur, wanted, connections);
+            limit.rlim_cur, wanted);
     }
 }
 
@@ -175,7 +175,7 @@ class HttpServer::Impl {
         WEFT_TRY(LoadTls());
         WEFT_ASSIGN(std::vector<Tcp::endpoint> endpoints, Resolve(core_.options));
         WEFT_TRY(ListenOn(endpoints));
-        RaiseFileLimit(core_.options.limits.max_connections);
+        RaiseFileLimit(core_.options.limits.max_connections * core_.options.files_per_connection);
         for (size_t i = 0; i < acceptors_.size(); ++i) Accept(i);
         for (const auto& loop : loops_) StartLoop(*loop);
         return {};

@@ -146,6 +146,7 @@ struct HttpOptions {
     // All requests come from a server on this machine (serve/pool), which names their peers in
     // X-Forwarded-For.
     bool behind_front = false;
+    size_t files_per_connection = 1;  // 2 if each request is passed on by another connection
     int threads = 1;
     HttpLimits limits{};
     std::function<void(const HttpRecord&)> observer{};  // may be empty

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "serve/api/dialect.h"
 #include "serve/api/ollama.h"
+#include "serve/pool/schedule.h"
 
 namespace weft::serve {
 namespace {
@@ -80,7 +81,7 @@ double UnitSeconds(std::string_view unit) {
 
 std::optional<double> GoSeconds(std::string_view text) {
     const bool minus = text.starts_with('-');
-    if (minus) text.remove_prefix(1);
+    if (minus || text.starts_with('+')) text.remove_prefix(1);
     if (text == "0") return 0;
     double seconds = 0;
     if (text.empty()) return {};
@@ -140,7 +141,8 @@ std::optional<int64_t> KeepAliveMs(const Json& value) {
     if (value.is_number()) seconds = value.get<double>();
     if (value.is_string()) seconds = GoSeconds(value.get_ref<const std::string&>());
     if (!seconds || std::isnan(*seconds)) return {};
-    return std::llround(std::clamp(*seconds, -1.0, kMostSeconds) * 1000);
+    if (*seconds < 0) return PoolLimits::kForever;
+    return std::llround(std::min(*seconds, kMostSeconds) * 1000);
 }
 
 std::optional<ApiError> ReadPoolAsk(const HttpRequest& request, PoolAsk& ask) {
@@ -151,12 +153,19 @@ std::optional<ApiError> ReadPoolAsk(const HttpRequest& request, PoolAsk& ask) {
     Json body;
     if (auto error = ParseBody(request.body, body)) return error;
     ask.model = TextOf(body, "model");
+    ask.names_nothing = ask.model.empty() && body.contains("model") && body["model"].is_string();
     const StreamForm form = FormOf(request.path);
     if (IsTrue(body, "stream", form == StreamForm::kLines)) ask.form = form;
     if (!IsOllamaPath(request.path)) return {};
     if (ask.model.empty()) ask.model = TextOf(body, "name");
     if (ask.model.empty()) return ApiError{400, "model is required", "model", "missing"};
-    if (body.contains("keep_alive")) ask.keep_ms = KeepAliveMs(body["keep_alive"]);
+    if (body.contains("keep_alive") && !body["keep_alive"].is_null()) {
+        ask.keep_ms = KeepAliveMs(body["keep_alive"]);
+        if (!ask.keep_ms) {
+            return ApiError{400, "keep_alive is no duration: expected seconds, or text such as 5m",
+                            "keep_alive", "invalid_value"};
+        }
+    }
     const bool nothing = IsAbsent(body, "prompt") && IsAbsent(body, "messages") &&
                          IsAbsent(body, "suffix") && form == StreamForm::kLines;
     ask.unloads = nothing && ask.keep_ms == 0;

@@ -27,7 +27,8 @@ bool TakesComments(StreamForm form);
 std::string ErrorEvent(StreamForm form, const std::string& body);
 
 struct PoolAsk {
-    std::string model;  // "": none
+    std::string model;           // "": none
+    bool names_nothing = false;  // the body has an empty name
     StreamForm form = StreamForm::kNone;
     std::optional<int64_t> keep_ms{};  // Ollama's keep_alive; negative: forever
     bool unloads = false;              // asks Ollama's API for nothing but to unload the model

@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
@@ -70,6 +69,7 @@ Status PoolServer::Impl::Open() {
     }
     front.http.drain_paths = {"/live",  "/health",  "/healthz",   "/v1/health",
                               "/ready", "/metrics", "/api/status"};
+    front.http.files_per_connection = 2;
     front.http.id_headers = {{"/v1/messages", "request-id"}};
     log_ = std::make_unique<RequestLog>(front.log_requests);
     front.http.observer = [log = log_.get()](const HttpRecord& record) { log->Add(record); };
@@ -89,8 +89,8 @@ void PoolServer::Impl::Handle(std::shared_ptr<Exchange> exchange) {
 }
 
 Status PoolServer::Impl::Run() {
-    schedule_.Arrive(0, 0, NowMs());  // loads the first model
-    asio::co_spawn(context_, Tick(), asio::detached);
+    schedule_.Arrive(kFirstLoad, 0, NowMs());
+    asio::co_spawn(context_, Tick(), Rethrow);
     const auto work = asio::make_work_guard(context_);
     context_.run();
     return first_error_ ? Status(*first_error_) : Status();

@@ -12,6 +12,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,6 +28,11 @@
 #include "serve/request_log.h"
 
 namespace weft::serve {
+
+// Ends a coroutine. An exception leaves Run, so that it cannot stop a part of the server unseen.
+inline void Rethrow(const std::exception_ptr& exception) {
+    if (exception) std::rethrow_exception(exception);
+}
 
 inline int64_t NowMs() {
     return NowNs() / kNsPerMs;
@@ -44,6 +50,8 @@ class PoolServer::Impl {
     using Socket = boost::asio::ip::tcp::socket;
     using Step = PoolSchedule::Step;
     using State = PoolSchedule::State;
+    // The request of this server for its first model; clients' requests have ids from 1 on.
+    static constexpr uint64_t kFirstLoad = 0;
 
     // A request that waits for its model, or is forwarded.
     struct Request {
@@ -67,6 +75,7 @@ class PoolServer::Impl {
     struct Counts {
         uint64_t loads = 0, failures = 0;
         double load_s = 0;
+        std::string killed_why{};  // why this server killed the last process; "": it did not
     };
 
     // pool.cc

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <chrono>
 #include <ctime>
 
@@ -60,9 +59,9 @@ bool PoolServer::Impl::AnswerGet(const std::shared_ptr<Exchange>& exchange) {
             exchange->Send(200, kJsonHeaders, Dump(entry));
         }
     } else if (path == "/metrics") {
-        asio::co_spawn(context_, AnswerMetrics(exchange), asio::detached);
+        asio::co_spawn(context_, AnswerMetrics(exchange), Rethrow);
     } else if (path == "/api/status") {
-        asio::co_spawn(context_, AnswerStatus(exchange), asio::detached);
+        asio::co_spawn(context_, AnswerStatus(exchange), Rethrow);
     } else {
         return false;
     }

@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
@@ -54,11 +53,12 @@ ApiError LoadError(const std::string& name, const Error& error) {
 void PoolServer::Impl::Load(size_t model) {
     const int64_t now_ms = NowMs();
     ++counts_[model].loads;
+    counts_[model].killed_why.clear();
     auto started = options_.start(model);
     if (!started.ok()) return LoadFailed(model, started.error());
     processes_[model] = {
         .pid = started->pid, .began_ms = now_ms, .kill_ms = now_ms + options_.load_ms};
-    asio::co_spawn(context_, Watch(model, std::move(started->socket)), asio::detached);
+    asio::co_spawn(context_, Watch(model, std::move(started->socket)), Rethrow);
 }
 
 void PoolServer::Impl::Unload(size_t model) {
@@ -123,14 +123,15 @@ asio::awaitable<void> PoolServer::Impl::Probe(size_t model, pid_t pid) {
         timer.expires_after(std::chrono::milliseconds(kProbeMs));
         co_await timer.async_wait(asio::use_awaitable);
         if (!IsLoaded(model, pid)) co_return;
+        const int64_t asked_ms = NowMs();
         const auto answer = co_await Fetch(processes_[model].port, probe, std::string(kLivePath));
-        failed = answer ? 0 : failed + 1;
-        if (answer) heard_ms = NowMs();
+        if (answer) heard_ms = NowMs(), failed = 0;
+        // (A probe that fails at once was not sent: this process has no file left for it.)
+        if (!answer && NowMs() - asked_ms >= kFetchMs) ++failed;
     }
     if (!IsLoaded(model, pid)) co_return;
-    processes_[model].error = Error{
-        ErrorCode::kTimeout,
-        fmt::format("it did not answer for {} s, and was killed", (NowMs() - heard_ms) / 1000)};
+    counts_[model].killed_why = fmt::format("its process did not answer for {} s, and was killed",
+                                            (NowMs() - heard_ms) / 1000);
     ::kill(pid, SIGKILL);
 }
 
@@ -152,7 +153,7 @@ void PoolServer::Impl::Hear(size_t model, const std::string& text, int socket) {
         counts_[model].load_s += load_s;
         schedule_.Loaded(model, now_ms);
         Say(fmt::format("loaded {} in {:.1f} s", served_[model].name, load_s));
-        asio::co_spawn(context_, Probe(model, process.pid), asio::detached);
+        asio::co_spawn(context_, Probe(model, process.pid), Rethrow);
         if (!std::exchange(first_loaded_, true) && options_.ready) options_.ready(load_s);
         return Act();
     }
@@ -166,13 +167,20 @@ void PoolServer::Impl::Ended(size_t model, int status) {
     processes_[model] = {};
     if (state == State::kLoading) {
         LoadFailed(model,
-                   error ? *error : Error{ErrorCode::kIo, "its process ended: " + EndText(status)});
+                   error ? *error
+                         : Error{ErrorCode::kIo, fmt::format("its process ended: {} (the server's "
+                                                             "log may have the reason)",
+                                                             EndText(status))});
     } else {
         if (state == State::kUnloading || ends_) {
             Say(fmt::format("unloaded {}", name));
         } else {
+            const std::string& killed_why = counts_[model].killed_why;
             Log(LogLevel::kWarning, "the process of {} ended: {}. The next request loads it again",
-                name, error ? error->message : EndText(status));
+                name,
+                !killed_why.empty() ? killed_why
+                : error             ? error->message
+                                    : EndText(status));
         }
         schedule_.Gone(model);
     }

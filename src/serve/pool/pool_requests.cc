@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <utility>
 
@@ -42,7 +41,7 @@ void PoolServer::Impl::Route(const std::shared_ptr<Exchange>& exchange) {
     if (!key) return;
     const bool get = request.method == "GET" || request.method == "HEAD";
     if (FindStored(request.path) && Lists(AllowedMethods(request.path), request.method)) {
-        asio::co_spawn(context_, AnswerStored(exchange, *key), asio::detached);
+        asio::co_spawn(context_, AnswerStored(exchange, *key), Rethrow);
         return;
     }
     if (get && AnswerGet(exchange)) return;
@@ -140,7 +139,7 @@ void PoolServer::Impl::Admit(std::shared_ptr<Exchange> exchange, std::string key
     if (ask.model.empty() && request.method != "POST") model = schedule_.last_used().value_or(0);
     const auto* route = FindRoute(request.method, request.path);
     const bool refused = route != nullptr && route->reply == OllamaRefuse;
-    if (!model && !refused) {
+    if ((!model || ask.names_nothing) && !refused) {
         return SendError(*exchange, ollama ? UnknownOllamaModel(ask.model, served_)
                                            : UnknownModel(ask.model, served_));
     }
@@ -209,7 +208,7 @@ void PoolServer::Impl::Begin(uint64_t id) {
     Request& request = found->second;
     request.socket = std::make_shared<Socket>(context_);
     request.exchange->Note([](RequestNote& note) { note.passed_on = true; });
-    asio::co_spawn(context_, RunRequest(id), asio::detached);
+    asio::co_spawn(context_, RunRequest(id), Rethrow);
 }
 
 asio::awaitable<void> PoolServer::Impl::RunRequest(uint64_t id) {
@@ -220,12 +219,11 @@ asio::awaitable<void> PoolServer::Impl::RunRequest(uint64_t id) {
         co_await Forward(*request.socket, port, exchange, request.ask.form, request.begun);
     request.begun = done.begun;
     if (!done.broken.empty()) {
-        const std::optional<Error>& error = processes_[request.model].error;
+        const std::string& why = counts_[request.model].killed_why;
         FailRequest(request,
                     {503,
-                     fmt::format("The process of the model '{}' ended before the answer "
-                                 "was complete ({}).",
-                                 served_[request.model].name, error ? error->message : done.broken),
+                     fmt::format("The model '{}' gave no complete answer: {}.",
+                                 served_[request.model].name, why.empty() ? done.broken : why),
                      "", "model_lost"});
     }
     schedule_.Leave(id, request.ask.keep_ms, NowMs());
@@ -247,6 +245,9 @@ void PoolServer::Impl::ClientLeft(uint64_t id) {
 
 // Ends a request that waits.
 void PoolServer::Impl::Fail(uint64_t id, const ApiError& error) {
+    if (id == kFirstLoad && !first_loaded_) {
+        first_error_ = Error{ErrorCode::kOutOfMemory, error.message};
+    }
     const auto found = requests_.find(id);
     if (found == requests_.end()) return;
     FailRequest(found->second, error);
