@@ -386,12 +386,14 @@ void Control::Lost(Peer& peer, const std::string& reason) {
         peer.pid = 0;
     }
     if (options_.gathers || peer.acked || (ended_ && !is_root())) return;
-    std::string why = reason;
-    if (paused_ms_ > 0 && NowNs() - resumed_ns_ < 1000 * kNsPerMs) {
-        why += fmt::format(", after this process had not run for {} ms", paused_ms_);
-    }
-    Fail({ErrorCode::kPeerLost, peer.rank, WhoLocked(peer.rank) + " was lost", std::move(why),
-          epoch_, CanRecover()});
+    Fail({ErrorCode::kPeerLost, peer.rank, WhoLocked(peer.rank) + " was lost",
+          reason + PauseText(), epoch_, CanRecover()});
+}
+
+std::string Control::PauseText() const {
+    const int64_t recent_ms = 1000 + 2 * options_.timeout_ms;
+    if (paused_ms_ == 0 || NowNs() - resumed_ns_ > recent_ms * kNsPerMs) return "";
+    return fmt::format(", after this process had not run for {} ms", paused_ms_);
 }
 
 void Control::Fail(VerdictMessage verdict) {

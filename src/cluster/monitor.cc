@@ -175,9 +175,9 @@ Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadli
             WhoLocked(rank), tag.Text(), deadline.length_ms());
     } else {
         text = fmt::format(
-            "{}: the data link broke during {}, though its process answers. Is the "
+            "{}: the data link broke during {}{}, though its process answers. Is the "
             "network between the hosts sound?",
-            WhoLocked(rank), tag.Text());
+            WhoLocked(rank), tag.Text(), PauseText());
     }
     told_ = text;
     return Error{ErrorCode::kPeerLost, std::move(text)};
