@@ -4,17 +4,21 @@ a job that finds too little memory beside another one.
     jobs_test.py WEFT
 """
 
+import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import limits  # noqa: E402
 from namespaces import Running  # noqa: E402
+from processes import children, send  # noqa: E402
 
 MODEL = pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf"
 PROMPTS = ("What is 47 + 38?", "What is 12 + 9?", "What is 60 - 13?")
@@ -58,6 +62,34 @@ class Jobs(unittest.TestCase):
             self.assertEqual(run.returncode, 0, err)
             self.assertEqual(out, self.alone(prompt))
 
+    def test_a_lost_rank_comes_back_before_jobs_that_wait(self):
+        worker = self.worker()
+        first = Running(self.words("serve", "--port", "0", "--ctx", "256",
+                                   "--restart-timeout-ms", "60000"))
+        self.addCleanup(first.end)
+        url = first.await_text(r"on (http://[\d.:]+\d)")[1]
+        second = Running(self.run_words(PROMPTS[1], "--wait", "10m"))
+        self.addCleanup(second.process.kill)
+        worker.await_text(r"waits, at place 1 of 1 in line")
+        ranks = children(worker.process.pid)
+        self.assertEqual(len(ranks), 1)
+        send(ranks[0], signal.SIGKILL)
+        first.await_text("rank 1 .*(lost|ended)")
+        self.assertEqual(self.answer(url, PROMPTS[0]), self.alone(PROMPTS[0]).strip())
+        self.assertIsNone(second.process.poll(), second.text)
+        first.end()
+        self.assertEqual(second.process.wait(limits.limit(60)), 0, second.text)
+        second.reader.join()
+        self.assertIn(self.alone(PROMPTS[1]).strip(), second.text)
+
+    def answer(self, url, prompt):
+        body = json.dumps({"messages": [{"role": "user", "content": prompt}], "max_tokens": 16,
+                           "temperature": 0}).encode()
+        request = urllib.request.Request(url + "/v1/chat/completions", body,
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=limits.limit(60)) as answer:
+            return json.load(answer)["choices"][0]["message"]["content"]
+
     def test_a_job_that_does_not_fit_beside_another(self):
         little = {"WEFT_MEMORY_MIB": "1"}
         self.worker("--jobs", "2", **little)
@@ -87,6 +119,28 @@ class Jobs(unittest.TestCase):
                                capture_output=True, env=env, stdin=subprocess.DEVNULL,
                                timeout=limits.limit(60), check=False)
         self.assertEqual(third.returncode, 0, third.stderr)
+
+    def test_jobs_that_load_at_the_same_moment(self):
+        little = {"WEFT_MEMORY_MIB": "1"}
+        self.worker("--jobs", "3", **little)
+        ran = subprocess.run(self.run_words("a", "--ctx", "256"), text=True, capture_output=True,
+                             env={**os.environ, **little}, stdin=subprocess.DEVNULL,
+                             timeout=limits.limit(60), check=False)
+        lack = re.search(r"rank 0: (\d+) MiB \+ rank 1: (\d+) MiB = (\d+) MiB", ran.stderr)
+        env = {**os.environ, "WEFT_MEMORY_MIB": str(int(lack[3]) + int(lack[2]) // 2)}
+        self.worker("--jobs", "3", **env)
+        runs = [subprocess.Popen(self.run_words(prompt, "--ctx", "256"), text=True, env=env,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE) for prompt in PROMPTS]
+        answered = 0
+        for prompt, run in zip(PROMPTS, runs):
+            out, err = run.communicate(timeout=limits.limit(60))
+            if run.returncode == 0:
+                answered += 1
+                self.assertEqual(out, self.alone(prompt))
+            else:
+                self.assertIn("of which other jobs of its worker have claimed", err)
+        self.assertGreater(answered, 0)
 
     def test_flags(self):
         for words, said in ((("--jobs", "0"), "--jobs"), (("--jobs", "17"), "--jobs")):
