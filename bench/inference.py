@@ -10,7 +10,8 @@ build/bench/model_files_bench writes into the cache once.
 
 The speed of a machine changes over time, so each round runs every configuration once, in turn.
 Ratios are taken within a round; the table shows the median over rounds with the least and
-greatest. Run nothing else meanwhile. Needs the release build: ./test builds it.
+greatest. Run nothing else meanwhile. Needs the release build: ./test builds it. WEFT_CPU selects
+Weft's kernels (avx2, avx512, amx), and the instructions of the limits.
 """
 import argparse
 import json
@@ -28,6 +29,9 @@ SMOL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 LARGE = "synthetic-llama-3.2-1b-q4_0.gguf"
 MIB = 1 << 20
 WIDE = 1.8  # memory that lets each of two threads read at almost full speed
+# Weights that a prompt token is multiplied by: all but the embedding, which also is the output
+# matrix, and serves the last token only.
+MULTIPLIED = {"smollm2": 106.2e6, "1b": 973.1e6}
 LOAD_ROUNDS = 5  # the first may read from the disk; the medians are those of cached files
 
 # Target ratios: (title, numerator, denominator, {model: (prefill, decode)}).
@@ -154,8 +158,10 @@ class Bench:
 
     def read_limits(self):
         """GB/s that one and two threads read from memory now; a token reads all weights once."""
-        program = self.weft.parent / "bench/matmul_bench"
-        return [self.call([program, str(threads), "limits"])["read_gb_s"] for threads in (1, 2)]
+        return [self.limits(threads)["read_gb_s"] for threads in (1, 2)]
+
+    def limits(self, threads):
+        return self.call([self.weft.parent / "bench/matmul_bench", str(threads), "limits"])
 
     def one_run(self, model, *more):
         return self.call([self.weft, "run", model, "--greedy", "--raw", "-p", "Once upon a time",
@@ -235,6 +241,20 @@ def print_roof(samples, weight_bytes):
               + (spread(ratios) if ratios else "none to tell from"))
 
 
+def print_peak(name, samples, bench):
+    """A prompt's products take integers of 8 bits; prints their share of the rate at which the
+    kernels' instructions can multiply."""
+    for label, threads in (("weft 1t", 1), ("weft 2t", 2), ("llama 2t", 2)):
+        limits = bench.limits(threads)
+        if limits["int8_gop_s"] == 0:
+            return
+        speed = statistics.median(taken[label][0] for taken in samples)
+        gops = speed * 2 * MULTIPLIED[name] / 1e9
+        print(f"{label:16} prefill multiplies {gops:.0f} GOP/s, "
+              f"{100 * gops / limits['int8_gop_s']:.0f} % of {limits['int8_gop_s']:.0f} "
+              f"({limits['kernels']} products of bytes, {threads} threads)")
+
+
 def print_limits(name, bench):
     """Memory, bytes read, load time, and the all-reduces of a decode step, from `weft run`."""
     model = bench.models[name]
@@ -301,6 +321,7 @@ def main():
         print_speeds(name, samples)
         print_ratios(name, samples)
         print_roof(samples, bench.models[name].stat().st_size)
+        print_peak(name, samples, bench)
         print_limits(name, bench)
         if bench.options.long:
             print_long_prompt(name, bench)

@@ -4,6 +4,7 @@
 //
 // Usage: matmul_bench [threads=2] [tokens=512] [type ...]
 //        matmul_bench THREADS limits            prints only the limits, as JSON
+// WEFT_CPU selects the kernels, and the instructions of the limits (WEFT_CPU=avx2).
 //        matmul_bench THREADS rows [type ...]   steps of a batched decode: few tokens, with weights
 //                                               read from memory ($WEFT_MIB: their size in MiB)
 #include <fmt/core.h>
@@ -75,48 +76,74 @@ struct Buffer {
     std::unique_ptr<std::byte, decltype(&std::free)> data;
 };
 
-[[gnu::target("avx512f")]] double ReadBandwidth(int threads) {
-    const Buffer buffer(int64_t{256} << 20);
-    const auto read = [&](int part) __attribute__((target("avx512f"))) {
-        const size_t share = buffer.size / static_cast<size_t>(threads);
-        const std::byte* p = buffer.data.get() + static_cast<size_t>(part) * share;
-        __m512i x = _mm512_setzero_si512();
-        for (size_t i = 0; i < share; i += 64) {
-            x = _mm512_xor_si512(x, _mm512_load_si512(p + i));
-        }
-        __asm__ volatile("" : : "v"(x));
-    };
-    return static_cast<double>(buffer.size) / Best(threads, 8, read) / 1e9;
+// Reads `bytes` bytes from `p`, one cache line after the other.
+[[gnu::target("avx512f")]] void ReadByAvx512(const std::byte* p, size_t bytes) {
+    __m512i x = _mm512_setzero_si512();
+    for (size_t i = 0; i < bytes; i += 64) x = _mm512_xor_si512(x, _mm512_load_si512(p + i));
+    __asm__ volatile("" : : "v"(x));
 }
 
-// Runs `code` (8 independent 512-bit instructions) often enough to measure its rate.
-#define WEFT_RATE(code)                                                                         \
-    [](int) {                                                                                   \
-        __asm__ volatile("vpxord %%zmm8,%%zmm8,%%zmm8\nvpxord %%zmm9,%%zmm9,%%zmm9"             \
-                         :                                                                      \
-                         :                                                                      \
-                         : "xmm8", "xmm9");                                                     \
-        for (int i = 0; i < 1000000; ++i) {                                                     \
-            __asm__ volatile(code                                                               \
-                             :                                                                  \
-                             :                                                                  \
-                             : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7"); \
-        }                                                                                       \
+[[gnu::target("avx2")]] void ReadByAvx2(const std::byte* p, size_t bytes) {
+    __m256i x = _mm256_setzero_si256(), y = x;
+    for (size_t i = 0; i < bytes; i += 64) {
+        const auto* line = reinterpret_cast<const __m256i*>(p + i);
+        x = _mm256_xor_si256(x, _mm256_load_si256(line));
+        y = _mm256_xor_si256(y, _mm256_load_si256(line + 1));
     }
-#define WEFT_EIGHT(name)                                               \
-    name " %%zmm8,%%zmm9,%%zmm0\n" name " %%zmm8,%%zmm9,%%zmm1\n" name \
-         " %%zmm8,%%zmm9,%%zmm2\n" name " %%zmm8,%%zmm9,%%zmm3\n" name \
-         " %%zmm8,%%zmm9,%%zmm4\n" name " %%zmm8,%%zmm9,%%zmm5\n" name \
-         " %%zmm8,%%zmm9,%%zmm6\n" name " %%zmm8,%%zmm9,%%zmm7\n"
-
-double Int8Peak(int threads) {
-    return threads * 8e6 * 128 / Best(threads, 5, WEFT_RATE(WEFT_EIGHT("vpdpbusd"))) / 1e9;
+    __asm__ volatile("" : : "x"(x), "x"(y));
 }
 
-double FloatPeak(int threads) {
-    return threads * 8e6 * 32 / Best(threads, 5, WEFT_RATE(WEFT_EIGHT("vfmadd231ps"))) / 1e9;
+double ReadBandwidth(int threads, void (*read)(const std::byte*, size_t)) {
+    const Buffer buffer(int64_t{256} << 20);
+    const size_t share = buffer.size / static_cast<size_t>(threads);
+    const auto part = [&](int i) {
+        read(buffer.data.get() + static_cast<size_t>(i) * share, share);
+    };
+    return static_cast<double>(buffer.size) / Best(threads, 8, part) / 1e9;
 }
 
+// Runs `code` often enough to measure its rate: eight sums in registers 0 to 7 that depend only on
+// themselves; registers 8 and 9 are zeros, 10 to 13 are free.
+#define WEFT_RATE(code)                                                                        \
+    [](int) {                                                                                  \
+        __asm__ volatile("vpxor %%xmm8,%%xmm8,%%xmm8\nvpxor %%xmm9,%%xmm9,%%xmm9"              \
+                         :                                                                     \
+                         :                                                                     \
+                         : "xmm8", "xmm9");                                                    \
+        for (int i = 0; i < kRounds; ++i) {                                                    \
+            __asm__ volatile(code                                                              \
+                             :                                                                 \
+                             :                                                                 \
+                             : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", \
+                               "xmm10", "xmm11", "xmm12", "xmm13");                            \
+        }                                                                                      \
+    }
+#define WEFT_ONE(name, reg, sum) name " %%" reg "8,%%" reg "9,%%" reg sum "\n"
+#define WEFT_EIGHT(name, reg) \
+    WEFT_ONE(name, reg, "0")  \
+    WEFT_ONE(name, reg, "1")  \
+    WEFT_ONE(name, reg, "2")  \
+    WEFT_ONE(name, reg, "3")  \
+    WEFT_ONE(name, reg, "4")  \
+    WEFT_ONE(name, reg, "5") WEFT_ONE(name, reg, "6") WEFT_ONE(name, reg, "7")
+// A product of bytes of AVX2: 32 products, added in pairs to 16-bit sums.
+#define WEFT_PAIR(product, sum) \
+    "vpmaddubsw %%ymm8,%%ymm9,%%ymm" product "\nvpaddw %%ymm" product ",%%ymm" sum ",%%ymm" sum "\n"
+#define WEFT_EIGHT_PAIRS \
+    WEFT_PAIR("10", "0") \
+    WEFT_PAIR("11", "1") \
+    WEFT_PAIR("12", "2") \
+    WEFT_PAIR("13", "3") \
+    WEFT_PAIR("10", "4") WEFT_PAIR("11", "5") WEFT_PAIR("12", "6") WEFT_PAIR("13", "7")
+
+constexpr int kRounds = 1'000'000;
+
+// 10^9 operations per second if each of `code`'s eight sums takes `operations` at once.
+double Peak(int threads, double operations, const std::function<void(int)>& code) {
+    return threads * 8.0 * kRounds * operations / Best(threads, 5, code) / 1e9;
+}
+
+// Limits of this machine with the instructions of one CpuLevel; 0: not measured.
 struct Limits {
     double read_gb_s = 0, int8_gop_s = 0, float_gop_s = 0;
 };
@@ -241,16 +268,24 @@ int MeasureRowsOfTypes(const Kernels& kernels, int threads, std::span<char*> typ
     return 0;
 }
 
-Limits MeasureLimits(int threads) {
-    if (!weft::DetectCpu().avx512_vnni) return {};  // not measured: the loops are AVX-512
-    return {ReadBandwidth(threads), Int8Peak(threads), FloatPeak(threads)};
+Limits MeasureLimits(weft::CpuLevel level, int threads) {
+    if (level == weft::CpuLevel::kReference) return {};
+    if (level == weft::CpuLevel::kAvx2) {
+        return {ReadBandwidth(threads, ReadByAvx2), Peak(threads, 64, WEFT_RATE(WEFT_EIGHT_PAIRS)),
+                Peak(threads, 16, WEFT_RATE(WEFT_EIGHT("vfmadd231ps", "ymm")))};
+    }
+    return {ReadBandwidth(threads, ReadByAvx512),
+            Peak(threads, 128, WEFT_RATE(WEFT_EIGHT("vpdpbusd", "zmm"))),
+            Peak(threads, 32, WEFT_RATE(WEFT_EIGHT("vfmadd231ps", "zmm")))};
 }
 
-int PrintLimits(int threads) {
-    const Limits limits = MeasureLimits(threads);
-    fmt::print(R"({{"threads":{},"read_gb_s":{:.2f},"int8_gop_s":{:.0f},"float_gop_s":{:.0f}}})"
-               "\n",
-               threads, limits.read_gb_s, limits.int8_gop_s, limits.float_gop_s);
+int PrintLimits(weft::CpuLevel level, int threads) {
+    const Limits limits = MeasureLimits(level, threads);
+    fmt::print(
+        R"({{"kernels":"{}","threads":{},"read_gb_s":{:.2f},"int8_gop_s":{:.0f},)"
+        R"("float_gop_s":{:.0f}}})"
+        "\n",
+        CpuLevelName(level), threads, limits.read_gb_s, limits.int8_gop_s, limits.float_gop_s);
     return 0;
 }
 
@@ -258,13 +293,14 @@ int PrintLimits(int threads) {
 
 int main(int argc, char** argv) {
     const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
-    if (argc > 2 && std::string_view(argv[2]) == "limits") return PrintLimits(threads);
-    const Kernels& kernels = weft::kernels::KernelsFor(weft::BestCpuLevel(weft::DetectCpu()));
+    const weft::CpuLevel level = weft::BestCpuLevel(weft::DetectCpu());
+    if (argc > 2 && std::string_view(argv[2]) == "limits") return PrintLimits(level, threads);
+    const Kernels& kernels = weft::kernels::KernelsFor(level);
     if (argc > 2 && std::string_view(argv[2]) == "rows") {
         return MeasureRowsOfTypes(kernels, threads, {argv + 3, static_cast<size_t>(argc - 3)});
     }
     const int64_t tokens = argc > 2 ? std::atoi(argv[2]) : 512;
-    const Limits limits = MeasureLimits(threads);
+    const Limits limits = MeasureLimits(level, threads);
     fmt::print(
         "{} kernels, {} threads, {} tokens; limits: read {:.1f} GB/s, int8 {:.0f} GOP/s, "
         "float {:.0f} GFLOP/s\n",

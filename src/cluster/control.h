@@ -215,7 +215,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     int SilentTooLong(int64_t now_ns) const;
     bool IsStarvedParent(int64_t silent_ms) const;
     bool IsStarvedChild(const Peer& peer, int64_t silent_ms) const;
-    // A recent stop of this process, which may be the cause of a loss: the end of a sentence, or "".
+    // A recent stop of this process, which may have caused a loss: the end of a sentence, or "".
     std::string PauseText() const;
     void Watch(int64_t now_ns);
     [[noreturn]] void Leave();
