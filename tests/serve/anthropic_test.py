@@ -7,6 +7,8 @@ import unittest
 import gguf_template
 import serving
 
+serving.few_layers = True
+
 anthropic = serving.package("anthropic")
 COLOURS = [{"role": "user", "content": "Name three colours."}]
 WEATHER = {"name": "weather", "description": "The weather of a town.",

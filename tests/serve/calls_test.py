@@ -310,7 +310,7 @@ class Unasked(unittest.TestCase):
 
     def test_families(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name, (begin, calls, between, end) in FAMILIES.items():
+            for name, (begin, calls, between, end) in serving.some(FAMILIES.items(), 5):
                 with self.subTest(name):
                     file = os.path.join(folder, "model.gguf")
                     template = (ROOT / f"tests/data/chat/{name}.jinja").read_text()

@@ -80,7 +80,7 @@ class Depth(HeavyCase):
                          '{"a":' * depth + "1" + "}" * depth):
                 for path, body in call(text):
                     turn += 1
-                    if not serving.in_turn(turn, 2):
+                    if not serving.in_turn(turn, 4):
                         continue
                     _, answer = self.ask(path, body, (400,))
                     self.assertIn("nested deeper than 100", answer["error"]["message"])
@@ -108,7 +108,7 @@ class Depth(HeavyCase):
         for turn, path in enumerate((CHAT, TEXT, MESSAGES, COUNT, RESPONSES, "/v1/embeddings",
                                      "/tokenize", "/detokenize")):
             for index, text in enumerate((nested(200), nested(3000000), "[" * 3000000)):
-                if not serving.in_turn(turn + index, 2):
+                if not serving.in_turn(turn + index, 4):
                     continue
                 self.ask(path, '{"messages":%s}' % text, (400,))
 
@@ -135,7 +135,7 @@ class Breadth(HeavyCase):
                 if size > 4 << 20 and path not in (CHAT, RESPONSES):
                     continue
                 turn += 1
-                if not serving.in_turn(turn, 2):
+                if not serving.in_turn(turn, 4):
                     continue
                 count = size // (len(item) + 1)
                 body = '{"%s":[%s]}' % (name, ",".join([item] * count))
@@ -163,7 +163,7 @@ class Breadth(HeavyCase):
         """A template gets at most as many values as it can process quickly."""
         for turn, item in enumerate(("{}", "[]", '{"a":1}', "1")):
             for index, name in enumerate(("messages", "tools", "chat_template_kwargs")):
-                if not serving.in_turn(turn + index, 2):
+                if not serving.in_turn(turn + index, 4):
                     continue
                 many = "[%s]" % ",".join([item] * 400000)
                 message = '{"role":"user","content":"1"%s}' % (
@@ -206,7 +206,7 @@ class Breadth(HeavyCase):
                                    (RESPONSES, {"input": text}),
                                    ("/v1/embeddings", {"input": text})):
                     turn += 1
-                    if serving.in_turn(turn, 3):
+                    if serving.in_turn(turn, 6):
                         self.ask(path, body)
                 if size > 1 << 20:
                     break
@@ -292,6 +292,7 @@ class Sizes(unittest.TestCase):
             wire.close()
 
 
+    @serving.nightly_only
     def test_small_requests_pass_heavy_schemas(self):
         """Different schemas of a few KB that compile slowly, each on its own connection. Small
         requests, with and without a schema, do not wait for all of them."""
@@ -468,6 +469,7 @@ class Keys(unittest.TestCase):
     def head(self, name):
         return {"Authorization": f"Bearer {self.keys[name]}"}
 
+    @serving.nightly_only
     def test_one_key_does_not_hold_up_the_requests_of_another(self):
         """Grammars that each take a third of a second and are then refused."""
         order, grammar = [], "root ::= " + '"a"? ' * 4000

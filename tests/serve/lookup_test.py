@@ -99,8 +99,8 @@ class Lookup(unittest.TestCase):
         self.assertEqual(self.guesses["drafted"], 0)
         always = ("--prompt-lookup", "--draft-always", "--draft-tokens", "5")
         self.check(expected, *always)
-        self.check(expected, "--local", "2", "--pp", "2", "--prompt-lookup")
         if serving.nightly():
+            self.check(expected, "--local", "2", "--pp", "2", "--prompt-lookup")
             self.check(expected, "--prompt-lookup")
             self.check(expected, "--local", "3", "--pp", "3", *always)
             self.check(expected, "--local", "3", "--pp", "3")
@@ -110,6 +110,7 @@ class Lookup(unittest.TestCase):
         expected = self.answers(self.open(*words))
         self.check(expected, *words, "--prompt-lookup", "--draft-always", "--draft-tokens", "5")
 
+    @serving.nightly_only
     def test_adapters_beside_the_model(self):
         with tempfile.TemporaryDirectory() as folder:
             words = adapters.flags(folder, "poet", "clerk")

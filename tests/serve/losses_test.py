@@ -125,6 +125,7 @@ class Losses(unittest.TestCase):
             server.process.kill()
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one core")
+    @serving.nightly_only
     def test_only_what_computes_is_kept_on_its_cores(self):
         server = serving.Server(256, *RANKS)
         try:
@@ -164,6 +165,7 @@ class Losses(unittest.TestCase):
         finally:
             server.process.kill()
 
+    @serving.nightly_only
     def test_losses_are_forgiven_after_the_window(self):
         server = serving.Server(256, *RANKS, "--max-restarts", "1", "--restart-window-ms", "2000")
         try:

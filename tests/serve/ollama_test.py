@@ -291,6 +291,7 @@ class Chat(OllamaCase):
         self.assertEqual(after["running"], 0)
         self.assertEqual(after["requests"]["cancelled"], before + 1)
 
+    @serving.nightly_only
     def test_a_disconnect_during_prefill(self):
         before = self.server.status()["requests"]["cancelled"]
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port)
@@ -377,7 +378,8 @@ class Embed(OllamaCase):
         with self.assertRaises(ollama.ResponseError) as caught:
             self.client.embed(self.model, long, truncate=False)
         self.assertEqual(caught.exception.status_code, 400)
-        self.assertEqual(len(self.client.embed(self.model, "\u00e4" * 40000).embeddings), 1)
+        if serving.nightly():
+            self.assertEqual(len(self.client.embed(self.model, "\u00e4" * 40000).embeddings), 1)
 
 
 class Hostile(OllamaCase):
@@ -490,12 +492,13 @@ class Hostile(OllamaCase):
 class Templated(unittest.TestCase):
     """A model with another model's template."""
 
-    def serve(self, template):
+    def serve(self, template, model=None):
+        """model: else the whole one, which must call tools."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         file = os.path.join(folder.name, "model.gguf")
         text = (ROOT / f"tests/data/chat/{template}.jinja").read_text()
-        gguf_template.with_template(serving.whole_model(), file, text)  # it must call tools
+        gguf_template.with_template(model or serving.whole_model(), file, text)
         server = serving.Server(4096, of=file)
         self.addCleanup(server.close)
         return server, ollama.Client(host=server.url, timeout=serving.PATIENCE)
@@ -536,6 +539,7 @@ class Templated(unittest.TestCase):
         self.assertTrue(second.message.content)
         self.assertGreater(second.prompt_eval_count, first.prompt_eval_count)
 
+    @serving.nightly_only
     def test_tools_of_langchain(self):
         langchain = serving.package("langchain_ollama")
         messages = serving.package("langchain_core.messages")
@@ -555,9 +559,9 @@ class Templated(unittest.TestCase):
     def test_turns_are_those_of_openai(self):
         """Calls and results without ids, with names and arguments as objects."""
         asked = {"city": "Ulm"}
-        for template in ("hermes", "mistral", "llama3", "qwen"):
+        for template in serving.some(("hermes", "mistral", "llama3", "qwen"), 2):
             with self.subTest(template):
-                server, client = self.serve(template)
+                server, client = self.serve(template, serving.model())
                 calls = [{"function": {"name": "weather", "arguments": asked}}]
                 mine = [self.QUESTION, {"role": "assistant", "content": "", "tool_calls": calls},
                         {"role": "tool", "tool_name": "weather", "content": "21.5 degrees"}]
@@ -574,7 +578,7 @@ class Templated(unittest.TestCase):
                 self.assertEqual(answer.prompt_eval_count, tokens["count"])
 
     def test_thinking(self):
-        server, client = self.serve("qwen")
+        server, client = self.serve("qwen", serving.model())
         self.assertEqual(client.show("gpt-test").capabilities,
                          ["completion", "tools", "thinking"])
         ask = {"model": "gpt-test", "messages": COLOURS, "options": GREEDY}
@@ -588,7 +592,7 @@ class Templated(unittest.TestCase):
         for think in (True, "low"):
             self.assertEqual(client.chat(think=think, **ask).prompt_eval_count,
                              count(enable_thinking=True))
-        server, client = self.serve("deepseek")
+        server, client = self.serve("deepseek", serving.model())
         thought = client.chat(**ask)
         if client.generate(model="gpt-test", prompt="Hm?", options=GREEDY).thinking:
             self.assertTrue(thought.message.thinking)
@@ -717,6 +721,7 @@ class Others(unittest.TestCase):
             finally:
                 server.close()
 
+    @serving.nightly_only
     def test_a_rank_is_lost_under_a_stream(self):
         server = serving.Server(1024, "--local", "2", "--tp", "2", "--timeout-ms", "4000",
                                 "--max-restarts", "0")
@@ -735,6 +740,7 @@ class Others(unittest.TestCase):
             server.process.stdout.close()
 
 
+@serving.nightly_only
 class LangChain(OllamaCase):
     @classmethod
     def setUpClass(cls):

@@ -13,6 +13,8 @@ import unittest
 import serving
 from processes import children
 
+serving.few_layers = True
+
 TEXT = "/v1/completions"
 LONG = {"prompt": "One, two,", "max_tokens": 1900, "ignore_eos": True, "temperature": 0,
         "stream": True}
@@ -174,7 +176,7 @@ class Ending(unittest.TestCase):
     def test_drain_delay_and_second_signal(self):
         """Requests are accepted during the delay; a second signal of another kind ends the
         server."""
-        for second in (signal.SIGINT, signal.SIGTERM):
+        for second in serving.some((signal.SIGINT, signal.SIGTERM), 2):
             server = Serving("--drain-delay-ms", "3600000")
             try:
                 kept = serving.http.client.HTTPConnection("127.0.0.1", server.port,
@@ -427,8 +429,8 @@ class Prefixes(unittest.TestCase):
         self.assertEqual({event["pid"] for event in events if event["ph"] == "X"}, {0, 1})
 
     def test_ranks(self):
-        for words in (("--tp", "2"), ("--pp", "2"), ("--tp", "2", "--kv-dtype", "q8_0"),
-                      ("--tp", "2", "--kv-dtype", "bf16")):
+        for words in serving.some((("--tp", "2", "--kv-dtype", "q8_0"), ("--pp", "2"),
+                                   ("--tp", "2"), ("--tp", "2", "--kv-dtype", "bf16"))):
             with tempfile.NamedTemporaryFile() as self.trace:
                 self.check(*words)
 

@@ -385,6 +385,7 @@ class Replicas(ServedByEach):
         return client.responses.create(model="gpt-test", input=text, max_output_tokens=8,
                                        temperature=0, **more)
 
+    @serving.nightly_only
     def test_each_in_its_memory(self):
         first, second = (self.client_of(self.serve()) for _ in range(2))
         answer = self.ask(first)
@@ -424,6 +425,7 @@ class Replicas(ServedByEach):
         with self.assertRaises(openai.NotFoundError):
             two.responses.retrieve(unstored.id)
 
+    @serving.nightly_only
     def test_a_restarted_server_finds_its_responses(self):
         words = ("--responses-dir", self.folder(), "--max-responses-age", "1h")
         server = serving.Server(512, *words)

@@ -71,6 +71,7 @@ class Sampling(unittest.TestCase):
         server = self.serve("drawn", "--temp", "0")
         self.assertEqual(self.say(server), self.say(server, temperature=0))
 
+    @serving.nightly_only
     def test_the_file_is_ignored(self):
         server = self.serve("greedy", "--generation-config", "none")
         self.assertEqual(len({self.say(server, seed=i, temperature=0.8) for i in range(4)}),
@@ -99,6 +100,7 @@ class Sampling(unittest.TestCase):
                       "default)", plain.stderr)
         self.assertIn("warning", self.run_weft("hostile").stderr)
 
+    @serving.nightly_only
     def test_run_is_random_without_a_seed(self):
         seeds = {json.loads(self.run_weft("plain", "--json").stdout)["seed"] for _ in range(2)}
         self.assertEqual(len(seeds), 2)

@@ -56,7 +56,7 @@ class Schema(serving.ServedCase):
     def test_made_up_requests(self):
         document = json.loads((ROOT / "docs" / "openapi.json").read_text())
         short(document["components"]["schemas"])
-        examples, seconds = ("12", "30") if serving.nightly() else ("4", "15")
+        examples, seconds = ("12", "30") if serving.nightly() else ("2", "8")
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "openapi.json"
             path.write_text(json.dumps(document))

@@ -21,7 +21,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from nightly import in_turn, nightly  # noqa: E402, F401
+from nightly import in_turn, nightly, nightly_only, some  # noqa: E402, F401
 from limits import limit, timeout_ms  # noqa: E402, F401
 import gguf_template  # noqa: E402
 
@@ -38,14 +38,18 @@ def skip(reason):
 
 
 few_layers = False
-LAYERS = 6  # of 30
+LAYERS = 4  # of 30
 CUT = tempfile.TemporaryDirectory(prefix="weft-serve-")
 
 
 def model():
+    return first_layers() if few_layers else whole_model()
+
+
+def first_layers():
+    """The first layers of the real model; nightly, or of another model, all of them."""
     path = whole_model()
-    whole = nightly() or not few_layers or os.path.basename(path) != KEPT
-    return path if whole else cut(path)
+    return path if nightly() or os.path.basename(path) != KEPT else cut(path)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Answers have all members that the clients' models require, with the right types. OpenAI's,
 Anthropic's and Ollama's models check this strictly here; the packages themselves do not."""
+import functools
 import json
 import os
 import pathlib
@@ -32,6 +33,12 @@ ANTHROPIC_TOOL = {"name": "note", "input_schema": PARAMETERS}
 OTHER = {"ping"}  # events in Anthropic's documentation that the package's union lacks
 
 
+@functools.cache
+def adapter(kind):
+    """Building one takes longer than a request."""
+    return pydantic.TypeAdapter(kind)
+
+
 def events(data):
     lines = [line[6:] for line in data.decode().split("\n") if line.startswith("data: ")]
     return [json.loads(line) for line in lines if line != "[DONE]"]
@@ -59,7 +66,7 @@ class Shapes(unittest.TestCase):
     def check(self, kind, value):
         """The value conforms to the type, and no required member is absent."""
         try:
-            found = pydantic.TypeAdapter(kind).validate_json(json.dumps(value), strict=True)
+            found = adapter(kind).validate_json(json.dumps(value), strict=True)
         except pydantic.ValidationError as error:
             self.fail(f"{kind}: {error}\n{json.dumps(value)[:2000]}")
         return found

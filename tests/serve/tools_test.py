@@ -43,7 +43,7 @@ class Templates(unittest.TestCase):
                            if path.stem != "raw_rules")
         self.assertGreater(len(templates), 20)
         for turn, template in enumerate(templates):
-            if not serving.in_turn(turn, 2):
+            if not serving.in_turn(turn, 8):
                 continue
             with self.subTest(template.stem):
                 file = os.path.join(self.folder.name, "model.gguf")

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <ranges>
+#include <vector>
 
 namespace weft::test {
 
@@ -26,6 +28,17 @@ inline bool Nightly() {
 // of both indices occurs daily, each with some values of the other.
 inline bool InTurn(size_t index, size_t of) {
     return Nightly() || index % of == 0;
+}
+
+// Returns one of `of` cases daily, beginning with the case `first`, all nightly.
+template <std::ranges::range Cases>
+auto Some(const Cases& cases, size_t of, size_t first = 0) {
+    std::vector<std::ranges::range_value_t<const Cases&>> some;
+    size_t index = of - first % of;
+    for (const auto& each : cases) {
+        if (InTurn(index++, of)) some.push_back(each);
+    }
+    return some;
 }
 
 }  // namespace weft::test

@@ -1,5 +1,6 @@
 """Selects nightly tests (./test --nightly): nightly.h for Python tests."""
 import os
+import unittest
 
 
 def nightly():
@@ -11,6 +12,11 @@ def in_turn(index, of):
     return nightly() or index % of == 0
 
 
-def some(cases, of=2):
+def some(cases, of=4):
     """One of `of` cases daily, all nightly."""
     return [case for index, case in enumerate(cases) if in_turn(index, of)]
+
+
+def nightly_only(test):
+    """Skips a test, or a class of tests, in the daily suite."""
+    return unittest.skipUnless(nightly(), "./test --nightly runs it")(test)
