@@ -20,7 +20,7 @@ import unittest
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support")]
-from nightly import in_turn, nightly, some  # noqa: E402
+from nightly import in_turn, nightly, nightly_only, some  # noqa: E402
 from processes import children  # noqa: E402
 from vulkan_device import MODEL, PATIENCE, SKIPPED, machine_env, true_loader, usable  # noqa: E402
 
@@ -74,7 +74,8 @@ def compile_first():
     tokens = ",".join(["3"] * 24)
     small = os.path.join(FOLDER, "q8_first.gguf")
     Machine("cpu").run("quantize", MODEL, small, "Q8_0")
-    for gpu, model in (("discrete", MODEL), ("discrete", small), ("discrete dot=fast", small)):
+    kinds = (("discrete", MODEL), ("discrete", small), ("discrete dot=fast", small))
+    for gpu, model in kinds if nightly() else kinds[:1]:
         for words in (("logits", "--tokens", tokens, "--prefill-chunk", "5", "--all"),
                       ("logits", "--tokens", tokens, "--all"),
                       ("bench", "-p", "8", "-n", "2", "-r", "1")):
@@ -181,9 +182,10 @@ class Auto(unittest.TestCase):
         return devices, said
 
     def test_a_gpu_where_there_is_one(self):
-        for gpus, want in (("cpu", "cpu"), (None, "cpu"), ("", "cpu"),
-                           ("cpu; discrete", "vulkan:1"),
-                           ("integrated; cpu; discrete", "vulkan:2"), ("integrated", "vulkan:0")):
+        for gpus, want in some(((None, "cpu"), ("cpu", "cpu"), ("", "cpu"),
+                                ("cpu; discrete", "vulkan:1"),
+                                ("integrated; cpu; discrete", "vulkan:2"),
+                                ("integrated", "vulkan:0"))):
             devices, said = self.chosen(gpus)
             self.assertEqual(devices, [want], f"{gpus}: {said}")
             self.assertNotIn("auto", said, gpus)  # nothing that the user must know
@@ -200,9 +202,9 @@ class Auto(unittest.TestCase):
         self.assertIn("vulkan:N", said)
 
     def test_what_the_model_does_not_fit_into_is_passed_over(self):
-        for gpus, want in (("discrete vram=1; integrated", "vulkan:1"), ("discrete vram=1", "cpu"),
-                           ("discrete vram=64 used=63", "cpu"),
-                           ("integrated vram=1 host=1", "cpu")):
+        for gpus, want in some((("discrete vram=1; integrated", "vulkan:1"),
+                                ("discrete vram=1", "cpu"), ("discrete vram=64 used=63", "cpu"),
+                                ("integrated vram=1 host=1", "cpu"))):
             devices, said = self.chosen(gpus)
             self.assertEqual(devices, [want], said)
             self.assertRegex(said, r"--device auto does not use vulkan:0: .* MiB .* are free")
@@ -217,7 +219,7 @@ class Auto(unittest.TestCase):
         for word, why in some((("without=storageBuffer16BitAccess", "storageBuffer16BitAccess"),
                                ("without=timelineSemaphore", "timelineSemaphore"),
                                ("shared=16384", "16384 bytes of shared memory"),
-                               ("invocations=128", "128 invocations"))):
+                               ("invocations=128", "128 invocations")), 4):
             devices, said = self.chosen(f"discrete {word}; integrated")
             self.assertEqual(devices, ["vulkan:1"], word)
             self.assertRegex(said, rf"--device auto skips vulkan:0 \(Card\): .*{why}")
@@ -248,7 +250,8 @@ class Auto(unittest.TestCase):
 
 class Ranks(unittest.TestCase):
     def chosen(self, gpus, *words, **env):
-        text, devices, said = Machine(gpus).answer(*words, **env)
+        # Sums within a submission spin: 4 s of a core for each answer.
+        text, devices, said = Machine(gpus).answer(*words, "--gpu-allreduce", "split", **env)
         self.assertEqual(text, WANT, said)
         return devices, said
 
@@ -279,6 +282,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual(devices, ["vulkan:1", "vulkan:1"])
         self.assertRegex(said, r"auto does not use vulkan:0: ")
 
+    @nightly_only
     def test_shares_are_measured_on_a_gpu_that_opens(self):
         devices, said = self.chosen("discrete refuses=1; discrete", "--tp", "2", "--tensor-split",
                                     "auto")
@@ -443,16 +447,22 @@ class Failures(unittest.TestCase):
             found[int(path.name[0])] = int(path.read_text())
         return found
 
+    def test_some_are_errors(self):
+        """At both ends, and in between: of one card, or of the other."""
+        self.check_modes(["split"], lambda gpu, count: ((1, count * 2 // 3),
+                                                       (count // 3, count - 2))[gpu])
+
     def test_each_is_an_error(self):
+        self.check_modes(self.MODES, lambda gpu, count: range(0, count, 7))
+
+    def check_modes(self, modes, chosen):
         turn = 0
-        for mode, words in self.MODES.items():
+        for mode, words in ((mode, self.MODES[mode]) for mode in modes):
             calls = self.calls(words)
             self.assertEqual(len(calls), 1 if mode == "draft" else 2, mode)
             for gpu, count in calls.items():
                 self.assertGreater(count, 60)
-                # At both ends, and in between: of one card, or of the other.
-                some = ((1, count * 2 // 3), (count // 3, count - 2))[gpu]
-                for at in range(0, count, 7) if nightly() else some:
+                for at in chosen(gpu, count):
                     code = (-4, -2, -13)[turn % 3]
                     turn += 1
                     gpus = ["discrete", "discrete"]

@@ -21,16 +21,13 @@ set(here ${CMAKE_CURRENT_LIST_DIR})
 vulkan_job(jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft>
   Jobs.test_answers_are_those_of_the_cpu Jobs.test_logits_are_near_those_of_the_reference
   Jobs.test_layouts_hold_the_same_bits_and_are_near_one_rank
-  Jobs.test_sums_within_a_submission_have_the_bits_of_those_between
-  Jobs.test_a_rank_killed_amid_sums_is_named
-  Jobs.test_the_start_up_proof_compares_with_the_record_of_one_rank
   UnlikeDevices.test_the_start_up_proof_knows_how_unlike_devices_round
   UnlikeDevices.test_tensor_ranks_are_refused_by_both_names Refusals
   Serving.test_a_rank_that_is_killed_is_started_again)
 vulkan_job(all_jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft> CONFIGURATIONS nightly)
 if(NOT WEFT_SANITIZE)  # a sanitizer's own memory is not ours
   vulkan_job(memory COMMAND ${here}/memory_test.py $<TARGET_FILE:weft>
-    Memory.test_two_tensor_ranks)
+    Memory.test_two_tensor_ranks CONFIGURATIONS nightly)
   vulkan_job(memory_of_one_rank COMMAND ${here}/memory_test.py $<TARGET_FILE:weft>
     Memory.test_one_rank CONFIGURATIONS nightly)
 endif()
@@ -79,19 +76,17 @@ if(weft_shaders)
   endforeach()
   set(lost_gpu ${here}/lost_gpu_test.py $<TARGET_FILE:weft> $<TARGET_FILE:lost_gpu>)
   vulkan_job(lost_gpu COMMAND ${lost_gpu} LostGpu.test_it_is_named_and_the_job_ends
-    LostGpu.test_another_process_takes_its_place LostGpu.test_one_that_does_not_answer_is_named
-    InTraining.test_another_process_takes_its_place)
+    LostGpu.test_one_that_does_not_answer_is_named)
   vulkan_job(all_lost_gpus COMMAND ${lost_gpu} CONFIGURATIONS nightly)
   set(other_gpus ${here}/other_gpus_test.py $<TARGET_FILE:weft> $<TARGET_FILE:other_gpus>)
-  vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Training.test_all_ranks_or_none
-    Training.test_a_device_for_each_rank)
+  vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Failures.test_some_are_errors)
   vulkan_job(all_other_gpus COMMAND ${other_gpus} Auto Ranks Kinds Shares Training
     CONFIGURATIONS nightly)
-  vulkan_job(failing_gpus COMMAND ${other_gpus} Failures)
+  vulkan_job(failing_gpus COMMAND ${other_gpus} Failures.test_each_is_an_error
+    CONFIGURATIONS nightly)
   set(training ${here}/training_test.py $<TARGET_FILE:weft> ${CMAKE_BINARY_DIR}/vulkan-cache
     $<TARGET_FILE:other_gpus>)
-  vulkan_job(training COMMAND ${training} Curves.test_full Curves.test_adapters
-    Curves.test_experts Layouts.test_some
+  vulkan_job(training COMMAND ${training} Curves.test_full Layouts.test_some
     Failures.test_memory_of_a_card_is_written_before_it_is_read
     Failures.test_a_run_that_diverges_names_the_op
     Files.test_a_checkpoint_goes_from_device_to_device)
@@ -99,7 +94,9 @@ if(weft_shaders)
   # On cards: weights through staging buffers, copied pages, values read back.
   set(jobs_on_a_card ${here}/on_a_card.py $<TARGET_FILE:other_gpus> ${here}/jobs_test.py
     $<TARGET_FILE:weft>)
-  vulkan_job(serving_on_a_card COMMAND ${jobs_on_a_card} Serving)
+  vulkan_job(serving_on_a_card COMMAND ${jobs_on_a_card}
+    Serving.test_many_at_once_and_a_prefix_that_is_kept)
+  vulkan_job(all_serving_on_a_card COMMAND ${jobs_on_a_card} Serving CONFIGURATIONS nightly)
   # (Not tests that poll: a simulated card has no cores of its own.)
   vulkan_job(jobs_on_a_card COMMAND ${jobs_on_a_card} UnlikeDevices Jobs.test_perplexity
     Jobs.test_answers_are_those_of_the_cpu Jobs.test_logits_are_near_those_of_the_reference
@@ -114,8 +111,8 @@ set(on_vulkan ${here}/on_vulkan.py ${on_vulkan_words})
 function(on_vulkan_test name filter)
   vulkan_job(${name} COMMAND ${on_vulkan} $<TARGET_FILE:cli_tests> --gtest_filter=${filter} ${ARGN})
 endfunction()
-on_vulkan_test(layouts "Layouts.ChunksOfThePrompt:Lora.BesideQuantized*:\
-ExpertRuns.AFileThatNeedsExpertGroups*:Drafts.AreTold*")
+on_vulkan_test(layouts "Lora.BesideQuantized*:ExpertRuns.AFileThatNeedsExpertGroups*:\
+Drafts.AreTold*")
 on_vulkan_test(every_layout "Layouts*:Feed.*:Lora.*" CONFIGURATIONS nightly)
 on_vulkan_test(every_expert "ExpertRuns.*-*KeepTheBits" CONFIGURATIONS nightly)
 on_vulkan_test(drafts "Drafts.*" CONFIGURATIONS nightly)

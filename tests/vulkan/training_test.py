@@ -218,9 +218,9 @@ class ManyCurves(Training):
 
 class Layouts(Training):
     BATCH = ("--no-pack", "--dtype", "f32")
-    DAILY = (("--tp", "2", "--micro-batch", "4"),
-             ("--local", "2", "--zero", "3", "--micro-batch", "2", "--overlap", "on"))
-    NIGHTLY = (("--pp", "2", "--micro-batch", "2", "--grad-accum", "2"),
+    DAILY = (("--local", "2", "--zero", "3", "--micro-batch", "2", "--overlap", "on"),)
+    NIGHTLY = (("--tp", "2", "--micro-batch", "4"),
+               ("--pp", "2", "--micro-batch", "2", "--grad-accum", "2"),
                ("--pp", "2", "--virtual-stages", "2", "--micro-batch", "2", "--grad-accum", "2"),
                ("--local", "2", "--zero", "1", "--micro-batch", "2"),
                ("--local", "2", "--zero", "2", "--micro-batch", "1", "--grad-accum", "2",
