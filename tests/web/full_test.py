@@ -8,6 +8,7 @@ import unittest
 
 import chromium
 from case import Case, setUpModule, tearDownModule  # noqa: F401
+from nightly import nightly_only
 
 ENDED = "document.querySelector('#stop').hidden && " \
     "document.querySelectorAll('.answer').length === {}"
@@ -64,6 +65,7 @@ class Full(Case):
         self.assertEqual(self.last()[-1], "three")
         self.assertNotIn("one", self.last())
 
+    @nightly_only
     def test_offers_nothing_if_nothing_helps(self):
         """A first question that is too long; a limit set by the user."""
         self.server.answer = lambda body: (400, "too short", "context_length_exceeded")

@@ -18,6 +18,7 @@ import urllib.request
 
 import chromium
 from processes import children, send
+from nightly import nightly_only
 
 WEFT = ""
 START_S = 100
@@ -116,6 +117,7 @@ class Live(unittest.TestCase):
             self.assertEqual(page.troubles, [])
             page.close()
 
+    @nightly_only
     def test_a_rank_dies_and_comes_back_while_an_answer_streams(self):
         question = "Tell me a long story about a weaver."
         with Serving(SMALL, "--local", "2", "--tp", "2") as server:
@@ -182,6 +184,7 @@ class Live(unittest.TestCase):
             self.assertEqual(page.troubles, [])
             page.close()
 
+    @nightly_only
     def test_the_page_says_which_rank_the_others_go_on_without(self):
         with Serving(SMALL, "--local", "2", "--tp", "2", "--timeout-ms",
                      chromium.timeout_ms(1000), "--elastic", "--restart-timeout-ms",

@@ -13,6 +13,7 @@ import chromium
 from case import DONE, Case, SharedPage, setUpModule, tearDownModule  # noqa: F401
 from chromium import NIGHTLY, limit
 from fake_server import CUT, slowly
+from nightly import nightly_only, some
 
 STATUS = {
     "version": "0.1.0", "model": "fake", "context": 8192, "state": "serving", "error": "",
@@ -102,6 +103,7 @@ class Chat(Case):
         self.page.click(".user .variants button")
         self.assertEqual(self.page.texts(".answer .markdown"), ["about first", "about second"])
 
+    @nightly_only
     def test_another_answer_stands_beside_the_former_one(self):
         answers = iter(["good", "better", "more", "other"])
         self.server.answer = lambda body: [next(answers)]
@@ -166,6 +168,7 @@ class Chat(Case):
             }} }})()""")
         self.page.wait(f"document.querySelector('#composer').innerText.includes('{name}')")
 
+    @nightly_only
     def test_parameters_show_the_servers_defaults(self):
         self.server.props = {"sampling": "temperature 0.7 (by the model)",
                              "default_generation_settings": {
@@ -206,6 +209,7 @@ class Chat(Case):
         self.say("And?")
         self.assertEqual(self.server.requests[-1]["model"], "base")
 
+    @nightly_only
     def test_search_finds_words_of_titles_and_messages(self):
         for text in ("apples and pears", "bread", "wool"):
             self.page.click("#new-chat")
@@ -295,6 +299,7 @@ class Chat(Case):
         self.assertEqual([text for _, text in self.roles(self.server.requests[-1])],
                          ["apples", "said: apples", "and pears", "said: and pears", "more"])
 
+    @nightly_only
     def test_an_answer_goes_on_while_another_conversation_is_open(self):
         self.server.answer = lambda body: slowly("a b c d e f g h i j", 0.2)
         self.say("letters", wait=False)
@@ -305,6 +310,7 @@ class Chat(Case):
         self.page.click("#conversations .open")
         self.assertEqual(self.answer_text(), "a b c d e f g h i j")
 
+    @nightly_only
     def test_conversations_are_renamed_deleted_and_brought_back(self):
         self.say("apples")
         self.page.click("#conversations [title=Rename]")
@@ -357,6 +363,7 @@ class Chat(Case):
         self.assertNotIn("Hmm", json.dumps(self.server.requests[-1]))
 
 
+    @nightly_only
     def test_a_long_pause_is_explained(self):
         self.server.answer = lambda body: ["Once", 4.5, " more"]
         self.say("Go on.", wait=False)
@@ -386,6 +393,7 @@ class Errors(Case):
         self.assertEqual(self.answer_text(), "Now.")
         self.assertFalse(self.page.shown(".answer .error"))
 
+    @nightly_only
     def test_an_error_in_mid_stream_leaves_what_was_said(self):
         self.server.answer = lambda body: ["Half", {"error": {"message": "rank 1 was lost"}}]
         self.say("Tell.", wait=False)
@@ -396,6 +404,7 @@ class Errors(Case):
         self.page.wait("document.querySelectorAll('.answer').length === 2")
         self.assertIn("before it was complete", self.error())
 
+    @nightly_only
     def test_a_server_that_is_gone(self):
         self.server.stop()
         self.say("Hello?", wait=False)
@@ -435,7 +444,7 @@ class Errors(Case):
         page.close()
 
 
-class Markdown(Case):
+class Markdown(SharedPage):
     def show(self, text):
         self.server.answer = lambda body: [text[i:i + 50_000] for i in range(0, len(text), 50_000)]
         self.page.click("#new-chat")
@@ -501,6 +510,7 @@ class Markdown(Case):
         self.assertTrue(self.page.eval("document.fonts.load('16px KaTeX_Main')"
                                        ".then((list) => list.length > 0)"))
 
+    @nightly_only
     def test_formulas_that_define_commands_are_shown_as_written(self):
         grows = "\\def\\a{" + "x" * 2000 + "}" + "\\a " * 290
         more = "\\edef\\b{xxxxxxxxxx}" + ("\\edef\\b{" + "\\b" * 8 + "}") * 4 + "\\b" * 30
@@ -509,6 +519,7 @@ class Markdown(Case):
         self.assertEqual(len(self.page.texts(".markdown code.formula")), 3)
         self.assertIn("\\newcommand", self.answer_text())
 
+    @nightly_only
     def test_a_table_of_millions_of_cells_is_shown_as_written(self):
         self.show("|a" * 2000 + "|\n" + "|-" * 2000 + "|\n" + "|b|\n" * 2000 + "\nafter\n\n"
                   "|c|d|\n|-|-|\n|e|f|\n")
@@ -516,12 +527,14 @@ class Markdown(Case):
         self.assertEqual(len(self.page.texts(".markdown pre")), 1)
         self.assertIn("after", self.answer_text())
 
+    @nightly_only
     def test_endless_words_are_not_highlighted(self):
         self.show("```c\n" + "a " * 20_000 + "\n```\n\n```c\nint f(void) { return 1; }\n```\n")
         self.page.wait("document.querySelector('.markdown .hljs-keyword')")
         self.assertEqual(self.page.eval("[...document.querySelectorAll('.markdown pre')].map("
                                         "(e) => e.querySelector('span') !== null)"), [False, True])
 
+    @nightly_only
     def test_a_long_answer_streams_in_little_time(self):
         text = "".join(f"## Part {n}\n\nSome **bold** text, `code` and $x_{n}$ in part {n}.\n\n"
                        f"- one\n- two\n\n```py\nx = {n}\n```\n\n" for n in range(200))
@@ -575,6 +588,7 @@ class Markdown(Case):
             "```\"><script>window.hit=1</script>\n</code></pre><script>window.hit=1</script>\n```\n"
             "`<script>window.hit=1</script>`")
         self.server.answer = lambda body: [{"reasoning_content": attack}, attack]
+        self.page.click("#new-chat")
         self.say(attack)
         self.page.click(".answer summary")
         for element in ("a", "b", "td", "li"):
@@ -596,10 +610,11 @@ class Markdown(Case):
 
     def test_hostile_texts_cost_little_time(self):
         letters = 60_000
-        for seed in ("*", "**a ", "_a_b", "`", "`a``", "[", "[a](", "![a", "> ", "- ", "  - a\n",
-                     "|", "|-|\n", "a|b\n-|-\n", "```\n", "<http://", "https://a ", "\\", "# ",
-                     "1. a\n  ", "***a_b__c~~", "(_a(", "$", "$a ", "$x$ ", "\\(", "\\(x\\) ", "$$",
-                     "$$\na\n\n", "\\[\n", "{", "x \n", "&amp;", "<a", "- [ ] ", "```x\n`` "):
+        for seed in some(("*", "**a ", "_a_b", "`", "`a``", "[", "[a](", "![a", "> ", "- ",
+                          "  - a\n", "|", "|-|\n", "a|b\n-|-\n", "```\n", "<http://",
+                          "https://a ", "\\", "# ", "1. a\n  ", "***a_b__c~~", "(_a(", "$", "$a ",
+                          "$x$ ", "\\(", "\\(x\\) ", "$$", "$$\na\n\n", "\\[\n", "{", "x \n",
+                          "&amp;", "<a", "- [ ] ", "```x\n`` ")):
             text = (seed * letters)[:letters]
             spent = self.page.eval(
                 "(async () => { const { MarkdownView } = await import('/assets/markdown.js');"

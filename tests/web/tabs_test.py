@@ -10,6 +10,7 @@ import unittest
 
 import chromium
 from case import DONE, Case, setUpModule, tearDownModule  # noqa: F401
+from nightly import nightly_only
 
 STORED = "JSON.parse(Object.entries(localStorage).find(([key]) => " \
     "key.startsWith('weft.conversation.'))[1])"
@@ -105,6 +106,7 @@ class Tabs(Case):
         other.wait("document.querySelectorAll('#messages .message').length === 6")
         self.assertEqual(self.page.eval(STORED)["current"], 5)
 
+    @nightly_only
     def test_an_editor_stays_open(self):
         self.say("first")
         other = self.beside()
@@ -120,6 +122,7 @@ class Tabs(Case):
         self.assertEqual(self.shown(self.page), ["first more", "said: first more"])
         self.assertEqual(len(self.stored()), 6)
 
+    @nightly_only
     def test_a_title_and_an_answer(self):
         self.say("first")
         other = self.beside()
