@@ -60,7 +60,7 @@ TEST_F(GradTypeCli, TheCurveIsTheSameOnAnyRanks) {
         ASSERT_EQ(one.size(), 4u);
         EXPECT_EQ(one.back().at("grad_dtype"), "f32");
         for (const Words& layout : layouts) {
-            if (!test::InTurn(turn++, 2)) continue;
+            if (!test::InTurn(turn++, 4)) continue;
             SCOPED_TRACE(dtype + testing::PrintToString(layout));
             const bool tensor_ranks = std::ranges::find(layout, "--tp") != layout.end();
             ExpectAlike(one, Lines(wide + layout),

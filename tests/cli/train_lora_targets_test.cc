@@ -84,7 +84,7 @@ class LoraTargets : public testing::Test {
 
 TEST_F(LoraTargets, EachModuleOnAnyLayout) {
     for (size_t i = 0; i < std::size(kModules); ++i) {
-        ExpectAnyLayout(kModules[i], layouts_, i, 5);
+        ExpectAnyLayout(kModules[i], layouts_, i, 10);
     }
 }
 
@@ -93,7 +93,7 @@ TEST_F(LoraTargets, WordsAndPairsOnAnyLayout) {
     for (const char* words : {"all", "attn", "mlp", "k_proj,v_proj", "o_proj,down_proj",
                               "gate_proj,up_proj", "v_proj,up_proj"}) {
         ExpectAnyLayout(words, {layouts_[1], layouts_[2], layouts_[4], layouts_[5], layouts_[9]},
-                        turn++, 3);
+                        turn++, 5);
     }
 }
 
@@ -117,7 +117,7 @@ TEST_F(LoraTargets, GradientsAreThoseOfTheWhole) {
 // Operands have 8 (bf16) or 11 bits (f16): a relative error of at most 2^-9 each, averaged over
 // many.
 TEST_F(LoraTargets, NarrowTypesAreNear) {
-    for (const char* module : kModules) {
+    for (const char* module : test::Some(kModules, 3)) {
         SCOPED_TRACE(module);
         const Words batch = {"--micro-batch", "4"};
         const auto wide = Curve(module, batch + Words{"--dtype", "f32"});
@@ -136,9 +136,12 @@ TEST_F(LoraTargets, NarrowTypesAreNear) {
 TEST_F(LoraTargets, OtherFamilies) {
     const std::vector<Words> few = {layouts_[1], layouts_[2], layouts_[4]};
     Write("qwen2", DType::kF16);
-    for (const char* module : {"q_proj", "o_proj", "down_proj"}) ExpectAnyLayout(module, few);
+    size_t turn = 0;
+    for (const char* module : {"q_proj", "o_proj", "down_proj"}) {
+        ExpectAnyLayout(module, few, turn++, 3);
+    }
     Write("qwen2moe", DType::kF16);
-    for (const char* module : {"v_proj", "o_proj"}) ExpectAnyLayout(module, few);
+    for (const char* module : {"v_proj", "o_proj"}) ExpectAnyLayout(module, few, turn++, 3);
 }
 
 // Phi-3 has combined matrices: Q, K and V; gate and up.
@@ -146,7 +149,7 @@ TEST_F(LoraTargets, MatricesOfSeveral) {
     Write("phi3", DType::kF16);
     size_t turn = 0;
     for (const char* words : {"qkv_proj", "gate_up_proj", "all"}) {
-        ExpectAnyLayout(words, layouts_, turn++, 3);
+        ExpectAnyLayout(words, layouts_, turn++, 5);
     }
     EXPECT_NE(RunTrain(Words{"train", model_, "--data", "synthetic:random-tokens:25:8", "--lora",
                              "2", "--lora-targets", "q_proj", "--no-output"})

@@ -86,8 +86,8 @@ TEST_F(TrainResume, AfterAKillTheCurveIsTheSameToTheBit) {
         {"--micro-batch", "1", "--grad-accum", "4", "--local", "2", "--pp", "2", "--dtype", "f32"},
         {"--micro-batch", "4", "--local", "2", "--tp", "2", "--dtype", "f32"}};
     int number = 0;
-    for (const Words& layout : layouts) {
-        if (!test::InTurn(static_cast<size_t>(number++), 2)) continue;
+    for (const Words& layout : test::Some(layouts, 4, 2)) {
+        ++number;
         SCOPED_TRACE(testing::PrintToString(layout));
         const std::string out = dir_ / ("out" + std::to_string(number));
         const auto straight = Train(out + "-straight", layout + Words{"--steps", "10"});
@@ -132,7 +132,7 @@ TEST_F(TrainResume, OtherRanksAndLayoutsGoOnAlike) {
         {{"--local", "4", "--pp", "2", "--zero", "1", "--micro-batch", "1", "--grad-accum", "2"},
          {"--local", "2", "--micro-batch", "1", "--grad-accum", "2"}}};
     int number = 0;
-    for (const auto& [from, to] : pairs) {
+    for (const auto& [from, to] : test::Some(pairs, 3)) {
         SCOPED_TRACE(testing::PrintToString(from) + " to " + testing::PrintToString(to));
         const std::string out = dir_ / ("out" + std::to_string(++number));
         Train(out, f32 + from + Words{"--steps", "10", "--save-every", "4", "--keep-last", "0"});
@@ -146,6 +146,7 @@ TEST_F(TrainResume, OtherRanksAndLayoutsGoOnAlike) {
 
 // With epochs, the remaining data are counted in the new batches.
 TEST_F(TrainResume, OtherBatchesGoOnToTheEndOfTheData) {
+    SKIP_TO_NIGHT_UNLESS(false);
     const Words epoch = {"--epochs", "1", "--no-pack", "--micro-batch", "1", "--dtype", "f32"};
     const Words one = epoch + Words{"--save-every", "10", "--keep-last", "0"};
     const Words two = one + Words{"--local", "2"};
@@ -158,7 +159,6 @@ TEST_F(TrainResume, OtherBatchesGoOnToTheEndOfTheData) {
                  {one, one, "step-00000030", 31, 40}};
     int number = 0;
     for (const auto& [from, to, at, next, last] : cases) {
-        if (number == 2 && !test::Nightly()) break;
         SCOPED_TRACE(testing::PrintToString(from) + " to " + testing::PrintToString(to));
         const std::string out = dir_ / ("out" + std::to_string(++number));
         Train(out, from);
@@ -197,6 +197,7 @@ TEST_F(TrainResume, ALostRankComesBack) {
 
 // Also while the result is written: the last checkpoint has everything.
 TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
+    SKIP_TO_NIGHT_UNLESS(false);
     const std::string out = dir_ / "out", part = out + "/model.gguf.part";
     Weft weft(Command(out, {"--local", "2", "--zero", "3", "--micro-batch", "2", "--steps", "10",
                             "--save-every", "4"}));
@@ -223,6 +224,7 @@ TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
 // Also without --save-every: whichever rank is killed while the result is written, --resume auto
 // writes it, and the error of a lost rank says so.
 TEST_F(TrainResume, TheResultIsWrittenAfterACheckpoint) {
+    SKIP_TO_NIGHT_UNLESS(false);
     const Words steps = {"--micro-batch", "2",
                          "--steps",       "6",
                          "--timeout-ms",  std::to_string(test::TimeoutMs(2000))};
@@ -270,6 +272,7 @@ TEST_F(TrainResume, TheResultIsWrittenAfterACheckpoint) {
 
 // That checkpoint, and no other, is removed after the result is complete.
 TEST_F(TrainResume, TheCheckpointBeforeTheResultIsRemoved) {
+    SKIP_TO_NIGHT_UNLESS(false);
     const std::string out = dir_ / "out";
     const auto train = [&](const Words& words) {
         const Ran ran = RunWeft(Command(out, words));
@@ -400,7 +403,7 @@ TEST_F(TrainResume, OtherSettingsAreNamed) {
     };
     size_t turn = 0;
     for (const auto& [words, was, is] : told) {
-        if (!test::InTurn(turn++, 2)) continue;
+        if (!test::InTurn(turn++, 4)) continue;
         const Ran ran = resumed(words);
         EXPECT_EQ(ran.status, 0) << ran.err;
         EXPECT_NE(ran.err.find(was), std::string::npos) << ran.err;
@@ -454,6 +457,7 @@ TEST_F(TrainResume, OtherAdaptersAreRefused) {
 
 // With epochs: a checkpoint beyond their end.
 TEST_F(TrainResume, FewerEpochsAreRefused) {
+    SKIP_TO_NIGHT_UNLESS(false);
     const std::string out = dir_ / "out";
     const Words base = {"--micro-batch", "4", "--save-every", "5"};
     Train(out, base + Words{"--epochs", "2"});

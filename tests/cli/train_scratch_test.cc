@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/nightly.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/train_run.h"
@@ -70,12 +71,13 @@ TEST_F(ScratchCli, TheCurveIsTheSameOnAnyRanks) {
         {"--local", "2", "--micro-batch", "4", "--tp", "2"},
         {"--local", "3", "--micro-batch", "4", "--tp", "3"},
         {"--local", "2", "--micro-batch", "2", "--grad-accum", "2", "--pp", "2"}};
+    size_t turn = 0;
     for (const char* family : {"llama", "qwen2", "qwen3"}) {
         WriteConfig(family);
         const auto one = Curve(steps + Words{"--micro-batch", "4"});
         ASSERT_EQ(one.size(), 8u);
         EXPECT_LT(one[6], one[0]);
-        for (const Words& layout : layouts) {
+        for (const Words& layout : test::Some(layouts, 3, turn++)) {
             SCOPED_TRACE(family + testing::PrintToString(layout));
             const auto other = Curve(steps + layout);
             ASSERT_EQ(other.size(), one.size());

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "backend/device.h"
+#include "support/nightly.h"
 #include "support/slow_comm.h"
 #include "support/tiny_model.h"
 #include "train/graph.h"
@@ -118,11 +119,13 @@ TEST_P(Overlap, GivesTheSameBits) {
 }
 
 TEST_P(Overlap, AlsoWithStepsUnderWay) {
+    SKIP_TO_NIGHT_UNLESS(GetParam() == std::string_view("cpu"));
     Compare(3);
 }
 
 // Wherever the link fails, all threads leave the step, which returns the error.
 TEST_P(Overlap, AnErrorEndsTheStep) {
+    SKIP_TO_NIGHT_UNLESS(GetParam() == std::string_view("cpu"));
     for (const int after : {0, 1, 5, 9}) {
         Make(true, 1);
         SlowComm comm;
