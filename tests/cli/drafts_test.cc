@@ -66,15 +66,17 @@ class Drafts : public testing::Test {
 
 TEST_F(Drafts, TheTextIsTheSameInEveryLayout) {
     size_t turn = 0;
-    for (const char* layout : {"--tp 1", "--tp 2 --transport shm", "--tp 2 --transport tcp",
-                               "--tp 3", "--tp 3 --tensor-split 1,3,2", "--pp 2 --transport shm",
-                               "--pp 2 --transport tcp", "--tp 2 --pp 2"}) {
+    const char* const layouts[] = {"--tp 2 --pp 2",          "--tp 1",
+                                   "--tp 2 --transport shm", "--tp 3 --tensor-split 1,3,2",
+                                   "--pp 2 --transport tcp", "--tp 2 --transport tcp",
+                                   "--pp 2 --transport shm", "--tp 3"};
+    for (const char* layout : test::Some(layouts, 3)) {
         const Words command = Command() + SplitWords(layout);
         const auto expected = RunWeft(command + Words{"--json"}).Json();
         ASSERT_EQ(expected["tokens"].size(), 60u);
         EXPECT_FALSE(expected.contains("speculation"));
         for (const Words& kind : Kinds()) {
-            if (!test::InTurn(turn++, 3)) continue;
+            if (!test::InTurn(turn++, 2)) continue;
             SCOPED_TRACE(layout + testing::PrintToString(kind));
             const auto got = RunWeft(command + kind + Words{"--json", "--verify"}).Json();
             EXPECT_EQ(got["tokens"], expected["tokens"]);
@@ -191,8 +193,9 @@ TEST_F(Drafts, ALossChangesNoToken) {
         "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--restart-timeout-ms",
         "20000"};
     const Words draw = {"--temp", "1", "--top-k", "10", "--seed", "5"};
-    for (const Words& kind : {Words{"--prompt-lookup", "--draft-always"},
-                              Words{"--draft", small_, "--draft-always"} + draw}) {
+    const Words kinds[] = {Words{"--draft", small_, "--draft-always"} + draw,
+                           Words{"--prompt-lookup", "--draft-always"}};
+    for (const Words& kind : test::Some(kinds, 2)) {
         SCOPED_TRACE(testing::PrintToString(kind));
         ExpectTheTextAfterALoss(Command(500) + kind + cluster);
     }
@@ -237,6 +240,7 @@ TEST_P(DraftHeadRuns, TheTextIsTheSameInEveryLayout) {
 }
 
 TEST_P(DraftHeadRuns, ALossChangesNoToken) {
+    SKIP_TO_NIGHT_UNLESS(std::string_view(GetParam()) == "glm4moe");
     const Words cluster = {
         "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--restart-timeout-ms",
         "20000"};

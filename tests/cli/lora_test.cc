@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -68,11 +69,13 @@ class Lora : public testing::Test {
 
 // In float32 they differ only in the order of sums: W x + B (A x) and (W + B A) x.
 TEST_F(Lora, SaysWhatTheMergedModelSays) {
+    const TinyAdapter adapters[] = {{},
+                                    {.rank = 5, .alpha = 3, .rslora = true, .bf16 = true},
+                                    {.rank = 17, .targets = "q_proj,down_proj"}};
+    size_t turn = 0;
     for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
         const std::string model = Model(DType::kF32, architecture);
-        for (const TinyAdapter& adapter :
-             {TinyAdapter{}, TinyAdapter{.rank = 5, .alpha = 3, .rslora = true, .bf16 = true},
-              TinyAdapter{.rank = 17, .targets = "q_proj,down_proj"}}) {
+        for (const TinyAdapter& adapter : test::Some(adapters, 3, turn++)) {
             SCOPED_TRACE(fmt::format("{}, rank {}", architecture, adapter.rank));
             const std::string folder = Adapter(model, adapter);
             const Matrix merged = Logits(Merged(model, folder), {});
@@ -85,7 +88,7 @@ TEST_F(Lora, SaysWhatTheMergedModelSays) {
 }
 
 TEST_F(Lora, BesideQuantizedWeights) {
-    for (const DType dtype : {DType::kQ4_1, DType::kQ4_K, DType::kBF16}) {
+    for (const DType dtype : test::Some(std::vector{DType::kQ4_1, DType::kQ4_K, DType::kBF16}, 2)) {
         SCOPED_TRACE(Info(dtype).name);
         const std::string model = Model(dtype);
         const std::string folder = Adapter(model, {.size = 0.3f});
@@ -104,12 +107,13 @@ TEST_F(Lora, AnyLayoutSaysWhatOneRankSays) {
                                    "--tp 3 --overlap on --transport tcp",
                                    "--tp 2 --weights-from 0",
                                    "--tp 2 --prefill-chunk 3"};
+    size_t turn = 0;
     for (const auto& [dtype, bound] :
          {std::pair(DType::kF32, kLoraFloatWeights), {DType::kQ8_0, kLoraQuantizedWeights}}) {
         const std::string model = Model(dtype);
         const std::string folder = Adapter(model);
         const Matrix one = Logits(model, {"--lora", folder});
-        for (const std::string layout : layouts) {
+        for (const std::string layout : test::Some(layouts, 2, turn++)) {
             SCOPED_TRACE(layout + " of " + std::string(Info(dtype).name));
             const Matrix many = Logits(model, SplitWords(layout + " --verify --lora " + folder));
             // The same sums: equal bits.

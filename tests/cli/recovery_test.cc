@@ -151,6 +151,7 @@ class Recovery : public testing::Test {
                 // A stopped rank is only detected at the deadline.
                 for (size_t stop : {0, 1}) {
                     if (!test::InTurn(transport + victim + stop, 2)) continue;
+                    if (phase == "prefill" && transport == 0 && !test::Nightly()) continue;
                     if (stop == 1 && phase != "decode" && !test::Nightly()) continue;
                     losses.push_back({phase, transport == 0 ? "shm" : "tcp",
                                       stop == 0 ? SIGKILL : SIGSTOP, static_cast<int>(victim) + 1});
@@ -251,6 +252,7 @@ TEST_F(Recovery, GivesUpAfterManyLosses) {
 
 // A rank returns each time and dies each time while it loads: the others continue without it.
 TEST_F(Recovery, ElasticDoesWithoutWhoNeverGetsReady) {
+    SKIP_TO_NIGHT_UNLESS(false);
     // Large enough to be hit during its load on a busy machine.
     const Words command = {"run", "synthetic:llama-3.2-1b", "-p", "hi", "-n", "2", "-t", "1"};
     const Ran undisturbed = RunWeft(command);
@@ -297,7 +299,7 @@ TEST_F(Recovery, RankZeroIsTheJob) {
 
 TEST_F(Recovery, IsToldInJson) {
     // Long enough that the loss never comes after the last token, when there is nothing to replay.
-    Weft weft(CommandFor("decode", 5'000) + Cluster("shm") +
+    Weft weft(CommandFor("decode", 2'500) + Cluster("shm") +
                   Words{"--restart-timeout-ms", "20000", "--json"},
               {"WEFT_LOG=debug"});
     const std::vector<pid_t> pids = Workers(weft, 2);

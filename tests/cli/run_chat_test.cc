@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "support/nightly.h"
 #include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/scripted_gguf.h"
@@ -95,7 +96,7 @@ TEST_F(RunChat, StopStringsCountInTheAnswerAlone) {
          "<|end|><|start|>assistant<|channel|>final<|message|>"},
     };
     const std::string thought = "<think>\none END two\n</think>\n\n";
-    for (const Form& form : forms) {
+    for (const Form& form : test::Some(forms, 2)) {
         SCOPED_TRACE(form.chat_template);
         const auto source =
             ReadTextFile(fmt::format("{}/chat/{}.jinja", TestData(), form.chat_template));

@@ -89,6 +89,14 @@ std::vector<double> LogSoftmax(std::span<const float> logits) {
 // rounded, so their perplexity is the same everywhere.
 TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
     constexpr double kLlamaCpp = 19.8140;
+    if (!test::Nightly()) {  // the widened weights take most of the time
+        const nlohmann::json rounded = Perplexity(model_, {"--tp", "2"});
+        EXPECT_EQ(rounded.at("chunks"), 2);
+        const double off = std::log(rounded.at("perplexity").get<double>() / kLlamaCpp);
+        const double chance = 3 * kMoved / std::sqrt(rounded.at("tokens").get<double>());
+        EXPECT_LE(std::abs(off), chance + 0.005);
+        return;
+    }
     const nlohmann::json wide = Perplexity(Widened(), {"--kv-dtype", "f32"});
     EXPECT_EQ(wide.at("chunks"), 2);
     EXPECT_NEAR(wide.at("perplexity").get<double>(), kLlamaCpp, 0.005 * kLlamaCpp);
@@ -100,7 +108,6 @@ TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
         const double off =
             std::log(rounded.at("perplexity").get<double>() / wide.at("perplexity").get<double>());
         EXPECT_LE(std::abs(off), 3 * kMoved / std::sqrt(tokens));
-        if (!test::Nightly()) break;
     }
 }
 
@@ -109,6 +116,7 @@ TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
 // deviation over sqrt(n). The divergence from the widened model grows fourfold per lost bit; AVX2
 // gives 0.0025.
 TEST_F(SmolLm2, RoundedActivationsLeanToNoSide) {
+    SKIP_TO_NIGHT_UNLESS(false);
     std::vector<int> tokens =
         RunWeft({"tokenize", model_, "--file", support::TestData("/prose.txt"), "--json"})
             .Json()["tokens"]
@@ -137,6 +145,7 @@ TEST_F(SmolLm2, RoundedActivationsLeanToNoSide) {
 
 // Two layouts may diverge where the best two logits are closer than the rounding error.
 TEST_F(SmolLm2, GreedyTextIsTheSameInEveryLayout) {
+    SKIP_TO_NIGHT_UNLESS(false);  // layout_test.cc compares logits daily
 #if defined(__SANITIZE_THREAD__)
     const size_t count = 20;
 #else
@@ -186,6 +195,7 @@ TEST_F(SmolLm2, OverlappedPromptsHaveTheSameBits) {
     std::vector<int> tokens;
     for (int i = 0; i < 300; ++i) tokens.push_back(500 + i * 37 % 9000);
     for (const char* tp : {"2", "3"}) {
+        if (*tp == '3' && !test::Nightly()) continue;
         const Words layout = {"--tp", tp, "--transport", "tcp", "-t", "1", "--net-table", "off"};
         const std::vector<float> off = Logits(tokens, layout + Words{"--overlap", "off"});
         ASSERT_FALSE(off.empty());

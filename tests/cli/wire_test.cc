@@ -5,6 +5,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "support/nightly.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -60,12 +61,15 @@ class Wires : public testing::Test {
 };
 
 TEST_F(Wires, LogitsStayNearThoseOfOneRankInEachWire) {
+    size_t turn = 0;
     for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
+        turn += turn / 4;  // with the other transport
         const std::string model = Model(dtype);
         const Matrix one = Logits(model, {"--kv-dtype", "f32"});
         ASSERT_EQ(one.rows, 20u);
         for (const char* transport : {"shm", "tcp"}) {
             for (const char* tp : {"2", "3"}) {
+                if (!test::InTurn(turn++, 2)) continue;
                 const Words layout{"--kv-dtype", "f32", "--tp", tp, "--transport", transport};
                 const Matrix unsaid = Logits(model, layout);
                 for (const WireBound& bound : kWireBounds) {
@@ -95,6 +99,7 @@ TEST_F(Wires, WithFloat64TheBitsAreThoseOfOneRank) {
 }
 
 TEST_F(Wires, StagesAndHalvesTakeThemAsWell) {
+    SKIP_TO_NIGHT_UNLESS(false);
     const std::string model = Model(DType::kF32);
     const Matrix one = Logits(model, {});
     for (const WireBound& bound : kWireBounds) {

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "engine/engine.h"
+#include "support/nightly.h"
 #include "support/temp_dir.h"
 #include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
@@ -159,8 +160,9 @@ TEST_P(Adapters, ADraftChangesNoAnswer) {
     // A draft model has no adapters; for requests without one it equals the model.
     const DraftOptions kDrafts[] = {{.lookup = true, .tokens = 7, .always = true},
                                     {.model = model_, .tokens = 4, .always = true}};
+    size_t turn = 0;
     for (const DraftOptions& draft : kDrafts) {
-        for (const int64_t kv_tokens : {4096, 512}) {
+        for (const int64_t kv_tokens : weft::test::Some(std::vector{4096, 512}, 2, turn++)) {
             auto guessing = Open(all_, kv_tokens, 6, true, draft);
             ASSERT_NE(guessing, nullptr);
             const auto got = Say(*guessing, requests);

@@ -184,7 +184,7 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
         for (const bool cache : {true, false}) {
             ++turn;
             for (const DraftOptions& draft : kDrafts) {
-                if (!test::InTurn(turn++, 2)) continue;
+                if (!weft::test::InTurn(turn++, 4)) continue;
                 if (HasState() && draft.model == model) continue;  // it can't draft
                 SCOPED_TRACE(testing::Message() << kv_tokens << " tokens of KV, cache " << cache
                                                 << ", drafts " << draft.tokens << draft.model);

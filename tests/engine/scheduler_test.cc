@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "support/nightly.h"
 #include "support/scheduler_soak.h"
 
 namespace weft::engine {
@@ -16,8 +17,13 @@ namespace {
 
 using test::kSchedulerPage, test::Soak, test::SoakOptions;
 
+// Seeds of each soak.
+uint32_t Seeds(uint32_t nightly) {
+    return weft::test::Nightly() ? nightly : nightly / 4;
+}
+
 TEST(Scheduler, NoSequenceEverSeesTheTextOfAnother) {
-    for (uint32_t seed = 0; seed < 20; ++seed) {
+    for (uint32_t seed = 0; seed < Seeds(20); ++seed) {
         SCOPED_TRACE(seed);
         ASSERT_NO_FATAL_FAILURE(Soak(seed, {true, 12}).Run());
         ASSERT_NO_FATAL_FAILURE(Soak(seed, {true, 40}).Run());
@@ -28,7 +34,7 @@ TEST(Scheduler, NoSequenceEverSeesTheTextOfAnother) {
 TEST(Scheduler, NorItsRecurrentState) {
     for (const int64_t kept : {0, 1, 5}) {
         int64_t found = 0;
-        for (uint32_t seed = 0; seed < 12; ++seed) {
+        for (uint32_t seed = 0; seed < Seeds(12); ++seed) {
             for (const int64_t more : {0, 3, 9}) {
                 for (const size_t steps : {1u, 3u}) {
                     SCOPED_TRACE(testing::Message() << "seed " << seed << ", kept " << kept
@@ -52,7 +58,7 @@ TEST(Scheduler, NorItsRecurrentState) {
 }
 
 TEST(Scheduler, NorThatOfGuessesThatDidNotComeTrue) {
-    for (uint32_t seed = 0; seed < 12; ++seed) {
+    for (uint32_t seed = 0; seed < Seeds(12); ++seed) {
         for (const uint32_t hits : {0u, 1u, 2u, 3u}) {
             for (const size_t steps : {1u, 2u, 3u, 4u}) {
                 SCOPED_TRACE(testing::Message() << "seed " << seed << ", hits " << hits
