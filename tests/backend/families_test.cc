@@ -15,6 +15,7 @@
 #include "support/hf_quantize.h"
 #include "support/interpreter.h"
 #include "support/loaded_rank.h"
+#include "support/nightly.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
 
@@ -39,6 +40,9 @@ class FamilyModels : public testing::TestWithParam<std::string> {
         tokens_ = golden.Tokens(GetParam());
         expected_ = golden.Floats(GetParam() + "/logits");
     }
+
+    // Spreads layouts over the families of the daily suite.
+    static size_t Turn() { return std::hash<std::string>{}(GetParam()); }
 
     // Distance of each row of logits from transformers', relative to its length.
     template <typename Real>
@@ -175,11 +179,9 @@ INSTANTIATE_TEST_SUITE_P(All, FamilyModels, testing::ValuesIn(CasesIn("/families
 constexpr double kFamilyFloat32 = 5.4e-5;
 
 TEST_P(FamilyModels, ProgramsOfEveryLayout) {
-    CheckPrograms({});
-    CheckPrograms({1, 2, {}, {}});
-    CheckPrograms({2, 2, {}, {}});
-    CheckPrograms({3, 1, {}, {}});
-    CheckPrograms({3, 2, {3, 1, 2}, {}});
+    const std::vector<model::Layout> layouts = {
+        {}, {1, 2, {}, {}}, {2, 2, {}, {}}, {3, 1, {}, {}}, {3, 2, {3, 1, 2}, {}}};
+    for (const model::Layout& layout : test::Some(layouts, 5, Turn())) CheckPrograms(layout);
 }
 
 // Stages that begin before, at and after layers whose KV cache other layers read, or that only
@@ -187,6 +189,7 @@ TEST_P(FamilyModels, ProgramsOfEveryLayout) {
 TEST_P(FamilyModels, AnyCutOfSharedCaches) {
     if (hyper_.shared_kv == 0) return;
     for (int64_t cut = 1; cut < hyper_.layers; ++cut) {
+        if (!test::InTurn(static_cast<size_t>(cut), 3)) continue;
         const auto before = static_cast<double>(cut);
         CheckPrograms({1, 2, {}, {before, static_cast<double>(hyper_.layers) - before}});
     }
@@ -202,6 +205,7 @@ TEST_P(FamilyModels, StagesOfSharedCaches) {
     const std::vector<float> one = Logits(best, DType::kF32, 64);
     const auto all = static_cast<double>(hyper_.layers);
     for (double cut = 1; cut < all; ++cut) {
+        if (!test::InTurn(static_cast<size_t>(cut), 2)) continue;
         const std::vector<program::Program> programs =
             Programs({1, 2, {}, {cut, all - cut}}, DType::kF32);
         ASSERT_EQ(programs.size(), 2u);
@@ -246,7 +250,7 @@ TEST_P(FamilyModels, TensorRanksAndExpertGroups) {
     std::vector<Case> cases = {{2, 0, {}}, {3, 0, {1, 2, 1}}};
     // The 96 columns of an expert are three blocks.
     cases.push_back(hyper_.moe.experts > 0 ? Case{2, 2, {}} : Case{4, 0, {}});
-    for (const Case& c : cases) {
+    for (const Case& c : test::Some(cases, 3, Turn())) {
         SCOPED_TRACE(fmt::format("tp {} ep {}", c.tp, c.ep));
         const auto got = Logits(c.tp, c.ep, c.shares, best);
         ASSERT_EQ(got.size(), static_cast<size_t>(c.tp));

@@ -197,7 +197,7 @@ class ExecutableFaults : public testing::Test {
             for (const int at : calls) {
                 for (const VkResult with : {VK_ERROR_DEVICE_LOST, VK_ERROR_OUT_OF_DEVICE_MEMORY,
                                             VK_ERROR_OUT_OF_HOST_MEMORY, VK_ERROR_UNKNOWN}) {
-                    if (!test::InTurn(turn++, 4)) continue;
+                    if (!test::InTurn(turn++, every_)) continue;
                     test::FailAt(loader_, at, with);
                     const Status ended = life(maps, &got);
                     CheckFailure(ended, with);
@@ -235,6 +235,7 @@ class ExecutableFaults : public testing::Test {
     const FailingModel model_;
     DailyCalls daily_;
     bool maps_too_ = true;
+    size_t every_ = 7;  // of the calls and results; four results take turns
     int index_ = 0;
     PFN_vkGetInstanceProcAddr loader_ = nullptr;
 };
@@ -250,6 +251,7 @@ TEST_F(ExecutableFaults, EachFailingCallInTrainingIsAnErrorWithoutLeaks) {
     // Inference makes the other calls fail in its own run.
     daily_ = {0, 1};
     maps_too_ = test::Nightly();
+    every_ = 17;
     FailEachCall([&](bool maps, std::vector<float>* numbers) {
         return TrainOn(training, index_, maps, numbers);
     });

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "support/causal_case.h"
+#include "support/nightly.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -51,6 +52,8 @@ void ForLevels(const F& test) {
     for (CpuLevel level : kCpuLevels) {
         if (level > best) continue;
         for (size_t i = 0; i < Cases().size(); ++i) {
+            // (The daily suite runs each case at some of the levels.)
+            if (!weft::test::InTurn(i + static_cast<size_t>(level), 2)) continue;
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", case " << i);
             test(KernelsFor(level), Problem(static_cast<uint32_t>(i), Cases()[i]));
             if (testing::Test::HasFatalFailure()) return;

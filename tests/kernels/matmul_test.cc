@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "support/nightly.h"
 #include "support/weight_products.h"
 
 namespace weft::kernels {
@@ -17,7 +18,9 @@ struct Shape {
     int64_t rows, cols, tokens;
 };
 
+// Some fixed shapes, and that many random ones: daily a third of them.
 std::vector<Shape> ShapesFor(std::mt19937& random, DType dtype, int count) {
+    if (!weft::test::Nightly()) count = (count + 2) / 3;
     const int64_t unit = Info(dtype).block_elements;
     const int64_t most = unit == 256 ? 4 : unit == 32 ? 20 : 200;
     std::vector<Shape> shapes = {{1, unit, 1}, {16, unit, 150}, {33, unit * 3, 7}};

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "support/attention_case.h"
+#include "support/nightly.h"
 
 namespace weft::kernels::test {
 namespace {
@@ -42,10 +43,15 @@ bool MultipliesHalves(const Ops& ops) {
     return ops.activation_format(DType::kBF16) == ActivationFormat::kBF16;
 }
 
+// Random cases: daily half of them.
+int RandomCases(int nightly) {
+    return weft::test::Nightly() ? nightly : nightly / 2;
+}
+
 TEST(OpsAttention, EqualsThePlainFormula) {
     for (const Ops& ops : OpLevels()) {
         Random random(1);
-        for (int number = 0; number < 80; ++number) {
+        for (int number = 0; number < RandomCases(80); ++number) {
             const AttentionShape shape = RandomShape(random);
             AttentionCase problem(shape, static_cast<uint32_t>(number));
             problem.WriteAll(ops);
@@ -63,7 +69,7 @@ TEST(OpsAttention, EqualsThePlainFormula) {
 TEST(OpsAttention, OtherValuesAndChunksEqualThePlainFormula) {
     for (const Ops& ops : OpLevels()) {
         Random random(6);
-        for (int number = 0; number < 60; ++number) {
+        for (int number = 0; number < RandomCases(60); ++number) {
             const AttentionShape shape = RandomOtherShape(random);
             AttentionCase problem(shape, static_cast<uint32_t>(number));
             problem.WriteAll(ops);
@@ -106,7 +112,7 @@ std::vector<float> AttendInSteps(const AttentionCase& problem, const Ops& ops, i
 TEST(OpsAttention, BitsDependOnTheRowAlone) {
     for (const Ops& ops : OpLevels()) {
         Random random(2);
-        for (int number = 0; number < 20; ++number) {
+        for (int number = 0; number < RandomCases(20); ++number) {
             const AttentionShape shape = RandomShape(random);
             const AttentionCase problem(shape, static_cast<uint32_t>(number));
             problem.WriteAll(ops);
@@ -141,7 +147,7 @@ TEST(OpsAttention, LargeScoresStayFinite) {
 TEST(OpsKvWrite, CacheHoldsTheRoundedRows) {
     for (const Ops& ops : OpLevels()) {
         Random random(4);
-        for (int number = 0; number < 60; ++number) {
+        for (int number = 0; number < RandomCases(60); ++number) {
             const AttentionShape shape = RandomShape(random);
             const AttentionCase problem(shape, static_cast<uint32_t>(number));
             const auto parts = static_cast<int>(random.Int(1, 5));
@@ -175,7 +181,7 @@ TEST(OpsKvWrite, CacheHoldsTheRoundedRows) {
 // bytes.
 TEST(OpsKvWrite, BytesDependOnTheRowAlone) {
     Random random(5);
-    for (int number = 0; number < 30; ++number) {
+    for (int number = 0; number < RandomCases(30); ++number) {
         const AttentionShape shape = RandomShape(random);
         const AttentionCase whole(shape, static_cast<uint32_t>(number));
         whole.WriteAll(OpLevels().front());

@@ -5,6 +5,7 @@
 
 #include "support/golden_models.h"
 #include "support/interpreter.h"
+#include "support/nightly.h"
 #include "support/temp_dir.h"
 
 namespace weft::support {
@@ -76,6 +77,9 @@ class GoldenModel : public testing::TestWithParam<GoldenCase> {
         EXPECT_LE(std::sqrt(difference / size), 2e-6) << layout.tp << " x " << layout.pp;
     }
 
+    // Spreads layouts over the models of the daily suite.
+    static size_t Turn() { return std::string_view(GetParam().name).size(); }
+
     // "hidden" times the output matrix equals transformers' logits.
     void CheckHidden(const model::Layout& layout, model::Outputs outputs) {
         const model::Hyper hyper = model::ReadHyper(*source_).value();
@@ -124,16 +128,18 @@ TEST_P(GoldenModel, OnOneRank) {
     Check({});
 }
 TEST_P(GoldenModel, InEveryLayout) {
-    for (int tp : {1, 2}) Check({tp, 2, {}, {}});
-    Check({3, 2, {5, 1, 2}, {}});
-    for (int tp : {2, 3}) Check({tp, 1, {}, {}});
+    const std::vector<model::Layout> layouts = {
+        {1, 2, {}, {}}, {2, 2, {}, {}}, {3, 2, {5, 1, 2}, {}}, {2, 1, {}, {}}, {3, 1, {}, {}}};
+    for (const model::Layout& layout : test::Some(layouts, 3, Turn())) Check(layout);
 }
 TEST_P(GoldenModel, HiddenStates) {
-    CheckHidden({}, model::Outputs::kBoth);
-    CheckHidden({2, 1, {}, {}}, model::Outputs::kBoth);
-    CheckHidden({3, 1, {}, {}}, model::Outputs::kHidden);
-    CheckHidden({2, 2, {}, {}}, model::Outputs::kHidden);
-    CheckHidden({1, 2, {}, {}}, model::Outputs::kHidden);
+    const std::vector<std::pair<model::Layout, model::Outputs>> cases = {
+        {{}, model::Outputs::kBoth},
+        {{2, 1, {}, {}}, model::Outputs::kBoth},
+        {{3, 1, {}, {}}, model::Outputs::kHidden},
+        {{2, 2, {}, {}}, model::Outputs::kHidden},
+        {{1, 2, {}, {}}, model::Outputs::kHidden}};
+    for (const auto& [layout, outputs] : test::Some(cases, 5, Turn())) CheckHidden(layout, outputs);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "support/attention_case.h"
+#include "support/nightly.h"
 #include "vulkan/plain_cache.h"
 
 namespace weft::backend::vulkan {
@@ -218,7 +219,7 @@ TEST(VulkanAttention, EqualsThePlainFormula) {
 TEST(VulkanAttention, OtherValuesAndChunks) {
     WEFT_VULKAN(device);
     Random random(5);
-    for (int number = 0; number < 10; ++number) {
+    for (int number = 0; number < (weft::test::Nightly() ? 10 : 5); ++number) {
         AttentionShape shape = kernels::test::RandomOtherShape(random);
         if (number % 2 == 0) shape.sequences = {{random.Int(0, 200), 1}, {random.Int(0, 99), 1}};
         Check(device, shape, number);
@@ -229,7 +230,7 @@ TEST(VulkanAttention, OtherValuesAndChunks) {
 TEST(VulkanAttention, StepsOfOneTokenOfManySequences) {
     WEFT_VULKAN(device);
     Random random(2);
-    for (int number = 0; number < 6; ++number) {
+    for (int number = 0; number < (weft::test::Nightly() ? 6 : 3); ++number) {
         AttentionShape shape = kernels::test::RandomShape(random);
         shape.sequences.clear();
         for (int64_t i = random.Pick<int64_t>({2, 8, 9, 33}); i > 0; --i) {
@@ -318,7 +319,7 @@ TEST(VulkanAttention, PagesOutsideTheWindowAreNotRead) {
 TEST(VulkanAttention, BitsDependOnTheRowAlone) {
     WEFT_VULKAN(device);
     Random random(4);
-    for (int number = 0; number < 8; ++number) {
+    for (int number = 0; number < (weft::test::Nightly() ? 8 : 4); ++number) {
         AttentionShape shape = kernels::test::RandomShape(random);
         const auto rows = static_cast<int32_t>(number % 2 == 0 ? 1 : 26);
         shape.sequences = {{random.Int(0, 600), rows}};

@@ -148,7 +148,7 @@ TEST(VulkanGlu, AllTypes) {
     uint32_t seed = 400;
     const std::vector<DType> types = test::TakenTypes();
     for (size_t i = 0; i < types.size(); ++i) {
-        if (!weft::test::InTurn(i, 2)) continue;
+        if (!weft::test::InTurn(i, 4)) continue;
         const DType dtype = types[i];
         ++seed;
         const int64_t block = Info(dtype).block_elements;

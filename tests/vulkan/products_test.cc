@@ -89,7 +89,7 @@ TEST(VulkanProducts, AllTypes) {
     uint32_t seed = 0;
     for (const DType dtype : test::TakenTypes()) {
         for (const int64_t rows : {1, 5, 9}) {
-            if (!weft::test::InTurn(++seed, 2)) continue;
+            if (!weft::test::InTurn(++seed, 4)) continue;
             ExpectShape(device, dtype, rows, 33, LeastCols(dtype) * (1 + seed % 3), seed);
         }
         if (HasFailure()) return;
