@@ -163,9 +163,9 @@ else()
 endif()
 set(WEFT_LAVAPIPE ${cache_folder}/weft/lavapipe CACHE PATH "Folder of the Vulkan driver of tests")
 
-# Folders whose tests take milliseconds: a process runs a whole suite, because starting one costs
-# 50 ms of a core. In other folders, each test has its own process.
-set(WEFT_SUITES "base|hw|tensor|tokenizer|kernels|program|model_files|backend|model|grammar|chat|quantize|doctor|load|fabric|fleet|hub|net|coll")
+# Folders of which a process runs a whole suite, because starting one costs 50 ms of a core, and
+# opening a Vulkan device 300 ms. In other folders, each test has its own process.
+set(WEFT_SUITES "base|hw|tensor|tokenizer|kernels|program|model_files|backend|model|grammar|chat|quantize|doctor|load|fabric|fleet|hub|net|coll|vulkan|train|gpu|engine|plan|serve")
 
 # weft_tests(FOLDER [DEPS...]): one GoogleTest program from tests/FOLDER/*_test.cc.
 function(weft_tests folder)
@@ -188,7 +188,7 @@ function(weft_tests folder)
   # other tests.
   set(alone "")
   if(folder MATCHES "^(cluster|engine)$")
-    set(alone RESOURCE_LOCK whole_job COST 100)
+    set(alone RESOURCE_LOCK whole_job COST 1500)
   endif()
   # (One variable each, because GoogleTest's module in CMake 3.25 takes a list of two as two
   # properties.)
@@ -202,7 +202,7 @@ function(weft_tests folder)
     file(GENERATE OUTPUT ${rules} CONTENT "set(PROGRAM $<TARGET_FILE:${folder}_tests>)
 set(FOLDER ${folder})
 set(LIST ${CMAKE_CURRENT_BINARY_DIR}/${folder}_suites.txt)
-set(PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} ${lavapipe})
+set(PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} ${alone} ${lavapipe})
 include(${WEFT_ROOT}/cmake/suites.cmake)
 ")
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${rules})
