@@ -17,6 +17,9 @@ import unittest
 from cache import Cache
 from terminal import PATIENCE, Terminal
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from nightly import nightly  # noqa: E402
+
 MODEL = pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf"
 HELD = "owner/tiny-GGUF"
 
@@ -130,7 +133,14 @@ def drawn(text):
 
 
 class Shell:
-    """Tests for every shell: type `line`, press the key, and compare the resulting line."""
+    """Tests for every shell: type `line`, press the key, and compare the resulting line. Daily,
+    shells other than bash run some of them."""
+    daily = ("test_a_flag", "test_a_file_with_a_blank", "test_a_name_with_a_colon")
+
+    def setUp(self):
+        if not nightly() and self.daily and self._testMethodName not in self.daily:
+            self.skipTest("./test --nightly runs it")
+        super().setUp()
 
     def complete(self, typed, expected):
         with self.terminal() as shell:
@@ -171,6 +181,8 @@ class Shell:
 
 @unittest.skipUnless(shutil.which("bash"), "no bash here")
 class Bash(Shell, CompletionTest):
+    daily = ()
+
     def terminal(self):
         os.chdir(self.work)
         return Terminal(shutil.which("bash"), "--norc", "--noprofile", "-i",

@@ -105,7 +105,7 @@ class Models(NamesTest):
                 "qwen3:30b-a3b-q8_0", "Qwen3-30B-A3B-Instruct-GGUF:q8_0", "gpt-oss-20b",
                 "gpt-oss:20b", "gpt-oss-20b:mxfp4")):
             for index, command in enumerate(("plan", "show", "run")):
-                if not in_turn(turn + turn // 3 + index, 3):
+                if not in_turn(turn + index, 5):
                     continue
                 more = {"plan": ("--machines", "strix-halo"), "run": ("-p", QUESTION)}
                 said = self.weft(command, word, *more.get(command, ()))
@@ -145,7 +145,7 @@ class Models(NamesTest):
                 "qwen3-8b-uncensored", "gemma-3-4b-pt", "gemma3:4b-it-qat",
                 "phi-4-mini-reasoning", "smollm2-135m-base", "qwen3-8b-base:q4_k_m")):
             for index, command in enumerate(("run", "show", "pull")):
-                if not in_turn(turn + index, 3):
+                if not in_turn(turn + index, 6):
                     continue
                 more = ("-p", "a") if command == "run" else ()
                 said = self.refused(command, word, *more, status=1)
@@ -263,10 +263,10 @@ class CommandNamesAsValues(NamesTest):
         self.assertIn(f".TH {name} 1 ", self.weft("man", *words))
 
     def test_each_has_its_manual_page(self):
-        for name in some(self.commands(), 3):
+        for name in some(self.commands(), 6):
             self.assert_page(name)
         for above in ("hosts", "job", "key", "net", "train"):
-            for name in some(self.commands(above), 3):
+            for name in some(self.commands(above), 6):
                 if (above, name) not in IMPLIED:
                     self.assert_page(above, name)
         self.assert_page("train", "data", "inspect")
@@ -283,7 +283,7 @@ class CommandNamesAsValues(NamesTest):
             self.assertIn(f"takes no further word: '{words[-1]}'", self.refused(*words))
 
     def test_files(self):
-        for name in ("show", "list", "inspect", "run"):
+        for name in some(("show", "list", "inspect", "run")):
             shutil.copy(MODEL, self.folder / name)
             self.assertIn("parameters", self.weft("inspect", name))
             self.assertIn("85", self.weft("run", name, "--greedy", "-p", QUESTION))
@@ -357,7 +357,7 @@ class Habits(NamesTest):
                      "--gpu-memory-utilization", "--dtype", "--quantization",
                      "--enable-expert-parallel", "--trust-remote-code", "--enforce-eager",
                      "--tool-call-parser", "--tokenizer", "--revision", "--download-dir",
-                     "--data-parallel-size", "--cpu-offload-gb", "--keepalive", "--metrics"), 3):
+                     "--data-parallel-size", "--cpu-offload-gb", "--keepalive", "--metrics"), 6):
             said = self.refused("serve", MODEL, flag, "1")
             self.assertIn(f"'weft serve' has no flag {flag}: ", said)
             advised = set(re.findall(r"--[a-z][a-z-]+", said.split(f"{flag}: ")[1]))
@@ -372,7 +372,7 @@ class Habits(NamesTest):
                           ("--rope-scaling", "yarn"), ("--override-kv", "a=int:1"), ("-lv", "1"),
                           ("--hf-overrides", "{}"), ("--cpu_offload_gb", "4"), ("-sm", "row"),
                           ("-sysf", "x"), ("--mirostat", "2"), ("-hff", "x.gguf"), ("-sm=row",))):
-                if not in_turn(turn + index, 3):
+                if not in_turn(turn + index, 6):
                     continue
                 said = self.refused(*command, *flags)
                 flag = flags[0].split("=")[0].rstrip("0123456789").replace("_", "-")
@@ -397,7 +397,7 @@ class Habits(NamesTest):
             for index, words in enumerate((
                     (MODEL, flag, "4"), (flag, "4", MODEL), (flag + "=4", MODEL),
                     ("-m", MODEL, flag, "4", "5"), (flag, "4", "-m", MODEL))):
-                if not in_turn(turn + index, 3):
+                if not in_turn(turn + index, 6):
                     continue
                 said = self.refused("serve", *words)
                 self.assertIn(f"'weft serve' has no flag {flag}.", said)
@@ -452,7 +452,7 @@ class Habits(NamesTest):
         (self.folder / "hf" / "config.json").write_text("{}")
         for word in (MODEL, "qwen3:8b", "qwen3-8b:q4_k_m", "o/n-GGUF:Q8_0", "hf:o/n", "m", "./m",
                      "hf", "no/such.gguf", "M.GGUF", "synthetic:qwen3-0.6b", "gpt-oss-120b"):
-            for more in ((), ("hello",), ("--temp", "0")):
+            for more in some(((), ("hello",), ("--temp", "0")), 3):
                 self.assertIn(f"weft run {word}, or weft serve", self.refused(word, *more))
         for words in (("-m", MODEL), ("--model", MODEL, "-p", "a"), ("-hf", "o/n"),
                       ("--model=" + MODEL,)):

@@ -264,7 +264,7 @@ class Train(unittest.TestCase):
 
 
 class Run(unittest.TestCase):
-    LAYOUTS = ((), ("--tp", "2"), ("--pp", "2")) if NIGHTLY else ((), ("--tp", "2"))
+    LAYOUTS = ((), ("--tp", "2"), ("--pp", "2")) if NIGHTLY else (("--tp", "2"),)
     ROOM, TOKENS = 512, 1500  # an answer of about a byte per token
 
     @classmethod

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "net/socket.h"
 #include "support/limits.h"
+#include "support/nightly.h"
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/run_weft.h"
@@ -144,6 +145,7 @@ TEST_P(Mpi, TheTextIsThatOfLocalRanks) {
 }
 
 TEST_P(Mpi, OtherTransportsNeedTheLauncherOnly) {
+    SKIP_TO_NIGHT_UNLESS(std::string(GetParam()) == "mpich");
     const support::Ran one = RunWeft(Run(12) + Words{"--local", "2"});
     ASSERT_EQ(RunMpi(2, Run(12)), 0) << err_;
     EXPECT_EQ(out_, one.out);
@@ -173,6 +175,7 @@ TEST_P(Mpi, WrongWordsAreSaidOnce) {
 
 // Every command with ranks, without flags that only some accept.
 TEST_P(Mpi, EveryCommandRuns) {
+    SKIP_TO_NIGHT_UNLESS(false);  // under variables every command runs daily
     EXPECT_EQ(RunMpi(2, Bench()), 0) << err_;
     EXPECT_NE(out_.find("\"tp\":2"), std::string::npos) << out_;
     EXPECT_EQ(RunMpi(2, Train()), 0) << err_;
@@ -234,7 +237,7 @@ TEST_P(Mpi, TrainingIsOneThreads) {
                          "--no-output", "--transport",
                          "mpi"};
     // Several rounds: whichever rank ends first, rank 0's messages come before the launcher's end.
-    for (int round = 0; round < 4; ++round) {
+    for (int round = 0; round < (weft::test::Nightly() ? 4 : 1); ++round) {
         EXPECT_NE(RunMpi(2, train + Words{"--pp", "2"}), 0);
         EXPECT_NE(err_.find("--transport tcp"), std::string::npos) << err_;
     }
@@ -334,7 +337,8 @@ TEST_F(Launch, EveryCommandRunsUnderVariables) {
     const std::string key = dir_ / "key";
     Write(key, "a-shared-key-of-the-tests", 0600);
     for (const bool slurm : {false, true}) {
-        for (const Words& command : {Run(8), Bench(), Train()}) {
+        const Words commands[] = {Run(8), Bench(), Train()};
+        for (const Words& command : weft::test::Some(commands, slurm ? 3 : 1)) {
             SCOPED_TRACE(command[0]);
             const uint16_t port = FreePort();
             support::Weft root(command, VariablesOf(slurm, 0, port, key));

@@ -10,6 +10,7 @@
 
 #include "coll/comm.h"
 #include "coll/wire.h"
+#include "support/nightly.h"
 #include "support/ranks.h"
 #include "tensor/half.h"
 
@@ -60,6 +61,10 @@ std::vector<T> Addends(int rank, size_t count) {
 
 class CollectivesTest : public ::testing::TestWithParam<Case> {
   protected:
+    void SetUp() override {
+        const int ranks = GetParam().ranks;
+        SKIP_TO_NIGHT_UNLESS(ranks == 1 || ranks == 2 || ranks == 3 || ranks == 8);
+    }
     // body(comm, random): on every rank, with the same random numbers.
     void OnRanks(uint32_t seed, const std::function<void(Comm&, std::mt19937&)>& body) {
         auto fabrics =

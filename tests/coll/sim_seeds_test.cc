@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "support/nightly.h"
 #include "support/sim_run.h"
 
 namespace weft::coll {
@@ -14,9 +15,9 @@ namespace {
 
 constexpr uint64_t kShards = 4;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kSeedsAShard = 1'000;
+constexpr uint64_t kDailySeeds = 1'000, kNightlySeeds = 1'000;
 #else
-constexpr uint64_t kSeedsAShard = 27'000;
+constexpr uint64_t kDailySeeds = 7'000, kNightlySeeds = 100'000;
 #endif
 
 uint64_t Environment(const char* name, uint64_t otherwise) {
@@ -38,7 +39,8 @@ TEST_P(SimSeeds, NoHangNoWrongSumNoWrongName) {
         EXPECT_EQ("", wrong);
         return;
     }
-    const uint64_t seeds = Environment("WEFT_SIM_SEEDS", kSeedsAShard);
+    const uint64_t seeds =
+        Environment("WEFT_SIM_SEEDS", weft::test::Nightly() ? kNightlySeeds : kDailySeeds);
     const uint64_t first = 1 + GetParam() * seeds;
     const uint64_t enough = Environment("WEFT_SIM_FAILURES", 5);
     uint64_t failures = 0;

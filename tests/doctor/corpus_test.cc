@@ -29,6 +29,7 @@
 #include "doctor/snapshot.h"
 #include "doctor/text.h"
 #include "doctor/unreadable.h"
+#include "support/nightly.h"
 #include "support/paths.h"
 
 namespace weft::doctor {
@@ -181,10 +182,14 @@ TEST(DoctorCorpus, HealthyHostsAreNotWarnedWhenMadeByHand) {
 
 // Errors in place of outputs: nothing is claimed of what was not read.
 TEST(DoctorCorpus, ErrorsAreNoOutput) {
-    for (const char* said :
-         {"bash: line 1: TOOL: command not found\n", "sudo: a password is required\n",
-          "TOOL: read kernel buffer failed: Operation not permitted\n", "\n", "zsh: killed\n",
-          "Failed to connect to bus: No such file or directory\n", "TOOL: Keine Berechtigung\n"}) {
+    const char* const errors[] = {"bash: line 1: TOOL: command not found\n",
+                                  "sudo: a password is required\n",
+                                  "TOOL: read kernel buffer failed: Operation not permitted\n",
+                                  "\n",
+                                  "zsh: killed\n",
+                                  "Failed to connect to bus: No such file or directory\n",
+                                  "TOOL: Keine Berechtigung\n"};
+    for (const char* said : weft::test::Some(errors, 3)) {
         for (const auto& [name, host] : WholeHosts()) {
             if (!host.healthy() || !host.on.empty()) continue;
             SnapshotFiles files = ByHand(host.files);
@@ -214,10 +219,12 @@ TEST(DoctorCorpus, WhatSurroundsAnOutputDoesNotMatter) {
         [](const std::string& text) { return "\xef\xbb\xbf" + text; },
         [](const std::string& text) { return kLecture + text; },
         [](const std::string& text) { return "[sudo] password for ada: \n" + text; }};
+    size_t turn = 0;
     for (const auto& [name, host] : WholeHosts()) {
         const SnapshotFiles plain = ByHand(host.files);
         const std::string expected = AllText(LookAt(plain), Severity::kOk);
         for (size_t i = 0; i < kChanges.size(); ++i) {
+            if (!weft::test::InTurn(turn++, 4)) continue;
             SnapshotFiles changed = plain;
             for (auto& [path, text] : changed) {
                 if (path.starts_with("cmd/") && !text.empty()) text = kChanges[i](text);
@@ -268,7 +275,7 @@ TEST(DoctorCorpus, DamageMakesNoHealthyHostFaulty) {
         for (const auto& [path, text] : host.files) {
             if (path != "probe/complete") paths.push_back(path);
         }
-        for (int round = 0; round < 60; ++round) {
+        for (int round = 0; round < (weft::test::Nightly() ? 60 : 8); ++round) {
             SnapshotFiles files = host.files;
             std::string done;
             const size_t changes = 1 + random() % 6;
@@ -334,7 +341,7 @@ TEST(DoctorCorpus, MoreEvidenceGivesNoFewerFindings) {
         for (const auto& [path, text] : all) parts[PartOf(path)][path] = text;
         std::vector<std::string> order;
         for (const auto& [part, files] : parts) order.push_back(part);
-        for (int round = 0; round < 3; ++round) {
+        for (int round = 0; round < (weft::test::Nightly() ? 3 : 1); ++round) {
             std::ranges::shuffle(order, random);
             SnapshotFiles part;
             bool shown = false;

@@ -15,6 +15,7 @@
 #include "doctor/remediation.h"
 #include "doctor/report.h"
 #include "doctor/text.h"
+#include "support/nightly.h"
 
 namespace weft::doctor {
 namespace {
@@ -61,13 +62,16 @@ TEST(DoctorHosts, HealthyOnesAreNotWarnedWithoutAnyOneFile) {
 
 // Output of several lines that ends in the middle of one.
 TEST(DoctorHosts, HealthyOnesAreNotWarnedWithAnyOneFileCut) {
+    size_t turn = 0;
     for (const Cluster& cluster : HealthyClusters()) {
         for (size_t host = 0; host < cluster.hosts.size(); ++host) {
             for (const auto& [path, text] : cluster.hosts[host]) {
                 // Rules that were not reached are a firewall that is closed.
                 if (std::ranges::count(text, '\n') < 2 || path == "cmd/ufw_status_verbose")
                     continue;
+                ++turn;  // daily some of the places where each is cut
                 for (size_t share = 1; share < 12; ++share) {
+                    if (!weft::test::InTurn(turn + share, 4)) continue;
                     const size_t length = text.size() * share / 12;
                     if (text.substr(0, length).find('\n') == std::string::npos) continue;
                     std::vector<SnapshotFiles> less = cluster.hosts;

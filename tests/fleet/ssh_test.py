@@ -19,6 +19,10 @@ from namespaces import serve_ssh
 from spaces import await_others, main, words_of
 
 
+# test_fake has the same requirements.
+NIGHTLY_ONLY = ("test_sshd",)
+
+
 def fake_ssh(folder, *hosts):
     """A fake ssh in a folder for PATH: runs the command in a host's namespace as its user's
     shell would. It knows these hosts and logs its arguments."""
@@ -337,4 +341,4 @@ def test_sshd(room, model):
 
 
 if __name__ == "__main__":
-    main(globals())
+    main(globals(), NIGHTLY_ONLY)

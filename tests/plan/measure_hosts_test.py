@@ -20,6 +20,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from limits import limit  # noqa: E402
 from namespaces import Namespace, cable, why_skipped  # noqa: E402
+from nightly import nightly, some  # noqa: E402
 
 LIMIT_S = 150
 
@@ -63,8 +64,8 @@ class MeasureHosts(unittest.TestCase):
         return self.here.run(WEFT, "plan", "--measure", "--hosts", "10.98.7.2:7000", "--key-file",
                              str(self.key), "-t", "1", "--types", "q8_0", "--measure-with",
                              "synthetic:smollm2-135m", "--measure-experts-with", "none",
-                             "--kv-types", "f16", "--train-types", "bf16", "-o",
-                             str(self.folder / "lab.json"), *more)
+                             "--kv-types", "f16", "--train-types", "bf16" if nightly() else "none",
+                             "-o", str(self.folder / "lab.json"), *more)
 
     def test_a_file_of_two_hosts(self):
         self.start_worker()
@@ -78,7 +79,8 @@ class MeasureHosts(unittest.TestCase):
         self.assertGreater(float(lab["wire"]["latency"]["is"].split()[0]), 0.1)
         self.assertEqual(lab["measured"]["ranks"], 2)
         self.assertIn("8192", lab["measured"]["all_reduce"])
-        self.assertIn("512", lab["measured"]["training"]["BF16"]["ops"]["mat_mul"])
+        if nightly():
+            self.assertIn("512", lab["measured"]["training"]["BF16"]["ops"]["mat_mul"])
         self.assertEqual(lab["measured"]["cores"], 1)
         # Over a wire of this file the two are tensor ranks or stages.
         plan = subprocess.run(
@@ -91,7 +93,7 @@ class MeasureHosts(unittest.TestCase):
         self.assertGreater(rows["tp2"]["token_s"]["wire"], 0)
         self.assertGreater(rows["pp2"]["token_s"]["hops"], 0)
         # What it says to run does run, over these hosts.
-        for layout in ("tp2", "pp2"):
+        for layout in some(("pp2", "tp2"), 2):
             words = rows[layout]["run"].split()
             self.assertEqual(words[:2], ["weft", "run"])
             self.assertIn("10.98.7.2:7000", words)

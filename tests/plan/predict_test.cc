@@ -13,6 +13,7 @@
 #include "plan/search.h"
 #include "plan/shapes.h"
 #include "plan/weft_rates.h"
+#include "support/nightly.h"
 #include "support/temp_dir.h"
 
 namespace weft::plan {
@@ -308,6 +309,7 @@ TEST(Search, EachCountOfHostsIsTried) {
 
 // Of unlike hosts not all layouts are tried anew for a question; what is there goes on there.
 TEST(Search, MoreIsNoWorse) {
+    SKIP_TO_NIGHT_UNLESS(false);
     const Case c = CaseOf("gpt-oss-120b", "4xrtx-3090+4xmi50-32gb,roce");
     const auto plan = Search(c.walk, c.cluster, c.library, {.batch = 4});
     ASSERT_TRUE(plan.ok()) << plan.error().message;
@@ -405,6 +407,7 @@ TEST(Search, UnevenTensorRanksAndStages) {
 // Of two stages every cut can be tried: the search finds the best, with one sequence (the fast
 // machine has all that fits there) and with several (both are busy).
 TEST(Search, TwoStagesAreCutAtTheBestLayer) {
+    SKIP_TO_NIGHT_UNLESS(false);
     for (const int64_t batch : {1, 6}) {
         const Case c = CaseOf("llama-3.1-70b:q4_k_m", "1xstrix-halo+1xrtx-4090,10gbe");
         const Workload load{.context = 1024, .batch = batch};

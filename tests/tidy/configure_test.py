@@ -6,8 +6,12 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from nightly import nightly_only  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LISTS = """cmake_minimum_required(VERSION 3.25)
@@ -85,6 +89,7 @@ class Configure(unittest.TestCase):
         # Nothing has changed: seconds are not to be spent.
         self.assertEqual(self.build(), 3)
 
+    @nightly_only
     def test_an_mpi_that_went_is_not_asked_for(self):
         self.wrapper("mpicc.openmpi", OPENMPI)
         self.assertEqual(self.build(), 1)
@@ -92,6 +97,7 @@ class Configure(unittest.TestCase):
         self.assertEqual(self.build(), 2)
         self.assertEqual(self.plugins(), [])
 
+    @nightly_only
     def test_another_version_of_an_mpi_gives_another_plugin(self):
         self.wrapper("mpicc.openmpi", OPENMPI)
         self.build()
@@ -114,6 +120,7 @@ class Configure(unittest.TestCase):
         cache = self.root / "build/CMakeCache.txt"
         self.assertIn("CMAKE_BUILD_TYPE:STRING=Release", cache.read_text())
 
+    @nightly_only
     def test_a_folder_configured_by_hand_is_looked_at_once(self):
         subprocess.run(["cmake", "--preset", "release", "-DWEFT_MINE=7"], cwd=self.root, check=True,
                        env=dict(os.environ, PATH=str(self.bin)), stdout=subprocess.DEVNULL,

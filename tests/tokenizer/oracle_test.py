@@ -14,6 +14,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from nightly import nightly, some  # noqa: E402
+
 SEED, TEXTS, ROWS = 18, 40, 700
 CONFIG = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
           "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
@@ -175,7 +178,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         case = Case(os.path.abspath(program), folder)
         kept = 0
-        for name, (tokenizer, trainer) in made(t).items():
+        for name, (tokenizer, trainer) in some(made(t).items(), 3):
             # A Unigram needs a token for every character of its training text.
             tokenizer.train_from_iterator(page[-20:] if name == "unigram" else page, trainer)
             if name == "unigram":
@@ -185,7 +188,7 @@ def main():
             was_kept, texts = case.check(name, tokenizer, rng)
             kept += was_kept
             print(f"{name}: {texts} texts, {'kept' if was_kept else 'a kind of GGUF'}")
-        assert kept >= 6, f"only {kept} tokenizers were kept as they are"
+        assert kept >= (6 if nightly() else 2), f"only {kept} tokenizers were kept as they are"
         case.refuses(t.Tokenizer(models.WordPiece({"a": 0, "[UNK]": 1}, unk_token="[UNK]")),
                      "WordPiece")
         odd = t.Tokenizer(models.BPE({"a": 0}, []))

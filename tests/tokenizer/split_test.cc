@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "support/nightly.h"
 #include "support/tiny_vocabulary.h"
 #include "tokenizer/tokenizer.h"
 
@@ -114,27 +115,28 @@ double SecondsFor(const PreTokenizer& splitter, const std::string& unit, size_t 
 TEST_P(SplitTime, IsLinear) {
     const auto family = MakeFamily(GetParam());
     ASSERT_TRUE(family.ok());
-    for (const char* unit : {"a",
-                             "A",
-                             " ",
-                             "7",
-                             "\n",
-                             "\r\n",
-                             " \n",
-                             "'s",
-                             "!",
-                             "\xF0\x9F\x98\x80",
-                             "\xC2\xA0",
-                             "   a",
-                             "\xCC\x81",
-                             "a1 !",
-                             "\u65e5",
-                             "A\xCC\x81",
-                             "!?.,;-",
-                             "\u02b0"
-                             "A",
-                             "\t ",
-                             "\u0627"}) {
+    const char* const units[] = {"a",
+                                 "A",
+                                 " ",
+                                 "7",
+                                 "\n",
+                                 "\r\n",
+                                 " \n",
+                                 "'s",
+                                 "!",
+                                 "\xF0\x9F\x98\x80",
+                                 "\xC2\xA0",
+                                 "   a",
+                                 "\xCC\x81",
+                                 "a1 !",
+                                 "\u65e5",
+                                 "A\xCC\x81",
+                                 "!?.,;-",
+                                 "\u02b0"
+                                 "A",
+                                 "\t ",
+                                 "\u0627"};
+    for (const char* unit : weft::test::Some(units, 3, std::strlen(GetParam()))) {
         const double small = SecondsFor(family->words, unit, 32 << 10);
         const double large = SecondsFor(family->words, unit, 128 << 10);
         EXPECT_LE(large, 8 * small + 1) << GetParam() << " on '" << unit << "'";
