@@ -226,10 +226,8 @@ void Rows(const Kernels& kernels) {
 
 int Main(int argc, char** argv) {
     CpuLevel level = BestCpuLevel(DetectCpu());
-    for (CpuLevel other : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
-        if (argc > 1 && std::string_view(argv[1]) == CpuLevelName(other)) {
-            level = std::min(level, other);
-        }
+    for (CpuLevel other : UsableCpuLevels(DetectCpu())) {
+        if (argc > 1 && std::string_view(argv[1]) == CpuLevelName(other)) level = other;
     }
     const Kernels& kernels = KernelsFor(level);
     fmt::print("kernels: {}\n", CpuLevelName(kernels.level));

@@ -118,10 +118,8 @@ void Measure(const Kernels& kernels, const Shape& shape, const Mask& mask, Eleme
 
 int Main(int argc, char** argv) {
     CpuLevel level = BestCpuLevel(DetectCpu());
-    for (CpuLevel other : kCpuLevels) {
-        if (argc > 1 && std::string_view(argv[1]) == CpuLevelName(other)) {
-            level = std::min(level, other);
-        }
+    for (CpuLevel other : UsableCpuLevels(DetectCpu())) {
+        if (argc > 1 && std::string_view(argv[1]) == CpuLevelName(other)) level = other;
     }
     const Kernels& kernels = KernelsFor(level);
     fmt::print("kernels: {}\n{:14} {:>5} {:>6} {:>5} {:>8} {:>10} {:>8} {:>10} {:>8}\n",

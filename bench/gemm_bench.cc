@@ -154,10 +154,8 @@ void PrintPeak() {
 
 int Main(int argc, char** argv) {
     CpuLevel level = BestCpuLevel(DetectCpu());
-    for (CpuLevel other : kCpuLevels) {
-        if (argc > 1 && std::string_view(argv[1]) == CpuLevelName(other)) {
-            level = std::min(level, other);
-        }
+    for (CpuLevel other : UsableCpuLevels(DetectCpu())) {
+        if (argc > 1 && std::string_view(argv[1]) == CpuLevelName(other)) level = other;
     }
     const Kernels& kernels = KernelsFor(level);
     if (kernels.level >= CpuLevel::kAvx512) PrintPeak();

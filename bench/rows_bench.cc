@@ -126,10 +126,8 @@ void MeasureFloats(const Kernels& kernels, Memory& m, int threads) {
 
 int Main(int argc, char** argv) {
     CpuLevel level = BestCpuLevel(DetectCpu());
-    for (CpuLevel other : kCpuLevels) {
-        if (argc > 1 && std::string_view(argv[1]) == CpuLevelName(other)) {
-            level = std::min(level, other);
-        }
+    for (CpuLevel other : UsableCpuLevels(DetectCpu())) {
+        if (argc > 1 && std::string_view(argv[1]) == CpuLevelName(other)) level = other;
     }
     const Kernels& kernels = KernelsFor(level);
     fmt::print("kernels: {}\n{:18} {:>5} {:>8} {:>8}\n", CpuLevelName(kernels.level), "kernel", "",

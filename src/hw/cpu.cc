@@ -93,20 +93,24 @@ CpuFeatures DetectCpu() {
     return features;
 }
 
-CpuLevel BestCpuLevel(const CpuFeatures& features) {
-    CpuLevel best = CpuLevel::kReference;
-    if (features.avx2) best = CpuLevel::kAvx2;
-    if (features.avx512 && features.avx512_vnni && features.avx512_bf16) best = CpuLevel::kAvx512;
-    if (best == CpuLevel::kAvx512 && features.amx) best = CpuLevel::kAmx;
-    if (features.dotprod) best = CpuLevel::kNeon;
-    if (features.dotprod && features.i8mm) best = CpuLevel::kI8mm;
+std::vector<CpuLevel> UsableCpuLevels(const CpuFeatures& features) {
+    const bool avx512 = features.avx512 && features.avx512_vnni && features.avx512_bf16;
+    std::vector<CpuLevel> levels = {CpuLevel::kReference};
+    if (features.avx2) levels.push_back(CpuLevel::kAvx2);
+    if (avx512) levels.push_back(CpuLevel::kAvx512);
+    if (avx512 && features.amx) levels.push_back(CpuLevel::kAmx);
+    if (features.dotprod) levels.push_back(CpuLevel::kNeon);
+    if (features.dotprod && features.i8mm) levels.push_back(CpuLevel::kI8mm);
     const char* wish = std::getenv("WEFT_CPU");
-    for (CpuLevel level : kCpuLevels) {
-        if (wish != nullptr && std::string_view(wish) == CpuLevelName(level)) {
-            best = std::min(best, level);
-        }
+    for (const CpuLevel highest : kCpuLevels) {
+        if (wish == nullptr || std::string_view(wish) != CpuLevelName(highest)) continue;
+        std::erase_if(levels, [&](CpuLevel level) { return level > highest; });
     }
-    return best;
+    return levels;
+}
+
+CpuLevel BestCpuLevel(const CpuFeatures& features) {
+    return UsableCpuLevels(features).back();
 }
 
 const char* CpuLevelName(CpuLevel level) {

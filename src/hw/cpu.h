@@ -36,9 +36,11 @@ struct CpuFeatures {
 
 // On a CPU with AMX, also requests permission to use it, for all threads of this process.
 CpuFeatures DetectCpu();
-// The best level of a CPU with these features. The environment variable
-// WEFT_CPU=reference|avx2|avx512|amx|neon|i8mm selects a lower level (never a higher one), so that
-// tests can use several levels on one machine.
+// The levels that a CPU with these features can run, in ascending order. The environment variable
+// WEFT_CPU=reference|avx2|avx512|amx|neon|i8mm removes the levels above the given one, so
+// that tests can use several levels on one machine.
+std::vector<CpuLevel> UsableCpuLevels(const CpuFeatures& features);
+// The last of UsableCpuLevels, which is the fastest.
 CpuLevel BestCpuLevel(const CpuFeatures& features);
 const char* CpuLevelName(CpuLevel level);
 

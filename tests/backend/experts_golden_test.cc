@@ -98,10 +98,8 @@ class ExpertModels : public testing::TestWithParam<const char*> {
     }
 
     static std::vector<CpuLevel> FastLevels() {
-        std::vector<CpuLevel> levels;
-        for (CpuLevel level : {CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAmx}) {
-            if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
-        }
+        std::vector<CpuLevel> levels = UsableCpuLevels(DetectCpu());
+        std::erase(levels, CpuLevel::kReference);
         return levels;
     }
 

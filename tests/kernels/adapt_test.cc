@@ -16,14 +16,6 @@ namespace {
 
 using support::Formula;
 
-std::vector<CpuLevel> Levels() {
-    std::vector<CpuLevel> levels;
-    for (const CpuLevel level : kCpuLevels) {
-        if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
-    }
-    return levels;
-}
-
 struct Matrix {
     DType dtype;
     int64_t rows, cols;
@@ -204,7 +196,7 @@ TEST_P(Adapt, CutsBetweenSegmentsChangeNoBits) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, Adapt, testing::ValuesIn(Levels()),
+INSTANTIATE_TEST_SUITE_P(Levels, Adapt, testing::ValuesIn(UsableCpuLevels(DetectCpu())),
                          [](const auto& level) { return std::string(CpuLevelName(level.param)); });
 
 }  // namespace

@@ -48,9 +48,7 @@ const std::vector<Case>& Cases() {
 
 template <typename F>
 void ForLevels(const F& test) {
-    const CpuLevel best = BestCpuLevel(DetectCpu());
-    for (CpuLevel level : kCpuLevels) {
-        if (level > best) continue;
+    for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
         for (size_t i = 0; i < Cases().size(); ++i) {
             // (The daily suite runs each case at some of the levels.)
             if (!weft::test::InTurn(i + static_cast<size_t>(level), 2)) continue;
@@ -77,9 +75,7 @@ TEST(Causal, BitsDoNotDependOnParts) {
 
 TEST(Causal, KeysOutsideOfAllWindowsOfABlockAreNotRead) {
     const Case sliding = {2, 1, 16, 0, 2, {1100, 40}, Compute::kF32, Element::kF32, 100};
-    const CpuLevel best = BestCpuLevel(DetectCpu());
-    for (CpuLevel level : kCpuLevels) {
-        if (level > best) continue;
+    for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
         SCOPED_TRACE(CpuLevelName(level));
         const Kernels& kernels = KernelsFor(level);
         Problem problem(1, sliding);

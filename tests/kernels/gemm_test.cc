@@ -14,15 +14,6 @@ namespace {
 
 constexpr float kGemmUntouched = -777.0f;
 
-std::vector<CpuLevel> GemmLevels() {
-    const CpuLevel best = BestCpuLevel(DetectCpu());
-    std::vector<CpuLevel> levels;
-    for (CpuLevel level : kCpuLevels) {
-        if (level <= best) levels.push_back(level);
-    }
-    return levels;
-}
-
 struct Shape {
     int64_t m, n, k;
 };
@@ -147,7 +138,7 @@ Shape GemmRandomShape(GemmRandom& random, uint32_t seed) {
 }
 
 TEST(Gemm, IsTheProduct) {
-    for (CpuLevel level : GemmLevels()) {
+    for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
         for (uint32_t seed = 0; seed < 160; ++seed) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", seed " << seed);
             GemmRandom random(seed);
@@ -162,7 +153,7 @@ TEST(Gemm, IsTheProduct) {
 
 // A C so large that stores bypass the caches, and its edges.
 TEST(Gemm, LargeResults) {
-    for (CpuLevel level : GemmLevels()) {
+    for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
         if (level == CpuLevel::kReference) continue;
         for (const Element type : kElements) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level));
@@ -201,7 +192,7 @@ TEST(Gemm, LargeResults) {
 
 // Operands that exceed L2.
 TEST(Gemm, BlocksThatDoNotFitTheCache) {
-    for (CpuLevel level : GemmLevels()) {
+    for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
         if (level == CpuLevel::kReference) continue;
         for (const Shape shape : {Shape{5, 6000, 600}, Shape{6000, 5, 600}}) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", m " << shape.m);
@@ -216,7 +207,7 @@ TEST(Gemm, BlocksThatDoNotFitTheCache) {
 
 // Integers have no error except the final rounding, for any number of blocks of k.
 TEST(Gemm, NarrowSumsAreRoundedOnce) {
-    for (CpuLevel level : GemmLevels()) {
+    for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
         for (uint32_t seed = 0; seed < 6; ++seed) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", seed " << seed);
             GemmRandom random(seed);
@@ -247,7 +238,7 @@ TEST(Gemm, NarrowSumsAreRoundedOnce) {
 }
 
 TEST(Gemm, BitsDoNotDependOnParts) {
-    for (CpuLevel level : GemmLevels()) {
+    for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
         for (uint32_t seed = 0; seed < 12; ++seed) {
             GemmRandom random(seed);
             const GemmProblem problem(random, GemmRandomShape(random, seed));
@@ -261,7 +252,7 @@ TEST(Gemm, BitsDoNotDependOnParts) {
 }
 
 TEST(Gemm, DepthZeroGivesZerosOrNoChange) {
-    for (CpuLevel level : GemmLevels()) {
+    for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
         for (bool accumulate : {false, true}) {
             GemmRandom random(3);
             GemmProblem problem(random, {40, 33, 1});

@@ -19,8 +19,7 @@ struct Ops : Kernels {
 
 inline std::vector<Ops> OpLevels() {
     std::vector<Ops> levels;
-    for (const CpuLevel level : kCpuLevels) {
-        if (level > BestCpuLevel(DetectCpu())) break;
+    for (const CpuLevel level : UsableCpuLevels(DetectCpu())) {
         levels.push_back({KernelsFor(level), CpuLevelName(level)});
     }
     return levels;

@@ -117,14 +117,6 @@ TEST(Encode, ErrorIsAtMostThatOfPlainRounding) {
     }
 }
 
-std::vector<CpuLevel> Levels() {
-    std::vector<CpuLevel> levels;
-    for (const CpuLevel level : kCpuLevels) {
-        if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
-    }
-    return levels;
-}
-
 // Rows of one and of many blocks, with and without importance weights, and partial packs of 16
 // groups.
 TEST(Encode, AllLevelsGiveTheSameBits) {
@@ -143,8 +135,9 @@ TEST(Encode, AllLevelsGiveTheSameBits) {
             for (const bool weighed : {false, true}) {
                 const auto importance =
                     weighed ? std::span<const float>(data.importance) : std::span<const float>();
-                const auto expected = Encoded(info.dtype, data, importance, Levels().front());
-                for (const CpuLevel level : Levels()) {
+                const auto expected =
+                    Encoded(info.dtype, data, importance, UsableCpuLevels(DetectCpu()).front());
+                for (const CpuLevel level : UsableCpuLevels(DetectCpu())) {
                     EXPECT_EQ(expected, Encoded(info.dtype, data, importance, level))
                         << info.name << " " << CpuLevelName(level) << " " << blocks;
                 }
@@ -170,7 +163,7 @@ TEST(Encode, ZerosConstantsAndExtremeFloats) {
     const float wild[] = {INFINITY, -INFINITY, NAN, 3e38f, -3e38f, 1e-45f, 0.0f, -0.0f};
     for (const DTypeInfo& info : kFileDTypes) {
         if (!CanEncode(info.dtype)) continue;
-        for (const CpuLevel level : Levels()) {
+        for (const CpuLevel level : UsableCpuLevels(DetectCpu())) {
             Golden data;
             data.cols = 512;
             data.rows = 1;
@@ -197,7 +190,7 @@ TEST(Encode, DecodesAsDequantizeRow) {
         for (std::byte& byte : raw) byte = static_cast<std::byte>(random());
         std::vector<float> expected(256 * 7), found(256 * 7);
         DequantizeRow(dtype, raw, expected);
-        for (const CpuLevel level : Levels()) {
+        for (const CpuLevel level : UsableCpuLevels(DetectCpu())) {
             Decode(dtype, raw, found, level);
             for (size_t i = 0; i < found.size(); ++i) {
                 if (std::isnan(expected[i])) {
