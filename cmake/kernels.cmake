@@ -24,7 +24,11 @@ endif()
 function(weft_kernel_set folder set)
   file(GLOB sources CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/${folder}/*.cc)
   if(folder STREQUAL set)
-    file(GLOB sources CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/vector/*.cc)
+    file(GLOB shared CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/vector/*.cc)
+    if(folder STREQUAL avxvnni)  # its other kernels are those of AVX2
+      list(FILTER shared INCLUDE REGEX "/(matmul|decoded|products_[a-z0-9]+)\\.cc$")
+    endif()
+    list(APPEND sources ${shared})
   endif()
   if(last)  # behind what all targets have
     set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS ${last})
@@ -40,6 +44,7 @@ set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx
   -mprefer-vector-width=512 -Wno-maybe-uninitialized -Wno-uninitialized)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   weft_kernel_set(avx2 avx2 ${avx2})
+  weft_kernel_set(avxvnni avxvnni ${avx2} -mavxvnni)
   weft_kernel_set(avx512 avx512 ${avx512})
   weft_kernel_set(amx avx512 ${avx512})  # tiles are multiplied by inline assembly
 elseif(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")

@@ -132,7 +132,7 @@ endfunction()
 # weft_library(FOLDER [DEPS...]): the library weft_FOLDER from all src/FOLDER/**/*.cc.
 function(weft_library folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${WEFT_ROOT}/src/${folder}/*.cc)
-  list(FILTER sources EXCLUDE REGEX "/kernels/(vector|amx)/")  # compiled per instruction set
+  list(FILTER sources EXCLUDE REGEX "/kernels/(vector|amx|avxvnni)/")  # compiled per instruction set
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(FILTER sources EXCLUDE REGEX "/tensor/encode/level_avx")
   endif()

@@ -30,6 +30,7 @@ std::string Compiler() {
 std::vector<std::string> FeatureNames(const CpuFeatures& cpu) {
     std::vector<std::string> names;
     if (cpu.avx2) names.push_back("avx2");
+    if (cpu.avx_vnni) names.push_back("avx_vnni");
     if (cpu.avx512) names.push_back("avx512");
     if (cpu.avx512_vnni) names.push_back("avx512_vnni");
     if (cpu.avx512_bf16) names.push_back("avx512_bf16");

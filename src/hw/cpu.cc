@@ -80,8 +80,9 @@ CpuFeatures DetectCpu() {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi");
     features.avx512_vnni = __builtin_cpu_supports("avx512vnni");
-    features.avx512_bf16 =
-        __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5)) != 0 && features.avx512;
+    const unsigned newer = __get_cpuid_count(7, 1, &a, &b, &c, &d) ? a : 0;
+    features.avx_vnni = features.avx2 && (newer & (1u << 4)) != 0;
+    features.avx512_bf16 = features.avx512 && (newer & (1u << 5)) != 0;
     constexpr unsigned kAmxBits = 1u << 22 | 1u << 24 | 1u << 25;  // BF16, TILE, INT8
     features.amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAmxBits) == kAmxBits &&
                    features.avx512_bf16 && MayUseTiles();
@@ -97,6 +98,7 @@ std::vector<CpuLevel> UsableCpuLevels(const CpuFeatures& features) {
     const bool avx512 = features.avx512 && features.avx512_vnni && features.avx512_bf16;
     std::vector<CpuLevel> levels = {CpuLevel::kReference};
     if (features.avx2) levels.push_back(CpuLevel::kAvx2);
+    if (features.avx2 && features.avx_vnni) levels.push_back(CpuLevel::kAvxVnni);
     if (avx512) levels.push_back(CpuLevel::kAvx512);
     if (avx512 && features.amx) levels.push_back(CpuLevel::kAmx);
     if (features.dotprod) levels.push_back(CpuLevel::kNeon);
@@ -117,6 +119,7 @@ const char* CpuLevelName(CpuLevel level) {
     switch (level) {
         case CpuLevel::kReference: return "reference";
         case CpuLevel::kAvx2: return "avx2";
+        case CpuLevel::kAvxVnni: return "avxvnni";
         case CpuLevel::kAvx512: return "avx512";
         case CpuLevel::kAmx: return "amx";
         case CpuLevel::kNeon: return "neon";

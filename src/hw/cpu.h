@@ -12,20 +12,22 @@
 
 namespace weft {
 
-// kAvx512 includes VNNI and BF16. kAmx is kAvx512 plus the tile instructions for int8 and BF16.
+// kAvxVnni is kAvx2 plus dot products of bytes, 256 bits wide. kAvx512 includes VNNI and BF16; a
+// CPU with kAvx512 may lack kAvxVnni. kAmx is kAvx512 plus the tile instructions for int8 and BF16.
 // kNeon includes dot products. kI8mm is kNeon plus products of int8 matrices.
-enum class CpuLevel { kReference, kAvx2, kAvx512, kAmx, kNeon, kI8mm };
+enum class CpuLevel { kReference, kAvx2, kAvxVnni, kAvx512, kAmx, kNeon, kI8mm };
 // The levels of the architecture for which this program is compiled, the best one last.
 #if defined(__aarch64__)
 inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kNeon, CpuLevel::kI8mm};
 #else
-inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512,
-                                          CpuLevel::kAmx};
+inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvxVnni,
+                                          CpuLevel::kAvx512, CpuLevel::kAmx};
 #endif
 
 struct CpuFeatures {
-    bool avx2 = false;    // with FMA and F16C
-    bool avx512 = false;  // F, BW, VL, DQ, VBMI
+    bool avx2 = false;      // with FMA and F16C
+    bool avx_vnni = false;  // dot products of bytes without AVX-512, with avx2
+    bool avx512 = false;    // F, BW, VL, DQ, VBMI
     bool avx512_vnni = false;
     bool avx512_bf16 = false;
     bool amx = false;      // TILE, INT8, BF16, and the kernel permits this process to use them
@@ -37,7 +39,7 @@ struct CpuFeatures {
 // On a CPU with AMX, also requests permission to use it, for all threads of this process.
 CpuFeatures DetectCpu();
 // The levels that a CPU with these features can run, in ascending order. The environment variable
-// WEFT_CPU=reference|avx2|avx512|amx|neon|i8mm removes the levels above the given one, so
+// WEFT_CPU=reference|avx2|avxvnni|avx512|amx|neon|i8mm removes the levels above the given one, so
 // that tests can use several levels on one machine.
 std::vector<CpuLevel> UsableCpuLevels(const CpuFeatures& features);
 // The last of UsableCpuLevels, which is the fastest.

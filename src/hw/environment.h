@@ -3,8 +3,8 @@
 //
 //     WEFT_MEMORY_MIB  a whole number of at least 1: MiB of this host's memory that Weft may use
 //                      (hw/cpu.h)
-//     WEFT_CPU         reference, avx2, avx512, amx, neon or i8mm: the highest CPU level that is
-//                      used (hw/cpu.h)
+//     WEFT_CPU         reference, avx2, avxvnni, avx512, amx, neon or i8mm: the highest CPU level
+//                      that is used (hw/cpu.h)
 //     WEFT_LOG         debug, info, warning or error (base/log.h)
 //     WEFT_LOG_FORMAT  text or json
 //

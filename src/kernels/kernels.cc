@@ -4,8 +4,11 @@
 
 namespace weft::kernels {
 
-// Each set has one function that makes its table (vector/table.cc, amx/table.cc).
+// Each set has one function that makes its table (vector/table.cc, amx/table.cc, avxvnni/table.cc).
 namespace avx2 {
+Kernels Table();
+}
+namespace avxvnni {
 Kernels Table();
 }
 namespace avx512 {
@@ -23,9 +26,7 @@ Kernels Table();
 
 bool IsBuilt(CpuLevel level) {
 #if defined(__x86_64__)
-    if (level == CpuLevel::kAvx2 || level == CpuLevel::kAvx512 || level == CpuLevel::kAmx) {
-        return true;
-    }
+    if (level >= CpuLevel::kAvx2 && level <= CpuLevel::kAmx) return true;
 #elif defined(__aarch64__)
     if (level == CpuLevel::kNeon || level == CpuLevel::kI8mm) return true;
 #endif
@@ -38,6 +39,10 @@ const Kernels& KernelsFor(CpuLevel level) {
 #if defined(__x86_64__)
     if (level == CpuLevel::kAvx2) {
         static const Kernels table = avx2::Table();
+        return table;
+    }
+    if (level == CpuLevel::kAvxVnni) {
+        static const Kernels table = avxvnni::Table();
         return table;
     }
     if (level == CpuLevel::kAvx512) {

@@ -24,7 +24,7 @@ RecurrentKernels Recurrent();
 // As KernelsFor: made at the first use, on a processor that has the set.
 const RecurrentKernels& RecurrentKernelsFor(CpuLevel level) {
 #if defined(__x86_64__)
-    if (level == CpuLevel::kAvx2) {
+    if (level == CpuLevel::kAvx2 || level == CpuLevel::kAvxVnni) {
         static const RecurrentKernels own = avx2::Recurrent();
         return own;
     }

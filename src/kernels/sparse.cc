@@ -27,7 +27,7 @@ SparseKernels Sparse();
 // As KernelsFor: made at the first use, on a processor that has the set.
 const SparseKernels& SparseKernelsFor(CpuLevel level) {
 #if defined(__x86_64__)
-    if (level == CpuLevel::kAvx2) {
+    if (level == CpuLevel::kAvx2 || level == CpuLevel::kAvxVnni) {
         static const SparseKernels own = avx2::Sparse();
         return own;
     }

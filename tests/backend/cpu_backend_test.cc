@@ -4,12 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "coll/comm.h"
 #include "net/local.h"
+#include "support/cpu_levels.h"
 #include "support/loaded_rank.h"
 #include "support/ranks.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
 #include "support/tiny_model.h"
 
 namespace weft::backend {
@@ -34,14 +38,6 @@ double CpuBackendRelativeError(const std::vector<float>& got, const std::vector<
         size += std::pow(static_cast<double>(want[i]), 2);
     }
     return std::sqrt(error / size);
-}
-
-std::vector<CpuLevel> Levels() {
-    std::vector<CpuLevel> levels;
-    for (CpuLevel level : kCpuLevels) {
-        if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
-    }
-    return levels;
 }
 
 struct Case {
@@ -71,7 +67,7 @@ TEST(CpuBackend, ThreadsChunksAndLevelsGiveTheReference) {
         const Case c(architecture);
         const std::vector<int32_t> tokens = Tokens(c.hyper, 70);
         const std::vector<float> want = c.Reference(tokens);
-        for (CpuLevel level : Levels()) {
+        for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
             std::vector<float> first;
             for (int threads : {1, 2, 3}) {
                 LoadedRank rank(c.Programs(1)[0], c.source, {threads, {}, threads > 2, level});
@@ -87,6 +83,25 @@ TEST(CpuBackend, ThreadsChunksAndLevelsGiveTheReference) {
             }
         }
     }
+}
+
+// Tensor ranks of both kinds work together: their devices have one identity.
+TEST(CpuBackend, AvxVnniHasTheIdentityAndTheBitsOfAvx2) {
+    const std::vector<CpuLevel> levels = test::TestedCpuLevels();
+    if (std::ranges::count(levels, CpuLevel::kAvxVnni) == 0) GTEST_SKIP() << "without AVX2";
+    const backend::DeviceInfo own = backend::DescribeCpu(CpuLevel::kAvxVnni);
+    EXPECT_EQ(own.kernels, "avxvnni");
+    EXPECT_EQ(own.identity, backend::DescribeCpu(CpuLevel::kAvx2).identity);
+    const test::TempDir dir;
+    support::WriteTinyGguf(dir / "q8.gguf",
+                           {.hyper = support::TrainHyper(), .dtype = DType::kQ8_0});
+    const auto source = model_files::OpenModel(dir / "q8.gguf").value();
+    const model::Hyper hyper = model::ReadHyper(*source).value();
+    const program::Program program = support::Build(hyper, *source, {}, {})[0];
+    const auto logits = [&](CpuLevel level) {
+        return LoadedRank(program, *source, {2, {}, true, level}).Logits(Tokens(hyper, 5), 3);
+    };
+    EXPECT_EQ(logits(CpuLevel::kAvxVnni), logits(CpuLevel::kAvx2));
 }
 
 // Each rank's logits of the tokens.

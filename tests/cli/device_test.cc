@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "backend/cpu/cpu_device.h"
 #include "hw/cpu.h"
 #include "support/process.h"
 #include "support/run_weft.h"
@@ -65,7 +66,7 @@ TEST_F(Devices, TensorRanksOfUnlikeOnesAreRefusedAndStagesAreNot) {
 
     const Ran refused = RunWeft(Command(hosts + Words{"--tp", "2"}));
     EXPECT_EQ(refused.status, 2) << refused.err;
-    const std::string best = std::string("cpu-") + CpuLevelName(BestCpuLevel(DetectCpu()));
+    const std::string best = backend::DescribeCpu(BestCpuLevel(DetectCpu())).identity;
     for (const std::string& said : {best, std::string("cpu-reference"), std::string("--pp")}) {
         EXPECT_NE(refused.err.find(said), std::string::npos) << said << " in " << refused.err;
     }

@@ -80,6 +80,22 @@ TEST_F(CpuWish, BestLevelFollowsTheFeatures) {
     EXPECT_EQ(BestCpuLevel(no_bf16), CpuLevel::kAvx2);
 }
 
+// CPUs with AVX-VNNI and without AVX-512, with AVX-512 and without AVX-VNNI, and with both.
+TEST_F(CpuWish, DotProductsOfBytesMakeAvxVnni) {
+    using enum CpuLevel;
+    CpuFeatures narrow;
+    narrow.avx2 = narrow.avx_vnni = true;
+    EXPECT_EQ(UsableCpuLevels(narrow), (std::vector{kReference, kAvx2, kAvxVnni}));
+    EXPECT_EQ(BestCpuLevel(narrow), kAvxVnni);
+    EXPECT_EQ(UsableCpuLevels(Full()), (std::vector{kReference, kAvx2, kAvx512, kAmx}));
+    CpuFeatures both = Full();
+    both.avx_vnni = true;
+    EXPECT_EQ(UsableCpuLevels(both), (std::vector{kReference, kAvx2, kAvxVnni, kAvx512, kAmx}));
+    CpuFeatures no_avx2;
+    no_avx2.avx_vnni = true;
+    EXPECT_EQ(UsableCpuLevels(no_avx2), std::vector{kReference});
+}
+
 TEST_F(CpuWish, ProductsOfMatricesMakeI8mm) {
     CpuFeatures arm;
     arm.i8mm = true;
@@ -119,6 +135,36 @@ TEST(Cpu, ArmFeaturesAreThoseOfTheSystem) {
 }
 #endif
 
+#if defined(__x86_64__)
+TEST_F(CpuWish, AvxVnniIsLoweredAndNeverRaised) {
+    CpuFeatures narrow;
+    narrow.avx2 = narrow.avx_vnni = true;
+    EXPECT_EQ(With("amx", narrow), CpuLevel::kAvxVnni);
+    EXPECT_EQ(With("avxvnni", narrow), CpuLevel::kAvxVnni);
+    EXPECT_EQ(With("avx2", narrow), CpuLevel::kAvx2);
+    EXPECT_EQ(With("avxvnni", Full()), CpuLevel::kAvx2) << "without AVX-VNNI";
+    CpuFeatures both = Full();
+    both.avx_vnni = true;
+    EXPECT_EQ(With("avxvnni", both), CpuLevel::kAvxVnni);
+}
+
+// The kernel's flags, read by another way than DetectCpu's.
+TEST(Cpu, FeaturesAreThoseOfTheSystem) {
+    std::ifstream file("/proc/cpuinfo");
+    std::string line;
+    while (std::getline(file, line) && !line.starts_with("flags")) {
+    }
+    if (!file) GTEST_SKIP() << "/proc/cpuinfo has no line of flags";
+    const CpuFeatures features = DetectCpu();
+    const auto has = [&](const char* name) {
+        return (line + " ").find(" " + std::string(name) + " ") != std::string::npos;
+    };
+    EXPECT_EQ(features.avx2, has("avx2") && has("fma") && has("f16c")) << line;
+    EXPECT_EQ(features.avx_vnni, has("avx_vnni")) << line;
+    EXPECT_EQ(features.avx512_vnni, has("avx512_vnni")) << line;
+}
+#endif
+
 TEST_F(CpuWish, LowersAndNeverRaises) {
     EXPECT_EQ(With("reference", Full()), CpuLevel::kReference);
     EXPECT_EQ(With("avx2", Full()), CpuLevel::kAvx2);
@@ -132,6 +178,7 @@ TEST_F(CpuWish, LowersAndNeverRaises) {
 TEST(Cpu, LevelsHaveNames) {
     EXPECT_STREQ(CpuLevelName(CpuLevel::kReference), "reference");
     EXPECT_STREQ(CpuLevelName(CpuLevel::kAvx2), "avx2");
+    EXPECT_STREQ(CpuLevelName(CpuLevel::kAvxVnni), "avxvnni");
     EXPECT_STREQ(CpuLevelName(CpuLevel::kAvx512), "avx512");
     EXPECT_STREQ(CpuLevelName(CpuLevel::kAmx), "amx");
     EXPECT_STREQ(CpuLevelName(CpuLevel::kNeon), "neon");
@@ -142,6 +189,7 @@ TEST(Cpu, DetectionAgreesWithItself) {
     const CpuFeatures features = DetectCpu();
     EXPECT_FALSE(features.model.empty());
     EXPECT_TRUE(!features.avx512 || features.avx2) << "AVX-512 without AVX2";
+    EXPECT_TRUE(!features.avx_vnni || features.avx2);
     EXPECT_TRUE(!features.avx512_bf16 || features.avx512);
     EXPECT_TRUE(!features.amx || features.avx512_bf16);
 }

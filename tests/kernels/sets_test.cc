@@ -1,5 +1,5 @@
-// Pins the bits of sets with vectors of eight lanes, on AVX2, NEON and i8mm. Products of quantized
-// weights have the same bits on all other sets.
+// Pins the bits of sets with vectors of eight lanes, on AVX2, AVX-VNNI, NEON and i8mm. Products of
+// quantized weights have the same bits on all other sets.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,10 @@
 
 #include "base/crc32c.h"
 #include "kernels/kernels.h"
+#include "kernels/recurrent.h"
+#include "kernels/sparse.h"
 #include "model_files/synthetic_weights.h"
+#include "support/cpu_levels.h"
 
 namespace weft::kernels {
 namespace {
@@ -119,11 +122,12 @@ const std::map<std::string, uint32_t, std::less<>> kQuantizedProducts = {
     {"IQ4_XS", 0x55273b9e},  {"TQ1_0", 0x59673b2b},  {"TQ2_0", 0x0519d9a6},
     {"MXFP4", 0x220a6033}};
 
-constexpr CpuLevel kOfEight[] = {CpuLevel::kAvx2, CpuLevel::kNeon, CpuLevel::kI8mm};
+constexpr CpuLevel kOfEight[] = {CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kNeon,
+                                 CpuLevel::kI8mm};
 
 TEST(Sets, ProductsOfWeights) {
-    for (const CpuLevel level : kCpuLevels) {
-        if (level == CpuLevel::kReference || level > BestCpuLevel(DetectCpu())) continue;
+    for (const CpuLevel level : weft::test::TestedCpuLevels()) {
+        if (level == CpuLevel::kReference) continue;
         const bool eight = std::ranges::count(kOfEight, level) != 0;
         const Kernels& kernels = KernelsFor(level);
         for (const DTypeInfo& info : kFileDTypes) {
@@ -137,14 +141,30 @@ TEST(Sets, ProductsOfWeights) {
 }
 
 TEST(Sets, DenseProductsAndAttention) {
-    for (const CpuLevel level : kOfEight) {
+    for (const CpuLevel level : weft::test::TestedCpuLevels()) {
+        if (std::ranges::count(kOfEight, level) == 0) continue;
         const Kernels& kernels = KernelsFor(level);
-        if (kernels.level != level || BestCpuLevel(DetectCpu()) < level) continue;
         EXPECT_EQ(DenseProduct(kernels, dense::Compute::kF32), 0x42de9affu);
         EXPECT_EQ(DenseProduct(kernels, dense::Compute::kBf16), 0xa27f9cd7u);
         EXPECT_EQ(Causal(kernels, dense::Compute::kF32), 0xc0b9bd4au);
         EXPECT_EQ(Causal(kernels, dense::Compute::kBf16), 0x4f812608u);
     }
+}
+
+// AVX-VNNI differs from AVX2 only in products with quantized weights.
+TEST(Sets, AvxVnniHasTheOtherKernelsOfAvx2) {
+    if (!IsBuilt(CpuLevel::kAvxVnni)) GTEST_SKIP() << "kernels for another processor";
+    EXPECT_EQ(&RecurrentKernelsFor(CpuLevel::kAvxVnni), &RecurrentKernelsFor(CpuLevel::kAvx2));
+    EXPECT_EQ(&SparseKernelsFor(CpuLevel::kAvxVnni), &SparseKernelsFor(CpuLevel::kAvx2));
+    const Kernels &own = KernelsFor(CpuLevel::kAvxVnni), &avx2 = KernelsFor(CpuLevel::kAvx2);
+    EXPECT_EQ(own.level, CpuLevel::kAvxVnni);
+    EXPECT_NE(own.matmul, avx2.matmul);
+    EXPECT_EQ(own.pack, avx2.pack);
+    EXPECT_EQ(own.gemm, avx2.gemm);
+    EXPECT_EQ(own.causal, avx2.causal);
+    EXPECT_EQ(own.attention, avx2.attention);
+    EXPECT_EQ(own.latent_attention, avx2.latent_attention);
+    EXPECT_EQ(own.adapt_down, avx2.adapt_down);
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 namespace weft::kernels {
 namespace {
 
-using test::MatmulExpectNear, test::MatmulLevels, test::MatmulRounded, test::Multiply, test::Packed,
-    test::RandomFloats, test::Weight, test::WeightTypes;
+using test::MatmulExpectNear, weft::test::TestedCpuLevels, test::MatmulRounded, test::Multiply,
+    test::Packed, test::RandomFloats, test::Weight, test::WeightTypes;
 
 // Positions of a block's float scales, whose extremes are not numbers: at its front (a float16 by
 // default) and at its back.
@@ -30,9 +30,9 @@ Scales ScalesOf(DType dtype) {
 constexpr int64_t kRows = 37, kMostTokens = 13;
 
 // All codes are `low`; or every other byte `high`.
-Weight ExtremeWeight(DType dtype, int low, int high) {
+Weight ExtremeWeight(DType dtype, int low, int high, int64_t rows = kRows, int64_t blocks = 3) {
     std::mt19937 random(21);
-    Weight weight(random, dtype, kRows, 3 * Info(dtype).block_elements);
+    Weight weight(random, dtype, rows, blocks * Info(dtype).block_elements);
     const Scales scales = ScalesOf(dtype);
     const auto size = static_cast<size_t>(Info(dtype).block_bytes);
     for (size_t block = 0; block < weight.blocks.size(); block += size) {
@@ -63,7 +63,7 @@ std::vector<float> ExtremeActivations(int64_t cols) {
 // Every number of tokens, on every level, whole and in segments.
 void CheckTiles(const Weight& weight, const std::vector<float>& x) {
     std::vector<float> first;  // of the first level
-    for (const CpuLevel level : MatmulLevels()) {
+    for (const CpuLevel level : UsableCpuLevels(DetectCpu())) {
         if (level == CpuLevel::kReference) continue;
         const Kernels& kernels = KernelsFor(level);
         const Packed packed(kernels, weight);
@@ -108,8 +108,9 @@ TEST(Tiles, RandomWeights) {
     }
 }
 
+constexpr int kBytes[][2] = {{0, 0}, {255, 255}, {128, 128}, {127, 127}, {128, 127}, {0, 255}};
+
 TEST(Tiles, ExtremeCodes) {
-    constexpr int kBytes[][2] = {{0, 0}, {255, 255}, {128, 128}, {127, 127}, {128, 127}, {0, 255}};
     for (const DType dtype : QuantizedTypes()) {
         for (const auto& [low, high] : kBytes) {
             const Weight weight = ExtremeWeight(dtype, low, high);
@@ -117,6 +118,38 @@ TEST(Tiles, ExtremeCodes) {
             if (HasFatalFailure()) {
                 FAIL() << "codes of bytes " << low << " and " << high;
             }
+        }
+    }
+}
+
+// All levels under test give the same bits for one strip and one block: tiles of one to four
+// tokens, a second tile, and segments of a part of a block and of a whole block.
+void CheckLevels(const Weight& weight) {
+    const std::vector<float> x = ExtremeActivations(weight.cols);
+    for (int64_t tokens = 1; tokens <= 5; ++tokens) {
+        const std::vector<float> some(x.begin(), x.begin() + tokens * weight.cols);
+        for (const int64_t segment : {0, 64, 256}) {
+            std::vector<float> first;
+            for (const CpuLevel level : TestedCpuLevels()) {
+                if (level == CpuLevel::kReference) continue;
+                const Kernels& kernels = KernelsFor(level);
+                const Packed packed(kernels, weight);
+                const auto y = Multiply(kernels, packed, some, tokens, 1, nullptr, segment);
+                if (first.empty()) first = y;
+                ASSERT_EQ(first, y) << CpuLevelName(level) << " " << Info(weight.dtype).name << ", "
+                                    << tokens << " tokens, segments of " << segment;
+            }
+        }
+    }
+}
+
+TEST(Tiles, EveryLevelUnderTestHasTheSameBits) {
+    std::mt19937 random(23);
+    for (const DType dtype : QuantizedTypes()) {
+        CheckLevels(Weight(random, dtype, kStripRows, Info(dtype).block_elements));
+        for (const auto& [low, high] : kBytes) {
+            CheckLevels(ExtremeWeight(dtype, low, high, kStripRows, 1));
+            if (HasFatalFailure()) FAIL() << "codes of bytes " << low << " and " << high;
         }
     }
 }

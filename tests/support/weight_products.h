@@ -13,6 +13,7 @@
 
 #include "kernels/kernels.h"
 #include "model_files/synthetic_weights.h"
+#include "support/cpu_levels.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
 
@@ -38,14 +39,6 @@ inline std::vector<DType> WeightTypes() {
     types.push_back(DType::kNVFP4);
     types.push_back(DType::kFP8);
     return types;
-}
-
-inline std::vector<CpuLevel> MatmulLevels() {
-    std::vector<CpuLevel> levels;
-    for (CpuLevel level : kCpuLevels) {
-        if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
-    }
-    return levels;
 }
 
 inline std::vector<float> RandomFloats(std::mt19937& random, int64_t count) {

@@ -90,11 +90,14 @@ DeviceInfo DescribeCpu(CpuLevel level) {
     DeviceInfo info;
     info.name = "cpu";
     info.hardware = DetectCpu().model;
-    info.kernels = CpuLevelName(kernels::KernelsFor(level).level);
+    const CpuLevel used = kernels::KernelsFor(level).level;
+    info.kernels = CpuLevelName(used);
     for (const CpuLevel built : kCpuLevels) {
         if (kernels::IsBuilt(built)) info.kernels_built.emplace_back(CpuLevelName(built));
     }
-    info.identity = "cpu-" + info.kernels;
+    // All results of AVX-VNNI have the bits of AVX2.
+    const CpuLevel same_bits = used == CpuLevel::kAvxVnni ? CpuLevel::kAvx2 : used;
+    info.identity = std::string("cpu-") + CpuLevelName(same_bits);
     info.target.page_tokens = kPageTokens;
     info.target.most_experts = kernels::kMostExperts;
     info.target.most_latent_columns = kernels::kMostLatentColumns;

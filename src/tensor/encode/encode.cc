@@ -15,11 +15,13 @@ const encode::Level& LevelOf(CpuLevel level) {
         case CpuLevel::kNeon:
         case CpuLevel::kI8mm: return encode::kBaseLevel;  // the base level compiles to NEON
 #if defined(__x86_64__)
-        case CpuLevel::kAvx2: return encode::kAvx2Level;
+        case CpuLevel::kAvx2:
+        case CpuLevel::kAvxVnni: return encode::kAvx2Level;
         case CpuLevel::kAvx512:
         case CpuLevel::kAmx: return encode::kAvx512Level;
 #else
         case CpuLevel::kAvx2:
+        case CpuLevel::kAvxVnni:
         case CpuLevel::kAvx512:
         case CpuLevel::kAmx: break;
 #endif
