@@ -270,8 +270,12 @@ int MeasureRowsOfTypes(const Kernels& kernels, int threads, std::span<char*> typ
 
 Limits MeasureLimits(weft::CpuLevel level, int threads) {
     if (level == weft::CpuLevel::kReference) return {};
-    if (level == weft::CpuLevel::kAvx2) {
-        return {ReadBandwidth(threads, ReadByAvx2), Peak(threads, 64, WEFT_RATE(WEFT_EIGHT_PAIRS)),
+    if (level == weft::CpuLevel::kAvx2 || level == weft::CpuLevel::kAvxVnni) {
+        const double int8 =
+            level == weft::CpuLevel::kAvx2
+                ? Peak(threads, 64, WEFT_RATE(WEFT_EIGHT_PAIRS))
+                : Peak(threads, 64, WEFT_RATE(WEFT_EIGHT("%{vex%} vpdpbusd", "ymm")));
+        return {ReadBandwidth(threads, ReadByAvx2), int8,
                 Peak(threads, 16, WEFT_RATE(WEFT_EIGHT("vfmadd231ps", "ymm")))};
     }
     return {ReadBandwidth(threads, ReadByAvx512),
