@@ -146,8 +146,9 @@ class Commands(unittest.TestCase):
 
     def test_counts_what_lacks_a_package(self):
         self.runner.kit.packages = "there"
-        self.assertEqual([], self.run_page(
-            "<!-- goes on -->\n```python\nimport no_such_package\n```\n"))
+        with unittest.mock.patch.object(commands_test, "nightly", lambda: True):
+            self.assertEqual([], self.run_page(
+                "<!-- goes on -->\n```python\nimport no_such_package\n```\n"))
         self.assertEqual({"no Python package no_such_package here": ["p.md:3"]},
                          self.runner.reasons)
 

@@ -15,6 +15,7 @@ namespace weft::serve {
 namespace {
 
 constexpr double kMostSeconds = 1e9;
+constexpr const char* kKeepAlive = "keep_alive";
 
 StreamForm FormOf(std::string_view path) {
     if (path == "/v1/chat/completions" || path == "/chat/completions" ||
@@ -159,11 +160,11 @@ std::optional<ApiError> ReadPoolAsk(const HttpRequest& request, PoolAsk& ask) {
     if (!IsOllamaPath(request.path)) return {};
     if (ask.model.empty()) ask.model = TextOf(body, "name");
     if (ask.model.empty()) return ApiError{400, "model is required", "model", "missing"};
-    if (body.contains("keep_alive") && !body["keep_alive"].is_null()) {
-        ask.keep_ms = KeepAliveMs(body["keep_alive"]);
+    if (body.contains(kKeepAlive) && !body[kKeepAlive].is_null()) {
+        ask.keep_ms = KeepAliveMs(body[kKeepAlive]);
         if (!ask.keep_ms) {
             return ApiError{400, "keep_alive is no duration: expected seconds, or text such as 5m",
-                            "keep_alive", "invalid_value"};
+                            kKeepAlive, "invalid_value"};
         }
     }
     const bool nothing = IsAbsent(body, "prompt") && IsAbsent(body, "messages") &&
