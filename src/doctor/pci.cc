@@ -182,7 +182,9 @@ class PciReader {
                 ReadDetail(Trim(line), *device);
             }
         }
-        if (device != nullptr && !text.ends_with('\n')) device->cut = true;
+        if (device == nullptr) return;
+        device->last = true;
+        device->cut = !text.ends_with('\n');
     }
     // "01:00.0 Ethernet controller: Mellanox Technologies MT27800 Family [ConnectX-5]"
     PciDevice* Open(std::string_view line) {

@@ -40,6 +40,7 @@ struct PciDevice {
     bool is_virtual = false;  // a virtual function (SR-IOV), without a link of its own
     bool denied = false;      // lspci could not read its link
     bool cut = false;         // lspci's text ends within this device
+    bool last = false;        // lspci's text ends with this device; lines may be missing
     std::string modules;      // named by lspci: "nouveau, nvidia_drm, nvidia"
     double bar_bytes = 0, most_bar_bytes = 0;  // its largest resizable BAR; 0: unknown
     bool redirects = false;  // a bridge that sends requests between cards up to the root (ACS)

@@ -257,6 +257,7 @@ void RunNicDriver(HostView& view, Findings& out) {
     for (const PciDevice& card : cards) {
         if (!card.IsNetwork() || !card.driver.empty() || card.lost) continue;
         if (card.is_virtual || card.cut) continue;
+        if (card.last && card.modules.empty()) continue;  // its last lines name driver and modules
         // A card with an interface has a driver, even if none was read.
         const std::string folder = "sys/bus/pci/devices/" + card.address;
         if (!view.List(folder + "/net").empty() || !view.List(folder + "/infiniband").empty()) {
