@@ -685,6 +685,25 @@ TEST(DoctorCardHosts, WhatLspciMayNotReadIsSaid) {
     }));
 }
 
+// The last lines of a card name its driver and its modules: they may be missing at the end of a
+// copied output, and nowhere else.
+TEST(DoctorCardHosts, TheLastCardOfLspciMayBeCut) {
+    const std::string first =
+        "01:00.0 Network controller [0280]: Mellanox Technologies MT27800 [ConnectX-5] "
+        "[15b3:1017]\n\tSubsystem: Mellanox Technologies Device 0055\n";
+    const std::string second =
+        "02:00.0 Network controller [0280]: Mellanox Technologies MT27800 [ConnectX-5] "
+        "[15b3:1017]\n\tSubsystem: Mellanox Technologies Device 0055\n";
+    const std::string driver = "\tKernel driver in use: mlx5_core\n";
+    const std::string modules = "\tKernel modules: mlx5_core\n";
+    const auto warned = [](const std::string& text) {
+        return WarnedOf(CardFindings({SnapshotFiles{{"cmd/lspci_-nnvv", text}}}));
+    };
+    EXPECT_EQ(warned(first + driver + modules + second), "");
+    EXPECT_TRUE(Contains(warned(first + driver + modules + second + modules), "02:00.0"));
+    EXPECT_TRUE(Contains(warned(first + second + driver + modules), "01:00.0"));
+}
+
 // A card of the log that the whole list of devices no longer holds.
 TEST(DoctorCardHosts, CardsThatWentAway) {
     Host host = ServerHost("a", 1);
