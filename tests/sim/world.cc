@@ -318,6 +318,7 @@ std::string World::CheckTimes() const {
     for (const auto& process : kernel_.processes()) {
         const bool of_job = process->pid == rank_zero_ || process->parent != 0;
         if (!of_job || process->host == hit.fault.host || !process->ended) continue;
+        if (process->was_stopped) continue;
         if (process->ended_ns > limit_ns) {
             return fmt::format("{} ended {} ms after the fault", process->name,
                                (process->ended_ns - hit.at_ns) / kMs);
