@@ -18,7 +18,7 @@ struct ModelWord {
     std::string name, model;
 };
 
-// What a server of several models tells the process of one.
+// A server of several models passes these values to the process of one model.
 struct PoolMember {
     std::string name, model;
     int64_t ctx = 0, kv_tokens = 0;

@@ -1,4 +1,4 @@
-// What a server of several models reads from requests, and the metrics that it joins.
+// Tests how a server of several models reads requests and joins metrics.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -537,6 +537,39 @@ class Faults(unittest.TestCase):
         self.assertEqual(server.process.wait(serving.limit(30)), 0)
         server.process.stdout.close()
 
+    def test_stops_during_the_first_load(self):
+        process = subprocess.Popen(
+            [serving.PROGRAM, "serve", path_of("first"), path_of("second"), "-t", "1", "--ctx",
+             "256", "--port", "0", "--drain-ms", "100"], stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + serving.limit(30)
+        while not children(process.pid) and time.monotonic() < end:
+            pass  # the load takes a tenth of a second
+        member = children(process.pid)[0]
+        os.kill(member, signal.SIGSTOP)
+        process.terminate()
+        self.assertIn("shutting down", process.stderr.readline())
+        os.kill(member, signal.SIGCONT)
+        said = process.communicate(timeout=serving.limit(30))[1]
+        self.assertEqual(process.returncode, 0, said)
+
+    def test_a_killed_server_leaves_no_stopped_process(self):
+        server = Pool()
+        pids = children(server.process.pid)
+        self.assertEqual(len(pids), 1)
+        os.kill(pids[0], signal.SIGSTOP)
+        server.process.kill()
+        server.process.wait()
+        server.process.stdout.close()
+        server.wait_until(lambda: not any(map(alive, pids)))
+
+    def test_headers_near_the_limit(self):
+        with Pool() as server:
+            server.ask("second", "1")
+            many = {f"X-Extra-{i}": "a" for i in range(94)}
+            for headers in (many, {"X-Large": "a" * 16200}):
+                status, _, body = server.call("GET", "/props?model=second", headers=headers)
+                self.assertEqual(status, 200, body)
+
     def test_running_requests_may_finish(self):
         server = Pool(models=[path_of("first"), slow()])
         streams = [Stream(server, "slow", tokens=tokens) for tokens in (20, 40)]

@@ -1,5 +1,6 @@
-// What a server of several models reads from a request: the model, whether the answer is a stream,
-// and how long the model stays loaded. Also writes an error into a stream that has begun.
+// A server of several models reads these parts of a request: the model, whether the answer is a
+// stream, and how long the model stays loaded. This file also writes an error into a stream that
+// has begun.
 #pragma once
 
 #include <cstdint>

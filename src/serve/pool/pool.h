@@ -38,7 +38,7 @@ struct PoolProcess {
 };
 
 struct PoolOptions {
-    // Of the port, keys, stop, log and stored responses; its model is not used.
+    // The options of the port, keys, stop, log and stored responses. The server ignores its model.
     ServerOptions front;
     std::vector<ServerOptions> models;  // name and job of each; at least one
     std::vector<uint64_t> needs;        // bytes of this machine's memory that each needs

@@ -93,6 +93,7 @@ class PoolServer::Impl {
     std::optional<size_t> ModelOf(const std::string& name) const;
     std::optional<ApiError> WhyNotWait(const std::string& key) const;
     void Act();
+    void Refuse(uint64_t id, size_t model);
     void Begin(uint64_t id);
     void ClientLeft(uint64_t id);
     boost::asio::awaitable<void> RunRequest(uint64_t id);

@@ -39,7 +39,7 @@ std::string EndText(int status) {
     return fmt::format("exit status {}", WEXITSTATUS(status));
 }
 
-// Of a load that failed.
+// The error that clients get if a load fails.
 ApiError LoadError(const std::string& name, const Error& error) {
     const bool may_pass = error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTimeout ||
                           error.code == ErrorCode::kOutOfMemory;

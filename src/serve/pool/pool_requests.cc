@@ -189,17 +189,19 @@ void PoolServer::Impl::Act() {
                                                   name, options_.limits.wait_ms),
                                       "", "model_busy"});
                 break;
-            case Step::kRefuse:
-                Fail(action.request,
-                     {503,
-                      fmt::format("The model '{}' could not be loaded: it needs {} of memory; {} "
-                                  "are free.",
-                                  name, BytesText(options_.needs[action.model]),
-                                  BytesText(options_.free_bytes())),
-                      "", "model_load_failed"});
-                break;
+            case Step::kRefuse: Refuse(action.request, action.model); break;
         }
     }
+}
+
+// The machine lacks the memory for the model of a request that waits.
+void PoolServer::Impl::Refuse(uint64_t id, size_t model) {
+    const uint64_t free = std::min(options_.free_bytes(), options_.limits.memory_bytes);
+    const std::string text =
+        fmt::format("The model '{}' could not be loaded: it needs {} of memory; {} are free.",
+                    served_[model].name, BytesText(options_.needs[model]), BytesText(free));
+    if (id == kFirstLoad) first_error_ = Error{ErrorCode::kOutOfMemory, text};  // (Run reports it)
+    Fail(id, {503, text, "", "model_load_failed"});
 }
 
 void PoolServer::Impl::Begin(uint64_t id) {
@@ -245,9 +247,6 @@ void PoolServer::Impl::ClientLeft(uint64_t id) {
 
 // Ends a request that waits.
 void PoolServer::Impl::Fail(uint64_t id, const ApiError& error) {
-    if (id == kFirstLoad && !first_loaded_) {
-        first_error_ = Error{ErrorCode::kOutOfMemory, error.message};
-    }
     const auto found = requests_.find(id);
     if (found == requests_.end()) return;
     FailRequest(found->second, error);
