@@ -247,6 +247,19 @@ Result<int> Runner::Run() {
 
 }  // namespace
 
+namespace {
+
+// Gives the signals that ask a server to stop the action that they have after exec.
+void DropHandlers() {
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+        struct sigaction action {};
+        ::sigaction(number, nullptr, &action);
+        if (action.sa_handler != SIG_IGN) ::signal(number, SIG_DFL);
+    }
+}
+
+}  // namespace
+
 Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
                                   const std::vector<std::string>& hosts,
                                   std::vector<std::string> variables, const sigset_t* signals,
@@ -266,12 +279,18 @@ Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
     argv.push_back(nullptr);
     environment.push_back(nullptr);
     const pid_t parent = ::getpid();
+    // Until exec, the child has this process's handlers, which would lose a signal to it.
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     const pid_t pid = ::fork();
+    if (pid != 0) ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (pid == 0) {  // only async-signal-safe calls, since the process has threads
+        DropHandlers();
         ::prctl(PR_SET_PDEATHSIG, orphan_signal);
         if (::getppid() != parent) ::_exit(1);
         ::setpgid(0, 0);  // Ctrl-C reaches the child only through this process
-        if (signals != nullptr) ::sigprocmask(SIG_SETMASK, signals, nullptr);
+        ::sigprocmask(SIG_SETMASK, signals != nullptr ? signals : &before, nullptr);
         // (This alone closes the port of this process on exec.)
         ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
         ::fcntl(theirs.get(), F_SETFD, 0);
