@@ -88,11 +88,8 @@ Result<uint64_t> NeedOf(const serve::ServerOptions& options, const backend::Memo
     WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
     WEFT_ASSIGN(const plan::ModelWalk walk, plan::ModelWalk::Make(*source, job.kv_dtype));
     const cluster::ClusterOptions& cluster = options.cluster;
-    const int ranks = cluster::RanksOf(cluster);
-    model::Layout layout;
-    layout.tp = job.tp > 0 ? job.tp : job.pp > 0 ? std::max(1, ranks / job.pp) : ranks;
-    layout.pp = std::max(1, ranks / layout.tp);
-    layout.ep = job.ep;
+    WEFT_ASSIGN(const model::Layout layout,
+                model::MakeLayout(cluster::RanksOf(cluster), job.tp, job.pp, job.split, job.ep));
     WEFT_ASSIGN(const model::ShardPlan shards, model::PlanShards(walk.hyper(), *source, layout));
     plan::MemoryPlanner planner(walk, job);
     plan::Machine machine;

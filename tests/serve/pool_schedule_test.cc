@@ -75,6 +75,22 @@ TEST(PoolScheduleTest, UnloadsTheLeastRecentlyUsedIdleModel) {
     EXPECT_EQ(pool.Next(), (Actions{{Step::kLoad, 2, 0}}));
 }
 
+// A driver of a GPU takes milliseconds to tell its free memory.
+TEST(PoolScheduleTest, AsksForFreeMemoryOnlyIfTheLimitsLeaveRoom) {
+    Pool pool({.max_loaded = 1});
+    pool.Load(1, 0);
+    pool.schedule.Arrive(2, 1, 1);
+    int asked = 0;
+    const auto free = [&] { return ++asked, UINT64_MAX; };
+    EXPECT_EQ(pool.schedule.Next(2, free), Actions{});
+    EXPECT_EQ(asked, 0);
+    pool.schedule.Leave(1, {}, 3);
+    pool.schedule.Next(3, free);
+    pool.schedule.Gone(0);
+    EXPECT_EQ(pool.schedule.Next(4, free), (Actions{{Step::kLoad, 1, 0}}));
+    EXPECT_EQ(asked, 1);
+}
+
 TEST(PoolScheduleTest, NeverUnloadsABusyModel) {
     Pool pool({.max_loaded = 1});
     pool.Load(1, 0);

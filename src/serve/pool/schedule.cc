@@ -162,7 +162,7 @@ PoolSchedule::Model* PoolSchedule::Wanted(int64_t now_ms) {
     return wanted;
 }
 
-bool PoolSchedule::HasRoom(const Model& wanted, uint64_t free_bytes) const {
+bool PoolSchedule::HasRoom(const Model& wanted, const FreeBytes& free_bytes) const {
     size_t count = 0;
     uint64_t used = 0;
     for (const Model& model : models_) {
@@ -171,7 +171,9 @@ bool PoolSchedule::HasRoom(const Model& wanted, uint64_t free_bytes) const {
         used += model.need_bytes;
     }
     const uint64_t left = limits_.memory_bytes - std::min(limits_.memory_bytes, used);
-    return count < limits_.max_loaded && wanted.need_bytes <= std::min(left, free_bytes);
+    // (free_bytes is last, because it may ask a GPU's driver.)
+    return count < limits_.max_loaded && wanted.need_bytes <= left &&
+           wanted.need_bytes <= free_bytes();
 }
 
 void PoolSchedule::LoadNext(std::vector<Action>& actions, int64_t now_ms,
@@ -180,7 +182,7 @@ void PoolSchedule::LoadNext(std::vector<Action>& actions, int64_t now_ms,
     if (Any(State::kLoading) || Any(State::kUnloading)) return;
     Model* wanted = Wanted(now_ms);
     if (wanted == nullptr) return;
-    if (!HasRoom(*wanted, free_bytes())) return MakeRoom(actions, now_ms, *wanted);
+    if (!HasRoom(*wanted, free_bytes)) return MakeRoom(actions, now_ms, *wanted);
     wanted->state = State::kLoading;
     actions.push_back({Step::kLoad, IndexOf(*wanted)});
 }

@@ -101,7 +101,7 @@ class PoolSchedule {
     void LoadNext(std::vector<Action>& actions, int64_t now_ms, const FreeBytes& free_bytes);
     void MakeRoom(std::vector<Action>& actions, int64_t now_ms, Model& wanted);
     void Unload(Model& model, std::vector<Action>& actions);
-    bool HasRoom(const Model& wanted, uint64_t free_bytes) const;
+    bool HasRoom(const Model& wanted, const FreeBytes& free_bytes) const;
     bool Any(State state) const;
     Model* Wanted(int64_t now_ms);
     size_t IndexOf(const Model& model) const {
