@@ -21,65 +21,110 @@ inline constexpr int kUnitsTile = kTile < 8 ? kTile : 8;   // tokens that share 
 inline constexpr int kTogether = Simd::kMatrices ? 2 : 1;  // tokens that are multiplied together
 inline constexpr int64_t kTokenBytes = Simd::kRegisters * 12 * 1024;  // activations that stay in L2
 
-// Adds the products of a block of weights and T tokens to `sums`, and moves `w` to the next block.
+// The vectors of a strip that are multiplied together. With one token (two, if blocks are small),
+// products wait for memory: each line of weights is used at once, and the stream of weights never
+// pauses. With more tokens, the sums of one vector fill the registers, and the strip is read again
+// from L1.
 template <typename Block, int T>
+inline constexpr int kVectors = T == 1 || (T == 2 && Block::kUnits == 1) ? kParts : 1;
+
+template <int V, int T>
+WEFT_INLINE void ZeroSums(Float (&sums)[V][T]) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) sums[v][t] = Simd::Zero();
+    }
+}
+template <int V, int T>
+WEFT_INLINE void AddToWide(const Float (&sums)[V][T], Wide (&wide)[V][T]) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) wide[v][t] = Simd::AddWide(wide[v][t], Simd::Widen(sums[v][t]));
+    }
+}
+
+// Adds the products of vectors h to h + V - 1 of a block of weights and T tokens to `sums`, and
+// moves `w` to the next block.
+template <typename Block, int V, int T>
 WEFT_INLINE void AddBlock(const std::byte*& w, int h, const ActivationBlock* x, int64_t x_stride,
-                          Float (&sums)[T]) {
+                          Float (&sums)[V][T]) {
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
     constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
     if constexpr (kFetchesAhead<kWeights, kBytes, T>) {
         if (h == 0) FetchAhead<kBytes>(w);
     }
-    Block::template Times<T>(w, h, x, x_stride, sums);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) Block::template Times<T>(w, h + v, x, x_stride, sums[v]);
     w += kBytes;
 }
 
-// Multiplies one strip by the T tokens from `token` on, one vector of rows after another.
+// The first block of the strip of row `row`.
+template <typename Block>
+WEFT_INLINE const std::byte* StripOf(const MatMulArgs& args, int64_t row) {
+    return args.weight.data +
+           row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
+}
+WEFT_INLINE const ActivationBlock* ActivationsOf(const MatMulArgs& args, int64_t token) {
+    return reinterpret_cast<const ActivationBlock*>(args.quantized) +
+           token * weight_tiles::QuantizedBlocks(args.weight.cols);
+}
+
+// Multiplies one strip by the T tokens from `token` on, kVectors vectors of rows after another.
 template <typename Block, int T>
 void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int V = kVectors<Block, T>;
     const int64_t units = args.weight.cols / 32;
     const int64_t x_stride = weight_tiles::QuantizedBlocks(args.weight.cols);
-    const auto* x = reinterpret_cast<const ActivationBlock*>(args.quantized) + token * x_stride;
-    for (int h = 0; h < kParts; ++h) {
-        const std::byte* w =
-            args.weight.data +
-            row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
-        Float sums[T];
-#pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) sums[t] = Simd::Zero();
+    const ActivationBlock* x = ActivationsOf(args, token);
+    for (int h = 0; h < kParts; h += V) {
+        const std::byte* w = StripOf<Block>(args, row);
+        Float sums[V][T];
+        ZeroSums(sums);
         for (int64_t unit = 0; unit < units; unit += Block::kUnits) {
-            AddBlock<Block, T>(w, h, x + unit, x_stride, sums);
+            AddBlock<Block>(w, h, x + unit, x_stride, sums);
         }
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
 #pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) StoreSums(args, row + h * Simd::kLanes, token + t, sums[t]);
+            for (int t = 0; t < T; ++t) {
+                StoreSums(args, row + (h + v) * Simd::kLanes, token + t, sums[v][t]);
+            }
+        }
+    }
+}
+
+template <int V, int T>
+WEFT_INLINE void StoreAllWide(const MatMulArgs& args, int64_t row, int64_t token,
+                              const Wide (&wide)[V][T]) {
+    for (int v = 0; v < V; ++v) {
+        for (int t = 0; t < T; ++t) StoreWide(args, row + v * Simd::kLanes, token + t, wide[v][t]);
     }
 }
 
 // As StripTile, with float64 sums of float32 segments (MatMulArgs::segment_cols).
 template <typename Block, int T>
 void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int V = kVectors<Block, T>;
     const int64_t segment = std::max<int64_t>(args.segment_cols / 32, Block::kUnits);
     const int64_t units = args.weight.cols / 32;
     const int64_t x_stride = weight_tiles::QuantizedBlocks(args.weight.cols);
-    const auto* x = reinterpret_cast<const ActivationBlock*>(args.quantized) + token * x_stride;
-    for (int h = 0; h < kParts; ++h) {
-        const std::byte* w =
-            args.weight.data +
-            row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
-        Wide wide[T];
-        for (int t = 0; t < T; ++t) wide[t] = Simd::WideZero();
+    const ActivationBlock* x = ActivationsOf(args, token);
+    for (int h = 0; h < kParts; h += V) {
+        const std::byte* w = StripOf<Block>(args, row);
+        Wide wide[V][T];
+        for (auto& own : wide) std::fill_n(own, T, Simd::WideZero());
         for (int64_t begin = 0; begin < units; begin += segment) {
             const int64_t end = std::min(units, begin + segment);
-            Float sums[T];
-#pragma GCC unroll 16
-            for (int t = 0; t < T; ++t) sums[t] = Simd::Zero();
+            Float sums[V][T];
+            ZeroSums(sums);
             for (int64_t unit = begin; unit < end; unit += Block::kUnits) {
-                AddBlock<Block, T>(w, h, x + unit, x_stride, sums);
+                AddBlock<Block>(w, h, x + unit, x_stride, sums);
             }
-#pragma GCC unroll 16
-            for (int t = 0; t < T; ++t) wide[t] = Simd::AddWide(wide[t], Simd::Widen(sums[t]));
+            AddToWide(sums, wide);
         }
-        for (int t = 0; t < T; ++t) StoreWide(args, row + h * Simd::kLanes, token + t, wide[t]);
+        StoreAllWide(args, row + h * Simd::kLanes, token, wide);
     }
 }
 
@@ -87,34 +132,35 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
 // one or more units to float64 sums. Skips units whose activations are zeros.
 template <typename Block, int T>
 void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int V = kVectors<Block, T>;
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
     constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
     const int64_t segment = args.segment_cols / 32;
     const int64_t x_stride = weight_tiles::QuantizedBlocks(args.weight.cols);
-    const auto* x = reinterpret_cast<const ActivationBlock*>(args.quantized) + token * x_stride;
+    const ActivationBlock* x = ActivationsOf(args, token);
     const Range units = args.UnitsUsed();
-    for (int h = 0; h < kParts; ++h) {
-        const std::byte* w =
-            args.weight.data +
-            row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
-        Wide wide[T];
-        for (int t = 0; t < T; ++t) wide[t] = Simd::WideZero();
+    for (int h = 0; h < kParts; h += V) {
+        const std::byte* w = StripOf<Block>(args, row);
+        Wide wide[V][T];
+        for (auto& own : wide) std::fill_n(own, T, Simd::WideZero());
         for (int64_t begin = units.begin; begin < units.end; begin += segment) {
             const int64_t block = begin / Block::kUnits, first = block * Block::kUnits;
             if constexpr (kFetchesAhead<kWeights, kBytes, T>) {
                 if (h == 0 && begin == first) FetchAhead<kBytes>(w + block * kBytes);
             }
-            Float sums[T];
-#pragma GCC unroll 16
-            for (int t = 0; t < T; ++t) sums[t] = Simd::Zero();
+            Float sums[V][T];
+            ZeroSums(sums);
             for (int64_t unit = begin; unit < begin + segment; ++unit) {
-                Block::template TimesUnit<T>(w + block * kBytes, h, static_cast<int>(unit - first),
-                                             x + first, x_stride, sums);
+#pragma GCC unroll 4
+                for (int v = 0; v < V; ++v) {
+                    Block::template TimesUnit<T>(w + block * kBytes, h + v,
+                                                 static_cast<int>(unit - first), x + first,
+                                                 x_stride, sums[v]);
+                }
             }
-#pragma GCC unroll 16
-            for (int t = 0; t < T; ++t) wide[t] = Simd::AddWide(wide[t], Simd::Widen(sums[t]));
+            AddToWide(sums, wide);
         }
-        for (int t = 0; t < T; ++t) StoreWide(args, row + h * Simd::kLanes, token + t, wide[t]);
+        StoreAllWide(args, row + h * Simd::kLanes, token, wide);
     }
 }
 
@@ -130,11 +176,8 @@ inline constexpr bool kUnitsInOneStream = requires {
 template <typename Block, int kStep>
 void UnitsOne(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
-    const auto* x = reinterpret_cast<const ActivationBlock*>(args.quantized) +
-                    token * weight_tiles::QuantizedBlocks(args.weight.cols);
-    const std::byte* w =
-        args.weight.data +
-        row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
+    const ActivationBlock* x = ActivationsOf(args, token);
+    const std::byte* w = StripOf<Block>(args, row);
     const Range units = args.UnitsUsed();
     Wide wide = Simd::WideZero();
     for (int64_t block = units.begin / 8; block * 8 < units.end; ++block) {
