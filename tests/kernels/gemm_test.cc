@@ -2,6 +2,7 @@
 // element types.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -231,6 +232,48 @@ TEST(Gemm, NarrowSumsAreRoundedOnce) {
                             problem.a.At(i, d, Compute::kF32) * problem.b.At(d, j, Compute::kF32);
                     }
                     ASSERT_EQ(c[at], problem.Kept(sum)) << "[" << i << ", " << j << "]";
+                }
+            }
+        }
+    }
+}
+
+// Each product is a number times 1, so C has the numbers as they were rounded during packing.
+// (Denormals may count as zeros.)
+TEST(Gemm, OperandsAreRoundedToBfloat16) {
+    std::vector<float> numbers;
+    for (const uint32_t bits : {0x3f808000U, 0x3f818000U, 0x3f808001U, 0x3f807fffU, 0xbfff8000U,
+                                0x7f7f7fffU, 0x7f7f8000U, 0xff7fffffU, 0x7f800000U, 0xff800000U,
+                                0x7f800001U, 0x7fc00000U, 0x7fffffffU, 0xffffffffU, 0x00800000U}) {
+        numbers.push_back(std::bit_cast<float>(bits));
+    }
+    GemmRandom random(1);
+    while (numbers.size() < 60) numbers.push_back(random.Normal());
+    const float one = 1;
+    for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
+        for (const bool in_a : {false, true}) {
+            for (const int64_t step : {1, 2}) {  // contiguous lanes, and others
+                SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", A: " << in_a
+                                                << ", every element " << step);
+                const int64_t count = static_cast<int64_t>(numbers.size()) / step;
+                const GemmOperand by{&one, 1, 1, Element::kF32};
+                GemmArgs args;
+                args.a = args.b = by;
+                std::vector<float> c(static_cast<size_t>(count));
+                (in_a ? args.a : args.b).data = numbers.data();
+                (in_a ? args.a.row : args.b.col) = step;
+                args.c = {c.data(), in_a ? 1 : count, Element::kF32};
+                args.m = in_a ? count : 1, args.n = in_a ? 1 : count, args.k = 1;
+                args.compute = Compute::kBf16;
+                const Kernels& kernels = KernelsFor(level);
+                std::vector<std::byte> scratch(
+                    static_cast<size_t>(kernels.gemm_scratch_bytes(args)));
+                kernels.gemm(args, scratch, 0, 1);
+                for (size_t i = 0; i < c.size(); ++i) {
+                    const float number = numbers[i * static_cast<size_t>(step)];
+                    const float want = Stored(Element::kBf16, number);
+                    EXPECT_TRUE(c[i] == want || (std::isnan(c[i]) && std::isnan(want)))
+                        << number << ": " << c[i] << " instead of " << want;
                 }
             }
         }

@@ -14,6 +14,7 @@ struct Micro {
     static constexpr int64_t kMostDepth = 640, kWholeDepth = kMostDepth;
     static constexpr int64_t kTileDepth = 320;  // 20 KB: two panels in L1
     static constexpr int64_t kSlackBytes = 0;
+    static constexpr bool kHoldsB = false;
 
     // Configures all eight tiles with 16 rows of 64 bytes.
     struct Session {

@@ -109,14 +109,18 @@ struct Lanes {
                          _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     }
     // Rounds to nearest even. NaN stays NaN.
-    static void StoreBF16(void* to, Float x) {
+    static Float RoundBF16(Float x) {
         const __m256i bits = _mm256_castps_si256(x);
         const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
         const __m256i rounded =
             _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
         const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
         const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-        const __m256i kept = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+        const __m256i all = _mm256_blendv_epi8(rounded, quiet, nan);
+        return _mm256_castsi256_ps(_mm256_and_si256(all, _mm256_set1_epi32(-0x10000)));
+    }
+    static void StoreBF16(void* to, Float x) {
+        const __m256i kept = _mm256_srli_epi32(_mm256_castps_si256(RoundBF16(x)), 16);
         _mm_storeu_si128(
             static_cast<__m128i*>(to),
             _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1)));

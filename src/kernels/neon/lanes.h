@@ -108,6 +108,10 @@ struct Lanes {
         vst1q_u16(static_cast<uint16_t*>(to), vcombine_u16(low, high));
     }
     // Rounds to nearest even. NaN stays NaN.
+    static Float RoundBF16(Float x) {
+        return {vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(ToBF16(x.a)), 16)),
+                vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(ToBF16(x.b)), 16))};
+    }
     static void StoreBF16(void* to, Float x) {
         vst1q_u16(static_cast<uint16_t*>(to), vcombine_u16(ToBF16(x.a), ToBF16(x.b)));
     }

@@ -7,6 +7,8 @@
 //                  kWholeDepth is one block
 //   kTileDepth     the depth that is multiplied at a time, so that it stays in L1
 //   kSlackBytes    bytes after a panel that packing may overwrite
+//   kHoldsB        always holds panels of B in L2, even if more panels must be packed: successive
+//                  tiles are in the same rows of C
 //   Session        an object that lives as long as tiles are computed
 //   PackA, PackB   (Operand, lanes, depth, to): panels of kRows or kCols lanes
 //   Tile           (a, b, depth, c, c_stride, Write): a whole tile of C, of any element type
@@ -197,7 +199,8 @@ class Blocked {
         const int64_t b_blocks = (b_.count() + b_held - 1) / b_held;
         const int64_t a_packed = a_.count() + b_.count() * a_blocks;
         const int64_t b_packed = b_.count() + a_.count() * b_blocks;
-        a_packed < b_packed ? Hold(a_, b_, a_held) : Hold(b_, a_, b_held);
+        const bool holds_a = !Micro::kHoldsB && a_packed < b_packed;
+        holds_a ? Hold(a_, b_, a_held) : Hold(b_, a_, b_held);
         if (Streams()) Micro::Finish();
     }
 

@@ -155,11 +155,15 @@ void PackPanels(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte*
             for (int64_t i = first; i < end; i += kWidth) {
                 std::byte* at = to + i / kWidth * bytes + unit * kWidth * 4;
                 for (int64_t lane = 0; lane < kWidth; lane += Units::kLanes) {
-                    const int64_t count = std::min(kWidth, lanes - i) - lane;
+                    // Lanes after the panel are overwritten by the next unit.
                     const auto vec =
                         Units::LoadAcross(row + i + lane, from.depth, left,
-                                          std::clamp<int64_t>(count, 0, Units::kLanes));
-                    Units::StoreFirst(at + lane * 4, vec, kWidth - lane);
+                                          std::clamp<int64_t>(lanes - i - lane, 0, Units::kLanes));
+                    if (unit + 1 < units) {
+                        Units::Store(at + lane * 4, vec);
+                    } else {
+                        Units::StoreFirst(at + lane * 4, vec, kWidth - lane);
+                    }
                 }
             }
         }
