@@ -19,7 +19,11 @@ clean_up() {
 trap clean_up EXIT
 
 on_a() { taskset -c 0 ip netns exec "$a" "$@"; }
-on_b() { taskset -c 1 ip netns exec "$b" "$@"; }
+# With a boot id of its own, b is another host for Weft.
+on_b() {
+    taskset -c 1 ip netns exec "$b" sh -c \
+        'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"' "$work/boot_id" "$@"
+}
 
 wait_for() {  # wait_for WORD FILE: at most 5 s
     local patience=100
@@ -53,6 +57,7 @@ for side in "$a" "$b"; do
     ip -n "$side" link set wire up
 done
 
+cat /proc/sys/kernel/random/uuid > "$work/boot_id"
 head -c 32 /dev/urandom | base64 > "$work/key"
 chmod 600 "$work/key"
 on_b "$build/weft" worker --listen 10.77.0.2:7000 --key-file "$work/key" > "$work/worker" 2>&1 &
