@@ -15,6 +15,8 @@ constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
 // Sizes of a token's all-reduces first; the largest sizes only if time remains.
 constexpr std::array<size_t, 8> kSizes{8192, 65536, 1024, 256, 16384, 262144, 1048576, 4194304};
 constexpr size_t kMostModelled = size_t{64} << 20;
+// Most seconds in which the rate of the wire is measured: 10 Mbit/s needs 0.8.
+constexpr double kMostRateSeconds = 2;
 constexpr int kRounds = 2;
 constexpr int64_t kMostCalls = 200;
 constexpr int64_t kLeastCalls = 3;
@@ -147,8 +149,10 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
         // Least time of one call per candidate, repeated as often as needed, at this size.
         const double least_s = byte_us * 1e-6 * static_cast<double>(kSizes[i]) *
                                static_cast<double>(candidates.size()) * kRounds * (1 + kLeastCalls);
-        // The first size, that of a token's all-reduce, is always measured.
-        uint64_t go_on = i == 0 || (left_s > 0 && least_s < left_s) ? 1 : 0;
+        // The first size, that of a token's all-reduce, is always measured. The second one gives
+        // the rate (UsAByte), on which types on the wire depend, so a slow wire gets more time.
+        const bool fits = left_s > 0 && least_s < left_s;
+        uint64_t go_on = i == 0 || (i == 1 && least_s < kMostRateSeconds) || fits ? 1 : 0;
         WEFT_TRY(trial.Agree(go_on));
         if (go_on == 0) continue;
         const double part_s = std::max(0.0, left_s / static_cast<double>(kSizes.size() - i));
