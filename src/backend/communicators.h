@@ -41,6 +41,12 @@ class CommLinks final : public StageLinks {
 // never has this value.
 enum class SumWire { kAuto, kF64, kF32, kBF16, kQ8 };
 
+// Rows [begin, begin + count) of a transfer.
+struct RowRange {
+    int64_t begin = 0, count = 0;
+    bool operator==(const RowRange&) const = default;
+};
+
 // Communicators of a step. A null pointer means that the Program has no transfers of that kind.
 struct Communicators {
     coll::Comm* tensor = nullptr;
@@ -52,6 +58,10 @@ struct Communicators {
     // Inference only: the wire type of sums over the tensor group. All ranks of that group have the
     // same one.
     SumWire wire = SumWire::kF64;
+    // The wire type of rows of prompts (StepSequence::prompt_rows). A device that runs a transfer
+    // sets prompt_rows to the rows of this transfer that belong to prompts, ascending.
+    SumWire prompt_wire = SumWire::kF64;
+    std::span<const RowRange> prompt_rows{};
 };
 
 }  // namespace weft::backend

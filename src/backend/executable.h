@@ -33,6 +33,12 @@ namespace weft::backend {
 // not change the bits of results.
 enum class Overlap { kNever, kAuto, kAlways };
 
+// With kAuto, minimum sizes of a step that runs in halves, on a processor and on a device with
+// submissions. A half is then still limited by arithmetic, not by reading weights, and its sums
+// take longer than their hand-over.
+inline constexpr int64_t kLeastRowsInHalves = 128, kLeastDeviceRowsInHalves = 256;
+inline constexpr int64_t kLeastSumInHalves = 512 << 10;
+
 // How a device with submissions runs all-reduces over tensor ranks in steps of few rows. kSplit:
 // each all-reduce ends a submission. kSpin: the device waits for the host within a submission, if a
 // trial shows that it can. kAuto: as kSpin on GPUs on which that is faster. The setting does not

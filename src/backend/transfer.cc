@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "coll/sum.h"
 #include "coll/wire.h"
@@ -154,13 +155,13 @@ coll::WireType WireOf(SumWire wire) {
     return coll::WireType::kFull;
 }
 
-Status SumOverTensorRanks(const HostValue& in, const HostValue& out, const Communicators& groups,
-                          const net::OpTag& tag) {
+Status SumRows(const HostValue& in, const HostValue& out, SumWire wire, bool steady,
+               coll::Comm* comm, const net::OpTag& tag) {
     const bool rounds = in.dtype == DType::kF64 && out.dtype == DType::kF32;
-    const bool narrows = groups.wire != SumWire::kF64 && out.dtype == DType::kF32 &&
+    const bool narrows = wire != SumWire::kF64 && out.dtype == DType::kF32 &&
                          in.cols >= static_cast<int64_t>(coll::kQ8Block);
     if (rounds && !narrows) {
-        return groups.tensor->AllReduce(As<double>(in.bytes()), As<float>(out.bytes()), tag);
+        return comm->AllReduce(As<double>(in.bytes()), As<float>(out.bytes()), tag);
     }
     const std::span<float> sums = As<float>(out.bytes());
     if (rounds) {
@@ -168,8 +169,31 @@ Status SumOverTensorRanks(const HostValue& in, const HostValue& out, const Commu
     } else {
         std::ranges::copy(in.bytes(), out.data);
     }
-    if (!narrows) return SumInPlace(out, groups.tensor, tag);
-    return groups.tensor->AllReduce(sums, tag, {coll::Algorithm::kAuto, WireOf(groups.wire)});
+    if (!narrows) return SumInPlace(out, comm, tag);
+    return comm->AllReduce(sums, tag, {coll::Algorithm::kAuto, WireOf(wire), steady});
+}
+
+HostValue RowsOf(const HostValue& all, int64_t begin, int64_t count) {
+    return {all.data + RowBytes(all.dtype, begin * all.cols), all.dtype, count, all.cols};
+}
+
+Status SumOverTensorRanks(const HostValue& in, const HostValue& out, const Communicators& groups,
+                          const net::OpTag& tag) {
+    if (groups.prompt_rows.empty() || groups.prompt_wire == groups.wire) {
+        return SumRows(in, out, groups.wire, false, groups.tensor, tag);
+    }
+    int64_t row = 0;
+    const auto sum_to = [&](int64_t end, SumWire wire, bool steady) -> Status {
+        if (end == row) return {};
+        const int64_t begin = std::exchange(row, end);
+        return SumRows(RowsOf(in, begin, end - begin), RowsOf(out, begin, end - begin), wire,
+                       steady, groups.tensor, tag);
+    };
+    for (const RowRange& prompt : groups.prompt_rows) {
+        WEFT_TRY(sum_to(prompt.begin, groups.wire, false));
+        WEFT_TRY(sum_to(prompt.begin + prompt.count, groups.prompt_wire, true));
+    }
+    return sum_to(in.rows, groups.wire, false);
 }
 
 }  // namespace
@@ -178,6 +202,28 @@ int64_t SumBytes(SumWire wire, DType dtype, int64_t values) {
     if (wire == SumWire::kF64) return RowBytes(dtype, values);
     return static_cast<int64_t>(
         coll::WireBytes(WireOf(wire), static_cast<size_t>(values), sizeof(float)));
+}
+
+int64_t SumBytes(const Communicators& groups, DType dtype, int64_t rows, int64_t cols) {
+    int64_t narrow = 0;
+    for (const RowRange& prompt : groups.prompt_rows) narrow += prompt.count;
+    return SumBytes(groups.wire, dtype, (rows - narrow) * cols) +
+           SumBytes(groups.prompt_wire, dtype, narrow * cols);
+}
+
+void FindPromptRows(std::span<const StepSequence> sequences, int64_t begin, int64_t count,
+                    std::vector<RowRange>& ranges) {
+    ranges.clear();
+    for (const StepSequence& s : sequences) {
+        const int64_t first = std::max<int64_t>(s.row_begin, begin);
+        const int64_t end = std::min<int64_t>(s.row_begin + s.prompt_rows, begin + count);
+        if (first >= end) continue;
+        if (!ranges.empty() && ranges.back().begin + ranges.back().count == first - begin) {
+            ranges.back().count += end - first;
+        } else {
+            ranges.push_back({first - begin, end - first});
+        }
+    }
 }
 
 std::vector<int64_t> RowParts(int64_t rows, int64_t ranks) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/communicators.h"
+#include "backend/step.h"
 #include "base/result.h"
 #include "coll/comm.h"
 #include "net/link.h"
@@ -31,13 +32,22 @@ struct HostValue {
 
 // in: the op's first input; out: the op's output. An op without input or output has an empty one.
 // An all_reduce of float64 into float32 overwrites `in`. If groups.wire is not kF64, float32
-// addends are sent in that type. Rows of fewer than coll::kQ8Block values (such as a norm's
-// squares) are sent as they are. Errors: those of links.
+// addends are sent in that type. Rows in groups.prompt_rows are sent as groups.prompt_wire, by a
+// steady algorithm (coll::Choice), so bf16 rounds a row equally in a step of any size. Rows of
+// fewer than coll::kQ8Block values (such as a norm's squares) are sent as they are. Errors: those
+// of links.
 Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
                    const Communicators& groups, const net::OpTag& tag);
 
 // Size in bytes of `values` values of `dtype` as an all_reduce sends them.
 int64_t SumBytes(SumWire wire, DType dtype, int64_t values);
+// Size in bytes of an all_reduce of rows [0, rows) of a step.
+int64_t SumBytes(const Communicators& groups, DType dtype, int64_t rows, int64_t cols);
+
+// Sets `ranges` to the rows of prompts (StepSequence::prompt_rows) within rows [begin, begin +
+// count) of a step, numbered from `begin`. Adjacent ranges are joined.
+void FindPromptRows(std::span<const StepSequence> sequences, int64_t begin, int64_t count,
+                    std::vector<RowRange>& ranges);
 
 // The number of rows of each rank if `rows` rows are divided over `ranks` ranks as evenly as
 // possible. Also used to divide elements.

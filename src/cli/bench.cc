@@ -252,7 +252,9 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     row.ep = job.ep;
     row.threads = c.threads > 0 ? c.threads : static_cast<int>(runner->cluster().cores().size());
     row.transport = ranks == 1 ? "none" : runner->cluster().fabric().transport;
-    row.wire = c.tp == 1 ? "none" : engine::SumWireName(runner->rank().wire());
+    const engine::Rank& rank = runner->rank();
+    row.wire = c.tp == 1 ? "none" : engine::SumWireName(rank.wire());
+    row.prompt_wire = c.tp == 1 ? "none" : engine::SumWireName(rank.prompt_wire());
     row.split = ranks == 1 ? "" : fmt::format("{}", fmt::join(runner->rank().job().split, ","));
     row.kv_type = Info(job.kv_dtype).name;
     std::ranges::transform(row.kv_type, row.kv_type.begin(),

@@ -52,8 +52,9 @@ constexpr int kAllLayers = 99;
 
 // For the table: "tcp", "tcp f32".
 std::string Transport(const BenchRow& row) {
-    const bool plain = row.wire == "none" || row.wire == "f64";
-    return plain ? row.transport : row.transport + " " + row.wire;
+    const std::string& wire = row.prompt > 0 ? row.prompt_wire : row.wire;
+    const bool plain = wire == "none" || wire == "f64";
+    return plain ? row.transport : row.transport + " " + wire;
 }
 
 int64_t Nanoseconds(double seconds) {
@@ -108,6 +109,7 @@ Json TableJson(const BenchModel& model, const BenchRow& row) {
                  {"split", row.split},
                  {"transport", row.transport},
                  {"wire", row.wire},
+                 {"prompt_wire", row.prompt_wire},
                  {"n_prompt", row.prompt},
                  {"n_gen", row.generate},
                  {"n_depth", row.depth},

@@ -329,6 +329,13 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                   "q8 (fewer bytes, less exact)")
         .OneOf(engine::SumWireNames())
         .Group(kEngine);
+    app.AddOption("--prompt-allreduce-dtype", flags.prompt_wire,
+                  "The same for prompts of 128 tokens or more: auto (bf16 between hosts with a "
+                  "slow network, else as --allreduce-dtype), f64, f32, bf16 (error of a value at "
+                  "most 2^-8 of it, of logits 0.3 % to 5 %) or q8 (1/254 of the largest of 64; "
+                  "4 % to 19 %)")
+        .OneOf(engine::SumWireNames())
+        .Group(kEngine);
     app.AddOption("--gpu-allreduce", flags.gpu_sum,
                   "How GPUs wait for all-reduces in steps of few tokens: auto, split (end a "
                   "submission for each) or spin (wait within a submission, if a trial at the start "
@@ -502,6 +509,7 @@ Status Resolve(CommonFlags& flags) {
     if (!flags.lora.empty()) flags.job.adapters = {{"lora", flags.lora}};
     WEFT_ASSIGN(flags.job.overlap, engine::ParseOverlap(flags.overlap));
     WEFT_ASSIGN(flags.job.wire, engine::ParseSumWire(flags.wire));
+    WEFT_ASSIGN(flags.job.prompt_wire, engine::ParseSumWire(flags.prompt_wire));
     WEFT_ASSIGN(flags.job.device_sum, engine::ParseDeviceSum(flags.gpu_sum));
     flags.job.feed = flags.weights_from == 0;
     if (flags.job.feed && flags.job.verify_model) {

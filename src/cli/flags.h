@@ -30,7 +30,7 @@ struct CommonFlags {
     engine::Job job;
     std::string hosts, hostfile, named_cluster, wait, split, kv = "f16", trace_file,
                                                              net_table = "auto";
-    std::string overlap = "auto", wire = "auto", gpu_sum = "auto";
+    std::string overlap = "auto", wire = "auto", prompt_wire = "auto", gpu_sum = "auto";
     std::string lora;  // a folder
     std::vector<std::string> needed_hosts;   // with --cluster: `needed` of fleet::FindCluster
     std::vector<std::string> missing_hosts;  // its `missing`, if Resolve failed

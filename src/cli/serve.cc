@@ -57,17 +57,21 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, bool
     engine::Rank& rank = server.engine().rank();
     // An elastic job may have started with fewer ranks than requested.
     const int ranks = rank.layout().size();
-    const std::string wire = rank.layout().tp > 1 ? engine::SumWireName(rank.wire()) : "";
+    const bool sums = rank.layout().tp > 1;
+    const std::string wire = sums ? engine::SumWireName(rank.wire()) : "";
+    const std::string prompt_wire = sums ? engine::SumWireName(rank.prompt_wire()) : "";
     if (!json) {
         Tell(fmt::format("default sampling: {}", server.sampling()));
-        const bool narrow = !wire.empty() && wire != "f64";
+        const std::string narrow = wire.empty() || wire == "f64" ? "" : ", sums as " + wire;
+        const std::string of_prompts =
+            prompt_wire == wire ? "" : ", sums of prompts as " + prompt_wire;
         const backend::DeviceInfo& device = rank.device()->info();
         return Tell(fmt::format(
-            "serving {} on {} ({} rank{}{}{}, context {}, KV cache of {} tokens, loaded "
+            "serving {} on {} ({} rank{}{}{}{}, context {}, KV cache of {} tokens, loaded "
             "in {:.1f} s). Ctrl-C stops.",
             options.job.model, server.url(), ranks, ranks == 1 ? "" : "s",
             device.name == "cpu" ? "" : fmt::format(" on {} {}", device.name, device.hardware),
-            narrow ? ", sums as " + wire : "", options.job.ctx, options.job.kv_tokens, load_s));
+            narrow, of_prompts, options.job.ctx, options.job.kv_tokens, load_s));
     }
     Json said{{"url", server.url()},
               {"port", server.port()},
@@ -79,7 +83,8 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, bool
               {"lookup", options.batch.draft.lookup},
               {"draft", options.batch.draft.model},
               {"load_s", load_s}};
-    if (!wire.empty()) said["wire"] = wire;
+    if (sums) said["wire"] = wire;
+    if (sums) said["prompt_wire"] = prompt_wire;
     said["sampling"] = server.sampling();
     PostJson(said);
 }

@@ -16,6 +16,7 @@ AllReduceCost CostOf(const std::vector<engine::RankReport>& reports, const model
     for (const engine::RankReport& report : reports) {
         if (report.rank % layout.tp == 0) cost.per_token += report.all_reduces;
         if (report.rank == 0) cost.wire = report.wire;
+        if (report.rank == 0) cost.prompt_wire = report.prompt_wire;
         all.insert(all.end(), report.all_reduce_us.begin(), report.all_reduce_us.end());
     }
     if (all.empty()) return cost;
@@ -45,11 +46,14 @@ Json RanksToJson(const std::vector<engine::RankReport>& reports) {
 Json ToJson(const AllReduceCost& cost) {
     Json json{{"per_token", cost.per_token}, {"p50_us", cost.p50_us}, {"p99_us", cost.p99_us}};
     if (!cost.wire.empty()) json["wire"] = cost.wire;
+    if (!cost.prompt_wire.empty()) json["prompt_wire"] = cost.prompt_wire;
     return json;
 }
 
 void AddWire(const std::vector<engine::RankReport>& reports, Json& json) {
-    if (!reports.empty() && !reports[0].wire.empty()) json["wire"] = reports[0].wire;
+    if (reports.empty() || reports[0].wire.empty()) return;
+    json["wire"] = reports[0].wire;
+    json["prompt_wire"] = reports[0].prompt_wire;
 }
 
 std::string RanksText(const std::vector<engine::RankReport>& reports, const AllReduceCost& cost,
@@ -65,8 +69,9 @@ std::string RanksText(const std::vector<engine::RankReport>& reports, const AllR
     }
     if (cost.per_token > 0) {
         fmt::format_to(std::back_inserter(text),
-                       "all-reduce: {} a token over {}{}, p50 {:.1f} us, p99 {:.1f} us each\n",
+                       "all-reduce: {} a token over {}{}{}, p50 {:.1f} us, p99 {:.1f} us each\n",
                        cost.per_token, transport, cost.wire == "f64" ? "" : " as " + cost.wire,
+                       cost.prompt_wire == cost.wire ? "" : " (prompts: " + cost.prompt_wire + ")",
                        cost.p50_us, cost.p99_us);
     }
     return text;

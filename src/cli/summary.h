@@ -15,14 +15,15 @@ namespace weft::cli {
 struct AllReduceCost {
     int per_token = 0;  // all-reduces for one token, summed over the stages
     double p50_us = 0, p99_us = 0;
-    std::string wire;  // element type on the wire (--allreduce-dtype); "": no all-reduces
+    // Element types on the wire (--allreduce-dtype, --prompt-allreduce-dtype); "": no all-reduces.
+    std::string wire, prompt_wire;
 };
 AllReduceCost CostOf(const std::vector<engine::RankReport>& reports, const model::Layout& layout);
 
 // The fields `ranks` and `all_reduce`.
 Json RanksToJson(const std::vector<engine::RankReport>& reports);
 Json ToJson(const AllReduceCost& cost);
-// Adds the field `wire` if there are tensor ranks.
+// Adds the fields `wire` and `prompt_wire` if there are tensor ranks.
 void AddWire(const std::vector<engine::RankReport>& reports, Json& json);
 
 // One line per rank, and one about the all-reduces.

@@ -16,9 +16,6 @@ namespace {
 // Half of a channel's window is for collectives, half for sends.
 constexpr size_t kLeastWindow = size_t{16} << 10;
 constexpr int kFlagsUsed = 4;
-// All-reduces that take longer wait for the network: over tcp on loopback, which needs only the
-// CPU, they take 0.2 ns per byte, and 0.35 between distant cores; over 10 Gbit/s 0.85.
-constexpr double kIdleUsAByte = 0.6e-3;
 // Messages end on cache lines.
 constexpr size_t kLineBytes = 64;
 
@@ -89,6 +86,7 @@ class CommImpl final : public Comm {
     template <typename Run>
     Status Do(Operation operation, size_t bytes, const net::OpTag& tag, const Run& run);
     Status Reduce(Values data, Values sum, const net::OpTag& tag, Choice choice);
+    Algorithm SteadyAlgorithm() const;
     Parts PartsOf(std::span<const size_t> counts, size_t total) const {
         return {counts, group_.everyone.size(), total};
     }
@@ -227,11 +225,20 @@ Status CommImpl::Reduce(Values data, Values sum, const net::OpTag& tag, Choice c
             return {};
         }
         if (!group_.hosts.known) WEFT_TRY(LearnHosts());
+        if (choice.steady) choice.algorithm = SteadyAlgorithm();
         choice = tuning_.For(Collective::kAllReduce, bytes, choice);
         group_.kind = KindOf(Operation::kAllReduce, collectives_, choice.algorithm);
         const Team everyone(group_, data.value_bytes(), choice.wire);
         return kFunctions[static_cast<size_t>(choice.algorithm)](everyone, data, sum);
     });
+}
+
+// One_shot of two ranks sends as few bytes as two_shot, without a pause between two halves.
+Algorithm CommImpl::SteadyAlgorithm() const {
+    if (size() == 2) return Algorithm::kOneShot;
+    const auto hosts = static_cast<int>(group_.hosts.leaders.size());
+    const GroupShape shape{.ranks = size(), .hosts = hosts, .over_tcp = group_.across_hosts};
+    return shape.HoldSeveral() ? Algorithm::kHierarchical : Algorithm::kTwoShot;
 }
 
 Result<bool> CommImpl::IsHierarchical(Operation operation, size_t bytes, Algorithm asked,

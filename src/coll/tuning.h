@@ -68,6 +68,9 @@ Result<WireType> ParseWire(std::string_view name);
 struct Choice {
     Algorithm algorithm = Algorithm::kAuto;
     WireType wire = WireType::kFull;
+    // With kAuto: the algorithm depends on the group only, not on the size. So a value that is
+    // rounded to bf16 has the same bits in a sum of any size.
+    bool steady = false;
     bool operator==(const Choice&) const = default;
 };
 

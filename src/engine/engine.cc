@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "engine/running_request.h"
+#include "engine/sum_wire.h"
 
 namespace weft::engine {
 namespace {
@@ -165,6 +166,7 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
     sequence.weight = active->request.weight;
     sequence.adapter = active->request.adapter;
     sequence.tenant = active->request.tenant;
+    sequence.narrow_tokens = NarrowTokens(std::ssize(sequence.tokens));
     const auto pooling = active->request.pooling;
     // The cache has no hidden states of its pages.
     sequence.cached = active->request.cached && pooling.value_or(Pooling::kLast) == Pooling::kLast;

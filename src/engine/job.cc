@@ -71,6 +71,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit.Named("net_table", job.net_table, fabric::NetTableName, fabric::ParseNetTable);
     visit.Named("overlap", job.overlap, OverlapName, ParseOverlap);
     visit.Named("wire", job.wire, SumWireName, ParseSumWire);
+    visit.Named("prompt_wire", job.prompt_wire, SumWireName, ParseSumWire);
     visit.Named("gpu_sum", job.device_sum, DeviceSumName, ParseDeviceSum);
     visit.List("adapters", job.adapters, [&](auto& adapter, auto& fields) {
         fields("name", adapter.name);

@@ -57,6 +57,7 @@ struct Job {
     int64_t step_rows() const { return chunk < cache_tokens() ? chunk : cache_tokens(); }
     backend::Overlap overlap = backend::Overlap::kAuto;
     backend::SumWire wire = backend::SumWire::kAuto;
+    backend::SumWire prompt_wire = backend::SumWire::kAuto;  // of rows of prompts
     backend::DeviceSum device_sum = backend::DeviceSum::kAuto;
     // LoRA adapters of the model; their folders must exist on every host. A sequence refers to an
     // adapter by its number, from 1.

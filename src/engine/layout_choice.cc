@@ -51,10 +51,11 @@ LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,
 }
 
 LayoutSeconds EstimateLayouts(const LayoutCosts& c, const coll::Tuning& tuning) {
-    const auto sum_s = [&](int64_t rows) {
-        return coll::PredictedUs(tuning, static_cast<size_t>(rows * c.sum_bytes)) * 1e-6;
+    const auto sum_s = [&](int64_t bytes) {
+        return coll::PredictedUs(tuning, static_cast<size_t>(bytes)) * 1e-6;
     };
-    if (!(sum_s(1) > 0) || !(c.bytes_per_s > 0)) return {};
+    const double row_s = sum_s(c.sum_bytes);
+    if (!(row_s > 0) || !(c.bytes_per_s > 0)) return {};
     const auto answer = static_cast<double>(c.answer);
     const int64_t rows = std::min(c.chunk, c.prompt);
     const double chunks = static_cast<double>(c.prompt) / static_cast<double>(rows);
@@ -63,8 +64,10 @@ LayoutSeconds EstimateLayouts(const LayoutCosts& c, const coll::Tuning& tuning) 
     // A message takes about half of an all-reduce, which is a round trip.
     const double hops = static_cast<double>(c.ranks - 1) / 2;
     LayoutSeconds seconds;
-    seconds.tensor = chunks * sums * sum_s(rows) + answer * (token_s / c.ranks + sums * sum_s(1));
-    seconds.stages = (chunks + hops) * sum_s(rows) / 2 + answer * (token_s + hops * sum_s(1));
+    seconds.tensor = chunks * sums * sum_s(rows * c.prompt_sum_bytes) +
+                     answer * (token_s / c.ranks + sums * row_s);
+    seconds.stages =
+        (chunks + hops) * sum_s(rows * c.sum_bytes) / 2 + answer * (token_s + hops * row_s);
     return seconds;
 }
 

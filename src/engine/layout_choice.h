@@ -21,7 +21,8 @@ bool ChoosesLayout(const Job& job, cluster::Cluster& cluster);
 struct LayoutCosts {
     int ranks = 1;
     int64_t layers = 0;
-    int64_t sum_bytes = 0;        // bytes that an all-reduce of one row sums
+    // Bytes that an all-reduce of one row sums: of a generated token, and of a prompt.
+    int64_t sum_bytes = 0, prompt_sum_bytes = 0;
     int64_t prompt = 0;           // tokens
     int64_t answer = 0;           // tokens
     int64_t chunk = 512;          // most rows of a step

@@ -7,6 +7,7 @@
 
 #include "base/deadline.h"
 #include "engine/batch/scheduler.h"
+#include "engine/sum_wire.h"
 
 namespace weft::engine {
 namespace {
@@ -48,8 +49,10 @@ class Rows {
         : runner_(runner), seqs_(seqs), ask_(ask) {}
 
     // Runs the next rows of each sequence, the first at `position`: first those of sequence 0, then
-    // of 1, ... The last `outputs` rows of each have logits.
-    Status Run(std::span<const int32_t> tokens, int64_t position, int64_t outputs) {
+    // of 1, ... The last `outputs` rows of each have logits. narrow: see
+    // StepData::Sequence::prompt_rows.
+    Status Run(std::span<const int32_t> tokens, int64_t position, int64_t outputs,
+               bool narrow = false) {
         StepData& step = runner_.step();
         step.Clear();
         Rank& rank = runner_.rank();
@@ -65,6 +68,7 @@ class Rows {
                       static_cast<int32_t>(s * stride));
             sequence.state_to = static_cast<int32_t>(s);
             if (begun_) sequence.state_from = sequence.state_to;
+            sequence.prompt_rows = narrow ? static_cast<int32_t>(each) : 0;
             step.Append(tokens.subspan(static_cast<size_t>(s * each), static_cast<size_t>(each)),
                         position, std::move(sequence));
             const auto end = static_cast<int32_t>(step.tokens.size());
@@ -95,7 +99,7 @@ class Rows {
             const int64_t each = std::min(at_once, count - at);
             WEFT_TRY(Run(
                 tokens.subspan(static_cast<size_t>(at * seqs_), static_cast<size_t>(each * seqs_)),
-                at, at + each == count ? 1 : 0));
+                at, at + each == count ? 1 : 0, NarrowTokens(count) > 0));
         }
         return {};
     }

@@ -154,26 +154,47 @@ Status Rank::JoinGroups() {
     return AgreeOnWire(peers);
 }
 
-// One wire type for all stages, the narrowest that a group proposes; it stays in later epochs.
+// One wire type for all stages, the narrowest that a group proposes, and one for rows of prompts;
+// both stay in later epochs.
 Status Rank::AgreeOnWire(const std::vector<int>& peers) {
-    if (wire_ == backend::SumWire::kAuto) wire_ = job_.wire;
-    if (wire_ == backend::SumWire::kAuto) {
-        const std::string& host = cluster_.host(peers.front()).boot_id;
-        const bool several = std::ranges::any_of(
-            peers, [&](int rank) { return cluster_.host(rank).boot_id != host; });
-        wire_ = AutoSumWire(device_->info(), several, tensor_->tuning());
+    const std::string& host = cluster_.host(peers.front()).boot_id;
+    const bool several =
+        std::ranges::any_of(peers, [&](int rank) { return cluster_.host(rank).boot_id != host; });
+    const auto is_auto = [](backend::SumWire wire) { return wire == backend::SumWire::kAuto; };
+    const SumWires choice = AutoSumWires(device_->info(), several, tensor_->tuning());
+    if (is_auto(wire_)) wire_ = job_.wire;
+    if (is_auto(wire_)) wire_ = choice.all;
+    WEFT_TRY(AgreeOnNarrowest("wire", job_.wire, "--allreduce-dtype", wire_));
+    if (is_auto(prompt_wire_)) prompt_wire_ = job_.prompt_wire;
+    const bool chooses = is_auto(prompt_wire_);
+    // The type that the user asked for is that of prompts, too.
+    if (chooses) prompt_wire_ = is_auto(job_.wire) ? std::max(wire_, choice.prompts) : wire_;
+    WEFT_TRY(AgreeOnNarrowest("prompt wire", job_.prompt_wire, "--prompt-allreduce-dtype",
+                              prompt_wire_));
+    if (chooses && prompt_wire_ != wire_ && cluster_.rank() == 0) {
+        Log(LogLevel::kInfo,
+            "slow network ({:.0f} MB/s per all-reduce): prompts of {} tokens or more send their "
+            "all-reduces as {}, other rows as {} (--prompt-allreduce-dtype)",
+            1 / coll::UsAByte(tensor_->tuning()), kLeastNarrowPrompt, SumWireName(prompt_wire_),
+            SumWireName(wire_));
     }
+    return {};
+}
+
+// Sets `wire` to the narrowest type that a rank proposes. told: that of the job, from `flag`.
+Status Rank::AgreeOnNarrowest(std::string_view name, backend::SumWire told, std::string_view flag,
+                              backend::SumWire& wire) {
     WEFT_ASSIGN(const std::vector<std::string> words,
-                cluster_.AllGather("wire", SumWireName(wire_), Deadline::In(kAgreeMs)));
+                cluster_.AllGather(std::string(name), SumWireName(wire), Deadline::In(kAgreeMs)));
     for (const std::string& word : words) {
         WEFT_ASSIGN(const backend::SumWire theirs, ParseSumWire(word));
-        wire_ = std::max(wire_, theirs);
+        wire = std::max(wire, theirs);
     }
-    if (job_.wire != backend::SumWire::kAuto && job_.wire != wire_) {
+    if (told != backend::SumWire::kAuto && told != wire) {
         return MakeError(ErrorCode::kCorrupt,
                          "rank {} was told to send sums as {}, the others send {}: all ranks need "
-                         "the same --allreduce-dtype",
-                         cluster_.rank(), SumWireName(job_.wire), SumWireName(wire_));
+                         "the same {}",
+                         cluster_.rank(), SumWireName(told), SumWireName(wire), flag);
     }
     return {};
 }
@@ -497,6 +518,7 @@ RankReport Rank::Report() const {
     report.tensor_rank = shard_.tensor_rank;
     report.share = ShareText();
     if (shard_.layout.tp > 1) report.wire = SumWireName(wire_);
+    if (shard_.layout.tp > 1) report.prompt_wire = SumWireName(prompt_wire_);
     report.step_s = step_s_;
     report.wait_s = executable_->transfers().waited_s();
     report.energy_uj = ProcessorEnergyUj();

@@ -100,6 +100,7 @@ class Rank {
     // Element type in which the tensor ranks' all-reduces are sent. kAuto before Enter, or if there
     // are no all-reduces.
     backend::SumWire wire() const { return wire_; }
+    backend::SumWire prompt_wire() const { return prompt_wire_; }
     cluster::Cluster& cluster() { return cluster_; }
     const std::shared_ptr<backend::Device>& device() const { return device_; }
     int64_t page_tokens() const { return device_->info().target.page_tokens; }
@@ -147,6 +148,8 @@ class Rank {
     Status JoinTensor(const std::vector<int>& peers);
     Status JoinGroups();
     Status AgreeOnWire(const std::vector<int>& peers);
+    Status AgreeOnNarrowest(std::string_view name, backend::SumWire told, std::string_view flag,
+                            backend::SumWire& wire);
     void CheckTable() const;
     bool IsFed() const { return job_.feed && cluster_.size() > 1; }
     Status Load();
@@ -192,6 +195,7 @@ class Rank {
         }
         backend::Communicators groups{tensor_.get(), stages_ ? &*stages_ : nullptr};
         if (tensor_ != nullptr) groups.wire = wire_;
+        if (tensor_ != nullptr) groups.prompt_wire = prompt_wire_;
         return groups;
     }
 
@@ -220,7 +224,8 @@ class Rank {
     std::unique_ptr<coll::Comm> tensor_, world_;
     std::optional<StepLinks> stages_;                  // uses world_
     fabric::NetTableSource table_;                     // of tensor_
-    backend::SumWire wire_ = backend::SumWire::kAuto;  // of tensor_; the same in all epochs
+    // Of tensor_; the same in all epochs.
+    backend::SumWire wire_ = backend::SumWire::kAuto, prompt_wire_ = backend::SumWire::kAuto;
     StepChannel steps_{nullptr};
     std::vector<backend::StepSequence> views_;
 

@@ -39,8 +39,7 @@ model::BuildOptions BuildOptionsOf(const Job& job, const model::Layout& layout,
 
 backend::CompileOptions CompileOptionsOf(const Job& job, const model::Layout& layout,
                                          const program::Program& program,
-                                         const program::Target& target, bool uses_host_cores,
-                                         bool one_host) {
+                                         const program::Target& target, bool one_host) {
     backend::CompileOptions compile;
     compile.max_tokens = job.step_rows();
     compile.max_outputs = std::min(job.max_outputs, compile.max_tokens);
@@ -60,7 +59,7 @@ backend::CompileOptions CompileOptionsOf(const Job& job, const model::Layout& la
     }
     compile.device_sum = job.device_sum;
     compile.overlap = job.overlap;
-    if (one_host && uses_host_cores && job.overlap == backend::Overlap::kAuto) {
+    if (one_host && job.overlap == backend::Overlap::kAuto) {
         compile.overlap = backend::Overlap::kNever;
     }
     if (layout.tp == 1) compile.overlap = backend::Overlap::kNever;

@@ -28,10 +28,9 @@ Status CheckKvType(const model::Hyper& hyper, DType kv_dtype, const std::string&
 model::BuildOptions BuildOptionsOf(const Job& job, const model::Layout& layout,
                                    const program::Target& target);
 
-// uses_host_cores: as in DeviceInfo. one_host: all ranks are on one host.
+// one_host: all ranks are on one host.
 backend::CompileOptions CompileOptionsOf(const Job& job, const model::Layout& layout,
                                          const program::Program& program,
-                                         const program::Target& target, bool uses_host_cores,
-                                         bool one_host);
+                                         const program::Target& target, bool one_host);
 
 }  // namespace weft::engine

@@ -138,11 +138,12 @@ Status Rank::ChooseLayout() {
     costs.ranks = ranks;
     costs.bytes_per_s =
         std::ranges::min_element(speeds.ranks, {}, &RankSpeed::bytes_per_s)->bytes_per_s;
-    const bool automatic = job_.wire == backend::SumWire::kAuto;
-    const backend::SumWire wire =
-        automatic ? AutoSumWire(speeds.device, true, tensor_->tuning()) : job_.wire;
+    SumWires wires = AutoSumWires(speeds.device, true, tensor_->tuning());
+    if (job_.wire != backend::SumWire::kAuto) wires = {job_.wire, job_.wire};
+    if (job_.prompt_wire != backend::SumWire::kAuto) wires.prompts = job_.prompt_wire;
     const DType sums = speeds.device.target.float64_reductions ? DType::kF64 : DType::kF32;
-    costs.sum_bytes = backend::SumBytes(wire, sums, hyper_.hidden);
+    costs.sum_bytes = backend::SumBytes(wires.all, sums, hyper_.hidden);
+    costs.prompt_sum_bytes = backend::SumBytes(wires.prompts, sums, hyper_.hidden);
     const LayoutSeconds seconds = EstimateLayouts(costs, tensor_->tuning());
     const bool wins = seconds.stages_win() && ranks <= hyper_.layers;
     WEFT_ASSIGN(const std::vector<std::string> words,
@@ -196,6 +197,7 @@ Status Rank::Compile() {
     const model::Layout& layout = shard_.layout;
     if (layout.tp > 1) {
         WEFT_TRY(CheckSumWire(job_.wire, device_->info()));
+        WEFT_TRY(CheckSumWire(job_.prompt_wire, device_->info(), "--prompt-allreduce-dtype"));
         WEFT_TRY(CheckDeviceSum(job_.device_sum, device_->info()));
     }
     const backend::DeviceInfo& info = device_->info();
@@ -208,15 +210,8 @@ Status Rank::Compile() {
     head_ = model::DraftHeadOf(program_);
 
     const bool one_host = cluster_.fabric().transport == "shm";
-    const auto compile =
-        CompileOptionsOf(job_, layout, program_, info.target, info.uses_host_cores, one_host);
+    const auto compile = CompileOptionsOf(job_, layout, program_, info.target, one_host);
     kv_pages_ = compile.kv_pages;
-    if (info.submits && compile.overlap == backend::Overlap::kAlways) {
-        Log(LogLevel::kWarning,
-            "--overlap on has no effect on {}: a GPU does not compute one half of a step during "
-            "the all-reduce of the other half",
-            info.name);
-    }
     WEFT_ASSIGN(executable_, device_->Compile({program_}, compile));
     running_.store(executable_.get(), std::memory_order_release);
     TellProgress();

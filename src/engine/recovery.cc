@@ -223,6 +223,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             // The choice of `auto` stays.
             if (rank != nullptr && rank->wire() != backend::SumWire::kAuto) {
                 replanned.wire = rank->wire();
+                replanned.prompt_wire = rank->prompt_wire();
             }
             return JobToJson(replanned);
         });

@@ -14,6 +14,7 @@ constexpr auto kReportFields = [](auto& report, auto& visit) {
     visit("tensor_rank", report.tensor_rank);
     visit("share", report.share);
     visit("wire", report.wire);
+    visit("prompt_wire", report.prompt_wire);
     visit("step_s", report.step_s);
     visit("wait_s", report.wait_s);
     visit("energy_uj", report.energy_uj);

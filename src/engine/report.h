@@ -18,6 +18,7 @@ struct RankReport {
     std::string share;  // the part of the model that this rank holds, in words
     std::string wire;   // element type of its all-reduces on the links (--allreduce-dtype); "":
                         // none
+    std::string prompt_wire;  // the same for rows of prompts (--prompt-allreduce-dtype)
     uint64_t rss_bytes = 0;
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;

@@ -112,8 +112,12 @@ Status TakeSequence(WordReader& reader, int32_t number, StepData::Sequence& s) {
     int32_t pages = 0, writes = 0;
     if (!reader.Take(s.row_begin) || !reader.Take(s.row_count) || !reader.Take(s.position) ||
         !reader.Take(s.adapter) || !reader.Take(s.state_from) || !reader.Take(s.state_to) ||
-        !reader.Take(writes) || !reader.Take(pages)) {
+        !reader.Take(s.prompt_rows) || !reader.Take(writes) || !reader.Take(pages)) {
         return EndsIn("sequence", number);
+    }
+    if (s.prompt_rows < 0 || s.prompt_rows > s.row_count) {
+        return BadStep("the number of prompt rows of a sequence", s.prompt_rows,
+                       fmt::format("0 to {}, its rows", s.row_count));
     }
     if (s.adapter < 0) return BadStep("the adapter of a sequence", s.adapter, "0 or more");
     if (writes < 0) return BadStep("the number of state writes", writes, "0 or more");
@@ -133,7 +137,7 @@ backend::Step StepData::View(std::vector<backend::StepSequence>& views) const {
     views.clear();
     for (const Sequence& s : sequences) {
         views.push_back({s.row_begin, s.row_count, s.position, s.pages, s.adapter, s.state_from,
-                         s.state_to, s.state_writes});
+                         s.state_to, s.state_writes, s.prompt_rows});
     }
     return {number, tokens, positions, views, output_rows, copies};
 }
@@ -178,7 +182,7 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
     for (const RowAsk& ask : step.asks) AppendAsk(words, ask);
     for (const StepData::Sequence& s : step.sequences) {
         words.insert(words.end(), {s.row_begin, s.row_count, s.position, s.adapter, s.state_from,
-                                   s.state_to, size(s.state_writes), size(s.pages)});
+                                   s.state_to, s.prompt_rows, size(s.state_writes), size(s.pages)});
         for (const backend::StateWrite& write : s.state_writes) {
             words.insert(words.end(), {write.row, write.slot});
         }

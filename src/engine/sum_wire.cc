@@ -39,13 +39,13 @@ Result<SumWire> ParseSumWire(std::string_view name) {
                      fmt::join(SumWireNames(), ", "));
 }
 
-Status CheckSumWire(SumWire asked, const backend::DeviceInfo& device) {
+Status CheckSumWire(SumWire asked, const backend::DeviceInfo& device, std::string_view flag) {
     if (asked != SumWire::kF64 || device.target.float64_reductions) return {};
     return MakeError(
         ErrorCode::kUsage,
-        "--allreduce-dtype f64: the device {} ({}) sums in float32, so its ranks have no float64 "
-        "to send. Use --allreduce-dtype auto or f32",
-        device.name, device.hardware);
+        "{} f64: the device {} ({}) sums in float32, so its ranks have no float64 to send. Use {} "
+        "auto or f32",
+        flag, device.name, device.hardware, flag);
 }
 
 Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device) {
@@ -57,11 +57,21 @@ Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& devic
         device.name, device.hardware);
 }
 
-SumWire AutoSumWire(const backend::DeviceInfo& device, bool several_hosts,
-                    const coll::Tuning& tuning) {
-    if (!device.target.float64_reductions) return SumWire::kF32;
-    const bool slow = coll::UsAByte(tuning) > 1e6 / kSlowWireBytesPerS;
-    return several_hosts && slow ? SumWire::kF32 : SumWire::kF64;
+SumWires AutoSumWires(bool float64_reductions, bool submits, double bytes_per_s) {
+    const auto is_below = [&](double limit) { return bytes_per_s > 0 && bytes_per_s < limit; };
+    SumWires wires;
+    const bool narrow = !float64_reductions || is_below(kSlowWireBytesPerS);
+    wires.all = narrow ? SumWire::kF32 : SumWire::kF64;
+    const bool slow = is_below(submits ? kSlowGpuPromptBytesPerS : kSlowPromptBytesPerS);
+    wires.prompts = slow ? SumWire::kBF16 : wires.all;
+    return wires;
+}
+
+SumWires AutoSumWires(const backend::DeviceInfo& device, bool several_hosts,
+                      const coll::Tuning& tuning) {
+    const double us_a_byte = several_hosts ? coll::UsAByte(tuning) : 0;
+    const double bytes_per_s = us_a_byte > 0 ? 1e6 / us_a_byte : 0;
+    return AutoSumWires(device.target.float64_reductions, device.submits, bytes_per_s);
 }
 
 double SumWireTolerance(SumWire wire, bool rounded) {

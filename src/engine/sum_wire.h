@@ -1,5 +1,6 @@
-// --allreduce-dtype, the element type in which tensor-parallel all-reduces are sent
-// (backend::SumWire): names of the types, the choice of `auto`, and the tolerance for logits.
+// --allreduce-dtype and --prompt-allreduce-dtype, the element types in which tensor-parallel
+// all-reduces are sent (backend::SumWire): names of the types, the choices of `auto`, and the
+// tolerance for logits.
 // docs/numbers.md derives the figures.
 #pragma once
 
@@ -21,7 +22,9 @@ Result<backend::SumWire> ParseSumWire(std::string_view name);
 
 // Checks that the device supports the type: f64 requires a device that sums in float64
 // (program::Target::float64_reductions). Errors: kUsage.
-Status CheckSumWire(backend::SumWire asked, const backend::DeviceInfo& device);
+// flag: names it in the error.
+Status CheckSumWire(backend::SumWire asked, const backend::DeviceInfo& device,
+                    std::string_view flag = "--allreduce-dtype");
 
 // Checks that --gpu-allreduce applies to the device. Errors: kUsage.
 Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device);
@@ -29,11 +32,28 @@ Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& devic
 // If all-reduces transfer fewer bytes per second than this, float64 all-reduces take at least a
 // tenth of the time of a token (docs/collectives.md).
 inline constexpr double kSlowWireBytesPerS = 400e6;
+// If all-reduces transfer fewer bytes per second than this, those of a prompt take about as long as
+// its arithmetic, or longer: on a processor, and on a GPU.
+inline constexpr double kSlowPromptBytesPerS = 400e6, kSlowGpuPromptBytesPerS = 2e9;
 
-// The choice of `auto`: f32 if the device has no float64, or if the ranks are on several hosts and
-// the measured times in `tuning` show less than kSlowWireBytesPerS. Otherwise f64.
-backend::SumWire AutoSumWire(const backend::DeviceInfo& device, bool several_hosts,
-                             const coll::Tuning& tuning);
+// The types that `auto` chooses for rows of prompts and for all other rows.
+struct SumWires {
+    backend::SumWire all = backend::SumWire::kF64, prompts = backend::SumWire::kF64;
+    bool operator==(const SumWires&) const = default;
+};
+// all: f32 if the device has no float64, or if the wire is slower than kSlowWireBytesPerS;
+// otherwise f64. prompts: bf16 if the wire is slower than the rate above for the device; otherwise
+// as `all`. bytes_per_s: of all-reduces between hosts; 0: one host, or not measured.
+SumWires AutoSumWires(bool float64_reductions, bool submits, double bytes_per_s);
+SumWires AutoSumWires(const backend::DeviceInfo& device, bool several_hosts,
+                      const coll::Tuning& tuning);
+
+// Rows of a prompt of at least this many tokens are sent as --prompt-allreduce-dtype says. The
+// number depends on the request only, so other requests do not change an answer.
+inline constexpr int64_t kLeastNarrowPrompt = 128;
+inline int64_t NarrowTokens(int64_t prompt) {
+    return prompt < kLeastNarrowPrompt ? 0 : prompt;
+}
 
 // Largest relative difference from the logits of one rank that the type of the all-reduces alone
 // may cause: twice the measured difference. A small difference in a sum can change how later values

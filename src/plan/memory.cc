@@ -96,13 +96,11 @@ Result<backend::MemoryUse> MemoryPlanner::PlanPart(const model::Shard& part, con
 Result<backend::MemoryUse> MemoryPlanner::PlanNew(const model::Shard& part,
                                                   const Device& device) const {
     const program::Target target = backend::TargetOf(device.described);
-    const bool host_cores = device.described.kind == backend::MemoryKind::kHost;
     const model::Layout& layout = part.layout;
     const auto build = engine::BuildOptionsOf(job_, layout, target);
     WEFT_ASSIGN(const program::Program list,
                 model::BuildProgram(walk_.hyper(), part, walk_.source(), build));
-    const auto compile =
-        engine::CompileOptionsOf(job_, layout, list, target, host_cores, device.one_host);
+    const auto compile = engine::CompileOptionsOf(job_, layout, list, target, device.one_host);
     const auto planned = backend::PlanMemory({list}, compile, device.described);
     const bool unknown = !planned.ok() && planned.error().code == ErrorCode::kUnsupported;
     return unknown ? PlainMemory(list, compile) : planned;

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/rank_options.h"
 #include "engine/sampler_defaults.h"
+#include "engine/sum_wire.h"
 #include "plan/weft_rates.h"
 #include "program/target.h"
 
@@ -209,18 +210,28 @@ class Predictor {
     }
 
     Stage TimeRank(const RankWork& work, const Machine& machine) const {
-        StepPlace place{&machine, tensor_, &walk_.hyper(), BusyOf(machine, flights_)};
+        StepPlace place{&machine, tensor_, &walk_.hyper(), BusyOf(machine, flights_),
+                        WiresOf(machine)};
         const int64_t sequences = Sequences();
         Stage timed;
         const int64_t rows_each = load_.rows_each();
         timed.decode =
             TimeStep(work, {sequences, rows_each, sequences * rows_each, load_.context}, place);
         place.busy = BusyOf(machine, std::clamp<int64_t>(chunks(), 1, layout_.pp));
-        if (chunks() > 0) timed.chunk = TimeStep(work, ChunkShape(), place, Pieces::kNotLast);
-        if (rest() > 0) timed.rest = TimeStep(work, RestShape(), place, Pieces::kNotLast);
+        place.prompt = engine::NarrowTokens(load_.prompt_tokens()) > 0;
+        if (chunks() > 0) timed.chunk = TimePromptStep(work, ChunkShape(), place);
+        if (rest() > 0) timed.rest = TimePromptStep(work, RestShape(), place);
+        place.prompt = false;
         place.busy = BusyOf(machine, 1);
         timed.last = TimeStep(work, {1, 1, 1, 0}, place, Pieces::kOnlyLast);
         return timed;
+    }
+
+    // As the ranks choose them by a measurement.
+    engine::SumWires WiresOf(const Machine& machine) const {
+        const bool submits = !machine.is_processor();
+        const double rate = tensor_.hosts > 1 ? tensor_.far.bytes_per_s : 0;
+        return engine::AutoSumWires(!submits, submits, rate);
     }
 
     // A draft head reads all rows of each step and drafts from the last row of each sequence. Each

@@ -6,6 +6,11 @@
 #include <set>
 #include <tuple>
 
+#include "backend/executable.h"
+#include "backend/transfer.h"
+#include "backend/vulkan/part_rows.h"
+#include "coll/comm.h"
+#include "coll/wire.h"
 #include "model/draft_head.h"
 #include "plan/weft_rates.h"
 
@@ -21,6 +26,8 @@ constexpr BreakdownRow kBreakdownRows[] = {
     {"sync overhead", &Breakdown::sync},   {"hops", &Breakdown::hops},
     {"draft", &Breakdown::draft}};
 
+// Most parts of a step that runs in parts.
+constexpr int64_t kMostParts = 4;
 // A step of at most this many tokens reads its cache as that many rows.
 constexpr int kVectorRows = 8;
 
@@ -82,7 +89,7 @@ class StepTimer {
         if (op.Is(Trait::kTransfer)) {
             if (place_.tensor.ranks < 2) return;
             const Measured* measured = place_.measured();
-            all.wire += WireSeconds(op, cost);
+            all.wire += WireSeconds(list, op, cost);
             all.sync += measured != nullptr ? measured->sync.value : weft_.sync_s;
             return;
         }
@@ -222,8 +229,24 @@ class StepTimer {
         return met > 0 ? rows * used * held / all / met : 1;
     }
 
-    double WireSeconds(const program::Op& op, const OpCost& cost) const {
-        const auto bytes = static_cast<double>(cost.wire_bytes);
+    // Size of an all-reduce in its type on the wire.
+    double WireBytes(const program::Program& list, const program::Op& op,
+                     const OpCost& cost) const {
+        if (!op.Is(Trait::kAllReduce)) return static_cast<double>(cost.wire_bytes);
+        const program::Value& addend = list.value(op.inputs[0]);
+        const program::Shape& shape = addend.shape;
+        if (shape[shape.rank - 1] < static_cast<int64_t>(coll::kQ8Block)) {
+            return static_cast<double>(cost.wire_bytes);
+        }
+        const bool of_prompt = place_.prompt && shape[0] == program::kTokens;
+        const int64_t values = cost.wire_bytes / RowBytes(addend.dtype, 1);
+        return static_cast<double>(backend::SumBytes(
+            of_prompt ? place_.wires.prompts : place_.wires.all, addend.dtype, values));
+    }
+
+    double WireSeconds(const program::Program& list, const program::Op& op,
+                       const OpCost& cost) const {
+        const double bytes = WireBytes(list, op, cost);
         const bool sums = op.Is(Trait::kAllReduce);
         if (const Measured* measured = place_.measured(); measured != nullptr) {
             const auto seconds = sums ? measured->AllReduceSeconds(place_.tensor.ranks, bytes)
@@ -254,7 +277,57 @@ Breakdown TimeWith(const RankWork& work, const program::StepShape& step, const S
     return all;
 }
 
+// The parts in which a step runs, as the devices choose them (backend::Overlap::kAuto); 1: it runs
+// as a whole. sums: all-reduces of the step.
+int64_t PartsOf(const program::StepShape& step, const StepPlace& place, int64_t sums) {
+    const coll::TierGroup& group = place.tensor;
+    if (group.ranks < 2 || group.hosts < 2 || sums == 0) return 1;
+    const int64_t bytes = backend::SumBytes(place.prompt ? place.wires.prompts : place.wires.all,
+                                            DType::kF64, step.tokens * place.hyper->hidden);
+    const double seconds =
+        coll::AllReduceSeconds(group, coll::Algorithm::kAuto, static_cast<double>(bytes / 2));
+    const double idle_s = static_cast<double>(bytes / 2) * coll::Comm::kIdleUsAByte * 1e-6;
+    if (bytes < backend::kLeastSumInHalves || seconds < idle_s) return 1;
+    const model::Moe& moe = place.hyper->moe;
+    const int64_t least = place.machine->is_processor()
+                              ? backend::kLeastRowsInHalves / 2
+                              : backend::vulkan::LeastRowsOfPart(moe.experts, moe.used);
+    const int64_t parts = backend::vulkan::PartsOfRows(step.tokens, least, kMostParts);
+    return std::max<int64_t>(parts, 1);
+}
+
+int64_t SumsOf(const RankWork& work) {
+    int64_t sums = 0;
+    for (const Piece& piece : work.pieces) {
+        if (piece.last) continue;
+        sums += piece.count * std::ranges::count_if(piece.program.ops, [](const program::Op& op) {
+                    return op.Is(Trait::kAllReduce);
+                });
+    }
+    return sums;
+}
+
 }  // namespace
+
+// While a part computes the ops between two all-reduces, all-reduces of the other parts are on the
+// wire. The first ops have no all-reduce beside them, and the last all-reduce no ops.
+Breakdown TimePromptStep(const RankWork& work, const program::StepShape& step,
+                         const StepPlace& place) {
+    const int64_t sums = SumsOf(work);
+    const int64_t parts = PartsOf(step, place, sums);
+    if (parts == 1) return TimeStep(work, step, place, Pieces::kNotLast);
+    Breakdown all;
+    program::StepShape part = step;
+    for (int64_t i = 0; i < parts; ++i) {
+        part.tokens = step.tokens * (i + 1) / parts - step.tokens * i / parts;
+        part.context = step.context + step.tokens * i / parts;
+        all += TimeStep(work, part, place, Pieces::kNotLast);
+    }
+    const double wire = all.wire, own = all.total() - wire;
+    const double segments = static_cast<double>(parts * (sums + 1));
+    all.wire = std::max(own + wire / segments, wire + own / segments) - own;
+    return all;
+}
 
 std::span<const BreakdownRow> BreakdownRows() {
     return kBreakdownRows;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/sum_wire.h"
 #include "model/model.h"
 #include "plan/machine.h"
 #include "program/cost.h"
@@ -95,6 +96,9 @@ struct StepPlace {
     // rates `alone`). 1: as much as when all of them compute at the same time. Times between are
     // interpolated.
     double busy = 1;
+    // Types of all-reduces on the wire. prompts: of steps that read a long prompt (`prompt`).
+    engine::SumWires wires{};
+    bool prompt = false;
     const Measured* measured() const { return machine->measured ? &*machine->measured : nullptr; }
 };
 
@@ -103,5 +107,9 @@ enum class Pieces { kAll, kNotLast, kOnlyLast };
 // Time that one rank needs for these pieces in a step, without messages between stages.
 Breakdown TimeStep(const RankWork& work, const program::StepShape& step, const StepPlace& place,
                    Pieces pieces = Pieces::kAll);
+// The same for a step of a prompt, without the last piece. If the wire is slow, the step runs in
+// parts (backend::Overlap::kAuto), and `wire` is only the time that no arithmetic hides.
+Breakdown TimePromptStep(const RankWork& work, const program::StepShape& step,
+                         const StepPlace& place);
 
 }  // namespace weft::plan

@@ -24,6 +24,9 @@ struct WireSum {
     DType dtype;  // of the addends
     int64_t rows, cols;
     SumWire wire = SumWire::kF64;
+    SumWire prompt_wire = SumWire::kF64;
+    std::vector<RowRange> prompt_rows{};
+    int64_t first_row = 0;  // row r has the addends of row first_row + r
 };
 
 // Uniform in +-2^0 to +-2^6, with all bits of a double.
@@ -50,8 +53,9 @@ std::vector<std::vector<float>> RunSum(const WireSum& sum, net::Transport transp
         comm->SetTuning(coll::Tuning::BuiltIn({.ranks = sum.ranks, .hosts = 1}));
         std::vector<double> wide(count);
         std::vector<float> narrow(count), out(count);
+        const auto first = static_cast<size_t>(sum.first_row * sum.cols);
         for (size_t i = 0; i < count; ++i) {
-            wide[i] = SumAddend(fabric.rank, i);
+            wide[i] = SumAddend(fabric.rank, first + i);
             narrow[i] = static_cast<float>(wide[i]);
         }
         std::byte* const in = sum.dtype == DType::kF64
@@ -59,6 +63,8 @@ std::vector<std::vector<float>> RunSum(const WireSum& sum, net::Transport transp
                                   : reinterpret_cast<std::byte*>(narrow.data());
         Communicators groups{.tensor = comm.get()};
         groups.wire = sum.wire;
+        groups.prompt_wire = sum.prompt_wire;
+        groups.prompt_rows = sum.prompt_rows;
         const uint64_t before = comm->sent_bytes();
         const Status status =
             RunTransfer(kTransferOp, {in, sum.dtype, sum.rows, sum.cols},
@@ -160,6 +166,55 @@ TEST(TransferWire, ShortRowsStayAsTheyAre) {
         EXPECT_EQ(RunSum({2, DType::kF64, 9, 2, wire}, net::Transport::kShm, sent), wide);
         EXPECT_EQ(sent, wide_sent);
     }
+}
+
+// Rows of prompts are narrow, other rows keep their bits, and the bits of a row do not depend on
+// the number of rows: not even where a large sum takes another algorithm.
+TEST(TransferWire, RowsOfPromptsHaveTheirOwnWire) {
+    constexpr int64_t kRows = 90, kCols = 640;
+    const auto row_of = [](const std::vector<float>& sums, int64_t row) {
+        const auto begin = sums.begin() + row * kCols;
+        return std::vector<float>(begin, begin + kCols);
+    };
+    for (const int ranks : {2, 3}) {
+        for (const DType dtype : {DType::kF64, DType::kF32}) {
+            uint64_t sent = 0, mixed_sent = 0;
+            const WireSum wide{ranks, dtype, kRows, kCols, SumWire::kF64};
+            const auto want = RunSum(wide, net::Transport::kTcp, sent);
+            WireSum mixed = wide;
+            mixed.prompt_wire = SumWire::kBF16;
+            mixed.prompt_rows = {{2, 1}, {10, 70}};
+            const auto got = RunSum(mixed, net::Transport::kTcp, mixed_sent);
+            EXPECT_LT(mixed_sent, sent);
+            const std::vector<float>& sums = got[0];
+            for (const auto& rank : got) EXPECT_EQ(rank, sums);
+            for (int64_t row = 0; row < kRows; ++row) {
+                const bool narrow = row == 2 || (row >= 10 && row < 80);
+                EXPECT_EQ(row_of(sums, row) == row_of(want[0], row), !narrow) << row;
+            }
+            WireSum few{ranks, dtype, 2, kCols, SumWire::kF64, SumWire::kBF16, {{0, 2}}, 11};
+            const auto alone = RunSum(few, net::Transport::kTcp, sent);
+            EXPECT_EQ(row_of(alone[0], 0), row_of(sums, 11)) << ranks;
+            EXPECT_EQ(row_of(alone[0], 1), row_of(sums, 12)) << ranks;
+        }
+    }
+}
+
+TEST(TransferWire, RowsOfPromptsOfAStep) {
+    std::vector<StepSequence> sequences = {{0, 1, 0, {}}, {1, 5, 0, {}}, {6, 4, 0, {}}};
+    sequences[1].prompt_rows = 5;
+    sequences[2].prompt_rows = 3;
+    std::vector<RowRange> ranges;
+    FindPromptRows(sequences, 0, 10, ranges);
+    EXPECT_EQ(ranges, (std::vector<RowRange>{{1, 8}}));
+    FindPromptRows(sequences, 4, 3, ranges);
+    EXPECT_EQ(ranges, (std::vector<RowRange>{{0, 3}}));
+    FindPromptRows(sequences, 9, 1, ranges);
+    EXPECT_TRUE(ranges.empty());
+    const Communicators groups{.wire = SumWire::kF64,
+                               .prompt_wire = SumWire::kBF16,
+                               .prompt_rows = std::span(ranges = {{1, 8}})};
+    EXPECT_EQ(SumBytes(groups, DType::kF64, 10, 64), (2 * 8 + 8 * 2) * 64);
 }
 
 TEST(TransferWire, BytesOfAWire) {

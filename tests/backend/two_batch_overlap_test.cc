@@ -1,4 +1,4 @@
-// Steps in halves: the same bits as in one piece, over any transport, number of ranks, threads and
+// Steps in parts: the same bits as in one piece, over any transport, number of ranks, threads and
 // sequences; a lost peer ends them with an error.
 #include "backend/cpu/two_batch_overlap.h"
 
@@ -125,14 +125,16 @@ TEST_P(HalvesOf, GiveTheSameBits) {
                         LoadedRank rank(programs[r], model.source, {threads, {}, true, best}, 90,
                                         overlap);
                         rank.executable().SetTracing(true);
-                        // Even and odd steps, and one-row steps, which have no halves.
+                        // Even and odd steps, and one-row steps, which have no parts.
                         std::vector<float> logits = rank.Logits(HalvesTokens(84), 42, {&comm});
                         const int64_t whole =
                             std::ranges::count_if(programs[r].ops, [](const program::Op& op) {
                                 return op.kind() == program::OpKind::kAllReduce;
                             });
                         EXPECT_EQ(Sums(rank, programs[r]),
-                                  overlap == Overlap::kAlways ? 2 * whole : whole);
+                                  overlap == Overlap::kAlways
+                                      ? static_cast<int64_t>(kMostParts) * whole
+                                      : whole);
                         EXPECT_EQ(rank.Logits(HalvesTokens(84), 31, {&comm}), logits);
                         const auto few = rank.Logits(HalvesTokens(3), 1, {&comm});
                         EXPECT_TRUE(std::equal(few.begin(), few.end(), logits.begin()));
@@ -150,7 +152,8 @@ TEST_P(HalvesOf, GiveTheSameBits) {
 
 // Three sequences, one of them on both sides of the cut, and outputs of some rows.
 // Three sequences, each in a state slot of its own, with another written in between.
-std::vector<float> LogitsOfSequences(const Model& model, Overlap overlap) {
+// narrow: the second sequence is a prompt whose sums are sent as bf16.
+std::vector<float> LogitsOfSequences(const Model& model, Overlap overlap, bool narrow = false) {
     const std::vector<program::Program> programs = model.Programs(2);
     const std::vector<int32_t> tokens = HalvesTokens(41);
     const std::vector<int32_t> pages[] = {{1}, {3, 0}, {2}};
@@ -166,12 +169,15 @@ std::vector<float> LogitsOfSequences(const Model& model, Overlap overlap) {
     }
     const std::vector<StateWrite> between = {{18, 3}, {25, 3}};
     sequences[1].state_writes = between;
+    sequences[1].prompt_rows = narrow ? 29 : 0;
     const std::vector<int32_t> outputs = {4, 19, 20, 34, 40};
     const auto logits = OnRanks(2, net::Transport::kTcp, [&](size_t r, coll::Comm& comm) {
         LoadedRank rank(programs[r], model.source, {2, {}, true, CpuLevel::kReference}, 64,
                         overlap);
         const Step step{1, tokens, positions, sequences, outputs};
-        EXPECT_TRUE(rank.executable().Run(rank.executable().whole(), step, {&comm}).ok());
+        Communicators groups{&comm};
+        groups.prompt_wire = SumWire::kBF16;
+        EXPECT_TRUE(rank.executable().Run(rank.executable().whole(), step, groups).ok());
         std::vector<float> all(outputs.size() * static_cast<size_t>(model.hyper.vocab));
         EXPECT_TRUE(rank.executable().ReadFloats(programs[r].Find("logits"), 0, all).ok());
         return all;
@@ -185,6 +191,24 @@ TEST(Halves, CutSequences) {
         const Model model{hyper};
         EXPECT_EQ(LogitsOfSequences(model, Overlap::kAlways),
                   LogitsOfSequences(model, Overlap::kNever));
+    }
+}
+
+// A hidden size of 64, because shorter rows are never narrow.
+TEST(Halves, NarrowRowsOfPromptsHaveTheSameBits) {
+    model::Hyper hyper = Dense();
+    hyper.hidden = 64;
+    const Model model{hyper};
+    const std::vector<float> wide = LogitsOfSequences(model, Overlap::kNever);
+    const std::vector<float> narrow = LogitsOfSequences(model, Overlap::kNever, true);
+    EXPECT_EQ(LogitsOfSequences(model, Overlap::kAlways, true), narrow);
+    // Outputs 1 to 3 are of the prompt; the other sequences keep their bits.
+    const auto vocab = static_cast<size_t>(model.hyper.vocab);
+    for (size_t output = 0; output < 5; ++output) {
+        const auto begin = static_cast<ptrdiff_t>(output * vocab);
+        const bool same =
+            std::equal(wide.begin() + begin, wide.begin() + begin + vocab, narrow.begin() + begin);
+        EXPECT_EQ(same, output == 0 || output == 4) << output;
     }
 }
 

@@ -113,6 +113,33 @@ TEST_F(Wires, StagesAndHalvesTakeThemAsWell) {
     EXPECT_EQ(Logits(model, f32 + Words{"on"}).data, Logits(model, f32 + Words{"off"}).data);
 }
 
+// The bits of a narrow prompt do not depend on its chunks, and short prompts are not narrow.
+TEST_F(Wires, PromptsHaveTheirOwnWire) {
+    const std::string model = Model(DType::kF32);
+    std::string tokens = "1";
+    for (int i = 1; i < 140; ++i) tokens += "," + std::to_string(i * 37 % 250 + 3);
+    const auto last = [&](const std::string& prompt, const Words& flags) {
+        const std::string npy = dir_ / "last.npy";
+        const Ran ran = RunWeft(Words{"logits", model, "--tokens", prompt, "--npy", npy, "-t", "1",
+                                      "--kv-dtype", "f32", "--verify"} +
+                                flags);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return ReadNpy(npy);
+    };
+    const Words bf16{"--prompt-allreduce-dtype", "bf16"};
+    const Matrix one = last(tokens, {});
+    for (const char* tp : {"2", "3"}) {
+        const Words layout{"--tp", tp, "--transport", "tcp"};
+        const Matrix exact = last(tokens, layout);
+        const Matrix narrow = last(tokens, layout + bf16);
+        EXPECT_NE(narrow.data, exact.data);
+        EXPECT_TRUE(Distance(narrow, one) <= 0.1) << Distance(narrow, one);
+        EXPECT_EQ(last(tokens, layout + bf16 + Words{"--prefill-chunk", "33"}).data, narrow.data);
+        EXPECT_EQ(last(tokens, layout + bf16 + Words{"--overlap", "on"}).data, narrow.data);
+        EXPECT_EQ(last(kWireTokens, layout + bf16).data, last(kWireTokens, layout).data);
+    }
+}
+
 TEST_F(Wires, WhatWasUsedIsSaid) {
     const std::string model = Model(DType::kQ8_0);
     for (const WireBound& bound : kWireBounds) {
@@ -125,6 +152,12 @@ TEST_F(Wires, WhatWasUsedIsSaid) {
         EXPECT_NE(line.find(said), std::string::npos) << line;
     }
     EXPECT_EQ(Run(model, {"--tp", "2", "--json"}).Json()["all_reduce"]["wire"], "f64");
+    const Words apart{"--tp", "2", "--prompt-allreduce-dtype", "q8"};
+    const auto sums = Run(model, apart + Words{"--json"}).Json()["all_reduce"];
+    EXPECT_EQ(sums["wire"], "f64");
+    EXPECT_EQ(sums["prompt_wire"], "q8");
+    const std::string prompts = Run(model, apart).err;
+    EXPECT_NE(prompts.find("a token over shm (prompts: q8), p50"), std::string::npos) << prompts;
     EXPECT_FALSE(
         Run(model, {"--allreduce-dtype", "q8", "--json"}).Json()["all_reduce"].contains("wire"));
     const auto rows = RunWeft({"bench", model, "-p", "0", "-n", "4", "-r", "1", "-t", "1", "--tp",

@@ -29,7 +29,7 @@ LayoutCosts LargeModel(int64_t prompt, int64_t answer = 512) {
     LayoutCosts costs;
     costs.ranks = 2;
     costs.layers = 36;
-    costs.sum_bytes = 2880 * 4;
+    costs.sum_bytes = costs.prompt_sum_bytes = 2880 * 4;
     costs.prompt = prompt;
     costs.answer = answer;
     costs.token_bytes = 3.2e9;

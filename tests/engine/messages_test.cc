@@ -128,6 +128,7 @@ StepData RandomStep(std::mt19937& random) {
         for (int32_t p = below(30); p > 0; --p) s.pages.push_back(below(300));
         s.state_from = below(9) - 1;
         s.state_to = below(9);
+        s.prompt_rows = std::min(s.row_count, below(40));
         for (int32_t w = below(4); w > 0; --w) s.state_writes.push_back({below(40), below(9)});
     }
     for (int32_t i = below(4); i > 0; --i) step.copies.push_back({below(300), below(300)});
@@ -217,10 +218,10 @@ TEST(StepMessage, ErrorsNameTheValue) {
         const char* error;
     };
     const Case cases[] = {
-        {0, 3, "its number of words is 3; expected 29, as received"},
+        {0, 3, "its number of words is 3; expected 30, as received"},
         {1, 77, "its kind is 77; expected 0 to 4"},
         {5, -2, "its number of sequences is -2; expected 0 or more"},
-        {4, 40, "its number of tokens and output rows is 40 and 1; expected at most 20 words"},
+        {4, 40, "its number of tokens and output rows is 40 and 1; expected at most 21 words"},
         {7, 20, "it ends within page copy 7; expected"},
         {8, 3, "its number of asks is 3; expected 0 or 1"},
         {kAsk, -9, "the number of best logits of an ask is -9; expected -1 or more"},
@@ -229,10 +230,12 @@ TEST(StepMessage, ErrorsNameTheValue) {
         {kAsk + 3, bits(1), "min_p of an ask is 1; expected 0 or more and less than 1"},
         {kAsk + 5, -1, "the random number of an ask is 18446744069414584320; expected less than"},
         {kSequence + 3, -4, "the adapter of a sequence is -4; expected 0 or more"},
-        {kSequence + 6, -1, "the number of state writes is -1; expected 0 or more"},
-        {kSequence + 7, -1, "the number of pages of a sequence is -1; expected 0 or more"},
-        {kSequence + 7, 2, "it ends within sequence 0; expected"},
-        {kSequence + 7, 0, "the number of words after its last sequence is 1; expected 0"}};
+        {kSequence + 6, -1, "prompt rows of a sequence is -1; expected 0 to 2, its rows"},
+        {kSequence + 6, 3, "prompt rows of a sequence is 3; expected 0 to 2, its rows"},
+        {kSequence + 7, -1, "the number of state writes is -1; expected 0 or more"},
+        {kSequence + 8, -1, "the number of pages of a sequence is -1; expected 0 or more"},
+        {kSequence + 8, 2, "it ends within sequence 0; expected"},
+        {kSequence + 8, 0, "the number of words after its last sequence is 1; expected 0"}};
     for (const Case& one : cases) {
         std::vector<int32_t> damaged = words;
         damaged[one.at] = one.value;

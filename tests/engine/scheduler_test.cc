@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -107,6 +108,34 @@ TEST(Scheduler, ALongPromptHoldsNobodyUp) {
         scheduler.Commit(planned);
         talker->tokens.push_back(5);
     }
+}
+
+// Also when a preempted sequence is recomputed with its generated tokens.
+TEST(Scheduler, OnlyRowsOfALongPromptAreNarrow) {
+    Scheduler scheduler({4, 8, 100, kSchedulerPage, true});
+    StepData step;
+    std::vector<PlannedRows> planned;
+    auto reader = std::make_unique<Sequence>();
+    reader->tokens.assign(13, 2);
+    reader->narrow_tokens = 10;  // three generated tokens follow
+    scheduler.Add(reader.get());
+    const auto other = Add(scheduler, 2, 3, 1);
+    std::vector<int32_t> narrow;
+    for (int steps = 0; steps < 3; ++steps) {
+        ASSERT_TRUE(scheduler.Plan(step, planned));
+        for (size_t i = 0; i < planned.size(); ++i) {
+            const int32_t rows = step.sequences[i].prompt_rows;
+            if (planned[i].sequence == reader.get()) narrow.push_back(rows);
+            if (planned[i].sequence == other.get()) {
+                EXPECT_EQ(rows, 0);
+            }
+        }
+        scheduler.Commit(planned);
+        if (reader->pending() == 0) reader->tokens.push_back(5);
+        if (other->pending() == 0) other->tokens.push_back(5);
+    }
+    EXPECT_EQ(std::accumulate(narrow.begin(), narrow.end(), 0), 10);
+    EXPECT_EQ(narrow.back(), 0);
 }
 
 TEST(Scheduler, ASharedPrefixIsComputedOnce) {

@@ -38,15 +38,41 @@ TEST(SumWire, NamesAreReadBack) {
 
 TEST(SumWire, AutoIsF32OnlyBetweenHostsOnAWireMeasuredToBeSlow) {
     const backend::DeviceInfo cpu;
-    EXPECT_EQ(AutoSumWire(cpu, true, Measured(60, kGigabitUs)), SumWire::kF32);
-    EXPECT_EQ(AutoSumWire(cpu, true, Measured(5000, kGigabitUs)), SumWire::kF32);
-    EXPECT_EQ(AutoSumWire(cpu, false, Measured(60, kGigabitUs)), SumWire::kF64);
-    EXPECT_EQ(AutoSumWire(cpu, true, Measured(20, kTenGigabitUs)), SumWire::kF64);
+    EXPECT_EQ(AutoSumWires(cpu, true, Measured(60, kGigabitUs)).all, SumWire::kF32);
+    EXPECT_EQ(AutoSumWires(cpu, true, Measured(5000, kGigabitUs)).all, SumWire::kF32);
+    EXPECT_EQ(AutoSumWires(cpu, false, Measured(60, kGigabitUs)).all, SumWire::kF64);
+    EXPECT_EQ(AutoSumWires(cpu, true, Measured(20, kTenGigabitUs)).all, SumWire::kF64);
     // Fewer bytes do not reduce latency.
-    EXPECT_EQ(AutoSumWire(cpu, true, Measured(5000, kTenGigabitUs)), SumWire::kF64);
+    EXPECT_EQ(AutoSumWires(cpu, true, Measured(5000, kTenGigabitUs)).all, SumWire::kF64);
     // No measurement.
     const auto built_in = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
-    EXPECT_EQ(AutoSumWire(cpu, true, built_in), SumWire::kF64);
+    EXPECT_EQ(AutoSumWires(cpu, true, built_in).all, SumWire::kF64);
+}
+
+TEST(PromptWire, AutoIsBf16BetweenHostsOnAWireMeasuredToBeSlow) {
+    backend::DeviceInfo cpu, gpu;
+    gpu.submits = true;
+    gpu.target.float64_reductions = false;
+    const coll::Tuning gigabit = Measured(60, kGigabitUs), ten = Measured(20, kTenGigabitUs),
+                       hundred = Measured(20, kTenGigabitUs / 10);
+    const SumWires exact{SumWire::kF64, SumWire::kF64}, single{SumWire::kF32, SumWire::kF32},
+        narrow{SumWire::kF32, SumWire::kBF16};
+    EXPECT_EQ(AutoSumWires(cpu, true, gigabit), narrow);
+    EXPECT_EQ(AutoSumWires(gpu, true, gigabit), narrow);
+    // A GPU computes faster.
+    EXPECT_EQ(AutoSumWires(cpu, true, ten), exact);
+    EXPECT_EQ(AutoSumWires(gpu, true, ten), narrow);
+    EXPECT_EQ(AutoSumWires(gpu, true, hundred), single);
+    // One host, or no measurement.
+    EXPECT_EQ(AutoSumWires(gpu, false, gigabit), single);
+    const auto built_in = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
+    EXPECT_EQ(AutoSumWires(gpu, true, built_in), single);
+    EXPECT_EQ(AutoSumWires(cpu, true, built_in), exact);
+}
+
+TEST(PromptWire, ShortPromptsAreNotNarrow) {
+    EXPECT_EQ(NarrowTokens(kLeastNarrowPrompt - 1), 0);
+    EXPECT_EQ(NarrowTokens(kLeastNarrowPrompt), kLeastNarrowPrompt);
 }
 
 TEST(SumWire, ADeviceWithoutFloat64SendsFloat32AtMost) {
@@ -67,7 +93,10 @@ TEST(SumWire, ADeviceWithoutFloat64SendsFloat32AtMost) {
          {"--allreduce-dtype f64", "gpu (a card)", "float32", "--allreduce-dtype auto or f32"}) {
         EXPECT_NE(refused.error().message.find(said), std::string::npos) << said;
     }
-    EXPECT_EQ(AutoSumWire(device, false, Measured(1, 0)), SumWire::kF32);
+    EXPECT_EQ(AutoSumWires(device, false, Measured(1, 0)).all, SumWire::kF32);
+    const Status prompts = CheckSumWire(SumWire::kF64, device, "--prompt-allreduce-dtype");
+    ASSERT_FALSE(prompts.ok());
+    EXPECT_NE(prompts.error().message.find("--prompt-allreduce-dtype f64:"), std::string::npos);
 }
 
 TEST(DeviceSum, NamesAreReadBackAndTravelWithTheJob) {
@@ -110,9 +139,11 @@ TEST(SumWire, TravelsWithTheJob) {
     for (const std::string& name : SumWireNames()) {
         Job job;
         job.wire = ParseSumWire(name).value();
+        job.prompt_wire = SumWire::kQ8;
         const auto back = JobFromJson(JobToJson(job));
         ASSERT_TRUE(back.ok());
         EXPECT_EQ(back->wire, job.wire);
+        EXPECT_EQ(back->prompt_wire, SumWire::kQ8);
     }
     std::string text = JobToJson(Job());
     const std::string before = "\"wire\":\"auto\"";

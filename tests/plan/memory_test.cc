@@ -56,8 +56,7 @@ Result<backend::MemoryUse> RealUse(const ModelWalk& walk, const model::Shard& sh
     const auto build = engine::BuildOptionsOf(job, shard.layout, info.target);
     WEFT_ASSIGN(const program::Program list,
                 model::BuildProgram(walk.hyper(), shard, walk.source(), build));
-    const auto compile = engine::CompileOptionsOf(job, shard.layout, list, info.target,
-                                                  info.uses_host_cores, one_host);
+    const auto compile = engine::CompileOptionsOf(job, shard.layout, list, info.target, one_host);
     WEFT_ASSIGN(const auto executable, device.Compile({list}, compile));
     return executable->memory();
 }
@@ -138,8 +137,7 @@ TEST(Memory, FewLayersStandForAll) {
                 const auto list = model::BuildProgram(shape->walk.hyper(), shard, *shape->source,
                                                       engine::BuildOptionsOf(job, layout, target));
                 ASSERT_TRUE(list.ok()) << list.error().message;
-                const auto compile = engine::CompileOptionsOf(job, layout, *list, target,
-                                                              kind == MemoryKind::kHost, false);
+                const auto compile = engine::CompileOptionsOf(job, layout, *list, target, false);
                 const auto whole = backend::PlanMemory({*list}, compile, device);
                 ASSERT_TRUE(whole.ok()) << whole.error().message;
                 EXPECT_EQ(use->weights, whole->weight_bytes) << model << layout.tp;

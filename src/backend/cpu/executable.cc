@@ -1,6 +1,7 @@
 #include "backend/executable.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -24,10 +25,6 @@ using program::OpKind;
 // Rows of a weight are read and packed in pieces of about this size, so that loading needs little
 // extra memory.
 constexpr int64_t kLoadPieceBytes = 1 << 20;
-// Minimum sizes of steps that run in halves. A half is still limited by arithmetic, not by reading
-// weights, and its sums take longer than their hand-over (two wake-ups, some 0.1 ms).
-constexpr int64_t kLeastRowsInHalves = 128;
-constexpr int64_t kLeastSumInHalves = 512 << 10;
 
 // Data that a step of a slot has bound.
 struct SlotState {
@@ -93,6 +90,16 @@ class CpuExecutable final : public Executable {
         std::vector<size_t> first_of_op;  // by op; the last entry is the end
         OverlapRegion region;
     };
+    // A part of a step: the region's calls, and its all-reduce in progress.
+    struct Part {
+        PartRows rows;
+        std::vector<Call> calls;
+        const Call* sum = nullptr;
+        size_t index = 0;  // of the sum, in the list
+        int64_t job = 0;   // 0: no sum in progress
+        OpTiming timing;
+        Status status;
+    };
     void Prepare(List& list, std::vector<Call> calls) const;
 
     Status LoadVector(const program::Value& value, std::byte* out, const RowSource& source) const;
@@ -105,17 +112,17 @@ class CpuExecutable final : public Executable {
     void BindInput(program::ValueId id, const Step& step);
     void BindCalls(const Step& step);
     void OrderTokens(SlotState& slot, std::span<const int32_t> tokens) const;
-    bool UsesHalves() const;
-    void BindHalves();
+    size_t PartsOfStep() const;
+    void BindParts();
     void RunPart(int part);
     // These return false on all threads if the step has failed.
     void CopyPages(int part);
     bool RunCalls(size_t begin, size_t end, int part);
-    bool RunHalves(int part);
-    bool MeetBetweenHalves(size_t item, int part);
+    bool RunParts(int part);
+    bool MeetBetweenParts(size_t item, int part);
     void RunSegment(size_t item, int part);
     void StartSum(size_t item);
-    void FinishSum();
+    void FinishSum(Part& part);
     size_t TailOf(const Call& call) const;
     // A rank without own rows still takes part in the transfers of such rows.
     bool IsLeftOut(const Call& call) const {
@@ -129,7 +136,7 @@ class CpuExecutable final : public Executable {
     void Done(const Call& call, int64_t begin_ns);
     void Fail(size_t index, Status status);
     bool Failed(size_t below) const { return failed_call_.load(std::memory_order_relaxed) < below; }
-    Status Transfer(const Call& call, bool aside);
+    Status Transfer(const Call& call, std::span<const RowRange> prompt_rows, bool aside);
     Status Communicate(const Call& call);
     void NoteTransfer(const Call& call, int64_t took_ns);
     bool MayOverlap(const Call& call) const { return call.beside && !probe_; }
@@ -169,16 +176,9 @@ class CpuExecutable final : public Executable {
     TransferLog transfers_;
     Probe probe_;
 
-    // For a step that runs in halves: the region's calls per half, and the sum in progress.
-    bool in_halves_ = false;
-    std::vector<Call> half_calls_[2];
-    HalfRows half_rows_[2];
-    struct {
-        const Call* call = nullptr;  // null: none
-        size_t index = 0;            // in the list
-        int64_t begin_ns = 0, end_ns = 0;
-        Status status;
-    } sum_;
+    size_t count_ = 0;  // of parts; 0: the step runs as a whole
+    std::array<Part, kMostParts> parts_;
+    std::vector<RowRange> prompt_rows_;  // of the step
     // Transfers beside calls: the job and the result of each, by call. The side thread writes a
     // result, and thread 0 reads it after waiting. The first error is also the result of all later
     // jobs.
@@ -306,6 +306,8 @@ Status CpuExecutable::Run(const program::OpRange& ops, const Step& step,
     }
     team_.Run([](void* self, int part) { static_cast<CpuExecutable*>(self)->RunPart(part); }, this);
     if (options_.beside) EndBeside();
+    // After an error, sums of other parts may still run; they fail soon.
+    for (size_t i = 0; i < count_; ++i) FinishSum(parts_[i]);
     return std::move(status_);
 }
 
@@ -363,50 +365,56 @@ void CpuExecutable::BindCalls(const Step& step) {
             slot.tokens, groups_.tensor->size())[static_cast<size_t>(groups_.tensor->rank())];
     }
     for (size_t i = begin_; i < end_; ++i) BindCall(list_->calls[i], bindings_);
-    in_halves_ = UsesHalves();
-    if (in_halves_) BindHalves();
+    FindPromptRows(step.sequences, 0, slot.tokens, prompt_rows_);
+    groups_.prompt_rows = prompt_rows_;
+    count_ = PartsOfStep();
+    if (count_ > 0) BindParts();
 }
 
-bool CpuExecutable::UsesHalves() const {
+size_t CpuExecutable::PartsOfStep() const {
     const OverlapRegion& region = list_->region;
     const int64_t rows = bindings_.tokens;
-    if (region.sums.empty() || region.begin < begin_ || region.end > end_) return false;
-    if (groups_.tensor == nullptr || probe_ || rows < 2) return false;
-    if (groups_.tensor->size() == 1) return false;
-    if (options_.overlap == Overlap::kAlways) return true;
+    if (region.sums.empty() || region.begin < begin_ || region.end > end_) return 0;
+    if (groups_.tensor == nullptr || probe_ || rows < 2) return 0;
+    if (groups_.tensor->size() == 1) return 0;
+    const auto most = static_cast<int64_t>(kMostParts);
+    if (options_.overlap == Overlap::kAlways) return static_cast<size_t>(std::min(rows, most));
     const auto& sum = list_->calls[region.sums[0]].As<TransferArgs>();
-    const int64_t bytes = SumBytes(groups_.wire, sum.in_dtype, rows * sum.in_cols);
-    return rows >= kLeastRowsInHalves && bytes >= kLeastSumInHalves &&
-           groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
+    const int64_t bytes = SumBytes(groups_, sum.in_dtype, rows, sum.in_cols);
+    const bool pays = rows >= kLeastRowsInHalves && bytes >= kLeastSumInHalves &&
+                      groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
+    return pays ? static_cast<size_t>(std::min(2 * rows / kLeastRowsInHalves, most)) : 0;
 }
 
-void CpuExecutable::BindHalves() {
-    const int64_t rows = bindings_.tokens;
-    const int64_t middle = rows / 2;
-    for (int half : {0, 1}) {
-        HalfRows& own = half_rows_[half];
-        const int64_t begin = own.begin = half == 0 ? 0 : middle;
-        const int64_t count = own.count = half == 0 ? middle : rows - middle;
+void CpuExecutable::BindParts() {
+    const std::vector<int64_t> counts = RowParts(bindings_.tokens, static_cast<int64_t>(count_));
+    int64_t begin = 0;
+    for (size_t i = 0; i < count_; ++i) {
+        PartRows& own = parts_[i].rows;
+        const int64_t count = own.count = counts[i];
+        own.begin = begin;
+        FindPromptRows(step_->sequences, begin, count, own.prompt_rows);
         CutSequences(bindings_.sequences, begin, count, own.sequences);
         CutStates(bindings_.states, begin, count, own.states);
         own.adapted = adapted_rows_;
         std::erase_if(own.adapted, [&](const kernels::AdaptedRow& row) {
             return row.row < begin || row.row >= begin + count;
         });
-        std::vector<Call>& calls = half_calls_[half];
+        std::vector<Call>& calls = parts_[i].calls;
         calls.assign(list_->calls.begin() + static_cast<ptrdiff_t>(list_->region.begin),
                      list_->calls.begin() + static_cast<ptrdiff_t>(list_->region.end));
         for (Call& call : calls) {
             ShiftRows(call, own);
         }
+        begin += count;
     }
 }
 
 void CpuExecutable::RunPart(int part) {
     CopyPages(part);
-    if (!in_halves_) {
+    if (count_ == 0) {
         RunCalls(begin_, end_, part);
-    } else if (RunCalls(begin_, list_->region.begin, part) && RunHalves(part)) {
+    } else if (RunCalls(begin_, list_->region.begin, part) && RunParts(part)) {
         RunCalls(list_->region.end, end_, part);
     }
 }
@@ -482,24 +490,27 @@ void CpuExecutable::Done(const Call& call, int64_t begin_ns) {
     if (tracing_) timings_.push_back({call.op, begin_ns, NowNs(), LastArrival(call)});
 }
 
-// ---- In halves (two_batch_overlap.h) ------------------------------------------------------------
+// ---- In parts (two_batch_overlap.h) -------------------------------------------------------------
 
-// Items are segments of halves, in the order 0a 0b 1a 1b ...
-bool CpuExecutable::RunHalves(int part) {
-    const size_t items = 2 * (list_->region.sums.size() + 1);
+// Items are segments of parts, in the order 0a 0b 1a 1b ...
+bool CpuExecutable::RunParts(int part) {
+    const size_t items = count_ * (list_->region.sums.size() + 1);
     for (size_t item = 0; item < items; ++item) {
-        if (!MeetBetweenHalves(item, part)) return false;
+        if (!MeetBetweenParts(item, part)) return false;
         RunSegment(item, part);
     }
-    return MeetBetweenHalves(items, part);
+    return MeetBetweenParts(items, part);
 }
 
-// Before an item: finishes the sum that it needs, and starts the sum of the previous item.
-bool CpuExecutable::MeetBetweenHalves(size_t item, int part) {
+// Before an item: starts the sum of the previous item, and finishes the sum that the item needs. At
+// the end, all sums.
+bool CpuExecutable::MeetBetweenParts(size_t item, int part) {
     team_.Barrier();
     if (part == 0) {
-        FinishSum();
-        if (item > 0 && status_.ok()) StartSum(item - 1);
+        const size_t items = count_ * (list_->region.sums.size() + 1);
+        if (item > 0) StartSum(item - 1);
+        if (item < items) FinishSum(parts_[item % count_]);
+        for (size_t i = 0; item == items && i < count_; ++i) FinishSum(parts_[i]);
     }
     team_.Barrier();
     // Thread 0 writes it before the second barrier, and not again before the next first barrier.
@@ -507,12 +518,12 @@ bool CpuExecutable::MeetBetweenHalves(size_t item, int part) {
 }
 
 void CpuExecutable::RunSegment(size_t item, int part) {
-    const size_t segment = item / 2;
+    const size_t segment = item / count_;
     const std::vector<size_t>& sums = list_->region.sums;
     const size_t begin = segment == 0 ? list_->region.begin : sums[segment - 1] + 1;
     const size_t end = segment == sums.size() ? list_->region.end : sums[segment];
     for (size_t i = begin; i < end; ++i) {
-        const Call& call = half_calls_[item % 2][i - list_->region.begin];
+        const Call& call = parts_[item % count_].calls[i - list_->region.begin];
         if (call.barrier && i > begin) team_.Barrier();
         const int64_t begin_ns = tracing_ && part == 0 ? NowNs() : 0;
         call.Run(kernels_, part, team_.size());
@@ -521,31 +532,29 @@ void CpuExecutable::RunSegment(size_t item, int part) {
 }
 
 void CpuExecutable::StartSum(size_t item) {
-    if (item / 2 == list_->region.sums.size()) return;  // the last segments end without one
-    sum_.index = list_->region.sums[item / 2];
-    sum_.call = &half_calls_[item % 2][sum_.index - list_->region.begin];
-    side_.Start([this] {
-        sum_.begin_ns = NowNs();
-        sum_.status = Transfer(*sum_.call, true);
-        sum_.end_ns = NowNs();
+    const size_t segment = item / count_;
+    if (segment == list_->region.sums.size()) return;  // the last segments end without one
+    Part& part = parts_[item % count_];
+    part.index = list_->region.sums[segment];
+    part.sum = &part.calls[part.index - list_->region.begin];
+    part.job = side_.Start([this, &part] {
+        part.timing = {part.sum->op, NowNs(), 0, 0};
+        part.status = Transfer(*part.sum, part.rows.prompt_rows, true);
+        if (!part.status.ok()) return;
+        // Before the next sum, which the same thread runs.
+        NoteTransfer(*part.sum, 0);
+        part.timing.end_ns = NowNs();
+        part.timing.last_arrival_ns = transfers_.last_arrival_ns();
+        progress_.fetch_add(1, std::memory_order_relaxed);
     });
 }
 
 // The deadlines of the sum bound the wait for it.
-void CpuExecutable::FinishSum() {
-    if (sum_.call == nullptr) return;
-    side_.Wait();
-    const Call& call = *std::exchange(sum_.call, nullptr);
-    if (!sum_.status.ok()) {
-        status_ = std::move(sum_.status);
-        failed_call_.store(sum_.index, std::memory_order_relaxed);
-        return;
-    }
-    NoteTransfer(call, 0);
-    progress_.fetch_add(1, std::memory_order_relaxed);
-    if (tracing_) {
-        timings_.push_back({call.op, sum_.begin_ns, sum_.end_ns, LastArrival(call)});
-    }
+void CpuExecutable::FinishSum(Part& part) {
+    if (part.job == 0) return;
+    side_.Wait(std::exchange(part.job, 0));
+    Fail(part.index, std::move(part.status));
+    if (status_.ok() && tracing_) timings_.push_back(part.timing);
 }
 
 void CpuExecutable::RunCall(size_t index, int part, int parts) {
@@ -558,22 +567,28 @@ void CpuExecutable::RunCall(size_t index, int part, int parts) {
 
 // ---- Communication ------------------------------------------------------------------------------
 
-// aside: the transfer runs beside kernels on this core.
-Status CpuExecutable::Transfer(const Call& call, bool aside) {
+// prompt_rows: those of the call's rows, if these are rows of the step. aside: the transfer runs
+// beside kernels on this core.
+Status CpuExecutable::Transfer(const Call& call, std::span<const RowRange> prompt_rows,
+                               bool aside) {
     const program::Op& op = program_.ops[static_cast<size_t>(call.op)];
     net::OpTag tag{program::OpName(op.kind()), call.op, step_->number};
     tag.aside = aside;
     const auto& args = call.As<TransferArgs>();
     const int64_t out_rows = args.out_rows < 0 ? args.rows : args.out_rows;
+    Communicators groups = groups_;
+    groups.prompt_rows = {};
+    const bool of_step = call.rows.at != OperandRef::kNowhere && call.rows.dim == program::kTokens;
+    if (of_step) groups.prompt_rows = prompt_rows;
     return RunTransfer(op, {args.in, args.in_dtype, args.rows, args.in_cols},
-                       {args.out, args.out_dtype, out_rows, args.out_cols}, groups_, tag);
+                       {args.out, args.out_dtype, out_rows, args.out_cols}, groups, tag);
 }
 
 Status CpuExecutable::Communicate(const Call& call) {
     // In inference an all-reduce measures its own time.
     const bool timed = call.kind == CallKind::kTransfer || !buffers_.packs();
     const int64_t begin_ns = timed ? NowNs() : 0;
-    const Status status = Transfer(call, false);
+    const Status status = Transfer(call, prompt_rows_, false);
     const int64_t took_ns = timed ? NowNs() - begin_ns : 0;
     transfers_.NoteIdle(took_ns);
     if (status.ok() && buffers_.packs()) NoteTransfer(call, took_ns);
@@ -591,7 +606,7 @@ void CpuExecutable::NoteTransfer(const Call& call, int64_t took_ns) {
 
 void CpuExecutable::StartBeside(size_t index) {
     jobs_[index] = side_.Start([this, index] {
-        if (side_failed_.ok()) side_failed_ = Transfer(list_->calls[index], false);
+        if (side_failed_.ok()) side_failed_ = Transfer(list_->calls[index], {}, false);
         side_statuses_[index] = side_failed_;
     });
 }

@@ -34,7 +34,7 @@ OverlapRegion FindOverlapRegion(const std::vector<Call>& calls) {
 // Rows of experts are in the order of a plan. Each half plans its own rows, at the place of its
 // first row. Calls that are bound to sequences, or to rows with adapters, find their rows through
 // these.
-void ShiftRows(Call& call, const HalfRows& rows) {
+void ShiftRows(Call& call, const PartRows& rows) {
     WEFT_CHECK(CanBeCut(call));
     const auto bind = [&](const auto& list) { call.args.Store(call.bound_at, std::span(list)); };
     if (call.bound == Bound::kSequences) return bind(rows.sequences);

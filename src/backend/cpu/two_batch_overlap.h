@@ -1,27 +1,32 @@
-// Runs a step as two halves of its rows, so that one half computes during the other half's
-// all-reduce.
+// Runs a step as two to four parts of its rows, so that one part computes during the other parts'
+// all-reduces.
 //
 // Between two sums (all_reduce ops), calls work row by row. In each layer, attention reads K and V
-// of earlier rows only, and recurrent state depends on earlier rows only. So half `a`, which has
-// the first rows, may be one sum ahead of half `b`:
+// of earlier rows only, and recurrent state depends on earlier rows only. So part `a`, which has
+// the first rows, may be one sum ahead of part `b`:
 //
-//     compute   0a  0b  1a  1b  2a  2b ...     segment s of a half: the calls between two sums
+//     compute   0a  0b  1a  1b  2a  2b ...     segment s of a part: the calls between two sums
 //     wire          0a  0b  1a  1b  2a ...     its sum
 //
-// Segment s + 1 of a half waits for sum s of the same half. That sum runs while the other half
-// computes a whole segment. Rows keep their places in the arena, which PlanArenaInHalves plans for
-// this. Results keep their bits, because a row's bits do not depend on the other rows of a call.
+// Segment s + 1 of a part waits for sum s of the same part. That sum runs while the other parts
+// compute a whole segment. Segments of attention and of products take unlike times. With four
+// parts, a few sums wait for the wire, so it stays busy during long segments. Rows keep their
+// places in the arena, which PlanArenaInHalves plans for this. Results keep their bits, because a
+// row's bits do not depend on the other rows of a call.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "backend/communicators.h"
 #include "backend/cpu/lower.h"
 
 namespace weft::backend {
 
-// Calls [begin, end) that can run in halves. `sums`: indices of the all_reduce calls among them,
+inline constexpr size_t kMostParts = 4;
+
+// Calls [begin, end) that can run in parts. `sums`: indices of the all_reduce calls among them,
 // ascending.
 struct OverlapRegion {
     size_t begin = 0, end = 0;
@@ -34,15 +39,16 @@ OverlapRegion FindOverlapRegion(const std::vector<Call>& calls);
 
 // Some rows of a step, with the parts of its sequences, of its sequences with state slots, and of
 // its rows with an adapter that are among these rows.
-struct HalfRows {
+struct PartRows {
     int64_t begin = 0, count = 0;
     std::vector<kernels::Sequence> sequences;
     std::vector<kernels::StateSequence> states;
     std::vector<kernels::AdaptedRow> adapted;
+    std::vector<RowRange> prompt_rows;  // numbered from `begin`
 };
 
 // Limits `call` to `rows`. The call must be bound to a step, and CanBeCut(call) must be true.
-void ShiftRows(Call& call, const HalfRows& rows);
+void ShiftRows(Call& call, const PartRows& rows);
 
 // The parts of `sequences` whose rows lie in [begin, begin + count).
 void CutSequences(std::span<const kernels::Sequence> sequences, int64_t begin, int64_t count,

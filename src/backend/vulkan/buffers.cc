@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/vulkan/step_parts.h"
 #include "program/communication.h"
 
 namespace weft::backend::vulkan {
@@ -79,6 +80,13 @@ Status Buffers::Plan(const program::ChunkedProgram& chunked, const program::Prog
     layout.weight_bytes = [this](ValueId id) { return WeightBytes(id); };
     layout_ =
         trains_ ? program::MemoryLayout(chunked, layout) : program::MemoryLayout({lives}, layout);
+    parts_ = trains_ ? 0 : MostParts(*program_, options);
+    if (parts_ > 0) {
+        layout.tokens = PartOptions(options, parts_).max_tokens;
+        part_layout_ = program::MemoryLayout({lives}, layout);
+        part_bytes_ = RoundTo(static_cast<uint64_t>(part_layout_.PoolBytes(program::Pool::kBrief)),
+                              kBufferAlign);
+    }
     PlanPools(options);
     PlanTransfers(*program_, options);
     return {};
@@ -106,11 +114,15 @@ int64_t Buffers::WeightBytes(ValueId id) const {
 void Buffers::PlanPools(const CompileOptions& options) {
     for (size_t p = 0; p < program::kPools; ++p) {
         const auto pool = static_cast<program::Pool>(p);
-        const auto all = std::max(
-            RoundTo(static_cast<uint64_t>(layout_.PoolBytes(pool)), kBufferAlign), kBufferAlign);
+        auto all = std::max(RoundTo(static_cast<uint64_t>(layout_.PoolBytes(pool)), kBufferAlign),
+                            kBufferAlign);
         if (pool == program::Pool::kNone || pool == program::Pool::kInput) continue;
-        const std::vector<PoolBuffers::Range> values = ValuesIn(pool, options);
+        std::vector<PoolBuffers::Range> values = ValuesIn(pool, options);
         if (values.empty()) continue;
+        if (parts_ > 0 && pool == program::Pool::kBrief) {
+            values.push_back({0, static_cast<uint64_t>(parts_) * part_bytes_});
+            all = std::max(all, values.back().end);
+        }
         std::vector<uint64_t> ends;
         for (uint64_t end = PoolBuffers::kMostBytes; end < all; end += PoolBuffers::kMostBytes) {
             ends.push_back(end);
@@ -190,7 +202,7 @@ void Buffers::PlanTransfers(const program::Program& program, const CompileOption
     };
     for (const program::Op& op : program.ops) {
         if (!program::IsCommunication(op.kind())) continue;
-        const bool beside = options.beside && program::MayOverlap(op.kind());
+        const bool beside = parts_ > 0 || (options.beside && program::MayOverlap(op.kind()));
         note(op.inputs, beside, beside_in_bytes_);
         note(op.outputs, beside, beside_out_bytes_);
     }

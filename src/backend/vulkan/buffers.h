@@ -76,8 +76,9 @@ struct OperandPlace {
 class Buffers {
   public:
     // lives: the Program from which the lifetimes of values are read to plan the arena, the memory
-    // of activations (Fusion::LivesOf). `chunked` must outlive this object. Errors: kUnsupported
-    // (names the value whose type no kernel takes).
+    // of activations (Fusion::LivesOf). `chunked` must outlive this object. Steps may run in parts
+    // if MostParts(program, options) > 0. Errors: kUnsupported (names the value whose type no
+    // kernel takes).
     Status Plan(const program::ChunkedProgram& chunked, const program::Program& lives,
                 const CompileOptions& options);
     Status CheckSizes(const gpu::Device& device) const;
@@ -106,8 +107,14 @@ class Buffers {
         return pool != program::Pool::kNone && pool != program::Pool::kInput;
     }
 
-    // Valid after Allocate().
+    // Valid after Allocate(). slot: of training; of a step that runs in parts (step_parts.h), the
+    // number of the part, from 1. The arenas of the parts are in the memory of the whole step's.
     Spot At(program::ValueId id, int slot) const {
+        if (parts_ > 0 && slot > 0 && layout_.PlaceOf(id).pool == program::Pool::kBrief) {
+            return Pool(program::Pool::kBrief)
+                .At(static_cast<uint64_t>(slot - 1) * part_bytes_ +
+                    static_cast<uint64_t>(part_layout_.OffsetOf(id, 0)));
+        }
         return Pool(layout_.PlaceOf(id).pool).At(static_cast<uint64_t>(layout_.OffsetOf(id, slot)));
     }
     const WeightPlace& Weight(program::ValueId id) const { return weight_places_[Index(id)]; }
@@ -124,7 +131,7 @@ class Buffers {
     uint64_t ExchangeOffset() const { return 2 * operand_bytes_; }
     // For transfers that run beside submissions (CompileOptions::beside). At most kPlacesBeside
     // such transfers run at once. Each has a place of its own for its operands; places are numbered
-    // from 0 to kPlacesBeside - 1.
+    // from 0 to kPlacesBeside - 1. In a step in parts, each part has such a place.
     static constexpr int kPlacesBeside = 2;
     OperandPlace PlaceOfTransfer() const { return {InOffset(), OutOffset()}; }
     OperandPlace PlaceBeside(int place) const {
@@ -152,13 +159,16 @@ class Buffers {
                                              const CompileOptions& options) const;
     void PlanTransfers(const program::Program& program, const CompileOptions& options);
     uint64_t exchange_bytes() const { return std::min(operand_bytes_, HostSignal::kMostBytes); }
-    uint64_t TransferBytes() const { return PlaceBeside(kPlacesBeside).in; }
+    uint64_t TransferBytes() const { return PlaceBeside(std::max(kPlacesBeside, parts_)).in; }
     void Place(const program::Program& program);
 
     const program::Program* program_ = nullptr;
     bool trains_ = false;
     int64_t page_tokens_ = 0, kv_pages_ = 0;
     program::MemoryLayout layout_;
+    int parts_ = 0;                      // most parts of a step; 0: steps do not run in parts
+    program::MemoryLayout part_layout_;  // the arena of a part
+    uint64_t part_bytes_ = 0;
     std::array<PoolBuffers, program::kPools> pools_;
     uint64_t operand_bytes_ = 0;  // largest operand of a transfer
     uint64_t beside_in_bytes_ = 0, beside_out_bytes_ = 0;

@@ -11,6 +11,7 @@
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lowering.h"
 #include "backend/vulkan/products.h"
+#include "backend/vulkan/step_parts.h"
 #include "backend/vulkan/step_tables.h"
 #include "backend/vulkan/vulkan_device.h"
 #include "program/communication.h"
@@ -202,8 +203,11 @@ Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptio
     WEFT_ASSIGN(
         const uint64_t scratch,
         ScratchBytes(program, fusion, gpu, LargestOf(options, arithmetic), false, arithmetic));
+    uint64_t tables = TableMemory::Bytes(options);
+    const int parts = MostParts(program, options);
+    for (int i = 0; i < parts; ++i) tables += TableMemory::Bytes(PartOptions(options, parts));
     return MemoryUse{buffers.weight_bytes(), buffers.kv_bytes(),
-                     buffers.arena_bytes() + TableMemory::Bytes(options) + scratch};
+                     buffers.arena_bytes() + tables + scratch};
 }
 
 gpu::Description CommonGpu() {

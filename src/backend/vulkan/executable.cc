@@ -29,6 +29,7 @@ Status VulkanExecutable::Prepare(const MemoryPool& pool) {
         fusion_ = Fusion(program_, options_.keep);
     }
     WEFT_TRY(buffers_.Plan(chunked_, fusion_.LivesOf(program_), options_));
+    most_parts_ = trains() ? 0 : MostParts(program_, options_);
     WEFT_ASSIGN(scratch_bytes_,
                 ScratchBytes(program_, fusion_, gpu_.description(),
                              LargestOf(options_, lowering_.arithmetic()), context_->reference,
@@ -46,10 +47,14 @@ Status VulkanExecutable::Allocate() {
     if (allocated_) return {};
     WEFT_TRY(buffers_.Allocate(gpu_));
     WEFT_TRY(tables_.Allocate(gpu_, options_));
+    for (TableMemory& tables : std::span(part_tables_).first(static_cast<size_t>(most_parts_))) {
+        WEFT_TRY(tables.Allocate(gpu_, PartOptions(options_, most_parts_)));
+    }
     lowering_.SetTables(tables_.tables());
     lowering_.SetUpdateScalars(tables_.scalars());
     held_bytes_ = buffers_.weight_bytes() + buffers_.kv_bytes() + buffers_.arena_bytes() +
                   tables_.size_bytes();
+    for (const TableMemory& tables : part_tables_) held_bytes_ += tables.size_bytes();
     context_->held_bytes += held_bytes_;
     // Kernels multiply masked elements by zero, so these must not be NaN.
     const std::lock_guard device(context_->mutex);
@@ -106,7 +111,10 @@ Status VulkanExecutable::LoadWeight(program::ValueId id, const RowSource& source
 }
 
 MemoryUse VulkanExecutable::memory() const {
-    const uint64_t tables = allocated_ ? tables_.size_bytes() : TableMemory::Bytes(options_);
+    uint64_t tables = allocated_ ? tables_.size_bytes() : TableMemory::Bytes(options_);
+    for (int i = 0; i < most_parts_; ++i) {
+        tables += TableMemory::Bytes(PartOptions(options_, most_parts_));
+    }
     const uint64_t scratch = std::max(scratch_bytes_, lowering_.scratch_bytes());
     return {buffers_.weight_bytes(), buffers_.kv_bytes(),
             buffers_.arena_bytes() + tables + scratch};
@@ -165,6 +173,8 @@ Status VulkanExecutable::RunBound(const OpRange& ops, const Step& step,
     ops_ = ops;
     slot_ = step.slot;
     groups_ = groups;
+    FindPromptRows(step.sequences, 0, std::ssize(step.tokens), prompt_rows_);
+    groups_.prompt_rows = prompt_rows_;
     times_.Clear();
     transfers_.Begin();
     shape_ = ShapeOfRun(ops, step);
@@ -179,6 +189,9 @@ Status VulkanExecutable::RunBound(const OpRange& ops, const Step& step,
         tables_.Write(step);
     }
     if (!step.copies.empty()) WEFT_TRY(CopyPages());
+    parts_.assign(PartsOf(ops, step), {});
+    in_parts_ = !parts_.empty();
+    if (in_parts_) return RunInParts(ops, step);
     const RecordingKey key = KeyOf(step, ops);
     // Ranges before the last keep the results that the host reads, unless they compute them again.
     if (ops.end == program_.ops.size() || Computes(ops, step.wanted.value)) {
@@ -357,7 +370,7 @@ Result<std::unique_ptr<HostSnapshot>> VulkanExecutable::Snapshot(
 Status VulkanExecutable::ReadTopK(program::ValueId id, int64_t row, int64_t columns,
                                   std::span<Candidate> out) {
     if (!broken_.ok()) return broken_;
-    return reading_.ReadTopK(id, row, columns, out, budget_.DeadlineMs(0));
+    return reading_.ReadTopK(id, slot_, row, columns, out, budget_.DeadlineMs(0));
 }
 
 Result<std::unique_ptr<Executable>> CompileForVulkan(program::ChunkedProgram program,

@@ -2,6 +2,7 @@
 // stages.cc runs the stages of a step.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "backend/vulkan/op_times.h"
 #include "backend/vulkan/reading.h"
 #include "backend/vulkan/recordings.h"
+#include "backend/vulkan/step_parts.h"
 #include "backend/vulkan/step_tables.h"
 #include "backend/vulkan/upload.h"
 #include "backend/vulkan/vulkan_device.h"
@@ -85,6 +87,17 @@ class VulkanExecutable final : public Executable {
     Status RunKept(const RecordingKey& key, bool* too_long);
     Status RunPass(const RecordingKey& key, bool* too_long);
     Status RunStages(Recording& recording, size_t first, bool* too_long);
+    size_t PartsOf(const OpRange& ops, const Step& step);
+    struct Part {
+        Step step;
+        StepShape shape;
+        RecordingKey key;
+        Recording* recording = nullptr;
+    };
+    Status RunInParts(const OpRange& ops, const Step& step);
+    Status BindPart(size_t part, const OpRange& ops, const Step& step);
+    Status RecordParts();
+    Status RunPartStages(bool* too_long);
     Status BeginStages(bool first_run);
     Status WaitFor(uint64_t number, int64_t deadline_ms);
     Status SubmitStage(const Stage& stage, bool* too_long);
@@ -134,6 +147,8 @@ class VulkanExecutable final : public Executable {
     Lowering lowering_;
     Reading reading_;
     TableMemory tables_;
+    int most_parts_ = 0;  // of a step; 0: steps do not run in parts
+    std::array<TableMemory, kMostDeviceParts> part_tables_;
     SubmissionBudget budget_;
     bool adapts_ = false;
     uint64_t scratch_bytes_ = 0, held_bytes_ = 0;
@@ -153,6 +168,9 @@ class VulkanExecutable final : public Executable {
     bool first_run_ = false;  // whether the recording of this step runs for the first time
     Communicators groups_;
     StepShape shape_;
+    std::vector<RowRange> prompt_rows_;
+    std::array<StepPart, kMostDeviceParts> part_rows_;
+    std::vector<Part> parts_;
 
     // Submissions under way, oldest first.
     struct Running {
@@ -162,6 +180,9 @@ class VulkanExecutable final : public Executable {
     };
     std::deque<Running> running_;
     int64_t last_end_ns_ = 0;  // end of the last submission waited for
+    // Whether last_end_ns_ is exact. In a step in parts, a submission may end during a transfer.
+    bool last_end_is_exact_ = true;
+    bool in_parts_ = false;  // the running step runs in parts
     // A stage whose transfer runs beside later stages. The transfer starts when the first
     // `starts_behind_` entries of running_ are done.
     const Stage* starting_ = nullptr;

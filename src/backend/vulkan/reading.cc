@@ -57,19 +57,19 @@ Status Reading::Read(program::ValueId id, int slot, uint64_t first_byte, std::sp
     return {};
 }
 
-Status Reading::ReadTopK(program::ValueId id, int64_t row, int64_t columns,
+Status Reading::ReadTopK(program::ValueId id, int slot, int64_t row, int64_t columns,
                          std::span<Candidate> out, int64_t deadline_ms) {
     if (HasTop(id, row, columns, out)) return {};
     // The host searches a row that it has read for a larger number of best elements.
     if (std::cmp_greater(out.size(), Buffers::kMostTop)) {
         const int64_t stride = lowering_.Cols(id);
         std::vector<float> values(static_cast<size_t>(columns));
-        WEFT_TRY(Read(id, 0, static_cast<uint64_t>(row * stride) * sizeof(float),
+        WEFT_TRY(Read(id, slot, static_cast<uint64_t>(row * stride) * sizeof(float),
                       std::as_writable_bytes(std::span(values)), deadline_ms));
         TopK(values, out);
         return {};
     }
-    const TopKey key{id, row, columns, static_cast<int64_t>(out.size())};
+    const TopKey key{id, slot, row, columns, static_cast<int64_t>(out.size())};
     WEFT_ASSIGN(const gpu::Commands* const commands, TopCommands(key));
     WEFT_TRY(RunAlone(*context_.gpu, *commands, deadline_ms));
     std::memcpy(out.data(), buffers_.read().host(), out.size_bytes());
@@ -106,7 +106,8 @@ Result<const gpu::Commands*> Reading::TopCommands(const TopKey& key) {
     WEFT_CHECK(buffers_.InArena(key.id));
     const uint64_t row_bytes = static_cast<uint64_t>(lowering_.Cols(key.id)) * sizeof(float);
     TopRows row;
-    row.address = buffers_.At(key.id, 0).address() + static_cast<uint64_t>(key.row) * row_bytes;
+    row.address =
+        buffers_.At(key.id, key.slot).address() + static_cast<uint64_t>(key.row) * row_bytes;
     row.columns = key.columns;
     WEFT_ASSIGN(const std::vector<Dispatch> dispatches,
                 lowering_.LowerAlone(lowering_.shape(), [&](Emitter& emitter) {

@@ -31,8 +31,8 @@ class Reading {
     // As Executable::Read and ReadTopK.
     Status Read(program::ValueId id, int slot, uint64_t first_byte, std::span<std::byte> out,
                 int64_t deadline_ms);
-    Status ReadTopK(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out,
-                    int64_t deadline_ms);
+    Status ReadTopK(program::ValueId id, int slot, int64_t row, int64_t columns,
+                    std::span<Candidate> out, int64_t deadline_ms);
 
     // Notes the results that the last step copied to the host, for `rows` rows.
     void NoteBrought(const WantedRows& wanted, int64_t rows) {
@@ -46,6 +46,7 @@ class Reading {
     // Everything that a recording of ReadTopK depends on.
     struct TopKey {
         program::ValueId id = 0;
+        int slot = 0;
         int64_t row = 0, columns = 0, count = 0;
         auto operator<=>(const TopKey&) const = default;
     };

@@ -228,6 +228,7 @@ Status Recorder::BringIn(int32_t op, const OperandPlace& place) {
 
 Status Recorder::PlaceTransfer(bool beside, OperandPlace& place) {
     place = buffers_.PlaceOfTransfer();
+    if (options_.in_parts) place = buffers_.PlaceBeside(slot_ - 1);
     if (!beside) return {};
     if (pending_.size() == Buffers::kPlacesBeside) WEFT_TRY(Collect(1));
     place = buffers_.PlaceBeside(next_place_);

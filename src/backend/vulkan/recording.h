@@ -66,6 +66,7 @@ struct RecordOptions {
     bool trace = false;
     bool clock = false;          // the device has a clock
     bool beside = false;         // overlap transfers with submissions (program::MayOverlap)
+    bool in_parts = false;       // the step is part StepWork::slot of a step (step_parts.h)
     const HostSignal* signal = nullptr;  // null: every transfer ends a stage
     auto operator<=>(const RecordOptions&) const = default;
 };

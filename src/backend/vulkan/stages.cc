@@ -4,11 +4,18 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
 
 namespace weft::backend::vulkan {
+namespace {
+
+// In a step in parts, a wait shorter than this may have begun after the submission's end.
+constexpr int64_t kLeastExactWaitNs = 50'000;
+
+}  // namespace
 
 Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too_long) {
     WEFT_TRY(BeginStages(!recording.ran));
@@ -30,6 +37,7 @@ Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too
 Status VulkanExecutable::BeginStages(bool first_run) {
     first_run_ = first_run;
     running_.clear();
+    last_end_is_exact_ = true;
     starting_ = nullptr;
     if (!jobs_.empty()) side_.Wait();  // an earlier run ended with an error
     jobs_.clear();
@@ -149,6 +157,7 @@ Status VulkanExecutable::WaitFor(uint64_t number, int64_t deadline_ms) {
 Status VulkanExecutable::Await(const Submission& submission, uint64_t number, int64_t begin_ns,
                                bool* too_long) {
     const int64_t deadline_ms = budget_.DeadlineMs(submission.estimate);
+    const int64_t wait_ns = NowNs();
     const Status status = WaitFor(number, deadline_ms);
     if (!status.ok()) {
         context_->hangs = true;
@@ -157,7 +166,10 @@ Status VulkanExecutable::Await(const Submission& submission, uint64_t number, in
     }
     const int64_t end_ns = last_end_ns_ = NowNs();
     const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
-    if (!submission.waits) NoteLength(submission, seconds, too_long);
+    const bool begin_is_exact =
+        std::exchange(last_end_is_exact_, !in_parts_ || end_ns - wait_ns > kLeastExactWaitNs);
+    const bool is_exact = begin_is_exact && last_end_is_exact_;
+    if (!submission.waits && is_exact) NoteLength(submission, seconds, too_long);
     // A part of an op also counts as progress, because other ranks wait only for a rank that makes
     // progress.
     progress_.fetch_add(std::max(submission.ops, 1), std::memory_order_relaxed);
@@ -207,7 +219,12 @@ VulkanExecutable::HostTransfer VulkanExecutable::TransferOf(int32_t number,
     }
     if (!op.outputs.empty()) transfer.out = Operand(op.outputs[0], place.out);
     transfer.groups = groups_;
+    const bool of_rows =
+        !op.outputs.empty() && program_.value(op.outputs[0]).shape[0] == program::kTokens;
+    if (!of_rows) transfer.groups.prompt_rows = {};
     transfer.tag = {program::OpName(op.kind()), number, step_->number};
+    // The wait is long, and a GPU may share its power or its cores with this thread.
+    transfer.tag.aside = in_parts_;
     return transfer;
 }
 

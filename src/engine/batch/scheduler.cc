@@ -174,6 +174,8 @@ void Scheduler::Append(Sequence& s, int64_t rows, int64_t drafted, StepData& ste
     }
     StepData::Sequence of_step;
     of_step.adapter = s.adapter;
+    of_step.prompt_rows =
+        static_cast<int32_t>(std::clamp<int64_t>(s.narrow_tokens - s.computed, 0, rows));
     of_step.pages.assign(s.pages.begin(), s.pages.begin() + PagesFor(s.computed + plan.rows));
     if (has_state()) {
         PlanState(s, rows, drafted, static_cast<int32_t>(step.tokens.size()), of_step);

@@ -121,6 +121,7 @@ struct Sequence {
     bool last_apart = false;
     int32_t adapter = 0;          // number of the job's adapter, from 1; 0: none
     std::string tenant{};         // owner of the text; only texts of the same tenant share pages
+    int64_t narrow_tokens = 0;    // rows of its first so many tokens are prompt_rows of a step
 
     // Owned by the scheduler.
     KeyUse* of_key = nullptr;
