@@ -6,8 +6,8 @@
 #
 # The two hosts are network namespaces of this machine, one core each. DEVICE is that of both ranks.
 #
-# RATE is tc's, such as 1gbit (the default); the shaper's bucket holds 16 KB. For each type of WIRES
-# (--prompt-allreduce-dtype), these settings alternate; figures are medians:
+# RATE is tc's, such as 1gbit (the default); the shaper's bucket holds 16 KB, its queue 512 KB. For
+# each type of WIRES (--prompt-allreduce-dtype), these settings alternate; figures are medians:
 #     compute    no shaper, --overlap off
 #     off, auto  --overlap, with the shaper
 # `wire` is the bytes that a prompt sends from one host, counted by the kernel, at RATE. Target:
@@ -21,7 +21,7 @@ shape() {  # shape on|off
     for side in "$a" "$b"; do
         if [ "$1" = on ]; then
             ip netns exec "$side" tc qdisc replace dev wire root tbf rate "$rate" burst 16kb \
-                latency 20ms
+                limit 512kb
         else
             ip netns exec "$side" tc qdisc del dev wire root 2> /dev/null || true
         fi

@@ -292,7 +292,9 @@ int64_t PartsOf(const program::StepShape& step, const StepPlace& place, int64_t 
     const int64_t least = place.machine->is_processor()
                               ? backend::kLeastRowsInHalves / 2
                               : backend::vulkan::LeastRowsOfPart(moe.experts, moe.used);
-    const int64_t parts = backend::vulkan::PartsOfRows(step.tokens, least, kMostParts);
+    const int64_t parts = place.machine->is_processor()
+                              ? std::min(step.tokens / least, kMostParts)
+                              : backend::vulkan::PartsOfRows(step.tokens, least, kMostParts);
     return std::max<int64_t>(parts, 1);
 }
 

@@ -222,7 +222,7 @@ TEST(StepMessage, ErrorsNameTheValue) {
         {1, 77, "its kind is 77; expected 0 to 4"},
         {5, -2, "its number of sequences is -2; expected 0 or more"},
         {4, 40, "its number of tokens and output rows is 40 and 1; expected at most 21 words"},
-        {7, 20, "it ends within page copy 7; expected"},
+        {7, 20, "it ends within page copy 8; expected"},
         {8, 3, "its number of asks is 3; expected 0 or 1"},
         {kAsk, -9, "the number of best logits of an ask is -9; expected -1 or more"},
         {kAsk + 1, bits(-1), "the temperature of an ask is -1; expected more than 0"},
