@@ -343,7 +343,7 @@ TEST(Calls, HalvesMoveWhatIsByRows) {
             Call whole = lowered;
             BindCall(whole, {5, 3});
             Call half = whole;
-            ShiftRows(half, {2, 3, {}, {}, {}});
+            ShiftRows(half, {2, 3, {}, {}, {}, {}});
             const bool finds = whole.bound == Bound::kSequences || whole.bound == Bound::kStates ||
                                whole.bound == Bound::kAdapted;
             for (const OperandRef& slot : whole.slots) {
