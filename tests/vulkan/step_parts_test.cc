@@ -113,7 +113,7 @@ std::vector<float> PartsLogits(const model::Hyper& hyper, const PartsStep& step,
     const auto programs = support::Build(hyper, source, layout, build);
     auto fabrics = net::MakeLocalFabrics(2, net::Transport::kTcp, kWindow).value();
     std::vector<float> logits[2];
-    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+    weft::test::OnThreads(fabrics, [&](net::Fabric& fabric) {
         const auto comm =
             coll::Comm::Make(fabric, {0, 1}, {0, kWindow, 0, net::kFlags}, 60'000).value();
         const auto r = static_cast<size_t>(fabric.rank);
@@ -168,7 +168,7 @@ TEST(VulkanStepParts, ALostPeerEndsTheStep) {
     const auto programs = support::Build(hyper, source, layout, build);
     const PartsStep step(std::array{64}, {63});
     auto fabrics = net::MakeLocalFabrics(2, net::Transport::kTcp, kWindow).value();
-    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+    weft::test::OnThreads(fabrics, [&](net::Fabric& fabric) {
         const auto comm =
             coll::Comm::Make(fabric, {0, 1}, {0, kWindow, 0, net::kFlags}, 20'000).value();
         LoadedRank rank(OpenVulkan(), programs[static_cast<size_t>(fabric.rank)], source, 64,
