@@ -84,7 +84,7 @@ TEST_F(Contract, Run) {
         const bool tensor = layout == Words{"--tp", "2"};
         const json& cost = j["all_reduce"];
         std::set<std::string> keys = {"per_token", "p50_us", "p99_us"};
-        if (tensor) keys.insert("wire");
+        if (tensor) keys.insert({"wire", "prompt_wire"});
         EXPECT_EQ(Keys(cost), keys);
         EXPECT_EQ(cost["per_token"], tensor ? 7 : 0);  // two per layer, and the embedding
         EXPECT_EQ(cost["p50_us"] > 0.0, tensor);

@@ -175,7 +175,9 @@ TEST(DoctorCost, AbsentFactsGiveNoFigure) {
     EXPECT_TRUE(Costs(modules, "memory-speed").empty());
 }
 
-// More lanes, a faster port, RDMA: never fewer tokens, never a longer prompt.
+// More lanes, a faster port, RDMA: never fewer tokens, never a longer prompt. From a rate of 2 GB/s
+// on, a prompt's all-reduces are f32 instead of bf16, and no longer overlap computation
+// (docs/collectives.md). Where a faster port crosses that rate, they may cost a prompt 2 % more.
 TEST(DoctorCost, FasterLinksNeverCostMore) {
     CostModel model = *CostModel::Open();
     HostFacts host;
@@ -196,7 +198,7 @@ TEST(DoctorCost, FasterLinksNeverCostMore) {
             EXPECT_LE(cost->healthy.prompt_s, cost->faulty.prompt_s) << gigabits;
             if (before) {
                 EXPECT_GE(cost->healthy.tokens_s, before->tokens_s) << gigabits;
-                EXPECT_LE(cost->healthy.prompt_s, before->prompt_s) << gigabits;
+                EXPECT_LE(cost->healthy.prompt_s, 1.02 * before->prompt_s) << gigabits;
             }
             before = cost->healthy;
         }
