@@ -22,6 +22,7 @@ Machine MeasuredBox() {
     Machine machine;
     machine.name = "box";
     machine.about = "a box";
+    machine.pool = backend::MemoryKind::kHost;
     machine.devices = 2;
     machine.memory = Fig(32e9);
     machine.bandwidth = Fig(50e9);
