@@ -166,11 +166,13 @@ TEST(VulkanProducts, RowsDoNotDependOnOthers) {
 TEST(VulkanProducts, AllKindsOfDevicesGiveTheSameBits) {
     WEFT_VULKAN(device);
     // (For float16, a unit is two quads of x: the second may be beyond the row.)
+    size_t turn = 0;
     for (const auto& [dtype, cols] : {std::pair<DType, int64_t>{DType::kF32, 1051},
                                       {DType::kF16, 1051},
                                       {DType::kBF16, 20},
                                       {DType::kQ4_0, 2144},
                                       {DType::kQ8_0, 2144}}) {
+        if (!weft::test::InTurn(++turn, 2)) continue;
         const RandomWeight weight(dtype, 5, cols, 8);
         const std::vector<float> x = RandomValues(8 * cols, 9);
         const auto of = [&](gpu::Kind kind) {
@@ -217,7 +219,8 @@ TEST(VulkanProducts, AMatrixForEachHead) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
         for (const int64_t rows : {1, 3, 8, 21}) {
             const int64_t heads = 3, n = 10, cols = LeastCols(dtype);
-            const RandomWeight weight(dtype, heads * n, cols, ++seed);
+            if (!weft::test::InTurn(++seed, 3)) continue;
+            const RandomWeight weight(dtype, heads * n, cols, seed);
             const std::vector<float> x = RandomValues(rows * heads * cols, seed);
             BenchEmitter e(device, StepShape{.rows = static_cast<int32_t>(rows)});
             const ValueId in = e.AddFloats({kTokens, heads * cols}, x);
