@@ -27,17 +27,11 @@
 
 namespace weft::backend {
 
-// Whether a step may run as two halves of its rows, so that one half computes during the all-reduce
-// of the other half. kAuto: if coll::Comm::LeavesCpuIdle recommends it. kAlways: in every step of
-// two or more rows (for tests). All ranks of the tensor group must have the same setting. It does
-// not change the bits of results.
+// Whether a step may run in parts of its rows, so that one part computes during the all-reduces of
+// the other parts (backend/parts.h). kAuto: if coll::Comm::LeavesCpuIdle recommends it. kAlways: in
+// every step of two or more rows (for tests). All ranks of the tensor group must have the same
+// setting. It does not change the bits of results.
 enum class Overlap { kNever, kAuto, kAlways };
-
-// With kAuto, minimum sizes of a step that runs in halves, on a processor and on a device with
-// submissions. A half is then still limited by arithmetic, not by reading weights, and its sums
-// take longer than their hand-over.
-inline constexpr int64_t kLeastRowsInHalves = 128, kLeastDeviceRowsInHalves = 256;
-inline constexpr int64_t kLeastSumInHalves = 512 << 10;
 
 // How a device with submissions runs all-reduces over tensor ranks in steps of few rows. kSplit:
 // each all-reduce ends a submission. kSpin: the device waits for the host within a submission, if a

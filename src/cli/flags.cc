@@ -319,7 +319,7 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                 "kernels, which are slow")
         .Group(kEngine);
     app.AddOption("--overlap", flags.overlap,
-                  "Compute one half of a prompt's rows during the all-reduce of the other half: "
+                  "Compute one part of a prompt's rows during the all-reduces of the other parts: "
                   "auto (on slow wires), off or on")
         .OneOf({"auto", "off", "on"})
         .Group(kEngine);

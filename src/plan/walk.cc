@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "backend/executable.h"
+#include "backend/parts.h"
 #include "backend/transfer.h"
-#include "backend/vulkan/part_rows.h"
 #include "coll/comm.h"
 #include "coll/wire.h"
 #include "model/draft_head.h"
@@ -27,7 +27,6 @@ constexpr BreakdownRow kBreakdownRows[] = {
     {"draft", &Breakdown::draft}};
 
 // Most parts of a step that runs in parts.
-constexpr int64_t kMostParts = 4;
 // A step of at most this many tokens reads its cache as that many rows.
 constexpr int kVectorRows = 8;
 
@@ -287,14 +286,13 @@ int64_t PartsOf(const program::StepShape& step, const StepPlace& place, int64_t 
     const double seconds =
         coll::AllReduceSeconds(group, coll::Algorithm::kAuto, static_cast<double>(bytes / 2));
     const double idle_s = static_cast<double>(bytes / 2) * coll::Comm::kIdleUsAByte * 1e-6;
-    if (bytes < backend::kLeastSumInHalves || seconds < idle_s) return 1;
+    if (bytes < backend::kLeastSumInParts || seconds < idle_s) return 1;
     const model::Moe& moe = place.hyper->moe;
-    const int64_t least = place.machine->is_processor()
-                              ? backend::kLeastRowsInHalves / 2
-                              : backend::vulkan::LeastRowsOfPart(moe.experts, moe.used);
-    const int64_t parts = place.machine->is_processor()
-                              ? std::min(step.tokens / least, kMostParts)
-                              : backend::vulkan::PartsOfRows(step.tokens, least, kMostParts);
+    const int64_t parts =
+        place.machine->is_processor()
+            ? backend::PartsOfRows(step.tokens)
+            : backend::DevicePartsOfRows(step.tokens,
+                                         backend::LeastRowsOfDevicePart(moe.experts, moe.used));
     return std::max<int64_t>(parts, 1);
 }
 

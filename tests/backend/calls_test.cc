@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "backend/cpu/two_batch_overlap.h"
+#include "backend/cpu/step_parts.h"
 #include "support/lowered_calls.h"
 
 namespace weft::backend {

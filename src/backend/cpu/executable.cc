@@ -9,8 +9,9 @@
 #include "backend/cpu/compile.h"
 #include "backend/cpu/cpu_device.h"
 #include "backend/cpu/lower.h"
+#include "backend/cpu/step_parts.h"
 #include "backend/cpu/thread_team.h"
-#include "backend/cpu/two_batch_overlap.h"
+#include "backend/parts.h"
 #include "backend/side_thread.h"
 #include "backend/transfer.h"
 #include "kernels/dense/lookup.h"
@@ -177,7 +178,7 @@ class CpuExecutable final : public Executable {
     Probe probe_;
 
     size_t count_ = 0;  // of parts; 0: the step runs as a whole
-    std::array<Part, kMostParts> parts_;
+    std::array<Part, static_cast<size_t>(kMostParts)> parts_;
     std::vector<RowRange> prompt_rows_;  // of the step
     // Transfers beside calls: the job and the result of each, by call. The side thread writes a
     // result, and thread 0 reads it after waiting. The first error is also the result of all later
@@ -377,13 +378,14 @@ size_t CpuExecutable::PartsOfStep() const {
     if (region.sums.empty() || region.begin < begin_ || region.end > end_) return 0;
     if (groups_.tensor == nullptr || probe_ || rows < 2) return 0;
     if (groups_.tensor->size() == 1) return 0;
-    const auto most = static_cast<int64_t>(kMostParts);
-    if (options_.overlap == Overlap::kAlways) return static_cast<size_t>(std::min(rows, most));
+    if (options_.overlap == Overlap::kAlways) {
+        return static_cast<size_t>(std::min(rows, kMostParts));
+    }
     const auto& sum = list_->calls[region.sums[0]].As<TransferArgs>();
     const int64_t bytes = SumBytes(groups_, sum.in_dtype, rows, sum.in_cols);
-    const bool pays = rows >= kLeastRowsInHalves && bytes >= kLeastSumInHalves &&
-                      groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
-    return pays ? static_cast<size_t>(std::min(2 * rows / kLeastRowsInHalves, most)) : 0;
+    const bool pays =
+        bytes >= kLeastSumInParts && groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
+    return pays ? static_cast<size_t>(PartsOfRows(rows)) : 0;
 }
 
 void CpuExecutable::BindParts() {
@@ -490,7 +492,7 @@ void CpuExecutable::Done(const Call& call, int64_t begin_ns) {
     if (tracing_) timings_.push_back({call.op, begin_ns, NowNs(), LastArrival(call)});
 }
 
-// ---- In parts (two_batch_overlap.h) -------------------------------------------------------------
+// ---- In parts (step_parts.h) -------------------------------------------------------------
 
 // Items are segments of parts, in the order 0a 0b 1a 1b ...
 bool CpuExecutable::RunParts(int part) {

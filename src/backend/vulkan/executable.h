@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/parts.h"
 #include "backend/side_thread.h"
 #include "backend/transfer.h"
 #include "backend/vulkan/backoff.h"
@@ -148,7 +149,7 @@ class VulkanExecutable final : public Executable {
     Reading reading_;
     TableMemory tables_;
     int most_parts_ = 0;  // of a step; 0: steps do not run in parts
-    std::array<TableMemory, kMostDeviceParts> part_tables_;
+    std::array<TableMemory, static_cast<size_t>(kMostParts)> part_tables_;
     SubmissionBudget budget_;
     bool adapts_ = false;
     uint64_t scratch_bytes_ = 0, held_bytes_ = 0;
@@ -169,7 +170,7 @@ class VulkanExecutable final : public Executable {
     Communicators groups_;
     StepShape shape_;
     std::vector<RowRange> prompt_rows_;
-    std::array<StepPart, kMostDeviceParts> part_rows_;
+    std::array<StepPart, static_cast<size_t>(kMostParts)> part_rows_;
     std::vector<Part> parts_;
 
     // Submissions under way, oldest first.

@@ -2,8 +2,8 @@
 // of one part over the ranks, the device runs a stage of the other part.
 #include <algorithm>
 
+#include "backend/parts.h"
 #include "backend/vulkan/executable.h"
-#include "backend/vulkan/part_rows.h"
 #include "base/check.h"
 
 namespace weft::backend::vulkan {
@@ -23,10 +23,10 @@ size_t VulkanExecutable::PartsOf(const OpRange& ops, const Step& step) {
     const int64_t bytes = SumBytes(groups_, addend.dtype, shape_.rows, addend.shape[1]);
     const bool always = options_.overlap == Overlap::kAlways;
     const bool pays =
-        bytes >= kLeastSumInHalves && groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
+        bytes >= kLeastSumInParts && groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
     if (!always && !pays) return 0;
     const int64_t least = always ? 1 : LeastRowsOfPart(program_);
-    const auto count = static_cast<size_t>(PartsOfRows(shape_.rows, least, most_parts_));
+    const auto count = static_cast<size_t>(DevicePartsOfRows(shape_.rows, least, most_parts_));
     const int64_t most = PartOptions(options_, most_parts_).max_tokens;
     if (count < 2) return 0;
     return CutStep(step, least, most, std::span(part_rows_).first(count)) ? count : 0;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backend/vulkan/part_rows.h"
+#include "backend/parts.h"
 #include "program/communication.h"
 
 namespace weft::backend::vulkan {
@@ -70,19 +70,18 @@ int MostParts(const program::Program& program, const CompileOptions& options) {
         sums = true;
     }
     if (!sums) return 0;
-    const int64_t parts =
-        PartsOfRows(options.max_tokens, LeastRowsOfPart(program), kMostDeviceParts);
+    const int64_t parts = DevicePartsOfRows(options.max_tokens, LeastRowsOfPart(program));
     return options.overlap == Overlap::kAuto && parts < 2 ? 0
                                                           : std::max(static_cast<int>(parts), 2);
 }
 
 int64_t LeastRowsOfPart(const program::Program& program) {
-    int64_t least = LeastRowsOfPart(0, 0);
+    int64_t least = LeastRowsOfDevicePart(0, 0);
     for (const program::Op& op : program.ops) {
         if (op.kind() != OpKind::kRoute) continue;
         const int64_t experts = program.value(op.inputs[0]).shape[1];
         const int64_t used = program.value(op.outputs[0]).shape[1];
-        least = std::max(least, LeastRowsOfPart(experts, used));
+        least = std::max(least, LeastRowsOfDevicePart(experts, used));
     }
     return least;
 }

@@ -19,8 +19,6 @@
 
 namespace weft::backend::vulkan {
 
-inline constexpr int kMostDeviceParts = 4;
-
 // The most parts of a step of the Program; 0: its steps do not run in parts. They may if
 // CompileOptions::overlap allows it, all-reduces are the only transfers of a step's rows, and the
 // host reads results of output rows only.

@@ -1,11 +1,12 @@
 // Steps in parts: the same bits as in one piece, over any transport, number of ranks, threads and
 // sequences; a lost peer ends them with an error.
-#include "backend/cpu/two_batch_overlap.h"
+#include "backend/cpu/step_parts.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
+#include "backend/parts.h"
 #include "coll/comm.h"
 #include "net/local.h"
 #include "support/loaded_rank.h"
@@ -132,9 +133,7 @@ TEST_P(HalvesOf, GiveTheSameBits) {
                                 return op.kind() == program::OpKind::kAllReduce;
                             });
                         EXPECT_EQ(Sums(rank, programs[r]),
-                                  overlap == Overlap::kAlways
-                                      ? static_cast<int64_t>(kMostParts) * whole
-                                      : whole);
+                                  overlap == Overlap::kAlways ? kMostParts * whole : whole);
                         EXPECT_EQ(rank.Logits(HalvesTokens(84), 31, {&comm}), logits);
                         const auto few = rank.Logits(HalvesTokens(3), 1, {&comm});
                         EXPECT_TRUE(std::equal(few.begin(), few.end(), logits.begin()));

@@ -1,4 +1,4 @@
-#include "backend/cpu/two_batch_overlap.h"
+#include "backend/cpu/step_parts.h"
 
 #include <algorithm>
 

@@ -24,8 +24,6 @@
 
 namespace weft::backend {
 
-inline constexpr size_t kMostParts = 4;
-
 // Calls [begin, end) that can run in parts. `sums`: indices of the all_reduce calls among them,
 // ascending.
 struct OverlapRegion {

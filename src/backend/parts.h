@@ -1,0 +1,38 @@
+// When a step runs in parts of its rows, so that one part computes during the all-reduces of the
+// other parts (cpu/step_parts.h, vulkan/step_parts.h), and in how many. These rules hold for
+// processors, for devices and for the planner.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace weft::backend {
+
+// With four parts the wire idles less than with two, but the weights are read four times.
+inline constexpr int64_t kMostParts = 4;
+// The least bytes of an all-reduce in a step that runs in parts. A smaller sum takes no longer than
+// its hand-over.
+inline constexpr int64_t kLeastSumInParts = 512 << 10;
+
+// The least rows of a part on a processor. The part is still limited by arithmetic, not by reading
+// weights.
+inline constexpr int64_t kLeastRowsOfPart = 64;
+// The same on a device. Each expert gets at least 16 rows on average. experts: of a layer, of which
+// each row uses `used`; 0: none.
+constexpr int64_t LeastRowsOfDevicePart(int64_t experts, int64_t used) {
+    constexpr int64_t kLeast = 128, kRowsOfExpert = 16;
+    const int64_t by_expert = used > 0 ? kRowsOfExpert * experts / used : 0;
+    return std::max(kLeast, by_expert);
+}
+
+// The number of parts of a step of `rows` rows on a processor and on a device, at most `most`; 0:
+// it runs as a whole.
+constexpr int64_t PartsOfRows(int64_t rows, int64_t most = kMostParts) {
+    return rows < 2 * kLeastRowsOfPart ? 0 : std::min(rows / kLeastRowsOfPart, most);
+}
+constexpr int64_t DevicePartsOfRows(int64_t rows, int64_t least_rows, int64_t most = kMostParts) {
+    if (rows < 2 * least_rows) return 0;
+    return std::min<int64_t>(rows < 8 * least_rows ? 2 : 4, most);
+}
+
+}  // namespace weft::backend
