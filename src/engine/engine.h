@@ -287,6 +287,7 @@ class Engine {
     std::vector<float> logits_, hidden_;
     std::vector<uint32_t> allowed_;
     Distribution wanted_;
+    Weights weights_;  // of a row whose probabilities are reported
     MaskBudget masks_;
     EngineStats working_;   // owned by the loop
     bool reported_ = true;  // fields other than the counters have changed

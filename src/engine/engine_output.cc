@@ -10,14 +10,13 @@ namespace weft::engine {
 namespace {
 
 // Log-probabilities of the token and of the `count` likeliest tokens.
-SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
+SaidToken Chances(std::span<const float> logits, int32_t token, int count, Weights& weights) {
     const auto kept = static_cast<size_t>(std::max(count, 0));
     std::vector<backend::Candidate> best(std::clamp<size_t>(kept, 1, logits.size()));
     backend::TopK(logits, best);
     const float most = best[0].value;
-    double sum = 0;  // of float terms, as exact as the result
-    for (const float logit : logits) sum += static_cast<double>(std::exp(logit - most));
-    const auto log_sum = static_cast<float>(std::log(sum)) + most;
+    weights.Set(logits, most, 1);
+    const auto log_sum = static_cast<float>(std::log(weights.total())) + most;
     SaidToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
     best.resize(std::min(best.size(), kept));
     for (const auto& [value, id] : best) said.best.push_back({id, value - log_sum});
@@ -25,10 +24,10 @@ SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
 }
 
 // logprobs: as in Request.
-Result<SaidToken> Said(const LogitsRow& logits, int32_t token, int logprobs) {
+Result<SaidToken> Said(const LogitsRow& logits, int32_t token, int logprobs, Weights& weights) {
     if (logprobs < 0) return SaidToken{{token, 0}, {}};
     WEFT_ASSIGN(const auto all, logits.All());
-    return Chances(all, token, logprobs);
+    return Chances(all, token, logprobs, weights);
 }
 
 }  // namespace
@@ -72,7 +71,7 @@ void Engine::ScorePrompt(RunningRequest& active, const InFlightStep::Row& row) {
         const LogitsRow logits = rank().Logits(row.scores + i, logits_);
         const auto all = logits.All();
         if (!all.ok()) return End(active, all.error());
-        SaidToken score = Chances(*all, token, active.request.prompt_logprobs);
+        SaidToken score = Chances(*all, token, active.request.prompt_logprobs, weights_);
         const float own = (*all)[static_cast<size_t>(token)];
         score.rank = 1 + std::ranges::count_if(*all, [own](float other) { return other > own; });
         TakeScore(active, std::move(score));
@@ -204,7 +203,8 @@ bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t p
     const bool constrained = active.constrained();
     const int64_t begin_ns = NowNs();
     const auto drawn = Draw(active, logits, place, guessed);
-    auto said = drawn.ok() ? Said(logits, drawn->token, active.request.logprobs) : drawn.error();
+    auto said =
+        drawn.ok() ? Said(logits, drawn->token, active.request.logprobs, weights_) : drawn.error();
     if (!said.ok()) {
         End(active, said.error());
         return false;

@@ -55,7 +55,7 @@ Result<int32_t> Sampler::Sample(const LogitsRow& logits, const SampleContext& co
         return drawn->index;
     }
     WEFT_TRY(Select(logits, context));
-    return greedy() ? candidates_[0].index : Draw(Uniform());
+    return greedy() ? IdOf(0) : Draw(Uniform());
 }
 
 RowAsk Sampler::Ask(bool masked, int64_t columns, int64_t ahead) const {
@@ -139,21 +139,16 @@ void Sampler::Count(std::span<const int32_t> said) {
     }
 }
 
-// Fills candidates_ with the tokens that may be drawn: top-k, then top-p, then min-p. Both top-p
-// and min-p cut the tail of the order by probability, so min-p may go first if top-p knows the
-// total before it.
+// Finds the tokens that may be drawn: top-k, then top-p, then min-p. Both top-p and min-p cut the
+// tail of the order by probability.
 Status Sampler::Select(const LogitsRow& logits, const SampleContext& context) {
     WEFT_TRY(SelectTopK(logits, context));
-    if (greedy() || (options_.min_p == 0 && options_.top_p == 1)) return {};
-    double total = 0;
-    size_t kept = 0;
-    for (const Candidate& candidate : candidates_) {
-        const double share = Share(candidate, 1);
-        total += share;
-        if (share >= options_.min_p && share > 0) candidates_[kept++] = candidate;
+    if (greedy()) return {};
+    if (options_.top_p < 1) CutTopP();
+    if (options_.min_p > 0) {
+        const double least = double{best_} + std::log(double{options_.min_p});
+        Keep(static_cast<float>(least), [](float) { return true; });
     }
-    candidates_.resize(kept);
-    if (options_.top_p < 1) CutTopP(total);
     return {};
 }
 
@@ -164,12 +159,10 @@ Status Sampler::SelectTopK(const LogitsRow& row, const SampleContext& context) {
     if (const size_t top = TopK(row.size(), masked); top > 0) {
         candidates_.resize(top);
         WEFT_TRY(row.Top(candidates_));
-        best_ = candidates_[0].value;
-        return CheckBest(best_);
+        return SetCandidates();
     }
     const size_t asked = greedy() ? 1 : static_cast<size_t>(options_.top_k);
     const size_t k = asked == 0 ? row.size() : std::min(row.size(), asked);
-    candidates_.resize(k);
     std::span<const float> logits;
     if (Adjusts(masked)) {
         WEFT_TRY(row.CopyTo(adjusted_));
@@ -178,67 +171,73 @@ Status Sampler::SelectTopK(const LogitsRow& row, const SampleContext& context) {
     } else {
         WEFT_ASSIGN(logits, row.All());
     }
-    if (k < row.size()) {
-        backend::TopK(logits, candidates_);
-        best_ = candidates_[0].value;
-        return CheckBest(best_);
-    }
-    Candidate best;
-    backend::TopK(logits, {&best, 1});
-    best_ = best.value;
-    WEFT_TRY(CheckBest(best_));
-    for (size_t i = 0; i < k; ++i) candidates_[i] = {logits[i], static_cast<int32_t>(i)};
-    return {};
+    candidates_.resize(k < row.size() ? k : 1);
+    backend::TopK(logits, candidates_);
+    if (k < row.size()) return SetCandidates();
+    all_ = true;
+    values_ = logits;
+    best_ = candidates_[0].value;
+    return CheckBest(best_);
 }
 
-// Keeps the best candidates that together reach top_p of `total`, at least one.
-void Sampler::CutTopP(double total) {
-    const auto worse = [](const Candidate& a, const Candidate& b) { return backend::Better(b, a); };
-    std::make_heap(candidates_.begin(), candidates_.end(), worse);  // the best is in front
-    auto end = candidates_.end();
-    for (double sum = 0; end != candidates_.begin() && sum < options_.top_p * total;) {
-        sum += Share(candidates_.front(), 1);
-        std::pop_heap(candidates_.begin(), end--, worse);
+// The tokens that may be drawn are candidates_, best first.
+Status Sampler::SetCandidates() {
+    all_ = false;
+    ids_.clear();
+    kept_.clear();
+    for (const Candidate& candidate : candidates_) {
+        ids_.push_back(candidate.index);
+        kept_.push_back(candidate.value);
     }
-    candidates_.erase(candidates_.begin(), end);
+    values_ = kept_;
+    best_ = kept_[0];
+    return CheckBest(best_);
 }
 
-double Sampler::Share(const Candidate& candidate, double temperature) const {
-    return std::exp((static_cast<double>(candidate.value) - best_) / temperature);
+// Keeps the best candidates that together reach top_p of the total weight, at least one.
+void Sampler::CutTopP() {
+    weights_.Set(values_, best_, 1);
+    cut_.Set(values_, weights_, options_.top_p);
+    Keep(cut_.least(), [&](float value) { return cut_.Keeps(value); });
+}
+
+// Keeps the candidates of at least `least` that `keeps` accepts. A place is read before it is
+// written, so values_ may be in kept_.
+template <typename Keeps>
+void Sampler::Keep(float least, const Keeps& keeps) {
+    FindAtLeast(values_, least, indices_);
+    if (kept_.size() < indices_.size()) kept_.resize(indices_.size());
+    if (ids_.size() < indices_.size()) ids_.resize(indices_.size());
+    size_t count = 0;
+    for (const uint32_t i : indices_) {
+        const float value = values_[i];
+        if (!keeps(value)) continue;
+        ids_[count] = IdOf(i);
+        kept_[count++] = value;
+    }
+    all_ = false;
+    values_ = std::span(kept_).first(count);
 }
 
 // uniform: in [0, 1).
 int32_t Sampler::Draw(double uniform) {
-    double total = 0;
-    weights_.clear();
-    for (const Candidate& candidate : candidates_) {
-        weights_.push_back(Share(candidate, options_.temperature));
-        total += weights_.back();
-    }
-    double left = uniform * total;
-    size_t chosen = 0;  // if rounding exhausts the sum, the last possible one
-    for (size_t i = 0; i < weights_.size(); ++i) {
-        if (weights_[i] == 0) continue;
-        chosen = i;
-        left -= weights_[i];
-        if (left < 0) break;
-    }
-    return candidates_[chosen].index;
+    weights_.Set(values_, best_, 1 / options_.temperature);
+    return IdOf(weights_.Find(uniform));
 }
 
 Status Sampler::Distribute(const LogitsRow& logits, const SampleContext& context,
                            Distribution& out) {
     WEFT_TRY(Select(logits, context));
     if (greedy()) {
-        out.entries.assign(1, {candidates_[0].index, 1.0});
+        out.entries.assign(1, {IdOf(0), 1.0});
         return {};
     }
     double total = 0;
     out.entries.clear();
-    for (const Candidate& candidate : candidates_) {
-        const double weight = Share(candidate, options_.temperature);
+    for (size_t i = 0; i < values_.size(); ++i) {
+        const double weight = std::exp((double{values_[i]} - best_) / options_.temperature);
         if (weight == 0) continue;
-        out.entries.push_back({candidate.index, weight});
+        out.entries.push_back({IdOf(i), weight});
         total += weight;
     }
     for (Distribution::Entry& entry : out.entries) entry.chance /= total;

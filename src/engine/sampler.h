@@ -18,6 +18,7 @@
 #include "backend/top.h"
 #include "base/result.h"
 #include "engine/row_ask.h"
+#include "engine/weigh.h"
 
 namespace weft::engine {
 
@@ -71,9 +72,9 @@ struct SampleContext {
         : history(tokens) {}
 };
 
-// Deterministic: the same options, seed and logits give the same tokens on every machine with the
-// same libm. Cost: with greedy sampling or only top-k, the logits stay on the device, and the host
-// reads 1 or k of them. Other options read all logits once. Never sorts the whole vocabulary.
+// Deterministic: the same options, seed and logits give the same tokens on every machine. Cost:
+// with greedy sampling or only top-k, the logits stay on the device, and the host reads 1 or k of
+// them. Other options read all logits a few times, by vector arithmetic, and sort few of them.
 // Allocates only while its buffers grow. Thread: one caller.
 class Sampler {
   public:
@@ -117,21 +118,29 @@ class Sampler {
     void Adjust(const SampleContext& context);
     void Repeat(std::span<const int32_t> history);
     void Count(std::span<const int32_t> said);
-    void CutTopP(double total);
+    Status SetCandidates();
+    void CutTopP();
+    template <typename Keeps>
+    void Keep(float least, const Keeps& keeps);
+    int32_t IdOf(size_t i) const { return all_ ? static_cast<int32_t>(i) : ids_[i]; }
     int32_t Draw(double uniform);
-    // Unnormalized probability at a temperature.
-    double Share(const Candidate& candidate, double temperature) const;
     // A number in [0, 1) with 53 random bits, the same with every standard library.
     static double UniformOf(uint64_t random) { return static_cast<double>(random) * 0x1p-53; }
     double Uniform() { return UniformOf(random_() >> 11); }
 
     SamplerOptions options_;
     std::mt19937_64 random_;
-    std::vector<Candidate> candidates_;  // tokens that may be drawn: all by id, or the best k, best
-                                         // first
-    float best_ = 0;                     // the largest logit
-    std::vector<double> weights_;        // of candidates_, unnormalized
-    std::vector<float> adjusted_;        // a copy of the logits
+    // The tokens that may be drawn: with `all_`, all tokens by id; else those in ids_.
+    std::span<const float> values_;  // their logits, in memory of the caller or in kept_
+    std::vector<int32_t> ids_;
+    bool all_ = false;
+    float best_ = 0;  // the largest logit
+    std::vector<float> kept_;
+    std::vector<uint32_t> indices_;
+    std::vector<Candidate> candidates_;
+    Weights weights_;
+    TopPCut cut_;
+    std::vector<float> adjusted_;  // a copy of the logits
     std::vector<int32_t> recent_;
     std::vector<double> chances_;  // Judge: probabilities of q, by id; all zero between two calls
     Distribution rest_;            // Judge: max(0, p - q), unnormalized
