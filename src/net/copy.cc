@@ -19,11 +19,7 @@ constexpr size_t kLine = 64;
 constexpr uint64_t kFarTicksALine = 30;
 // Successive copies that must agree before the method changes.
 constexpr uint32_t kAgree = 3;
-// Between distant cores, the first bytes of kAgree copies in this many are copied plainly, to test
-// whether the cores still are distant. Rare enough to stay out of the slowest hundredth of the
-// copies.
-constexpr uint32_t kProbeEvery = 1024;
-constexpr size_t kProbeBytes = 4096;
+constexpr size_t kProbeBytes = 4096;  // of a copy that is a probe
 
 #if defined(__SSE2__)
 void StreamCopy(std::byte* to, const std::byte* from, size_t bytes) {
@@ -59,9 +55,14 @@ void PeerCopy::Copy(std::byte* to, const std::byte* from, size_t bytes) {
         const auto relaxed = std::memory_order_relaxed;
         const bool was_far = far();
         if (was_far) {
-            const uint32_t count = streamed_.load(relaxed) + 1;
-            streamed_.store(count, relaxed);
-            if (count % kProbeEvery >= kAgree) return StreamCopy(to, from, bytes);
+            const uint64_t streamed = streamed_.load(relaxed);
+            if (streamed < kProbeAfterBytes) {
+                streamed_.store(streamed + bytes, relaxed);
+                return StreamCopy(to, from, bytes);
+            }
+            const uint32_t probes = (probes_.load(relaxed) + 1) % kAgree;
+            probes_.store(probes, relaxed);
+            if (probes == 0) streamed_.store(0, relaxed);
         }
         const size_t plain = was_far ? std::min(bytes, kProbeBytes) : bytes;
         const uint64_t begin = __rdtsc();

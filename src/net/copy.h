@@ -24,10 +24,17 @@ class PeerCopy {
     bool far() const { return far_.load(std::memory_order_relaxed); }
 
   private:
+    // Between distant cores, after so many bytes, the first bytes of a few copies are copied
+    // plainly, to test whether the cores still are distant. With copies of 8 KiB, probes are rare
+    // enough to stay out of the slowest hundredth of the copies. With copies of 1 MiB, they are
+    // frequent enough to notice within 8 copies that the cores are near.
+    static constexpr uint64_t kProbeAfterBytes = 8 << 20;
+
     // (Relaxed order is enough: two threads that count at the same time only lose a count.)
     std::atomic<bool> far_;             // recent plain copies were slow, so the cores are distant
     std::atomic<uint32_t> streak_ = 0;  // successive measurements against far_
-    std::atomic<uint32_t> streamed_ = 0;
+    std::atomic<uint64_t> streamed_ = kProbeAfterBytes;  // bytes since the last probe
+    std::atomic<uint32_t> probes_ = 0;                   // successive probes
 };
 
 }  // namespace weft::net
