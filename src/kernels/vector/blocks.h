@@ -4,7 +4,8 @@
 //
 // A Block type has kType, kUnits (activation blocks per weight block) and
 //   Times<T>(w, h, x, x_stride, sums): sums[t] += vector h of the rows of the block at w times the
-//   activations x + t * x_stride;
+//   activations x + t * x_stride; blocks that are computed in steps take a StepFetch as their last
+//   argument (prefetch.h);
 // if kUnits is not 1, also
 //   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block.
 // Products are u8 * s8. Depending on the instruction set, pairs of products are added to 16-bit
@@ -16,6 +17,7 @@
 #include <cstdint>
 
 #include "kernels/vector/dots.h"
+#include "kernels/vector/prefetch.h"
 #include "tensor/quant_bytes.h"
 
 namespace weft::kernels::WEFT_SET {
@@ -205,11 +207,14 @@ struct BlockIQ4_NL {
 struct BlockIQ4_XS {
     static constexpr DType kType = DType::kIQ4_XS;
     static constexpr int64_t kUnits = 8;
-    template <int T>
+    template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+                           Float (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
-        for (int s = 0; s < 8; ++s) TimesUnit<T>(w, h, s, x, x_stride, sums);
+        for (int s = 0; s < 8; ++s) {
+            fetch(s, 8);
+            TimesUnit<T>(w, h, s, x, x_stride, sums);
+        }
     }
     template <int T>
     WEFT_INLINE void TimesUnit(const std::byte* w, int h, int s, const ActivationBlock* x,
@@ -398,11 +403,12 @@ struct BlockOfScalesAndMinima {
             sums[t] = AddMin(min, own, AddScaled(scale, own, all, sums[t]));
         }
     }
-    template <int T>
+    template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+                           Float (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int j = 0; j < 8; j += 2) {
+            fetch(j / 2, 4);
             TimesSub<T, false>(w, h, j, x, x_stride, sums);
             TimesSub<T, true>(w, h, j + 1, x, x_stride, sums);
         }
@@ -461,11 +467,12 @@ struct BlockQ6_K {
             sums[t] = AddScaled(scale, own, all, sums[t]);
         }
     }
-    template <int T>
+    template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+                           Float (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int step = 0; step < 4; ++step) {
+            fetch(step, 4);
             const ActivationBlock* x_half = x + step / 2 * 4;
             TimesGroup<T, 0>(w, h, step, x_half, x_stride, sums);
             TimesGroup<T, 1>(w, h, step, x_half, x_stride, sums);

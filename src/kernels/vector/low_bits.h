@@ -59,11 +59,12 @@ struct BlockQ2_K {
         TimesGroup<T, kGroup>(w, h, half, x, x_stride, sums);
         if constexpr (kGroup < 3) TimesGroups<T, kGroup + 1>(w, h, half, x, x_stride, sums);
     }
-    template <int T>
+    template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+                           Float (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int half = 0; half < 2; ++half) {
+            fetch(half, 2);
             TimesGroups<T>(w, h, half, x + 4 * half, x_stride, sums);
         }
     }
@@ -167,11 +168,12 @@ struct BlockTernary {
         TimesGroup<T, kGroup>(w, h, half, x, x_stride, sums);
         if constexpr (kGroup < 3) TimesGroups<T, kGroup + 1>(w, h, half, x, x_stride, sums);
     }
-    template <int T>
+    template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+                           Float (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int half = 0; half < 2; ++half) {
+            fetch(half, 2);
             TimesGroups<T>(w, h, half, x + 4 * half, x_stride, sums);
         }
     }

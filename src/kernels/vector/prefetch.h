@@ -26,6 +26,27 @@ template <int64_t kBytes>
     }
 }
 
+// Prefetches a block of kBytes bytes step by step: the block that is kAheadBytes after `weights`;
+// none if that is null. A burst of 50 prefetches would fill the processor's buffers of outstanding
+// misses, and the loads of the current block would wait for them (on Zen 3, a third of the time).
+template <int64_t kBytes>
+struct StepFetch {
+    const std::byte* weights = nullptr;
+    [[gnu::always_inline]] void operator()(int step, int steps) const {
+        constexpr int64_t kLine = 64, kLines = (kBytes + kLine - 1) / kLine;
+        if (weights == nullptr) return;
+        const int64_t each = (kLines + steps - 1) / steps;
+#pragma GCC unroll 32
+        for (int64_t i = 0; i < each; ++i) {
+            __builtin_prefetch(weights + kAheadBytes + (step * each + i) * kLine, /*rw=*/0,
+                               /*locality=*/2);
+        }
+    }
+};
+struct NoFetch {
+    [[gnu::always_inline]] void operator()(int, int) const {}
+};
+
 // Whether prefetching makes products faster if T tokens are multiplied by kWeights weights that
 // have kBytes bytes. It does for one token (1.2 to 1.3 times on a server), and from 11 products per
 // 4 bytes on (measured on AVX2 and AVX-512).

@@ -45,6 +45,12 @@ WEFT_INLINE void AddToWide(const Float (&sums)[V][T], Wide (&wide)[V][T]) {
     }
 }
 
+// Whether a block is computed in steps that prefetch.
+template <typename Block>
+inline constexpr bool kStepFetches = requires(Float (&sums)[1]) {
+    Block::template Times<1>(nullptr, 0, nullptr, 0, sums, NoFetch());
+};
+
 // Adds the products of vectors h to h + V - 1 of a block of weights and T tokens to `sums`, and
 // moves `w` to the next block.
 template <typename Block, int V, int T>
@@ -52,11 +58,19 @@ WEFT_INLINE void AddBlock(const std::byte*& w, int h, const ActivationBlock* x, 
                           Float (&sums)[V][T]) {
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
     constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
-    if constexpr (kFetchesAhead<kWeights, kBytes, T>) {
-        if (h == 0) FetchAhead<kBytes>(w);
+    constexpr bool kFetches = kFetchesAhead<kWeights, kBytes, T>;
+    if constexpr (!kStepFetches<Block>) {
+        if (kFetches && h == 0) FetchAhead<kBytes>(w);
     }
 #pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) Block::template Times<T>(w, h + v, x, x_stride, sums[v]);
+    for (int v = 0; v < V; ++v) {
+        if constexpr (kStepFetches<Block>) {
+            const StepFetch<kBytes> fetch{kFetches && h + v == 0 ? w : nullptr};
+            Block::template Times<T>(w, h + v, x, x_stride, sums[v], fetch);
+        } else {
+            Block::template Times<T>(w, h + v, x, x_stride, sums[v]);
+        }
+    }
     w += kBytes;
 }
 
@@ -145,12 +159,12 @@ void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
         for (auto& own : wide) std::fill_n(own, T, Simd::WideZero());
         for (int64_t begin = units.begin; begin < units.end; begin += segment) {
             const int64_t block = begin / Block::kUnits, first = block * Block::kUnits;
-            if constexpr (kFetchesAhead<kWeights, kBytes, T>) {
-                if (h == 0 && begin == first) FetchAhead<kBytes>(w + block * kBytes);
-            }
+            constexpr bool kFetches = kFetchesAhead<kWeights, kBytes, T>;
+            const StepFetch<kBytes> fetch{kFetches && h == 0 ? w + block * kBytes : nullptr};
             Float sums[V][T];
             ZeroSums(sums);
             for (int64_t unit = begin; unit < begin + segment; ++unit) {
+                fetch(static_cast<int>(unit - first), Block::kUnits);
 #pragma GCC unroll 4
                 for (int v = 0; v < V; ++v) {
                     Block::template TimesUnit<T>(w + block * kBytes, h + v,
