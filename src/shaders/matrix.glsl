@@ -6,9 +6,17 @@
 // stored in `results`, kResultStride floats per row, visible to the subgroup.
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 
+// How many tiles of operands are held, and the most subgroups that store at the same time.
+#ifndef MATRIX_BUFFERS
+#define MATRIX_BUFFERS 1
+#endif
+#ifndef MATRIX_STORING
+#define MATRIX_STORING 8
+#endif
+
 const uint kHalfStride = kDeep / 4 + 2;  // a multiple of 16 bytes, chosen to avoid bank conflicts
-shared f16vec4 half_columns[kTile * kHalfStride];
-shared f16vec4 half_weights[kWide * kHalfStride];
+shared f16vec4 half_columns[MATRIX_BUFFERS * kTile * kHalfStride];
+shared f16vec4 half_weights[MATRIX_BUFFERS * kWide * kHalfStride];
 // Offset of element i of a matrix in `results`.
 uint ElementAt(uint i);
 
@@ -21,7 +29,8 @@ uint ElementAt(uint i);
 #define MatrixSums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
 const uint kResultStride = 20;
-const uint kStoring = kSubgroups < 8 ? kSubgroups : 8;  // subgroups that store at the same time
+// Subgroups that store at the same time.
+const uint kStoring = kSubgroups < MATRIX_STORING ? kSubgroups : MATRIX_STORING;
 shared float results[kStoring * 16 * kResultStride];
 
 void ClearMatrix(out MatrixSums sums, uint row, uint column) { sums = MatrixSums(0.0); }

@@ -76,7 +76,7 @@
 #include "head.glsl"
 #include "glu.glsl"
 #include "types.glsl"
-#extension GL_KHR_memory_scope_semantics : require
+#include "last.glsl"
 
 layout(constant_id = 1) const uint kRows = 1;
 layout(constant_id = 2) const uint kOut = 2;
@@ -100,9 +100,6 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Enc
 const uint kEncoderBytes = 16;
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedFloats {
     float at[];
-};
-layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Counter {
-    uint came;  // workgroups that have arrived: 0 before and after
 };
 #ifdef ROUTE
 const bool kRoutes = true;
@@ -205,26 +202,6 @@ void SumExperts(uint first, uint lane) {
     precise float sum = total + biases;
     if (a.base != 0) sum = sum + Floats(a.base + at * 4).at[0];
     Floats(a.y + at * 4).at[0] = sum;
-}
-
-shared bool came_last;
-
-// Whether this is the last of `all` workgroups to call it; it then sees the writes of the others.
-bool ComesLast(uint64_t counter, uint all, uint lane) {
-    memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
-    barrier();
-    if (lane == 0) {
-        const uint before = atomicAdd(Counter(counter).came, 1, gl_ScopeDevice,
-                                      gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
-        came_last = before + 1 == all;
-        if (came_last) Counter(counter).came = 0;
-    }
-    barrier();
-    const bool last = came_last;
-    if (last) {
-        memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
-    }
-    return last;
 }
 
 // Called after this workgroup has written kOut outputs of a block, from `first` on, for `count`

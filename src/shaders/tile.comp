@@ -90,20 +90,21 @@
 //: tile_matrix_emulated_nvfp4 -DNVFP4 -DMATRIX -DEMULATED
 // Products of a weight and more than a few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
-// A workgroup of 128 computes kTile rows of the step (y) by 64 rows of the weight (x) of the
-// output, 32 columns at a time: these columns of the weight are decoded to shared memory once for
-// all rows. A sum is one chain of fma over the columns in order, so that it depends on nothing
+// A workgroup computes kTile rows of the step (y) by kWide rows of the weight (x) of the output,
+// kDeep columns at a time: these columns of the weight are decoded to shared memory once for all
+// rows. A sum is one chain of fma over the columns in order, so that it depends on nothing
 // else.
 // DOT: x is in the planes of quantize_x.comp (dot.glsl). MATRIX: in those of halve_x.comp,
 // multiplied by matrix units (tile_matrix.glsl).
 //
-// z  kHeads: a matrix of the stack and its columns of x and y.
+// z  kHeads: a matrix of the stack and its columns of x and y.  kPlain: a part of the columns
+//    (MATRIX only).
 // y  kExperts: a block of expert_plan.comp, up to kTile slots of one expert.
 #version 460
 #include "head.glsl"
 #include "types.glsl"
 
-layout(constant_id = 1) const uint kTile = 64;  // 16, 32 or 64; with MATRIX also 128
+layout(constant_id = 1) const uint kTile = 64;  // 16, 32 or 64; with MATRIX also more
 layout(constant_id = 2) const uint kKind = 0;
 // Rows of x are aligned to 16 bytes and consist of whole units (always true with DOT).
 layout(constant_id = 3) const bool kWhole = true;
@@ -113,7 +114,12 @@ const uint kPlain = 0, kHeads = 1, kExperts = 2;
 layout(push_constant, scalar) uniform Args {
     uint64_t plane[4];
     uint64_t x, y, bias;  // bias: may be 0
-    uint64_t plan, unused_weights, unused_base, unused_encoder;
+    uint64_t plan;
+    // MATRIX, with several parts: their sums, and for each tile the number of finished workgroups,
+    // which is 0 before and after.
+    uint64_t partial;
+    uint64_t unused_base;
+    uint64_t arrivals;
     uint row_units[4];    // per plane: in 16 bytes
     uint n, cols, rows;   // of a matrix; rows of x
     uint held;   // experts held: the first, and the count << 16
@@ -135,7 +141,8 @@ shared uint slots[kTile];
 
 // Address of the first column of row `row` of the tile.
 uint64_t RowOfX(uint64_t x, uint64_t x_stride, uint row) {
-    return x + (a.slots >> 16 != 0 ? slots[row] / (a.slots & 0xffff) : slots[row]) * x_stride;
+    const bool by_token = kKind == kExperts && a.slots >> 16 != 0;
+    return x + (by_token ? slots[row] / (a.slots & 0xffff) : slots[row]) * x_stride;
 }
 void StoreElement(uint64_t y, uint64_t y_stride, uint head, uint row, uint column, float value) {
     if (column >= a.n) return;

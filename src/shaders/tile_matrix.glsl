@@ -3,13 +3,21 @@
 // its peak to [2^14, 2^15). Each row of the weight is scaled likewise, by a bound of its elements
 // that follows from its block scales. So nothing overflows, and f16 loses less than 2^-28 of the
 // largest. The float32 sums are multiplied by the inverses, which is exact.
+//
+// A kPlain product of few rows may be divided along the columns, so that it has more workgroups:
+// workgroup z of gl_NumWorkGroups.z sums a part of the columns. The last workgroup of a tile to
+// finish adds the parts in order. The bits depend on the number of parts, and on no other size.
 layout(constant_id = 4) const uint kSubgroups = 4;
+layout(constant_id = 7) const uint kDown = 2;     // subgroups that divide the rows of x
+layout(constant_id = 8) const uint kBuffers = 1;  // 2: one barrier per kDeep columns
+#define MATRIX_BUFFERS kBuffers
+#define MATRIX_STORING (kBuffers == 1 ? 8 : 4)
 #include "matrix.glsl"
+#include "last.glsl"
 
 // A subgroup computes the 16 x 16 fragments at kEachN columns and kEachM rows of fragments.
 const uint kFragmentsN = kWide / 16, kFragmentsM = kTile / 16;
-const uint kWantedM = kSubgroups >= 16 ? 4 : kSubgroups >= 4 ? 2 : 1;
-const uint kGroupsM = kWantedM < kFragmentsM ? kWantedM : kFragmentsM;
+const uint kGroupsM = kDown < kFragmentsM ? kDown : kFragmentsM;
 const uint kLeftN = kSubgroups / kGroupsM;
 const uint kGroupsN = kLeftN < kFragmentsN ? kLeftN : kFragmentsN;
 const uint kEachN = kFragmentsN / kGroupsN, kEachM = kFragmentsM / kGroupsM;
@@ -38,7 +46,18 @@ int ShiftOf(uint bits) {
     return bits >= 0x7f800000u ? 0 : clamp(14 - (int(bits >> 23) - 127), -120, 120);
 }
 
-void BeginTile(uint head, uint first, uint64_t x, uint64_t x_stride, uint count, uint lane) {
+// The columns that this workgroup sums: [x, y). A part is a multiple of 256 columns.
+uint Parts() { return kKind == kPlain ? gl_NumWorkGroups.z : 1; }
+uvec2 PartOfColumns() {
+    if (Parts() == 1) return uvec2(0, a.cols);
+    const uint each = (a.cols + Parts() * 256 - 1) / (Parts() * 256) * 256;
+    return min(uvec2(0, each) + gl_WorkGroupID.z * each, a.cols);
+}
+
+void BeginTile(uint head, uint first, uint64_t x, uint64_t x_stride, uint count, uint lane) {}
+
+// Sets the scales of the rows of the weight, by bounds of their elements in these columns.
+void ScaleRows(uint head, uint first, uvec2 columns, uint lane) {
 #if PLAIN == 0
 #if BOOK == 1 || GRID > 0
     const float most = 128;
@@ -49,15 +68,22 @@ void BeginTile(uint head, uint first, uint64_t x, uint64_t x_stride, uint count,
 #endif
     for (uint row = lane; row < kWide; row += kSize) weight_bounds[row] = 0;
     barrier();
-    const uint each = kSize / kWide;
-    const WeightRow at = WeightAt(head + min(first + lane / each, a.n - 1));
-    uint bound = 0;
-    for (uint unit = lane % each; unit * UNIT < a.cols; unit += each) {
-        const Scales s = ScalesOf(at, unit);
-        const vec2 size = abs(s.scale) * most + abs(s.offset);
-        bound = max(bound, max(floatBitsToUint(size.x), floatBitsToUint(size.y)) & 0x7fffffffu);
+    const uint each = kSize > kWide ? kSize / kWide : 1;
+    const uint last = (max(columns.y, 1) - 1) / UNIT;
+    for (uint row = lane / each; row < kWide; row += kSize / each) {
+        const WeightRow at = WeightAt(head + min(first + row, a.n - 1));
+        uint bound = 0;
+        // Several independent loads at a time hide their latency.
+        const uint at_once = 4;
+        for (uint unit = columns.x / UNIT + lane % each; unit <= last; unit += at_once * each) {
+            [[unroll]] for (uint i = 0; i < at_once; ++i) {
+                const Scales s = ScalesOf(at, min(unit + i * each, last));
+                const uvec2 size = floatBitsToUint(abs(s.scale) * most + abs(s.offset));
+                bound = max(bound, max(size.x, size.y) & 0x7fffffffu);
+            }
+        }
+        atomicMax(weight_bounds[row], bound);
     }
-    atomicMax(weight_bounds[lane / each], bound);
     barrier();
     for (uint row = lane; row < kWide; row += kSize) {
         weight_scales[row] = PowerOfTwo(ShiftOf(weight_bounds[row]));
@@ -68,63 +94,115 @@ void BeginTile(uint head, uint first, uint64_t x, uint64_t x_stride, uint count,
     barrier();
 }
 
+// A unit of a weight as it is stored. Units are decoded after the products of earlier columns, which
+// hide the latency of the loads.
+struct Stored {
+#if PLAIN == 16
+    uvec4 bits;
+#elif GRID > 0
+    uint codes[QUADS];
+    vec2 scale;
+#else
+    PackedCodes codes;
+    uvec2 scales;
+#endif
+};
+Stored StoredAt(WeightRow row, uint unit) {
+    Stored stored;
+#if PLAIN == 16
+    stored.bits = Words4(row.plane[0]).at[unit];
+#elif GRID > 0
+    CodesOf(row, unit, stored.codes);
+    stored.scale = ScalesOf(row, unit).scale;
+#else
+    stored.codes = PackedCodesOf(row, unit);
+    stored.scales = ScaleWordsOf(row, unit);
+#endif
+    return stored;
+}
+// Decodes the unit and multiplies it by `scale`, a power of two. inside: false gives zeros.
+void DecodeStored(Stored stored, uint unit, bool inside, float scale, out f16vec4 w[QUADS]) {
+#if PLAIN == 16
+    const uvec4 bits = inside ? stored.bits : uvec4(0);
+    w[0] = f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
+    w[1] = f16vec4(unpackFloat2x16(bits.z), unpackFloat2x16(bits.w));
+#else
+    uint codes[QUADS];
+#if GRID > 0
+    codes = stored.codes;
+    Scales s;
+    s.scale = stored.scale;
+    s.offset = vec2(0);
+    const float zero = ZERO;
+#else
+    CodesFrom(stored.codes, codes);
+    const Scales s = ScalesFrom(stored.scales, unit);
+    const float zero = float(ZeroFrom(stored.scales));
+#endif
+    const vec2 factor = inside ? s.scale * scale : vec2(0);
+    const vec2 offset = inside ? (s.offset - zero * s.scale) * scale : vec2(0);
+    [[unroll]] for (int j = 0; j < QUADS; ++j) {
+        const int part = UNIT == 32 ? j >> 2 : 0;
+        w[j] = f16vec4(fma(BytesOf(codes[j]), vec4(factor[part]), vec4(offset[part])));
+    }
+#endif
+}
+
 // The part of the next columns that an invocation loads: of kWide rows of the weight, and of kTile
-// rows of x.
+// rows of x. An invocation has the same columns of all of its rows.
 const uint kUnits = kDeep / UNIT, kEights = kDeep / 8;
 const uint kWeightJobs = (kWide * kUnits + kSize - 1) / kSize;
 const uint kColumnJobs = (kTile * kEights + kSize - 1) / kSize;
 struct Brought {
-    f16vec4 weights[kWeightJobs * QUADS];
+    Stored weights[kWeightJobs];
     uvec4 columns[kColumnJobs];
 };
+struct Places { uint rows[kColumnJobs]; };  // bytes from x
+uint WeightRowOf(uint lane, uint job) { return lane / kUnits + job * (kSize / kUnits); }
+uint ColumnRowOf(uint lane, uint job) { return lane / kEights + job * (kSize / kEights); }
 
 // Fetches columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row
-// `head`.
-void Fetch(uint head, uint first, uint64_t x, uint64_t x_stride, uint count, uint begin, uint lane,
+// `head`. Columns beyond the last are replaced by others: Place() makes their weights zero.
+void Fetch(uint head, uint first, uint64_t x, Places places, uint begin, uint lane,
            out Brought next) {
-    const uint units = (a.cols + UNIT - 1) / UNIT;
-    [[unroll]] for (uint i = 0; i < kColumnJobs; ++i) {
-        const uint job = lane + i * kSize, row = job / kEights, eight = job % kEights;
-        next.columns[i] = uvec4(0);
-        if (row < count && begin + 8 * eight < a.cols) {
-            next.columns[i] = Words4(RowOfX(x, x_stride, row)).at[begin / 8 + eight];
-        }
-    }
+    const uint unit = min(begin / UNIT + lane % kUnits, (a.cols - 1) / UNIT);
+    const uint eight = min(begin / 8 + lane % kEights, (a.cols - 1) / 8);
     [[unroll]] for (uint i = 0; i < kWeightJobs; ++i) {
-        const uint job = lane + i * kSize, row = job / kUnits, unit = begin / UNIT + job % kUnits;
-        vec4 w[QUADS];
-        [[unroll]] for (uint j = 0; j < QUADS; ++j) w[j] = vec4(0);
-        if (row < kWide && unit < units) Decode(WeightAt(head + min(first + row, a.n - 1)), unit, w);
-        const float scale = weight_scales[min(row, kWide - 1)];
-        [[unroll]] for (uint j = 0; j < QUADS; ++j) {
-            next.weights[i * QUADS + j] = f16vec4(w[j] * scale);
-        }
+        const uint row = min(first + min(WeightRowOf(lane, i), kWide - 1), a.n - 1);
+        next.weights[i] = StoredAt(WeightAt(head + row), unit);
+    }
+    [[unroll]] for (uint i = 0; i < kColumnJobs; ++i) {
+        next.columns[i] = Words4(x + places.rows[i]).at[eight];
     }
 }
-void Place(uint lane, Brought next) {
+// Places them in buffer `side`.
+void Place(uint lane, uint side, uint begin, Brought next) {
     [[unroll]] for (uint i = 0; i < kColumnJobs; ++i) {
-        const uint job = lane + i * kSize, row = job / kEights;
-        const uint to = row * kHalfStride + 2 * (job % kEights);
+        const uint row = ColumnRowOf(lane, i);
+        const uint to = (side * kTile + row) * kHalfStride + 2 * (lane % kEights);
         const uvec4 bits = next.columns[i];
         if (row >= kTile) continue;
         half_columns[to] = f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
         half_columns[to + 1] = f16vec4(unpackFloat2x16(bits.z), unpackFloat2x16(bits.w));
     }
+    const uint unit = begin / UNIT + lane % kUnits;
     [[unroll]] for (uint i = 0; i < kWeightJobs; ++i) {
-        const uint job = lane + i * kSize, row = job / kUnits;
+        const uint row = WeightRowOf(lane, i);
         if (row >= kWide) continue;
-        [[unroll]] for (uint j = 0; j < QUADS; ++j) {
-            half_weights[row * kHalfStride + job % kUnits * QUADS + j] = next.weights[i * QUADS + j];
-        }
+        f16vec4 w[QUADS];
+        DecodeStored(next.weights[i], unit, unit <= (a.cols - 1) / UNIT, weight_scales[row], w);
+        const uint to = (side * kWide + row) * kHalfStride + lane % kUnits * QUADS;
+        [[unroll]] for (uint j = 0; j < QUADS; ++j) half_weights[to + j] = w[j];
     }
 }
 
-bool IsIdle() { return gl_SubgroupID >= kGroupsN * kGroupsM; }
-uint FragmentN(uint i) { return gl_SubgroupID % kGroupsN * kEachN + i; }
-uint FragmentM(uint j) { return gl_SubgroupID / kGroupsN * kEachM + j; }
+const uint kBusy = kGroupsN * kGroupsM;
+bool IsBusy() { return kBusy >= kSubgroups || gl_SubgroupID < kBusy; }
+// (Idle subgroups have fragments of others, which they only clear at the start.)
+uint FragmentN(uint i) { return gl_SubgroupID % kBusy % kGroupsN * kEachN + i; }
+uint FragmentM(uint j) { return gl_SubgroupID % kBusy / kGroupsN * kEachM + j; }
 
 void Clear(out Sums sums) {
-    if (IsIdle()) return;
     [[unroll]] for (uint j = 0; j < kEachM; ++j) {
         [[unroll]] for (uint i = 0; i < kEachN; ++i) {
             ClearMatrix(sums.of[j * kEachN + i], 16 * FragmentM(j), 16 * FragmentN(i));
@@ -132,17 +210,21 @@ void Clear(out Sums sums) {
     }
 }
 
-// sums += products of the columns in shared memory.
-void AddProducts(inout Sums sums) {
-    if (IsIdle()) return;
-    [[unroll]] for (uint k = 0; k < kDeep; k += 16) {
-        MatrixWeights w[kEachN];
-        [[unroll]] for (uint i = 0; i < kEachN; ++i) LoadWeightRows(w[i], 16 * FragmentN(i), k);
-        [[unroll]] for (uint j = 0; j < kEachM; ++j) {
-            MatrixRows rows;
-            LoadRows(rows, 16 * FragmentM(j), k);
+// sums += products of the columns in buffer `side`.
+void AddProducts(uint side, inout Sums sums) {
+    const uint weights = side * kWide, columns = side * kTile;
+    if (IsBusy()) {
+        [[unroll]] for (uint k = 0; k < kDeep; k += 16) {
+            MatrixWeights w[kEachN];
             [[unroll]] for (uint i = 0; i < kEachN; ++i) {
-                MultiplyAdd(rows, w[i], sums.of[j * kEachN + i]);
+                LoadWeightRows(w[i], weights + 16 * FragmentN(i), k);
+            }
+            [[unroll]] for (uint j = 0; j < kEachM; ++j) {
+                MatrixRows rows;
+                LoadRows(rows, columns + 16 * FragmentM(j), k);
+                [[unroll]] for (uint i = 0; i < kEachN; ++i) {
+                    MultiplyAdd(rows, w[i], sums.of[j * kEachN + i]);
+                }
             }
         }
     }
@@ -151,45 +233,102 @@ void AddProducts(inout Sums sums) {
 // The next columns are loaded while the current ones are multiplied.
 void AddAll(uint head, uint first, uint64_t x, uint64_t x_stride, uint count, uint lane,
             inout Sums sums) {
+    const uvec2 part = PartOfColumns();
+    Places places;
+    [[unroll]] for (uint i = 0; i < kColumnJobs; ++i) {
+        places.rows[i] = uint(RowOfX(x, x_stride, min(ColumnRowOf(lane, i), kTile - 1)) - x);
+    }
     Brought next;
-    Fetch(head, first, x, x_stride, count, 0, lane, next);
-    for (uint begin = 0; begin < a.cols; begin += kDeep) {
-        Place(lane, next);
+    Fetch(head, first, x, places, part.x, lane, next);
+    ScaleRows(head, first, part, lane);
+    uint side = 0;
+    if (kBuffers > 1) {
+        Place(lane, side, part.x, next);
         barrier();
-        if (begin + kDeep < a.cols) {
-            Fetch(head, first, x, x_stride, count, begin + kDeep, lane, next);
+    }
+    for (uint begin = part.x; begin < part.y; begin += kDeep) {
+        const uint after = begin + kDeep;
+        if (kBuffers == 1) {
+            Place(lane, side, begin, next);
+            barrier();
         }
-        AddProducts(sums);
+        if (after < part.y) Fetch(head, first, x, places, after, lane, next);
+        AddProducts(side, sums);
+        if (kBuffers > 1) {
+            side ^= 1;
+            if (after < part.y) Place(lane, side, after, next);
+        }
         barrier();
     }
 }
 
-void StoreFragment(uint64_t x, uint64_t x_stride, uint64_t y, uint64_t y_stride, uint head,
-                   uint first, uint count, uint top, uint left, MatrixSums sums) {
+// The row of the halves of x for row `row` of the tile.
+uint RowNumber(uint row) {
+    if (kKind == kHeads) return slots[row] * gl_NumWorkGroups.z + gl_WorkGroupID.z;
+    return kKind == kExperts && a.slots >> 16 != 0 ? slots[row] / (a.slots & 0xffff) : slots[row];
+}
+// A part's sum of a row of the step and a column of the output.
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedFloats {
+    float at[];
+};
+uint64_t PartialAt(uint part, uint row, uint column) {
+    return a.partial + ((uint64_t(part) * a.rows + slots[row]) * a.n + column) * 4;
+}
+
+void StoreFragment(uint64_t y, uint64_t y_stride, uint head, uint first, uint count, uint top,
+                   uint left, MatrixSums sums) {
     const uint64_t scales = a.x + uint64_t(a.scales_at) * 256;
     const uint at = StoreMatrix(sums);
     subgroupBarrier();
     for (uint job = gl_SubgroupInvocationID; job < 256; job += kSize / kSubgroups) {
         const uint row = top + job / 16, column = left + job % 16;
-        if (row >= count) continue;
-        const uint row_of_x = uint((RowOfX(x, x_stride, row) - a.x) / XStride());
-        const float value = results[at + ElementAt(job)] * InverseOf(weight_scales[column]);
-        StoreElement(y, y_stride, head, row, first + column, value * Floats(scales).at[row_of_x]);
+        if (row < count && first + column < a.n) {
+            const float value = results[at + ElementAt(job)] * InverseOf(weight_scales[column]);
+            const float scaled = value * Floats(scales).at[RowNumber(row)];
+            if (Parts() == 1) {
+                StoreElement(y, y_stride, head, row, first + column, scaled);
+            } else {
+                SharedFloats(PartialAt(gl_WorkGroupID.z, row, first + column)).at[0] = scaled;
+            }
+        }
     }
     subgroupBarrier();
+}
+
+// Called after a part of the tile is stored: the last workgroup to call it adds all parts.
+void AddParts(uint64_t y, uint64_t y_stride, uint head, uint first, uint count, uint lane) {
+    const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+    if (!ComesLast(a.arrivals + tile * 4, Parts(), lane)) return;
+    for (uint job = lane; job < count * kWide; job += kSize) {
+        const uint row = job / kWide, column = first + job % kWide;
+        if (column >= a.n) continue;
+        precise float sum = 0;
+        for (uint part = 0; part < Parts(); part += 4) {
+            vec4 four;
+            [[unroll]] for (uint i = 0; i < 4; ++i) {
+                const uint one = min(part + i, Parts() - 1);
+                four[i] = SharedFloats(PartialAt(one, row, column)).at[0];
+            }
+            [[unroll]] for (uint i = 0; i < 4; ++i) {
+                if (part + i < Parts()) sum = sum + four[i];
+            }
+        }
+        StoreElement(y, y_stride, head, row, column, sum);
+    }
 }
 
 void StoreTile(uint64_t x, uint64_t x_stride, uint64_t y, uint64_t y_stride, uint head, uint first,
                uint count, uint lane, Sums sums) {
     for (uint turn = 0; turn < kSubgroups; turn += kStoring) {
-        const bool mine = gl_SubgroupID / kStoring * kStoring == turn && !IsIdle();
-        [[unroll]] for (uint j = 0; j < kEachM; ++j) {
-            [[unroll]] for (uint i = 0; i < kEachN; ++i) {
-                if (!mine) continue;
-                StoreFragment(x, x_stride, y, y_stride, head, first, count, 16 * FragmentM(j),
-                              16 * FragmentN(i), sums.of[j * kEachN + i]);
+        if (gl_SubgroupID / kStoring * kStoring == turn && IsBusy()) {
+            [[unroll]] for (uint j = 0; j < kEachM; ++j) {
+                [[unroll]] for (uint i = 0; i < kEachN; ++i) {
+                    StoreFragment(y, y_stride, head, first, count, 16 * FragmentM(j),
+                                  16 * FragmentN(i), sums.of[j * kEachN + i]);
+                }
             }
         }
         barrier();
     }
+    if (Parts() > 1) AddParts(y, y_stride, head, first, count, lane);
 }

@@ -172,96 +172,151 @@ float SignedByte(uint bits, int at) { return float(bitfieldExtract(int(bits), at
 struct Scales { precise vec2 scale; precise vec2 offset; };
 
 #if PLAIN == 0
-Scales ScalesOf(WeightRow row, uint unit) {
+#if GRID == 0
+// The words that hold the scales of a unit. Loading these words early hides the latency of memory.
+uvec2 ScaleWordsOf(WeightRow row, uint unit) {
     const uint64_t at = row.plane[SCALE_PLANE];
+#if defined(Q4_0) || defined(Q5_0) || defined(IQ4_NL) || defined(W8)
+    return uvec2(Words(at).at[unit >> 1], 0);
+#elif defined(Q8_0) || defined(MXFP4) || defined(FP8)
+    return uvec2(Words(at).at[unit >> 2], 0);
+#elif defined(Q4_1) || defined(Q5_1) || defined(W4)
+    return uvec2(Words(at).at[unit], 0);
+#elif defined(TQ1_0) || defined(TQ2_0)
+    return uvec2(Words(at).at[unit >> 4], 0);
+#elif defined(NVFP4)
+    return Words2(at).at[unit >> 1];
+#elif defined(Q2_K) || defined(Q4_K) || defined(Q5_K)
+    return uvec2(Words(at).at[unit >> 3], Words(row.plane[SUB_PLANE]).at[unit >> 1]);
+#elif defined(Q3_K) || defined(Q6_K)
+    return uvec2(Words(at).at[unit >> 4], Words(row.plane[SUB_PLANE]).at[unit >> 1]);
+#elif defined(IQ4_XS)
+    return uvec2(Words(at).at[unit >> 4], Words(row.plane[SUB_PLANE]).at[unit >> 2]);
+#endif
+}
+
+Scales ScalesFrom(uvec2 words, uint unit) {
     Scales s;
     s.offset = vec2(0);
 #if defined(Q4_0) || defined(Q5_0) || defined(IQ4_NL)
-    s.scale = vec2(HalfAt(at, unit));
+    s.scale = vec2(HalvesOf(words.x)[unit & 1]);
 #elif defined(Q8_0)
-    s.scale = vec2(HalfAt(at, unit >> 1));
+    s.scale = vec2(HalvesOf(words.x)[unit >> 1 & 1]);
 #elif defined(Q4_1) || defined(Q5_1)
-    const vec2 both = HalvesOf(Words(at).at[unit]);
+    const vec2 both = HalvesOf(words.x);
     s.scale = both.xx;
     s.offset = both.yy;
 #elif defined(TQ1_0) || defined(TQ2_0)
-    s.scale = vec2(HalfAt(at, unit >> 3));
-#elif GRID > 0
-    s.scale = GridScales(row, unit);
+    s.scale = vec2(HalvesOf(words.x)[unit >> 3 & 1]);
 #elif defined(MXFP4)
-    const uint e = ByteAt(at, unit);
+    const uint e = words.x >> 8 * (unit & 3) & 255;
     s.scale = vec2(uintBitsToFloat(e < 2 ? 0x200000u << e : (e - 1) << 23));
 #elif defined(NVFP4)
-    const uvec2 head = Words2(at).at[unit >> 1];
-    const uint both = head.y >> 16 * (unit & 1);
+    const uint both = words.y >> 16 * (unit & 1);
     const uvec2 bits = (uvec2(both & 255, both >> 8 & 255) << 20) + (117u << 23);
-    s.scale = uintBitsToFloat(head.x) * uintBitsToFloat(bits);
+    s.scale = uintBitsToFloat(words.x) * uintBitsToFloat(bits);
 #elif defined(FP8)
-    s.scale = vec2(uintBitsToFloat(Words(at).at[unit >> 2]));
+    s.scale = vec2(uintBitsToFloat(words.x));
 #elif defined(W4)
-    s.scale = vec2(uintBitsToFloat(Words(at).at[unit] & ~0xffu));
+    s.scale = vec2(uintBitsToFloat(words.x & ~0xffu));
 #elif defined(W8)
-    s.scale = vec2(uintBitsToFloat(Words(at).at[unit >> 1] & ~0xffu));
-    const int rest = 128 - int(Words(at).at[unit >> 1] & 0xffu);
+    s.scale = vec2(uintBitsToFloat(words.x & ~0xffu));
+    const int rest = 128 - int(words.x & 0xffu);
     if (rest != 0) s.offset = float(rest) * s.scale;
 #elif defined(Q2_K)
-    const vec2 both = HalvesOf(Words(at).at[unit >> 3]);
-    const uint sub = ShortAt(row.plane[SUB_PLANE], unit);
+    const vec2 both = HalvesOf(words.x);
+    const uint sub = words.y >> 16 * (unit & 1) & 0xffff;
     s.scale = both.x * vec2(sub & 15, sub >> 8 & 15);
     s.offset = -(both.y * vec2(sub >> 4 & 15, sub >> 12));
 #elif defined(Q3_K) || defined(Q6_K)
-    const uint sub = ShortAt(row.plane[SUB_PLANE], unit);
-    s.scale = HalfAt(at, unit >> 3) * vec2(SignedByte(sub, 0), SignedByte(sub, 8));
+    const uint sub = words.y >> 16 * (unit & 1) & 0xffff;
+    s.scale = HalvesOf(words.x)[unit >> 3 & 1] * vec2(SignedByte(sub, 0), SignedByte(sub, 8));
 #elif defined(Q4_K) || defined(Q5_K)
-    const vec2 both = HalvesOf(Words(at).at[unit >> 3]);
-    const uint sub = ShortAt(row.plane[SUB_PLANE], unit);
+    const vec2 both = HalvesOf(words.x);
+    const uint sub = words.y >> 16 * (unit & 1) & 0xffff;
     s.scale = vec2(both.x * float(sub & 255));
     s.offset = vec2(-(both.y * float(sub >> 8)));
 #elif defined(IQ4_XS)
-    s.scale = vec2(HalfAt(at, unit >> 3) * SignedByte(ByteAt(row.plane[SUB_PLANE], unit), 0));
+    const uint sub = words.y >> 8 * (unit & 3) & 255;
+    s.scale = vec2(HalvesOf(words.x)[unit >> 3 & 1] * SignedByte(sub, 0));
 #endif
     return s;
 }
 
-#if GRID == 0
-// The codes of a unit, four per word.
-void CodesOf(WeightRow row, uint unit, out uint codes[QUADS]) {
+// The words that hold the codes of a unit.
+struct PackedCodes {
 #if LOW == 2
-    const uvec2 low = Words2(row.plane[0]).at[unit];
+    uvec2 low;
 #else
-    const uvec4 low = Words4(row.plane[0]).at[unit];
+    uvec4 low;
 #endif
 #if HIGH == 1
-    const uint high = Words(row.plane[1]).at[unit];
+    uint high;
 #elif HIGH == 2
-    const uvec2 high = Words2(row.plane[1]).at[unit];
+    uvec2 high;
 #endif
+};
+PackedCodes PackedCodesOf(WeightRow row, uint unit) {
+    PackedCodes words;
+#if LOW == 2
+    words.low = Words2(row.plane[0]).at[unit];
+#else
+    words.low = Words4(row.plane[0]).at[unit];
+#endif
+#if HIGH == 1
+    words.high = Words(row.plane[1]).at[unit];
+#elif HIGH == 2
+    words.high = Words2(row.plane[1]).at[unit];
+#endif
+    return words;
+}
+
+// The codes of a unit, four per word.
+void CodesFrom(PackedCodes words, out uint codes[QUADS]) {
     [[unroll]] for (int j = 0; j < QUADS; ++j) {
 #if LOW == 4
-        uint four = low[j >> 1] >> 4 * (j & 1) & 0x0f0f0f0fu;
+        uint four = words.low[j >> 1] >> 4 * (j & 1) & 0x0f0f0f0fu;
 #elif LOW == 2
-        uint four = low[j >> 2] >> 2 * (j & 3) & 0x03030303u;
+        uint four = words.low[j >> 2] >> 2 * (j & 3) & 0x03030303u;
 #else
-        uint four = low[j];
+        uint four = words.low[j];
 #endif
 #if HIGH == 1
-        four |= (high >> j & 0x01010101u) << LOW;
+        four |= (words.high >> j & 0x01010101u) << LOW;
 #elif HIGH == 2
-        four |= (high[j >> 2] >> 2 * (j & 3) & 0x03030303u) << LOW;
+        four |= (words.high[j >> 2] >> 2 * (j & 3) & 0x03030303u) << LOW;
 #endif
         codes[j] = four;
     }
 }
+void CodesOf(WeightRow row, uint unit, out uint codes[QUADS]) {
+    CodesFrom(PackedCodesOf(row, unit), codes);
+}
+Scales ScalesOf(WeightRow row, uint unit) { return ScalesFrom(ScaleWordsOf(row, unit), unit); }
+#else
+Scales ScalesOf(WeightRow row, uint unit) {
+    Scales s;
+    s.offset = vec2(0);
+    s.scale = GridScales(row, unit);
+    return s;
+}
 #endif
 
-// The value of a code is (code - zero) * scale + offset.
-int ZeroOf(WeightRow row, uint unit) {
+// The value of a code is (code - zero) * scale + offset. words: ScaleWordsOf().
+int ZeroFrom(uvec2 words) {
 #if defined(W4)
-    return int(Words(row.plane[SCALE_PLANE]).at[unit] & 0xffu);
+    return int(words.x & 0xffu);
 #elif defined(W8)
     return 128;
 #else
     return ZERO;
+#endif
+}
+int ZeroOf(WeightRow row, uint unit) {
+#if defined(W4)
+    return ZeroFrom(ScaleWordsOf(row, unit));
+#else
+    return ZeroFrom(uvec2(0));
 #endif
 }
 

@@ -165,6 +165,50 @@ TEST(VulkanMatrix, HalvesAreExact) {
     }
 }
 
+// The bits of products with each shape in turn.
+std::vector<std::vector<float>> ByShapes(const std::shared_ptr<gpu::Device>& device,
+                                         const RandomWeight& weight, int64_t rows,
+                                         std::span<const TileShape> shapes, int64_t split_groups) {
+    const std::vector<float> x = RandomValues(rows * weight.cols, 9);
+    const std::vector<float> bias = RandomValues(weight.rows, 10);
+    std::vector<std::vector<float>> all;
+    for (const TileShape& shape : shapes) {
+        BenchEmitter e = test::EmitterFor(device, weight, x);
+        Arithmetic arithmetic = MatrixArithmetic(device);
+        arithmetic.split_groups = split_groups;
+        arithmetic.shapes.at(DecodingOf(weight.dtype), TileClassOf(rows)) = shape;
+        e.set_arithmetic(arithmetic);
+        all.push_back(test::Multiply(e, weight, x, bias));
+        ExpectMatrixProducts(weight, x, bias, all.back(), false);
+    }
+    return all;
+}
+
+// All candidates that fit the device, and shapes with several fragments per subgroup, which fit on
+// a GPU only with more of them.
+TEST(VulkanMatrix, ShapesDoNotChangeBits) {
+    WEFT_VULKAN(device);
+    const bool emulated = MatrixArithmetic(device).matrix == Arithmetic::Matrix::kEmulated;
+    for (const auto& [dtype, rows, cols] :
+         {std::tuple{DType::kF16, 61, 277}, {DType::kQ4_K, 15, 1280}, {DType::kQ8_0, 27, 352}}) {
+        std::vector<TileShape> shapes =
+            TileCandidates(device->description(), TileClassOf(rows), emulated);
+        const uint32_t tile = shapes.front().rows, subgroup = device->description().subgroup;
+        if (emulated && tile == 64) {
+            shapes.push_back({4 * subgroup, tile, 64, 32, 1, 1});
+            shapes.push_back({4 * subgroup, tile, 64, 32, 2, 1});
+        }
+        ASSERT_GE(shapes.size(), 2u);
+        const RandomWeight weight(dtype, 83, cols, 4);
+        const auto bits = ByShapes(device, weight, rows, shapes, 0);
+        for (size_t i = 1; i < bits.size(); ++i) {
+            ASSERT_EQ(std::memcmp(bits[i].data(), bits[0].data(), bits[0].size() * sizeof(float)),
+                      0)
+                << Info(dtype).name << ", shape " << i;
+        }
+    }
+}
+
 TEST(VulkanMatrix, RowsDoNotDependOnOthers) {
     WEFT_VULKAN(device);
     for (const DType dtype : {DType::kF16, DType::kQ4_K}) {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "backend/executable.h"
+#include "backend/vulkan/tile_shapes.h"
 #include "base/result.h"
 #include "gpu/device.h"
 #include "program/program.h"
@@ -100,15 +101,20 @@ struct Region {
 struct Arithmetic {
     // Activations for quantized weights are rounded to int8, with one scale per 32 columns.
     bool integer = false;
-    // kUnits: products with more than matvec_rows rows are computed in f16 on matrix units.
+    // kUnits: products with more than kMatvecRows rows are computed in f16 on matrix units.
     // kEmulated: the same, but computed by ordinary instructions, for tests.
     enum class Matrix { kNone, kUnits, kEmulated };
     Matrix matrix = Matrix::kNone;
-    // Products of up to this many rows use the matvec kernels, as a decode step does. The matvec
-    // kernels read the weights once per 8 rows. Products of more rows use the tile kernels, which
-    // read the weights once per tile of rows. With few rows, there would be too few tiles to keep
-    // the whole GPU busy.
+    // Without matrix units, products of up to this many rows use the matvec kernels, as a decode
+    // step does. The matvec kernels read the weights once per 8 rows. Products of more rows use the
+    // tile kernels, which read the weights once per tile of rows. With few rows, there would be too
+    // few tiles to keep the whole GPU busy.
     int64_t matvec_rows = 8;
+    // On matrix units, products of up to kMostSplitRows rows are divided along the columns until
+    // they have about this many workgroups. 0: they are not divided. Bits depend on it.
+    int64_t split_groups = 0;
+    // Shapes of tiles on matrix units. Bits do not depend on them.
+    TileShapes shapes{};
     // On matrix units, a product is computed in large tiles if it has at least this many large
     // tiles.
     int64_t least_large_tiles = 100;

@@ -28,6 +28,9 @@ constexpr uint32_t kMatvecInvocations = 32;
 constexpr uint32_t kTileInvocations = 128;
 constexpr int64_t kTileWide = 64, kTileRows = 64;
 
+// The most tiles of a product that is divided along the columns (PartsOf).
+constexpr int64_t kMostArrivals = 1024;
+
 // Arguments of quantize_x.comp and of halve_x.comp.
 struct QuantizeArgs {
     uint64_t x = 0, codes = 0, scales = 0;
@@ -50,55 +53,42 @@ constexpr uint64_t kBlockColumns = 32, kBlockScaleBytes = 8;
 constexpr uint32_t kNarrowInvocations = 64;
 constexpr uint64_t kMostNarrowBytes = std::numeric_limits<uint32_t>::max();
 
-// A workgroup of tile_matrix.glsl: its invocations, rows of the weight, and columns at a time.
-struct MatrixTiles {
-    uint32_t invocations = 0, wide = 0, deep = 0;
-    // Bytes of shared memory, with `tile` rows of x. emulated: includes all sums.
-    uint32_t SharedBytes(int64_t tile, uint32_t subgroup, bool emulated) const {
-        constexpr uint32_t kStored = 16 * 20, kBookBytes = 64;
-        const auto rows = static_cast<uint32_t>(tile);
-        const uint32_t storing = std::min(invocations / subgroup, 8u);
-        const uint32_t sums = emulated ? rows * (wide + 4) : storing * kStored;
-        const uint32_t bounds_and_slots = 2 * wide + rows;
-        return (rows + wide) * (deep / 4 + 2) * 8 + (sums + bounds_and_slots) * 4 + kBookBytes;
-    }
-};
-// Tiles of 128 rows; for fewer rows, the first that fits into the device. Sizes are the fastest on
-// an H200: narrow tiles keep more of a large GPU busy, and load more columns at a time.
-constexpr int64_t kLargeTile = 128;
-constexpr MatrixTiles kLargeTiles = {512, 128, 64};
-constexpr MatrixTiles kNarrowTiles = {128, 32, 128}, kSmallTiles = {128, 64, 64},
-                      kLeastTiles = {128, 64, 32};
-
-bool Fits(const gpu::Description& gpu, const MatrixTiles& tiles, int64_t tile,
-          bool emulated = false) {
-    return gpu.subgroup <= tiles.invocations / 4 && tiles.invocations <= gpu.most_invocations &&
-           tiles.SharedBytes(tile, gpu.subgroup, emulated) <= gpu.shared_bytes;
+bool IsEmulated(const Emitter& e) {
+    return e.arithmetic().matrix == Arithmetic::Matrix::kEmulated;
 }
 
-MatrixTiles MatrixTilesOf(const Emitter& e, int64_t tile) {
-    if (tile > kTileRows) return kLargeTiles;
-    if (e.arithmetic().matrix == Arithmetic::Matrix::kEmulated) return kLeastTiles;
-    const bool large = e.gpu().kind == gpu::Kind::kDiscrete;
-    if (large && Fits(e.gpu(), kNarrowTiles, kTileRows)) return kNarrowTiles;
-    return Fits(e.gpu(), kSmallTiles, kTileRows) ? kSmallTiles : kLeastTiles;
+TileShape ShapeOf(const Emitter& e, DType dtype, TileClass rows) {
+    const TileShape& tuned = e.arithmetic().shapes.at(DecodingOf(dtype), rows);
+    return tuned.invocations != 0 ? tuned : DefaultTile(e.gpu(), rows, IsEmulated(e));
 }
 
-// Whether the device runs tile_matrix.glsl: whole subgroups, and enough shared memory.
-bool TakesMatrixTiles(const gpu::Description& gpu) {
-    return gpu.float16 && gpu.subgroup >= 8 && std::has_single_bit(gpu.subgroup) &&
-           Fits(gpu, kLeastTiles, kTileRows) && Fits(gpu, kLeastTiles, kTileRows, true);
+int64_t CeilDiv(int64_t count, int64_t each) {
+    return (count + each - 1) / each;
 }
 
 // Large tiles read and decode less per product, but a few of them leave much of a GPU idle.
-int64_t ProductTile(const Emitter& e, const WeightPlace& weight, int64_t rows) {
-    const bool units = e.arithmetic().matrix == Arithmetic::Matrix::kUnits;
-    const int64_t wide = kLargeTiles.wide;
-    const int64_t tiles = (rows + kLargeTile - 1) / kLargeTile * ((weight.rows + wide - 1) / wide);
-    const bool large = units && IsForMatrix(e, weight) && rows > kTileRows &&
-                       tiles >= e.arithmetic().least_large_tiles &&
-                       Fits(e.gpu(), kLargeTiles, kLargeTile);
-    return large ? kLargeTile : TileOf(rows);
+TileShape ShapeOf(const Emitter& e, const WeightPlace& weight, int64_t rows, int64_t depth) {
+    TileClass size = TileClassOf(rows);
+    for (; size > TileClass::k64; size = static_cast<TileClass>(static_cast<int>(size) - 1)) {
+        const TileShape shape = ShapeOf(e, weight.dtype, size);
+        const int64_t tiles = CeilDiv(rows, shape.rows) * CeilDiv(weight.rows, shape.wide) * depth;
+        if (tiles >= e.arithmetic().least_large_tiles) return shape;
+    }
+    return ShapeOf(e, weight.dtype, size);
+}
+
+// The parts into which a product of few rows is divided along the columns. The bits depend on their
+// number. So it follows from the sizes of the weight alone, and not from the shape of the tiles.
+int64_t PartsOf(const Emitter& e, ProductKind kind, const WeightPlace& weight, int64_t rows) {
+    constexpr int64_t kUsualWide = 64, kLeastColumns = 512, kColumns = 256, kMostParts = 16;
+    if (kind != ProductKind::kPlain || rows > kMostSplitRows) return 1;
+    const int64_t tiles = CeilDiv(weight.rows, kUsualWide);
+    const int64_t most = std::min(kMostParts, weight.cols / kLeastColumns);
+    const int64_t parts = std::min(e.arithmetic().split_groups / std::max<int64_t>(tiles, 1), most);
+    if (parts <= 1) return 1;
+    // All parts but the last have the same multiple of kColumns columns (PartOfColumns in
+    // tile_matrix.glsl).
+    return CeilDiv(weight.cols, CeilDiv(weight.cols, parts * kColumns) * kColumns);
 }
 
 uint32_t UnitsOf(uint64_t bytes) {
@@ -216,6 +206,53 @@ Result<Region> PlaceEncoder(Emitter& e, const IntegerRows& rows, uint64_t blocks
                       });
 }
 
+// Memory of a product in parts: their sums, and a number of finished workgroups per tile, which
+// kernels restore to 0. Products of the same x may run at the same time, so each has its own.
+struct PartsPlace {
+    std::string name;
+    Region sums, arrivals;
+};
+Result<PartsPlace> PlaceParts(Emitter& e, const Region& x, int64_t count) {
+    PartsPlace place;
+    for (int i = 0; place.name.empty() || e.FindDerived(place.name, x); ++i) {
+        place.name = fmt::format("partial sums {}", i);
+    }
+    WEFT_ASSIGN(place.sums, e.Scratch(place.name, static_cast<uint64_t>(count) * sizeof(float)));
+    WEFT_ASSIGN(place.arrivals,
+                e.Constant("arrivals of " + place.name, kMostArrivals * sizeof(uint32_t),
+                           [](std::span<std::byte> out) { std::ranges::fill(out, std::byte{0}); }));
+    return place;
+}
+
+// Products of a weight and x in f16, by tile_matrix.glsl. blocks: tiles along the rows of x.
+Status EmitMatrixTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
+                       int64_t rows, const TileShape& shape, int64_t blocks, int64_t depth,
+                       ProductRegions regions) {
+    WEFT_TRY(SetWeight(weight, rows, args));
+    WEFT_ASSIGN(const std::string shader,
+                SetOperand(e, "tile", Operand::kHalves, weight, args, regions));
+    regions.reads.push_back(AllOf(weight));
+    const int64_t across = CeilDiv(weight.rows, shape.wide), parts = PartsOf(e, kind, weight, rows);
+    PartsPlace place;
+    if (parts > 1) {
+        WEFT_CHECK(across * blocks <= kMostArrivals);
+        WEFT_ASSIGN(place, PlaceParts(e, regions.x, parts * rows * weight.rows));
+        args.weights = place.sums.address;
+        args.ending = place.arrivals.address;
+        regions.writes.push_back(place.sums);
+        regions.writes.push_back(place.arrivals);
+    }
+    const uint32_t subgroups = shape.invocations / e.gpu().subgroup;
+    WEFT_TRY(e.Run(shader,
+                   {shape.invocations, shape.rows, static_cast<uint32_t>(kind),
+                    HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u, subgroups, shape.wide,
+                    shape.deep, shape.Down(e.gpu().subgroup), shape.buffers},
+                   args, {across, blocks, depth * parts}, std::move(regions.reads),
+                   std::move(regions.writes), PinnedSubgroup(e.gpu()), Parts::kAlongY));
+    if (parts > 1) e.NoteDerived(place.name, regions.x, place.arrivals);
+    return {};
+}
+
 void SetGated(const WeightPlace& weight, const Gated& gated, ProductArgs& args,
               ProductRegions& regions) {
     if (gated.up == nullptr) {
@@ -256,7 +293,9 @@ uint32_t PinnedSubgroup(const gpu::Description& gpu) {
 void SetSizes(const gpu::Description& gpu, Arithmetic& arithmetic) {
     if (gpu.kind == gpu::Kind::kCpu) return;
     arithmetic.matvec_rows = 4 * kMatvecRows;  // the same on all GPUs: bits depend on it
-    arithmetic.least_large_tiles = gpu.kind == gpu::Kind::kDiscrete ? 100 : 32;
+    const bool discrete = gpu.kind == gpu::Kind::kDiscrete;
+    arithmetic.least_large_tiles = discrete ? 100 : 32;
+    arithmetic.split_groups = discrete ? 512 : 160;
 }
 
 Result<PlaneArgs> PlanesOf(const WeightPlace& weight) {
@@ -368,23 +407,15 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
 Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                  int64_t rows, int64_t tile, int64_t blocks, int64_t depth,
                  ProductRegions regions) {
+    if (IsForMatrix(e, weight)) {
+        return EmitMatrixTiles(e, kind, weight, args, rows,
+                               ShapeOf(e, weight.dtype, TileClassOf(tile)), blocks, depth,
+                               std::move(regions));
+    }
     WEFT_TRY(SetWeight(weight, rows, args));
-    const Operand operand = IsForMatrix(e, weight) ? Operand::kHalves
-                            : IsInteger(e, weight) ? Operand::kIntegers
-                                                   : Operand::kFloats;
+    const Operand operand = IsInteger(e, weight) ? Operand::kIntegers : Operand::kFloats;
     WEFT_ASSIGN(const std::string shader, SetOperand(e, "tile", operand, weight, args, regions));
     regions.reads.push_back(AllOf(weight));
-    if (operand == Operand::kHalves) {
-        // The subgroups divide the matrices.
-        const MatrixTiles tiles = MatrixTilesOf(e, tile);
-        return e.Run(shader,
-                     {tiles.invocations, static_cast<uint32_t>(tile), static_cast<uint32_t>(kind),
-                      HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
-                      tiles.invocations / e.gpu().subgroup, tiles.wide, tiles.deep},
-                     args, {(weight.rows + tiles.wide - 1) / tiles.wide, blocks, depth},
-                     std::move(regions.reads), std::move(regions.writes), PinnedSubgroup(e.gpu()),
-                     Parts::kAlongY);
-    }
     return e.Run(shader,
                  {kTileInvocations, static_cast<uint32_t>(tile), static_cast<uint32_t>(kind),
                   HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u, 1u},
@@ -394,11 +425,17 @@ Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, Produc
 
 Status EmitProduct(Emitter& e, ProductKind kind, const WeightPlace& weight, const ProductArgs& args,
                    int64_t rows, int64_t depth, ProductRegions regions) {
-    if (e.reference() || rows <= e.arithmetic().matvec_rows) {
+    const bool matrix = IsForMatrix(e, weight);
+    if (e.reference() || rows <= (matrix ? kMatvecRows : e.arithmetic().matvec_rows)) {
         return EmitMatvec(e, kind, weight, args, rows, depth, std::move(regions));
     }
-    const int64_t tile = ProductTile(e, weight, rows);
-    return EmitTiles(e, kind, weight, args, rows, tile, (rows + tile - 1) / tile, depth,
+    if (matrix) {
+        const TileShape shape = ShapeOf(e, weight, rows, depth);
+        return EmitMatrixTiles(e, kind, weight, args, rows, shape, CeilDiv(rows, shape.rows), depth,
+                               std::move(regions));
+    }
+    const int64_t tile = TileOf(rows);
+    return EmitTiles(e, kind, weight, args, rows, tile, CeilDiv(rows, tile), depth,
                      std::move(regions));
 }
 

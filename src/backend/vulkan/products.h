@@ -9,6 +9,9 @@ namespace weft::backend::vulkan {
 // Maximum number of rows of x in one dispatch of a matvec kernel. A product of more rows is emitted
 // as several dispatches.
 inline constexpr int64_t kMatvecRows = 8;
+// Maximum number of rows of a product that matrix units compute in parts
+// (Arithmetic::split_groups).
+inline constexpr int64_t kMostSplitRows = 128;
 
 // "matvec_q4_0" from "matvec" and kQ4_0.
 std::string ShaderOf(std::string_view family, DType dtype);
@@ -103,7 +106,7 @@ struct Gated {
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                   int64_t rows, int64_t depth, ProductRegions regions, const Gated* gated = nullptr,
                   const char* family = "matvec");
-// As EmitMatvec, with `blocks` tiles of `tile` rows (16, 32, 64 or 128).
+// As EmitMatvec, with `blocks` tiles of `tile` rows (16, 32 or 64).
 Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                  int64_t rows, int64_t tile, int64_t blocks, int64_t depth, ProductRegions regions);
 // Calls EmitMatvec or EmitTiles, by the number of rows. kind: kPlain or kHeads.
