@@ -3,6 +3,7 @@
 #include "backend/cpu/compile.h"
 #include "backend/cpu/cpu_device.h"
 #include "backend/vulkan/dry_run.h"
+#include "backend/vulkan/tune.h"
 #include "backend/vulkan/vulkan_device.h"
 
 namespace weft::backend {
@@ -13,6 +14,10 @@ const char* NameOf(MemoryKind kind) {
 
 std::string ProductsOf(const gpu::Description& gpu) {
     return vulkan::ArithmeticText(vulkan::ArithmeticOf(gpu, {}));
+}
+
+std::string TilesOf(const gpu::Description& gpu) {
+    return vulkan::TunedText(gpu);
 }
 
 program::Target TargetOf(const DescribedDevice& device) {

@@ -79,6 +79,7 @@ Json GpusJson(const GpuList& list) {
                         {"heaps", heaps},
                         {"features", GpuFeatures(one)},
                         {"products", ProductsText(one)},
+                        {"tiles", backend::TilesOf(one)},
                         {"subgroup", one.subgroup},
                         {"subgroup_least", one.least_subgroup},
                         {"subgroup_most", one.most_subgroup},
@@ -120,6 +121,8 @@ void PrintGpus(const GpuList& list) {
         }
         PrintOut("  features    {}\n", fmt::join(GpuFeatures(one), " "));
         PrintOut("  products    {}\n", ProductsText(one));
+        const std::string tiles = backend::TilesOf(one);
+        if (!tiles.empty()) PrintOut("  tiles       {}\n", tiles);
         PrintOut("  subgroups   {} invocations ({} to {})\n", one.subgroup, one.least_subgroup,
                  one.most_subgroup);
         PrintOut("  workgroups  {} invocations, {} of shared memory\n", one.most_invocations,

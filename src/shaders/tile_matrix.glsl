@@ -46,6 +46,7 @@ int ShiftOf(uint bits) {
     return bits >= 0x7f800000u ? 0 : clamp(14 - (int(bits >> 23) - 127), -120, 120);
 }
 
+const uint kMostParts = 16;  // a multiple of 4
 // The columns that this workgroup sums: [x, y). A part is a multiple of 256 columns.
 uint Parts() { return kKind == kPlain ? gl_NumWorkGroups.z : 1; }
 uvec2 PartOfColumns() {
@@ -94,8 +95,8 @@ void ScaleRows(uint head, uint first, uvec2 columns, uint lane) {
     barrier();
 }
 
-// A unit of a weight as it is stored. Units are decoded after the products of earlier columns, which
-// hide the latency of the loads.
+// A unit of a weight as it is stored. Units are decoded after the products of earlier columns,
+// which hide the latency of the loads.
 struct Stored {
 #if PLAIN == 16
     uvec4 bits;
@@ -275,11 +276,19 @@ uint64_t PartialAt(uint part, uint row, uint column) {
     return a.partial + ((uint64_t(part) * a.rows + slots[row]) * a.n + column) * 4;
 }
 
+// Orders accesses to `results` within a subgroup. An emulated result is read by the invocation that
+// wrote it. (Lavapipe ends a workgroup too early if only some of its subgroups come to a barrier.)
+void OrderResults() {
+#ifndef EMULATED
+    subgroupBarrier();
+#endif
+}
+
 void StoreFragment(uint64_t y, uint64_t y_stride, uint head, uint first, uint count, uint top,
                    uint left, MatrixSums sums) {
     const uint64_t scales = a.x + uint64_t(a.scales_at) * 256;
     const uint at = StoreMatrix(sums);
-    subgroupBarrier();
+    OrderResults();
     for (uint job = gl_SubgroupInvocationID; job < 256; job += kSize / kSubgroups) {
         const uint row = top + job / 16, column = left + job % 16;
         if (row < count && first + column < a.n) {
@@ -292,28 +301,32 @@ void StoreFragment(uint64_t y, uint64_t y_stride, uint head, uint first, uint co
             }
         }
     }
-    subgroupBarrier();
+    OrderResults();
 }
 
 // Called after a part of the tile is stored: the last workgroup to call it adds all parts.
 void AddParts(uint64_t y, uint64_t y_stride, uint head, uint first, uint count, uint lane) {
     const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-    if (!ComesLast(a.arrivals + tile * 4, Parts(), lane)) return;
+    const uint parts = Parts();
+    if (!ComesLast(a.arrivals + tile * 4, parts, lane)) return;
     for (uint job = lane; job < count * kWide; job += kSize) {
         const uint row = job / kWide, column = first + job % kWide;
-        if (column >= a.n) continue;
-        precise float sum = 0;
-        for (uint part = 0; part < Parts(); part += 4) {
-            vec4 four;
-            [[unroll]] for (uint i = 0; i < 4; ++i) {
-                const uint one = min(part + i, Parts() - 1);
-                four[i] = SharedFloats(PartialAt(one, row, column)).at[0];
+        if (column < a.n) {
+            precise float sum = 0;
+            [[unroll]] for (uint part = 0; part < kMostParts; part += 4) {
+                if (part < parts) {
+                    vec4 four;
+                    [[unroll]] for (uint i = 0; i < 4; ++i) {
+                        const uint one = min(part + i, parts - 1);
+                        four[i] = SharedFloats(PartialAt(one, row, column)).at[0];
+                    }
+                    [[unroll]] for (uint i = 0; i < 4; ++i) {
+                        if (part + i < parts) sum = sum + four[i];
+                    }
+                }
             }
-            [[unroll]] for (uint i = 0; i < 4; ++i) {
-                if (part + i < Parts()) sum = sum + four[i];
-            }
+            StoreElement(y, y_stride, head, row, column, sum);
         }
-        StoreElement(y, y_stride, head, row, column, sum);
     }
 }
 

@@ -530,6 +530,7 @@ void ExpectNoStepNeedsMore(const program::Program& program, const vulkan::Arithm
     CompileOptions options = OptionsOf(program);
     options.max_outputs = 8;
     options.kv_pages = 8192 / options.page_tokens;
+    if (arithmetic.split_groups > 0) options.max_tokens = 4 * vulkan::kMostSplitRows;
     const vulkan::Fusion fusion(program, options.keep);
     std::vector<vulkan::StepShape> shapes = vulkan::LargestOf(options, arithmetic);
     const auto bytes = [&] {
@@ -562,17 +563,18 @@ TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlanned) {
 }
 
 // Rows for matrix units have no int8 codes, so steps of as many rows as a matvec takes have the
-// most codes.
+// most codes. Products of up to 128 rows may need memory for sums of parts.
 TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlannedForMatrixUnits) {
     const auto source = model_files::OpenModel("synthetic:smollm2-135m:q8_0:layers=2").value();
     const model::Hyper hyper = model::ReadHyper(*source).value();
     model::BuildOptions options;
     options.target.float64_reductions = false;
     const program::Program program = support::Build(hyper, *source, {}, options).at(0);
-    for (const int64_t matvecs : {8, 32}) {
+    for (const auto& [matvecs, groups] : {std::pair{8, 0}, {32, 512}}) {
         ExpectNoStepNeedsMore(program, {.integer = true,
                                         .matrix = vulkan::Arithmetic::Matrix::kEmulated,
-                                        .matvec_rows = matvecs});
+                                        .matvec_rows = matvecs,
+                                        .split_groups = groups});
     }
 }
 

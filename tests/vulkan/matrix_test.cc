@@ -195,7 +195,7 @@ TEST(VulkanMatrix, ShapesDoNotChangeBits) {
             TileCandidates(device->description(), TileClassOf(rows), emulated);
         const uint32_t tile = shapes.front().rows, subgroup = device->description().subgroup;
         if (emulated && tile == 64) {
-            shapes.push_back({4 * subgroup, tile, 64, 32, 1, 1});
+            shapes.push_back({2 * subgroup, tile, 64, 32, 1, 1});
             shapes.push_back({4 * subgroup, tile, 64, 32, 2, 1});
         }
         ASSERT_GE(shapes.size(), 2u);
@@ -206,6 +206,34 @@ TEST(VulkanMatrix, ShapesDoNotChangeBits) {
                       0)
                 << Info(dtype).name << ", shape " << i;
         }
+    }
+}
+
+// Products divided along the columns: near the exact sums, equal for all shapes and numbers of
+// rows, and the counters of finished workgroups are ready for the next product.
+TEST(VulkanMatrix, PartsOfColumns) {
+    WEFT_VULKAN(device);
+    const bool emulated = MatrixArithmetic(device).matrix == Arithmetic::Matrix::kEmulated;
+    const int64_t cols = 2304, n = 70, rows = 16;
+    const RandomWeight weight(DType::kQ8_0, n, cols, 4);
+    const std::vector<TileShape> shapes =
+        TileCandidates(device->description(), TileClass::k16, emulated);
+    ASSERT_GE(shapes.size(), 2u);
+    const auto whole = ByShapes(device, weight, rows, std::span(shapes).first(1), 0);
+    const auto parts = ByShapes(device, weight, rows, std::span(shapes).first(2), 8);
+    EXPECT_NE(parts[0], whole[0]);  // the order of sums differs
+    EXPECT_EQ(parts[0], parts[1]);
+
+    const std::vector<float> x = RandomValues(rows * cols, 9), bias = RandomValues(n, 10);
+    const std::vector<float> some(x.begin(), x.begin() + 11 * cols);
+    BenchEmitter e = test::EmitterFor(device, weight, some);
+    Arithmetic arithmetic = MatrixArithmetic(device);
+    arithmetic.split_groups = 8;
+    arithmetic.shapes.at(Decoding::kBlocks, TileClass::k16) = shapes[0];
+    e.set_arithmetic(arithmetic);
+    for (int i = 0; i < 2; ++i) {
+        const std::vector<float> y = test::Multiply(e, weight, some, bias);
+        ASSERT_EQ(std::memcmp(y.data(), parts[0].data(), y.size() * sizeof(float)), 0) << i;
     }
 }
 

@@ -207,15 +207,17 @@ Result<Region> PlaceEncoder(Emitter& e, const IntegerRows& rows, uint64_t blocks
 }
 
 // Memory of a product in parts: their sums, and a number of finished workgroups per tile, which
-// kernels restore to 0. Products of the same x may run at the same time, so each has its own.
+// kernels restore to 0. Products of the same x may run at the same time, so places differ.
 struct PartsPlace {
     std::string name;
     Region sums, arrivals;
 };
 Result<PartsPlace> PlaceParts(Emitter& e, const Region& x, int64_t count) {
+    constexpr int kMostPlaces = 4;
     PartsPlace place;
-    for (int i = 0; place.name.empty() || e.FindDerived(place.name, x); ++i) {
+    for (int i = 0; i < kMostPlaces; ++i) {
         place.name = fmt::format("partial sums {}", i);
+        if (!e.FindDerived(place.name, x)) break;
     }
     WEFT_ASSIGN(place.sums, e.Scratch(place.name, static_cast<uint64_t>(count) * sizeof(float)));
     WEFT_ASSIGN(place.arrivals,

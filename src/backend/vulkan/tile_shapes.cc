@@ -62,11 +62,11 @@ uint32_t TileShape::Down(uint32_t subgroup) const {
     constexpr uint32_t kFragment = 16;
     const uint32_t subgroups = invocations / subgroup;
     const uint32_t needed = std::min(subgroups * kFragment / wide, rows / kFragment);
-    return std::max(std::min(down, subgroups), needed);
+    return std::min(std::max(std::min(down, subgroups), needed), rows / kFragment);
 }
 
 bool TileShape::Fits(const gpu::Description& gpu, bool emulated) const {
-    return gpu.subgroup <= invocations / 4 && invocations <= gpu.most_invocations &&
+    return gpu.subgroup <= invocations / 2 && invocations <= gpu.most_invocations &&
            SharedBytes(gpu.subgroup, emulated) <= gpu.shared_bytes;
 }
 

@@ -1,6 +1,6 @@
-// Shapes of the workgroups of products on matrix units (shaders/tile_matrix.glsl). The shape decides
-// how fast a product is; it does not affect the bits. So each device uses the shapes that it
-// measured to be the fastest (tune.h).
+// Shapes of the workgroups of products on matrix units (shaders/tile_matrix.glsl). The shape
+// decides how fast a product is; it does not affect the bits. So each device uses the shapes that
+// it measured to be the fastest (tune.h).
 #pragma once
 
 #include <array>

@@ -6,6 +6,7 @@
 
 #include "backend/vulkan/compile.h"
 #include "backend/vulkan/products.h"
+#include "backend/vulkan/tune.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "hw/cpu.h"
@@ -87,24 +88,6 @@ Result<gpu::Description> FindGpu(const std::string& name, int local_rank = 0) {
     return *found;
 }
 
-// The folder for compiled pipelines; "": none.
-std::string CacheFolder() {
-    const char* cache = std::getenv("XDG_CACHE_HOME");
-    const char* home = std::getenv("HOME");
-    if (cache != nullptr && *cache != 0) return std::string(cache) + "/weft/vulkan";
-    return home == nullptr || *home == 0 ? "" : std::string(home) + "/.cache/weft/vulkan";
-}
-
-// A checksum of all shaders of this build: other kernels may round differently.
-uint64_t ShaderBuild() {
-    uint64_t sum = 0;
-    for (const std::string_view name : shaders::Names()) {
-        sum = Checksum64(std::as_bytes(std::span(name)), sum);
-        sum = Checksum64(std::as_bytes(shaders::Find(name)), sum);
-    }
-    return sum;
-}
-
 DeviceInfo InfoOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic) {
     DeviceInfo info;
     info.name = fmt::format("vulkan:{}", gpu.index);
@@ -156,6 +139,10 @@ class VulkanDevice final : public Device {
     }
     Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
                                                 const CompileOptions& options) override {
+        if (program.chunks.empty()) {  // not for training
+            const std::lock_guard lock(context_->mutex);
+            TuneFor(program.program, *context_->gpu, context_->arithmetic);
+        }
         return CompileForVulkan(std::move(program), options, context_, pool());
     }
     double MeasurePeak(DType) override { return 0; }
@@ -166,6 +153,22 @@ class VulkanDevice final : public Device {
 };
 
 }  // namespace
+
+std::string KernelFolder() {
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    const char* home = std::getenv("HOME");
+    if (cache != nullptr && *cache != 0) return std::string(cache) + "/weft/vulkan";
+    return home == nullptr || *home == 0 ? "" : std::string(home) + "/.cache/weft/vulkan";
+}
+
+uint64_t ShaderBuild() {
+    uint64_t sum = 0;
+    for (const std::string_view name : shaders::Names()) {
+        sum = Checksum64(std::as_bytes(std::span(name)), sum);
+        sum = Checksum64(std::as_bytes(shaders::Find(name)), sum);
+    }
+    return sum;
+}
 
 program::Target TargetOfGpus() {
     program::Target target;
@@ -223,7 +226,7 @@ Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOption
     WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name, options.local_rank));
     gpu::OpenOptions open;
     open.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
-    open.cache_folder = CacheFolder();
+    open.cache_folder = KernelFolder();
     WEFT_ASSIGN(std::shared_ptr<gpu::Device> opened, gpu::Device::Open(gpu.index, open));
     const Arithmetic arithmetic = limits.arithmetic.value_or(ArithmeticOf(gpu, options));
     DeviceInfo info = InfoOf(gpu, options.reference, arithmetic);
