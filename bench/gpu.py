@@ -136,6 +136,17 @@ def training_table(training):
               f"{one['tflop_s']:.3g} |")
 
 
+def shape_table(training):
+    if not training["shapes"]:
+        return
+    print("\n| products on matrix units | rows | invocations | tile: rows x wide x deep | subgroups"
+          " along rows | buffers | us | TFLOP/s |\n|---|---:|---:|---|---:|---:|---:|---:|")
+    for one in training["shapes"]:
+        print(f"| {one['type']}, {one['size']} x {one['size']} | {one['rows']} | "
+              f"{one['invocations']} | {' x '.join(map(str, one['tile']))} | {one['down']} | "
+              f"{one['buffers']} | {one['us']:.1f} | {one['tflop_s']:.3g} |")
+
+
 def middle(values):
     return statistics.median(values) if values else None
 
@@ -188,6 +199,7 @@ def main():
     machine_table(kernels, bench.version())
     kernel_table(kernels)
     training_table(training)
+    shape_table(training)
     model_table(models)
     if bench.llama_backend:
         print(f"\nllama.cpp's backend: {bench.llama_backend}.")
