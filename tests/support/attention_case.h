@@ -29,6 +29,7 @@ struct AttentionShape {
     bool sinks = false;
     int64_t value_dim = 0;  // columns of a value; 0: head_dim
     bool chunk = false;     // attention chunks of `window` tokens instead of a sliding window
+    bool coarse = false;    // queries have 8 bits, so that f16 holds them exactly
     int64_t ValueDim() const { return value_dim == 0 ? head_dim : value_dim; }
 };
 
@@ -63,6 +64,11 @@ inline AttentionShape RandomOtherShape(Random& random) {
     return shape;
 }
 
+// Largest relative errors of kernels that round queries and attention weights to 16 bits.
+struct AttentionRounding {
+    double query = 0, weight = 0;
+};
+
 class AttentionCase {
   public:
     AttentionCase(const AttentionShape& shape, uint32_t seed)
@@ -89,6 +95,9 @@ class AttentionCase {
         }
         q_stride_ = shape.heads * shape.head_dim + random_.Int(0, 5);
         q_ = random_.Normals(rows_ * q_stride_, shape.deviation);
+        if (shape.coarse) {
+            for (float& value : q_) value = Rounded(DType::kBF16, value);
+        }
         for (auto [position, rows] : shape.sequences) {
             const int64_t units = (position + rows) * kv_heads_;
             keys_.push_back(random_.Normals(units * shape.head_dim, shape.deviation));
@@ -174,15 +183,14 @@ class AttentionCase {
     }
 
     // The plain formula in double over the cache's content. `bound` receives, for each output, the
-    // possible float32 rounding error: see ErrorBound. `halves`: the kernel rounds queries and
-    // weights to BF16 if the cache is BF16.
-    void Expected(std::vector<double>* out, std::vector<double>* bound, bool halves = false) const {
+    // possible error of float32 (ErrorBound) and of `rounding`.
+    void Expected(std::vector<double>* out, std::vector<double>* bound,
+                  const AttentionRounding& rounding = {}) const {
         for (size_t s = 0; s < sequences_.size(); ++s) {
             const std::vector<float> keys = Held(s, true), values = Held(s, false);
             for (int64_t i = 0; i < sequences_[s].row_count; ++i) {
                 for (int64_t head = 0; head < shape_.heads; ++head) {
-                    ExpectedRow(s, i, head, keys.data(), values.data(), out, bound,
-                                halves && shape_.dtype == DType::kBF16);
+                    ExpectedRow(s, i, head, keys.data(), values.data(), out, bound, rounding);
                 }
             }
         }
@@ -216,6 +224,11 @@ class AttentionCase {
     int64_t Rows() const { return rows_; }
     const std::vector<float>& keys(size_t s) const { return keys_[s]; }
     const std::vector<float>& values(size_t s) const { return values_[s]; }
+    // For changes before the rows are written to a cache.
+    std::vector<float>& keys(size_t s) { return keys_[s]; }
+    std::vector<float>& values(size_t s) { return values_[s]; }
+    std::vector<float>& queries() { return q_; }  // rows of query_stride()
+    int64_t query_stride() const { return q_stride_; }
     const std::vector<float>& sinks() const { return sinks_; }
     // Rows [rows, heads * head_dim], without the gaps between rows.
     std::vector<float> Queries() const {
@@ -259,17 +272,19 @@ class AttentionCase {
         return most_value * (4 * score + static_cast<double>(2 * n + 40) * kUlp) + 1e-38;
     }
 
-    // Rounding a query to BF16, by at most 2^-9, changes a score by 2^-9 of the sum of its
-    // products' magnitudes, and a weight by the factor e to that power. Rounding the weight adds
-    // another 2^-9. The result is a mean with normalized weights: if each weight is off by a factor
-    // of 1 + e or 1 / (1 + e), the mean is off by 2e / (1 - e) of the largest value.
-    static double HalvesBound(double most_score, double most_value) {
-        const double e = std::exp(0x1p-9 * most_score) * (1 + 0x1p-9) - 1;
+    // Rounding a query changes a score by that part of the sum of its products' magnitudes, and a
+    // weight by the factor e to that power. Rounding the weight adds its own part. The result is a
+    // mean with normalized weights: if each weight is off by a factor of 1 + e or 1 / (1 + e), the
+    // mean is off by 2e / (1 - e) of the largest value.
+    static double RoundingBound(const AttentionRounding& rounding, double most_score,
+                                double most_value) {
+        const double e = std::exp(rounding.query * most_score) * (1 + rounding.weight) - 1;
         return most_value * (e < 0.5 ? std::min(2.0, 2 * e / (1 - e)) : 2.0);
     }
 
     void ExpectedRow(size_t s, int64_t index, int64_t head, const float* keys, const float* values,
-                     std::vector<double>* out, std::vector<double>* bound, bool halves) const {
+                     std::vector<double>* out, std::vector<double>* bound,
+                     const AttentionRounding& rounding) const {
         const int64_t head_dim = shape_.head_dim, value_dim = shape_.ValueDim();
         const int64_t row = sequences_[s].row_begin + index;
         const int64_t count = sequences_[s].position + index + 1;
@@ -313,8 +328,8 @@ class AttentionCase {
             }
             out->push_back(value / sum);
         }
-        double error = ErrorBound(head_dim, count, most_score, most_value);
-        if (halves) error += HalvesBound(most_score, most_value);
+        const double error = ErrorBound(head_dim, count, most_score, most_value) +
+                             RoundingBound(rounding, most_score, most_value);
         bound->insert(bound->end(), static_cast<size_t>(value_dim), error);
     }
 
