@@ -1,4 +1,5 @@
-// Whole models whose products are in 8-bit integers, forced on devices that are not fast at them.
+// Whole models whose products are in 8-bit integers, forced on devices that are not fast at them,
+// or whose products and attention run on matrix units, emulated.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -118,6 +119,27 @@ TEST(VulkanIntegerModels, AreAsNearTheReferenceAsTheCpu) {
             EXPECT_GT(rounded, 2 * unmoved) << "was anything rounded?";
         }
     }
+}
+
+// Products and attention on matrix units round to f16, 2^-11 of each factor.
+TEST(VulkanMatrixModels, AnswerAsTheReference) {
+    WEFT_VULKAN(opened);
+    const std::string name = "vulkan:" + std::to_string(opened->description().index);
+    DeviceOptions reference;
+    reference.reference = true;
+    constexpr Arithmetic kMatrices{.matrix = Arithmetic::Matrix::kEmulated};
+    const auto matrices = Open(name, {}, {.arithmetic = kMatrices}).value();
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < 30; ++i) tokens.push_back(3 + 5 * i % 90);
+    const weft::test::TempDir dir;
+    const std::string path = dir / "model";
+    WriteAs("Q8_0", path);
+    ModelOn cpu(OpenDevice("cpu", reference).value(), path), gpu(matrices, path);
+    const std::vector<float> want = cpu.Logits(tokens, 30), got = gpu.Logits(tokens, 30);
+    EXPECT_FALSE(!(Apart(got, want) <= kUnroundedModel)) << Apart(got, want);
+    // Cuts of a prompt change no bits.
+    EXPECT_EQ(gpu.Logits(tokens, 10), got);
+    EXPECT_EQ(gpu.Greedy(tokens, 8), cpu.Greedy(tokens, 8));
 }
 
 // The real model, if ./quickstart or ./test has downloaded it.

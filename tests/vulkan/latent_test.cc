@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/vulkan/products.h"
 #include "kernels/sparse.h"
+#include "support/nightly.h"
 #include "vulkan/plain_cache.h"
 
 namespace weft::backend::vulkan {
@@ -105,10 +107,30 @@ struct LatentCase {
         const double most = std::max(test::MostOf(problem.keys(0)), test::MostOf(problem.keys(1)));
         return 2 * most * (4 * score + (2 * 312 + 40) * kUlp) + test::MoreBound(shape, 104, most);
     }
+    // Queries with 8 bits, which f16 holds exactly.
+    void MakeQueriesCoarse() {
+        for (std::vector<float>* queries : {&q_latent, &q_key}) {
+            for (float& x : *queries) x = kernels::test::Rounded(DType::kBF16, x);
+        }
+    }
+    // The additional error if weights are rounded to f16, and elements of a Q8_0 cache as well.
+    double MatrixBound() const {
+        const bool codes = shape.dtype == DType::kQ8_0;
+        const double dims = static_cast<double>(rank + rope), part = codes ? 2 : 1;
+        const double e =
+            std::exp((codes ? 0x1p-10 : 0) * 2 * std::sqrt(dims)) * (1 + part * 0x1p-10 + 0x1p-13) -
+            1;
+        return 2 * e / (1 - e) *
+               std::max(test::MostOf(problem.keys(0)), test::MostOf(problem.keys(1)));
+    }
 };
 
-void CheckLatent(const std::shared_ptr<gpu::Device>& device, LatentCase& c) {
+void CheckLatent(const std::shared_ptr<gpu::Device>& device, LatentCase& c,
+                 const Arithmetic& arithmetic = {}) {
+    const bool matrix = arithmetic.matrix != Arithmetic::Matrix::kNone;
+    const double bound = c.Bound() + (matrix ? c.MatrixBound() : 0);
     BenchEmitter e(device, {.rows = static_cast<int32_t>(c.problem.Rows()), .positions = 512});
+    e.set_arithmetic(arithmetic);
     e.SetStep(test::StepOf(c.problem.sequences()));
     const ValueId held =
         e.AddCache({c.shape.dtype, 1, c.shape.page_tokens, c.rank + c.rope}, c.problem.PageCount());
@@ -129,7 +151,7 @@ void CheckLatent(const std::shared_ptr<gpu::Device>& device, LatentCase& c) {
     ASSERT_TRUE(std::ranges::equal(c.cache.bytes, e.CacheBytes(held)));
     const std::vector<float> got = e.Floats(out), expected = c.Expected();
     for (size_t i = 0; i < got.size(); ++i) {
-        ASSERT_FALSE(!(std::fabs(double{got[i]} - double{expected[i]}) <= c.Bound()))
+        ASSERT_FALSE(!(std::fabs(double{got[i]} - double{expected[i]}) <= bound))
             << "element " << i << ": " << got[i] << ", expected " << expected[i];
     }
 }
@@ -140,6 +162,22 @@ TEST(VulkanLatent, EqualsTheReference) {
     for (int number = 0; number < 6; ++number) {
         LatentCase problem(random, number);
         CheckLatent(device, problem);
+        ASSERT_FALSE(HasFatalFailure()) << "case " << number;
+    }
+}
+
+// Queries of all heads of some rows fill the fragments.
+TEST(VulkanLatent, OnMatrixUnits) {
+    WEFT_VULKAN(device);
+    Random random(7);
+    const gpu::Description& about = device->description();
+    const bool own = about.cooperative_matrix && HasMatrixKernels(about);
+    const Arithmetic arithmetic{.matrix = own ? Arithmetic::Matrix::kUnits
+                                              : Arithmetic::Matrix::kEmulated};
+    for (int number = 1; number < (weft::test::Nightly() ? 21 : 3); number += 2) {
+        LatentCase problem(random, number);  // of 14 rows
+        problem.MakeQueriesCoarse();
+        CheckLatent(device, problem, arithmetic);
         ASSERT_FALSE(HasFatalFailure()) << "case " << number;
     }
 }

@@ -101,8 +101,9 @@ struct Region {
 struct Arithmetic {
     // Activations for quantized weights are rounded to int8, with one scale per 32 columns.
     bool integer = false;
-    // kUnits: products with more than kMatvecRows rows are computed in f16 on matrix units.
-    // kEmulated: the same, but computed by ordinary instructions, for tests.
+    // kUnits: products with more than kMatvecRows rows are computed in f16 on matrix units, and so
+    // is attention over caches in steps of more than matvec_rows rows. kEmulated: the same, but
+    // computed by ordinary instructions, for tests.
     enum class Matrix { kNone, kUnits, kEmulated };
     Matrix matrix = Matrix::kNone;
     // Without matrix units, products of up to this many rows use the matvec kernels, as a decode

@@ -3,13 +3,15 @@
 // Steps of at most kMostSplitRows rows: a workgroup has a chunk of a row's keys (attention.comp,
 // kSplit), so that one row uses the whole device. A second kernel merges the chunks. The chunks
 // depend only on the row's position, so its bits do not depend on other rows. Larger steps: a
-// workgroup has a block of rows and all their keys.
+// workgroup has a block of rows and all their keys, on matrix units if the step's products use them
+// (attention_matrix.comp).
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "backend/vulkan/attention_matrix.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_parts.h"
 #include "backend/vulkan/products.h"
@@ -28,6 +30,7 @@ constexpr uint32_t kInChunks = 1u << 31;         // bit of `window`: it is a chu
 constexpr uint32_t kListed = 1u << 30;  // bit of `window`: it is the room of a list
 constexpr uint32_t kFewBit = 1u << 31;           // bit of a row: skip rows that fit the list
 constexpr int64_t kMostQueryFloats = 4608;  // per tile, in shared memory
+constexpr int64_t kMostPairs = 64;          // of a workgroup on matrix units
 constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 16;
 // Scratch memory for the chunks of rows that are split together.
 constexpr uint64_t kPartialBytes = 64 << 20;
@@ -85,11 +88,6 @@ Status WriteKeysAndValues(Emitter& e, const Op& op, const AttentionCaches& cache
     return WriteRows(e, op, v, v, caches.v, caches.v, 0, 1);
 }
 
-// Sizes for which the shader is specialized.
-struct AttentionSizes {
-    uint32_t type = 0;
-    int64_t key_dims = 0, value_dims = 0, first_dims = 0;
-};
 struct AttentionTiles {
     int64_t pairs = 0, keys = 0, slice = 0, lanes = 0, key_groups = 1;
 };
@@ -114,6 +112,15 @@ AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, bool split) 
     if (split) tiles.key_groups = std::max<int64_t>(1, value_groups / tiles.pairs);
     return tiles;
 }
+
+// Arguments of attention_matrix.comp.
+struct MatrixArgs {
+    uint64_t q = 0, q_more = 0, k_cache = 0, v_cache = 0, result = 0, sinks = 0;
+    uint64_t blocks = 0, sequences = 0, pages = 0;
+    uint32_t heads = 0, first_head = 0, group = 1, first_kv_head = 0, kv_heads = 0;
+    uint32_t page_tokens = 0, window = 0, block_count = 0, span = 0;
+    float scale = 1, soft_cap = 0;
+};
 
 struct MergeArgs {
     uint64_t partial = 0, sinks = 0, result = 0, row_sequence = 0, sequences = 0;
@@ -144,10 +151,51 @@ class AttentionLowering {
     Status RunBlocks() {
         args_.rows_or_blocks = e_.tables().blocks;
         const bool single = e_.shape().blocks == e_.shape().rows;  // each block is one row
+        if (!listed()) {
+            const int64_t wanted = single ? args_.group : kMostPairs;
+            const auto fragments = StepFragments(e_, sizes_, wanted);
+            if (fragments) return RunMatrix(*fragments);
+        }
         const int64_t pairs = (single ? 1 : kBlockRows) * args_.group;
         const AttentionTiles tiles = TilesOf(sizes_, pairs, false);
         return RunTiles(tiles, false, (pairs + tiles.pairs - 1) / tiles.pairs, e_.shape().blocks,
                         {e_.All(result_)});
+    }
+    Status RunMatrix(const AttentionFragments& fragments) {
+        const int64_t span = SpanOf(fragments, args_.group);
+        const MatrixArgs args{args_.q,
+                              args_.q_more,
+                              args_.k_cache,
+                              args_.v_cache,
+                              args_.result,
+                              args_.sinks,
+                              args_.rows_or_blocks,
+                              args_.sequences,
+                              args_.pages,
+                              args_.heads,
+                              args_.first_head,
+                              args_.group,
+                              args_.first_kv_head,
+                              args_.kv_heads,
+                              args_.page_tokens,
+                              args_.window,
+                              static_cast<uint32_t>(e_.shape().blocks),
+                              static_cast<uint32_t>(span),
+                              args_.scale,
+                              args_.soft_cap};
+        const bool units = e_.arithmetic().matrix == Arithmetic::Matrix::kUnits;
+        const bool single = e_.shape().blocks == e_.shape().rows;
+        const int64_t pairs = (single ? 1 : span) * args_.group;
+        const int64_t x = (pairs + fragments.pairs - 1) / fragments.pairs;
+        return e_.Run(
+            units ? "attention_matrix" : "attention_matrix_emulated",
+            {fragments.Invocations(e_.gpu().subgroup), sizes_.type,
+             static_cast<uint32_t>(sizes_.key_dims), static_cast<uint32_t>(sizes_.value_dims),
+             static_cast<uint32_t>(sizes_.first_dims), static_cast<uint32_t>(fragments.pairs),
+             static_cast<uint32_t>(fragments.keys), static_cast<uint32_t>(fragments.slice),
+             static_cast<uint32_t>(fragments.across), fragments.held ? 1u : 0u},
+            args, {x, args_.kv_heads, e_.shape().blocks}, reads_, {e_.All(result_)},
+            PinnedSubgroup(e_.gpu()), Parts::kAlongZ);
     }
     Status RunTiles(const AttentionTiles& tiles, bool split, int64_t x, int64_t z,
                     std::vector<Region> writes) {
