@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed of a GPU with Weft, as Markdown tables: kernels beside the device's peak copy and
-arithmetic speed, the products of training, the cost of a submission, and whole models, beside
-llama.cpp's Vulkan build if it is present.
+arithmetic speed, attention of prompts beside products, the products of training, the cost of a
+submission, and whole models, beside llama.cpp's Vulkan build if it is present.
 
     python3 bench/gpu.py [--model M ...] [--device vulkan] [--llama FOLDER] [--json FILE]
 
@@ -127,6 +127,16 @@ def kernel_table(kernels):
               f"{100 * one['tile_tflop_s'] / kernels['float_tflop_s']:.0f} % |")
 
 
+def attention_table(kernels):
+    """Beside products of F16 weights, which run on the same units."""
+    tiles = next((one["tile_tflop_s"] for one in kernels["types"] if one["type"] == "F16"), None)
+    print("\n| attention of a prompt (32 heads, 8 KV heads, 128 dims, f16 cache) | rows | TFLOP/s |"
+          " of F16 products |\n|---|---:|---:|---:|")
+    for one in kernels["attention"]:
+        share = "" if tiles is None else f"{100 * one['tflop_s'] / tiles:.0f} %"
+        print(f"| {one['keys']} keys | {one['rows']} | {one['tflop_s']:.3g} | {share} |")
+
+
 def training_table(training):
     units = "matrix units" if training["matrix_units"] else "no matrix units"
     print(f"\n| products of training ({units}) | rows, n, k | form | TFLOP/s |"
@@ -198,6 +208,7 @@ def main():
         sys.exit(f"gpu.py: {failed}")
     machine_table(kernels, bench.version())
     kernel_table(kernels)
+    attention_table(kernels)
     training_table(training)
     shape_table(training)
     model_table(models)

@@ -1,7 +1,7 @@
 // Speed of a GPU through Weft: products by weights of every type, for one row (a decode step reads
-// all weights once) and for many rows (a prompt), beside the device's peak copy and arithmetic
-// speed; and the cost of a submission. Prints one JSON object, which bench/gpu.py turns into a
-// table.
+// all weights once) and for many rows (a prompt); attention of a prompt's rows; beside the device's
+// peak copy and arithmetic speed; and the cost of a submission. Prints one JSON object, which
+// bench/gpu.py turns into tables.
 //
 //     gpu_bench DEVICE [MIB SIZE ROWS [TYPE...]]
 //
@@ -232,40 +232,66 @@ Status LoadRows(weft::backend::Executable& executable, program::ValueId id,
         });
 }
 
-// Seconds from the begin of the first product to the end of the last, by the device's clock if it
-// has one.
-double TracedSeconds(const weft::backend::Executable& executable, const Products& products) {
+// Ops to time, and the step that they run in: one sequence.
+struct Timed {
+    const program::Program& program;
+    program::OpKind op;
+    int64_t rows = 0, position = 0, pages = 1;
+};
+
+// Seconds from the begin of the first op to the end of the last, by the device's clock if it has
+// one.
+double TracedSeconds(const weft::backend::Executable& executable, const Timed& timed) {
     int64_t begin_ns = INT64_MAX, end_ns = 0;
     for (const weft::backend::OpTiming& timing : executable.timings()) {
-        const program::Op& op = products.program.ops[static_cast<size_t>(timing.op)];
-        if (op.kind() != program::OpKind::kMatMul) continue;
+        const program::Op& op = timed.program.ops[static_cast<size_t>(timing.op)];
+        if (op.kind() != timed.op) continue;
         begin_ns = std::min(begin_ns, timing.begin_ns);
         end_ns = std::max(end_ns, timing.end_ns);
     }
     return static_cast<double>(end_ns - begin_ns) * 1e-9;
 }
 
-// Seconds of all products of a step with this many rows: the lesser of two upper bounds. Timed ops
-// include pauses of the device, or late reports of their submissions; the host's time of a whole
-// step includes the cost of a submission.
-Result<double> ProductSeconds(weft::backend::Executable& executable, const Products& products,
-                              gpu::Kind kind, int64_t rows) {
-    std::vector<int32_t> tokens(static_cast<size_t>(rows)), positions(tokens.size());
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % kVocab);
-    std::iota(positions.begin(), positions.end(), 0);
-    const std::vector<int32_t> pages(static_cast<size_t>(rows));  // the Program has no KV cache
-    const std::vector<weft::backend::StepSequence> sequences = {
-        {0, static_cast<int32_t>(rows), 0, pages}};
-    const weft::program::OpRange all = {0, products.program.ops.size()};
-    int64_t step = 0;
+class Steps {
+  public:
+    Steps(weft::backend::Executable& executable, const Timed& timed)
+        : executable_(executable),
+          all_{0, timed.program.ops.size()},
+          tokens_(static_cast<size_t>(timed.rows)),
+          positions_(tokens_.size()),
+          pages_(static_cast<size_t>(timed.pages)),
+          sequences_{
+              {0, static_cast<int32_t>(timed.rows), static_cast<int32_t>(timed.position), pages_}} {
+        for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = static_cast<int32_t>(i % kVocab);
+        std::iota(positions_.begin(), positions_.end(), static_cast<int32_t>(timed.position));
+        std::iota(pages_.begin(), pages_.end(), 0);
+    }
+    Status Run() {
+        return executable_.Run(all_, {++step_, tokens_, positions_, sequences_, {}}, {});
+    }
+
+  private:
+    weft::backend::Executable& executable_;
+    weft::program::OpRange all_;
+    std::vector<int32_t> tokens_, positions_, pages_;
+    std::vector<weft::backend::StepSequence> sequences_;
+    int64_t step_ = 0;
+};
+
+// Seconds of all timed ops of a step: the lesser of two upper bounds. Timed ops include pauses of
+// the device, or late reports of their submissions; the host's time of a whole step includes the
+// cost of a submission.
+Result<double> SecondsOfOps(weft::backend::Executable& executable, gpu::Kind kind,
+                            const Timed& timed) {
+    Steps steps(executable, timed);
     double best = 1e9;
     for (const bool traced : {false, true}) {
         executable.SetTracing(traced);
         const auto run = [&]() -> Result<double> {
             const int64_t begin_ns = NowNs();
-            WEFT_TRY(executable.Run(all, {++step, tokens, positions, sequences, {}}, {}));
+            WEFT_TRY(steps.Run());
             const double seconds = static_cast<double>(NowNs() - begin_ns) * 1e-9;
-            return traced ? TracedSeconds(executable, products) : seconds;
+            return traced ? TracedSeconds(executable, timed) : seconds;
         };
         WEFT_ASSIGN(const double seconds, LeastSeconds(kind, run));
         best = std::min(best, seconds);
@@ -283,13 +309,80 @@ Result<json> MeasureType(weft::backend::Device& device, gpu::Kind kind, DType dt
     WEFT_TRY(LoadRows(*executable, products.table, RandomRow(DType::kF32, wish.size)));
     const std::vector<std::byte> row = RandomRow(dtype, wish.size);
     for (const program::ValueId id : products.weights) WEFT_TRY(LoadRows(*executable, id, row));
-    WEFT_ASSIGN(const double one, ProductSeconds(*executable, products, kind, 1));
-    WEFT_ASSIGN(const double many, ProductSeconds(*executable, products, kind, wish.rows));
+    constexpr auto kProduct = program::OpKind::kMatMul;
+    WEFT_ASSIGN(const double one, SecondsOfOps(*executable, kind, {products.program, kProduct, 1}));
+    WEFT_ASSIGN(const double many,
+                SecondsOfOps(*executable, kind, {products.program, kProduct, wish.rows}));
     const double flops = 2.0 * static_cast<double>(wish.size * wish.size * wish.rows) *
                          static_cast<double>(products.weights.size());
     return json{{"type", weft::Info(dtype).name},
                 {"matvec_gb_s", products.bytes / one * 1e-9},
                 {"tile_tflop_s", flops / many * 1e-12}};
+}
+
+// ---- Attention ----------------------------------------------------------------------------------
+
+// Attention of llama-3.1-8B's heads over f16 caches, with `layers` pairs of caches.
+constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128, kPage = 64;
+
+program::Program MakeAttention(int64_t layers) {
+    program::Program p;
+    const auto tokens =
+        p.AddValue({"tokens", DType::kI32, {program::kTokens}, program::Storage::kInput});
+    const auto rows_of = [&](const std::string& name, int64_t heads) {
+        const int64_t cols = heads * kHeadDim;
+        const auto table =
+            p.AddValue({name + "_table", DType::kF32, {kVocab, cols}, program::Storage::kWeight});
+        return p.Emit(program::Embedding{}, {tokens, table}, name, {program::kTokens, cols});
+    };
+    const auto q = rows_of("q", kHeads), k = rows_of("k", kKvHeads), v = rows_of("v", kKvHeads);
+    program::Attention a;
+    a.heads = kHeads, a.kv_heads = kKvHeads, a.head_dim = kHeadDim, a.group = kHeads / kKvHeads;
+    a.scale = 0.088f;
+    for (int64_t i = 0; i < layers; ++i) {
+        const auto cache = [&](const char* name) {
+            return p.AddValue({fmt::format("{}{}", name, i),
+                               DType::kF16,
+                               {kKvHeads, kHeadDim},
+                               program::Storage::kState});
+        };
+        const auto k_cache = cache("k_cache"), v_cache = cache("v_cache");
+        p.Emit(a, {q, k, v, k_cache, v_cache}, fmt::format("out{}", i),
+               {program::kTokens, kHeads * kHeadDim});
+    }
+    return p;
+}
+
+// A chunk of `rows` tokens, the last of which sees `keys` keys.
+Result<json> MeasureAttention(weft::backend::Device& device, gpu::Kind kind, int64_t rows,
+                              int64_t keys) {
+    rows = std::min(rows, keys);
+    const int64_t layers = kind == gpu::Kind::kCpu ? 1 : 4, pages = (keys + kPage - 1) / kPage;
+    const program::Program program = MakeAttention(layers);
+    weft::backend::CompileOptions options;
+    options.max_tokens = rows;
+    options.kv_pages = pages;
+    options.page_tokens = kPage;
+    WEFT_ASSIGN(const auto executable, device.Compile({program}, options));
+    for (size_t id = 0; id < program.values.size(); ++id) {
+        const program::Value& value = program.values[id];
+        if (value.storage != program::Storage::kWeight) continue;
+        WEFT_TRY(LoadRows(*executable, static_cast<program::ValueId>(id),
+                          RandomRow(DType::kF32, value.shape[1])));
+    }
+    constexpr auto kOp = program::OpKind::kAttention;
+    int64_t position = 0;
+    // Fills the caches. (On a processor, that takes long, and any bits take the same time.)
+    for (; kind != gpu::Kind::kCpu && position + rows < keys; position += rows) {
+        WEFT_TRY(Steps(*executable, {program, kOp, rows, position, pages}).Run());
+    }
+    position = keys - rows;
+    WEFT_ASSIGN(const double seconds,
+                SecondsOfOps(*executable, kind, {program, kOp, rows, position, pages}));
+    const double pairs = static_cast<double>(rows) *
+                         (static_cast<double>(keys) - 0.5 * static_cast<double>(rows - 1));
+    const double flops = 4.0 * pairs * static_cast<double>(kHeads * kHeadDim * layers);
+    return json{{"keys", keys}, {"rows", rows}, {"tflop_s", flops / seconds * 1e-12}};
 }
 
 // ---- All of it ----------------------------------------------------------------------------------
@@ -328,6 +421,11 @@ Result<json> Measure(Wish wish) {
         WEFT_ASSIGN(out["transfer_gb_s"], TransferGbS(*raw, buffers));
         WEFT_ASSIGN(out["copy_gb_s"], CopyGbS(*raw, buffers));
         WEFT_ASSIGN(out["float_tflop_s"], FloatTflopS(*raw));
+    }
+    out["attention"] = json::array();
+    for (const int64_t keys : {512, 2048, 4096}) {
+        WEFT_ASSIGN(json measured, MeasureAttention(*device, kind, wish.rows, keys));
+        out["attention"].push_back(std::move(measured));
     }
     out["types"] = json::array();
     for (const weft::DTypeInfo& info : weft::kDTypes) {

@@ -62,6 +62,10 @@ class Bench(unittest.TestCase):
         for row in kernels["types"]:
             self.assertGreater(row["matvec_gb_s"], 0, row)
             self.assertGreater(row["tile_tflop_s"], 0, row)
+        self.assertEqual([row["keys"] for row in kernels["attention"]], [512, 2048, 4096])
+        for row in kernels["attention"]:
+            self.assertGreater(row["tflop_s"], 0, row)
+        self.assertIn("| 4096 keys | 16 |", done.stdout)
         forms = {row["form"] for row in found["training"]["products"]}
         self.assertEqual(forms, {"y = x W^T", "dx = dy W", "dW += dy^T x"})
         for row in found["training"]["products"]:
