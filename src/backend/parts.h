@@ -25,10 +25,10 @@ constexpr int64_t LeastRowsOfDevicePart(int64_t experts, int64_t used) {
     return std::max(kLeast, by_expert);
 }
 
-// The number of parts of a step of `rows` rows on a processor and on a device, at most `most`; 0:
-// it runs as a whole.
-constexpr int64_t PartsOfRows(int64_t rows, int64_t most = kMostParts) {
-    return rows < 2 * kLeastRowsOfPart ? 0 : std::min(rows / kLeastRowsOfPart, most);
+// The number of parts of a step of `rows` rows on a processor and on a device (there at most
+// `most`); 0: it runs as a whole.
+constexpr int64_t PartsOfRows(int64_t rows) {
+    return rows < 2 * kLeastRowsOfPart ? 0 : std::min(rows / kLeastRowsOfPart, kMostParts);
 }
 constexpr int64_t DevicePartsOfRows(int64_t rows, int64_t least_rows, int64_t most = kMostParts) {
     if (rows < 2 * least_rows) return 0;

@@ -12,8 +12,8 @@ namespace weft::engine {
 class Weights {
   public:
     // Sets weight i to exp(scale * (logits[i] - best)), with a relative error below 3e-7, or to 0
-    // if that is below e^-87. best: the largest logit, finite; scale: more than 0. Logits may be
-    // -inf.
+    // if it is below about e^-87.7. best: the largest logit, finite; scale: more than 0. Logits may
+    // be -inf.
     void Set(std::span<const float> logits, float best, float scale);
     double total() const { return total_; }
     std::span<const float> all() const { return weights_; }

@@ -26,7 +26,6 @@ constexpr BreakdownRow kBreakdownRows[] = {
     {"sync overhead", &Breakdown::sync},   {"hops", &Breakdown::hops},
     {"draft", &Breakdown::draft}};
 
-// Most parts of a step that runs in parts.
 // A step of at most this many tokens reads its cache as that many rows.
 constexpr int kVectorRows = 8;
 

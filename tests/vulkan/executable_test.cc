@@ -530,7 +530,7 @@ void ExpectNoStepNeedsMore(const program::Program& program, const vulkan::Arithm
     CompileOptions options = OptionsOf(program);
     options.max_outputs = 8;
     options.kv_pages = 8192 / options.page_tokens;
-    if (arithmetic.split_groups > 0) options.max_tokens = 4 * vulkan::kMostSplitRows;
+    if (arithmetic.split_groups > 0) options.max_tokens = 4 * vulkan::kMostDividedRows;
     const vulkan::Fusion fusion(program, options.keep);
     std::vector<vulkan::StepShape> shapes = vulkan::LargestOf(options, arithmetic);
     const auto bytes = [&] {

@@ -2,10 +2,10 @@
 //
 // A call holds a kernel's arguments by value. For each address among the arguments it also has an
 // OperandRef: the offset of the address in the arguments, the kind of access, and the number of
-// bytes. The code that places barriers (barriers.cc), that splits a step into halves
-// (step_parts.h) and that binds a step (BindCall) reads these OperandRefs and need not know
-// the kernel. Only CallOf stores an address in the arguments, and it also adds the OperandRef. So
-// the OperandRefs cover all memory that a kernel touches.
+// bytes. The code that places barriers (barriers.cc), that splits a step into parts (step_parts.h)
+// and that binds a step (BindCall) reads these OperandRefs and need not know the kernel. Only
+// CallOf stores an address in the arguments, and it also adds the OperandRef. So the OperandRefs
+// cover all memory that a kernel touches.
 #pragma once
 
 #include <array>

@@ -492,7 +492,7 @@ void CpuExecutable::Done(const Call& call, int64_t begin_ns) {
     if (tracing_) timings_.push_back({call.op, begin_ns, NowNs(), LastArrival(call)});
 }
 
-// ---- In parts (step_parts.h) -------------------------------------------------------------
+// ---- In parts (step_parts.h) --------------------------------------------------------------------
 
 // Items are segments of parts, in the order 0a 0b 1a 1b ...
 bool CpuExecutable::RunParts(int part) {

@@ -704,7 +704,7 @@ class InferenceLowerer final : StreamCalls {
     }
 
     Status Lower(const Op& op, const program::AllReduce&) {
-        // In halves (step_parts.h), the other half may have overwritten the prepared form by
+        // In a step in parts (step_parts.h), another part may have overwritten the prepared form by
         // then.
         std::ranges::fill(quantized_value_, program::kNoValue);
         return PushTransfer(op, CallKind::kAllReduce);

@@ -111,7 +111,7 @@ struct Arithmetic {
     // tile kernels, which read the weights once per tile of rows. With few rows, there would be too
     // few tiles to keep the whole GPU busy.
     int64_t matvec_rows = 8;
-    // On matrix units, products of up to kMostSplitRows rows are divided along the columns until
+    // On matrix units, products of up to kMostDividedRows rows are divided along the columns until
     // they have about this many workgroups. 0: they are not divided. Bits depend on it.
     int64_t split_groups = 0;
     // Shapes of tiles on matrix units. Bits do not depend on them.

@@ -182,7 +182,7 @@ StepShape MostOf(const CompileOptions& options) {
 
 std::vector<StepShape> LargestOf(const CompileOptions& options, const Arithmetic& arithmetic) {
     std::vector<StepShape> shapes = {MostOf(options)};
-    const int64_t split = arithmetic.split_groups > 0 ? kMostSplitRows : kMatvecRows;
+    const int64_t split = arithmetic.split_groups > 0 ? kMostDividedRows : kMatvecRows;
     for (const int64_t most :
          {split, std::max(kMatvecRows, arithmetic.matvec_rows), kMatvecRows, int64_t{1}}) {
         const int32_t rows = std::min(static_cast<int32_t>(most), shapes[0].rows);

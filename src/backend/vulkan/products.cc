@@ -81,7 +81,7 @@ TileShape ShapeOf(const Emitter& e, const WeightPlace& weight, int64_t rows, int
 // number. So it follows from the sizes of the weight alone, and not from the shape of the tiles.
 int64_t PartsOf(const Emitter& e, ProductKind kind, const WeightPlace& weight, int64_t rows) {
     constexpr int64_t kUsualWide = 64, kLeastColumns = 512, kColumns = 256, kMostParts = 16;
-    if (kind != ProductKind::kPlain || rows > kMostSplitRows) return 1;
+    if (kind != ProductKind::kPlain || rows > kMostDividedRows) return 1;
     const int64_t tiles = CeilDiv(weight.rows, kUsualWide);
     const int64_t most = std::min(kMostParts, weight.cols / kLeastColumns);
     const int64_t parts = std::min(e.arithmetic().split_groups / std::max<int64_t>(tiles, 1), most);

@@ -11,7 +11,7 @@ namespace weft::backend::vulkan {
 inline constexpr int64_t kMatvecRows = 8;
 // Maximum number of rows of a product that matrix units compute in parts
 // (Arithmetic::split_groups).
-inline constexpr int64_t kMostSplitRows = 128;
+inline constexpr int64_t kMostDividedRows = 128;
 
 // "matvec_q4_0" from "matvec" and kQ4_0.
 std::string ShaderOf(std::string_view family, DType dtype);
