@@ -9,7 +9,10 @@
 namespace weft::kernels::WEFT_SET {
 namespace {
 
-constexpr int kMostTokens = Simd::kRegisters == 32 ? 12 : 4;  // per tile
+constexpr int kMostTokens = Simd::kRegisters == 32 ? 12 : 6;  // per tile
+// With 16 registers and two vectors per strip, an activation is broadcast once for both vectors;
+// otherwise the loads would bound a tile.
+constexpr bool kSharesBroadcasts = Simd::kRegisters == 16 && kParts == 2;
 
 // How the weights of a vector of rows, for a step of kColumns columns, are multiplied by
 // activations: by kXs floats, or by as many pairs of BF16 (kStrips strips at a time for many
@@ -22,6 +25,8 @@ struct StepF32 {
     static Float Load(const std::byte* p, int part) {
         return Simd::Load(reinterpret_cast<const float*>(p) + part * Simd::kLanes);
     }
+    // The weights of column `col` of the step.
+    static Float Column(Float weights, int /*col*/) { return weights; }
     // `left` columns remain.
     static Float Add(Float weights, const float* x, int64_t /*left*/, Float sums) {
         return Simd::Fma(weights, Simd::Set(*x), sums);
@@ -44,6 +49,9 @@ struct StepBF16 {
     static constexpr int kFetches = S::kDots ? 7 : 4, kTokens = kMostTokens;
     static Float Load(const std::byte* p, int part) {
         return S::Load(reinterpret_cast<const float*>(p) + part * S::kLanes);
+    }
+    static Float Column(Float weights, int col) {
+        return col == 0 ? S::FirstOfPairs(weights) : S::SecondOfPairs(weights);
     }
     static Float Add(Float weights, const float* x, int64_t left, Float sums) {
         if constexpr (S::kDots) {
@@ -83,7 +91,7 @@ template <typename S>
 struct StepFP8<S> {
     static constexpr DType kType = DType::kFP8;
     static constexpr int64_t kColumns = 1, kXs = 1, kStrips = 1;
-    static constexpr int kFetches = 3, kTokens = kMostTokens;
+    static constexpr int kFetches = 3, kTokens = S::kRegisters == 32 ? 12 : 4;
     static constexpr float kScale = 0x1p8f;
     struct Codes {
         template <int T>
@@ -160,6 +168,29 @@ template <typename Step, int S, int T>
     }
 }
 
+// Adds one step of one strip times T tokens to `sums`; `left` columns remain. A tile of six tokens
+// takes 12 of the 16 registers, so that each column loads the weights again: the empty asm keeps
+// the compiler from holding them, which would spill a sum.
+template <typename Step, int T>
+[[gnu::always_inline]] inline void AddStep(const std::byte* w, const float* x, int64_t x_stride,
+                                           int64_t left, Float (&sums)[kParts][T]) {
+#pragma GCC unroll 2
+    for (int col = 0; col < Step::kColumns; ++col) {
+        if (col == left) return;
+        asm("" : "+r"(w), "+r"(x));
+        Float weights[kParts];
+#pragma GCC unroll 2
+        for (int s = 0; s < kParts; ++s) weights[s] = Step::Column(Step::Load(w, s), col);
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) {
+            const Float each = Simd::Set(x[t * x_stride]);
+#pragma GCC unroll 2
+            for (int s = 0; s < kParts; ++s) sums[s][t] = Simd::Fma(weights[s], each, sums[s][t]);
+        }
+        ++x;
+    }
+}
+
 // Adds columns of S strips times T tokens to `sums`; each row of `sums` is a vector of a strip. w
 // and x point to column 0.
 template <typename Step, int S, int T>
@@ -173,6 +204,10 @@ template <typename Step, int S, int T>
     for (int64_t k = 0; k < count; k += Step::kColumns, w += kBytes, x += Step::kXs) {
 #pragma GCC unroll 16
         for (int s = 0; T >= Step::kFetches && s < S; ++s) FetchAhead<kBytes>(w + s * strip_bytes);
+        if constexpr (kSharesBroadcasts && S == 1) {
+            AddStep<Step, T>(w, x, x_stride, count - k, sums);
+            continue;
+        }
 #pragma GCC unroll 16
         for (int s = 0; s < S * kParts; ++s) {
             const Float weights = Step::Load(w + s / kParts * strip_bytes, s % kParts);
