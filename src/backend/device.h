@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backend/executable.h"
+#include "backend/thread_team.h"
 #include "base/result.h"
 #include "program/program.h"
 #include "program/target.h"
@@ -75,8 +76,14 @@ class Device {
     // that the device does not run), kOutOfMemory.
     virtual Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
                                                         const CompileOptions& options) = 0;
+    // Threads of the host for work between two steps, such as sampling. On a processor, they are
+    // the threads that compute steps. Default: the calling thread alone.
+    virtual ThreadTeam& host_team() { return caller_; }
     // Peak FLOP/s of matrix products in this type, measured for about 20 ms. 0: unknown.
     virtual double MeasurePeak(DType compute) = 0;
+
+  private:
+    ThreadTeam caller_{TeamOptions()};
 };
 
 inline constexpr const char* kDefaultDevice = "cpu";

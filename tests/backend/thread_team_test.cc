@@ -1,4 +1,4 @@
-#include "backend/cpu/thread_team.h"
+#include "backend/thread_team.h"
 
 #include <gtest/gtest.h>
 #include <time.h>

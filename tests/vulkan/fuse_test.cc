@@ -612,6 +612,7 @@ TEST_F(TopInStep, WholeRowsAreRead) {
         std::vector<float> want, got;
         Run(rows, {});
         EXPECT_EQ(ReadsRow(last, want), 1u);
+        EXPECT_TRUE(executable_->HostFloats(logits_, last * vocab_, vocab_).empty());
         for (const int32_t top : {0, 3}) {
             const WantedRows wanted{logits_, vocab_, top, true};
             Run(rows, wanted);  // records
@@ -620,12 +621,32 @@ TEST_F(TopInStep, WholeRowsAreRead) {
             EXPECT_EQ(Submissions() - before - 1, 1u);
             EXPECT_EQ(ReadsRow(last, got), 0u);
             EXPECT_EQ(got, want);
+            const auto held = executable_->HostFloats(logits_, last * vocab_, vocab_);
+            EXPECT_TRUE(std::ranges::equal(held, want));
             EXPECT_EQ(ReadsTop(last, vocab_, 3), top == 3 ? 0u : 1u);
         }
     }
     // A row that the step does not have reads as before: the previous contents.
     std::vector<float> other;
     EXPECT_EQ(ReadsRow(6, other), 1u);
+    EXPECT_TRUE(executable_->HostFloats(logits_, 6 * vocab_, vocab_).empty());
+}
+
+// 32 requests with a vocabulary of 128,000 tokens take 16 MB.
+TEST_F(TopInStep, ThereIsRoomForTheWholeRowsOfAllOutputs) {
+    CompileOptions options;
+    options.max_tokens = 512;
+    options.kv_pages = 2;
+    options.keep = {logits_};
+    const program::ChunkedProgram chunked{program_};
+    const uint64_t row_bytes = sizeof(float) * static_cast<uint64_t>(vocab_);
+    for (const uint64_t rows :
+         {uint64_t{1}, uint64_t{32}, 1 + Buffers::kMostWholeBytes / row_bytes}) {
+        options.max_outputs = static_cast<int64_t>(rows);
+        Buffers buffers;
+        ASSERT_TRUE(buffers.Plan(chunked, program_, options).ok());
+        EXPECT_EQ(buffers.whole_bytes(), std::min(rows * row_bytes, Buffers::kMostWholeBytes));
+    }
 }
 
 // A trace and a probe see ops one by one, so the top takes its own submission.

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "backend/cpu/compile.h"
-#include "backend/cpu/thread_team.h"
+#include "backend/thread_team.h"
 #include "base/deadline.h"
 #include "kernels/experts.h"
 #include "kernels/kernels.h"
@@ -55,6 +55,7 @@ class CpuDevice final : public Device {
                                                 const CompileOptions& options) override {
         return CompileForCpu(std::move(program), options, context_);
     }
+    ThreadTeam& host_team() override { return team_; }
     double MeasurePeak(DType compute) override;
 
   private:

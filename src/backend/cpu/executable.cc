@@ -10,9 +10,9 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/cpu/lower.h"
 #include "backend/cpu/step_parts.h"
-#include "backend/cpu/thread_team.h"
 #include "backend/parts.h"
 #include "backend/side_thread.h"
+#include "backend/thread_team.h"
 #include "backend/transfer.h"
 #include "kernels/dense/lookup.h"
 #include "tensor/quant.h"
@@ -69,6 +69,12 @@ class CpuExecutable final : public Executable {
     Status Write(program::ValueId id, int64_t first_byte,
                  std::span<const std::byte> bytes) override;
     Status ZeroFill(program::Pool pool) override;
+    std::span<const float> HostFloats(program::ValueId id, int64_t first,
+                                      int64_t count) const override {
+        const std::byte* data = buffers_.At(id, static_cast<int>(bindings_.slot));
+        WEFT_CHECK(data != nullptr);
+        return {reinterpret_cast<const float*>(data) + first, static_cast<size_t>(count)};
+    }
     Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
                     std::span<Candidate> out) override;
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override;

@@ -89,6 +89,7 @@ Status Buffers::Plan(const program::ChunkedProgram& chunked, const program::Prog
     }
     PlanPools(options);
     PlanTransfers(*program_, options);
+    PlanWanted(options);
     return {};
 }
 
@@ -108,6 +109,19 @@ int64_t Buffers::WeightBytes(ValueId id) const {
     const program::Value& value = program_->value(id);
     if (!HoldsVectors(value.shape)) return static_cast<int64_t>(Layout(id).bytes);
     return RowBytes(trains_ ? value.dtype : DType::kF32, value.shape.Elements(0, 0));
+}
+
+void Buffers::PlanWanted(const CompileOptions& options) {
+    whole_bytes_ = 0;
+    for (const ValueId id : options.keep) {
+        const program::Value& value = program_->value(id);
+        const program::Shape& shape = value.shape;
+        if (shape.rank != 2 || shape[0] != program::kOutputs || value.dtype != DType::kF32)
+            continue;
+        const auto bytes = static_cast<uint64_t>(
+            RowBytes(DType::kF32, shape.Elements(options.max_tokens, options.max_outputs)));
+        whole_bytes_ = std::max(whole_bytes_, std::min(bytes, kMostWholeBytes));
+    }
 }
 
 // Buffers end at block boundaries, except for larger values.
@@ -214,7 +228,7 @@ Status Buffers::Allocate(gpu::Device& device) {
     for (PoolBuffers& pool : pools_) WEFT_TRY(pool.Allocate(device));
     WEFT_ASSIGN(transfers_, device.Allocate(TransferBytes(), gpu::Place::kMeeting));
     WEFT_ASSIGN(read_, device.Allocate(kReadBytes, gpu::Place::kHost));
-    WEFT_ASSIGN(wanted_, device.Allocate(kTopBytes + kWholeBytes, gpu::Place::kHost));
+    WEFT_ASSIGN(wanted_, device.Allocate(kTopBytes + whole_bytes_, gpu::Place::kHost));
     Place(*program_);
     return {};
 }

@@ -90,7 +90,7 @@ class Buffers {
     uint64_t arena_bytes() const {
         return Pool(program::Pool::kKept).total_bytes() +
                Pool(program::Pool::kBrief).total_bytes() + TransferBytes() + kReadBytes +
-               kTopBytes + kWholeBytes;
+               kTopBytes + whole_bytes_;
     }
 
     const PoolBuffers& Pool(program::Pool pool) const { return pools_[static_cast<size_t>(pool)]; }
@@ -144,10 +144,12 @@ class Buffers {
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
     // Results that steps copy to the host (WantedRows): first the largest elements as Candidate
-    // [rows, top], then, from byte kTopBytes on, whole rows.
+    // [rows, top], then, from byte kTopBytes on, whole rows of at most whole_bytes() in all. There
+    // is room for CompileOptions::max_outputs rows of each kept value, up to kMostWholeBytes.
     static constexpr int64_t kMostTopRows = 64, kMostTop = 64;
     static constexpr uint64_t kTopBytes = kMostTopRows * kMostTop * sizeof(Candidate);
-    static constexpr uint64_t kWholeBytes = uint64_t{4} << 20;
+    static constexpr uint64_t kMostWholeBytes = uint64_t{64} << 20;
+    uint64_t whole_bytes() const { return whole_bytes_; }
     const gpu::Buffer& wanted() const { return wanted_; }
 
   private:
@@ -157,6 +159,7 @@ class Buffers {
     void PlanPools(const CompileOptions& options);
     std::vector<PoolBuffers::Range> ValuesIn(program::Pool pool,
                                              const CompileOptions& options) const;
+    void PlanWanted(const CompileOptions& options);
     void PlanTransfers(const program::Program& program, const CompileOptions& options);
     uint64_t exchange_bytes() const { return std::min(operand_bytes_, HostSignal::kMostBytes); }
     uint64_t TransferBytes() const { return PlaceBeside(std::max(kPlacesBeside, parts_)).in; }
@@ -172,6 +175,7 @@ class Buffers {
     std::array<PoolBuffers, program::kPools> pools_;
     uint64_t operand_bytes_ = 0;  // largest operand of a transfer
     uint64_t beside_in_bytes_ = 0, beside_out_bytes_ = 0;
+    uint64_t whole_bytes_ = 0;
     std::vector<WeightLayout> layouts_;
     std::vector<WeightPlace> weight_places_;
     std::vector<CachePlace> caches_, cache_list_;

@@ -276,7 +276,7 @@ WantedRows VulkanExecutable::WantedOf(const Step& step, const OpRange& ops) cons
     if (!Computes(ops, wanted.value) || !of_outputs || !buffers_.InArena(wanted.value)) return {};
     const uint64_t bytes = uint64_t{sizeof(float)} * static_cast<uint64_t>(shape_.outputs) *
                            static_cast<uint64_t>(shape[1]);
-    wanted.whole = wanted.whole && bytes <= Buffers::kWholeBytes;
+    wanted.whole = wanted.whole && bytes <= buffers_.whole_bytes();
     const bool top = wanted.top > 0 && wanted.top <= Buffers::kMostTop &&
                      wanted.columns <= shape[1] && shape_.outputs <= Buffers::kMostTopRows;
     const auto rounded = std::bit_ceil(static_cast<uint32_t>(std::max(wanted.top, 1)));

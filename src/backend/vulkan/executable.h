@@ -57,6 +57,10 @@ class VulkanExecutable final : public Executable {
                  std::span<const std::byte> bytes) override;
     Status ZeroFill(program::Pool pool) override;
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override;
+    std::span<const float> HostFloats(program::ValueId id, int64_t first,
+                                      int64_t count) const override {
+        return reading_.HostFloats(id, first, count);
+    }
     Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
                     std::span<Candidate> out) override;
     MemoryUse memory() const override;

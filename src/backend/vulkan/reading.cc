@@ -37,7 +37,13 @@ Status RunAlone(gpu::Device& device, const gpu::Commands& commands, int64_t dead
 Status Reading::Read(program::ValueId id, int slot, uint64_t first_byte, std::span<std::byte> out,
                      int64_t deadline_ms) {
     WEFT_CHECK(buffers_.Has(id));
-    if (HasRows(id, first_byte, out)) return {};
+    if (first_byte % sizeof(float) == 0 && out.size() % sizeof(float) == 0) {
+        const auto first = static_cast<int64_t>(first_byte / sizeof(float));
+        const auto count = static_cast<int64_t>(out.size() / sizeof(float));
+        const auto held = std::as_bytes(HostFloats(id, first, count));
+        std::ranges::copy(held, out.begin());
+        if (!held.empty()) return {};
+    }
     constexpr size_t kUnit = 4, kMost = Buffers::kReadBytes - kUnit;
     gpu::Device& device = *context_.gpu;
     for (size_t at = 0; at < out.size(); at += kMost) {
@@ -76,14 +82,12 @@ Status Reading::ReadTopK(program::ValueId id, int slot, int64_t row, int64_t col
     return {};
 }
 
-// Reads bytes of the copied rows, if the last step copied them.
-bool Reading::HasRows(program::ValueId id, uint64_t first_byte, std::span<std::byte> out) const {
-    if (id != brought_.value || !brought_.whole) return false;
-    const int64_t count = brought_rows_ * lowering_.Cols(id);
-    if (first_byte + out.size() > static_cast<uint64_t>(count) * sizeof(float)) return false;
+std::span<const float> Reading::HostFloats(program::ValueId id, int64_t first,
+                                           int64_t count) const {
+    if (id != brought_.value || !brought_.whole) return {};
+    if (first + count > brought_rows_ * lowering_.Cols(id)) return {};
     const std::byte* const rows = buffers_.wanted().host() + Buffers::kTopBytes;
-    std::memcpy(out.data(), rows + first_byte, out.size());
-    return true;
+    return {reinterpret_cast<const float*>(rows) + first, static_cast<size_t>(count)};
 }
 
 // The candidates are in order, so the first ones answer a smaller request.

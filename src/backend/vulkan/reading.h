@@ -34,6 +34,9 @@ class Reading {
     Status ReadTopK(program::ValueId id, int slot, int64_t row, int64_t columns,
                     std::span<Candidate> out, int64_t deadline_ms);
 
+    // As Executable::HostFloats: elements of rows that the last step copied to the host.
+    std::span<const float> HostFloats(program::ValueId id, int64_t first, int64_t count) const;
+
     // Notes the results that the last step copied to the host, for `rows` rows.
     void NoteBrought(const WantedRows& wanted, int64_t rows) {
         brought_ = wanted;
@@ -41,7 +44,6 @@ class Reading {
     }
 
   private:
-    bool HasRows(program::ValueId id, uint64_t first_byte, std::span<std::byte> out) const;
     bool HasTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out) const;
     // Everything that a recording of ReadTopK depends on.
     struct TopKey {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <optional>
 
 #include "backend/vulkan/compile.h"
 #include "backend/vulkan/products.h"
@@ -120,10 +121,12 @@ MemoryPool PoolOf(const gpu::Description& gpu, const std::vector<gpu::Heap>& hea
     return pool;
 }
 
+constexpr int kMostHostThreads = 8;
+
 class VulkanDevice final : public Device {
   public:
-    VulkanDevice(DeviceInfo info, std::shared_ptr<Context> context)
-        : info_(std::move(info)), context_(std::move(context)) {}
+    VulkanDevice(DeviceInfo info, std::shared_ptr<Context> context, int threads)
+        : info_(std::move(info)), context_(std::move(context)), threads_(threads) {}
 
     const DeviceInfo& info() const override { return info_; }
     MemoryPool pool() const override {
@@ -145,11 +148,20 @@ class VulkanDevice final : public Device {
         }
         return CompileForVulkan(std::move(program), options, context_, pool());
     }
+    ThreadTeam& host_team() override {
+        if (!team_) {
+            team_.emplace(TeamOptions{
+                .threads = std::clamp(threads_, 1, kMostHostThreads), .cores = {}, .rare = true});
+        }
+        return *team_;
+    }
     double MeasurePeak(DType) override { return 0; }
 
   private:
     DeviceInfo info_;
     std::shared_ptr<Context> context_;
+    int threads_;
+    std::optional<ThreadTeam> team_;  // created at its first use
 };
 
 }  // namespace
@@ -234,7 +246,7 @@ Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOption
         std::make_shared<Context>(std::move(opened), info.name, options.reference, arithmetic);
     context->limits = limits;
     return std::shared_ptr<Device>(
-        std::make_shared<VulkanDevice>(std::move(info), std::move(context)));
+        std::make_shared<VulkanDevice>(std::move(info), std::move(context), options.threads));
 }
 
 Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options) {

@@ -76,6 +76,9 @@ class StrangeExecutable final : public Executable {
         return std::unique_ptr<HostSnapshot>(
             std::make_unique<StrangeSnapshot>(memory_, std::move(inner)));
     }
+    std::span<const float> HostFloats(program::ValueId, int64_t, int64_t) const override {
+        return {};
+    }
     MemoryUse memory() const override { return inner_->memory(); }
     void SetTracing(bool on) override { inner_->SetTracing(on); }
     std::span<const OpTiming> timings() const override { return inner_->timings(); }
@@ -101,6 +104,7 @@ class StrangeDevice final : public Device {
                                                 const CompileOptions& options) override {
         return StrangeExecutable::Make(*inner_, std::move(program), options);
     }
+    ThreadTeam& host_team() override { return inner_->host_team(); }
     double MeasurePeak(DType compute) override { return inner_->MeasurePeak(compute); }
 
   private:

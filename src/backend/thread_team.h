@@ -24,6 +24,7 @@ struct TeamOptions {
     // the rest idle. An empty list means that threads are not pinned.
     std::vector<int> cores;
     bool cores_shared = false;  // other processes use these cores: do not spin for long
+    bool rare = false;          // runs are far apart: sleep between them without spinning
 };
 
 class ThreadTeam {
@@ -42,14 +43,17 @@ class ThreadTeam {
 
   private:
     void Work(int part, std::span<const int> cores);
+    // Time that a thread polls, and then polls and yields, before it sleeps.
+    struct Patience {
+        int64_t spin_ns, yield_ns;
+    };
     // Waits until `word` is no longer `old`.
-    void AwaitChange(std::atomic<uint32_t>& word, uint32_t old, std::atomic<int>& sleepers,
-                     int64_t spin_ns) const;
+    static void AwaitChange(std::atomic<uint32_t>& word, uint32_t old, std::atomic<int>& sleepers,
+                            const Patience& patience);
     static void Announce(std::atomic<uint32_t>& word, std::atomic<int>& sleepers);
 
     int size_;
-    int64_t barrier_spin_ns_;
-    int64_t idle_spin_ns_;
+    Patience at_barrier_, between_runs_;
     Function function_ = nullptr;
     void* context_ = nullptr;
     // These are on separate cache lines, because one thread writes each variable while others poll

@@ -1,4 +1,4 @@
-#include "backend/cpu/thread_team.h"
+#include "backend/thread_team.h"
 
 #include "base/deadline.h"
 #include "hw/cpu.h"
@@ -9,8 +9,7 @@ namespace {
 
 // Time that a thread polls before it yields and then sleeps. Within a step, the next barrier is at
 // most the wait for a peer's data away. Between decode steps lie some tens of microseconds.
-constexpr int64_t kBarrierSpinNs = 200'000;
-constexpr int64_t kIdleSpinNs = 200'000;
+constexpr int64_t kSpinNs = 200'000;
 constexpr int64_t kSharedSpinNs = 5'000;
 constexpr int64_t kYieldNs = 500'000;
 constexpr int kPollsPerClockRead = 64;
@@ -19,8 +18,8 @@ constexpr int kPollsPerClockRead = 64;
 
 ThreadTeam::ThreadTeam(const TeamOptions& options)
     : size_(options.threads),
-      barrier_spin_ns_(options.cores_shared ? kSharedSpinNs : kBarrierSpinNs),
-      idle_spin_ns_(options.cores_shared ? kSharedSpinNs : kIdleSpinNs) {
+      at_barrier_{options.cores_shared ? kSharedSpinNs : kSpinNs, kYieldNs},
+      between_runs_(options.rare ? Patience{0, 0} : at_barrier_) {
     const auto cores = [&](int part) -> std::vector<int> {
         if (std::ssize(options.cores) > size_) return options.cores;
         const size_t i = static_cast<size_t>(part);
@@ -55,14 +54,14 @@ void ThreadTeam::Barrier() {
         Announce(phase_, phase_sleepers_);
         return;
     }
-    AwaitChange(phase_, phase, phase_sleepers_, barrier_spin_ns_);
+    AwaitChange(phase_, phase, phase_sleepers_, at_barrier_);
 }
 
 void ThreadTeam::Work(int part, std::span<const int> cores) {
     RunThisThreadOn(cores);
     uint32_t seen = 0;
     for (;;) {
-        AwaitChange(start_, seen, start_sleepers_, idle_spin_ns_);
+        AwaitChange(start_, seen, start_sleepers_, between_runs_);
         seen = start_.load(std::memory_order_acquire);
         if (stop_) return;
         function_(context_, part);
@@ -71,18 +70,19 @@ void ThreadTeam::Work(int part, std::span<const int> cores) {
 }
 
 void ThreadTeam::AwaitChange(std::atomic<uint32_t>& word, uint32_t old, std::atomic<int>& sleepers,
-                             int64_t spin_ns) const {
+                             const Patience& patience) {
     for (int i = 0; i < kPollsPerClockRead; ++i) {
         if (word.load(std::memory_order_acquire) != old) return;
         net::SpinPause();
     }
     const int64_t begin = NowNs();
-    for (int64_t now = begin; now - begin < spin_ns + kYieldNs; now = NowNs()) {
+    const int64_t most_ns = patience.spin_ns + patience.yield_ns;
+    for (int64_t now = begin; now - begin < most_ns; now = NowNs()) {
         for (int i = 0; i < kPollsPerClockRead; ++i) {
             if (word.load(std::memory_order_acquire) != old) return;
             net::SpinPause();
         }
-        if (now - begin > spin_ns) ::sched_yield();
+        if (now - begin > patience.spin_ns) ::sched_yield();
     }
     // The sleeper registers before it checks again (inside wait), and the writer checks for
     // sleepers after its write. Both are sequentially consistent, so no wake-up is lost.
