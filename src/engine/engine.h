@@ -93,6 +93,7 @@ struct EngineCounters {
     double plan_s = 0;          // time in the scheduler
     double say_s = 0;           // time of reading logits, sampling, decoding text, and listeners
     double sample_s = 0;        // part of say_s: sampling
+    int64_t drawn_ahead = 0;    // tokens drawn for several requests at once, by several threads
     int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
     int64_t last_step_ns = 0;   // end of the last step of any kind; 0: none yet
     double longest_step_s = 0;  // longest step so far
@@ -132,6 +133,8 @@ struct Generation {
     double acceptance() const;       // accepted / drafted; 0 if nothing was drafted
     double tokens_per_step() const;  // after prefill; 0 if there were no steps
 };
+
+struct Drawn;
 
 class Engine {
   public:
@@ -243,8 +246,13 @@ class Engine {
     void EmitRow(RunningRequest& active, const InFlightStep::Row& row);
     bool EmitToken(RunningRequest& active, const LogitsRow& logits, size_t place, bool guessed);
     static Error TooMuchOfMasks(const RunningRequest& active);
-    Result<Verdict> Draw(RunningRequest& active, const LogitsRow& logits, size_t place,
-                         bool guessed);
+    Result<Drawn> Draw(RunningRequest& active, const LogitsRow& logits, size_t place, bool guessed);
+    Result<int32_t> DrawAllowed(RunningRequest& active, const LogitsRow& logits);
+    bool DrawsAlone(const RunningRequest& active, const InFlightStep::Row& row) const;
+    void DrawAhead(const InFlightStep& in_flight);
+    // Calls work(i, weights) for each i below `count`, on the host's threads. Each thread has its
+    // own weights.
+    void OnHostThreads(size_t count, const std::function<void(size_t i, Weights& weights)>& work);
     void EndWell(RunningRequest& active, const std::string& finish);
     void End(RunningRequest& active, const Result<Ending>& ending);
     void ReapFinished();
@@ -287,7 +295,8 @@ class Engine {
     std::vector<float> logits_, hidden_;
     std::vector<uint32_t> allowed_;
     Distribution wanted_;
-    Weights weights_;  // of a row whose probabilities are reported
+    // Of rows whose probabilities are reported, one for each thread that draws.
+    std::vector<Weights> weights_of_part_ = std::vector<Weights>(1);
     MaskBudget masks_;
     EngineStats working_;   // owned by the loop
     bool reported_ = true;  // fields other than the counters have changed

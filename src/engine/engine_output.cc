@@ -3,31 +3,17 @@
 #include <cmath>
 #include <utility>
 
-#include "backend/top.h"
 #include "engine/running_request.h"
 
 namespace weft::engine {
 namespace {
 
-// Log-probabilities of the token and of the `count` likeliest tokens.
-SaidToken Chances(std::span<const float> logits, int32_t token, int count, Weights& weights) {
-    const auto kept = static_cast<size_t>(std::max(count, 0));
-    std::vector<backend::Candidate> best(std::clamp<size_t>(kept, 1, logits.size()));
-    backend::TopK(logits, best);
-    const float most = best[0].value;
-    weights.Set(logits, most, 1);
-    const auto log_sum = static_cast<float>(std::log(weights.total())) + most;
-    SaidToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
-    best.resize(std::min(best.size(), kept));
-    for (const auto& [value, id] : best) said.best.push_back({id, value - log_sum});
-    return said;
-}
-
-// logprobs: as in Request.
-Result<SaidToken> Said(const LogitsRow& logits, int32_t token, int logprobs, Weights& weights) {
-    if (logprobs < 0) return SaidToken{{token, 0}, {}};
-    WEFT_ASSIGN(const auto all, logits.All());
-    return Chances(all, token, logprobs, weights);
+// logits: those of the row before the token.
+SaidToken ScoreOf(std::span<const float> logits, int32_t token, int count, Weights& weights) {
+    SaidToken score = ChancesOf(logits, token, count, weights);
+    const float own = logits[static_cast<size_t>(token)];
+    score.rank = 1 + std::ranges::count_if(logits, [own](float other) { return other > own; });
+    return score;
 }
 
 }  // namespace
@@ -36,6 +22,7 @@ Status Engine::EmitStep(const InFlightStep& in_flight) {
     const int64_t begin_ns = NowNs();
     if (!in_flight.rows.empty()) {
         WEFT_TRY(Pool(in_flight));
+        DrawAhead(in_flight);
         WEFT_TRY(EmitTokens(in_flight));
         losses_ = 0;
     }
@@ -64,17 +51,33 @@ Status Engine::EmitTokens(const InFlightStep& in_flight) {
 // cache may have delivered scores while it ran.
 void Engine::ScorePrompt(RunningRequest& active, const InFlightStep::Row& row) {
     const std::vector<int32_t>& prompt = active.request.prompt;
-    for (int32_t i = 0; i < row.score_rows && !active.over; ++i) {
-        const int64_t next = row.position + row.score_begin + i + 1;
-        if (next != std::ssize(active.scores) + 1 || next >= std::ssize(prompt)) continue;
-        const int32_t token = prompt[static_cast<size_t>(next)];
-        const LogitsRow logits = rank().Logits(row.scores + i, logits_);
-        const auto all = logits.All();
-        if (!all.ok()) return End(active, all.error());
-        SaidToken score = Chances(*all, token, active.request.prompt_logprobs, weights_);
-        const float own = (*all)[static_cast<size_t>(token)];
-        score.rank = 1 + std::ranges::count_if(*all, [own](float other) { return other > own; });
-        TakeScore(active, std::move(score));
+    const int count = active.request.prompt_logprobs;
+    const int64_t first = row.position + row.score_begin + 1;  // token that the first row scores
+    const auto done = std::ssize(active.scores) + 1;           // token that is scored next
+    const int64_t end = std::min<int64_t>(first + row.score_rows, std::ssize(prompt));
+    if (first <= done && done < end && !active.over) {
+        std::vector<SaidToken> scores(static_cast<size_t>(end - done));
+        const auto row_of = [&](size_t i) {
+            const int64_t place = done - first + static_cast<int64_t>(i);
+            return rank().Logits(row.scores + place, logits_);
+        };
+        const auto token_of = [&](size_t i) { return prompt[static_cast<size_t>(done) + i]; };
+        std::vector<std::span<const float>> held;
+        for (size_t i = 0; i < scores.size(); ++i) held.push_back(row_of(i).InHostMemory());
+        if (std::ranges::none_of(held, [](const auto& logits) { return logits.empty(); })) {
+            OnHostThreads(scores.size(), [&](size_t i, Weights& weights) {
+                scores[i] = ScoreOf(held[i], token_of(i), count, weights);
+            });
+        } else {
+            for (size_t i = 0; i < scores.size(); ++i) {
+                const auto all = row_of(i).All();
+                if (!all.ok()) return End(active, all.error());
+                scores[i] = ScoreOf(*all, token_of(i), count, weights_of_part_[0]);
+            }
+        }
+        for (SaidToken& score : scores) {
+            if (!active.over) TakeScore(active, std::move(score));
+        }
     }
     if (!active.sequence.scored() && active.request.cached) {
         scores_.Keep(active.sequence.space(), prompt, active.request.prompt_logprobs,
@@ -158,59 +161,19 @@ Status Engine::Pool(const InFlightStep& in_flight) {
     return {};
 }
 
-Error Engine::TooMuchOfMasks(const RunningRequest& active) {
-    return MakeError(ErrorCode::kUnsupported,
-                     "grammar: matching took {} steps for {} tokens, which delays the other "
-                     "requests too long; make the grammar less ambiguous",
-                     active.mask_steps, active.said + 1);
-}
-
-// Draws the next token and advances the matcher. A drafted token that was not drawn at random needs
-// no judgment, because the sampler draws it with the right probability.
-Result<Verdict> Engine::Draw(RunningRequest& active, const LogitsRow& logits, size_t place,
-                             bool guessed) {
-    SampleContext context(active.sequence.tokens);
-    context.prompt = active.request.prompt.size();
-    const int32_t guess = guessed ? active.sequence.draft[place] : -1;
-    if (guessed && active.drafts.own) {
-        WEFT_TRY(active.sampler.Distribute(logits, context, wanted_));
-        return active.sampler.Judge(wanted_, active.drafts.chances[place], guess);
-    }
-    if (!active.constrained()) {
-        WEFT_ASSIGN(const int32_t token, active.sampler.Sample(logits, context));
-        return Verdict{token == guess, token};
-    }
-    auto& matcher = active.request.matcher;
-    // The vocabulary may be larger than the embedding, by tokens that only it has.
-    const auto words = static_cast<size_t>(tokenizer().vocab_size());
-    allowed_.resize((std::max(logits.size(), words) + 31) / 32);
-    uint64_t steps = 0;
-    const bool alone = active_.size() == 1;  // no other request waits
-    const Status made = matcher->Allowed(allowed_, &steps);
-    if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
-    if (!made.ok()) return made.error();
-    context.allowed = allowed_;
-    WEFT_ASSIGN(const int32_t token, active.sampler.Sample(logits, context));
-    steps = 0;
-    WEFT_TRY(matcher->Accept(token, &steps));
-    if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
-    return Verdict{token == guess, token};
-}
-
 // Draws and emits the next token of one request; true: it is the drafted token at that place.
 bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t place,
                        bool guessed) {
     const bool constrained = active.constrained();
     const int64_t begin_ns = NowNs();
-    const auto drawn = Draw(active, logits, place, guessed);
-    auto said =
-        drawn.ok() ? Said(logits, drawn->token, active.request.logprobs, weights_) : drawn.error();
-    if (!said.ok()) {
-        End(active, said.error());
+    auto drawn = active.ahead ? *std::exchange(active.ahead, std::nullopt)
+                              : Draw(active, logits, place, guessed);
+    if (!drawn.ok()) {
+        End(active, drawn.error());
         return false;
     }
-    const int32_t token = drawn->token;
-    active.accepted += drawn->accepted ? 1 : 0;
+    const auto& [accepted, token] = drawn->verdict;
+    active.accepted += accepted ? 1 : 0;
     if (active.first_ns == 0) active.first_ns = NowNs();
     active.sequence.tokens.push_back(token);
     ++active.said;
@@ -224,7 +187,7 @@ bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t p
     const bool eos = asked || (tokenizer().IsEog(token) && !request.ignore_eos);
     const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
     rank().SetIdle(true);  // until the next step: a listener may block on a stopped reader
-    active.listener->OnToken(*said, text);
+    active.listener->OnToken(drawn->said, text);
     active.FollowMarker(text);
     std::string finish;
     if (eos) {
@@ -235,7 +198,7 @@ bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t p
         finish = active.most == active.request.max_tokens ? "length" : "context";
     }
     if (!finish.empty()) EndWell(active, finish);
-    return drawn->accepted;
+    return accepted;
 }
 
 void Engine::EndWell(RunningRequest& active, const std::string& finish) {

@@ -31,9 +31,14 @@ Status LogitsRow::CopyTo(std::vector<float>& out) const {
 
 Result<std::span<const float>> LogitsRow::All() const {
     WEFT_CHECK(answer_ == nullptr);
-    if (executable_ == nullptr) return values_;
+    if (const auto held = InHostMemory(); !held.empty()) return held;
     WEFT_TRY(CopyTo(*buffer_));
     return std::span<const float>(*buffer_);
+}
+
+std::span<const float> LogitsRow::InHostMemory() const {
+    if (executable_ == nullptr) return values_;
+    return executable_->HostFloats(id_, row_ * width_, static_cast<int64_t>(columns_));
 }
 
 }  // namespace weft::engine

@@ -13,6 +13,7 @@
 namespace weft::engine {
 
 // The row stays on its device until Top, CopyTo or All reads it. Valid until the next step.
+// Thread: one caller, and the thread that runs steps if the row is on a device.
 class LogitsRow {
   public:
     // A row in host memory, [vocab], with at least one logit.
@@ -45,6 +46,8 @@ class LogitsRow {
     Status CopyTo(std::vector<float>& out) const;
     // All logits. The span is valid until the next call of All for a row with the same buffer.
     Result<std::span<const float>> All() const;
+    // All logits, if they are in memory of the host; else an empty span. Valid until the next step.
+    std::span<const float> InHostMemory() const;
 
   private:
     size_t columns_;

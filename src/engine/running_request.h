@@ -12,6 +12,15 @@
 
 namespace weft::engine {
 
+// The next token of an answer, and what is reported about it.
+struct Drawn {
+    Verdict verdict;
+    SaidToken said;
+};
+
+// Log-probabilities of the token and of the `count` likeliest tokens.
+SaidToken ChancesOf(std::span<const float> logits, int32_t token, int count, Weights& weights);
+
 struct Engine::RunningRequest {
     RunningRequest(Request r, std::shared_ptr<Listener> l, const tokenizer::Tokenizer& tokenizer,
                    int64_t submitted)
@@ -55,6 +64,12 @@ struct Engine::RunningRequest {
         if (request.logprobs >= 0 || sequence.scored() || judged) return {};
         return sampler.Ask(masked, columns, place);
     }
+
+    // Draws the next token without a matcher. guess: the drafted token, or -1. Changes only this
+    // request.
+    Result<Drawn> DrawFreely(const LogitsRow& logits, int32_t guess, Weights& weights);
+    // The next token, if DrawAhead has drawn it.
+    std::optional<Result<Drawn>> ahead;
 
     Sequence sequence;
     AnswerDrafts drafts;

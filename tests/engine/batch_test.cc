@@ -59,7 +59,12 @@ class BatchEar final : public Listener {
     void OnToken(const SaidToken& token, std::string_view text) override {
         const std::lock_guard lock(mutex_);
         tokens_.push_back(token.chance.id);
+        said_.push_back(token);
         text_ += text;
+    }
+    void OnPrompt(const SaidToken& token) override {
+        const std::lock_guard lock(mutex_);
+        said_.push_back(token);
     }
     void OnEnd(std::string_view rest, const Result<Ending>& ending) override {
         const std::lock_guard lock(mutex_);
@@ -74,6 +79,7 @@ class BatchEar final : public Listener {
     }
     bool over() const { return Locked(over_); }
     std::vector<int32_t> tokens() const { return Locked(tokens_); }
+    std::vector<SaidToken> said() const { return Locked(said_); }
     std::string text() const { return Locked(text_); }
     Ending ending() const { return Locked(ending_); }
     std::optional<Error> error() const { return Locked(error_); }
@@ -86,6 +92,7 @@ class BatchEar final : public Listener {
     }
     mutable std::mutex mutex_;
     std::vector<int32_t> tokens_;
+    std::vector<SaidToken> said_;
     std::string text_;
     Ending ending_;
     std::optional<Error> error_;
@@ -313,6 +320,44 @@ TEST_F(EngineTest, WhoIsCancelledLeavesAtOnceAndTheOthersGoOn) {
     const ScheduleStats stats = engine->stats().schedule;
     EXPECT_EQ(stats.free_pages + stats.idle_pages, stats.pages);
     EXPECT_FALSE(engine->Submit(RequestOf(1), stayer).ok()) << "it is drained";
+}
+
+// A step draws the tokens of its requests, and scores those of prompts, on several threads.
+TEST_F(EngineTest, TokensDrawnTogetherAreThoseDrawnAlone) {
+    constexpr int kRequests = 9;
+    support::WriteTinyGguf(dir_ / "m", FileOf("llama"));
+    std::vector<std::shared_ptr<BatchEar>> ears[2];
+    for (const bool together : {false, true}) {
+        Job job = JobOf(dir_ / "m", 4096);
+        job.threads = together ? 3 : 1;
+        auto engine = Engine::Start({}, job, {.max_seqs = together ? kRequests : 1});
+        ASSERT_TRUE(engine.ok());
+        for (int i = 0; i < kRequests; ++i) {
+            Request request = RequestOf(i);
+            request.logprobs = i % 4 - 1;
+            request.prompt_logprobs = i % 3 == 0 ? 2 : -1;
+            request.cached = false;
+            ears[together].push_back(std::make_shared<BatchEar>());
+            ASSERT_TRUE((*engine)->Submit(request, ears[together].back()).ok());
+        }
+        (*engine)->Drain();
+        ASSERT_TRUE((*engine)->Run().ok());
+        EXPECT_EQ((*engine)->stats().drawn_ahead > 0, together);
+    }
+    for (size_t i = 0; i < kRequests; ++i) {
+        const auto alone = ears[0][i]->said(), together = ears[1][i]->said();
+        ASSERT_EQ(together.size(), alone.size()) << "request " << i;
+        for (size_t t = 0; t < alone.size(); ++t) {
+            EXPECT_EQ(together[t].chance.id, alone[t].chance.id);
+            EXPECT_EQ(together[t].chance.logprob, alone[t].chance.logprob);
+            EXPECT_EQ(together[t].rank, alone[t].rank);
+            ASSERT_EQ(together[t].best.size(), alone[t].best.size());
+            for (size_t b = 0; b < alone[t].best.size(); ++b) {
+                EXPECT_EQ(together[t].best[b].id, alone[t].best[b].id);
+                EXPECT_EQ(together[t].best[b].logprob, alone[t].best[b].logprob);
+            }
+        }
+    }
 }
 
 TEST_F(EngineTest, WhatCanNeverRunIsRefusedWithTheNumbers) {

@@ -1,0 +1,146 @@
+// The choice of the next tokens from the logits of a step.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <utility>
+
+#include "backend/thread_team.h"
+#include "backend/top.h"
+#include "engine/running_request.h"
+
+namespace weft::engine {
+
+SaidToken ChancesOf(std::span<const float> logits, int32_t token, int count, Weights& weights) {
+    const auto kept = static_cast<size_t>(std::max(count, 0));
+    std::vector<backend::Candidate> best(std::clamp<size_t>(kept, 1, logits.size()));
+    backend::TopK(logits, best);
+    const float most = best[0].value;
+    weights.Set(logits, most, 1);
+    const auto log_sum = static_cast<float>(std::log(weights.total())) + most;
+    SaidToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
+    best.resize(std::min(best.size(), kept));
+    for (const auto& [value, id] : best) said.best.push_back({id, value - log_sum});
+    return said;
+}
+
+namespace {
+
+// logprobs: as in Request.
+Result<Drawn> WithChances(const Verdict& verdict, const LogitsRow& logits, int logprobs,
+                          Weights& weights) {
+    if (logprobs < 0) return Drawn{verdict, {{verdict.token, 0}, {}}};
+    WEFT_ASSIGN(const auto all, logits.All());
+    return Drawn{verdict, ChancesOf(all, verdict.token, logprobs, weights)};
+}
+
+}  // namespace
+
+Result<Drawn> Engine::RunningRequest::DrawFreely(const LogitsRow& logits, int32_t guess,
+                                                 Weights& weights) {
+    SampleContext context(sequence.tokens);
+    context.prompt = request.prompt.size();
+    WEFT_ASSIGN(const int32_t token, sampler.Sample(logits, context));
+    return WithChances({token == guess, token}, logits, request.logprobs, weights);
+}
+
+Error Engine::TooMuchOfMasks(const RunningRequest& active) {
+    return MakeError(ErrorCode::kUnsupported,
+                     "grammar: matching took {} steps for {} tokens, which delays the other "
+                     "requests too long; make the grammar less ambiguous",
+                     active.mask_steps, active.said + 1);
+}
+
+// Draws the next token among those that the matcher allows, and advances the matcher.
+Result<int32_t> Engine::DrawAllowed(RunningRequest& active, const LogitsRow& logits) {
+    SampleContext context(active.sequence.tokens);
+    context.prompt = active.request.prompt.size();
+    auto& matcher = active.request.matcher;
+    // The vocabulary may be larger than the embedding, by tokens that only it has.
+    const auto words = static_cast<size_t>(tokenizer().vocab_size());
+    allowed_.resize((std::max(logits.size(), words) + 31) / 32);
+    uint64_t steps = 0;
+    const bool alone = active_.size() == 1;  // no other request waits
+    const Status made = matcher->Allowed(allowed_, &steps);
+    if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
+    if (!made.ok()) return made.error();
+    context.allowed = allowed_;
+    WEFT_ASSIGN(const int32_t token, active.sampler.Sample(logits, context));
+    steps = 0;
+    WEFT_TRY(matcher->Accept(token, &steps));
+    if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
+    return token;
+}
+
+// Draws the next token. A drafted token that was not drawn at random needs no judgment, because the
+// sampler draws it with the right probability.
+Result<Drawn> Engine::Draw(RunningRequest& active, const LogitsRow& logits, size_t place,
+                           bool guessed) {
+    const int32_t guess = guessed ? active.sequence.draft[place] : -1;
+    Weights& weights = weights_of_part_[0];
+    const int logprobs = active.request.logprobs;
+    if (guessed && active.drafts.own) {
+        SampleContext context(active.sequence.tokens);
+        context.prompt = active.request.prompt.size();
+        WEFT_TRY(active.sampler.Distribute(logits, context, wanted_));
+        const Verdict verdict =
+            active.sampler.Judge(wanted_, active.drafts.chances[place], guess);
+        return WithChances(verdict, logits, logprobs, weights);
+    }
+    if (!active.constrained()) return active.DrawFreely(logits, guess, weights);
+    WEFT_ASSIGN(const int32_t token, DrawAllowed(active, logits));
+    return WithChances({token == guess, token}, logits, logprobs, weights);
+}
+
+// Whether the next token of this row may be drawn on any thread, and takes long: its sampler reads
+// all logits.
+bool Engine::DrawsAlone(const RunningRequest& active, const InFlightStep::Row& row) const {
+    if (row.output < 0 || active.pooler || active.over || active.most == 0) return false;
+    if (active.constrained() || (row.drafted > 0 && active.drafts.own)) return false;
+    backend::WantedRows wanted;
+    wanted.columns = hyper_.vocab;
+    active.Want(wanted);
+    return wanted.whole;
+}
+
+// Draws the first token of several requests at once, on the threads of the host. (Otherwise 32
+// requests with a temperature and 128,000 tokens in the vocabulary take milliseconds.) Each request
+// has its own sampler, so the tokens are those of EmitToken.
+void Engine::DrawAhead(const InFlightStep& in_flight) {
+    struct Work {
+        RunningRequest* active;
+        int32_t guess;  // -1: none
+        std::span<const float> logits;
+    };
+    std::vector<Work> works;
+    for (const InFlightStep::Row& row : in_flight.rows) {
+        const auto it = active_.find(row.id);
+        if (it == active_.end() || !DrawsAlone(*it->second, row)) continue;
+        const auto logits = rank().Logits(row.output, logits_).InHostMemory();
+        if (logits.empty()) continue;
+        const int32_t guess = row.drafted > 0 ? it->second->sequence.draft[0] : -1;
+        works.push_back({it->second.get(), guess, logits});
+    }
+    if (works.size() < 2) return;
+    const int64_t begin_ns = NowNs();
+    OnHostThreads(works.size(), [&](size_t i, Weights& weights) {
+        RunningRequest& active = *works[i].active;
+        active.ahead = active.DrawFreely(LogitsRow(works[i].logits), works[i].guess, weights);
+    });
+    working_.drawn_ahead += std::ssize(works);
+    working_.sample_s += Seconds(begin_ns, NowNs());
+}
+
+void Engine::OnHostThreads(size_t count,
+                           const std::function<void(size_t i, Weights& weights)>& work) {
+    backend::ThreadTeam& team = rank().device()->host_team();
+    weights_of_part_.resize(static_cast<size_t>(team.size()));
+    std::atomic<size_t> next = 0;
+    auto run = [&](int part) {
+        Weights& weights = weights_of_part_[static_cast<size_t>(part)];
+        for (size_t i = next++; i < count; i = next++) work(i, weights);
+    };
+    team.Run([](void* context, int part) { (*static_cast<decltype(run)*>(context))(part); },
+             &run);
+}
+
+}  // namespace weft::engine
