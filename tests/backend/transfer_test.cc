@@ -171,15 +171,15 @@ TEST(TransferWire, ShortRowsStayAsTheyAre) {
 // Rows of prompts are narrow, other rows keep their bits, and the bits of a row do not depend on
 // the number of rows: not even where a large sum takes another algorithm.
 TEST(TransferWire, RowsOfPromptsHaveTheirOwnWire) {
-    constexpr int64_t kRows = 90, kCols = 640;
+    constexpr int64_t kRows = 90, kWidth = 640;
     const auto row_of = [](const std::vector<float>& sums, int64_t row) {
-        const auto begin = sums.begin() + row * kCols;
-        return std::vector<float>(begin, begin + kCols);
+        const auto begin = sums.begin() + row * kWidth;
+        return std::vector<float>(begin, begin + kWidth);
     };
     for (const int ranks : {2, 3}) {
         for (const DType dtype : {DType::kF64, DType::kF32}) {
             uint64_t sent = 0, mixed_sent = 0;
-            const WireSum wide{ranks, dtype, kRows, kCols, SumWire::kF64};
+            const WireSum wide{ranks, dtype, kRows, kWidth, SumWire::kF64};
             const auto want = RunSum(wide, net::Transport::kTcp, sent);
             WireSum mixed = wide;
             mixed.prompt_wire = SumWire::kBF16;
@@ -192,7 +192,7 @@ TEST(TransferWire, RowsOfPromptsHaveTheirOwnWire) {
                 const bool narrow = row == 2 || (row >= 10 && row < 80);
                 EXPECT_EQ(row_of(sums, row) == row_of(want[0], row), !narrow) << row;
             }
-            WireSum few{ranks, dtype, 2, kCols, SumWire::kF64, SumWire::kBF16, {{0, 2}}, 11};
+            WireSum few{ranks, dtype, 2, kWidth, SumWire::kF64, SumWire::kBF16, {{0, 2}}, 11};
             const auto alone = RunSum(few, net::Transport::kTcp, sent);
             EXPECT_EQ(row_of(alone[0], 0), row_of(sums, 11)) << ranks;
             EXPECT_EQ(row_of(alone[0], 1), row_of(sums, 12)) << ranks;

@@ -10,7 +10,7 @@
 namespace weft::cluster {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kMebibyte = 1 << 20;
 
 struct RankNeeds {
     std::string machine;
@@ -44,7 +44,9 @@ std::string Check(const std::vector<RankNeeds>& ranks) {
 
 RankNeeds OnGpu(const std::string& machine, const std::string& gpu, uint64_t gpu_mib,
                 uint64_t host_mib = 10) {
-    return {machine, {{"", host_mib * kMiB, 100 * kMiB}, {gpu, gpu_mib * kMiB, 100 * kMiB}}};
+    return {
+        machine,
+        {{"", host_mib * kMebibyte, 100 * kMebibyte}, {gpu, gpu_mib * kMebibyte, 100 * kMebibyte}}};
 }
 
 TEST(Memory, TwoGpusOfAHostAreTwoPools) {
@@ -65,7 +67,7 @@ TEST(Memory, TheHostsOwnIsThatOfAllItsRanks) {
     const auto host = [](uint64_t mib) {
         return Check({OnGpu("x", "vulkan:0", 1, mib),
                       OnGpu("x", "vulkan:1", 1, mib),
-                      {"x", {{"", mib * kMiB, 100 * kMiB}}}});
+                      {"x", {{"", mib * kMebibyte, 100 * kMebibyte}}}});
     };
     EXPECT_EQ(host(33), "");
     EXPECT_EQ(host(34),
@@ -81,12 +83,12 @@ TEST(Memory, AGpuOfAnotherHostHasTheSameName) {
 }
 
 TEST(Memory, AByteTooMuchIsTooMuchAndTheUnknownIsLeft) {
-    EXPECT_EQ(Check({{"x", {{"", 100 * kMiB, 100 * kMiB}}}}), "");
-    EXPECT_NE(Check({{"x", {{"", 100 * kMiB + 1, 100 * kMiB}}}}), "");
-    EXPECT_EQ(Check({{"x", {{"", 100 * kMiB, 0}}}}), "");
+    EXPECT_EQ(Check({{"x", {{"", 100 * kMebibyte, 100 * kMebibyte}}}}), "");
+    EXPECT_NE(Check({{"x", {{"", 100 * kMebibyte + 1, 100 * kMebibyte}}}}), "");
+    EXPECT_EQ(Check({{"x", {{"", 100 * kMebibyte, 0}}}}), "");
     EXPECT_EQ(Check({{"x", {}}, {"x", {}}}), "");
     // More than any 64-bit sum: ~0 + 1 is 0, which would fit.
-    EXPECT_NE(Check({{"x", {{"", ~uint64_t{0}, kMiB}}}, {"x", {{"", 1, kMiB}}}}), "");
+    EXPECT_NE(Check({{"x", {{"", ~uint64_t{0}, kMebibyte}}}, {"x", {{"", 1, kMebibyte}}}}), "");
 }
 
 }  // namespace

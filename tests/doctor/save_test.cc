@@ -28,12 +28,12 @@ namespace fs = std::filesystem;
 using test_hosts::Cluster;
 using test_hosts::Distribution;
 using test_hosts::Host;
-using Views = std::vector<std::unique_ptr<HostView>>;
+using HostViews = std::vector<std::unique_ptr<HostView>>;
 
 // Runs all checks and gives what would be saved of each host.
 std::vector<SnapshotFiles> SavedOf(const std::vector<SnapshotFiles>& hosts,
                                    std::vector<Finding>* findings = nullptr) {
-    Views views;
+    HostViews views;
     for (const SnapshotFiles& files : hosts) views.push_back(MakeSnapshotView(files, "host"));
     auto found = RunChecks(views, {}).value();
     if (findings != nullptr) *findings = std::move(found);
@@ -46,7 +46,7 @@ std::vector<SnapshotFiles> SavedOf(const std::vector<SnapshotFiles>& hosts,
 }
 
 std::vector<Finding> FindingsOf(const std::vector<SnapshotFiles>& hosts) {
-    Views views;
+    HostViews views;
     for (const SnapshotFiles& files : hosts) views.push_back(MakeSnapshotView(files, "host"));
     return RunChecks(views, {}).value();
 }
@@ -445,7 +445,7 @@ TEST(DoctorSave, TheArchiveUnpacksWithTar) {
 }
 
 TEST(DoctorSave, HostsOfOneNameStayTwo) {
-    Views views;
+    HostViews views;
     for (int i = 0; i < 3; ++i) {
         views.push_back(MakeSnapshotView({{"probe/hostname", "node\n"}, {"proc/x", "1"}}, "x"));
     }
@@ -457,7 +457,7 @@ TEST(DoctorSave, HostsOfOneNameStayTwo) {
 }
 
 TEST(DoctorSave, HostsOfOneNameAreToldApartByWhereTheyWereHad) {
-    Views views;
+    HostViews views;
     for (const char* name : {"node", "node", "other", "node", "b.tar"}) {
         views.push_back(
             MakeSnapshotView({{"probe/hostname", std::string(name) + "\n"}, {"proc/x", "1"}}, "x"));

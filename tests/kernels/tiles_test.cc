@@ -27,10 +27,10 @@ Scales ScalesOf(DType dtype) {
     return found != std::end(kScales) ? *found : Scales{dtype, 2, 0};
 }
 
-constexpr int64_t kRows = 37, kMostTokens = 13;
+constexpr int64_t kTileRows = 37, kMostTokens = 13;
 
 // All codes are `low`; or every other byte `high`.
-Weight ExtremeWeight(DType dtype, int low, int high, int64_t rows = kRows, int64_t blocks = 3) {
+Weight ExtremeWeight(DType dtype, int low, int high, int64_t rows = kTileRows, int64_t blocks = 3) {
     std::mt19937 random(21);
     Weight weight(random, dtype, rows, blocks * Info(dtype).block_elements);
     const Scales scales = ScalesOf(dtype);
@@ -83,7 +83,7 @@ void CheckTiles(const Weight& weight, const std::vector<float>& x) {
             }
             for (int64_t tokens = 2; tokens <= kMostTokens; ++tokens) {
                 const std::vector<float> some(x.begin(), x.begin() + tokens * weight.cols);
-                const std::vector<float> expected(one.begin(), one.begin() + tokens * kRows);
+                const std::vector<float> expected(one.begin(), one.begin() + tokens * kTileRows);
                 ASSERT_EQ(expected, Multiply(kernels, packed, some, tokens,
                                              static_cast<int>(tokens % 3) + 1, nullptr, segment))
                     << CpuLevelName(level) << " " << Info(weight.dtype).name << ", " << tokens
@@ -102,7 +102,7 @@ std::vector<DType> QuantizedTypes() {
 TEST(Tiles, RandomWeights) {
     std::mt19937 random(20);
     for (const DType dtype : QuantizedTypes()) {
-        const Weight weight(random, dtype, kRows, 3 * Info(dtype).block_elements);
+        const Weight weight(random, dtype, kTileRows, 3 * Info(dtype).block_elements);
         CheckTiles(weight, ExtremeActivations(weight.cols));
         if (HasFatalFailure()) return;
     }

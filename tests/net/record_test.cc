@@ -24,9 +24,9 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr size_t kWindow = size_t{256} << 10;
-constexpr uint64_t kEpoch = 5;
-const OpTag kTag{"all_reduce", 3, 4};
+constexpr size_t kRecordWindow = size_t{256} << 10;
+constexpr uint64_t kRecordEpoch = 5;
+const OpTag kRecordTag{"all_reduce", 3, 4};
 
 LinkSecret SecretOf(uint8_t seed) {
     LinkSecret secret;
@@ -34,7 +34,7 @@ LinkSecret SecretOf(uint8_t seed) {
     return secret;
 }
 
-LinkKeys KeysOf(int rank, uint64_t epoch = kEpoch) {
+LinkKeys KeysOf(int rank, uint64_t epoch = kRecordEpoch) {
     return KeysOfLink(SecretOf(rank == 0 ? 1 : 2), SecretOf(rank == 0 ? 2 : 1), rank, 1 - rank,
                       epoch);
 }
@@ -58,16 +58,16 @@ struct Stream {
         return {};
     }
     RecordSealer sealer{KeysOf(0).send};
-    Bytes window = Bytes(kWindow);
-    FrameReader frames{kEpoch, window};
+    Bytes window = Bytes(kRecordWindow);
+    FrameReader frames{kRecordEpoch, window};
     RecordReader records{KeysOf(1).receive, frames};
 };
 
 FrameHeader HeaderOf(size_t offset, size_t length, uint64_t value) {
-    return {.flag = 2, .epoch = kEpoch, .offset = offset, .length = length, .value = value};
+    return {.flag = 2, .epoch = kRecordEpoch, .offset = offset, .length = length, .value = value};
 }
 
-Bytes Pattern(size_t bytes, unsigned seed) {
+Bytes RecordPattern(size_t bytes, unsigned seed) {
     std::mt19937 dice(seed);
     Bytes data(bytes);
     for (std::byte& byte : data) byte = static_cast<std::byte>(dice());
@@ -78,7 +78,7 @@ TEST(Record, EachDirectionEpochAndPairHasItsOwnKeys) {
     EXPECT_EQ(KeysOf(0).send, KeysOf(1).receive);
     EXPECT_EQ(KeysOf(1).send, KeysOf(0).receive);
     EXPECT_NE(KeysOf(0).send, KeysOf(0).receive);
-    EXPECT_NE(KeysOf(0).send, KeysOf(0, kEpoch + 1).send);
+    EXPECT_NE(KeysOf(0).send, KeysOf(0, kRecordEpoch + 1).send);
     const LinkSecret a = SecretOf(1), b = SecretOf(2);
     EXPECT_NE(KeysOfLink(a, b, 0, 1, 1).send, KeysOfLink(a, b, 0, 2, 1).send);
     EXPECT_NE(KeysOfLink(a, b, 0, 1, 1).send, KeysOfLink(a, a, 0, 1, 1).send);
@@ -88,7 +88,7 @@ TEST(Record, FramesArriveHoweverTheStreamIsCut) {
     for (const size_t most : {size_t{1}, size_t{7}, size_t{4096}, SIZE_MAX}) {
         Stream stream;
         Bytes wire;
-        const Bytes a = Pattern(40, 1), b = Pattern(kFirstPayload, 2);
+        const Bytes a = RecordPattern(40, 1), b = RecordPattern(kFirstPayload, 2);
         for (const Bytes& part :
              {stream.Seal(HeaderOf(0, a.size(), 1), a), stream.Seal(HeaderOf(64, b.size(), 2), b),
               stream.Seal(HeaderOf(0, 0, 3), {})}) {
@@ -114,7 +114,7 @@ TEST(Record, NothingOfTheDataIsReadableOnTheWire) {
 }
 
 TEST(Record, AChangedByteAnywhereEndsTheLinkBeforeItsFlag) {
-    const Bytes data = Pattern(50, 3);
+    const Bytes data = RecordPattern(50, 3);
     Stream sender;
     const Bytes wire = sender.Seal(HeaderOf(0, data.size(), 1), data);
     for (size_t i = 0; i < wire.size(); i++) {
@@ -145,13 +145,13 @@ TEST(Record, ARepeatedDroppedOrSwappedRecordEndsTheLink) {
             read = stream.Read(second);
             if (read.ok()) read = stream.Read(first);
         } else if (std::string(what) == "reflected") {
-            FrameReader frames(kEpoch, stream.window);
+            FrameReader frames(kRecordEpoch, stream.window);
             RecordReader own(KeysOf(0).receive, frames);  // the sender's own reader
             const iovec target = own.Target();
             std::memcpy(target.iov_base, first.data(), first.size());
             read = own.Consume(first.size());
         } else {
-            RecordReader later(KeysOf(1, kEpoch + 1).receive, stream.frames);
+            RecordReader later(KeysOf(1, kRecordEpoch + 1).receive, stream.frames);
             const iovec target = later.Target();
             std::memcpy(target.iov_base, first.data(), first.size());
             read = later.Consume(first.size());
@@ -192,9 +192,11 @@ TEST(Record, AProxyThatChangesAByteEndsTheJobWithItsReason) {
         ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, left), 0);
         ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, right), 0);
         Progress progress[2];
-        auto a = MakeTcpLink(progress[0], {1, "b", "tcp"}, Fd(left[0]), kEpoch, kWindow, KeysOf(0))
+        auto a = MakeTcpLink(progress[0], {1, "b", "tcp"}, Fd(left[0]), kRecordEpoch, kRecordWindow,
+                             KeysOf(0))
                      .value();
-        auto b = MakeTcpLink(progress[1], {0, "a", "tcp"}, Fd(right[0]), kEpoch, kWindow, KeysOf(1))
+        auto b = MakeTcpLink(progress[1], {0, "a", "tcp"}, Fd(right[0]), kRecordEpoch,
+                             kRecordWindow, KeysOf(1))
                      .value();
         progress[0].Add(a.get(), Progress::Data::kSocket);
         progress[1].Add(b.get(), Progress::Data::kSocket);
@@ -212,13 +214,13 @@ TEST(Record, AProxyThatChangesAByteEndsTheJobWithItsReason) {
                 }
             }
         });
-        const Bytes data = Pattern(kWindow - 64, 7);
+        const Bytes data = RecordPattern(kRecordWindow - 64, 7);
         const Deadline deadline = Deadline::In(10'000);
         std::thread sender([&] {
             // (It fails if the reader has ended the link.)
-            [[maybe_unused]] const Status sent = a->Put(64, {}, data, 2, 1, kTag, deadline);
+            [[maybe_unused]] const Status sent = a->Put(64, {}, data, 2, 1, kRecordTag, deadline);
         });
-        const Status waited = b->Wait(2, 1, kTag, deadline);
+        const Status waited = b->Wait(2, 1, kRecordTag, deadline);
         if (changes) b.reset();
         ::shutdown(left[1], SHUT_WR);
         if (changes) ::shutdown(left[1], SHUT_RDWR);

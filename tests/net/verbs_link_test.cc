@@ -20,10 +20,10 @@
 namespace weft::net {
 namespace {
 
-constexpr size_t kWindow = size_t{64} << 10;
+constexpr size_t kVerbsWindow = size_t{64} << 10;
 constexpr int kRounds = 30;  // tests/rdma/connect_rounds.cc makes a thousand links
 constexpr int kKills = 10;
-const OpTag kTag{"barrier", 1, 2};
+const OpTag kVerbsTag{"barrier", 1, 2};
 
 class VerbsLink : public ::testing::Test {
   protected:
@@ -58,7 +58,7 @@ FabricOptions OptionsOf(int rank) {
     options.rank = rank;
     options.size = 2;
     options.transport = Transport::kVerbs;
-    options.window_bytes = kWindow;
+    options.window_bytes = kVerbsWindow;
     options.listen_host = "127.0.0.1";
     return options;
 }
@@ -67,13 +67,14 @@ TEST_F(VerbsLink, NothingIsLeftAfterManyRounds) {
     const std::string before = Resources();
     ASSERT_NE("", before) << "'rdma resource show' says nothing";
     for (int round = 0; round < kRounds && !HasFailure(); round++) {
-        auto fabrics = MakeLocalFabrics(2, Transport::kVerbs, kWindow).value();
+        auto fabrics = MakeLocalFabrics(2, Transport::kVerbs, kVerbsWindow).value();
         const Deadline deadline = Deadline::In(5000);
         for (int rank = 0; rank < 2; rank++) {
-            ASSERT_TRUE(fabrics[rank].links[1 - rank]->Put(8, {}, {}, 0, 1, kTag, deadline).ok());
+            ASSERT_TRUE(
+                fabrics[rank].links[1 - rank]->Put(8, {}, {}, 0, 1, kVerbsTag, deadline).ok());
         }
         for (int rank = 0; rank < 2; rank++) {
-            ASSERT_TRUE(fabrics[rank].links[1 - rank]->Wait(0, 1, kTag, deadline).ok());
+            ASSERT_TRUE(fabrics[rank].links[1 - rank]->Wait(0, 1, kVerbsTag, deadline).ok());
         }
         if (round == 0) {
             EXPECT_NE(before, Resources()) << "the count counts";
@@ -91,14 +92,14 @@ TEST_F(VerbsLink, NothingIsLeftOfAKilledPeerNorOfWhoLostIt) {
     for (int round = 0; round < kKills && !HasFailure(); round++) {
         turns = 0;
         test::RankProcesses ranks(
-            2, Transport::kVerbs, kWindow, [&](Fabric& fabric) -> std::string {
-                const std::vector<std::byte> data(kWindow);
+            2, Transport::kVerbs, kVerbsWindow, [&](Fabric& fabric) -> std::string {
+                const std::vector<std::byte> data(kVerbsWindow);
                 Link& link = *fabric.links[1 - fabric.rank];
                 for (uint64_t i = 1;; i++) {
                     const Deadline deadline = Deadline::In(5000);
-                    const Status put = link.Put(0, {}, data, 0, i, kTag, deadline);
+                    const Status put = link.Put(0, {}, data, 0, i, kVerbsTag, deadline);
                     if (!put.ok()) return put.error().message;
-                    const Status waited = link.Wait(0, i, kTag, deadline);
+                    const Status waited = link.Wait(0, i, kVerbsTag, deadline);
                     if (!waited.ok()) return waited.error().message;
                     if (fabric.rank == 1) turns++;
                 }
@@ -179,16 +180,17 @@ TEST_F(VerbsLink, AutoTakesItBetweenHostsAndTcpWhereOneSideHasNone) {
 }
 
 TEST_F(VerbsLink, ThousandsOfPutsNeedNoReceiver) {
-    auto fabrics = MakeLocalFabrics(2, Transport::kVerbs, kWindow).value();
+    auto fabrics = MakeLocalFabrics(2, Transport::kVerbs, kVerbsWindow).value();
     const Deadline deadline = Deadline::In(20'000);
     Link& from = *fabrics[0].links[1];
     Link& to = *fabrics[1].links[0];
     // Far more than the receives that rank 1, which does not look, has posted.
     for (uint64_t i = 1; i <= 3000; i++) {
         const size_t at = (i % 100) * 8;
-        ASSERT_TRUE(from.Put(at, {}, std::as_bytes(std::span(&i, 1)), 2, i, kTag, deadline).ok());
+        ASSERT_TRUE(
+            from.Put(at, {}, std::as_bytes(std::span(&i, 1)), 2, i, kVerbsTag, deadline).ok());
     }
-    ASSERT_TRUE(to.Wait(2, 3000, kTag, deadline).ok());
+    ASSERT_TRUE(to.Wait(2, 3000, kVerbsTag, deadline).ok());
     EXPECT_EQ(3000u, to.flag(2));
     for (uint64_t i = 2901; i <= 3000; i++) {
         uint64_t got;
@@ -197,22 +199,22 @@ TEST_F(VerbsLink, ThousandsOfPutsNeedNoReceiver) {
     }
     // And on with a receiver that looks, which posts receives again.
     for (uint64_t i = 3001; i <= 5000; i++) {
-        ASSERT_TRUE(from.Put(0, {}, {}, 2, i, kTag, deadline).ok());
-        ASSERT_TRUE(to.Wait(2, i, kTag, deadline).ok());
+        ASSERT_TRUE(from.Put(0, {}, {}, 2, i, kVerbsTag, deadline).ok());
+        ASSERT_TRUE(to.Wait(2, i, kVerbsTag, deadline).ok());
         ASSERT_EQ(i, to.flag(2));
     }
 }
 
 TEST_F(VerbsLink, FlagsMayJumpFar) {
-    auto fabrics = MakeLocalFabrics(2, Transport::kVerbs, kWindow).value();
+    auto fabrics = MakeLocalFabrics(2, Transport::kVerbs, kVerbsWindow).value();
     const Deadline deadline = Deadline::In(20'000);
     Link& from = *fabrics[0].links[1];
     Link& to = *fabrics[1].links[0];
     const uint64_t values[] = {1,          (1ull << 28) - 1, (1ull << 28), (1ull << 29) + 5,
                                1ull << 40, (1ull << 40) + 1, ~uint64_t{0}};
     for (const uint64_t value : values) {
-        ASSERT_TRUE(from.Put(0, {}, {}, 15, value, kTag, deadline).ok());
-        ASSERT_TRUE(to.Wait(15, value, kTag, deadline).ok());
+        ASSERT_TRUE(from.Put(0, {}, {}, 15, value, kVerbsTag, deadline).ok());
+        ASSERT_TRUE(to.Wait(15, value, kVerbsTag, deadline).ok());
         EXPECT_EQ(value, to.flag(15));
         EXPECT_EQ(0u, to.flag(14));
     }

@@ -18,7 +18,7 @@ namespace weft::train {
 namespace {
 
 // Derived as in gradient_golden_test.cc, for sums of at most 50 products.
-constexpr double kTolerance = 1.7e-5;
+constexpr double kLossTolerance = 1.7e-5;
 
 struct LossGoldenModel {
     const char* name;
@@ -101,7 +101,7 @@ void ExpectGolden(const std::vector<float>& got, const std::vector<float>& expec
         most = std::isnan(error) ? INFINITY : std::max(most, error);
         size = std::max<double>(size, std::fabs(expected[i]));
     }
-    EXPECT_LE(most, kTolerance * size) << name;
+    EXPECT_LE(most, kLossTolerance * size) << name;
 }
 
 class LossGolden : public testing::TestWithParam<std::tuple<LossGoldenModel, LossGoldenDevice>> {

@@ -45,8 +45,8 @@ std::unique_ptr<HostSignal> MakeSignal(gpu::Device& device, KernelCache& kernels
 }
 
 // A buffer of the device as floats, and kernels that work on one value at a time.
-struct Floats {
-    Floats(gpu::Device& device, uint64_t count)
+struct FloatBuffer {
+    FloatBuffer(gpu::Device& device, uint64_t count)
         : buffer(device.Allocate(4 * count, gpu::Place::kHost).value()) {}
     float* data() const { return reinterpret_cast<float*>(buffer.host()); }
     gpu::Buffer buffer;
@@ -69,7 +69,7 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveOnlyTheirFloats) {
     ASSERT_TRUE(signal->works()) << signal->why();
     const std::vector<uint32_t> counts = {1, 7, 255, 256, 257, 4096, 16384};
     constexpr uint64_t kMost = 16400;
-    Floats x(*device, kMost), to(*device, kMost), y(*device, kMost);
+    FloatBuffer x(*device, kMost), to(*device, kMost), y(*device, kMost);
     std::vector<float> from(kMost);
     for (uint64_t i = 0; i < kMost; ++i) {
         x.data()[i] = static_cast<float>(i);
@@ -111,7 +111,7 @@ TEST(VulkanGate, SubmissionEndsIfTheHostDoesNotAnswer) {
     KernelCache kernels(*device);
     const auto signal = MakeSignal(*device, kernels, kImpatient);
     ASSERT_TRUE(signal->works()) << signal->why();
-    Floats x(*device, 64), host(*device, 128), y(*device, 64);
+    FloatBuffer x(*device, 64), host(*device, 128), y(*device, 64);
     std::fill_n(x.data(), 64, 3.0F);
     std::fill_n(y.data(), 64, -1.0F);
     struct MapArgs {
