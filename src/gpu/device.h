@@ -43,6 +43,12 @@ struct Heap {
     bool for_kernels = false;
 };
 
+// Matrices of a subgroup: f16 of m x k elements times f16 of k x n, summed in f32.
+struct MatrixUnit {
+    uint32_t m = 0, n = 0, k = 0;
+    bool operator==(const MatrixUnit&) const = default;
+};
+
 // A device.
 struct Description {
     int index = 0;
@@ -64,7 +70,8 @@ struct Description {
     bool fast_integer_dot = false;  // the driver says that the GPU has hardware for these
                                     // products
     bool float16 = false;  // float16 arithmetic, and other features of kernels for matrix units
-    bool cooperative_matrix = false;  // f16 x f16 -> f32 of 16 x 16 x 16, per subgroup
+    bool cooperative_matrix = false;  // matrix units with a size that kernels support
+    MatrixUnit matrix_unit;           // if so: the size
     bool host_import = false;         // VK_EXT_external_memory_host
     bool unified = false;             // all device-local memory is mapped by the host
     float timestamp_ns = 0;           // per tick; 0: no timestamps

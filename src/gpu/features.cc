@@ -37,6 +37,18 @@ constexpr std::pair<VkBool32 VkPhysicalDeviceVulkan12Features::*, const char*> k
      "vulkanMemoryModelDeviceScope"},
 };
 
+// Sizes of matrix units, best first. The last two are those of Intel's Xe2 and of lavapipe. (Not
+// 8 x 8 x 16: Intel's driver also reports it for GPUs without matrix units.)
+constexpr MatrixUnit kMatrixUnits[] = {{16, 16, 16}, {8, 16, 16}, {8, 8, 8}};
+
+bool IsOf(const VkCooperativeMatrixPropertiesKHR& one, const MatrixUnit& unit) {
+    return MatrixUnit{one.MSize, one.NSize, one.KSize} == unit &&
+           one.AType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+           one.BType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+           one.CType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
+           one.ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR && one.scope == VK_SCOPE_SUBGROUP_KHR;
+}
+
 template <typename T>
 void Link(void**& end, T& part, VkStructureType type) {
     part.sType = type;
@@ -126,11 +138,12 @@ void Features::Choose(const Features& has) {
     coherent.deviceCoherentMemory = has.coherent.deviceCoherentMemory;
 }
 
-Result<bool> HasMatrix16(const Calls& calls, VkInstance instance, VkPhysicalDevice device) {
+Result<MatrixUnit> FindMatrixUnit(const Calls& calls, VkInstance instance,
+                                  VkPhysicalDevice device) {
     constexpr const char* kName = "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR";
     auto ask = reinterpret_cast<PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR>(
         calls.GetInstanceProcAddr(instance, kName));
-    if (ask == nullptr) return false;
+    if (ask == nullptr) return MatrixUnit{};
     uint32_t count = 0;
     VkResult result = ask(device, &count, nullptr);
     VkCooperativeMatrixPropertiesKHR blank{};
@@ -139,14 +152,10 @@ Result<bool> HasMatrix16(const Calls& calls, VkInstance instance, VkPhysicalDevi
     if (result == VK_SUCCESS && count > 0) result = ask(device, &count, all.data());
     if (result != VK_SUCCESS && result != VK_INCOMPLETE) return CallError("Vulkan", kName, result);
     all.resize(count);
-    return std::any_of(all.begin(), all.end(), [](const VkCooperativeMatrixPropertiesKHR& one) {
-        return one.MSize == 16 && one.NSize == 16 && one.KSize == 16 &&
-               one.AType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
-               one.BType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
-               one.CType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
-               one.ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
-               one.scope == VK_SCOPE_SUBGROUP_KHR;
-    });
+    for (const MatrixUnit& unit : kMatrixUnits) {
+        if (std::ranges::any_of(all, [&](const auto& one) { return IsOf(one, unit); })) return unit;
+    }
+    return MatrixUnit{};
 }
 
 }  // namespace weft::gpu

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "gpu/device.h"
 #include "gpu/loader.h"
 
 // Declarations of VK_KHR_cooperative_matrix, which headers before 1.3.255 lack. The names and
@@ -78,8 +79,8 @@ struct Features {
     VkPhysicalDeviceCoherentMemoryFeaturesAMD coherent{};
 };
 
-// Whether the device has cooperative matrices that multiply f16 by f16 into f32, of 16 x 16 x 16
-// elements per subgroup.
-Result<bool> HasMatrix16(const Calls& calls, VkInstance instance, VkPhysicalDevice device);
+// The best size of cooperative matrices that multiply f16 by f16 into f32, of those that kernels
+// support (shaders/units.glsl). Zeros: the device has none of them.
+Result<MatrixUnit> FindMatrixUnit(const Calls& calls, VkInstance instance, VkPhysicalDevice device);
 
 }  // namespace weft::gpu

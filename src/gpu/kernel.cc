@@ -9,6 +9,7 @@ namespace {
 
 // Same as in shaders/guard.glsl.
 constexpr uint32_t kGuardedConstant = 30;
+constexpr uint32_t kUnitConstants = 31;  // of units.glsl
 
 class KernelOfCore : public Kernel {
   public:
@@ -60,6 +61,11 @@ Status KernelOfCore::CreatePipeline(VkPipelineCache cache, const KernelCode& cod
     };
     for (uint32_t i = 0; i < code.constants.size(); ++i) set(i, code.constants[i]);
     if (code.guarded) set(kGuardedConstant, 1);
+    if (const Description& gpu = core_->physical.description; gpu.cooperative_matrix) {
+        set(kUnitConstants, gpu.matrix_unit.m);
+        set(kUnitConstants + 1, gpu.matrix_unit.n);
+        set(kUnitConstants + 2, gpu.matrix_unit.k);
+    }
     const VkSpecializationInfo constants{static_cast<uint32_t>(entries.size()), entries.data(),
                                          values.size() * sizeof values[0], values.data()};
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT size{};

@@ -244,7 +244,8 @@ Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int
     physical.device_coherent = has.coherent.deviceCoherentMemory == VK_TRUE;
     described.float16 = has.MatrixKernels();
     if (described.float16 && has.matrix.cooperativeMatrix == VK_TRUE) {
-        WEFT_ASSIGN(described.cooperative_matrix, HasMatrix16(calls, instance.handle(), device));
+        WEFT_ASSIGN(described.matrix_unit, FindMatrixUnit(calls, instance.handle(), device));
+        described.cooperative_matrix = described.matrix_unit.m > 0;
     }
     WEFT_TRY(ChooseQueue(calls, physical));
     if (physical.timestamp_bits > 0) described.timestamp_ns = base.limits.timestampPeriod;

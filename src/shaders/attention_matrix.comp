@@ -380,7 +380,7 @@ void AddScores(uint slice, Held held, inout Scores scores) {
         if (fragment >= kKeyFragments) continue;
         MatrixA queries;
         if (kHeld) {
-            queries = held.of[f];
+            CopyA(held.of[f], queries);
         } else {
             LoadA(queries, kQueriesAt + 16 * Down() * kQueryStride + 4 * fragment, kQueryStride);
         }

@@ -12,34 +12,25 @@ shared f16vec4 halves[kHalfFours];
 shared vec4 floats[kFloatFours];
 
 #ifndef EMULATED
-#extension GL_KHR_memory_scope_semantics : require
-#extension GL_KHR_cooperative_matrix : require
+#include "units.glsl"
 
-#define MatrixA coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
-#define MatrixB coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
-#define MatrixSums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
-
-void ClearMatrix(out MatrixSums sums, uint number) { sums = MatrixSums(0.0); }
-void LoadA(out MatrixA a, uint at, uint stride) {
-    coopMatLoad(a, halves, at, stride, gl_CooperativeMatrixLayoutRowMajor);
+void ClearMatrix(out MatrixSums sums, uint number) { ClearUnits(sums); }
+void LoadA(out MatrixA a, uint at, uint stride) { LOAD_ROWS_A(a, halves, at, stride); }
+void CopyA(MatrixA from, out MatrixA to) {
+    [[unroll]] for (uint i = 0; i < kUnitsM * kUnitsK; ++i) to.of[i] = from.of[i];
 }
 // The array's rows are the columns of b.
-void LoadColumnsB(out MatrixB b, uint at, uint stride) {
-    coopMatLoad(b, halves, at, stride, gl_CooperativeMatrixLayoutColumnMajor);
-}
+void LoadColumnsB(out MatrixB b, uint at, uint stride) { LOAD_COLUMNS_B(b, halves, at, stride); }
 // The array's rows are the rows of b.
-void LoadRowsB(out MatrixB b, uint at, uint stride) {
-    coopMatLoad(b, halves, at, stride, gl_CooperativeMatrixLayoutRowMajor);
-}
-void MultiplyAdd(MatrixA a, MatrixB b, inout MatrixSums sums) { sums = coopMatMulAdd(a, b, sums); }
+void LoadRowsB(out MatrixB b, uint at, uint stride) { LOAD_ROWS_B(b, halves, at, stride); }
 void LoadSums(out MatrixSums sums, uint number, uint at, uint stride) {
-    coopMatLoad(sums, floats, at, stride, gl_CooperativeMatrixLayoutRowMajor);
+    LOAD_SUMS(sums, floats, at, stride, 4);
 }
-void StoreSums(MatrixSums sums, uint at, uint stride) {
-    coopMatStore(sums, floats, at, stride, gl_CooperativeMatrixLayoutRowMajor);
-}
+void StoreSums(MatrixSums sums, uint at, uint stride) { STORE_SUMS(sums, floats, at, stride, 4); }
 // Multiplies each element by the element of `factors` at the same place.
-void ScaleSums(inout MatrixSums sums, MatrixSums factors) { sums = sums * factors; }
+void ScaleSums(inout MatrixSums sums, MatrixSums factors) {
+    [[unroll]] for (uint i = 0; i < kUnitsM * kUnitsN; ++i) sums.of[i] = sums.of[i] * factors.of[i];
+}
 #else
 // An operand is a place in `halves`. Sums are a place in `own_sums`: an invocation has every kSize-th
 // element. (A struct of elements would be copied at every call.)
@@ -58,6 +49,7 @@ void ClearMatrix(out MatrixSums sums, uint number) {
     [[dont_unroll]] for (uint i = 0; i < kOwnElements; ++i) own_sums[sums + i] = 0;
 }
 void LoadA(out MatrixA a, uint at, uint stride) { a = Operand(at, stride, true); }
+void CopyA(MatrixA from, out MatrixA to) { to = from; }
 void LoadColumnsB(out MatrixB b, uint at, uint stride) { b = Operand(at, stride, false); }
 void LoadRowsB(out MatrixB b, uint at, uint stride) { b = Operand(at, stride, true); }
 vec4 FourOfB(MatrixB b, uint column, uint k) {

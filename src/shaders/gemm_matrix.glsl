@@ -30,38 +30,29 @@ const uint kEachM = kFragmentsM / kGroupsM, kEachN = kFragmentsN / kGroupsN;
 const uint kResultStride = 20;
 
 #ifndef EMULATED
-#extension GL_KHR_memory_scope_semantics : require
-#extension GL_KHR_cooperative_matrix : require
-#define MatrixA coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
-#define MatrixB coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
-#define MatrixSums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
+#include "units.glsl"
 const uint kStoring = kSubgroups < 8 ? kSubgroups : 8;  // subgroups that store at the same time
 shared float results[kStoring * 16 * kResultStride];
 
-void ClearMatrix(out MatrixSums sums, uint row, uint column) { sums = MatrixSums(0.0); }
+void ClearMatrix(out MatrixSums sums, uint row, uint column) { ClearUnits(sums); }
 void LoadA(out MatrixA a, uint row, uint term) {
     if (kTurnA) {
-        coopMatLoad(a, tile_a, term * kStrideA + row / 4, kStrideA,
-                    gl_CooperativeMatrixLayoutColumnMajor);
+        LOAD_COLUMNS_A(a, tile_a, term * kStrideA + row / 4, kStrideA);
     } else {
-        coopMatLoad(a, tile_a, row * kStrideA + term / 4, kStrideA,
-                    gl_CooperativeMatrixLayoutRowMajor);
+        LOAD_ROWS_A(a, tile_a, row * kStrideA + term / 4, kStrideA);
     }
 }
 void LoadB(out MatrixB b, uint column, uint term) {
     if (kTurnB) {
-        coopMatLoad(b, tile_b, term * kStrideB + column / 4, kStrideB,
-                    gl_CooperativeMatrixLayoutRowMajor);
+        LOAD_ROWS_B(b, tile_b, term * kStrideB + column / 4, kStrideB);
     } else {
-        coopMatLoad(b, tile_b, column * kStrideB + term / 4, kStrideB,
-                    gl_CooperativeMatrixLayoutColumnMajor);
+        LOAD_COLUMNS_B(b, tile_b, column * kStrideB + term / 4, kStrideB);
     }
 }
-void MultiplyAdd(MatrixA a, MatrixB b, inout MatrixSums sums) { sums = coopMatMulAdd(a, b, sums); }
 // Stores the fragment; returns its position in `results`, valid until the subgroup's next call.
 uint StoreMatrix(MatrixSums sums) {
     const uint at = gl_SubgroupID % kStoring * 16 * kResultStride;
-    coopMatStore(sums, results, at, kResultStride, gl_CooperativeMatrixLayoutRowMajor);
+    STORE_SUMS(sums, results, at, kResultStride, 1);
     return at;
 }
 uint ElementAt(uint i) { return i / 16 * kResultStride + i % 16; }

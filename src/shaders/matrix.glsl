@@ -21,34 +21,26 @@ shared f16vec4 half_weights[MATRIX_BUFFERS * kWide * kHalfStride];
 uint ElementAt(uint i);
 
 #ifndef EMULATED
-#extension GL_KHR_memory_scope_semantics : require
-#extension GL_KHR_cooperative_matrix : require
-
-#define MatrixRows coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
-#define MatrixWeights coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
-#define MatrixSums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
+#include "units.glsl"
+#define MatrixRows MatrixA
+#define MatrixWeights MatrixB
 
 const uint kResultStride = 20;
 // Subgroups that store at the same time.
 const uint kStoring = kSubgroups < MATRIX_STORING ? kSubgroups : MATRIX_STORING;
 shared float results[kStoring * 16 * kResultStride];
 
-void ClearMatrix(out MatrixSums sums, uint row, uint column) { sums = MatrixSums(0.0); }
+void ClearMatrix(out MatrixSums sums, uint row, uint column) { ClearUnits(sums); }
 void LoadRows(out MatrixRows m, uint row, uint k) {
-    coopMatLoad(m, half_columns, row * kHalfStride + k / 4, kHalfStride,
-                gl_CooperativeMatrixLayoutRowMajor);
+    LOAD_ROWS_A(m, half_columns, row * kHalfStride + k / 4, kHalfStride);
 }
 void LoadWeightRows(out MatrixWeights m, uint row, uint k) {
-    coopMatLoad(m, half_weights, row * kHalfStride + k / 4, kHalfStride,
-                gl_CooperativeMatrixLayoutColumnMajor);
-}
-void MultiplyAdd(MatrixRows rows, MatrixWeights weights, inout MatrixSums sums) {
-    sums = coopMatMulAdd(rows, weights, sums);
+    LOAD_COLUMNS_B(m, half_weights, row * kHalfStride + k / 4, kHalfStride);
 }
 // Stores the matrix; returns its position in `results`, valid until the subgroup's next call.
 uint StoreMatrix(MatrixSums sums) {
     const uint at = gl_SubgroupID % kStoring * 16 * kResultStride;
-    coopMatStore(sums, results, at, kResultStride, gl_CooperativeMatrixLayoutRowMajor);
+    STORE_SUMS(sums, results, at, kResultStride, 1);
     return at;
 }
 #else

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "gpu/features.h"
 #include "gpu/gpu_case.h"
 #include "support/lavapipe.h"
 #include "support/temp_dir.h"
@@ -53,6 +54,49 @@ TEST(GpuDevice, ListDescribesTheDevices) {
     for (const Heap& heap : device->heaps()) EXPECT_LE(heap.free_bytes, heap.total_bytes);
     EXPECT_TRUE(std::ranges::any_of(described.heaps, &Heap::for_kernels));
     EXPECT_GE(device->most_buffer_bytes(), 1u << 30);
+}
+
+// ---- Sizes of matrix units ----------------------------------------------------------------------
+
+// The sizes that the driver reports, also of other types of elements.
+std::vector<VkCooperativeMatrixPropertiesKHR> g_matrices;
+
+VKAPI_ATTR VkResult VKAPI_CALL ListMatrices(VkPhysicalDevice, uint32_t* count,
+                                            VkCooperativeMatrixPropertiesKHR* out) {
+    if (out != nullptr) std::copy_n(g_matrices.begin(), *count, out);
+    *count = static_cast<uint32_t>(g_matrices.size());
+    return VK_SUCCESS;
+}
+VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL FindListMatrices(VkInstance, const char*) {
+    return reinterpret_cast<PFN_vkVoidFunction>(ListMatrices);
+}
+
+VkCooperativeMatrixPropertiesKHR Matrices(uint32_t m, uint32_t n, uint32_t k) {
+    VkCooperativeMatrixPropertiesKHR one{};
+    one.MSize = m, one.NSize = n, one.KSize = k;
+    one.AType = one.BType = VK_COMPONENT_TYPE_FLOAT16_KHR;
+    one.CType = one.ResultType = VK_COMPONENT_TYPE_FLOAT32_KHR;
+    one.scope = VK_SCOPE_SUBGROUP_KHR;
+    return one;
+}
+
+TEST(GpuFeatures, TheLargestMatrixUnitIsChosen) {
+    Calls calls;
+    calls.GetInstanceProcAddr = FindListMatrices;
+    const auto found = [&](std::vector<VkCooperativeMatrixPropertiesKHR> all) {
+        g_matrices = std::move(all);
+        const auto unit = FindMatrixUnit(calls, VK_NULL_HANDLE, VK_NULL_HANDLE);
+        return unit.ok() ? *unit : MatrixUnit{1, 1, 1};
+    };
+    EXPECT_EQ(found({}), MatrixUnit{});
+    EXPECT_EQ(found({Matrices(16, 8, 8), Matrices(8, 8, 16), Matrices(32, 32, 16)}), MatrixUnit{});
+    EXPECT_EQ(found({Matrices(8, 8, 8), Matrices(16, 16, 16)}), (MatrixUnit{16, 16, 16}));
+    EXPECT_EQ(found({Matrices(8, 8, 8), Matrices(8, 16, 16)}), (MatrixUnit{8, 16, 16}));
+    EXPECT_EQ(found({Matrices(8, 8, 8)}), (MatrixUnit{8, 8, 8}));
+    VkCooperativeMatrixPropertiesKHR half = Matrices(16, 16, 16), wide = half;
+    half.CType = half.ResultType = VK_COMPONENT_TYPE_FLOAT16_KHR;
+    wide.scope = static_cast<VkScopeKHR>(2);  // of a workgroup
+    EXPECT_EQ(found({half, wide}), MatrixUnit{});
 }
 
 TEST(GpuDevice, UnknownIndexIsNotFound) {

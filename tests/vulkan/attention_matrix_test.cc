@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "backend/vulkan/attention_matrix.h"
-#include "backend/vulkan/products.h"
 #include "support/nightly.h"
 #include "vulkan/attention_on_gpu.h"
+#include "vulkan/matrix_of.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -23,13 +23,8 @@ using test::AttentionOnGpu;
 using test::Describe;
 using test::SameBits;
 
-// The device's own units, if it has any.
 Arithmetic OnUnits(const std::shared_ptr<gpu::Device>& device) {
-    const gpu::Description& about = device->description();
-    const bool own = about.cooperative_matrix && HasMatrixKernels(about);
-    Arithmetic arithmetic;
-    arithmetic.matrix = own ? Arithmetic::Matrix::kUnits : Arithmetic::Matrix::kEmulated;
-    return arithmetic;
+    return {.matrix = test::MatrixOf(device->description())};
 }
 
 // A rounding to f16 is 2^-11, or 2^-10 if the driver truncates. Of a Q8_0 cache, keys and values

@@ -9,6 +9,7 @@
 
 #include "support/dense_elements.h"
 #include "vulkan/bench_emitter.h"
+#include "vulkan/matrix_of.h"
 #include "vulkan/weight_types.h"
 
 namespace weft::backend::vulkan {
@@ -293,12 +294,6 @@ Arithmetic ExpertArithmetic(DType compute, Arithmetic::Matrix matrix) {
     arithmetic.matrix = matrix;
     return arithmetic;
 }
-Arithmetic::Matrix MatrixOfDevice(const std::shared_ptr<gpu::Device>& device) {
-    const bool own =
-        device->description().cooperative_matrix && !shaders::Find("gemm_matrix").empty();
-    return own ? Arithmetic::Matrix::kUnits : Arithmetic::Matrix::kEmulated;
-}
-
 void ExpectTrained(const std::shared_ptr<gpu::Device>& device, int64_t rows, ExpertTypes types,
                    const Arithmetic& arithmetic) {
     TrainedExperts(device, rows, types, arithmetic).MatMul();
@@ -324,7 +319,8 @@ TEST(VulkanGemm, TrainedExpertsOnMatrixUnits) {
     WEFT_VULKAN(device);
     const ExpertTypes mixed = {DType::kBF16, DType::kBF16, DType::kF32};
     for (const int64_t rows : {2, 90}) {
-        ExpectTrained(device, rows, mixed, ExpertArithmetic(DType::kBF16, MatrixOfDevice(device)));
+        ExpectTrained(device, rows, mixed,
+                      ExpertArithmetic(DType::kBF16, test::MatrixOf(device->description())));
         if (HasFailure()) return;
     }
 }

@@ -13,6 +13,7 @@
 #include "support/dense_elements.h"
 #include "support/nightly.h"
 #include "vulkan/bench_emitter.h"
+#include "vulkan/matrix_of.h"
 #include "vulkan/weight_types.h"
 
 namespace weft::backend::vulkan {
@@ -189,12 +190,9 @@ Arithmetic RoundingOperands() {
     arithmetic.compute = kBrain;
     return arithmetic;
 }
-// A device's own matrix units, if it has any.
 Arithmetic Matrices(const std::shared_ptr<gpu::Device>& device) {
     Arithmetic arithmetic = RoundingOperands();
-    const bool own =
-        device->description().cooperative_matrix && !shaders::Find("gemm_matrix").empty();
-    arithmetic.matrix = own ? Arithmetic::Matrix::kUnits : Arithmetic::Matrix::kEmulated;
+    arithmetic.matrix = test::MatrixOf(device->description());
     return arithmetic;
 }
 

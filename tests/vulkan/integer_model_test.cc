@@ -18,6 +18,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
 #include "vulkan/bench_emitter.h"
+#include "vulkan/matrix_of.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -127,8 +128,8 @@ TEST(VulkanMatrixModels, AnswerAsTheReference) {
     const std::string name = "vulkan:" + std::to_string(opened->description().index);
     DeviceOptions reference;
     reference.reference = true;
-    constexpr Arithmetic kMatrices{.matrix = Arithmetic::Matrix::kEmulated};
-    const auto matrices = Open(name, {}, {.arithmetic = kMatrices}).value();
+    const Arithmetic units{.matrix = test::MatrixOf(opened->description())};
+    const auto matrices = Open(name, {}, {.arithmetic = units}).value();
     std::vector<int32_t> tokens;
     for (int32_t i = 0; i < 30; ++i) tokens.push_back(3 + 5 * i % 90);
     const weft::test::TempDir dir;

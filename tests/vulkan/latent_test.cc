@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/vulkan/products.h"
 #include "kernels/sparse.h"
 #include "support/nightly.h"
+#include "vulkan/matrix_of.h"
 #include "vulkan/plain_cache.h"
 
 namespace weft::backend::vulkan {
@@ -170,10 +170,7 @@ TEST(VulkanLatent, EqualsTheReference) {
 TEST(VulkanLatent, OnMatrixUnits) {
     WEFT_VULKAN(device);
     Random random(7);
-    const gpu::Description& about = device->description();
-    const bool own = about.cooperative_matrix && HasMatrixKernels(about);
-    const Arithmetic arithmetic{.matrix = own ? Arithmetic::Matrix::kUnits
-                                              : Arithmetic::Matrix::kEmulated};
+    const Arithmetic arithmetic{.matrix = test::MatrixOf(device->description())};
     for (int number = 1; number < (weft::test::Nightly() ? 21 : 3); number += 2) {
         LatentCase problem(random, number);  // of 14 rows
         problem.MakeQueriesCoarse();

@@ -1,14 +1,17 @@
 // Tiles in float16 on a GPU's matrix units (emulated by ordinary instructions on a GPU without
 // them): against sums in float64, and with numbers outside the range of float16.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "backend/vulkan/products.h"
 #include "tensor/quant_parts.h"
 #include "vulkan/bench_emitter.h"
+#include "vulkan/matrix_of.h"
 #include "vulkan/multiply.h"
 #include "vulkan/weight_types.h"
 
@@ -21,13 +24,8 @@ using test::RandomValues;
 using test::RandomWeight;
 using test::ValueId;
 
-// The device's own units, if it has any.
 Arithmetic MatrixArithmetic(const std::shared_ptr<gpu::Device>& device) {
-    const bool own =
-        device->description().cooperative_matrix && HasMatrixKernels(device->description());
-    Arithmetic arithmetic;
-    arithmetic.matrix = own ? Arithmetic::Matrix::kUnits : Arithmetic::Matrix::kEmulated;
-    return arithmetic;
+    return {.matrix = test::MatrixOf(device->description())};
 }
 
 // Types with an emulation.
@@ -117,6 +115,16 @@ void ExpectMatrixProducts(const RandomWeight& weight, const std::vector<float>& 
             << Info(weight.dtype).name << " " << n << " x " << cols << ": row " << t << " output "
             << r << " is " << y[i] << ", exact " << want.value + added;
     }
+}
+
+// Tests of matrix units of a certain size (matrix_units_test.py) do run with them.
+TEST(VulkanUnits, HaveTheTestedSize) {
+    WEFT_VULKAN(device);
+    const char* const size = std::getenv("WEFT_TEST_MATRIX_UNIT");
+    if (size == nullptr) GTEST_SKIP() << "no size is asked for";
+    const auto [m, n, k] = device->description().matrix_unit;
+    EXPECT_EQ(fmt::format("{}x{}x{}", m, n, k), size);
+    EXPECT_EQ(MatrixArithmetic(device).matrix, Arithmetic::Matrix::kUnits);
 }
 
 // Tiles of 128 rows, which fit only on a GPU.

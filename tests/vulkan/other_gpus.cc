@@ -87,6 +87,9 @@ struct Held {
     bool mapped = false;
 };
 
+// (Old headers lack VkCooperativeMatrixPropertiesKHR.)
+using PFN_Matrices = VkResult(VKAPI_PTR*)(VkPhysicalDevice, uint32_t*, void*);
+
 struct State {
     PFN_vkGetInstanceProcAddr instance = nullptr;
     PFN_vkEnumeratePhysicalDevices list = nullptr;
@@ -95,6 +98,7 @@ struct State {
     PFN_vkGetPhysicalDeviceMemoryProperties2 memory = nullptr;
     PFN_vkGetPhysicalDeviceQueueFamilyProperties queues = nullptr;
     PFN_vkEnumerateDeviceExtensionProperties extensions = nullptr;
+    PFN_Matrices matrices = nullptr;
     PFN_vkCreateDevice create = nullptr;
     PFN_vkGetDeviceProcAddr device = nullptr;
     PFN_vkAllocateMemory allocate = nullptr;
@@ -286,6 +290,10 @@ VKAPI_ATTR VkResult VKAPI_CALL Extensions(VkPhysicalDevice device, const char* l
     if (out != nullptr) std::copy_n(all.begin(), std::min<size_t>(*count, all.size()), out);
     *count = static_cast<uint32_t>(all.size());
     return VK_SUCCESS;
+}
+
+VKAPI_ATTR VkResult VKAPI_CALL Matrices(VkPhysicalDevice, uint32_t* count, void* out) {
+    return The().matrices(The().real, count, out);
 }
 
 // ---- Calls that fail ----------------------------------------------------------------------------
@@ -494,6 +502,9 @@ extern "C" VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL vkGetInstanceProcAddr(VkInst
     }
     if (call == "vkEnumerateDeviceExtensionProperties") {
         return Instead(the.extensions, found, Extensions);
+    }
+    if (call == "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR") {
+        return Instead(the.matrices, found, Matrices);
     }
     if (call == "vkCreateDevice") return Instead(the.create, found, Create);
     if (call == "vkGetDeviceProcAddr") return Instead(the.device, found, OfDevice);

@@ -65,6 +65,14 @@ foreach(width 4:128 8:256 16:512)
     CONFIGURATIONS nightly)
 endforeach()
 
+# Kernels for matrix units, on a lavapipe that has them, in a root of Debian 13.
+if(weft_shaders AND NOT WEFT_SANITIZE)
+  add_test(NAME vulkan.matrix_units COMMAND ${PYTHON3} ${here}/matrix_units_test.py
+    ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} CONFIGURATIONS nightly)
+  set_tests_properties(vulkan.matrix_units PROPERTIES LABELS vulkan TIMEOUT 7200
+    SKIP_RETURN_CODE 77)
+endif()
+
 # Loaders in front of the real one: a GPU that is taken away from a rank; simulated GPUs.
 if(weft_shaders)
   foreach(loader lost_gpu other_gpus)

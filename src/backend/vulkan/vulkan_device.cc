@@ -254,7 +254,9 @@ Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& option
     SetSizes(gpu, arithmetic);
     if (options.reference || options.exact) return arithmetic;
     arithmetic.integer = gpu.fast_integer_dot;
-    if (gpu.cooperative_matrix && HasMatrixKernels(gpu)) {
+    // (A driver for the processor emulates matrix units, which is slow.)
+    const bool has_units = gpu.cooperative_matrix && gpu.kind != gpu::Kind::kCpu;
+    if (has_units && HasMatrixKernels(gpu)) {
         arithmetic.matrix = Arithmetic::Matrix::kUnits;
     }
     return arithmetic;
