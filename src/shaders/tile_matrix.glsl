@@ -277,7 +277,8 @@ uint64_t PartialAt(uint part, uint row, uint column) {
 }
 
 // Orders accesses to `results` within a subgroup. An emulated result is read by the invocation that
-// wrote it. (Lavapipe ends a workgroup too early if only some of its subgroups come to a barrier.)
+// wrote it. All subgroups call it: lavapipe ends a workgroup too early if only some of its subgroups
+// come to a barrier.
 void OrderResults() {
 #ifndef EMULATED
     subgroupBarrier();
@@ -285,11 +286,12 @@ void OrderResults() {
 }
 
 void StoreFragment(uint64_t y, uint64_t y_stride, uint head, uint first, uint count, uint top,
-                   uint left, MatrixSums sums) {
+                   uint left, MatrixSums sums, bool mine) {
     const uint64_t scales = a.x + uint64_t(a.scales_at) * 256;
-    const uint at = StoreMatrix(sums);
+    uint at = 0;
+    if (mine) at = StoreMatrix(sums);
     OrderResults();
-    for (uint job = gl_SubgroupInvocationID; job < 256; job += kSize / kSubgroups) {
+    for (uint job = gl_SubgroupInvocationID; mine && job < 256; job += kSize / kSubgroups) {
         const uint row = top + job / 16, column = left + job % 16;
         if (row < count && first + column < a.n) {
             const float value = results[at + ElementAt(job)] * InverseOf(weight_scales[column]);
@@ -333,12 +335,11 @@ void AddParts(uint64_t y, uint64_t y_stride, uint head, uint first, uint count, 
 void StoreTile(uint64_t x, uint64_t x_stride, uint64_t y, uint64_t y_stride, uint head, uint first,
                uint count, uint lane, Sums sums) {
     for (uint turn = 0; turn < kSubgroups; turn += kStoring) {
-        if (gl_SubgroupID / kStoring * kStoring == turn && IsBusy()) {
-            [[unroll]] for (uint j = 0; j < kEachM; ++j) {
-                [[unroll]] for (uint i = 0; i < kEachN; ++i) {
-                    StoreFragment(y, y_stride, head, first, count, 16 * FragmentM(j),
-                                  16 * FragmentN(i), sums.of[j * kEachN + i]);
-                }
+        const bool mine = gl_SubgroupID / kStoring * kStoring == turn && IsBusy();
+        [[unroll]] for (uint j = 0; j < kEachM; ++j) {
+            [[unroll]] for (uint i = 0; i < kEachN; ++i) {
+                StoreFragment(y, y_stride, head, first, count, 16 * FragmentM(j),
+                              16 * FragmentN(i), sums.of[j * kEachN + i], mine);
             }
         }
         barrier();
