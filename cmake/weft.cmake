@@ -211,7 +211,7 @@ function(weft_tests folder)
   # The code under test is optimized. Tests compute little themselves: with -O0 they compile in
   # three fifths of the time of -O1. In a few folders, tests compare many numbers.
   set(level -O0)
-  if(folder MATCHES "^(backend|coll|kernels|program|quantize|tensor)$" OR WEFT_SANITIZE)
+  if(folder MATCHES "^(backend|coll|kernels|model|program|quantize|tensor)$" OR WEFT_SANITIZE)
     set(level -O1)
   endif()
   target_compile_options(${folder}_tests PRIVATE ${level})
