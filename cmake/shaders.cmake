@@ -2,6 +2,12 @@
 # with one glslc job per variant, and embeds the variants in one C++ file per .comp file.
 
 option(WEFT_VULKAN "Compute on GPUs through Vulkan" ON)
+option(WEFT_SMALL_MATRIX_UNITS
+  "Kernels for cooperative matrices of 8 x 8 x 8 and 8 x 16 x 16 elements; not yet tried on a GPU" OFF)
+set(shader_flags "")
+if(WEFT_SMALL_MATRIX_UNITS)
+  set(shader_flags -DSMALL_UNITS)
+endif()
 find_path(VULKAN_HEADERS vulkan/vulkan_core.h)
 find_program(GLSLC glslc)
 set(shader_out ${CMAKE_BINARY_DIR}/shaders)
@@ -58,7 +64,8 @@ endif()
 function(weft_shader file name)
   set(out ${shader_out}/${name}.inc)
   add_custom_command(OUTPUT ${out}
-    COMMAND ${GLSLC} --target-env=vulkan1.2 -O -mfmt=num -I ${WEFT_ROOT}/src/shaders ${ARGN}
+    COMMAND ${GLSLC} --target-env=vulkan1.2 -O -mfmt=num -I ${WEFT_ROOT}/src/shaders ${shader_flags}
+      ${ARGN}
       -MD -MF ${out}.d -MT ${out} -o ${out} ${file}
     DEPENDS ${file} ${GLSLC} DEPFILE ${out}.d VERBATIM COMMENT "Shader ${name}")
 endfunction()

@@ -39,7 +39,13 @@ constexpr std::pair<VkBool32 VkPhysicalDeviceVulkan12Features::*, const char*> k
 
 // Sizes of matrix units, best first. The last two are those of Intel's Xe2 and of lavapipe. (Not
 // 8 x 8 x 16: Intel's driver also reports it for GPUs without matrix units.)
-constexpr MatrixUnit kMatrixUnits[] = {{16, 16, 16}, {8, 16, 16}, {8, 8, 8}};
+constexpr MatrixUnit kMatrixUnits[] = {
+    {16, 16, 16},
+#ifdef WEFT_SMALL_MATRIX_UNITS
+    {8, 16, 16},
+    {8, 8, 8},
+#endif
+};
 
 bool IsOf(const VkCooperativeMatrixPropertiesKHR& one, const MatrixUnit& unit) {
     return MatrixUnit{one.MSize, one.NSize, one.KSize} == unit &&

@@ -16,9 +16,7 @@ shared vec4 floats[kFloatFours];
 
 void ClearMatrix(out MatrixSums sums, uint number) { ClearUnits(sums); }
 void LoadA(out MatrixA a, uint at, uint stride) { LOAD_ROWS_A(a, halves, at, stride); }
-void CopyA(MatrixA from, out MatrixA to) {
-    [[unroll]] for (uint i = 0; i < kUnitsM * kUnitsK; ++i) to.of[i] = from.of[i];
-}
+void CopyA(MatrixA from, out MatrixA to) { CopyUnits(from, to); }
 // The array's rows are the columns of b.
 void LoadColumnsB(out MatrixB b, uint at, uint stride) { LOAD_COLUMNS_B(b, halves, at, stride); }
 // The array's rows are the rows of b.
@@ -28,9 +26,7 @@ void LoadSums(out MatrixSums sums, uint number, uint at, uint stride) {
 }
 void StoreSums(MatrixSums sums, uint at, uint stride) { STORE_SUMS(sums, floats, at, stride, 4); }
 // Multiplies each element by the element of `factors` at the same place.
-void ScaleSums(inout MatrixSums sums, MatrixSums factors) {
-    [[unroll]] for (uint i = 0; i < kUnitsM * kUnitsN; ++i) sums.of[i] = sums.of[i] * factors.of[i];
-}
+void ScaleSums(inout MatrixSums sums, MatrixSums factors) { ScaleUnits(sums, factors); }
 #else
 // An operand is a place in `halves`. Sums are a place in `own_sums`: an invocation has every kSize-th
 // element. (A struct of elements would be copied at every call.)

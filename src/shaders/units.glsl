@@ -1,15 +1,37 @@
 // 16 x 16 matrices of a subgroup on matrix units: f16 times f16, summed in float32.
 //
-// A unit multiplies kUnitM x kUnitK by kUnitK x kUnitN elements, each 8 or 16. gpu/kernel.cc sets
-// them to a size that the device has. So a matrix consists of one, two or four of the unit's.
+// With SMALL_UNITS, a unit multiplies kUnitM x kUnitK by kUnitK x kUnitN elements, each 8 or 16.
+// gpu/kernel.cc sets them to a size that the device has. So a matrix consists of one, two or four of
+// the unit's. Otherwise a unit has 16 x 16 x 16 elements.
 //
 // Macros load and store matrices, since a function would copy the array in shared memory. A matrix
 // begins at `at`; `stride` is the distance of the array's rows. Both are in elements of the array:
-// four halves, or `width` floats.
+// four halves, or `width` floats. LOAD_ROWS: the array's rows are the matrix's; LOAD_COLUMNS: they
+// are the matrix's columns.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_cooperative_matrix : require
 
+#ifndef SMALL_UNITS
+#define MatrixA coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
+#define MatrixB coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
+#define MatrixSums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
+
+#define LOAD_ROWS_A(a, array, at, stride) \
+    coopMatLoad(a, array, at, stride, gl_CooperativeMatrixLayoutRowMajor)
+#define LOAD_COLUMNS_A(a, array, at, stride) \
+    coopMatLoad(a, array, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
+#define LOAD_ROWS_B(b, array, at, stride) LOAD_ROWS_A(b, array, at, stride)
+#define LOAD_COLUMNS_B(b, array, at, stride) LOAD_COLUMNS_A(b, array, at, stride)
+#define LOAD_SUMS(sums, array, at, stride, width) LOAD_ROWS_A(sums, array, at, stride)
+#define STORE_SUMS(sums, array, at, stride, width) \
+    coopMatStore(sums, array, at, stride, gl_CooperativeMatrixLayoutRowMajor)
+
+void ClearUnits(out MatrixSums sums) { sums = MatrixSums(0.0); }
+void CopyUnits(MatrixA from, out MatrixA to) { to = from; }
+void ScaleUnits(inout MatrixSums sums, MatrixSums factors) { sums = sums * factors; }
+void MultiplyAdd(MatrixA a, MatrixB b, inout MatrixSums sums) { sums = coopMatMulAdd(a, b, sums); }
+#else
 layout(constant_id = 31) const uint kUnitM = 16;
 layout(constant_id = 32) const uint kUnitN = 16;
 layout(constant_id = 33) const uint kUnitK = 16;
@@ -27,7 +49,6 @@ struct MatrixSums { UnitSums of[kUnitsM * kUnitsN]; };
     [[unroll]] for (uint v = 0; v < down; ++v)     \
         [[unroll]] for (uint u = 0; u < across; ++u)
 
-// The array's rows are the rows of a; or its columns.
 #define LOAD_ROWS_A(a, array, at, stride)                                        \
     UNITS(v, kUnitsM, u, kUnitsK)                                                \
     coopMatLoad(a.of[v * kUnitsK + u], array,                                    \
@@ -38,7 +59,6 @@ struct MatrixSums { UnitSums of[kUnitsM * kUnitsN]; };
     coopMatLoad(a.of[v * kUnitsK + u], array,                                    \
                 (at) + u * kUnitK * (stride) + v * kUnitM / 4, stride,           \
                 gl_CooperativeMatrixLayoutColumnMajor)
-// The array's rows are the rows of b; or its columns.
 #define LOAD_ROWS_B(b, array, at, stride)                                        \
     UNITS(v, kUnitsN, u, kUnitsK)                                                \
     coopMatLoad(b.of[v * kUnitsK + u], array,                                    \
@@ -63,6 +83,12 @@ struct MatrixSums { UnitSums of[kUnitsM * kUnitsN]; };
 void ClearUnits(out MatrixSums sums) {
     [[unroll]] for (uint i = 0; i < kUnitsM * kUnitsN; ++i) sums.of[i] = UnitSums(0.0);
 }
+void CopyUnits(MatrixA from, out MatrixA to) {
+    [[unroll]] for (uint i = 0; i < kUnitsM * kUnitsK; ++i) to.of[i] = from.of[i];
+}
+void ScaleUnits(inout MatrixSums sums, MatrixSums factors) {
+    [[unroll]] for (uint i = 0; i < kUnitsM * kUnitsN; ++i) sums.of[i] = sums.of[i] * factors.of[i];
+}
 void MultiplyAdd(MatrixA a, MatrixB b, inout MatrixSums sums) {
     [[unroll]] for (uint k = 0; k < kUnitsK; ++k) {
         UNITS(v, kUnitsM, u, kUnitsN) {
@@ -72,3 +98,4 @@ void MultiplyAdd(MatrixA a, MatrixB b, inout MatrixSums sums) {
         }
     }
 }
+#endif

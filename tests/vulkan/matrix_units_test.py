@@ -55,7 +55,8 @@ def build(root):
         glslc.write_text(GLSLC)
         glslc.chmod(0o755)
     env = roots.os.environ | {"WEFT_TEST_GLSLC_ROOT": str(root.file("/")).rstrip("/")}
-    for words in (["cmake", "--preset", "release", "-B", folder, f"-DGLSLC={glslc}"],
+    for words in (["cmake", "--preset", "release", "-B", folder, f"-DGLSLC={glslc}",
+                   "-DWEFT_SMALL_MATRIX_UNITS=ON"],
                   ["cmake", "--build", folder, "--target", "vulkan_tests"]):
         done = subprocess.run(words, cwd=SOURCE, env=env, capture_output=True, text=True,
                               timeout=limit(PATIENCE), check=False)
