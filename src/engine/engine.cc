@@ -97,6 +97,7 @@ Status Engine::Open(const std::atomic<bool>* stop) {
         drafter_ = std::move(*model);
     }
     if (drafter_ != nullptr) drafts_.Use(*drafter_);
+    if (options_.max_seqs > 1) rank().device()->host_team();  // not in the middle of serving
     scheduler_ = std::make_unique<Scheduler>(ScheduleOptions{
         options_.max_seqs, job.step_rows(), rank().kv_pages(), rank().page_tokens(),
         options_.prefix_cache, draft_rows_, rank().state_slots(), KeptStates(options_)});

@@ -295,7 +295,7 @@ class Engine {
     std::vector<float> logits_, hidden_;
     std::vector<uint32_t> allowed_;
     Distribution wanted_;
-    // Of rows whose probabilities are reported, one for each thread that draws.
+    // Each thread that draws tokens has its own weights, for the log-probabilities of its rows.
     std::vector<Weights> weights_of_part_ = std::vector<Weights>(1);
     MaskBudget masks_;
     EngineStats working_;   // owned by the loop

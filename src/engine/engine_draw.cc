@@ -37,9 +37,7 @@ Result<Drawn> WithChances(const Verdict& verdict, const LogitsRow& logits, int l
 
 Result<Drawn> Engine::RunningRequest::DrawFreely(const LogitsRow& logits, int32_t guess,
                                                  Weights& weights) {
-    SampleContext context(sequence.tokens);
-    context.prompt = request.prompt.size();
-    WEFT_ASSIGN(const int32_t token, sampler.Sample(logits, context));
+    WEFT_ASSIGN(const int32_t token, sampler.Sample(logits, Context()));
     return WithChances({token == guess, token}, logits, request.logprobs, weights);
 }
 
@@ -52,8 +50,7 @@ Error Engine::TooMuchOfMasks(const RunningRequest& active) {
 
 // Draws the next token among those that the matcher allows, and advances the matcher.
 Result<int32_t> Engine::DrawAllowed(RunningRequest& active, const LogitsRow& logits) {
-    SampleContext context(active.sequence.tokens);
-    context.prompt = active.request.prompt.size();
+    SampleContext context = active.Context();
     auto& matcher = active.request.matcher;
     // The vocabulary may be larger than the embedding, by tokens that only it has.
     const auto words = static_cast<size_t>(tokenizer().vocab_size());
@@ -79,9 +76,7 @@ Result<Drawn> Engine::Draw(RunningRequest& active, const LogitsRow& logits, size
     Weights& weights = weights_of_part_[0];
     const int logprobs = active.request.logprobs;
     if (guessed && active.drafts.own) {
-        SampleContext context(active.sequence.tokens);
-        context.prompt = active.request.prompt.size();
-        WEFT_TRY(active.sampler.Distribute(logits, context, wanted_));
+        WEFT_TRY(active.sampler.Distribute(logits, active.Context(), wanted_));
         const Verdict verdict =
             active.sampler.Judge(wanted_, active.drafts.chances[place], guess);
         return WithChances(verdict, logits, logprobs, weights);
@@ -132,6 +127,7 @@ void Engine::DrawAhead(const InFlightStep& in_flight) {
 
 void Engine::OnHostThreads(size_t count,
                            const std::function<void(size_t i, Weights& weights)>& work) {
+    if (count == 1) return work(0, weights_of_part_[0]);  // wakes no other thread
     backend::ThreadTeam& team = rank().device()->host_team();
     weights_of_part_.resize(static_cast<size_t>(team.size()));
     std::atomic<size_t> next = 0;

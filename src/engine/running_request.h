@@ -65,6 +65,12 @@ struct Engine::RunningRequest {
         return sampler.Ask(masked, columns, place);
     }
 
+    // What the sampler reads of the text so far.
+    SampleContext Context() const {
+        SampleContext context(sequence.tokens);
+        context.prompt = request.prompt.size();
+        return context;
+    }
     // Draws the next token without a matcher. guess: the drafted token, or -1. Changes only this
     // request.
     Result<Drawn> DrawFreely(const LogitsRow& logits, int32_t guess, Weights& weights);

@@ -67,7 +67,7 @@ TEST(ThreadTeam, FewerThreadsThanCoresAreKeptOnAllOfThem) {
 
 TEST(ThreadTeam, BarriersOrderWrites) {
     for (int threads : {1, 2, 3, 5}) {
-        ThreadTeam team({threads, {}, threads > 2});
+        ThreadTeam team({threads, {}, threads > 2, threads > 3});
         for (int run = 0; run < 20; ++run) {
             Rounds rounds{&team, 200, std::vector<int64_t>(static_cast<size_t>(threads))};
             team.Run(RunRounds, &rounds);
@@ -87,12 +87,14 @@ TEST(ThreadTeam, IdleDrawsNoPower) {
 }
 
 TEST(ThreadTeam, WakesSleepers) {
-    ThreadTeam team({2, {}, true});
-    for (int run = 0; run < 5; ++run) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // after spinning and yielding
-        Rounds rounds{&team, 3, std::vector<int64_t>(2)};
-        team.Run(RunRounds, &rounds);
-        EXPECT_EQ(rounds.numbers[0] + rounds.numbers[1], 6);
+    for (const bool rare : {false, true}) {
+        ThreadTeam team({2, {}, true, rare});
+        for (int run = 0; run < 5; ++run) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));  // after spin and yields
+            Rounds rounds{&team, 3, std::vector<int64_t>(2)};
+            team.Run(RunRounds, &rounds);
+            EXPECT_EQ(rounds.numbers[0] + rounds.numbers[1], 6);
+        }
     }
 }
 
