@@ -64,9 +64,8 @@ endif()
 function(weft_shader file name)
   set(out ${shader_out}/${name}.inc)
   add_custom_command(OUTPUT ${out}
-    COMMAND ${GLSLC} --target-env=vulkan1.2 -O -mfmt=num -I ${WEFT_ROOT}/src/shaders ${shader_flags}
-      ${ARGN}
-      -MD -MF ${out}.d -MT ${out} -o ${out} ${file}
+    COMMAND ${GLSLC} --target-env=vulkan1.2 -O -mfmt=num -I ${WEFT_ROOT}/src/shaders
+      ${shader_flags} ${ARGN} -MD -MF ${out}.d -MT ${out} -o ${out} ${file}
     DEPENDS ${file} ${GLSLC} DEPFILE ${out}.d VERBATIM COMMENT "Shader ${name}")
 endfunction()
 

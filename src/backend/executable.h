@@ -101,6 +101,10 @@ class Executable {
     virtual Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) = 0;
     virtual Status Write(program::ValueId id, int64_t first_byte,
                          std::span<const std::byte> bytes) = 0;
+    // Elements [first, first + count) of a float32 value that Read accepts, in place, if they are
+    // in memory of the host; else an empty span. Valid until the next Run.
+    virtual std::span<const float> HostFloats(program::ValueId id, int64_t first,
+                                              int64_t count) const = 0;
     virtual Status ZeroFill(program::Pool pool) = 0;
     // Finds the out.size() largest of the first `columns` elements in a row of a kept float32
     // matrix, in the order of TopK (top.h).
@@ -128,11 +132,6 @@ class Executable {
 
     // All ops of a Program without chunks.
     program::OpRange whole() const { return {0, program().ops.size()}; }
-    // Elements [first, first + count) of a float32 value that Read accepts, in place, if they are
-    // in memory of the host; else an empty span. Valid until the next Run.
-    virtual std::span<const float> HostFloats(program::ValueId id, int64_t first,
-                                              int64_t count) const = 0;
-
     // Elements [first, first + out.size()) of a float32 value.
     Status ReadFloats(program::ValueId id, int64_t first, std::span<float> out) {
         return Read(id, first * static_cast<int64_t>(sizeof(float)), std::as_writable_bytes(out));
