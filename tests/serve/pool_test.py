@@ -136,16 +136,17 @@ class Stream(threading.Thread):
                 self.over = True
                 self.changed.notify_all()
 
-    def wait_for(self, word):
-        """The first line with `word`."""
+    def wait_for(self, word, count=1):
+        """Waits for `count` different lines with `word`; returns the last of them."""
+        def lines():
+            return list(dict.fromkeys(line for line in self.lines if word in line))[:count]
+
         with self.changed:
-            found = self.changed.wait_for(
-                lambda: self.over or any(word in line for line in self.lines),
-                serving.limit(30))
-            lines = [line for line in self.lines if word in line]
-        if not found or not lines:
-            raise AssertionError(f"no {word!r} in {self.lines}\n{self.server.said()}")
-        return lines[0]
+            self.changed.wait_for(lambda: self.over or len(lines()) == count, serving.limit(30))
+            found = lines()
+        if len(found) < count:
+            raise AssertionError(f"not {count} of {word!r} in {self.lines}\n{self.server.said()}")
+        return found[-1]
 
     def finish(self):
         self.join(serving.limit(60))
@@ -251,8 +252,7 @@ class Serving(unittest.TestCase):
             begin = server.model("second")["loads"]
             stop = StopLoads(server, "second")
             stream = Stream(server, "second")
-            stream.wait_for(": loading second (")
-            stream.wait_for("(1 s)")
+            stream.wait_for(": loading second (", count=2)
             other = Stream(server, "third")
             other.wait_for(": waiting for second to load")
             stop.go_on()
