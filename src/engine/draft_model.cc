@@ -5,6 +5,7 @@
 
 #include "backend/device_list.h"
 #include "base/log.h"
+#include "hw/cpu.h"
 #include "model/hyper.h"
 #include "model_files/read_tokenizer.h"
 
@@ -189,6 +190,9 @@ void DraftPages::Note(uint64_t space, std::span<const int32_t> tokens,
 Result<std::unique_ptr<DraftModel>> DraftModel::Open(const std::string& draft_model,
                                                      int64_t answers, Rank& rank,
                                                      const std::atomic<bool>* stop) {
+    // Its own cluster has the cores of this thread, which the model's device may have pinned to
+    // one.
+    const PinnedThread pinned(rank.cluster().cores());
     WEFT_ASSIGN(auto cluster, OwnCluster(stop));
     const Job job = DraftJob(draft_model, rank.job(), answers);
     WEFT_ASSIGN(auto own, Rank::Make(job, *cluster, nullptr, rank.device()));

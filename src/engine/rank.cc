@@ -231,6 +231,8 @@ Status Rank::Load() {
     std::ranges::stable_sort(weights, std::greater<>{}, [&](program::ValueId id) {
         return program_.value(id).shape.Elements(0, 0);
     });
+    // A device may have pinned this thread to one core, which new threads would inherit.
+    const PinnedThread pinned(cluster_.cores());
     const Status status = IsFed() ? LoadFed(weights) : LoadAll(weights);
     load_s_ += SecondsSince(begin_ns);
     return status;

@@ -39,7 +39,8 @@ std::vector<bool> Readers(const Words& ids) {
 Status Read(cluster::Cluster& cluster, const Words& paths,
             std::optional<model_files::Content>& content, std::atomic<int64_t>& ticks) {
     if (content) return {};
-    model_files::ReadContentOptions options{.threads = AllowedCores().size()};
+    const PinnedThread pinned(cluster.cores());  // a device may have pinned it to one core
+    model_files::ReadContentOptions options{.threads = cluster.cores().size()};
     options.progress = [&](uint64_t done, uint64_t all) -> Status {
         ++ticks;
         cluster.SetLoaded(static_cast<int>(1000.0 * static_cast<double>(done) /
