@@ -218,14 +218,14 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                 last.pp = job.pp;
             }
             const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
-            if (same) return JobToJson(last);
-            WEFT_ASSIGN(Job replanned, ReplanJob(last, size, kept, asked));
-            // The choice of `auto` stays.
-            if (rank != nullptr && rank->wire() != backend::SumWire::kAuto) {
-                replanned.wire = rank->wire();
-                replanned.prompt_wire = rank->prompt_wire();
+            if (!same) {
+                WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked));
             }
-            return JobToJson(replanned);
+            if (rank != nullptr) {
+                last.wire = KeptWire(last.wire, rank->wire(), last.device);
+                last.prompt_wire = KeptWire(last.prompt_wire, rank->prompt_wire(), last.device);
+            }
+            return JobToJson(last);
         });
         if (!next.ok()) {
             error = next.error();

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "backend/device_list.h"
+
 namespace weft::engine {
 namespace {
 
@@ -46,6 +48,11 @@ Status CheckSumWire(SumWire asked, const backend::DeviceInfo& device, std::strin
         "{} f64: the device {} ({}) sums in float32, so its ranks have no float64 to send. Use {} "
         "auto or f32",
         flag, device.name, device.hardware, flag);
+}
+
+SumWire KeptWire(SumWire asked, SumWire chosen, std::string_view devices) {
+    if (asked != SumWire::kAuto || chosen == SumWire::kAuto) return asked;
+    return chosen == SumWire::kF64 && backend::HasAuto(devices) ? asked : chosen;
 }
 
 Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device) {

@@ -26,6 +26,12 @@ Result<backend::SumWire> ParseSumWire(std::string_view name);
 Status CheckSumWire(backend::SumWire asked, const backend::DeviceInfo& device,
                     std::string_view flag = "--allreduce-dtype");
 
+// The type of the next epoch's job: the choice of `auto` stays, except float64 where a rank may
+// move to a device without it (--device auto). asked: of the job; chosen: by the last epoch;
+// devices: as in Job::device.
+backend::SumWire KeptWire(backend::SumWire asked, backend::SumWire chosen,
+                          std::string_view devices);
+
 // Checks that --gpu-allreduce applies to the device. Errors: kUsage.
 Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device);
 

@@ -49,6 +49,18 @@ TEST(SumWire, AutoIsF32OnlyBetweenHostsOnAWireMeasuredToBeSlow) {
     EXPECT_EQ(AutoSumWires(cpu, true, built_in).all, SumWire::kF64);
 }
 
+TEST(SumWire, AChoiceStaysUnlessADeviceMayLackIt) {
+    EXPECT_EQ(KeptWire(SumWire::kAuto, SumWire::kAuto, "cpu"), SumWire::kAuto);
+    EXPECT_EQ(KeptWire(SumWire::kAuto, SumWire::kF64, "cpu"), SumWire::kF64);
+    EXPECT_EQ(KeptWire(SumWire::kAuto, SumWire::kBF16, "auto"), SumWire::kBF16);
+    EXPECT_EQ(KeptWire(SumWire::kF32, SumWire::kF32, "auto"), SumWire::kF32);
+    // The next epoch may have GPUs, which have no float64 sums: it chooses again.
+    EXPECT_EQ(KeptWire(SumWire::kAuto, SumWire::kF64, "auto"), SumWire::kAuto);
+    EXPECT_EQ(KeptWire(SumWire::kAuto, SumWire::kF64, "cpu,auto"), SumWire::kAuto);
+    // What the user asked for stays.
+    EXPECT_EQ(KeptWire(SumWire::kF64, SumWire::kF64, "auto"), SumWire::kF64);
+}
+
 TEST(PromptWire, AutoIsBf16BetweenHostsOnAWireMeasuredToBeSlow) {
     backend::DeviceInfo cpu, gpu;
     gpu.submits = true;
