@@ -10,11 +10,13 @@
 
 namespace weft::engine {
 
-SaidToken ChancesOf(std::span<const float> logits, int32_t token, int count, Weights& weights) {
+Result<SaidToken> ChancesOf(std::span<const float> logits, int32_t token, int count,
+                            Weights& weights) {
     const auto kept = static_cast<size_t>(std::max(count, 0));
     std::vector<backend::Candidate> best(std::clamp<size_t>(kept, 1, logits.size()));
     backend::TopK(logits, best);
     const float most = best[0].value;
+    WEFT_TRY(CheckBest(most));
     weights.Set(logits, most, 1);
     const auto log_sum = static_cast<float>(std::log(weights.total())) + most;
     SaidToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
@@ -30,7 +32,8 @@ Result<Drawn> WithChances(const Verdict& verdict, const LogitsRow& logits, int l
                           Weights& weights) {
     if (logprobs < 0) return Drawn{verdict, {{verdict.token, 0}, {}}};
     WEFT_ASSIGN(const auto all, logits.All());
-    return Drawn{verdict, ChancesOf(all, verdict.token, logprobs, weights)};
+    WEFT_ASSIGN(SaidToken said, ChancesOf(all, verdict.token, logprobs, weights));
+    return Drawn{verdict, std::move(said)};
 }
 
 }  // namespace

@@ -9,8 +9,9 @@ namespace weft::engine {
 namespace {
 
 // logits: those of the row before the token.
-SaidToken ScoreOf(std::span<const float> logits, int32_t token, int count, Weights& weights) {
-    SaidToken score = ChancesOf(logits, token, count, weights);
+Result<SaidToken> ScoreOf(std::span<const float> logits, int32_t token, int count,
+                          Weights& weights) {
+    WEFT_ASSIGN(SaidToken score, ChancesOf(logits, token, count, weights));
     const float own = logits[static_cast<size_t>(token)];
     score.rank = 1 + std::ranges::count_if(logits, [own](float other) { return other > own; });
     return score;
@@ -56,7 +57,7 @@ void Engine::ScorePrompt(RunningRequest& active, const InFlightStep::Row& row) {
     const auto done = std::ssize(active.scores) + 1;           // token that is scored next
     const int64_t end = std::min<int64_t>(first + row.score_rows, std::ssize(prompt));
     if (first <= done && done < end && !active.over) {
-        std::vector<SaidToken> scores(static_cast<size_t>(end - done));
+        std::vector<Result<SaidToken>> scores(static_cast<size_t>(end - done), SaidToken());
         const auto row_of = [&](size_t i) {
             const int64_t place = done - first + static_cast<int64_t>(i);
             return rank().Logits(row.scores + place, logits_);
@@ -75,8 +76,9 @@ void Engine::ScorePrompt(RunningRequest& active, const InFlightStep::Row& row) {
                 scores[i] = ScoreOf(*all, token_of(i), count, weights_of_part_[0]);
             }
         }
-        for (SaidToken& score : scores) {
-            if (!active.over) TakeScore(active, std::move(score));
+        for (Result<SaidToken>& score : scores) {
+            if (!score.ok()) return End(active, score.error());
+            if (!active.over) TakeScore(active, *std::move(score));
         }
     }
     if (!active.sequence.scored() && active.request.cached) {

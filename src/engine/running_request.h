@@ -18,8 +18,9 @@ struct Drawn {
     SaidToken said;
 };
 
-// Log-probabilities of the token and of the `count` likeliest tokens.
-SaidToken ChancesOf(std::span<const float> logits, int32_t token, int count, Weights& weights);
+// Log-probabilities of the token and of the `count` likeliest tokens. Errors: those of CheckBest.
+Result<SaidToken> ChancesOf(std::span<const float> logits, int32_t token, int count,
+                            Weights& weights);
 
 struct Engine::RunningRequest {
     RunningRequest(Request r, std::shared_ptr<Listener> l, const tokenizer::Tokenizer& tokenizer,

@@ -7,11 +7,9 @@
 #include "engine/logits_row.h"
 
 namespace weft::engine {
-namespace {
 
 using backend::Candidate;
 
-// best: of all logits.
 Status CheckBest(float best) {
     if (std::isfinite(best)) return {};
     return MakeError(ErrorCode::kCorrupt,
@@ -19,8 +17,6 @@ Status CheckBest(float best) {
                      "its scales are. 'weft inspect' shows it; download it again",
                      std::isnan(best) ? "NaN" : "infinite");
 }
-
-}  // namespace
 
 Status CheckSampler(const SamplerOptions& o) {
     const auto wrong = [](const char* name, double value, const char* expected) {
@@ -32,8 +28,9 @@ Status CheckSampler(const SamplerOptions& o) {
     if (o.top_k < 0) return wrong("top-k", o.top_k, "0 (all) or more");
     if (!(o.top_p > 0 && o.top_p <= 1)) return wrong("top-p", o.top_p, "more than 0, at most 1");
     if (!(o.min_p >= 0 && o.min_p < 1)) return wrong("min-p", o.min_p, "0 to less than 1");
-    if (!(o.repeat_penalty > 0 && o.repeat_penalty <= 100)) {
-        return wrong("repeat-penalty", o.repeat_penalty, "more than 0, at most 100");
+    // (With a smaller one, a logit may become infinite.)
+    if (!(o.repeat_penalty >= 0.01f && o.repeat_penalty <= 100)) {
+        return wrong("repeat-penalty", o.repeat_penalty, "0.01 to 100");
     }
     if (o.repeat_last < 0) return wrong("repeat-last", o.repeat_last, "0 (no penalty) or more");
     if (!(std::abs(o.presence_penalty) <= 100)) {

@@ -43,6 +43,9 @@ struct SamplerOptions {
 // Errors: kUsage; the message names an option that is out of range or not a number.
 Status CheckSampler(const SamplerOptions& options);
 
+// best: the largest of all logits of a row. Errors: kCorrupt, if it is not finite.
+Status CheckBest(float best);
+
 // The tokens that may be drawn and their probabilities, which sum to 1. Unsorted.
 struct Distribution {
     struct Entry {

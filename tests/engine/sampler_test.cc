@@ -59,7 +59,7 @@ TEST(Sampler, OptionsOutOfRangeAreNamed) {
     refused({.top_k = -1}, "--top-k");
     for (const float bad : {0.0f, -1.0f, 1.1f, kNan}) refused({.top_p = bad}, "--top-p");
     for (const float bad : {-0.1f, 1.0f, kNan}) refused({.min_p = bad}, "--min-p");
-    for (const float bad : {0.0f, -1.0f, kNan, kInf}) {
+    for (const float bad : {0.0f, 1e-38f, -1.0f, kNan, kInf}) {
         refused({.repeat_penalty = bad}, "--repeat-penalty");
     }
     refused({.repeat_last = -1}, "--repeat-last");
