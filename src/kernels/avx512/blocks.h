@@ -3,13 +3,12 @@
 //
 // A Block type has kType, kUnits (activation blocks per weight block) and
 //   Times<T>(w, h, x, x_stride, sums): sums[t] += block at w times the activations x + t *
-//   x_stride;
+//   x_stride; most blocks of several units take a StepFetch as their last argument (prefetch.h);
 // if kUnits is not 1, also
 //   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block;
 // and if a block can only be read as one stream for all its units, also
 //   TimesUnits<kStep>(w, x, sums): TimesUnit for one token and each unit u, into sums[u / kStep].
-// Weights are read in address order, because the hardware then prefetches better than prefetch
-// instructions do (measured on Zen 4).
+// Weights are read in address order, for the hardware's prefetching (measured on Zen 4).
 // A vector of sums has one lane for each of the 16 rows. Everything is inlined into the tile loops
 // of matmul.cc; T is at most 12.
 #pragma once
@@ -17,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/vector/prefetch.h"
 #include "kernels/vector/set.h"
 #include "kernels/weight_tiles.h"
 #include "tensor/quant_bytes.h"
@@ -217,11 +217,14 @@ struct BlockIQ4_NL {
 struct BlockIQ4_XS {
     static constexpr DType kType = DType::kIQ4_XS;
     static constexpr int64_t kUnits = 8;
-    template <int T>
+    template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
-                           int64_t x_stride, __m512 (&sums)[T]) {
+                           int64_t x_stride, __m512 (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
-        for (int s = 0; s < 8; ++s) TimesUnit<T>(w, 0, s, x, x_stride, sums);
+        for (int s = 0; s < 8; ++s) {
+            fetch(s, 8);
+            TimesUnit<T>(w, 0, s, x, x_stride, sums);
+        }
     }
     template <int T>
     WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int s, const ActivationBlock* x,
@@ -285,11 +288,14 @@ struct BlockNVFP4 {
         }
         AddScaled<T>(Scale(w, 2 * unit + kHalf), x + unit, x_stride, dots, sums);
     }
-    template <int T>
+    template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
-                           int64_t x_stride, __m512 (&sums)[T]) {
+                           int64_t x_stride, __m512 (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
-        for (int unit = 0; unit < 2; ++unit) TimesUnit<T>(w, 0, unit, x, x_stride, sums);
+        for (int unit = 0; unit < 2; ++unit) {
+            fetch(unit, 2);
+            TimesUnit<T>(w, 0, unit, x, x_stride, sums);
+        }
     }
     template <int T>
     WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int unit, const ActivationBlock* x,
@@ -400,13 +406,14 @@ struct BlockOfScalesAndMinima {
         AddScaled<T>(_mm512_mul_ps(d, LoadU8(w + 64 + 16 * j)), x + j, x_stride, dots, sums);
         AddMin<T>(_mm512_mul_ps(minus_dmin, LoadU8(w + 192 + 16 * j)), x + j, x_stride, sums);
     }
-    template <int T>
+    template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
-                           int64_t x_stride, __m512 (&sums)[T]) {
+                           int64_t x_stride, __m512 (&sums)[T], Fetch fetch = {}) {
         const __m512 d = LoadHalves(w);
         const __m512 minus_dmin = _mm512_sub_ps(_mm512_setzero_ps(), LoadHalves(w + 32));
 #pragma GCC unroll 1
         for (int j = 0; j < 8; j += 2) {
+            fetch(j / 2, 4);
             TimesSub<T, false>(w, j, d, minus_dmin, x, x_stride, sums);
             TimesSub<T, true>(w, j + 1, d, minus_dmin, x, x_stride, sums);
         }
@@ -497,11 +504,12 @@ struct BlockQ6_K {
         }
         AddScaled<T>(Scale(w, half * 8 + 2 * kGroup + s), x + kGroup, x_stride, dots, sums);
     }
-    template <int T>
+    template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
-                           int64_t x_stride, __m512 (&sums)[T]) {
+                           int64_t x_stride, __m512 (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int step = 0; step < 4; ++step) {
+            fetch(step, 4);
             const int half = step / 2, s = step % 2;
             const ActivationBlock* x_half = x + 4 * half;
             if constexpr (T <= 4) {
