@@ -1,12 +1,12 @@
 #include "engine/rank.h"
 
 #include <algorithm>
-#include <mutex>
 #include <numeric>
 #include <thread>
 
 #include "backend/transfer.h"
 #include "base/log.h"
+#include "base/on_threads.h"
 #include "coll/autotune.h"
 #include "engine/device_options.h"
 #include "engine/sum_wire.h"
@@ -257,34 +257,19 @@ Status Rank::LoadFed(const std::vector<program::ValueId>& weights) {
 }
 
 Status Rank::LoadAll(const std::vector<program::ValueId>& weights) {
-    std::atomic<size_t> next{0};
     std::atomic<int64_t> done{0};
     int64_t all = 0;
     for (const program::ValueId id : weights) all += program_.value(id).shape.Elements(0, 0);
-    std::mutex mutex;
-    Status first_error;
-    const auto work = [&] {
-        for (size_t i = next++; i < weights.size(); i = next++) {
-            Status status = LoadOne(weights[i]);
-            if (status.ok()) {
-                done += program_.value(weights[i]).shape.Elements(0, 0);
-                cluster_.SetLoaded(Thousandths(done, all));
-                continue;
-            }
-            next = weights.size();
-            const std::lock_guard lock(mutex);
-            if (first_error.ok()) first_error = std::move(status);
-        }
-    };
     cluster_.SetLoaded(Thousandths(0, all));
     // With streamed weights, one thread packs while another waits for the wire.
     const size_t least = IsFed() && cluster_.rank() != 0 ? 2 : 1;
-    const size_t count = std::max(least, cluster_.cores().size());
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
-    work();
-    for (std::thread& thread : threads) thread.join();
-    return first_error;
+    const size_t threads = std::max(least, cluster_.cores().size());
+    return OnThreads(threads, weights.size(), [&](size_t i) -> Status {
+        WEFT_TRY(LoadOne(weights[i]));
+        done += program_.value(weights[i]).shape.Elements(0, 0);
+        cluster_.SetLoaded(Thousandths(done, all));
+        return {};
+    });
 }
 
 // Whether loading must end.

@@ -1,11 +1,10 @@
 #include "engine/shard_ranges.h"
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
-#include <mutex>
 #include <thread>
 
+#include "base/on_threads.h"
 #include "model/load.h"
 #include "model/model.h"
 #include "model_files/weight_file.h"
@@ -19,8 +18,8 @@ constexpr int64_t kReadBytes = 8 << 20;
 constexpr size_t kMostRanges = 1 << 14;
 
 // Reads every row of `weight`.
-Status ReadAll(const model_files::ModelSource& source, const program::Value& weight,
-               std::vector<std::byte>& buffer) {
+Status ReadAll(const model_files::ModelSource& source, const program::Value& weight) {
+    std::vector<std::byte> buffer;
     const program::Shape& shape = weight.shape;
     const int64_t cols = shape.rank == 1 ? 1 : shape[shape.rank - 1];
     const int64_t matrix_rows = shape[std::max(0, shape.rank - 2)];
@@ -39,26 +38,12 @@ Status ReadAll(const model_files::ModelSource& source, const program::Value& wei
 }
 
 Status ReadWeights(const model_files::ModelSource& source, const program::Program& program) {
-    std::atomic<size_t> next{0};
-    std::mutex mutex;
-    Status first_error;
-    const auto work = [&] {
-        std::vector<std::byte> buffer;
-        for (size_t i = next++; i < program.values.size(); i = next++) {
-            const program::Value& value = program.values[i];
-            if (value.storage != program::Storage::kWeight) continue;
-            Status read = ReadAll(source, value, buffer);
-            if (read.ok()) continue;
-            next = program.values.size();
-            const std::lock_guard lock(mutex);
-            if (first_error.ok()) first_error = std::move(read);
-        }
-    };
-    std::vector<std::thread> threads;
-    for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) threads.emplace_back(work);
-    work();
-    for (std::thread& thread : threads) thread.join();
-    return first_error;
+    return OnThreads(std::thread::hardware_concurrency(), program.values.size(),
+                     [&](size_t i) -> Status {
+                         const program::Value& value = program.values[i];
+                         if (value.storage != program::Storage::kWeight) return {};
+                         return ReadAll(source, value);
+                     });
 }
 
 Status ReadShard(const std::string& model, const ShardOf& shard, model_files::ReadPlan& plan) {

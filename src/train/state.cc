@@ -7,6 +7,8 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "base/on_threads.h"
+#include "hw/cpu.h"
 #include "model/load.h"
 #include "tensor/half_rows.h"
 #include "tensor/quant.h"
@@ -188,6 +190,8 @@ Status TrainState::Agree(const std::vector<FlatBucket>& units, cluster::Cluster&
 Status TrainState::Load(backend::Executable& training, const model_files::ModelSource& source,
                         cluster::Cluster& cluster) {
     training_ = &training;
+    // A device may have pinned this thread to one core, which new threads would inherit.
+    const PinnedThread pinned(cluster.cores());
     int64_t done = 0, all = 0;
     for (const OwnPart& part : parts_) all += part.unit->elements;
     for (const OwnPart& part : parts_) {
@@ -266,10 +270,10 @@ Status TrainState::LoadFrozen(const model_files::ModelSource& source,
     const program::Program& program = training_->program();
     std::set<program::ValueId> trained;
     for (const OwnPart& part : parts_) trained.insert(part.unit->weights);
-    for (size_t i = 0; i < program.values.size(); ++i) {
+    return OnThreads(cluster.cores().size(), program.values.size(), [&](size_t i) -> Status {
         const program::Value& weight = program.values[i];
         const auto id = static_cast<program::ValueId>(i);
-        if (weight.storage != program::Storage::kWeight || trained.contains(id)) continue;
+        if (weight.storage != program::Storage::kWeight || trained.contains(id)) return {};
         if (cluster.stop_requested()) {
             return MakeError(ErrorCode::kCancelled, "stopped by the user");
         }
@@ -280,9 +284,8 @@ Status TrainState::LoadFrozen(const model_files::ModelSource& source,
             return ReadFrozenRows(source, program::MatrixOf(weight, row / of_matrix),
                                   row % of_matrix, count, out);
         };
-        WEFT_TRY(training_->LoadWeight(id, rows));
-    }
-    return {};
+        return training_->LoadWeight(id, rows);
+    });
 }
 
 // values: elements of the unit from `begin` on, all within the part that is in memory.
