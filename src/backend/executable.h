@@ -30,7 +30,8 @@ namespace weft::backend {
 // Whether a step may run in parts of its rows, so that one part computes during the all-reduces of
 // the other parts (backend/parts.h). kAuto: if coll::Comm::LeavesCpuIdle recommends it. kAlways: in
 // every step of two or more rows (for tests). All ranks of the tensor group must have the same
-// setting. It does not change the bits of results.
+// setting. kAuto does not change the bits of results. kAlways may change them on Vulkan devices,
+// where parts of few rows use other kernels than the whole step.
 enum class Overlap { kNever, kAuto, kAlways };
 
 // How a device with submissions runs all-reduces over tensor ranks in steps of few rows. kSplit:

@@ -17,22 +17,23 @@ inline constexpr int64_t kLeastSumInParts = 512 << 10;
 // The least rows of a part on a processor. The part is still limited by arithmetic, not by reading
 // weights.
 inline constexpr int64_t kLeastRowsOfPart = 64;
-// The same on a device. Each expert gets at least 16 rows on average. experts: of a layer, of which
-// each row uses `used`; 0: none.
+// The same on a device. A part has more rows than a product that matrix units divide along the
+// columns (vulkan/products.h), because the division changes bits. Each expert gets at least 16 rows
+// on average. experts: of a layer, of which each row uses `used`; 0: none.
 constexpr int64_t LeastRowsOfDevicePart(int64_t experts, int64_t used) {
-    constexpr int64_t kLeast = 128, kRowsOfExpert = 16;
+    constexpr int64_t kLeast = 129, kRowsOfExpert = 16;
     const int64_t by_expert = used > 0 ? kRowsOfExpert * experts / used : 0;
     return std::max(kLeast, by_expert);
 }
 
 // The number of parts of a step of `rows` rows on a processor and on a device (there at most
-// `most`); 0: it runs as a whole.
+// `most`); 0: it runs as a whole. On a device, a step of 1024 rows without experts has four.
 constexpr int64_t PartsOfRows(int64_t rows) {
     return rows < 2 * kLeastRowsOfPart ? 0 : std::min(rows / kLeastRowsOfPart, kMostParts);
 }
 constexpr int64_t DevicePartsOfRows(int64_t rows, int64_t least_rows, int64_t most = kMostParts) {
     if (rows < 2 * least_rows) return 0;
-    return std::min<int64_t>(rows < 8 * least_rows ? 2 : 4, most);
+    return std::min<int64_t>(rows < 7 * least_rows ? 2 : 4, most);
 }
 
 }  // namespace weft::backend

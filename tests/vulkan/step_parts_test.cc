@@ -5,13 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <numeric>
 
 #include "coll/comm.h"
 #include "net/local.h"
 #include "support/loaded_rank.h"
 #include "support/ranks.h"
+#include "support/slow_comm.h"
 #include "support/tiny_model.h"
+#include "tensor/half.h"
 #include "vulkan/usable_device.h"
 
 namespace weft::backend::vulkan {
@@ -154,6 +157,81 @@ TEST(VulkanStepParts, HaveTheBitsOfTheWholeStep) {
             // (The last layer's sums may be of output rows only.)
             EXPECT_GE(sums, 2 * whole_sums - 2);
         }
+    }
+}
+
+// TinySource with matrices in float16, which matrix units multiply.
+class HalfSource final : public model_files::ModelSource {
+  public:
+    explicit HalfSource(const model::Hyper& hyper) : table_(hyper, DType::kF16), floats_(hyper) {}
+    const std::string& name() const override { return table_.name(); }
+    const model_files::Metadata& meta() const override { return table_.meta(); }
+    const std::vector<model_files::TensorInfo>& tensors() const override {
+        return table_.tensors();
+    }
+    const model_files::TensorInfo* FindTensor(std::string_view tensor) const override {
+        return table_.FindTensor(tensor);
+    }
+    Status ReadRows(const model_files::TensorInfo& info, int64_t row_begin, int64_t row_count,
+                    int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                    uint64_t* read) const override {
+        const auto from = [&](std::span<std::byte> to) {
+            return floats_.ReadRows(info, row_begin, row_count, col_begin, col_count, to, read);
+        };
+        if (info.dtype == DType::kF32) return from(out);
+        std::vector<float> floats(static_cast<size_t>(row_count * col_count));
+        WEFT_TRY(from(std::as_writable_bytes(std::span(floats))));
+        for (size_t i = 0; i < floats.size(); ++i) {
+            const uint16_t half = F32ToF16(floats[i]);
+            std::memcpy(out.data() + i * sizeof(half), &half, sizeof(half));
+        }
+        return {};
+    }
+    Result<std::string> Fingerprint() const override { return table_.Fingerprint(); }
+
+  private:
+    support::TinySource table_, floats_;
+};
+
+// Logits of one rank of two on emulated matrix units; parts: of the step, 1 or more. The other
+// rank's addends are zeros.
+std::vector<float> MatrixLogits(std::span<const int32_t> counts, Overlap overlap, size_t& parts) {
+    model::Hyper hyper = support::TinyHyper("qwen3", false);
+    hyper.hidden = 1024;  // products of as many columns are divided
+    hyper.heads = 4, hyper.kv_heads = 2;
+    hyper = support::WithHeadDim(hyper, 16);
+    hyper.ffn = 128;
+    const HalfSource source(hyper);
+    model::BuildOptions build;
+    build.target.float64_reductions = false;
+    model::Layout layout;
+    layout.tp = 2;
+    const auto programs = support::Build(hyper, source, layout, build);
+    const int32_t rows = std::accumulate(counts.begin(), counts.end(), 0);
+    const PartsStep step(counts, {rows - 1});
+    const Arithmetic emulated{.matrix = Arithmetic::Matrix::kEmulated, .split_groups = 8};
+    LoadedRank rank(OpenVulkan({.arithmetic = emulated}), programs[0], source, rows, overlap);
+    support::SlowComm comm(2, 0);
+    Executable& executable = rank.executable();
+    EXPECT_TRUE(executable.Run(executable.whole(), step.View(), {&comm}).ok());
+    parts = executable.transfers().all_reduce_us().size() / static_cast<size_t>(2 * hyper.layers);
+    std::vector<float> logits(static_cast<size_t>(hyper.vocab) / 2);
+    EXPECT_TRUE(executable.ReadFloats(programs[0].Find("logits"), 0, logits).ok());
+    return logits;
+}
+
+// Matrix units divide products of up to 128 rows along the columns, so parts of 128 rows would have
+// other bits than a step of 256.
+TEST(VulkanStepParts, HaveTheBitsOfTheWholeStepOnMatrixUnits) {
+    WEFT_NEEDS_VULKAN();
+    for (const auto& [last, wanted] : {std::pair{0, 1u}, {1, 1u}, {2, 2u}}) {
+        std::vector<int32_t> counts(4, 64);
+        if (last > 0) counts.push_back(last);
+        size_t whole = 0, parts = 0;
+        const std::vector<float> logits = MatrixLogits(counts, Overlap::kNever, whole);
+        EXPECT_EQ(MatrixLogits(counts, Overlap::kAuto, parts), logits) << 256 + last << " rows";
+        EXPECT_EQ(whole, 1u);
+        EXPECT_EQ(parts, wanted) << 256 + last << " rows";
     }
 }
 

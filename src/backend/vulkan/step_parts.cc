@@ -3,12 +3,16 @@
 #include <algorithm>
 
 #include "backend/parts.h"
+#include "backend/vulkan/products.h"
 #include "program/communication.h"
 
 namespace weft::backend::vulkan {
 namespace {
 
 using program::OpKind;
+
+static_assert(LeastRowsOfDevicePart(0, 0) > kMostDividedRows,
+              "products of a part must add in the order of the whole step's");
 
 bool HasStepRows(const program::Program& program, program::ValueId id) {
     return program.value(id).shape[0] == program::kTokens;

@@ -7,7 +7,8 @@
 // Earlier parts have earlier rows of a sequence, so a later part finds their KV rows and recurrent
 // states. The last part has all output rows. The parts share weights, caches and scratch memory;
 // each has its own tables and its own arena (Buffers::Plan). A row has the same bits as in the
-// undivided step if all parts have enough rows for the kernels of prompts.
+// undivided step if all parts have LeastRowsOfPart rows. With Overlap::kAlways, parts may have
+// fewer rows and thus other kernels, whose sums round differently.
 #pragma once
 
 #include <cstdint>
