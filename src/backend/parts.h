@@ -36,4 +36,18 @@ constexpr int64_t DevicePartsOfRows(int64_t rows, int64_t least_rows, int64_t mo
     return std::min<int64_t>(rows < 7 * least_rows ? 2 : 4, most);
 }
 
+// The memory of parts on a device. most_rows: of a step. most_parts: the number of parts of such a
+// step (DevicePartsOfRows).
+struct DevicePartRoom {
+    int64_t most_rows, most_parts;
+    // The most rows of a part.
+    constexpr int64_t rows() const { return (most_rows + most_parts - 1) / most_parts; }
+};
+// As DevicePartsOfRows, but with more parts if so few do not fit.
+constexpr int64_t DevicePartsOfRows(int64_t rows, int64_t least_rows, const DevicePartRoom& room) {
+    int64_t parts = DevicePartsOfRows(rows, least_rows, room.most_parts);
+    while (parts > 0 && parts < room.most_parts && parts * room.rows() < rows) ++parts;
+    return parts;
+}
+
 }  // namespace weft::backend

@@ -219,6 +219,7 @@ class Predictor {
             TimeStep(work, {sequences, rows_each, sequences * rows_each, load_.context}, place);
         place.busy = BusyOf(machine, std::clamp<int64_t>(chunks(), 1, layout_.pp));
         place.prompt = engine::NarrowTokens(load_.prompt_tokens()) > 0;
+        place.most_rows = load_.chunk;
         if (chunks() > 0) timed.chunk = TimePromptStep(work, ChunkShape(), place);
         if (rest() > 0) timed.rest = TimePromptStep(work, RestShape(), place);
         place.prompt = false;

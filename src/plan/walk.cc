@@ -286,13 +286,16 @@ int64_t PartsOf(const program::StepShape& step, const StepPlace& place, int64_t 
         coll::AllReduceSeconds(group, coll::Algorithm::kAuto, static_cast<double>(bytes / 2));
     const double idle_s = static_cast<double>(bytes / 2) * coll::Comm::kIdleUsAByte * 1e-6;
     if (bytes < backend::kLeastSumInParts || seconds < idle_s) return 1;
+    if (place.machine->is_processor()) {
+        return std::max<int64_t>(backend::PartsOfRows(step.tokens), 1);
+    }
     const model::Moe& moe = place.hyper->moe;
-    const int64_t parts =
-        place.machine->is_processor()
-            ? backend::PartsOfRows(step.tokens)
-            : backend::DevicePartsOfRows(step.tokens,
-                                         backend::LeastRowsOfDevicePart(moe.experts, moe.used));
-    return std::max<int64_t>(parts, 1);
+    const int64_t least = backend::LeastRowsOfDevicePart(moe.experts, moe.used);
+    const int64_t most_rows = std::max(place.most_rows, step.tokens);
+    const int64_t most_parts = backend::DevicePartsOfRows(most_rows, least);
+    if (most_parts == 0) return 1;
+    const backend::DevicePartRoom room{most_rows, most_parts};
+    return std::max<int64_t>(backend::DevicePartsOfRows(step.tokens, least, room), 1);
 }
 
 int64_t SumsOf(const RankWork& work) {

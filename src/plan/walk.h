@@ -99,6 +99,7 @@ struct StepPlace {
     // Types of all-reduces on the wire. prompts: of steps that read a long prompt (`prompt`).
     engine::SumWires wires{};
     bool prompt = false;
+    int64_t most_rows = 0;  // of a step (--prefill-chunk); 0: of this one
     const Measured* measured() const { return machine->measured ? &*machine->measured : nullptr; }
 };
 

@@ -87,7 +87,7 @@ class LoadedRank {
     }
 
   private:
-    static constexpr int64_t kPages = 5;
+    static constexpr int64_t kPages = 8;
 
     std::shared_ptr<backend::Device> device_;
     program::Program program_;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "backend/parts.h"
 #include "coll/comm.h"
 #include "net/local.h"
 #include "support/loaded_rank.h"
@@ -104,6 +105,45 @@ TEST(StepParts, ASequenceMayPassThroughAllParts) {
     EXPECT_EQ(parts[3].output_rows, (std::vector<int32_t>{0, 10}));
 }
 
+TEST(StepParts, WhatIsLeftIsDividedByThePartsLeft) {
+    std::array<StepPart, 4> parts;
+    for (const int32_t rows : {2045, 2046, 2047, 2048}) {
+        ASSERT_TRUE(CutStep(PartsStep(std::array{rows}, {rows - 1}).View(), 511, 512, parts))
+            << rows;
+    }
+    // Earlier parts have as few rows as they can: only 1000 rows are before the first output.
+    ASSERT_TRUE(CutStep(PartsStep(std::array{1002}, {1000, 1001}).View(), 250, 251, parts));
+    EXPECT_EQ(parts[3].tokens.size(), 251u);
+}
+
+// All steps of enough rows run in parts that have enough rows and fit in their memory, and in no
+// more parts than needed.
+TEST(StepParts, AStepHasAsManyPartsAsFit) {
+    for (const int64_t least : {LeastRowsOfDevicePart(0, 0), LeastRowsOfDevicePart(128, 8)}) {
+        for (const int64_t most_rows : {2 * least, 7 * least - 1, 7 * least, 8 * least + 3}) {
+            const DevicePartRoom room{most_rows, DevicePartsOfRows(most_rows, least)};
+            EXPECT_EQ(DevicePartsOfRows(2 * least - 1, least, room), 0);
+            for (int64_t rows = 2 * least; rows <= most_rows; ++rows) {
+                const int64_t parts = DevicePartsOfRows(rows, least, room);
+                ASSERT_GE(parts, DevicePartsOfRows(rows, least, room.most_parts));
+                ASSERT_LE(parts, room.most_parts);
+                ASSERT_GE(rows / parts, least) << rows << " of " << most_rows;
+                ASSERT_LE(rows, parts * room.rows()) << rows << " of " << most_rows;
+            }
+        }
+    }
+    const DevicePartRoom room{1024, DevicePartsOfRows(1024, LeastRowsOfDevicePart(0, 0))};
+    const auto parts_of = [&](int64_t rows) {
+        return DevicePartsOfRows(rows, LeastRowsOfDevicePart(0, 0), room);
+    };
+    EXPECT_EQ(parts_of(257), 0);
+    EXPECT_EQ(parts_of(258), 2);
+    EXPECT_EQ(parts_of(512), 2);
+    EXPECT_EQ(parts_of(513), 3);
+    EXPECT_EQ(parts_of(769), 4);
+    EXPECT_EQ(parts_of(1024), 4);
+}
+
 // Logits of the step's outputs on both ranks; sums: all-reduces of the step.
 std::vector<float> PartsLogits(const model::Hyper& hyper, const PartsStep& step, Overlap overlap,
                                SumWire prompt_wire, size_t& sums) {
@@ -194,8 +234,9 @@ class HalfSource final : public model_files::ModelSource {
 };
 
 // Logits of one rank of two on emulated matrix units; parts: of the step, 1 or more. The other
-// rank's addends are zeros.
-std::vector<float> MatrixLogits(std::span<const int32_t> counts, Overlap overlap, size_t& parts) {
+// rank's addends are zeros. most_rows: of a step; 0: of this one.
+std::vector<float> MatrixLogits(std::span<const int32_t> counts, Overlap overlap, size_t& parts,
+                                int64_t most_rows = 0) {
     model::Hyper hyper = support::TinyHyper("qwen3", false);
     hyper.hidden = 1024;  // products of as many columns are divided
     hyper.heads = 4, hyper.kv_heads = 2;
@@ -210,7 +251,8 @@ std::vector<float> MatrixLogits(std::span<const int32_t> counts, Overlap overlap
     const int32_t rows = std::accumulate(counts.begin(), counts.end(), 0);
     const PartsStep step(counts, {rows - 1});
     const Arithmetic emulated{.matrix = Arithmetic::Matrix::kEmulated, .split_groups = 8};
-    LoadedRank rank(OpenVulkan({.arithmetic = emulated}), programs[0], source, rows, overlap);
+    LoadedRank rank(OpenVulkan({.arithmetic = emulated}), programs[0], source,
+                    std::max<int64_t>(most_rows, rows), overlap);
     support::SlowComm comm(2, 0);
     Executable& executable = rank.executable();
     EXPECT_TRUE(executable.Run(executable.whole(), step.View(), {&comm}).ok());
@@ -233,6 +275,16 @@ TEST(VulkanStepParts, HaveTheBitsOfTheWholeStepOnMatrixUnits) {
         EXPECT_EQ(whole, 1u);
         EXPECT_EQ(parts, wanted) << 256 + last << " rows";
     }
+}
+
+// With memory for four parts of 226 rows, two parts of 453 rows do not fit.
+TEST(VulkanStepParts, AreThreeIfTwoDoNotFit) {
+    WEFT_NEEDS_VULKAN();
+    const std::array counts{64, 64, 64, 64, 64, 64, 64, 5};
+    size_t whole = 0, parts = 0;
+    const std::vector<float> logits = MatrixLogits(counts, Overlap::kNever, whole, 903);
+    EXPECT_EQ(MatrixLogits(counts, Overlap::kAuto, parts, 903), logits);
+    EXPECT_EQ(parts, 3u);
 }
 
 TEST(VulkanStepParts, ALostPeerEndsTheStep) {

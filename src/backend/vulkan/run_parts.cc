@@ -26,10 +26,10 @@ size_t VulkanExecutable::PartsOf(const OpRange& ops, const Step& step) {
         bytes >= kLeastSumInParts && groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
     if (!always && !pays) return 0;
     const int64_t least = always ? 1 : LeastRowsOfPart(program_);
-    const auto count = static_cast<size_t>(DevicePartsOfRows(shape_.rows, least, most_parts_));
-    const int64_t most = PartOptions(options_, most_parts_).max_tokens;
+    const DevicePartRoom room{options_.max_tokens, most_parts_};
+    const auto count = static_cast<size_t>(DevicePartsOfRows(shape_.rows, least, room));
     if (count < 2) return 0;
-    return CutStep(step, least, most, std::span(part_rows_).first(count)) ? count : 0;
+    return CutStep(step, least, room.rows(), std::span(part_rows_).first(count)) ? count : 0;
 }
 
 Status VulkanExecutable::RunInParts(const OpRange& ops, const Step& step) {

@@ -91,7 +91,7 @@ int64_t LeastRowsOfPart(const program::Program& program) {
 }
 
 CompileOptions PartOptions(CompileOptions options, int most_parts) {
-    options.max_tokens = (options.max_tokens + most_parts - 1) / most_parts;
+    options.max_tokens = DevicePartRoom{options.max_tokens, most_parts}.rows();
     return options;
 }
 
@@ -112,11 +112,11 @@ bool CutStep(const Step& step, int64_t least, int64_t most, std::span<StepPart> 
     size_t writes = 0;
     for (const StepSequence& s : step.sequences) writes += s.state_writes.size();
     std::vector<int32_t> done(step.sequences.size());  // rows of each sequence in earlier parts
-    const auto each = static_cast<int32_t>(step.tokens.size() / parts.size());
+    size_t rows_left = step.tokens.size(), parts_left = parts.size();
     for (StepPart& part : parts) {
         part = {};
         part.state_writes.reserve(writes);
-        int32_t left = each;
+        auto left = static_cast<int32_t>(rows_left / parts_left--);
         for (size_t i = 0; i < done.size(); ++i) {
             const StepSequence& s = step.sequences[i];
             int32_t count = s.row_count - done[i];
@@ -129,6 +129,7 @@ bool CutStep(const Step& step, int64_t least, int64_t most, std::span<StepPart> 
         }
         const auto rows = static_cast<int64_t>(part.tokens.size());
         if (rows < least || rows > most) return false;
+        rows_left -= part.tokens.size();
     }
     return true;
 }
