@@ -111,7 +111,7 @@ Result<json> MeasureShapes(gpu::Device& device, const Arithmetic& arithmetic, in
             WEFT_ASSIGN(const auto times,
                         vulkan::MeasureTiles(device, arithmetic, dtype, rows, size,
                                              std::numeric_limits<int64_t>::max()));
-            for (const vulkan::TileTime& one : times) {
+            for (const vulkan::TileTime& one : times.tiles) {
                 const vulkan::TileShape& s = one.shape;
                 out.push_back({{"type", weft::Info(dtype).name},
                                {"rows", rows},

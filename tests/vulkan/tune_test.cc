@@ -66,6 +66,31 @@ TEST(VulkanTune, MeasuresOnceAndKeepsTheShapes) {
     EXPECT_EQ(third.shapes, first.shapes);
 }
 
+// A class is complete if all of its kernels were compiled in time.
+TEST(VulkanTune, LeavesAClassThatLacksKernels) {
+    WEFT_VULKAN(device);
+    constexpr std::array kNarrow = {TileClass::k32};
+    const auto candidates = TileCandidates(device->description(), TileClass::k32, true);
+    ASSERT_GE(candidates.size(), 2u);
+    const weft::test::TempDir temp;
+    TuneOptions options = OptionsIn(temp.path());
+    options.classes = kNarrow;
+    options.compile_seconds = 0;
+    for (int again = 0; again < 2; ++again) {
+        Arithmetic arithmetic = Emulated();
+        const TuneReport cut = TuneTiles(*device, kDecoding, options, arithmetic);
+        EXPECT_EQ(cut.read, 0);
+        EXPECT_EQ(cut.measured, 0);
+        EXPECT_EQ(cut.left, 1);
+        EXPECT_EQ(arithmetic.shapes.at(Decoding::kPlain, TileClass::k32), candidates.front());
+        EXPECT_EQ(TheFile(temp.path()), "");
+    }
+    options.compile_seconds = 3600;
+    Arithmetic arithmetic = Emulated();
+    EXPECT_EQ(TuneTiles(*device, kDecoding, options, arithmetic).measured, 1);
+    EXPECT_EQ(TuneTiles(*device, kDecoding, options, arithmetic).read, 1);
+}
+
 // Damaged files, those of other devices, and shapes that no kernel supports.
 TEST(VulkanTune, IgnoresWhatItDidNotWrite) {
     WEFT_VULKAN(device);

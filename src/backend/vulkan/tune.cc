@@ -76,6 +76,16 @@ TileShapes ReadShapes(const std::string& path, const gpu::Description& gpu, bool
     return shapes;
 }
 
+// Replaces shapes of `all` by those that `known` has.
+void Replace(TileShapes& all, const TileShapes& known) {
+    for (const Decoding decoding : kDecodings) {
+        for (const TileClass rows : kTileClasses) {
+            const TileShape& shape = known.at(decoding, rows);
+            if (shape.invocations != 0) all.at(decoding, rows) = shape;
+        }
+    }
+}
+
 std::string ShapesText(const TileShapes& shapes, const std::string& key) {
     json all = json::array();
     for (const Decoding decoding : kDecodings) {
@@ -153,16 +163,20 @@ struct Candidate {
     std::unique_ptr<gpu::Commands> commands;
 };
 
-// Kernels are compiled here; those that the driver refuses are left out.
+// Kernels are compiled here; those that the driver refuses are left out. complete: set to false if
+// the deadline passed before all were tried.
 std::vector<Candidate> Prepare(ProductEmitter& e, Arithmetic arithmetic, const Operands& operands,
-                               int64_t count, int64_t deadline_ns) {
+                               int64_t count, int64_t deadline_ns, bool& complete) {
     const bool emulated = arithmetic.matrix == Arithmetic::Matrix::kEmulated;
     const WeightPlace& weight = operands.weights.front();
     const TileClass rows = TileClassOf(count);
     arithmetic.least_large_tiles = 0;  // a large tile is measured even if others would be used
     std::vector<Candidate> candidates;
     for (const TileShape& shape : TileCandidates(e.gpu(), rows, emulated)) {
-        if (!candidates.empty() && NowNs() > deadline_ns) break;
+        if (!candidates.empty() && NowNs() > deadline_ns) {
+            complete = false;
+            break;
+        }
         arithmetic.shapes.at(DecodingOf(weight.dtype), rows) = shape;
         e.set_arithmetic(arithmetic);
         auto commands = Record(e, operands, count);
@@ -181,13 +195,15 @@ const TileTime& FastestOf(const std::vector<TileTime>& times) {
     return *std::ranges::min_element(times, {}, &TileTime::seconds);
 }
 
-// Measures what `shapes` lacks, the classes that users notice most first.
+// Measures what `shapes` lacks, the classes that users notice most first. best_so_far: shapes of
+// the classes that were not measured completely.
 TuneReport MeasureLacking(gpu::Device& device, std::span<const Decoding> decodings,
                           const TuneOptions& options, const Arithmetic& arithmetic,
-                          TileShapes& shapes) {
+                          TileShapes& shapes, TileShapes& best_so_far) {
     TuneReport report;
     const int64_t begin_ns = NowNs();
     const auto most_ns = static_cast<int64_t>(options.most_seconds * 1e9);
+    const auto compile_ns = static_cast<int64_t>(options.compile_seconds * 1e9);
     std::vector<TileClass> order(options.classes.begin(), options.classes.end());
     std::ranges::stable_partition(order, [](TileClass c) { return c == TileClass::kMany; });
     for (const Decoding decoding : decodings) {
@@ -201,12 +217,17 @@ TuneReport MeasureLacking(gpu::Device& device, std::span<const Decoding> decodin
             if (NowNs() - begin_ns > most_ns) continue;
             const auto times =
                 MeasureTiles(device, arithmetic, kTypes[static_cast<size_t>(decoding)],
-                             MeasuredRows(rows), options.size, begin_ns + 2 * most_ns);
+                             MeasuredRows(rows), options.size, begin_ns + compile_ns);
             if (!times.ok()) {
                 Log(LogLevel::kDebug, "tiles are not tuned: {}", times.error().message);
                 continue;
             }
-            shape = FastestOf(*times).shape;
+            const TileShape& fastest = FastestOf(times->tiles).shape;
+            if (!times->complete) {
+                best_so_far.at(decoding, rows) = fastest;
+                continue;
+            }
+            shape = fastest;
             ++report.measured;
             --report.left;
         }
@@ -217,14 +238,15 @@ TuneReport MeasureLacking(gpu::Device& device, std::span<const Decoding> decodin
 
 }  // namespace
 
-Result<std::vector<TileTime>> MeasureTiles(gpu::Device& device, const Arithmetic& arithmetic,
-                                           DType dtype, int64_t rows, int64_t size,
-                                           int64_t deadline_ns) {
+Result<TileTimes> MeasureTiles(gpu::Device& device, const Arithmetic& arithmetic, DType dtype,
+                               int64_t rows, int64_t size, int64_t deadline_ns) {
     constexpr int kLeastRounds = 3;
     constexpr double kRaiseSeconds = 0.06;  // an idle GPU raises its clock slowly
     ProductEmitter e(device, arithmetic);
     WEFT_ASSIGN(const Operands operands, MakeOperands(e, dtype, rows, size));
-    std::vector<Candidate> candidates = Prepare(e, arithmetic, operands, rows, deadline_ns);
+    TileTimes times;
+    std::vector<Candidate> candidates =
+        Prepare(e, arithmetic, operands, rows, deadline_ns, times.complete);
     if (candidates.empty()) {
         return MakeError(ErrorCode::kUnsupported, "the driver compiles no tile for {} rows", rows);
     }
@@ -239,11 +261,10 @@ Result<std::vector<TileTime>> MeasureTiles(gpu::Device& device, const Arithmetic
                 std::min(one.time.seconds, seconds / static_cast<double>(operands.weights.size()));
         }
     }
-    std::vector<TileTime> times;
     for (const Candidate& one : candidates) {
-        times.push_back(one.time);
+        times.tiles.push_back(one.time);
         const double flops = 2.0 * static_cast<double>(rows * size) * static_cast<double>(size);
-        times.back().tflop_s = flops / one.time.seconds * 1e-12;
+        times.tiles.back().tflop_s = flops / one.time.seconds * 1e-12;
     }
     return times;
 }
@@ -268,8 +289,10 @@ TuneReport TuneTiles(gpu::Device& device, std::span<const Decoding> decodings,
         Log(LogLevel::kDebug, "tiles are not tuned: {}", file.error().message);
         return report;
     }
-    report = MeasureLacking(device, decodings, options, arithmetic, shapes);
-    arithmetic.shapes = shapes;
+    TileShapes best_so_far;
+    report = MeasureLacking(device, decodings, options, arithmetic, shapes, best_so_far);
+    arithmetic.shapes = best_so_far;
+    Replace(arithmetic.shapes, shapes);
     if (report.measured == 0) return report;
     const Status kept = EndFile(*std::move(file), ShapesText(shapes, KeyOf(gpu, emulated)));
     if (!kept.ok()) Log(LogLevel::kDebug, "tuned tiles are not kept: {}", kept.error().message);

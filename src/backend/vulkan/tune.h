@@ -23,13 +23,16 @@ struct TuneOptions {
     std::string folder{};     // of the file; "": no file
     bool again = false;       // ignore the file
     double most_seconds = 2;  // no measurement of a class begins later
+    // After so many seconds, no kernel is compiled but the first one of a class. A class that lacks
+    // kernels uses the fastest shape so far in this run, and is left for the next start.
+    double compile_seconds = 4;
     int64_t size = 4096;      // rows and columns of the weights
     std::span<const TileClass> classes = kTileClasses;
 };
 
 // What TuneTiles did.
 struct TuneReport {
-    int read = 0, measured = 0, left = 0;  // classes; left: neither read nor measured
+    int read = 0, measured = 0, left = 0;  // classes; left: not read, and not all measured
     double seconds = 0;
 };
 
@@ -50,12 +53,15 @@ struct TileTime {
     int64_t rows = 0;
     double seconds = 0, tflop_s = 0;
 };
-// The times of a product of `rows` rows by a weight of size x size, for all candidates of the class
-// in the order of TileCandidates. Shapes whose kernels the driver refuses are left out.
-// deadline_ns: after it, no more kernels are compiled (NowNs()).
-Result<std::vector<TileTime>> MeasureTiles(gpu::Device& device, const Arithmetic& arithmetic,
-                                           DType dtype, int64_t rows, int64_t size,
-                                           int64_t deadline_ns);
+struct TileTimes {
+    std::vector<TileTime> tiles;  // one or more, in the order of TileCandidates
+    bool complete = true;         // false: not all kernels were compiled before the deadline
+};
+// The times of a product of `rows` rows by a weight of size x size, for all candidates of the
+// class. Shapes whose kernels the driver refuses are left out. deadline_ns: after it, no more
+// kernels are compiled, except the first one (NowNs()).
+Result<TileTimes> MeasureTiles(gpu::Device& device, const Arithmetic& arithmetic, DType dtype,
+                               int64_t rows, int64_t size, int64_t deadline_ns);
 
 // The shapes in the file of this device, in one line ("K types: 16 x 64 x 128 ..."); "": none.
 std::string TunedText(const gpu::Description& gpu);
