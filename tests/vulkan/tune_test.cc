@@ -125,6 +125,60 @@ TEST(VulkanTune, IgnoresWhatItDidNotWrite) {
     EXPECT_EQ(TuneTiles(*device, kDecoding, options, arithmetic).read, 1);
 }
 
+// Two models of a process have other kinds of weights. The second one may ignore the file.
+TEST(VulkanTune, KeepsOtherKinds) {
+    WEFT_VULKAN(device);
+    constexpr std::array kBlocks = {Decoding::kBlocks};
+    for (const bool again : {false, true}) {
+        const weft::test::TempDir temp;
+        TuneOptions options = OptionsIn(temp.path());
+        options.again = again;
+        Arithmetic shared = Emulated();
+        ASSERT_EQ(TuneTiles(*device, kDecoding, options, shared).measured, 1);
+        const TileShape plain = shared.shapes.at(Decoding::kPlain, TileClass::k16);
+        ASSERT_EQ(TuneTiles(*device, kBlocks, options, shared).measured, 1);
+        EXPECT_EQ(shared.shapes.at(Decoding::kPlain, TileClass::k16), plain);
+        options.again = false;
+        Arithmetic later = Emulated();
+        EXPECT_EQ(TuneTiles(*device, kDecoding, options, later).read, 1);
+        EXPECT_EQ(TuneTiles(*device, kBlocks, options, later).read, 1);
+        EXPECT_EQ(later.shapes, shared.shapes);
+    }
+}
+
+// Another process writes the file between the first look at it and its lock.
+TEST(VulkanTune, KeepsWhatOthersWroteBeforeTheLock) {
+    WEFT_VULKAN(device);
+    constexpr std::array kBlocks = {Decoding::kBlocks};
+    constexpr std::array kBoth = {Decoding::kPlain, Decoding::kBlocks};
+    const weft::test::TempDir temp;
+    Arithmetic other = Emulated(), own = Emulated(), later = Emulated();
+    TuneOptions options = OptionsIn(temp.path());
+    options.before_lock = [&] {
+        EXPECT_EQ(TuneTiles(*device, kDecoding, OptionsIn(temp.path()), other).measured, 1);
+    };
+    const TuneReport report = TuneTiles(*device, kBoth, options, own);
+    EXPECT_EQ(report.read, 1);
+    EXPECT_EQ(report.measured, 1);
+    EXPECT_EQ(own.shapes.at(Decoding::kPlain, TileClass::k16),
+              other.shapes.at(Decoding::kPlain, TileClass::k16));
+    options.before_lock = [&] { ADD_FAILURE() << "nothing is left to measure"; };
+    EXPECT_EQ(TuneTiles(*device, kBoth, options, later).read, 2);
+    EXPECT_EQ(later.shapes, own.shapes);
+
+    // A file that has all kinds already is not measured again, and stays.
+    const weft::test::TempDir full;
+    Arithmetic late = Emulated();
+    options.folder = full.path();
+    options.before_lock = [&] {
+        EXPECT_EQ(TuneTiles(*device, kBlocks, OptionsIn(full.path()), other).measured, 1);
+    };
+    const TuneReport read = TuneTiles(*device, kBlocks, options, late);
+    EXPECT_EQ(read.read, 1);
+    EXPECT_EQ(read.measured, 0);
+    EXPECT_EQ(TuneTiles(*device, kBlocks, OptionsIn(full.path()), late).read, 1);
+}
+
 // Without a place for the file, each start would take the time again.
 TEST(VulkanTune, DoesNotMeasureWithoutAFile) {
     WEFT_VULKAN(device);

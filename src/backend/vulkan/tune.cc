@@ -276,7 +276,7 @@ TuneReport TuneTiles(gpu::Device& device, std::span<const Decoding> decodings,
     const std::string path = PathOf(options.folder, gpu);
     TileShapes shapes;
     if (!options.again) shapes = ReadShapes(path, gpu, emulated);
-    arithmetic.shapes = shapes;
+    Replace(arithmetic.shapes, shapes);  // keeps shapes that this process measured for other models
     TuneReport report;
     for (const Decoding decoding : decodings) {
         for (const TileClass rows : options.classes) {
@@ -284,18 +284,25 @@ TuneReport TuneTiles(gpu::Device& device, std::span<const Decoding> decodings,
         }
     }
     if (report.left == 0 || options.folder.empty()) return report;
+    if (options.before_lock) options.before_lock();
     Result<OutputFile> file = BeginFile(path);
     if (!file.ok()) {
         Log(LogLevel::kDebug, "tiles are not tuned: {}", file.error().message);
         return report;
     }
+    // Another process may have finished the file before it was locked.
+    TileShapes kept = ReadShapes(path, gpu, emulated);
+    if (!options.again) shapes = kept;
     TileShapes best_so_far;
     report = MeasureLacking(device, decodings, options, arithmetic, shapes, best_so_far);
-    arithmetic.shapes = best_so_far;
+    Replace(arithmetic.shapes, best_so_far);
     Replace(arithmetic.shapes, shapes);
     if (report.measured == 0) return report;
-    const Status kept = EndFile(*std::move(file), ShapesText(shapes, KeyOf(gpu, emulated)));
-    if (!kept.ok()) Log(LogLevel::kDebug, "tuned tiles are not kept: {}", kept.error().message);
+    Replace(kept, shapes);
+    const Status written = EndFile(*std::move(file), ShapesText(kept, KeyOf(gpu, emulated)));
+    if (!written.ok()) {
+        Log(LogLevel::kDebug, "tuned tiles are not kept: {}", written.error().message);
+    }
     return report;
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,13 +22,14 @@ namespace weft::backend::vulkan {
 
 struct TuneOptions {
     std::string folder{};     // of the file; "": no file
-    bool again = false;       // ignore the file
+    bool again = false;       // measure also the shapes that the file has
     double most_seconds = 2;  // no measurement of a class begins later
     // After so many seconds, no kernel is compiled but the first one of a class. A class that lacks
     // kernels uses the fastest shape so far in this run, and is left for the next start.
     double compile_seconds = 4;
     int64_t size = 4096;      // rows and columns of the weights
     std::span<const TileClass> classes = kTileClasses;
+    std::function<void()> before_lock{};  // for tests: called before the file is locked
 };
 
 // What TuneTiles did.
@@ -37,7 +39,7 @@ struct TuneReport {
 };
 
 // Sets arithmetic.shapes for these kinds of weights. Measures what the file lacks, and adds it to
-// the file.
+// the file, which keeps the shapes of other kinds and classes.
 TuneReport TuneTiles(gpu::Device& device, std::span<const Decoding> decodings,
                      const TuneOptions& options, Arithmetic& arithmetic);
 
