@@ -259,7 +259,8 @@ TEST(Scheduler, StagesWorkOnPartsOfAPromptAtOnce) {
     scheduler.Commit(planned);
     const auto second = Add(scheduler, 2, 30, 1);
     ASSERT_TRUE(scheduler.Plan(step, planned));
-    EXPECT_EQ(RowsOf(planned, 1), 512);
+    EXPECT_EQ(RowsOf(planned, 1), 482);
+    EXPECT_EQ(RowsOf(planned, 2), 30);
 }
 
 // The draft of a lost step is verified after all tokens before it are computed again.
@@ -593,10 +594,42 @@ TEST_F(FairShares, ANeighborGetsRowsAtOnce) {
         EXPECT_NEAR(static_cast<double>(rows_["modest"]), 40 * 16, 64);
         EXPECT_NEAR(static_cast<double>(rows_["heavy"]), 40 * 32, 128);
         EXPECT_EQ(rows_["modest"] + rows_["heavy"] + rows_["greedy"], 40 * 64) << "no row is idle";
-        // Same key: served after the first prompt of the greedy request and before the second.
-        const int64_t steps = StepsUntilEnd(Submit({.key = "greedy", .tokens = 8, .say = 1}), 1000);
-        EXPECT_GT(steps, 0);
-        EXPECT_LE(steps, 2000 / 16 + 10);
+        // The greedy key's next request does not wait for the long prompts of its first one.
+        EXPECT_LE(StepsUntilEnd(Submit({.key = "greedy", .tokens = 8, .say = 1}), 10), 2);
+    }
+}
+
+// Prompts of one key, as in a server without keys.
+TEST_F(FairShares, AShortPromptDoesNotWaitForALongOne) {
+    Open(16, 64, 10'000, false);
+    const Job& large = Submit({.key = "", .tokens = 6400, .say = 1});
+    ASSERT_NO_FATAL_FAILURE(Steps(5));
+    EXPECT_EQ(large.sequence.computed, 5 * 64);
+    EXPECT_LE(StepsUntilEnd(Submit({.key = "", .tokens = 1, .say = 1}), 10), 1);
+    EXPECT_LE(StepsUntilEnd(Submit({.key = "", .tokens = 20, .say = 1}), 10), 1);
+    EXPECT_LE(StepsUntilEnd(Submit({.key = "", .tokens = 64, .say = 1}), 10), 2);
+    // Nor does it if prompts of other lengths are there before it.
+    Submit({.key = "", .tokens = 3200, .say = 1});
+    Submit({.key = "", .tokens = 1600, .say = 1});
+    Submit({.key = "", .tokens = 800, .say = 1});
+    ASSERT_NO_FATAL_FAILURE(Steps(5));
+    EXPECT_LE(StepsUntilEnd(Submit({.key = "", .tokens = 30, .say = 1}), 10), 2);
+    // The long one has half of the rows, whatever comes.
+    const int64_t before = large.sequence.computed;
+    for (int step = 0; step < 50; ++step) {
+        Submit(2, {.key = "", .tokens = 60, .say = 1});
+        ASSERT_NO_FATAL_FAILURE(Step());
+    }
+    EXPECT_GE(large.sequence.computed - before, 50 * 32);
+}
+
+TEST_F(FairShares, EqualPromptsEndInOrderAndNoRowIsIdle) {
+    Open(16, 64, 10'000, false);
+    for (int i = 0; i < 8; ++i) Submit({.key = "", .tokens = 640, .say = 1});
+    ASSERT_NO_FATAL_FAILURE(Steps(80));
+    for (int64_t i = 0; i < 8; ++i) {
+        EXPECT_NEAR(static_cast<double>(jobs_[static_cast<size_t>(i)]->ended_at),
+                    static_cast<double>(10 * (i + 1)), 1);
     }
 }
 

@@ -305,25 +305,30 @@ int64_t Scheduler::PromptRows(const Sequence& s, const StepData& step) const {
     return std::min(rows, PromptChunk(tokens, options_.step_tokens, stages_));
 }
 
-// Takes the first sequence of each request, in order of admission, then the second of each, and so
-// on, so that a request with many sequences does not delay the others.
+// Takes the first sequence of each request, then the second of each, and so on, so that a request
+// with many sequences does not delay the others. Of these, the first one that was admitted comes
+// first, then those with fewer rows left.
 void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) {
     prompts_.clear();
-    bool mixed = false;
     for (Sequence* s : running_) {
         if (s->pending() <= 1) continue;
         RequestUse& request = *s->of_request;
         if (std::exchange(request.plan, plan_) != plan_) request.prompts = 0;
         s->rank = request.prompts++;
-        mixed = mixed || s->rank > 0;
         prompts_.push_back(s);
     }
-    if (mixed) std::ranges::stable_sort(prompts_, {}, &Sequence::rank);
-    for (Sequence* s : prompts_) {
+    if (prompts_.size() > 2) {
+        std::ranges::stable_sort(prompts_.begin() + 1, prompts_.end(), {}, [](const Sequence* s) {
+            return std::tuple(s->rank, -int64_t{s->priority}, s->pending());
+        });
+    }
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+        Sequence* s = prompts_[i];
         if (Left(step) <= 0) return;
         const int64_t before = s->computed;
         FindPrefix(*s);
-        const int64_t rows = TakeRows(*s, PromptRows(*s, step));
+        const int64_t most = RowsBesideShorter(*s, std::span(prompts_).subspan(i + 1));
+        const int64_t rows = TakeRows(*s, std::min(PromptRows(*s, step), most));
         if (rows == 0) DropCopy(*s);  // by the next step the cache may know more
         // Sequences with rows in this step can't be preempted any more.
         const bool fits = rows > 0 && Reserve(*s, s->computed + rows);
@@ -331,6 +336,30 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
         if (fits) Append(*s, rows, 0, step, planned);
         if (!fits) spare_rows_ += rows;
     }
+}
+
+// Rows that a prompt may take, so that it does not delay shorter ones of its key: these need what
+// it leaves, which is at most half. later: the prompts after it.
+int64_t Scheduler::RowsBesideShorter(const Sequence& s, std::span<Sequence* const> later) const {
+    const int64_t all = RowsFor(s), half = (all + 1) / 2;
+    int64_t shorter = 0;
+    const auto add = [&](const Sequence& other) {
+        const bool counts = other.of_key == s.of_key && other.of_request != s.of_request &&
+                            other.priority >= s.priority && other.pending() < s.pending();
+        if (counts) shorter += other.pending();
+    };
+    for (const Sequence* other : later) {
+        if (shorter < half) add(*other);
+    }
+    const Sequence* next = s.of_key->next;
+    const bool room = std::cmp_less(running_.size(), options_.max_seqs);
+    if (next != nullptr && room && !AtLimit(*next) && next->wants <= Room()) add(*next);
+    return std::max(half, all - shorter);
+}
+
+// Rows of the step that a sequence may take: those of its key, and the unclaimed ones.
+int64_t Scheduler::RowsFor(const Sequence& s) const {
+    return spare_rows_ + (s.of_key->demand_plan == plan_ ? s.of_key->rows : 0);
 }
 
 // Takes up to `rows` rows from the key's share, then from the unclaimed rows.
@@ -345,7 +374,7 @@ int64_t Scheduler::TakeRows(const Sequence& s, int64_t rows) {
 
 // False: no room, or no row of the step remains for its key.
 bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& planned) {
-    if (spare_rows_ + (s.of_key->demand_plan == plan_ ? s.of_key->rows : 0) <= 0) return false;
+    if (RowsFor(s) <= 0) return false;
     if (has_state() && !TakeOwnSlot(s)) return false;
     FindPrefix(s);
     // The whole sequence must fit now, or it would be preempted again.

@@ -262,6 +262,8 @@ class Scheduler {
     void Append(Sequence& sequence, int64_t rows, int64_t drafted, StepData& step,
                 std::vector<PlannedRows>& planned);
     int64_t PromptRows(const Sequence& sequence, const StepData& step) const;
+    int64_t RowsBesideShorter(const Sequence& sequence, std::span<Sequence* const> later) const;
+    int64_t RowsFor(const Sequence& sequence) const;
     int64_t TakeRows(const Sequence& sequence, int64_t rows);
     void Advance(Sequence& sequence, int64_t rows);
     void PlanDecodes(StepData& step, std::vector<PlannedRows>& planned);
