@@ -1,3 +1,4 @@
+// Runs independent calls on several threads.
 #pragma once
 
 #include <cstddef>

@@ -228,8 +228,6 @@ class Run {
     // alone: as in WriteResult.
     Status Export(Trainer& trainer, bool alone) {
         if (listener_ == nullptr) return trainer.ServeExport();
-        // A device may have pinned this thread to one core, which new threads would inherit.
-        const PinnedThread pinned(cluster_.cores());
         const auto trained = trainer.Export();
         const WritingScope writes(cluster_);
         const Status written = listener_->OnTrained(*trained, alone);
@@ -538,7 +536,7 @@ class Run {
         WEFT_ASSIGN(auto trainer,
                     Trainer::Make(job_.trainer, cluster_,
                                   std::make_unique<CheckpointSource>(std::move(trained))));
-        const PinnedThread pinned(cluster_.cores());  // as in Export
+        const PinnedThread pinned(cluster_.cores());  // for threads that read
         WEFT_TRY(
             ReadKept(*checkpoint, trainer->state(), trainer->rule(), job_.trainer.update.kind));
         WEFT_ASSIGN(const TrainerProgress progress, ProgressOf(*checkpoint));

@@ -59,7 +59,8 @@ void Nap(const Deadline& deadline, bool woken) {
 
 }  // namespace
 
-WritingScope::WritingScope(cluster::Cluster& cluster) : cluster_(cluster) {
+WritingScope::WritingScope(cluster::Cluster& cluster)
+    : cluster_(cluster), pinned_(cluster.cores()) {
     cluster_.SetProgress([] { return NowNs(); });
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "hw/cpu.h"
 #include "model_files/model_file.h"
 #include "train/export.h"
 #include "train/trainer.h"
@@ -13,7 +14,8 @@ namespace weft::train {
 
 // While rank 0 writes the result, the other ranks wait for rank 0's next request. Their wait fails
 // if no rank makes progress for some time, but a write to a slow disk may take longer. So a
-// WritingScope reports progress for as long as it exists.
+// WritingScope reports progress for as long as it exists. Meanwhile the thread may run on all cores
+// of the rank, as threads that it creates will; a device may have pinned it to one.
 class WritingScope {
   public:
     // cluster: that of rank 0; must outlive this object. The destructor resets the cluster's
@@ -25,6 +27,7 @@ class WritingScope {
 
   private:
     cluster::Cluster& cluster_;
+    PinnedThread pinned_;
 };
 
 // Writes the adapter if one was trained, otherwise the model, into words.folder; returns the path.
