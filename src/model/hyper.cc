@@ -212,6 +212,13 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
         WEFT_ASSIGN(const int64_t value, source.meta().IntOr(prefix + key, 0, 1ll << 31, 0));
         if (value != 0) unknown.push_back(key);
     }
+    WEFT_ASSIGN(const bool causal, source.meta().BoolOr(prefix + "attention.causal", true));
+    if (!causal) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {}attention.causal is false; attention to later tokens is not "
+                         "supported",
+                         source.name(), prefix);
+    }
     for (const char* key : unknown) {
         if (!source.meta().Has(prefix + key)) continue;
         return MakeError(ErrorCode::kUnsupported,
@@ -528,7 +535,8 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                          "{}: {}attention.indexer.key_length is {}; {} columns are rotated",
                          source.name(), prefix, hyper.indexer.dim, hyper.rotary_dim);
     }
-    if (hyper.latent.rank > 0) {  // YaRN scales scores by m(mscale_all_dim) squared
+    if (hyper.latent.rank > 0 &&
+        hyper.latent.rotates) {  // YaRN scales scores by m(mscale_all_dim) squared
         const double sharper =
             1 + hyper.ropes.yarn_log_multiplier * std::log(std::max(1.0, hyper.ropes.yarn_factor));
         hyper.attention_scale *= static_cast<float>(sharper * sharper);

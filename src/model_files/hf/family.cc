@@ -127,6 +127,12 @@ Status CheckCaps(const Config& whole, const Family& family) {
     return {};
 }
 
+Status CheckCausal(const Config& whole) {
+    WEFT_ASSIGN(const bool causal, whole.BoolOr({"is_causal"}, true));
+    if (causal) return {};
+    return whole.Corrupt("is_causal", "true: attention to later tokens is not supported");
+}
+
 }  // namespace
 
 Result<Config> TextConfig(const Config& config, const Family& family) {
@@ -144,6 +150,7 @@ Result<Config> TextConfig(const Config& config, const Family& family) {
     Config whole = defaults.With(config).With(text).With(name);
     WEFT_TRY(CheckNulls(whole, defaults));
     WEFT_TRY(CheckCaps(whole, family));
+    WEFT_TRY(CheckCausal(whole));
     if (family.adjust != nullptr) {
         WEFT_ASSIGN(whole, family.adjust(whole));
     }
@@ -276,7 +283,8 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
                 config.IntOr({"max_position_embeddings"}, 1, kMostContext, 4096));
     const bool cohere =
         meta.architecture().starts_with("cohere2") || meta.architecture() == "command-r";
-    const bool centered = cohere && !config.Has("rms_norm_eps");
+    const bool centered =
+        cohere && (meta.architecture() != "cohere2moe" || !config.Has("rms_norm_eps"));
     WEFT_ASSIGN(const double eps,
                 config.F64Or({centered ? "layer_norm_eps" : "rms_norm_eps"}, 1e-6));
     WEFT_ASSIGN(const int64_t vocab, config.NeedInt({"vocab_size"}, 1, 1 << 26));

@@ -71,7 +71,9 @@ Result<Config> Cohere2MoeAdjust(const Config& config) {
         {"n_shared_experts", shared},     {"norm_topk_prob", norm || function == "softmax"}};
     WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
     WEFT_ASSIGN(const int64_t step, config.IntOr({"sliding_window_pattern"}, 1, kMostDense, 4));
-    return WithLayerTypes(config.With(named), step, dense);
+    // The pattern of windows begins after these layers, whatever mlp_layer_types says.
+    WEFT_ASSIGN(const int64_t first, config.IntOr({"first_k_dense_replace"}, 0, kMostDense, 0));
+    return WithLayerTypes(config.With(named), step, first);
 }
 
 Status CohereLayer(Assembly& assembly, int64_t, const std::string& prefix) {
@@ -99,8 +101,8 @@ constexpr Family kCohereFamilies[] = {
      .meta = CohereMeta,
      .layer = CohereLayer,
      .defaults = R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
-                     "rms_norm_eps": null, "logit_scale": 0.0625, "use_qk_norm": false,
-                     "tie_word_embeddings": true})"},
+                     "rms_norm_eps": null, "rope_theta": 500000.0, "logit_scale": 0.0625,
+                     "use_qk_norm": false, "tie_word_embeddings": true})"},
     {.model_type = "cohere2",
      .architecture = "cohere2",
      .rules = {kCohereRules, kAttentionRules, kMlpRules},

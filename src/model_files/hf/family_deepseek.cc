@@ -99,10 +99,22 @@ Result<Config> Mistral4Adjust(const Config& config) {
 }
 
 Status Deepseek2Meta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const std::string method, config.StringOr({"topk_method"}, ""));
+    if (method != "greedy" && method != "group_limited_greedy") {
+        return config.Corrupt("topk_method", "'greedy' or 'group_limited_greedy'");
+    }
+    WEFT_ASSIGN(const bool norm, config.BoolOr({"norm_topk_prob"}, false));
+    if (norm)
+        return config.Corrupt("norm_topk_prob", "false: a deepseek_v2 model has no such norm");
     return DeepseekMeta(config, meta, "softmax");
 }
 
 Status Deepseek3Meta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const std::string method, config.StringOr({"topk_method"}, ""));
+    WEFT_ASSIGN(const int64_t groups, config.IntOr({"n_group"}, 0, kMostWidth, 1));
+    if (method == "greedy" && groups > 1) {
+        return config.Corrupt("topk_method", "'noaux_tc', because n_group is not 1");
+    }
     return DeepseekMeta(config, meta, "sigmoid");
 }
 
@@ -422,7 +434,8 @@ constexpr std::string_view kDeepseek3Defaults =
 
 constexpr Family kDeepseekFamilies[] = {
     Deepseek("deepseek_v2", Deepseek2Meta,
-             R"({"max_position_embeddings": 2048, "n_routed_experts": 64, "n_shared_experts": 2})"),
+             R"({"max_position_embeddings": 2048, "n_routed_experts": 64, "n_shared_experts": 2,
+                 "topk_method": "greedy"})"),
     Deepseek("deepseek_v3", Deepseek3Meta, kDeepseek3Defaults),
     Deepseek("kimi_k2", Deepseek3Meta),
     Deepseek("kimi_k25", Deepseek3Meta, kDeepseek3Defaults),

@@ -1,4 +1,6 @@
 // EXAONE 4, K-EXAONE and GLM-4 (0414).
+#include <algorithm>
+
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
@@ -15,6 +17,11 @@ bool AllButEachFourth(int64_t layer) {
 Status Exaone4Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostWindow, 0));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    // With a window, only layers that have it rotate; without one, all layers do.
+    if (window > 0 && std::ranges::find(types, "sliding_attention") == types.end()) {
+        return config.Corrupt("sliding_window", "null, because no layer has sliding_attention");
+    }
     return WriteWindow(config, meta, window, AllButEachFourth);
 }
 

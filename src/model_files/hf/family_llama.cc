@@ -1,4 +1,6 @@
 // Llama and similar dense models.
+#include <algorithm>
+
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
@@ -63,7 +65,12 @@ Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
     for (size_t layer = 0; layer < rope.size(); ++layer) {
         known = known && (rope[layer] != 0) == ((layer + 1) % 4 != 0);
     }
-    WEFT_ASSIGN(const bool window, config.BoolOr({"use_sliding_window"}, false));
+    WEFT_ASSIGN(bool window, config.BoolOr({"use_sliding_window"}, false));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    // (In transformers, the types alone make windows.)
+    if (config.Has("sliding_window")) {
+        window = window || std::ranges::find(types, "sliding_attention") != types.end();
+    }
     if (known && !window) return {};
     return MakeError(ErrorCode::kUnsupported,
                      "{}: smollm3 is supported only without sliding windows, and with RoPE in all "

@@ -178,6 +178,22 @@ bool MimoSlides(int64_t layer) {
     return layer != 0 && (layer + 1) % 6 != 0;
 }
 
+// rope_parameters, in which the default type without a share rotates a third of a head, as in
+// transformers; other types rotate all of it.
+Result<Json> WithMimoShares(const Config& config) {
+    constexpr std::string_view kShare = "partial_rotary_factor";
+    WEFT_ASSIGN(const double share, config.F64Or({kShare}, 0.334));
+    Json all = config.json()["rope_parameters"];
+    for (const std::string_view layers : {kOfAll, kOfWindow}) {
+        WEFT_ASSIGN(const Config whole, config.Sub({"rope_parameters"}));
+        WEFT_ASSIGN(const Config own, whole.Sub({layers}));
+        WEFT_ASSIGN(const std::string type, own.StringOr({"rope_type", "type"}, "default"));
+        if (!whole.Has(layers) || own.Names(kShare) || type != "default") continue;
+        all[layers][kShare] = share;
+    }
+    return all;
+}
+
 // Renames keys to the usual ones, and builds rope_parameters from separate keys.
 Result<Config> MimoAdjust(const Config& config) {
     WEFT_ASSIGN(std::vector<int64_t> hybrid, config.Ints({"hybrid_layer_pattern"}));
@@ -194,7 +210,7 @@ Result<Config> MimoAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMixedHeads));
     WEFT_ASSIGN(const int64_t windowed_heads,
                 config.IntOr({"swa_num_attention_heads"}, 1, kMixedHeads, heads));
-    WEFT_ASSIGN(const double eps, config.F64Or({"layernorm_epsilon", "rms_norm_eps"}, 1e-5));
+    WEFT_ASSIGN(const double eps, config.NeedF64({"layernorm_epsilon", "rms_norm_eps"}));
     Json over = {{"layer_types", types},
                  {"rms_norm_eps", eps},
                  {"num_key_value_heads", HeadsByType(types, kv, windowed)}};
@@ -217,6 +233,8 @@ Result<Config> MimoAdjust(const Config& config) {
         over["rope_parameters"] = {
             {kOfAll, {{"rope_theta", base}, {"partial_rotary_factor", share}}},
             {kOfWindow, {{"rope_theta", windowed_base}, {"partial_rotary_factor", share}}}};
+    } else {
+        WEFT_ASSIGN(over["rope_parameters"], WithMimoShares(config));
     }
     if (!config.Has("routed_scaling_factor")) over["routed_scaling_factor"] = 1.0;
     return WithKeys(config, over);
@@ -501,7 +519,7 @@ constexpr Rule kStepRules[] = {
 
 constexpr std::string_view kMimoDefaults =
     R"({"max_position_embeddings": 202752, "head_dim": 192, "v_head_dim": 128, "n_group": 1,
-        "sliding_window": 129, "attention_value_scale": 0.707, "num_experts_per_tok": 8,
+        "rms_norm_eps": 1e-5, "sliding_window": 129, "attention_value_scale": 0.707, "num_experts_per_tok": 8,
         "norm_topk_prob": true, "topk_group": 1, "num_key_value_heads": 4})";
 constexpr std::string_view kStepDefaults =
     R"({"max_position_embeddings": 128000, "rms_norm_eps": 1e-5, "head_dim": 128,

@@ -1,0 +1,117 @@
+// Keys of config.json that a family reads or refuses, where transformers computes something else
+// than the other families do. The files of tests/data/families, with some keys set and removed.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "model/hyper.h"
+#include "model_files/hf/folder.h"
+#include "support/hf_folder.h"
+#include "support/hf_quantize.h"
+#include "support/temp_dir.h"
+
+namespace weft::support {
+namespace {
+
+using Json = nlohmann::json;
+using model::Hyper;
+
+// Writes a folder; `set` replaces keys of config.json, those that are null here go.
+void WriteWith(const std::string& folder, const std::string& model, const Json& set) {
+    const HfGolden all;
+    const bool own = std::filesystem::exists(TestData("/families/" + model + ".safetensors"));
+    const HfGolden golden = own ? HfGolden(TestData("/families/" + model + ".safetensors")) : all;
+    golden.Write(model, folder);
+    Json config = Json::parse(golden.Text(model + "/config"));
+    for (const auto& [key, value] : set.items()) {
+        if (value.is_null()) {
+            config.erase(key);
+        } else {
+            config[key] = value;
+        }
+    }
+    WriteText(folder + "/config.json", config.dump());
+    WriteText(folder + "/tokenizer.json", SmallTokenizer());
+}
+
+struct RefusedKey {
+    const char* model;
+    const char* set;
+    const char* word;  // in the error
+};
+void PrintTo(const RefusedKey& one, std::ostream* out) {
+    *out << one.model << " " << one.set;
+}
+
+const RefusedKey kRefusedKeys[] = {
+    {"qwen2", R"({"is_causal": false})", "is_causal"},
+    {"exaone4", R"({"is_causal": false})", "is_causal"},
+    {"exaone4Whole", R"({"sliding_window": 8})", "sliding_window"},
+    {"deepseekV2", R"({"topk_method": "noaux_tc"})", "topk_method"},
+    {"deepseekV2", R"({"norm_topk_prob": true})", "norm_topk_prob"},
+    {"deepseekV3", R"({"topk_method": "greedy", "n_group": 2, "topk_group": 1})", "topk_method"},
+    {"smollm3", R"({"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention",
+                    "full_attention", "full_attention"]})",
+     "sliding windows"},
+};
+
+class FamilyRefuses : public testing::TestWithParam<RefusedKey> {};
+
+TEST_P(FamilyRefuses, NamesTheKey) {
+    const test::TempDir dir;
+    WriteWith(dir / "model", GetParam().model, Json::parse(GetParam().set));
+    const auto source = model_files::hf::OpenFolder(dir / "model");
+    ASSERT_FALSE(source.ok());
+    EXPECT_NE(source.error().message.find(GetParam().word), std::string::npos)
+        << source.error().message;
+    EXPECT_NE(source.error().message.find("config.json"), std::string::npos)
+        << source.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamilyRefuses, testing::ValuesIn(kRefusedKeys));
+
+Hyper HyperOf(const std::string& model, const Json& set) {
+    const test::TempDir dir;
+    WriteWith(dir / "model", model, set);
+    const auto source = model_files::hf::OpenFolder(dir / "model");
+    if (!source.ok()) ADD_FAILURE() << source.error().message;
+    if (!source.ok()) return {};
+    const auto hyper = model::ReadHyper(**source);
+    if (!hyper.ok()) ADD_FAILURE() << hyper.error().message;
+    return hyper.ok() ? *hyper : Hyper();
+}
+
+// The configuration classes' own defaults.
+TEST(FamilyDefaults, AreThoseOfTransformers) {
+    EXPECT_EQ(
+        HyperOf("commandR", {{"rope_theta", nullptr}, {"rope_parameters", nullptr}}).ropes.all,
+        HyperOf("commandR", {{"rope_theta", 5e5}, {"rope_parameters", nullptr}}).ropes.all);
+    const Json none = {{"layernorm_epsilon", nullptr}, {"rms_norm_eps", nullptr}};
+    EXPECT_FLOAT_EQ(HyperOf("mimo2", none).rms_eps, 1e-5f);
+    const Json greedy = {{"topk_method", nullptr}, {"n_group", 2}, {"topk_group", 1}};
+    EXPECT_EQ(HyperOf("deepseekV2", greedy).moe.route.groups, 1);
+}
+
+// A norm of the mean stays one, whatever other epsilon the file has.
+TEST(FamilyDefaults, CohereCentersItsNorms) {
+    const Hyper hyper = HyperOf("commandR", {{"rms_norm_eps", 0.25}});
+    EXPECT_EQ(hyper.rms_eps, HyperOf("commandR", Json::object()).rms_eps);
+}
+
+TEST(FamilyDefaults, MimoRotatesAThirdInTheDefaultType) {
+    const auto ropes = [](const Json& full, const Json& windowed) {
+        return HyperOf("mimo2", {{"rope_theta", nullptr},
+                                 {"partial_rotary_factor", nullptr},
+                                 {"rope_parameters",
+                                  {{"full_attention", full}, {"sliding_attention", windowed}}}});
+    };
+    const Json plain = {{"rope_type", "default"}, {"rope_theta", 1e4}};
+    Json third = plain;
+    third["partial_rotary_factor"] = 0.334;
+    const Hyper said = ropes(third, third), usual = ropes(plain, plain);
+    EXPECT_EQ(usual.rotary_dim, said.rotary_dim);
+    EXPECT_LT(usual.rotary_dim, usual.head_dim);
+}
+
+}  // namespace
+}  // namespace weft::support
