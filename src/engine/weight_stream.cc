@@ -18,6 +18,15 @@ constexpr size_t kMostHeaderBytes = 900 << 10;
 constexpr int64_t kMostRequestBytes = int64_t{1} << 30;
 constexpr std::string_view kTokenizerKeys = "tokenizer.";
 
+// Whether ranks read the tensor before they load, and before they have links: its values are in the
+// header. RoPE's factors, and numbers of layers.
+bool IsSentWithHeader(const TensorInfo& t) {
+    constexpr uint64_t kMostBytes = 64 << 10;
+    constexpr int64_t kMostNumbers = 16;
+    const bool of_rope = t.name.find("rope_") != std::string::npos;
+    return t.bytes <= kMostBytes && (of_rope || t.rows * t.cols <= kMostNumbers);
+}
+
 // A request: rows and columns of the tensor with that index; -1: no more requests.
 struct RowsRequest {
     int64_t tensor = -1;
@@ -107,6 +116,10 @@ Result<std::string> StreamHeader(const model_files::ModelSource& source) {
     }
     for (const TensorInfo& t : source.tensors()) {
         tensors.push_back({t.name, std::string(Info(t.dtype).name), t.dim_count, t.dims, t.rows});
+        if (!IsSentWithHeader(t)) continue;
+        std::vector<std::byte> values(t.bytes);
+        WEFT_TRY(source.ReadRows(t, 0, t.rows, 0, t.cols, values, nullptr));
+        tensors.back().push_back(nlohmann::json(Binary(values)));
     }
     const auto bytes = nlohmann::json::to_cbor({{"name", source.name()},
                                                 {"fingerprint", fingerprint},
@@ -166,6 +179,14 @@ Status StreamedSource::TakeMetadata(const std::string& header) {
         TensorInfo tensor = TensorOf(entry, info->dtype);
         if (!IsSound(tensor)) return BadHeader(fmt::format("tensor '{}'", tensor.name));
         tensor.bytes = static_cast<uint64_t>(tensor.rows * RowBytes(tensor.dtype, tensor.cols));
+        if (entry.size() > 5) {
+            const std::vector<uint8_t>& values = entry.at(5).get_binary();
+            if (values.size() != tensor.bytes) {
+                return BadHeader(
+                    fmt::format("{} bytes of tensor '{}'", values.size(), tensor.name));
+            }
+            held_[tensors_.size()] = values;
+        }
         tensors_.push_back(std::move(tensor));
     }
     return {};
@@ -180,10 +201,27 @@ Status StreamedSource::ReadRows(const TensorInfo& tensor, int64_t row_begin, int
                                 int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                                 uint64_t* bytes_read) const {
     CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
-    const RowsRequest request{&tensor - tensors_.data(), row_begin, row_count, col_begin,
+    const auto index = static_cast<size_t>(&tensor - tensors_.data());
+    const RowsRequest request{static_cast<int64_t>(index), row_begin, row_count, col_begin,
                               col_count};
-    WEFT_CHECK(world_ != nullptr && Fits(request, tensors_));
+    WEFT_CHECK(Fits(request, tensors_));
+    if (const auto held = held_.find(index); held != held_.end()) {
+        const int64_t width = RowBytes(tensor.dtype, col_count);
+        for (int64_t row = 0; row < row_count; ++row) {
+            const int64_t from = (row_begin + row) * RowBytes(tensor.dtype, tensor.cols) +
+                                 RowBytes(tensor.dtype, col_begin);
+            std::memcpy(out.data() + row * width, held->second.data() + from,
+                        static_cast<size_t>(width));
+        }
+        return {};
+    }
     const std::lock_guard lock(mutex_);
+    if (world_ == nullptr) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--weights-from 0: tensor {} is needed before rank 0 can send it. Give "
+                         "every host a copy of the model, and leave --weights-from out",
+                         tensor.name);
+    }
     WEFT_TRY(world_->Send(std::as_bytes(std::span(&request, 1)), 0, kRequestTag));
     WEFT_TRY(world_->Recv(out, 0, kPieceTag));
     if (bytes_read != nullptr) *bytes_read += out.size();

@@ -1,8 +1,9 @@
 // Weight streaming (--weights-from 0): only rank 0 has the model's file. It sends the other ranks
 // their shards over the links between ranks while they load.
 //
-// First, the header (tensor table, metadata except the tokenizer's, fingerprint) travels over the
-// control connections, and the other ranks make their Program from it. While loading, each rank
+// First, the header (tensor table, metadata except the tokenizer's, fingerprint, and the few small
+// tensors that a Program is made from) travels over the control connections, and the other ranks
+// make their Program from it. While loading, each rank
 // requests one piece of a tensor after another over the links of the world group. Rank 0 answers
 // the ranks in turn, on another thread than the one on which it loads its own shard. Ranks check
 // the data as they would check a file: rank 0 is authenticated, but may have a bug.
@@ -54,6 +55,7 @@ class StreamedSource : public model_files::ModelSource {
     std::unique_ptr<model_files::Metadata> meta_;
     std::vector<model_files::TensorInfo> tensors_;
     std::unordered_map<std::string_view, size_t> index_;
+    std::unordered_map<size_t, std::vector<uint8_t>> held_;  // tensors that came with the header
     mutable std::mutex mutex_;  // guards world_
     coll::Comm* world_ = nullptr;
 };

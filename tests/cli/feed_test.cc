@@ -20,7 +20,11 @@ class Feed : public testing::Test {
   protected:
     void SetUp() override {
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-        WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = OddHyper(), .dtype = DType::kQ8_0});
+        // With RoPE's factors, as Llama 3.1 and later: ranks need them before they load.
+        const std::vector<float> factors(static_cast<size_t>(OddHyper().rotary_dim) / 2, 1.5f);
+        WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = OddHyper(),
+                                           .dtype = DType::kQ8_0,
+                                           .vectors = {{"rope_freqs.weight", factors}}});
         key_ = dir_ / "key";
         std::ofstream(key_) << "a key for these tests only";
         ::chmod(key_.c_str(), 0600);

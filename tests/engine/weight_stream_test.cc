@@ -40,7 +40,10 @@ void CheckSound(const model_files::MetaEntry& entry) {
 class FeedHeaders : public testing::Test {
   protected:
     void SetUp() override {
-        support::WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = support::OddHyper()});
+        const std::vector<float> factors(static_cast<size_t>(support::OddHyper().rotary_dim) / 2,
+                                         1.5f);
+        support::WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = support::OddHyper(),
+                                                    .vectors = {{"rope_freqs.weight", factors}}});
         auto source = model_files::OpenModel(dir_ / "tiny.gguf");
         ASSERT_TRUE(source.ok());
         source_ = std::move(*source);
@@ -76,7 +79,14 @@ TEST_F(FeedHeaders, SayWhatTheFileSays) {
         EXPECT_EQ(other->type, entry.type);
         EXPECT_TRUE(std::ranges::equal(other->bytes, entry.bytes)) << entry.key;
     }
-    EXPECT_TRUE(model::ReadHyper(**fed).ok());
+    // Made before the ranks have links.
+    const auto hyper = model::ReadHyper(**fed);
+    ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+    EXPECT_EQ(hyper->ropes.all, model::ReadHyper(*source_)->ropes.all);
+    // Any other tensor is an error until then.
+    const auto rows = (*fed)->ReadFloats(*(*fed)->FindTensor("output_norm.weight"));
+    ASSERT_FALSE(rows.ok());
+    EXPECT_EQ(rows.error().code, ErrorCode::kUnsupported);
 }
 
 // Quantized tensors of a folder get types that GGUF files do not have.
