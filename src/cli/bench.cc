@@ -20,8 +20,10 @@
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
+#include "engine/device_options.h"
 #include "engine/measure.h"
 #include "engine/sum_wire.h"
+#include "hw/control_group.h"
 #include "hw/cpu.h"
 #include "net/fabric.h"
 
@@ -250,7 +252,9 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     row.tp = c.tp;
     row.pp = c.pp;
     row.ep = job.ep;
-    row.threads = c.threads > 0 ? c.threads : static_cast<int>(runner->cluster().cores().size());
+    row.threads = c.threads > 0
+                      ? c.threads
+                      : engine::DefaultThreads(runner->cluster().cores().size(), CpuQuota());
     row.transport = ranks == 1 ? "none" : runner->cluster().fabric().transport;
     const engine::Rank& rank = runner->rank();
     row.wire = c.tp == 1 ? "none" : engine::SumWireName(rank.wire());

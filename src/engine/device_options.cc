@@ -1,18 +1,25 @@
 #include "engine/device_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "backend/device_list.h"
+#include "hw/control_group.h"
 #include "hw/cpu.h"
 
 namespace weft::engine {
+
+int DefaultThreads(size_t cores, std::optional<double> quota) {
+    const auto all = static_cast<double>(std::max<size_t>(1, cores));
+    return static_cast<int>(std::clamp(std::floor(quota.value_or(all)), 1.0, all));
+}
 
 backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads, bool reference,
                                        bool exact) {
     backend::DeviceOptions options;
     options.cores = cluster.cores();
-    options.threads = threads > 0 ? threads : static_cast<int>(options.cores.size());
+    options.threads = threads > 0 ? threads : DefaultThreads(options.cores.size(), CpuQuota());
     options.cores_shared =
         cluster.cores_shared() || options.threads > static_cast<int>(options.cores.size());
     if (options.cores_shared) options.cores.clear();

@@ -18,8 +18,12 @@ namespace weft::engine {
 
 using backend::MayAllUseHostCores;
 
-// Fills in all DeviceOptions but local_rank. threads = 0: all cores of the rank. Threads are pinned
-// if no two ranks share a core.
+// One thread for each core of a rank, but no more than the whole processors of a quota
+// (hw/control_group.h): the kernel would stop all threads in turn.
+int DefaultThreads(size_t cores, std::optional<double> quota);
+
+// Fills in all DeviceOptions but local_rank. threads = 0: DefaultThreads. Threads are pinned if no
+// two ranks share a core.
 backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads, bool reference,
                                        bool exact = false);
 

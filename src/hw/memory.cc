@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "hw/control_group.h"
 #include "hw/cpu.h"
 #include "hw/environment.h"
 
@@ -48,31 +49,6 @@ std::optional<uint64_t> LeftIn(const std::string& folder, const Names& names) {
     return *limit - std::min(*limit, kept);
 }
 
-void Tighten(std::optional<GroupMemory>& least, std::optional<GroupMemory> other) {
-    if (other && (!least || other->left_bytes < least->left_bytes)) least = std::move(other);
-}
-
-// The least memory left in a group and its parents.
-std::optional<GroupMemory> LeftAlong(const std::string& root, std::string path,
-                                     const Names& names) {
-    std::optional<GroupMemory> least;
-    while (true) {
-        if (const auto left = LeftIn(root + path, names)) Tighten(least, GroupMemory{*left, path});
-        const size_t slash = path.rfind('/');
-        if (slash == std::string::npos) return least;
-        path.resize(slash);
-    }
-}
-
-bool HasMemory(std::string_view controllers) {
-    while (!controllers.empty()) {
-        const size_t comma = std::min(controllers.find(','), controllers.size());
-        if (controllers.substr(0, comma) == "memory") return true;
-        controllers.remove_prefix(std::min(comma + 1, controllers.size()));
-    }
-    return false;
-}
-
 }  // namespace
 
 uint64_t ResidentBytes() {
@@ -82,20 +58,11 @@ uint64_t ResidentBytes() {
 std::optional<GroupMemory> ControlGroupLeft(const std::string& groups,
                                             const std::string& membership) {
     std::optional<GroupMemory> least;
-    std::ifstream file(membership);
-    for (std::string line; std::getline(file, line);) {  // "4:memory:/path", version 2: "0::/path"
-        const size_t first = line.find(':');
-        const size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
-        if (second == line.npos) continue;
-        const std::string controllers = line.substr(first + 1, second - first - 1);
-        const std::string path = line.substr(second + 1);
-        if (controllers.empty()) {
-            Tighten(least, LeftAlong(groups, path, kVersion2));
-            Tighten(least, LeftAlong(groups + "/unified", path, kVersion2));
-        } else if (HasMemory(controllers)) {
-            Tighten(least, LeftAlong(groups + "/memory", path, kVersion1));
-        }
-    }
+    VisitControlGroups(groups, membership, "memory", [&](const ControlGroup& group) {
+        const auto left = LeftIn(group.folder, group.version2 ? kVersion2 : kVersion1);
+        if (!left || (least && *left >= least->left_bytes)) return;
+        least = GroupMemory{*left, group.path};
+    });
     return least;
 }
 

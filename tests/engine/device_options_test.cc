@@ -13,6 +13,15 @@ namespace {
 using backend::MemoryKind;
 using support::PoolDevice;
 
+TEST(DefaultThreads, AreNoMoreThanAQuotaLetsRun) {
+    EXPECT_EQ(DefaultThreads(16, std::nullopt), 16);
+    EXPECT_EQ(DefaultThreads(16, 4), 4);
+    EXPECT_EQ(DefaultThreads(16, 3.9), 3);
+    EXPECT_EQ(DefaultThreads(16, 0.1), 1);
+    EXPECT_EQ(DefaultThreads(2, 64), 2);
+    EXPECT_EQ(DefaultThreads(0, std::nullopt), 1);
+}
+
 TEST(MemoryNeeds, WhatADeviceHoldsIsNeededOfItsOwnPool) {
     const PoolDevice device({MemoryKind::kDevice, 8000, 5000, 300});
     const auto needs = MemoryNeeds(device, 1000, 70);

@@ -1,4 +1,4 @@
-// Limits of a process's memory.
+// Limits of a process's memory and processor time.
 #include "hw/memory.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "hw/control_group.h"
 #include "hw/cpu.h"
 #include "hw/environment.h"
 #include "support/temp_dir.h"
@@ -59,7 +60,31 @@ TEST_F(Groups, CgroupVersion1) {
     EXPECT_FALSE(Left("4:memory:/slurm"));
 }
 
+TEST_F(Groups, TheLeastQuotaOfAllParentsCounts) {
+    const auto quota = [&](const std::string& membership) {
+        Put("membership", membership);
+        return CpuQuota(dir_ / "groups", dir_ / "membership");
+    };
+    Put("groups/cpu.max", "max 100000");
+    Put("groups/pod/cpu.max", "250000 100000");
+    Put("groups/pod/own/cpu.max", "400000 100000");
+    EXPECT_EQ(quota("0::/pod/own"), 2.5);
+    EXPECT_EQ(quota("0::/pod"), 2.5);
+    EXPECT_EQ(quota("0::/"), std::nullopt);
+    EXPECT_EQ(quota("0::/other"), std::nullopt);
+    for (const char* bad : {"", "max", "0 100000", "100000", "-5 100000", "9 0", "what is this"}) {
+        Put("groups/pod/cpu.max", bad);
+        EXPECT_EQ(quota("0::/pod"), std::nullopt) << bad;
+    }
+    Put("groups/cpu/docker/cpu.cfs_quota_us", "50000");
+    Put("groups/cpu/docker/cpu.cfs_period_us", "100000");
+    EXPECT_EQ(quota("3:cpuset:/\n4:cpu,cpuacct:/docker\n0::/"), 0.5);
+    Put("groups/cpu/docker/cpu.cfs_quota_us", "-1");
+    EXPECT_EQ(quota("4:cpu,cpuacct:/docker"), std::nullopt);
+}
+
 TEST_F(Groups, MissingFilesMeanNoLimit) {
+    EXPECT_FALSE(CpuQuota(dir_ / "none", dir_ / "neither"));
     EXPECT_FALSE(ControlGroupLeft(dir_ / "none", dir_ / "neither"));
     EXPECT_FALSE(Left("what\n::\n0:"));
 }
