@@ -21,6 +21,24 @@ Holding BlockOf(const program::Value& weight) {
     return {block.tensor, 0, 1, block.row, block.rows};
 }
 
+// Copies elements of a block, from element `begin` on, to their places in the wanted block.
+void CopyRows(std::span<const float> values, int64_t begin, const Holding& block,
+              const Request& wanted, std::span<float> out) {
+    const auto end = begin + std::ssize(values);
+    for (int64_t at = begin; at < end;) {
+        const int64_t row = block.row + at / block.cols - wanted.row;
+        const int64_t col = block.col + at % block.cols;
+        const int64_t count = std::min(end - at, block.cols - at % block.cols);
+        const int64_t from = std::max(col, wanted.col);
+        const int64_t to = std::min(col + count, wanted.col + wanted.cols);
+        if (row >= 0 && row < wanted.rows && from < to) {
+            std::copy_n(values.begin() + (at - begin + from - col), to - from,
+                        out.begin() + (row * wanted.cols + from - wanted.col));
+        }
+        at += count;
+    }
+}
+
 // Adds this rank's own elements of the wanted block to `out`.
 Status AddOwn(const TrainState& state, const std::string& tensor, const Request& wanted,
               std::span<float> out) {
@@ -40,13 +58,7 @@ Status AddOwn(const TrainState& state, const std::string& tensor, const Request&
                 if (begin >= end) continue;
                 own.resize(static_cast<size_t>(end - begin));
                 WEFT_TRY(state.ReadWeights(part, begin - part.unit->own_begin, own));
-                for (int64_t at = begin; at < end; ++at) {
-                    const int64_t row = block.row + (at - member.begin) / block.cols - wanted.row;
-                    const int64_t col = block.col + (at - member.begin) % block.cols - wanted.col;
-                    if (row < 0 || row >= wanted.rows || col < 0 || col >= wanted.cols) continue;
-                    out[static_cast<size_t>(row * wanted.cols + col)] =
-                        own[static_cast<size_t>(at - begin)];
-                }
+                CopyRows(own, begin - member.begin, block, wanted, out);
             }
         }
     }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "hw/cpu.h"
 #include "net/share.h"
 
 namespace weft::train {
@@ -219,6 +220,8 @@ bool UsesMpi(const net::Fabric& fabric) {
 
 Result<TrainGroups> JoinGroups(cluster::Cluster& cluster, const TrainLayout& layout) {
     if (cluster.size() == 1) return TrainGroups{};
+    // A device may have pinned this thread to one core, which the stages' senders would inherit.
+    const PinnedThread pinned(cluster.cores());
     if (layout.pp() > 1 && UsesMpi(cluster.fabric())) {
         return MakeError(ErrorCode::kUnsupported,
                          "--pp {}: stages send on a thread of their own, which MPI's links do not "
