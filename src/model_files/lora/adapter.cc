@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <initializer_list>
 #include <set>
 
 #include "base/output_file.h"
@@ -33,7 +34,44 @@ DType AdapterDType(SafeType type) {
     return type == SafeType::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
-std::string ConfigText(const LoraPlan& plan, const std::string& model) {
+// Where the layers are in a multimodal model's class of transformers, and in that of older
+// versions.
+constexpr std::string_view kText = "model.language_model.", kOlderText = "language_model.model.";
+constexpr std::string_view kPlain = "model.";
+
+constexpr std::string_view kBase = "base_model.model.";
+
+// A tensor's name with another path to the layers; unchanged if it has neither of the paths `from`.
+std::string WithPath(const std::string& name, std::initializer_list<std::string_view> from,
+                     std::string_view to) {
+    if (!name.starts_with(kBase)) return name;
+    const std::string_view module = std::string_view(name).substr(kBase.size());
+    for (const std::string_view path : from) {
+        if (!module.starts_with(path)) continue;
+        return fmt::format("{}{}{}", kBase, to, module.substr(path.size()));
+    }
+    return name;
+}
+
+// Whether transformers loads the model with a class that has the text model inside of it.
+Result<bool> IsMultimodal(const ModelSource& source) {
+    std::error_code none;
+    const std::string path = source.folder() + "/config.json";
+    if (source.folder().empty() || !std::filesystem::exists(path, none)) return false;
+    WEFT_ASSIGN(const hf::Config config, hf::Config::Read(path));
+    WEFT_ASSIGN(const std::vector<std::string> classes, config.Strings({"architectures"}));
+    return config.Has("text_config") && !classes.empty() &&
+           classes.front().ends_with("ForConditionalGeneration");
+}
+
+// target_modules: names, or for a multimodal model a pattern, because its other parts have modules
+// of the same names.
+Json TargetsOf(const LoraPlan& plan, bool multimodal) {
+    if (!multimodal) return plan.Modules();
+    return fmt::format("model\\.language_model\\..*\\.({})", fmt::join(plan.Modules(), "|"));
+}
+
+std::string ConfigText(const LoraPlan& plan, const std::string& model, bool multimodal) {
     const LoraOptions& words = plan.words;
     const Json config = {{"peft_type", "LORA"},
                          {"task_type", "CAUSAL_LM"},
@@ -45,7 +83,7 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model) {
                          {"bias", "none"},
                          {"fan_in_fan_out", false},
                          {"inference_mode", true},
-                         {"target_modules", plan.Modules()}};
+                         {"target_modules", TargetsOf(plan, multimodal)}};
     return config.dump(2) + "\n";
 }
 
@@ -60,6 +98,9 @@ struct Part {
     const LoraTarget* target;
     bool is_b;
     std::string Name() const { return is_b ? target->NameB() : target->NameA(); }
+    std::string SavedName(bool multimodal) const {
+        return multimodal ? WithPath(Name(), {kPlain}, kText) : Name();
+    }
 };
 
 std::vector<Part> PartsOf(const LoraPlan& plan) {
@@ -72,15 +113,16 @@ std::vector<Part> PartsOf(const LoraPlan& plan) {
 }
 
 // The safetensors header: length, JSON, blanks up to a multiple of eight.
-std::string HeaderOf(const ModelSource& trained, const std::vector<Part>& parts,
+std::string HeaderOf(const ModelSource& trained, const std::vector<Part>& parts, bool multimodal,
                      uint64_t& data_bytes) {
     Json header = {{"__metadata__", {{"format", "pt"}}}};
     for (const Part& part : parts) {
         const TensorInfo* tensor = trained.FindTensor(part.Name());
         WEFT_CHECK(tensor != nullptr && tensor->dtype == DType::kF32);
-        header[part.Name()] = {{"dtype", "F32"},
-                               {"shape", {tensor->rows, tensor->cols}},
-                               {"data_offsets", {data_bytes, data_bytes + tensor->bytes}}};
+        header[part.SavedName(multimodal)] = {
+            {"dtype", "F32"},
+            {"shape", {tensor->rows, tensor->cols}},
+            {"data_offsets", {data_bytes, data_bytes + tensor->bytes}}};
         data_bytes += tensor->bytes;
     }
     std::string text = header.dump();
@@ -108,6 +150,9 @@ Result<Opened> OpenTensors(const std::string& path) {
     WEFT_TRY(file.ReadAt(0, header));
     WEFT_ASSIGN(std::vector<SafeTensor> tensors,
                 hf::ParseSafetensors(header, file.size_bytes(), path));
+    for (SafeTensor& tensor : tensors) {
+        tensor.name = WithPath(tensor.name, {kText, kOlderText}, kPlain);
+    }
     return Opened{std::move(file), std::move(tensors)};
 }
 
@@ -247,7 +292,8 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
     }
     const std::vector<Part> parts = PartsOf(plan);
     uint64_t data_bytes = 0;
-    const std::string header = HeaderOf(trained, parts, data_bytes);
+    WEFT_ASSIGN(const bool multimodal, IsMultimodal(trained));
+    const std::string header = HeaderOf(trained, parts, multimodal, data_bytes);
     WEFT_ASSIGN(OutputFile file,
                 OutputFile::Create(folder + kTensorsName, header.size() + data_bytes, true));
     WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(header))));
@@ -268,7 +314,7 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
         at += tensor.bytes;
     }
     WEFT_TRY(file.Finish());
-    return PutAdapterText(folder + kAdapterConfigName, ConfigText(plan, model));
+    return PutAdapterText(folder + kAdapterConfigName, ConfigText(plan, model, multimodal));
 }
 
 }  // namespace weft::model_files

@@ -1,0 +1,95 @@
+// Names of an adapter's tensors beside a multimodal model: those of its class in transformers.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "model_files/lora/adapter.h"
+#include "support/hf_folder.h"
+#include "support/hf_quantize.h"
+#include "support/temp_dir.h"
+#include "train/lora/lora_source.h"
+
+namespace weft::train {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+std::string TextOf(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A folder of Gemma 3's text model, alone or within the multimodal class.
+void WriteGemma(const std::string& folder, bool multimodal) {
+    const support::HfGolden golden;
+    golden.Write("gemma3", folder);
+    support::WriteText(folder + "/tokenizer.json", support::SmallTokenizer());
+    if (!multimodal) return;
+    Json text = Json::parse(golden.Text("gemma3/config"));
+    const Json whole = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                        {"model_type", "gemma3"},
+                        {"tie_word_embeddings", text.value("tie_word_embeddings", true)},
+                        {"text_config", text}};
+    support::WriteText(folder + "/config.json", whole.dump());
+}
+
+class AdapterNames : public testing::TestWithParam<bool> {};
+
+TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
+    const bool multimodal = GetParam();
+    const test::TempDir dir;
+    WriteGemma(dir / "base", multimodal);
+    model_files::LoraOptions words;
+    words.rank = 2;
+    words.targets = "q_proj,down_proj";
+    auto base = model_files::OpenModel(dir / "base");
+    ASSERT_TRUE(base.ok()) << base.error().message;
+    auto trained = WithAdapters(*std::move(base), words);
+    ASSERT_TRUE(trained.ok()) << trained.error().message;
+    const auto plan = model_files::PlanLora(**trained, words);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const Status written = model_files::WriteAdapter(**trained, *plan, "base", dir / "adapter");
+    ASSERT_TRUE(written.ok()) << written.error().message;
+
+    const std::string tensors = dir / "adapter/adapter_model.safetensors";
+    const std::string path = multimodal ? "model.language_model.layers.0." : "model.layers.0.";
+    const std::string name = "base_model.model." + path + "self_attn.q_proj.lora_A.weight";
+    EXPECT_NE(TextOf(tensors).find('"' + name + '"'), std::string::npos) << name;
+    const Json config = Json::parse(TextOf(dir / "adapter/adapter_config.json"));
+    if (multimodal) {
+        EXPECT_EQ(config["target_modules"], R"(model\.language_model\..*\.(down_proj|q_proj))");
+    } else {
+        EXPECT_EQ(config["target_modules"], (Json{"down_proj", "q_proj"}));
+    }
+
+    // It fits the model with the names of any version of transformers.
+    for (const std::string& other :
+         {path, std::string("language_model.model.layers.0."), std::string("model.layers.0.")}) {
+        // (Blanks keep the length of the header.)
+        std::string text = TextOf(tensors);
+        const std::string from = path.substr(0, path.size() - 2),
+                          to = other.substr(0, other.size() - 2);
+        for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + 1)) {
+            if (to.size() > from.size()) break;  // (the header has no room)
+            text.replace(at, from.size(), to);
+            const size_t end = text.find("\":", at) + 2;
+            text.insert(end, from.size() - to.size(), ' ');
+        }
+        fs::create_directories(std::string(dir / "again"));
+        support::WriteText(dir / "again/adapter_model.safetensors", text);
+        support::WriteText(dir / "again/adapter_config.json", config.dump());
+        model_files::LoraOptions from_file;
+        from_file.from = dir / "again";
+        const auto again = model_files::PlanLora(**trained, from_file);
+        ASSERT_TRUE(again.ok()) << other << again.error().message;
+        const auto opened = model_files::AdapterFile::Open(*again);
+        EXPECT_TRUE(opened.ok()) << other << opened.error().message;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Classes, AdapterNames, testing::Bool());
+
+}  // namespace
+}  // namespace weft::train
