@@ -318,19 +318,13 @@ Result<std::string> Gguf::Fingerprint() const {
         maker.Add(part.map.bytes().first(header_bytes));
         maker.Add(part.file.size_bytes());
     }
-    constexpr uint64_t kPieceBytes = 4096;
-    std::vector<std::byte> piece;
+    std::vector<FingerprintMaker::Region> regions;
     for (const TensorInfo& tensor : tensors_) {
-        const auto bytes =
-            static_cast<uint64_t>(tensor.rows * GgufRowBytes(tensor.dtype, tensor.cols));
-        const uint64_t size = std::min(kPieceBytes, bytes);
-        for (const uint64_t at : {uint64_t{0}, (bytes - size) / 2, bytes - size}) {
-            piece.resize(size);
-            const WeightFile& file = parts_[static_cast<size_t>(tensor.part)].file;
-            WEFT_TRY(file.ReadAt(tensor.offset + at, piece));
-            maker.Add(piece);
-        }
+        const int64_t bytes = tensor.rows * GgufRowBytes(tensor.dtype, tensor.cols);
+        regions.push_back({&parts_[static_cast<size_t>(tensor.part)].file, tensor.offset,
+                           static_cast<uint64_t>(bytes)});
     }
+    WEFT_TRY(maker.AddSamples(regions));
     return maker.Finish();
 }
 

@@ -28,6 +28,8 @@
 
 namespace weft::model_files {
 
+class WeightFile;
+
 class ReadPlan;
 
 struct TensorInfo {
@@ -97,6 +99,13 @@ class FingerprintMaker {
   public:
     void Add(std::span<const std::byte> bytes);
     void Add(uint64_t number);
+    // Adds the first, middle and last 4 KiB of each region. Reads several at once, because each
+    // read waits for the disk or the network. Errors: those of WeightFile::ReadAt.
+    struct Region {
+        const WeightFile* file;
+        uint64_t offset, bytes;
+    };
+    Status AddSamples(std::span<const Region> regions);
     std::string Finish() const;
 
   private:

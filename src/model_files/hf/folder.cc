@@ -74,7 +74,6 @@ class FolderModel final : public ModelSource {
 constexpr size_t kMostSampled = 4096;
 
 Result<std::string> FolderModel::Fingerprint() const {
-    constexpr uint64_t kPieceBytes = 4096;
     FingerprintMaker maker;
     maker.Add(std::as_bytes(std::span(config_text_)));
     for (const Sha256Digest& digest : files_->header_digests()) {
@@ -83,16 +82,11 @@ Result<std::string> FolderModel::Fingerprint() const {
     for (const WeightFile& file : files_->files()) maker.Add(file.size_bytes());
     const std::vector<SafeTensor>& tensors = files_->tensors();
     const size_t step = std::max<size_t>(1, (tensors.size() + kMostSampled - 1) / kMostSampled);
-    std::vector<std::byte> piece;
+    std::vector<FingerprintMaker::Region> regions;
     for (size_t i = 0; i < tensors.size(); i += step) {
-        const SafeTensor& tensor = tensors[i];
-        const uint64_t size = std::min(kPieceBytes, tensor.bytes);
-        for (const uint64_t at : {uint64_t{0}, (tensor.bytes - size) / 2, tensor.bytes - size}) {
-            piece.resize(size);
-            WEFT_TRY(files_->file(tensor).ReadAt(tensor.offset + at, piece));
-            maker.Add(piece);
-        }
+        regions.push_back({&files_->file(tensors[i]), tensors[i].offset, tensors[i].bytes});
     }
+    WEFT_TRY(maker.AddSamples(regions));
     return maker.Finish();
 }
 
