@@ -1,8 +1,10 @@
 #include "train/state.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -20,6 +22,8 @@ using program::FlatBucket;
 
 // Elements converted at a time when weights are loaded.
 constexpr int64_t kLoadElements = 1 << 20;
+// Threads that read weights. Each has buffers of some kLoadElements.
+constexpr size_t kMostLoaders = 16;
 
 int64_t StateCols(const program::Value& weight) {
     return weight.shape.rank == 1 ? 1 : weight.shape[1];
@@ -38,14 +42,18 @@ std::vector<ElementRange> Without(const std::vector<ElementRange>& rows, const E
 }
 
 // F32, BF16 or F16.
-Status WriteAs(backend::Executable& training, program::ValueId id, DType dtype, int64_t first,
-               std::span<const float> values) {
-    if (dtype == DType::kF32)
-        return training.Write(id, RowBytes(dtype, first), std::as_bytes(values));
-    std::vector<std::byte> narrow(
-        static_cast<size_t>(RowBytes(dtype, static_cast<int64_t>(values.size()))));
-    NarrowRow(dtype, values, narrow.data());
-    return training.Write(id, RowBytes(dtype, first), narrow);
+// writes: held while it writes, because an Executable has one caller at a time.
+Status WriteAs(backend::Executable& training, std::mutex& writes, program::ValueId id, DType dtype,
+               int64_t first, std::span<const float> values) {
+    std::span<const std::byte> bytes = std::as_bytes(values);
+    std::vector<std::byte> narrow;
+    if (dtype != DType::kF32) {
+        narrow.resize(static_cast<size_t>(RowBytes(dtype, std::ssize(values))));
+        NarrowRow(dtype, values, narrow.data());
+        bytes = narrow;
+    }
+    const std::lock_guard lock(writes);
+    return training.Write(id, RowBytes(dtype, first), bytes);
 }
 
 // Blocks of the same shape at a constant distance in rows are one entry, because experts give
@@ -192,14 +200,28 @@ Status TrainState::Load(backend::Executable& training, const model_files::ModelS
     training_ = &training;
     // A device may have pinned this thread to one core, which new threads would inherit.
     const PinnedThread pinned(cluster.cores());
-    int64_t done = 0, all = 0;
-    for (const OwnPart& part : parts_) all += part.unit->elements;
+    struct Item {
+        const OwnPart* part;
+        const FlatBucket::Member* member;
+    };
+    std::vector<Item> items;
+    int64_t all = 1;
     for (const OwnPart& part : parts_) {
-        cluster.SetLoaded(static_cast<int>(1000.0 * static_cast<double>(done) /
-                                           static_cast<double>(std::max<int64_t>(all, 1))));
-        WEFT_TRY(LoadUnit(part, source, cluster));
-        done += part.unit->elements;
+        for (const FlatBucket::Member& member : part.unit->members) {
+            items.push_back({&part, &member});
+            all += member.weight.shape.Elements(0, 0);
+        }
     }
+    std::atomic<int64_t> done{0};
+    const size_t threads = std::min(kMostLoaders, cluster.cores().size());
+    const auto load = [&](size_t i) -> Status {
+        const auto& [part, member] = items[i];
+        WEFT_TRY(LoadMember(*part, *member, source, cluster));
+        done += member->weight.shape.Elements(0, 0);
+        cluster.SetLoaded(static_cast<int>(1000 * done / all));
+        return {};
+    };
+    WEFT_TRY(OnThreads(threads, items.size(), load));
     WEFT_TRY(LoadFrozen(source, cluster));
     cluster.SetLoaded(1000);
     return {};
@@ -241,27 +263,25 @@ Status TrainState::FindSole(cluster::Cluster& cluster, int replica,
     return {};
 }
 
-// Reads replicated weights whole, and only the own part of a sharded unit.
-Status TrainState::LoadUnit(const OwnPart& part, const model_files::ModelSource& source,
-                            const cluster::Cluster& cluster) {
+// Reads a member of a unit: replicated weights whole, and only the own part of a sharded unit.
+Status TrainState::LoadMember(const OwnPart& part, const FlatBucket::Member& member,
+                              const model_files::ModelSource& source,
+                              const cluster::Cluster& cluster) {
     const FlatBucket& unit = *part.unit;
     const ElementRange wanted = unit.weights_shared
                                     ? ElementRange{unit.own_begin, unit.own_begin + unit.own_count}
                                     : ElementRange{0, unit.elements};
-    for (const FlatBucket::Member& member : unit.members) {
-        const int64_t elements = member.weight.shape.Elements(0, 0);
-        const int64_t begin = std::max(wanted.begin - member.begin, int64_t{0});
-        const int64_t end = std::min(wanted.end - member.begin, elements);
-        if (begin >= end) continue;
-        if (cluster.stop_requested()) {
-            return MakeError(ErrorCode::kCancelled, "stopped by the user");
-        }
-        WEFT_TRY(ReadElements(source, member.weight, begin, end,
-                              [&](int64_t first, std::span<const float> values) {
-                                  return Store(part, member.begin + first, values);
-                              }));
+    const int64_t elements = member.weight.shape.Elements(0, 0);
+    const int64_t begin = std::max(wanted.begin - member.begin, int64_t{0});
+    const int64_t end = std::min(wanted.end - member.begin, elements);
+    if (begin >= end) return {};
+    if (cluster.stop_requested()) {
+        return MakeError(ErrorCode::kCancelled, "stopped by the user");
     }
-    return {};
+    return ReadElements(source, member.weight, begin, end,
+                        [&](int64_t first, std::span<const float> values) {
+                            return Store(part, member.begin + first, values);
+                        });
 }
 
 // Loads weights that are in no unit.
@@ -270,7 +290,8 @@ Status TrainState::LoadFrozen(const model_files::ModelSource& source,
     const program::Program& program = training_->program();
     std::set<program::ValueId> trained;
     for (const OwnPart& part : parts_) trained.insert(part.unit->weights);
-    return OnThreads(cluster.cores().size(), program.values.size(), [&](size_t i) -> Status {
+    const size_t threads = std::min(kMostLoaders, cluster.cores().size());
+    return OnThreads(threads, program.values.size(), [&](size_t i) -> Status {
         const program::Value& weight = program.values[i];
         const auto id = static_cast<program::ValueId>(i);
         if (weight.storage != program::Storage::kWeight || trained.contains(id)) return {};
@@ -292,14 +313,14 @@ Status TrainState::LoadFrozen(const model_files::ModelSource& source,
 Status TrainState::Store(const OwnPart& part, int64_t begin, std::span<const float> values) {
     const FlatBucket& unit = *part.unit;
     const int64_t base = unit.weights_shared ? unit.own_begin : 0;
-    WEFT_TRY(WriteAs(*training_, unit.weights, unit.dtype, begin - base, values));
+    WEFT_TRY(WriteAs(*training_, writes_, unit.weights, unit.dtype, begin - base, values));
     if (part.copy == program::kNoValue) return {};
     const auto count = static_cast<int64_t>(values.size());
     const int64_t first = std::max(begin, unit.own_begin);
     const int64_t last = std::min(begin + count, unit.own_begin + unit.own_count);
     if (first >= last) return {};
     return WriteAs(
-        *training_, part.weights, DType::kF32, first - unit.own_begin,
+        *training_, writes_, part.weights, DType::kF32, first - unit.own_begin,
         values.subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first)));
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -71,12 +72,13 @@ class TrainState {
   private:
     Status FindSole(cluster::Cluster& cluster, int replica,
                     const std::vector<program::FlatBucket>& units);
-    Status LoadUnit(const OwnPart& part, const model_files::ModelSource& source,
-                    const cluster::Cluster& cluster);
+    Status LoadMember(const OwnPart& part, const program::FlatBucket::Member& member,
+                      const model_files::ModelSource& source, const cluster::Cluster& cluster);
     Status LoadFrozen(const model_files::ModelSource& source, const cluster::Cluster& cluster);
     Status Store(const OwnPart& part, int64_t begin, std::span<const float> values);
 
     backend::Executable* training_ = nullptr;
+    std::mutex writes_;  // to training_, while weights are loaded
     std::vector<OwnPart> parts_;
     int64_t parameters_ = 0;
     std::set<std::string, std::less<>> trained_tensors_;
