@@ -520,7 +520,8 @@ constexpr Rule kStepRules[] = {
 constexpr std::string_view kMimoDefaults =
     R"({"max_position_embeddings": 202752, "head_dim": 192, "v_head_dim": 128, "n_group": 1,
         "rms_norm_eps": 1e-5, "sliding_window": 129, "attention_value_scale": 0.707,
-        "num_experts_per_tok": 8, "norm_topk_prob": true, "topk_group": 1, "num_key_value_heads": 4})";
+        "num_experts_per_tok": 8, "norm_topk_prob": true, "topk_group": 1,
+        "num_key_value_heads": 4})";
 constexpr std::string_view kStepDefaults =
     R"({"max_position_embeddings": 128000, "rms_norm_eps": 1e-5, "head_dim": 128,
         "moe_router_scaling_factor": 1.0, "share_expert_dim": 1280, "n_routed_experts": 288,
