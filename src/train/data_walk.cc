@@ -138,14 +138,14 @@ std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part pa
     }
     std::string text;
     if (!whys.empty()) {
-        text = fmt::format("{} of {} samples are left out: {}", counts.left_out(), counts.records(),
+        text = fmt::format("{} of {} samples are left out: {}", counts.left_out(), counts.all(),
                            fmt::join(whys, ", "));
     }
     if (counts.truncated > 0) {
         text += fmt::format(
             "{}{} of {} samples are longer than --seq-len {} and lose their end: a larger "
             "--seq-len or --long split keeps it",
-            text.empty() ? "" : ". ", counts.truncated, counts.records(), sequence);
+            text.empty() ? "" : ". ", counts.truncated, counts.all(), sequence);
     }
     if (text.empty()) return "";
     const std::string_view of = part == Part::kTest ? ", test part" : "";

@@ -159,7 +159,7 @@ Status Encoder::CheckIds(const Sample& sample) const {
 }
 
 Result<Sample> Encoder::Of(const TokensRecord& record) const {
-    Sample sample{record.tokens, record.loss};
+    Sample sample{record.tokens, record.loss, record.starts};
     sample.loss.resize(sample.tokens.size(), 1);
     return sample;
 }

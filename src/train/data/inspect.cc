@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "train/data/packed_ids.h"
 
 namespace weft::train {
 namespace {
@@ -53,11 +54,13 @@ class Survey {
         report.samples = data_.size(part);
         bins_.assign(33, 0);
         lengths_.clear();
+        packed_ = 0;
         const uint64_t most = std::min(report.samples, options_.most_samples);
         for (uint64_t i = 0; i < most; ++i) {
             WEFT_TRY(ReadOne(part, i, report, shown));
         }
-        report.read = most;
+        report.read = most + packed_;
+        report.samples += packed_;
         for (size_t bin = 0; bin < bins_.size(); ++bin) {
             if (bins_[bin] == 0) continue;
             const uint64_t end = uint64_t{1} << bin;
@@ -74,7 +77,7 @@ class Survey {
 
   private:
     Status ReadOne(Part part, uint64_t index, PartReport& report, std::vector<ShownSample>* shown) {
-        const auto sample = data_.Read(part, index);
+        auto sample = data_.Read(part, index);
         if (!sample.ok()) {
             if (!options_.loader.skip_bad || sample.error().code == ErrorCode::kIo) {
                 return sample.error();
@@ -82,22 +85,29 @@ class Survey {
             if (report.bad++ < kMostErrors) report.errors.push_back(sample.error().message);
             return {};
         }
-        const uint64_t tokens = sample->tokens.size();
+        const std::vector<Sample> samples = SplitPacked(std::move(sample).value());
+        for (const Sample& each : samples) Add(each, index + packed_++, report, shown);
+        --packed_;
+        return {};
+    }
+
+    void Add(const Sample& sample, uint64_t index, PartReport& report,
+             std::vector<ShownSample>* shown) {
+        const uint64_t tokens = sample.tokens.size();
         ++report.usable;
         report.tokens += tokens;
         report.loss_tokens +=
-            static_cast<uint64_t>(std::count(sample->loss.begin() + 1, sample->loss.end(), 1));
+            static_cast<uint64_t>(std::count(sample.loss.begin() + 1, sample.loss.end(), 1));
         report.shortest = report.usable == 1 ? tokens : std::min(report.shortest, tokens);
         report.longest = std::max(report.longest, tokens);
         const uint64_t most = static_cast<uint64_t>(options_.loader.sequence) + 1;
         if (tokens > most) ++report.over_long;
-        if (!IsLearnt(*sample, most)) ++report.no_loss;
+        if (!IsLearnt(sample, most)) ++report.no_loss;
         ++bins_[static_cast<size_t>(std::bit_width(tokens))];
         if (lengths_.size() < kMostKeptLengths) lengths_.push_back(static_cast<uint32_t>(tokens));
         if (shown != nullptr && shown->size() < static_cast<size_t>(std::max(0, options_.show))) {
-            shown->push_back(Show(*sample, index, tokenizer_, options_.show_tokens));
+            shown->push_back(Show(sample, index, tokenizer_, options_.show_tokens));
         }
-        return {};
     }
 
     // (Samples that --long skip omits count only as over_long.)
@@ -115,6 +125,7 @@ class Survey {
     const InspectOptions& options_;
     std::vector<uint64_t> bins_;
     std::vector<uint32_t> lengths_;
+    uint64_t packed_ = 0;  // samples after the first of their record, so far
 };
 
 // Options to read the training part once, one sequence at a time.

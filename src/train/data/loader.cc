@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "train/data/packed_ids.h"
 #include "train/data/random.h"
 
 namespace weft::train {
@@ -183,25 +184,28 @@ void Loader::CountOnly() {
 }
 
 Status Loader::AddSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) {
-    if (!counts_only_) return ReadSample(index, pieces, positions);
+    if (!counts_only_) return ReadRecord(index, pieces, positions);
     if (AddKnown(index, pieces, positions)) return {};
     const size_t first = pieces.size();
     const uint64_t before = positions;
-    WEFT_TRY(ReadSample(index, pieces, positions));
+    WEFT_TRY(ReadRecord(index, pieces, positions));
     Remember(index, positions - before, std::span(pieces).subspan(first));
     return {};
 }
 
 void Loader::Remember(uint64_t index, uint64_t positions, std::span<Piece> made) {
-    uint64_t learnt = 0;
-    for (Piece& piece : made) {
-        learnt += piece.positions;
-        piece.sample = {};
-    }
+    for (Piece& piece : made) piece.sample = {};
     if (known_.empty()) return;
     WEFT_CHECK(positions < UINT32_MAX);
     known_[index] = kLeftOut + static_cast<uint32_t>(positions);
-    if (learnt == positions) return;
+    const auto most = static_cast<uint64_t>(options_.sequence);
+    uint64_t left = positions;
+    const bool whole = std::ranges::all_of(made, [&](const Piece& piece) {
+        const bool next = piece.positions == std::min(most, left);
+        left -= std::min<uint64_t>(piece.positions, left);
+        return next;
+    });
+    if (whole && left == 0) return;
     for (const Piece& piece : made) {
         partly_[index].push_back(static_cast<uint32_t>(piece.positions));
     }
@@ -223,31 +227,37 @@ bool Loader::AddKnown(uint64_t index, std::vector<Piece>& pieces, uint64_t& posi
     return true;
 }
 
-Status Loader::ReadSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) {
+Status Loader::ReadRecord(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) {
     auto sample = data_->Read(options_.part, index);
     if (!sample.ok()) {
         if (!options_.skip_bad || !IsBad(sample.error())) return sample.error();
         if (counts_.bad++ == 0) counts_.first_bad = sample.error().message;
         return {};
     }
-    if (sample->tokens.size() > static_cast<size_t>(options_.sequence) + 1) {
+    std::vector<Sample> samples = SplitPacked(std::move(sample).value());
+    counts_.packed += samples.size() - 1;
+    for (Sample& each : samples) TakeSample(std::move(each), pieces, positions);
+    return {};
+}
+
+void Loader::TakeSample(Sample sample, std::vector<Piece>& pieces, uint64_t& positions) {
+    if (sample.tokens.size() > static_cast<size_t>(options_.sequence) + 1) {
         if (options_.longs == LongSamples::kSkip) {
             ++counts_.too_long;
-            return {};
+            return;
         }
         if (options_.longs == LongSamples::kTruncate) {
             ++counts_.truncated;
-            sample->tokens.resize(static_cast<size_t>(options_.sequence) + 1);
-            sample->loss.resize(sample->tokens.size());
+            sample.tokens.resize(static_cast<size_t>(options_.sequence) + 1);
+            sample.loss.resize(sample.tokens.size());
         }
     }
-    if (!Learns(*sample)) {
+    if (!Learns(sample)) {
         ++counts_.no_loss;
-        return {};
+        return;
     }
     ++counts_.samples;
-    AddPieces(std::move(sample).value(), pieces, positions);
-    return {};
+    AddPieces(std::move(sample), pieces, positions);
 }
 
 // Cuts a sample into pieces of at most S positions. Adjacent pieces share the token at the border:

@@ -81,9 +81,11 @@ struct LoaderCounts {
     uint64_t too_long = 0;   // kSkip
     uint64_t bad = 0;        // invalid records
     uint64_t no_loss = 0;    // skipped, because no token is learned (or is left to learn)
+    uint64_t packed = 0;     // samples after the first of their (packed) record
     std::string first_bad;   // error of the first invalid record
     uint64_t left_out() const { return too_long + bad + no_loss; }
-    uint64_t records() const { return samples + left_out(); }
+    uint64_t all() const { return samples + left_out(); }
+    uint64_t records() const { return all() - packed; }
 };
 
 class Loader {
@@ -124,7 +126,8 @@ class Loader {
     Result<std::optional<Sequence>> NextSequence();
     Status FillWindow();
     Status AddSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
-    Status ReadSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
+    Status ReadRecord(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
+    void TakeSample(Sample sample, std::vector<Piece>& pieces, uint64_t& positions);
     void AddPieces(Sample sample, std::vector<Piece>& pieces, uint64_t& positions);
     void Remember(uint64_t index, uint64_t positions, std::span<Piece> made);
     bool AddKnown(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) const;
@@ -141,9 +144,9 @@ class Loader {
     LoaderCounts counts_;
     std::optional<LoaderCounts> first_epoch_;
     bool counts_only_ = false;
-    // With CountOnly, by sample: kUnknown, or the sample's number of positions plus one (kLeftOut:
-    // it has none). If only some pieces of a split sample are learned, partly_ has the positions of
-    // those pieces.
+    // With CountOnly, by record: kUnknown, or the record's number of positions plus one (kLeftOut:
+    // it has none). If its pieces are not those of one learned sample, because some are not learned
+    // or the record is packed, partly_ has their positions.
     static constexpr uint32_t kUnknown = 0, kLeftOut = 1;
     std::vector<uint32_t> known_;
     std::unordered_map<uint64_t, std::vector<uint32_t>> partly_;

@@ -10,6 +10,7 @@
 #include "model_files/hf/json.h"
 #include "train/data/loss_marks.h"
 #include "train/data/messages.h"
+#include "train/data/packed_ids.h"
 
 namespace weft::train {
 namespace {
@@ -109,6 +110,7 @@ Result<Record> ParseTokens(const RecordJson& record, const char* key) {
     WEFT_ASSIGN(made.tokens, IdsOf(record, key));
     WEFT_ASSIGN(made.loss, LossOfTokens(record, made.tokens));
     WEFT_ASSIGN(const auto seen, TokenFlags(record, "attention_mask", made.tokens.size()));
+    WEFT_ASSIGN(made.starts, SampleStarts(record, made.tokens.size(), seen));
     if (seen.empty()) return Record(std::move(made));
     const auto begin = std::ranges::find(seen, 1) - seen.begin();
     const auto end = std::ranges::find(seen.rbegin(), seen.rend(), 1).base() - seen.begin();
@@ -123,9 +125,10 @@ Result<Record> ParseTokens(const RecordJson& record, const char* key) {
         list.erase(list.begin() + std::max(begin, end), list.end());
         list.erase(list.begin(), list.begin() + std::min(begin, end));
     };
-    if (begin >= end) made.tokens.clear(), made.loss.clear();
+    if (begin >= end) made = {};
     cut(made.tokens);
     cut(made.loss);
+    cut(made.starts);
     return Record(std::move(made));
 }
 

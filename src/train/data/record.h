@@ -5,7 +5,7 @@
 //        Both lists accept either spelling of members and roles, and may be JSON texts
 //   {"tokens": [ids]} or {"input_ids": [ids]}       with optional masks of learned tokens
 //        (loss_marks.h); without: all; `attention_mask` 0 is padding, allowed at the ends only,
-//        and is removed
+//        and is removed; a packed record is several samples (packed_ids.h)
 //   {"prompt": ..., "completion": ...}              strings, or lists of messages (TRL's); the
 //        completion is learned; `response` is the same as `completion`
 //   {"instruction": "...", "input": "...", "output": "..."}   Alpaca's; `input` (or `context`) is
@@ -35,7 +35,8 @@ namespace weft::train {
 
 struct TokensRecord {
     std::vector<int32_t> tokens;
-    std::vector<uint8_t> loss;  // one per token: 1 if it is learned; empty: all are learned
+    std::vector<uint8_t> loss;    // one per token: 1 if it is learned; empty: all are learned
+    std::vector<uint8_t> starts;  // as in Sample
 };
 struct ChatRecord {
     chat::OrderedJson messages, tools;

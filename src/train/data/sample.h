@@ -10,6 +10,9 @@ namespace weft::train {
 struct Sample {
     std::vector<int32_t> tokens;  // at least two
     std::vector<uint8_t> loss;    // one per token: 1 if the token is learned
+    // One per token: 1 where one of the samples of a packed record starts (packed_ids.h). Empty:
+    // the record is one sample.
+    std::vector<uint8_t> starts = {};
 };
 
 }  // namespace weft::train
