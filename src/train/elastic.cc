@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "model/model.h"
 #include "train/data/open.h"
 #include "train/lora/lora_source.h"
@@ -115,6 +116,17 @@ void Growth::TellTerms(const TrainJob& job, const std::string& model,
     const nlohmann::json terms = {
         {"model", model}, {"data", JsonOf(data)}, {"folder", FolderToken(job.save.folder)}};
     cluster_.SetJoinFingerprint(terms.dump());
+}
+
+void TellOfEpoch(const cluster::EpochInfo& next, int before, int now, const std::string& from) {
+    const std::string& why = next.refused.empty() ? next.why : next.refused;
+    const LogLevel level = next.lost.empty() ? LogLevel::kInfo : LogLevel::kWarning;
+    if (now == before && !next.lost.empty()) {
+        Log(level, "{}. Another worker replaces it; training goes on from {}", why, from);
+    } else {
+        Log(level, "{}. Training goes on with {} rank{} instead of {}, from {}", why, now,
+            now == 1 ? "" : "s", before, from);
+    }
 }
 
 int Growth::Ready(const TrainJob& job) {

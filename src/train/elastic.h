@@ -31,6 +31,9 @@ Result<std::string> ResizeText(const std::string& job, int ranks);
 // how many ranks it can use. Calls FixSize for an elastic job. Errors: those of FixSize.
 Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options);
 
+// Rank 0: logs that the job continues at `from` on `now` ranks, after `before` ranks.
+void TellOfEpoch(const cluster::EpochInfo& next, int before, int now, const std::string& from);
+
 // Adds ranks to an elastic job, on rank 0: between updates, asks waiting workers whether they can
 // become ranks. Thread: as Cluster.
 class Growth {

@@ -97,6 +97,9 @@ class Run {
         WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));
         WEFT_ASSIGN(content_, IdentityOf(*source, job_.data, data));
         WEFT_TRY(AgreeOnData(cluster_, content_, job_.trainer.lora.from));
+        if (cluster_.rank() == 0 && data.set->Chooses() && !std::exchange(told_data_, true)) {
+            Log(LogLevel::kInfo, "data: {}", data.set->Summary());
+        }
         WEFT_TRY(MakeSampler(hyper, data));
         DataWalk walk(job_, cluster_, layout, data, [this] { return IsTimeUp(); });
         WEFT_TRY(CheckTestPart(walk, data));
@@ -422,20 +425,8 @@ class Run {
             job_.trainer.accumulation = resized.trainer.accumulation;
             if (!root) SetLogRank(cluster_.rank());
         }
-        if (root) TellOfEpoch(*next, ranks, from);
+        if (root) TellOfEpoch(*next, ranks, cluster_.size(), from);
         return {};
-    }
-
-    void TellOfEpoch(const cluster::EpochInfo& next, int ranks, const std::string& from) const {
-        const int now = cluster_.size();
-        const std::string& why = next.refused.empty() ? next.why : next.refused;
-        const LogLevel level = next.lost.empty() ? LogLevel::kInfo : LogLevel::kWarning;
-        if (now == ranks && !next.lost.empty()) {
-            Log(level, "{}. Another worker replaces it; training goes on from {}", why, from);
-        } else {
-            Log(level, "{}. Training goes on with {} rank{} instead of {}, from {}", why, now,
-                now == 1 ? "" : "s", ranks, from);
-        }
     }
 
     Result<std::optional<Checkpoint>> AgreeOnCheckpoint() {
@@ -744,6 +735,7 @@ class Run {
     bool evaluates_ = false;
     bool test_part_read_ = false, samples_noted_ = false;
     DataIdentity content_;
+    bool told_data_ = false;
     int64_t batch_ = 0;       // sequences per update, over all ranks
     int64_t data_begin_ = 0;  // updates before the first one with this data
     StopScope stops_;

@@ -487,7 +487,7 @@ TEST(DataForms, SeveralFilesAndFolders) {
     EXPECT_EQ(FileMarked({folder / "data"}), all);
     EXPECT_EQ(FileMarked({a, b, c}), all);
     EXPECT_EQ(FileMarked({b, a}), "[c" + e + "[a" + e + "[b" + e);
-    EXPECT_EQ(Must(DataFiles({folder / "data", a})), (std::vector<std::string>{a, b, c, a}));
+    EXPECT_EQ(Must(DataFiles({folder / "data", a})).files, (std::vector<std::string>{a, b, c, a}));
     // Line numbers count per file; a list of one file equals the file.
     WriteText(folder, "data/b.csv", "text,n\nc,1\nd,2,3\n");
     EXPECT_NE(FileMarked({folder / "data"}).find("data/b.csv: line 3: 3 fields"),
@@ -504,6 +504,74 @@ TEST(DataForms, SeveralFilesAndFolders) {
               std::string::npos);
     EXPECT_NE(FileMarked({a, folder / "none.jsonl"}).find("none.jsonl"), std::string::npos);
     EXPECT_NE(FileMarked({a, "synthetic:random-tokens"}).find("synthetic:random-tokens"),
+              std::string::npos);
+}
+
+// As the package datasets assigns files to splits.
+TEST(DataForms, FilesOfOtherSplitsAreLeftOut) {
+    const TempDir folder;
+    const auto add = [&](const std::string& name) {
+        const std::filesystem::path path = folder / name;
+        std::filesystem::create_directories(path.parent_path());
+        return WriteText(folder, name, "{\"text\": \"a\"}\n");
+    };
+    const std::string extra = add("test/d/EXTRA.JSONL"), test = add("test/d/test-00000.jsonl");
+    const std::string contest = add("test/d/contest.jsonl");
+    const std::string d = folder / "test/d";
+    // Without a file of the training split, all files are read.
+    EXPECT_EQ(Must(DataFiles({d})).files, (std::vector<std::string>{extra, contest, test}));
+    const std::string train = add("test/d/Train-00000.jsonl");
+    const std::string valid = add("test/d/more/validation/x.jsonl");
+    const std::string both = add("test/d/more/train_dev.jsonl");
+    const std::string val = add("test/d/val1.json"), eval = add("test/d/my.eval.ndjson");
+    const DataFileList list = Must(DataFiles({d}));
+    EXPECT_EQ(list.files, (std::vector<std::string>{extra, train, contest, both}));
+    EXPECT_EQ(list.left_out, (std::vector<std::string>{valid, eval, test, val}));
+    // Named files are read.
+    EXPECT_EQ(Must(DataFiles({train, test})).files, (std::vector<std::string>{train, test}));
+    const auto data = Must(DataSet::Open({.specs = {d}}, ByteEncoder()));
+    EXPECT_EQ(data->Summary(),
+              "4 files, 4 records: " + extra + " (JSON lines), " + train + " (JSON lines), " +
+                  contest + " (JSON lines), 1 more; left out, as files of another split than the " +
+                  "training split: " + valid + ", " + eval + ", " + test +
+                  ", 1 more. To train on them, name the files");
+    EXPECT_TRUE(data->Chooses());
+    const auto named = Must(DataSet::Open({.specs = {test}}, ByteEncoder()));
+    EXPECT_EQ(named->Summary(), "1 file, 1 record: " + test + " (JSON lines)");
+    EXPECT_FALSE(named->Chooses());
+}
+
+TEST(DataForms, TextsAboutTheDataAreSkipped) {
+    const TempDir folder;
+    const std::string names[] = {"Readme_data.json", "licensed.txt", "license.jsonl", "x.TXT"};
+    for (const char* name : {"LICENSE.txt", "License-MIT.TXT", "README.txt", "requirements.txt",
+                             "requirements-dev.txt", "Dataset_Info.json"}) {
+        WriteText(folder, name, "no data\n");
+    }
+    std::vector<std::string> wanted;
+    for (const std::string& name : names) {
+        wanted.push_back(WriteText(folder, name, "{\"text\": \"a\"}\n"));
+    }
+    EXPECT_EQ(Must(DataFiles({folder / ""})).files.size(), 4u);
+    EXPECT_TRUE(std::ranges::is_permutation(Must(DataFiles({folder.path()})).files, wanted));
+    WriteText(folder, "Z.PARQUET", "PAR1");
+    EXPECT_EQ(DataFiles({folder.path()}).error().code, ErrorCode::kUnsupported);
+}
+
+TEST(DataForms, LinksToFoldersAreFollowedOnce) {
+    const TempDir folder, other;
+    std::filesystem::create_directories(folder / "d/z");
+    WriteText(folder, "d/z/a.jsonl", "{\"text\": \"a\"}\n");
+    WriteText(other, "b.jsonl", "{\"text\": \"b\"}\n");
+    std::filesystem::create_directory_symlink(folder / "d", folder / "d/z/again");
+    std::filesystem::create_directory_symlink("z", folder / "d/a");
+    std::filesystem::create_directory_symlink(other.path(), folder / "d/linked");
+    EXPECT_EQ(Must(DataFiles({folder / "d"})).files,
+              (std::vector<std::string>{folder / "d/linked/b.jsonl", folder / "d/z/a.jsonl"}));
+    std::filesystem::create_symlink("nothing", folder / "d/c.jsonl");
+    const auto dangling = DataFiles({folder / "d"});
+    ASSERT_FALSE(dangling.ok());
+    EXPECT_NE(dangling.error().message.find("c.jsonl: the file behind this link does not exist"),
               std::string::npos);
 }
 

@@ -1,7 +1,9 @@
 #include "train/data/data_files.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <system_error>
 
@@ -17,65 +19,169 @@ constexpr std::string_view kTakenSuffixes[] = {".json", ".jsonl", ".ndjson",
 constexpr std::string_view kRefusedSuffixes[] = {".parquet", ".arrow"};
 constexpr std::string_view kDescriptions[] = {"dataset_info.json", "dataset_infos.json",
                                               "dataset_dict.json", "state.json"};
+// Text files about a data set.
+constexpr std::string_view kAbout[] = {"license", "licence",      "copying",
+                                       "readme",  "requirements", "changelog"};
+// Names of splits, as in the package datasets (data_files.py, SPLIT_KEYWORDS).
+constexpr std::string_view kTrainWords[] = {"train", "training"};
+constexpr std::string_view kTestWords[] = {"validation", "valid", "dev",     "val",
+                                           "test",       "eval",  "testing", "evaluation"};
 constexpr const char* kTakenNames = ".json, .jsonl, .ndjson, .csv, .tsv or .txt (also .gz)";
+constexpr size_t kMostFolders = 65536;
 
 bool HasSuffix(std::string_view name, const auto& suffixes) {
     return std::ranges::any_of(suffixes,
                                [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
+bool IsLetter(char c) {
+    return c >= 'a' && c <= 'z';
+}
+
+std::string LowerCase(std::string text) {
+    std::ranges::transform(text, text.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+}
+
 // Whether a file of a folder is used.
 Result<bool> IsTaken(const fs::path& path) {
-    const std::string name = path.filename();
+    const std::string whole = LowerCase(path.filename());
+    const std::string_view name = WithoutCompression(whole);
     if (HasSuffix(name, kRefusedSuffixes)) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: Parquet and Arrow files are not read. Convert it to JSON lines "
                          "(pandas: read_parquet(...).to_json(..., orient='records', lines=True))",
                          path.string());
     }
-    return HasSuffix(WithoutCompression(name), kTakenSuffixes) &&
+    const bool about = std::ranges::any_of(kAbout, [&](std::string_view word) {
+        return name.ends_with(".txt") && name.starts_with(word) && !IsLetter(name[word.size()]);
+    });
+    return HasSuffix(name, kTakenSuffixes) && !about &&
            std::ranges::find(kDescriptions, name) == std::end(kDescriptions);
 }
 
-Result<std::vector<std::string>> FilesOf(const std::string& folder) {
-    std::vector<std::string> found;
-    std::error_code error;
-    fs::recursive_directory_iterator at(folder, error), end;
-    for (; !error && at != end; at.increment(error)) {
-        const bool hidden = at->path().filename().string().starts_with('.');
-        if (hidden && at->is_directory(error)) at.disable_recursion_pending();
-        if (hidden || !at->is_regular_file(error)) continue;
-        WEFT_ASSIGN(const bool taken, IsTaken(at->path()));
-        if (taken) found.push_back(at->path());
-        if (found.size() > kMostDataFiles) break;  // the caller rejects so many
+// Whether one of the words between other characters than letters is in `words`.
+bool HasWord(std::string_view name, const auto& words) {
+    for (size_t at = 0; at < name.size();) {
+        size_t end = at;
+        while (end < name.size() && IsLetter(name[end])) ++end;
+        if (std::ranges::find(words, name.substr(at, end - at)) != std::end(words)) return true;
+        at = end + 1;
     }
-    if (error) return MakeError(ErrorCode::kIo, "{}: {}", folder, error.message());
-    if (found.empty()) {
+    return false;
+}
+
+// Collects the data files below a folder.
+class FolderWalk {
+  public:
+    Status Run(const fs::path& folder) {
+        std::vector<fs::path> links{folder};
+        // (Folders before links to them, so that a file below both keeps its own path.)
+        for (size_t i = 0; i < links.size() && Reads(); ++i) {
+            std::vector<fs::path> folders{links[i]};
+            while (!folders.empty() && Reads()) {
+                const fs::path next = std::move(folders.back());
+                folders.pop_back();
+                WEFT_TRY(ReadFolder(next, folders, links));
+            }
+        }
+        if (seen_.size() <= kMostFolders) return {};
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: more than {} folders are in it; at most these are read. Name the "
+                         "files instead",
+                         folder.string(), kMostFolders);
+    }
+    std::vector<std::string> found;
+
+  private:
+    // (The caller rejects too many files.)
+    bool Reads() const { return found.size() <= kMostDataFiles && seen_.size() <= kMostFolders; }
+
+    Status ReadFolder(const fs::path& folder, std::vector<fs::path>& folders,
+                      std::vector<fs::path>& links) {
+        const auto failed = [](const fs::path& path, const std::error_code& error) {
+            return MakeError(ErrorCode::kIo, "{}: {}", path.string(), error.message());
+        };
+        std::error_code error;
+        const fs::path own = fs::canonical(folder, error);
+        if (error) return failed(folder, error);
+        if (!seen_.insert(own).second) return {};
+        std::vector<fs::path> entries;
+        for (fs::directory_iterator at(folder, error), end; !error && at != end;
+             at.increment(error)) {
+            if (!at->path().filename().string().starts_with('.')) entries.push_back(at->path());
+        }
+        if (error) return failed(folder, error);
+        std::ranges::sort(entries);
+        for (const fs::path& entry : entries) {
+            const fs::file_status status = fs::status(entry, error);
+            if (fs::is_directory(status)) {
+                (fs::is_symlink(entry, error) ? links : folders).push_back(entry);
+                continue;
+            }
+            if (status.type() == fs::file_type::none) return failed(entry, error);
+            const bool missing = status.type() == fs::file_type::not_found;
+            if (!missing && !fs::is_regular_file(status)) continue;
+            WEFT_ASSIGN(const bool taken, IsTaken(entry));
+            if (taken && missing) {
+                return MakeError(ErrorCode::kNotFound,
+                                 "{}: the file behind this link does not exist. Restore it, or "
+                                 "remove the link",
+                                 entry.string());
+            }
+            if (taken) found.push_back(entry);
+        }
+        return {};
+    }
+
+    std::set<fs::path> seen_;
+};
+
+// Leaves out the files of other splits if some are named as the training split.
+void LeaveOutTests(const std::string& folder, std::vector<std::string>& files, DataFileList& all) {
+    const auto has = [&](const std::string& file, const auto& words) {
+        return HasWord(LowerCase(fs::path(file).lexically_relative(folder)), words);
+    };
+    const auto is_train = [&](const std::string& file) { return has(file, kTrainWords); };
+    if (std::ranges::none_of(files, is_train)) return;
+    const auto others = std::ranges::stable_partition(
+        files, [&](const std::string& file) { return is_train(file) || !has(file, kTestWords); });
+    all.left_out.insert(all.left_out.end(), others.begin(), others.end());
+    files.erase(others.begin(), others.end());
+}
+
+Status AddFolder(const std::string& folder, DataFileList& all) {
+    FolderWalk walk;
+    WEFT_TRY(walk.Run(folder));
+    if (walk.found.empty()) {
         return MakeError(ErrorCode::kNotFound, "{}: no file in this folder ends in {}", folder,
                          kTakenNames);
     }
-    std::ranges::sort(found);
-    return found;
+    std::ranges::sort(walk.found);
+    LeaveOutTests(folder, walk.found, all);
+    all.files.insert(all.files.end(), walk.found.begin(), walk.found.end());
+    return {};
 }
 
 }  // namespace
 
-Result<std::vector<std::string>> DataFiles(const std::vector<std::string>& paths) {
-    std::vector<std::string> all;
+Result<DataFileList> DataFiles(const std::vector<std::string>& paths) {
+    DataFileList all;
     for (const std::string& path : paths) {
         std::error_code error;
         if (fs::is_directory(path, error)) {
-            WEFT_ASSIGN(const std::vector<std::string> files, FilesOf(path));
-            all.insert(all.end(), files.begin(), files.end());
+            WEFT_TRY(AddFolder(path, all));
+            all.from_folder = true;
         } else {
-            all.push_back(path);  // opening it reports the error
+            all.files.push_back(path);  // opening it reports the error
         }
     }
-    if (all.size() <= kMostDataFiles) return all;
+    if (all.files.size() <= kMostDataFiles) return all;
     return MakeError(ErrorCode::kUnsupported,
                      "--data names {} files or more; at most {} are read. "
                      "Join them (cat)",
-                     all.size(), kMostDataFiles);
+                     all.files.size(), kMostDataFiles);
 }
 
 }  // namespace weft::train

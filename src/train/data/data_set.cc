@@ -1,5 +1,7 @@
 #include "train/data/data_set.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -57,11 +59,19 @@ std::string_view FormName(const RecordFile& file) {
     return "";
 }
 
+// The first names, and the number of the others.
+std::string Shortened(std::span<const std::string> names) {
+    const auto shown = names.first(std::min<size_t>(names.size(), 3));
+    const size_t more = names.size() - shown.size();
+    return fmt::format("{}{}", fmt::join(shown, ", "),
+                       more > 0 ? fmt::format(", {} more", more) : "");
+}
+
 // The records of all files in order.
 class FileSet final : public DataSet {
   public:
-    FileSet(std::vector<RecordFile> files, const Encoder& encoder)
-        : files_(std::move(files)), encoder_(encoder) {
+    FileSet(std::vector<RecordFile> files, DataFileList list, const Encoder& encoder)
+        : files_(std::move(files)), list_(std::move(list)), encoder_(encoder) {
         for (const Part part : {Part::kTrain, Part::kTest}) {
             uint64_t end = 0;
             for (const RecordFile& file : files_) EndsOf(part).push_back(end += file.size(part));
@@ -114,14 +124,29 @@ class FileSet final : public DataSet {
     }
 
     std::string Name() const override {
-        constexpr size_t kNamed = 3;
-        std::string names;
-        for (size_t i = 0; i < std::min(files_.size(), kNamed); ++i) {
-            names +=
-                fmt::format("{}{} ({})", i == 0 ? "" : ", ", files_[i].path(), FormName(files_[i]));
+        std::vector<std::string> names;
+        for (const RecordFile& file : files_) {
+            names.push_back(fmt::format("{} ({})", file.path(), FormName(file)));
         }
-        if (files_.size() > kNamed) names += fmt::format(", {} more", files_.size() - kNamed);
-        return names;
+        return Shortened(names);
+    }
+    std::string Summary() const override {
+        const auto counted = [](uint64_t count, const char* what) {
+            return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+        };
+        std::string text = fmt::format("{}, {}: {}", counted(files_.size(), "file"),
+                                       counted(content().records, "record"), Name());
+        if (!list_.left_out.empty()) {
+            text += fmt::format(
+                "; left out, as files of another split than the training split: {}. To train on "
+                "them, name the files",
+                Shortened(list_.left_out));
+        }
+        return text;
+    }
+    bool Chooses() const override {
+        return list_.from_folder ||
+               std::ranges::find(files_, RecordForm::kText, &RecordFile::form) != files_.end();
     }
 
   private:
@@ -131,6 +156,7 @@ class FileSet final : public DataSet {
     }
 
     std::vector<RecordFile> files_;
+    DataFileList list_;
     std::vector<uint64_t> train_, test_;  // cumulative numbers of records by file
     Encoder encoder_;
 };
@@ -221,14 +247,15 @@ Result<std::unique_ptr<DataSet>> DataSet::RandomTokens(const DataOptions& option
 
 Result<std::unique_ptr<DataSet>> DataSet::Open(const DataOptions& options, const Encoder& encoder) {
     if (IsSynthetic(options.specs)) return RandomTokens(options, encoder.vocab_size());
-    WEFT_ASSIGN(const std::vector<std::string> paths, DataFiles(options.specs));
+    WEFT_ASSIGN(DataFileList list, DataFiles(options.specs));
     std::vector<RecordFile> files;
-    for (const std::string& path : paths) {
+    for (const std::string& path : list.files) {
         WEFT_ASSIGN(RecordFile file, RecordFile::Open(path, options.split));
         files.push_back(std::move(file));
     }
     if (files.empty()) return MakeError(ErrorCode::kUsage, "--data names no file");
-    return std::unique_ptr<DataSet>(std::make_unique<FileSet>(std::move(files), encoder));
+    return std::unique_ptr<DataSet>(
+        std::make_unique<FileSet>(std::move(files), std::move(list), encoder));
 }
 
 }  // namespace weft::train

@@ -53,6 +53,11 @@ class DataSet {
     virtual Result<Sample> Read(Part part, uint64_t index) const = 0;
     // Name for messages: "data.jsonl (JSON lines)".
     virtual std::string Name() const = 0;
+    // What is read, in one line: "2 files, 120 records: a.jsonl (JSON lines), b.csv (CSV)", and
+    // which files of folders are left out.
+    virtual std::string Summary() const { return Name(); }
+    // Whether Weft chose what it reads: the files of a folder, or the records of a text.
+    virtual bool Chooses() const { return false; }
     virtual DataContent content() const = 0;
     // Number of records that are too long to read; no part contains them.
     virtual uint64_t oversized() const { return 0; }

@@ -220,6 +220,7 @@ Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* 
                                const InspectOptions& options) {
     DataReport report;
     report.name = data.Name();
+    report.summary = data.Summary();
     report.sequence = options.loader.sequence;
     report.pack = options.loader.pack;
     // Rejects what training rejects.
@@ -240,7 +241,7 @@ Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* 
 }
 
 std::string ReportText(const DataReport& report) {
-    std::string out = report.name + "\n";
+    std::string out = report.summary + "\n";
     for (size_t at = 0; at < report.note.size();) {
         const size_t end = std::min(report.note.find('\n', at), report.note.size());
         out += "note: " + report.note.substr(at, end - at) + "\n";
@@ -281,15 +282,11 @@ nlohmann::ordered_json ReportJson(const DataReport& report) {
         shown.push_back(
             {{"sample", sample.index}, {"tokens", sample.tokens}, {"runs", std::move(runs)}});
     }
-    return {{"data", report.name},
-            {"note", report.note},
-            {"sequence", report.sequence},
-            {"pack", report.pack},
-            {"train", PartJson(report.train)},
-            {"test", PartJson(report.test)},
-            {"sequences", report.sequences},
-            {"filled", report.filled},
-            {"samples", std::move(shown)}};
+    return {{"data", report.name},           {"summary", report.summary},
+            {"note", report.note},           {"sequence", report.sequence},
+            {"pack", report.pack},           {"train", PartJson(report.train)},
+            {"test", PartJson(report.test)}, {"sequences", report.sequences},
+            {"filled", report.filled},       {"samples", std::move(shown)}};
 }
 
 }  // namespace weft::train

@@ -54,7 +54,8 @@ struct PartReport {
 };
 
 struct DataReport {
-    std::string name, note;  // note: from DataSet::TakeNote, one line each
+    std::string name, summary;  // DataSet::Name, DataSet::Summary
+    std::string note;           // from DataSet::TakeNote, one line each
     int64_t sequence = 0;
     bool pack = true;
     PartReport train, test;
