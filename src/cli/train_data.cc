@@ -9,6 +9,7 @@
 #include "cli/train.h"
 #include "model/hyper.h"
 #include "model_files/hf/scratch.h"
+#include "train/data/day.h"
 #include "train/data/inspect.h"
 
 namespace weft::cli {
@@ -56,6 +57,7 @@ Status Inspect(const DataFlags& flags) {
 }  // namespace
 
 void AddDataFlags(const Command& app, train::DatasetOptions& flags) {
+    flags.day = train::Today();
     app.AddOption(
            "--data", flags.data,
            "File of records (JSON, JSON lines, CSV, TSV, plain text, also compressed) or folder of "

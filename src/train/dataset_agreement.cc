@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "train/data/day.h"
 
 namespace weft::train {
 namespace {
@@ -121,6 +122,23 @@ Result<std::string> OtherData(const nlohmann::json& state, const DataIdentity& m
     }
     std::string text = DifferenceOf(mine, *theirs, "here", "then");
     return text.empty() ? text : ": " + text;
+}
+
+Result<std::string> TakeDay(const nlohmann::json& state, const std::string& checkpoint,
+                            DataSet& data) {
+    const auto found = state.find("day");
+    if (found != state.end() && !found->is_string()) {
+        return MakeError(ErrorCode::kCorrupt, "{}: its state: 'day' is {}; expected a string",
+                         checkpoint, found->type_name());
+    }
+    std::string day = found == state.end() ? "" : found->get<std::string>();
+    const auto now_s = NoonOf(day);
+    if (!now_s.ok()) {
+        return MakeError(ErrorCode::kCorrupt, "{}: its state: {}", checkpoint,
+                         now_s.error().message);
+    }
+    data.SetNow(*now_s);
+    return day;
 }
 
 }  // namespace weft::train

@@ -24,4 +24,10 @@ Status AgreeOnData(cluster::Cluster& cluster, const DataIdentity& mine, const st
 Result<std::string> OtherData(const nlohmann::json& state, const DataIdentity& mine,
                               const std::string& checkpoint, bool says);
 
+// Sets `data` to the day in the checkpoint's `state`, so that a resumed job tokenizes the same
+// texts, and returns the day ("" if an older version wrote the checkpoint; day.h). Errors:
+// kCorrupt.
+Result<std::string> TakeDay(const nlohmann::json& state, const std::string& checkpoint,
+                            DataSet& data);
+
 }  // namespace weft::train

@@ -101,10 +101,14 @@ class Run {
             Log(LogLevel::kInfo, "data: {}", data.set->Summary());
         }
         WEFT_TRY(MakeSampler(hyper, data));
+        WEFT_ASSIGN(const std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
+        if (checkpoint) {
+            const Json& state = checkpoint->manifest().state;
+            WEFT_ASSIGN(job_.data.day, TakeDay(state, checkpoint->folder(), *data.set));
+        }
         DataWalk walk(job_, cluster_, layout, data, [this] { return IsTimeUp(); });
         WEFT_TRY(CheckTestPart(walk, data));
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
-        WEFT_ASSIGN(const std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
         int64_t done = 0;
         if (checkpoint) {
             WEFT_TRY(SeekTo(*checkpoint, loader));
@@ -512,6 +516,7 @@ class Run {
             {"data", loader.Fingerprint()},
             {"content", JsonOf(content_)},
             {"data_begin", data_begin_},
+            {"day", job_.data.day},
             {"optimizer", UpdateName(trainer.options().update.kind)},
             {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)},
             {"settings", SettingsOf(job_, batch_)}};

@@ -5,6 +5,7 @@
 
 #include "base/field_codec.h"
 #include "base/utf8.h"
+#include "train/data/day.h"
 
 namespace weft::train {
 namespace {
@@ -93,6 +94,7 @@ constexpr auto kDataFields = [](auto& d, auto& visit) {
     visit("shuffle", d.shuffle);
     visit("skip_bad", d.skip_bad);
     visit("renewed", d.renewed);
+    visit("day", d.day);
 };
 
 constexpr auto kJobFields = [](auto& job, auto& visit) {
@@ -161,6 +163,7 @@ Status CheckTrainJob(const TrainJob& job) {
                          "--new-data without --resume: there is no checkpoint to continue from. "
                          "Name one, or remove --new-data");
     }
+    WEFT_TRY(NoonOf(job.data.day));
     WEFT_TRY(CheckSampleOptions(job.sample));
     if (job.global_batch < 0 || (job.elastic && job.global_batch == 0)) {
         return MakeError(ErrorCode::kUsage, "a batch of {} sequences", job.global_batch);

@@ -15,6 +15,7 @@
 #include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
+#include "train/checkpoint/manifest.h"
 
 namespace weft::support {
 namespace {
@@ -192,6 +193,56 @@ TEST_F(ResumeData, AFileThatMovedIsTheSame) {
     const Ran ran = Train(moved, on_);
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(LinesOf(ran).size(), 3u);
+}
+
+// The template shows the day; the second run starts on another one. A checkpoint without a day is
+// one of an older version, which showed January 1, 1970.
+TEST_F(ResumeData, TheDayOfTheStartStays) {
+    const std::string model = dir_ / "dated.gguf";
+    WriteTinyGguf(model, {.hyper = TrainHyper(),
+                          .dtype = DType::kF16,
+                          .chat_template = "{{ strftime_now('%d %b %Y') }}{% for m in messages %}"
+                                           "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+                                           "{% endfor %}{% if add_generation_prompt %}"
+                                           "<|im_start|>assistant\n{% endif %}"});
+    // UTC+14 and UTC-12 never have the same day.
+    const auto train = [&](const Words& more, const char* zone) {
+        return RunWeft(Words{"train", model, "--data", data_, "--prompt-type", "5", "--seq-len",
+                             "96", "--micro-batch", "4", "--json", "-t", "1", "--keep-last", "0",
+                             "--save-every", "2"} +
+                           more,
+                       {std::string("TZ=") + zone});
+    };
+    const auto manifest = [&](const std::string& folder, int step) {
+        return dir_ / folder + fmt::format("/checkpoints/step-{:08}/manifest.json", step);
+    };
+    const auto day = [&](const std::string& folder, int step) {
+        return json::parse(std::ifstream(manifest(folder, step))).at("state").at("day");
+    };
+    const Words whole = {"--output-dir", dir_ / "whole", "--steps", "6"};
+    const Words part = {"--output-dir", dir_ / "part", "--steps", "4"};
+    const auto east = LinesOf(train(whole, "AAA-14"));
+    ASSERT_EQ(train(part, "AAA-14").status, 0);
+    const Words on = {"--output-dir", dir_ / "part", "--steps", "6", "--resume", "auto"};
+    const auto resumed = LinesOf(train(on, "BBB12"));
+    ASSERT_EQ(resumed.size(), 3u);
+    EXPECT_EQ(day("part", 6), day("part", 4));
+    if (day("whole", 4) == day("part", 4)) {  // else midnight was between the two
+        EXPECT_EQ(resumed.at(0).at("loss"), east.at(4).at("loss"));
+        EXPECT_EQ(resumed.at(1).at("loss"), east.at(5).at("loss"));
+    }
+    const auto west = LinesOf(train({"--output-dir", dir_ / "west", "--steps", "6"}, "BBB12"));
+    EXPECT_NE(day("west", 4), day("part", 4));
+    EXPECT_NE(west.at(0).at("loss"), east.at(0).at("loss"));
+    fs::remove_all(dir_ / "part/checkpoints/step-00000006");
+    std::ifstream in(manifest("part", 4));
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    train::Manifest old = train::ParseManifest(text, "manifest").value();
+    old.state.erase("day");
+    std::ofstream(manifest("part", 4)) << train::ManifestText(old);
+    const Ran earlier = train(on, "BBB12");
+    EXPECT_EQ(LinesOf(earlier).size(), 3u);
+    EXPECT_EQ(day("part", 6), "");
 }
 
 TEST_F(ResumeData, AnotherPromptTypeOrSplitIsRefused) {

@@ -33,6 +33,7 @@ struct TinyFile {
     TinyForm form{};
     int64_t vocabulary = 0;  // tokens of the tokenizer; 0: the embedding's rows
     std::optional<tokenizer::TokenizerData> tokenizer{};  // replaces WriteVocabulary's
+    std::string chat_template{};                          // empty: none
 };
 
 // Nine query heads over three KV heads of 32 columns; no power of two except where K-quants need
@@ -235,6 +236,9 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     for (const auto& [key, value] : file.strings) writer.String(name + "." + key, value);
     WriteBools(writer, name + ".attention.sliding_window_pattern", file.windowed);
     WriteBools(writer, name + ".attention.indexer.types", h.indexer.own);
+    if (!file.chat_template.empty()) {
+        writer.String("tokenizer.chat_template", file.chat_template);
+    }
     if (file.tokenizer) {
         model_files::WriteTokenizer(*file.tokenizer, writer);
     } else {

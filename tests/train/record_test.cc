@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <ctime>
 #include <filesystem>
 
 #include "support/paths.h"
+#include "train/data/day.h"
 #include "train/data_case.h"
 
 namespace weft::train {
@@ -284,6 +287,38 @@ TEST(Record, RefusesByName) {
     refused(R"({"messages": []})", "no messages");
     refused(R"({"messages": [{"content": "x"}]})", "role");
     refused("{\"text\": " + std::string(100, '[') + std::string(100, ']') + "}", "deeper");
+}
+
+// Templates such as Llama 3's show the date.
+TEST(Record, ATemplateShowsTheDayOfTheJob) {
+    const chat::Chat chat = Must(chat::Chat::Make(
+        "Today: {{ strftime_now('%d %b %Y') }}\n{% for message in messages %}<|im_start|>"
+        "{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        Bytes()));
+    const auto shown = [&](const std::string& day) {
+        const auto encoder =
+            Must(Encoder::Make(Bytes(), &chat, 1, 0, {.now_s = Must(NoonOf(day))}));
+        const std::string text = Marked(Must(encoder.Encode(Must(ParseRecord(
+            R"({"messages": [{"role": "user", "content": "U"},
+                             {"role": "assistant", "content": "A"}]})")))));
+        EXPECT_NE(text.find("assistant\n[A<|im_end|>]"), std::string::npos) << text;
+        return text.substr(0, text.find('\n'));
+    };
+    for (const char* zone : {"UTC", "AAA-14", "BBB12", "America/Sao_Paulo"}) {
+        ::setenv("TZ", zone, 1);
+        ::tzset();
+        EXPECT_EQ(shown("2026-11-29"), "Today: 29 Nov 2026");
+        EXPECT_EQ(shown("2024-02-29"), "Today: 29 Feb 2024");
+        EXPECT_TRUE(NoonOf(Today()).ok()) << Today();
+    }
+    ::unsetenv("TZ");
+    ::tzset();
+    EXPECT_EQ(Must(NoonOf("")), 1);  // checkpoints without a day
+    for (const char* day : {"2026-02-29", "2026-13-01", "1969-01-01", "29 Nov 2026", "2026-11-2x",
+                            "2026-11-291", "0"}) {
+        EXPECT_EQ(NoonOf(day).error().code, ErrorCode::kCorrupt) << day;
+    }
 }
 
 }  // namespace

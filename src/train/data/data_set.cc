@@ -78,6 +78,7 @@ class FileSet final : public DataSet {
         }
     }
 
+    void SetNow(int64_t now_s) override { encoder_.SetNow(now_s); }
     uint64_t size(Part part) const override { return EndsOf(part).back(); }
     uint64_t oversized() const override {
         uint64_t all = 0;

@@ -10,7 +10,7 @@
 //
 // Errors of Read: kCorrupt, kUnsupported or kUsage for an invalid record (which a Loader may skip);
 // any other code for a file that can't be read. The message has the place in the data.
-// Thread: a DataSet is immutable; Read may run on any number of threads.
+// Thread: except for SetNow, a DataSet is immutable; Read may run on any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +48,8 @@ class DataSet {
     DataSet(const DataSet&) = delete;
     DataSet& operator=(const DataSet&) = delete;
 
+    // Sets EncoderOptions::now_s. Precondition: no other thread uses the DataSet.
+    virtual void SetNow(int64_t /*now_s*/) {}
     virtual uint64_t size(Part part) const = 0;
     // Precondition: index < size(part).
     virtual Result<Sample> Read(Part part, uint64_t index) const = 0;

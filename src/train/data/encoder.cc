@@ -46,12 +46,12 @@ void LookInto(const OrderedJson& message, const ControlTokens& control) {
     for (const OrderedJson& part : *content) look(part, "text");
 }
 
-Result<chat::ChatInput> InputOf(const ChatRecord& record) {
+Result<chat::ChatInput> InputOf(const ChatRecord& record, int64_t now_s) {
     chat::ChatInput input;
     input.messages = record.messages;
     input.tools = record.tools;
     input.add_generation_prompt = false;
-    input.now_s = 1;  // makes the text independent of the date
+    input.now_s = now_s;
     WEFT_TRY(ReadTurnMarks(input.messages));
     return input;
 }
@@ -89,6 +89,7 @@ Result<Encoder> Encoder::Make(const tokenizer::Tokenizer& tokenizer, const chat:
     if (chat != nullptr) made.turns_.emplace(*chat, tokenizer);
     made.control_.emplace(tokenizer, chat, options.control);
     made.no_chat_ = options.no_chat;
+    made.now_s_ = options.now_s;
     return made;
 }
 
@@ -212,13 +213,13 @@ Result<Sample> Encoder::Of(const ChatRecord& record) const {
                          record.messages.size(), kMostMessages);
     }
     for (const OrderedJson& message : record.messages) LookInto(message, *control_);
-    WEFT_ASSIGN(chat::ChatInput input, InputOf(record));
+    WEFT_ASSIGN(chat::ChatInput input, InputOf(record, now_s_));
     return turns_->Encode(std::move(input));
 }
 
 Result<chat::Text> Encoder::Render(const ChatRecord& record) const {
     if (!turns_) return MakeError(ErrorCode::kUnsupported, "a conversation, but {}", no_chat_);
-    WEFT_ASSIGN(chat::ChatInput input, InputOf(record));
+    WEFT_ASSIGN(chat::ChatInput input, InputOf(record, now_s_));
     return turns_->Render(std::move(input));
 }
 

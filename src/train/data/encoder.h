@@ -57,6 +57,7 @@ inline constexpr size_t kMostMessages = 10'000;
 struct EncoderOptions {
     std::string no_chat = "the model has no chat template";  // for errors
     ControlMode control = ControlMode::kAuto;                // for texts, prompts and completions
+    int64_t now_s = 1;                                       // ChatInput::now_s (day.h)
 };
 
 class Encoder {
@@ -68,6 +69,9 @@ class Encoder {
                                 const EncoderOptions& options = {});
     // An encoder without a tokenizer, which accepts only records of tokens.
     static Encoder OfIds(int64_t rows);
+
+    // Sets EncoderOptions::now_s.
+    void SetNow(int64_t now_s) { now_s_ = now_s; }
 
     Result<Sample> Encode(const Record& record) const;
     // Returns a new note for the user about the records so far; "": no new note.
@@ -98,6 +102,7 @@ class Encoder {
     std::string no_chat_;
     int prompt_type_;
     int32_t rows_;
+    int64_t now_s_ = 1;
 };
 
 // The text of a question record before the answer, for templates 0 to 4.

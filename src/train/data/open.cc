@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model_files/read_tokenizer.h"
+#include "train/data/day.h"
 
 namespace weft::train {
 namespace {
@@ -30,6 +31,7 @@ Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
     if (!chat.ok() && words.prompt_type == 5) return chat.error();
     EncoderOptions how;
     WEFT_ASSIGN(how.control, ControlModeOf(words.control_tokens));
+    WEFT_ASSIGN(how.now_s, NoonOf(words.day));
     if (!chat.ok()) how.no_chat = chat.error().message;
     WEFT_ASSIGN(const auto encoder,
                 Encoder::Make(*opened.tokenizer, opened.chat.get(), words.prompt_type, rows, how));

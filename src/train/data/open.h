@@ -23,6 +23,7 @@ struct DatasetOptions {
     bool pack = true, shuffle = true, skip_bad = false;
     // A job that resumes from a checkpoint with different data continues at the start of this data.
     bool renewed = false;
+    std::string day;  // that chat templates show (day.h)
 };
 
 // The name of the data in messages.
