@@ -406,6 +406,34 @@ TEST(DataForms, PlainText) {
               std::string::npos);
 }
 
+// A stray blank line between records does not make the file two paragraphs.
+TEST(DataForms, StrayBlankLinesDoNotMakeParagraphs) {
+    const TempDir folder;
+    const auto records = [&](const std::string& text) {
+        const RecordFile file = Must(RecordFile::Open(WriteText(folder, "t.txt", text)));
+        return std::pair(file.size(Part::kTrain), file.paragraphs());
+    };
+    const auto lines = [](int count, const std::string& end = "\n") {
+        std::string text;
+        for (int i = 0; i < count; ++i) text += "line " + std::to_string(i) + end;
+        return text;
+    };
+    EXPECT_EQ(records(lines(500) + "\n" + lines(500)), std::pair(uint64_t{1000}, false));
+    EXPECT_EQ(records(lines(500, "\r\n") + " \r\n\r\n\r\n\r\n" + lines(500, "\r\n")),
+              std::pair(uint64_t{1000}, false));
+    EXPECT_EQ(records(lines(90, "\r") + "\r" + lines(11, "\r")), std::pair(uint64_t{101}, false));
+    EXPECT_EQ(records("\n\n" + lines(500) + "\n\n"), std::pair(uint64_t{500}, false));
+    // A gap per 50 lines.
+    EXPECT_EQ(records(lines(25) + "\n" + lines(25)), std::pair(uint64_t{2}, true));
+    EXPECT_EQ(records(lines(25) + "\n" + lines(26)), std::pair(uint64_t{51}, false));
+    EXPECT_EQ(records(lines(40) + "\n" + lines(40) + "\n" + lines(20)),
+              std::pair(uint64_t{3}, true));
+    const auto data = Must(DataSet::Open({.specs = {folder / "t.txt"}}, ByteEncoder()));
+    EXPECT_TRUE(data->Chooses());
+    EXPECT_EQ(data->Summary(),
+              "1 file, 3 records: " + (folder / "t.txt") + " (text, a record per paragraph)");
+}
+
 // `text` compressed by libarchive's filter.
 std::string Packed(const TempDir& folder, const std::string& name, const std::string& text,
                    int (*filter)(struct archive*)) {

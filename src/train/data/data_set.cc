@@ -54,7 +54,8 @@ std::string_view FormName(const RecordFile& file) {
         case RecordForm::kObject: return "a JSON object of records";
         case RecordForm::kStream: return "JSON objects";
         case RecordForm::kTable: return file.delimiter() == '\t' ? "TSV" : "CSV";
-        case RecordForm::kText: return "text";
+        case RecordForm::kText:
+            return file.paragraphs() ? "text, a record per paragraph" : "text, a record per line";
     }
     return "";
 }

@@ -86,7 +86,7 @@ class RecordScanner {
         out_.delimiter_ = choice.delimiter;
         out_.line_end_ = choice.line_end;
         rows_ = RowScanner(choice.delimiter, choice.line_end);
-        paragraphs_ = choice.paragraphs;
+        out_.paragraphs_ = choice.paragraphs;
         return choice.begin;
     }
 
@@ -126,7 +126,7 @@ class RecordScanner {
                 AddByte(text[i], base + i);
                 in_line_ = true;
             } else if (text[i] == out_.line_end_) {
-                if (!paragraphs_ || !in_line_) EndRecord();
+                if (!out_.paragraphs_ || !in_line_) EndRecord();
                 in_line_ = false;
             }
         }
@@ -292,9 +292,8 @@ class RecordScanner {
     bool named_ = false;   // after a name and its colon
     bool in_string_ = false, escaped_ = false, ended_ = false;
     RowScanner rows_;
-    uint64_t last_ = 0;        // last byte of the row so far
-    bool in_line_ = false;     // text: the line has words; table: a row has begun
-    bool paragraphs_ = false;  // the text has blank lines
+    uint64_t last_ = 0;     // last byte of the row so far
+    bool in_line_ = false;  // text: the line has words; table: a row has begun
 };
 
 Result<RecordFile> RecordFile::Open(const std::string& path, const SplitOptions& split) {

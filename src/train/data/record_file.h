@@ -9,7 +9,8 @@
 //            in PubMedQA; the names are dropped
 //   stream   records one after another in any layout, as jq prints them; also a single record
 //   table    CSV or TSV (table.h), by its extension, or by a column that a record can have
-//   text     paragraphs separated by blank lines; without blank lines, lines
+//   text     paragraphs separated by blank lines, if the start of the file (a MiB) has a blank line
+//            per 50 other lines; else lines
 // Lines end with \n, \r\n, or \r (in a table whose first line ends with it, and in other files
 // without another line end). A compressed file is unpacked first (unpack.h). This class finds
 // records but does not parse them. An error in a record shows when the record is parsed (record.h).
@@ -58,6 +59,7 @@ class RecordFile {
     // For a table: its columns, in lower case, and its delimiter.
     const std::vector<std::string>& columns() const { return columns_; }
     char delimiter() const { return delimiter_; }
+    bool paragraphs() const { return paragraphs_; }             // of a text; else lines
     uint64_t size_bytes() const { return file_.size_bytes(); }  // unpacked
     // Checksum of all bytes, regardless of the file's name (base/hash.h, Checksum64).
     uint64_t checksum() const { return checksum_; }
@@ -88,6 +90,7 @@ class RecordFile {
     Form form_ = Form::kLines;
     std::vector<std::string> columns_;
     char delimiter_ = ',', line_end_ = '\n';
+    bool paragraphs_ = false;
     uint64_t checksum_ = 0;
     uint64_t oversized_ = 0;
     std::string first_oversized_;

@@ -93,13 +93,21 @@ bool IsHeader(const std::vector<std::string>& columns) {
     });
 }
 
-bool HasBlankLine(std::string_view text, char line_end) {
-    text = TrimBlanks(text);
-    for (size_t at = text.find(line_end); at != text.npos; at = text.find(line_end, at + 1)) {
-        const size_t next = text.find_first_not_of(line_end == '\n' ? " \t\r" : " \t", at + 1);
-        if (next != text.npos && text[next] == line_end) return true;
+// Whether blank lines separate paragraphs: at least one gap per kMostLines lines. A few stray blank
+// lines between records of one line each do not turn thousands of records into a few.
+bool HasParagraphs(std::string_view text, char line_end) {
+    constexpr size_t kMostLines = 50;
+    size_t lines = 0, gaps = 0;
+    bool gap = false;
+    for (text = TrimBlanks(text); !text.empty();) {
+        const size_t end = std::min(text.find(line_end), text.size());
+        const bool blank = text.substr(0, end).find_first_not_of(kBlankBytes) == text.npos;
+        lines += blank ? 0 : 1;
+        gaps += blank && !gap ? 1 : 0;
+        gap = blank;
+        text.remove_prefix(std::min(end + 1, text.size()));
     }
-    return false;
+    return gaps * kMostLines >= lines;
 }
 
 // Whether a text that begins with '{' continues after its first line, outside strings: then it is
@@ -231,7 +239,7 @@ Result<FormChoice> ChooseForm(const std::string& path, std::string_view head) {
     }
     if (!table) WEFT_TRY(CheckText(path, head));
     choice.form = RecordForm::kText;
-    choice.paragraphs = HasBlankLine(head, choice.line_end);
+    choice.paragraphs = HasParagraphs(head, choice.line_end);
     FormChoice as_table = choice;
     as_table.form = RecordForm::kTable;
     const bool named = !prose && ReadHeader(head, suffix == ".tsv", as_table);

@@ -14,7 +14,7 @@ enum class RecordForm { kLines, kArray, kObject, kStream, kTable, kText };
 struct FormChoice {
     RecordForm form = RecordForm::kLines;
     char delimiter = ',';     // between the fields of a table
-    bool paragraphs = false;  // the text has blank lines
+    bool paragraphs = false;  // the text is paragraphs, else lines
     char line_end = '\n';     // or '\r', as on old Macs
     size_t begin = 0;         // first byte to read: after a UTF-8 mark and Excel's line "sep=;"
 };
