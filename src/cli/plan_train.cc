@@ -8,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "plan/shapes.h"
+#include "train/data/open.h"
 #include "train/trainer.h"
 
 namespace weft::cli {
@@ -30,7 +31,6 @@ Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
         return MakeError(ErrorCode::kUsage, "--optim {}: expected {}", flags.optim,
                          train::kUpdateNames);
     }
-    job.sequence = flags.sequence;
     job.dtype = *DTypeOfName(flags.dtype);
     job.grad_dtype = flags.grad_dtype;
     job.lora.rank = flags.lora_rank;
@@ -235,6 +235,8 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_TRY(SetJob(flags, job));
     WEFT_ASSIGN(const plan::Library library, plan::Library::Open());
     WEFT_ASSIGN(const plan::OpenedShape shape, plan::OpenWalk(flags.model));
+    WEFT_TRY(train::SetSequence(shape.walk.hyper(), flags.sequence));
+    job.sequence = flags.sequence;
     WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
     if (!flags.within.empty()) return PrintTrainOffers(flags, library, walk);
     WEFT_ASSIGN(const plan::ClusterSpec cluster, library.ParseCluster(flags.machines));
@@ -276,7 +278,9 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
         if (needed != nullptr) option.Needs(*needed);
         return option;
     };
-    add("--seq-len", flags.sequence, "Sequence length in tokens").Range(1, 1 << 20).ShowDefault();
+    add("--seq-len", flags.sequence, "Sequence length in tokens")
+        .Range(1, 1 << 20)
+        .DefaultText("1024, at most the model's context");
     add("--dtype", flags.dtype, "Compute in bf16, f16 or f32")
         .OneOf({"bf16", "f16", "f32"})
         .ShowDefault();

@@ -30,7 +30,7 @@ struct DataFlags {
     bool json = false, pull = false;
 };
 
-Status Inspect(const DataFlags& flags) {
+Status Inspect(DataFlags& flags) {
     // (Data inspection needs no weights.)
     WEFT_ASSIGN(const auto source, model_files::hf::LacksWeights(flags.model)
                                        ? model_files::hf::OpenScratch(flags.model, 0)
@@ -39,7 +39,9 @@ Status Inspect(const DataFlags& flags) {
     if (!source->tensors().empty()) {  // otherwise there is only a vocabulary
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         rows = hyper.vocab;
+        WEFT_TRY(train::SetSequence(hyper, flags.data.sequence));
     }
+    if (flags.data.sequence == 0) flags.data.sequence = train::kDefaultSequence;
     WEFT_ASSIGN(const train::OpenedData data, train::OpenData(*source, flags.data, rows));
     train::InspectOptions options;
     options.loader = data.loader;
@@ -74,7 +76,9 @@ void AddDataFlags(const Command& app, train::DatasetOptions& flags) {
                   "the chat template writes all of them), parse, letters")
         .OneOf({"auto", "parse", "letters"})
         .ShowDefault();
-    app.AddOption("--seq-len,--seq", flags.sequence, "Tokens per sequence").ShowDefault();
+    app.AddOption("--seq-len,--seq", flags.sequence, "Tokens per sequence")
+        .Range(1, 1 << 20)
+        .DefaultText("1024, at most the model's context");
     app.AddOption("--test-split", flags.test_split, "Share of the records to hold out for tests")
         .ShowDefault();
     app.AddOption("--seed", flags.seed, "Seed of the order, the split and random tokens")

@@ -8,7 +8,7 @@
 //                  between are blended; also a factor on cosines and sines (Peng et al. 2023)
 //   longrope       divided by the tensor rope_factors_short.weight for contexts up to the original
 //                  one, else by rope_factors_long.weight; also a factor on cosines and sines (Ding
-//                  et al. 2024). The tensor is chosen once per job, by --ctx.
+//                  et al. 2024). The tensor is chosen once per job, by --ctx or --seq-len.
 #pragma once
 
 #include <cstdint>

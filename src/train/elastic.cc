@@ -170,6 +170,7 @@ Status ExamineForTraining(const cluster::JoinRequest& request) {
                          source->name(), model, theirs.get<std::string>());
     }
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    WEFT_TRY(SetSequence(hyper, job.data.sequence));
     WEFT_ASSIGN(const OpenedData data, OpenData(*source, job.data, hyper.vocab));
     WEFT_ASSIGN(const DataIdentity content, IdentityOf(*source, job.data, data));
     if (const nlohmann::json theirs = terms.value("data", nlohmann::json()); theirs.is_object()) {

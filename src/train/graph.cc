@@ -169,6 +169,7 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     model::BuildOptions build;
     build.kv_dtype = DType::kF32;
     build.cache = false;
+    build.context = options.sequence;
     build.target = options.target;
     WEFT_ASSIGN(program::Program forward, model::BuildProgram(hyper, shard, source, build));
     OpenWindows(forward, options.sequence);

@@ -27,7 +27,7 @@ struct GraphOptions {
     // Trains adapters in float32 and freezes the model's weights; frozen weights keep their block
     // types in memory. Null: trains all weights, whatever type the file has.
     const LoraPlan* lora = nullptr;
-    int64_t sequence = 0;  // most positions of a sequence
+    int64_t sequence = 0;  // most positions of a sequence; also selects the factors of LongRoPE
     // Most rows of a step, for ExpandLoss (program/loss.h). 0: linear_cross_entropy stays one op,
     // for callers that only count ops and do not run the Program.
     int64_t rows = 0;

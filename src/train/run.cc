@@ -93,6 +93,8 @@ class Run {
         WEFT_TRY(CheckTrainer(t));
         WEFT_ASSIGN(auto source, OpenVerified(t, cluster_));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+        WEFT_TRY(SetSequence(hyper, job_.data.sequence));
+        TakeDataWords(job_);
         WEFT_TRY(CheckResult(*source));
         WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));
         WEFT_ASSIGN(content_, IdentityOf(*source, job_.data, data));

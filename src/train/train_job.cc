@@ -200,7 +200,7 @@ Status MakeAbsolute(TrainJob& job) {
 }
 
 void TakeDataWords(TrainJob& job) {
-    job.trainer.sequence = job.data.sequence;
+    job.trainer.sequence = job.data.sequence > 0 ? job.data.sequence : kDefaultSequence;
     job.trainer.lora.seed = job.trainer.seed = job.data.seed;
 }
 

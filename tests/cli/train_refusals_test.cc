@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/golden_models.h"
 #include "support/hf_quantize.h"
 #include "support/nightly.h"
 #include "support/run_weft.h"
@@ -67,6 +68,55 @@ TEST_F(TrainRefusals, WindowsAreTrained) {
     ASSERT_EQ(Train(Windowed(5), steps + Words{"--output-dir", out}).status, 0);
     const Ran shown = RunWeft({"inspect", out + "/model.gguf", "--json"});
     EXPECT_NE(shown.out.find("sliding_window"), std::string::npos) << shown.out;
+}
+
+// LongRoPE: a job whose sequences are longer than the original context of 16 tokens trains with the
+// long factors, as `weft run --ctx` serves; a shorter one trains with the short factors.
+TEST_F(TrainRefusals, LongRopeFollowsTheSequenceLength) {
+    const auto phi = [&](float near, float far) {
+        const std::string path = dir_ / fmt::format("phi{}-{}.gguf", near, far);
+        TinyFile file{.hyper = OddHyper("phi3"), .dtype = DType::kF32};
+        file.vectors = {{"rope_factors_short.weight", std::vector<float>(16, near)},
+                        {"rope_factors_long.weight", std::vector<float>(16, far)}};
+        file.numbers = golden::LongRope(16);
+        WriteTinyGguf(path, file);
+        return path;
+    };
+    for (const bool beyond : {false, true}) {
+        const Words steps = {"--steps", "2", "--seq-len", beyond ? "24" : "16"};
+        const auto curve = CurveOf(Train(phi(1, 8), steps));
+        ASSERT_EQ(curve.size(), 4u);
+        EXPECT_EQ(CurveOf(Train(phi(1, 1), steps)) == curve, !beyond);
+        EXPECT_EQ(CurveOf(Train(phi(8, 8), steps)) == curve, beyond);
+    }
+}
+
+// Training refuses the positions that `weft run --ctx` refuses. The default length of a sequence is
+// the model's context where that is shorter than 1024.
+TEST_F(TrainRefusals, SequencesBeyondTheContext) {
+    const std::string data = "synthetic:random-tokens:41:8";
+    TinyFile file{.hyper = OddHyper(), .dtype = DType::kF32};
+    file.hyper.context = 32;
+    for (const char* scaling : {"", "dynamic"}) {
+        const std::string model = dir_ / fmt::format("short{}.gguf", scaling);
+        if (*scaling != 0) {
+            file.strings["rope.scaling.type"] = scaling;
+            file.numbers["rope.scaling.factor"] = 4;
+        }
+        WriteTinyGguf(model, file);
+        const Words train = {"train", model, "--data", data, "--steps", "1", "--json", "-t", "1"};
+        const Words inspect = {"train", "data", "inspect", model, "--data", data, "--json"};
+        const Words estimate = {"train", "estimate", model, "--machines", "rtx-4090", "--json"};
+        for (const Words& command : {Training(train), inspect, estimate}) {
+            const Ran ran = RunWeft(command + Words{"--seq-len", "33"});
+            EXPECT_EQ(ran.status, 2) << command[1];
+            ExpectRefused(ran, {"--seq-len 33", "32 tokens", "Ask for 32 or less"});
+            EXPECT_EQ(RunWeft(command + Words{"--seq-len", "32"}).status, 0) << command[1];
+        }
+        EXPECT_EQ(LinesOf(RunTrain(train)).front().at("tokens"), 32);
+        EXPECT_EQ(RunWeft(inspect).Json().at("sequence"), 32);
+        EXPECT_EQ(RunWeft(estimate).Json().at("sequence"), 32);
+    }
 }
 
 // A layout alone starts its ranks on this host, as for `weft run`. A different --local is refused.

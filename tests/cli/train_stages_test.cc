@@ -153,6 +153,7 @@ TEST_F(TrainStages, LargeActivationsGoOverSockets) {
     hyper.hidden = 2048;
     hyper.ffn = 128;
     hyper.heads = hyper.kv_heads = 2;
+    hyper.context = 1024;
     WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
     const Words common = {"train",     model_, "--data",        "synthetic:random-tokens:1025:16",
                           "--seq-len", "1024", "--micro-batch", "1",

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "model_files/read_tokenizer.h"
@@ -39,6 +40,11 @@ Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
 }
 
 }  // namespace
+
+Status SetSequence(const model::Hyper& hyper, int64_t& sequence) {
+    if (sequence == 0) sequence = std::min(kDefaultSequence, hyper.context);
+    return model::CheckContext(hyper, sequence, fmt::format("--seq-len {}", sequence));
+}
 
 std::string DataName(const DatasetOptions& words) {
     return fmt::format("{}", fmt::join(words.data, ", "));

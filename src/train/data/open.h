@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "chat/chat.h"
+#include "model/hyper.h"
 #include "model_files/model_file.h"
 #include "train/data/loader.h"
 
@@ -17,7 +18,7 @@ struct DatasetOptions {
     std::vector<std::string> data;  // files and folders, or one synthetic specification
     std::string longs = "truncate", control_tokens = "auto";
     int prompt_type = 1;
-    int64_t sequence = 1024;
+    int64_t sequence = 0;  // positions of a sequence; 0: the default (SetSequence)
     double test_split = 0;
     uint64_t seed = 0;
     bool pack = true, shuffle = true, skip_bad = false;
@@ -25,6 +26,12 @@ struct DatasetOptions {
     bool renewed = false;
     std::string day;  // that chat templates show (day.h)
 };
+
+// Most positions of a sequence by default.
+inline constexpr int64_t kDefaultSequence = 1024;
+// Sets the sequence length for this model: if it is 0, to kDefaultSequence or to the model's
+// context, whichever is shorter. Errors: kUsage: it exceeds the model's context.
+Status SetSequence(const model::Hyper& hyper, int64_t& sequence);
 
 // The name of the data in messages.
 std::string DataName(const DatasetOptions& words);
