@@ -141,4 +141,41 @@ Result<std::string> TakeDay(const nlohmann::json& state, const std::string& chec
     return day;
 }
 
+Result<int64_t> SeekTo(const Checkpoint& checkpoint, const TrainJob& job, const DataIdentity& mine,
+                       bool says, Loader& loader) {
+    const nlohmann::json& state = checkpoint.manifest().state;
+    Cursor cursor;
+    int64_t begin = 0;
+    try {
+        WEFT_ASSIGN(std::string other, OtherData(state, mine, checkpoint.folder(), says));
+        if (other.empty() && !loader.MayGoOnFrom(state.at("data").get<uint64_t>())) {
+            other =
+                ", or another --seq-len, --seed, --pack, --shuffle or --long, or without its "
+                "--skip-bad";
+        }
+        // (If the checkpoint does not record its data, --new-data applies.)
+        const bool unknown = state.find("content") == state.end();
+        if (job.data.renewed && (unknown || !other.empty())) {
+            if (says) Log(LogLevel::kInfo, "the data changed: they are read from the start");
+            return checkpoint.manifest().step;
+        }
+        if (!other.empty()) {
+            return MakeError(
+                ErrorCode::kUsage,
+                "{}: was written with other data{}, so its position in them does not apply. "
+                "With --new-data, training goes on at the start of the given data",
+                checkpoint.folder(), other);
+        }
+        begin = state.value("data_begin", int64_t{0});
+        state.at("cursor").at(0).get_to(cursor.epoch);
+        state.at("cursor").at(1).get_to(cursor.index);
+        state.at("cursor").at(2).get_to(cursor.given);
+    } catch (const std::exception& error) {
+        return MakeError(ErrorCode::kCorrupt, "{}: its state: {}", checkpoint.folder(),
+                         error.what());
+    }
+    WEFT_TRY(loader.Seek(cursor));
+    return begin;
+}
+
 }  // namespace weft::train

@@ -3,12 +3,16 @@
 // (data/identity.h).
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "train/checkpoint/reader.h"
 #include "train/data/identity.h"
+#include "train/data/loader.h"
+#include "train/train_job.h"
 
 namespace weft::train {
 
@@ -29,5 +33,12 @@ Result<std::string> OtherData(const nlohmann::json& state, const DataIdentity& m
 // kCorrupt.
 Result<std::string> TakeDay(const nlohmann::json& state, const std::string& checkpoint,
                             DataSet& data);
+
+// Seeks the loader to the checkpoint's position in the data. With --new-data, data that differs
+// from the checkpoint's is read from its start. Returns the number of updates before the first one
+// with this data. says: whether this rank logs. Errors: kUsage: other data without --new-data;
+// kCorrupt: the checkpoint's state is invalid.
+Result<int64_t> SeekTo(const Checkpoint& checkpoint, const TrainJob& job, const DataIdentity& mine,
+                       bool says, Loader& loader);
 
 }  // namespace weft::train

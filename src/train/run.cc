@@ -31,6 +31,9 @@ using model_files::hf::Json;
 // Lower bound of the write speed of checkpoints, in bytes per second, for --time-limit.
 constexpr double kSlowDisk = 200e6;
 
+// A rank that meets a fault of all ranks waits this long for the others.
+constexpr int64_t kFailMs = 30'000;
+
 // Errors that the loss of another rank cannot cause.
 bool IsOwnFault(ErrorCode code) {
     return code == ErrorCode::kUsage || code == ErrorCode::kUnsupported ||
@@ -113,7 +116,8 @@ class Run {
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
         int64_t done = 0;
         if (checkpoint) {
-            WEFT_TRY(SeekTo(*checkpoint, loader));
+            WEFT_ASSIGN(data_begin_,
+                        SeekTo(*checkpoint, job_, content_, cluster_.rank() == 0, loader));
             done = checkpoint->manifest().step;
         }
         WEFT_ASSIGN(const int64_t steps, walk.CountUpdates(done, loader));
@@ -121,7 +125,10 @@ class Run {
         if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
         WEFT_TRY(CheckSchedule(job_.schedule));
         batch_ = GlobalBatch(job_, layout);
-        if (checkpoint) WEFT_TRY(CheckGoesOn(*checkpoint, steps, loader));
+        if (checkpoint) {
+            WEFT_TRY(CheckGoesOn(*checkpoint, job_, batch_, steps, loader.cursor(),
+                                 cluster_.rank() == 0));
+        }
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
         const Status ended = WithTrainer(*trainer, loader, data, done + 1, steps);
         device_ = trainer->device_status();
@@ -441,80 +448,11 @@ class Run {
         return checkpoint;
     }
 
-    // With --new-data, data that differs from the checkpoint's is read from its start.
-    Status SeekTo(const Checkpoint& checkpoint, Loader& loader) {
-        const Json& state = checkpoint.manifest().state;
-        Cursor cursor;
-        data_begin_ = 0;
-        try {
-            const bool says = cluster_.rank() == 0;
-            WEFT_ASSIGN(std::string other, OtherData(state, content_, checkpoint.folder(), says));
-            if (other.empty() && !loader.MayGoOnFrom(state.at("data").get<uint64_t>())) {
-                other =
-                    ", or another --seq-len, --seed, --pack, --shuffle or --long, or without its "
-                    "--skip-bad";
-            }
-            // (If the checkpoint does not record its data, --new-data applies.)
-            const bool unknown = state.find("content") == state.end();
-            if (job_.data.renewed && (unknown || !other.empty())) {
-                data_begin_ = checkpoint.manifest().step;
-                if (says) Log(LogLevel::kInfo, "the data changed: they are read from the start");
-                return {};
-            }
-            if (!other.empty()) {
-                return MakeError(
-                    ErrorCode::kUsage,
-                    "{}: was written with other data{}, so its position in them does not apply. "
-                    "With --new-data, training goes on at the start of the given data",
-                    checkpoint.folder(), other);
-            }
-            data_begin_ = state.value("data_begin", int64_t{0});
-            state.at("cursor").at(0).get_to(cursor.epoch);
-            state.at("cursor").at(1).get_to(cursor.index);
-            state.at("cursor").at(2).get_to(cursor.given);
-        } catch (const std::exception& error) {
-            return MakeError(ErrorCode::kCorrupt, "{}: its state: {}", checkpoint.folder(),
-                             error.what());
-        }
-        return loader.Seek(cursor);
-    }
-
-    // Checks that the job's settings agree with the checkpoint's where they must, and that the job
-    // does not end before the checkpoint.
-    Status CheckGoesOn(const Checkpoint& checkpoint, int64_t steps, const Loader& loader) const {
-        const bool says = cluster_.rank() == 0;
-        const int64_t done = checkpoint.manifest().step;
-        const Cursor& at = loader.cursor();
-        const auto epochs = static_cast<uint64_t>(job_.epochs);
-        const bool past =
-            at.epoch > epochs || (at.epoch == epochs && (at.index > 0 || at.given > 0));
-        if (job_.steps == 0 && past) {
-            return MakeError(ErrorCode::kUsage,
-                             "{} is in epoch {}, and --epochs {} ends before it: use a larger "
-                             "--epochs to continue",
-                             checkpoint.folder(), at.epoch + 1, job_.epochs);
-        }
-        if (done > steps) {
-            return MakeError(ErrorCode::kUsage,
-                             "{} is at step {}, and --steps {} ends before it: --steps {} writes "
-                             "its result, a larger number continues",
-                             checkpoint.folder(), done, steps, done);
-        }
-        if (done == steps && says) {
-            Log(LogLevel::kInfo,
-                "{} is at step {} of {}: nothing is left to train, and the result is written from "
-                "it. Larger --steps or --epochs continue",
-                checkpoint.folder(), done, steps);
-        }
-        return CompareSettings(checkpoint.manifest().state, job_, batch_, checkpoint.folder(),
-                               says && done < steps);
-    }
-
+    // The state after the last complete update.
     Json StateOf(const Trainer& trainer, const Loader& loader) const {
         const TrainLayout& layout = trainer.layout();
-        const Cursor& c = loader.cursor();
         Json state = {
-            {"cursor", {c.epoch, c.index, c.given}},
+            {"cursor", {cursor_.epoch, cursor_.index, cursor_.given}},
             {"data", loader.Fingerprint()},
             {"content", JsonOf(content_)},
             {"data_begin", data_begin_},
@@ -553,10 +491,11 @@ class Run {
         if (job_.elastic && cluster_.rank() == 0) {
             trainer.SetGrowRequest([this] { return growth_.Ready(job_) > 0; });
         }
-        const Status done = Updates(trainer, loader, data, saver, next, steps);
+        Status done = Updates(trainer, loader, data, saver, next, steps);
         trainer.SetBeforeUpdate({});
         trainer.SetStopRequest({});
         trainer.SetGrowRequest({});
+        if (!done.ok()) done = WithUpdatesSaved(trainer, loader, saver, done.error());
         Count(saver);
         if (!done.ok() || !summary_.stopped || cluster_.rank() != 0) return done;
         summary_.stopped_at = StepFolder(job_.save.folder, summary_.steps);
@@ -597,6 +536,7 @@ class Run {
     Status Updates(Trainer& trainer, Loader& loader, const OpenedData& data, Saver& saver,
                    int64_t next, int64_t steps) {
         meter_.Begin(trainer, saver);
+        cursor_ = loader.cursor();
         for (int64_t step = next; step <= steps && !summary_.stopped; ++step) {
             const int64_t begin_ns = NowNs();
             if (!saver.fault().empty()) {
@@ -604,19 +544,21 @@ class Run {
                 break;
             }
             meter_.BeginUpdate();
-            const uint64_t epoch = loader.cursor().epoch;
-            WEFT_ASSIGN(const auto batch, loader.Next());
-            if (!batch) break;
+            const auto batch = loader.Next();
+            bad_record_ = !batch.ok() && IsBadRecord(batch.error());
+            if (!batch.ok()) return batch.error();
+            if (!*batch) break;
             if (cluster_.rank() == 0) TellNote(*data.set);
-            const bool ends_epoch = loader.cursor().epoch > epoch;
+            const bool ends_epoch = loader.cursor().epoch > cursor_.epoch;
             if (loader.first_epoch()) NoteSamples(*loader.first_epoch());
             const double rate = LearningRate(job_.schedule, trainer.updates());
-            WEFT_ASSIGN(const StepReport report, trainer.Step(*batch, rate));
+            WEFT_ASSIGN(const StepReport report, trainer.Step(**batch, rate));
             StepLine line{
                 step, steps, report.loss,     report.grad_norm,  rate,          report.positions,
                 0,    {},    report.aux_loss, report.loss_scale, report.skipped};
             meter_.EndUpdate(line);
             summary_.steps = step;
+            cursor_ = loader.cursor();
             summary_.last_loss = line.loss;
             summary_.skipped = trainer.progress().skipped;
             if (ends_epoch) meter_.EndEpoch(step, loader.cursor().epoch);
@@ -677,6 +619,38 @@ class Run {
         }
         summary_.stopped = true;
         return saver.Begin(step, StateOf(trainer, loader), SaveRoom::kWithoutResult);
+    }
+
+    // Updates failed. If all ranks have the same fault (a bad record, or a gradient that is not
+    // finite), saves the updates before it. Returns the error, with the checkpoint in its message.
+    Error WithUpdatesSaved(const Trainer& trainer, const Loader& loader, Saver& saver,
+                           Error error) {
+        const int64_t step = summary_.steps;
+        const bool shared = bad_record_ || trainer.diverged();
+        if (!shared || job_.save.folder.empty() || step == summary_.resumed_at) return error;
+        if (cluster_.rank() == 0) {
+            Log(LogLevel::kWarning, "{}: training stops; a checkpoint of step {} is written",
+                error.message, step);
+        }
+        // (A copy of the data may have become unreadable on one rank only.)
+        const Status meet = cluster_.Barrier("updates failed", Deadline::In(kFailMs));
+        if (!meet.ok()) return error;
+        const std::string folder = StepFolder(job_.save.folder, step);
+        Status saved = Finish(saver);
+        if (saved.ok() && saver.last() != folder) {
+            // (After a divergence, an older checkpoint may be the better one.)
+            const SaveRoom room = bad_record_ ? SaveRoom::kWithoutResult : SaveRoom::kSpare;
+            saved = saver.Begin(step, StateOf(trainer, loader), room);
+            if (saved.ok()) saved = Finish(saver);
+        }
+        if (saver.last() == folder) {
+            error.message += fmt::format(
+                ". Checkpoint {} has all updates before it: --resume auto {}goes on from there",
+                folder, bad_record_ && !job_.data.skip_bad ? "--skip-bad " : "");
+        } else if (!saver.fault().empty()) {
+            error.message += ". The updates before it could not be saved: " + saver.fault();
+        }
+        return error;
     }
 
     // Ends training after this update, on all ranks.
@@ -740,6 +714,8 @@ class Run {
     bool failed_ = false;
     Status device_;  // of the last Trainer
     bool evaluates_ = false;
+    bool bad_record_ = false;  // the last batch could not be read
+    Cursor cursor_;            // position in the data after the last complete update
     bool test_part_read_ = false, samples_noted_ = false;
     DataIdentity content_;
     bool told_data_ = false;

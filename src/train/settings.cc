@@ -144,6 +144,33 @@ Status CompareSettings(const Json& state, const TrainJob& job, int64_t batch,
     return {};
 }
 
+Status CheckGoesOn(const Checkpoint& checkpoint, const TrainJob& job, int64_t batch, int64_t steps,
+                   const Cursor& at, bool says) {
+    const int64_t done = checkpoint.manifest().step;
+    const auto epochs = static_cast<uint64_t>(job.epochs);
+    const bool past = at.epoch > epochs || (at.epoch == epochs && (at.index > 0 || at.given > 0));
+    if (job.steps == 0 && past) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} is in epoch {}, and --epochs {} ends before it: use a larger "
+                         "--epochs to continue",
+                         checkpoint.folder(), at.epoch + 1, job.epochs);
+    }
+    if (done > steps) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} is at step {}, and --steps {} ends before it: --steps {} writes "
+                         "its result, a larger number continues",
+                         checkpoint.folder(), done, steps, done);
+    }
+    if (done == steps && says) {
+        Log(LogLevel::kInfo,
+            "{} is at step {} of {}: nothing is left to train, and the result is written from "
+            "it. Larger --steps or --epochs continue",
+            checkpoint.folder(), done, steps);
+    }
+    return CompareSettings(checkpoint.manifest().state, job, batch, checkpoint.folder(),
+                           says && done < steps);
+}
+
 void NoteProgress(const TrainerProgress& progress, Json& state) {
     state["updates"] = progress.updates;
     if (const auto& scale = progress.loss_scale) {

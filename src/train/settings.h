@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "model_files/hf/json.h"
 #include "train/checkpoint/reader.h"
+#include "train/data/loader.h"
 #include "train/train_job.h"
 
 namespace weft::train {
@@ -23,6 +24,11 @@ model_files::hf::Json SettingsOf(const TrainJob& job, int64_t batch);
 // the message.
 Status CompareSettings(const model_files::hf::Json& state, const TrainJob& job, int64_t batch,
                        const std::string& checkpoint, bool says);
+
+// CompareSettings, and checks that the job, of `steps` updates, does not end before the checkpoint.
+// at: the position in the data from which the job continues. Errors: kUsage.
+Status CheckGoesOn(const Checkpoint& checkpoint, const TrainJob& job, int64_t batch, int64_t steps,
+                   const Cursor& at, bool says);
 
 // Writes "updates" and "loss_scale" into a manifest's state.
 void NoteProgress(const TrainerProgress& progress, model_files::hf::Json& state);

@@ -542,6 +542,7 @@ Result<StepReport> Trainer::Overflowed(const Batch& batch, StepReport report) {
     const bool hopeless = options_.loss_scale.fixed > 0 && !std::isfinite(report.loss);
     if (hopeless || !scaler_->Overflowed()) {
         WEFT_ASSIGN(const std::string where, FindNonFinite(batch));
+        diverged_ = true;
         return MakeError(
             ErrorCode::kCorrupt,
             "step {}: the loss is {}, and float16 overflows at a loss scale of {}, which Weft does "
@@ -648,6 +649,7 @@ Status Trainer::NoteNonFinite(int32_t number, int64_t rows) {
 Error Trainer::Diverged(const Batch& batch, const StepReport& report) {
     const Result<std::string> where = FindNonFinite(batch);
     if (!where.ok()) return where.error();
+    diverged_ = true;
     return MakeError(ErrorCode::kCorrupt,
                      "step {}: the loss is {}, the gradient norm {}{}: training has diverged. Use "
                      "a lower --lr or a longer warm-up",

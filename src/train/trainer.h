@@ -138,6 +138,9 @@ class Trainer {
     // loss or norm is not finite (with a loss scale: even at the lowest scale); the message has the
     // step, the rank and the op.
     Result<StepReport> Step(const Batch& batch, double learning_rate);
+    // Whether the last Step failed because the loss or norm is not finite. All ranks then have this
+    // error, and weights and optimizer state are those before the Step.
+    bool diverged() const { return diverged_; }
     // The loss of a batch, without training. Errors: as for Step.
     Result<StepReport> Evaluate(const Batch& batch);
     // The token after `tokens` (at least one, at most options().sequence). One rank calls `choose`,
@@ -229,6 +232,7 @@ class Trainer {
     int64_t updates_ = 0;  // number of applied updates
     std::optional<LossScaler> scaler_;
     int64_t skipped_ = 0;
+    bool diverged_ = false;
     MicroBatch micro_;
     std::function<Status()> before_update_;
     std::function<bool()> stop_request_, grow_request_;

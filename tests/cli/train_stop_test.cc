@@ -1,5 +1,6 @@
 // Stopping weft train: signals to any rank at any time, and a time limit. All ranks save together,
 // the status says so, and a resumed job gives the losses of an uninterrupted one.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -318,6 +319,62 @@ TEST_F(TrainStop, HostsThatAreAllAskedAtOnceSave) {
         const std::string checkpoint = JsonLines(ran.out).back().at("checkpoint");
         EXPECT_TRUE(fs::exists(checkpoint + "/manifest.json")) << checkpoint;
         EXPECT_EQ(worker.Wait().status, 0) << worker.Err();
+    }
+}
+
+// A record that cannot be used ends the job after the updates before it are saved, whether a save
+// of them is due, begun or neither. Without the record, the job then goes on to the bit.
+TEST_F(TrainStop, ABadRecordLosesNoUpdate) {
+    std::ifstream good(data_);
+    std::ofstream mixed(dir_ / "mixed.jsonl");
+    std::string line;
+    for (int i = 1; std::getline(good, line); ++i) {
+        mixed << (i == 7 ? "{\"neither\": 1}\n" : "") << line << "\n";
+    }
+    mixed.close();
+    fs::rename(dir_ / "mixed.jsonl", data_);
+    const struct {
+        Words layout;
+        int64_t last;  // complete update before the record
+    } cases[] = {{{}, 6}, {{"--save-every", "6"}, 6}, {{"--save-every", "4", "--local", "2"}, 3}};
+    for (const auto& [layout, last] : cases) {
+        SCOPED_TRACE(testing::PrintToString(layout));
+        const Words words = layout + Words{"--no-shuffle", "--no-pack"};
+        const std::string out = dir_ / fmt::format("bad{}", layout.size());
+        const auto straight = StepsOf(RunWeft(Command(out, words + Words{"--skip-bad"})).out);
+        fs::remove_all(out);
+        const Ran ran = RunWeft(Command(out, words));
+        EXPECT_EQ(ran.status, 1) << ran.err;
+        const std::string saved = fmt::format("checkpoints/step-{:08}", last);
+        for (const std::string_view said : {std::string_view("line 7"), std::string_view(saved),
+                                            std::string_view("--resume auto --skip-bad")}) {
+            EXPECT_NE(ran.err.find(said), std::string::npos) << said << " in " << ran.err;
+        }
+        EXPECT_TRUE(fs::exists(out + "/" + saved + "/manifest.json"));
+        const Ran on = RunWeft(Command(out, words + Words{"--skip-bad", "--resume", "auto"}));
+        ASSERT_EQ(on.status, 0) << on.err;
+        const auto after = StepsOf(on.out);
+        EXPECT_FALSE(after.contains(last));
+        for (int64_t step = last + 1; step <= kSteps; ++step) {
+            ASSERT_TRUE(after.contains(step)) << step;
+            EXPECT_EQ(after.at(step).at("loss"), straight.at(step).at("loss")) << step;
+        }
+    }
+}
+
+TEST_F(TrainStop, ADivergenceLosesNoUpdate) {
+    for (const Words& ranks : {Words{}, Words{"--local", "2"}}) {
+        const std::string out = dir_ / fmt::format("far{}", ranks.size());
+        Words words = Command(out, ranks + Words{"--clip", "0"});
+        *std::ranges::find(words, "1e-3") = "1e9";
+        const Ran ran = RunWeft(words);
+        EXPECT_EQ(ran.status, 1) << ran.err;
+        EXPECT_NE(ran.err.find("diverged"), std::string::npos) << ran.err;
+        const auto steps = StepsOf(ran.out);
+        ASSERT_FALSE(steps.empty()) << ran.err;
+        const std::string saved = fmt::format("checkpoints/step-{:08}", steps.rbegin()->first);
+        EXPECT_NE(ran.err.find(saved), std::string::npos) << ran.err;
+        EXPECT_TRUE(fs::exists(out + "/" + saved + "/manifest.json"));
     }
 }
 

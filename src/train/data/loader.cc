@@ -18,11 +18,6 @@ constexpr size_t kWindowSamples = 65536;
 constexpr int64_t kMostSequence = 1 << 24;
 constexpr int64_t kMostBatch = 1 << 24;
 
-bool IsBad(const Error& error) {
-    return error.code == ErrorCode::kCorrupt || error.code == ErrorCode::kUnsupported ||
-           error.code == ErrorCode::kUsage;
-}
-
 bool Learns(const Sample& sample) {
     return std::find(sample.loss.begin() + 1, sample.loss.end(), 1) != sample.loss.end();
 }
@@ -56,6 +51,11 @@ Status Check(const DataSet& data, const LoaderOptions& options) {
 }
 
 }  // namespace
+
+bool IsBadRecord(const Error& error) {
+    return error.code == ErrorCode::kCorrupt || error.code == ErrorCode::kUnsupported ||
+           error.code == ErrorCode::kUsage;
+}
 
 Result<Loader> Loader::Make(const DataSet& data, const LoaderOptions& options) {
     WEFT_TRY(Check(data, options));
@@ -230,7 +230,7 @@ bool Loader::AddKnown(uint64_t index, std::vector<Piece>& pieces, uint64_t& posi
 Status Loader::ReadRecord(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) {
     auto sample = data_->Read(options_.part, index);
     if (!sample.ok()) {
-        if (!options_.skip_bad || !IsBad(sample.error())) return sample.error();
+        if (!options_.skip_bad || !IsBadRecord(sample.error())) return sample.error();
         if (counts_.bad++ == 0) counts_.first_bad = sample.error().message;
         return {};
     }

@@ -75,6 +75,9 @@ struct Batch {
     uint64_t global_targets = 0;      // positions with loss, over all ranks
 };
 
+// Whether a read failed because of the record itself, so that --skip-bad skips the record.
+bool IsBadRecord(const Error& error);
+
 struct LoaderCounts {
     uint64_t samples = 0;    // samples used in sequences
     uint64_t truncated = 0;  // kTruncate
