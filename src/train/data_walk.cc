@@ -106,10 +106,7 @@ Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view 
         if (cluster_.stop_requested()) {
             return MakeError(ErrorCode::kCancelled, "stopped by the user");
         }
-        if (is_time_up_()) {
-            return MakeError(ErrorCode::kCancelled,
-                             "the time limit is over before the first update: {}", what);
-        }
+        WEFT_TRY(check_time_(what));
         WEFT_ASSIGN(const auto batch, loader.Next());
         if (cluster_.rank() == 0) TellNote(*data_.set);
         // (Only the last batch is ever filled up.)

@@ -31,25 +31,26 @@ Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
 
 class DataWalk {
   public:
-    // All arguments must outlive this object. is_time_up: whether the job's time limit has passed.
+    // All arguments must outlive this object. check_time: an error if the job's time limit has
+    // passed; its argument says what the walk does.
     DataWalk(const TrainJob& job, cluster::Cluster& cluster, const TrainLayout& layout,
-             const OpenedData& data, std::function<bool()> is_time_up)
+             const OpenedData& data, std::function<Status(std::string_view)> check_time)
         : job_(job),
           cluster_(cluster),
           layout_(layout),
           data_(data),
-          is_time_up_(std::move(is_time_up)) {}
+          check_time_(std::move(check_time)) {}
 
     // Updates of the whole job: --steps, or `done` plus the updates that remain in the epochs after
     // the loader's cursor. Collective: all ranks get the same number.
-    // Errors: kUsage (there is no update), kCancelled (a stop request, the time limit), those of
+    // Errors: kUsage (there is no update), kCancelled (a stop request), those of check_time and
     // Loader.
     Result<int64_t> CountUpdates(int64_t done, Loader loader);
     // Sample counts up to the end of the first epoch; empty with --steps.
     const std::optional<LoaderCounts>& counts() const { return counts_; }
 
     // Reads the whole test part, so that bad records are reported before the first update. Errors:
-    // kCancelled, those of Loader.
+    // kCancelled, those of check_time and Loader.
     Result<LoaderCounts> CheckTestPart();
 
   private:
@@ -61,7 +62,7 @@ class DataWalk {
     cluster::Cluster& cluster_;
     const TrainLayout& layout_;
     const OpenedData& data_;
-    const std::function<bool()> is_time_up_;
+    const std::function<Status(std::string_view)> check_time_;
     std::optional<LoaderCounts> counts_;
 };
 

@@ -111,7 +111,8 @@ class Run {
             const Json& state = checkpoint->manifest().state;
             WEFT_ASSIGN(job_.data.day, TakeDay(state, checkpoint->folder(), *data.set));
         }
-        DataWalk walk(job_, cluster_, layout, data, [this] { return IsTimeUp(); });
+        DataWalk walk(job_, cluster_, layout, data,
+                      [this](std::string_view what) { return CheckTime(what); });
         WEFT_TRY(CheckTestPart(walk, data));
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
         int64_t done = 0;
@@ -525,6 +526,18 @@ class Run {
         const double saving = static_cast<double>(place_.here_bytes) / kSlowDisk;
         const double margin = std::min(2 * longest_s_ + saving, limit / 2);
         return SecondsSince(begin_ns_) + margin >= limit;
+    }
+
+    // Whether time is left for updates. A job that is queued again after kCancelled would end at
+    // the same place each time, unless this run has saved updates (before the loss of a rank).
+    Status CheckTime(std::string_view what) const {
+        if (!IsTimeUp()) return {};
+        const bool saved = summary_.saves.saved > 0;
+        return MakeError(saved ? ErrorCode::kCancelled : ErrorCode::kUnsupported,
+                         "the time limit of {:g} s is over before the first update: {}. Use a "
+                         "longer --time-limit{}",
+                         job_.save.time_limit_s, what,
+                         job_.steps == 0 ? ", or --steps N instead of --epochs" : "");
     }
 
     Status Finish(Saver& saver) {
