@@ -413,6 +413,7 @@ Status ResolveTrain(TrainFlags& flags) {
     flags.job.save.folder = flags.output;
     WEFT_TRY(train::CheckTrainJob(flags.job));
     WEFT_TRY(ResolveOutput(flags));
+    WEFT_TRY(train::CheckInputStays(flags.job.trainer, ExportOf(flags)));
     ResolveRestart(flags);
     return {};
 }

@@ -36,8 +36,7 @@ class OutputFolder {
     ~OutputFolder();
 
     // With --overwrite, the first call deletes the previous job's checkpoints, logs and result, so
-    // that nobody takes them for files of this job. Files that this job reads stay until they are
-    // replaced. Errors: kIo.
+    // that nobody takes them for files of this job. Files that this job reads stay. Errors: kIo.
     Status Clear();
     // The text of the lock file; "": the folder has no lock file. Ranks that read the same text see
     // the same folder.

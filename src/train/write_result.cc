@@ -7,6 +7,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "model_files/gguf_folder.h"
 #include "model_files/lora/adapter.h"
 #include "model_files/lora/plan.h"
 #include "train/disk_space.h"
@@ -19,13 +20,14 @@ namespace {
 constexpr int64_t kTryMs[] = {500, 2000, 5000};
 constexpr int kQuickTries = 3;
 constexpr int64_t kTriedLineMs = 60'000;
+constexpr const char* kAdapterFile = "/adapter_model.safetensors";
 
 Result<std::string> Write(const model_files::ModelSource& trained, const TrainerOptions& trainer,
                           const TrainExportOptions& words) {
     if (!trainer.lora.on()) return ExportModel(trained, words);
     WEFT_ASSIGN(const model_files::LoraPlan plan, model_files::PlanLora(trained, trainer.lora));
     WEFT_TRY(model_files::WriteAdapter(trained, plan, trainer.model, words.folder));
-    return words.folder + "/adapter_model.safetensors";
+    return words.folder + kAdapterFile;
 }
 
 // Another attempt does not help after wrong options, weights that are not finite, the loss of a
@@ -58,6 +60,30 @@ void Nap(const Deadline& deadline, bool woken) {
 }
 
 }  // namespace
+
+Status CheckInputStays(const TrainerOptions& trainer, const TrainExportOptions& words) {
+    if (words.folder.empty()) return {};
+    std::string input = trainer.model;
+    std::string result = words.folder + (words.format == "hf" ? "/model" : "/model.gguf");
+    if (trainer.lora.on()) {
+        if (trainer.lora.from.empty()) return {};
+        input = trainer.lora.from + kAdapterFile;
+        result = words.folder + kAdapterFile;
+    } else if (model_files::IsGgufFolder(input)) {
+        WEFT_ASSIGN(input, model_files::FindGguf(input));
+    }
+    const auto place = [](std::filesystem::path path) {
+        if (!path.has_filename()) path = path.parent_path();
+        std::error_code failed;
+        const auto canonical = std::filesystem::weakly_canonical(path, failed);
+        return failed ? path : canonical;
+    };
+    if (place(input) != place(result)) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--output-dir {}: the result would replace {}, from which the job starts and "
+                     "which --resume reads again. Name another folder",
+                     words.folder, input);
+}
 
 WritingScope::WritingScope(cluster::Cluster& cluster)
     : cluster_(cluster), pinned_(cluster.cores()) {

@@ -30,6 +30,10 @@ class WritingScope {
     PinnedThread pinned_;
 };
 
+// Checks that the result does not replace the model or adapter from which the job starts: a job
+// that resumes reads it again. Errors: kUsage.
+Status CheckInputStays(const TrainerOptions& trainer, const TrainExportOptions& words);
+
 // Writes the adapter if one was trained, otherwise the model, into words.folder; returns the path.
 // Retries after a failure. If the disk has too little room for the result, removes all checkpoints
 // but the newest. alone: no checkpoint has the trained weights, so WriteResult tries until the

@@ -358,9 +358,9 @@ TEST_F(TrainKeep, WhatIsBegunAnewHasNoOldResult) {
         ASSERT_EQ(::kill(weft.pid(), SIGKILL), 0);
         (void)weft.Wait();
     }
-    // A model in the folder that is trained further stays until the result replaces it.
+    // A model in the folder that is trained further stays.
     ASSERT_EQ(RunWeft(Command({"--overwrite"}, "2")).status, 0);
-    Words further = Command({"--overwrite"}, "1000000");
+    Words further = Command({"--overwrite", "--save-format", "hf"}, "1000000");
     *std::ranges::find(further, model_) = out_ + "/model.gguf";
     Weft weft(further);
     ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));

@@ -455,6 +455,45 @@ TEST_F(TrainResume, OtherAdaptersAreRefused) {
     }
 }
 
+// A job could not resume from the model or adapter that its own result replaced.
+TEST_F(TrainResume, AResultOverItsInputIsRefused) {
+    const std::string out = dir_ / "out";
+    const auto bytes = [](const std::string& path) {
+        std::ifstream file(path, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    const struct {
+        Words first, more;
+        std::string input, file;
+    } cases[] = {
+        {{}, {}, out + "/model.gguf", out + "/model.gguf"},
+        {{}, {}, out, out + "/model.gguf"},
+        {{"--save-format", "hf"},
+         {"--save-format", "hf"},
+         out + "/model/",
+         out + "/model/model.safetensors"},
+        {{"--lora", "2"}, {"--lora-from", out}, model_, out + "/adapter_model.safetensors"}};
+    for (const auto& [first, more, input, file] : cases) {
+        SCOPED_TRACE(input);
+        fs::remove_all(out);
+        Train(out, first + Words{"--steps", "1"});
+        const std::string before = bytes(file);
+        ASSERT_FALSE(before.empty());
+        for (const char* mode : {"--overwrite", "--no-pack"}) {
+            Words words = Command(out, more + Words{"--steps", "2", mode});
+            words[1] = input;
+            const Ran ran = RunWeft(words);
+            EXPECT_EQ(ran.status, 2) << ran.err;
+            EXPECT_NE(ran.err.find("the result would replace"), std::string::npos) << ran.err;
+        }
+        EXPECT_EQ(bytes(file), before);
+        // Another folder may be named.
+        Words words = Command(dir_ / "next", more + Words{"--steps", "1", "--overwrite"});
+        words[1] = input;
+        EXPECT_EQ(RunWeft(words).status, 0);
+    }
+}
+
 // With epochs: a checkpoint beyond their end.
 TEST_F(TrainResume, FewerEpochsAreRefused) {
     SKIP_TO_NIGHT_UNLESS(false);
