@@ -213,10 +213,11 @@ Status TrainState::Load(backend::Executable& training, const model_files::ModelS
         }
     }
     std::atomic<int64_t> done{0};
+    std::mutex writes;
     const size_t threads = std::min(kMostLoaders, cluster.cores().size());
     const auto load = [&](size_t i) -> Status {
         const auto& [part, member] = items[i];
-        WEFT_TRY(LoadMember(*part, *member, source, cluster));
+        WEFT_TRY(LoadMember(*part, *member, source, cluster, writes));
         done += member->weight.shape.Elements(0, 0);
         cluster.SetLoaded(static_cast<int>(1000 * done / all));
         return {};
@@ -266,7 +267,7 @@ Status TrainState::FindSole(cluster::Cluster& cluster, int replica,
 // Reads a member of a unit: replicated weights whole, and only the own part of a sharded unit.
 Status TrainState::LoadMember(const OwnPart& part, const FlatBucket::Member& member,
                               const model_files::ModelSource& source,
-                              const cluster::Cluster& cluster) {
+                              const cluster::Cluster& cluster, std::mutex& writes) {
     const FlatBucket& unit = *part.unit;
     const ElementRange wanted = unit.weights_shared
                                     ? ElementRange{unit.own_begin, unit.own_begin + unit.own_count}
@@ -280,7 +281,7 @@ Status TrainState::LoadMember(const OwnPart& part, const FlatBucket::Member& mem
     }
     return ReadElements(source, member.weight, begin, end,
                         [&](int64_t first, std::span<const float> values) {
-                            return Store(part, member.begin + first, values);
+                            return Store(part, member.begin + first, values, writes);
                         });
 }
 
@@ -310,17 +311,18 @@ Status TrainState::LoadFrozen(const model_files::ModelSource& source,
 }
 
 // values: elements of the unit from `begin` on, all within the part that is in memory.
-Status TrainState::Store(const OwnPart& part, int64_t begin, std::span<const float> values) {
+Status TrainState::Store(const OwnPart& part, int64_t begin, std::span<const float> values,
+                         std::mutex& writes) {
     const FlatBucket& unit = *part.unit;
     const int64_t base = unit.weights_shared ? unit.own_begin : 0;
-    WEFT_TRY(WriteAs(*training_, writes_, unit.weights, unit.dtype, begin - base, values));
+    WEFT_TRY(WriteAs(*training_, writes, unit.weights, unit.dtype, begin - base, values));
     if (part.copy == program::kNoValue) return {};
     const auto count = static_cast<int64_t>(values.size());
     const int64_t first = std::max(begin, unit.own_begin);
     const int64_t last = std::min(begin + count, unit.own_begin + unit.own_count);
     if (first >= last) return {};
     return WriteAs(
-        *training_, writes_, part.weights, DType::kF32, first - unit.own_begin,
+        *training_, writes, part.weights, DType::kF32, first - unit.own_begin,
         values.subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first)));
 }
 

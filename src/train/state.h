@@ -73,12 +73,13 @@ class TrainState {
     Status FindSole(cluster::Cluster& cluster, int replica,
                     const std::vector<program::FlatBucket>& units);
     Status LoadMember(const OwnPart& part, const program::FlatBucket::Member& member,
-                      const model_files::ModelSource& source, const cluster::Cluster& cluster);
+                      const model_files::ModelSource& source, const cluster::Cluster& cluster,
+                      std::mutex& writes);
     Status LoadFrozen(const model_files::ModelSource& source, const cluster::Cluster& cluster);
-    Status Store(const OwnPart& part, int64_t begin, std::span<const float> values);
+    Status Store(const OwnPart& part, int64_t begin, std::span<const float> values,
+                 std::mutex& writes);
 
     backend::Executable* training_ = nullptr;
-    std::mutex writes_;  // to training_, while weights are loaded
     std::vector<OwnPart> parts_;
     int64_t parameters_ = 0;
     std::set<std::string, std::less<>> trained_tensors_;
