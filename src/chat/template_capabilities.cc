@@ -26,6 +26,7 @@ constexpr const char* kProbeResult = "weft probe result";
 constexpr const char* kProbeText = "weft probe text";
 constexpr const char* kProbeThought = "weft probe thought";
 constexpr const char* kProbeSystem = "weft probe system";
+constexpr const char* kProbeSecond = "weft probe second";  // another system message
 constexpr const char* kLongId = "call_AbCdEfGhIjKlMnOpQrStUvWx";
 
 OrderedJson Function() {
@@ -489,6 +490,41 @@ bool ShowsSystem(const Chat& chat, const TemplateCapabilities& form, bool with_t
     return text.ok() && text->view().find(kProbeSystem) != std::string_view::npos;
 }
 
+// Whether a second system message is shown beside the first one: at the beginning, or (late) before
+// the second question.
+bool ShowsSecondSystem(const Chat& chat, const TemplateCapabilities& form, bool with_tools,
+                       bool late) {
+    ChatInput input = OneQuestion(kProbeSystem, "Do it.");
+    if (with_tools) input.tools = Offered();
+    input.now_s = 1;
+    OrderedJson second{{"role", "system"}, {"content", kProbeSecond}};
+    if (late) {
+        input.messages.push_back({{"role", "assistant"}, {"content", "Done."}});
+        input.messages.push_back(std::move(second));
+        input.messages.push_back({{"role", "user"}, {"content", "Again."}});
+    } else {
+        input.messages.insert(input.messages.begin() + 1, std::move(second));
+    }
+    FitConversation(form, input);
+    const auto text = chat.Render(input, kProbeLimits);
+    if (!text.ok()) return false;
+    const auto has = [&](const char* words) {
+        return text->view().find(words) != std::string_view::npos;
+    };
+    return has(kProbeSystem) && has(kProbeSecond);
+}
+
+// `form`, adjusted so that every system message is shown.
+TemplateCapabilities WithSystems(const Chat& chat, TemplateCapabilities form, bool with_tools) {
+    for (const bool late : {false, true}) {
+        if (ShowsSecondSystem(chat, form, with_tools, late)) continue;
+        TemplateCapabilities fitted = form;
+        (late ? fitted.late_system_as_user : fitted.one_system) = true;
+        if (ShowsSecondSystem(chat, fitted, with_tools, late)) form = fitted;
+    }
+    return form;
+}
+
 // An example call in DeepSeek's format; its templates show calls but no functions.
 std::string CallExample(const Chat& chat) {
     if (FamilyOf(chat.source()) != ToolCallFormat::kDeepSeek) return "";
@@ -645,7 +681,8 @@ TemplateCapabilities FindTurnForm(const Chat& chat, bool with_tools) {
 }  // namespace
 
 TemplateCapabilities FindCapabilities(const Chat& chat, bool with_tools) {
-    const TemplateCapabilities form = WithSystem(chat, FindTurnForm(chat, with_tools), with_tools);
+    TemplateCapabilities form = WithSystem(chat, FindTurnForm(chat, with_tools), with_tools);
+    form = WithSystems(chat, std::move(form), with_tools);
     return with_tools ? WithFunctions(chat, form) : form;
 }
 
@@ -660,6 +697,9 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 void FitConversation(const TemplateCapabilities& form, ChatInput& input) {
     if (!input.messages.is_array()) return;
     const bool results = !input.messages.empty() && HasRole(input.messages.back(), "tool");
+    if (form.one_system || form.late_system_as_user) {
+        input.messages = FitSystems(form.one_system, form.late_system_as_user, input.messages);
+    }
     FitToolTurns(form, input.messages);
     const bool tools = input.tools.is_array() && !input.tools.empty();
     if (tools) FitFunctions(form, input.tools);

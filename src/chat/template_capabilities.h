@@ -32,6 +32,10 @@ struct TemplateCapabilities {
     // The template does not show the system message when results follow: the system text goes into
     // the first user message.
     bool system_lost = false;
+    // Shows one system message: those that open the conversation are joined.
+    bool one_system = false;
+    // Shows no system message after the first user message: its text becomes user text.
+    bool late_system_as_user = false;
     // Functions need a description and parameters: empty ones are added where they are missing.
     bool whole_functions = false;
     // OLMo 3: the template reads functions, calls and results as text, from members of the message
@@ -73,7 +77,7 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages);
 
 // FitToolTurns for a whole conversation, including functions (null descriptions and parameters are
-// removed) and the system message.
+// removed) and system messages.
 void FitConversation(const TemplateCapabilities& form, ChatInput& input);
 
 // The nine-character id for `id`; unchanged if it already is one.

@@ -6,11 +6,11 @@ namespace weft::chat {
 namespace {
 
 // In place, because a conversation may have thousands of consecutive results.
-void AddWords(OrderedJson& message, std::string_view words) {
+void AddWords(OrderedJson& message, std::string_view words, const char* between = "\n") {
     OrderedJson& content = message["content"];
     if (!content.is_string()) content = "";
     auto& text = content.get_ref<std::string&>();
-    if (!text.empty() && !words.empty()) text += "\n";
+    if (!text.empty() && !words.empty()) text += between;
     text += words;
 }
 
@@ -166,6 +166,28 @@ void AddSystemWords(OrderedJson& messages, const std::string& words) {
     }
     const std::string said = TextMember(messages[0], "content");
     messages[0]["content"] = said.empty() ? words : said + "\n\n" + words;
+}
+
+OrderedJson FitSystems(bool join_opening, bool late_as_user, OrderedJson& messages) {
+    OrderedJson fitted = OrderedJson::array();
+    bool opening = true, behind_late = false;
+    for (OrderedJson& message : messages) {
+        const bool system = HasRole(message, "system");
+        opening = opening && system;
+        const bool late = late_as_user && system && !opening;
+        if (late) message["role"] = "user";
+        const bool users = (late || behind_late) && HasRole(message, "user");
+        const bool joins =
+            !fitted.empty() && (opening ? join_opening : users && HasRole(fitted.back(), "user"));
+        if (joins) {
+            AddWords(fitted.back(), TextMember(message, "content"), "\n\n");
+            fitted.back().erase(kPartsMember);  // the sizes are those of the text before
+        } else {
+            fitted.push_back(std::move(message));
+        }
+        behind_late = late;
+    }
+    return fitted;
 }
 
 void SystemAsUser(OrderedJson& messages) {

@@ -36,6 +36,10 @@ OrderedJson ResultsAsWords(OrderedJson& messages);
 std::string ToolsWords(const OrderedJson& tools, const std::string& example);
 // Appends `words` to the first system message, or inserts one.
 void AddSystemWords(OrderedJson& messages, const std::string& words);
+// join_opening: joins the system messages that open the conversation to one. late_as_user: turns
+// other system messages into user messages, joined with adjacent ones, since such templates may
+// require user and assistant to alternate.
+OrderedJson FitSystems(bool join_opening, bool late_as_user, OrderedJson& messages);
 // Moves the first system message into the first user message.
 void SystemAsUser(OrderedJson& messages);
 

@@ -239,6 +239,50 @@ TEST_P(ToolTurns, FunctionsAndSystemAreShown) {
     }
 }
 
+// Each word is the text of one message: s system, u user, a assistant, c a call, r its result.
+ChatInput MessagesOf(const std::vector<std::string>& texts) {
+    ChatInput input;
+    input.now_s = 1;
+    for (const std::string& text : texts) {
+        const char* const role = text[0] == 's'   ? "system"
+                                 : text[0] == 'u' ? "user"
+                                 : text[0] == 'r' ? "tool"
+                                                  : "assistant";
+        OrderedJson message{{"role", role}, {"content", text[0] == 'c' ? "" : text}};
+        if (text[0] == 'c') message["tool_calls"] = {CallOf("call_1", {{"city", text}})};
+        if (text[0] == 'r') message["tool_call_id"] = "call_1";
+        input.messages.push_back(std::move(message));
+    }
+    return input;
+}
+
+// Clients send several system messages, also in mid-conversation: no message is lost or rejected.
+TEST_P(ToolTurns, EverySystemMessageIsShown) {
+    for (const std::vector<std::string>& texts : std::vector<std::vector<std::string>>{
+             {"sys1", "sys2", "user1"},
+             {"sys1", "sys2", "sys3", "user1", "answer1", "user2"},
+             {"sys1", "user1", "answer1", "sys2", "user2"},
+             {"sys1", "sys2", "user1", "answer1", "sys3", "sys4", "user2"},
+             {"user1", "answer1", "sys1", "user2"},
+             {"sys1", "user1", "sys2"},
+             {"user1", "sys1", "user2"},
+             {"sys1", "user1", "call1", "result1", "sys2"},
+             {"sys1", "user1", "call1", "result1", "sys2", "user2"}}) {
+        for (const bool tools : {false, true}) {
+            ChatInput input = MessagesOf(texts);
+            if (tools) input.tools = Tools();
+            FitConversation(FindCapabilities(chat_, tools), input);
+            const auto text = chat_.Render(input);
+            ASSERT_TRUE(text.ok()) << OrderedJson(texts) << text.error().message;
+            for (const std::string& words : texts) {
+                EXPECT_NE(text->view().find(words), std::string_view::npos)
+                    << words << " of " << OrderedJson(texts) << ":\n"
+                    << text->view();
+            }
+        }
+    }
+}
+
 // Reasoning before calls, with and without text beside them.
 TEST_P(ToolTurns, ReasoningBeforeCalls) {
     for (const char* words : {"", "I look."}) {
@@ -661,6 +705,22 @@ TEST(TemplateCapabilities, SystemMessageHiddenByResults) {
     // If the user speaks last, the template shows the system message itself.
     input.messages.erase(input.messages.begin() + 2, input.messages.end());
     EXPECT_NE(FittedText(chat, input).find("[U]Be kind.: How is"), std::string::npos);
+}
+
+// Qwen 3.5 rejects system messages after the first message.
+TEST(TemplateCapabilities, SystemMessagesOnlyAtTheBeginning) {
+    const std::string source =
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+        "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+        "{{ m.role[0] }}:{{ m.content }};{% endfor %}";
+    const TemplateCapabilities form = FindCapabilities(ChatOf(source), false);
+    EXPECT_TRUE(form.one_system && form.late_system_as_user);
+    EXPECT_EQ(
+        Fitted(source, MessagesOf({"s1", "s2", "u1", "s3", "u2", "a1", "s4", "s5", "u3", "u4"})),
+        "s:s1\n\ns2;u:u1\n\ns3\n\nu2;a:a1;u:s4\n\ns5\n\nu3;u:u4;");
+    // Other templates get the client's messages.
+    const std::string any = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}";
+    EXPECT_EQ(Fitted(any, MessagesOf({"s1", "s2", "u1", "s3"})), "s:s1;s:s2;u:u1;s:s3;");
 }
 
 TEST(TemplateCapabilities, CallsWithoutIdsGetOne) {
