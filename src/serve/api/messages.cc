@@ -31,7 +31,11 @@ class MessageReader {
     explicit MessageReader(Json& messages) : messages_(messages) {}
 
     void Read(Fields& message) {
-        const std::string role = message.Choice("role", "", {"user", "assistant"});
+        const std::string role = message.Choice("role", "", {"user", "assistant", "system"});
+        if (role == "system") {
+            messages_.push_back({{"role", role}, {"content", ReadContent(message, "content")}});
+            return;
+        }
         const bool says = role == "assistant";
         Blocks blocks;
         const Json& content = message.Get("content");
