@@ -20,8 +20,8 @@ struct Blocks {
     Json calls = Json::array(), results = Json::array();
 };
 
-void Join(std::string& text, const std::string& more) {
-    if (!text.empty() && !more.empty()) text.push_back('\n');
+void Join(std::string& text, const std::string& more, const char* between = "\n") {
+    if (!text.empty() && !more.empty()) text += between;
     text += more;
 }
 
@@ -49,13 +49,24 @@ class MessageReader {
         if (message.error()) return;
         for (Json& result : blocks.results) messages_.push_back(std::move(result));
         if (!says && blocks.text.empty() && !blocks.results.empty()) return;
-        Json out{{"role", role}, {"content", blocks.text}};
-        if (!blocks.thinking.empty()) out["reasoning_content"] = blocks.thinking;
-        if (!blocks.calls.empty()) out["tool_calls"] = std::move(blocks.calls);
-        messages_.push_back(std::move(out));
+        Add(role, blocks);
     }
 
   private:
+    // Consecutive turns of one role are one turn, except a text behind calls.
+    void Add(const std::string& role, Blocks& blocks) {
+        const bool joins = !messages_.empty() && messages_.back()["role"] == role &&
+                           (blocks.text.empty() || !messages_.back().contains("tool_calls"));
+        if (!joins) messages_.push_back({{"role", role}, {"content", ""}});
+        Json& turn = messages_.back();
+        const auto join = [&](const char* name, const std::string& more, const char* between) {
+            if (!turn.contains(name)) turn[name] = "";
+            Join(turn[name].get_ref<std::string&>(), more, between);
+        };
+        join("content", blocks.text, "\n\n");
+        if (!blocks.thinking.empty()) join("reasoning_content", blocks.thinking, "\n");
+        for (Json& call : blocks.calls) turn["tool_calls"].push_back(std::move(call));
+    }
     void ReadBlock(Fields& message, const Json& json, bool says, Blocks& blocks) {
         Fields block(json);
         const std::string type = block.Text("type", "");
