@@ -294,6 +294,17 @@ class Sizes(unittest.TestCase):
 
     @serving.nightly_only
     def test_small_requests_pass_heavy_schemas(self):
+        self.pass_heavy_schemas(CHAT, lambda form: {
+            "messages": [QUESTION], "max_tokens": 1, "response_format": {
+                "type": "json_schema", "json_schema": {"name": "a", "schema": form}}})
+
+    @serving.nightly_only
+    def test_small_requests_pass_heavy_schemas_of_raw_prompts(self):
+        self.pass_heavy_schemas("/api/generate", lambda form: {
+            "model": "gpt-test", "prompt": "1 + 1", "raw": True, "stream": False, "format": form,
+            "options": {"num_predict": 1}})
+
+    def pass_heavy_schemas(self, heavy_path, heavy_body):
         """Different schemas of a few KB that compile slowly, each on its own connection. Small
         requests, with and without a schema, do not wait for all of them."""
         server = serving.Server(256, stderr=subprocess.DEVNULL)
@@ -302,10 +313,9 @@ class Sizes(unittest.TestCase):
         self.addCleanup(lambda: [wire.close() for wire in wires])
 
         def ask(form, wire):
-            data = json.dumps({"messages": [QUESTION], "max_tokens": 1, "response_format": {
-                "type": "json_schema", "json_schema": {"name": "a", "schema": form}}}).encode()
-            wire.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}"
-                         "\r\n\r\n".encode() + data)
+            data = json.dumps(heavy_body(form)).encode()
+            wire.sendall(f"POST {heavy_path} HTTP/1.1\r\nHost: localhost\r\n"
+                         f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
 
         def read(wire):
             answered.append(wire.recv(12)[9:])

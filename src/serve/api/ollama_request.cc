@@ -314,7 +314,7 @@ std::optional<ApiError> PlanTokens(std::vector<int32_t> prompt, const Served& se
                                    OllamaRequest& asked, AnswerPlan& plan) {
     ChoicePlan choice;
     if (!asked.constraint.kind.empty()) {
-        auto matcher = served.constraints->Compile(asked.constraint, plan.tenant, &plan.left_out);
+        auto matcher = CompileFor(plan, served, asked.constraint);
         if (!matcher.ok()) {
             return ApiError{400, matcher.error().message, "format", "invalid_value", true};
         }
