@@ -61,6 +61,7 @@ class ItemReader {
         if (role == "developer") role = "system";
         Json message{{"role", role}, {"content", ReadContent(item, "content")}};
         if (role == "assistant") TakeThoughts(message);
+        if (role == "user") thoughts_.clear();  // no answer follows in this turn
         messages_.push_back(std::move(message));
     }
     void ReadCall(Fields& item) {
@@ -70,18 +71,19 @@ class ItemReader {
         Json parsed;
         if (!inner_.Read(arguments, item, "arguments", parsed)) return;
         if (messages_.empty() || messages_.back()["role"] != "assistant") {
-            Json message{{"role", "assistant"}, {"content", ""}};
-            TakeThoughts(message);
-            messages_.push_back(std::move(message));
+            messages_.push_back({{"role", "assistant"}, {"content", ""}});
         }
+        TakeThoughts(messages_.back());
         messages_.back()["tool_calls"].push_back(
             {{"id", id},
              {"type", "function"},
              {"function", {{"name", name}, {"arguments", std::move(parsed)}}}});
     }
     void TakeThoughts(Json& message) {
-        if (!thoughts_.empty()) message["reasoning_content"] = thoughts_;
-        thoughts_.clear();
+        if (thoughts_.empty()) return;
+        std::string thoughts = message.value("reasoning_content", "");
+        if (!thoughts.empty()) thoughts += '\n';
+        message["reasoning_content"] = thoughts + std::exchange(thoughts_, "");
     }
 
     Json& messages_;
