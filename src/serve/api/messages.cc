@@ -173,6 +173,9 @@ Conversation ReadConversationOf(Fields& fields) {
     if (output.Has("format")) {
         conversation.constraint =
             ReadConstraintOf(fields, output.Get("format"), "output_config.format");
+    } else if (fields.Has("output_format")) {  // its name in the beta
+        conversation.constraint =
+            ReadConstraintOf(fields, fields.Get("output_format"), "output_format");
     }
     // A final assistant message is a prefill that the answer continues.
     Json& messages = conversation.input.messages;
