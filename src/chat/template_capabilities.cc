@@ -612,15 +612,21 @@ void MakeWhole(OrderedJson& function) {
     if (!parameters.contains("properties")) parameters["properties"] = OrderedJson::object();
 }
 
+void EraseNulls(OrderedJson& object, std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+        const auto found = object.find(name);
+        if (found != object.end() && found->is_null()) object.erase(found);
+    }
+}
+
 void FitFunctions(const TemplateCapabilities& form, OrderedJson& tools) {
     for (OrderedJson& tool : tools) {
         if (!tool.is_object() || !tool.contains("function")) continue;
         OrderedJson& function = tool["function"];
         if (!function.is_object()) continue;
-        for (const char* member : {"description", "parameters"}) {
-            const auto found = function.find(member);
-            if (found != function.end() && found->is_null()) function.erase(found);
-        }
+        EraseNulls(function, {"description", "parameters"});
+        const auto parameters = function.find("parameters");
+        if (parameters != function.end()) EraseNulls(*parameters, {"properties", "required"});
         if (form.whole_functions) MakeWhole(function);
     }
 }

@@ -76,8 +76,8 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 // Linear in the size of the messages.
 void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages);
 
-// FitToolTurns for a whole conversation, including functions (null descriptions and parameters are
-// removed) and system messages.
+// FitToolTurns for a whole conversation, including functions (null descriptions, parameters,
+// properties and lists of required ones are removed) and system messages.
 void FitConversation(const TemplateCapabilities& form, ChatInput& input);
 
 // The nine-character id for `id`; unchanged if it already is one.

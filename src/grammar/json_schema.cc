@@ -31,7 +31,9 @@ using Rule = GrammarBuilder::Rule;
 class Compiler {
   public:
     Compiler(const Schema& root, Leniency leniency, GrammarBuilder& builder)
-        : root_(root), leniency_(leniency), merger_(root, leniency), builder_(builder) {}
+        : root_(leniency.lenient() ? WithoutNulls(root) : root),
+          leniency_(leniency),
+          builder_(builder) {}
 
     // The value described by the root schema.
     Result<Expr> Whole() {
@@ -657,15 +659,13 @@ class Compiler {
             }
             const auto& text = value.get_ref<const std::string&>();
             if (text.empty() || text.find(TextEnd(form)[0]) != text.npos ||
-                text.find_first_of(" \t\r\n") == 0 || std::isspace(Last(text)) != 0) {
+                text.find_first_of(" \t\r\n") == 0 ||
+                std::isspace(static_cast<unsigned char>(text.back())) != 0) {
                 return SchemaError(path, "a string in the list cannot be written without JSON");
             }
             choices.push_back(Quoted(builder_.Text(text), form));
         }
         return OneOf(std::move(choices), path);
-    }
-    static unsigned char Last(std::string_view text) {
-        return static_cast<unsigned char>(text.back());
     }
     Result<Expr> OneOf(std::vector<Expr> choices, const std::string& path) {
         if (choices.empty()) return SchemaError(path, "no value satisfies all of its parts");
@@ -704,9 +704,9 @@ class Compiler {
         return Quoted(TextWithout(TextEnd(form), builder_), form);
     }
 
-    const Schema& root_;
+    const Schema root_;
     const Leniency leniency_;
-    SchemaMerger merger_;
+    SchemaMerger merger_{root_, leniency_};
     GrammarBuilder& builder_;
     Repetitions json_texts_{JsonCharacter(false, builder_), kMostWritten, builder_};
     std::optional<Repetitions> bare_texts_;  // for pairs, which all have the same end
@@ -756,8 +756,8 @@ Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
                                          const SchemaOptions& options) {
     GrammarBuilder builder;
     const Rule root = builder.AddRule("JSON");
-    const Leniency leniency(options.lenient, options.left_out);
-    WEFT_ASSIGN(const Expr whole, Compiler(schema, leniency, builder).Whole());
+    WEFT_ASSIGN(const Expr whole,
+                Compiler(schema, {options.lenient, options.left_out}, builder).Whole());
     builder.Define(root, whole);
     return builder.Build(root, options.limits);
 }

@@ -31,7 +31,8 @@ namespace weft::grammar {
 inline constexpr size_t kMostSchemaBytes = 1 << 18;
 
 struct SchemaOptions {
-    // Skip unsupported keywords. Invalid schemas are still rejected.
+    // Skip unsupported keywords, and keywords that are null. Other invalid schemas are still
+    // rejected.
     bool lenient = false;
     // Not null: receives the first 16 skipped keywords as "PATH: KEYWORD".
     std::vector<std::string>* left_out = nullptr;

@@ -65,6 +65,11 @@ constexpr std::array<std::string_view, 24> kSupported = {"type",
                                                          "exclusiveMaximum",
                                                          "propertyNames",
                                                          "multipleOf"};
+// Keywords whose values are not schemas, and those that hold schemas by name.
+constexpr std::array<std::string_view, 5> kValueKeywords = {"const", "enum", "default", "examples",
+                                                            "example"};
+constexpr std::array<std::string_view, 5> kNamesOfSchemas = {
+    "properties", "patternProperties", "$defs", "definitions", "dependentSchemas"};
 constexpr std::array<std::string_view, 7> kTypes = {"null",   "boolean", "string", "integer",
                                                     "number", "array",   "object"};
 
@@ -140,6 +145,31 @@ bool IsNever(const Schema& schema) {
     const Schema* const never = schema.is_object() ? Find(schema, "not") : nullptr;
     if (never == nullptr) return schema == false;
     return *never == true || (never->is_object() && !RestrictsBeside(*never, {}));
+}
+
+Schema WithoutNulls(const Schema& schema) {
+    if (schema.is_array()) {
+        Schema kept = Schema::array();
+        for (const Schema& each : schema) kept.push_back(WithoutNulls(each));
+        return kept;
+    }
+    if (!schema.is_object()) return schema;
+    Schema kept = Schema::object();
+    auto& members = kept.get_ref<Schema::object_t&>();  // appended without a search
+    for (const auto& [key, value] : schema.items()) {
+        const bool values = Has(kValueKeywords, key);
+        if (value.is_null() && !values) continue;
+        if (!Has(kNamesOfSchemas, key) || !value.is_object()) {
+            members.emplace_back(key, values ? value : WithoutNulls(value));
+            continue;
+        }
+        Schema named = Schema::object();
+        for (const auto& [name, each] : value.items()) {
+            named.get_ref<Schema::object_t&>().emplace_back(name, WithoutNulls(each));
+        }
+        members.emplace_back(key, std::move(named));
+    }
+    return kept;
 }
 
 Result<std::vector<std::string>> SchemaTypes(const Schema& schema, std::string_view path) {

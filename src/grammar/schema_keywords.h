@@ -36,6 +36,10 @@ bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_vie
 // Whether the schema is false, or {"not": {}} as some clients write it.
 bool IsNever(const Schema& schema);
 
+// The schema without keywords that are null, which Go's clients write for absent lists and objects.
+// Nulls that are values (const, enum, default, examples) remain.
+Schema WithoutNulls(const Schema& schema);
+
 // The types allowed by "type", in the schema's order; empty: "type" is absent. "integer" is omitted
 // if "number" is allowed too.
 Result<std::vector<std::string>> SchemaTypes(const Schema& schema, std::string_view path);
@@ -59,6 +63,7 @@ class Leniency {
     // left_out: receives the notes; may be null.
     Leniency(bool lenient, std::vector<std::string>* left_out)
         : lenient_(lenient), left_out_(left_out) {}
+    bool lenient() const { return lenient_; }
     Leniency Silent() const { return {lenient_, nullptr}; }
     Status LeaveOut(std::string_view path, std::string_view keyword, const Error& refusal) const;
 

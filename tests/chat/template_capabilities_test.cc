@@ -766,10 +766,11 @@ TEST(TemplateCapabilities, FunctionsWithoutOptionalMembers) {
              {{"name", "a"}},
              {{"name", "b"}, {"description", nullptr}, {"parameters", nullptr}},
              {{"name", "c"}, {"description", "See"}, {"parameters", OrderedJson::object()}},
-             {{"name", "d"}, {"parameters", {{"properties", {{"x", {{"type", "string"}}}}}}}}}) {
+             {{"name", "d"}, {"parameters", {{"properties", {{"x", {{"type", "string"}}}}}}}},
+             {{"name", "e"}, {"parameters", {{"properties", nullptr}, {"required", nullptr}}}}}) {
         input.tools.push_back({{"type", "function"}, {"function", function}});
     }
-    EXPECT_NE(FittedText(chat, input).find("a: ;b: ;c: See;d:  x;"), std::string::npos)
+    EXPECT_NE(FittedText(chat, input).find("a: ;b: ;c: See;d:  x;e: ;"), std::string::npos)
         << FittedText(chat, input);
     // Other templates get only the given members.
     const Chat usual =

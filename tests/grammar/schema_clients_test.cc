@@ -107,6 +107,28 @@ TEST(ClientSchemas, BoundsBeyondAllNumbers) {
     }
 }
 
+// Go's clients write absent lists and objects as null.
+TEST(ClientSchemas, KeywordsThatAreNull) {
+    const Verdicts cases[] = {
+        {R"({"type":"object","properties":{"a":{"type":"boolean","enum":null,"description":null},
+             "enum":{"type":["null","integer"],"minimum":null}},"required":null,"$defs":null,
+             "additionalProperties":null})",
+         {R"({"a":true,"enum":1})", R"({"enum":null})", "{}"},
+         {R"({"a":null})", R"({"b":1})"}},
+        {R"({"type":"object","properties":null,"required":["a"]})", {R"({"a":[]})"}, {"{}"}},
+        {R"({"type":"array","items":{"anyOf":[{"type":"string","pattern":null},{"const":null}]},
+             "maxItems":null})",
+         {R"(["a", null])", "[]"},
+         {"[1]"}},
+        {R"({"type":["string","null"],"enum":["a",null],"default":null,"items":null})",
+         {"\"a\"", "null"},
+         {"\"b\""}}};
+    for (const Verdicts& verdicts : cases) ExpectVerdicts(verdicts, true);
+    EXPECT_FALSE(GrammarFromJsonSchemaText(R"({"properties":null})").ok());
+    // A property has a schema.
+    EXPECT_FALSE(GrammarFromJsonSchemaText(R"({"properties":{"a":null}})", {.lenient = true}).ok());
+}
+
 TEST(ClientSchemas, NamesOfProperties) {
     const Verdicts cases[] = {
         {R"({"type":"object","propertyNames":{},"additionalProperties":{"type":"integer"}})",

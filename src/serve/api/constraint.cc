@@ -64,8 +64,8 @@ void ReadFormat(Fields& fields, ConstraintText& out) {
         out = {type, inner.Text("regex", inner.Text("pattern", "")), "response_format"};
     } else if (type == "grammar") {
         out = {type, inner.Text("grammar", ""), "response_format"};
-    } else if (type == "json_object" && format.contains("schema")) {
-        out = {"json_schema", SchemaText(format["schema"]), "response_format"};
+    } else if (type == "json_object" && inner.Has("schema")) {
+        out = {"json_schema", SchemaText(inner.Get("schema")), "response_format"};
     } else if (type == "json_object") {
         out = {type, "", "response_format"};
     } else if (type == "structural_tag") {
