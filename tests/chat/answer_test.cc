@@ -94,6 +94,9 @@ std::vector<Case> TagCases() {
         {kQwen, "Hello\n\n", "Hello\n\n", "", {}},
         {kQwen, "<think>\nLet me see.\n</think>\n\nYes.", "Yes.", "Let me see.", {}},
         {kQwen, "see.\n</think>\n\nYes.", "Yes.", "see.", {}, true},
+        {kQwen, "a <think>b</think> c<think>\nd\n</think>\n\ne", "a c\ne", "b\nd", {}},
+        {kQwen, "a<think></think>b", "a b", "", {}},
+        {kQwen, "Look. <tool_call>" + weather + "</tool_call> Done.", "Look. Done.", "", {call}},
         {kQwen, "<tool_call>\n" + weather + "\n</tool_call>", "", "", {call}},
         {kQwen,
          "<think>Hm</think>I look.\n<tool_call>" + weather + "</tool_call>\n<tool_call>" + weather +

@@ -681,7 +681,7 @@ TEST(FamilyCalls, Llama) {
         {call + "\n" + call, "", {paris, paris}},
         {call + "; " + call + "<|eom_id|>", "", {paris, paris}},
         {"I look.\n\n" + call, "I look.", {paris}},
-        {"I look.\n" + call + "\nThen on.", "I look.Then on.", {paris}},
+        {"I look.\n" + call + "\nThen on.", "I look.\nThen on.", {paris}},
         {"See <|python_tag|>" + call, "See", {paris}},
         {"Inline " + call, "Inline " + call, {}},
         {"Ann:\n" + other, "Ann:\n" + other, {}},
