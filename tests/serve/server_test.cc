@@ -335,6 +335,21 @@ TEST_F(Http, RefusesRequestsFromOtherOrigins) {
     EXPECT_EQ(Ask(Get("/echo", "Origin: https://evil.example\r\n")).status, 200);
 }
 
+// A compressed body would be reported as invalid JSON. The body comes with the head, or later.
+TEST_F(Http, RefusesCodedBodies) {
+    Start();
+    const auto status = [&](const std::string& coding, const char* body) {
+        return Ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Encoding: " + coding +
+                   "\r\nContent-Length: 2\r\n\r\n" + body)
+            .status;
+    };
+    for (const char* coding : {"gzip", "br", "gzip, identity", "deflate"}) {
+        EXPECT_EQ(status(coding, "{}"), 415) << coding;
+        EXPECT_EQ(status(coding, ""), 415) << coding;
+    }
+    for (const char* coding : {"", "identity", "Identity"}) EXPECT_EQ(status(coding, "{}"), 200);
+}
+
 TEST_F(Http, AcceptsItsOwnPageBehindAProxy) {
     Start();
     const auto post = [&](const std::string& headers) {

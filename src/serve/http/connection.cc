@@ -394,6 +394,13 @@ std::optional<Refusal> Connection::RefusalOf(const HttpRequest& asked) const {
     if (!IsAllowedHost(asked, options.allowed_hosts)) {
         return Refusal{421, "the Host header is not a name of this server", "wrong_host"};
     }
+    const std::string_view coding = asked.Header("Content-Encoding");
+    if (asked.method == "POST" && !coding.empty() && !SameName(coding, "identity")) {
+        return Refusal{415,
+                       "the body has a Content-Encoding; this server expects plain JSON. Send it "
+                       "without compression and without this header",
+                       "unsupported_media_type"};
+    }
     const bool drains =
         core_.draining && asked.method != "OPTIONS" &&
         std::ranges::find(options.drain_paths, asked.path) == options.drain_paths.end();
