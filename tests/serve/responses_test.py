@@ -250,6 +250,9 @@ class Stored(ResponsesCase):
     def test_retrieve_and_delete(self):
         answer = self.ask(metadata={"a": "ö"})
         self.assertEqual(self.client.responses.retrieve(answer.id), answer)
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.client.responses.retrieve(answer.id, stream=True)
+        self.assertIn("cannot be streamed", str(refused.exception))
         self.client.responses.delete(answer.id)
         for act in (self.client.responses.retrieve, self.client.responses.delete):
             with self.assertRaises(openai.NotFoundError):

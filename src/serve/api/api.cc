@@ -303,6 +303,12 @@ void Api::HandleResponse(Exchange& exchange, const StoredPath& path) {
     }
     const auto stored = responses_->Get(owner, id);
     if (stored == nullptr) return SendError(exchange, unknown);
+    if (!path.input_items && QueryValue(exchange.request().query, "stream") == "true") {
+        return SendError(exchange, {400,
+                                    "A stored response cannot be streamed. Get it without "
+                                    "'stream=true'.",
+                                    "stream", "unsupported_value"});
+    }
     Json items;
     if (path.input_items) {
         const auto error = InputItems(*stored, exchange.request().query, items);

@@ -12,20 +12,6 @@ namespace {
 
 constexpr int64_t kMostOfPage = 100, kUsualPage = 20;
 
-// A query parameter; empty if absent. (The supported parameters need no unescaping.)
-std::string_view QueryValue(std::string_view query, std::string_view name) {
-    while (!query.empty()) {
-        const size_t end = std::min(query.find('&'), query.size());
-        const std::string_view pair = query.substr(0, end);
-        query.remove_prefix(std::min(end + 1, query.size()));
-        const size_t equals = pair.find('=');
-        if (equals != std::string_view::npos && pair.substr(0, equals) == name) {
-            return pair.substr(equals + 1);
-        }
-    }
-    return {};
-}
-
 // Whether the id can be used in a query without escaping.
 bool IsPlainId(const Json& id) {
     constexpr std::string_view kPlain =
@@ -78,6 +64,19 @@ ApiError WrongQuery(const char* name, std::string_view value, const std::string&
 }
 
 }  // namespace
+
+std::string_view QueryValue(std::string_view query, std::string_view name) {
+    while (!query.empty()) {
+        const size_t end = std::min(query.find('&'), query.size());
+        const std::string_view pair = query.substr(0, end);
+        query.remove_prefix(std::min(end + 1, query.size()));
+        const size_t equals = pair.find('=');
+        if (equals != std::string_view::npos && pair.substr(0, equals) == name) {
+            return pair.substr(equals + 1);
+        }
+    }
+    return {};
+}
 
 std::optional<ApiError> InputItems(const ResponseStore::Stored& stored, std::string_view query,
                                    Json& answer) {

@@ -16,4 +16,7 @@ namespace weft::serve {
 std::optional<ApiError> InputItems(const ResponseStore::Stored& stored, std::string_view query,
                                    Json& answer);
 
+// A query parameter; empty if absent. (The supported parameters need no unescaping.)
+std::string_view QueryValue(std::string_view query, std::string_view name);
+
 }  // namespace weft::serve
