@@ -85,7 +85,8 @@ class MessageReader {
                   {{"name", name}, {"arguments", input.is_null() ? Json::object() : input}}}});
         } else if (!says && type == "tool_result") {
             const std::string id = block.Text("tool_use_id", "");
-            const Json text = block.Has("content") ? ReadContent(block, "content") : Json("");
+            Json text = block.Has("content") ? ReadContent(block, "content") : Json("");
+            if (block.Bool("is_error", false)) text = "Error: " + text.get<std::string>();
             blocks.results.push_back({{"role", "tool"},
                                       {"tool_call_id", id},
                                       {"name", names_.contains(id) ? names_[id] : ""},
