@@ -181,6 +181,10 @@ AnswerDelta AnswerParser::Push(std::string_view text) {
     return delta;
 }
 
+bool AnswerParser::in_reasoning() const {
+    return grammar_->in_reasoning();
+}
+
 AnswerDelta AnswerParser::Finish() {
     AnswerDelta delta;
     grammar_->Finish(delta);

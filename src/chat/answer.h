@@ -150,6 +150,8 @@ class AnswerParser {
     AnswerDelta Push(std::string_view text);
     // Ends the answer and returns what was held back.
     AnswerDelta Finish();
+    // Whether the text so far ends in reasoning.
+    bool in_reasoning() const;
 
     class Grammar;  // parser of one format
 

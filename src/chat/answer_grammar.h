@@ -19,6 +19,7 @@ class AnswerParser::Grammar {
 
     virtual void Push(std::string_view text, AnswerDelta& delta) = 0;
     virtual void Finish(AnswerDelta& delta) = 0;
+    virtual bool in_reasoning() const { return false; }
 };
 
 // Options common to all formats.

@@ -41,6 +41,8 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         held_.clear();
     }
 
+    bool in_reasoning() const override { return !in_head_ && kind_ == Kind::kAnalysis; }
+
   private:
     enum class Kind { kAnalysis, kFinal, kCall };
 

@@ -105,6 +105,8 @@ class TagGrammar : public AnswerParser::Grammar {
         content_.End(delta.content);
     }
 
+    bool in_reasoning() const override { return in_reasoning_; }
+
   private:
     void Think() {
         in_reasoning_ = true;

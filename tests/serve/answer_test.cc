@@ -99,6 +99,27 @@ TEST_F(Calls, OneCallLimitInAStream) {
     EXPECT_LT(answer->note_.said_tokens, 90);
 }
 
+// The thought and its end marker are all tokens; the grammar ends the answer without an end token.
+TEST_F(Calls, CountsTheTokensOfReasoning) {
+    AnswerPlan plan;
+    ChoicePlan choice;
+    choice.request.prompt = {97, 98};
+    choice.request.matcher =
+        constraints_->Compile({"grammar", "root ::= \"abcd</think>\""}).value();
+    plan.choices.push_back(std::move(choice));
+    plan.dialect = MakeMessagesDialect(served_, 2);
+    plan.family = chat::ToolCallFormat::kQwen;
+    plan.begins_in_reasoning = true;
+    Usage usage;
+    auto exchange = std::make_shared<KeptExchange>();
+    Answer::Start(*engine_, exchange, std::move(plan),
+                  [&](const AnswerRecord& record) { usage = record.usage; }, {});
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    EXPECT_GT(usage.said_tokens, 4);
+    EXPECT_EQ(usage.reasoning_tokens, usage.said_tokens) << exchange->text_;
+}
+
 // An answer that takes long to format is not formatted by the engine's thread, which would delay
 // others' steps.
 class LogprobAnswers : public Calls {

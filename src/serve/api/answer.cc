@@ -180,9 +180,16 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
     EmitEcho(index);
     if (wants_logprobs_[index] && token != nullptr) state.pending.push_back(*token);
     if (keeps_tokens_ && token != nullptr) state.choice.end.tokens.push_back(token->chance.id);
-    if (text.empty()) return;
+    const bool reasons = state.parser.in_reasoning();
+    if (text.empty()) {
+        record_.usage.reasoning_tokens += reasons && token != nullptr;
+        return;
+    }
     if (demanded_[index]) state.written += text;
-    Add(index, state.parser.Push(text));
+    AnswerDelta delta = state.parser.Push(text);
+    const bool thought = reasons || state.parser.in_reasoning() || !delta.reasoning.empty();
+    record_.usage.reasoning_tokens += thought && token != nullptr;
+    Add(index, std::move(delta));
 }
 
 void Answer::OnPrompt(size_t index, const engine::SaidToken& token) {

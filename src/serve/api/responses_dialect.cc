@@ -14,7 +14,7 @@ Json ResponseUsage(const Usage& usage) {
             {"input_tokens_details",
              {{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
             {"output_tokens", usage.said_tokens},
-            {"output_tokens_details", {{"reasoning_tokens", 0}}},
+            {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
             {"total_tokens", usage.prompt_tokens + usage.said_tokens}};
 }
 
