@@ -206,6 +206,41 @@ TEST(ResponsesDialect, StreamsItems) {
     EXPECT_EQ(response["usage"]["input_tokens_details"]["cached_tokens"], 4);
 }
 
+// A stream and a complete answer have the same items, whatever the answer lacks.
+TEST(ResponsesDialect, EmptyAnswers) {
+    const Served served = Named();
+    const auto types = [](const Json& response) {
+        std::string all;
+        for (const Json& item : response["output"]) {
+            all += item["type"].get<std::string>() + " ";
+            if (item["type"] != "message") continue;
+            EXPECT_EQ(item["content"][0]["text"], "");
+            EXPECT_EQ(item["status"], response["status"]);
+        }
+        return all;
+    };
+    const auto items = [&](const char* reasoning, const char* finish) {
+        const auto make = [&] { return MakeResponsesDialect(served, {{"id", "r"}}, false); };
+        Choice choice;
+        choice.said.reasoning = reasoning;
+        choice.end.finish = finish;
+        const Json whole = Json::parse(make()->Whole({choice}, {.reasoning_tokens = 3}));
+        EXPECT_EQ(whole["usage"]["output_tokens_details"]["reasoning_tokens"], 3);
+        const auto dialect = make();
+        std::string out;
+        dialect->Begin(out);
+        if (*reasoning != '\0') dialect->Delta(0, choice.said, {}, out);
+        dialect->EndChoice(0, choice.end, out);
+        dialect->End({}, out);
+        EXPECT_EQ(types(EventsOf(out).back()["response"]), types(whole));
+        return types(whole);
+    };
+    EXPECT_EQ(items("", "stop"), "message ");
+    EXPECT_EQ(items("", "length"), "message ");
+    EXPECT_EQ(items("Hm", "stop"), "reasoning message ");
+    EXPECT_EQ(items("Hm", "length"), "reasoning ");
+}
+
 TEST(ResponsesDialect, AnErrorInAStreamIsItsLastEvent) {
     const Served served = Named();
     const auto dialect = MakeResponsesDialect(served, {{"id", "resp_1"}}, false);

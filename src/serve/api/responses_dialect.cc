@@ -59,14 +59,16 @@ class ResponsesDialect final : public Dialect {
     void EndChoice(int, const ChoiceEnd& end, std::string& out) override {
         end_ = end;
         Close(out);
+        if (output_.empty() || (output_.back()["type"] == "reasoning" && !cut_off())) {
+            Open(Item::kMessage, out);
+            Close(out);
+        }
     }
     void End(const Usage& usage, std::string& out) override {
-        const bool whole = end_.finish != "length";
-        const Json response =
-            ResponseOf(whole ? "completed" : "incomplete", output_, ResponseUsage(usage));
+        const Json response = ResponseOf(Status(), output_, ResponseUsage(usage));
         const std::string text = Dump(response);
         if (keep_) keep_(response);  // before the client can refer to it
-        Event(whole ? "response.completed" : "response.incomplete",
+        Event(cut_off() ? "response.incomplete" : "response.completed",
               fmt::format(R"("response":{})", text), out);
     }
     void Fail(const ApiError& error, std::string& out) override {
@@ -83,7 +85,8 @@ class ResponsesDialect final : public Dialect {
             output_.push_back(ReasoningItem(MakeId("rs_"), choice.said.reasoning));
         }
         const bool calls = !choice.said.tool_calls.empty() || !choice.said.call_parts.empty();
-        if (!choice.said.content.empty() || !calls) {
+        const bool only_reasons = !choice.said.reasoning.empty() && cut_off();
+        if (!choice.said.content.empty() || !(calls || only_reasons)) {
             output_.push_back(MessageItem(MakeId("msg_"), choice.said.content,
                                           ChancesOf(choice.tokens), Status()));
         }
@@ -103,7 +106,8 @@ class ResponsesDialect final : public Dialect {
   private:
     enum class Item { kNone, kReasoning, kMessage, kCall };
 
-    const char* Status() const { return end_.finish == "length" ? "incomplete" : "completed"; }
+    bool cut_off() const { return end_.finish == "length"; }
+    const char* Status() const { return cut_off() ? "incomplete" : "completed"; }
 
     Json ResponseOf(const char* status, Json output, Json usage) const {
         Json json = head_;
