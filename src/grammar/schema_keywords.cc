@@ -158,7 +158,7 @@ Schema WithoutNulls(const Schema& schema) {
     auto& members = kept.get_ref<Schema::object_t&>();  // appended without a search
     for (const auto& [key, value] : schema.items()) {
         const bool values = Has(kValueKeywords, key);
-        if (value.is_null() && !values) continue;
+        if (value.is_null() && (!values || key == "enum")) continue;
         if (!Has(kNamesOfSchemas, key) || !value.is_object()) {
             members.emplace_back(key, values ? value : WithoutNulls(value));
             continue;
