@@ -48,7 +48,6 @@ const RefusedKey kRefusedKeys[] = {
     {"exaone4", R"({"is_causal": false})", "is_causal"},
     {"exaone4Whole", R"({"sliding_window": 8})", "sliding_window"},
     {"deepseekV2", R"({"topk_method": "noaux_tc"})", "topk_method"},
-    {"deepseekV2", R"({"norm_topk_prob": true})", "norm_topk_prob"},
     {"deepseekV3", R"({"topk_method": "greedy", "n_group": 2, "topk_group": 1})", "topk_method"},
     {"smollm3", R"({"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention",
                     "full_attention", "full_attention"]})",

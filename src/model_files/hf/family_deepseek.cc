@@ -103,9 +103,6 @@ Status Deepseek2Meta(const Config& config, MetaWriter& meta) {
     if (method != "greedy" && method != "group_limited_greedy") {
         return config.Corrupt("topk_method", "'greedy' or 'group_limited_greedy'");
     }
-    WEFT_ASSIGN(const bool norm, config.BoolOr({"norm_topk_prob"}, false));
-    if (norm)
-        return config.Corrupt("norm_topk_prob", "false: a deepseek_v2 model has no such norm");
     return DeepseekMeta(config, meta, "softmax");
 }
 
