@@ -322,6 +322,8 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
             return std::tuple(s->rank, -int64_t{s->priority}, s->pending());
         });
     }
+    // (With several keys, ShareRows has found them.)
+    if (!prompts_.empty() && keys_.size() == 1) FindNextOfKeys();
     for (size_t i = 0; i < prompts_.size(); ++i) {
         Sequence* s = prompts_[i];
         if (Left(step) <= 0) return;

@@ -255,12 +255,11 @@ void Scheduler::Demand(const Sequence& s, int64_t left) {
 void Scheduler::ShareRows(int64_t left) {
     sharing_.clear();
     spare_rows_ = left;
-    if (left <= 0) return;
-    FindNextOfKeys();
-    if (keys_.size() == 1) return;
+    if (left <= 0 || keys_.size() == 1) return;
     for (const Sequence* s : running_) {
         if (s->pending() > 1) Demand(*s, left);
     }
+    FindNextOfKeys();
     int64_t slots = options_.max_seqs - static_cast<int64_t>(running_.size());
     for (const KeyUse* key : turns_) {
         const Sequence& next = *key->next;
