@@ -66,7 +66,7 @@ struct Engine::RunningRequest {
         return sampler.Ask(masked, columns, place);
     }
 
-    // What the sampler reads of the text so far.
+    // The text so far, for the sampler's penalties.
     SampleContext Context() const {
         SampleContext context(sequence.tokens);
         context.prompt = request.prompt.size();

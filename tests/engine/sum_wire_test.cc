@@ -57,7 +57,7 @@ TEST(SumWire, AChoiceStaysUnlessADeviceMayLackIt) {
     // The next epoch may have GPUs, which have no float64 sums: it chooses again.
     EXPECT_EQ(KeptWire(SumWire::kAuto, SumWire::kF64, "auto"), SumWire::kAuto);
     EXPECT_EQ(KeptWire(SumWire::kAuto, SumWire::kF64, "cpu,auto"), SumWire::kAuto);
-    // What the user asked for stays.
+    // The type that the user asked for stays.
     EXPECT_EQ(KeptWire(SumWire::kF64, SumWire::kF64, "auto"), SumWire::kF64);
 }
 

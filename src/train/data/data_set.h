@@ -55,8 +55,8 @@ class DataSet {
     virtual Result<Sample> Read(Part part, uint64_t index) const = 0;
     // Name for messages: "data.jsonl (JSON lines)".
     virtual std::string Name() const = 0;
-    // What is read, in one line: "2 files, 120 records: a.jsonl (JSON lines), b.csv (CSV)", and
-    // which files of folders are left out.
+    // One line that names the files and their records, "2 files, 120 records: a.jsonl (JSON lines),
+    // b.csv (CSV)", and the files of folders that Weft leaves out.
     virtual std::string Summary() const { return Name(); }
     // Whether Weft chose what it reads: the files of a folder, or the records of a text.
     virtual bool Chooses() const { return false; }
