@@ -11,7 +11,7 @@
 #include "serve/api/constraint.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
-#include "support/tiny_gguf.h"
+#include "support/tiny_engine.h"
 #include "support/tiny_vocabulary.h"
 #include "train/data/encoder.h"
 
@@ -22,15 +22,7 @@ class SameText : public testing::TestWithParam<std::string> {
   protected:
     static void SetUpTestSuite() {
         dir_ = std::make_unique<test::TempDir>();
-        support::TinyFile file{.hyper = support::OddHyper("llama")};
-        file.hyper.layers = 1;
-        support::WriteTinyGguf(*dir_ / "m", file);
-        engine::Job job;
-        job.model = *dir_ / "m";
-        job.threads = 1;
-        job.ctx = 256;
-        job.self_test = false;
-        engine_ = engine::Engine::Start({}, job, {4, true}).value();
+        engine_ = support::StartTinyEngine(*dir_ / "m");
     }
     static void TearDownTestSuite() {
         engine_.reset();

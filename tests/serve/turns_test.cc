@@ -6,7 +6,7 @@
 #include "serve/api/ollama.h"
 #include "serve/api/responses.h"
 #include "support/temp_dir.h"
-#include "support/tiny_gguf.h"
+#include "support/tiny_engine.h"
 #include "support/tiny_vocabulary.h"
 
 namespace weft::serve {
@@ -23,15 +23,7 @@ class Turns : public testing::Test {
   protected:
     static void SetUpTestSuite() {
         dir_ = std::make_unique<test::TempDir>();
-        support::TinyFile file{.hyper = support::OddHyper("llama")};
-        file.hyper.layers = 1;
-        support::WriteTinyGguf(*dir_ / "m", file);
-        engine::Job job;
-        job.model = *dir_ / "m";
-        job.threads = 1;
-        job.ctx = 256;
-        job.self_test = false;
-        engine_ = engine::Engine::Start({}, job, {4, true}).value();
+        engine_ = support::StartTinyEngine(*dir_ / "m");
         words_ = tokenizer::Tokenizer::Make(tokenizer::TinyBytePair()).value();
         served_.engine = engine_.get();
         served_.name = "m";
