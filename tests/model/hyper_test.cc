@@ -164,6 +164,11 @@ TEST_F(HyperTest, UnknownFeaturesAreRefused) {
     file.numbers = {{"logit_scale", 2}};
     ExpectRefused(file, ErrorCode::kUnsupported, "llama.logit_scale");
     file = File("qwen2");
+    file.bools = {{"attention.causal", true}};
+    EXPECT_TRUE(Read(file).ok());
+    file.bools = {{"attention.causal", false}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "qwen2.attention.causal is false");
+    file.bools = {};
     file.numbers = {{"attention.temperature_scale", 0.1}};
     ExpectRefused(file, ErrorCode::kUnsupported, "temperature_scale");
     file.numbers = {{"attention.value_scale", 0.5}};

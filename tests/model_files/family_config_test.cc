@@ -59,12 +59,7 @@ class FamilyRefuses : public testing::TestWithParam<RefusedKey> {};
 TEST_P(FamilyRefuses, NamesTheKey) {
     const test::TempDir dir;
     WriteWith(dir / "model", GetParam().model, Json::parse(GetParam().set));
-    const auto source = model_files::hf::OpenFolder(dir / "model");
-    ASSERT_FALSE(source.ok());
-    EXPECT_NE(source.error().message.find(GetParam().word), std::string::npos)
-        << source.error().message;
-    EXPECT_NE(source.error().message.find("config.json"), std::string::npos)
-        << source.error().message;
+    ExpectRefusedFolder(dir / "model", GetParam().word);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyRefuses, testing::ValuesIn(kRefusedKeys));
@@ -89,6 +84,31 @@ TEST(FamilyDefaults, AreThoseOfTransformers) {
     EXPECT_FLOAT_EQ(HyperOf("mimo2", none).rms_eps, 1e-5f);
     const Json greedy = {{"topk_method", nullptr}, {"n_group", 2}, {"topk_group", 1}};
     EXPECT_EQ(HyperOf("deepseekV2", greedy).moe.route.groups, 1);
+}
+
+// Without layer_types, the pattern of windows begins after first_k_dense_replace layers, whatever
+// mlp_layer_types says.
+TEST(FamilyDefaults, Cohere2MoeCountsItsWindowsFromItsOwnKey) {
+    const Json none = {{"layer_types", nullptr}};
+    EXPECT_EQ(HyperOf("cohere2Moe", none).windowed, (std::vector{true, true, false, true}));
+    const Json first = {{"layer_types", nullptr}, {"first_k_dense_replace", 1}};
+    EXPECT_EQ(HyperOf("cohere2Moe", first).windowed, (std::vector{false, true, true, false}));
+}
+
+// Layers without positions have no scaled scores.
+TEST(FamilyDefaults, YarnLeavesLatentAttentionWithoutPositions) {
+    const Json yarn = {{"rope_parameters",
+                        {{"rope_type", "yarn"},
+                         {"rope_theta", 1e4},
+                         {"factor", 4.0},
+                         {"original_max_position_embeddings", 64},
+                         {"mscale", 1.0},
+                         {"mscale_all_dim", 1.0}}}};
+    EXPECT_EQ(HyperOf("kimiLinear", yarn).attention_scale,
+              HyperOf("kimiLinear", Json::object()).attention_scale);
+    EXPECT_GT(HyperOf("deepseekV3", yarn).attention_scale,
+              HyperOf("deepseekV3", {{"rope_parameters", nullptr}, {"rope_scaling", nullptr}})
+                  .attention_scale);
 }
 
 // A norm of the mean stays one, whatever other epsilon the file has.

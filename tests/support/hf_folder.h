@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "model_files/hf/folder.h"
 #include "support/paths.h"
 #include "support/tiny_model.h"
 #include "tensor/half.h"
@@ -195,5 +196,14 @@ class HfGolden {
     std::map<std::string, std::vector<float>> tensors_;
     std::map<std::string, std::string> texts_;
 };
+
+// The folder is refused with an error that has `word` and names config.json.
+inline void ExpectRefusedFolder(const std::string& folder, std::string_view word) {
+    const auto source = model_files::hf::OpenFolder(folder);
+    ASSERT_FALSE(source.ok());
+    for (const std::string_view part : {word, std::string_view("config.json")}) {
+        EXPECT_NE(source.error().message.find(part), std::string::npos) << source.error().message;
+    }
+}
 
 }  // namespace weft::support

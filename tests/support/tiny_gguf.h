@@ -28,6 +28,7 @@ struct TinyFile {
     // Further keys after the architecture's name: u32 for counts, else f32.
     std::map<std::string, double> numbers{};
     std::map<std::string, std::string> strings{};
+    std::map<std::string, bool> bools{};
     std::vector<bool> windowed{};  // attention.sliding_window_pattern; empty: none
     std::string architecture{};    // as written in the file; empty: hyper's
     TinyForm form{};
@@ -234,6 +235,7 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
         }
     }
     for (const auto& [key, value] : file.strings) writer.String(name + "." + key, value);
+    for (const auto& [key, value] : file.bools) writer.Bool(name + "." + key, value);
     WriteBools(writer, name + ".attention.sliding_window_pattern", file.windowed);
     WriteBools(writer, name + ".attention.indexer.types", h.indexer.own);
     if (!file.chat_template.empty()) {
