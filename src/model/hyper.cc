@@ -535,8 +535,8 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                          "{}: {}attention.indexer.key_length is {}; {} columns are rotated",
                          source.name(), prefix, hyper.indexer.dim, hyper.rotary_dim);
     }
-    if (hyper.latent.rank > 0 &&
-        hyper.latent.rotates) {  // YaRN scales scores by m(mscale_all_dim) squared
+    // YaRN scales the scores of rotated rows by m(mscale_all_dim) squared.
+    if (hyper.latent.rank > 0 && hyper.latent.rotates) {
         const double sharper =
             1 + hyper.ropes.yarn_log_multiplier * std::log(std::max(1.0, hyper.ropes.yarn_factor));
         hyper.attention_scale *= static_cast<float>(sharper * sharper);
