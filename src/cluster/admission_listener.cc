@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "net/addresses.h"
 
 namespace weft::cluster {
 namespace {
@@ -84,7 +85,7 @@ void AdmissionListener::Accept() {
         }
         SetNoDelay(fd.get());
         const std::string from = PeerText(fd.get());
-        Caller caller{std::move(fd), from, NetworkOf(from), Deadline::In(kProofMs)};
+        Caller caller{std::move(fd), from, net::NetworkOf(from), Deadline::In(kProofMs)};
         if (!Hear(caller)) continue;
         callers_.push_back(std::move(caller));
         DropExcess();

@@ -21,6 +21,7 @@
 #include "cluster/socket.h"
 #include "cluster/waiting_line.h"
 #include "hw/cpu.h"
+#include "net/addresses.h"
 
 namespace weft::cluster {
 namespace {
@@ -35,7 +36,7 @@ struct Incoming {
     Fd fd;
     std::string from;
     ServerHandshake handshake;
-    std::string network = NetworkOf(from);
+    std::string network = net::NetworkOf(from);
     Bytes in{};
     Deadline deadline = Deadline::In(kHandshakeMs);
     bool speaks = false;  // sent a valid hello

@@ -1,9 +1,5 @@
 #include "cluster/pending_limit.h"
 
-#include <arpa/inet.h>
-#include <fmt/format.h>
-#include <netinet/in.h>
-
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -15,16 +11,6 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr unsigned kOneOf = 4;  // hellos that a busy listener answers
 
 }  // namespace
-
-std::string NetworkOf(const std::string& from) {
-    std::string host = from.substr(0, from.rfind(':'));
-    if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-    in6_addr address{};
-    if (::inet_pton(AF_INET6, host.c_str(), &address) != 1) return host;
-    const uint8_t* at = address.s6_addr;
-    return fmt::format("{:x}:{:x}:{:x}:{:x}", at[0] << 8 | at[1], at[2] << 8 | at[3],
-                       at[4] << 8 | at[5], at[6] << 8 | at[7]);
-}
 
 std::optional<size_t> PendingLimit::Excess(std::span<const Unproved> callers) {
     const auto speaking = static_cast<size_t>(std::ranges::count_if(callers, &Unproved::speaks));

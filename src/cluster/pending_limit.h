@@ -15,7 +15,7 @@
 // kFewHellos this second. The rest are random ones, so that a peer of such a network gets in after
 // a few calls.
 //
-// A network is an IPv4 address, or an IPv6 /64, which belongs to one customer.
+// A network is that of net/addresses.h: NetworkOf.
 #pragma once
 
 #include <cstddef>
@@ -39,9 +39,6 @@ struct Unproved {
     std::string_view network;
     bool speaks = false;
 };
-
-// "10.0.0.1", or "fd00:0:0:0" (four groups). from: "10.0.0.1:7000", "[fd00::1]:7000".
-std::string NetworkOf(const std::string& from);
 
 class PendingLimit {
   public:

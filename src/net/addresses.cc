@@ -410,4 +410,14 @@ Result<std::vector<HostAddress>> UnpackAddresses(std::string_view text) {
     return addresses;
 }
 
+std::string NetworkOf(const std::string& from) {
+    std::string host = from.substr(0, from.rfind(':'));
+    if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+    in6_addr address{};
+    if (::inet_pton(AF_INET6, host.c_str(), &address) != 1) return host;
+    const uint8_t* at = address.s6_addr;
+    return fmt::format("{:x}:{:x}:{:x}:{:x}", at[0] << 8 | at[1], at[2] << 8 | at[3],
+                       at[4] << 8 | at[5], at[6] << 8 | at[7]);
+}
+
 }  // namespace weft::net

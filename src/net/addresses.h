@@ -94,4 +94,8 @@ std::optional<std::pair<HostAddress, HostAddress>> CommonNetwork(
 std::string PackAddresses(std::span<const HostAddress> addresses);
 Result<std::vector<HostAddress>> UnpackAddresses(std::string_view text);
 
+// The network of a caller, which belongs to one customer: an IPv4 address ("10.0.0.1"), or the
+// first four groups of an IPv6 address ("fd00:0:0:0"). from: "10.0.0.1:7000", "[fd00::1]:7000".
+std::string NetworkOf(const std::string& from);
+
 }  // namespace weft::net

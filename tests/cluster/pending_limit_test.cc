@@ -7,15 +7,17 @@
 #include <set>
 #include <vector>
 
+#include "net/addresses.h"
+
 namespace weft::cluster {
 namespace {
 
 TEST(Crowd, NetworksAreAddressesOfIPv4AndCustomersOfIPv6) {
-    EXPECT_EQ(NetworkOf("10.0.0.1:7000"), "10.0.0.1");
-    EXPECT_EQ(NetworkOf("[fd00:1:2:3::1]:7000"), "fd00:1:2:3");
-    EXPECT_EQ(NetworkOf("[fd00:1:2:3:ffff::9]:9"), NetworkOf("[fd00:1:2:3::1]:7000"));
-    EXPECT_NE(NetworkOf("[fd00:1:2:4::1]:7000"), NetworkOf("[fd00:1:2:3::1]:7000"));
-    EXPECT_EQ(NetworkOf(""), "");
+    EXPECT_EQ(net::NetworkOf("10.0.0.1:7000"), "10.0.0.1");
+    EXPECT_EQ(net::NetworkOf("[fd00:1:2:3::1]:7000"), "fd00:1:2:3");
+    EXPECT_EQ(net::NetworkOf("[fd00:1:2:3:ffff::9]:9"), net::NetworkOf("[fd00:1:2:3::1]:7000"));
+    EXPECT_NE(net::NetworkOf("[fd00:1:2:4::1]:7000"), net::NetworkOf("[fd00:1:2:3::1]:7000"));
+    EXPECT_EQ(net::NetworkOf(""), "");
 }
 
 // Callers that may be dropped, over many draws, with room for `silent` and `speaking` ones.
