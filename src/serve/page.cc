@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <boost/beast/zlib/inflate_stream.hpp>
 #include <cstring>
+#include <mutex>
 #include <string>
+#include <vector>
 
 namespace weft::serve {
 namespace {
@@ -55,7 +57,7 @@ std::string ZippedEtag(const PageFile& file) {
     return etag;
 }
 
-std::string Stored(const PageFile& file) {
+std::string_view Stored(const PageFile& file) {
     return {reinterpret_cast<const char*>(file.bytes), file.size_bytes};
 }
 
@@ -65,7 +67,7 @@ constexpr size_t kGzipHead = 10, kGzipTail = 8;
 }  // namespace
 
 std::string PageText(const PageFile& file) {
-    if (!file.zipped) return Stored(file);
+    if (!file.zipped) return std::string(Stored(file));
     if (file.size_bytes < kGzipHead + kGzipTail) return {};
     uint32_t length = 0;
     std::memcpy(&length, file.bytes + file.size_bytes - sizeof length, sizeof length);
@@ -84,6 +86,23 @@ std::string PageText(const PageFile& file) {
     if (!ended || stream.avail_out != 0) return {};
     return text;
 }
+
+namespace {
+
+// The uncompressed content of one of PageFiles(). It is made once, because an I/O thread sends it.
+std::string_view KeptText(const PageFile& file) {
+    struct Text {
+        std::once_flag made;
+        std::string text;
+    };
+    static std::vector<Text> texts(PageFiles().size());
+    if (!file.zipped) return Stored(file);
+    Text& kept = texts[static_cast<size_t>(&file - PageFiles().data())];
+    std::call_once(kept.made, [&] { kept.text = PageText(file); });
+    return kept.text;
+}
+
+}  // namespace
 
 bool IsPage(std::string_view path) {
     return Find(path) != nullptr;
@@ -109,7 +128,7 @@ bool ServePage(Exchange& exchange) {
     }
     headers.emplace_back("Content-Type", file->type);
     if (zip) headers.emplace_back("Content-Encoding", "gzip");
-    exchange.Send(200, std::move(headers), zip ? Stored(*file) : PageText(*file));
+    exchange.SendKept(200, std::move(headers), zip ? Stored(*file) : KeptText(*file));
     return true;
 }
 

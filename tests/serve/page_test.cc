@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/kept_exchange.h"
 #include "support/raw_client.h"
 
 namespace weft::serve {
@@ -113,6 +114,25 @@ TEST_F(Page, InvalidGzipGivesNoText) {
     EXPECT_EQ(PageText(file), "");
     file.zipped = false;
     EXPECT_EQ(PageText(file).size(), 3u);
+}
+
+// An I/O thread sends the same bytes to every client: it neither decompresses nor copies a file.
+TEST_F(Page, FilesAreKeptInBothForms) {
+    for (const PageFile& file : PageFiles()) {
+        if (file.name == "index.html" || file.name == "openapi.json") continue;
+        const std::string path = "/assets/" + std::string(file.name);
+        for (const bool zip : {false, true}) {
+            std::string_view sent[2];
+            for (std::string_view& each : sent) {
+                KeptExchange exchange("GET", path);
+                if (zip) exchange.request_.headers.emplace_back("Accept-Encoding", "gzip");
+                ASSERT_TRUE(ServePage(exchange));
+                each = exchange.kept_;
+            }
+            EXPECT_FALSE(sent[0].empty()) << path;
+            EXPECT_EQ(sent[0].data(), sent[1].data()) << path;
+        }
+    }
 }
 
 TEST_F(Page, AMatchingEtagGets304) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "serve/http/server.h"
 
@@ -22,6 +23,10 @@ class KeptExchange final : public Exchange {
         status_ = status;
         text_ = std::move(body);
         over_ = true;
+    }
+    void SendKept(int status, Headers headers, std::string_view body) override {
+        kept_ = body;
+        Send(status, std::move(headers), std::string(body));
     }
     void Begin(int status, Headers) override { status_ = status; }
     void Write(std::string chunk) override { text_ += chunk; }
@@ -56,6 +61,7 @@ class KeptExchange final : public Exchange {
 
     HttpRequest request_;
     RequestNote note_;
+    std::string_view kept_;         // the body of SendKept
     size_t most_bytes_ = SIZE_MAX;  // limit of Hold()
     std::atomic<size_t> held_bytes_{0};
     std::string text_;

@@ -282,7 +282,7 @@ bool Connection::OnHead(std::string_view rest) {
         if (!TakeShare(length)) return false;
     }
     if (parser_->expects_continue() && rest.empty()) {
-        out_.emplace_back("HTTP/1.1 100 Continue\r\n\r\n");
+        out_.push_back({"HTTP/1.1 100 Continue\r\n\r\n"});
         Flush();
     }
     return phase_ == Phase::kBody;
@@ -373,7 +373,7 @@ void Connection::OnEnd() {
 // response is sent, which every HTTP/1.1 client ignores (RFC 9110, 15.2).
 void Connection::ProbePeer() {
     if (exchange_->Probe() || !exchange_->request().http11 || !all_sent()) return;
-    out_.emplace_back("HTTP/1.1 100 Continue\r\n\r\n");
+    out_.push_back({"HTTP/1.1 100 Continue\r\n\r\n"});
     Flush();
 }
 
@@ -457,14 +457,15 @@ void Connection::Refuse(const Refusal& refusal) {
     const std::string body = refusal.body.empty()
                                  ? ErrorBody(refusal.status, refusal.message, {}, refusal.code)
                                  : refusal.body;
-    out_.push_back(FormatHead({.status = refusal.status,
-                               .length_bytes = body.size(),
-                               .keep_alive = false,
-                               .request_id = request.id},
-                              headers));
-    if (request.method != "HEAD") out_.back() += body;
+    std::string answer = FormatHead({.status = refusal.status,
+                                     .length_bytes = body.size(),
+                                     .keep_alive = false,
+                                     .request_id = request.id},
+                                    headers);
+    if (request.method != "HEAD") answer += body;
     ++core_.counters.refused;
-    HttpRecord record{.status = refusal.status, .sent_bytes = out_.back().size(), .refused = true};
+    HttpRecord record{.status = refusal.status, .sent_bytes = answer.size(), .refused = true};
+    out_.push_back({std::move(answer)});
     record.note.error = refusal.message;
     Observe(request, std::move(record));
     ReleaseBody();

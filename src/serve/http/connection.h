@@ -131,7 +131,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     std::unique_ptr<RequestParser> parser_;    // while a request arrives
     std::shared_ptr<ExchangeState> exchange_;  // while a request is answered
     std::string input_;                        // received, not yet parsed
-    std::vector<std::string> out_;             // to send, starting at out_[out_at_][out_offset_]
+    std::vector<Piece> out_;                   // to send, starting at out_[out_at_][out_offset_]
     size_t out_at_ = 0, out_offset_ = 0;
     // TLS: bytes gathered for OpenSSL; staged_at_ is the first byte not yet written.
     std::string staged_;

@@ -119,13 +119,13 @@ bool Connection::PeerReads() {
 // Removes `bytes` from the front of out_.
 void Connection::Drop(size_t bytes) {
     while (bytes > 0) {
-        const size_t left = out_[out_at_].size() - out_offset_;
+        const size_t left = out_[out_at_].bytes().size() - out_offset_;
         if (bytes < left) {
             out_offset_ += bytes;
             break;
         }
         bytes -= left;
-        std::string().swap(out_[out_at_]);
+        out_[out_at_] = {};
         ++out_at_;
         out_offset_ = 0;
     }
@@ -144,7 +144,8 @@ Connection::Io Connection::TransmitPlain(size_t& sent) {
     size_t count = 0;
     for (size_t at = out_at_; at < out_.size() && count < kPieces; ++at) {
         const size_t offset = at == out_at_ ? out_offset_ : 0;
-        pieces[count++] = {out_[at].data() + offset, out_[at].size() - offset};
+        const std::string_view bytes = out_[at].bytes().substr(offset);
+        pieces[count++] = {const_cast<char*>(bytes.data()), bytes.size()};
     }
     msghdr message{};
     message.msg_iov = pieces.data();
@@ -164,7 +165,7 @@ Connection::Io Connection::TransmitTls(size_t& sent) {
     if (staged_.empty()) {
         staged_at_ = 0;
         while (out_at_ < out_.size() && staged_.size() < kTlsRecordBytes) {
-            const std::string_view rest = std::string_view(out_[out_at_]).substr(out_offset_);
+            const std::string_view rest = out_[out_at_].bytes().substr(out_offset_);
             const size_t take = std::min(rest.size(), kTlsRecordBytes - staged_.size());
             staged_ += rest.substr(0, take);
             Drop(take);

@@ -24,6 +24,9 @@ class Handle final : public Exchange {
     void Send(int status, Headers headers, std::string body) override {
         state_->Send(status, std::move(headers), std::move(body));
     }
+    void SendKept(int status, Headers headers, std::string_view body) override {
+        state_->SendKept(status, std::move(headers), body);
+    }
     void Begin(int status, Headers headers) override { state_->Begin(status, std::move(headers)); }
     void Write(std::string chunk) override { state_->Write(std::move(chunk)); }
     void End() override { state_->End(); }
@@ -57,10 +60,10 @@ void ExchangeState::WakeLocked() {
     owner_->Wake();
 }
 
-void ExchangeState::QueueLocked(std::string bytes) {
-    if (bytes.empty()) return;
-    backlog_bytes_ += bytes.size();
-    queue_.push_back(std::move(bytes));
+void ExchangeState::QueueLocked(Piece piece) {
+    if (piece.bytes().empty()) return;
+    backlog_bytes_ += piece.bytes().size();
+    queue_.push_back(std::move(piece));
 }
 
 void ExchangeState::BeginLocked(int status, const Headers& headers, Framing framing,
@@ -72,13 +75,13 @@ void ExchangeState::BeginLocked(int status, const Headers& headers, Framing fram
     framing_ = framing;
     Headers all = headers;
     all.insert(all.end(), extra_.begin(), extra_.end());
-    QueueLocked(FormatHead({.status = status,
-                            .framing = framing,
-                            .length_bytes = length_bytes,
-                            .http11 = request_.http11,
-                            .keep_alive = keep_alive_,
-                            .request_id = request_.id},
-                           all));
+    QueueLocked({FormatHead({.status = status,
+                             .framing = framing,
+                             .length_bytes = length_bytes,
+                             .http11 = request_.http11,
+                             .keep_alive = keep_alive_,
+                             .request_id = request_.id},
+                            all)});
     if (request_.method == "HEAD") framing_ = Framing::kNone;
 }
 
@@ -90,12 +93,24 @@ void ExchangeState::Send(int status, Headers headers, std::string body) {
     if (framing_ != Framing::kNone) {
         if (body.size() <= kCopiedBytes) {
             backlog_bytes_ += body.size();
-            queue_.back() += body;
+            queue_.back().own += body;
         } else {
             CountLocked(body.size());
-            QueueLocked(std::move(body));
+            QueueLocked({std::move(body)});
         }
     }
+    complete_ = true;
+    forgotten.swap(on_gone_);
+    WakeLocked();
+}
+
+void ExchangeState::SendKept(int status, Headers headers, std::string_view body) {
+    std::function<void()> forgotten;
+    const std::lock_guard lock(mutex_);
+    if (owner_ == nullptr || begun_) return;
+    kept_ = true;
+    BeginLocked(status, headers, Framing::kLength, body.size());
+    if (framing_ != Framing::kNone) QueueLocked({{}, body});
     complete_ = true;
     forgotten.swap(on_gone_);
     WakeLocked();
@@ -124,14 +139,14 @@ void ExchangeState::Write(std::string chunk) {
             framed.reserve(framed.size() + chunk.size() + 2);
             framed += chunk;
             framed += "\r\n";
-            QueueLocked(std::move(framed));
+            QueueLocked({std::move(framed)});
         } else {
-            QueueLocked(std::move(framed));
-            QueueLocked(std::move(chunk));
-            QueueLocked("\r\n");
+            QueueLocked({std::move(framed)});
+            QueueLocked({std::move(chunk)});
+            QueueLocked({"\r\n"});
         }
     } else {
-        QueueLocked(std::move(chunk));
+        QueueLocked({std::move(chunk)});
     }
     WakeLocked();
 }
@@ -151,7 +166,7 @@ void ExchangeState::End() {
     std::function<void()> forgotten;
     const std::lock_guard lock(mutex_);
     if (owner_ == nullptr || !stream_ || complete_) return;
-    if (framing_ == Framing::kChunked) QueueLocked("0\r\n\r\n");
+    if (framing_ == Framing::kChunked) QueueLocked({"0\r\n\r\n"});
     complete_ = true;
     forgotten.swap(on_gone_);
     WakeLocked();
@@ -201,6 +216,7 @@ void ExchangeState::Release() {
 
 void ExchangeState::CountBacklog() {
     const std::lock_guard lock(mutex_);
+    if (kept_) return;
     CountLocked(backlog_bytes_);
     const size_t left = backlog_bytes_;
     if (owner_ == nullptr || !stream_ || left >= counted_bytes_) return;
@@ -242,7 +258,7 @@ void ExchangeState::Abandon() {
          ErrorBody(500, "the server dropped this request without an answer", {}, "no_answer"));
 }
 
-bool ExchangeState::TakeOutput(std::vector<std::string>& out) {
+bool ExchangeState::TakeOutput(std::vector<Piece>& out) {
     const std::lock_guard lock(mutex_);
     woken_ = false;
     if (out.empty()) {

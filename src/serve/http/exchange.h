@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "serve/http/server.h"
@@ -32,6 +33,13 @@ class ExchangeOwner {
     virtual void LetGo(const std::string& client, size_t bytes) = 0;
 };
 
+// Bytes to send: its own ones, or bytes that outlive the server.
+struct Piece {
+    std::string own{};
+    std::string_view kept{};
+    std::string_view bytes() const { return own.empty() ? kept : std::string_view(own); }
+};
+
 class ExchangeState {
   public:
     // extra: headers added to every answer (CORS).
@@ -40,6 +48,7 @@ class ExchangeState {
 
     // Called by handlers; see Exchange.
     void Send(int status, Headers headers, std::string body);
+    void SendKept(int status, Headers headers, std::string_view body);
     void Begin(int status, Headers headers);
     void Write(std::string chunk);
     void End();
@@ -57,11 +66,11 @@ class ExchangeState {
     // Called by the I/O thread.
     // TakeOutput appends pending bytes to `out`. Returns true if these bytes are the last of the
     // answer.
-    bool TakeOutput(std::vector<std::string>& out);
+    bool TakeOutput(std::vector<Piece>& out);
     void Sent(size_t bytes);
     // Called when the socket is full. For a stream, counts the bytes that are not sent yet; the
     // count shrinks as the client reads. For an answer made by Send, the full size stays counted
-    // until all of it is sent.
+    // until all of it is sent. An answer made by SendKept is not counted.
     void CountBacklog();
     // The client's name, from the note.
     std::string client() const;
@@ -83,7 +92,7 @@ class ExchangeState {
 
   private:
     void BeginLocked(int status, const Headers& headers, Framing framing, uint64_t length_bytes);
-    void QueueLocked(std::string bytes);
+    void QueueLocked(Piece piece);
     void WakeLocked();
     void CountLocked(size_t bytes);
     std::shared_ptr<ExchangeOwner> LeaveOwnerLocked();
@@ -92,12 +101,13 @@ class ExchangeState {
     const Headers extra_;
     mutable std::mutex mutex_;
     std::shared_ptr<ExchangeOwner> owner_;  // null: done or gone
-    std::vector<std::string> queue_;
+    std::vector<Piece> queue_;
     std::function<void()> on_gone_;
     Framing framing_ = Framing::kLength;
     int status_ = 0;
     RequestNote note_;
     bool keep_alive_, begun_ = false, stream_ = false, complete_ = false, woken_ = false;
+    bool kept_ = false;            // made by SendKept
     const char* probe_ = nullptr;  // bytes that Probe sends; null: this kind of stream allows none
     std::atomic<bool> gone_{false};
     std::atomic<size_t> backlog_bytes_{0};

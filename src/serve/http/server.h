@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,10 @@ class Exchange {
 
     // The complete answer. The layer adds Content-Length, Date, Connection, X-Request-Id and CORS.
     virtual void Send(int status, Headers headers, std::string body) = 0;
+    // As Send, without a copy: `body` outlives the server, and counts toward no limit of memory.
+    virtual void SendKept(int status, Headers headers, std::string_view body) {
+        Send(status, std::move(headers), std::string(body));
+    }
     // Begins a stream: chunked in HTTP/1.1, until close in HTTP/1.0. Write sends at once. A client
     // that reads too slowly is cut off (HttpLimits: backlog, stall), so a handler that writes much
     // at once must watch backlog_bytes().
