@@ -161,7 +161,7 @@ Status Serve(ServeFlags& flags) {
                              "itself");
         }
         serve::HttpOptions http = flags.server.http;
-        if (flags.server.key_file.empty()) serve::AllowOwnNames(http);
+        if (flags.server.key_file.empty()) serve::NeedNoKeys(http);
         WEFT_ASSIGN(const int status, Supervise(http, HangupRule::Find(Reloads(flags.server))));
         std::exit(status);  // the server itself has reported the reason
     }
@@ -279,8 +279,13 @@ void AddServing(const Command& app, ServeFlags& flags) {
 void AddLimits(const Command& app, serve::HttpLimits& limits) {
     Group group(app, "Limits");
     constexpr int64_t kDayMs = 86'400'000;
-    group.Number("--max-connections", limits.max_connections, 1, 1 << 20,
-                 "Maximum open connections (8192)");
+    group.Number(
+        "--max-connections", limits.max_connections, 1, 1 << 20,
+        "Maximum open connections with an API key (8192); beyond it Weft closes idle ones, "
+        "then answers 503");
+    group.Number("--max-strangers", limits.max_strangers, 1, 1 << 20,
+                 "Maximum open connections from one address (IPv6: one /64) without an API key; "
+                 "beyond it Weft closes the oldest (default: a quarter of --max-connections)");
     group.Number("--max-headers", limits.headers, 1, 10'000,
                  "Maximum number of headers per request (100)");
     group.Size("--max-head-size", limits.head_bytes, 256,
@@ -355,7 +360,7 @@ Status PrepareServer(ServeFlags& flags) {
     }
     options.batch.prefix_cache = !flags.no_prefix_cache;
     options.pooling = engine::PoolingOfName(flags.pooling);
-    if (options.key_file.empty()) serve::AllowOwnNames(options.http);
+    if (options.key_file.empty()) serve::NeedNoKeys(options.http);
     options.sampling = flags.sampling.Given();
     options.model_sampling = flags.sampling.from_model();
     options.log_requests = !flags.no_access_log;

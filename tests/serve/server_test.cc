@@ -272,7 +272,7 @@ TEST_F(Http, CorsAndOptions) {
 
 TEST_F(Http, AcceptsOnlyAllowedHosts) {
     HttpOptions options;
-    AllowOwnNames(options);
+    NeedNoKeys(options);
     Start(options);
     const auto status = [&](const std::string& host) {
         return Ask("GET /echo HTTP/1.1\r\nHost: " + host + "\r\n\r\n").status;
@@ -285,7 +285,7 @@ TEST_F(Http, AcceptsOnlyAllowedHosts) {
     }
     EXPECT_EQ(Ask("GET /echo HTTP/1.0\r\n\r\n").status, 200);
     options.allowed_hosts = {"evil.example", "*"};
-    AllowOwnNames(options);
+    NeedNoKeys(options);
     Start(options);
     EXPECT_EQ(status("any.example"), 200);
 }

@@ -4,6 +4,7 @@
 //     /stream   three chunks
 //     /size?N   N bytes
 //     /drop     releases the exchange;  /dropped: after a chunk of a stream;  /throw: throws
+// A header x-api-key has the name of the request's key.
 #pragma once
 
 #include <condition_variable>
@@ -97,6 +98,9 @@ class HttpCase : public ::testing::Test {
     void Handle(std::shared_ptr<Exchange> exchange) {
         const HttpRequest& request = exchange->request();
         const Headers text = {{"Content-Type", "text/plain"}};
+        if (const auto key = request.Header("x-api-key"); !key.empty()) {
+            exchange->Note([&](RequestNote& note) { note.key = key; });
+        }
         if (request.path == "/hold") {
             const std::lock_guard lock(mutex_);
             held_.push_back(std::move(exchange));

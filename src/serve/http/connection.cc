@@ -12,6 +12,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "net/addresses.h"
 #include "serve/http/cors.h"
 
 namespace weft::serve {
@@ -22,6 +23,7 @@ using BoostError = boost::system::error_code;
 constexpr int64_t kMs = 1'000'000;
 constexpr int kTurns = 4;  // reads before other connections get their turn
 constexpr int64_t kLookForPeerNs = 200 * kMs;
+constexpr int64_t kTellDisplacedNs = 60'000 * kMs;  // between two lines of the log
 
 // Also frees the memory, which assigning an empty container would keep.
 template <typename Container>
@@ -89,21 +91,69 @@ Connection::~Connection() {
     --core_.counters.connections;
 }
 
-void Connection::Begin(bool turned_away) {
+void Connection::Begin() {
     loop_.connections.emplace(this, shared_from_this());
     phase_ns_ = NowNs();
+    if (core_.stopping) return Close();
+    loop_.seats.Add(this, net::NetworkOf(PeerText()));
     const std::shared_ptr<const TlsContext> tls = core_.tls();
-    if (core_.stopping || (turned_away && tls != nullptr)) return Close();
     if (tls != nullptr) {
         tls_ = std::make_unique<TlsStream>(*tls, socket_.native_handle());
         phase_ = Phase::kHandshake;
     }
-    if (turned_away) {
-        Refuse({503, "the server has reached its connection limit; try again later",
-                "too_many_connections"});
-    }
     WaitReadable();
     Arm();
+    MakeRoom(loop_, this);
+}
+
+void Connection::MakeRoom(Loop& loop, const Connection* joined) {
+    while (Connection* excess = loop.seats.Excess(joined)) excess->GiveSeat();
+}
+
+bool Connection::DisplaceOne(Loop& loop) {
+    while (Connection* oldest = loop.seats.Oldest()) {
+        if (oldest->GiveSeat()) return true;
+    }
+    return false;
+}
+
+// Takes a seat among those of its kind, from others if necessary.
+void Connection::TakeSeat(Seat seat) {
+    if (phase_ == Phase::kClosed) return;
+    loop_.seats.Move(this, seat);
+    if (seat == Seat::kBusy) MakeRoom(loop_, nullptr);
+}
+
+// Whether the request that arrives or is answered has a key.
+bool Connection::HasKey() const {
+    if (exchange_ == nullptr) return !client_.empty();
+    return !exchange_->client().empty() ||
+           (core_.options.keyless && exchange_->request().method == "POST");
+}
+
+// Closes the connection. False: another thread has found a key in its request, so it is busy.
+bool Connection::GiveSeat() {
+    if (exchange_ != nullptr && HasKey()) {
+        loop_.seats.Move(this, Seat::kBusy);
+        return false;
+    }
+    const int64_t now_ns = NowNs();
+    const uint64_t before = core_.counters.displaced++;
+    if (before == 0 || now_ns - core_.told_displaced_ns > kTellDisplacedNs) {
+        core_.told_displaced_ns = now_ns;
+        Log(LogLevel::kWarning,
+            "closed a connection of {} to make room: it was the oldest without an API key of the "
+            "address with the most ({} closed before it; --max-strangers, --max-connections)",
+            PeerText(), before);
+    }
+    if (exchange_ != nullptr) {
+        exchange_->Note([](RequestNote& note) {
+            note.error = "closed to make room for other connections (--max-strangers)";
+        });
+    }
+    const bool sends = phase_ == Phase::kServing || phase_ == Phase::kRefusing;
+    sends ? Reset() : Close();
+    return true;
 }
 
 void Connection::CloseIfIdle() {
@@ -114,6 +164,7 @@ void Connection::Close() {
     if (phase_ == Phase::kClosed) return;
     const auto self = shared_from_this();
     phase_ = Phase::kClosed;
+    loop_.seats.Remove(this);
     BoostError ignored;
     timer_.cancel(ignored);
     tls_.reset();
@@ -280,6 +331,7 @@ bool Connection::OnHead(std::string_view rest) {
         }
         if (refusal) return Refuse(*refusal), false;
         if (!TakeShare(length)) return false;
+        if (!client_.empty()) TakeSeat(Seat::kBusy);
     }
     if (parser_->expects_continue() && rest.empty()) {
         out_.push_back({"HTTP/1.1 100 Continue\r\n\r\n"});
@@ -401,9 +453,14 @@ std::optional<Refusal> Connection::RefusalOf(const HttpRequest& asked) const {
                        "without compression and without this header",
                        "unsupported_media_type"};
     }
-    const bool drains =
-        core_.draining && asked.method != "OPTIONS" &&
-        std::ranges::find(options.drain_paths, asked.path) == options.drain_paths.end();
+    const bool probe =
+        std::ranges::find(options.drain_paths, asked.path) != options.drain_paths.end();
+    const bool drains = core_.draining && asked.method != "OPTIONS" && !probe;
+    if (loop_.seats.full() && !probe && loop_.seats.SeatOf(this) != Seat::kBusy) {
+        ++core_.counters.turned_away;
+        return Refusal{503, "the server has reached its connection limit; try again later",
+                       "too_many_connections"};
+    }
     if (!drains) return RefusePage(asked, options.allow_origins);
     return Refusal{503, "the server is shutting down; try another server, or try again later",
                    "draining"};
@@ -444,6 +501,7 @@ void Connection::Serve() {
             asked.id, error.what());
         state->Abandon();
     }
+    if (exchange_ != nullptr && HasKey()) TakeSeat(Seat::kBusy);
 }
 
 void Connection::Refuse(const Refusal& refusal) {
@@ -470,6 +528,7 @@ void Connection::Refuse(const Refusal& refusal) {
     Observe(request, std::move(record));
     ReleaseBody();
     parser_.reset();
+    TakeSeat(Seat::kStranger);
     phase_ = Phase::kRefusing;
     phase_ns_ = NowNs();
     Flush();
@@ -503,6 +562,7 @@ void Connection::Observe(const HttpRequest& request, HttpRecord record) const {
 }
 
 void Connection::FinishExchange() {
+    const Seat seat = HasKey() ? Seat::kIdle : Seat::kStranger;
     const auto exchange = std::exchange(exchange_, nullptr);
     // Requests received before the client's shutdown are still answered.
     const bool more = !ended_ || !input_.empty();
@@ -514,6 +574,7 @@ void Connection::FinishExchange() {
     Record(*exchange, false);
     exchange->Done();
     if (!keep_alive) return StartLinger();
+    TakeSeat(seat);
     phase_ = Phase::kIdle;
     phase_ns_ = NowNs();
     Free(out_);
@@ -546,6 +607,7 @@ void Connection::GoOn() {
 
 void Connection::StartLinger() {
     if (ended_) return Close();
+    TakeSeat(Seat::kStranger);
     phase_ = Phase::kLinger;
     phase_ns_ = NowNs();
     Free(out_);

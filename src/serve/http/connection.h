@@ -29,9 +29,13 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     Connection(Core& core, Loop& loop, Tcp::socket socket, const Tcp::endpoint& peer);
     ~Connection() override;
 
-    // Adds the connection to the loop's table. turned_away: there are too many connections; the
-    // client gets 503.
-    void Begin(bool turned_away);
+    // Adds the connection to the loop's table.
+    void Begin();
+    // Closes connections of the loop that exceed its seats (seats.h). joined: the connection that
+    // was added last, or null.
+    static void MakeRoom(Loop& loop, const Connection* joined);
+    // Closes one connection that is not busy; false: there is none.
+    static bool DisplaceOne(Loop& loop);
     // Called when the server drains: closes the connection if no request is being received or
     // answered.
     void CloseIfIdle();
@@ -85,6 +89,9 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
 
     // Serving.
     void Serve();
+    void TakeSeat(Seat seat);
+    bool HasKey() const;
+    bool GiveSeat();
     void Refuse(const Refusal& refusal);
     void RefusePlainHttp();
     void FinishExchange();
@@ -108,6 +115,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     void NoteProgress(size_t sent);
     void OnStalled();
     void CutOff();
+    void Reset();
 
     // Time.
     static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();

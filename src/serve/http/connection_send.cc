@@ -195,7 +195,11 @@ void Connection::CutOff() {
                 bytes);
         });
     }
-    // Drops the socket's buffer too, so that the client sees a reset.
+    Reset();
+}
+
+// Drops the socket's buffer too, so that the client sees a reset.
+void Connection::Reset() {
     const linger at_once{1, 0};
     ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     Close();

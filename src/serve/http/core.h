@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "serve/http/seats.h"
 #include "serve/http/server.h"
 #include "serve/http/tls.h"
 
@@ -30,6 +31,7 @@ struct Loop {
     std::optional<boost::asio::executor_work_guard<Context::executor_type>> work;
     std::vector<char> scratch = std::vector<char>(64 << 10);  // receive buffer for all sockets
     std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
+    Seats seats{0, 0};  // set when the server starts
     // Connections that hold a pipelined request, which is one that arrived before the previous
     // answer was sent. Between two polls of its sockets, the loop serves one such request. So a
     // client with many pipelined requests delays any other client by one request at most.
@@ -74,9 +76,9 @@ class BodyShares {
 
 struct Core {
     struct Counters {
-        std::atomic<uint64_t> connections{0}, accepted{0}, turned_away{0}, requests{0}, refused{0},
-            timed_out{0}, client_gone{0}, cut_off{0}, tls_failed{0}, received_bytes{0},
-            sent_bytes{0}, body_bytes{0};
+        std::atomic<uint64_t> connections{0}, accepted{0}, turned_away{0}, displaced{0},
+            requests{0}, refused{0}, timed_out{0}, client_gone{0}, cut_off{0}, tls_failed{0},
+            received_bytes{0}, sent_bytes{0}, body_bytes{0};
     };
 
     HttpOptions options;  // constant after the start
@@ -85,6 +87,7 @@ struct Core {
     std::atomic<bool> keep_alive_over{false}, draining{false}, stopping{false};
     std::atomic<size_t> open_exchanges{0};
     Counters counters;
+    std::atomic<int64_t> told_displaced_ns{0};  // the last line of the log about `displaced`
     BodyShares shares;
     // Asks each loop to close its slowest readers (Connection::EndIfSlow) until usage is below
     // all_bodies_bytes. Thread: any; returns at once.

@@ -130,7 +130,8 @@ Headers OptionsHeaders(const HttpRequest& request, const std::vector<std::string
     return headers;
 }
 
-void AllowOwnNames(HttpOptions& options) {
+void NeedNoKeys(HttpOptions& options) {
+    options.keyless = true;
     std::vector<std::string>& allowed = options.allowed_hosts;
     if (std::erase(allowed, "*") > 0) return allowed.clear();
     allowed.insert(allowed.end(), {"localhost", "127.0.0.1", "[::1]", options.host});

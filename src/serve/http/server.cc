@@ -26,11 +26,10 @@ namespace {
 using Tcp = boost::asio::ip::tcp;
 using BoostError = boost::system::error_code;
 
-constexpr size_t kMostAddresses = 8;  // per host name
-// connections beyond max_connections that get a 503; more are closed without one
-constexpr size_t kHearRefusals = 64;
-constexpr int kWaitForFilesMs = 100;  // wait when no file descriptors are left
-constexpr int kSpareFiles = 128;      // for the process, besides connections
+constexpr size_t kMostAddresses = 8;   // per host name
+constexpr int kWaitForFilesMs = 100;   // wait when no file descriptors are left
+constexpr size_t kSpareFiles = 128;    // for the process, besides connections
+constexpr size_t kShareOfNetwork = 4;  // HttpLimits::max_strangers
 constexpr int kBacklog = 1024;
 constexpr std::chrono::seconds kDrainTurn{2};  // for the I/O loops to close idle connections
 
@@ -106,12 +105,14 @@ BoostError Listen(Tcp::acceptor& acceptor, const Tcp::endpoint& endpoint) {
     return ec;
 }
 
-// Raises the limit of open files, for `files` of connections.
-void RaiseFileLimit(size_t files) {
+// Raises the limit of open files, for `connections` of `files` each. Returns for how many the limit
+// suffices.
+size_t RaiseFileLimit(size_t connections, size_t files) {
     rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    const rlim_t wanted = files + kSpareFiles;
-    if (limit.rlim_cur >= wanted) return;
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return connections;
+    const rlim_t spare = kSpareFiles + Seats::kSpare * files;
+    const rlim_t wanted = connections * files + spare;
+    if (limit.rlim_cur >= wanted) return connections;
     limit.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max);
     if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
         Log(LogLevel::kWarning,
@@ -119,6 +120,7 @@ void RaiseFileLimit(size_t files) {
             "('ulimit -Hn', LimitNOFILE= of systemd)",
             limit.rlim_cur, wanted);
     }
+    return std::min<size_t>(connections, (std::max(limit.rlim_cur, spare + files) - spare) / files);
 }
 
 // Send buffer of a connection. The kernel's default is megabytes, which no limit counts; clients
@@ -175,7 +177,7 @@ class HttpServer::Impl {
         WEFT_TRY(LoadTls());
         WEFT_ASSIGN(std::vector<Tcp::endpoint> endpoints, Resolve(core_.options));
         WEFT_TRY(ListenOn(endpoints));
-        RaiseFileLimit(core_.options.limits.max_connections * core_.options.files_per_connection);
+        SetSeats();
         for (size_t i = 0; i < acceptors_.size(); ++i) Accept(i);
         for (const auto& loop : loops_) StartLoop(*loop);
         return {};
@@ -217,6 +219,7 @@ class HttpServer::Impl {
         return {.connections = c.connections,
                 .accepted = c.accepted,
                 .turned_away = c.turned_away,
+                .displaced = c.displaced,
                 .requests = c.requests,
                 .refused = c.refused,
                 .timed_out = c.timed_out,
@@ -256,6 +259,19 @@ class HttpServer::Impl {
         return {};
     }
 
+    // Each loop gets an equal share.
+    void SetSeats() {
+        const HttpOptions& options = core_.options;
+        const HttpLimits& limits = options.limits;
+        const size_t most = RaiseFileLimit(limits.max_connections, options.files_per_connection);
+        const size_t strangers =
+            limits.max_strangers > 0 ? limits.max_strangers : most / kShareOfNetwork;
+        for (const auto& loop : loops_) {
+            loop->seats = Seats(std::max<size_t>(1, most / loops_.size()),
+                                std::max<size_t>(1, strangers / loops_.size()));
+        }
+    }
+
     void StartLoop(Loop& loop) {
         loop.work.emplace(loop.context.get_executor());
         // The I/O threads block all signals; other threads wait for them. SIGPIPE, which TLS writes
@@ -290,7 +306,9 @@ class HttpServer::Impl {
     void OnAcceptError(size_t index, const BoostError& ec) {
         const bool no_files = ec.value() == EMFILE || ec.value() == ENFILE ||
                               ec.value() == ENOBUFS || ec.value() == ENOMEM;
-        if (!no_files) return Accept(index);  // failure of this client only
+        if (!no_files) return Accept(index);    // failure of this client only
+        const bool own = ec.value() == EMFILE;  // not the machine's
+        if (own && Connection::DisplaceOne(*loops_.front())) return Accept(index);
         if (core_.counters.turned_away++ == 0) {
             Log(LogLevel::kError,
                 "a connection was not accepted: {}; raise the limit of open files ('ulimit -n')",
@@ -308,17 +326,11 @@ class HttpServer::Impl {
         BoostError ec;
         const Tcp::endpoint peer = socket.remote_endpoint(ec);
         if (ec) return;  // the client disconnected
-        const size_t open = core_.counters.connections;
-        const size_t most = core_.options.limits.max_connections;
-        if (open >= most) ++core_.counters.turned_away;
-        if (open >= most + kHearRefusals) return;
         SetUp(socket.native_handle());
         auto connection = std::make_shared<Connection>(core_, loop, std::move(socket), peer);
-        const bool turned_away = open >= most;
-        if (&loop == loops_.front().get()) return connection->Begin(turned_away);
-        boost::asio::post(loop.context, [connection = std::move(connection), turned_away] {
-            connection->Begin(turned_away);
-        });
+        if (&loop == loops_.front().get()) return connection->Begin();
+        boost::asio::post(loop.context,
+                          [connection = std::move(connection)] { connection->Begin(); });
     }
 
     void StopAccepting() {

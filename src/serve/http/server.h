@@ -89,7 +89,12 @@ class Exchange {
 using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
 struct HttpLimits {
-    size_t max_connections = 8192;   // beyond: 503
+    // Connections that answer a request with a key, or wait for the next; beyond: idle ones are
+    // closed, then 503 (seats.h).
+    size_t max_connections = 8192;
+    // Connections of a network (an IPv4 address or an IPv6 /64) whose last request had no key, or
+    // that sent none; beyond: the oldest is closed. 0: a quarter of max_connections.
+    size_t max_strangers = 0;
     size_t head_bytes = 16 << 10;    // request line and headers; beyond: 414, 431
     size_t headers = 100;            // beyond: 431
     uint64_t body_bytes = 32 << 20;  // beyond: 413, without reading the rest
@@ -147,6 +152,8 @@ struct HttpOptions {
     // More headers that carry the request id: {"/v1/messages", "request-id"} for paths with that
     // prefix.
     std::vector<std::pair<std::string, std::string>> id_headers{};
+    // No request needs a key. A POST then counts as a request with a key (seats.h).
+    bool keyless = false;
     int retry_after_s = 5;  // sent with 503
     // All requests come from a server on this machine (serve/pool), which names their peers in
     // X-Forwarded-For.
@@ -165,6 +172,7 @@ struct HttpStats {
     uint64_t connections = 0;                     // open now
     uint64_t accepted = 0;                        // since the start, like all that follow
     uint64_t turned_away = 0;                     // too many connections, or no file descriptors
+    uint64_t displaced = 0;                       // closed to make room for others
     uint64_t requests = 0;                        // passed to the handler
     uint64_t refused = 0;                         // answered with an error by the layer itself
     uint64_t timed_out = 0;                       // time-outs, answered with an error or not
@@ -175,9 +183,9 @@ struct HttpStats {
     uint64_t body_bytes = 0;                      // held now, of all_bodies_bytes; includes answers
 };
 
-// Adds localhost, 127.0.0.1, ::1 and options.host to allowed_hosts, for a server without keys. A
-// "*" in the list empties it, which allows all hosts.
-void AllowOwnNames(HttpOptions& options);
+// For a server without keys: sets `keyless`, and adds localhost, 127.0.0.1, ::1 and options.host to
+// allowed_hosts. A "*" in the list empties it, which allows all hosts.
+void NeedNoKeys(HttpOptions& options);
 
 class HttpServer {
   public:
