@@ -185,6 +185,9 @@ class Replicas(unittest.TestCase):
         system = {"role": "system", "content": "You are terse. " * 10}
         talks = [[system, {"role": "user", "content": f"Tell me about number {i}. " * 10}]
                  for i in range(6)]
+        # json.dumps writes them as escapes above U+00FF.
+        talks += [[system, {"role": "user", "content": f"\u8bf7\u544a\u8bc9\u6211 {i}. " * 10}]
+                  for i in range(6)]
         for turn in range(3):
             for talk in talks:
                 status, data = self.ask("POST", CHAT, {"messages": talk, "max_tokens": 4,
