@@ -478,11 +478,26 @@ TEST(DataForms, Compressed) {
     // Two concatenated files are two members of one archive.
     const std::string one = Must(ReadTextFile(folder / "d.jsonl.gz"));
     EXPECT_EQ(FileMarked({WriteText(folder, "two.jsonl.gz", one + one)}), both + both);
-    // Truncated or damaged.
-    for (const size_t size : {size_t{3}, one.size() / 2, one.size() - 9}) {
-        const std::string said = FileMarked({WriteText(folder, "cut.gz", one.substr(0, size))});
-        EXPECT_NE(said.find("cut.gz: it can't be unpacked"), std::string::npos) << size << said;
+    // Truncated or damaged. (zstd, xz and bzip2 have checksums of their own.)
+    for (const auto filter : {gzip, &::archive_write_add_filter_zstd,
+                              &::archive_write_add_filter_xz, &::archive_write_add_filter_bzip2}) {
+        const std::string whole = Must(ReadTextFile(Packed(folder, "d.x", lines, filter)));
+        for (const size_t size :
+             {size_t{7}, whole.size() / 2, whole.size() - 9, whole.size() - 1}) {
+            const std::string said = FileMarked({WriteText(folder, "cut", whole.substr(0, size))});
+            EXPECT_NE(said.find("cut: it can't be unpacked"), std::string::npos) << size << said;
+        }
     }
+    for (size_t i = 1; i <= 8; ++i) {  // the checksum and the length
+        std::string wrong = one;
+        wrong[wrong.size() - i] ^= 1;
+        const std::string said = FileMarked({WriteText(folder, "wrong.gz", wrong)});
+        EXPECT_NE(said.find(i <= 4 ? "bytes, and says" : "CRC-32"), std::string::npos) << said;
+        EXPECT_NE(said.find("wrong.gz"), std::string::npos) << said;
+    }
+    EXPECT_EQ(FileMarked({WriteText(folder, "padded.gz", one + std::string(700, '\0'))}), both);
+    EXPECT_NE(FileMarked({WriteText(folder, "more.gz", one + "junk")}).find("is not one"),
+              std::string::npos);
     EXPECT_NE(FileMarked({Packed(folder, "none.gz", "", gzip)}).find("no records"),
               std::string::npos);
     // Highly compressed: no more memory than for a small file.

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "train/data/gzip.h"
+
 namespace weft::train {
 namespace {
 
@@ -25,8 +27,9 @@ constexpr uint64_t kCheckEvery = uint64_t{64} << 20;  // bytes between checks of
 struct Compression {
     std::string_view head, name, suffix;
 };
+constexpr std::string_view kGzip = "gzip";
 constexpr Compression kCompressions[] = {
-    {"\x1f\x8b", "gzip", ".gz"},
+    {"\x1f\x8b", kGzip, ".gz"},
     {"\x28\xb5\x2f\xfd", "zstd", ".zst"},
     {{"\xfd"
       "7zXZ\0",
@@ -120,16 +123,20 @@ Error Damaged(const std::string& path, struct archive* from) {
                      path, why == nullptr ? "unknown" : why);
 }
 
-Result<File> Unpack(const std::string& path, uint64_t bytes, std::string_view compression) {
+Result<File> Unpack(const File& file, std::string_view compression) {
+    const std::string& path = file.path();
+    WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path, file.size_bytes()));
+    if (compression == kGzip) {
+        WEFT_TRY(Gunzip(file, [&](std::string_view piece) { return to.Write(path, piece); }));
+        return to.Reopen();
+    }
     const Archive from(::archive_read_new(), &::archive_read_free);
     if (from == nullptr) return MakeError(ErrorCode::kOutOfMemory, "{}: no memory", path);
-    ::archive_read_support_filter_gzip(from.get());
     ::archive_read_support_filter_zstd(from.get());
     ::archive_read_support_filter_xz(from.get());
     ::archive_read_support_filter_bzip2(from.get());
     ::archive_read_support_format_raw(from.get());
     ::archive_read_support_format_empty(from.get());
-    WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path, bytes));
     if (::archive_read_open_filename(from.get(), path.c_str(), kPieceBytes) != ARCHIVE_OK) {
         return Damaged(path, from.get());
     }
@@ -175,7 +182,7 @@ Result<File> OpenUnpacked(const std::string& path) {
     WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(head.data(), size))));
     const std::string_view compression = CompressionOf({head.data(), size});
     if (compression.empty()) return file;
-    return Unpack(path, file.size_bytes(), compression);
+    return Unpack(file, compression);
 }
 
 }  // namespace weft::train
