@@ -561,8 +561,9 @@ TEST(DataForms, FilesOfOtherSplitsAreLeftOut) {
     const std::string extra = add("test/d/EXTRA.JSONL"), test = add("test/d/test-00000.jsonl");
     const std::string contest = add("test/d/contest.jsonl");
     const std::string d = folder / "test/d";
-    // Without a file of the training split, all files are read.
-    EXPECT_EQ(Must(DataFiles({d})).files, (std::vector<std::string>{extra, contest, test}));
+    // No name has the training split.
+    EXPECT_EQ(Must(DataFiles({d})).files, (std::vector<std::string>{extra, contest}));
+    EXPECT_EQ(Must(DataFiles({d})).left_out, std::vector<std::string>{test});
     const std::string train = add("test/d/Train-00000.jsonl");
     const std::string valid = add("test/d/more/validation/x.jsonl");
     const std::string both = add("test/d/more/train_dev.jsonl");
@@ -582,6 +583,21 @@ TEST(DataForms, FilesOfOtherSplitsAreLeftOut) {
     const auto named = Must(DataSet::Open({.specs = {test}}, ByteEncoder()));
     EXPECT_EQ(named->Summary(), "1 file, 1 record: " + test + " (JSON lines)");
     EXPECT_FALSE(named->Chooses());
+}
+
+TEST(DataForms, ValidationFilesAreNoTrainingData) {
+    for (const char* name : {"validation.jsonl", "valid.jsonl", "val.jsonl", "dev.jsonl",
+                             "chat_eval.jsonl", "test.csv", "testset.jsonl", "holdout/a.jsonl"}) {
+        const TempDir folder;
+        std::filesystem::create_directories(folder / "holdout");
+        const std::string other = WriteText(folder, name, "{\"text\": \"a\"}\n");
+        // If there is nothing else, the folder is about these files.
+        EXPECT_EQ(Must(DataFiles({folder.path()})).files, std::vector<std::string>{other});
+        const std::string chat = WriteText(folder, "chat.jsonl", "{\"text\": \"a\"}\n");
+        const DataFileList list = Must(DataFiles({folder.path()}));
+        EXPECT_EQ(list.files, std::vector<std::string>{chat}) << name;
+        EXPECT_EQ(list.left_out, std::vector<std::string>{other}) << name;
+    }
 }
 
 TEST(DataForms, TextsAboutTheDataAreSkipped) {

@@ -24,8 +24,9 @@ constexpr std::string_view kAbout[] = {"license", "licence",      "copying",
                                        "readme",  "requirements", "changelog"};
 // Names of splits, as in the package datasets (data_files.py, SPLIT_KEYWORDS).
 constexpr std::string_view kTrainWords[] = {"train", "training"};
-constexpr std::string_view kTestWords[] = {"validation", "valid", "dev",     "val",
-                                           "test",       "eval",  "testing", "evaluation"};
+constexpr std::string_view kTestWords[] = {
+    "validation", "valid",   "dev",     "val",     "test",   "eval",  "testing",
+    "evaluation", "testset", "holdout", "heldout", "valset", "devset"};
 constexpr const char* kTakenNames = ".json, .jsonl, .ndjson, .csv, .tsv or .txt (also .gz)";
 constexpr size_t kMostFolders = 65536;
 
@@ -138,15 +139,16 @@ class FolderWalk {
     std::set<fs::path> seen_;
 };
 
-// Leaves out the files of other splits if some are named as the training split.
+// Leaves out the files of other splits, unless all files are named so.
 void LeaveOutTests(const std::string& folder, std::vector<std::string>& files, DataFileList& all) {
     const auto has = [&](const std::string& file, const auto& words) {
         return HasWord(LowerCase(fs::path(file).lexically_relative(folder)), words);
     };
-    const auto is_train = [&](const std::string& file) { return has(file, kTrainWords); };
+    const auto is_train = [&](const std::string& file) {
+        return has(file, kTrainWords) || !has(file, kTestWords);
+    };
     if (std::ranges::none_of(files, is_train)) return;
-    const auto others = std::ranges::stable_partition(
-        files, [&](const std::string& file) { return is_train(file) || !has(file, kTestWords); });
+    const auto others = std::ranges::stable_partition(files, is_train);
     all.left_out.insert(all.left_out.end(), others.begin(), others.end());
     files.erase(others.begin(), others.end());
 }
