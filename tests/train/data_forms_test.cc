@@ -23,28 +23,26 @@ TEST(DataForms, ShareGpt) {
                          {"from": "gpt", "value": "A"}], "id": 7, "source": ["x"]})"),
               kAsked + kAnswered);
     for (const char* user : {"human", "user", "Human", "USER"}) {
-        for (const char* model : {"gpt", "assistant", "chatgpt", "model", "bard", "bing", "GPT"}) {
+        for (const char* model : {"gpt", "assistant", "chatgpt", "model", "bard", "bing", "GPT",
+                                  "bot", "Chatbot", "ai"}) {
             for (const auto& [role, content] :
                  {std::pair("from", "value"), std::pair("role", "content"),
                   std::pair("from", "content"), std::pair("role", "value")}) {
                 for (const char* list : {"conversations", "messages"}) {
                     const chat::OrderedJson record{
                         {list, {{{role, user}, {content, "U"}}, {{role, model}, {content, "A"}}}}};
-                    const bool other =
-                        std::string_view(role) == "role" && (std::string_view(user) == "USER");
-                    if (other) continue;  // (OpenAI's roles in capitals are custom roles)
                     EXPECT_EQ(Marked(record.dump()), kAsked + kAnswered) << record;
                 }
             }
         }
     }
-    // A system message in its own column, and one in the list, which has precedence.
+    // A system message in its own column, and the same one in the list.
     const std::string system = "<|im_start|>system\nS<|im_end|>\n";
     EXPECT_EQ(Marked(R"({"conversations": [{"from": "human", "value": "U"},
                          {"from": "gpt", "value": "A"}], "system": "S", "tools": ""})"),
               system + kAsked + kAnswered);
     EXPECT_EQ(Marked(R"({"conversations": [{"from": "system", "value": "S"}, {"from": "human",
-                         "value": "U"}, {"from": "gpt", "value": "A"}], "system": "T"})"),
+                         "value": "U"}, {"from": "gpt", "value": "A"}], "system": "S"})"),
               system + kAsked + kAnswered);
     // axolotl's marks.
     EXPECT_EQ(Marked(R"({"conversations": [{"from": "human", "value": "U", "train": false},
@@ -54,6 +52,55 @@ TEST(DataForms, ShareGpt) {
     EXPECT_NE(Marked(R"({"conversations": [{"from": "alien", "value": "U"}]})")
                   .find("message 1 of 'conversations': 'from' is 'alien'; expected human, gpt"),
               std::string::npos);
+}
+
+// A system message beside the list of messages, in any form.
+TEST(DataForms, SystemBesideMessages) {
+    const std::string system = "<|im_start|>system\nS<|im_end|>\n",
+                      all = system + kAsked + kAnswered;
+    const std::string turns = R"([{"role": "user", "content": "U"}, {"role": "assistant",
+                                   "content": "A"}])";
+    for (const char* list : {"messages", "conversations"}) {
+        for (const char* name : {"system", "system_prompt"}) {
+            const auto record = [&](const std::string& messages, const std::string& value) {
+                return Marked(
+                    fmt::format(R"({{"{}": {}, "{}": {}}})", name, value, list, messages));
+            };
+            EXPECT_EQ(record(turns, R"("S")"), all);
+            EXPECT_EQ(record(turns, R"([{"type": "text", "text": "S"}])"), all);
+            EXPECT_EQ(record(turns, R"("")"), kAsked + kAnswered);
+            EXPECT_EQ(record(turns, "null"), kAsked + kAnswered);
+            EXPECT_NE(record(turns, "5").find("'system' is number"), std::string::npos);
+            for (const char* role : {"system", "developer"}) {
+                std::string with = turns;
+                with.insert(1, fmt::format(R"({{"role": "{}", "content": "S"}}, )", role));
+                EXPECT_EQ(record(with, R"("S")"), all);
+                EXPECT_NE(record(with, R"("T")").find("'system' differs from the system message"),
+                          std::string::npos);
+            }
+        }
+    }
+    EXPECT_EQ(Marked(R"({"system": "S", "prompt": "U", "completion": "A"})"), all);
+    EXPECT_EQ(Marked(R"({"system": "S", "prompt": [{"role": "user", "content": "U"}],
+                         "completion": "A"})"),
+              all);
+    EXPECT_EQ(Marked(R"({"system": "S", "query": "U", "response": "A"})"), all);
+    EXPECT_EQ(Marked(R"({"system_prompt": "S", "instruction": "U", "output": "A"})"), all);
+    EXPECT_NE(Marked(R"({"system_prompt": "S", "question": "U", "answer": "A"})")
+                  .find("'system_prompt' beside 'question'"),
+              std::string::npos);
+}
+
+TEST(DataForms, UnknownRolesAreErrors) {
+    for (const char* role : {"bott", "critic", "", "asistant"}) {
+        const chat::OrderedJson record{
+            {"messages",
+             {{{"role", "user"}, {"content", "U"}}, {{"role", role}, {"content", "A"}}}}};
+        const std::string said = Marked(record.dump());
+        EXPECT_NE(said.find(fmt::format("message 2 of 'messages': 'role' is '{}'", role)),
+                  std::string::npos)
+            << said;
+    }
 }
 
 // ShareGPT's calls and results equal OpenAI's.
@@ -177,6 +224,8 @@ TEST(DataForms, PromptsAndCompletionsOfMessages) {
     EXPECT_EQ(Marked(R"({"prompt": [{"role": "user", "content": "U"}], "completion": "A"})"),
               kAsked + kAnswered);
     EXPECT_EQ(Marked(R"({"prompt": "1+1=", "response": "2"})"), "1+1=[2<|endoftext|>]");
+    EXPECT_EQ(Marked(R"({"query": "U", "response": "A"})"), kAsked + kAnswered);
+    EXPECT_NE(Marked(R"({"query": "U"})").find("no 'output' in the record"), std::string::npos);
 }
 
 // Unrelated columns are ignored, whatever they hold.
@@ -184,7 +233,7 @@ TEST(DataForms, UnrelatedColumns) {
     const char* const values[] = {"123",     "\"x\"",  "null", "true",         "[]",
                                   "[\"a\"]", "[1, 2]", "{}",   "[{\"a\": 1}]", "1.5"};
     for (const char* name : {"tokens", "input_ids", "text", "prompt", "completion", "question",
-                             "answer", "labels", "loss", "instruction", "system", "id", "weight"}) {
+                             "answer", "labels", "loss", "instruction", "id", "weight"}) {
         for (const char* value : values) {
             const std::string more = std::string(", \"") + name + "\": " + value + "}";
             EXPECT_EQ(Marked(R"({"messages": [{"role": "user", "content": "U"}, {"role":
@@ -222,7 +271,12 @@ TEST(DataForms, ErrorsNameFieldAndForms) {
     said(R"({"text": ["a"]})", "'text' is array; expected a string");
     said(R"({"messages": {"role": "user"}})", "'messages' is object; expected a list of messages");
     said(R"({"prompt": 5, "completion": "A"})", "'prompt' is number");
-    said(R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "does not train on preferences");
+    for (const char* preference :
+         {R"({"prompt": "a", "chosen": "b", "rejected": "c"})",
+          R"({"messages": [{"role": "user", "content": "U"}], "chosen": "b", "rejected": "c"})",
+          R"({"chosen": [{"role": "user", "content": "U"}], "rejected": []})"}) {
+        EXPECT_NE(Marked(preference).find("does not train on preferences"), std::string::npos);
+    }
     const std::string printed = Marked(R"({"messages": "[{'role': 'user'}]"})");
     EXPECT_NE(printed.find("'messages' is a string that is not JSON"), std::string::npos);
 }

@@ -17,14 +17,22 @@ using chat::OrderedJson;
 struct RoleName {
     std::string_view said, role;
 };
-// Role names of data sets in ShareGPT's form, besides the roles themselves.
+// Role names of data sets, besides the roles themselves.
 constexpr RoleName kRoleNames[] = {
     {"human", "user"},
+    {"prompter", "user"},
     {"gpt", "assistant"},
     {"chatgpt", "assistant"},
+    {"gpt-4", "assistant"},
+    {"gpt4", "assistant"},
+    {"claude", "assistant"},
     {"bing", "assistant"},
     {"bard", "assistant"},
     {"model", "assistant"},
+    {"bot", "assistant"},
+    {"chatbot", "assistant"},
+    {"ai", "assistant"},
+    {"agent", "assistant"},
     {"observation", "tool"},
     {"function_response", "tool"},
     {"function-response", "tool"},
@@ -68,7 +76,7 @@ OrderedJson ContentOf(const OrderedJson& message) {
     return nullptr;
 }
 
-// Renames a message's ShareGPT members; other messages stay unchanged.
+// Renames a message's ShareGPT members and roles; other messages stay unchanged.
 Status UseOpenAiNames(OrderedJson& message) {
     const char* const member = message.contains("role") ? "role" : "from";
     const auto said = message.find(member);
@@ -76,11 +84,12 @@ Status UseOpenAiNames(OrderedJson& message) {
     if (said == message.end() || !said->is_string()) return {};
     std::string role = RoleNamed(said->get_ref<const std::string&>());
     if (role.empty()) {
-        if (std::string_view(member) == "role") return {};
-        return MakeError(ErrorCode::kCorrupt,
-                         "'from' is '{}'; expected human, gpt, system, tool, observation, "
-                         "function_call or function_response",
-                         model_files::hf::Shown(said->get_ref<const std::string&>()));
+        const bool own = std::string_view(member) == "role";
+        return MakeError(ErrorCode::kCorrupt, "'{}' is '{}'; expected {}", member,
+                         model_files::hf::Shown(said->get_ref<const std::string&>()),
+                         own ? "system, developer, user, assistant or tool"
+                             : "human, gpt, system, tool, observation, function_call or "
+                               "function_response");
     }
     // In OpenAI's form, `function` is a result; in ShareGPT's, it may also be a call.
     if (std::string_view(member) == "role" && role == "function") return {};

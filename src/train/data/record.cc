@@ -20,6 +20,8 @@ using Keys = std::initializer_list<const char*>;
 
 constexpr size_t kRecordDepth = 64;
 const Keys kCompletion = {"completion", "response"}, kOutput = {"output", "response"};
+const Keys kInstruction = {"instruction", "query"};
+const Keys kSystem = {"system", "system_prompt"};
 const Keys kQuestion = {"question", "QUESTION"};
 const Keys kAnswer = {"answer", "long_answer", "LONG_ANSWER"};
 
@@ -58,6 +60,10 @@ Result<std::string> StringOf(const RecordJson& record, Keys keys) {
 Result<std::string> OptionalString(const RecordJson& record, Keys keys) {
     return Find(record, keys) == nullptr ? Result<std::string>(std::string())
                                          : StringOf(record, keys);
+}
+
+Result<std::string> SystemOf(const RecordJson& record) {
+    return OptionalString(record, kSystem);
 }
 
 // Joins strings with line breaks.
@@ -132,24 +138,29 @@ Result<Record> ParseTokens(const RecordJson& record, const char* key) {
     return Record(std::move(made));
 }
 
-Result<Record> ParseMessages(const RecordJson& record) {
-    ChatRecord made;
-    WEFT_ASSIGN(made.messages, ListOfMessages(record.at("messages"), "messages"));
-    WEFT_ASSIGN(made.tools, ToolsOf(record));
-    return Record(std::move(made));
+// Puts the system message that stands beside a list of messages at its begin.
+Status AddSystem(const RecordJson& record, RecordJson& messages) {
+    const RecordJson* system = Find(record, kSystem);
+    if (system == nullptr || *system == "") return {};
+    const bool parts = system->is_array() && !system->empty() && system->front().is_object();
+    if (!system->is_string() && !parts) return WrongType("system", "a string", *system);
+    const bool has = !messages.empty() && messages[0].is_object() &&
+                     messages[0].value("role", RecordJson()) == "system";
+    if (!has) {
+        messages.insert(messages.begin(), RecordJson{{"role", "system"}, {"content", *system}});
+        return {};
+    }
+    if (messages[0].value("content", RecordJson()) == *system) return {};
+    return MakeError(ErrorCode::kCorrupt,
+                     "'system' differs from the system message in the list. Remove one of them");
 }
 
-Result<Record> ParseShareGpt(const RecordJson& record) {
+// The conversation in the list `name`.
+Result<Record> ParseMessages(const RecordJson& record, const char* name) {
     ChatRecord made;
-    WEFT_ASSIGN(made.messages, ListOfMessages(record.at("conversations"), "conversations"));
+    WEFT_ASSIGN(made.messages, ListOfMessages(record.at(name), name));
     WEFT_ASSIGN(made.tools, ToolsOf(record));
-    WEFT_ASSIGN(const std::string system, OptionalString(record, {"system"}));
-    const bool has = !made.messages.empty() && made.messages[0].is_object() &&
-                     made.messages[0].value("role", RecordJson()) == "system";
-    if (!system.empty() && !has) {
-        made.messages.insert(made.messages.begin(),
-                             RecordJson{{"role", "system"}, {"content", system}});
-    }
+    WEFT_TRY(AddSystem(record, made.messages));
     return Record(std::move(made));
 }
 
@@ -172,6 +183,14 @@ Result<Record> ParsePair(const RecordJson& record) {
     const RecordJson* prompt = Find(record, {"prompt"});
     const RecordJson* completion = Find(record, kCompletion);
     const bool told = (prompt != nullptr && prompt->is_array()) || completion->is_array();
+    WEFT_ASSIGN(const std::string system, SystemOf(record));
+    if (!told && !system.empty()) {  // an instruction: the system message has no place in a pair
+        InstructionRecord made;
+        made.system = system;
+        WEFT_ASSIGN(made.instruction, StringOf(record, {"prompt"}));
+        WEFT_ASSIGN(made.output, StringOf(record, kCompletion));
+        return Record(std::move(made));
+    }
     if (!told) {
         PairRecord made;
         WEFT_ASSIGN(made.prompt, StringOf(record, {"prompt"}));
@@ -185,16 +204,17 @@ Result<Record> ParsePair(const RecordJson& record) {
         if (message.is_object()) message[chat::kLossMember] = 0;
     }
     WEFT_TRY(AddMessages(record, kCompletion, "assistant", made.messages));
+    WEFT_TRY(AddSystem(record, made.messages));
     WEFT_ASSIGN(made.tools, ToolsOf(record));
     return Record(std::move(made));
 }
 
 Result<Record> ParseInstruction(const RecordJson& record) {
     InstructionRecord made;
-    WEFT_ASSIGN(made.instruction, StringOf(record, {"instruction"}));
+    WEFT_ASSIGN(made.instruction, StringOf(record, kInstruction));
     WEFT_ASSIGN(made.output, StringOf(record, kOutput));
     WEFT_ASSIGN(made.input, OptionalString(record, {"input", "context"}));
-    WEFT_ASSIGN(made.system, OptionalString(record, {"system"}));
+    WEFT_ASSIGN(made.system, SystemOf(record));
     const RecordJson* history = Find(record, {"history"});
     if (history == nullptr) return Record(std::move(made));
     constexpr std::string_view kPairs = "a list of [instruction, answer] pairs";
@@ -209,6 +229,13 @@ Result<Record> ParseInstruction(const RecordJson& record) {
 }
 
 Result<Record> ParseQuestion(const RecordJson& record) {
+    WEFT_ASSIGN(const std::string system, SystemOf(record));
+    if (!system.empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "'{}' beside 'question' has no place in the texts of --prompt-type. Write "
+                         "'instruction' and 'output' instead of 'question' and 'answer'",
+                         record.contains("system") ? "system" : "system_prompt");
+    }
     QuestionRecord made;
     WEFT_ASSIGN(made.question, StringOf(record, kQuestion));
     WEFT_ASSIGN(made.context, ContextOf(record));
@@ -252,10 +279,10 @@ struct FormRule {
 const FormRule kFormRules[] = {
     {{"messages"},
      [](const RecordJson& r) { return IsMessages(Find(r, {"messages"})); },
-     ParseMessages},
+     [](const RecordJson& r) { return ParseMessages(r, "messages"); }},
     {{"conversations"},
      [](const RecordJson& r) { return IsMessages(Find(r, {"conversations"})); },
-     ParseShareGpt},
+     [](const RecordJson& r) { return ParseMessages(r, "conversations"); }},
     {{"tokens"},
      [](const RecordJson& r) { return IsNumbers(Find(r, {"tokens"})); },
      [](const RecordJson& r) { return ParseTokens(r, "tokens"); },
@@ -269,9 +296,9 @@ const FormRule kFormRules[] = {
          return IsSaid(Find(r, {"prompt"})) && IsSaid(Find(r, kCompletion));
      },
      ParsePair},
-    {{"instruction"},
+    {kInstruction,
      [](const RecordJson& r) {
-         return IsString(Find(r, {"instruction"})) && IsString(Find(r, kOutput));
+         return IsString(Find(r, kInstruction)) && IsString(Find(r, kOutput));
      },
      ParseInstruction},
     {{"question", "QUESTION"},
@@ -284,8 +311,8 @@ const FormRule kFormRules[] = {
 };
 
 constexpr std::string_view kForms =
-    "'messages', 'conversations', 'prompt' and 'completion', 'instruction' and 'output', "
-    "'question' and 'answer', 'text', 'tokens', or 'input_ids'";
+    "'messages', 'conversations', 'prompt' and 'completion', 'instruction' and 'output', 'query' "
+    "and 'response', 'question' and 'answer', 'text', 'tokens', or 'input_ids'";
 
 Error NoForm(const RecordJson& record) {
     std::string keys;
@@ -298,9 +325,6 @@ Error NoForm(const RecordJson& record) {
         keys += fmt::format("{}'{}'", keys.empty() ? "" : ", ", model_files::hf::Shown(key));
     }
     std::string hint;
-    if (record.contains("chosen") && record.contains("rejected")) {
-        hint = ". (Weft does not train on preferences, 'chosen' and 'rejected')";
-    }
     for (const auto& [key, value] : record.items()) {
         if (!hint.empty() || !IsMessages(&value) || !value.is_array() || value.empty()) continue;
         const std::string name = model_files::hf::Shown(key);
@@ -322,6 +346,13 @@ Result<Record> RecordOfObject(chat::OrderedJson record) {
     if (!record.is_object()) {
         return MakeError(ErrorCode::kCorrupt, "a JSON {}; expected an object",
                          std::string_view(record.type_name()));
+    }
+    if (record.contains("chosen") && record.contains("rejected")) {
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "a preference ('chosen' and 'rejected'): Weft does not train on "
+            "preferences. To learn the chosen answers, rename 'chosen' to 'completion' "
+            "and remove 'rejected'");
     }
     for (const FormRule& rule : kFormRules) {
         if (!rule.fits(record)) continue;

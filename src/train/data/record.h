@@ -1,24 +1,27 @@
 // One training record: a JSON object or a row of a table, in one of these forms. The first form
 // applies whose members are all present and have the right types; other members are ignored:
-//   {"messages": [{"role", "content"}, ...]}        OpenAI's; optional `tools`
+//   {"messages": [{"role", "content"}, ...]}        OpenAI's; optional `system` and `tools`
 //   {"conversations": [{"from", "value"}, ...]}     ShareGPT's; optional `system` and `tools`.
-//        Both lists accept either spelling of members and roles, and may be JSON texts
+//        Both lists accept either spelling of members and roles, and may be JSON texts. `system`
+//        (or `system_prompt`) becomes the first message; it may not differ from one in the list
 //   {"tokens": [ids]} or {"input_ids": [ids]}       with optional masks of learned tokens
 //        (loss_marks.h); without: all; `attention_mask` 0 is padding, allowed at the ends only,
 //        and is removed; a packed record is several samples (packed_ids.h)
 //   {"prompt": ..., "completion": ...}              strings, or lists of messages (TRL's); the
-//        completion is learned; `response` is the same as `completion`
+//        completion is learned; `response` is the same as `completion`; strings with `system` are
+//        an instruction and its output
 //   {"instruction": "...", "input": "...", "output": "..."}   Alpaca's; `input` (or `context`) is
-//        optional, `response` is the same as `output`; `system` and `history` as in LLaMA-Factory
+//        optional, `response` is the same as `output`, `query` the same as `instruction`
+//        (ms-swift); `system` and `history` as in LLaMA-Factory
 //   {"question": "...", "context": ..., "answer": "..."}
 //        `context`: a string, a list of strings, {"contexts": [strings]}, or absent;
 //        `long_answer` if there is no `answer`; also PubMedQA's capitalized names
 //   {"text": "..."}
 //
-// Errors: kCorrupt: not a JSON object, nested more than 64 deep, none of the forms, or a value of
-// the wrong type. The message does not have the record's place.
-// Hostile input: parsing needs at most about 40 times the memory of the text, whose size RecordFile
-// limits.
+// Errors: kCorrupt: not a JSON object, nested more than 64 deep, none of the forms, a role that is
+// not known, or a value of the wrong type; kUnsupported: a preference (`chosen` and `rejected`).
+// The message does not have the record's place. Hostile input: parsing needs at most about 40 times
+// the memory of the text, whose size RecordFile limits.
 #pragma once
 
 #include <cstdint>
