@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bare_words.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "model_files/gguf_folder.h"
@@ -65,7 +66,7 @@ std::string AdapterKind(const fs::path& folder, const Names& names) {
     if (!names.Has("adapter_config.json")) return "";
     std::string base = "its base model";
     const auto text = ReadTextFile(folder / "adapter_config.json", kMostAdapterBytes);
-    const auto config = text.ok() ? JsonOrDiscarded(*text) : nlohmann::json();
+    const auto config = text.ok() ? JsonOrDiscarded(WithoutBareWords(*text)) : nlohmann::json();
     const auto named = config.is_object() ? config.find("base_model_name_or_path") : config.end();
     if (config.is_object() && named != config.end() && named->is_string()) {
         base = fmt::format("its base model ('{}')", named->get<std::string>().substr(0, 200));

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/bare_words.h"
 #include "base/file_kind.h"
 #include "base/json.h"
 
@@ -116,7 +117,7 @@ SamplingHints ReadGenerationConfig(const std::string& folder) {
         hints.warnings.push_back(text.error().message);
         return hints;
     }
-    const auto config = ParseJsonText(*text);
+    const auto config = ParseJsonText(WithoutBareWords(*text));
     if (!config.ok() || !config->is_object()) {
         hints.warnings.push_back(
             fmt::format("{}: ignoring the file: {}.", path,

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/bare_words.h"
 #include "base/file_kind.h"
 #include "base/json.h"
 
@@ -129,8 +130,9 @@ const json& Fields::Array(const char* key) {
 
 Result<json> ParseJson(std::string_view text) {
     // A vocabulary is one object with a member per token; its merges are a list of pairs.
-    auto parsed = ParseJsonText(
-        text, {.bytes = SIZE_MAX, .values = size_t{1} << 24, .keys = size_t{1} << 23});
+    auto parsed =
+        ParseJsonText(WithoutBareWords(text),
+                      {.bytes = SIZE_MAX, .values = size_t{1} << 24, .keys = size_t{1} << 23});
     if (parsed.ok()) return parsed;
     return MakeError(ErrorCode::kCorrupt, "not JSON ({} bytes): {}. Was the file cut short?",
                      text.size(), parsed.error().message);

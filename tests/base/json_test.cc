@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/bare_words.h"
+
 namespace weft {
 namespace {
 
@@ -24,6 +26,18 @@ Error ErrorOfText(std::string_view text, const JsonLimits& limits = {}) {
     const auto parsed = ParseOrderedJsonText(text, limits);
     EXPECT_FALSE(parsed.ok()) << text.substr(0, 100);
     return parsed.ok() ? Error{} : parsed.error();
+}
+
+TEST(JsonText, BareWordsAreReplacedOutsideStrings) {
+    constexpr std::string_view kText = R"({"NaN": "a \" Infinity", "b": [-Infinity, NaN, -1]})";
+    EXPECT_NE(ErrorOfText(kText).message, "");
+    const auto read = ParseJsonText(WithoutBareWords(kText));
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ((*read)["NaN"], "a \" Infinity");
+    EXPECT_EQ((*read)["b"][0], (Json{{"__float__", "-Infinity"}}));
+    EXPECT_EQ((*read)["b"][1], (Json{{"__float__", "NaN"}}));
+    EXPECT_EQ((*read)["b"][2], -1);
+    EXPECT_FALSE(ParseJsonText(WithoutBareWords(R"({"a": Infinit})")).ok());
 }
 
 // CPU time of this thread, which other processes do not affect.

@@ -217,6 +217,25 @@ std::string SaidOf(const std::string& name, const std::function<void(json&)>& ch
     return opened.ok() ? "" : opened.error().message;
 }
 
+// transformers pads the numbers of layers with zeros to one width: "05" beside "10".
+TEST(HfKeys, LayerNumbersMayBeginWithZeros) {
+    const json golden = json::parse(HfGolden().Text("gemma4Unified/config"));
+    const auto head_dim = [&](const char* number) {
+        json config = golden;
+        json& layers = config["text_config"]["per_layer_config"];
+        layers = {{number, layers["5"]}};
+        return Meta(config).meta->Int("gemma4.attention.key_length", 1, 1024).value();
+    };
+    EXPECT_EQ(head_dim("5"), 32);
+    EXPECT_EQ(head_dim("05"), 32);
+    EXPECT_EQ(head_dim("005"), 32);
+    EXPECT_EQ(head_dim("15"), 16);
+    const std::string said = SaidOf("gemma4Unified", [&](json& text) {
+        text["per_layer_config"]["05"] = text["per_layer_config"]["5"];
+    });
+    EXPECT_NE(said.find("one key per layer"), std::string::npos) << said;
+}
+
 // Keys that change results, in the families that have them.
 TEST(HfKeys, AreRefusedByName) {
     const struct {

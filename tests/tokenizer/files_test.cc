@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
+#include "tokenizer/hints.h"
 #include "tokenizer/open.h"
 #include "tokenizer/read_json.h"
 #include "tokenizer/regex.h"
@@ -28,6 +29,18 @@ json Read(const std::string& path) {
     const auto text = ReadTextFile(path);
     EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
     return text.ok() ? json::parse(text.value()) : json();
+}
+
+// Python's words for non-finite numbers, as transformers writes them beside a tokenizer (Falcon-H1,
+// Nemotron-H).
+TEST(HintFiles, MayHaveNonFiniteNumbers) {
+    for (const char* name : kHintFiles) {
+        const test::TempDir dir;
+        fs::copy(kFolder + "files/llama3", dir.path());
+        std::ofstream(dir / name) << R"({"limit": [0.0, Infinity, -Infinity, NaN], "a": "\"NaN"})";
+        const auto opened = OpenTokenizerFolder(dir.path());
+        EXPECT_TRUE(opened.ok()) << name << ": " << opened.error().message;
+    }
 }
 
 class GoldenFiles : public testing::TestWithParam<std::string> {};

@@ -51,6 +51,22 @@ struct Heads {
     bool operator==(const Heads&) const = default;
 };
 
+// The object of one layer in `layers`, an object by layer number; empty if absent. transformers
+// pads the numbers with zeros to one width: "03" of 48 layers.
+Result<Config> OfLayer(const Config& layers, int64_t layer) {
+    const std::string number = std::to_string(layer);
+    std::string found;
+    for (const auto& [key, value] : layers.json().items()) {
+        if (!key.ends_with(number) || key.find_first_not_of('0') < key.size() - number.size() ||
+            key.find_first_not_of("0123456789") != key.npos) {
+            continue;
+        }
+        if (!found.empty()) return layers.Corrupt(key, "one key per layer, not also " + found);
+        found = key;
+    }
+    return layers.Sub({found.empty() ? number : found});
+}
+
 // Heads of one layer: config.json overrides them by layer number or, for all layers without a
 // window, by keys that begin with "global".
 Result<Heads> HeadsOf(const Config& config, int64_t layer, bool slides) {
@@ -59,7 +75,7 @@ Result<Heads> HeadsOf(const Config& config, int64_t layer, bool slides) {
     WEFT_ASSIGN(heads.kv_heads, config.NeedInt({"num_key_value_heads"}, 1, kGemmaHeads));
     if (config.Has("per_layer_config")) {
         WEFT_ASSIGN(const Config layers, config.Sub({"per_layer_config"}));
-        WEFT_ASSIGN(const Config own, layers.Sub({std::to_string(layer)}));
+        WEFT_ASSIGN(const Config own, OfLayer(layers, layer));
         WEFT_ASSIGN(heads.head_dim, own.IntOr({"head_dim"}, 1, kGemmaHeadDim, heads.head_dim));
         WEFT_ASSIGN(heads.kv_heads,
                     own.IntOr({"num_key_value_heads"}, 1, kGemmaHeads, heads.kv_heads));

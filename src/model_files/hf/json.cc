@@ -1,8 +1,8 @@
 #include "model_files/hf/json.h"
 
-#include <algorithm>
 #include <cmath>
 
+#include "base/bare_words.h"
 #include "base/file_kind.h"
 #include "base/json.h"
 
@@ -20,28 +20,6 @@ std::string_view TypeOf(const Json& value) {
     if (value.is_boolean()) return "true or false";
     if (value.is_array()) return "an array";
     return value.is_object() ? "an object" : "null";
-}
-
-// Python writes non-finite numbers as bare words, which JSON lacks. In a config they are replaced
-// by the form of transformers 5: {"__float__": "Infinity"}.
-std::string WithoutBareWords(std::string_view text) {
-    constexpr std::string_view kWords[] = {"-Infinity", "Infinity", "NaN"};
-    std::string out;
-    bool quoted = false;
-    for (size_t i = 0; i < text.size();) {
-        const std::string_view rest = text.substr(i);
-        const auto* word = std::ranges::find_if(
-            kWords, [&](std::string_view one) { return !quoted && rest.starts_with(one); });
-        if (word != std::end(kWords)) {
-            out += fmt::format(R"({{"__float__": "{}"}})", *word);
-            i += word->size();
-            continue;
-        }
-        if (quoted && text[i] == '\\' && rest.size() > 1) out += text[i++];
-        else if (text[i] == '"') quoted = !quoted;
-        out += text[i++];
-    }
-    return out;
 }
 
 }  // namespace

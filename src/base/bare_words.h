@@ -1,0 +1,13 @@
+// JSON as Python writes it: non-finite numbers are bare words, which JSON lacks.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+// The text with Infinity, -Infinity and NaN outside of strings replaced by the form of transformers
+// 5, {"__float__": "Infinity"}. For all JSON files of a model's folder. Time: linear.
+std::string WithoutBareWords(std::string_view text);
+
+}  // namespace weft
