@@ -165,6 +165,10 @@ Status AddHints(const std::string& name, const json& contents, TokenizerHints& h
     if (name == "config.json") {
         if (hints.ends.empty()) AddHintIds(fields, hints);
         hints.model_type = fields.TextOr("model_type", "");
+        const json* text = fields.Find("text_config");
+        Fields sizes(text != nullptr && text->is_object() ? *text : contents, "the object");
+        hints.vocab_size = sizes.IntOr("vocab_size", 1, kMostTokens, 0);
+        WEFT_TRY(sizes.status());
     }
     return fields.status();
 }

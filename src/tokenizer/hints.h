@@ -32,6 +32,7 @@ struct TokenizerHints {
     std::vector<int32_t> ends;      // ids that end a generation
     std::vector<AddedToken> added;  // added_tokens_decoder
     std::string model_type;         // from config.json: "kimi_k2"
+    int64_t vocab_size = 0;         // from config.json: rows of the embedding; 0: not specified
     std::string tokenizer_class;
 };
 

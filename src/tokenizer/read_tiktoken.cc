@@ -56,6 +56,23 @@ Result<const FileFamily*> FindFamily(const TokenizerHints& hints, size_t ranks) 
                      ranks, hints.model_type.substr(0, 80), known);
 }
 
+// A file beside another model gives wrong ids without an error: its number of tokens must not be
+// another family's, and must fit the model's embedding, which may have rows to spare.
+Status CheckSize(const FileFamily& family, const TokenizerHints& hints, size_t ranks) {
+    constexpr size_t kMostSpare = 4096;
+    const auto* other = std::ranges::find(kFamilies, ranks, &FileFamily::ranks);
+    const bool of_other = other != std::end(kFamilies) && other->ranks != family.ranks;
+    const auto rows = static_cast<size_t>(hints.vocab_size);
+    const bool fits = rows == 0 || (ranks + family.reserved <= rows && rows - ranks <= kMostSpare);
+    if (!of_other && fits) return {};
+    return MakeError(
+        ErrorCode::kCorrupt,
+        "tiktoken file of {} tokens{}; the model ({}) has {} rows in its embedding, and "
+        "files of its family have {} tokens. Get the model's own file",
+        ranks, of_other ? fmt::format(", as {} has", other->model_type) : "",
+        hints.model_type.substr(0, 80), hints.vocab_size, family.ranks);
+}
+
 Status ReadLine(std::string_view line, size_t number, std::vector<std::string>& tokens) {
     const auto wrong = [&](std::string_view what) {
         return MakeError(ErrorCode::kCorrupt,
@@ -151,6 +168,7 @@ Result<std::unique_ptr<Tokenizer>> ReadTiktoken(std::string_view text,
     const size_t ranks = data.tokens.size();
     data.types.assign(ranks, static_cast<int32_t>(TokenType::kNormal));
     WEFT_ASSIGN(const FileFamily* family, FindFamily(hints, ranks));
+    WEFT_TRY(CheckSize(*family, hints, ranks));
     WEFT_TRY(AddSpecials(*family, hints, data));
     WEFT_TRY(SetFrame(nullptr, hints, data));
     if (family->name == "llama-bpe" && !hints.add_bos && data.bos < 0) {

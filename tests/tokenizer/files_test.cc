@@ -15,6 +15,7 @@
 #include "tokenizer/hints.h"
 #include "tokenizer/open.h"
 #include "tokenizer/read_json.h"
+#include "tokenizer/read_tiktoken.h"
 #include "tokenizer/regex.h"
 
 namespace weft::tokenizer {
@@ -41,6 +42,37 @@ TEST(HintFiles, MayHaveNonFiniteNumbers) {
         const auto opened = OpenTokenizerFolder(dir.path());
         EXPECT_TRUE(opened.ok()) << name << ": " << opened.error().message;
     }
+}
+
+// Ids of another model's file would be wrong without an error.
+TEST(TiktokenFiles, MustBeOfTheModel) {
+    constexpr std::string_view kDigits =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const auto said = [&](size_t ranks, const json& config) -> std::string {
+        std::string text;
+        for (size_t rank = 0; rank < ranks; ++rank) {
+            // The 256 bytes, then made-up tokens of three bytes, in base64.
+            const size_t bits = rank < 256 ? rank << 16 : (size_t{1} << 23) + rank;
+            for (int shift = 18; shift >= (rank < 256 ? 12 : 0); shift -= 6) {
+                text += kDigits[bits >> shift & 63];
+            }
+            text += " " + std::to_string(rank) + "\n";
+        }
+        TokenizerHints hints;
+        EXPECT_TRUE(AddHints("config.json", config, hints).ok());
+        const auto made = ReadTiktoken(text, hints);
+        return made.ok() ? "" : made.error().message;
+    };
+    EXPECT_EQ(said(500, {{"model_type", "qwen3"}}), "");
+    EXPECT_EQ(said(500, {{"model_type", "qwen3"}, {"vocab_size", 512}}), "");
+    EXPECT_NE(said(500, {{"model_type", "qwen3"}, {"vocab_size", 499}}).find("499 rows"),
+              std::string::npos);
+    EXPECT_NE(said(500, {{"model_type", "qwen3"}, {"vocab_size", 151936}}).find("151936 rows"),
+              std::string::npos);
+    EXPECT_NE(said(500, {{"model_type", "kimi_k25"}, {"text_config", {{"vocab_size", 600}}}})
+                  .find("600 rows"),
+              std::string::npos);
+    EXPECT_NE(said(128000, {{"model_type", "qwen3"}}).find("as llama has"), std::string::npos);
 }
 
 class GoldenFiles : public testing::TestWithParam<std::string> {};
