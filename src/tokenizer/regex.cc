@@ -24,7 +24,6 @@ constexpr size_t kGrowth = 4;
 // amount per byte of text.
 constexpr uint64_t kBaseBudget = uint64_t{1} << 27, kByteBudget = 512;
 constexpr size_t kProbeBytes = 3000, kProbeStarts = 64;
-constexpr int64_t kProbeNs = 1'000'000'000;
 
 int64_t ThreadNs() {
     timespec now{};
@@ -101,7 +100,7 @@ Result<Regex> Regex::MakeForeign(std::string_view pattern) {
     return made;
 }
 
-Status Regex::CheckEnds(std::string_view pattern) const {
+Status Regex::CheckEnds(std::string_view pattern, int64_t& left_ns) const {
     const std::string named = NamedIn(pattern);
     std::string text;
     for (const std::string& character : Characters(named)) {
@@ -110,15 +109,18 @@ Status Regex::CheckEnds(std::string_view pattern) const {
         // Characters after the run: one that ends no match, and those that the expression may look
         // for first.
         text += "\x01" + named;
-        RegexRun run(text.size(), kProbeNs);
+        const int64_t begin_ns = ThreadNs();
+        RegexRun run(text.size(), std::max<int64_t>(left_ns, 1));
         RegexRun::Range found{};
         for (size_t at = 0; at < text.size() && run.Next(*this, text, at, found);) {
             at = CharacterFrom(text, std::max(found.end, at + 1));
         }
-        if (!run.gave_up()) continue;
+        left_ns -= ThreadNs() - begin_ns;
+        if (!run.gave_up() && left_ns > 0) continue;
         return MakeError(ErrorCode::kUnsupported,
-                         "regular expression '{}' takes more than a million steps, or a second, "
-                         "for {} bytes of '{}', so it would practically not finish on longer texts",
+                         "regular expression '{}' takes more than a million steps for {} bytes of "
+                         "'{}', or the file's expressions take seconds for such texts, so it would "
+                         "practically not finish on longer texts",
                          pattern.substr(0, 400), text.size(), character);
     }
     return {};

@@ -247,6 +247,20 @@ TEST(TokenizerJson, ExpressionsAreBounded) {
     }
 }
 
+// Each test of one character takes a second here; all of them share one limit.
+TEST(TokenizerJson, AllProbesShareOneBudget) {
+    std::string pattern = "!";
+    for (char c = 'a'; c <= 'z'; ++c) {
+        for (int i = 0; i < 60; ++i)
+            pattern += std::string("|") + c + (i % 2 == 0 ? R"(*\()" : R"(*\[)");
+    }
+    const std::clock_t begin = std::clock();
+    const auto made = ReadTokenizerJson(SplitBy(pattern).dump(), {});
+    ASSERT_FALSE(made.ok());
+    EXPECT_NE(made.error().message.find("practically not finish"), std::string::npos);
+    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 10);
+}
+
 // A chain of steps that double a text: the output is bounded.
 TEST(TokenizerJson, GrowthIsBounded) {
     json grown = SmallJson(), spelt = SmallJson();
