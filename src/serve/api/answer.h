@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,9 @@ struct AnswerPlan {
     CompileEffort effort = CompileEffort::kAll;
     bool deferred = false;
     std::string left_out{};  // schema keywords that are not enforced; for the log
-    std::string owner{};     // owner of the stored responses that it reads and writes
+    // Sentences about what the request has in vain; the log gets each of them once.
+    std::set<std::string> notices{};
+    std::string owner{};  // owner of the stored responses that it reads and writes
     std::shared_ptr<ResponseStore> responses{};  // may be null
     bool ends_slowly = false;                    // the end of the answer writes a file
     Headers headers{};                           // response headers besides Content-Type

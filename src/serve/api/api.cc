@@ -31,6 +31,7 @@ constexpr size_t kSmallBytes = 64 << 10;
 // Bytes of an answer that are formatted in the time of tokenizing one byte, approximately.
 constexpr size_t kFormattedPerByteRead = 32;
 constexpr int kLargeNice = 5;
+constexpr size_t kMostNotices = 1000;
 
 // Upper bound of the memory for work on a request, besides its body. The worst case is a text of
 // digits: one-byte words, their tokens, and the token list in the answer. kMostPlainBytes or the
@@ -275,8 +276,8 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
             return Post(exchange, *key, large_, 0,
                         [this, exchange, stored] { HandleResponse(*exchange, *stored); });
         }
-        const auto held = responses_->Get(OwnerOf(exchange->request(), options_.keys),
-                                          std::string(stored->id));
+        const auto held =
+            responses_->Get(OwnerOf(exchange->request(), options_.keys), std::string(stored->id));
         const auto bytes = static_cast<size_t>(held == nullptr ? 0 : held->held_bytes);
         return Post(exchange, *key, LaneFor(bytes / kFormattedPerByteRead),
                     bytes / kFormattedPerByteRead,
@@ -428,12 +429,12 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     if (exchange->gone()) return;
     if (!error) error = make(body, served_, plan);
     if (plan.deferred) return Defer(std::move(exchange), make, effort, std::move(let_in));
+    LogOnce(plan.notices);
     exchange->Release();
     if (error || !plan.reply.empty()) admitted.Settle();
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     if (!plan.reply.empty()) {
-        return Send(*exchange, std::move(admitted.headers), plan.reply_type,
-                    std::move(plan.reply));
+        return Send(*exchange, std::move(admitted.headers), plan.reply_type, std::move(plan.reply));
     }
     std::vector<engine::Request*> requests;
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
@@ -444,6 +445,14 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     Answer::Later later = LaterFor(*exchange, admitted);
     Answer::Start(*served_.engine, std::move(exchange), std::move(plan), std::move(observer),
                   std::move(later));
+}
+
+void Api::LogOnce(const std::set<std::string>& notices) {
+    const std::lock_guard lock(notices_mutex_);
+    for (const std::string& notice : notices) {
+        if (notices_.size() == kMostNotices || !notices_.insert(notice).second) continue;
+        Log(LogLevel::kWarning, "{}", notice);
+    }
 }
 
 void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {

@@ -22,7 +22,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -83,6 +85,8 @@ class Api {
     bool HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::string& key);
     void Generate(std::shared_ptr<Exchange> exchange, Plan plan, CompileEffort effort,
                   std::shared_ptr<Admitted> admitted = nullptr);
+    // Logs the notices that were not logged before.
+    void LogOnce(const std::set<std::string>& notices);
     void Embed(std::shared_ptr<Exchange> exchange, EmbedPlan plan);
     void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);
     class Probe;
@@ -124,6 +128,8 @@ class Api {
     std::condition_variable memory_freed_;  // signaled when a large request is done
     uint64_t at_work_bytes_ = 0;  // bytes of running large requests, estimated by WorkBytes()
     std::atomic<bool> leaving_{false};
+    std::mutex notices_mutex_;
+    std::set<std::string> notices_;  // that were logged
     std::mutex probe_mutex_;
     std::vector<std::shared_ptr<Exchange>> probing_;  // exchanges that wait for the running probe
 };

@@ -60,6 +60,10 @@ class Fields {
     const Json& List(const char* name);
 
     void Fail(const char* name, std::string message, std::string code = "invalid_value");
+    // Takes over the error of an inner object, whose path is complete.
+    void Adopt(const Fields& part) {
+        if (!error_) error_ = part.error_;
+    }
     const std::optional<ApiError>& error() const { return error_; }
     // The member's full name, for messages.
     std::string PathOf(const char* name) const { return path_ + name; }

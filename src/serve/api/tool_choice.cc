@@ -65,4 +65,18 @@ void AllowTools(Fields& fields, const Json& allowed, const std::string& path,
     if (mode == "required") conversation.forced_tool.assign(1, '*');
 }
 
+std::string_view KindOf(std::span<const std::string_view> kinds, std::string_view type) {
+    for (const std::string_view kind : kinds) {
+        if (!type.starts_with(kind)) continue;
+        const std::string_view version = type.substr(kind.size());
+        if (version.empty() || version[0] == '_' || version[0] == '-') return kind;
+    }
+    return {};
+}
+
+std::string NoticeOfTools(std::string_view kind) {
+    return fmt::format("tools of {} are left out of requests: this server does not run tools",
+                       kind.empty() ? "an unknown type" : fmt::format("the type '{}'", kind));
+}
+
 }  // namespace weft::serve

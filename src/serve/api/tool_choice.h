@@ -1,7 +1,10 @@
-// tool_choice as an object: a function that must be called, or a list of allowed functions.
+// tool_choice as an object: a function that must be called, or a list of allowed functions. Kinds
+// of tools that are left out of requests.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "serve/api/chat.h"
 #include "serve/api/fields.h"
@@ -19,5 +22,10 @@ void ForceTool(Fields& fields, const std::string& name, Conversation& conversati
 // Reports errors in `fields`, including unknown tools.
 void AllowTools(Fields& fields, const Json& allowed, const std::string& path,
                 Conversation& conversation);
+
+// The one of `kinds` that `type` is a version of ("web_search_20250305"); empty: none.
+std::string_view KindOf(std::span<const std::string_view> kinds, std::string_view type);
+// What the log says of tools of a kind that are left out; empty: of an unknown kind.
+std::string NoticeOfTools(std::string_view kind);
 
 }  // namespace weft::serve
