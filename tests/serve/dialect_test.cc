@@ -129,7 +129,7 @@ TEST(MessagesDialect, CallsInPieces) {
 
 TEST(ResponsesDialect, CallsInPieces) {
     const Served served = Named();
-    const auto events = EventsOf(Pieced(*MakeResponsesDialect(served, {{"id", "r"}}, false)));
+    const auto events = EventsOf(Pieced(*MakeResponsesDialect(served, {.head = {{"id", "r"}}})));
     EXPECT_EQ(Types(events),
               "response.created response.in_progress response.output_item.added "
               "response.content_part.added response.output_text.delta response.output_text.done "
@@ -172,7 +172,7 @@ TEST(MessagesDialect, ReportsTheStopReason) {
 
 TEST(ResponsesDialect, StreamsItems) {
     const Served served = Named();
-    const auto dialect = MakeResponsesDialect(served, {{"id", "resp_1"}}, false);
+    const auto dialect = MakeResponsesDialect(served, {.head = {{"id", "resp_1"}}});
     const auto events = EventsOf(Streamed(*dialect));
     EXPECT_EQ(Types(events),
               "response.created response.in_progress "
@@ -220,7 +220,7 @@ TEST(ResponsesDialect, EmptyAnswers) {
         return all;
     };
     const auto items = [&](const char* reasoning, const char* finish) {
-        const auto make = [&] { return MakeResponsesDialect(served, {{"id", "r"}}, false); };
+        const auto make = [&] { return MakeResponsesDialect(served, {.head = {{"id", "r"}}}); };
         Choice choice;
         choice.said.reasoning = reasoning;
         choice.end.finish = finish;
@@ -243,7 +243,7 @@ TEST(ResponsesDialect, EmptyAnswers) {
 
 TEST(ResponsesDialect, AnErrorInAStreamIsItsLastEvent) {
     const Served served = Named();
-    const auto dialect = MakeResponsesDialect(served, {{"id", "resp_1"}}, false);
+    const auto dialect = MakeResponsesDialect(served, {.head = {{"id", "resp_1"}}});
     std::string out;
     dialect->Begin(out);
     dialect->Fail({503, "rank 1 was lost"}, out);

@@ -183,12 +183,16 @@ class Responses(ResponsesCase):
                             ("truncation", {"truncation": "auto"}),
                             ("input", {"given": []}),
                             ("input[0]", {"given": [1]}),
-                            ("input[0].type", {"given": [{"type": "item_reference", "id": "a"}]}),
+                            ("input[0].type", {"given": [{"type": "mood"}]}),
+                            ("input[0].id", {"given": [{"type": "item_reference", "id": "a"}]}),
                             ("input[0].role", {"given": [{"role": "king", "content": "a"}]}),
                             ("input[0].content", {"given": [{"role": "user", "content": 1}]}),
                             ("input[0].output", {"given": [{"type": "function_call_output",
                                                             "call_id": "a", "output": 1}]}),
-                            ("tools[0].type", {"tools": [{"type": "web_search"}]}),
+                            ("tools[0].type", {"tools": [{"type": "functoin", "name": "f",
+                                                          "parameters": {}}]}),
+                            ("tool_choice", {"tools": [{"type": "web_search"}],
+                                             "tool_choice": "required"}),
                             ("tools[0].name", {"tools": [{"type": "function"}]}),
                             ("tool_choice", {"tool_choice": "required"}),
                             ("max_output_tokens", {"max_output_tokens": 0}),
@@ -207,6 +211,104 @@ class Responses(ResponsesCase):
                      b'{"input":"a","reasoning":{"effort":5}}', b'{"input":"a","metadata":[]}'):
             status, _ = self.server.json("POST", "/v1/responses", body)
             self.assertIn(status, (200,) if b"include" in body else (400,), body)
+
+
+class Agents(ResponsesCase):
+    """Requests in the form of Codex 0.163."""
+    PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files.",
+             "format": {"type": "grammar", "syntax": "regex", "definition": "(add|delete) [a-c]"}}
+    TOOLS = [{**WEATHER, "strict": False},
+             {"type": "namespace", "name": "agents", "description": "Sub-agents.", "tools": [
+                 {"type": "function", "name": "close", "description": "Close.", "strict": False,
+                  "parameters": {"type": "object", "required": ["target"],
+                                 "properties": {"target": {"enum": ["x", "y"]}},
+                                 "additionalProperties": False}}]},
+             PATCH,
+             {"type": "tool_search", "execution": "client", "description": "Finds tools.",
+              "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}},
+             {"type": "web_search", "external_web_access": False},
+             {"type": "image_generation", "output_format": "png"}]
+
+    def test_a_whole_request(self):
+        body = {"model": "gpt-test", "stream": True, "store": False, "tool_choice": "auto",
+                "parallel_tool_calls": True, "reasoning": {"summary": "auto"}, "tools": self.TOOLS,
+                "include": ["reasoning.encrypted_content"], "prompt_cache_key": "01a2267c",
+                "client_metadata": {"x-codex-window-id": "0"}, "text": {"verbosity": "low"},
+                "max_output_tokens": 4, "input": [
+                    {"type": "message", "id": f"msg_{i}", "role": role,
+                     "content": [{"type": "input_text", "text": text}]}
+                    for i, (role, text) in enumerate((("developer", "You are a coding agent."),
+                                                      ("developer", "<skills />"),
+                                                      ("user", "<environment />"),
+                                                      ("user", "say hello")))]}
+        status, headers, data = self.server.call("POST", "/v1/responses", body)
+        self.assertEqual(status, 200, data)
+        self.assertIn("text/event-stream", headers["Content-Type"])
+        self.assertIn(b"event: response.incomplete", data)
+
+    def test_forced_calls_have_the_clients_names(self):
+        more = {"tools": self.TOOLS, "max_output_tokens": 60}
+        choice = {"type": "function", "name": "close", "namespace": "agents"}
+        call = self.ask(**more, tool_choice=choice).output[0]
+        self.assertEqual((call.type, call.name, call.namespace), ("function_call", "close",
+                                                                  "agents"))
+        self.assertIn(serving.json.loads(call.arguments)["target"], ("x", "y"))
+        more["tool_choice"] = {"type": "custom", "name": "apply_patch"}
+        call = self.ask(**more).output[0]
+        self.assertEqual((call.type, call.name), ("custom_tool_call", "apply_patch"))
+        self.assertRegex(call.input, "^(add|delete) [a-c]$")
+        events = list(self.ask(stream=True, **more))
+        deltas = [e.delta for e in events if e.type == "response.custom_tool_call_input.delta"]
+        done = [e.input for e in events if e.type == "response.custom_tool_call_input.done"]
+        self.assertEqual(["".join(deltas)], done)
+        self.assertEqual(events[-1].response.output[0].input, call.input)
+
+    def test_calls_in_the_history(self):
+        items = [{"role": "user", "content": "Patch a."},
+                 {"type": "custom_tool_call", "call_id": "c1", "name": "apply_patch",
+                  "input": "add a"},
+                 {"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"},
+                 {"type": "web_search_call", "id": "ws_1", "status": "completed",
+                  "action": {"type": "search", "query": "a"}}]
+        calls = [{"role": "user", "content": "Patch a."},
+                 {"role": "assistant", "content": "", "tool_calls": [
+                     {"id": "c1", "type": "function", "function": {
+                         "name": "apply_patch", "arguments": '{"input": "add a"}'}}]},
+                 {"role": "tool", "tool_call_id": "c1", "name": "apply_patch", "content": "ok"}]
+        self.assertEqual(self.ask(items).usage.input_tokens, self.chat(calls)[1])
+
+    def test_a_reference_is_the_item(self):
+        first = self.ask(max_output_tokens=4)
+        for item in (first.output[0].id, next(iter(
+                self.client.responses.input_items.list(first.id))).id):
+            whole = self.ask([{"type": "item_reference", "id": item},
+                              {"role": "user", "content": "Why?"}])
+            self.assertTrue(whole.output_text)
+            texts = [each.content[0].text
+                     for each in self.client.responses.input_items.list(whole.id)]
+            self.assertIn(texts[1], (COLOURS, first.output_text))
+
+    def test_a_summary_replaces_a_conversation(self):
+        turns = [{"role": "user", "content": COLOURS}, {"role": "assistant", "content": "Red."},
+                 {"role": "user", "content": "Two more?"}]
+        compacted = self.client.responses.compact(model="gpt-test", input=turns,
+                                                  extra_body={"max_output_tokens": 8,
+                                                              "temperature": 0})
+        self.assertEqual(compacted.object, "response.compaction")
+        self.assertEqual([item.type for item in compacted.output],
+                         ["message", "message", "compaction"])
+        self.assertEqual(compacted.output[0].content[0].text, COLOURS)
+        summary = compacted.output[-1].encrypted_content
+        self.assertTrue(summary.startswith("weft:"))
+        answer = self.ask([*compacted.output, {"role": "user", "content": "Go on."}])
+        self.assertTrue(answer.output_text)
+        triggered = self.ask([*turns, {"type": "compaction_trigger"}], max_output_tokens=8)
+        self.assertEqual([item.type for item in triggered.output], ["compaction"])
+        self.assertEqual(triggered.output[0].encrypted_content, summary)
+        events = list(self.ask([*turns, {"type": "compaction_trigger"}], max_output_tokens=8,
+                               stream=True))
+        self.assertEqual([e.item.encrypted_content for e in events
+                          if e.type == "response.output_item.done"], [summary])
 
 
 class Stored(ResponsesCase):
@@ -344,6 +446,25 @@ class ServedByEach(unittest.TestCase):
                 keys[name] = made["key"]
         os.chmod(path, 0o600)
         return path, keys
+
+
+class Log(ServedByEach):
+    def test_tools_that_are_left_out_are_named_once(self):
+        with tempfile.TemporaryFile("w+") as log:
+            server = serving.Server(512, stderr=log)
+            self.addCleanup(server.close)
+            for _ in range(2):
+                status, answer = server.json("POST", "/v1/responses", {
+                    "input": "Hi.", "tools": Agents.TOOLS[3:], "max_output_tokens": 1})
+                self.assertEqual(status, 200, answer)
+                status, answer = server.json("POST", "/v1/messages", {
+                    "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 1,
+                    "tools": [{"type": "web_search_20250305", "name": "web_search"}]})
+                self.assertEqual(status, 200, answer)
+            log.seek(0)
+            text = log.read()
+        for kind in ("web_search", "tool_search", "image_generation"):
+            self.assertEqual(text.count(f"the type '{kind}'"), 1, text)
 
 
 class Bounds(ServedByEach):

@@ -34,7 +34,8 @@ std::string ItemId(const ResponseStore::Stored& stored, size_t index) {
     const char* prefix = type == "function_call"          ? "fc"
                          : type == "function_call_output" ? "fco"
                          : type == "reasoning"            ? "rs"
-                                                          : "msg";
+                         : type == "message"              ? "msg"
+                                                          : "item";
     const std::string of = stored.response["id"].get<std::string>();
     return fmt::format("{}_{}_{}", prefix, of.substr(of.find('_') + 1), index);
 }
@@ -64,6 +65,16 @@ ApiError WrongQuery(const char* name, std::string_view value, const std::string&
 }
 
 }  // namespace
+
+Json StoredItem(const ResponseStore::Stored& stored, const std::string& id) {
+    for (const Json& item : stored.response["output"]) {
+        if (item.value("id", Json()) == id) return item;
+    }
+    for (size_t i = 0; i < stored.items->size(); ++i) {
+        if (ItemId(stored, i) == id) return (*stored.items)[i];
+    }
+    return nullptr;
+}
 
 std::string_view QueryValue(std::string_view query, std::string_view name) {
     while (!query.empty()) {

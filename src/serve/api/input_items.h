@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "serve/api/fields.h"
@@ -15,6 +16,9 @@ namespace weft::serve {
 // id of the previous page's last item). Error: the response for the client.
 std::optional<ApiError> InputItems(const ResponseStore::Stored& stored, std::string_view query,
                                    Json& answer);
+
+// The item of that id, of the response's output or the conversation before it; null: unknown.
+Json StoredItem(const ResponseStore::Stored& stored, const std::string& id);
 
 // A query parameter; empty if absent. (The supported parameters need no unescaping.)
 std::string_view QueryValue(std::string_view query, std::string_view name);

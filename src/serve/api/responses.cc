@@ -2,175 +2,33 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
-#include <map>
 
 #include "serve/api/chat.h"
 #include "serve/api/constraint.h"
+#include "serve/api/input_items.h"
+#include "serve/api/response_input.h"
 #include "serve/api/response_store.h"
 #include "serve/api/responses_dialect.h"
 #include "serve/api/sampling.h"
-#include "serve/api/tool_choice.h"
 
 namespace weft::serve {
 namespace {
 
-constexpr size_t kMostItems = 10000;
+// Asks for the summary that replaces a conversation.
+constexpr const char* kAskForSummary =
+    "Summarize the conversation so far, so that another assistant can continue the work from the "
+    "summary alone. State the user's requests and constraints, what was done and decided, names of "
+    "files, commands and values that matter, and what remains to be done. Write the summary only.";
 
-void Adopt(Fields& fields, const Fields& part) {
-    if (part.error()) {
-        fields.Fail(part.error()->param.c_str(), part.error()->message, part.error()->code);
-    }
-}
-
-// Converts items to messages. This API has separate items for reasoning and calls; chat templates
-// expect them in the assistant's message.
-class ItemReader {
-  public:
-    explicit ItemReader(Json& messages) : messages_(messages) {}
-
-    void Read(Fields& item) {
-        const std::string type = item.Text("type", "message");
-        if (type == "message") {
-            ReadMessage(item);
-        } else if (type == "function_call") {
-            ReadCall(item);
-        } else if (type == "function_call_output") {
-            const std::string id = item.Text("call_id", "");
-            const bool empty = !item.Has("output");  // The function returned nothing.
-            messages_.push_back({{"role", "tool"},
-                                 {"tool_call_id", id},
-                                 {"name", names_.contains(id) ? names_[id] : ""},
-                                 {"content", empty ? Json("") : ReadContent(item, "output")}});
-        } else if (type == "reasoning") {
-            for (const Json& part : item.List("content")) {
-                thoughts_ += Fields(part).Text("text", "");
-            }
-        } else {
-            item.Fail("type",
-                      fmt::format("Items of type '{}' are not supported; expected 'message', "
-                                  "'function_call', 'function_call_output' or 'reasoning'.",
-                                  type.substr(0, 40)),
-                      "unsupported_value");
-        }
-    }
-
-  private:
-    void ReadMessage(Fields& item) {
-        std::string role = item.Choice("role", "", {"user", "assistant", "system", "developer"});
-        if (role == "developer") role = "system";
-        Json message{{"role", role}, {"content", ReadContent(item, "content")}};
-        if (role == "assistant") TakeThoughts(message);
-        if (role == "user") thoughts_.clear();  // no answer follows in this turn
-        messages_.push_back(std::move(message));
-    }
-    void ReadCall(Fields& item) {
-        const std::string id = item.Text("call_id", ""), name = item.Text("name", "");
-        const std::string arguments = item.Text("arguments", "{}");
-        names_[id] = name;
-        Json parsed;
-        if (!inner_.Read(arguments, item, "arguments", parsed)) return;
-        if (messages_.empty() || messages_.back()["role"] != "assistant") {
-            messages_.push_back({{"role", "assistant"}, {"content", ""}});
-        }
-        TakeThoughts(messages_.back());
-        messages_.back()["tool_calls"].push_back(
-            {{"id", id},
-             {"type", "function"},
-             {"function", {{"name", name}, {"arguments", std::move(parsed)}}}});
-    }
-    void TakeThoughts(Json& message) {
-        if (thoughts_.empty()) return;
-        std::string thoughts = message.value("reasoning_content", "");
-        if (!thoughts.empty()) thoughts += '\n';
-        message["reasoning_content"] = thoughts + std::exchange(thoughts_, "");
-    }
-
-    Json& messages_;
-    std::map<std::string, std::string> names_;  // names of calls, by id
-    std::string thoughts_;                      // reasoning of the next message
-    InnerJson inner_;
-};
-
-// Reads the request's `items`, from `input`, after those of earlier responses.
-void ReadItems(Fields& fields, const Json& before, const Json& input, Json& messages) {
-    ItemReader reader(messages);
-    for (const Json& item : before) {
-        Fields kept(item, "previous_response_id.");
-        reader.Read(kept);
-        if (kept.error()) return Adopt(fields, kept);
-    }
-    for (size_t i = 0; i < input.size(); ++i) {
-        const std::string name = fmt::format("input[{}]", i);
-        Fields item(input[i], name + ".");
-        if (!input[i].is_object()) {
-            return fields.Fail(name.c_str(), fmt::format("'{}' must be an object.", name),
-                               "invalid_type");
-        }
-        reader.Read(item);
-        if (item.error()) return Adopt(fields, item);
-    }
-}
-
-// items: in: the conversation so far; out: with this request's items appended.
-void ReadInput(Fields& fields, Json& items, Json& messages) {
-    const std::string instructions = fields.Text("instructions", "");
-    if (!instructions.empty()) {
-        messages.push_back({{"role", "system"}, {"content", instructions}});
-    }
-    const Json& input = fields.Get("input");
-    const bool list = input.is_array() && !input.empty();
-    if (!(input.is_string() || list) || items.size() + input.size() > kMostItems) {
-        return fields.Fail("input",
-                           fmt::format("'input' must be a string or a list; with the items of "
-                                       "earlier responses it must have 1 to {} items.",
-                                       kMostItems));
-    }
-    const Json own =
-        list ? input : Json::array({{{"type", "message"}, {"role", "user"}, {"content", input}}});
-    ReadItems(fields, items, own, messages);
-    for (const Json& item : own) items.push_back(item);
-}
-
-void ReadResponseTools(Fields& fields, Conversation& conversation) {
-    const Json& tools = fields.List("tools");
-    if (tools.size() > kMostTools) {
-        return fields.Fail("tools", fmt::format("'tools' has {} entries; the limit is {}.",
-                                                tools.size(), kMostTools));
-    }
-    for (size_t i = 0; i < tools.size(); ++i) {
-        Fields tool(tools[i], fmt::format("tools[{}].", i));
-        tool.Choice("type", "", {"function"});
-        Json function{{"name", tool.Text("name", "")}};
-        if (function["name"] == "") tool.Fail("name", "A function must have a name.");
-        if (tool.Has("description")) function["description"] = tool.Text("description", "");
-        const Json& parameters = tool.Object("parameters");
-        if (tool.Bool("strict", false)) function["strict"] = true;
-        function["parameters"] = parameters.is_null() ? NoParameters() : parameters;
-        if (tool.error()) return Adopt(fields, tool);
-        conversation.input.tools.push_back({{"type", "function"}, {"function", function}});
-    }
-    if (fields.Get("tool_choice").is_object()) {
-        Fields choice(fields.Get("tool_choice"), "tool_choice.");
-        const std::string type = choice.Choice("type", "", {"function", "allowed_tools"});
-        if (choice.error()) return Adopt(fields, choice);
-        if (type == "allowed_tools") {
-            return AllowTools(fields, fields.Get("tool_choice"), "tool_choice.", conversation);
-        }
-        return ForceTool(fields, choice.Text("name", ""), conversation);
-    }
-    const std::string word = fields.Choice("tool_choice", "auto", {"none", "auto", "required"});
-    if (word == "none") conversation.input.tools = nullptr;
-    if (word != "required") return;
-    if (tools.empty()) fields.Fail("tool_choice", "'tool_choice' is set, but 'tools' is not.");
-    conversation.forced_tool.assign(1, '*');
-}
-
-void ReadTextFormat(Fields& fields, Conversation& conversation) {
+// update: the format of a later configuration_update; null: none.
+void ReadTextFormat(Fields& fields, const Json& update, Conversation& conversation) {
     Fields text(fields.Object("text"), "text.");
-    conversation.constraint = ReadConstraintOf(text, text.Get("format"), "format");
+    const Json& format = update.is_null() ? text.Get("format") : update;
+    conversation.constraint = ReadConstraintOf(text, format, "format");
     conversation.constraint.param = "text.format";
-    Adopt(fields, text);
+    fields.Adopt(text);
 }
 
 void RefuseOtherState(Fields& fields) {
@@ -216,6 +74,17 @@ Json ItemsBefore(Fields& fields, const AnswerPlan& plan) {
                     id.substr(0, 100)),
         "previous_response_not_found");
     return Json::array();
+}
+
+// Finds items of stored responses, by the ids that the server gave them.
+FindItem FinderOf(const AnswerPlan& plan) {
+    return [&plan](const std::string& id) -> Json {
+        const size_t begin = id.find('_'), end = id.rfind('_');
+        if (plan.responses == nullptr || !plan.responses->on() || begin >= end) return nullptr;
+        const auto stored =
+            plan.responses->Get(plan.owner, "resp_" + id.substr(begin + 1, end - begin - 1));
+        return stored == nullptr ? Json() : StoredItem(*stored, id);
+    };
 }
 
 // Stores the response with its conversation, unless "store" is false.
@@ -277,42 +146,76 @@ Json HeadOf(Fields& fields, const Served& served, const engine::SamplerOptions& 
             {"usage", nullptr}};
 }
 
-bool AsksForLogprobs(Fields& fields) {
-    for (const Json& word : fields.List("include")) {
-        if (word == "message.output_text.logprobs") return true;
-    }
-    return fields.Has("top_logprobs");
+bool Includes(Fields& fields, const char* what) {
+    return std::ranges::any_of(fields.List("include"),
+                               [&](const Json& word) { return word == what; });
 }
 
-}  // namespace
+// The conversation's user messages, which stay beside its summary.
+Json UserMessages(const Json& items) {
+    Json kept = Json::array();
+    for (const Json& item : items) {
+        if (item.value("role", Json()) != "user") continue;
+        Json message{{"id", MakeId("msg_")},
+                     {"type", "message"},
+                     {"status", "completed"},
+                     {"role", "user"},
+                     {"content", item.value("content", Json())}};
+        if (message["content"].is_string()) {
+            message["content"] =
+                Json::array({{{"type", "input_text"}, {"text", message["content"]}}});
+        }
+        kept.push_back(std::move(message));
+    }
+    return kept;
+}
 
-std::optional<ApiError> PlanResponse(const Json& body, const Served& served, AnswerPlan& plan) {
+// Makes the answer a summary of the conversation.
+void AskForSummary(Conversation& conversation) {
+    conversation.input.messages.push_back({{"role", "user"}, {"content", kAskForSummary}});
+    conversation.input.tools = nullptr;
+    conversation.forced_tool.clear();
+    conversation.constraint = {};
+}
+
+std::optional<ApiError> Plan(const Json& body, const Served& served, bool compacts,
+                             AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
     RefuseOtherState(fields);
     Conversation conversation;
+    ResponseForm form;
     Json items = ItemsBefore(fields, plan);
-    ReadInput(fields, items, conversation.input.messages);
-    const bool stores = fields.Bool("store", true) && plan.responses && plan.responses->on();
-    ReadResponseTools(fields, conversation);
-    ReadTextFormat(fields, conversation);
+    const ResponseInput input =
+        ReadResponseInput(fields, items, FinderOf(plan), form.tools, conversation);
+    form.tools.Read(fields, fields.List("tools"), "tools", conversation);
+    form.tools.ReadChoice(fields, conversation);
+    ReadTextFormat(fields, input.format, conversation);
+    form.compacts = compacts || input.compacts;
+    if (form.compacts) AskForSummary(conversation);
+    if (compacts) form.kept = UserMessages(items);
+    const bool stores =
+        fields.Bool("store", true) && !compacts && plan.responses && plan.responses->on();
     Fields reasoning(fields.Object("reasoning"), "reasoning.");
-    const std::string effort = reasoning.Text("effort", "");
-    Adopt(fields, reasoning);
+    std::string effort = reasoning.Text("effort", "");
+    fields.Adopt(reasoning);
+    if (!input.effort.empty()) effort = input.effort;
     if (!effort.empty()) conversation.input.extra = {{"reasoning_effort", effort}};
     engine::Request request;
     ReadSampling(fields, served, request);
     request.max_tokens = ReadLength(fields, "max_output_tokens", -1);
-    const bool logprobs = AsksForLogprobs(fields);
+    form.logprobs = Includes(fields, "message.output_text.logprobs") || fields.Has("top_logprobs");
+    form.seals_reasoning = Includes(fields, "reasoning.encrypted_content");
     const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
-    if (logprobs) request.logprobs = static_cast<int>(best);
-    plan.stream = fields.Bool("stream", false);
+    if (form.logprobs) request.logprobs = static_cast<int>(best);
+    plan.stream = fields.Bool("stream", false) && !compacts;
     CheckMetadata(fields);
     conversation.parallel_calls = fields.Bool("parallel_tool_calls", true);
     if (fields.error()) return fields.error();
-    plan.dialect =
-        MakeResponsesDialect(served, HeadOf(fields, served, request.sampler, stores), logprobs,
-                             stores ? KeeperOf(plan, std::move(items)) : nullptr);
+    plan.notices = form.tools.notices();
+    form.head = HeadOf(fields, served, request.sampler, stores);
+    if (stores) form.keep = KeeperOf(plan, std::move(items));
+    plan.dialect = MakeResponsesDialect(served, std::move(form));
     plan.ends_slowly = stores && plan.responses->uses_files();
     if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
         if (error->param == "messages") error->param = "input";
@@ -320,6 +223,16 @@ std::optional<ApiError> PlanResponse(const Json& body, const Served& served, Ans
     }
     plan.prompt_name = "input";
     return {};
+}
+
+}  // namespace
+
+std::optional<ApiError> PlanResponse(const Json& body, const Served& served, AnswerPlan& plan) {
+    return Plan(body, served, false, plan);
+}
+
+std::optional<ApiError> PlanCompaction(const Json& body, const Served& served, AnswerPlan& plan) {
+    return Plan(body, served, true, plan);
 }
 
 }  // namespace weft::serve

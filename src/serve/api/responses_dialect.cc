@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "serve/api/logprobs.h"
+#include "serve/api/response_input.h"
 
 namespace weft::serve {
 namespace {
@@ -20,8 +21,8 @@ Json ResponseUsage(const Usage& usage) {
 
 class ResponsesDialect final : public Dialect {
   public:
-    ResponsesDialect(const Served& served, Json head, bool logprobs, KeepResponse keep)
-        : served_(served), head_(std::move(head)), logprobs_(logprobs), keep_(std::move(keep)) {}
+    ResponsesDialect(const Served& served, ResponseForm form)
+        : served_(served), form_(std::move(form)) {}
 
     void Begin(std::string& out) override {
         const std::string response = Dump(ResponseOf("in_progress", Json::array(), nullptr));
@@ -36,7 +37,8 @@ class ResponsesDialect final : public Dialect {
             Part("response.reasoning_text.delta",
                  fmt::format(R"("delta":{})", Quoted(delta.reasoning)), out);
         }
-        if (!delta.content.empty()) {
+        if (!delta.content.empty() && form_.compacts) summary_ += delta.content;
+        if (!delta.content.empty() && !form_.compacts) {
             Open(Item::kMessage, out);
             text_ += delta.content;
             Json logprobs = ChancesOf(tokens);
@@ -59,7 +61,12 @@ class ResponsesDialect final : public Dialect {
     void EndChoice(int, const ChoiceEnd& end, std::string& out) override {
         end_ = end;
         Close(out);
-        if (output_.empty() || (output_.back()["type"] == "reasoning" && !cut_off())) {
+        if (form_.compacts) {
+            Json item = CompactionItem(summary_);
+            ItemEvent("response.output_item.added", item, out);
+            ItemEvent("response.output_item.done", item, out);
+            output_.push_back(std::move(item));
+        } else if (output_.empty() || (output_.back()["type"] == "reasoning" && !cut_off())) {
             Open(Item::kMessage, out);
             Close(out);
         }
@@ -67,7 +74,7 @@ class ResponsesDialect final : public Dialect {
     void End(const Usage& usage, std::string& out) override {
         const Json response = ResponseOf(Status(), output_, ResponseUsage(usage));
         const std::string text = Dump(response);
-        if (keep_) keep_(response);  // before the client can refer to it
+        if (form_.keep) form_.keep(response);  // before the client can refer to it
         Event(cut_off() ? "response.incomplete" : "response.completed",
               fmt::format(R"("response":{})", text), out);
     }
@@ -81,36 +88,57 @@ class ResponsesDialect final : public Dialect {
     std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override {
         const Choice& choice = choices.front();
         end_ = choice.end;
+        if (form_.compacts) return Compacted(choice.said.content, usage);
         if (!choice.said.reasoning.empty()) {
-            output_.push_back(ReasoningItem(MakeId("rs_"), choice.said.reasoning));
+            output_.push_back(ReasoningItem(NextId("rs_"), choice.said.reasoning));
         }
         const bool calls = !choice.said.tool_calls.empty() || !choice.said.call_parts.empty();
         const bool only_reasons = !choice.said.reasoning.empty() && cut_off();
         if (!choice.said.content.empty() || !(calls || only_reasons)) {
-            output_.push_back(MessageItem(MakeId("msg_"), choice.said.content,
+            output_.push_back(MessageItem(NextId("msg_"), choice.said.content,
                                           ChancesOf(choice.tokens), Status()));
         }
         for (const chat::ToolCall& call : choice.said.tool_calls) {
-            output_.push_back(CallItem(MakeId("fc_"), MakeCallId(served_, "call_"), call.name,
-                                       Dump(call.arguments), "completed"));
+            PushCall(call.name, Dump(call.arguments), "completed");
         }
         for (const chat::CallPart& begun : choice.said.call_parts) {
-            output_.push_back(CallItem(MakeId("fc_"), MakeCallId(served_, "call_"), begun.name,
-                                       begun.arguments, "incomplete"));
+            PushCall(begun.name, begun.arguments, "incomplete");
         }
         const Json response = ResponseOf(Status(), std::move(output_), ResponseUsage(usage));
-        if (keep_) keep_(response);
+        if (form_.keep) form_.keep(response);
         return Dump(response);
     }
 
   private:
     enum class Item { kNone, kReasoning, kMessage, kCall };
 
+    std::string NextId(std::string_view prefix) const {
+        return OutputItemId(prefix, form_.head["id"].get_ref<const std::string&>(), output_.size());
+    }
+    Json CompactionItem(const std::string& summary) const {
+        return {
+            {"id", NextId("cmp_")}, {"type", "compaction"}, {"encrypted_content", Sealed(summary)}};
+    }
+    // The whole answer, if it is a summary.
+    std::string Compacted(const std::string& summary, const Usage& usage) {
+        if (form_.kept) output_ = *form_.kept;
+        output_.push_back(CompactionItem(summary));
+        if (!form_.kept) {
+            const Json response = ResponseOf(Status(), std::move(output_), ResponseUsage(usage));
+            if (form_.keep) form_.keep(response);
+            return Dump(response);
+        }
+        return Dump({{"id", form_.head["id"]},
+                     {"object", "response.compaction"},
+                     {"created_at", form_.head["created_at"]},
+                     {"output", std::move(output_)},
+                     {"usage", ResponseUsage(usage)}});
+    }
     bool cut_off() const { return end_.finish == "length"; }
     const char* Status() const { return cut_off() ? "incomplete" : "completed"; }
 
     Json ResponseOf(const char* status, Json output, Json usage) const {
-        Json json = head_;
+        Json json = form_.head;
         json["status"] = status;
         json["error"] = nullptr;
         json["incomplete_details"] = nullptr;
@@ -122,11 +150,13 @@ class ResponsesDialect final : public Dialect {
         json["usage"] = std::move(usage);
         return json;
     }
-    static Json ReasoningItem(const std::string& id, const std::string& text) {
-        return {{"id", id},
-                {"type", "reasoning"},
-                {"summary", Json::array()},
-                {"content", Json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
+    Json ReasoningItem(const std::string& id, const std::string& text) const {
+        Json item{{"id", id},
+                  {"type", "reasoning"},
+                  {"summary", Json::array()},
+                  {"content", Json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
+        if (form_.seals_reasoning) item["encrypted_content"] = Sealed(text);
+        return item;
     }
     static Json TextPart(const std::string& text, Json logprobs) {
         return {{"type", "output_text"},
@@ -142,17 +172,27 @@ class ResponsesDialect final : public Dialect {
                 {"role", "assistant"},
                 {"content", Json::array({TextPart(text, std::move(logprobs))})}};
     }
-    static Json CallItem(const std::string& id, const std::string& call_id, const std::string& name,
-                         const std::string& arguments, const char* status) {
-        return {{"id", id},     {"type", "function_call"}, {"status", status}, {"call_id", call_id},
-                {"name", name}, {"arguments", arguments}};
+    // text: the arguments as JSON, or a custom tool's input.
+    static Json CallItem(const std::string& id, const std::string& call_id,
+                         const ResponseTool& tool, const std::string& text, const char* status) {
+        Json item{{"id", id},          {"type", tool.custom ? "custom_tool_call" : "function_call"},
+                  {"status", status},  {"call_id", call_id},
+                  {"name", tool.name}, {tool.custom ? kCustomInput : "arguments", text}};
+        if (!tool.name_space.empty()) item["namespace"] = tool.name_space;
+        return item;
+    }
+    void PushCall(const std::string& shown, const std::string& arguments, const char* status) {
+        const ResponseTool tool = form_.tools.Of(shown);
+        output_.push_back(CallItem(NextId(tool.custom ? "ctc_" : "fc_"),
+                                   MakeCallId(served_, "call_"), tool,
+                                   tool.custom ? CustomTextOf(arguments) : arguments, status));
     }
     // The item being streamed.
     Json CallItem(const char* status) const {
-        return CallItem(item_id_, call_id_, name_, text_, status);
+        return CallItem(item_id_, call_id_, tool_, text_, status);
     }
     Json ChancesOf(std::span<const engine::SaidToken> tokens) const {
-        if (!logprobs_ || tokens.empty()) return Json::array();
+        if (!form_.logprobs || tokens.empty()) return Json::array();
         return std::move(ChatLogprobs(served_.tokenizer(), tokens)["content"]);
     }
 
@@ -179,7 +219,7 @@ class ResponsesDialect final : public Dialect {
         if (open_ == kind) return;
         Close(out);
         open_ = kind;
-        item_id_ = MakeId(kind == Item::kMessage ? "msg_" : "rs_");
+        item_id_ = NextId(kind == Item::kMessage ? "msg_" : "rs_");
         text_.clear();
         said_chances_ = Json::array();
         Json item = kind == Item::kMessage ? MessageItem(item_id_, "", {}, "in_progress")
@@ -202,23 +242,32 @@ class ResponsesDialect final : public Dialect {
         output_.push_back(std::move(item));
         open_ = Item::kNone;
     }
-    void BeginCall(const std::string& name, std::string& out) {
+    void BeginCall(const std::string& shown, std::string& out) {
         Close(out);
         open_ = Item::kCall;
-        item_id_ = MakeId("fc_");
+        tool_ = form_.tools.Of(shown);
+        item_id_ = NextId(tool_.custom ? "ctc_" : "fc_");
         call_id_ = MakeCallId(served_, "call_");
-        name_ = name;
+        custom_text_ = {};
         text_.clear();
         ItemEvent("response.output_item.added", CallItem("in_progress"), out);
     }
     void AddToCall(const std::string& arguments, std::string& out) {
-        text_ += arguments;
-        Event("response.function_call_arguments.delta",
-              fmt::format(R"({},"delta":{})", OfItem(), Quoted(arguments)), out);
+        AddText(tool_.custom ? custom_text_.Push(arguments) : arguments, out);
+    }
+    void AddText(const std::string& text, std::string& out) {
+        if (text.empty()) return;
+        text_ += text;
+        Event(tool_.custom ? "response.custom_tool_call_input.delta"
+                           : "response.function_call_arguments.delta",
+              fmt::format(R"({},"delta":{})", OfItem(), Quoted(text)), out);
     }
     void EndCall(const char* status, std::string& out) {
-        Event("response.function_call_arguments.done",
-              fmt::format(R"({},"name":{},"arguments":{})", OfItem(), Quoted(name_), Quoted(text_)),
+        if (tool_.custom) AddText(custom_text_.Finish(), out);
+        Event(tool_.custom ? "response.custom_tool_call_input.done"
+                           : "response.function_call_arguments.done",
+              fmt::format(R"({},"name":{},"{}":{})", OfItem(), Quoted(tool_.name),
+                          tool_.custom ? kCustomInput : "arguments", Quoted(text_)),
               out);
         Json item = CallItem(status);
         ItemEvent("response.output_item.done", item, out);
@@ -230,23 +279,27 @@ class ResponsesDialect final : public Dialect {
     }
 
     const Served& served_;
-    const Json head_;
-    const bool logprobs_;
-    const KeepResponse keep_;
+    const ResponseForm form_;
     int64_t sequence_ = 0;
     Json output_ = Json::array();  // completed items
     Item open_ = Item::kNone;
     std::string item_id_, text_;  // of the item being streamed
-    std::string call_id_, name_;
+    std::string call_id_;
+    ResponseTool tool_;
+    CustomText custom_text_;
+    std::string summary_;
     Json said_chances_ = Json::array();
     ChoiceEnd end_;
 };
 
 }  // namespace
 
-std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, Json head, bool logprobs,
-                                              KeepResponse keep) {
-    return std::make_unique<ResponsesDialect>(served, std::move(head), logprobs, std::move(keep));
+std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, ResponseForm form) {
+    return std::make_unique<ResponsesDialect>(served, std::move(form));
+}
+
+std::string OutputItemId(std::string_view prefix, const std::string& response, size_t index) {
+    return fmt::format("{}{}_o{}", prefix, response.substr(response.find('_') + 1), index);
 }
 
 }  // namespace weft::serve

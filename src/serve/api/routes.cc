@@ -21,6 +21,7 @@ constexpr Route kPosts[] = {
     {.method = "POST", .path = "/v1/completions", .plan = PlanCompletion},
     {.method = "POST", .path = "/v1/embeddings", .embed = PlanEmbeddings},
     {.method = "POST", .path = "/v1/responses", .plan = PlanResponse},
+    {.method = "POST", .path = "/v1/responses/compact", .plan = PlanCompaction},
     {.method = "POST", .path = "/v1/messages", .plan = PlanMessages},
     {.method = "POST", .path = "/v1/messages/count_tokens", .reply = CountMessageTokens},
     // llama-server's paths without "/v1".
