@@ -225,5 +225,64 @@ class Refused(AnthropicCase):
                 self.assertEqual(answer["type"], "error")
 
 
+class Agents(AnthropicCase):
+    """Requests in the form of Claude Code 2.1."""
+
+    def test_a_forced_shell(self):
+        tools = [{"type": "bash_20250124", "name": "bash"},
+                 {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]
+        answer = self.ask(tools=tools, tool_choice={"type": "tool", "name": "bash"},
+                          max_tokens=60)
+        self.assertEqual((answer.content[0].type, answer.content[0].name), ("tool_use", "bash"))
+        for name in ("web_search", "none"):
+            with self.assertRaises(anthropic.BadRequestError):
+                self.ask(tools=tools, tool_choice={"type": "tool", "name": name})
+
+    def test_deferred_tools(self):
+        late = {**WEATHER, "name": "late", "defer_loading": True}
+        turns = [*COLOURS,
+                 {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1",
+                                                    "name": "weather", "input": {"town": "Ulm"}}]},
+                 {"role": "user", "content": [
+                     {"type": "tool_result", "tool_use_id": "toolu_1",
+                      "cache_control": {"type": "ephemeral"},
+                      "content": [{"type": "tool_reference", "tool_name": "late"}]}]}]
+        force = {"tools": [WEATHER, late], "tool_choice": {"type": "tool", "name": "late"}}
+        with self.assertRaises(anthropic.BadRequestError):
+            self.ask(**force)
+        answer = self.ask(messages=turns, max_tokens=60, **force)
+        self.assertEqual(answer.content[0].name, "late")
+
+    def test_calls_of_servers(self):
+        turns = [*COLOURS, {"role": "assistant", "content": [
+            {"type": "text", "text": "I search."},
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search",
+             "input": {"query": "colours"}},
+            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [
+                {"type": "web_search_result", "title": "Red", "url": "https://a.b",
+                 "encrypted_content": "EqgfCioIARgB"}]},
+            {"type": "text", "text": "Red."}]}, {"role": "user", "content": "And?"}]
+        self.assertTrue(self.ask(messages=turns).content)
+        count = self.client.messages.count_tokens(model="gpt-test", messages=turns)
+        plain = [*COLOURS, {"role": "assistant", "content": "I search."},
+                 {"role": "user", "content": "And?"}]
+        self.assertGreater(count.input_tokens, self.client.messages.count_tokens(
+            model="gpt-test", messages=plain).input_tokens)
+
+    def test_documents(self):
+        def ask(source):
+            return self.ask(messages=[{"role": "user", "content": [
+                {"type": "document", "title": "Notes", "source": source},
+                {"type": "text", "text": "What is it?"}]}])
+        text = ask({"type": "text", "media_type": "text/plain", "data": "It is red."})
+        count = self.client.messages.count_tokens(model="gpt-test", messages=[
+            {"role": "user", "content": "Notes\n\nIt is red.\n\nWhat is it?"}])
+        self.assertEqual(text.usage.input_tokens + text.usage.cache_read_input_tokens,
+                         count.input_tokens)
+        with self.assertRaises(anthropic.BadRequestError) as caught:
+            ask({"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="})
+        self.assertIn("PDF", str(caught.exception))
+
+
 if __name__ == "__main__":
     serving.main()

@@ -2,167 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <map>
+#include <set>
 
 #include "serve/api/chat.h"
 #include "serve/api/constraint.h"
+#include "serve/api/message_input.h"
 #include "serve/api/sampling.h"
-#include "serve/api/tool_choice.h"
 
 namespace weft::serve {
 namespace {
 
-constexpr size_t kMostTurns = 10000;
-
-// The blocks of one message, grouped as templates expect them.
-struct Blocks {
-    std::string text, thinking;
-    Json calls = Json::array(), results = Json::array();
-};
-
-void Join(std::string& text, const std::string& more, const char* between = "\n") {
-    if (!text.empty() && !more.empty()) text += between;
-    text += more;
-}
-
-// Reads messages in order: a tool result refers to its call by id, but templates need the name.
-class MessageReader {
-  public:
-    explicit MessageReader(Json& messages) : messages_(messages) {}
-
-    void Read(Fields& message) {
-        const std::string role = message.Choice("role", "", {"user", "assistant", "system"});
-        if (role == "system") {
-            messages_.push_back({{"role", role}, {"content", ReadContent(message, "content")}});
-            return;
-        }
-        const bool says = role == "assistant";
-        Blocks blocks;
-        const Json& content = message.Get("content");
-        if (content.is_string()) {
-            blocks.text = content.get<std::string>();
-        } else if (!content.is_array()) {
-            message.Fail("content", "Expected a string or a list of blocks.", "invalid_type");
-        } else {
-            for (const Json& json : content) ReadBlock(message, json, says, blocks);
-        }
-        if (message.error()) return;
-        for (Json& result : blocks.results) messages_.push_back(std::move(result));
-        if (!says && blocks.text.empty() && !blocks.results.empty()) return;
-        Add(role, blocks);
-    }
-
-  private:
-    // Consecutive turns of one role are one turn, except a text behind calls.
-    void Add(const std::string& role, Blocks& blocks) {
-        const bool joins = !messages_.empty() && messages_.back()["role"] == role &&
-                           (blocks.text.empty() || !messages_.back().contains("tool_calls"));
-        if (!joins) messages_.push_back({{"role", role}, {"content", ""}});
-        Json& turn = messages_.back();
-        const auto join = [&](const char* name, const std::string& more, const char* between) {
-            if (!turn.contains(name)) turn[name] = "";
-            Join(turn[name].get_ref<std::string&>(), more, between);
-        };
-        join("content", blocks.text, "\n\n");
-        if (!blocks.thinking.empty()) join("reasoning_content", blocks.thinking, "\n");
-        for (Json& call : blocks.calls) turn["tool_calls"].push_back(std::move(call));
-    }
-    void ReadBlock(Fields& message, const Json& json, bool says, Blocks& blocks) {
-        Fields block(json);
-        const std::string type = block.Text("type", "");
-        if (type == "text" && block.Get("text").is_string()) {
-            blocks.text += block.Text("text", "");
-        } else if (says && type == "thinking") {
-            Join(blocks.thinking, block.Text("thinking", ""));
-        } else if (says && type == "tool_use") {
-            const std::string id = block.Text("id", ""), name = block.Text("name", "");
-            names_[id] = name;
-            const Json& input = block.Object("input");
-            blocks.calls.push_back(
-                {{"id", id},
-                 {"type", "function"},
-                 {"function",
-                  {{"name", name}, {"arguments", input.is_null() ? Json::object() : input}}}});
-        } else if (!says && type == "tool_result") {
-            const std::string id = block.Text("tool_use_id", "");
-            Json text = block.Has("content") ? ReadContent(block, "content") : Json("");
-            if (block.Bool("is_error", false)) text = "Error: " + text.get<std::string>();
-            blocks.results.push_back({{"role", "tool"},
-                                      {"tool_call_id", id},
-                                      {"name", names_.contains(id) ? names_[id] : ""},
-                                      {"content", text}});
-        } else if (!says || type != "redacted_thinking") {
-            message.Fail("content",
-                         fmt::format("Blocks of type '{}' are not supported here; expected text, "
-                                     "tool_use, tool_result or thinking.",
-                                     type.substr(0, 40)),
-                         "unsupported_content");
-        }
-        if (block.error()) message.Fail("content", block.error()->message, block.error()->code);
-    }
-
-    Json& messages_;
-    std::map<std::string, std::string> names_;  // names of calls, by id
-};
-
-void ReadMessageList(Fields& fields, Json& out) {
-    if (fields.Has("system")) {
-        out.push_back({{"role", "system"}, {"content", ReadContent(fields, "system")}});
-    }
-    const Json& messages = fields.List("messages");
-    if (messages.empty() || messages.size() > kMostTurns) {
-        return fields.Fail(
-            "messages", fmt::format("messages: expected a list of 1 to {} messages.", kMostTurns));
-    }
-    MessageReader reader(out);
-    for (size_t i = 0; i < messages.size(); ++i) {
-        Fields message(messages[i], fmt::format("messages.{}.", i));
-        reader.Read(message);
-        if (!message.error()) continue;
-        const ApiError error = *message.error();
-        return fields.Fail(error.param.c_str(), error.param + ": " + error.message, error.code);
-    }
-}
-
-void ReadMessageTools(Fields& fields, Conversation& conversation) {
-    const Json& tools = fields.List("tools");
-    if (tools.size() > kMostTools) {
-        return fields.Fail("tools", fmt::format("tools: the limit is {} entries.", kMostTools));
-    }
-    for (size_t i = 0; i < tools.size(); ++i) {
-        Fields tool(tools[i], fmt::format("tools.{}.", i));
-        if (const std::string type = tool.Text("type", "custom"); type != "custom") {
-            tool.Fail("type",
-                      fmt::format("Tools of type '{}' are not supported.", type.substr(0, 40)));
-        }
-        Json function{{"name", tool.Text("name", "")}};
-        if (function["name"] == "") tool.Fail("name", "A tool must have a name.");
-        if (tool.Has("description")) function["description"] = tool.Text("description", "");
-        const Json& schema = tool.Object("input_schema");
-        function["parameters"] = schema.is_null() ? NoParameters() : schema;
-        if (tool.error()) {
-            return fields.Fail(tool.error()->param.c_str(),
-                               tool.error()->param + ": " + tool.error()->message);
-        }
-        conversation.input.tools.push_back({{"type", "function"}, {"function", function}});
-    }
-    Fields choice(fields.Object("tool_choice"), "tool_choice.");
-    const std::string type = choice.Choice("type", "auto", {"auto", "any", "tool", "none"});
-    conversation.parallel_calls = !choice.Bool("disable_parallel_tool_use", false);
-    if (choice.error()) {
-        return fields.Fail(choice.error()->param.c_str(), choice.error()->message);
-    }
-    if (type == "tool") return ForceTool(fields, choice.Text("name", ""), conversation);
-    if (type == "any" && tools.empty()) fields.Fail("tool_choice", "tool_choice requires tools.");
-    if (type == "any") conversation.forced_tool.assign(1, '*');
-    if (type == "none") conversation.input.tools = nullptr;
-}
-
-Conversation ReadConversationOf(Fields& fields) {
+// notices: as AnswerPlan's.
+Conversation ReadConversationOf(Fields& fields, std::set<std::string>& notices) {
     Conversation conversation;
-    ReadMessageList(fields, conversation.input.messages);
+    ReadTurnsAndTools(fields, conversation, notices);
     if (fields.error()) return conversation;
-    ReadMessageTools(fields, conversation);
     const Json& thinking = fields.Object("thinking");
     if (!thinking.is_null()) {
         Fields of(thinking, "thinking.");
@@ -385,7 +239,7 @@ std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t promp
 std::optional<ApiError> PlanMessages(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    Conversation conversation = ReadConversationOf(fields);
+    Conversation conversation = ReadConversationOf(fields, plan.notices);
     engine::Request request;
     ReadSampling(fields, served, request);
     if (fields.Has("stop_sequences")) request.stop = ReadStops(fields, "stop_sequences");
@@ -407,7 +261,8 @@ std::optional<ApiError> PlanMessages(const Json& body, const Served& served, Ans
 std::optional<ApiError> CountMessageTokens(const Json& body, const Served& served, Json& answer) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    Conversation conversation = ReadConversationOf(fields);
+    std::set<std::string> notices;  // the request that is counted repeats them
+    Conversation conversation = ReadConversationOf(fields, notices);
     if (fields.error()) return fields.error();
     ChatPrompt prompt;
     if (auto error = MakePrompt(served, conversation, prompt, PromptUse::kTold)) return error;
