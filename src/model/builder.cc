@@ -34,6 +34,35 @@ bool IsOfKeysAndValues(std::string_view tensor) {
     return tensor == "attn_k.weight" || tensor == "attn_v.weight" || tensor == "attn_k_norm.weight";
 }
 
+// Whether the text model may do without a tensor outside of its layers that a rank does not read:
+// another stage reads it, or it belongs to another modality or to prediction layers.
+bool IsOfEnds(std::string_view name, const Hyper& hyper) {
+    constexpr std::string_view kOthers[] = {"v.", "a.", "mm.", "mtp.", "nextn."};
+    constexpr std::string_view kRead[] = {"token_embd.weight",        "output.weight",
+                                          "token_embd.scale",         "output.scale",
+                                          "output_norm.weight",       "rope_freqs.weight",
+                                          "rope_factors_long.weight", "rope_factors_short.weight"};
+    constexpr std::string_view kByLayer[] = {
+        "per_layer_token_embd.weight", "per_layer_model_proj.weight", "per_layer_proj_norm.weight"};
+    const auto begins = [&](std::string_view begin) { return name.starts_with(begin); };
+    const auto is_in = [&](const auto& names) {
+        return std::ranges::find(names, name) != std::end(names);
+    };
+    if (std::ranges::any_of(kOthers, begins) || is_in(kRead)) return true;
+    if (hyper.windowing.streams > 0 && begins("output_hc_")) return true;
+    return hyper.layer_columns > 0 && is_in(kByLayer);
+}
+
+// The layer of a tensor "blk.3.NAME", and NAME. -1: another tensor.
+std::pair<int64_t, std::string_view> LayerOf(std::string_view name) {
+    int64_t layer = -1;
+    if (!name.starts_with("blk.")) return {-1, name};
+    const char* const end = name.data() + name.size();
+    const auto [dot, error] = std::from_chars(name.data() + 4, end, layer);
+    if (error != std::errc() || dot == end || *dot != '.' || layer < 0) return {-1, name};
+    return {layer, {dot + 1, end}};
+}
+
 }  // namespace
 
 Builder::Builder(const Hyper& hyper, const Shard& shard, const model_files::ModelSource& source,
@@ -490,30 +519,37 @@ Result<program::Program> Builder::Finish() && {
     return std::move(program_);
 }
 
-// A layer's tensor that nothing reads is an error: reading it would change the results.
+// A tensor that nothing reads is an error: reading it would change the results.
 Status Builder::CheckAllUsed() const {
     std::unordered_set<std::string_view> used(read_.begin(), read_.end());
     for (const program::Value& value : program_.values) used.insert(value.slice.name);
+    // (With the prediction layers after hyper_.layers.)
+    WEFT_ASSIGN(const int64_t layers,
+                source_.meta().Int(hyper_.architecture + ".block_count", 1, INT32_MAX));
     for (const model_files::TensorInfo& info : source_.tensors()) {
-        if (!info.name.starts_with("blk.")) continue;
-        int64_t layer = -1;
-        const char* const end = info.name.data() + info.name.size();
-        const auto [dot, error] = std::from_chars(info.name.data() + 4, end, layer);
+        if (used.contains(info.name)) continue;
+        const auto [layer, rest] = LayerOf(info.name);
+        if (layer >= layers) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: tensor {} belongs to a layer after the {} of {}.block_count, and "
+                             "without it the results would be wrong",
+                             source_.name(), info.name, layers, hyper_.architecture);
+        }
         const bool head = options_.draft_head && layer == hyper_.layers && shard_.last_stage();
         const bool own = layer >= shard_.layers.begin && layer < shard_.layers.end;
-        if (error != std::errc() || dot == end || *dot != '.' || !(own || head) ||
-            used.contains(info.name)) {
-            continue;
-        }
-        const std::string_view rest(dot + 1, end);
-        if (rest.starts_with("attn_rot_embd") || rest.starts_with("rope_f")) continue;
-        if (rest == "ffn_down_exps.bias") continue;  // on one rank of an expert group
-        if (rest == "attn_kv_b.weight") continue;    // the same data as attn_k_b and attn_v_b
-        if (hyper_.KvLayer(layer) != layer && IsOfKeysAndValues(rest)) continue;
-        const bool blocks = hyper_.indexer.block > 0;
-        const bool has = blocks ? HasBlockIndexer(layer) : hyper_.indexer.IsOwn(layer);
-        const bool indexes = UsesIndexer() && has;
-        if (hyper_.indexer.top > 0 && !indexes && IsOfIndexer(rest)) continue;
+        if (layer >= 0 && !own && !head) continue;
+        const bool of_ends = IsOfEnds(info.name, hyper_) || info.name == OutputNorm() + ".weight";
+        const auto unneeded = [&, layer = layer, rest = rest] {
+            if (rest.starts_with("attn_rot_embd") || rest.starts_with("rope_f")) return true;
+            if (rest == "ffn_down_exps.bias") return true;  // on one rank of an expert group
+            if (rest == "attn_kv_b.weight") return true;  // the same data as attn_k_b and attn_v_b
+            if (hyper_.KvLayer(layer) != layer && IsOfKeysAndValues(rest)) return true;
+            const bool blocks = hyper_.indexer.block > 0;
+            const bool has = blocks ? HasBlockIndexer(layer) : hyper_.indexer.IsOwn(layer);
+            const bool indexes = UsesIndexer() && has;
+            return hyper_.indexer.top > 0 && !indexes && IsOfIndexer(rest);
+        };
+        if (layer < 0 ? of_ends : unneeded()) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "{}: tensor {} is not supported for architecture '{}', and without it the "
                          "results would be wrong",

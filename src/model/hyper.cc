@@ -116,6 +116,15 @@ Result<float> OneNumber(const model_files::ModelSource& source, std::string_view
     return values.front();
 }
 
+// Factors of the whole embedding and output matrix (Falcon-H1).
+Status ReadEndScales(const model_files::ModelSource& source, Hyper& hyper) {
+    WEFT_ASSIGN(const float embedding, OneNumber(source, "token_embd.scale"));
+    WEFT_ASSIGN(const float output, OneNumber(source, "output.scale"));
+    hyper.embedding_scale *= embedding;
+    hyper.logit_scale *= output;
+    return {};
+}
+
 // Factors and caps that some families put on scores, logits and the residual stream.
 Status ReadScales(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string& name = hyper.architecture;
@@ -150,10 +159,6 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
     if (name == "gpt-oss" || name == "minimax-m3") hyper.activation = Activation::kClampedSilu;
     if (IsCohere(name) || name == "muse-glimmer") {
         WEFT_ASSIGN(hyper.logit_scale, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
-    }
-    if (name == "falcon-h1") {
-        WEFT_ASSIGN(hyper.embedding_scale, OneNumber(source, "token_embd.scale"));
-        WEFT_ASSIGN(hyper.logit_scale, OneNumber(source, "output.scale"));
     }
     if (!HasGraniteScales(name)) return {};
     // Old MiniCPM files omit the factors of its first models.
@@ -521,6 +526,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_TRY(ReadLatentLayers(source, prefix, hyper));
     WEFT_TRY(ReadWindows(source, prefix, hyper));
     WEFT_TRY(ReadScales(source, prefix, hyper));
+    WEFT_TRY(ReadEndScales(source, hyper));
     WEFT_TRY(RefuseUnknownScales(source, prefix, hyper));
     WEFT_TRY(ReadRotates(source, prefix, hyper));
     WEFT_ASSIGN(hyper.ropes, ReadRopes(source, hyper.architecture, hyper.rotary_dim,
