@@ -312,6 +312,37 @@ TEST(HfExportConfig, Llama3ScalingRoundTrips) {
     EXPECT_NE(made.error().message.find("rope_freqs.weight"), std::string::npos);
 }
 
+// transformers 5.24 checks types: this key is an integer, and others are floats.
+TEST(HfExportConfig, NumbersHaveTheTypesOfTransformers) {
+    const test::TempDir dir;
+    for (const char* name : {"gemma2", "gemma3"}) {
+        for (const auto& [scale, expected] :
+             {std::pair{1 / 16.0f, 256}, std::pair{1 / std::sqrt(168.0f), 168}}) {
+            GoldenCase scaled = CaseOf(name);
+            scaled.numbers["attention.scale"] = scale;
+            WriteGolden(scaled, dir / "model.gguf");
+            const auto made =
+                model_files::hf::ExportConfig(*Open(dir / "model.gguf"), SafeType::kF32);
+            ASSERT_TRUE(made.ok()) << made.error().message;
+            EXPECT_EQ(made->at("query_pre_attn_scalar").dump(), std::to_string(expected));
+            EXPECT_TRUE(made->at("rms_norm_eps").is_number_float());
+            EXPECT_FALSE(made->at("final_logit_softcapping").is_number_integer());
+        }
+    }
+    // From a folder with the older spelling.
+    ASSERT_TRUE(model_files::hf::ExportFolder(*Open(dir / "model.gguf"), dir / "hf", {}).ok());
+    auto config = ReadJson(dir / "hf/config.json");
+    config["query_pre_attn_scalar"] = 168.0;
+    WriteText(dir / "hf/config.json", config.dump());
+    const auto again = model_files::hf::ExportConfig(*Open(dir / "hf"), SafeType::kF32);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->at("query_pre_attn_scalar").dump(), "168");
+    GoldenCase odd = CaseOf("gemma3");
+    odd.numbers["attention.scale"] = 0.3;
+    WriteGolden(odd, dir / "odd.gguf");
+    ExpectRefused(dir / "odd.gguf", "query_pre_attn_scalar");
+}
+
 // ---- Tokenizers ---------------------------------------------------------------------------------
 
 // Every tokenizer family on every vocabulary: ids equal those of the GGUF file's tokenizer, except

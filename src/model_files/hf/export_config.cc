@@ -318,6 +318,22 @@ Status AddWindows(const ModelSource& source, const WindowPlan& plan, const Class
     return {};
 }
 
+// transformers reads this key as an integer only, and other keys of floats as floats only. Rounds a
+// number that is whole but for the rounding of a square root in float32.
+Status MakeWhole(const ModelSource& source, Json& config) {
+    const auto key = config.find("query_pre_attn_scalar");
+    if (key == config.end() || !key->is_number_float()) return {};
+    const double value = key->get<double>(), whole = std::round(value);
+    if (!(whole >= 1 && whole <= kMostNumber && std::abs(value / whole - 1) <= 1e-6)) {
+        return Unsupported(source, fmt::format("query_pre_attn_scalar {} (1 / the square of the "
+                                               "attention's scale) is not a whole number, which "
+                                               "transformers needs",
+                                               value));
+    }
+    *key = static_cast<int64_t>(whole);
+    return {};
+}
+
 // Gemma's and Granite's factors on scores, logits and the residual stream, under their config.json
 // names.
 Status AddScales(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
@@ -344,7 +360,7 @@ Status AddScales(const ModelSource& source, const Keys& keys, const Class& model
     if (keys.Has("attention.scale")) {
         WEFT_ASSIGN(const double scale, keys.F64Or("attention.scale", 0));
         if (!(scale > 0)) return Unsupported(source, "attention.scale is 0");
-        config["query_pre_attn_scalar"] = Short(1 / (scale * scale));
+        config["query_pre_attn_scalar"] = 1 / (scale * scale);
     }
     for (const auto& [key, usual] :
          {std::pair{"attn_logit_softcapping", 50.0}, std::pair{"final_logit_softcapping", 30.0}}) {
@@ -522,6 +538,7 @@ Result<Json> ExportConfig(const ModelSource& source, SafeType type) {
         WEFT_ASSIGN(config, TextModelConfig(source, read));
         config.erase("quantization_config");
     }
+    WEFT_TRY(MakeWhole(source, config));
     config.erase("torch_dtype");
     config["dtype"] = TypeWord(type);
     return config;
