@@ -1,5 +1,6 @@
 // Built-in filters.
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include "chat/arguments.h"
 #include "chat/arithmetic.h"
 #include "chat/builtins.h"
+#include "chat/letters.h"
 #include "chat/print.h"
 #include "chat/strings.h"
 
@@ -20,6 +22,11 @@ constexpr int64_t kMostIndent = 1000;
 constexpr int64_t kMostPrecision = 100;
 
 // ---- texts
+
+Value Center(Interpreter& in, const Value& of, const CallValues& values) {
+    const Bound bound(in.meter(), "center", values, {"width"});
+    return Pad(in.meter(), Str(in.meter(), of).text(), bound.Int(0, 80), Ends::kBoth);
+}
 
 template <Case kCase>
 Value CaseFilter(Interpreter& in, const Value& of, const CallValues& values) {
@@ -108,8 +115,18 @@ Value Escape(Interpreter& in, const Value& of, const CallValues& values) {
 
 Value WordCount(Interpreter& in, const Value& of, const CallValues& values) {
     const Bound bound(in.meter(), "wordcount", values, {});
-    const Value words = Split(in.meter(), Str(in.meter(), of).text(), {}, -1);
-    return Value(static_cast<int64_t>(words.items().size()));
+    const Value text = Str(in.meter(), of);
+    in.meter().Read(text.text().size());
+    const std::string_view bytes = text.text().view();
+    int64_t words = 0;
+    bool inside = false;
+    for (size_t at = 0; at < bytes.size(); at = NextPoint(bytes, at)) {
+        const int32_t point = PointAt(bytes, at);
+        const bool letter = point == '_' || IsAlphaNumeric(point);
+        words += letter && !inside ? 1 : 0;
+        inside = letter;
+    }
+    return Value(words);
 }
 
 Value JsonFilter(Interpreter& in, const Value& of, const CallValues& values) {
@@ -135,24 +152,79 @@ Value JsonFilter(Interpreter& in, const Value& of, const CallValues& values) {
 
 // ---- numbers
 
-// Removes surrounding white space and underscores.
-std::string DigitsOf(Meter& meter, const Value& text) {
-    meter.Read(text.text().size());
-    const TextRange range = Strip(meter, text.text().view(), Ends::kBoth, {});
-    std::string digits = text.text().bytes().substr(range.begin, range.end - range.begin);
-    std::erase(digits, '_');
-    return digits;
+// The number in a text as int() and float() read it: without white space around it, with ASCII
+// digits, and without underscores between digits. Empty: an underscore elsewhere, or one of the
+// separators U+001C to U+001F, which are white space only to str.
+// letters: they count as digits.
+std::string NumberWord(Meter& meter, const Value& of, bool letters) {
+    meter.Read(of.text().size());
+    if (of.text().view().find_first_of("\x1C\x1D\x1E\x1F") != std::string_view::npos) return {};
+    const TextRange range = Strip(meter, of.text().view(), Ends::kBoth, {});
+    const std::string_view text = of.text().view().substr(0, range.end);
+    std::string word;
+    const auto ends_in_digit = [&] {
+        const auto last = static_cast<unsigned char>(word.empty() ? '_' : word.back());
+        return letters ? std::isalnum(last) != 0 : std::isdigit(last) != 0;
+    };
+    bool under = false;
+    for (size_t at = range.begin; at < text.size(); at = NextPoint(text, at)) {
+        const int32_t point = PointAt(text, at);
+        if (point == '_') {
+            if (under || !ends_in_digit()) return {};
+            under = true;
+            continue;
+        }
+        if (IsDecimal(point)) {
+            word += static_cast<char>('0' + DecimalValue(point));
+        } else {
+            word += text.substr(at, NextPoint(text, at) - at);
+        }
+        if (under && !ends_in_digit()) return {};
+        under = false;
+    }
+    return under ? std::string() : word;
 }
 
 std::optional<double> FloatOf(Meter& meter, const Value& of) {
     if (of.IsNumber()) return of.number();
     if (!of.Is(Kind::kText)) return {};
-    const std::string digits = DigitsOf(meter, of);
-    if (digits.empty() || digits.find_first_of("xXpP") != digits.npos) return {};
+    const std::string word = NumberWord(meter, of, false);
+    if (word.empty() || word.find_first_of("xXpP(") != word.npos) return {};
     char* end = nullptr;
-    const double number = std::strtod(digits.c_str(), &end);
-    if (end != digits.c_str() + digits.size()) return {};
+    const double number = std::strtod(word.c_str(), &end);
+    if (end != word.c_str() + word.size()) return {};
     return number;
+}
+
+[[noreturn]] void FailTooLong(Meter& meter) {
+    meter.Fail(ErrorCode::kUnsupported, "int: an integer of more than 64 bits is not supported");
+}
+
+// int(word, base) of Python. Base 0: by the prefix.
+std::optional<int64_t> IntOf(Meter& meter, std::string_view word, int64_t base) {
+    if (base != 0 && (base < 2 || base > 36)) return {};
+    const bool negative = word.starts_with('-');
+    if (negative || word.starts_with('+')) word.remove_prefix(1);
+    constexpr std::pair<char, int> kPrefixes[] = {{'x', 16}, {'o', 8}, {'b', 2}};
+    bool prefixed = false;
+    for (const auto& [letter, prefix_base] : kPrefixes) {
+        const bool has = word.size() > 2 && word[0] == '0' && (word[1] | 0x20) == letter;
+        if (!has || prefixed || (base != 0 && base != prefix_base)) continue;
+        base = prefix_base;
+        word.remove_prefix(2);
+        prefixed = true;
+    }
+    const bool zeros = word.find_first_not_of('0') == word.npos;
+    if (base == 0 && word.starts_with('0') && !zeros) return {};  // as in Python's source
+    if (word.starts_with('-')) return {};
+    std::string digits = negative ? "-" : "";
+    digits += word;
+    int64_t number = 0;
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number,
+                                      base == 0 ? 10 : static_cast<int>(base));
+    if (read.ptr != digits.data() + digits.size()) return {};
+    if (read.ec == std::errc::result_out_of_range) FailTooLong(meter);
+    return read.ec == std::errc() ? std::optional(number) : std::nullopt;
 }
 
 Value IntFilter(Interpreter& in, const Value& of, const CallValues& values) {
@@ -161,16 +233,13 @@ Value IntFilter(Interpreter& in, const Value& of, const CallValues& values) {
     const Value fallback = bound.Has(0) ? bound.At(0) : Value(int64_t{0});
     const int64_t base = bound.Int(1, 10);
     if (of.IsInteger()) return Value(of.integer());
-    if (of.Is(Kind::kText) && base >= 2 && base <= 36) {
-        std::string digits = DigitsOf(meter, of);
-        if (digits.starts_with('+')) digits.erase(0, 1);
-        int64_t number = 0;
-        const char* end = digits.data() + digits.size();
-        const auto read = std::from_chars(digits.data(), end, number, static_cast<int>(base));
-        if (read.ec == std::errc() && read.ptr == end) return Value(number);
+    if (of.Is(Kind::kText)) {
+        const auto number = IntOf(meter, NumberWord(meter, of, true), base);
+        if (number) return Value(*number);
     }
     const auto number = FloatOf(meter, of);
-    if (!number || !(std::abs(*number) < 9e18)) return fallback;
+    if (!number || !std::isfinite(*number)) return fallback;
+    if (!(std::abs(*number) < 9.2e18)) FailTooLong(meter);
     return Value(static_cast<int64_t>(*number));
 }
 
@@ -484,6 +553,7 @@ constexpr struct {
     {"abs", Abs},
     {"attr", AttributeFilter},
     {"capitalize", CaseFilter<Case::kCapital>},
+    {"center", Center},
     {"count", LengthFilter},
     {"d", Default},
     {"default", Default},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "chat/letters.h"
 #include "chat/meter.h"
 #include "chat/strings.h"
 

@@ -5,6 +5,7 @@
 #include "chat/arguments.h"
 #include "chat/arithmetic.h"
 #include "chat/builtins.h"
+#include "chat/letters.h"
 #include "chat/print.h"
 #include "chat/strings.h"
 
@@ -39,12 +40,35 @@ Value SplitLinesMethod(Meter& meter, const Text& self, const CallValues& values)
     return SplitLines(meter, self, bound.Truth(0, false));
 }
 
+Value ReplaceMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "replace()", values, {"old", "new", "count"});
+    return Replace(meter, self, bound.NeedText(0).view(), bound.NeedText(1), bound.Int(2, -1));
+}
+
+// The part of the text between the arguments `start` and `end`, which count characters; nullopt if
+// it begins after its end.
+std::optional<std::string_view> Window(Meter& meter, const Text& self, const Bound& bound) {
+    if (!bound.Has(1) && !bound.Has(2)) return self.view();
+    meter.Read(self.size());
+    const auto points = static_cast<int64_t>(CountPoints(self.view()));
+    const auto index = [&](size_t at, int64_t fallback) {
+        const int64_t given = bound.At(at).Is(Kind::kNone) ? fallback : bound.Int(at, fallback);
+        return given < 0 ? std::max<int64_t>(given + points, 0) : given;
+    };
+    const int64_t start = index(1, 0), end = std::min(index(2, points), points);
+    if (start > end) return {};
+    const size_t begin = PointOffset(self.view(), static_cast<size_t>(start));
+    return self.view().substr(begin, PointOffset(self.view(), static_cast<size_t>(end)) - begin);
+}
+
 template <bool kStart>
 Value StartsMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, kStart ? "startswith()" : "endswith()", values, {"prefix"});
+    const Bound bound(meter, kStart ? "startswith()" : "endswith()", values,
+                      {"prefix", "start", "end"});
+    const auto text = Window(meter, self, bound);
     const auto fits = [&](std::string_view part) {
         meter.Read(part.size());
-        return kStart ? self.view().starts_with(part) : self.view().ends_with(part);
+        return text && (kStart ? text->starts_with(part) : text->ends_with(part));
     };
     const Value& parts = bound.Need(0);
     if (!parts.Is(Kind::kList) || !parts.list()->tuple)
@@ -54,37 +78,14 @@ Value StartsMethod(Meter& meter, const Text& self, const CallValues& values) {
     }));
 }
 
-Value ReplaceMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "replace()", values, {"old", "new", "count"});
-    return Replace(meter, self, bound.NeedText(0).view(), bound.NeedText(1), bound.Int(2, -1));
-}
-
-// The bytes between two Python positions.
-TextRange Between(Meter& meter, const Text& self, const Bound& bound) {
-    meter.Read(self.size());
-    const auto points = static_cast<int64_t>(CountPoints(self.view()));
-    const auto place = [&](size_t at, int64_t fallback) {
-        int64_t index = bound.Int(at, fallback);
-        if (index < 0) index = std::max<int64_t>(index + points, 0);
-        return PointOffset(self.view(), static_cast<size_t>(std::min(index, points)));
-    };
-    return {place(1, 0), place(2, points)};
-}
-
+// Byte offset of the needle in the text.
 std::optional<size_t> FindPlace(Meter& meter, const Text& self, const Bound& bound, bool last) {
-    const TextRange range = Between(meter, self, bound);
     const std::string_view needle = bound.NeedText(0).view();
-    if (range.begin > range.end) return {};
-    const std::string_view text = self.view().substr(0, range.end);
-    size_t found = FindIn(meter, text, needle, range.begin);
-    if (found == text.npos) return {};
-    if (last && needle.empty()) return range.end;
-    while (last) {
-        const size_t next = FindIn(meter, text, needle, found + 1);
-        if (next == text.npos) break;
-        found = next;
-    }
-    return found;
+    const auto text = Window(meter, self, bound);
+    if (!text) return {};
+    const size_t found = last ? FindLast(meter, *text, needle) : FindIn(meter, *text, needle, 0);
+    if (found == text->npos) return {};
+    return static_cast<size_t>(text->data() - self.view().data()) + found;
 }
 
 template <bool kLast, bool kMust>
@@ -97,18 +98,52 @@ Value FindMethod(Meter& meter, const Text& self, const CallValues& values) {
 }
 
 Value CountMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "count()", values, {"sub"});
+    const Bound bound(meter, "count()", values, {"sub", "start", "end"});
     const std::string_view needle = bound.NeedText(0).view();
+    const auto text = Window(meter, self, bound);
+    if (!text) return Value(int64_t{0});
     if (needle.empty()) {
-        meter.Read(self.size());
-        return Value(static_cast<int64_t>(CountPoints(self.view()) + 1));
+        meter.Read(text->size());
+        return Value(static_cast<int64_t>(CountPoints(*text) + 1));
     }
     int64_t count = 0;
-    for (size_t at = 0; (at = FindIn(meter, self.view(), needle, at)) != std::string_view::npos;) {
+    for (size_t at = 0; (at = FindIn(meter, *text, needle, at)) != text->npos;) {
         ++count;
         at += needle.size();
     }
     return Value(count);
+}
+
+// (before, separator, after) at the first or last separator; the text and two empty texts if there
+// is none.
+template <bool kLast>
+Value PartitionMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "partition()", values, {"sep"});
+    const std::string_view separator = bound.NeedText(0).view();
+    if (separator.empty()) {
+        meter.Fail(ErrorCode::kCorrupt, "partition(): the separator is empty");
+    }
+    const size_t found =
+        kLast ? FindLast(meter, self.view(), separator) : FindIn(meter, self.view(), separator, 0);
+    const bool has = found != std::string_view::npos;
+    const size_t at = has ? found : kLast ? 0 : self.size();
+    ListBuilder parts(meter);
+    parts.AddCut(self, 0, at);
+    parts.AddCut(self, at, has ? at + separator.size() : at);
+    parts.AddCut(self, has ? at + separator.size() : at, self.size());
+    return std::move(parts).Finish(true);
+}
+
+template <Ends kEnds>
+Value PadMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "a method that pads", values, {"width", "fillchar"});
+    bound.Need(0);
+    const std::string_view with = bound.Has(1) ? bound.NeedText(1).view() : " ";
+    if (with.size() != 1) {
+        meter.Fail(ErrorCode::kUnsupported, "padding with '{}': expected one ASCII character",
+                   with);
+    }
+    return Pad(meter, self, bound.Int(0, 0), kEnds, with[0]);
 }
 
 Value JoinMethod(Meter& meter, const Text& self, const CallValues& values) {
@@ -143,25 +178,18 @@ Value RemoveMethod(Meter& meter, const Text& self, const CallValues& values) {
                                    : self.Cut(0, self.size() - part.size()));
 }
 
-bool IsDigitPoint(int32_t point) {
-    return point >= '0' && point <= '9';
-}
-
-bool IsAlphaNumeric(int32_t point) {
-    return IsAlpha(point) || IsDigitPoint(point);
-}
-
-template <bool (*kIs)(int32_t)>
+// kEmpty: the answer for an empty text.
+template <bool (*kIs)(int32_t), bool kEmpty = false>
 Value AllMethod(Meter& meter, const Text& self, const CallValues& values) {
     const Bound bound(meter, "a character test", values, {});
     meter.Read(self.size());
     for (size_t at = 0; at < self.size(); at = NextPoint(self.view(), at)) {
         if (!kIs(PointAt(self.view(), at))) return Value(false);
     }
-    return Value(!self.empty());
+    return Value(kEmpty || !self.empty());
 }
 
-// isupper(), islower(): at least one letter of the case, and none of the other.
+// isupper(), islower(): at least one letter of the case, and none of another.
 template <bool kUpper>
 Value IsCaseMethod(Meter& meter, const Text& self, const CallValues& values) {
     const Bound bound(meter, "a case test", values, {});
@@ -169,10 +197,29 @@ Value IsCaseMethod(Meter& meter, const Text& self, const CallValues& values) {
     bool any = false;
     for (size_t at = 0; at < self.size(); at = NextPoint(self.view(), at)) {
         const int32_t point = PointAt(self.view(), at);
-        if (kUpper ? IsLower(point) : IsUpper(point)) return Value(false);
+        if (IsTitle(point) || (kUpper ? IsLower(point) : IsUpper(point))) return Value(false);
         any = any || (kUpper ? IsUpper(point) : IsLower(point));
     }
     return Value(any);
+}
+
+// istitle(): each word begins in upper case and goes on in lower case.
+Value IsTitleMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "istitle()", values, {});
+    meter.Read(self.size());
+    bool any = false, inside = false;
+    for (size_t at = 0; at < self.size(); at = NextPoint(self.view(), at)) {
+        const int32_t point = PointAt(self.view(), at);
+        const bool begins = IsUpper(point) || IsTitle(point);
+        if (begins ? inside : IsLower(point) && !inside) return Value(false);
+        inside = begins || IsLower(point);
+        any = any || inside;
+    }
+    return Value(any);
+}
+
+bool IsAscii(int32_t point) {
+    return point < 0x80;
 }
 
 constexpr struct {
@@ -186,6 +233,12 @@ constexpr struct {
     {"lower", CaseMethod<Case::kLower>},
     {"capitalize", CaseMethod<Case::kCapital>},
     {"title", CaseMethod<Case::kTitle>},
+    {"casefold", CaseMethod<Case::kFolded>},
+    {"center", PadMethod<Ends::kBoth>},
+    {"ljust", PadMethod<Ends::kRight>},
+    {"rjust", PadMethod<Ends::kLeft>},
+    {"partition", PartitionMethod<false>},
+    {"rpartition", PartitionMethod<true>},
     {"split", SplitMethod<false>},
     {"rsplit", SplitMethod<true>},
     {"splitlines", SplitLinesMethod},
@@ -201,12 +254,15 @@ constexpr struct {
     {"format", FormatMethod},
     {"removeprefix", RemoveMethod<true>},
     {"removesuffix", RemoveMethod<false>},
-    {"isdigit", AllMethod<IsDigitPoint>},
-    {"isnumeric", AllMethod<IsDigitPoint>},
-    {"isdecimal", AllMethod<IsDigitPoint>},
+    {"isdigit", AllMethod<IsDigit>},
+    {"isnumeric", AllMethod<IsNumeric>},
+    {"isdecimal", AllMethod<IsDecimal>},
     {"isalpha", AllMethod<IsAlpha>},
     {"isalnum", AllMethod<IsAlphaNumeric>},
     {"isspace", AllMethod<IsSpace>},
+    {"isascii", AllMethod<IsAscii, true>},
+    {"isprintable", AllMethod<IsPrintable, true>},
+    {"istitle", IsTitleMethod},
     {"isupper", IsCaseMethod<true>},
     {"islower", IsCaseMethod<false>},
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/utf8.h"
+#include "chat/letters.h"
 #include "chat/strings.h"
 
 namespace weft::chat::jinja {

@@ -8,16 +8,21 @@
 #include <vector>
 
 #include "base/utf8.h"
+#include "chat/letters.h"
 
 namespace weft::chat::jinja {
 namespace {
 
-constexpr int32_t kSharpS = 0xDF;
+constexpr int64_t kPadPiece = 1024;  // bytes that are charged at once
 
-std::string Encoded(int32_t point) {
-    utf8proc_uint8_t bytes[4];
-    const auto size = utf8proc_encode_char(point, bytes);
-    return {reinterpret_cast<const char*>(bytes), static_cast<size_t>(size)};
+std::string Encoded(const Points& points) {
+    std::string text;
+    for (size_t i = 0; i < points.size; ++i) {
+        utf8proc_uint8_t bytes[4];
+        const auto size = utf8proc_encode_char(points.at[i], bytes);
+        text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
+    }
+    return text;
 }
 
 bool HasPoint(std::string_view set, std::string_view point) {
@@ -29,36 +34,29 @@ bool HasPoint(std::string_view set, std::string_view point) {
 
 // Start of the code point that ends at `end`.
 size_t PreviousPoint(std::string_view text, size_t end) {
-    for (size_t begin = end; begin-- > 0 && end - begin <= 4;) {
-        if (NextPoint(text, begin) == end) return begin;
+    size_t begin = end - 1;
+    while (begin > 0 && end - begin < 4 && (text[begin] & 0xC0) == 0x80) --begin;
+    return NextPoint(text, begin) == end ? begin : end - 1;
+}
+
+// Whether the sigma at text[at, end) ends a word of the letters text[begin, ...).
+bool IsFinalSigma(std::string_view text, size_t begin, size_t at, size_t end) {
+    const auto is_cased = [&](size_t place) { return IsCased(PointAt(text, place)); };
+    while (end < text.size() && IsCaseIgnorable(PointAt(text, end))) end = NextPoint(text, end);
+    if (end < text.size() && is_cased(end)) return false;
+    while (at > begin) {
+        at = PreviousPoint(text, at);
+        if (!IsCaseIgnorable(PointAt(text, at))) return is_cased(at);
     }
-    return end - 1;
+    return false;
 }
 
-utf8proc_category_t Category(int32_t point) {
-    return utf8proc_category(point);
-}
-
-// Whether the code point after `before` begins a word.
-bool BeginsWord(Case to, int32_t before, bool first) {
-    if (first) return true;
-    if (to == Case::kTitle) return !IsAlpha(before);
+// Whether the character after `before` begins a word.
+bool BeginsWord(Case to, int32_t before) {
+    if (to == Case::kTitle) return !IsCased(before);
     const std::string_view openers = "-({[<";
     return IsSpace(before) ||
            (before < 128 && openers.find(static_cast<char>(before)) != std::string_view::npos);
-}
-
-int32_t Changed(int32_t point, Case to, int32_t before, bool first) {
-    switch (to) {
-        case Case::kUpper: return utf8proc_toupper(point);
-        case Case::kLower: return utf8proc_tolower(point);
-        case Case::kCapital: return first ? utf8proc_totitle(point) : utf8proc_tolower(point);
-        case Case::kTitle:
-        case Case::kTitleWord:
-            return BeginsWord(to, before, first) ? utf8proc_totitle(point)
-                                                 : utf8proc_tolower(point);
-    }
-    return point;
 }
 
 // Parts between white space; after `most` splits, the last part is the untrimmed rest.
@@ -104,17 +102,31 @@ std::vector<TextRange> SpaceCutsRight(Charge& charge, std::string_view text, int
     return parts;
 }
 
-// Offsets of the separator from left to right, without overlaps.
+// Offsets of the separator from left to right, without overlaps; at most `most` (negative:
+// unlimited).
 std::vector<size_t> Places(Meter& meter, Charge& charge, std::string_view text,
-                           std::string_view separator) {
+                           std::string_view separator, int64_t most) {
     if (separator.empty()) meter.Fail(ErrorCode::kCorrupt, "split(): the separator is empty");
     std::vector<size_t> places;
     meter.Read(text.size());
-    for (size_t at = 0; (at = FindIn(meter, text, separator, at)) != text.npos;) {
+    for (size_t at = 0; most < 0 || static_cast<int64_t>(places.size()) < most;) {
+        at = FindIn(meter, text, separator, at);
+        if (at == text.npos) break;
         charge.Grow(places, 1);
         places.push_back(at);
         at += separator.size();
     }
+    return places;
+}
+
+// Offsets of the separator from right to left, without overlaps; at most `most` (negative:
+// unlimited). Searches the reversed bytes, so the time is linear.
+std::vector<size_t> PlacesFromRight(Meter& meter, Charge& charge, std::string_view text,
+                                    std::string_view separator, int64_t most) {
+    const std::string backward(text.rbegin(), text.rend());
+    const std::string wanted(separator.rbegin(), separator.rend());
+    std::vector<size_t> places = Places(meter, charge, backward, wanted, most);
+    for (size_t& place : places) place = text.size() - place - separator.size();
     return places;
 }
 
@@ -183,38 +195,11 @@ size_t FindIn(Meter& meter, std::string_view text, std::string_view needle, size
     return at;
 }
 
-bool IsSpace(int32_t point) {
-    if (point < 0x80) return (point >= 9 && point <= 13) || (point >= 0x1C && point <= 0x20);
-    return point == 0x85 || Category(point) == UTF8PROC_CATEGORY_ZS || point == 0x2028 ||
-           point == 0x2029;
-}
-
-bool IsPrintable(int32_t point) {
-    if (point < 0x80) return point >= 0x20 && point < 0x7F;
-    switch (Category(point)) {
-        case UTF8PROC_CATEGORY_CN:
-        case UTF8PROC_CATEGORY_CC:
-        case UTF8PROC_CATEGORY_CF:
-        case UTF8PROC_CATEGORY_CS:
-        case UTF8PROC_CATEGORY_CO:
-        case UTF8PROC_CATEGORY_ZL:
-        case UTF8PROC_CATEGORY_ZP:
-        case UTF8PROC_CATEGORY_ZS: return false;
-        default: return true;  // an enum of the library
-    }
-}
-
-bool IsAlpha(int32_t point) {
-    const auto category = Category(point);
-    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
-}
-
-bool IsUpper(int32_t point) {
-    return Category(point) == UTF8PROC_CATEGORY_LU;
-}
-
-bool IsLower(int32_t point) {
-    return Category(point) == UTF8PROC_CATEGORY_LL;
+size_t FindLast(Meter& meter, std::string_view text, std::string_view needle) {
+    if (needle.empty()) return text.size();
+    Charge charge(&meter);
+    const std::vector<size_t> places = PlacesFromRight(meter, charge, text, needle, 1);
+    return places.empty() ? text.npos : places[0];
 }
 
 TextRange Strip(Meter& meter, std::string_view text, Ends ends,
@@ -239,16 +224,34 @@ TextRange Strip(Meter& meter, std::string_view text, Ends ends,
 }
 
 Value ChangeCase(Meter& meter, const Text& text, Case to) {
+    constexpr int32_t kSigma = 0x3A3, kFinalSigma = 0x3C2;
     TextBuilder builder(meter);
     meter.Step(text.size() / 4 + 1);
+    const std::string_view bytes = text.view();
+    // The filter `title` changes the letters of a word after the first as a text of their own.
+    size_t word = 0;
     int32_t before = 0;
-    for (size_t at = 0; at < text.size();) {
-        const size_t end = NextPoint(text.view(), at);
-        const int32_t point = PointAt(text.view(), at);
-        const int32_t changed = Changed(point, to, before, at == 0);
-        if (point == kSharpS && to == Case::kUpper) {
-            builder.Append("SS", text.SourceAt(at));
-        } else if (changed == point || (end - at == 1 && point >= 0x80)) {
+    for (size_t at = 0; at < bytes.size();) {
+        const size_t end = NextPoint(bytes, at);
+        const int32_t point = PointAt(bytes, at);
+        const bool words = to == Case::kTitle || to == Case::kTitleWord;
+        const bool begins =
+            (to == Case::kCapital && at == 0) || (words && (at == 0 || BeginsWord(to, before)));
+        if (begins && to == Case::kTitleWord) word = end;
+        Points changed{{point}, 1};
+        if (to == Case::kUpper || (begins && to == Case::kTitleWord)) {
+            changed = ToUpper(point);
+        } else if (to == Case::kFolded) {
+            changed = ToFolded(point);
+        } else if (begins) {
+            changed = ToTitle(point);
+        } else if (point == kSigma && IsFinalSigma(bytes, word, at, end)) {
+            changed.at[0] = kFinalSigma;
+        } else {
+            changed = ToLower(point);
+        }
+        const bool same = changed.size == 1 && changed.at[0] == point;
+        if (same || (end - at == 1 && point >= 0x80)) {
             builder.AppendCut(text, at, end);
         } else {
             builder.Append(Encoded(changed), text.SourceAt(at));
@@ -264,10 +267,7 @@ Value Split(Meter& meter, const Text& text, std::optional<std::string_view> sepa
     meter.Read(text.size());
     Charge charge(&meter);
     if (!separator) return CutRanges(meter, text, SpaceCuts(charge, text.view(), most));
-    std::vector<size_t> places = Places(meter, charge, text.view(), *separator);
-    if (most >= 0 && static_cast<uint64_t>(most) < places.size()) {
-        places.resize(static_cast<size_t>(most));
-    }
+    const std::vector<size_t> places = Places(meter, charge, text.view(), *separator, most);
     return CutAt(meter, text, places, separator->size());
 }
 
@@ -276,12 +276,8 @@ Value SplitRight(Meter& meter, const Text& text, std::optional<std::string_view>
     meter.Read(text.size());
     Charge charge(&meter);
     if (!separator) return CutRanges(meter, text, SpaceCutsRight(charge, text.view(), most));
-    // Except for overlaps ("aaa" by "aa"), the last matches from the left are the first from the
-    // right.
-    std::vector<size_t> places = Places(meter, charge, text.view(), *separator);
-    if (most >= 0 && static_cast<uint64_t>(most) < places.size()) {
-        places.erase(places.begin(), places.end() - static_cast<ptrdiff_t>(most));
-    }
+    std::vector<size_t> places = PlacesFromRight(meter, charge, text.view(), *separator, most);
+    std::reverse(places.begin(), places.end());
     return CutAt(meter, text, places, separator->size());
 }
 
@@ -301,6 +297,25 @@ Value SplitLines(Meter& meter, const Text& text, bool keep_ends) {
     }
     if (begin < bytes.size()) lines.AddCut(text, begin, bytes.size());
     return std::move(lines).Finish();
+}
+
+Value Pad(Meter& meter, const Text& text, int64_t width, Ends ends, char with) {
+    meter.Read(text.size());
+    const int64_t missing =
+        std::max<int64_t>(width - static_cast<int64_t>(CountPoints(text.view())), 0);
+    const int64_t left = ends == Ends::kLeft    ? missing
+                         : ends == Ends::kRight ? 0
+                                                : missing / 2 + (missing & width & 1);
+    TextBuilder builder(meter);
+    const auto add = [&](int64_t count) {
+        for (; count > 0; count -= kPadPiece) {
+            builder.Append(std::string(static_cast<size_t>(std::min(count, kPadPiece)), with));
+        }
+    };
+    add(left);
+    builder.Append(text);
+    add(missing - left);
+    return std::move(builder).Finish();
 }
 
 Value Replace(Meter& meter, const Text& text, std::string_view from, const Text& to, int64_t most) {

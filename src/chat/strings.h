@@ -21,12 +21,8 @@ int32_t PointAt(std::string_view text, size_t at);
 // Byte offset of `needle` in `text` from `from` on, or npos. Linear time, charged to the meter.
 size_t FindIn(Meter& meter, std::string_view text, std::string_view needle, size_t from);
 
-bool IsSpace(int32_t point);
-// Whether repr() shows the character unescaped.
-bool IsPrintable(int32_t point);
-bool IsAlpha(int32_t point);
-bool IsUpper(int32_t point);
-bool IsLower(int32_t point);
+// Byte offset of the last `needle` in `text`, or npos. Linear time, charged to the meter.
+size_t FindLast(Meter& meter, std::string_view text, std::string_view needle);
 
 enum class Ends { kLeft, kRight, kBoth };
 // The range left after removing `chars` (nullopt: white space) from the ends.
@@ -37,7 +33,8 @@ enum class Case {
     kUpper,
     kLower,
     kCapital,    // str.capitalize(): the first letter
-    kTitle,      // str.title(): each letter after a non-letter
+    kFolded,     // str.casefold()
+    kTitle,      // str.title(): each letter after a character without case
     kTitleWord,  // filter `title`: letters after spaces, hyphens and brackets
 };
 Value ChangeCase(Meter& meter, const Text& text, Case to);
@@ -49,6 +46,9 @@ Value Split(Meter& meter, const Text& text, std::optional<std::string_view> sepa
 Value SplitRight(Meter& meter, const Text& text, std::optional<std::string_view> separator,
                  int64_t most);
 Value SplitLines(Meter& meter, const Text& text, bool keep_ends);
+
+// Adds `with` at the ends until the text has `width` characters. kBoth: str.center().
+Value Pad(Meter& meter, const Text& text, int64_t width, Ends ends, char with = ' ');
 
 Value Replace(Meter& meter, const Text& text, std::string_view from, const Text& to, int64_t most);
 
