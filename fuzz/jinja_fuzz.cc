@@ -78,7 +78,7 @@ void CheckAnswer(ToolCallFormat family, std::string_view text) {
     WEFT_CHECK(all.tool_calls.size() == whole.tool_calls.size());
 }
 
-constexpr uint8_t kLastFamily = static_cast<uint8_t>(ToolCallFormat::kAtem);
+constexpr uint8_t kLastFamily = static_cast<uint8_t>(ToolCallFormat::kJsonList);
 
 }  // namespace
 }  // namespace weft::chat

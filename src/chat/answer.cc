@@ -27,7 +27,9 @@ class PlainGrammar : public AnswerParser::Grammar {
 std::unique_ptr<AnswerParser::Grammar> GrammarOf(ToolCallFormat family, GrammarOptions options) {
     switch (family) {
         case ToolCallFormat::kPlain: return std::make_unique<PlainGrammar>();
-        case ToolCallFormat::kLlama3: return MakeLlamaGrammar(std::move(options));
+        case ToolCallFormat::kLlama3:
+        case ToolCallFormat::kGlm4:
+        case ToolCallFormat::kJsonList: return MakeLlamaGrammar(family, std::move(options));
         case ToolCallFormat::kHarmony: return MakeHarmonyGrammar(std::move(options));
         case ToolCallFormat::kAtem: return MakeAtemGrammar(std::move(options));
         case ToolCallFormat::kQwen:
@@ -51,6 +53,13 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(ToolCallFormat family, GrammarO
         case ToolCallFormat::kDsml:
         case ToolCallFormat::kErnie:
         case ToolCallFormat::kHunyuanA13b:
+        case ToolCallFormat::kQwenCoderTight:
+        case ToolCallFormat::kGigaChat:
+        case ToolCallFormat::kApriel:
+        case ToolCallFormat::kMiniCpm5:
+        case ToolCallFormat::kFunctionGemma:
+        case ToolCallFormat::kCommandR:
+        case ToolCallFormat::kInternS1:
         case ToolCallFormat::kMiniMaxM3: break;
     }
     return MakeTagGrammar(family, std::move(options));
@@ -90,7 +99,7 @@ size_t BegunAtEnd(std::string_view text, const std::vector<std::string_view>& ma
     return most;
 }
 
-ToolCallFormat FamilyOf(std::string_view chat_template) {
+ToolCallFormat FamilyOf(std::string_view text) {
     // Markers of a single family come first; several families use <tool_call> and <think>.
     static constexpr std::pair<std::string_view, ToolCallFormat> kMarkers[] = {
         {"<|channel|>", ToolCallFormat::kHarmony},
@@ -99,6 +108,8 @@ ToolCallFormat FamilyOf(std::string_view chat_template) {
         {kDeepSeekTurn, ToolCallFormat::kDeepSeek},
         {":opensource>", ToolCallFormat::kHunyuan},
         {"<tool_sep>", ToolCallFormat::kHunyuanPreview},
+        {"<|role_sep|>", ToolCallFormat::kGigaChat},
+        {"[BEGIN FINAL RESPONSE]", ToolCallFormat::kApriel},
         {"<TOOLCALL>", ToolCallFormat::kNemotron},
         {"<seed:think>", ToolCallFormat::kSeed},
         {"<seed:tool_call>", ToolCallFormat::kSeed},
@@ -107,6 +118,8 @@ ToolCallFormat FamilyOf(std::string_view chat_template) {
         {"<minimax:tool_call>", ToolCallFormat::kMiniMax},
         {"]<]minimax[>[", ToolCallFormat::kMiniMaxM3},
         {"<|tool_call>", ToolCallFormat::kGemma},
+        {"<start_function_call>", ToolCallFormat::kFunctionGemma},
+        {"<|action_start|>", ToolCallFormat::kInternS1},
         {"<function_calls>", ToolCallFormat::kOlmo},
         {"<|tool_list_start|>", ToolCallFormat::kLfm2},
         {"<|tool_call_start|>", ToolCallFormat::kLfm2},
@@ -118,8 +131,11 @@ ToolCallFormat FamilyOf(std::string_view chat_template) {
         {"<|tool_call:begin|>", ToolCallFormat::kSolar},
         {"<|START_ACTION|>", ToolCallFormat::kCohere},
         {"<|START_RESPONSE|>", ToolCallFormat::kCohere},
+        {"Action:\n```json", ToolCallFormat::kCommandR},
+        {"Action: ```json", ToolCallFormat::kCommandR},
         {"<response>", ToolCallFormat::kErnie},
         {"<answer>", ToolCallFormat::kHunyuanA13b},
+        {"<function name=", ToolCallFormat::kMiniCpm5},
         {"<function=", ToolCallFormat::kQwenCoder},
         {"<tool_call>", ToolCallFormat::kQwen},
         {"[TOOL_CALLS]", ToolCallFormat::kMistral},
@@ -128,10 +144,11 @@ ToolCallFormat FamilyOf(std::string_view chat_template) {
         {"<|start_header_id|>", ToolCallFormat::kLlama3},
         {"<|header_start|>", ToolCallFormat::kLlama3},
         {"<|start_of_role|>", ToolCallFormat::kGranite},
+        {"<|observation|>", ToolCallFormat::kGlm4},
         {"<think>", ToolCallFormat::kQwen},
     };
     for (const auto& [marker, family] : kMarkers) {
-        if (chat_template.find(marker) != chat_template.npos) return family;
+        if (text.find(marker) != text.npos) return family;
     }
     return ToolCallFormat::kPlain;
 }
@@ -164,6 +181,15 @@ std::string_view FamilyName(ToolCallFormat family) {
         case ToolCallFormat::kHunyuanA13b: return "hunyuan-a13b";
         case ToolCallFormat::kMiniMaxM3: return "minimax-m3";
         case ToolCallFormat::kAtem: return "atem";
+        case ToolCallFormat::kQwenCoderTight: return "qwen-coder-tight";
+        case ToolCallFormat::kGigaChat: return "gigachat";
+        case ToolCallFormat::kApriel: return "apriel";
+        case ToolCallFormat::kMiniCpm5: return "minicpm5";
+        case ToolCallFormat::kFunctionGemma: return "functiongemma";
+        case ToolCallFormat::kGlm4: return "glm4";
+        case ToolCallFormat::kCommandR: return "command-r";
+        case ToolCallFormat::kInternS1: return "intern-s1";
+        case ToolCallFormat::kJsonList: return "json-list";
     }
     return "";
 }
@@ -192,12 +218,13 @@ AnswerDelta AnswerParser::Finish() {
 }
 
 bool EndsInReasoning(std::string_view prompt) {
+    static constexpr std::string_view kBegins[] = {
+        "<think>",   "<think:opensource>", "<seed:think>",
+        "[THINK]",   "<mm:think>",         "<|START_THINKING|>",
+        "<|think|>", "<|channel>thought",  "Here are my reasoning steps:"};
     prompt = TrimBlanks(prompt);
-    return prompt.ends_with("<think>") || prompt.ends_with("<think:opensource>") ||
-           prompt.ends_with("<seed:think>") || prompt.ends_with("[THINK]") ||
-           prompt.ends_with("<mm:think>") ||
-           prompt.ends_with("<|START_THINKING|>") || prompt.ends_with("<|think|>") ||
-           prompt.ends_with("<|channel>thought");
+    return std::ranges::any_of(kBegins,
+                               [&](std::string_view begin) { return prompt.ends_with(begin); });
 }
 
 }  // namespace weft::chat

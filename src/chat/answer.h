@@ -7,8 +7,10 @@
 //   kPlain     content only
 //   kQwen      <think>...</think>, <tool_call>{"name": ..., "arguments": {...}}</tool_call>
 //              (Qwen, Hermes, SmolLM 3 and many others)
-//   kQwenCoder inside the tags: <function=f><parameter=k>v</parameter></function>; the tags may be
-//              missing
+//   kQwenCoder inside the tags: <function=f><parameter=k>v</parameter></function>, with a line end
+//   on
+//              each side of the value; the tags may be missing
+//   kQwenCoderTight  the same without line ends around the value (MiMo V2)
 //   kGlm       inside the tags: f<arg_key>k</arg_key><arg_value>v</arg_value>
 //   kLlama3    {"name": ..., "parameters": {...}} at the answer's start, after <|python_tag|> or
 //              after another call; for an offered function also on a line of its own; there also
@@ -47,7 +49,18 @@
 //   kAtem      Muse Glimmer: to=self, to=user or to=f, then <|message|>...<|eom|>; a call is
 //              <atem:function_calls><atem:invoke name="f"><atem:parameter name="k">v
 //              </atem:parameter></atem:invoke></atem:function_calls>
-//   kHunyuanA13b  <think>, <answer>...</answer>, <tool_calls>[{...}]</tool_calls>
+//   kHunyuanA13b  <think>, <answer>...</answer>, <tool_calls>[{...}]</tool_calls>; the dense models
+//              <tool_calls><tool_call>f, then a ```json fence, </tool_call></tool_calls>
+//   kGigaChat  GigaChat 3: "function call<|role_sep|>" {...}, 3.1: <|function_call|>{...}, 3.5: as
+//              kDsml with GCML in the bars
+//   kApriel    "Here are my reasoning steps:" ... [BEGIN FINAL RESPONSE], <tool_calls>[{...}]
+//              </tool_calls>
+//   kMiniCpm5  <think>, <function name="f"><param name="k">v</param></function>; v may be CDATA
+//   kFunctionGemma  <start_function_call>call:f{k:<escape>v<escape>}<end_function_call>
+//   kGlm4      GLM-4-0414, GLM-4-9B: f, a line end and {...}, as the whole message
+//   kCommandR  Action: and a ```json fence with [{"tool_name": ..., "parameters": {...}}]
+//   kInternS1  <think>, <|action_start|><|plugin|>{"name": ..., "parameters": {...}}<|action_end|>
+//   kJsonList  xLAM 2: [{"name": ..., "arguments": {...}}] without markers, at the answer's start
 //
 // The text must contain special tokens by name (decode with skip_special off). A call that cannot
 // be parsed (invalid JSON, no name) becomes content with its markers, so no text is lost. An end
@@ -92,6 +105,15 @@ enum class ToolCallFormat {
     kHunyuanA13b,
     kMiniMaxM3,
     kAtem,
+    kQwenCoderTight,
+    kGigaChat,
+    kApriel,
+    kMiniCpm5,
+    kFunctionGemma,
+    kGlm4,
+    kCommandR,
+    kInternS1,
+    kJsonList,
 };
 
 class ToolTypes;
@@ -126,8 +148,9 @@ struct AnswerDelta {
     }
 };
 
-// Detects the family by the markers in a chat template; kPlain if there are none.
-ToolCallFormat FamilyOf(std::string_view chat_template);
+// Detects the family by the markers in a text: a chat template's source, and what it renders
+// (template_capabilities.h); kPlain if there are none.
+ToolCallFormat FamilyOf(std::string_view text);
 // "qwen", "llama3", ...; for messages.
 std::string_view FamilyName(ToolCallFormat family);
 
@@ -162,7 +185,7 @@ class AnswerParser {
 // The marker that ends the family's reasoning.
 std::string_view ThinkEnd(ToolCallFormat family);
 
-// Whether the prompt ends inside reasoning: with "<think>" (or "[THINK]").
+// Whether the prompt ends inside reasoning: with "<think>", "[THINK]" or Apriel's first words.
 bool EndsInReasoning(std::string_view prompt);
 
 }  // namespace weft::chat

@@ -67,24 +67,42 @@ size_t JsonEnd(std::string_view text) {
     return text.npos;
 }
 
-bool IsName(std::string_view text) {
-    return !text.empty() && text.size() <= 256 && text.find_first_of(" \t\r\n<>{}\"") == text.npos;
-}
-
 // Tags around arguments: KEY stands between key_begin and key_end, VALUE between value_begin (may
 // be empty) and value_end.
 struct ArgumentTags {
     std::string_view key_begin, key_end, value_begin, value_end;
+    bool lines = false;  // a line end on each side of VALUE belongs to the format
+    bool cdata = false;  // VALUE may be a CDATA section
 };
-constexpr ArgumentTags kQwenTags = {"<parameter=", ">", "", "</parameter>"};
+#define WEFT_DSML  \
+    "\xEF\xBD\x9C" \
+    "DSML\xEF\xBD\x9C"
+#define WEFT_GCML  \
+    "\xEF\xBD\x9C" \
+    "GCML\xEF\xBD\x9C"
+constexpr ArgumentTags kQwenTags = {"<parameter=", ">", "", "</parameter>", true};
+constexpr ArgumentTags kTightTags = {"<parameter=", ">", "", "</parameter>"};
 constexpr ArgumentTags kGlmTags = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
 constexpr ArgumentTags kHunyuanTags = {"<arg_key:opensource>", "</arg_key:opensource>",
                                        "<arg_value:opensource>", "</arg_value:opensource>"};
 constexpr ArgumentTags kMiniMaxTags = {"<parameter name=", ">", "", "</parameter>"};
-#define WEFT_DSML "\xEF\xBD\x9C" "DSML\xEF\xBD\x9C"
+constexpr ArgumentTags kMiniCpmTags = {"<param name=", ">", "", "</param>", false, true};
 constexpr ArgumentTags kAtemTags = {"<atem:parameter name=", ">", "", "</atem:parameter>"};
 constexpr ArgumentTags kDsmlTags = {"<" WEFT_DSML "parameter name=", ">", "",
                                     "</" WEFT_DSML "parameter>"};
+constexpr ArgumentTags kGcmlTags = {"<" WEFT_GCML "parameter name=", ">", "",
+                                    "</" WEFT_GCML "parameter>"};
+
+// The text of a value in these tags.
+std::string_view ValueText(std::string_view value, const ArgumentTags& tags) {
+    constexpr std::string_view kCdata = "<![CDATA[", kCdataEnd = "]]>";
+    if (tags.lines && value.starts_with('\n')) value.remove_prefix(1);
+    if (tags.lines && value.ends_with('\n')) value.remove_suffix(1);
+    const bool cdata = tags.cdata && value.starts_with(kCdata) && value.ends_with(kCdataEnd) &&
+                       value.size() >= kCdata.size() + kCdataEnd.size();
+    return cdata ? value.substr(kCdata.size(), value.size() - kCdata.size() - kCdataEnd.size())
+                 : value;
+}
 
 std::string_view WithoutQuotes(std::string_view text) {
     text = TrimBlanks(text);
@@ -121,9 +139,6 @@ struct WrittenKey {
             is_json && !json.is_discarded()) {
             return json;
         }
-        // The line ends around the value belong to the format.
-        if (value.starts_with('\n')) value.remove_prefix(1);
-        if (value.ends_with('\n')) value.remove_suffix(1);
         return types.ValueOf(call.name, name, value);
     }
 
@@ -150,19 +165,19 @@ bool ReadTaggedArguments(std::string_view text, const ArgumentTags& tags, const 
         const std::string_view value = text.substr(0, end);
         text.remove_prefix(end);
         if (text.starts_with(tags.value_end)) text.remove_prefix(tags.value_end.size());
-        call.arguments[key.name] = key.ValueOf(call, value, types);
+        call.arguments[key.name] = key.ValueOf(call, ValueText(value, tags), types);
     }
     return true;
 }
 
 // <function=NAME>...</function>; the end tag may be missing.
-Calls ReadFunctionXml(std::string_view text, const ToolTypes& types) {
+Calls ReadFunctionXml(std::string_view text, const ArgumentTags& tags, const ToolTypes& types) {
     constexpr std::string_view kOpen = "<function=", kClose = "</function>";
     const size_t name_end = text.find('>');
     if (!text.starts_with(kOpen) || name_end == text.npos) return {};
     ToolCall call{std::string(WithoutQuotes(text.substr(kOpen.size(), name_end - kOpen.size()))),
                   OrderedJson::object()};
-    if (!IsName(call.name)) return {};
+    if (!IsCallName(call.name)) return {};
     text = TrimBlanks(text.substr(name_end + 1));
     if (text.ends_with(kClose)) text.remove_suffix(kClose.size());
     if (text.starts_with('{')) {  // Llama: JSON between the tags
@@ -170,7 +185,7 @@ Calls ReadFunctionXml(std::string_view text, const ToolTypes& types) {
         if (!call.arguments.is_object()) return {};
         return One(std::move(call));
     }
-    if (!ReadTaggedArguments(text, kQwenTags, types, call)) return {};
+    if (!ReadTaggedArguments(text, tags, types, call)) return {};
     return One(std::move(call));
 }
 
@@ -180,16 +195,40 @@ Calls ReadPairs(std::string_view text, std::string_view behind_name, const Argum
     const size_t name_end =
         std::min({text.find(behind_name), text.find(tags.key_begin), text.size()});
     ToolCall call{std::string(TrimBlanks(text.substr(0, name_end))), OrderedJson::object()};
-    if (!IsName(call.name)) return {};
+    if (!IsCallName(call.name)) return {};
     text.remove_prefix(name_end);
     if (text.starts_with(behind_name)) text.remove_prefix(behind_name.size());
     if (!ReadTaggedArguments(text, tags, types, call)) return {};
     return One(std::move(call));
 }
 
-// GLM's format, or Hy3-preview's.
-Calls ReadGlmCall(std::string_view text, const ToolTypes& types) {
-    return ReadPairs(text, "<tool_sep>", kGlmTags, types);
+// NAME and JSON, as text or in a fence.
+Calls ReadNameAndJson(std::string_view name, std::string_view rest) {
+    constexpr std::string_view kFence = "```";
+    name = TrimBlanks(name);
+    rest = TrimBlanks(rest);
+    if (rest.starts_with(kFence)) {
+        const size_t line = rest.find('\n');
+        if (line == rest.npos || !rest.ends_with(kFence)) return {};
+        rest = rest.substr(line, rest.size() - line - kFence.size());
+    }
+    OrderedJson arguments = rest.empty() ? OrderedJson::object() : ReadWrittenJson(rest);
+    if (!IsCallName(name) || arguments.is_discarded()) return {};
+    return One(ToolCall{std::string(name), std::move(arguments)});
+}
+
+// Inside <tool_call>: the formats of ReadTaggedCall; `tags` are those of Qwen-Coder's XML.
+Calls ReadTagged(std::string_view text, const ArgumentTags& tags, const ToolTypes& types) {
+    text = TrimBlanks(text);
+    if (text.starts_with('{')) return One(FromJson(ReadWrittenJson(text), true));
+    if (text.starts_with('[')) return ReadCallList(text, types);
+    if (text.starts_with("<function=")) return ReadFunctionXml(text, tags, types);
+    // Hunyuan's dense models: the name, then JSON in a fence.
+    const size_t line = text.find('\n');
+    if (line != text.npos && TrimBlanks(text.substr(line)).starts_with("```")) {
+        return ReadNameAndJson(text.substr(0, line), text.substr(line));
+    }
+    return ReadPairs(text, "<tool_sep>", kGlmTags, types);  // GLM, Hy3-preview
 }
 
 // One or more calls between `invoke.key_begin NAME>` and invoke.value_end.
@@ -207,7 +246,7 @@ Calls ReadInvokes(std::string_view text, const ArgumentTags& invoke, const Argum
         const std::string_view arguments = text.substr(0, end);
         text.remove_prefix(end);
         if (text.starts_with(close)) text.remove_prefix(close.size());
-        if (!IsName(call.name) || !ReadTaggedArguments(arguments, tags, types, call)) return {};
+        if (!IsCallName(call.name) || !ReadTaggedArguments(arguments, tags, types, call)) return {};
         calls.push_back(std::move(call));
     }
     if (calls.empty()) return {};
@@ -229,7 +268,7 @@ class MarkedTags {
         if (!Open(tag) || !tag.starts_with(kInvoke)) return false;
         call = {std::string(WithoutQuotes(std::string_view(tag).substr(kInvoke.size()))),
                 OrderedJson::object()};
-        if (!IsName(call.name)) return false;
+        if (!IsCallName(call.name)) return false;
         while (!Close("invoke")) {
             std::string key;
             if (AtEnd()) return true;  // models forget the last tag
@@ -327,6 +366,10 @@ void AppendEscapedControl(char c, std::string& out) {
     out += kDigits[byte & 15];
 }
 
+bool IsCallName(std::string_view text) {
+    return !text.empty() && text.size() <= 256 && text.find_first_of(" \t\r\n<>{}\"") == text.npos;
+}
+
 std::string_view TrimBlanks(std::string_view text) {
     const size_t begin = text.find_first_not_of(kCallBlanks);
     if (begin == text.npos) return {};
@@ -348,15 +391,19 @@ Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types) {
 }
 
 Calls ReadTaggedCall(std::string_view text, const ToolTypes& types) {
-    text = TrimBlanks(text);
-    if (text.starts_with('{')) return One(FromJson(ReadWrittenJson(text), true));
-    if (text.starts_with('[')) return ReadCallList(text, types);
-    if (text.starts_with("<function=")) return ReadFunctionXml(text, types);
-    return ReadGlmCall(text, types);
+    return ReadTagged(text, kQwenTags, types);
+}
+
+Calls ReadTightTaggedCall(std::string_view text, const ToolTypes& types) {
+    return ReadTagged(text, kTightTags, types);
 }
 
 Calls ReadBareFunction(std::string_view text, const ToolTypes& types) {
-    return ReadFunctionXml(TrimBlanks(text), types);
+    return ReadFunctionXml(TrimBlanks(text), kQwenTags, types);
+}
+
+Calls ReadTightFunction(std::string_view text, const ToolTypes& types) {
+    return ReadFunctionXml(TrimBlanks(text), kTightTags, types);
 }
 
 Calls ReadCallList(std::string_view text, const ToolTypes&) {
@@ -390,7 +437,48 @@ Calls ReadDsmlCalls(std::string_view text, const ToolTypes& types) {
     return ReadInvokes(text, {"<" WEFT_DSML "invoke name=", "", "", "</" WEFT_DSML "invoke>"},
                        kDsmlTags, types);
 }
+
+Calls ReadGcmlCalls(std::string_view text, const ToolTypes& types) {
+    return ReadInvokes(text, {"<" WEFT_GCML "invoke name=", "", "", "</" WEFT_GCML "invoke>"},
+                       kGcmlTags, types);
+}
 #undef WEFT_DSML
+#undef WEFT_GCML
+
+Calls ReadMiniCpmCalls(std::string_view text, const ToolTypes& types) {
+    return ReadInvokes(text, {"<function name=", "", "", "</function>"}, kMiniCpmTags, types);
+}
+
+Calls ReadHunyuanList(std::string_view text, const ToolTypes& types) {
+    constexpr std::string_view kBegin = "<tool_call>", kEnd = "</tool_call>";
+    text = TrimBlanks(text);
+    if (!text.starts_with(kBegin)) return ReadCallList(text, types);
+    std::vector<ToolCall> calls;
+    for (; !text.empty(); text = TrimBlanks(text)) {
+        if (!text.starts_with(kBegin)) return {};
+        text.remove_prefix(kBegin.size());
+        // An end tag in an argument is not the call's.
+        size_t end = text.find(kEnd);
+        while (end != text.npos && !TrimBlanks(text.substr(0, end)).ends_with("```")) {
+            end = text.find(kEnd, end + 1);
+        }
+        const Calls call = ReadTaggedCall(text.substr(0, end), types);
+        if (!call) return {};
+        calls.insert(calls.end(), call->begin(), call->end());
+        text.remove_prefix(end == text.npos ? text.size() : end + kEnd.size());
+    }
+    return calls;
+}
+
+Calls ReadActions(std::string_view text, const ToolTypes& types) {
+    Calls calls = ReadCallList(text, types);
+    if (calls) {
+        std::erase_if(*calls, [](const ToolCall& call) {
+            return call.name == "directly-answer" || call.name == "directly_answer";
+        });
+    }
+    return calls;
+}
 
 Calls ReadAtemCalls(std::string_view text, const ToolTypes& types) {
     constexpr std::string_view kBegin = "<atem:function_calls>", kEnd = "</atem:function_calls>";
@@ -411,7 +499,7 @@ Calls ReadSolarCall(std::string_view text, const ToolTypes&) {
     const std::string_view name = TrimBlanks(text.substr(0, name_end));
     const std::string_view rest = TrimBlanks(text.substr(name_end + kArguments.size()));
     OrderedJson arguments = rest.empty() ? OrderedJson::object() : ReadWrittenJson(rest);
-    if (!IsName(name) || !arguments.is_object()) return {};
+    if (!IsCallName(name) || !arguments.is_object()) return {};
     return One(ToolCall{std::string(name), std::move(arguments)});
 }
 
@@ -427,7 +515,7 @@ Calls ReadKimiCall(std::string_view text, const ToolTypes&) {
     }
     const std::string_view rest = TrimBlanks(text.substr(separator + kSeparator.size()));
     OrderedJson arguments = rest.empty() ? OrderedJson::object() : ReadWrittenJson(rest);
-    if (!IsName(name) || !arguments.is_object()) return {};
+    if (!IsCallName(name) || !arguments.is_object()) return {};
     return One(ToolCall{std::string(name), std::move(arguments)});
 }
 
@@ -458,15 +546,7 @@ Calls ReadDeepSeekCall(std::string_view text, const ToolTypes&) {
         name = TrimBlanks(rest.substr(0, line));
         rest = TrimBlanks(rest.substr(line));
     }
-    constexpr std::string_view kFence = "```";
-    if (rest.starts_with(kFence)) {
-        const size_t line = rest.find('\n');
-        if (line == rest.npos || !rest.ends_with(kFence)) return {};
-        rest = rest.substr(line, rest.size() - line - kFence.size());
-    }
-    OrderedJson arguments = rest.empty() ? OrderedJson::object() : ReadWrittenJson(rest);
-    if (!IsName(name) || arguments.is_discarded()) return {};
-    return One(ToolCall{std::string(name), std::move(arguments)});
+    return ReadNameAndJson(name, rest);
 }
 
 Calls ReadMistralCalls(std::string_view text, const ToolTypes& types) {
@@ -477,7 +557,7 @@ Calls ReadMistralCalls(std::string_view text, const ToolTypes& types) {
     if (object == text.npos) return {};
     const std::string_view name = TrimBlanks(text.substr(0, name_end));
     OrderedJson arguments = ReadWrittenJson(text.substr(object));
-    if (!IsName(name) || arguments.is_discarded()) return {};
+    if (!IsCallName(name) || arguments.is_discarded()) return {};
     return One(ToolCall{std::string(name), std::move(arguments)});
 }
 

@@ -22,6 +22,10 @@ using CallReader = Calls (*)(std::string_view text, const ToolTypes& types);
 // Qwen-Coder's XML <function=NAME><parameter=KEY>VALUE</parameter></function>, or GLM's
 // NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>.
 Calls ReadTaggedCall(std::string_view text, const ToolTypes& types);
+// As ReadTaggedCall and ReadBareFunction, for Qwen-Coder's XML whose values have no line ends
+// around them (Seed-OSS, MiMo V2).
+Calls ReadTightTaggedCall(std::string_view text, const ToolTypes& types);
+Calls ReadTightFunction(std::string_view text, const ToolTypes& types);
 // Hy3: NAME<tool_sep>, then pairs as in GLM; each tag ends in ":opensource>".
 Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types);
 // <function=NAME>, then parameters as in Qwen-Coder's XML, or a JSON object (Llama). The end tag
@@ -51,6 +55,17 @@ Calls ReadAtemCalls(std::string_view text, const ToolTypes& types);
 // "ID<|tool_call:name|>NAME<|tool_call:args|>{...}".
 Calls ReadSolarCall(std::string_view text, const ToolTypes& types);
 
+// As ReadDsmlCalls with GCML between the bars (GigaChat 3.5).
+Calls ReadGcmlCalls(std::string_view text, const ToolTypes& types);
+// MiniCPM 5: <function name="NAME"><param name="KEY">VALUE</param>; VALUE may be <![CDATA[...]]>.
+Calls ReadMiniCpmCalls(std::string_view text, const ToolTypes& types);
+// Hunyuan: as ReadCallList, or <tool_call>NAME\n```json\n{...}\n```</tool_call>, repeated.
+Calls ReadHunyuanList(std::string_view text, const ToolTypes& types);
+// Command R: as ReadCallList; a call of "directly-answer" means that there is none.
+Calls ReadActions(std::string_view text, const ToolTypes& types);
+
+// A function's name: at most 256 bytes without white space, brackets and quotes.
+bool IsCallName(std::string_view text);
 // Parses JSON; returns a discarded value on error. ReadWrittenJson accepts unescaped line ends and
 // tabs in strings.
 OrderedJson ReadJson(std::string_view text);

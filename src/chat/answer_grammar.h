@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "chat/answer.h"
+#include "chat/tool_types.h"
 
 namespace weft::chat {
 
@@ -40,8 +41,9 @@ struct GrammarOptions {
 // Formats with markers around reasoning and calls.
 std::unique_ptr<AnswerParser::Grammar> MakeTagGrammar(ToolCallFormat family,
                                                       GrammarOptions options);
-// Llama 3: JSON calls without markers.
-std::unique_ptr<AnswerParser::Grammar> MakeLlamaGrammar(GrammarOptions options);
+// Calls without markers: kLlama3, kJsonList and kGlm4.
+std::unique_ptr<AnswerParser::Grammar> MakeLlamaGrammar(ToolCallFormat family,
+                                                        GrammarOptions options);
 // gpt-oss: messages whose head names their channel.
 std::unique_ptr<AnswerParser::Grammar> MakeHarmonyGrammar(GrammarOptions options);
 // Muse Glimmer: like gpt-oss, with calls in tags.

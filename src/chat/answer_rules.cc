@@ -11,18 +11,26 @@ namespace {
 #define WEFT_BAR "\xEF\xBD\x9C"
 #define WEFT_GAP "\xE2\x96\x81"
 
-const CallForm kTagForm = {
-    .begin = "<tool_call>", .end = "</tool_call>", .read = ReadTaggedCall, .streams = true};
+CallForm TagForm(CallReader read) {
+    return {
+        .begin = "<tool_call>", .end = "</tool_call>", .read = read, .streams = true, .tags = true};
+}
 
-AnswerRules QwenRules(bool coder) {
-    AnswerRules rules{"<think>", "</think>", {kTagForm}, {"<|im_end|>", "<|endoftext|>"}};
-    if (!coder) return rules;
+AnswerRules QwenRules() {
+    return {"<think>", "</think>", {TagForm(ReadTaggedCall)}, {"<|im_end|>", "<|endoftext|>"}};
+}
+
+// tight: without line ends around values.
+AnswerRules CoderRules(bool tight) {
+    AnswerRules rules = QwenRules();
+    rules.calls = {TagForm(tight ? ReadTightTaggedCall : ReadTaggedCall)};
     // Coder models sometimes omit the opening tag; then the closing tag stands alone.
     constexpr std::string_view kFunction = "<function=";
     rules.calls.push_back({.begin = kFunction,
                            .end = "</function>",
-                           .read = ReadBareFunction,
-                           .kept = kFunction.size()});
+                           .read = tight ? ReadTightFunction : ReadBareFunction,
+                           .kept = kFunction.size(),
+                           .tags = true});
     for (const char* tag : {"</tool_call>", "<seed:tool_call>", "</seed:tool_call>"}) {
         rules.dropped.push_back(tag);
     }
@@ -30,7 +38,7 @@ AnswerRules QwenRules(bool coder) {
 }
 
 AnswerRules SeedRules() {
-    AnswerRules rules = QwenRules(true);
+    AnswerRules rules = CoderRules(true);
     rules.think_begin = "<seed:think>";
     rules.think_end = "</seed:think>";
     rules.dropped.push_back("<seed:eos>");
@@ -40,8 +48,10 @@ AnswerRules SeedRules() {
 // In Hy3 every tag contains the checkpoint's name.
 #define WEFT_HY(tag) "<" tag ":opensource>"
 AnswerRules HunyuanRules() {
-    const CallForm call = {
-        .begin = WEFT_HY("tool_call"), .end = WEFT_HY("/tool_call"), .read = ReadHunyuanCall};
+    const CallForm call = {.begin = WEFT_HY("tool_call"),
+                           .end = WEFT_HY("/tool_call"),
+                           .read = ReadHunyuanCall,
+                           .tags = true};
     return {WEFT_HY("think"),
             WEFT_HY("/think"),
             {call},
@@ -50,7 +60,7 @@ AnswerRules HunyuanRules() {
 #undef WEFT_HY
 
 AnswerRules HunyuanPreviewRules() {
-    return {"<think>", "</think>", {kTagForm}, {"<tool_calls>", "</tool_calls>"}};
+    return {"<think>", "</think>", {TagForm(ReadTaggedCall)}, {"<tool_calls>", "</tool_calls>"}};
 }
 
 AnswerRules DeepSeekRules() {
@@ -67,7 +77,7 @@ AnswerRules DeepSeekRules() {
 AnswerRules GlmRules() {
     return {"<think>",
             "</think>",
-            {kTagForm},
+            {TagForm(ReadTaggedCall)},
             {"<|user|>", "<|observation|>", "<|assistant|>", "<|endoftext|>"}};
 }
 
@@ -79,11 +89,13 @@ AnswerRules KimiRules() {
 }
 
 AnswerRules MiniMaxRules() {
-    return {
-        "<think>",
-        "</think>",
-        {{.begin = "<minimax:tool_call>", .end = "</minimax:tool_call>", .read = ReadMiniMaxCalls}},
-        {"[e~["}};
+    return {"<think>",
+            "</think>",
+            {{.begin = "<minimax:tool_call>",
+              .end = "</minimax:tool_call>",
+              .read = ReadMiniMaxCalls,
+              .tags = true}},
+            {"[e~["}};
 }
 
 AnswerRules MiniMaxM3Rules() {
@@ -91,7 +103,8 @@ AnswerRules MiniMaxM3Rules() {
             "</mm:think>",
             {{.begin = "]<]minimax[>[<tool_call>",
               .end = "]<]minimax[>[</tool_call>",
-              .read = ReadMiniMaxM3Calls}},
+              .read = ReadMiniMaxM3Calls,
+              .tags = true}},
             {"[e~["}};
 }
 
@@ -101,7 +114,8 @@ AnswerRules GemmaRules() {
             "<channel|>",
             {{.begin = "<|tool_call>",
               .end = "<tool_call|>",
-              .read = [](std::string_view text, const ToolTypes&) { return ReadGemmaCall(text); },
+              .read = [](std::string_view text,
+                         const ToolTypes&) { return ReadGemmaCall(text, kGemmaQuote); },
               .style = ValueScan::Style::kGemma}},
             {"<turn|>", "<|tool_response>", "<eos>"}};
 }
@@ -130,10 +144,8 @@ Calls ReadPythonOrJson(std::string_view text, const ToolTypes& types) {
 }
 
 AnswerRules PythonRules(std::string_view begin, std::string_view end) {
-    const CallForm call = {.begin = begin,
-                           .end = end,
-                           .read = ReadPythonOrJson,
-                           .style = ValueScan::Style::kPython};
+    const CallForm call = {
+        .begin = begin, .end = end, .read = ReadPythonOrJson, .style = ValueScan::Style::kPython};
     return {"<think>", "</think>", {call}, {"<|im_end|>", "<|endoftext|>"}};
 }
 
@@ -145,10 +157,9 @@ AnswerRules ListRules(std::string_view begin, std::string_view end,
 }
 
 AnswerRules CohereRules() {
-    AnswerRules rules =
-        ListRules("<|START_ACTION|>", "<|END_ACTION|>",
-                  {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>",
-                   "<|END_OF_TURN_TOKEN|>"});
+    AnswerRules rules = ListRules("<|START_ACTION|>", "<|END_ACTION|>",
+                                  {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>",
+                                   "<|END_TEXT|>", "<|END_OF_TURN_TOKEN|>"});
     rules.think_begin = "<|START_THINKING|>";
     rules.think_end = "<|END_THINKING|>";
     return rules;
@@ -168,15 +179,101 @@ AnswerRules DsmlRules() {
             "</think>",
             {{.begin = "<" WEFT_BAR "DSML" WEFT_BAR "function_calls>",
               .end = "</" WEFT_BAR "DSML" WEFT_BAR "function_calls>",
-              .read = ReadDsmlCalls},
+              .read = ReadDsmlCalls,
+              .tags = true},
              {.begin = "<" WEFT_BAR "DSML" WEFT_BAR "tool_calls>",
               .end = "</" WEFT_BAR "DSML" WEFT_BAR "tool_calls>",
-              .read = ReadDsmlCalls}},
+              .read = ReadDsmlCalls,
+              .tags = true}},
             {"<" WEFT_BAR "end" WEFT_GAP "of" WEFT_GAP "sentence" WEFT_BAR ">"}};
 }
 
+// LFM 2.5 does not escape quotes in strings, so only the brackets show where a call ends.
+AnswerRules Lfm2Rules() {
+    AnswerRules rules = PythonRules("<|tool_call_start|>", "<|tool_call_end|>");
+    rules.calls[0].read = [](std::string_view text, const ToolTypes& types) {
+        const std::string_view calls = TrimBlanks(text);
+        const bool json = calls.starts_with('{') || calls.starts_with("[{");
+        return json ? ReadCallList(calls, types) : ReadPythonCalls(calls, true);
+    };
+    rules.calls[0].last = "])}";
+    return rules;
+}
+
+AnswerRules HunyuanA13bRules() {
+    AnswerRules rules =
+        ListRules("<tool_calls>", "</tool_calls>", {"<answer>", "</answer>", "<|eos|>"});
+    rules.calls[0].read = ReadHunyuanList;
+    rules.calls.push_back(TagForm(ReadTaggedCall));
+    rules.calls[1].streams = false;
+    return rules;
+}
+
+// 3, 3.1, and 3.5, whose tags are those of DeepSeek with another name.
+AnswerRules GigaChatRules() {
+    return {"<think>",
+            "</think>",
+            {{.begin = "function call<|role_sep|>", .read = ReadCallList},
+             {.begin = "<|function_call|>", .read = ReadCallList},
+             {.begin = "<" WEFT_BAR "GCML" WEFT_BAR "tool_calls>",
+              .end = "</" WEFT_BAR "GCML" WEFT_BAR "tool_calls>",
+              .read = ReadGcmlCalls,
+              .tags = true}},
+            {"<|message_sep|>", "<|role_sep|>", "</s>"}};
+}
+
+AnswerRules AprielRules() {
+    AnswerRules rules =
+        ListRules("<tool_calls>", "</tool_calls>", {"[END FINAL RESPONSE]", "<|end|>"});
+    rules.think_begin = "Here are my reasoning steps:";
+    rules.think_end = "[BEGIN FINAL RESPONSE]";
+    rules.think_first = true;
+    return rules;
+}
+
+AnswerRules MiniCpm5Rules() {
+    constexpr std::string_view kFunction = "<function name=";
+    return {"<think>",
+            "</think>",
+            {{.begin = kFunction,
+              .end = "</function>",
+              .read = ReadMiniCpmCalls,
+              .kept = kFunction.size(),
+              .tags = true}},
+            {"<|im_end|>", "<|tool_call_start|>", "<|tool_call_end|>"}};
+}
+
+AnswerRules FunctionGemmaRules() {
+    return {"<think>",
+            "</think>",
+            {{.begin = "<start_function_call>",
+              .end = "<end_function_call>",
+              .read = [](std::string_view text,
+                         const ToolTypes&) { return ReadGemmaCall(text, kEscapeQuote); },
+              .style = ValueScan::Style::kEscape}},
+            {"<end_of_turn>", "<start_function_response>", "<eos>"}};
+}
+
+AnswerRules CommandRRules() {
+    AnswerRules rules = ListRules("Action:\n```json", "```", {"<|END_OF_TURN_TOKEN|>"});
+    rules.calls[0].read = ReadActions;
+    rules.calls.push_back(rules.calls[0]);
+    rules.calls[1].begin = "Action: ```json";
+    return rules;
+}
+
+AnswerRules InternS1Rules() {
+    AnswerRules rules = QwenRules();
+    rules.calls.clear();
+    for (const char* begin : {"<|action_start|><|plugin|>", "<|action_start|> <|plugin|>",
+                              "<|action_start|>\n<|plugin|>"}) {
+        rules.calls.push_back({.begin = begin, .end = "<|action_end|>", .read = ReadCallList});
+    }
+    return rules;
+}
+
 AnswerRules ErnieRules() {
-    AnswerRules rules = QwenRules(false);
+    AnswerRules rules = QwenRules();
     rules.dropped = {"<response>", "</response>", "</s>"};
     return rules;
 }
@@ -185,8 +282,9 @@ AnswerRules ErnieRules() {
 
 AnswerRules RulesOf(ToolCallFormat family) {
     switch (family) {
-        case ToolCallFormat::kQwen: return QwenRules(false);
-        case ToolCallFormat::kQwenCoder: return QwenRules(true);
+        case ToolCallFormat::kQwen: return QwenRules();
+        case ToolCallFormat::kQwenCoder: return CoderRules(false);
+        case ToolCallFormat::kQwenCoderTight: return CoderRules(true);
         case ToolCallFormat::kDeepSeek: return DeepSeekRules();
         case ToolCallFormat::kMistral:
             return {"[THINK]",
@@ -204,17 +302,24 @@ AnswerRules RulesOf(ToolCallFormat family) {
         case ToolCallFormat::kHunyuanPreview: return HunyuanPreviewRules();
         case ToolCallFormat::kSeed: return SeedRules();
         case ToolCallFormat::kCohere: return CohereRules();
-        case ToolCallFormat::kLfm2: return PythonRules("<|tool_call_start|>", "<|tool_call_end|>");
+        case ToolCallFormat::kLfm2: return Lfm2Rules();
         case ToolCallFormat::kNemotron:
             return ListRules("<TOOLCALL>", "</TOOLCALL>", {"<SPECIAL_12>"});
         case ToolCallFormat::kSolar: return SolarRules();
         case ToolCallFormat::kDsml: return DsmlRules();
         case ToolCallFormat::kErnie: return ErnieRules();
         case ToolCallFormat::kMiniMaxM3: return MiniMaxM3Rules();
-        case ToolCallFormat::kHunyuanA13b:
-            return ListRules("<tool_calls>", "</tool_calls>", {"<answer>", "</answer>", "<|eos|>"});
+        case ToolCallFormat::kHunyuanA13b: return HunyuanA13bRules();
+        case ToolCallFormat::kGigaChat: return GigaChatRules();
+        case ToolCallFormat::kApriel: return AprielRules();
+        case ToolCallFormat::kMiniCpm5: return MiniCpm5Rules();
+        case ToolCallFormat::kFunctionGemma: return FunctionGemmaRules();
+        case ToolCallFormat::kCommandR: return CommandRRules();
+        case ToolCallFormat::kInternS1: return InternS1Rules();
         case ToolCallFormat::kPlain:
         case ToolCallFormat::kLlama3:
+        case ToolCallFormat::kGlm4:
+        case ToolCallFormat::kJsonList:
         case ToolCallFormat::kHarmony:
         case ToolCallFormat::kAtem: break;  // these have their own grammars
     }

@@ -19,12 +19,16 @@ struct CallForm {
     size_t kept = 0;       // bytes at the end of `begin` that are part of the call's text
     bool repeats = false;  // without `end`: JSON after the call is another call
     bool streams = false;  // its JSON can be streamed (call_stream.h)
+    bool tags = false;     // arguments stand between tags, unless the call begins with a bracket
+    // An end marker counts only after one of these characters; empty: anywhere outside strings.
+    std::string_view last{};
 };
 
 struct AnswerRules {
     std::string_view think_begin{}, think_end{};
     std::vector<CallForm> calls{};
     std::vector<std::string_view> dropped{};  // markers to remove from the text
+    bool think_first = false;                 // think_begin counts only at the answer's start
 };
 
 // Rules of a family with markers; empty for other families.

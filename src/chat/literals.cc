@@ -8,7 +8,6 @@ namespace {
 
 constexpr int kMostLiteralDepth = 100;
 constexpr size_t kMostLiterals = 1 << 18;
-constexpr std::string_view kGemmaQuote = "<|\"|>";
 
 void AppendUtf8(uint32_t point, std::string& out) {
     if (point < 0x80) {
@@ -24,8 +23,10 @@ void AppendUtf8(uint32_t point, std::string& out) {
 // Consumes values from the front of a text. After an error all further reads fail.
 class LiteralReader {
   public:
-    // gemma: strings may be between <|"|>, and keys are bare.
-    LiteralReader(std::string_view text, bool gemma) : text_(text), gemma_(gemma) {}
+    // quote: Gemma's, which encloses strings beside bare keys; empty: Python. raw: as in
+    // ReadPythonCalls.
+    explicit LiteralReader(std::string_view text, std::string_view quote = {}, bool raw = false)
+        : text_(text), quote_(quote), gemma_(!quote.empty()), raw_(raw) {}
 
     bool Is(std::string_view wanted) {
         SkipSpace();
@@ -50,7 +51,7 @@ class LiteralReader {
     // Discarded: no valid value.
     OrderedJson Value() {
         if (++values_ > kMostLiterals || depth_ > kMostLiteralDepth) return None();
-        if (gemma_ && Is(kGemmaQuote)) return GemmaText();
+        if (gemma_ && Is(quote_)) return GemmaText();
         if (Is("{")) return Object();
         if (Is("[")) return List("]");
         if (!gemma_ && Is("(")) return List(")");
@@ -74,6 +75,7 @@ class LiteralReader {
         return object;
     }
 
+    static constexpr std::string_view kNameMarks = "_.-";
     static constexpr size_t kMostMembers = 1000;  // each member is compared with all others
 
   private:
@@ -98,7 +100,7 @@ class LiteralReader {
         return list;
     }
     OrderedJson Key() {
-        if (gemma_ && Is(kGemmaQuote)) return GemmaText();
+        if (gemma_ && Is(quote_)) return GemmaText();
         SkipSpace();
         const char first = at_ < text_.size() ? text_[at_] : '\0';
         if (first == '"' || first == '\'' || !gemma_) return Value();
@@ -109,14 +111,15 @@ class LiteralReader {
         return std::string(key);
     }
     OrderedJson GemmaText() {
-        const size_t end = text_.find(kGemmaQuote, at_);
+        const size_t end = text_.find(quote_, at_);
         if (end == text_.npos) return None();
         const std::string_view inner = text_.substr(at_, end - at_);
-        at_ = end + kGemmaQuote.size();
+        at_ = end + quote_.size();
         return std::string(inner);
     }
     OrderedJson Text() {
         const char quote = text_[at_++];
+        if (raw_ && depth_ == 0 && quote == '\'') return RawText();
         std::string out;
         while (at_ < text_.size() && text_[at_] != quote) {
             if (text_[at_] != '\\') {
@@ -128,6 +131,28 @@ class LiteralReader {
         if (at_ == text_.size()) return None();
         ++at_;
         return out;
+    }
+    // The text up to the first quote that ends an argument.
+    OrderedJson RawText() {
+        for (size_t end = at_; (end = text_.find('\'', end)) != text_.npos; ++end) {
+            if (!EndsArgument(text_.substr(end + 1))) continue;
+            const std::string_view inner = text_.substr(at_, end - at_);
+            at_ = end + 1;
+            return std::string(inner);
+        }
+        return None();
+    }
+    // Whether `rest` begins with ", name=", or with ")" before the next call or the end.
+    static bool EndsArgument(std::string_view rest) {
+        LiteralReader reader(rest);
+        if (reader.Is(")")) {
+            if (reader.Is(",") || reader.Is(";")) {
+                return !reader.Word(kNameMarks).empty() && reader.Is("(");
+            }
+            reader.Is("]");
+            return reader.AtEnd();
+        }
+        return reader.Is(",") && !reader.Word("_").empty() && reader.Is("=");
     }
     bool Escape(std::string& out) {
         if (++at_ >= text_.size()) return false;
@@ -183,16 +208,15 @@ class LiteralReader {
     }
 
     std::string_view text_;
-    const bool gemma_;
+    const std::string_view quote_;
+    const bool gemma_, raw_;
     size_t at_ = 0, values_ = 0;
     int depth_ = 0;
 };
 
-constexpr std::string_view kNameMarks = "_.-";
-
 // Reads "f(a=1)".
 bool ReadPythonCall(LiteralReader& reader, ToolCall& call) {
-    call = {std::string(reader.Word(kNameMarks)), OrderedJson::object()};
+    call = {std::string(reader.Word(LiteralReader::kNameMarks)), OrderedJson::object()};
     const auto first = static_cast<unsigned char>(call.name.empty() ? '0' : call.name[0]);
     if ((std::isalpha(first) == 0 && first != '_') || !reader.Is("(")) return false;
     for (bool more = true; !reader.Is(")");) {
@@ -211,7 +235,7 @@ bool ReadPythonCall(LiteralReader& reader, ToolCall& call) {
 }  // namespace
 
 OrderedJson ReadPythonValue(std::string_view text) {
-    LiteralReader reader(text, false);
+    LiteralReader reader(text);
     OrderedJson value = reader.Value();
     if (value.is_discarded() || !reader.AtEnd()) {
         return OrderedJson(OrderedJson::value_t::discarded);
@@ -219,8 +243,8 @@ OrderedJson ReadPythonValue(std::string_view text) {
     return value;
 }
 
-Calls ReadPythonCalls(std::string_view text) {
-    LiteralReader reader(text, false);
+Calls ReadPythonCalls(std::string_view text, bool raw) {
+    LiteralReader reader(text, {}, raw);
     const bool listed = reader.Is("[");
     std::vector<ToolCall> calls;
     while (!reader.AtEnd() && !(listed && reader.Is("]"))) {
@@ -233,10 +257,10 @@ Calls ReadPythonCalls(std::string_view text) {
     return calls;
 }
 
-Calls ReadGemmaCall(std::string_view text) {
-    LiteralReader reader(text, true);
+Calls ReadGemmaCall(std::string_view text, std::string_view quote) {
+    LiteralReader reader(text, quote);
     if (!reader.Is("call:")) return {};
-    std::string name(reader.Word(kNameMarks));
+    std::string name(reader.Word(LiteralReader::kNameMarks));
     if (name.empty() || !reader.Is("{")) return {};
     OrderedJson arguments = reader.Object();
     if (arguments.is_discarded() || !reader.AtEnd()) return {};

@@ -13,14 +13,17 @@ namespace weft::chat {
 
 // One or more calls "f(a=1, b='x')" separated by line ends, "," or ";", optionally in a list.
 // Values: numbers, strings, lists, dicts, True, False, None (or true, false, null). Arguments must
-// be named.
-Calls ReadPythonCalls(std::string_view text);
+// be named. raw: a string argument between single quotes has no escapes and may contain quotes
+// (LFM 2.5); it ends where the next argument, the next call or the end follows.
+Calls ReadPythonCalls(std::string_view text, bool raw = false);
 
 // Parses a value such as {'a': [1, True]}; returns a discarded value on error.
 OrderedJson ReadPythonValue(std::string_view text);
 
-// "call:f{a:1,b:<|"|>x<|"|>}": keys are bare or quoted; values are numbers, strings between <|"|>
-// or JSON quotes, true, false, null, lists and objects.
-Calls ReadGemmaCall(std::string_view text);
+inline constexpr std::string_view kGemmaQuote = "<|\"|>";     // Gemma 4
+inline constexpr std::string_view kEscapeQuote = "<escape>";  // FunctionGemma
+// "call:f{a:1,b:<|"|>x<|"|>}": keys are bare or quoted; values are numbers, strings between two
+// `quote` or JSON quotes, true, false, null, lists and objects.
+Calls ReadGemmaCall(std::string_view text, std::string_view quote);
 
 }  // namespace weft::chat

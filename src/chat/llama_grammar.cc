@@ -1,6 +1,7 @@
 // Llama 3: a call is JSON without markers (<|python_tag|> may precede it). Calls are therefore
 // recognized where models write them: at the answer's start, on a line of its own, or after another
-// call. Llama 4 may put text between <|python_start|> and <|python_end|> before its calls.
+// call. Llama 4 may put text between <|python_start|> and <|python_end|> before its calls. xLAM 2:
+// a list of calls in JSON. GLM-4: a line with the name of a function, then its arguments.
 #include <algorithm>
 #include <utility>
 
@@ -18,6 +19,8 @@ constexpr std::string_view kLlama4Begin = "<|python_start|>", kLlama4End = "<|py
 constexpr std::string_view kLlamaFunction = "<function=";
 constexpr std::string_view kLlamaFunctionEnd = "</function>";
 constexpr std::string_view kLlamaBlanks = " \t\r\n";
+constexpr std::string_view kGlmThink = "<think>", kGlmThinkEnd = "</think>";
+constexpr std::string_view kGlmAnswer = "<|assistant|>";
 
 enum class Likely { kYes, kNo, kUnknown };
 
@@ -37,8 +40,15 @@ Likely IsCallBegin(std::string_view text) {
 
 class LlamaGrammar : public AnswerParser::Grammar {
   public:
-    explicit LlamaGrammar(GrammarOptions options) : options_(std::move(options)) {
-        if (!options_.wants_calls()) return;
+    LlamaGrammar(ToolCallFormat family, GrammarOptions options)
+        : family_(family), options_(std::move(options)) {
+        if (family == ToolCallFormat::kJsonList) markers_ = {"<|im_end|>", "<|endoftext|>"};
+        if (family == ToolCallFormat::kGlm4) {
+            markers_ = {kGlmThink,  kGlmThinkEnd,      kGlmAnswer,
+                        "<|user|>", "<|observation|>", "<|endoftext|>"};
+            if (options_.in_reasoning) Think(true);
+        }
+        if (!options_.wants_calls() || family != ToolCallFormat::kLlama3) return;
         markers_.push_back(kLlamaTag);
         markers_.push_back(kLlamaFunction);
     }
@@ -60,6 +70,8 @@ class LlamaGrammar : public AnswerParser::Grammar {
         content_.End(delta.content);
     }
 
+    bool in_reasoning() const override { return in_reasoning_; }
+
   private:
     // State: what held_ begins with.
     enum class Place {
@@ -67,6 +79,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         kObject,    // "{", possibly a call
         kList,      // "[", possibly a list of Python calls
         kFunction,  // "<function="
+        kName,      // a line that may be a function's name (GLM-4)
         kTagged,    // text after <|python_tag|>
         kBehind,    // text after a call
     };
@@ -77,23 +90,42 @@ class LlamaGrammar : public AnswerParser::Grammar {
             case Place::kObject: return StepObject(delta);
             case Place::kList: return StepList(delta);
             case Place::kFunction: return StepFunction(delta);
+            case Place::kName: return StepName(delta);
             case Place::kTagged:
             case Place::kBehind: return StepBehind(delta);
         }
         return false;
     }
 
-    // The first "{" or "[" at the start of a line.
+    // Where a call may begin: the first "{" or "[" at the start of a line; for GLM-4, a line that
+    // begins like a function's name.
     size_t FindLine() const {
-        if (!options_.wants_calls()) return held_.npos;
-        bool begins = line_begins_;
+        if (!options_.wants_calls() || in_reasoning_) return held_.npos;
+        const std::string_view begins_call = family_ == ToolCallFormat::kJsonList ? "[" : "{[";
+        bool begins = line_begins_, first = first_;
         for (size_t at = 0; at < held_.size(); ++at) {
             const char c = held_[at];
-            if (begins && (c == '{' || c == '[')) return at;
+            const bool blank = kLlamaBlanks.find(c) != kLlamaBlanks.npos;
+            const bool glm = IsGlm();
+            if (begins && glm && !blank && MayName(LineAt(at), first)) return at;
+            if (begins && !glm && begins_call.find(c) != begins_call.npos) return at;
             if (c == '\n') begins = true;
-            if (kLlamaBlanks.find(c) == kLlamaBlanks.npos) begins = false;
+            if (!blank) begins = first = false;
         }
         return held_.npos;
+    }
+
+    std::string_view LineAt(size_t at) const {
+        const std::string_view rest = std::string_view(held_).substr(at);
+        return rest.substr(0, rest.find('\n'));
+    }
+
+    // Whether the line, which may still grow, may be a function's name.
+    bool MayName(std::string_view line, bool first) const {
+        const bool ended = line.data() + line.size() != held_.data() + held_.size();
+        const std::string_view name = TrimBlanks(line);
+        if (options_.tools == nullptr) return first && IsCallName(name);
+        return ended ? IsKnown(std::string(name)) : options_.tools->Begins(name);
     }
 
     bool StepText(AnswerDelta& delta) {
@@ -101,7 +133,10 @@ class LlamaGrammar : public AnswerParser::Grammar {
         const size_t line = FindLine();
         if (line < found.at) {
             Show(line, delta);
-            Begin(held_[0] == '{' ? Place::kObject : Place::kList, "");
+            Begin(family_ == ToolCallFormat::kGlm4 ? Place::kName
+                  : held_[0] == '{'                ? Place::kObject
+                                                   : Place::kList,
+                  "");
             return true;
         }
         if (found.at == held_.npos) {
@@ -115,12 +150,26 @@ class LlamaGrammar : public AnswerParser::Grammar {
             return true;
         }
         held_.erase(0, marker.size());
+        if (marker == kGlmThink) Think(true);
+        if (marker == kGlmThinkEnd) Think(false);
+        if (marker == kGlmAnswer) NextMessage();
         if (marker == kLlamaTag) Begin(Place::kTagged, kLlamaTag);
         if (marker == kLlama4End && options_.wants_calls()) {
             Begin(Place::kBehind, "");
             sure_ = true;
         }
         return true;
+    }
+
+    void Think(bool begins) {
+        in_reasoning_ = begins;
+        reasoning_.Cut();
+        NextMessage();
+    }
+
+    void NextMessage() {
+        content_.Cut();
+        line_begins_ = first_ = true;
     }
 
     // shown: text before it, to restore if it is not a call.
@@ -139,8 +188,12 @@ class LlamaGrammar : public AnswerParser::Grammar {
         const std::string_view last = line == text.npos ? text : text.substr(line + 1);
         const bool blank = last.find_first_not_of(kLlamaBlanks) == last.npos;
         line_begins_ = blank && (line_begins_ || line != text.npos);
-        if (!text.empty()) first_ = first_ && blank && line == text.npos;
-        content_.Add(text, delta.content);
+        if (!text.empty()) first_ = first_ && blank && (line == text.npos || IsGlm());
+        if (in_reasoning_) {
+            reasoning_.Add(text, delta.reasoning);
+        } else {
+            content_.Add(text, delta.content);
+        }
         held_.erase(0, size);
     }
 
@@ -157,7 +210,8 @@ class LlamaGrammar : public AnswerParser::Grammar {
         for (ToolCall& call : calls) delta.tool_calls.push_back(std::move(call));
         held_.erase(0, size);
         content_.Cut();
-        Begin(Place::kBehind, "");
+        Begin(IsGlm() ? Place::kText : Place::kBehind, "");
+        if (IsGlm()) NextMessage();
         sure_ = true;
         return true;
     }
@@ -188,6 +242,47 @@ class LlamaGrammar : public AnswerParser::Grammar {
         return Called(std::move(*calls), end, delta);
     }
 
+    // A list of calls in JSON (xLAM 2), if `text` begins so.
+    bool StepJsonList(std::string_view text, size_t open, AnswerDelta& delta) {
+        switch (IsCallBegin(text.substr(open))) {
+            case Likely::kNo: return ShowHeld(1, delta);
+            case Likely::kUnknown: return over_ ? ShowHeld(1, delta) : false;
+            case Likely::kYes: break;
+        }
+        const size_t end = ValueEnd();
+        if (end == 0) return false;
+        Calls calls = ReadCallList(text.substr(0, end), options_.types());
+        const bool all = calls && std::ranges::all_of(*calls, [&](const ToolCall& call) {
+                             return options_.tools == nullptr ? first_ : IsKnown(call.name);
+                         });
+        return all ? Called(std::move(*calls), end, delta) : ShowHeld(end, delta);
+    }
+
+    // NAME, a line end, and a JSON object.
+    bool StepName(AnswerDelta& delta) {
+        const std::string_view text = held_;
+        const size_t line = text.find('\n');
+        if (line == text.npos) {
+            const bool may = !over_ && MayName(text, first_);
+            return may ? false : ShowHeld(1, delta);  // the rest may hold markers
+        }
+        const std::string_view name = TrimBlanks(text.substr(0, line));
+        const size_t open = text.find_first_not_of(kLlamaBlanks, line);
+        if (open == text.npos && !over_) return false;
+        if (open == text.npos || text[open] != '{' || !MayName(text.substr(0, line), first_)) {
+            return ShowHeld(line + 1, delta);
+        }
+        const size_t end = ValueEnd();
+        if (end == 0) return over_ ? ShowHeld(text.size(), delta) : false;
+        OrderedJson arguments = ReadWrittenJson(text.substr(open, end - open));
+        if (!arguments.is_object()) return ShowHeld(end, delta);
+        std::vector<ToolCall> calls;
+        calls.push_back({std::string(name), std::move(arguments)});
+        return Called(std::move(calls), end, delta);
+    }
+
+    bool IsGlm() const { return family_ == ToolCallFormat::kGlm4; }
+
     bool StepList(AnswerDelta& delta) {
         const std::string_view text = held_;
         const size_t name = text.find_first_not_of(kLlamaBlanks, 1);
@@ -196,7 +291,8 @@ class LlamaGrammar : public AnswerParser::Grammar {
             const bool longer = text.size() < 300 && !over_;  // longer than any name
             return longer ? false : ShowHeld(1, delta);
         }
-        const bool known = text[open] == '(' && name < open &&
+        if (text[open] == '{' && name == open) return StepJsonList(text, open, delta);
+        const bool known = text[open] == '(' && name < open && family_ == ToolCallFormat::kLlama3 &&
                            IsKnown(std::string(text.substr(name, open - name)));
         if (!known) return ShowHeld(1, delta);
         const size_t end = ValueEnd();
@@ -236,6 +332,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         return true;
     }
 
+    const ToolCallFormat family_;
     const GrammarOptions options_;
     std::vector<std::string_view> markers_ = {"<|eot_id|>", "<|eom_id|>", "<|eot|>",
                                               "<|eom|>",    kLlama4Begin, kLlama4End};
@@ -247,13 +344,15 @@ class LlamaGrammar : public AnswerParser::Grammar {
     bool first_ = true;  // only white space so far
     bool sure_ = false;  // after a call, another one is likely
     bool over_ = false;  // the answer has ended
-    Stretch content_;
+    bool in_reasoning_ = false;
+    Stretch content_, reasoning_;
 };
 
 }  // namespace
 
-std::unique_ptr<AnswerParser::Grammar> MakeLlamaGrammar(GrammarOptions options) {
-    return std::make_unique<LlamaGrammar>(std::move(options));
+std::unique_ptr<AnswerParser::Grammar> MakeLlamaGrammar(ToolCallFormat family,
+                                                        GrammarOptions options) {
+    return std::make_unique<LlamaGrammar>(family, std::move(options));
 }
 
 }  // namespace weft::chat

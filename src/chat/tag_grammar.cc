@@ -15,31 +15,37 @@ constexpr std::string_view kTagBlanks = " \t\r\n";
 // Tracks tags in a call: a value is open until its closing tag arrives.
 class OpenTags {
   public:
-    void Clear() { close_ = {}; }
-    // body: text up to an end marker; it grows during a call.
-    bool Inside(std::string_view body) {
-        if (close_.empty()) Find(body);
+    // body: text up to the end marker `end`; it grows during a call.
+    bool Inside(std::string_view body, std::string_view end) {
+        if (close_.empty()) Find(body, end);
         if (close_.empty()) return false;
         return !TrimBlanks(body).ends_with(close_);
     }
     // Whether the call is complete although its end marker is missing.
-    bool Whole(std::string_view body) {
-        return !Inside(body) && (close_ == "</function>" || close_.ends_with("invoke>"));
+    bool Whole(std::string_view body, std::string_view end) {
+        return !Inside(body, end) && (close_ == "</function>" || close_.ends_with("invoke>"));
     }
 
   private:
-    void Find(std::string_view body) {
+    void Find(std::string_view body, std::string_view end) {
         constexpr std::pair<std::string_view, std::string_view> kTags[] = {
             {"<arg_key>", "</arg_value>"},
             {"<arg_key:opensource>", "</arg_value:opensource>"},
             {"<function=", "</function>"},
             {"<parameter=", "</parameter>"},
+            {"<param name=", "</param>"},
             {"]<]minimax[>[<invoke", "]<]minimax[>[</invoke>"},
             {"<invoke", "</invoke>"},
-            {"<\xEF\xBD\x9C" "DSML\xEF\xBD\x9Cinvoke",
-             "</\xEF\xBD\x9C" "DSML\xEF\xBD\x9Cinvoke>"}};
+            {"<\xEF\xBD\x9C"
+             "DSML\xEF\xBD\x9Cinvoke",
+             "</\xEF\xBD\x9C"
+             "DSML\xEF\xBD\x9Cinvoke>"},
+            {"<\xEF\xBD\x9C"
+             "GCML\xEF\xBD\x9Cinvoke",
+             "</\xEF\xBD\x9C"
+             "GCML\xEF\xBD\x9Cinvoke>"}};
         for (const auto& [open, close] : kTags) {
-            if (body.find(open) == body.npos) continue;
+            if (close == end || body.find(open) == body.npos) continue;
             close_ = close;
             return;
         }
@@ -116,6 +122,7 @@ class TagGrammar : public AnswerParser::Grammar {
 
     void Out(std::string_view text, AnswerDelta& delta) {
         if (in_reasoning_) return reasoning_.Add(text, delta.reasoning);
+        shown_ = shown_ || !TrimBlanks(text).empty();
         content_.Add(text, delta.content);
     }
 
@@ -134,12 +141,15 @@ class TagGrammar : public AnswerParser::Grammar {
         Out(std::string_view(held_).substr(0, found.at), delta);
         const std::string_view marker = outside_[found.marker];
         held_.erase(0, found.at + marker.size());
-        Marker(marker);
+        Marker(marker, delta);
         return true;
     }
 
-    void Marker(std::string_view marker) {
-        if (marker == rules_.think_begin) return Think();
+    void Marker(std::string_view marker, AnswerDelta& delta) {
+        if (marker == rules_.think_begin) {
+            if (!rules_.think_first || !shown_) return Think();
+            return Out(marker, delta);
+        }
         for (const CallForm& form : rules_.calls) {
             if (marker != form.begin) continue;
             held_.insert(0, marker.substr(marker.size() - form.kept));
@@ -154,7 +164,9 @@ class TagGrammar : public AnswerParser::Grammar {
         call_ = {.form = &form, .shown = std::move(shown), .scan = ValueScan(form.style)};
         call_.searched = form.kept;
         if (!form.end.empty()) {
-            call_.ends = {form.end, form.begin};
+            call_.ends = {form.end};
+            // A begin marker that contains the end marker would hide it until it is complete.
+            if (form.begin.find(form.end) == form.begin.npos) call_.ends.push_back(form.begin);
             return;
         }
         for (const CallForm& other : rules_.calls) call_.ends.push_back(other.begin);
@@ -181,11 +193,7 @@ class TagGrammar : public AnswerParser::Grammar {
             const std::string_view text = TrimBlanks(held.substr(0, end));
             if (text.empty()) return;
             const bool json = text[0] == '{' || text[0] == '[';
-            call_.tagged =
-                call_.form->style == ValueScan::Style::kJson && !json &&
-                (call_.form->read == ReadTaggedCall || call_.form->read == ReadBareFunction ||
-                 call_.form->read == ReadMiniMaxCalls || call_.form->read == ReadDsmlCalls ||
-                 call_.form->read == ReadMiniMaxM3Calls);
+            call_.tagged = call_.form->tags && !json;
         }
         call_.scan.Feed(held.substr(call_.scanned, end - call_.scanned));
         call_.scanned = end;
@@ -194,8 +202,11 @@ class TagGrammar : public AnswerParser::Grammar {
     // Whether an end marker at `at` is inside a value.
     bool Inside(size_t at) {
         if (literal_) return false;
-        if (call_.tagged) return call_.tags.Inside(std::string_view(held_).substr(0, at));
-        return call_.scan.inside();
+        const std::string_view body = std::string_view(held_).substr(0, at);
+        if (call_.tagged) return call_.tags.Inside(body, call_.form->end);
+        if (call_.form->last.empty()) return call_.scan.inside();
+        const std::string_view text = TrimBlanks(body);
+        return text.empty() || call_.form->last.find(text.back()) == text.npos;
     }
 
     bool StepInCall(AnswerDelta& delta) {
@@ -270,7 +281,8 @@ class TagGrammar : public AnswerParser::Grammar {
         Calls calls;
         // An incomplete value must not count as a call, nor a call whose arguments have not begun.
         const bool json = call.form->style == ValueScan::Style::kJson;
-        const bool whole = call.tagged ? call.tags.Whole(body) : !json || call.scan.done();
+        const bool whole =
+            call.tagged ? call.tags.Whole(body, call.form->end) : !json || call.scan.done();
         if (ended || whole) {
             calls = call.form->read(body, options_.types());
         }
@@ -313,6 +325,7 @@ class TagGrammar : public AnswerParser::Grammar {
     bool in_reasoning_ = false;
     bool over_ = false;     // the answer has ended
     bool literal_ = false;  // end markers count even inside strings
+    bool shown_ = false;    // content was passed on
     Stretch content_, reasoning_;
 };
 

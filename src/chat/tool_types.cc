@@ -93,6 +93,11 @@ bool ToolTypes::Has(std::string_view function) const {
     return functions_.find(function) != functions_.end();
 }
 
+bool ToolTypes::Begins(std::string_view text) const {
+    const auto next = functions_.lower_bound(text);
+    return next != functions_.end() && next->first.starts_with(text);
+}
+
 ToolTypes::Mask ToolTypes::Find(std::string_view function, std::string_view parameter) const {
     const auto parameters = functions_.find(function);
     if (parameters == functions_.end()) return kAnyType;

@@ -23,6 +23,8 @@ class ToolTypes {
 
     bool empty() const { return functions_.empty(); }
     bool Has(std::string_view function) const;
+    // Whether a function's name begins with `text`.
+    bool Begins(std::string_view text) const;
 
     // Converts an argument's text to a value of its parameter's type: a string if the type requires
     // it or if the text is not JSON (nor True, False or None); else the JSON value.

@@ -9,18 +9,18 @@ void ValueScan::Feed(std::string_view text) {
     }
 }
 
-bool ValueScan::GemmaQuote(char c) {
-    constexpr std::string_view kQuote = "<|\"|>";
-    if (c != kQuote[matched_]) matched_ = 0;
-    if (c == kQuote[matched_]) ++matched_;
-    if (matched_ < kQuote.size()) return false;
+bool ValueScan::QuoteEnds(char c) {
+    const std::string_view quote = style_ == Style::kGemma ? "<|\"|>" : "<escape>";
+    if (c != quote[matched_]) matched_ = 0;
+    if (c == quote[matched_]) ++matched_;
+    if (matched_ < quote.size()) return false;
     matched_ = 0;
     return true;
 }
 
 void ValueScan::Take(char c) {
-    if (style_ == Style::kGemma) {
-        if (GemmaQuote(c)) quote_ = inside() ? '\0' : 'g';
+    if (style_ == Style::kGemma || style_ == Style::kEscape) {
+        if (QuoteEnds(c)) quote_ = inside() ? '\0' : 'g';
         return;
     }
     if (inside()) {

@@ -13,6 +13,7 @@ class ValueScan {
         kJson,    // strings in double quotes
         kPython,  // strings in single or double quotes
         kGemma,   // strings between <|"|>
+        kEscape,  // strings between <escape>
     };
     ValueScan() = default;
     explicit ValueScan(Style style) : style_(style) {}
@@ -29,11 +30,11 @@ class ValueScan {
 
   private:
     void Take(char c);
-    bool GemmaQuote(char c);
+    bool QuoteEnds(char c);  // of Gemma's markers
 
     Style style_ = Style::kJson;
     size_t fed_ = 0, end_ = 0;
-    size_t matched_ = 0;  // bytes of Gemma's quote matched so far
+    size_t matched_ = 0;  // bytes of Gemma's marker matched so far
     int depth_ = 0;
     char quote_ = '\0';
     // other_: a character other than white space and brackets was seen

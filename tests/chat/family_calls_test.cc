@@ -6,207 +6,13 @@
 #include <random>
 
 #include "chat/answer.h"
+#include "chat/call_manners.h"
 #include "chat/tool_types.h"
 
 namespace weft::chat {
 namespace {
 
 using enum ToolCallFormat;
-
-// A family's format.
-struct Manner {
-    ToolCallFormat family;
-    const char* name;
-    std::string begin, between, end;  // around all calls
-    // Writes a call of `function` with a city (string) and a number of days.
-    std::string (*call)(const std::string& city, int days);
-    std::string think, thought;  // around reasoning
-    std::string last;            // end of the answer
-};
-
-std::string JsonArguments(const std::string& city, int days) {
-    return OrderedJson{{"city", city}, {"days", days}}.dump();
-}
-
-std::string JsonCall(const std::string& city, int days) {
-    return R"({"name": "weather", "arguments": )" + JsonArguments(city, days) + "}";
-}
-
-std::string Bar(const std::string& words) {
-    return "<\xEF\xBD\x9Ctool\xE2\x96\x81" + words + "\xEF\xBD\x9C>";
-}
-const std::string kCall = "call\xE2\x96\x81", kCalls = "calls\xE2\x96\x81";
-
-std::string TaggedCall(const std::string& city, int days) {
-    return "<tool_call>\n" + JsonCall(city, days) + "\n</tool_call>";
-}
-
-std::string CoderCall(const std::string& city, int days) {
-    return "<tool_call>\n<function=weather>\n<parameter=city>\n" + city +
-           "\n</parameter>\n<parameter=days>\n" + std::to_string(days) +
-           "\n</parameter>\n</function>\n</tool_call>";
-}
-
-std::string BareCoderCall(const std::string& city, int days) {
-    return "<function=weather>\n<parameter=city>\n" + city + "\n</parameter>\n<parameter=days>\n" +
-           std::to_string(days) + "\n</parameter>\n</function>\n</tool_call>";
-}
-
-std::string Glm45Call(const std::string& city, int days) {
-    return "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>" + city +
-           "</arg_value>\n<arg_key>days</arg_key>\n<arg_value>" + std::to_string(days) +
-           "</arg_value>\n</tool_call>";
-}
-
-std::string Glm47Call(const std::string& city, int days) {
-    return "<tool_call>weather<arg_key>city</arg_key><arg_value>" + city +
-           "</arg_value><arg_key>days</arg_key><arg_value>" + std::to_string(days) +
-           "</arg_value></tool_call>";
-}
-
-std::string HunyuanCall(const std::string& city, int days) {
-    return "<tool_call:opensource>weather<tool_sep:opensource>\n<arg_key:opensource>city"
-           "</arg_key:opensource>\n<arg_value:opensource>" +
-           city +
-           "</arg_value:opensource>\n<arg_key:opensource>days</arg_key:opensource>\n"
-           "<arg_value:opensource>" +
-           std::to_string(days) + "</arg_value:opensource>\n</tool_call:opensource>";
-}
-
-std::string HunyuanPreviewCall(const std::string& city, int days) {
-    return "<tool_call>weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>" + city +
-           "</arg_value>\n<arg_key>days</arg_key>\n<arg_value>" + std::to_string(days) +
-           "</arg_value>\n</tool_call>";
-}
-
-std::string SeedCall(const std::string& city, int days) {
-    return "<seed:tool_call>\n<function=weather>\n<parameter=city>" + city +
-           "</parameter>\n<parameter=days>" + std::to_string(days) +
-           "</parameter>\n</function>\n</seed:tool_call>";
-}
-
-std::string KimiCall(const std::string& city, int days) {
-    return "<|tool_call_begin|>functions.weather:3<|tool_call_argument_begin|>" +
-           JsonArguments(city, days) + "<|tool_call_end|>";
-}
-
-std::string MiniMaxCall(const std::string& city, int days) {
-    return "<invoke name=\"weather\">\n<parameter name=\"city\">" + city +
-           "</parameter>\n<parameter name=\"days\">" + std::to_string(days) +
-           "</parameter>\n</invoke>";
-}
-
-std::string Gemma4Call(const std::string& city, int days) {
-    return "<|tool_call>call:weather{city:<|\"|>" + city + "<|\"|>,days:" + std::to_string(days) +
-           "}<tool_call|>";
-}
-
-std::string Olmo3Call(const std::string& city, int days) {
-    return "weather(city=" + OrderedJson(city).dump() + ", days=" + std::to_string(days) + ")";
-}
-
-std::string DeepSeekV3Call(const std::string& city, int days) {
-    return Bar(kCall + "begin") + "function" + Bar("sep") + "weather\n```json\n" +
-           JsonArguments(city, days) + "\n```" + Bar(kCall + "end");
-}
-
-std::string DeepSeekV31Call(const std::string& city, int days) {
-    return Bar(kCall + "begin") + "weather" + Bar("sep") + JsonArguments(city, days) +
-           Bar(kCall + "end");
-}
-
-std::string MistralCall(const std::string& city, int days) {
-    return "[TOOL_CALLS]weather[ARGS]" + JsonArguments(city, days);
-}
-
-std::string MistralSmallCall(const std::string& city, int days) {
-    return "[TOOL_CALLS]weather[CALL_ID]aB3dE6gH9[ARGS]" + JsonArguments(city, days);
-}
-
-std::string CohereCall(const std::string& city, int days) {
-    return R"({"tool_call_id": "0", "tool_name": "weather", "parameters": )" +
-           JsonArguments(city, days) + "}";
-}
-
-std::string SolarCall(const std::string& city, int days) {
-    return "<|tool_call:begin|>a1b2c3<|tool_call:name|>weather<|tool_call:args|>" +
-           JsonArguments(city, days) + "<|tool_call:end|>";
-}
-
-// DeepSeek V3.2's tags: <BAR DSML BAR words>.
-std::string Dsml(const std::string& words) {
-    const std::string open = words.starts_with("/") ? "</" : "<";
-    return open + "\xEF\xBD\x9C" + "DSML" + "\xEF\xBD\x9C" +
-           words.substr(words.starts_with("/") ? 1 : 0) + ">";
-}
-
-std::string MiniMaxM3Call(const std::string& city, int days) {
-    const std::string mark = "]<]minimax[>[";
-    return mark + "<invoke name=\"weather\">" + mark + "<city>" + city + mark + "</city>" + mark +
-           "<days>" + std::to_string(days) + mark + "</days>" + mark + "</invoke>";
-}
-
-std::string DsmlCall(const std::string& city, int days) {
-    return Dsml("invoke name=\"weather\"") + "\n" +
-           Dsml("parameter name=\"city\" string=\"true\"") + city + Dsml("/parameter") + "\n" +
-           Dsml("parameter name=\"days\" string=\"false\"") + std::to_string(days) +
-           Dsml("/parameter") + "\n" + Dsml("/invoke");
-}
-
-std::vector<Manner> Manners() {
-    return {
-        {kQwen, "qwen", "", "\n", "", TaggedCall, "<think>\n", "\n</think>\n\n", "<|im_end|>"},
-        {kQwenCoder, "coder", "", "\n", "", CoderCall, "<think>", "</think>", "<|im_end|>"},
-        {kQwenCoder, "coder without tags", "", "\n", "", BareCoderCall, "<think>", "</think>", ""},
-        {kGlm, "glm 4.5", "\n", "\n", "", Glm45Call, "\n<think>", "</think>\n", "<|observation|>"},
-        {kGlm, "glm 4.7", "", "", "", Glm47Call, "<think>", "</think>", "<|observation|>"},
-        {kHunyuan, "hy3", "<tool_calls:opensource>\n", "\n", "\n</tool_calls:opensource>",
-         HunyuanCall, "<think:opensource>", "</think:opensource>", ""},
-        {kHunyuanPreview, "hy3-preview", "<tool_calls>\n", "\n", "\n</tool_calls>",
-         HunyuanPreviewCall, "<think>", "</think>", ""},
-        {kSeed, "seed-oss", "", "\n", "", SeedCall, "<seed:think>", "</seed:think>",
-         "<seed:eos>"},
-        {kKimi, "kimi", "<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>", KimiCall,
-         "<think>", "</think>", "<|im_end|>"},
-        {kMiniMax, "minimax", "\n<minimax:tool_call>\n", "\n", "\n</minimax:tool_call>",
-         MiniMaxCall, "<think>\n", "\n</think>\n\n", "[e~["},
-        {kGemma, "gemma 4", "", "", "", Gemma4Call, "<|channel>thought\n", "\n<channel|>",
-         "<|tool_response>"},
-        {kGranite, "granite", "<|tool_call|>[", ", ", "]", JsonCall, "<think>", "</think>",
-         "<|end_of_text|>"},
-        {kPhi, "phi 4 mini", "<|tool_call|>[", ", ", "]<|/tool_call|>", JsonCall, "<think>",
-         "</think>", "<|end|>"},
-        {kPhi, "phi 4 mini's functools", "functools[", ", ", "]", JsonCall, "<think>", "</think>",
-         ""},
-        {kOlmo, "olmo 3", "<function_calls>", "\n", "</function_calls>", Olmo3Call, "<think>",
-         "</think>", "<|im_end|>"},
-        {kLfm2, "lfm 2", "<|tool_call_start|>[", ", ", "]<|tool_call_end|>", Olmo3Call, "<think>",
-         "</think>", "<|im_end|>"},
-        {kDeepSeek, "deepseek v3", Bar(kCalls + "begin"), "\n", Bar(kCalls + "end"), DeepSeekV3Call,
-         "<think>", "</think>", ""},
-        {kDeepSeek, "deepseek v3.1", Bar(kCalls + "begin"), "", Bar(kCalls + "end"),
-         DeepSeekV31Call, "<think>", "</think>", ""},
-        {kMistral, "mistral v3", "[TOOL_CALLS] [", ", ", "]", JsonCall, "[THINK]", "[/THINK]",
-         "</s>"},
-        {kMistral, "mistral v13", "", "", "", MistralCall, "[THINK]", "[/THINK]", "</s>"},
-        {kMistral, "mistral small 3", "", "", "", MistralSmallCall, "[THINK]", "[/THINK]", "</s>"},
-        {kCohere, "command a", "<|START_ACTION|>[\n    ", ",\n    ", "\n]<|END_ACTION|>",
-         CohereCall, "<|START_THINKING|>", "<|END_THINKING|>", "<|END_OF_TURN_TOKEN|>"},
-        {kNemotron, "nemotron nano 2", "<TOOLCALL>[", ", ", "]</TOOLCALL>", JsonCall,
-         "<think>\n\n", "\n</think>\n\n", "\n<SPECIAL_12>"},
-        {kSolar, "solar open", "<|tool_calls|>", "", "<|calls|>", SolarCall, "<|think|>",
-         "<|end|><|begin|>assistant<|content|>", "<|end|>"},
-        {kDsml, "deepseek v3.2", Dsml("function_calls") + "\n", "\n",
-         "\n" + Dsml("/function_calls"), DsmlCall, "<think>", "</think>", ""},
-        {kDsml, "deepseek v4", Dsml("tool_calls") + "\n", "\n", "\n" + Dsml("/tool_calls"),
-         DsmlCall, "<think>", "</think>", ""},
-        {kMiniMaxM3, "minimax m3", "]<]minimax[>[<tool_call>\n", "\n",
-         "\n]<]minimax[>[</tool_call>", MiniMaxM3Call, "<mm:think>", "</mm:think>", "[e~["},
-        {kErnie, "ernie 4.5", "", "\n", "", TaggedCall, "<think>\n", "\n</think>\n\n", "</s>"},
-        {kHunyuanA13b, "hunyuan a13b", "<tool_calls>[", ", ", "]</tool_calls>", JsonCall,
-         "<think>\n", "\n</think>\n", "<|eos|>"},
-    };
-}
 
 std::shared_ptr<const ToolTypes> Offered() {
     const OrderedJson text{{"type", "string"}}, number{{"type", "integer"}};
@@ -320,6 +126,9 @@ TEST(FamilyCalls, MarkersWithinTexts) {
                                  "true",
                                  "\xC3\xA9\xE6\x97\xA5\xF0\x9F\x99\x82",
                                  "<b>&amp;</b>",
+                                 "line\n",
+                                 "\n\nline",
+                                 " \t\n",
                                  ""};
     for (const Manner& m : Manners()) {
         for (const char* word : words) {
@@ -551,15 +360,13 @@ TEST(FamilyCalls, AtemHeadsNameTheRecipient) {
         "</atem:function_calls>";
     const std::string thought = " to=self<|message|>I look \"it up<|eom|>";
     for (const size_t piece : {1, 2, 3, 7, 1000}) {
-        const Heard heard = Hear(kAtem, thought + call + "<|eom|>" + call + "<|eot|>", false,
-                                 piece, 1);
+        const Heard heard =
+            Hear(kAtem, thought + call + "<|eom|>" + call + "<|eot|>", false, piece, 1);
         EXPECT_EQ(heard.reasoning, "I look \"it up");
         EXPECT_EQ(heard.content, "");
-        EXPECT_EQ(heard.calls,
-                  (std::vector<ToolCall>{Weather("Paris", 3), Weather("Paris", 3)}));
-        const Heard said =
-            Hear(kAtem, thought + "<|start|>assistant to=user<|message|>Sunny.<|eot|>", false,
-                 piece, 1);
+        EXPECT_EQ(heard.calls, (std::vector<ToolCall>{Weather("Paris", 3), Weather("Paris", 3)}));
+        const Heard said = Hear(
+            kAtem, thought + "<|start|>assistant to=user<|message|>Sunny.<|eot|>", false, piece, 1);
         EXPECT_EQ(said.content, "Sunny.");
         EXPECT_TRUE(said.calls.empty());
     }
