@@ -43,7 +43,7 @@ struct Fixture {
         served.longest_piece_bytes = 16;
         served.fim = {.prefix = 1, .suffix = 2, .middle = 3};
         served.chat = chat::Chat::Make("", engine->tokenizer()).value();
-        served.family = chat::FamilyOf(served.chat->source());
+        served.family = chat::FamilyOf(*served.chat);
         served.forms = chat::FindForms(*served.chat);
         served.constraints = std::make_unique<Constraints>(engine->tokenizer());
         responses->Put("", "resp_1",

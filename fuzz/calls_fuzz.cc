@@ -78,7 +78,7 @@ void CheckTemplate(std::string_view source) {
     if (!CostsLittle(source)) return;
     const auto chat = chat::Chat::Make(source, Words());
     if (!chat.ok()) return WEFT_CHECK(!chat.error().message.empty());
-    const ToolCallFormat family = chat::FamilyOf(chat->source());
+    const ToolCallFormat family = chat::FamilyOf(*chat);
     for (const bool tools : {false, true}) {
         const chat::TemplateCapabilities form = chat::FindCapabilities(*chat, tools);
         if (!tools) continue;

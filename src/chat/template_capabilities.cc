@@ -370,6 +370,24 @@ void FunctionTexts(OrderedJson& messages) {
     }
 }
 
+// Converts calls and results for GLM-4's templates. Each message has one call and no text.
+void MetadataCalls(OrderedJson& messages) {
+    for (OrderedJson& message : messages) {
+        if (HasRole(message, "tool")) message["role"] = "observation";
+        if (!HasRole(message, "assistant") || !HasCalls(message)) continue;
+        const OrderedJson& call = message["tool_calls"][0];
+        const OrderedJson function =
+            call.is_object() ? call.value("function", OrderedJson()) : OrderedJson();
+        if (function.is_object()) {
+            std::string arguments;
+            AppendJson(function.value("arguments", OrderedJson::object()), arguments);
+            message["metadata"] = TextMember(function, "name");
+            message["content"] = std::move(arguments);
+        }
+        message.erase("tool_calls");
+    }
+}
+
 // Puts the functions as JSON text into a member of the system message.
 void AddSystemMember(ChatInput& input, const char* name) {
     OrderedJson functions = OrderedJson::array();
@@ -426,10 +444,14 @@ std::optional<TemplateCapabilities> InWords(const Chat& chat, TemplateCapabiliti
 // results.
 std::optional<TemplateCapabilities> Peculiar(const Chat& chat, TemplateCapabilities form,
                                              const ProbeShape& shape) {
-    form.function_texts = true;
     form.takes_objects = true;
     form.takes_text = form.null_content = false;
-    if (Try(chat, form, shape).all()) return form;
+    TemplateCapabilities texts = form, metadata = form;
+    texts.function_texts = true;
+    if (Try(chat, texts, shape).all()) return texts;
+    metadata.metadata_calls = metadata.one_call = metadata.text_apart = true;
+    const Shown shown = Try(chat, metadata, shape);
+    if (shown.all() && shown.named) return metadata;
     return {};
 }
 
@@ -686,6 +708,33 @@ TemplateCapabilities FindTurnForm(const Chat& chat, bool with_tools) {
 
 }  // namespace
 
+ToolCallFormat FamilyOf(const Chat& chat) {
+    ProbeShape shape{true};
+    TemplateCapabilities form = BestForm(chat, shape);
+    if (!Try(chat, form, shape).all()) form = Peculiar(chat, form, shape).value_or(form);
+    std::string text = chat.source();
+    // Not every template takes reasoning beside calls.
+    for (const char* thought : {kProbeThought, ""}) {
+        shape.thought = thought;
+        ChatInput input = Probe(shape);
+        FitConversation(form, input);
+        const auto rendered = chat.Render(input, kProbeLimits);
+        if (!rendered.ok()) continue;
+        text += '\n';
+        text += rendered->view();
+        break;
+    }
+    const ToolCallFormat family = FamilyOf(text);
+    const auto shows = [&](const std::string& words) { return text.find(words) != text.npos; };
+    if (family == ToolCallFormat::kQwenCoder && shows(">" + ProbeValue(0))) {
+        return ToolCallFormat::kQwenCoderTight;
+    }
+    if (family == ToolCallFormat::kPlain && shows(fmt::format("[{{\"name\": \"{}\"", kProbeName))) {
+        return ToolCallFormat::kJsonList;
+    }
+    return family;
+}
+
 TemplateCapabilities FindCapabilities(const Chat& chat, bool with_tools) {
     TemplateCapabilities form = WithSystem(chat, FindTurnForm(chat, with_tools), with_tools);
     form = WithSystems(chat, std::move(form), with_tools);
@@ -735,6 +784,7 @@ void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages) {
     if (form.text_apart) messages = TextApart(form, messages);
     if (form.one_call) messages = OneCallEach(form, messages);
     if (form.function_texts) FunctionTexts(messages);
+    if (form.metadata_calls) MetadataCalls(messages);
     if (form.calls_as_words) CallsAsWords(messages, form.words);
     if (form.results_as_words) messages = ResultsAsWords(messages);
 }

@@ -41,6 +41,9 @@ struct TemplateCapabilities {
     // OLMo 3: the template reads functions, calls and results as text, from members of the message
     // that only this family has
     bool function_texts = false;
+    // GLM-4: a call is a message of the assistant with the function's name as "metadata" and the
+    // arguments as content; results have the role "observation".
+    bool metadata_calls = false;
     // How functions are presented: by the template; as text in the system message's member "tools"
     // (Phi-4-mini); or, if the template shows no functions, in plain text.
     enum class ToolsAs { kGiven, kSystemMember, kWords } tools_as = ToolsAs::kGiven;
@@ -54,6 +57,10 @@ struct TemplateCapabilities {
 // The form that `chat` accepts in conversations with tools, or (with_tools false) in conversations
 // without tools that contain calls from earlier turns. Returns the defaults if no form works.
 TemplateCapabilities FindCapabilities(const Chat& chat, bool with_tools);
+
+// Detects the family by the template's source and by what it renders for a conversation with a call
+// and reasoning, since a template may compose its markers.
+ToolCallFormat FamilyOf(const Chat& chat);
 
 // Format of the calls that the API does not force. A model that gets its tools as plain text uses
 // the format shown there; other models use the format of `family`.

@@ -7,7 +7,9 @@
 namespace weft::cli {
 
 ChatModel::ChatModel(chat::Chat chat)
-    : chat_(std::move(chat)), forms_{chat::FindCapabilities(chat_, false), {}} {}
+    : chat_(std::move(chat)),
+      family_(chat::FamilyOf(chat_)),
+      forms_{chat::FindCapabilities(chat_, false), {}} {}
 
 Result<ChatModel> ChatModel::Load(const ModelWords& words) {
     WEFT_ASSIGN(chat::Chat chat, chat::Chat::Load(words.source->meta(), *words.tokenizer));
@@ -20,8 +22,7 @@ Result<ChatPrompt> ChatModel::MakePrompt(chat::ChatInput input) const {
                          fault->message);
     }
     WEFT_ASSIGN(const chat::Text text, chat_.Render(input));
-    return ChatPrompt{chat_.Encode(text), chat::EndsInReasoning(text.view()),
-                      chat::FamilyOf(chat_.source())};
+    return ChatPrompt{chat_.Encode(text), chat::EndsInReasoning(text.view()), family_};
 }
 
 }  // namespace weft::cli

@@ -31,6 +31,7 @@ class ChatModel {
     explicit ChatModel(chat::Chat chat);
 
     chat::Chat chat_;
+    chat::ToolCallFormat family_;
     chat::ConversationForms forms_;
 };
 

@@ -73,7 +73,7 @@ void ReadTemplate(const model_files::ModelSource& source, const tokenizer::Token
     served.fim = FindFim(meta, tokenizer);
     auto chat = chat::Chat::Load(meta, tokenizer);
     if (chat.ok()) {
-        served.family = chat::FamilyOf(chat->source());
+        served.family = chat::FamilyOf(*chat);
         served.chat.emplace(std::move(*chat));
         served.forms = chat::FindForms(*served.chat);
         const chat::TemplateCapabilities& form = served.forms.tools;

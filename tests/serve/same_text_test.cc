@@ -114,7 +114,7 @@ TEST_P(SameText, InServingAndTraining) {
     const auto words = tokenizer::Tokenizer::Make(tokenizer::TinySpm()).value();
     served.chat = chat::Chat::Make(source, *words).value();
     served.forms = chat::FindForms(*served.chat);
-    served.family = chat::FamilyOf(source);
+    served.family = chat::FamilyOf(*served.chat);
     served.constraints = std::make_unique<Constraints>(engine_->tokenizer());
     served.longest_piece_bytes = 1000;  // the context does not matter here
     const auto encoder = train::Encoder::Make(*words, &*served.chat, 1).value();
