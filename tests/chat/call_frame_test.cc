@@ -23,7 +23,7 @@ CallFrame FrameOf(const std::string& source) {
     const auto chat = Chat::Make(source, *words);
     EXPECT_TRUE(chat.ok()) << (chat.ok() ? "" : chat.error().message);
     const TemplateCapabilities form = FindCapabilities(*chat, true);
-    return FindCallFrame(*chat, form, CallFamily(FamilyOf(source), form));
+    return FindCallFrame(*chat, form, CallFamily(FamilyOf(*chat), form));
 }
 
 CallFrame FrameOfFile(const std::string& name) {
@@ -68,11 +68,33 @@ OrderedJson FrameTools() {
 }
 
 const std::map<std::string, Arguments> kOwnFrames = {
-    {"coder", Arguments::kTexts},  {"deepseek", Arguments::kJson}, {"gemma4", Arguments::kQuoted},
-    {"glm", Arguments::kTexts},    {"harmony", Arguments::kJson},  {"kimi", Arguments::kJson},
-    {"llama3", Arguments::kJson},  {"minimax", Arguments::kTexts}, {"mistral", Arguments::kJson},
-    {"olmo3", Arguments::kValues}, {"granite", Arguments::kJson},  {"phi4mini", Arguments::kJson},
-    {"cohere2", Arguments::kJson}, {"lfm2", Arguments::kValues},   {"solar", Arguments::kJson},
+    {"coder", Arguments::kTexts},
+    {"deepseek", Arguments::kJson},
+    {"gemma4", Arguments::kQuoted},
+    {"glm", Arguments::kTexts},
+    {"harmony", Arguments::kJson},
+    {"kimi", Arguments::kJson},
+    {"llama3", Arguments::kJson},
+    {"minimax", Arguments::kTexts},
+    {"mistral", Arguments::kJson},
+    {"olmo3", Arguments::kValues},
+    {"granite", Arguments::kJson},
+    {"phi4mini", Arguments::kJson},
+    {"cohere2", Arguments::kJson},
+    {"lfm2", Arguments::kValues},
+    {"solar", Arguments::kJson},
+    {"seed", Arguments::kTexts},
+    {"hy3", Arguments::kTexts},
+    {"mimo", Arguments::kTexts},
+    {"gigachat", Arguments::kJson},
+    {"apriel", Arguments::kJson},
+    {"glm4", Arguments::kJson},
+    {"interns1", Arguments::kJson},
+    {"hunyuan", Arguments::kJson},
+    {"xlam", Arguments::kJson},
+    {"commandr", Arguments::kJson},
+    {"minicpm5", Arguments::kTexts},
+    {"functiongemma", Arguments::kQuoted},
 };
 
 TEST(CallFrame, IsFoundInTemplates) {
@@ -165,14 +187,14 @@ TEST(CallFrame, UnknownFormatsUseTheDefault) {
 // A template may write any amount of text after a call: no frame, in little time.
 TEST(CallFrame, HostileTemplates) {
     for (const std::string behind : {"}", "{", "<|x|>", " ", "\n}", "\\"}) {
-        const CallFrame frame =
-            FrameOf("{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
-                    "{% for c in m.tool_calls or [] %}<tool_call>\n"
-                    "{\"name\": \"{{ c.function.name }}\", "
-                    "\"arguments\": {{ c.function.arguments | tojson }}{{ " +
-                    OrderedJson(behind).dump() +
-                    " * 400000 }}{% endfor %}{% endfor %}"
-                    "{% if add_generation_prompt %}<assistant>{% endif %}");
+        const CallFrame frame = FrameOf(
+            "{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+            "{% for c in m.tool_calls or [] %}<tool_call>\n"
+            "{\"name\": \"{{ c.function.name }}\", "
+            "\"arguments\": {{ c.function.arguments | tojson }}{{ " +
+            OrderedJson(behind).dump() +
+            " * 400000 }}{% endfor %}{% endfor %}"
+            "{% if add_generation_prompt %}<assistant>{% endif %}");
         EXPECT_EQ(frame, CallFrame()) << behind;
     }
 }
