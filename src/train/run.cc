@@ -106,7 +106,7 @@ class Run {
             Log(LogLevel::kInfo, "data: {}", data.set->Summary());
         }
         WEFT_TRY(MakeSampler(hyper, data));
-        WEFT_ASSIGN(const std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
+        WEFT_ASSIGN(std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
         if (checkpoint) {
             const Json& state = checkpoint->manifest().state;
             WEFT_ASSIGN(job_.data.day, TakeDay(state, checkpoint->folder(), *data.set));
@@ -131,6 +131,8 @@ class Run {
                                  cluster_.rank() == 0));
         }
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
+        // (A removed file keeps its room on the disk while it is open.)
+        if (checkpoint && HasWeights(trainer->state(), *checkpoint)) checkpoint->Close();
         const Status ended = WithTrainer(*trainer, loader, data, done + 1, steps);
         device_ = trainer->device_status();
         // Report the failure while the Trainer exists: its pending sends may wait for ranks that

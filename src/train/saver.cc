@@ -129,6 +129,12 @@ Status ReadInParts(const Checkpoint& checkpoint, backend::Executable& training,
 
 }  // namespace
 
+bool HasWeights(const TrainState& state, const Checkpoint& checkpoint) {
+    return std::ranges::all_of(checkpoint.manifest().arrays, [&](const Array& array) {
+        return array.kind != kWeightKind || state.trained_tensors().contains(array.tensor);
+    });
+}
+
 Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const UpdateRule& rule,
                 UpdateKind kind) {
     Status status;

@@ -44,6 +44,9 @@ Status CheckSaveOptions(const SaveOptions& words);
 std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
                             const model_files::ModelSource& source,
                             const std::shared_ptr<const backend::HostSnapshot>& snapshot);
+// Whether the ranks' states together have all weights of the checkpoint.
+bool HasWeights(const TrainState& state, const Checkpoint& checkpoint);
+
 // Restores the optimizer state of this rank's own part. (A CheckpointSource loads the weights.)
 // Errors: kUsage: the checkpoint has the state of another optimizer.
 Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const UpdateRule& rule,

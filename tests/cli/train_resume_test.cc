@@ -111,6 +111,31 @@ TEST_F(TrainResume, AfterAKillTheCurveIsTheSameToTheBit) {
     }
 }
 
+// A file that stays open keeps its room on the disk after its checkpoint was removed, so that a
+// tight disk ends the job at a later save.
+TEST_F(TrainResume, TheOldCheckpointIsNotKeptOpen) {
+    const std::string out = dir_ / "out";
+    for (const Words& layout : {Words{}, Words{"--local", "2", "--micro-batch", "1"}}) {
+        fs::remove_all(out);
+        const Words saving = layout + Words{"--save-every", "2", "--keep-last", "1"};
+        (void)Train(out, saving + Words{"--steps", "2"});
+        Weft weft(Command(out, saving + Words{"--steps", "100000", "--resume", "auto"}));
+        WaitFor(weft, "\"step\":7,");
+        std::vector<pid_t> pids = test::DescendantsOf(weft.pid());
+        pids.push_back(weft.pid());
+        for (const pid_t pid : pids) {
+            std::error_code gone;
+            for (fs::directory_iterator at(fmt::format("/proc/{}/fd", pid), gone), end;
+                 !gone && at != end; at.increment(gone)) {
+                const std::string file = fs::read_symlink(at->path(), gone).string();
+                EXPECT_EQ(file.find("step-00000002"), std::string::npos) << file;
+            }
+        }
+        ASSERT_EQ(::kill(weft.pid(), SIGKILL), 0);
+        (void)weft.Wait();
+    }
+}
+
 // Sums have other orders: a relative error of 2^-24 for each of some hundred terms, and twice that
 // after the update.
 TEST_F(TrainResume, OtherRanksAndLayoutsGoOnAlike) {

@@ -184,6 +184,11 @@ Status Checkpoint::CheckComplete() const {
     return {};
 }
 
+void Checkpoint::Close() {
+    files_.clear();
+    ahead_.clear();
+}
+
 Status Checkpoint::CheckFile(size_t index) const {
     std::vector<std::byte> bytes;
     for (const StoredPiece& piece : stored_[index]) {
@@ -206,6 +211,7 @@ Status Checkpoint::Read(const Array& array, const TensorRegion& region,
     const uint64_t element = model_files::hf::SafeTypeBytes(array.type);
     WEFT_CHECK(IsInside(region, array) &&
                out.size() == static_cast<uint64_t>(region.elements()) * element);
+    WEFT_CHECK(!files_.empty());
     const auto found = entries_.find({array.kind, array.tensor});
     if (found == entries_.end()) {
         return MakeError(ErrorCode::kNotFound,
