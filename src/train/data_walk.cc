@@ -128,10 +128,14 @@ std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part pa
     if (counts.too_long > 0) {
         whys.push_back(fmt::format("{} are longer than --seq-len {}", counts.too_long, sequence));
     }
-    if (counts.no_loss > 0) {
-        const std::string within =
-            counts.truncated > 0 ? fmt::format(" within --seq-len {}", sequence) : "";
-        whys.push_back(fmt::format("{} have nothing to learn{}", counts.no_loss, within));
+    if (counts.cut_off > 0) {
+        whys.push_back(
+            fmt::format("{} have nothing to learn within --seq-len {} (the shortest "
+                        "needs {})",
+                        counts.cut_off, sequence, counts.needed));
+    }
+    if (counts.no_loss > counts.cut_off) {
+        whys.push_back(fmt::format("{} have nothing to learn", counts.no_loss - counts.cut_off));
     }
     std::string text;
     if (!whys.empty()) {

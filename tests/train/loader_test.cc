@@ -307,6 +307,32 @@ TEST(Loader, LongSamplesByChoice) {
     EXPECT_EQ(split_targets, positions);  // no token is lost at a boundary
 }
 
+// Samples that are too long are not called samples without loss.
+TEST(Loader, SaysWhyNothingIsLearned) {
+    Numbered data(3, 1000);
+    data.at_the_end = {0, 1, 2};
+    const uint64_t shortest = std::min({data.Positions(0), data.Positions(1), data.Positions(2)});
+    ASSERT_GT(shortest, 2u);
+    const auto sequence = static_cast<int64_t>(shortest) - 1;
+    const auto said = [&](LongSamples longs) {
+        LoaderOptions options{.sequence = sequence, .global_batch = 1, .epochs = 1};
+        options.longs = longs;
+        Loader loader = Must(Loader::Make(data, options));
+        const auto batch = loader.Next();
+        return batch.ok() ? "" : batch.error().message;
+    };
+    const std::string next =
+        fmt::format(". The shortest needs --seq-len {}; or use --long split", shortest);
+    EXPECT_EQ(said(LongSamples::kTruncate),
+              fmt::format("numbered: nothing to learn in 3 samples: 3 whose learned tokens all lie "
+                          "beyond --seq-len {}{}",
+                          sequence, next));
+    EXPECT_EQ(said(LongSamples::kSkip),
+              fmt::format("numbered: nothing to learn in 3 samples: 3 longer than --seq-len {}{}",
+                          sequence, next));
+    EXPECT_EQ(said(LongSamples::kSplit), "");
+}
+
 TEST(Loader, BadRecordsEndOrAreCounted) {
     Numbered data(50, 5);
     data.bad = {7, 8, 30};

@@ -1,6 +1,7 @@
 #include "train/data/loader.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -141,14 +142,7 @@ Result<std::optional<Sequence>> Loader::NextSequence() {
             cursor_.given = 0;
             filled_ = false;
             if (cursor_.index >= data_->size(options_.part)) {
-                if (!found_) {
-                    return MakeError(ErrorCode::kCorrupt,
-                                     "{}: nothing to learn in {} samples ({} bad, {} too long, {} "
-                                     "without loss){}{}",
-                                     data_->Name(), cursor_.index, counts_.bad, counts_.too_long,
-                                     counts_.no_loss, counts_.first_bad.empty() ? "" : "; first: ",
-                                     counts_.first_bad);
-                }
+                if (!found_) return NothingToLearn();
                 if (!first_epoch_) first_epoch_ = counts_;
                 cursor_.index = 0;
                 ++cursor_.epoch;
@@ -157,6 +151,25 @@ Result<std::optional<Sequence>> Loader::NextSequence() {
         }
         if (has) return sequence;
     }
+}
+
+Error Loader::NothingToLearn() const {
+    std::vector<std::string> whys;
+    const auto add = [&](uint64_t count, const std::string& why) {
+        if (count > 0) whys.push_back(fmt::format("{} {}", count, why));
+    };
+    const std::string length = fmt::format("--seq-len {}", options_.sequence);
+    add(counts_.bad, "bad (first: " + counts_.first_bad + ")");
+    add(counts_.too_long, "longer than " + length);
+    add(counts_.cut_off, "whose learned tokens all lie beyond " + length);
+    add(counts_.no_loss - counts_.cut_off, "without a token to learn");
+    std::string next;
+    if (counts_.needed > 0) {
+        next =
+            fmt::format(". The shortest needs --seq-len {}; or use --long split", counts_.needed);
+    }
+    return MakeError(ErrorCode::kCorrupt, "{}: nothing to learn in {} samples: {}{}", data_->Name(),
+                     cursor_.index, fmt::join(whys, ", "), next);
 }
 
 // Reads all samples of one window, from cursor_.index on.
@@ -241,18 +254,31 @@ Status Loader::ReadRecord(uint64_t index, std::vector<Piece>& pieces, uint64_t& 
 }
 
 void Loader::TakeSample(Sample sample, std::vector<Piece>& pieces, uint64_t& positions) {
+    const auto needs = [&](uint64_t positions_needed) {
+        const bool first = counts_.needed == 0;
+        counts_.needed = first ? positions_needed : std::min(counts_.needed, positions_needed);
+    };
+    bool learned = Learns(sample);
     if (sample.tokens.size() > static_cast<size_t>(options_.sequence) + 1) {
         if (options_.longs == LongSamples::kSkip) {
             ++counts_.too_long;
+            if (learned) needs(sample.tokens.size() - 1);
             return;
         }
         if (options_.longs == LongSamples::kTruncate) {
+            const auto first = std::find(sample.loss.begin() + 1, sample.loss.end(), 1);
+            const auto at = static_cast<uint64_t>(first - sample.loss.begin());
             ++counts_.truncated;
             sample.tokens.resize(static_cast<size_t>(options_.sequence) + 1);
             sample.loss.resize(sample.tokens.size());
+            if (learned && !Learns(sample)) {
+                ++counts_.cut_off;
+                needs(at);
+                learned = false;
+            }
         }
     }
-    if (!Learns(sample)) {
+    if (!learned) {
         ++counts_.no_loss;
         return;
     }

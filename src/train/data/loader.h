@@ -84,6 +84,8 @@ struct LoaderCounts {
     uint64_t too_long = 0;   // kSkip
     uint64_t bad = 0;        // invalid records
     uint64_t no_loss = 0;    // skipped, because no token is learned (or is left to learn)
+    uint64_t cut_off = 0;    // of no_loss: kTruncate has cut off all learned tokens
+    uint64_t needed = 0;     // shortest sequence with which a sample of too_long or cut_off is used
     uint64_t packed = 0;     // samples after the first of their (packed) record
     std::string first_bad;   // error of the first invalid record
     uint64_t left_out() const { return too_long + bad + no_loss; }
@@ -127,6 +129,7 @@ class Loader {
 
     Loader(const DataSet& data, const LoaderOptions& options) : data_(&data), options_(options) {}
     Result<std::optional<Sequence>> NextSequence();
+    Error NothingToLearn() const;
     Status FillWindow();
     Status AddSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
     Status ReadRecord(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
