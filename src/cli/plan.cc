@@ -548,17 +548,14 @@ std::string HostsText(const plan::ClusterSpec& cluster) {
 }
 
 std::string NotMeasuredNote(const plan::ClusterSpec& cluster) {
-    std::vector<std::string> names;
+    std::vector<std::string> parts;
     for (const plan::Machine& host : cluster.hosts) {
         if (plan::IsMeasured(host)) continue;
-        const bool named = std::ranges::find(names, host.kind) != names.end();
-        if (!named) names.push_back(host.kind);
+        std::string part = fmt::format("{} from {}", host.kind, plan::OriginOfRates(host));
+        if (std::ranges::find(parts, part) == parts.end()) parts.push_back(std::move(part));
     }
-    if (names.empty()) return {};
-    return fmt::format(
-        "not measured: Weft's speed on {} is estimated from the shares of a device's limits that "
-        "Weft reaches on measured devices",
-        fmt::join(names, ", "));
+    if (parts.empty()) return {};
+    return fmt::format("not measured with Weft, but computed: {}", fmt::join(parts, "; "));
 }
 
 std::string AnswerWords(const plan::Workload& load) {

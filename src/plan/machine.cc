@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/nearest_word.h"
+#include "plan/machine_names.h"
+#include "plan/weft_rates.h"
 
 namespace weft::plan {
 namespace {
@@ -56,6 +58,11 @@ void ReadTiers(ObjectReader& reader, Machine& machine) {
         }
     }
     if (machine.devices > 1 && !machine.within) machine.within = PcieOf(machine.devices);
+}
+
+void ReadLink(ObjectReader& reader, Machine& machine) {
+    LinkTier link = {machine.devices, {}, {3e-6, Mark::kGuessed, "kernels over such links"}};
+    if (reader.Take("link", Unit::kRate, link.bandwidth)) machine.link = link;
 }
 
 // "1002:1586": vendor and device, in lowercase hexadecimal digits.
@@ -141,6 +148,10 @@ Result<std::map<std::string, nlohmann::json>> RowsOf(const nlohmann::json& table
             for (size_t i = 0; i < least; ++i) {
                 if (cells[i].is_null()) continue;
                 const std::string column = columns[i];
+                if (!cells[i].is_string()) {
+                    row[column] = cells[i];
+                    continue;
+                }
                 std::string cell = cells[i];
                 if (sources.contains(column) && cell.find(": ") == cell.npos) {
                     cell += ", " + sources[column].get<std::string>();
@@ -161,35 +172,15 @@ std::vector<std::string> NamesOf(const std::map<std::string, T>& map) {
     return names;
 }
 
-// "rtx3090" from "RTX 3090": its letters and digits.
-std::string Plain(std::string_view name) {
-    std::string plain;
-    for (const unsigned char c : name) {
-        if (std::isalnum(c) != 0) plain += static_cast<char>(std::tolower(c));
-    }
-    return plain;
-}
-
-// The entry with this name; else an entry with the same letters and digits.
-template <typename T>
-const T* LookIn(const std::map<std::string, T>& map, const std::string& name) {
-    const auto found = map.find(name);
-    if (found != map.end()) return &found->second;
-    const std::string plain = Plain(name);
-    for (const auto& [other, value] : map) {
-        if (!plain.empty() && Plain(other) == plain) return &value;
+// The entry with this name; else the entry with the same letters and digits.
+const Wire* LookIn(const std::map<std::string, Wire>& wires, const std::string& name) {
+    const auto found = wires.find(name);
+    if (found != wires.end()) return &found->second;
+    const std::string plain = PlainMachineName(name);
+    for (const auto& [other, wire] : wires) {
+        if (!plain.empty() && PlainMachineName(other) == plain) return &wire;
     }
     return nullptr;
-}
-
-template <typename T>
-Result<T> FindIn(const std::map<std::string, T>& map, const std::string& name, const char* what) {
-    if (const T* found = LookIn(map, name)) return *found;
-    const std::vector<std::string> names = NamesOf(map);
-    const std::string meant = DidYouMean(name, names);
-    return MakeError(ErrorCode::kUsage, "no {} is called '{}'{}{} are {}", what, name,
-                     meant.empty() ? "" : "." + meant, meant.empty() ? "; there" : " There",
-                     fmt::join(names, ", "));
 }
 
 // Removes and returns the first word of "2xh100 + h200, 10gbe".
@@ -246,6 +237,15 @@ const char* PoolText(backend::MemoryKind kind) {
 
 namespace {
 
+void ReadFamily(ObjectReader& reader, Machine& machine) {
+    machine.family = reader.Text("family");
+    if (machine.family.empty()) return;
+    const std::vector<std::string> known = FamilyNames();
+    if (std::ranges::find(known, machine.family) != known.end()) return;
+    reader.Fail(
+        fmt::format("family: '{}'; expected one of {}", machine.family, fmt::join(known, ", ")));
+}
+
 Result<Machine> ReadMachine(const nlohmann::json& json, const std::string& name,
                             const std::string& where) {
     ObjectReader reader(json, where);
@@ -254,12 +254,14 @@ Result<Machine> ReadMachine(const nlohmann::json& json, const std::string& name,
     machine.about = reader.Text("about");
     ReadKnownBy(reader, machine);
     ReadWireOf(reader, machine);
+    ReadFamily(reader, machine);
     machine.devices = reader.Count("devices", 1, 1, kMostDevices);
     machine.memory = reader.Need("memory", Unit::kBytes);
     ReadPool(reader, machine);
     machine.bandwidth = reader.Need("bandwidth", Unit::kRate);
     machine.compute = reader.Need("compute", Unit::kCompute);
     ReadTiers(reader, machine);
+    ReadLink(reader, machine);
     const auto optional = [&](const char* key, Unit unit, std::optional<Figure>& figure) {
         Figure read;
         if (reader.Take(key, unit, read)) figure = read;
@@ -298,23 +300,35 @@ Result<Library> Library::Open(std::span<const EmbeddedFile> files) {
         if (!table.ok()) {
             return MakeError(ErrorCode::kUsage, "{}: {}", path, table.error().message);
         }
-        WEFT_ASSIGN(const auto rows, RowsOf(*table, path));
-        for (const auto& [name, row] : rows) {
+        WEFT_ASSIGN(auto rows, RowsOf(*table, path));
+        if (file.name == "processors") {
+            library.series_ = std::move(rows);
+            continue;
+        }
+        for (auto& [name, row] : rows) {
             const std::string where = fmt::format("{}: {}", path, name);
+            const std::vector<std::string> also = row.value("also", std::vector<std::string>{});
+            row.erase("also");
+            const auto given_twice = [&](auto& map, const std::string& other) {
+                return map.contains(other) ? Status(GivenTwice(path, name, other)) : Status();
+            };
             if (file.name == "machines") {
                 WEFT_ASSIGN(library.machines_[name], ReadMachine(row, name, where));
+                for (const std::string& other : also) {
+                    WEFT_TRY(given_twice(library.also_, other));
+                    library.also_[other] = name;
+                }
                 continue;
             }
             ObjectReader reader(row, where);
             const Wire wire = ReadWire(reader, name);
-            std::vector<std::string> names = {name};
-            if (const nlohmann::json* also = reader.Member("also"); also != nullptr) {
-                for (const std::string other : *also) names.push_back(other);
-            }
             WEFT_TRY(reader.Finish());
-            for (const std::string& each : names) {
-                if (!library.wires_.emplace(each, wire).second) return GivenTwice(path, name, each);
+            for (const std::string& each : also) {
+                WEFT_TRY(given_twice(library.wires_, each));
+                library.wires_[each] = wire;
             }
+            WEFT_TRY(given_twice(library.wires_, name));
+            library.wires_[name] = wire;
         }
     }
     return library;
@@ -343,9 +357,46 @@ Result<Machine> WithDevices(Machine machine, int devices) {
     return machine;
 }
 
+std::optional<Machine> Library::KnownMachine(const std::string& word) const {
+    const auto memory_of = [](const Machine& machine) { return machine.memory.value; };
+    std::string name = FindMachineName(word, machines_, memory_of);
+    if (name.empty()) {
+        const auto same = [](const std::string&) { return 0.0; };
+        const std::string other = FindMachineName(word, also_, same);
+        if (!other.empty()) name = also_.at(other);
+    }
+    if (!name.empty()) return machines_.at(name);
+    const auto members = FindProcessor(word, series_);
+    if (!members) return std::nullopt;
+    std::string kind;  // "ryzen-9-7950x" from "Ryzen 9 7950X"
+    for (const unsigned char c : word) {
+        kind += c == ' ' || c == '_' ? '-' : static_cast<char>(std::tolower(c));
+    }
+    auto machine = ReadMachine(*members, kind, "machines/processors.json: " + kind);
+    WEFT_CHECK(machine.ok());
+    return *std::move(machine);
+}
+
+Error Library::NoMachine(const std::string& word) const {
+    if (IsMac(word)) {
+        return MakeError(ErrorCode::kUsage,
+                         "--machines: '{}' is a Mac, and Weft runs on Linux only: there is nothing "
+                         "to predict for macOS and Metal",
+                         word);
+    }
+    const std::vector<std::string> names = MachineNames();
+    return MakeError(ErrorCode::kUsage,
+                     "no machine is called '{}'. The nearest names are {}. Processors are known by "
+                     "their series, such as ryzen-9-7950x, core-i7-12700k and epyc-9654. A machine "
+                     "file (docs/plan.md) describes any other machine",
+                     word, fmt::join(NearestMachines(word, names), ", "));
+}
+
 Result<Machine> Library::FindMachine(const std::string& word) const {
     if (word.find('/') == word.npos && !word.ends_with(".json")) {
-        return FindIn(machines_, word, "machine");
+        auto known = KnownMachine(word);
+        if (!known) return NoMachine(word);
+        return *std::move(known);
     }
     WEFT_ASSIGN(const std::string text, ReadTextFile(word, kMostFileBytes));
     const size_t begin = word.find_last_of('/') + 1;
@@ -356,7 +407,12 @@ Result<Machine> Library::FindMachine(const std::string& word) const {
 }
 
 Result<Wire> Library::FindWire(const std::string& name) const {
-    return FindIn(wires_, name, "wire");
+    if (const Wire* found = LookIn(wires_, name)) return *found;
+    const std::vector<std::string> names = WireNames();
+    const std::string meant = DidYouMean(name, names);
+    return MakeError(ErrorCode::kUsage, "no wire is called '{}'{}{} are {}", name,
+                     meant.empty() ? "" : "." + meant, meant.empty() ? "; there" : " There",
+                     fmt::join(names, ", "));
 }
 
 std::optional<Machine> Library::MachineWith(std::string_view pci_id, int count) const {
@@ -376,6 +432,9 @@ std::vector<std::string> Library::MachineNames() const {
 }
 std::vector<std::string> Library::WireNames() const {
     return NamesOf(wires_);
+}
+std::vector<std::string> Library::SeriesPatterns() const {
+    return NamesOf(series_);
 }
 
 Result<Wire> Library::OwnWireOf(const Machine& machine) const {
@@ -401,18 +460,24 @@ Status Library::JoinByOwnWires(ClusterSpec& cluster) const {
     return {};
 }
 
+// ("7900xtx" is a machine, not 7,900 of them.)
+Result<int> Library::TakeHostsOf(std::string& word) const {
+    if (KnownMachine(word.substr(0, word.find(':')))) return 1;
+    return TakeHosts(word);
+}
+
 bool Library::NamesMachine(std::string words) const {
     std::string word = TakeWord(words);
-    if (!TakeHosts(word).ok()) return false;
+    if (!TakeHostsOf(word).ok()) return false;
     (void)TakeDevices(word);
     if (word.ends_with(".json")) return true;
     word.resize(std::min(word.find(':'), word.size()));  // a wrong number of devices
-    return LookIn(machines_, word) != nullptr;
+    return KnownMachine(word).has_value() || IsMac(word);
 }
 
 // behind: the text in the position of a wire; "": nothing.
 Status Library::CheckNoWire(const std::string& word, const std::string& behind) const {
-    if (LookIn(machines_, word) != nullptr || LookIn(wires_, word) == nullptr) return {};
+    if (KnownMachine(word) || LookIn(wires_, word) == nullptr) return {};
     if (behind.empty()) {
         return MakeError(ErrorCode::kUsage,
                          "--machines: '{}' is a wire, which stands behind the machines: "
@@ -439,7 +504,7 @@ Result<ClusterSpec> Library::ParseCluster(const std::string& words) const {
     if (wired) list.resize(words.size() - last.size() - 1);
     while (!list.empty()) {
         std::string word = TakeWord(list);
-        WEFT_ASSIGN(const int hosts, TakeHosts(word));
+        WEFT_ASSIGN(const int hosts, TakeHostsOf(word));
         WEFT_ASSIGN(const std::optional<int> devices, TakeDevices(word));
         WEFT_TRY(CheckNoWire(word, wired ? last : ""));
         WEFT_ASSIGN(Machine machine, FindMachine(word));
@@ -453,7 +518,8 @@ Result<ClusterSpec> Library::ParseCluster(const std::string& words) const {
     }
     if (cluster.hosts.empty()) {
         return MakeError(ErrorCode::kUsage,
-                         "--machines: expected such as 4xstrix-halo,roce; machines are {}",
+                         "--machines: expected such as 4xstrix-halo,roce; machines are {}, and "
+                         "processors by their series, such as ryzen-9-7950x",
                          fmt::join(MachineNames(), ", "));
     }
     if (wired) {

@@ -11,13 +11,20 @@
 //     threads     threads of each rank if the device is a processor (16)
 //     bandwidth   of one device's memory; a data-sheet figure is multiplied by kSustained
 //     compute     FLOP/s of one device in dense BF16 matrix products
-//     products, attention   optional: measured shares of `compute` that matrix products and
-//                 attention reach in training on this machine
+//     family      optional: devices of one architecture, which reach like shares of their limits
+//                 (plan/weft_rates.h lists the names)
+//     products, attention   optional: shares of `compute` that matrix products and attention reach
+//                 in training on this machine, as measured or as published for other programs
+//     link        optional: bandwidth of a device's link to the others of the host (NVLink), which
+//                 these programs use in training
 //     tiers       optional: {"host": {"ranks": 8, "bandwidth": .., "latency": ..}}, the link
 //                 between devices of the host; default: the devices exchange data over PCIe
 //     wire        name of the wire between hosts, or its measured figures: {"bandwidth": .., ..}
 //     watts_idle, watts_busy, price   of the whole host
 //     measured    tables that `weft plan --measure` wrote (plan/measured.h)
+//
+// A row of machines/machines.json also has other names of the machine (`also`).
+// machines/processors.json describes processors by their series (plan/machine_names.h).
 //
 // Each row of machines/wires.json describes a wire:
 //     bandwidth   of a host, in one direction, over all its network ports together
@@ -65,11 +72,13 @@ struct Machine {
     // --machines, that is kind, or kind:DEVICES if a number of devices was given. Machines with
     // equal words are equal.
     std::string kind, word;
+    std::string family;  // empty: not given
     std::vector<std::string> known_by;
     int devices = 1, threads = 16;
     backend::MemoryKind pool = backend::MemoryKind::kDevice;
     Figure memory, bandwidth, compute;
     std::optional<LinkTier> within;  // link between devices of the host; set if it has several
+    std::optional<LinkTier> link;    // the vendor's, of published training
     std::optional<Figure> products, attention;
     std::optional<Figure> watts_idle, watts_busy, price;
     std::optional<Wire> own_wire;  // replaces `wire` if the file describes its own wire
@@ -118,6 +127,8 @@ struct ClusterSpec {
     ClusterSpec Part(std::span<const int> which) const;
     // The cluster of hosts [0, count). If there are fewer hosts, the last one is repeated.
     ClusterSpec WithHosts(int count) const;
+    // The cluster for a prediction of training: vendors' links (Machine::link) replace PCIe.
+    ClusterSpec WithVendorLinks() const;
     // "2xstrix-halo+1xrtx-4090": the hosts in the form of --machines, without the wire.
     std::string HostWords() const;
 };
@@ -135,7 +146,8 @@ class Library {
     // Errors: kUsage (a name is given twice, a row lacks cells, or a row is no machine or wire);
     // the message names the file and the row.
     static Result<Library> Open(std::span<const EmbeddedFile> files = EmbeddedFiles());
-    // word: a name in machines/machines.json, or the path of a machine file.
+    // word: a name in machines/machines.json, a processor (plan/machine_names.h), or the path of a
+    // machine file. Errors: kUsage; the message has the nearest names.
     Result<Machine> FindMachine(const std::string& word) const;
     Result<Wire> FindWire(const std::string& name) const;
     // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host), "rtx-3090:2" (one host
@@ -148,17 +160,25 @@ class Library {
     std::optional<Machine> MachineWith(std::string_view pci_id, int count) const;
     std::vector<std::string> MachineNames() const;
     std::vector<std::string> WireNames() const;
+    // The patterns of processors' names (plan/machine_names.h).
+    std::vector<std::string> SeriesPatterns() const;
     const std::map<std::string, Machine>& machines() const { return machines_; }
     // The machine's own wire. Errors: kUsage.
     Result<Wire> OwnWireOf(const Machine& machine) const;
 
   private:
+    std::optional<Machine> KnownMachine(const std::string& word) const;
+    Error NoMachine(const std::string& word) const;
+    // Takes the number of hosts in front of a machine's name, such as 4x; without one: 1.
+    Result<int> TakeHostsOf(std::string& word) const;
     Status JoinByOwnWires(ClusterSpec& cluster) const;
     Status CheckNoWire(const std::string& word, const std::string& behind) const;
     // Whether the words begin with the name of a machine or the path of a machine file.
     bool NamesMachine(std::string words) const;
 
     std::map<std::string, Machine> machines_;
+    std::map<std::string, std::string> also_;  // other names of machines
+    std::map<std::string, nlohmann::json> series_;
     std::map<std::string, Wire> wires_;
 };
 

@@ -17,9 +17,8 @@ namespace weft::plan {
 namespace {
 
 constexpr int64_t kPageTokens = program::Target{}.page_tokens;
-// Standard deviation of the model's own error: with measured tables; on a device from which Weft's
-// rates were measured; and on another device of that kind.
-constexpr double kTablesSpread = 0.05, kMeasuredSpread = 0.08, kUnmeasuredSpread = 0.3;
+// Standard deviation of the model's own error with measured tables.
+constexpr double kTablesSpread = 0.05;
 
 struct StageSteps {
     Breakdown decode, chunk, rest, last;  // a step of each kind
@@ -65,7 +64,7 @@ struct RanksKnown::Tables {
     std::map<Signature, Timed> ranks;
     // Layouts with even shares, by tensor ranks, stages and expert groups.
     std::map<std::array<int, 3>, Result<model::ShardPlan>> plans;
-    std::map<Signature, RankWork> works;   // independent of the machine
+    std::map<Signature, RankWork> works;  // independent of the machine
     MemoryPlanner memory;
     Tables(const ModelWalk& walk, const Workload& load)
         : memory(walk, load.AsJob(walk.kv_dtype(), kPageTokens)) {}
@@ -449,9 +448,7 @@ class Predictor {
             {parts.compute, machine.compute.spread()},
             {parts.wire, layout_.tp > 1 ? LinkSpread(machine) : 0},
             {parts.sync + parts.hops, tables ? tables->sync.spread() : guess}};
-        const double form = tables                ? kTablesSpread
-                            : IsMeasured(machine) ? kMeasuredSpread
-                                                  : kUnmeasuredSpread;
+        const double form = tables ? kTablesSpread : SpreadOfRates(machine);
         double squares = form * form;
         for (const auto& [seconds, spread] : terms) {
             const double share = seconds / parts.total() * spread;

@@ -9,6 +9,8 @@ namespace {
 
 // Share of a link's data-sheet bandwidth that collectives reach, apart from their latency.
 constexpr double kLinkShare = 0.78;
+// Most of a data sheet's compute that products reach in training.
+constexpr double kMostOfPeak = 0.6;
 
 coll::Tier TierOf(const Figure& bandwidth, const Figure& latency) {
     const double share = bandwidth.mark == Mark::kDataSheet ? kLinkShare : 1;
@@ -18,15 +20,15 @@ coll::Tier TierOf(const Figure& bandwidth, const Figure& latency) {
 }  // namespace
 
 DeviceRates RatesOf(const Machine& machine) {
-    const WeftRates& weft = RatesOfKind(machine);
+    const WeftRates weft = RatesOfKind(machine);
     const double peak = machine.compute.value;
     // A measured or fitted figure already is the rate of products.
     const Mark mark = machine.compute.mark;
     const bool reached = mark == Mark::kMeasured || mark == Mark::kFitted;
     const bool processor = machine.is_processor();
     DeviceRates rates;
-    rates.products =
-        peak * (machine.products ? machine.products->value : (reached ? 1 : weft.tiles));
+    const double tiles = std::min(weft.tiles, kMostOfPeak);
+    rates.products = peak * (machine.products ? machine.products->value : (reached ? 1 : tiles));
     rates.attention = machine.attention ? peak * machine.attention->value
                                         : rates.products * weft.attention / weft.tiles;
     rates.memory = machine.sustained_bytes_per_s() * (processor ? 1 : weft.weights);

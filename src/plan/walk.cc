@@ -110,12 +110,12 @@ class StepTimer {
         const double rows = RowsOf(list, op), compute = place_.machine->compute.value;
         const program::Value& weight = list.value(program::WeightOf(op));
         const int64_t columns = weight.shape[weight.shape.rank - 1];
-        const double outputs =
-            cost.flops / (2 * static_cast<double>(columns)) / (IsOfExperts(op) ? Met(list, op) : 1);
+        const double outputs = cost.flops / (2 * static_cast<double>(columns));
+        const double waste = IsOfExperts(op) ? 1 + weft_.expert_rows / rows : 1;
         const double as_vectors =
             cost.flops * std::max(0.0, rows - 1) / rows / (compute * weft_.rows);
-        const double in_tiles = TiledSeconds(cost.flops, outputs, compute * weft_.tiles,
-                                             OutputsInFlight(*place_.machine));
+        const double in_tiles = waste * TiledSeconds(cost.flops, outputs, compute * weft_.tiles,
+                                                     OutputsInFlight(*place_.machine));
         AddWeights(list, op, memory, all);
         all.compute += std::min(as_vectors, in_tiles);
     }
@@ -258,7 +258,7 @@ class StepTimer {
     const program::StepShape& step_;
     const StepPlace& place_;
     const MeasuredRates* rates_;
-    const WeftRates& weft_;
+    const WeftRates weft_;
 };
 
 Breakdown TimeWith(const RankWork& work, const program::StepShape& step, const StepPlace& place,

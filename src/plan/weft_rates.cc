@@ -1,6 +1,9 @@
 #include "plan/weft_rates.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 namespace weft::plan {
 namespace {
@@ -10,13 +13,109 @@ namespace {
 // and 15.2 ms; prompts of 512 and 2,048 tokens in 73 and 402 ms; a token with 128 experts in 5 ms;
 // a sum of 2 KiB within a submission in 8.7 us; a submission and its wait in 28 us.
 constexpr const char* kMeasuredGpu = "h200";
-constexpr WeftRates kGpu = {3.9e-6, 15e-6, 8.7e-6, 28e-6, 0.52, 0.123, 0.52, 0.0455, 0.175, 0.0076};
+constexpr const char* kMeasuredFamily = "nvidia-hbm";
+constexpr WeftRates kGpu = {3.9e-6, 15e-6,  8.7e-6, 28e-6,  0.52, 0.123,
+                            0.52,   0.0455, 0.175,  0.0076, 64};
+
+// GPUs with less compute reach a larger share of it, since they wait less for memory: llama.cpp
+// reaches 26 % on an A100 and 15 % on an H200.
+constexpr double kComputeOfH200 = 989e12;
 
 // Two cores of an AMD EPYC (Zen 4). From `weft plan --measure` on 2026-11-27: Q4_0 read at 61 of 67
 // GB/s, an F16 cache at 22 GB/s, other values at 4.3 GB/s, attention at 0.12 TFLOP/s. From
 // docs/architecture.md: 4, 8 and 16 sequences in 13.4, 19.9 and 31.7 ms. 64 FLOP per clock give
 // 0.45 TFLOP/s.
-constexpr WeftRates kProcessor = {0.5e-6, 4e-6, 3e-6, 10e-6, 0.90, 0.33, 0.065, 1.0, 1.4, 0.27};
+constexpr WeftRates kProcessor = {0.5e-6, 4e-6, 3e-6, 10e-6, 0.90, 0.33, 0.065, 1.0, 1.4, 0.27, 0};
+
+// llama.cpp on a family of GPUs: the share of the data sheet's bandwidth at which it reads weights,
+// the time of an op of Weft's Programs in microseconds, and the share of the compute in tiles. (A
+// GeForce multiplies with F16 accumulators or in INT8 at twice the rate of the data sheet.) fitted:
+// to published measurements, of which docs/plan.md lists the devices; else as of the nearest
+// family.
+struct Family {
+    const char* name;
+    double weights, op_us, tiles;
+    bool fitted;
+};
+constexpr Family kFamilies[] = {
+    {"pascal", 0.6, 5, 0.6, false},
+    {"gtx-16", 0.8, 4, 0.6, false},
+    {"volta", 0.75, 4, 0.45, false},
+    {"turing", 0.9, 3.1, 1.4, true},
+    {"ampere", 0.9, 3.1, 1.4, true},
+    {"ada", 0.9, 3.1, 1.4, true},
+    {"blackwell", 0.9, 3.1, 1.4, true},
+    {"blackwell-unified", 0.71, 3.1, 0.8, true},
+    {"jetson", 0.7, 8, 0.5, false},
+    {"gcn", 0.6, 10, 0.75, true},
+    {"gcn-hbm", 0.55, 6, 0.6, false},
+    {"cdna", 0.4, 6, 0.22, false},
+    {"rdna1", 0.85, 4.3, 0.7, false},
+    {"rdna2", 0.9, 4.3, 0.8, true},
+    {"rdna3", 0.9, 4.3, 0.5, true},
+    {"rdna3.5", 0.84, 2.5, 0.42, true},
+    {"rdna3-mobile", 0.88, 4.3, 0.25, true},
+    {"rdna4", 0.9, 2, 0.55, true},
+    {"alchemist", 0.45, 8, 0.06, true},
+    {"battlemage", 0.8, 6, 0.25, true},
+    {"xe", 0.6, 15, 0.2, false},
+};
+// Of a GPU whose family is not given.
+constexpr Family kAnyGpu = {"", 0.8, 4.3, 0.5, false};
+// llama.cpp's attention on such GPUs: its rate in prompts as a share of that of products, the bytes
+// of KV cache a second at most (of the H200, whose bandwidth does not limit it), and its share of
+// the bandwidth at most.
+constexpr double kAttention = 0.35, kCacheRate = 0.5e12, kCacheShare = 0.6;
+constexpr double kExpertRows = 32;
+// Most of the data sheet's bandwidth that a device reads.
+constexpr double kMostOfSheet = 0.93;
+
+WeftRates RatesOf(const Family& family, const Machine& machine) {
+    WeftRates rates = kGpu;
+    rates.op_s = family.op_us * 1e-6 / kDecodeRatio;
+    const bool as_read = machine.bandwidth.mark != Mark::kDataSheet;
+    rates.weights = std::min(family.weights * kDecodeRatio, kMostOfSheet) / kSustained;
+    if (as_read) rates.weights = std::min(rates.weights, 1.0);
+    rates.rest = rates.weights;
+    rates.cache = std::min(kCacheShare, kCacheRate / machine.sustained_bytes_per_s());
+    rates.tiles = family.tiles * kPromptRatio;
+    rates.rows = rates.tiles * kGpu.rows / kGpu.tiles;
+    rates.attention = rates.tiles * kAttention;
+    rates.expert_rows = kExpertRows;
+    return rates;
+}
+
+// llama.cpp on processors: the share of the data sheet's bandwidth at which it reads weights, the
+// seconds that an op takes more for each thread, and its shares of the compute as a part of Weft's
+// on two cores. kRestOfCore: bytes/s of other ops of a core (as on the EPYC).
+constexpr double kWeightsOfChannels = 0.62, kOpOfThread = 0.1e-6, kComputeOfCores = 0.365;
+constexpr double kRestOfCore = 2.15e9, kMostRest = 0.6;
+
+WeftRates RatesOfProcessor(const Machine& machine) {
+    WeftRates rates = kProcessor;
+    rates.op_s += kOpOfThread * machine.threads;
+    rates.weights = kWeightsOfChannels / kSustained;
+    rates.rest =
+        std::min(kMostRest, kRestOfCore * machine.threads / machine.sustained_bytes_per_s());
+    for (double WeftRates::*share : {&WeftRates::rows, &WeftRates::tiles, &WeftRates::attention}) {
+        rates.*share *= kComputeOfCores;
+    }
+    return rates;
+}
+
+// Whether the rates of two cores of an EPYC hold: the bandwidth is what the host's cores read.
+bool IsAsEpyc(const Machine& machine) {
+    return machine.is_processor() && machine.bandwidth.mark == Mark::kMeasured;
+}
+
+const Family& FamilyOf(const Machine& machine) {
+    const auto* found = std::ranges::find(kFamilies, machine.family, &Family::name);
+    return found != std::end(kFamilies) ? *found : kAnyGpu;
+}
+
+// Standard deviations: of a measured device, of families that were fitted, of others.
+constexpr double kMeasuredSpread = 0.08, kFittedSpread = 0.25, kProcessorSpread = 0.3,
+                 kGuessedSpread = 0.4;
 
 // A device with kLargeDevice FLOP/s computes kMostInFlight outputs at a time: 108 to 132 units with
 // tiles of 128 x 128.
@@ -24,8 +123,38 @@ constexpr double kLargeDevice = 1e14, kMostInFlight = 2e6;
 
 }  // namespace
 
-const WeftRates& RatesOfKind(const Machine& machine) {
-    return machine.is_processor() ? kProcessor : kGpu;
+WeftRates RatesOfKind(const Machine& machine) {
+    if (machine.is_processor()) return IsAsEpyc(machine) ? kProcessor : RatesOfProcessor(machine);
+    if (machine.family != kMeasuredFamily) return RatesOf(FamilyOf(machine), machine);
+    WeftRates rates = kGpu;
+    rates.tiles *= std::sqrt(kComputeOfH200 / machine.compute.value);
+    return rates;
+}
+
+std::string OriginOfRates(const Machine& machine) {
+    if (IsAsEpyc(machine)) return "Weft's speed on two cores of an EPYC";
+    if (machine.is_processor())
+        return "llama.cpp's speed on processors, by memory channels and cores";
+    if (machine.family == kMeasuredFamily) return "Weft's speed on an H200";
+    const Family& family = FamilyOf(machine);
+    const std::string which = family.name[0] == 0 ? "GPUs of several families"
+                              : family.fitted     ? fmt::format("{} GPUs", family.name)
+                                                  : fmt::format("GPUs like {}", family.name);
+    return fmt::format("llama.cpp's speed on {} and the ratio of Weft to llama.cpp on an H200",
+                       which);
+}
+
+double SpreadOfRates(const Machine& machine) {
+    if (IsMeasured(machine)) return kMeasuredSpread;
+    if (machine.is_processor()) return kProcessorSpread;
+    const bool fitted = machine.family == kMeasuredFamily || FamilyOf(machine).fitted;
+    return fitted ? kFittedSpread : kGuessedSpread;
+}
+
+std::vector<std::string> FamilyNames() {
+    std::vector<std::string> names = {kMeasuredFamily};
+    for (const Family& family : kFamilies) names.emplace_back(family.name);
+    return names;
 }
 
 bool IsMeasured(const Machine& machine) {

@@ -1,13 +1,17 @@
-// The shares of a device's bandwidth and compute that Weft reaches, and the fixed times of ops.
-// They were measured on one GPU and one processor. For other devices they are an estimate.
+// The shares of a device's bandwidth and compute that Weft reaches, and the fixed times of ops: as
+// measured with Weft, or computed from the speed of llama.cpp on devices of the same family.
 //
 // The time of an op is the sum of three terms: its bytes over a share of the memory's bandwidth,
 // its arithmetic over a share of the device's compute, and op_s. In a product, the arithmetic of
 // the first row overlaps with reading the weights. A product of few rows runs as one matrix-vector
 // product per row, with the share `rows` of the compute. A product of many rows runs in tiles, with
 // the share `tiles`. It takes 1 + in_flight / (2 x outputs) times as long, because the last wave of
-// tiles is half empty on average.
+// tiles is half empty on average, and with experts also 1 + expert_rows / (rows of an expert)
+// times, because an expert's last tile is not full either.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "plan/machine.h"
 
@@ -21,14 +25,27 @@ struct WeftRates {
     double weights, cache, rest;
     // Shares of the device's compute reached in products of few rows, of many rows, and attention.
     double rows, tiles, attention;
+    double expert_rows;
 };
 
-// Rates for the kind of device: a GPU or a processor.
-const WeftRates& RatesOfKind(const Machine& machine);
+// The rates on this machine: those of its family; without a family, those of its kind of device.
+WeftRates RatesOfKind(const Machine& machine);
 
-// Whether Weft's speed was measured on this machine: by `weft plan --measure`, or for the rates
-// above.
+// Whether Weft's speed was measured on this machine: by `weft plan --measure`, or for the rates of
+// an H200.
 bool IsMeasured(const Machine& machine);
+// What the rates of a machine that was not measured follow from: "llama.cpp's Vulkan on GPUs of its
+// family (ampere) and the ratio of Weft to llama.cpp on an H200".
+std::string OriginOfRates(const Machine& machine);
+// Standard deviation of a prediction on this machine beside the spread of its figures.
+double SpreadOfRates(const Machine& machine);
+
+// Weft's speed as a multiple of llama.cpp's Vulkan on the H200 (docs/gpu.md): decode of 1.2 B Q4_0
+// 1.04 and of 7.4 B Q4_K 1.07, prompts 0.71 and 0.66.
+inline constexpr double kDecodeRatio = 1.055, kPromptRatio = 0.685;
+
+// The values of "family" in machine files.
+std::vector<std::string> FamilyNames();
 
 // Number of outputs of a product that the device computes at the same time.
 double OutputsInFlight(const Machine& machine);

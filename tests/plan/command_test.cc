@@ -181,14 +181,18 @@ TEST(PlanCommand, LayoutsAreRankedByAWholeAnswer) {
     };
     for (const Asked& asked :
          {Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,1gbe", "--prompt", "20480"}, "pp2"},
-          // Over 10 Gbit/s, bf16 and the overlap leave little of the wire.
-          Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,10gbe", "--prompt", "20480"}, "tp2"},
+          Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,10gbe", "--prompt", "20480"}, "pp2"},
+          // Of a short prompt, bf16 and the overlap leave little of the wire.
+          Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,10gbe"}, "tp2"},
           Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,10gbe", "--prompt", "20480",
                  "--answer", "20000"},
                 "tp2"},
           Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,roce", "--prompt", "20480"}, "tp2"},
           Asked{{"qwen3-235b:q4_k_m", "--machines", "2xstrix-halo,5gbe", "--context", "8192",
                  "--prompt", "8192", "--answer", "500"},
+                "pp2"},
+          Asked{{"qwen3-235b:q4_k_m", "--machines", "2xstrix-halo,5gbe", "--context", "8192",
+                 "--prompt", "8192", "--answer", "2000"},
                 "tp2"}}) {
         const Ran ran = RunWeft(Words{"plan", "--json"} + asked.words);
         ASSERT_EQ(ran.status, 0) << ran.err;
