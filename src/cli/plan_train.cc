@@ -8,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "plan/shapes.h"
+#include "plan/weft_rates.h"
 #include "train/data/open.h"
 #include "train/trainer.h"
 
@@ -124,8 +125,12 @@ void PrintTrainLayouts(const plan::TrainPlans& found, const plan::ClusterSpec& c
                  FitText(p.worst().total(), p.room, p.fits()), limit, share * 100,
                  i == 0 && p.fits() && shown > 1 ? "   <- fastest" : "");
     }
-    if (!layouts[0].fits())
+    if (!layouts[0].fits()) {
         PrintOut("No layout fits: the one that needs the least memory is first.\n");
+    } else if (!layouts[0].is_roomy()) {
+        PrintOut("Every layout that fits takes more than {:.0f} % of the memory and may run out.\n",
+                 plan::kRoomyFill * 100);
+    }
 }
 
 void PrintTrainParts(const plan::TrainPrediction& p) {
@@ -215,9 +220,10 @@ std::string TrainingNote(const plan::ClusterSpec& cluster) {
         if (MeasuredTraining(host, DType::kBF16) != nullptr) continue;
         if (MeasuredTraining(host, DType::kF32) != nullptr) continue;
         return fmt::format(
-            "not measured: Weft's training on {} is estimated from the shares of a device's limits "
-            "that Weft reaches elsewhere",
-            host.word);
+            "not measured with Weft, but computed: {} from {}", host.word,
+            host.products ? "the shares of its limits that published training with other programs "
+                            "reaches"
+                          : plan::OriginOfRates(host));
     }
     return {};
 }
@@ -239,7 +245,8 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     job.sequence = flags.sequence;
     WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
     if (!flags.within.empty()) return PrintTrainOffers(flags, library, walk);
-    WEFT_ASSIGN(const plan::ClusterSpec cluster, library.ParseCluster(flags.machines));
+    WEFT_ASSIGN(plan::ClusterSpec cluster, library.ParseCluster(flags.machines));
+    cluster = cluster.WithVendorLinks();
     WEFT_ASSIGN(const plan::TrainPlans found,
                 plan::SearchTrainingOn(walk, cluster, WishesOf(flags)));
     const std::string note = TrainingNote(cluster);

@@ -101,6 +101,14 @@ ClusterSpec ClusterSpec::Part(std::span<const int> which) const {
     return part;
 }
 
+ClusterSpec ClusterSpec::WithVendorLinks() const {
+    ClusterSpec cluster = *this;
+    for (Machine& host : cluster.hosts) {
+        if (host.link && host.devices > 1) host.within = host.link;
+    }
+    return cluster;
+}
+
 std::string ClusterSpec::HostWords() const {
     std::string text;
     for (size_t host = 0; host < hosts.size();) {

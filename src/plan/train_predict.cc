@@ -344,6 +344,7 @@ std::pair<const char*, double> TrainPrediction::limit() const {
 }
 
 bool TrainPrediction::IsBetterThan(const TrainPrediction& other) const {
+    if (is_roomy() != other.is_roomy()) return is_roomy();
     if (fits() != other.fits()) return fits();
     if (!fits()) return worst().total() < other.worst().total();
     return tokens_per_s > other.tokens_per_s;

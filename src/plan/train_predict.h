@@ -40,6 +40,9 @@ struct StageMemory {
     double total() const { return state + work; }
 };
 
+// A layout that takes more than this share of a device's memory may fail in a long run.
+inline constexpr double kRoomyFill = 0.95;
+
 struct TrainPrediction {
     TrainCut cut;
     TrainSeconds parts;               // of the slowest stage; parts.total() is update_s
@@ -54,8 +57,11 @@ struct TrainPrediction {
     const StageMemory& worst() const;
     bool fits(double fill = 1) const { return worst().total() <= fill * room; }
     std::pair<const char*, double> limit() const;
-    // Whether this layout fits and the other does not; if both fit: whether it is faster; if
-    // neither fits: whether it needs less memory.
+    // Whether the layout leaves memory for the allocator's fragments and the driver (kRoomyFill).
+    bool is_roomy() const { return fits(kRoomyFill); }
+    // Whether this layout is roomy and the other is not; if both are alike: whether it fits and the
+    // other does not; if both fit: whether it is faster; if neither fits: whether it needs less
+    // memory.
     bool IsBetterThan(const TrainPrediction& other) const;
     // Seconds of training on this many sequences; the number of updates is rounded up.
     double SecondsOf(int64_t sequences) const;

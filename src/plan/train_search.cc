@@ -222,6 +222,7 @@ class TrainSearcher {
 
     void PredictBest() {
         std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
+            if (a.bound.is_roomy() != b.bound.is_roomy()) return a.bound.is_roomy();
             if (a.fits != b.fits) return a.fits;
             return a.fits ? a.bound.tokens_per_s > b.bound.tokens_per_s
                           : a.bound.worst().total() < b.bound.worst().total();
@@ -229,7 +230,8 @@ class TrainSearcher {
         std::vector<TrainPrediction>& best = plans_.layouts;
         for (const auto& [bound, fits] : candidates_) {
             const bool full = best.size() >= kMostKept;
-            if (full && (!fits || bound.tokens_per_s < best.back().tokens_per_s)) break;
+            const bool roomier = bound.is_roomy() && full && !best.back().is_roomy();
+            if (full && !roomier && (!fits || bound.tokens_per_s < best.back().tokens_per_s)) break;
             auto predicted = PredictTraining(walk_, links_, bound.cut);
             ++plans_.predicted;
             if (!predicted.ok()) {
@@ -344,7 +346,7 @@ class MachineFinder {
     std::optional<TrainOffer> Try(const MachineOnWire& kind, bool too_slow) {
         std::optional<TrainOffer> fastest;
         for (int count = 1; count <= kMostTrainHosts; count *= 2) {
-            const ClusterSpec cluster = kind.Times(count);
+            const ClusterSpec cluster = kind.Times(count).WithVendorLinks();
             const std::optional<double> price = cluster.price();
             if (!price || (wanted_.budget && *price > *wanted_.budget)) break;
             // Bound: all products at the device's best rate, and nothing else.
