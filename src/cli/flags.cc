@@ -298,8 +298,8 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
            "--ctx", flags.ctx,
            "Maximum tokens of a sequence, prompt and answer together, as 4096, 8k (8000) or 8K "
            "(8192), up to the model's trained context including RoPE scaling; 0: that context; "
-           "auto (default): as needed; for serve and conversations: the model's context, at most "
-           "8192")
+           "auto (default): as needed; for serve and conversations: the model's context, as far as "
+           "memory goes")
         .Range(CommonFlags::kAutomaticContext, int64_t{1} << 30)
         .Tokens(CommonFlags::kAutomaticContext)
         .Group(kEngine);

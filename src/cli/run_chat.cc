@@ -17,14 +17,13 @@
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
+#include "engine/cache_size.h"
 #include "engine/engine.h"
 #include "engine/sampler_defaults.h"
 
 namespace weft::cli {
 namespace {
 
-// Tokens of the conversation, unless --ctx or the model gives less.
-constexpr int64_t kUsualContext = 8192;
 constexpr auto kLookEvery = std::chrono::milliseconds(50);
 
 LineEditor* g_editor = nullptr;     // the editor of this process's only conversation
@@ -192,10 +191,6 @@ class Conversation {
     LineEditor editor_;
 };
 
-int64_t ContextOf(const engine::Job& job, const model::Hyper& hyper) {
-    return job.ctx > 0 ? job.ctx : std::min(kUsualContext, hyper.context);
-}
-
 Status Converse(engine::Engine& engine, const ChatModel& model, ChatSession& session,
                 const std::atomic<bool>* stop) {
     Conversation conversation(engine, model, session, stop);
@@ -222,16 +217,17 @@ Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& s
         return MakeError(model.error().code, "{}. Give a prompt with -p TEXT or -f FILE.",
                          model.error().message);
     }
-    job.ctx = ContextOf(job, words.hyper);
     engine::EngineOptions options = engine::OneAtATime(draft);
     options.prefix_cache = true;  // each question repeats the conversation
+    const size_t hosts = flags.cluster.hosts.size() + static_cast<size_t>(flags.cluster.wait_for);
+    WEFT_ASSIGN(const std::string context_why, engine::SizeCache(job, options, hosts));
     std::unique_ptr<engine::Engine> engine;
     {
         const LoadingLine line(fmt::format("loading {}", job.model), flags.cluster);
         WEFT_ASSIGN(engine, engine::Engine::Start(flags.cluster, job, options));
     }
-    PrintErr("{}, context {}. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",
-             job.model, job.ctx);
+    PrintErr("{}, context {}{}. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",
+             job.model, job.ctx, context_why.empty() ? "" : fmt::format(" ({})", context_why));
     PrintErr("sampling: {} ({}; /set changes it)\n", engine::SamplingText(said.settings.sampler),
              said.sampling_by);
     ChatSession session(said.system, said.settings, said.seeded);

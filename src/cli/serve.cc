@@ -52,8 +52,9 @@ Status UnlessStopped(const serve::ServerOptions& options, Error error) {
     return {};
 }
 
-void SayServing(serve::Server& server, const serve::ServerOptions& options, bool json,
-                double load_s) {
+// context_why: as of engine::SizeCache.
+void SayServing(serve::Server& server, const serve::ServerOptions& options,
+                const std::string& context_why, bool json, double load_s) {
     engine::Rank& rank = server.engine().rank();
     // An elastic job may have started with fewer ranks than requested.
     const int ranks = rank.layout().size();
@@ -67,11 +68,13 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, bool
             prompt_wire == wire ? "" : ", sums of prompts as " + prompt_wire;
         const backend::DeviceInfo& device = rank.device()->info();
         return Tell(fmt::format(
-            "serving {} on {} ({} rank{}{}{}{}, context {}, KV cache of {} tokens, loaded "
+            "serving {} on {} ({} rank{}{}{}{}, context {}{}, KV cache of {} tokens, loaded "
             "in {:.1f} s). Ctrl-C stops.",
             options.job.model, server.url(), ranks, ranks == 1 ? "" : "s",
             device.name == "cpu" ? "" : fmt::format(" on {} {}", device.name, device.hardware),
-            narrow, of_prompts, options.job.ctx, options.job.kv_tokens, load_s));
+            narrow, of_prompts, options.job.ctx,
+            context_why.empty() ? "" : fmt::format(" ({})", context_why), options.job.kv_tokens,
+            load_s));
     }
     Json said{{"url", server.url()},
               {"port", server.port()},
@@ -101,7 +104,8 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     serve::ServerOptions& options = flags.server;
     const cluster::ClusterOptions& asked = flags.common.cluster;
     const size_t hosts = asked.hosts.size() + static_cast<size_t>(asked.wait_for);
-    WEFT_TRY(engine::SizeCache(flags.common.job, options.batch, hosts));
+    WEFT_ASSIGN(const std::string context_why,
+                engine::SizeCache(flags.common.job, options.batch, hosts));
     options.job = flags.common.job;
     const bool member = flags.member.has_value();
     if (member) options.say = nullptr;  // the parent says it
@@ -114,7 +118,9 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
         if (!started.ok()) return UnlessStopped(options, started.error());
         server = std::move(started).value();
     }
-    if (!member) SayServing(*server, options, flags.common.json, SecondsSince(begin_ns));
+    if (!member) {
+        SayServing(*server, options, context_why, flags.common.json, SecondsSince(begin_ns));
+    }
     supervisor.SayServing(server->port(), options.cluster.host_names);
     WEFT_TRY(server->Run());
     return options.job.trace ? WriteTrace(flags.common.trace_file, server->reports()) : Status();

@@ -117,7 +117,11 @@ Result<std::vector<serve::ServerOptions>> ModelsOf(ServeFlags& flags) {
         WEFT_TRY(FindModel(word.model, flags.common.pull));
         options.job = flags.common.job;
         options.job.model = word.model;
-        WEFT_TRY(engine::SizeCache(options.job, options.batch, hosts, MostLoaded(flags)));
+        WEFT_ASSIGN(const std::string context_why,
+                    engine::SizeCache(options.job, options.batch, hosts, MostLoaded(flags)));
+        if (!context_why.empty() && !flags.common.json) {
+            Tell(fmt::format("{}: context {} ({})", options.name, options.job.ctx, context_why));
+        }
         models.push_back(std::move(options));
     }
     return models;

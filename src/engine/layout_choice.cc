@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 
+#include "engine/runner.h"
+
 namespace weft::engine {
 namespace {
 
@@ -42,7 +44,8 @@ LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,
                     const model_files::ModelSource& source) {
     LayoutCosts costs;
     costs.layers = hyper.layers;
-    costs.prompt = std::max<int64_t>(job.ctx / 2, 1);
+    // A context that is large only because the memory allows it does not make prompts long.
+    costs.prompt = std::max<int64_t>(std::min(job.ctx, kDefaultContext) / 2, 1);
     const bool answers = job.outputs != model::Outputs::kHidden;
     costs.answer = answers ? std::min(kUsualAnswer, costs.prompt) : 0;
     costs.chunk = std::max<int64_t>(job.step_rows(), 1);
