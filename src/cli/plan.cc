@@ -28,7 +28,9 @@ constexpr const char* kPlanFooter =
     "well-known model, NAME[:TYPE]. TYPE is a type of 'weft quantize', or 4bit, 8bit, FP8, AWQ,\n"
     "UD-Q4_K_XL, ... No weights are read.\n"
     "--machines COUNTxMACHINE[:DEVICES][+COUNTxMACHINE],WIRE: COUNT hosts, each with DEVICES\n"
-    "devices. MACHINE is a name in machines/machines.json or the path of a machine file.\n"
+    "devices. MACHINE is a name in machines/machines.json, a processor (ryzen-9-7950x), or the "
+    "path\n"
+    "of a machine file.\n"
     "docs/plan.md states which figures are measured.";
 
 constexpr size_t kMostLayouts = 12;  // in the table
