@@ -4,6 +4,23 @@
 #
 #   weft_page(TARGET)    adds page_files.cc, the PageFiles() that src/serve/page.h declares
 
+# Makes one script of the Node package in `folder`, and sets `out` to its path; to "" if the package is
+# not in the form that bundle_modules.cmake reads.
+function(weft_page_bundle out name folder)
+  set(${out} "" PARENT_SCOPE)
+  string(REGEX REPLACE "/$" "" folder ${folder})
+  if(NOT EXISTS ${folder}/lib/index.js)
+    return()
+  endif()
+  set(script ${CMAKE_BINARY_DIR}/page_bundles/${name})
+  set(bundle ${CMAKE_SOURCE_DIR}/cmake/bundle_modules.cmake)
+  file(GLOB_RECURSE modules CONFIGURE_DEPENDS ${folder}/*.js)
+  add_custom_command(OUTPUT ${script}
+    COMMAND ${CMAKE_COMMAND} -DROOT=${folder} -DOUT=${script} -P ${bundle}
+    DEPENDS ${bundle} ${modules} VERBATIM COMMENT "Bundling ${name}")
+  set(${out} ${script} PARENT_SCOPE)
+endfunction()
+
 # Sets `out` to a list of NAME|PATH and reports missing libraries.
 function(weft_page_libraries out)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
@@ -16,7 +33,11 @@ function(weft_page_libraries out)
     list(GET words 0 name)
     list(GET words 1 pattern)
     list(GET words 2 package)
-    file(GLOB paths ${pattern})
+    if(pattern MATCHES "/$")
+      weft_page_bundle(paths ${name} ${pattern})
+    else()
+      file(GLOB paths ${pattern})
+    endif()
     if(NOT paths)
       list(APPEND missing ${package})
     endif()
@@ -32,7 +53,7 @@ function(weft_page_libraries out)
   list(REMOVE_DUPLICATES missing)
   if(missing)
     list(JOIN missing " " words)
-    message(STATUS "The page shows formulas, code or Markdown as plain text; Debian packages that "
+    message(NOTICE "-- The page shows formulas, code or Markdown as plain text; Debian packages that "
       "are missing: ${words}")
   endif()
   set(${out} ${found} PARENT_SCOPE)

@@ -9,19 +9,38 @@ A dict as a piece is a delta, sent unchanged, or an error ({"error": ...}); CUT 
 With `key`, a request without this key gets 401. A pause ends early when the client leaves;
 server.left counts these.
 """
+import atexit
 import http.server
 import json
 import pathlib
 import select
+import shutil
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from limits import limit  # noqa: E402
 
 WEB = pathlib.Path(__file__).resolve().parents[2] / "web"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript",
          ".svg": "image/svg+xml", ".woff2": "font/woff2", ".txt": "text/plain"}
 POLICY = "default-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'"
 CUT = object()
+
+
+def bundle(package):
+    """The script that the build makes of a Node package, or None without the package."""
+    if not (package / "lib/index.js").is_file():
+        return None
+    folder = pathlib.Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    script = folder / "bundle.js"
+    subprocess.run(["cmake", f"-DROOT={package}", f"-DOUT={script}", "-P",
+                    WEB.parent / "cmake/bundle_modules.cmake"], check=True, timeout=limit(60))
+    return script
 
 
 def find_libraries():
@@ -31,6 +50,10 @@ def find_libraries():
         if line.startswith("#"):
             continue
         name, pattern, _ = line.split()
+        if pattern.endswith("/"):
+            script = bundle(pathlib.Path(pattern))
+            found |= {name: script} if script else {}
+            continue
         for path in sorted(pathlib.Path("/").glob(pattern[1:])):
             found[name + path.name if name.endswith("/") else name] = path
     return found
