@@ -9,6 +9,11 @@ function(run)
   endif()
 endfunction()
 
+if(NOT CPACK_WEFT_LEVELS STREQUAL "all")
+  message(FATAL_ERROR "this build has the kernels of one processor only; for packages, configure "
+    "with -DWEFT_CPU_LEVELS=all and build again")
+endif()
+
 file(GLOB_RECURSE plugins ${CPACK_TEMPORARY_DIRECTORY}/*/weft_mpi_*.so)
 foreach(plugin ${plugins})
   run(strip --strip-unneeded ${plugin})

@@ -9,16 +9,18 @@ if(WEFT_SMALL_MATRIX_UNITS)
   set(shader_flags -DSMALL_UNITS)
 endif()
 find_path(VULKAN_HEADERS vulkan/vulkan_core.h)
-find_program(GLSLC glslc)
+# Where tools/setup.sh installs another compiler, if the system's lacks cooperative matrices.
+set(WEFT_GLSLANG ${WEFT_CACHE}/glslang CACHE PATH "Folder of a glslc to use if GLSLC lacks a feature")
+find_program(GLSLC glslc PATHS ${WEFT_GLSLANG})
 set(shader_out ${CMAKE_BINARY_DIR}/shaders)
 file(MAKE_DIRECTORY ${shader_out})
 set(weft_shaders FALSE)
 if(NOT WEFT_VULKAN)
-  message(STATUS "WEFT_VULKAN is OFF: no GPU is used")
+  message(NOTICE "-- WEFT_VULKAN is OFF: no GPU is used")
 elseif(NOT VULKAN_HEADERS)
-  message(STATUS "No vulkan/vulkan_core.h (libvulkan-dev, vulkan-headers): no GPU is used")
+  message(NOTICE "-- No vulkan/vulkan_core.h (libvulkan-dev, vulkan-headers): no GPU is used")
 elseif(NOT GLSLC)
-  message(STATUS "No glslc (packages glslc, shaderc; or -DGLSLC=...): no GPU is used")
+  message(NOTICE "-- No glslc (packages glslc, shaderc; or -DGLSLC=...): no GPU is used")
 else()
   set(weft_shaders TRUE)
 endif()
@@ -41,15 +43,13 @@ function(weft_shader_feature feature text)
     set(has TRUE)
     if(failed)
       set(has FALSE)
-      message(STATUS "${GLSLC} lacks ${feature}: the shaders that use it are left out")
     endif()
     set(SHADER_HAS_${feature} ${has} CACHE INTERNAL "")
     set(SHADER_ASKED_${feature} ${asked} CACHE INTERNAL "")
   endif()
 endfunction()
 set(shader_features coopmat)
-if(weft_shaders)
-  weft_shader_feature(coopmat "#version 450
+set(coopmat_probe "#version 450
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -58,6 +58,16 @@ void main() {
     coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>(float16_t(0));
 }
 ")
+if(weft_shaders)
+  weft_shader_feature(coopmat "${coopmat_probe}")
+  if(NOT SHADER_HAS_coopmat AND EXISTS ${WEFT_GLSLANG}/glslc)
+    set(GLSLC ${WEFT_GLSLANG}/glslc)
+    weft_shader_feature(coopmat "${coopmat_probe}")
+  endif()
+  if(NOT SHADER_HAS_coopmat)
+    message(NOTICE "-- ${GLSLC} lacks coopmat: GPUs compute without their matrix units, and read "
+      "prompts slowly (docs/gpu.md)")
+  endif()
 endif()
 
 # weft_shader(FILE NAME DEFINES...): compiles one variant to NAME.inc, the SPIR-V words as numbers.

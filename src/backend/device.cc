@@ -23,6 +23,14 @@ Result<std::shared_ptr<Device>> OpenNamed(const std::string& name, const DeviceO
     cpu.cores = options.cores;
     cpu.cores_shared = options.cores_shared;
     cpu.level = LevelFor(options);
+    if (const CpuLevel best = BestCpuLevel(DetectCpu());
+        cpu.level != best && !options.reference && !options.exact) {
+        Log(LogLevel::kWarning,
+            "this weft has no {} kernels: it computes with {} kernels, which are slower. It was "
+            "built for another processor; to build all kernels, run 'cmake --preset release "
+            "-DWEFT_CPU_LEVELS=all && cmake --build build --target weft'",
+            CpuLevelName(best), CpuLevelName(cpu.level));
+    }
     return MakeCpuDevice(cpu);
 }
 

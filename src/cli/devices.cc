@@ -22,7 +22,9 @@ std::vector<std::string> GpuFeatures(const gpu::Description& one) {
 }
 
 std::string ProductsText(const gpu::Description& one) {
-    return backend::ProductsOf(one);
+    const bool unused = one.cooperative_matrix && !shaders::FeaturesLacking().empty();
+    return backend::ProductsOf(one) +
+           (unused ? "; no matrix units: this build lacks their kernels (docs/gpu.md)" : "");
 }
 
 uint64_t KernelBytes(const gpu::Description& one) {
@@ -38,7 +40,8 @@ std::string ShadersText() {
     if (count == 0) return "none (built without glslc, Vulkan's headers or -DWEFT_VULKAN=ON)";
     const std::vector<std::string_view> lacking = shaders::FeaturesLacking();
     if (lacking.empty()) return fmt::format("{}", count);
-    return fmt::format("{} (glslc lacked: {})", count, fmt::join(lacking, ", "));
+    return fmt::format("{}, without those for matrix units (glslc lacked {})", count,
+                       fmt::join(lacking, ", "));
 }
 
 }  // namespace

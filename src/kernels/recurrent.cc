@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "cpu_levels.h"
+
 namespace weft::kernels {
 
 // Each set has one function that makes its kernels (vector/recurrent.cc).
@@ -23,20 +25,25 @@ RecurrentKernels Recurrent();
 
 // As KernelsFor: made at the first use, on a processor that has the set.
 const RecurrentKernels& RecurrentKernelsFor(CpuLevel level) {
-#if defined(__x86_64__)
+#if WEFT_HAS_AVX2
     if (level == CpuLevel::kAvx2 || level == CpuLevel::kAvxVnni) {
         static const RecurrentKernels own = avx2::Recurrent();
         return own;
     }
+#endif
+#if WEFT_HAS_AVX512
     if (level == CpuLevel::kAvx512 || level == CpuLevel::kAmx) {
         static const RecurrentKernels own = avx512::Recurrent();
         return own;
     }
-#elif defined(__aarch64__)
+#endif
+#if WEFT_HAS_NEON
     if (level == CpuLevel::kNeon) {
         static const RecurrentKernels own = neon::Recurrent();
         return own;
     }
+#endif
+#if WEFT_HAS_I8MM
     if (level == CpuLevel::kI8mm) {
         static const RecurrentKernels own = i8mm::Recurrent();
         return own;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "cpu_levels.h"
+
 namespace weft::kernels {
 
 // Each set has one function that makes its kernels (vector/sparse.cc).
@@ -26,20 +28,25 @@ SparseKernels Sparse();
 
 // As KernelsFor: made at the first use, on a processor that has the set.
 const SparseKernels& SparseKernelsFor(CpuLevel level) {
-#if defined(__x86_64__)
+#if WEFT_HAS_AVX2
     if (level == CpuLevel::kAvx2 || level == CpuLevel::kAvxVnni) {
         static const SparseKernels own = avx2::Sparse();
         return own;
     }
+#endif
+#if WEFT_HAS_AVX512
     if (level == CpuLevel::kAvx512 || level == CpuLevel::kAmx) {
         static const SparseKernels own = avx512::Sparse();
         return own;
     }
-#elif defined(__aarch64__)
+#endif
+#if WEFT_HAS_NEON
     if (level == CpuLevel::kNeon) {
         static const SparseKernels own = neon::Sparse();
         return own;
     }
+#endif
+#if WEFT_HAS_I8MM
     if (level == CpuLevel::kI8mm) {
         static const SparseKernels own = i8mm::Sparse();
         return own;

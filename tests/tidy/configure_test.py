@@ -65,9 +65,9 @@ class Configure(unittest.TestCase):
     def wrapper(self, name, macro, version=4):
         self.put(f"bin/{name}", WRAPPER.format(macro=macro, version=version), 0o755)
 
-    def build(self):
-        """Builds as ./quickstart does; returns how often the folder has been configured so far."""
-        script = "set -euo pipefail; source tools/setup.sh; build release all"
+    def build(self, levels="all"):
+        """Builds as ./test does; returns how often the folder has been configured so far."""
+        script = f"set -euo pipefail; source tools/setup.sh; build release {levels} all"
         done = subprocess.run([shutil.which("bash"), "-c", script], cwd=self.root, text=True,
                               env=dict(os.environ, PATH=str(self.bin)), stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
@@ -106,6 +106,15 @@ class Configure(unittest.TestCase):
         (self.root / "build/toolchain").write_text("that of another version\n")
         self.build()
         self.assertEqual((self.root / "build/weft_mpi_openmpi.so").read_text(), "5\n")
+
+    # ./quickstart builds the kernels of this processor, ./test all; ./quickstart keeps them.
+    def test_kernels_of_all_processors_stay(self):
+        self.assertEqual(self.build("native"), 1)
+        self.assertEqual(self.build("native"), 1)
+        self.assertEqual(self.build("all"), 2)
+        self.assertEqual(self.build("native"), 2)
+        self.assertRegex((self.root / "build/CMakeCache.txt").read_text(),
+                         "WEFT_CPU_LEVELS:[A-Z]+=all")
 
     def test_another_compiler_is_looked_at_anew(self):
         self.build()

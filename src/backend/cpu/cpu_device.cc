@@ -84,7 +84,10 @@ double CpuDevice::MeasurePeak(DType compute) {
 }  // namespace
 
 CpuLevel CpuLevelFor(bool reference) {
-    return reference ? CpuLevel::kReference : BestCpuLevel(DetectCpu());
+    if (reference) return CpuLevel::kReference;
+    std::vector<CpuLevel> levels = UsableCpuLevels(DetectCpu());
+    while (!kernels::IsBuilt(levels.back())) levels.pop_back();
+    return levels.back();
 }
 
 DeviceInfo DescribeCpu(CpuLevel level) {

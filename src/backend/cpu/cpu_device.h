@@ -24,7 +24,7 @@ struct CpuOptions {
 inline constexpr int64_t kPageTokens = 64;
 
 // Returns the level of the reference kernels if `reference` is set, else the best level that this
-// processor supports.
+// processor supports and this build has kernels for.
 CpuLevel CpuLevelFor(bool reference);
 DeviceInfo DescribeCpu(CpuLevel level);
 MemoryPool CpuPool();
