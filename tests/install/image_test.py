@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """deploy/Containerfile without a container engine: executes its lines, each stage in a fresh root
-of Debian 12, with the files that .dockerignore permits, and runs the image's command as its user.
+of Debian 13, with the files that .dockerignore permits, and runs the image's command as its user.
 
     image_test.py BUILD ROOT
 
@@ -19,7 +19,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import roots  # noqa: E402
 
-BASES = {"debian:12": "bookworm", "debian:12-slim": "bookworm"}
+BASES = {"debian:13": "trixie", "debian:13-slim": "trixie"}
 BUILD_SECONDS = 3000
 
 
@@ -178,7 +178,7 @@ def check_image(stage, context):
 def main():
     context = pathlib.Path(sys.argv[2]).resolve()
     check_ignored_by()
-    reason = roots.why_skipped("bookworm")
+    reason = roots.why_skipped("trixie")
     if reason is not None:
         print(f"skipped: {reason}")
         sys.exit(77)
