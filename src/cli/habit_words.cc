@@ -6,7 +6,7 @@ namespace weft::cli {
 namespace {
 
 constexpr Synonym kSynonyms[] = {
-    {"-m --model --model-name-or-path --model-path", kModelWord},
+    {"-m --model --model-name-or-path --model-path --base-model", kModelWord},
     {"-c --ctx-size --max-model-len --context-length --num-ctx", "--ctx"},
     {"--n-predict --max-new-tokens --max-tokens --num-predict --numpredict", "--predict"},
     {"--temperature", "--temp"},
@@ -32,22 +32,49 @@ constexpr Synonym kSynonyms[] = {
     {"--no-enable-prefix-caching --no-cache-prompt --disable-radix-cache", "--no-prefix-cache"},
     {"--disable-log-requests --no-enable-log-requests --log-disable", "--no-access-log"},
     {"--ssl-cert-file --ssl-certfile", "--tls-cert"},
-    {"--ssl-key-file --ssl-keyfile", "--tls-key"}};
+    {"--ssl-key-file --ssl-keyfile", "--tls-key"},
+    // Training.
+    {"--learning-rate", "--lr"},
+    {"--num-train-epochs --num-epochs --n-epochs", "--epochs"},
+    {"--max-steps --train-iters --iters", "--steps"},
+    {"--per-device-train-batch-size --micro-batch-size --per-device-batch-size", "--micro-batch"},
+    {"--gradient-accumulation-steps --grad-accumulation-steps", "--grad-accum"},
+    {"--max-seq-length --max-length --cutoff-len --sequence-len --model-max-length "
+     "--block-size --seq-length",
+     "--seq-len"},
+    {"--lr-scheduler-type --lr-scheduler --lr-schedule --lr-decay-style", "--schedule"},
+    {"--num-warmup-steps --lr-warmup-iters", "--warmup-steps"},
+    {"--max-grad-norm --clip-grad --gradient-clip-val", "--clip"},
+    {"--adam-epsilon --adam-eps", "--eps"},
+    {"--lora-r --lora-rank --peft-lora-r", "--lora"},
+    {"--lora-target --lora-target-modules --peft-lora-modules --target-modules", "--lora-targets"},
+    {"--peft-lora-alpha", "--lora-alpha"},
+    {"--use-rslora", "--rslora"},
+    {"--save-steps --save-interval --checkpointing-steps", "--save-every"},
+    {"--save-total-limit", "--keep-last"},
+    {"--eval-steps --eval-interval", "--eval-every"},
+    {"--resume-from-checkpoint", "--resume"},
+    {"--train-file --train-files --dataset --dataset-name --dataset-path --data-path", "--data"},
+    {"--val-size --val-set-size", "--test-split"},
+    {"--overwrite-output-dir --overwrite-output", "--overwrite"},
+    {"--deepspeed --deepspeed-config", "--ds-config"},
+    {"--router-aux-loss-coef --moe-aux-loss-coeff", "--router-aux-loss"},
+    {"--tensor-model-parallel-size", "--tp"},
+    {"--pipeline-model-parallel-size", "--pp"}};
 
-constexpr Synonym kFormerFlags[] = {{"--chunk", "--prefill-chunk"},
-                                    {"--kv", "--kv-dtype"},
-                                    {"--split", "--tensor-split"},
-                                    {"--wait-for", "--expect-workers"},
-                                    {"--rejoin-ms", "--restart-timeout-ms"},
-                                    {"--gpu-sum", "--gpu-allreduce"},
-                                    {"--wire", "--allreduce-dtype"},
-                                    {"--lookup", "--prompt-lookup"},
-                                    {"--no-proof", "--skip-self-test"}};
+constexpr Synonym kFormerFlags[] = {
+    {"--chunk", "--prefill-chunk"},          {"--kv", "--kv-dtype"},
+    {"--split", "--tensor-split"},           {"--wait-for", "--expect-workers"},
+    {"--rejoin-ms", "--restart-timeout-ms"}, {"--gpu-sum", "--gpu-allreduce"},
+    {"--wire", "--allreduce-dtype"},         {"--lookup", "--prompt-lookup"},
+    {"--no-proof", "--skip-self-test"}};
 
 constexpr ValueSynonym kValueSynonyms[] = {
-    {"-n --predict", "-2", "-1"},  {"--top-k", "-1", "0"},
-    {"--seed", "-1", ""},          {"--device", "none", "cpu"},
-    {"--device", "gpu", "vulkan"}, {"--generation-config", "vllm", "none"}};
+    {"-n --predict", "-2", "-1"},   {"--top-k", "-1", "0"},
+    {"--seed", "-1", ""},           {"--device", "none", "cpu"},
+    {"--device", "gpu", "vulkan"},  {"--generation-config", "vllm", "none"},
+    {"--resume", "True", "auto"},   {"--resume", "true", "auto"},
+    {"--resume", "latest", "auto"}, {"--schedule", "constant_with_warmup", "constant"}};
 
 constexpr Advice kAdvices[] = {
     {"-ngl --n-gpu-layers --gpu-layers --num-gpu -ngld --n-gpu-layers-draft --gpu-layers-draft",
@@ -173,6 +200,60 @@ constexpr Advice kAdvices[] = {
     {"--metrics --webui --no-webui --slots --no-slots --props --enable-metrics",
      "/metrics, /props and the page are always served; leave the flag out"}};
 
+// Flags of transformers' Trainer, TRL, axolotl, LLaMA-Factory and Megatron-LM.
+constexpr Advice kTrainingAdvices[] = {
+    {"--bf16 --fp16 --tf32 --pure-bf16 --mixed-precision --torch-dtype",
+     "--dtype bf16 (the default), f16 or f32 is the type of weights and products"},
+    {"--load-in-4bit --load-in-8bit --quantization-bit --adapter --use-peft --finetuning-type "
+     "--quantization-method",
+     "--lora RANK trains adapters, beside quantized weights too if MODEL is a quantized GGUF "
+     "file; without --lora all weights are trained"},
+    {"--gradient-checkpointing --recompute-activations --recompute-granularity",
+     "--recompute full, selective or none; auto, the default, recomputes what memory requires"},
+    {"--adam-beta1 --adam-beta2", "--betas 0.9,0.999 sets both"},
+    {"--warmup-ratio --lr-warmup-fraction", "--warmup-steps N is a number of updates"},
+    {"--logging-steps --logging-strategy --logging-dir --log-interval --report-to --use-wandb "
+     "--wandb-project --run-name --disable-tqdm --plot-loss",
+     "each update is printed, and --output-dir has event files of TensorBoard; leave the flag "
+     "out"},
+    {"--eval-strategy --evaluation-strategy --do-eval --evals-per-epoch --eval-on-start",
+     "--test-split 0.1 holds records out, and --eval-every N evaluates them every N updates"},
+    {"--save-strategy --saves-per-epoch", "--save-every N writes a checkpoint every N updates"},
+    {"--do-train --stage --remove-unused-columns --label-names --group-by-length "
+     "--dataloader-num-workers --dataloader-pin-memory --preprocessing-num-workers "
+     "--ddp-find-unused-parameters --ddp-timeout --ddp-backend --local-rank "
+     "--dataset-num-proc --overwrite-cache --push-to-hub --hub-model-id --hub-token "
+     "--use-liger-kernel --optim-target-modules --torch-compile --use-cache",
+     "leave the flag out"},
+    {"--packing --sample-packing --pad-to-sequence-len --neat-packing",
+     "samples are packed into sequences; --no-pack gives each its own"},
+    {"--template --chat-template --dataset-text-field --dataset-dir --type",
+     "the model's chat template renders conversations, and the fields of the records say what "
+     "they are (docs/train-data.md); leave the flag out"},
+    {"--train-on-inputs --completion-only-loss --assistant-only-loss --mask-history "
+     "--train-on-prompt",
+     "the fields of the records say which text is learned (docs/train-data.md)"},
+    {"--fsdp --fsdp-config --fsdp-transformer-layer-cls-to-wrap --zero-stage",
+     "--zero 1, 2 or 3 divides optimizer state, gradients and weights among replicas; 3 is what "
+     "FSDP does"},
+    {"--nproc-per-node --num-processes --nnodes --num-machines --node-rank --machine-rank "
+     "--master-addr --master-port --main-process-ip --main-process-port --use-deepspeed",
+     "--local N starts N ranks on this host; --hosts or --cluster names other hosts"},
+    {"--load-best-model-at-end --metric-for-best-model --early-stopping-patience "
+     "--greater-is-better",
+     "--test-split with --eval-every prints the loss of held-out records; --keep-last 0 keeps "
+     "every checkpoint to choose from"},
+    {"--validation-file --eval-file --eval-dataset --val-file",
+     "--data FOLDER takes a folder whose file names tell training from test records, and "
+     "--test-split holds out a share of the records"},
+    {"--attn-implementation --flash-attn --flash-attention --use-flash-attn --xformers-attention",
+     "attention is always fused; leave the flag out"},
+    {"--trust-remote-code", "Weft runs no code of a model; leave the flag out"},
+    {"--per-device-eval-batch-size --eval-batch-size --eval-accumulation-steps",
+     "evaluation uses --micro-batch; leave the flag out"},
+    {"--global-batch-size --train-batch-size",
+     "the batch is --micro-batch x --grad-accum x replicas"}};
+
 constexpr OtherCommand kCommands[] = {
     {"chat cli generate complete", "run", ""},
     {"server api start launch", "serve", ""},
@@ -218,6 +299,10 @@ std::span<const ValueSynonym> ValueSynonyms() {
 
 std::span<const Advice> Advices() {
     return kAdvices;
+}
+
+std::span<const Advice> TrainingAdvices() {
+    return kTrainingAdvices;
 }
 
 std::span<const OtherCommand> OtherCommands() {

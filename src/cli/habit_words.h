@@ -1,4 +1,5 @@
-// Flags, values and commands of llama.cpp, Ollama, vLLM and SGLang with their counterparts in Weft.
+// Flags, values and commands of llama.cpp, Ollama, vLLM, SGLang, and of programs that train, with
+// their counterparts in Weft.
 // The tables are data; habits.h applies them.
 #pragma once
 
@@ -25,11 +26,13 @@ struct ValueSynonym {
 };
 std::span<const ValueSynonym> ValueSynonyms();
 
-// Flags without a counterpart, and the next step.
+// Flags without a counterpart, and the next step: of commands that run a model, and of 'weft
+// train'.
 struct Advice {
     std::string_view names, advice;
 };
 std::span<const Advice> Advices();
+std::span<const Advice> TrainingAdvices();
 
 // Commands of other programs: Weft's command, or the next step.
 struct OtherCommand {

@@ -188,8 +188,9 @@ class Line {
     }
 
     Status Advise(const std::string& name) const {
-        if (!IsInference(command_)) return {};
-        for (const Advice& row : Advices()) {
+        const bool training = command_.name == "train";
+        if (!training && !IsInference(command_)) return {};
+        for (const Advice& row : training ? TrainingAdvices() : Advices()) {
             if (!Lists(row.names, name)) continue;
             return MakeError(ErrorCode::kUsage, "'{}' has no flag {}: {}", full_name_, name,
                              row.advice);

@@ -1,6 +1,6 @@
-// Translates command lines of llama.cpp, Ollama and vLLM, and former names of Weft's flags. Weft
-// accepts words with the same meaning; the error for any other known word names the next step.
-// habit_words.h has the tables.
+// Translates command lines of llama.cpp, Ollama, vLLM and transformers' Trainer, and former names
+// of Weft's flags. Weft accepts words with the same meaning; the error for any other known word
+// names the next step. habit_words.h has the tables.
 #pragma once
 
 #include <map>

@@ -395,6 +395,30 @@ class Habits(NamesTest):
         self.assertIn("weft run MODEL, such as", self.refused("run"))
         self.assertIn("needs a MODEL after it", self.refused("run", "-m"))
 
+    def test_flags_of_programs_that_train(self):
+        names = set(re.findall(r"--[a-z][a-z-]+", self.weft("train", "--help")))
+        train = ("train", "no/such.gguf", "--no-output")
+        same = ("--learning_rate", "1e-4", "--num_train_epochs", "2", "--max_steps=3",
+                "--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "2",
+                "--cutoff_len", "64", "--lr_scheduler_type", "constant_with_warmup",
+                "--max_grad_norm", "1", "--lora_rank", "4", "--lora_target_modules", "all",
+                "--save_steps", "5", "--save_total_limit", "1", "--val_size", "0.1",
+                "--resume_from_checkpoint", "True", "--dataset", "no/such.jsonl", "--use_rslora")
+        said = self.refused(*train, *same, status=1)
+        self.assertIn("no/such", said)
+        self.assertIn("no/such", self.refused("train", "--model_name_or_path", "no/such.gguf",
+                                              "--no-output", "--data", "a", status=1))
+        for flag in some(("--bf16", "--load_in_4bit", "--gradient_checkpointing", "--adam-beta1",
+                          "--warmup_ratio", "--report_to", "--evaluation_strategy", "--do_train",
+                          "--packing", "--template", "--train_on_inputs", "--fsdp",
+                          "--nproc-per-node", "--load_best_model_at_end", "--flash_attn",
+                          "--global-batch-size"), 6):
+            said = self.refused(*train, "--data", "a", flag, "1")
+            name = flag.replace("_", "-")
+            self.assertIn(f"'weft train' has no flag {name}: ", said)
+            advised = set(re.findall(r"--[a-z][a-z-]+", said.split(f"{name}: ")[1]))
+            self.assertLessEqual(advised, names, said)
+
     def test_a_value_of_an_unknown_flag_is_no_model(self):
         for turn, (flag, meant) in enumerate((
                             ("--max-seq", "--max-seqs"), ("--prot", "--port"), ("--nmae", "--name"),
