@@ -143,7 +143,7 @@ class HfGolden {
         WriteTensors(folder, Tensors(name), shards);
     }
 
-  private:
+    // A tensor with values by the formula.
     static SafeBytes Make(const std::string& name, const std::string& dtype,
                           const std::vector<int64_t>& shape, double norm_base) {
         int64_t count = 1;
@@ -163,6 +163,7 @@ class HfGolden {
         return {dtype, shape, BytesOfValues(halves)};
     }
 
+  private:
     // Numbers from 0 to below - 1.
     static SafeBytes MakeNumbers(const std::string& name, const std::vector<int64_t>& shape,
                                  int64_t below) {
