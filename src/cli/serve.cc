@@ -276,9 +276,11 @@ void AddServing(const Command& app, ServeFlags& flags) {
     group.Switch("--embeddings", server.embeddings,
                  "Serve embeddings only; with pipeline stages a server serves either text or "
                  "embeddings (default: on for embedding models)");
-    group.Choice("--pooling", flags.pooling, {"auto", "last", "mean", "cls"},
+    group.Choice("--pooling", flags.pooling,
+                 {"auto", "last", "mean", "cls", "max", "mean_sqrt_len", "weightedmean"},
                  "Pooling of embeddings: the hidden state of the last token, of the first (cls), "
-                 "or the mean of all (default: from the model's file, else last)");
+                 "the mean or the maximum of all, their sum over the root of their number, or "
+                 "their mean weighted by position (default: from the model's files, else last)");
 }
 
 // Limits of the HTTP layer (docs/serve-http.md).
@@ -365,7 +367,7 @@ Status PrepareServer(ServeFlags& flags) {
         options.cluster.rejoin_ms = kDefaultRejoinMs;
     }
     options.batch.prefix_cache = !flags.no_prefix_cache;
-    options.pooling = engine::PoolingOfName(flags.pooling);
+    options.pooling = model_files::PoolingOfName(flags.pooling);
     if (options.key_file.empty()) serve::NeedNoKeys(options.http);
     options.sampling = flags.sampling.Given();
     options.model_sampling = flags.sampling.from_model();

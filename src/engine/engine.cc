@@ -117,12 +117,12 @@ Engine::~Engine() = default;
 
 Status Engine::Check(const Request& request) const {
     WEFT_TRY(CheckSampler(request.sampler));
-    if (request.pooling && !embeds()) {
+    if (!request.pooling.empty() && !embeds()) {
         return MakeError(ErrorCode::kUnsupported,
                          "with pipeline stages a server generates either text or embeddings, and "
                          "this one generates text: start one with --embeddings");
     }
-    if (!request.pooling && !generates()) {
+    if (request.pooling.empty() && !generates()) {
         return MakeError(ErrorCode::kUnsupported,
                          "this server generates embeddings only: start one without --embeddings");
     }
@@ -139,7 +139,7 @@ Status Engine::CheckLength(const Request& request) const {
         return MakeError(ErrorCode::kUsage, "the prompt has no tokens: give some text");
     }
     if (tokens + 1 <= context_) return {};
-    if (request.pooling) {
+    if (!request.pooling.empty()) {
         return MakeError(ErrorCode::kUsage,
                          "the text has {} tokens; at most {} fit the context. Cut it, or start "
                          "with a larger --ctx",
@@ -168,13 +168,14 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
     sequence.adapter = active->request.adapter;
     sequence.tenant = active->request.tenant;
     sequence.narrow_tokens = NarrowTokens(std::ssize(sequence.tokens));
-    const auto pooling = active->request.pooling;
+    const std::vector<Pooling>& pooling = active->request.pooling;
     // The cache has no hidden states of its pages.
-    sequence.cached = active->request.cached && pooling.value_or(Pooling::kLast) == Pooling::kLast;
+    const auto is_last = [](Pooling each) { return each == Pooling::kLast; };
+    sequence.cached = active->request.cached && std::ranges::all_of(pooling, is_last);
     const bool scored = active->request.prompt_logprobs >= 0 && sequence.tokens.size() > 1;
     sequence.score_from = scored ? 0 : Sequence::kNotScored;
-    if (pooling) {
-        active->pooler.emplace(*pooling, static_cast<int64_t>(sequence.tokens.size()),
+    if (!pooling.empty()) {
+        active->pooler.emplace(pooling, static_cast<int64_t>(sequence.tokens.size()),
                                hyper_.hidden);
     } else {
         active->drafts = drafts_.Begin(sequence.tokens, active->request.sampler);
@@ -243,8 +244,7 @@ EngineCounters Engine::counters() const {
 Engine::Waiting Engine::waiting(const std::string& key) const {
     const std::lock_guard lock(mutex_);
     const auto of_key = waiting_of_.find(key);
-    return {static_cast<int64_t>(waiting_.size()),
-            of_key == waiting_of_.end() ? 0 : of_key->second,
+    return {static_cast<int64_t>(waiting_.size()), of_key == waiting_of_.end() ? 0 : of_key->second,
             static_cast<int64_t>(waiting_of_.size())};
 }
 

@@ -40,9 +40,10 @@ struct Request {
     // `constrain_after`, only the text after that marker is constrained.
     std::optional<grammar::Matcher> matcher{};
     std::string constrain_after{};
-    // Makes an embedding of the prompt instead of an answer. Of the other fields, only `prompt`,
-    // `adapter`, `key`, `group`, `limit`, `priority`, `weight`, `tenant` and `cached` are used.
-    std::optional<Pooling> pooling{};
+    // Not empty: makes an embedding of the prompt instead of an answer. Of the other fields, only
+    // `prompt`, `adapter`, `key`, `group`, `limit`, `priority`, `weight`, `tenant` and `cached` are
+    // used.
+    std::vector<Pooling> pooling{};
     // The request continues work that began before Drain, so the engine accepts it even after
     // Drain.
     bool goes_on = false;

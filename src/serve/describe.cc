@@ -10,23 +10,6 @@
 #include "model_files/read_tokenizer.h"
 
 namespace weft::serve {
-namespace {
-
-// Reads the pooling from the model's file. GGUF's ARCHITECTURE.pooling_type: 0 none, 1 mean, 2
-// first token, 3 last token, 4 reranker.
-Result<std::optional<engine::Pooling>> PoolingOf(const model_files::ModelSource& source) {
-    const model_files::Metadata& meta = source.meta();
-    WEFT_ASSIGN(const std::string architecture, meta.StringOr("general.architecture", ""));
-    WEFT_ASSIGN(const int64_t type, meta.IntOr(architecture + ".pooling_type", 0, 100, 0));
-    std::optional<engine::Pooling> said;
-    if (type == 1) said = engine::Pooling::kMean;
-    if (type == 2) said = engine::Pooling::kCls;
-    if (type == 3) said = engine::Pooling::kLast;
-    return said;
-}
-
-}  // namespace
-
 std::string NameOfModel(const std::string& words) {
     std::string name = words;
     while (name.size() > 1 && name.ends_with('/')) name.pop_back();
@@ -55,9 +38,19 @@ Status NameModels(const ServerOptions& options, Served& served) {
 
 Status ReadHints(const ServerOptions& options, const model_files::ModelSource& source,
                  Served& served) {
-    WEFT_ASSIGN(const std::optional<engine::Pooling> said, PoolingOf(source));
-    served.generates = !options.embeddings && !said.has_value();
-    served.pooling = options.pooling.value_or(said.value_or(engine::Pooling::kLast));
+    WEFT_ASSIGN(served.head, model_files::ReadEmbeddingHead(source));
+    served.generates = !options.embeddings && !served.head.from_file;
+    if (options.pooling) {
+        if (served.head.poolings.size() != 1) {
+            return MakeError(
+                ErrorCode::kUsage,
+                "--pooling {}: {} joins the results of {} poolings, and its next steps "
+                "need all of them. Leave --pooling out",
+                model_files::PoolingName(*options.pooling), source.name(),
+                served.head.poolings.size());
+        }
+        served.head.poolings = {*options.pooling};
+    }
     model_files::SamplingHints hints;
     if (options.model_sampling) hints = engine::HintsOf(source);
     engine::Apply(hints, served.sampling);

@@ -23,6 +23,7 @@
 #include "cluster/cluster.h"
 #include "engine/engine.h"
 #include "engine/job.h"
+#include "model_files/embedding_head.h"
 #include "model_files/sampling.h"
 #include "serve/api/api.h"
 #include "serve/http/server.h"
@@ -47,7 +48,8 @@ struct ServerOptions {
     // Serve embeddings only: required with pipeline stages, and uses less memory. Set automatically
     // if the model's file specifies a pooling.
     bool embeddings = false;
-    std::optional<engine::Pooling> pooling{};  // nullopt: from the file, or the last token's state
+    std::optional<model_files::Pooling>
+        pooling{};  // nullopt: from the file, or the last token's state
     // Sampling defaults for requests that do not set them. With model_sampling, values that are not
     // set here come from the model's file.
     model_files::SamplingHints sampling{};

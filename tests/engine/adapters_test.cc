@@ -181,7 +181,7 @@ TEST_P(Adapters, EmbeddingsUseThemToo) {
     std::vector<Request> requests;
     for (const int32_t adapter : {0, 1, 0, 1}) {
         requests.push_back(RequestOf(0, adapter));
-        requests.back().pooling = Pooling::kLast;
+        requests.back().pooling = {Pooling::kLast};
     }
     auto engine = Open(all_);
     ASSERT_NE(engine, nullptr);

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "engine/engine.h"
 #include "support/golden_models.h"
+#include "support/hf_folder.h"
+#include "support/hf_quantize.h"
 #include "support/temp_dir.h"
 
 namespace weft::engine {
@@ -45,7 +48,7 @@ Job EmbeddingJobOf(const std::string& model, int64_t chunk, model::Outputs outpu
 Request EmbeddingRequestOf(std::vector<int32_t> tokens, Pooling pooling) {
     Request request;
     request.prompt = std::move(tokens);
-    request.pooling = pooling;
+    request.pooling = {pooling};
     return request;
 }
 
@@ -123,11 +126,8 @@ TEST_P(Embedding, EqualsTransformersInAnyCompany) {
                 ASSERT_TRUE((*engine)->Run().ok());
                 const std::vector<float>& vector = ears[0]->vector();
                 if (first.empty()) first = vector;
-                EXPECT_LE(Error(vector, pooling), 2.2e-5) << PoolingName(pooling);
+                EXPECT_LE(Error(vector, pooling), 2.2e-5) << model_files::PoolingName(pooling);
                 for (size_t i = 0; i < ears.size(); i += 2) EXPECT_EQ(ears[i]->vector(), first);
-                double squares = 0;
-                for (const float x : vector) squares += double{x} * double{x};
-                EXPECT_NEAR(squares, 1, 1e-6);
                 EXPECT_EQ(ears[0]->ending().finish, "embedding");
                 EXPECT_EQ(ears[0]->ending().prompt_tokens, static_cast<int64_t>(tokens_.size()));
             }
@@ -158,19 +158,136 @@ TEST_P(Embedding, WhatItCannotMakeIsRefused) {
         Engine::Start({}, EmbeddingJobOf(dir_ / "m", 64, model::Outputs::kHidden), {4, true});
     ASSERT_TRUE(vectors.ok());
     Request text = EmbeddingRequestOf(tokens_, Pooling::kLast);
-    text.pooling.reset();
+    text.pooling.clear();
     EXPECT_EQ((*vectors)->Check(text).error().code, ErrorCode::kUnsupported);
 }
 
+// Folders of sentence-transformers: the vectors of tools/make_pooling_golden.py.
+class SentenceFolders : public testing::TestWithParam<std::string> {
+  protected:
+    SentenceFolders() : golden_(support::TestData("/pooling_golden.safetensors")) {
+        support::HfGolden().Write("llama", dir_.path());
+        Put("tokenizer.json", support::SmallTokenizer());
+        const auto files = nlohmann::json::parse(golden_.Text(GetParam() + "/files"));
+        for (const auto& [path, text] : files.items()) Put(path, text);
+        std::map<std::string, std::map<std::string, support::SafeBytes>> of_folder;
+        const auto table = nlohmann::json::parse(golden_.Text(GetParam() + "/tensors"));
+        for (const auto& [name, shape] : table.items()) {
+            const size_t slash = name.find('/');
+            of_folder[name.substr(0, slash)][name.substr(slash + 1)] =
+                support::HfGolden::Make(name, "F32", shape.get<std::vector<int64_t>>(), 0);
+        }
+        for (const auto& [folder, tensors] : of_folder) {
+            support::WriteTensors(dir_ / folder, tensors);
+        }
+    }
+    void Put(const std::string& path, const std::string& text) {
+        std::filesystem::create_directories(std::filesystem::path(dir_ / path).parent_path());
+        support::WriteText(dir_ / path, text);
+    }
+    Result<model_files::EmbeddingHead> Head() {
+        return model_files::ReadEmbeddingHead(*model_files::OpenModel(dir_.path()).value());
+    }
+
+    test::TempDir dir_;
+    support::HfGolden golden_;
+};
+
+std::vector<std::string> SentenceCases() {
+    return support::HfGolden(support::TestData("/pooling_golden.safetensors")).Cases("/files");
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SentenceFolders, testing::ValuesIn(SentenceCases()),
+                         [](const auto& each) { return each.param; });
+
+// Tolerance: both sides compute in float32; as above, relative to the vector's length. A Dense
+// module multiplies the error by at most its matrix's norm (here below 3) each.
+TEST_P(SentenceFolders, GiveTheVectorsOfSentenceTransformers) {
+    const auto head = Head();
+    ASSERT_TRUE(head.ok()) << head.error().message;
+    EXPECT_TRUE(head->from_file);
+    std::vector<int32_t> tokens;
+    std::istringstream words(head->prompt);
+    for (std::string word; words >> word;) tokens.push_back(std::stoi(word.substr(1)));
+    for (const float id : golden_.Floats("tokens")) tokens.push_back(static_cast<int32_t>(id));
+    const std::vector<float> expected = golden_.Floats(GetParam() + "/vector");
+    for (const int64_t chunk : {64, 7}) {
+        auto engine = Engine::Start({}, EmbeddingJobOf(dir_.path(), chunk, model::Outputs::kHidden),
+                                    {5, true});
+        ASSERT_TRUE(engine.ok()) << engine.error().message;
+        EXPECT_EQ(head->Columns((*engine)->hyper().hidden), std::ssize(expected));
+        Request request;
+        request.prompt = tokens;
+        request.pooling = head->poolings;
+        const auto ear = std::make_shared<EmbeddingEar>();
+        ASSERT_TRUE((*engine)->Submit(std::move(request), ear).ok());
+        (*engine)->Drain();
+        ASSERT_TRUE((*engine)->Run().ok());
+        const auto vector = head->Apply(ear->vector());
+        ASSERT_TRUE(vector.ok()) << vector.error().message;
+        ASSERT_EQ(vector->size(), expected.size());
+        double error = 0, length = 0;
+        for (size_t i = 0; i < expected.size(); ++i) {
+            error += std::pow(double{(*vector)[i]} - double{expected[i]}, 2);
+            length += double{expected[i]} * double{expected[i]};
+        }
+        EXPECT_LE(std::sqrt(error), 6 * 2.2e-5 * std::sqrt(length));
+    }
+}
+
+class OddSentenceFolder : public SentenceFolders {};
+INSTANTIATE_TEST_SUITE_P(Cases, OddSentenceFolder, testing::Values("dense"));
+
+TEST_P(OddSentenceFolder, IsRefusedByName) {
+    const auto refused = [&](const std::string& path, const std::string& text,
+                             const std::string& part) {
+        const std::string before = ReadTextFile(dir_ / path).ok() ? *ReadTextFile(dir_ / path) : "";
+        Put(path, text);
+        const auto head = Head();
+        ASSERT_FALSE(head.ok()) << part;
+        EXPECT_NE(head.error().message.find(part), std::string::npos) << head.error().message;
+        before.empty() ? static_cast<void>(std::filesystem::remove(dir_ / path))
+                       : Put(path, before);
+    };
+    ASSERT_TRUE(Head().ok());
+    refused("1_Pooling/config.json", R"({"pooling_mode": "median"})", "'median'");
+    refused("1_Pooling/config.json", R"({"pooling_mode_median": true})", "pooling_mode_median");
+    refused("1_Pooling/config.json", R"({"word_embedding_dimension": 64})",
+            "word_embedding_dimension");
+    refused("2_Dense/config.json", R"({"in_features": 48, "out_features": 20,
+             "activation_function": "torch.nn.modules.activation.Mish"})",
+            "Mish");
+    refused("2_Dense/config.json", R"({"in_features": 20, "out_features": 20})", "in_features");
+    refused("2_Dense/config.json", R"({"in_features": 48, "out_features": 21})", "linear.weight");
+    refused("2_Dense/config.json",
+            R"({"in_features": 48, "out_features": 20, "use_residual": true})", "use_residual");
+    refused("2_Dense/config.json",
+            R"({"in_features": 48, "out_features": 20, "module_input_name": "token_embeddings"})",
+            "token_embeddings");
+    refused("modules.json",
+            R"([{"path": "", "type": "sentence_transformers.models.Transformer"},
+                {"path": "1_Pooling", "type": "sentence_transformers.models.WordWeights"}])",
+            "WordWeights");
+    refused("modules.json", R"([{"path": "", "type": "sentence_transformers.models.Transformer"}])",
+            "order");
+    refused("modules.json", R"([{"path": "../x", "type": "sentence_transformers.models.Pooling"}])",
+            "path");
+    refused("sentence_bert_config.json", R"({"do_lower_case": true})", "do_lower_case");
+    refused("config_sentence_transformers.json", R"({"default_prompt_name": "query"})",
+            "default_prompt_name");
+    std::filesystem::remove(dir_ / "1_Pooling/config.json");
+    EXPECT_EQ(Head().error().code, ErrorCode::kNotFound);
+}
+
 TEST(Pooler, AVectorWithoutADirectionIsNone) {
-    Pooler pooler(Pooling::kMean, 2, 3);
+    Pooler pooler({Pooling::kMean}, 2, 3);
     EXPECT_FALSE(pooler.Finish().ok());
     pooler.Add(std::vector<float>{1, 2, 3, -1, -2, -3}, 0);
     EXPECT_FALSE(pooler.Finish().ok());
     pooler.Add(std::vector<float>{0, NAN, 0}, 0);
     EXPECT_FALSE(pooler.Finish().ok());
-    pooler.Add(std::vector<float>{0, 2, 0}, 0);  // starts again
-    EXPECT_EQ(pooler.Finish().value(), (std::vector<float>{0, 1, 0}));
+    pooler.Add(std::vector<float>{0, 2, 0}, 0);                         // starts again
+    EXPECT_EQ(pooler.Finish().value(), (std::vector<float>{0, 1, 0}));  // half of the sum
 }
 
 }  // namespace

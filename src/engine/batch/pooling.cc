@@ -1,7 +1,6 @@
 #include "engine/batch/pooling.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/check.h"
@@ -9,59 +8,68 @@
 namespace weft::engine {
 namespace {
 
-constexpr std::array kPoolings = {Pooling::kLast, Pooling::kMean, Pooling::kCls};
+// Adds the state of the token at `position`, of `tokens`.
+void AddRow(Pooling pooling, std::span<const float> row, int64_t position, int64_t tokens,
+            std::vector<double>& columns) {
+    if (pooling == Pooling::kLast && position != tokens - 1) return;
+    if (pooling == Pooling::kCls && position != 0) return;
+    const double weight = pooling == Pooling::kWeighted ? static_cast<double>(position + 1) : 1;
+    for (size_t i = 0; i < row.size(); ++i) {
+        const double x = double{row[i]};
+        if (pooling == Pooling::kLast || position == 0)
+            columns[i] = x;
+        else if (pooling != Pooling::kMax)
+            columns[i] += weight * x;
+        else if (!(x <= columns[i]))
+            columns[i] = x;  // NaN stays
+    }
+}
+
+// The divisor of the sums of `tokens` states.
+double Divisor(Pooling pooling, double tokens) {
+    switch (pooling) {
+        case Pooling::kLast:
+        case Pooling::kCls:
+        case Pooling::kMax: return 1;
+        case Pooling::kMean: return tokens;
+        case Pooling::kMeanSqrt: return std::sqrt(tokens);
+        case Pooling::kWeighted: return tokens * (tokens + 1) / 2;
+    }
+    return 1;
+}
 
 }  // namespace
 
-const char* PoolingName(Pooling pooling) {
-    switch (pooling) {
-        case Pooling::kLast: return "last";
-        case Pooling::kMean: return "mean";
-        case Pooling::kCls: return "cls";
-    }
-    return "?";
+Pooler::Pooler(const std::vector<Pooling>& poolings, int64_t tokens, int64_t columns)
+    : tokens_(tokens), columns_(static_cast<size_t>(columns)) {
+    for (const Pooling each : poolings) parts_.push_back({each, std::vector<double>(columns_)});
 }
-
-std::optional<Pooling> PoolingOfName(std::string_view name) {
-    for (const Pooling pooling : kPoolings) {
-        if (name == PoolingName(pooling)) return pooling;
-    }
-    return std::nullopt;
-}
-
-Pooler::Pooler(Pooling pooling, int64_t tokens, int64_t columns)
-    : pooling_(pooling),
-      tokens_(tokens),
-      columns_(static_cast<size_t>(columns)),
-      sum_(static_cast<size_t>(columns)) {}
 
 void Pooler::Add(std::span<const float> rows, int64_t position) {
     WEFT_CHECK(rows.size() % columns_ == 0);
     for (size_t at = 0; at < rows.size(); at += columns_, ++position) {
-        const auto row = rows.subspan(at, columns_);
-        const int64_t wanted = pooling_ == Pooling::kLast ? tokens_ - 1 : 0;
-        if (pooling_ != Pooling::kMean && position != wanted) continue;
-        if (pooling_ != Pooling::kMean || position == 0) {
-            std::ranges::copy(row, sum_.begin());
-            continue;
+        for (Part& part : parts_) {
+            AddRow(part.pooling, rows.subspan(at, columns_), position, tokens_, part.columns);
         }
-        for (size_t i = 0; i < columns_; ++i) sum_[i] += static_cast<double>(row[i]);
     }
 }
 
 Result<std::vector<float>> Pooler::Finish() const {
+    std::vector<float> vector;
     double squares = 0;
-    for (const double x : sum_) squares += x * x;
-    const double length = std::sqrt(squares);
-    if (!(length > 0) || !std::isfinite(length)) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "the model's hidden state has a length of {}: no embedding can be made of "
-                         "it",
-                         length);
+    for (const Part& part : parts_) {
+        const double divisor = Divisor(part.pooling, static_cast<double>(tokens_));
+        for (const double sum : part.columns) {
+            const double x = sum / divisor;
+            squares += x * x;
+            vector.push_back(static_cast<float>(x));
+        }
     }
-    std::vector<float> vector(columns_);
-    for (size_t i = 0; i < columns_; ++i) vector[i] = static_cast<float>(sum_[i] / length);
-    return vector;
+    const double length = std::sqrt(squares);
+    if (length > 0 && std::isfinite(length)) return vector;
+    return MakeError(ErrorCode::kCorrupt,
+                     "the model's hidden state has a length of {}: no embedding can be made of it",
+                     length);
 }
 
 }  // namespace weft::engine

@@ -6,38 +6,34 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "model_files/embedding_head.h"
 
 namespace weft::engine {
 
-enum class Pooling {
-    kLast,  // the last token's state
-    kMean,  // the mean over all tokens
-    kCls,   // the first token's state
-};
-const char* PoolingName(Pooling pooling);  // "last", "mean", "cls"
-std::optional<Pooling> PoolingOfName(std::string_view name);
+using model_files::Pooling;
 
 class Pooler {
   public:
     // tokens: length of the whole text; columns: size of a hidden state.
-    Pooler(Pooling pooling, int64_t tokens, int64_t columns);
+    Pooler(const std::vector<Pooling>& poolings, int64_t tokens, int64_t columns);
     // rows: [count, columns]; position: that of the first row in the text.
     void Add(std::span<const float> rows, int64_t position);
-    // Returns the vector, normalized to length 1. kCorrupt: it is zero or not finite.
+    // Returns the results of all poolings, one after the other, in the order given. kCorrupt: they
+    // are all zero, or some are not finite.
     Result<std::vector<float>> Finish() const;
 
   private:
-    Pooling pooling_;
+    struct Part {
+        Pooling pooling;
+        std::vector<double> columns;
+    };
     int64_t tokens_;
     size_t columns_;
-    std::vector<double> sum_;
+    std::vector<Part> parts_;
 };
 
 }  // namespace weft::engine

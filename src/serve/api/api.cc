@@ -575,7 +575,7 @@ bool Api::Charge(Exchange& exchange, std::span<engine::Request* const> requests,
         const auto prompt = static_cast<int64_t>(request->prompt.size());
         const int64_t room = std::max<int64_t>(0, served_.engine->context() - prompt);
         const int64_t most = request->max_tokens < 0 ? room : std::min(room, request->max_tokens);
-        tokens += prompt + (request->pooling ? 0 : most);
+        tokens += prompt + (request->pooling.empty() ? most : 0);
     }
     Limiter::Admission admission = limiter_.Charge(key, *admitted.ticket, tokens);
     if (admission.refused()) {
@@ -651,7 +651,7 @@ void Api::Ready(std::shared_ptr<Exchange> exchange) {
     request.ignore_eos = true;
     request.priority = INT32_MAX;
     request.cached = false;
-    if (!served_.engine->generates()) request.pooling = engine::Pooling::kLast;
+    if (!served_.engine->generates()) request.pooling = served_.head.poolings;
     const auto id = served_.engine->Submit(std::move(request), std::make_shared<Probe>(*this));
     if (!id.ok()) EndProbe(id.error());
 }

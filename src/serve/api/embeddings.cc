@@ -39,9 +39,10 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
                                        EmbeddingPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    const std::vector<Prompt> prompts = ReadPrompts(fields, served, "input", kMostEmbeddingTexts);
+    const std::vector<Prompt> prompts =
+        ReadPrompts(fields, served, "input", kMostEmbeddingTexts, served.head.prompt);
     plan.base64 = fields.Choice("encoding_format", "float", {"float", "base64"}) == "base64";
-    plan.dimensions = fields.Integer("dimensions", 0, 1, served.engine->hyper().hidden);
+    plan.dimensions = fields.Integer("dimensions", 0, 1, served.embedding_columns());
     if (fields.error()) return fields.error();
     for (size_t i = 0; i < prompts.size(); ++i) {
         const std::string name = prompts.size() == 1 ? "input" : fmt::format("input[{}]", i);
@@ -51,7 +52,7 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
         }
         engine::Request request;
         request.prompt = prompts[i].tokens;
-        request.pooling = served.pooling;
+        request.pooling = served.head.poolings;
         request.adapter = ReadAdapter(fields, served);
         request.cached = fields.Bool("cache_prompt", true);
         if (const Status sound = served.engine->Check(request); !sound.ok()) {
@@ -67,12 +68,13 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
     return fields.error();
 }
 
-std::string EmbeddingText(std::vector<float> vector, int64_t dimensions, bool base64) {
+std::string EmbeddingText(std::vector<float> vector, int64_t dimensions, bool normalizes,
+                          bool base64) {
     if (dimensions > 0 && dimensions < static_cast<int64_t>(vector.size())) {
         vector.resize(static_cast<size_t>(dimensions));
         double squares = 0;
         for (const float x : vector) squares += double{x} * double{x};
-        const double length = squares > 0 ? std::sqrt(squares) : 1;
+        const double length = normalizes && squares > 0 ? std::sqrt(squares) : 1;
         for (float& x : vector) x = static_cast<float>(x / length);
     }
     std::string out;
@@ -208,16 +210,20 @@ std::string EmbeddingAnswer::Body(const std::vector<std::string>& vectors) const
 
 // Approximate size of the answer.
 size_t EmbeddingAnswer::BytesToFormat() const {
-    const int64_t hidden = served_.engine->hyper().hidden;
-    const int64_t numbers = plan_.dimensions > 0 ? plan_.dimensions : hidden;
+    const int64_t numbers = plan_.dimensions > 0 ? plan_.dimensions : served_.embedding_columns();
     const size_t number_bytes = plan_.base64 ? 6 : 13;
     return vectors_.size() * (static_cast<size_t>(numbers) * number_bytes + 64);
 }
 
 void EmbeddingAnswer::Send() {
     std::vector<std::string> vectors;
-    for (std::vector<float>& vector : vectors_) {
-        vectors.push_back(EmbeddingText(std::move(vector), plan_.dimensions, plan_.base64));
+    const model_files::EmbeddingHead& head = served_.head;
+    for (std::vector<float>& pooled : vectors_) {
+        auto vector = head.Apply(std::move(pooled));
+        const std::lock_guard lock(mutex_);
+        if (!vector.ok()) return Fail(ErrorOf(vector.error()));
+        vectors.push_back(
+            EmbeddingText(std::move(*vector), plan_.dimensions, head.normalizes(), plan_.base64));
     }
     Headers headers = plan_.headers;
     headers.emplace_back("Content-Type", "application/json");

@@ -25,9 +25,10 @@ inline constexpr size_t kMostEmbeddingTexts = 2048;  // per request, as in OpenA
 
 struct EmbeddingPlan {
     std::vector<engine::Request> requests;
-    int64_t dimensions = 0;  // number of leading values to keep, renormalized; 0: all
-    bool base64 = false;     // base64 of little-endian float32 (OpenAI); else a list of numbers
-    Headers headers{};       // response headers besides Content-Type
+    // Number of leading values to keep, renormalized if the model normalizes; 0: all.
+    int64_t dimensions = 0;
+    bool base64 = false;  // base64 of little-endian float32 (OpenAI); else a list of numbers
+    Headers headers{};    // response headers besides Content-Type
     // Formats the response of another API; empty: OpenAI's. vectors: EmbeddingText of each.
     std::function<std::string(const std::vector<std::string>& vectors, const AnswerRecord& record)>
         body{};
@@ -38,8 +39,10 @@ struct EmbeddingPlan {
 // Error: the response for the client.
 std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served, EmbeddingPlan& plan);
 
-// The first `dimensions` numbers (0: all) of `vector`, as JSON.
-std::string EmbeddingText(std::vector<float> vector, int64_t dimensions, bool base64);
+// The first `dimensions` numbers (0: all) of `vector`, as JSON. normalizes: they get length 1
+// again.
+std::string EmbeddingText(std::vector<float> vector, int64_t dimensions, bool normalizes,
+                          bool base64);
 
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   public:

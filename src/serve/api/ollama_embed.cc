@@ -32,17 +32,17 @@ std::optional<ApiError> AddText(const Json& json, const std::string& name, bool 
     if (!json.is_string()) {
         return ApiError{400, fmt::format("'{}' must be a string.", name), name, "invalid_type"};
     }
-    const auto& text = json.get_ref<const std::string&>();
-    if (text.empty()) {
+    if (json == "") {
         return ApiError{400, fmt::format("'{}' is an empty text.", name), name, "invalid_value"};
     }
+    const std::string text = served.head.prompt + json.get_ref<const std::string&>();
     if (!truncates) {
         if (auto error = CheckPromptBytes(served, text.size(), name.c_str())) return error;
     }
     engine::Request request;
     request.prompt = truncates ? CutTokens(served, text)
                                : served.tokenizer().Encode(text, {.add_special = true});
-    request.pooling = served.pooling;
+    request.pooling = served.head.poolings;
     request.adapter = adapter;
     if (const Status sound = served.engine->Check(request); !sound.ok()) {
         return ErrorOf(sound.error());
@@ -82,7 +82,7 @@ std::optional<ApiError> PlanOllamaEmbed(const Json& body, const Served& served,
                                                const AnswerRecord& record) {
         return EmbedBody(name, begin_ns, record.usage.prompt_tokens, vectors);
     };
-    plan.dimensions = fields.Integer("dimensions", 0, 0, served.engine->hyper().hidden);
+    plan.dimensions = fields.Integer("dimensions", 0, 0, served.embedding_columns());
     const bool truncates = fields.Bool("truncate", true);
     if (fields.error()) return fields.error();
     const Json& input = fields.Get("input");

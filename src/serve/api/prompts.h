@@ -18,8 +18,9 @@ struct Prompt {
 
 // Accepts a text, a list of texts, token ids, or a list of lists of token ids; at most `most`
 // prompts. Special tokens in a text are not recognized. Empty result: the error is in `fields`.
-std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name,
-                                size_t most);
+// before: precedes each text.
+std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name, size_t most,
+                                const std::string& before = "");
 
 // Whether `json` is a non-empty list of integers.
 bool IsIds(const Json& json);

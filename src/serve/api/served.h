@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/sampler_defaults.h"
 #include "model/hyper.h"
+#include "model_files/embedding_head.h"
 #include "serve/api/constraint.h"
 #include "serve/api/fim.h"
 #include "serve/api/model_card.h"
@@ -39,7 +40,7 @@ struct Served {
     chat::CallFrame call_frame;  // frame of forced calls
     std::unique_ptr<Constraints> constraints;
     size_t longest_piece_bytes = 0;                    // longest token of the vocabulary
-    engine::Pooling pooling = engine::Pooling::kLast;  // pooling of embeddings
+    model_files::EmbeddingHead head;                   // of embeddings
     std::string path;                                  // of the model, as given to the server
     int64_t slots = 0;                                 // most sequences that run at once
     bool speculative = false;                          // speculative decoding is on
@@ -51,6 +52,7 @@ struct Served {
     bool on_cpu = true;  // no rank computes on a GPU
 
     const tokenizer::Tokenizer& tokenizer() const { return engine->tokenizer(); }
+    int64_t embedding_columns() const { return head.Columns(hyper.hidden); }
     // Upper bound of token ids; the embedding may have more rows than the tokenizer has tokens.
     int64_t id_limit() const {
         return std::max<int64_t>(engine->hyper().vocab, tokenizer().vocab_size());

@@ -1,0 +1,66 @@
+// How a model makes one vector of a text: the pooling of its tokens' hidden states, and the steps
+// after it.
+//
+// A folder of sentence-transformers (6.2) lists its modules in modules.json: a Transformer, a
+// Pooling (N_Pooling/config.json), then any of Dense (a matrix, a bias and an activation),
+// Normalize and Dropout (nothing at inference). Its config_sentence_transformers.json may name a
+// prompt that precedes each text. A GGUF file has ARCHITECTURE.pooling_type: 0 none, 1 mean, 2
+// first token, 3 last token, 4 a reranker.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model_files/model_file.h"
+
+namespace weft::model_files {
+
+enum class Pooling {
+    kLast,      // the last token's state
+    kMean,      // the mean over all tokens
+    kCls,       // the first token's state
+    kMax,       // the largest value of each column
+    kMeanSqrt,  // the sum over all tokens, divided by the square root of their number
+    kWeighted,  // the mean, weighted by position: 1 for the first token, 2 for the second
+};
+// "last", "mean", "cls", "max", "mean_sqrt_len", "weightedmean".
+const char* PoolingName(Pooling pooling);
+std::optional<Pooling> PoolingOfName(std::string_view name);
+
+enum class DenseActivation { kIdentity, kTanh, kRelu, kSigmoid, kSilu, kGelu };
+
+// activation(W x + b).
+struct DenseStep {
+    int64_t columns = 0;  // of x
+    int64_t rows = 0;
+    std::vector<float> weight, bias;  // [rows, columns]; [rows], or empty
+    DenseActivation activation = DenseActivation::kIdentity;
+};
+
+struct EmbeddingHead {
+    bool from_file = false;  // the model's files state the pooling
+    // Several: their results, one after the other.
+    std::vector<Pooling> poolings{Pooling::kLast};
+    std::vector<std::optional<DenseStep>> steps{std::nullopt};  // nullopt: normalize to length 1
+    std::string prompt{};                                       // precedes each text
+
+    // Columns of a vector, for hidden states of `hidden` columns.
+    int64_t Columns(int64_t hidden) const;
+    // Whether the last step makes the length 1.
+    bool normalizes() const { return !steps.empty() && !steps.back(); }
+    // The steps after the pooling. pooled: the results of `poolings`. Errors: kCorrupt if a number
+    // of the result is not finite.
+    Result<std::vector<float>> Apply(std::vector<float> pooled) const;
+};
+
+// Without modules.json and pooling_type: the last token's state, normalized, as in vLLM. Errors
+// name file and key: kUnsupported (another module, pooling or activation), kCorrupt, kNotFound (a
+// file that modules.json needs).
+Result<EmbeddingHead> ReadEmbeddingHead(const ModelSource& source);
+
+}  // namespace weft::model_files
