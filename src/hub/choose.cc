@@ -126,6 +126,16 @@ bool IsSetting(const std::string& path) {
            name.ends_with(".jinja") || name == "merges.txt" || name == "vocab.txt";
 }
 
+// A file of a module of sentence-transformers: "1_Pooling/config.json".
+bool IsOfModule(const std::string& path) {
+    const size_t slash = path.find('/'), line = path.find('_');
+    if (slash == path.npos || line == 0 || line >= slash || !IsDigits(path.substr(0, line))) {
+        return false;
+    }
+    const std::string name = path.substr(slash + 1);
+    return name == "config.json" || name == "model.safetensors";
+}
+
 bool IsShard(const std::string& path) {
     return path.find('/') == path.npos && Lower(path).ends_with(".safetensors");
 }
@@ -136,7 +146,7 @@ Choice Folder(const std::vector<RepoFile>& files) {
     for (const RepoFile& file : files) {
         if (file.path == kIndex) choice.index = kIndex;
         if (file.path == "model.safetensors") alone = &file;
-        if (IsSetting(file.path)) choice.files.push_back(file);
+        if (IsSetting(file.path) || IsOfModule(file.path)) choice.files.push_back(file);
     }
     if (!choice.index.empty()) return choice;
     for (const RepoFile& file : files) {

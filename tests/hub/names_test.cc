@@ -109,6 +109,12 @@ TEST(HubNames, ChoiceOfFolder) {
                       "pytorch_model.bin", "tokenizer.model", "x/config.json"},
                      "o/n"),
               "config.json tokenizer.model model.safetensors -> ");
+    EXPECT_EQ(Chosen({"config.json", "model.safetensors", "modules.json", "1_Pooling/config.json",
+                      "2_Dense/config.json", "2_Dense/model.safetensors",
+                      "2_Dense/pytorch_model.bin", "onnx/config.json", "1_Pooling/x/config.json"},
+                     "o/n"),
+              "config.json modules.json 1_Pooling/config.json 2_Dense/config.json "
+              "2_Dense/model.safetensors model.safetensors -> ");
     EXPECT_EQ(Chosen({"config.json", "model.safetensors.index.json", "pytorch_model.bin.index.json",
                       "a.safetensors"},
                      "o/n"),
