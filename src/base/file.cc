@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/confine.h"
+
 namespace weft {
 namespace {
 
@@ -45,6 +47,10 @@ Result<File> File::Open(const std::string& path) {
     if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         ::close(fd);
         return MakeError(ErrorCode::kIo, "{}: not a regular file", path);
+    }
+    if (Status allowed = CheckOpened(fd, path); !allowed.ok()) {
+        ::close(fd);
+        return allowed.error();
     }
     return File(path, fd, static_cast<uint64_t>(info.st_size));
 }

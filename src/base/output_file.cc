@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/confine.h"
 #include "base/hash.h"
 
 namespace weft {
@@ -66,6 +67,7 @@ Status CheckSpace(const std::string& path, uint64_t bytes) {
 }
 
 Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, bool replace) {
+    WEFT_TRY(CheckConfined(path));
     struct stat info {};
     if (::stat(path.c_str(), &info) == 0) {
         if (!S_ISREG(info.st_mode)) {
@@ -79,6 +81,10 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
     const std::string part = path + ".part";
     const int fd = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return WriteError(part, "open for writing", errno);
+    if (Status allowed = CheckOpened(fd, part); !allowed.ok()) {
+        ::close(fd);
+        return allowed.error();
+    }
     // (On a file system without locks, other writers can't be detected.)
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         ::close(fd);

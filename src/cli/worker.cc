@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/confine.h"
 #include "base/folder_limit.h"
 #include "base/log.h"
 #include "cli/commands.h"
@@ -90,6 +91,7 @@ int BeRank(const WorkerFlags& flags) {
     };
     const auto folders = FolderLimit::Make(flags.folders);
     if (!folders.ok()) return Fail(folders.error());
+    if (const Status confined = Confine(*folders); !confined.ok()) return Fail(confined.error());
     Result<cluster::MemoryClaims> claims = cluster::MemoryClaims();
     if (!flags.claims.empty()) claims = cluster::MemoryClaims::Open(flags.claims);
     if (!claims.ok()) return Fail(claims.error());

@@ -117,6 +117,29 @@ TEST_F(Folders, TrainingReadsAndWritesInsideOnly) {
     }
 }
 
+// The job names only paths inside, and links there lead out.
+TEST_F(Folders, LinksThatTheJobDoesNotNameAreNotFollowed) {
+    const std::string model = "in/tiny.gguf", data = "in/data.jsonl";
+    fs::create_directories(dir_ / "in/run");
+    fs::create_directories(dir_ / "out/elsewhere");
+    fs::create_symlink(dir_ / "out/elsewhere", dir_ / "in/run/checkpoints");
+    // (With --zero 1, the worker writes its part of the optimizer state. A save that fails is a
+    // warning.)
+    const Ran saved = Train(model, data, "in/run", {"--zero", "1"});
+    EXPECT_EQ(saved.status, 0) << saved.err;
+    EXPECT_NE(saved.err.find("is not in " + (dir_ / "in")), std::string::npos) << saved.err;
+    for (const auto& file : fs::recursive_directory_iterator(dir_ / "out/elsewhere")) {
+        EXPECT_EQ(file.path().string().find("rank-00001"), std::string::npos) << file.path();
+    }
+    fs::create_directories(dir_ / "in/texts");
+    fs::create_symlink(dir_ / "out/data.jsonl", dir_ / "in/texts/train.jsonl");
+    ExpectRefused(Train(model, "in/texts", "in/other"), "out/data.jsonl");
+    fs::remove(dir_ / "in/texts/train.jsonl");
+    fs::create_symlink(dir_ / "in/data.jsonl", dir_ / "in/texts/train.jsonl");
+    const Ran inside = Train(model, "in/texts", "in/other");
+    EXPECT_EQ(inside.status, 0) << inside.err;
+}
+
 TEST_F(Folders, FoldersMustExist) {
     const Ran ran = RunWeft({"worker", "--listen", "127.0.0.1:0", "--key-file", dir_ / "key",
                              "--folders", (dir_ / "in") + "," + (dir_ / "none")});

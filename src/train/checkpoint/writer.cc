@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/confine.h"
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -44,6 +45,7 @@ Status SyncFolder(const std::string& folder) {
 }
 
 Status MakeFolder(const std::string& folder) {
+    WEFT_TRY(CheckConfined(folder));
     std::error_code failed;
     fs::create_directories(folder, failed);
     if (!failed) return {};

@@ -11,9 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "base/confine.h"
+#include "base/home_folder.h"
 #include "train/data/gzip.h"
 
 namespace weft::train {
@@ -53,6 +56,7 @@ class TemporaryFile {
         // (/tmp is often in memory.)
         made.folder_ = ::access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
         if (place != nullptr && *place != '\0') made.folder_ = place;
+        if (!CheckConfined(made.folder_).ok()) made.folder_ = CacheFolder();
         made.path_ = made.folder_ + "/weft-data-XXXXXX";
         made.fd_ = ::mkstemp(made.path_.data());
         if (made.fd_ >= 0) return made;
@@ -123,6 +127,28 @@ Error Damaged(const std::string& path, struct archive* from) {
                      path, why == nullptr ? "unknown" : why);
 }
 
+// The packed file, for libarchive.
+struct Packed {
+    const File& file;
+    uint64_t at = 0;
+    std::vector<char> piece = std::vector<char>(kPieceBytes);
+
+    static la_ssize_t Read(struct archive* from, void* self, const void** bytes) {
+        Packed& packed = *static_cast<Packed*>(self);
+        const size_t size =
+            std::min<uint64_t>(packed.piece.size(), packed.file.size_bytes() - packed.at);
+        const Status read = packed.file.ReadAt(
+            packed.at, std::as_writable_bytes(std::span(packed.piece)).first(size));
+        if (!read.ok()) {
+            ::archive_set_error(from, EIO, "%s", read.error().message.c_str());
+            return ARCHIVE_FATAL;
+        }
+        packed.at += size;
+        *bytes = packed.piece.data();
+        return static_cast<la_ssize_t>(size);
+    }
+};
+
 Result<File> Unpack(const File& file, std::string_view compression) {
     const std::string& path = file.path();
     WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path, file.size_bytes()));
@@ -137,7 +163,8 @@ Result<File> Unpack(const File& file, std::string_view compression) {
     ::archive_read_support_filter_bzip2(from.get());
     ::archive_read_support_format_raw(from.get());
     ::archive_read_support_format_empty(from.get());
-    if (::archive_read_open_filename(from.get(), path.c_str(), kPieceBytes) != ARCHIVE_OK) {
+    Packed packed{file};
+    if (::archive_read_open(from.get(), &packed, nullptr, &Packed::Read, nullptr) != ARCHIVE_OK) {
         return Damaged(path, from.get());
     }
     struct archive_entry* entry = nullptr;
