@@ -22,8 +22,9 @@
 namespace weft::cluster {
 
 inline constexpr int64_t kFirstEpoch = 1;
-// Most attempts to form one epoch; each attempt after the first follows another loss. If no rank is
-// lost and only links between ranks fail, attempts continue for rejoin_ms.
+// Attempts to form one epoch; each attempt after the first follows another loss. More attempts
+// follow for rejoin_ms after the first loss, since what a rank lacks (memory, processes, threads,
+// descriptors) may be there again.
 inline constexpr int kMostAttempts = 6;
 
 std::string SystemHostName();
@@ -199,8 +200,8 @@ class ClusterImpl final : public Cluster {
     int size_;
     std::string job_;
     int64_t timeout_ms_;
-    int64_t recover_ms_ = 0;  // as in AssignMessage
-    ClusterOptions options_;  // rank 0
+    int64_t recover_ms_ = 0;               // as in AssignMessage
+    ClusterOptions options_;               // rank 0
     const uint64_t ticket_ = NewTicket();  // rank 0: of its job, in the workers' lines
     Bytes key_;
     // Rank 0: last known addresses of the workers, by rank; and the names of their hosts.
@@ -220,12 +221,14 @@ class ClusterImpl final : public Cluster {
     std::unique_ptr<DialIn> dial_in_;  // null: workers do not dial in
     std::string terms_;                // rank 0: for epoch terms_epoch_
     int64_t terms_epoch_ = 0;
-    std::vector<int> trial_;            // rank 0: new ranks of an epoch that is not ready yet
-    std::vector<Arrival> trial_names_;  // names of these; Control has their connections
-    std::vector<int> dismissed_;        // rank 0: ranks that the next epoch drops
-    int calls_ = 0;                     // rank 0: how often it called lost ranks back since all
-                                        // were ready
-    std::unique_ptr<Control> control_;  // outlives the fabric, which asks it
+    std::vector<int> trial_;               // rank 0: new ranks of an epoch that is not ready yet
+    std::vector<Arrival> trial_names_;     // names of these; Control has their connections
+    std::vector<int> dismissed_;           // rank 0: ranks that the next epoch drops
+    int calls_ = 0;                        // rank 0: how often it called lost ranks back since all
+                                           // were ready
+    int failures_ = 0;                     // epochs that ended since all ranks were ready
+    std::optional<Deadline> returning_{};  // rank 0: time for lost ranks to return, since then
+    std::unique_ptr<Control> control_;     // outlives the fabric, which asks it
     net::Fabric fabric_;
     std::vector<net::WireEnd> own_ends_;
     std::vector<int> unreached_;  // peers that this rank could not dial in this epoch

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/on_threads.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/dial.h"
 
@@ -22,6 +23,13 @@ constexpr int64_t kCallMs = 500;
 constexpr int64_t kCallNapMs = 50;
 // Pause between attempts when all ranks live but can't reach each other.
 constexpr int64_t kApartNapMs = 1000;
+// Pause before an attempt after one that failed, and before a process is started again that the
+// system refused: it doubles up to the second value.
+constexpr int64_t kFirstNapMs = 50, kLongestNapMs = 2000;
+
+int64_t NapMs(int failures) {
+    return std::min(kLongestNapMs, kFirstNapMs << std::min(failures - 1, 16));
+}
 
 }  // namespace
 
@@ -31,15 +39,18 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
     const int64_t rejoin_ms = rank_ == 0 ? options_.rejoin_ms : 0;
     EpochInfo info;
     Attempt attempt;
-    attempt.whole = Deadline::In(rejoin_ms);
+    if (!returning_.has_value()) returning_ = Deadline::In(rejoin_ms);
+    attempt.whole = *returning_;
     while (true) {
         WEFT_TRY(control_->EndEpoch(error));
         fabric_ = {};
+        if (rank_ == 0 && failures_ > 0) NapUnlessStopped(NapMs(failures_));
+        ++failures_;
         if (rank_ == 0 && info.why.empty()) info.why = control_->LossText();
-        if (attempt.number > kMostAttempts) {
+        if (attempt.number > kMostAttempts && attempt.whole.expired()) {
             return control_->GiveUp(MakeError(
                 ErrorCode::kPeerLost, "{}. {} attempts to continue failed; the last error: {}",
-                info.why, kMostAttempts, error.message));
+                info.why, attempt.number - 1, error.message));
         }
         const bool call = std::max(calls_, attempt.number - 1) < kMostCalls || !options_.elastic;
         attempt.rejoin = Deadline::In(call ? rejoin_ms : 0);
@@ -283,18 +294,23 @@ Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost)
                      why, options_.rejoin_ms, names);
 }
 
-// Starts new processes for lost ranks, as far as possible until the deadline.
+// Starts new processes for lost ranks, as far as possible until the deadline. (Processes or
+// descriptors may be short for some seconds.)
 void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin) {
     if (dial_in_ != nullptr) return AwaitWorkers(lost, rejoin);
     if (!options_.hosts.empty()) return CallBackHosts(lost, rejoin);
     // The lost processes' memory must be free before new ones need it.
     control_->AwaitReaped(rejoin);
     for (int rank : lost) {
-        if (stop_requested() || control_->stop_wished()) return;
         auto started = StartLocalRank(options_, process_cores_);
-        if (!started.ok()) {
-            Log(LogLevel::kWarning, "{}", started.error().message);
-            continue;
+        for (int refused = 1; !started.ok(); ++refused) {
+            if (rejoin.expired() || stop_requested() || control_->stop_wished()) return;
+            if (refused == 1) {
+                Log(LogLevel::kWarning, "{}. Trying again for {} ms (--restart-timeout-ms)",
+                    started.error().message, rejoin.left_ms());
+            }
+            NapUnlessStopped(std::min(NapMs(refused), rejoin.left_ms()));
+            started = StartLocalRank(options_, process_cores_);
         }
         control_->Replace(rank, Channel(std::move(started->control), started->session),
                           started->pid);
@@ -321,11 +337,10 @@ void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin) {
 }
 
 void ClusterImpl::CallBackHosts(const std::vector<int>& lost, const Deadline& rejoin) {
-    std::vector<std::thread> threads;
-    for (int rank : lost) {
-        threads.emplace_back([this, rank, &rejoin] { CallBackHost(rank, rejoin); });
-    }
-    for (std::thread& thread : threads) thread.join();
+    [[maybe_unused]] const Status done = OnThreads(lost.size(), lost.size(), [&](size_t i) {
+        CallBackHost(lost[i], rejoin);
+        return Status();
+    });
 }
 
 // All current paths to the worker: the cable used before may be the broken one.
@@ -435,7 +450,8 @@ void ClusterImpl::TakeInJoiners(EpochInfo& info) {
 }
 
 void ClusterImpl::NoteAllReady() {
-    calls_ = 0;
+    calls_ = failures_ = 0;
+    returning_.reset();
     trial_.clear();
     if (dial_in_ != nullptr) {
         for (const Arrival& arrival : trial_names_) dial_in_->Forgive(arrival);

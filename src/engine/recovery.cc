@@ -17,6 +17,9 @@ namespace {
 
 // Most attempts to recover from one loss, each ended by another loss.
 constexpr int kMostAttempts = 5;
+// More attempts follow for this time: memory, processes, threads or descriptors that a new rank
+// lacks may be there again. (Between attempts, NextEpoch pauses.)
+constexpr int64_t kRetryNs = 30'000'000'000;
 
 std::string Names(const std::vector<int>& ranks) {
     std::string text;
@@ -201,7 +204,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     const int ranks = cluster.size();
     Recovery recovery;
     std::string why;
-    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    for (int attempt = 0; attempt < kMostAttempts || NowNs() - begin_ns < kRetryNs; ++attempt) {
         if (rank != nullptr) rank->LeaveEpoch();
         auto next = cluster.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
             // (`job` may be older, because epochs that failed to form came between. But it has the

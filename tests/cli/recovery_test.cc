@@ -231,7 +231,7 @@ TEST_F(Recovery, FromALossDuringRecovery) {
 // A rank dies at every start: the job ends and reports its attempts.
 TEST_F(Recovery, GivesUpAfterManyLosses) {
     Weft weft(CommandFor("decode", 100'000) + Cluster("shm", 2) +
-              Words{"--restart-timeout-ms", "20000"});
+              Words{"--restart-timeout-ms", "2000"});
     pid_t last = 0;
     ASSERT_TRUE(WaitForPhase("decode", weft, 0));
     const Deadline deadline = Deadline::In(kMostMs);

@@ -4,9 +4,11 @@ import http.client
 import json
 import os
 import pathlib
+import resource
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -102,6 +104,37 @@ class Losses(unittest.TestCase):
             server.close()
         finally:
             server.process.kill()
+
+    def test_a_rank_returns_when_descriptors_are_there_again(self):
+        """Without descriptors no process can be started; the server tries for seconds."""
+        with tempfile.TemporaryFile("w+") as log:
+            server = serving.Server(256, *RANKS, stderr=log)
+            try:
+                pid = server.process.pid
+
+                def said():
+                    log.seek(0)
+                    return log.read()
+                used = max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 1
+                before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+                os.kill(children(pid)[0], signal.SIGKILL)
+                wait(lambda: "cannot make a socket pair" in said(), "a refusal")
+                # Longer than six tries without a pause take.
+                time.sleep(2)
+                self.assertIsNone(server.process.poll(), said())
+                self.assertIn("Trying again for", said())
+                self.assertEqual(said().count("cannot make a socket pair"), 1)
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+                self.assertGreater(used, 3)
+                server.wait_for(lambda s: s["state"] == "serving" and
+                                [r["state"] for r in s["ranks"]] == ["up", "up"], WAIT_S)
+                status, body = server.json("POST", "/v1/completions",
+                                           {"prompt": "1 + 2 =", "max_tokens": 2})
+                self.assertEqual(status, 200, body)
+                server.close()
+            finally:
+                server.process.kill()
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one core")
     def test_a_rank_that_is_back_has_cores_of_its_own(self):
