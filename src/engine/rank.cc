@@ -7,6 +7,7 @@
 #include "backend/transfer.h"
 #include "base/log.h"
 #include "base/on_threads.h"
+#include "base/start_thread.h"
 #include "coll/autotune.h"
 #include "engine/device_options.h"
 #include "engine/sum_wire.h"
@@ -249,7 +250,9 @@ Status Rank::LoadFed(const std::vector<program::ValueId>& weights) {
     }
     std::atomic<bool> stop{false};
     Status served;
-    std::thread server([&] { served = StreamWeights(*world_, *source_, stop, fed_bytes_); });
+    std::thread server;
+    WEFT_TRY(
+        StartThread(server, [&] { served = StreamWeights(*world_, *source_, stop, fed_bytes_); }));
     Status own = LoadAll(weights);
     if (!own.ok()) stop = true;
     server.join();

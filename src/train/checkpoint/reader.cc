@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 #include <tuple>
 
 #include "base/crc32c.h"
+#include "base/on_threads.h"
 #include "train/checkpoint/writer.h"
 
 namespace weft::train {
@@ -234,23 +234,17 @@ Status Checkpoint::ReadByParts(const Entry& entry, const TensorRegion& region,
     const auto bytes = static_cast<int64_t>(out.size());
     const int64_t parts = std::clamp<int64_t>(bytes / kPartBytes, 1, kMostReaders);
     const int64_t element = bytes / region.elements();
-    std::vector<Status> statuses(static_cast<size_t>(parts));
-    const auto read = [&](int64_t part) {
+    const auto count = static_cast<size_t>(parts);
+    return OnThreads(count, count, [&](size_t index) {
+        const auto part = static_cast<int64_t>(index);
         TensorRegion own = region;
         own.begin = region.begin + region.elements() * part / parts;
         own.end = region.begin + region.elements() * (part + 1) / parts;
         const std::span<std::byte> to =
             out.subspan(static_cast<size_t>((own.begin - region.begin) * element),
                         static_cast<size_t>(own.elements() * element));
-        statuses[static_cast<size_t>(part)] = ReadPart(entry, own, to);
-    };
-    {
-        std::vector<std::jthread> readers;
-        for (int64_t part = 1; part < parts; ++part) readers.emplace_back(read, part);
-        read(0);
-    }
-    for (Status& status : statuses) WEFT_TRY(std::move(status));
-    return {};
+        return ReadPart(entry, own, to);
+    });
 }
 
 Status Checkpoint::ReadPart(const Entry& entry, const TensorRegion& region,

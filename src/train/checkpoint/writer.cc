@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/output_file.h"
+#include "base/start_thread.h"
 #include "hw/cpu.h"
 
 namespace weft::train {
@@ -174,8 +175,7 @@ Status RankWriter::Start(int64_t step, std::vector<Piece> pieces) {
     WEFT_TRY(MakeFolder(StepFolder(dir_, step)));
     step_ = step;
     pieces_ = std::move(pieces);
-    thread_ = std::thread([this] { Main(); });
-    return {};
+    return StartThread(thread_, [this] { Main(); });
 }
 
 Result<CheckpointFile> RankWriter::Finish() {

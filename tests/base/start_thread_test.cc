@@ -1,0 +1,80 @@
+#include "base/start_thread.h"
+
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "base/deadline.h"
+#include "base/on_threads.h"
+
+namespace weft {
+namespace {
+
+// Exit status of `act` in a process whose user may have `threads` of them; 77: this user has no
+// limit.
+int WithFewThreads(rlim_t threads, const std::function<int()>& act) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        // (root has no limit, and a user without processes has all of it.)
+        const auto user = static_cast<uid_t>(1'000'000 + ::getpid());
+        if (::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setuid(user) != 0)) ::_exit(77);
+        const rlimit limit{threads, threads};
+        if (::setrlimit(RLIMIT_NPROC, &limit) != 0) ::_exit(77);
+        ::_exit(act());
+    }
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+TEST(StartThread, WaitsUntilTheSystemHasAThread) {
+    const int status = WithFewThreads(2, [] {
+        std::atomic<int64_t> end_ns{INT64_MAX};
+        std::atomic<int> ran{0};
+        std::thread first, second;
+        const auto held = [&] {
+            while (NowNs() < end_ns) ::usleep(1000);
+            ++ran;
+        };
+        if (!StartThread(first, held).ok()) return 77;  // a user with other processes
+        // The second thread is refused until the first has ended, which takes some tries.
+        const int64_t begin_ns = NowNs();
+        end_ns = begin_ns + 100'000'000;
+        if (!StartThread(second, [&] { ++ran; }).ok()) return 1;
+        if (NowNs() < end_ns) return 3;
+        first.join();
+        second.join();
+        return ran == 2 ? 0 : 2;
+    });
+    if (status == 77) GTEST_SKIP() << "NOT TESTED: no limit of processes can be set";
+    EXPECT_EQ(status, 0);
+}
+
+TEST(StartThread, ARefusedThreadIsAnError) {
+    const int status = WithFewThreads(1, [] {
+        std::thread thread;
+        const Status started = StartThread(thread, [] {});
+        if (started.ok()) return 77;
+        if (thread.joinable()) return 1;
+        if (started.error().message.find("ulimit -u") == std::string::npos) return 2;
+        std::atomic<int> calls{0};
+        const Status all = OnThreads(8, 5, [&](size_t) {
+            ++calls;
+            return Status();
+        });
+        return all.ok() && calls == 5 ? 0 : 3;
+    });
+    if (status == 77) GTEST_SKIP() << "NOT TESTED: no limit of processes can be set";
+    EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace weft
