@@ -20,6 +20,7 @@ constexpr const char* kDriver = R"py(
 GRACE_S = 110
 # 3: a rank was lost. 75: stopped, with a checkpoint. 134 to 139: a signal ended a rank.
 AGAIN = {3, 75, 134, 135, 136, 137, 138, 139}
+NOT_STARTED = 127  # as a shell's; a restart would not help
 
 import os, secrets, signal, socket, subprocess, sys, tempfile, threading, time
 
@@ -42,19 +43,33 @@ class Rank:
             return probe.getsockname()[1]
 
     def run(self, command, environment, key):
+        """Returns the status, or why the program did not start."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "key")
             with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
                 file.write(key)
-            self.child = subprocess.Popen(command, stdout=subprocess.PIPE,
-                                          stderr=subprocess.STDOUT, cwd=FOLDER or None,
-                                          env={**os.environ, **environment, "WEFT_KEY_FILE": path})
+            try:
+                self.child = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=FOLDER or None,
+                    env={**os.environ, **environment, "WEFT_KEY_FILE": path})
+            except OSError as error:  # no program, or no folder
+                return self.not_started(command[0], error)
             if self.asked is not None:  # before there was a child
                 self.child.send_signal(self.asked)
             for line in self.child.stdout:
                 sys.stdout.buffer.write(line)
                 sys.stdout.flush()
             return self.child.wait()
+
+    def not_started(self, program, error):
+        where = f"node {socket.gethostname()} ({ray.util.get_node_ip_address()})"
+        if FOLDER and error.filename == FOLDER:
+            return (f"weft: rank {self.rank}: {where} cannot enter the folder {FOLDER} "
+                    f"({error.strerror}). Name one that all nodes have: weft submit --folder")
+        where_sought = "" if "/" in program else f" on its PATH ({os.environ.get('PATH', '')})"
+        return (f"weft: rank {self.rank}: {where} cannot start the program '{program}'"
+                f"{where_sought}: {error.strerror}. Install weft on each node under one path, and "
+                f"name it: weft submit --program /path/to/weft")
 
     def stop(self, number):
         self.asked = number
@@ -118,6 +133,9 @@ def run(ranks, stopped, restart):
             except ray.exceptions.RayError as error:
                 print(f"weft: a node was lost: {error}", file=sys.stderr, flush=True)
                 ended = 3
+            if isinstance(ended, str):
+                print(ended, file=sys.stderr, flush=True)
+                ended = NOT_STARTED
             status = status or (ended if ended >= 0 else 128 - ended)
         if told is None and left and (stopped.is_set() or status):
             told = time.monotonic()
@@ -132,9 +150,14 @@ def run(ranks, stopped, restart):
 
 def main():
     stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    signal.signal(signal.SIGINT, lambda *_: stopped.set())
+
+    def listen():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
+
+    listen()
     ray.init(log_to_driver=True)
+    listen()  # ray.init installs a handler of its own, which ends the driver at once
     for restart in range(RESTARTS + 1):
         status = attempt(stopped, restart)
         if status not in AGAIN or stopped.is_set() or restart == RESTARTS:

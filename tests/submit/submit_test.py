@@ -595,9 +595,10 @@ class RayRestarts(SubmitTest):
         fake = pathlib.Path(__file__).resolve().parent / "fake_ray"
         self.env["PYTHONPATH"] = str(fake)
 
-    def drive(self, script, *flags, nodes=2, stop=None):
+    def drive(self, script, *flags, nodes=2, stop=None, begins=True):
         """Runs the driver; the program of ranks is this script, in which $n counts the starts of a
-        rank. stop: a file; the driver gets SIGTERM when the file is there."""
+        rank. stop: a file; the driver gets SIGTERM when the file is there. begins: whether a rank
+        of each attempt begins."""
         self.client("weft", f'n=$(ls {self.folder} | grep -c "^start.$RANK\\.")\n'
                             f'touch {self.folder}/start.$RANK.$n\n{script}')
         text = self.file("ray", *flags, "--", "train", "m", nodes=nodes)
@@ -614,7 +615,7 @@ class RayRestarts(SubmitTest):
         said, _ = process.communicate(timeout=PATIENCE)
         # (Of each attempt at least one rank has begun; the others may be stopped before.)
         starts = 1 + said.count("; restart ")
-        self.assertGreaterEqual(len(list(self.folder.glob("start.*"))), starts)
+        self.assertGreaterEqual(len(list(self.folder.glob("start.*"))), starts if begins else 0)
         for file in self.folder.glob("start.*"):
             file.unlink()
         return process.returncode, starts, said
@@ -657,6 +658,22 @@ class RayRestarts(SubmitTest):
         status, starts, said = self.drive("trap 'exit 75' TERM; touch begun.$RANK\n"
                                           "while :; do sleep 0.05; done", stop="begun.0")
         self.assertEqual((status, starts), (75, 1), said)
+
+    def test_a_node_without_the_program(self):
+        for program, words in (("no-such-weft", "on its PATH"), ("/opt/no/weft", "'/opt/no/weft'")):
+            status, starts, said = self.drive("", "--program", program, begins=False)
+            self.assertEqual((status, starts), (127, 1), said)
+            self.assertIn(f"cannot start the program '{program}'", said)
+            self.assertIn(words, said)
+            self.assertIn("--program /path/to/weft", said)
+            for wrong in ("Traceback", "node was lost"):
+                self.assertNotIn(wrong, said)
+
+    def test_a_node_without_the_folder(self):
+        status, starts, said = self.drive("", "--folder", "/no/such/folder", begins=False)
+        self.assertEqual((status, starts), (127, 1), said)
+        self.assertIn("cannot enter the folder /no/such/folder", said)
+        self.assertNotIn("Traceback", said)
 
     def test_kuberay_restarts_by_its_operator(self):
         text = self.file("kuberay", "--restarts", "5", "--image", "weft:1", "--", "train", "m")

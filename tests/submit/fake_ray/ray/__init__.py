@@ -4,6 +4,8 @@ actor's node: its calls fail once.
 """
 import concurrent.futures
 import os
+import signal
+import sys
 
 from . import exceptions
 
@@ -51,7 +53,7 @@ def remote(**_):
 
 
 def init(**_):
-    pass
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))  # as Ray's worker.py
 
 
 def cluster_resources():
