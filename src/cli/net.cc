@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/net_print.h"
@@ -150,22 +152,50 @@ Result<NetReport> RunTransport(const NetFlags& flags, const fabric::NetJob& job,
     });
 }
 
+// Whether the hosts lack this transport, so that others may still be measured.
+bool LacksTransport(const Error& error) {
+    using enum ErrorCode;
+    return error.code == kNotFound || error.code == kUnsupported || error.code == kDenied ||
+           error.code == kUsage;
+}
+
+// The reports of the transports that work; `missing` gets the others. Errors: of a failed
+// measurement, or of the first transport if none works.
+Result<std::vector<NetReport>> RunTransports(const NetFlags& flags, const fabric::NetJob& job,
+                                             Json& missing) {
+    std::vector<NetReport> reports;
+    std::optional<Error> first;
+    for (const std::string& name : flags.transports) {
+        auto report = RunTransport(flags, job, name);
+        if (!report.ok() && (flags.transports.size() == 1 || !LacksTransport(report.error()))) {
+            return report.error();
+        }
+        if (!report.ok()) {
+            Log(LogLevel::kWarning, "--transport {} is left out: {}", name, report.error().message);
+            missing.push_back({{"transport", name}, {"error", report.error().message}});
+            if (!first.has_value()) first = report.error();
+            continue;
+        }
+        if (!flags.common.json) PrintReport(*report);
+        FlushOut();
+        reports.push_back(*std::move(report));
+    }
+    if (reports.empty() && first.has_value()) return *first;
+    return reports;
+}
+
 Status RunNetCommand(NetFlags& flags) {
     WEFT_TRY(ResolveHosts(flags.common));
     CatchStop(flags.common);
     WEFT_ASSIGN(const fabric::NetJob job, JobOf(flags));
     for (const std::string& name : flags.transports) WEFT_TRY(net::ParseTransport(name));
-    std::vector<NetReport> reports;
+    Json all = Json::array();
+    WEFT_ASSIGN(const std::vector<NetReport> reports, RunTransports(flags, job, all));
     int64_t errors = 0;
-    for (const std::string& name : flags.transports) {
-        WEFT_ASSIGN(NetReport report, RunTransport(flags, job, name));
-        if (!flags.common.json) PrintReport(report);
-        FlushOut();
+    for (const NetReport& report : reports) {
         for (const NetRow& row : report.rows) errors += row.errors;
-        reports.push_back(std::move(report));
     }
     if (flags.common.json) {
-        Json all = Json::array();
         for (const NetReport& report : reports) all.push_back(NetToJson(report));
         PrintJson(all.size() == 1 ? all[0] : all);
     }

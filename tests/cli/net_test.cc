@@ -5,7 +5,9 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
+#include <string>
 
 #include "support/process.h"
 #include "support/run_weft.h"
@@ -92,6 +94,22 @@ TEST_F(Net, EveryOpOverSeveralTransports) {
             for (const json& row : report["rows"]) EXPECT_EQ(row["errors"], 0);
         }
     }
+}
+
+// (No launcher started these ranks, so MPI is missing. Verbs may be there.)
+TEST_F(Net, AMissingTransportDoesNotHideTheOthers) {
+    const Words job = Words{"lat", "--local", "2", "--sizes", "64"} + kShort;
+    const Ran ran = Run(job + Words{"--transport", "mpi,verbs,tcp", "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const json j = ran.Json();
+    ASSERT_EQ(j.size(), 3u) << ran.out;
+    std::map<std::string, json> by_name;
+    for (const json& report : j) by_name[report["transport"]] = report;
+    EXPECT_NE(by_name["mpi"]["error"].get<std::string>().find("mpirun"), std::string::npos);
+    EXPECT_EQ(by_name["tcp"]["rows"].size(), 2u);
+    EXPECT_NE(ran.err.find("--transport mpi is left out"), std::string::npos) << ran.err;
+    const Ran none = Run(job + Words{"--transport", "mpi,mpi"});
+    EXPECT_EQ(none.status, 2) << none.err;
 }
 
 TEST_F(Net, WaysOfGathersAndReduceScatters) {
