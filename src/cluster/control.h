@@ -246,7 +246,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // Rank 0 makes `error` the verdict. A worker reports `error`, and waits for rank 0's verdict
     // for answer_ms, but at least half a second.
     void Settle(Lock& lock, Error& error, bool recover, int64_t answer_ms);
-    void AwaitVerdict(Lock& lock);
+    void AwaitVerdict(Lock& lock, int rank, bool broken);
+    int64_t HeardNs(int rank) const;
     bool SomePeerEnds() const;
     std::string LossLocked(const net::OpTag& tag) const;
     void Wake() const;

@@ -26,6 +26,8 @@ constexpr int kMostDropped = 40;
 constexpr int kMostCutOff = 40;
 // Limit of a call to a host that may be down: a later call may reach it.
 constexpr int64_t kHostCallMs = 3000;
+// A shorter call without an answer says nothing about the worker.
+constexpr int64_t kTellingCallMs = 1000;
 constexpr int64_t kLookMs = 20;
 // How long to hold some workers while others are busy: their last job may just be ending.
 constexpr int64_t kHoldMs = 500;
@@ -213,13 +215,16 @@ void HostCalls::Run(size_t at, const Deadline& deadline) {
     const std::lock_guard lock(mutex_);
     Call& call = calls_[at];
     call.runs = false;
-    call.error.reset();
     if (dialled.ok()) {
         call.dialled = std::move(*dialled);
         call.answer.reset();
-    } else {
-        call.error = dialled.error();
+        call.error.reset();
+        return;
     }
+    // An earlier call says more than a last one that the end of the wait cut short.
+    const bool cut = patient_ && deadline.length_ms() < kTellingCallMs &&
+                     dialled.error().code == ErrorCode::kTimeout && !IsBusy(dialled.error());
+    if (!cut || !call.error.has_value()) call.error = dialled.error();
 }
 
 PlaceRequest HostCalls::Request() const {

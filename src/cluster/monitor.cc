@@ -147,12 +147,25 @@ int64_t Control::SilentLocked(int rank) const {
 }
 
 // Gives the control plane time to name the lost rank. On a starved machine the control thread may
-// not have checked yet, or the cause of a process's end may not be known yet.
-void Control::AwaitVerdict(Lock& lock) {
+// not have checked yet, or the cause of a process's end may not be known yet. broken: the rank's
+// link broke, which also happens if its process ends. The news of that end may take longer by the
+// control connection, so only what the rank sent a while later shows that it lives.
+void Control::AwaitVerdict(Lock& lock, int rank, bool broken) {
     const int64_t turns = turns_;
+    const int64_t alive_ns = broken ? NowNs() + kVerdictWaitMs * kNsPerMs : 0;
     WaitFor(lock, Deadline::In(kVerdictWaitMs), [] { return false; });
     WaitFor(lock, Deadline::In(options_.timeout_ms),
-            [&] { return turns_ >= turns + 2 && !SomePeerEnds(); });
+            [&] { return turns_ >= turns + 2 && !SomePeerEnds() && HeardNs(rank) >= alive_ns; });
+}
+
+// When the rank last sent anything by its control connection, as far as this process knows.
+int64_t Control::HeardNs(int rank) const {
+    for (const Peer& peer : peers_) {
+        if (peer.rank == rank) return peer.heard_ns;
+    }
+    const auto index = static_cast<size_t>(rank);
+    if (index >= relay_.ranks.size()) return 0;
+    return relay_ns_ - relay_.ranks[index].silent_ms * kNsPerMs;
 }
 
 Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) {
@@ -163,7 +176,8 @@ Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadli
     if (expired && is_root()) Stalled(0, deadline.length_ms());
     if (expired && !is_root()) SendBeat(deadline.length_ms());
     Wake();
-    AwaitVerdict(lock);
+    const int64_t begin_ns = NowNs();
+    AwaitVerdict(lock, rank, !expired);
     if (verdict_.has_value()) return Tell(tag);
     // Rank 0 would have reported this by now, unless rank 0 itself is unreachable.
     if (!is_root() && SilentTooLong(NowNs()) == 0) rank = 0;
@@ -173,11 +187,16 @@ Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadli
             "{}: no data for {} within {} ms, though its process answers. Is it "
             "stuck, or is the data link between the hosts down?",
             WhoLocked(rank), tag.Text(), deadline.length_ms());
-    } else {
+    } else if (HeardNs(rank) >= begin_ns + kVerdictWaitMs * kNsPerMs) {
         text = fmt::format(
             "{}: the data link broke during {}{}, though its process answers. Is the "
             "network between the hosts sound?",
             WhoLocked(rank), tag.Text(), PauseText());
+    } else {
+        text = fmt::format(
+            "{}: the data link broke during {}{}, and its process has not answered for {} ms. Was "
+            "it killed, or is its host or the network down?",
+            WhoLocked(rank), tag.Text(), PauseText(), (NowNs() - begin_ns) / kNsPerMs);
     }
     told_ = text;
     return Error{ErrorCode::kPeerLost, std::move(text)};

@@ -209,15 +209,41 @@ Bytes WaitsForRankZero(const char* op) {
 
 // A broken link ends the epoch, however long the other end has waited, because no rank is stuck.
 TEST_F(RootEpoch, EndsAloneWhereALinkBreaks) {
-    one_->Send(FrameType::kHeartbeat, WaitsForRankZero("all_reduce"));
+    const Bytes beat = WaitsForRankZero("all_reduce");
+    one_->Send(FrameType::kHeartbeat, beat);
+    std::atomic<bool> over = false;
+    std::thread lives([&] {
+        while (!over) {
+            one_->Send(FrameType::kHeartbeat, beat);
+            ::usleep(50'000);
+        }
+    });
     const net::OpTag tag{"all_reduce", 12, 3};
     const Error error = control_->OnTimeout(1, tag, Deadline::In(kEpochTimeoutMs));
+    over = true;
+    lives.join();
     EXPECT_NE(error.message.find("the data link broke during all_reduce #12 of step 3"),
               std::string::npos)
         << error.message;
     EXPECT_FALSE(control_->Failed());
     ASSERT_TRUE(control_->EndEpoch(error).ok());
     EXPECT_TRUE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
+}
+
+// A killed process ends its data link and its control connection; the news may be late by the
+// latter.
+TEST_F(RootEpoch, ALinkThatBreaksWithItsProcessIsALostRank) {
+    std::thread dies([&] {
+        ::usleep(1'200'000);
+        one_->Close();
+    });
+    const net::OpTag tag{"all_reduce", 12, 3};
+    const Error error = control_->OnTimeout(1, tag, Deadline::In(kEpochTimeoutMs));
+    dies.join();
+    EXPECT_NE(error.message.find("was lost during all_reduce #12 of step 3: its process ended"),
+              std::string::npos)
+        << error.message;
+    EXPECT_EQ(error.message.find("data link"), std::string::npos) << error.message;
 }
 
 // Sent data did not arrive, and new links may work. If only one of two messages was lost, the ranks

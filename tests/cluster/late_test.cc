@@ -117,6 +117,21 @@ size_t ThreadsOfThis() {
     return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
+// A host accepts connections and stays silent. The end of the wait cuts the last call short, and
+// the error is that of the call before.
+TEST(HostCallsEnd, WithTheTrueReason) {
+    const Fd mute = net::ListenTcp("127.0.0.1", 0).value();
+    const std::string address = fmt::format("127.0.0.1:{}", net::BoundPort(mute.get()).value());
+    NobodyHere nobody;
+    const Status gathered =
+        GatherHosts({address}, Bytes(32), true, nobody,
+                    {.timeout_ms = 60'000, .deadline = Deadline::In(3400), .stop = nullptr});
+    ASSERT_FALSE(gathered.ok());
+    EXPECT_NE(gathered.error().message.find("no answer to the handshake within 3000 ms"),
+              std::string::npos)
+        << gathered.error().message;
+}
+
 // A host accepts the connection and stays silent: a wait that ends leaves no thread behind.
 TEST(HostCallsEnd, WithTheWait) {
     const Fd mute = net::ListenTcp("127.0.0.1", 0).value();
