@@ -323,10 +323,10 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                   "auto (on slow wires), off or on")
         .OneOf({"auto", "off", "on"})
         .Group(kEngine);
-    app.AddOption("--allreduce-dtype", flags.wire,
-                  "Data type of tensor-parallel all-reduces on the wire: auto (f64, or f32 between "
-                  "hosts with a slow network), f64 (the same bits for every split), f32, bf16 or "
-                  "q8 (fewer bytes, less exact)")
+    app.AddOption(
+           "--allreduce-dtype", flags.wire,
+           "Data type of tensor-parallel all-reduces on the wire: auto (f64; GPUs: f32), f64 "
+           "(the same bits for every split), f32, bf16 or q8 (fewer bytes, less exact)")
         .OneOf(engine::SumWireNames())
         .Group(kEngine);
     app.AddOption("--prompt-allreduce-dtype", flags.prompt_wire,

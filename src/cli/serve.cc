@@ -65,7 +65,9 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options,
         Tell(fmt::format("default sampling: {}", server.sampling()));
         const std::string narrow = wire.empty() || wire == "f64" ? "" : ", sums as " + wire;
         const std::string of_prompts =
-            prompt_wire == wire ? "" : ", sums of prompts as " + prompt_wire;
+            prompt_wire == wire ? ""
+                                : fmt::format(", sums of prompts of {} tokens or more as {}",
+                                              engine::kLeastNarrowPrompt, prompt_wire);
         const backend::DeviceInfo& device = rank.device()->info();
         return Tell(fmt::format(
             "serving {} on {} ({} rank{}{}{}{}, context {}{}, KV cache of {} tokens, loaded "

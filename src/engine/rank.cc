@@ -175,9 +175,12 @@ Status Rank::AgreeOnWire(const std::vector<int>& peers) {
     if (chooses && prompt_wire_ != wire_ && cluster_.rank() == 0) {
         Log(LogLevel::kInfo,
             "slow network ({:.0f} MB/s per all-reduce): prompts of {} tokens or more send their "
-            "all-reduces as {}, other rows as {} (--prompt-allreduce-dtype)",
+            "all-reduces as {}, other rows as {}. Answers to such prompts have other bits than "
+            "over "
+            "a fast network, and than those that fewer ranks give after a loss. "
+            "--prompt-allreduce-dtype {} keeps the bits and sends more bytes",
             1 / coll::UsAByte(tensor_->tuning()), kLeastNarrowPrompt, SumWireName(prompt_wire_),
-            SumWireName(wire_));
+            SumWireName(wire_), SumWireName(wire_));
     }
     return {};
 }

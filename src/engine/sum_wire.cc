@@ -65,11 +65,10 @@ Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& devic
 }
 
 SumWires AutoSumWires(bool float64_reductions, bool submits, double bytes_per_s) {
-    const auto is_below = [&](double limit) { return bytes_per_s > 0 && bytes_per_s < limit; };
     SumWires wires;
-    const bool narrow = !float64_reductions || is_below(kSlowWireBytesPerS);
-    wires.all = narrow ? SumWire::kF32 : SumWire::kF64;
-    const bool slow = is_below(submits ? kSlowGpuPromptBytesPerS : kSlowPromptBytesPerS);
+    wires.all = float64_reductions ? SumWire::kF64 : SumWire::kF32;
+    const double limit = submits ? kSlowGpuPromptBytesPerS : kSlowPromptBytesPerS;
+    const bool slow = bytes_per_s > 0 && bytes_per_s < limit;
     wires.prompts = slow ? SumWire::kBF16 : wires.all;
     return wires;
 }

@@ -35,11 +35,8 @@ backend::SumWire KeptWire(backend::SumWire asked, backend::SumWire chosen,
 // Checks that --gpu-allreduce applies to the device. Errors: kUsage.
 Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device);
 
-// If all-reduces transfer fewer bytes per second than this, float64 all-reduces take at least a
-// tenth of the time of a token (docs/collectives.md).
-inline constexpr double kSlowWireBytesPerS = 400e6;
 // If all-reduces transfer fewer bytes per second than this, those of a prompt take about as long as
-// its arithmetic, or longer: on a processor, and on a GPU.
+// its arithmetic, or longer: on a processor, and on a GPU (docs/collectives.md).
 inline constexpr double kSlowPromptBytesPerS = 400e6, kSlowGpuPromptBytesPerS = 2e9;
 
 // The types that `auto` chooses for rows of prompts and for all other rows.
@@ -47,9 +44,9 @@ struct SumWires {
     backend::SumWire all = backend::SumWire::kF64, prompts = backend::SumWire::kF64;
     bool operator==(const SumWires&) const = default;
 };
-// all: f32 if the device has no float64, or if the wire is slower than kSlowWireBytesPerS;
-// otherwise f64. prompts: bf16 if the wire is slower than the rate above for the device; otherwise
-// as `all`. bytes_per_s: of all-reduces between hosts; 0: one host, or not measured.
+// all: f64, so that generated tokens have the bits of one rank; f32 if the device has no float64.
+// prompts: bf16 if the wire is slower than the rate above for the device; otherwise as `all`.
+// bytes_per_s: of all-reduces between hosts; 0: one host, or not measured.
 SumWires AutoSumWires(bool float64_reductions, bool submits, double bytes_per_s);
 SumWires AutoSumWires(const backend::DeviceInfo& device, bool several_hosts,
                       const coll::Tuning& tuning);

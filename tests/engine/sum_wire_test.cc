@@ -36,14 +36,16 @@ TEST(SumWire, NamesAreReadBack) {
     }
 }
 
-TEST(SumWire, AutoIsF32OnlyBetweenHostsOnAWireMeasuredToBeSlow) {
+TEST(SumWire, AutoIsF64OnEveryWire) {
     const backend::DeviceInfo cpu;
-    EXPECT_EQ(AutoSumWires(cpu, true, Measured(60, kGigabitUs)).all, SumWire::kF32);
-    EXPECT_EQ(AutoSumWires(cpu, true, Measured(5000, kGigabitUs)).all, SumWire::kF32);
-    EXPECT_EQ(AutoSumWires(cpu, false, Measured(60, kGigabitUs)).all, SumWire::kF64);
-    EXPECT_EQ(AutoSumWires(cpu, true, Measured(20, kTenGigabitUs)).all, SumWire::kF64);
-    // Fewer bytes do not reduce latency.
-    EXPECT_EQ(AutoSumWires(cpu, true, Measured(5000, kTenGigabitUs)).all, SumWire::kF64);
+    for (const double us_a_byte : {100 * kGigabitUs, kGigabitUs, kTenGigabitUs}) {
+        for (const double us : {20, 60, 5000}) {
+            for (const bool several_hosts : {false, true}) {
+                const SumWires wires = AutoSumWires(cpu, several_hosts, Measured(us, us_a_byte));
+                EXPECT_EQ(wires.all, SumWire::kF64) << us << " us, " << us_a_byte;
+            }
+        }
+    }
     // No measurement.
     const auto built_in = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
     EXPECT_EQ(AutoSumWires(cpu, true, built_in).all, SumWire::kF64);
@@ -68,8 +70,8 @@ TEST(PromptWire, AutoIsBf16BetweenHostsOnAWireMeasuredToBeSlow) {
     const coll::Tuning gigabit = Measured(60, kGigabitUs), ten = Measured(20, kTenGigabitUs),
                        hundred = Measured(20, kTenGigabitUs / 10);
     const SumWires exact{SumWire::kF64, SumWire::kF64}, single{SumWire::kF32, SumWire::kF32},
-        narrow{SumWire::kF32, SumWire::kBF16};
-    EXPECT_EQ(AutoSumWires(cpu, true, gigabit), narrow);
+        narrow{SumWire::kF32, SumWire::kBF16}, narrow_prompts{SumWire::kF64, SumWire::kBF16};
+    EXPECT_EQ(AutoSumWires(cpu, true, gigabit), narrow_prompts);
     EXPECT_EQ(AutoSumWires(gpu, true, gigabit), narrow);
     // A GPU computes faster.
     EXPECT_EQ(AutoSumWires(cpu, true, ten), exact);
