@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "coll/choose.h"
@@ -20,6 +21,12 @@ constexpr double kMostRateSeconds = 2;
 constexpr int kRounds = 2;
 constexpr int64_t kMostCalls = 200;
 constexpr int64_t kLeastCalls = 3;
+// The series of all_reduces whose mean counts: as many as some tokens need, in parts that end after
+// a time.
+constexpr size_t kSeriesBytes = 8192;
+constexpr int64_t kSeriesCalls = 16;
+constexpr int kSeriesParts = 16;
+constexpr double kMostSeriesUs = 600'000;
 // Calls to check a cached table, and number of tries.
 constexpr int64_t kCheckCalls = 31;
 constexpr int kCheckTries = 3;
@@ -45,6 +52,9 @@ class Trial {
         std::nth_element(us_.begin(), middle, us_.end());
         return *middle;
     }
+
+    // Of the last MedianUs.
+    double SumUs() const { return std::accumulate(us_.begin(), us_.end(), 0.0); }
 
     // Sends the first rank's values to all.
     template <typename T>
@@ -175,6 +185,26 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
     AddUnmeasured(tuning, options.several_hosts ? 0 : comm.size(), candidates, rows);
     WEFT_TRY(tuning.Set(Collective::kAllReduce, std::move(rows)));
     return Share(trial, tuning);
+}
+
+Result<double> MeasureTailUs(Comm& comm, const net::PeerMonitor* monitor) {
+    if (comm.size() == 1) return 0.0;
+    Trial trial(comm, monitor, kSeriesBytes);
+    const Choice choice = comm.tuning().For(Collective::kAllReduce, kSeriesBytes);
+    const double typical_us = PredictedUs(comm.tuning(), kSeriesBytes);
+    double sum_us = 0;
+    int64_t calls = 0;
+    for (int part = 0; part < kSeriesParts; ++part) {
+        WEFT_TRY(trial.MedianUs(kSeriesBytes, choice, kSeriesCalls));
+        sum_us += trial.SumUs();
+        calls += kSeriesCalls;
+        uint64_t go_on = sum_us < kMostSeriesUs ? 1 : 0;
+        WEFT_TRY(trial.Agree(go_on));
+        if (go_on == 0) break;
+    }
+    double tail_us = std::max(0.0, sum_us / static_cast<double>(calls) - typical_us);
+    WEFT_TRY(trial.Agree(tail_us));
+    return tail_us;
 }
 
 Result<bool> TuningHolds(Comm& comm, const Tuning& tuning, const net::PeerMonitor* monitor) {

@@ -37,6 +37,12 @@ struct TuneOptions {
 // never fall as sizes grow (coll/time_table.h).
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 
+// Microseconds by which an all_reduce of 8 KiB, in a series of up to 256 as in a few decode steps,
+// takes longer on average than comm.tuning() says: the tail, which the medians of the table leave
+// out. A step waits for all of its all_reduces, so on a jittery link the tail decides. Takes up to
+// 0.6 s, or 16 calls. 0: no tail, or the table has no times.
+Result<double> MeasureTailUs(Comm& comm, const net::PeerMonitor* monitor);
+
 // Whether the times in a table are still right: measures two of its sizes again (which takes a few
 // milliseconds) and returns true if neither time differs from the table by more than a factor of
 // kStaleFactor. True for a table without times.

@@ -66,11 +66,14 @@ LayoutSeconds EstimateLayouts(const LayoutCosts& c, const coll::Tuning& tuning) 
     const double token_s = c.token_bytes / c.bytes_per_s;
     // A message takes about half of an all-reduce, which is a round trip.
     const double hops = static_cast<double>(c.ranks - 1) / 2;
+    // The tail comes with each sum, or with each of a token's messages between stages, of which the
+    // last one returns the token.
+    const double ring_tail_s = c.ranks * c.tail_s;
     LayoutSeconds seconds;
-    seconds.tensor = chunks * sums * sum_s(rows * c.prompt_sum_bytes) +
-                     answer * (token_s / c.ranks + sums * row_s);
-    seconds.stages =
-        (chunks + hops) * sum_s(rows * c.sum_bytes) / 2 + answer * (token_s + hops * row_s);
+    seconds.tensor = chunks * sums * (sum_s(rows * c.prompt_sum_bytes) + c.tail_s) +
+                     answer * (token_s / c.ranks + sums * (row_s + c.tail_s));
+    seconds.stages = (chunks + hops) * sum_s(rows * c.sum_bytes) / 2 + chunks * ring_tail_s +
+                     answer * (token_s + hops * row_s + ring_tail_s);
     return seconds;
 }
 

@@ -23,9 +23,10 @@ struct LayoutCosts {
     int64_t layers = 0;
     // Bytes that an all-reduce of one row sums: of a generated token, and of a prompt.
     int64_t sum_bytes = 0, prompt_sum_bytes = 0;
-    int64_t prompt = 0;           // tokens
-    int64_t answer = 0;           // tokens
-    int64_t chunk = 512;          // most rows of a step
+    int64_t prompt = 0;      // tokens
+    int64_t answer = 0;      // tokens
+    int64_t chunk = 512;     // most rows of a step
+    double tail_s = 0;       // by which a mean all-reduce exceeds its median (coll/autotune.h)
     double token_bytes = 0;  // weight bytes that all ranks together read per token
     double bytes_per_s = 0;  // read speed of the slowest rank
 };

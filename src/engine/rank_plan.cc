@@ -30,6 +30,16 @@ bool IsOfUser(const Error& error) {
     return error.code == ErrorCode::kUsage || error.code == ErrorCode::kCancelled;
 }
 
+// A further sentence for a jittery network; "": it is not.
+std::string JitterText(const LayoutCosts& costs, double typical_us) {
+    const double mean_us = typical_us + costs.tail_s * 1e6;
+    if (mean_us < 1.5 * typical_us) return "";
+    return fmt::format(
+        ". The network is jittery: an all-reduce takes {:.0f} us at the median and {:.0f} us on "
+        "average",
+        typical_us, mean_us);
+}
+
 }  // namespace
 
 Status Rank::Plan() {
@@ -136,6 +146,7 @@ Status Rank::ChooseLayout() {
     WEFT_ASSIGN(const Speeds speeds, MeasureSpeeds());
     LayoutCosts costs = CostsOf(job_, hyper_, *source_);
     costs.ranks = ranks;
+    costs.tail_s = table_.tail_us * 1e-6;
     costs.bytes_per_s =
         std::ranges::min_element(speeds.ranks, {}, &RankSpeed::bytes_per_s)->bytes_per_s;
     SumWires wires = AutoSumWires(speeds.device, true, tensor_->tuning());
@@ -149,6 +160,8 @@ Status Rank::ChooseLayout() {
     WEFT_ASSIGN(const std::vector<std::string> words,
                 cluster_.AllGather("layout", wins ? "stages" : "tensor", Deadline::In(kPlacesMs)));
     const bool stages = words[0] == "stages";
+    const double tensor_us =
+        coll::PredictedUs(tensor_->tuning(), static_cast<size_t>(costs.sum_bytes));
     if (stages) {
         std::swap(job_.tp, job_.pp);
         tensor_.reset();
@@ -158,10 +171,10 @@ Status Rank::ChooseLayout() {
         Log(LogLevel::kInfo,
             "layout: --{} {}. A prompt of {} tokens and {} tokens of answer take an estimated "
             "{:.3g} s over this network, and {:.3g} s with --{} {} (both without the prompt's "
-            "arithmetic)",
+            "arithmetic){}",
             stages ? "pp" : "tp", ranks, costs.prompt, costs.answer,
             stages ? seconds.stages : seconds.tensor, stages ? seconds.tensor : seconds.stages,
-            stages ? "tp" : "pp", ranks);
+            stages ? "tp" : "pp", ranks, JitterText(costs, tensor_us));
     }
     return {};
 }

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kTableExchangeMs = 60'000;
 constexpr uint64_t kMostCacheBytes = 256 << 10;
 // Increased when the measurement changes: older tables are then measured again.
-constexpr int kTables = 3;
+constexpr int kTables = 4;
 
 // The properties that times depend on, as the group's first rank sees them.
 std::string Fingerprint(cluster::Cluster& cluster, const std::vector<int>& members) {
@@ -58,18 +58,32 @@ bool IsLossless(const coll::Tuning& tuning) {
     return true;
 }
 
-// The table's text in the file; "": none with this fingerprint.
-std::string ReadCache(const std::string& path, const std::string& fingerprint) {
-    if (path.empty()) return "";
+// A rank's message before the measurement.
+struct Word {
+    bool crowded = false;
+    std::string table{};  // of a group's first rank: the text of the cached table; "": none
+    double tail_us = 0;   // cached with it
+};
+
+bool HasTail(const nlohmann::json& json) {
+    const auto tail = json.find("tail_us");
+    return tail != json.end() && tail->is_number() && tail->get<double>() >= 0;
+}
+
+// Reads a table with this fingerprint from the file, if it has one.
+void ReadCache(const std::string& path, const std::string& fingerprint, Word& word) {
+    if (path.empty()) return;
     const auto text = ReadTextFile(path, kMostCacheBytes);
-    if (!text.ok()) return "";
+    if (!text.ok()) return;
     const nlohmann::json json = JsonOrDiscarded(*text);
-    if (!json.is_object() || !json.contains("fingerprint") || !json.contains("table")) return "";
-    if (json["fingerprint"] != fingerprint || !json["table"].is_object()) return "";
+    if (!json.is_object() || !json.contains("fingerprint") || !json.contains("table")) return;
+    if (json["fingerprint"] != fingerprint || !json["table"].is_object() || !HasTail(json)) return;
     std::string table =
         json["table"].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     const auto tuning = coll::Tuning::FromJson(table);
-    return tuning.ok() && IsLossless(*tuning) && coll::IsMonotonic(*tuning) ? table : "";
+    if (!tuning.ok() || !IsLossless(*tuning) || !coll::IsMonotonic(*tuning)) return;
+    word.table = std::move(table);
+    word.tail_us = json["tail_us"].get<double>();
 }
 
 void MakeFolders(const std::string& path) {
@@ -79,12 +93,13 @@ void MakeFolders(const std::string& path) {
 }
 
 // Atomic, so a reader never sees a part. If the write fails, the next run measures again.
-void WriteCache(const std::string& path, const std::string& fingerprint,
-                const coll::Tuning& tuning) {
+void WriteCache(const std::string& path, const std::string& fingerprint, const coll::Tuning& tuning,
+                double tail_us) {
     if (path.empty()) return;
     MakeFolders(path);
     const nlohmann::ordered_json json{
         {"fingerprint", fingerprint},
+        {"tail_us", tail_us},
         {"table", nlohmann::ordered_json::parse(tuning.ToJson(), nullptr, false)}};
     const std::string text = json.dump(1) + "\n";
     const std::string part = FreshName(path);
@@ -94,20 +109,15 @@ void WriteCache(const std::string& path, const std::string& fingerprint,
     Log(LogLevel::kDebug, "the fabric's table could not be kept in {}", path);
 }
 
-// A rank's message before the measurement.
-struct Word {
-    bool crowded = false;
-    std::string table;  // of a group's first rank: the cached table
-};
-
 Result<Word> ReadWord(const std::string& text) {
     const nlohmann::json json = JsonOrDiscarded(text);
     const bool good = json.is_object() && json.contains("crowded") && json.contains("table") &&
-                      json["crowded"].is_boolean() && json["table"].is_string();
+                      json["crowded"].is_boolean() && json["table"].is_string() && HasTail(json);
     if (!good)
         return MakeError(ErrorCode::kCorrupt,
                          "a rank's report about the fabric's table is malformed");
-    return Word{json["crowded"].get<bool>(), json["table"].get<std::string>()};
+    return Word{json["crowded"].get<bool>(), json["table"].get<std::string>(),
+                json["tail_us"].get<double>()};
 }
 
 coll::TuneOptions OptionsFor(cluster::Cluster& cluster, const std::vector<int>& members) {
@@ -146,16 +156,18 @@ Result<NetTableSource> TuneGroup(cluster::Cluster& cluster, coll::Comm& comm,
     const bool first = cluster.rank() == members.front();
     const std::string fingerprint = Fingerprint(cluster, members);
     if (first) source.path = CachePath(fingerprint);
-    Word mine{cluster.cores_shared(), ""};
-    if (first && mode == NetTable::kAuto) mine.table = ReadCache(source.path, fingerprint);
-    const nlohmann::json word{{"crowded", mine.crowded}, {"table", mine.table}};
+    Word mine{cluster.cores_shared()};
+    if (first && mode == NetTable::kAuto) ReadCache(source.path, fingerprint, mine);
+    const nlohmann::json word{
+        {"crowded", mine.crowded}, {"table", mine.table}, {"tail_us", mine.tail_us}};
     WEFT_ASSIGN(const std::vector<std::string> words,
                 cluster.AllGather("net table", word.dump(), Deadline::In(kTableExchangeMs)));
     Word decisive;
     for (int rank : members) {
         WEFT_ASSIGN(const Word theirs, ReadWord(words[static_cast<size_t>(rank)]));
-        if (rank == members.front()) decisive.table = theirs.table;
-        decisive.crowded = decisive.crowded || theirs.crowded;
+        const bool crowded = decisive.crowded || theirs.crowded;
+        if (rank == members.front()) decisive = theirs;
+        decisive.crowded = crowded;
     }
     const auto took = [&](NetTableSource::Kind kind) {
         source.kind = kind;
@@ -171,13 +183,15 @@ Result<NetTableSource> TuneGroup(cluster::Cluster& cluster, coll::Comm& comm,
         WEFT_ASSIGN(const bool holds, coll::TuningHolds(comm, cached, cluster.monitor()));
         if (holds) {
             comm.SetTuning(std::move(cached));
+            source.tail_us = decisive.tail_us;
             return took(NetTableSource::kCached);
         }
         source.why = "the table of an earlier run no longer holds";
     }
     WEFT_ASSIGN(coll::Tuning measured, coll::MeasureTuning(comm, OptionsFor(cluster, members)));
-    if (first) WriteCache(source.path, fingerprint, measured);
-    comm.SetTuning(std::move(measured));
+    comm.SetTuning(measured);
+    WEFT_ASSIGN(source.tail_us, coll::MeasureTailUs(comm, cluster.monitor()));
+    if (first) WriteCache(source.path, fingerprint, measured, source.tail_us);
     return took(NetTableSource::kMeasured);
 }
 

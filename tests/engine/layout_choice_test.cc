@@ -70,6 +70,20 @@ TEST(LayoutChoice, LongerPromptsAndSlowerWiresAreForStages) {
     }
 }
 
+// Each sum of a token has the tail, but only a few messages between stages.
+TEST(LayoutChoice, ATailIsForStages) {
+    const coll::Tuning ethernet = MeasuredTable(60, 1.1e9);
+    LayoutCosts costs = LargeModel(128, 4096);
+    const LayoutSeconds calm = EstimateLayouts(costs, ethernet);
+    ASSERT_FALSE(calm.stages_win());
+    costs.tail_s = 1e-3;
+    const LayoutSeconds jittery = EstimateLayouts(costs, ethernet);
+    EXPECT_TRUE(jittery.stages_win());
+    // 72 sums a token, and one of the prompt's chunk; two messages.
+    EXPECT_NEAR(jittery.tensor - calm.tensor, 72 * (4096 + 1) * 1e-3, 1e-6);
+    EXPECT_NEAR(jittery.stages - calm.stages, 2 * (4096 + 1) * 1e-3, 1e-6);
+}
+
 TEST(LayoutChoice, NothingIsChosenByWhatWasNotMeasured) {
     const coll::Tuning none = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
     EXPECT_FALSE(EstimateLayouts(LargeModel(100'000), none).stages_win());
@@ -88,7 +102,9 @@ TEST(LayoutChoice, IsTheRanksOnlyWhereTheUserSaysNothing) {
     EXPECT_TRUE(ChoosesLayout(Job(), cluster));
     for (const auto& said : {+[](Job& job) { job.tp = 2; }, +[](Job& job) { job.pp = 2; },
                              +[](Job& job) { job.ep = 2; },
-                             +[](Job& job) { job.split = {2, 1}; }}) {
+                             +[](Job& job) {
+                                 job.split = {2, 1};
+                             }}) {
         Job job;
         said(job);
         EXPECT_FALSE(ChoosesLayout(job, cluster));
