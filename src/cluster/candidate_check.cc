@@ -15,11 +15,12 @@ constexpr size_t kMostQuestion = kMostAfterAuth - 4096;
 CandidateCheck::CandidateCheck(Channel channel, int64_t timeout_ms)
     : channel_(std::move(channel)), timeout_ms_(timeout_ms), heard_ns_(NowNs()) {}
 
-void CandidateCheck::Ask(const JoinRequest& request) {
+void CandidateCheck::Ask(const JoinRequest& request, const std::vector<std::string>& reach) {
     const bool same = asked_.rank == request.rank && asked_.size == request.size &&
-                      asked_.job == request.job && asked_.terms == request.terms;
+                      asked_.job == request.job && asked_.terms == request.terms &&
+                      asked_.reach == reach;
     if (same && asked_.number > 0) return;
-    asked_ = {asked_.number + 1, request.rank, request.size, request.job, request.terms};
+    asked_ = {asked_.number + 1, request.rank, request.size, request.job, request.terms, reach};
     fit_ = false;
     asked_ns_ = NowNs();
     ExamineMessage question = asked_;
@@ -41,7 +42,7 @@ void CandidateCheck::Turn() {
               fmt::format("silent for {} ms during the check whether it can be rank {}", silent_ms,
                           asked_.rank));
     }
-    if (!fit_ && now - asked_ns_ > kMostExamNs) {
+    if (IsAsked() && !fit_ && now - asked_ns_ > kMostExamNs) {
         Blame(ErrorCode::kTimeout,
               fmt::format("it did not answer within {} s whether it can be rank {}",
                           kMostExamNs / kNsPerMs / 1000, asked_.rank));

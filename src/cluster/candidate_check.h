@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cluster/channel.h"
 #include "cluster/join_check.h"
@@ -16,8 +17,8 @@ class CandidateCheck {
     // timeout_ms: silence after which the worker counts as lost.
     CandidateCheck(Channel channel, int64_t timeout_ms);
 
-    // Sends the request, unless it equals the last one.
-    void Ask(const JoinRequest& request);
+    // Sends the request, unless it equals the last one. reach: as in ExamineMessage.
+    void Ask(const JoinRequest& request, const std::vector<std::string>& reach = {});
     // Reads what has arrived, sends a heartbeat if one is due, and checks the timeout. Call it
     // often.
     void Turn();
@@ -26,7 +27,7 @@ class CandidateCheck {
     // Whether the answer takes so long (for example, because of a slow disk) that other workers
     // should join without this one.
     bool slow() const {
-        return !fit_ && NowNs() - asked_ns_ > kSlowTimeouts * timeout_ms_ * kNsPerMs;
+        return IsAsked() && !fit_ && NowNs() - asked_ns_ > kSlowTimeouts * timeout_ms_ * kNsPerMs;
     }
     // Why the worker can't join; nullopt: it may. The text follows "b (10.0.0.2:51840) can't join:
     // " in messages.
@@ -40,6 +41,7 @@ class CandidateCheck {
   private:
     static constexpr int64_t kSlowTimeouts = 3;
 
+    bool IsAsked() const { return asked_.number > 0; }
     void OnFrame(FrameType type, View payload);
     void OnAnswer(const ExaminedMessage& answer);
     void Blame(ErrorCode code, std::string why);

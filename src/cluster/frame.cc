@@ -489,7 +489,7 @@ Result<ReadyMessage> DecodeReady(View payload) {
 Bytes Encode(const ExamineMessage& message) {
     Writer writer;
     writer.Int(message.number).Int(message.rank).Int(message.size);
-    return writer.Text(message.job).Text(message.terms).Take();
+    return writer.Text(message.job).Text(message.terms).Text(PackStrings(message.reach)).Take();
 }
 
 Result<ExamineMessage> DecodeExamine(View payload) {
@@ -505,6 +505,9 @@ Result<ExamineMessage> DecodeExamine(View payload) {
     }
     message.job = reader.Text();
     message.terms = reader.Text();
+    auto reach = UnpackStrings(reader.Text());
+    if (!reach.ok()) reader.Fail("has malformed addresses");
+    if (reach.ok()) message.reach = *std::move(reach);
     return Finish(reader, std::move(message));
 }
 

@@ -173,6 +173,9 @@ struct ExamineMessage {
     int64_t number = 1;
     int32_t rank = 1, size = 2;
     std::string job{}, terms{};  // as in JoinRequest (join_check.h)
+    // Addresses of running ranks on networks that the worker's host had in common with them, each
+    // as PackStrings({the rank's words, its address}). The worker must reach one of each rank.
+    std::vector<std::string> reach{};
 };
 struct ExaminedMessage {
     int64_t number = 1;

@@ -1,0 +1,14 @@
+// Whether a host is up and reachable at an address, whatever listens there.
+#pragma once
+
+#include <string>
+
+#include "base/deadline.h"
+
+namespace weft::net {
+
+// Connects to a port where usually nothing listens: a refusal is an answer of the host, too. host:
+// numeric, without scope. False: no answer by the deadline, no route, or no such address.
+bool AnswersAt(const std::string& host, const Deadline& deadline);
+
+}  // namespace weft::net
