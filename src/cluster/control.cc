@@ -221,6 +221,11 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
                              report.reason.empty() ? report.text : report.reason);
         }
         if (report.epoch < epoch_) return {};
+        if (report.code == ErrorCode::kPeerLost && report.lost_rank == peer.rank) {
+            peer.leaves = true;  // its process ends, maybe slowly
+            Broken(peer, report.reason, false);
+            return {};
+        }
         OnReport(peer, std::move(report));
         return {};
     }
@@ -386,8 +391,8 @@ void Control::Lost(Peer& peer, const std::string& reason) {
         peer.pid = 0;
     }
     if (options_.gathers || peer.acked || (ended_ && !is_root())) return;
-    Fail({ErrorCode::kPeerLost, peer.rank, WhoLocked(peer.rank) + " was lost",
-          reason + PauseText(), epoch_, CanRecover()});
+    Fail({ErrorCode::kPeerLost, peer.rank, WhoLocked(peer.rank) + " was lost", reason + PauseText(),
+          epoch_, CanRecover()});
 }
 
 std::string Control::PauseText() const {

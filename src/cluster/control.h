@@ -44,13 +44,13 @@ class Control final : public net::PeerMonitor, public RankRegistry {
         int rank = 0;  // worker: set later, by its assignment
         int64_t timeout_ms = 5000;
         int64_t watchdog_ms = 700;
-        bool local = true;                        // workers are children of rank 0
+        bool local = true;  // workers are children of rank 0
         // Rank 0: true if the user asked to stop, as after RequestStop.
         const std::atomic<bool>* stop = nullptr;
         bool recover = false;  // rank 0: the loss of another rank ends the epoch, not the job
         // Worker: on SIGTERM, which must be blocked, tells rank 0 and ends.
         bool leave_on_term = false;
-        bool child = false;                          // worker: child of rank 0's process
+        bool child = false;    // worker: child of rank 0's process
         bool gathers = false;  // rank 0: ranks connect one by one (RankRegistry)
         std::shared_ptr<std::atomic<int>> loaded{};  // rank 0: as in ClusterOptions
     };
@@ -105,6 +105,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // Rank 0: waits until all survivors have left the epoch; a rank that has not left by the
     // deadline counts as lost. Returns the lost ranks. Errors: kCancelled (the user asked to stop).
     Result<std::vector<int>> WaitForSurvivors(const Deadline& deadline);
+    // Rank 0, after WaitForSurvivors: whether the lost rank said that its worker was asked to end.
+    bool HasLeft(int rank) const;
     // Rank 0, after WaitForSurvivors: pairs of survivors of which the first could not dial the
     // second.
     std::vector<std::pair<int, int>> Unreached() const;
@@ -169,6 +171,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
         std::string reason{};  // why it ended
         bool gone = false;     // ended, and the cause is known
         bool acked = false;    // said goodbye
+        bool leaves = false;   // its worker was asked to end
         bool ready = false;    // has left the ended epoch
         int64_t since_s = 0;   // Unix time of its arrival or loss
         bool rejoining = false;

@@ -135,6 +135,12 @@ Result<std::vector<int>> Control::WaitForSurvivors(const Deadline& deadline) {
     return lost;
 }
 
+bool Control::HasLeft(int rank) const {
+    const Lock lock(mutex_);
+    return std::ranges::any_of(
+        peers_, [&](const Peer& peer) { return peer.rank == rank && peer.gone && peer.leaves; });
+}
+
 // Checks the ranks' values, whose rank numbers may be wrong.
 std::vector<std::pair<int, int>> Control::Unreached() const {
     const Lock lock(mutex_);
