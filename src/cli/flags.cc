@@ -373,12 +373,13 @@ void AddRecoveryFlags(const Command& app, CommonFlags& flags) {
     app.AddOption("--restart-timeout-ms", flags.cluster.rejoin_ms,
                   "Milliseconds to wait for a lost rank: Weft restarts the rank, or calls its "
                   "host's worker, and the job continues (0: the job ends; serve: 60000 unless "
-                  "--max-restarts is 0)")
+                  "--max-restarts is 0; --elastic: only if the job needs the rank)")
         .Range(0, 3'600'000)
         .Group(kCluster);
     app.AddFlag("--elastic", flags.cluster.elastic,
-                "Continue with fewer ranks when a rank is lost and does not return within "
-                "--restart-timeout-ms; with --expect-workers, grow when more workers connect")
+                "Continue with fewer ranks when a rank is lost and does not return within two "
+                "seconds (local ranks: --restart-timeout-ms), and take in a host of --hosts or "
+                "--cluster that is back, and workers that connect (--expect-workers)")
         .Group(kCluster);
 }
 

@@ -575,10 +575,10 @@ void AddResultFlags(const Command& app, TrainFlags& flags) {
                   "checkpoint, at most N times")
         .ShowDefault();
     app.AddFlag("--elastic", flags.common.cluster.elastic,
-                "With --save-every: continue without a rank that does not return within "
-                "--restart-timeout-ms; with --expect-workers, workers that connect join at the "
-                "next update. The "
-                "batch and the loss curve stay the same");
+                "With --save-every: continue without a rank that does not return within two "
+                "seconds; a host of --hosts or --cluster that is back, and workers that connect "
+                "(--expect-workers), join at the next update. The batch and the loss curve stay "
+                "the same");
     app.AddOption("--restart-timeout-ms", flags.common.cluster.rejoin_ms,
                   "Milliseconds to wait for a lost rank (default: 60000; 10000 if --elastic can "
                   "continue with fewer ranks)")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
 #include <set>
 
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "cluster/launched.h"
 #include "cluster/spawn.h"
 #include "cluster/stop_signals.h"
+#include "net/reach.h"
 
 namespace weft::cluster {
 namespace {
@@ -20,6 +22,7 @@ constexpr size_t kMostJob = kMostAfterAuth / 2;
 constexpr int64_t kLeastTimeoutMs = 200;
 constexpr int64_t kMostTimeoutMs = 3'600'000;
 constexpr int64_t kMostRejoinMs = 3'600'000;
+constexpr int64_t kReachMs = 500;  // for a host to answer, before it joins
 
 // ---- Launch -------------------------------------------------------------------------------------
 
@@ -47,6 +50,19 @@ Result<std::vector<std::string>> HostNames(const ClusterOptions& options, int si
         names.push_back(count > 1 ? text : address.host);
     }
     return names;
+}
+
+// names: as HostNames.
+std::vector<NamedHost> HostsOf(const ClusterOptions& options,
+                               const std::vector<std::string>& names) {
+    std::vector<NamedHost> hosts;
+    if (options.hosts.empty()) return hosts;
+    hosts.push_back({names[0], "", ""});
+    for (size_t i = 0; i < options.hosts.size(); ++i) {
+        const bool named = i < options.host_names.size();
+        hosts.push_back({names[i + 1], named ? options.host_names[i] : "", options.hosts[i]});
+    }
+    return hosts;
 }
 
 Status AddLocalRanks(Control& control, const ClusterOptions& options, int size) {
@@ -121,6 +137,30 @@ Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
     return error;
 }
 
+// Checks that this host reaches one address of each rank (ExamineMessage::reach). Errors: kTimeout.
+Status CheckReach(const std::vector<std::string>& reach) {
+    std::map<std::string, std::string> missing;  // addresses by rank
+    std::set<std::string> reached;
+    for (const std::string& packed : reach) {
+        WEFT_ASSIGN(const std::vector<std::string> words, UnpackStrings(packed));
+        if (words.size() != 2)
+            return MakeError(ErrorCode::kCorrupt, "a malformed address to reach");
+        if (reached.contains(words[0])) continue;
+        if (net::AnswersAt(words[1], Deadline::In(kReachMs))) {
+            reached.insert(words[0]);
+            missing.erase(words[0]);
+        } else {
+            std::string& tried = missing[words[0]];
+            tried += (tried.empty() ? "" : ", ") + words[1];
+        }
+    }
+    if (missing.empty()) return {};
+    const auto& [rank, tried] = *missing.begin();
+    return MakeError(ErrorCode::kTimeout,
+                     "its host does not reach {} at {}. Is the cable between them plugged in?",
+                     rank, tried);
+}
+
 // Until there is an assignment, rank 0 may ask whether this process could be a rank.
 Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator& validator,
                                            const FolderLimit& folders) {
@@ -130,9 +170,10 @@ Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator
         WEFT_ASSIGN(const std::optional<ExamineMessage> asked,
                     control.WaitForJoinRequest(deadline));
         if (!asked.has_value()) return control.WaitForAssignment(deadline);
-        Status fit;
-        if (validator)
+        Status fit = CheckReach(asked->reach);
+        if (fit.ok() && validator) {
             fit = validator({asked->rank, asked->size, asked->job, asked->terms, folders});
+        }
         control.AnswerJoinRequest(*asked, fit);
     }
 }
@@ -336,6 +377,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     assignment.rank = 0;
     Control& words = *control;
     cluster->SetControl(std::move(control));
+    cluster->SetHosts(HostsOf(options, assignment.hosts));
     cluster->SetDialIn(std::move(dial_in));
     // Before the first complete rendezvous, recovery handles only missing paths, not losses.
     Status met = cluster->Rendezvous(assignment);

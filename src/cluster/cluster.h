@@ -146,7 +146,7 @@ struct HostInfo {
     std::string name;           // as in --hosts, else the system's host name
     std::string boot_id;        // equal: same running kernel, so shared memory is possible
     std::vector<int> cores;     // ids of the cores that the rank's process may use
-    uint64_t memory_bytes = 0;  // available when the rank started
+    uint64_t memory_bytes = 0;  // most that was available when an epoch began
 };
 
 // The result of NextEpoch.

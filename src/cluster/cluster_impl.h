@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include "cluster/cluster.h"
 #include "cluster/control.h"
 #include "cluster/dial_in.h"
+#include "cluster/recall.h"
 #include "cluster/waiting_line.h"
 #include "hw/cpu.h"
 #include "net/fabric.h"
@@ -52,11 +54,11 @@ class ClusterImpl final : public Cluster {
         options_ = options;
         data_ = options.data;
         key_ = std::move(key);
-        addresses_ = options.hosts;
-        addresses_.insert(addresses_.begin(), "");
-        called_ = options.host_names;
-        called_.insert(called_.begin(), "");
-        called_.resize(addresses_.size());
+    }
+    // Rank 0: the hosts that --hosts or --cluster names, by rank; that of rank 0 has no address.
+    void SetHosts(std::vector<NamedHost> hosts) {
+        workers_ = hosts;
+        known_hosts_ = std::move(hosts);
     }
     // host: the name of this host, if all processes of the job use the same name for it. root: the
     // name by which this process reached rank 0.
@@ -74,8 +76,9 @@ class ClusterImpl final : public Cluster {
     }
 
     void SetMpi(net::MpiLibrary* mpi) { mpi_ = mpi; }
-    // Rank 0: the listener for workers, which exists as long as the job.
-    void SetDialIn(std::unique_ptr<DialIn> dial_in) { dial_in_ = std::move(dial_in); }
+    // Rank 0: the listener for workers, which exists as long as the job. Null: an elastic job over
+    // named hosts dials those that are not ranks.
+    void SetDialIn(std::unique_ptr<DialIn> dial_in);
     // Sets up a job of one rank, without connections.
     void BeAlone();
     // Every rank calls it when it has its assignment: exchanges HostInfo, connects data links, and
@@ -168,6 +171,7 @@ class ClusterImpl final : public Cluster {
         bool apart = false;                 // no rank was lost since the failed attempt
         Deadline rejoin = Deadline::In(0);  // time for lost ranks to return in this attempt
         Deadline whole = Deadline::In(0);   // time for lost ranks to return in all attempts
+        Deadline brief = Deadline::In(0);   // the same, if the job can continue without them
         std::string unreached{};            // ranks that cannot reach each other; "": all can
         std::string needed{};               // why the job can't continue without one of them; "":
                                             // it can
@@ -177,13 +181,17 @@ class ClusterImpl final : public Cluster {
     void NapUnlessStopped(int64_t ms) const;
     Status AwaitEpoch();
     void CallBack(const std::vector<int>& lost, const Deadline& rejoin);
+    Deadline ReturnTime(std::vector<int>& lost, const Replan& replan, const Deadline& rejoin) const;
+    void RecallAbsent();
     void CallBackHosts(const std::vector<int>& lost, const Deadline& rejoin);
     void CallBackHost(int rank, const Deadline& rejoin);
-    std::vector<std::string> WaysToWorker(int rank) const;
+    std::vector<std::string> WaysToWorker(const NamedHost& host) const;
     void AwaitWorkers(std::vector<int> lost, const Deadline& rejoin);
     JoinRequest JoinRequestFor(int size, const std::string& job) const;
+    std::vector<std::string> ReachFrom(const std::string& host) const;
     Result<std::vector<int>> AwaitSurvivors();
     void DismissTrial(EpochInfo& info);
+    NamedHost HostOf(const Arrival& arrival) const;
     void TakeInJoiners(EpochInfo& info);
     void DropSurplus(std::vector<int>& kept);
     void DropUnreached(const std::vector<int>& lost, const Replan& replan, Attempt& attempt,
@@ -204,22 +212,26 @@ class ClusterImpl final : public Cluster {
     ClusterOptions options_;               // rank 0
     const uint64_t ticket_ = NewTicket();  // rank 0: of its job, in the workers' lines
     Bytes key_;
-    // Rank 0: last known addresses of the workers, by rank; and the names of their hosts.
-    std::vector<std::string> addresses_, called_;
+    // Rank 0 of a job over named hosts: the hosts of the ranks, by rank, with their last addresses;
+    // and all hosts that were ranks at some time.
+    std::vector<NamedHost> workers_, known_hosts_;
     int64_t began_s_ = std::time(nullptr);
     std::string own_host_, root_host_;  // see SetOwnHost
     DataPortOptions data_;              // of this host
     AssignMessage assignment_;          // of this epoch
     std::vector<HostInfo> hosts_;
-    std::vector<Place> places_;  // by rank
+    std::map<std::string, uint64_t> memory_seen_;  // by host: HostInfo::memory_bytes
+    std::map<std::string, std::vector<net::HostAddress>> addresses_seen_;  // by host, in all epochs
+    std::vector<Place> places_;                                            // by rank
     // Read when the process started: the thread that forms later epochs may be pinned to one core.
     const std::vector<int> process_cores_ = AllowedCores();
     std::vector<int> cores_;
     bool cores_shared_ = false;
     std::atomic<bool> stop_requested_{false};
-    net::MpiLibrary* mpi_ = nullptr;   // outlives the fabric
-    std::unique_ptr<DialIn> dial_in_;  // null: workers do not dial in
-    std::string terms_;                // rank 0: for epoch terms_epoch_
+    net::MpiLibrary* mpi_ = nullptr;      // outlives the fabric
+    std::unique_ptr<DialIn> dial_in_;     // null: no worker joins
+    std::unique_ptr<HostRecall> recall_;  // null: rank 0 does not dial workers that may join
+    std::string terms_;                   // rank 0: for epoch terms_epoch_
     int64_t terms_epoch_ = 0;
     std::vector<int> trial_;               // rank 0: new ranks of an epoch that is not ready yet
     std::vector<Arrival> trial_names_;     // names of these; Control has their connections

@@ -23,7 +23,8 @@ constexpr int64_t kCheckTurnMs = 20;
 constexpr int64_t kTogetherNs = 300'000'000;
 // Time after a worker of a host could not join.
 constexpr int64_t kFirstDeferralNs = 60'000'000'000;
-constexpr int kMostDoublings = 6;  // slightly over an hour
+constexpr int64_t kShortDeferralNs = 3'000'000'000;  // without a path to a rank
+constexpr int kMostDoublings = 6;                    // slightly over an hour
 constexpr size_t kMostDeferred = 256;
 
 // The connection ended, or the worker sends before rank 0 does.
@@ -46,7 +47,7 @@ std::string JoinWords(uint16_t port) {
 
 }  // namespace
 
-Result<std::unique_ptr<DialIn>> DialIn::Open(const std::string& listen, Bytes key,
+Result<std::unique_ptr<DialIn>> DialIn::Open(const std::string& listen, const Bytes& key,
                                              int64_t timeout_ms, int most_rank) {
     Address address{"", kWorkerPort};
     if (!listen.empty()) {
@@ -60,16 +61,20 @@ Result<std::unique_ptr<DialIn>> DialIn::Open(const std::string& listen, Bytes ke
     }
     WEFT_ASSIGN(const uint16_t port, net::BoundPort(listener->get()));
     return std::unique_ptr<DialIn>(
-        new DialIn(std::move(*listener), port, std::move(key), timeout_ms, most_rank));
+        new DialIn(std::move(*listener), port, key, timeout_ms, most_rank));
 }
 
-DialIn::DialIn(Fd listener, uint16_t port, Bytes key, int64_t timeout_ms, int most_rank)
-    : listener_(std::move(listener)),
-      port_(port),
-      most_rank_(most_rank),
-      timeout_ms_(timeout_ms),
-      admission_(listener_.get(), most_rank, std::move(key), timeout_ms,
-                 [this](const DialHello& hello, bool proved) { return Judge(hello, proved); }) {
+std::unique_ptr<DialIn> DialIn::ForHosts(int64_t timeout_ms) {
+    return std::unique_ptr<DialIn>(new DialIn(Fd(), 0, {}, timeout_ms, 0));
+}
+
+DialIn::DialIn(Fd listener, uint16_t port, const Bytes& key, int64_t timeout_ms, int most_rank)
+    : listener_(std::move(listener)), port_(port), most_rank_(most_rank), timeout_ms_(timeout_ms) {
+    if (listener_.valid()) {
+        admission_.emplace(
+            listener_.get(), most_rank, key, timeout_ms,
+            [this](const DialHello& hello, bool proved) { return Judge(hello, proved); });
+    }
     // The main thread handles signals.
     sigset_t all, before;
     ::sigfillset(&all);
@@ -86,7 +91,7 @@ DialIn::~DialIn() {
 
 void DialIn::Serve() {
     while (!ends_.load()) {
-        auto arrivals = admission_.Turn(NapMs());
+        auto arrivals = AwaitCallers();
         const std::lock_guard lock(mutex_);
         TurnScreenings();
         if (!arrivals.ok()) {
@@ -95,7 +100,7 @@ void DialIn::Serve() {
                           arrivals.error().message);
             return;
         }
-        last_refusal_ = admission_.last_refusal();
+        if (admission_.has_value()) last_refusal_ = admission_->last_refusal();
         DropTheGone();
         for (Arrival& arrival : *arrivals) {
             SetKeepAlive(arrival.fd.get());
@@ -104,6 +109,39 @@ void DialIn::Serve() {
             waiting_.push_back({std::move(arrival), NowNs()});
         }
     }
+}
+
+Result<std::vector<Arrival>> DialIn::AwaitCallers() {
+    if (admission_.has_value()) return admission_->Turn(NapMs());
+    std::this_thread::sleep_for(std::chrono::milliseconds(NapMs()));
+    return std::vector<Arrival>();
+}
+
+void DialIn::Add(Arrival arrival) {
+    SetKeepAlive(arrival.fd.get());
+    const std::lock_guard lock(mutex_);
+    for (Waiting& waiting : waiting_) waiting.passed_over = 0;
+    Waiting& added = waiting_.emplace_back();
+    added.since_ns = NowNs();
+    added.check = BeginCheck(arrival);
+    added.arrival = std::move(arrival);
+}
+
+bool DialIn::MayAdd(const std::string& host, const std::string& from) const {
+    Arrival arrival;
+    arrival.host = host;
+    arrival.from = from;
+    const std::lock_guard lock(mutex_);
+    const auto waits = [&](const Waiting& waiting) { return waiting.arrival.host == host; };
+    return std::ranges::none_of(waiting_, waits) && !IsDeferred(arrival);
+}
+
+void DialIn::SendAllAway(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    for (Waiting& waiting : waiting_) {
+        if (waiting.check != nullptr) waiting.check->SendAway({ErrorCode::kDenied, why});
+    }
+    waiting_.clear();
 }
 
 int64_t DialIn::NapMs() const {
@@ -119,10 +157,13 @@ void DialIn::TurnScreenings() {
         waiting.check->Turn();
         const std::optional<Error>& fault = waiting.check->fault();
         if (!fault.has_value()) continue;
-        const int64_t later_s = DeferLocked(waiting.arrival) / kNsPerMs / 1000;
+        // (A cable may be mended at any time, and the check costs the ranks nothing.)
+        const bool of_path = fault->code == ErrorCode::kTimeout;
+        const int64_t later_s = DeferLocked(waiting.arrival, !of_path) / kNsPerMs / 1000;
         std::string why = fault->message;
         while (why.ends_with('.')) why.pop_back();
-        Log(LogLevel::kWarning,
+        const bool news = std::exchange(told_[HostKey(waiting.arrival)], why) != why;
+        Log(news ? LogLevel::kWarning : LogLevel::kDebug,
             "{} can't join: {}. The running ranks continue; its host may try again in {} s",
             WhoCame(waiting.arrival), why, later_s);
         waiting.check->SendAway(*fault);
@@ -182,17 +223,20 @@ std::optional<Arrival> DialIn::NextFit(const std::vector<int>& places, const Joi
     return std::nullopt;
 }
 
+// Takes the arrival's connection.
+std::unique_ptr<CandidateCheck> DialIn::BeginCheck(Arrival& arrival) const {
+    Arrival connection;
+    connection.fd = std::move(arrival.fd);
+    connection.session = arrival.session;
+    return std::make_unique<CandidateCheck>(ChannelOf(std::move(connection)), timeout_ms_);
+}
+
 // Asks the worker, unless that was the last question. Needs the lock.
-bool DialIn::IsFit(Waiting& waiting, int rank, JoinRequest request) {
+bool DialIn::IsFit(Waiting& waiting, int rank, JoinRequest request,
+                   const std::vector<std::string>& reach) {
     request.rank = rank;
-    if (waiting.check == nullptr) {
-        Arrival connection;
-        connection.fd = std::move(waiting.arrival.fd);
-        connection.session = waiting.arrival.session;
-        waiting.check =
-            std::make_unique<CandidateCheck>(ChannelOf(std::move(connection)), timeout_ms_);
-    }
-    waiting.check->Ask(request);
+    if (waiting.check == nullptr) waiting.check = BeginCheck(waiting.arrival);
+    waiting.check->Ask(request, reach);
     return waiting.check->fit();
 }
 
@@ -224,8 +268,13 @@ bool DialIn::MayJoin(const Waiting& waiting, int size) const {
     const int asked = waiting.arrival.rank;
     if (waiting.check != nullptr && waiting.check->slow()) return false;
     if (waiting.passed_over == size || (asked > 0 && asked < size)) return false;
-    const auto deferral = deferred_.find(HostKey(waiting.arrival));
-    return deferral == deferred_.end() || deferral->second.until_ns <= NowNs();
+    return !IsDeferred(waiting.arrival);
+}
+
+// Needs the lock.
+bool DialIn::IsDeferred(const Arrival& arrival) const {
+    const auto deferral = deferred_.find(HostKey(arrival));
+    return deferral != deferred_.end() && deferral->second.until_ns > NowNs();
 }
 
 // The waiting workers, by index, for ranks from `size` on. Needs the lock.
@@ -252,14 +301,18 @@ int DialIn::PendingJoiners(int size) const {
     return static_cast<int>(Joining(size).size());
 }
 
-bool DialIn::ValidateJoiners(int size, int count, const JoinRequest& request) {
+bool DialIn::ValidateJoiners(
+    int size, int count, const JoinRequest& request,
+    const std::function<std::vector<std::string>(const std::string& host)>& reach) {
     const std::lock_guard lock(mutex_);
     DropTheGone();
     const std::vector<size_t> joining = Joining(size);
     if (joining.size() < static_cast<size_t>(count)) return false;
     bool all = true;
     for (int i = 0; i < count; ++i) {
-        all &= IsFit(waiting_[joining[static_cast<size_t>(i)]], size + i, request);
+        Waiting& waiting = waiting_[joining[static_cast<size_t>(i)]];
+        all &= IsFit(waiting, size + i, request,
+                     reach ? reach(waiting.arrival.host) : std::vector<std::string>());
     }
     return all;
 }
@@ -309,17 +362,22 @@ void DialIn::Defer(const Arrival& arrival) {
 }
 
 // Returns the deferral time. Needs the lock.
-int64_t DialIn::DeferLocked(const Arrival& arrival) {
-    if (deferred_.size() >= kMostDeferred) deferred_.clear();
+int64_t DialIn::DeferLocked(const Arrival& arrival, bool doubles) {
+    if (deferred_.size() >= kMostDeferred) {
+        deferred_.clear();
+        told_.clear();
+    }
     Deferral& deferral = deferred_[HostKey(arrival)];
-    const int doublings = std::min(deferral.times++, kMostDoublings);
-    deferral.until_ns = NowNs() + (kFirstDeferralNs << doublings);
-    return kFirstDeferralNs << doublings;
+    int64_t length_ns = kShortDeferralNs;
+    if (doubles) length_ns = kFirstDeferralNs << std::min(deferral.times++, kMostDoublings);
+    deferral.until_ns = NowNs() + length_ns;
+    return length_ns;
 }
 
 void DialIn::Forgive(const Arrival& arrival) {
     const std::lock_guard lock(mutex_);
     deferred_.erase(HostKey(arrival));
+    told_.erase(HostKey(arrival));
 }
 
 Status GatherWorkers(DialIn& dial_in, int size, RankRegistry& registry,

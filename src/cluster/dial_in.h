@@ -2,11 +2,13 @@
 // the key (admission_listener.h). Admitted workers wait until a rank has no process (before the job
 // begins, or after a loss), or until the job admits more ranks. The thread removes waiting workers
 // whose connection ends. If the job is running, it also asks each worker whether the worker could
-// be a rank (candidate_check.h), and rejects those that could not. Thread: any.
+// be a rank (candidate_check.h), and rejects those that could not. In a job over named hosts,
+// rank 0 dials the workers (recall.h), and DialIn does not listen. Thread: any.
 #pragma once
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,10 +27,20 @@ class DialIn {
   public:
     // Listens on "host:port" ("": every address and kWorkerPort) for ranks up to `most_rank`.
     // Errors: kUsage, kIo (the port is in use; the message says how to choose another).
-    static Result<std::unique_ptr<DialIn>> Open(const std::string& listen, Bytes key,
+    static Result<std::unique_ptr<DialIn>> Open(const std::string& listen, const Bytes& key,
                                                 int64_t timeout_ms, int most_rank);
+    // Does not listen; workers come by Add.
+    static std::unique_ptr<DialIn> ForHosts(int64_t timeout_ms);
     // Closes the connections of waiting workers.
     ~DialIn();
+
+    // Adds a worker that rank 0 dialed. Its process sends heartbeats from now on.
+    void Add(Arrival arrival);
+    // Whether Add may take a worker of this host at this address: none waits, and the host is not
+    // deferred.
+    bool MayAdd(const std::string& host, const std::string& from) const;
+    // Sends all waiting workers away, with the reason.
+    void SendAllAway(const std::string& why);
 
     uint16_t port() const { return port_; }
     // Returns the worker that has waited longest for one of the rank numbers `places`. Its rank is
@@ -48,8 +60,11 @@ class DialIn {
     // come, so that workers that come at the same time join together.
     int PendingJoiners(int size) const;
     // Asks the first `count` pending joiners whether they could be ranks `size`, ... of `request`
-    // (whose rank is ignored). True: all passed. Call it repeatedly.
-    bool ValidateJoiners(int size, int count, const JoinRequest& request);
+    // (whose rank is ignored). reach: returns ExamineMessage::reach for a host; may be
+    // null. True: all passed. Call it repeatedly.
+    bool ValidateJoiners(
+        int size, int count, const JoinRequest& request,
+        const std::function<std::vector<std::string>(const std::string& host)>& reach = nullptr);
     // Chooses up to `count` workers that passed, and returns their names. They may still leave.
     std::vector<std::string> Choose(int size, int count);
     // The chosen workers, with ranks from `size` on.
@@ -74,14 +89,18 @@ class DialIn {
         int64_t until_ns = 0;
         int times = 0;
     };
-    DialIn(Fd listener, uint16_t port, Bytes key, int64_t timeout_ms, int most_rank);
+    DialIn(Fd listener, uint16_t port, const Bytes& key, int64_t timeout_ms, int most_rank);
     void Serve();
-    int64_t DeferLocked(const Arrival& arrival);
+    Result<std::vector<Arrival>> AwaitCallers();
+    int64_t DeferLocked(const Arrival& arrival, bool doubles = true);
     std::optional<std::string> Judge(const DialHello& hello, bool proved) const;
     void DropTheGone();
     void TurnScreenings();
     int64_t NapMs() const;
-    bool IsFit(Waiting& waiting, int rank, JoinRequest request);
+    std::unique_ptr<CandidateCheck> BeginCheck(Arrival& arrival) const;
+    bool IsDeferred(const Arrival& arrival) const;
+    bool IsFit(Waiting& waiting, int rank, JoinRequest request,
+               const std::vector<std::string>& reach = {});
     Arrival Take(size_t index, int rank);
     bool MayJoin(const Waiting& waiting, int size) const;
     std::vector<size_t> Joining(int size) const;
@@ -90,11 +109,12 @@ class DialIn {
     uint16_t port_;
     int most_rank_;
     int64_t timeout_ms_;
-    AdmissionListener admission_;  // used by the thread
+    std::optional<AdmissionListener> admission_;  // used by the thread; nullopt: does not listen
     std::atomic<bool> ends_{false};
     mutable std::mutex mutex_;
     std::deque<Waiting> waiting_;
     std::map<std::string, Deferral> deferred_;  // by host
+    std::map<std::string, std::string> told_;   // by host: why it could not join, as last logged
     std::string last_refusal_;
     std::optional<Error> failure_{};
     std::thread thread_;

@@ -30,6 +30,8 @@ constexpr int64_t kFirstNapMs = 50, kLongestNapMs = 2000;
 int64_t NapMs(int failures) {
     return std::min(kLongestNapMs, kFirstNapMs << std::min(failures - 1, 16));
 }
+// How long an elastic job that can continue without a lost rank waits for it.
+constexpr int64_t kElasticReturnMs = 2000;
 
 }  // namespace
 
@@ -41,6 +43,7 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
     Attempt attempt;
     if (!returning_.has_value()) returning_ = Deadline::In(rejoin_ms);
     attempt.whole = *returning_;
+    attempt.brief = Deadline::In(std::min(rejoin_ms, kElasticReturnMs));
     while (true) {
         WEFT_TRY(control_->EndEpoch(error));
         fabric_ = {};
@@ -123,7 +126,9 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
     }
     if (!lost->empty() && !rejoin.expired()) {
         ++calls_;
-        CallBack(*lost, rejoin);
+        std::vector<int> called = *lost;
+        const Deadline until = ReturnTime(called, replan, rejoin);
+        CallBack(called, until);
         lost = AwaitSurvivors();
         if (!lost.ok()) return control_->GiveUp(lost.error());
     }
@@ -147,8 +152,8 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
 }
 
 // Ranks that live and reach rank 0, but have no data path between them. An elastic job drops one
-// rank of each pair if the rest can continue; a rank without a path to rank 0 only after the time
-// for its return. Other jobs wait for the link.
+// rank of each pair if the rest can continue; a rank without a path to rank 0 only after a moment.
+// Other jobs wait for the link.
 void ClusterImpl::DropUnreached(const std::vector<int>& lost, const Replan& replan,
                                 Attempt& attempt, EpochInfo& info) {
     auto pairs = control_->Unreached();
@@ -164,7 +169,7 @@ void ClusterImpl::DropUnreached(const std::vector<int>& lost, const Replan& repl
     const std::string words = ApartText(pairs.front().first, pairs.front().second);
     std::erase_if(pairs, [&](const auto& pair) {
         const bool with_root = pair.first == 0 || pair.second == 0;
-        return !options_.elastic || (with_root && !attempt.whole.expired());
+        return !options_.elastic || (with_root && !attempt.brief.expired());
     });
     const std::vector<int> dropped = RanksToDrop(std::move(pairs));
     if (!dropped.empty()) {
@@ -236,14 +241,11 @@ bool ClusterImpl::Begin(const std::vector<int>& kept, const AssignMessage& next)
     if (kept.size() != links_.size()) links_.clear();
     dismissed_.clear();
     if (!options_.hosts.empty()) {
-        std::vector<std::string> addresses, called;
-        for (int rank : kept) {
-            addresses.push_back(addresses_[static_cast<size_t>(rank)]);
-            called.push_back(called_[static_cast<size_t>(rank)]);
-        }
-        addresses_ = std::move(addresses);
-        called_ = std::move(called);
+        std::vector<NamedHost> workers;
+        for (int rank : kept) workers.push_back(workers_[static_cast<size_t>(rank)]);
+        workers_ = std::move(workers);
     }
+    RecallAbsent();
     return true;
 }
 
@@ -294,11 +296,37 @@ Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost)
                      why, options_.rejoin_ms, names);
 }
 
+// How long to wait for the lost ranks. If an elastic job can continue without them, it waits a
+// moment only, and removes those from `lost` whose worker was asked to end: they can join later.
+Deadline ClusterImpl::ReturnTime(std::vector<int>& lost, const Replan& replan,
+                                 const Deadline& rejoin) const {
+    if (!options_.elastic || !NamesHosts(options_)) return rejoin;
+    if (!CheckRestPlans(lost, replan).ok()) return rejoin;
+    std::erase_if(lost, [&](int rank) { return control_->HasLeft(rank); });
+    return Deadline::In(std::min(kElasticReturnMs, rejoin.left_ms()));
+}
+
+// Dials hosts that are no ranks of the new epoch, so that they can join a later one.
+void ClusterImpl::RecallAbsent() {
+    if (recall_ == nullptr) return;
+    for (const NamedHost& host : workers_) {
+        const auto known = std::ranges::find(known_hosts_, host.name, &NamedHost::name);
+        if (known == known_hosts_.end()) {
+            known_hosts_.push_back(host);
+        } else {
+            known->address = host.address;
+        }
+    }
+    std::vector<std::string> members;
+    for (const NamedHost& host : workers_) members.push_back(host.name);
+    recall_->Call(known_hosts_, std::move(members));
+}
+
 // Starts new processes for lost ranks, as far as possible until the deadline. (Processes or
 // descriptors may be short for some seconds.)
 void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin) {
-    if (dial_in_ != nullptr) return AwaitWorkers(lost, rejoin);
     if (!options_.hosts.empty()) return CallBackHosts(lost, rejoin);
+    if (dial_in_ != nullptr) return AwaitWorkers(lost, rejoin);
     // The lost processes' memory must be free before new ones need it.
     control_->AwaitReaped(rejoin);
     for (int rank : lost) {
@@ -344,32 +372,31 @@ void ClusterImpl::CallBackHosts(const std::vector<int>& lost, const Deadline& re
 }
 
 // All current paths to the worker: the cable used before may be the broken one.
-std::vector<std::string> ClusterImpl::WaysToWorker(int rank) const {
-    const auto index = static_cast<size_t>(rank);
-    std::vector<std::string> ways = {addresses_[index]};
-    if (!options_.addresses_now || called_[index].empty()) return ways;
-    for (std::string& other : options_.addresses_now(called_[index])) {
+std::vector<std::string> ClusterImpl::WaysToWorker(const NamedHost& host) const {
+    std::vector<std::string> ways = {host.address};
+    if (!options_.addresses_now || host.called.empty()) return ways;
+    for (std::string& other : options_.addresses_now(host.called)) {
         if (std::ranges::count(ways, other) == 0) ways.push_back(std::move(other));
     }
     return ways;
 }
 
 void ClusterImpl::CallBackHost(int rank, const Deadline& rejoin) {
-    std::string& address = addresses_[static_cast<size_t>(rank)];
+    NamedHost& host = workers_[static_cast<size_t>(rank)];
     while (!rejoin.expired() && !stop_requested() && !control_->stop_wished()) {
         std::optional<Error> refused;
         bool may_come = false;
-        for (const std::string& way : WaysToWorker(rank)) {
+        for (const std::string& way : WaysToWorker(host)) {
             const Deadline attempt = Deadline::In(std::min(kCallMs, rejoin.left_ms()));
             const LineTalk line{
                 [this] { return PlaceRequest{.ticket = ticket_, .returns = true}; }};
             auto dialled = DialWorker(way, key_, timeout_ms_, attempt, {}, -1, line);
             if (dialled.ok()) {
-                if (way != address) {
+                if (way != host.address) {
                     Log(LogLevel::kInfo, "{} is now reached at {}, no longer at {}",
-                        control_->Who(rank), way, address);
+                        control_->Who(rank), way, host.address);
                 }
-                address = way;
+                host.address = way;
                 control_->Replace(rank, Channel(std::move(dialled->fd), dialled->session), 0);
                 return;
             }
@@ -392,10 +419,25 @@ int ClusterImpl::PendingJoiners() const {
     return dial_in_->PendingJoiners(size_);
 }
 
+void ClusterImpl::SetDialIn(std::unique_ptr<DialIn> dial_in) {
+    dial_in_ = std::move(dial_in);
+    if (dial_in_ != nullptr || !options_.elastic || options_.hosts.empty()) return;
+    dial_in_ = DialIn::ForHosts(timeout_ms_);
+    HostRecall::Options options{key_, timeout_ms_, ticket_,
+                                [this](const NamedHost& host) { return WaysToWorker(host); }};
+    recall_ = std::make_unique<HostRecall>(*dial_in_, std::move(options));
+    RecallAbsent();
+}
+
+// A worker that rank 0 dialed is free for other jobs again, until the number of ranks changes.
 void ClusterImpl::RejectJoiners(const std::string& why) {
+    const char* next = recall_ == nullptr ? " It can replace a lost rank" : "";
     for (const std::string& who : dial_in_->RejectJoiners(size_)) {
-        Log(LogLevel::kWarning, "{} waits to join, but {}. It can replace a lost rank", who, why);
+        Log(LogLevel::kWarning, "{} waits to join, but {}.{}", who, why, next);
     }
+    if (recall_ == nullptr) return;
+    recall_->Pause();
+    dial_in_->SendAllAway(why);
 }
 
 void ClusterImpl::SetJoinFingerprint(std::string terms) {
@@ -405,11 +447,37 @@ void ClusterImpl::SetJoinFingerprint(std::string terms) {
 
 // The request's rank is a placeholder.
 JoinRequest ClusterImpl::JoinRequestFor(int size, const std::string& job) const {
-    return {1, size, job, terms_epoch_ == assignment_.epoch ? terms_ : std::string()};
+    JoinRequest request;
+    request.rank = 1;
+    request.size = size;
+    request.job = job;
+    if (terms_epoch_ == assignment_.epoch) request.terms = terms_;
+    return request;
+}
+
+// The addresses of the ranks (ExamineMessage::reach) for a worker on a host that was a rank. A host
+// whose cable is out has lost some addresses, so those of earlier epochs count, too.
+std::vector<std::string> ClusterImpl::ReachFrom(const std::string& host) const {
+    std::vector<std::string> reach;
+    const auto known = addresses_seen_.find(host);
+    if (known == addresses_seen_.end()) return reach;
+    for (size_t rank = 0; rank < assignment_.hosts.size(); ++rank) {
+        const auto theirs = addresses_seen_.find(assignment_.hosts[rank]);
+        if (theirs == addresses_seen_.end()) continue;
+        const std::string name = fmt::format("rank {} (host {})", rank, theirs->first);
+        for (const net::HostAddress& each : theirs->second) {
+            const bool link_local = each.host.starts_with("fe80");  // needs the other end's scope
+            if (link_local || !net::CommonNetwork({&each, 1}, known->second)) continue;
+            if (reach.size() == kMostRanks) return reach;  // of a list in a frame
+            reach.push_back(PackStrings({name, each.host}));
+        }
+    }
+    return reach;
 }
 
 bool ClusterImpl::ValidateJoiners(int count, const std::string& job) {
-    return dial_in_->ValidateJoiners(size_, count, JoinRequestFor(size_ + count, job));
+    return dial_in_->ValidateJoiners(size_, count, JoinRequestFor(size_ + count, job),
+                                     [this](const std::string& host) { return ReachFrom(host); });
 }
 
 Status ClusterImpl::Admit(int count) {
@@ -437,10 +505,20 @@ void ClusterImpl::DismissTrial(EpochInfo& info) {
     trial_names_.clear();
 }
 
+// The named host that rank 0 dialed.
+NamedHost ClusterImpl::HostOf(const Arrival& arrival) const {
+    NamedHost host{arrival.host, "", arrival.from};
+    const auto known = std::ranges::find(known_hosts_, arrival.host, &NamedHost::name);
+    host.called = known != known_hosts_.end() ? known->called : arrival.host;
+    return host;
+}
+
 void ClusterImpl::TakeInJoiners(EpochInfo& info) {
     if (dial_in_ == nullptr) return;
     const int size = static_cast<int>(assignment_.hosts.size());
+    if (recall_ != nullptr) recall_->Pause();
     for (Arrival& arrival : dial_in_->TakeChosen(size)) {
+        if (recall_ != nullptr) workers_.push_back(HostOf(arrival));
         assignment_.hosts.push_back(arrival.host);
         trial_.push_back(arrival.rank);
         info.joined.push_back(WhoCame(arrival));

@@ -185,8 +185,14 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
         WEFT_ASSIGN(const std::vector<std::string> fields, UnpackStrings(packed[rank]));
         WEFT_ASSIGN(HostInfo info, UnpackHost(fields));
         info.name = names[rank];
+        uint64_t& most_bytes = memory_seen_[info.name];
+        most_bytes = info.memory_bytes = std::max(most_bytes, info.memory_bytes);
         hosts_.push_back(std::move(info));
         WEFT_ASSIGN(auto theirs, net::UnpackAddresses(fields[kAddresses]));
+        std::vector<net::HostAddress>& seen = addresses_seen_[names[rank]];
+        for (const net::HostAddress& each : theirs) {
+            if (!Has(seen, &net::HostAddress::host, each.host)) seen.push_back(each);
+        }
         places_.push_back({fields[kKernel], std::move(theirs), fields[kSeenAs]});
     }
     ShareCores();

@@ -1,6 +1,7 @@
 #include "engine/recovery.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "engine/examine.h"
 #include "engine/layout_choice.h"
+#include "engine/sum_wire.h"
 #include "engine/weight_stream.h"
 #include "model/shard.h"
 
@@ -20,6 +22,7 @@ constexpr int kMostAttempts = 5;
 // More attempts follow for this time: memory, processes, threads or descriptors that a new rank
 // lacks may be there again. (Between attempts, NextEpoch pauses.)
 constexpr int64_t kRetryNs = 30'000'000'000;
+constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 std::string Names(const std::vector<int>& ranks) {
     std::string text;
@@ -69,6 +72,29 @@ std::vector<double> SharesOf(const std::vector<double>& split, const std::vector
         shares.push_back(known ? split[static_cast<size_t>(rank)] : mean);
     }
     return shares;
+}
+
+// Checks that the hosts of `kept`, processors, have the memory for the weights together. (Each rank
+// checks its exact needs before it loads, but by then the job cannot go back.)
+// rank: may be null.
+Status CheckRoom(const Rank* rank, const cluster::Cluster& cluster, const std::vector<int>& kept) {
+    if (rank == nullptr || rank->device() == nullptr) return {};
+    if (rank->device()->info().name != "cpu") return {};
+    std::map<std::string, uint64_t> memories;  // by kernel
+    for (const int each : kept) {
+        if (each >= cluster.size()) return {};  // unknown until it has joined
+        const cluster::HostInfo& host = cluster.host(each);
+        uint64_t& bytes = memories[host.boot_id];
+        bytes = std::max(bytes, host.memory_bytes);
+    }
+    const uint64_t weights = rank->source().TotalBytes();
+    uint64_t memory = 0;
+    for (const auto& [kernel, bytes] : memories) memory += bytes;
+    if (weights <= memory) return {};
+    return MakeError(ErrorCode::kOutOfMemory,
+                     "the weights need {:.1f} GiB, and the hosts of {} rank{} have {:.1f} GiB",
+                     static_cast<double>(weights) / kGiB, kept.size(), kept.size() == 1 ? "" : "s",
+                     static_cast<double>(memory) / kGiB);
 }
 
 }  // namespace
@@ -126,6 +152,12 @@ static void KeepChoices(const Rank* rank, Job& job) {
     if (!job.split_auto || rank->job().split_auto) return;
     job.split = rank->job().split;
     job.split_auto = false;
+}
+
+static void KeepWires(const Rank* rank, Job& job) {
+    if (rank == nullptr) return;
+    job.wire = KeptWire(job.wire, rank->wire(), job.device);
+    job.prompt_wire = KeptWire(job.prompt_wire, rank->prompt_wire(), job.device);
 }
 
 Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank) {
@@ -222,12 +254,10 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             }
             const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
             if (!same) {
+                WEFT_TRY(CheckRoom(rank.get(), cluster, kept));
                 WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked));
             }
-            if (rank != nullptr) {
-                last.wire = KeptWire(last.wire, rank->wire(), last.device);
-                last.prompt_wire = KeptWire(last.prompt_wire, rank->prompt_wire(), last.device);
-            }
+            KeepWires(rank.get(), last);
             return JobToJson(last);
         });
         if (!next.ok()) {

@@ -68,6 +68,16 @@ class Growth : public testing::Test {
                                                support::WeftProgram(), "worker", "--join",
                                                Address(), "--key-file", dir_ / "key"});
     }
+    static std::string FreeAddress() {
+        const Fd fd = net::ListenTcp("127.0.0.1", 0).value();
+        return fmt::format("127.0.0.1:{}", net::BoundPort(fd.get()).value());
+    }
+    std::unique_ptr<Process> Listening(const std::string& address) const {
+        auto worker = std::make_unique<Process>(Words{support::WeftProgram(), "worker", "--listen",
+                                                      address, "--key-file", dir_ / "key"});
+        EXPECT_TRUE(worker->ReadUntil("listening", test::Limit(20'000))) << worker->output();
+        return worker;
+    }
     static bool Until(const std::function<bool()>& ready) {
         const Deadline deadline = test::Limit(60'000);
         while (!ready() && !deadline.expired()) ::usleep(1000);
@@ -110,6 +120,39 @@ TEST_F(Growth, WorkersThatDialInJoinAndLeaveAndJoinAgain) {
     ASSERT_TRUE(UntilSaid(root, " joins; epoch 4 with 3 ranks after ")) << root.Err();
     EXPECT_EQ(root.Err().find("could not join"), std::string::npos) << root.Err();
     ExpectTheAnswerOfOne(root);
+}
+
+// --hosts: rank 0 dials the workers, also one that was dropped and is back. The job does not wait
+// for --restart-timeout-ms, which is longer than the test. A worker that is asked to end hands over
+// even if its port still answers.
+TEST_F(Growth, ANamedHostIsDroppedAtOnceAndJoinsAgain) {
+    struct Way {
+        int signal;
+        bool whole;  // the worker and its rank; else only the rank
+    };
+    for (const Way& way : {Way{SIGTERM, true}, Way{SIGTERM, false}, Way{SIGKILL, true}}) {
+        SCOPED_TRACE(fmt::format("signal {} whole {}", way.signal, way.whole));
+        const std::string host = FreeAddress();
+        const auto first = Listening(Address());
+        auto second = Listening(host);
+        Weft root(Command() + Words{"--transport", "tcp", "--elastic", "--hosts",
+                                    Address() + "," + host, "--tp", "3", "--key-file", dir_ / "key",
+                                    "--timeout-ms", std::to_string(test::TimeoutMs(1500)),
+                                    "--restart-timeout-ms", "3600000"});
+        ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
+        const auto children = test::ChildrenOf(second->pid());
+        ASSERT_EQ(children.size(), 1u);
+        if (way.whole) second->Signal(way.signal);
+        if (way.signal == SIGKILL || !way.whole) ::kill(children[0], way.signal);
+        ASSERT_TRUE(UntilSaid(root, "; epoch 2 with 2 ranks after ")) << root.Err();
+        if (way.signal == SIGTERM) {
+            EXPECT_NE(root.Err().find("its worker was asked to end (SIGTERM)"), std::string::npos);
+        }
+        if (way.whole) second = nullptr;
+        if (way.whole) second = Listening(host);
+        ASSERT_TRUE(UntilSaid(root, " joins; epoch 3 with 3 ranks after ")) << root.Err();
+        ExpectTheAnswerOfOne(root);
+    }
 }
 
 // Lost ranks may be recalled in each of several attempts to form an epoch. Survivors wait through
