@@ -224,10 +224,10 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions opti
     std::vector<int32_t> ids;
     const TokenizerData& data = vocabulary_->data();
     const bool framed = !data.prefix.empty() || !data.suffix.empty();
-    if (options.add_special) {
-        if (!framed && data.add_bos) ids.push_back(data.bos);
-        ids.insert(ids.end(), data.prefix.begin(), data.prefix.end());
-    }
+    std::vector<int32_t> head;  // special tokens before the text
+    if (options.add_special) head = data.prefix;
+    if (options.add_special && !framed && data.add_bos) head.push_back(data.bos);
+    ids = head;
     SpecialWalk walk(text, *always_, options.parse_special ? *on_request_ : *always_,
                      options.plain);
     for (size_t at = 0, from = 0; at < text.size();) {
@@ -239,6 +239,15 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions opti
         }
         at = std::max(at, found.at + found.size);
         from = found.next;
+    }
+    // A text that begins with the special tokens gets them once.
+    const auto text_ids = std::span(ids).subspan(head.size());
+    if (!head.empty() &&
+        std::ranges::equal(head, text_ids.first(std::min(head.size(), text_ids.size())))) {
+        ids.erase(ids.begin(), ids.begin() + std::ssize(head));
+        if (options.marks != nullptr) {
+            for (SpecialMark& mark : *options.marks) mark.token -= head.size();
+        }
     }
     if (options.add_special) {
         if (!framed && data.add_eos) ids.push_back(data.eos);

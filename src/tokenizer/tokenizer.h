@@ -74,7 +74,9 @@ struct SpecialMark {
 };
 
 struct EncodeOptions {
-    bool add_special = true;  // add bos and eos if the model uses them
+    // Add bos and eos if the model uses them. A text that begins with bos (parse_special) gets no
+    // second one.
+    bool add_special = true;
     // "<|im_end|>" in the text becomes its token; never use this for user text
     bool parse_special = false;
     // Ascending, disjoint ranges of the text in which (and across whose borders) parse_special

@@ -136,6 +136,26 @@ class Plain(serving.ServedCase):
                          len(self.post("/tokenize", {"content": chat})["tokens"]))
         self.assertIn("eos", (marked["stop_type"], self.complete(chat, n_predict=-1)["stop_type"]))
 
+    def test_markers_in_prompts(self):
+        """Prompts that clients render: special tokens are tokens, unless the client says no."""
+        chat = "<|im_start|>user\nSay hi.<|im_end|>\n<|im_start|>assistant\n"
+        count = len(self.post("/tokenize", {"content": chat})["tokens"])
+        letters = len(self.post("/tokenize", {"content": chat, "parse_special": False})["tokens"])
+        self.assertGreater(letters, count)
+        self.assertEqual(self.post("/tokenize", {"prompt": chat})["count"], count)
+        for more, wanted in (({}, count), ({"parse_special": None}, count),
+                             ({"parse_special": True}, count), ({"parse_special": False}, letters)):
+            for prompt in (chat, [chat]):
+                usage = self.post("/v1/completions", {"prompt": prompt, "max_tokens": 1,
+                                                      **more})["usage"]
+                self.assertEqual(usage["prompt_tokens"], wanted, more)
+            self.assertEqual(self.complete(chat, n_predict=1, **more)["tokens_evaluated"], wanted)
+        for path in ("/v1/completions", "/completion", "/tokenize"):
+            self.post(path, {"prompt": chat, "parse_special": "yes"}, 400)
+        # A message stays text.
+        asked = {"messages": [{"role": "user", "content": chat}]}
+        self.assertGreater(self.post("/tokenize", asked)["count"], letters)
+
     def test_completion_in_a_stream(self):
         data = self.server.call("POST", "/completion", {
             "prompt": BEFORE, "n_predict": 8, "temperature": 0, "stream": True})[2].decode()

@@ -97,6 +97,24 @@ TEST(Special, OnlyOnRequest) {
     EXPECT_EQ(tokenizer->Decode(std::vector<int32_t>{'a', 258, 'b'}, false), text);
 }
 
+// A text that begins with bos gets no second one; bos inside the text stays.
+TEST(Special, OneBeginToken) {
+    TokenizerData data = TinySpm({"\xE2\x96\x81", "a"});
+    data.add_bos = true;
+    const auto tokenizer = Made(data);
+    EXPECT_EQ(tokenizer->Encode("<s>a", {.parse_special = true}),
+              (std::vector<int32_t>{1, 259, 260}));
+    EXPECT_EQ(tokenizer->Encode("a", {.parse_special = true}), (std::vector<int32_t>{1, 259, 260}));
+    EXPECT_EQ(tokenizer->Encode("<s><s>", {.parse_special = true}), (std::vector<int32_t>{1, 1}));
+    EXPECT_EQ(tokenizer->Encode("a<s>", {.parse_special = true}),
+              (std::vector<int32_t>{1, 259, 260, 1}));
+    std::vector<SpecialMark> marks;
+    tokenizer->Encode("<s>a</s>", {.parse_special = true, .marks = &marks});
+    ASSERT_EQ(marks.size(), 2u);
+    EXPECT_EQ(marks[0].token, 0u);
+    EXPECT_EQ(marks[1].token, 3u);
+}
+
 TEST(Special, EndOfGeneration) {
     TokenizerData data = TinyBytePair();  // 256 <|endoftext|>, 257 <|im_start|>, 258 <|im_end|>
     data.tokens.insert(data.tokens.end(), {"<|eot_id|>", "</s>", "<eos>", "xyz"});

@@ -52,7 +52,7 @@ class CompletionDialect final : public OpenAiDialect {
 };
 
 // Turns each prompt into a FIM prompt with the given suffix.
-std::optional<ApiError> FillIn(const Served& served, const std::string& suffix,
+std::optional<ApiError> FillIn(const Served& served, const std::string& suffix, bool markers,
                                std::vector<Prompt>& prompts) {
     if (auto error = CheckFim(served, "suffix")) return error;
     if (auto error = CheckPromptBytes(served, suffix.size(), "suffix")) return error;
@@ -61,23 +61,13 @@ std::optional<ApiError> FillIn(const Served& served, const std::string& suffix,
     for (Prompt& prompt : prompts) {
         // Retokenized without the begin token, because a FIM prompt has its own.
         std::vector<int32_t> prefix =
-            prompt.is_text ? PlainTokens(tokenizer, prompt.text) : prompt.tokens;
+            prompt.is_text
+                ? tokenizer.Encode(prompt.text, {.add_special = false, .parse_special = markers})
+                : prompt.tokens;
         if (!prompt.is_text) prompt.text = tokenizer.Decode(prompt.tokens);
         prompt.tokens = FimPrompt(served.fim, tokenizer, {std::move(prefix), behind});
     }
     return {};
-}
-
-// Recognizes the begin token (or else the end token) at the start of a text to be scored.
-// lm-evaluation-harness writes it for an empty context and counts it as one token.
-void ReadPrefixToken(const tokenizer::Tokenizer& tokenizer, Prompt& prompt) {
-    const tokenizer::TokenizerData& data = tokenizer.data();
-    const int32_t id = data.bos >= 0 ? data.bos : data.eos;
-    if (id < 0 || !prompt.is_text) return;
-    const std::string_view piece = tokenizer.Piece(id);
-    if (piece.empty() || !prompt.text.starts_with(piece)) return;
-    prompt.tokens = PlainTokens(tokenizer, prompt.text.substr(piece.size()));
-    prompt.tokens.insert(prompt.tokens.begin(), id);
 }
 
 // The echoed text. Special tokens in a list of ids are shown by name, since they have scores.
@@ -91,7 +81,7 @@ std::string EchoOf(const tokenizer::Tokenizer& tokenizer, const Prompt& prompt, 
 std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    std::vector<Prompt> prompts = ReadPrompts(fields, served, "prompt", kMostPrompts);
+    std::vector<Prompt> prompts = ReadPrompts(fields, served, "prompt", kMostPrompts, true);
     engine::Request request;
     ReadSampling(fields, served, request);
     request.max_tokens = ReadLength(fields, "max_tokens", 16, 0);
@@ -121,7 +111,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     const ConstraintText constraint = ReadConstraint(fields);
     if (fields.error()) return fields.error();
     if (!suffix.empty()) {
-        if (auto error = FillIn(served, suffix, prompts)) return error;
+        if (auto error = FillIn(served, suffix, ReadsMarkers(fields), prompts)) return error;
         EndAtFim(served.fim, request);
     }
     if (!constraint.kind.empty()) {
@@ -136,7 +126,6 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     dialect->prompt_logprobs = prompt_logprobs >= 0;
     plan.n = n;
     for (Prompt& prompt : prompts) {
-        if (echo_logprobs && suffix.empty()) ReadPrefixToken(served.tokenizer(), prompt);
         const std::string shown = echo ? EchoOf(served.tokenizer(), prompt, echo_logprobs) : "";
         const int64_t hidden = echo_logprobs ? Characters(served.tokenizer(), prompt.tokens) : 0;
         for (int64_t i = 0; i < n; ++i) {

@@ -40,7 +40,7 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
     const std::vector<Prompt> prompts =
-        ReadPrompts(fields, served, "input", kMostEmbeddingTexts, served.head.prompt);
+        ReadPrompts(fields, served, "input", kMostEmbeddingTexts, false, served.head.prompt);
     plan.base64 = fields.Choice("encoding_format", "float", {"float", "base64"}) == "base64";
     plan.dimensions = fields.Integer("dimensions", 0, 1, served.embedding_columns());
     if (fields.error()) return fields.error();

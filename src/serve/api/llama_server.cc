@@ -126,7 +126,8 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
     const tokenizer::Tokenizer& tokenizer = served.tokenizer();
     text.prefix = PlainTokens(tokenizer, PlainText(fields, "input_prefix"));
     text.suffix = PlainTokens(tokenizer, PlainText(fields, "input_suffix"));
-    text.begun = PlainTokens(tokenizer, PlainText(fields, "prompt"));
+    text.begun = tokenizer.Encode(PlainText(fields, "prompt"),
+                                  {.add_special = false, .parse_special = ReadsMarkers(fields)});
     ReadFiles(fields, served, text);
     plan.stream = fields.Bool("stream", false);
     if (fields.error()) return fields.error();
@@ -157,6 +158,7 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
         fields.Fail("prompt", "'prompt' must be a string or a list of token ids.", "invalid_type");
     }
     plan.stream = fields.Bool("stream", false);
+    const bool markers = ReadsMarkers(fields);
     ConstraintText constraint = ReadConstraint(fields);
     // Some clients send an empty grammar instead of none.
     if (constraint.kind == "grammar" && constraint.text.empty()) constraint = {};
@@ -165,7 +167,7 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
         const auto text = prompt.get<std::string>();
         if (auto error = CheckPromptBytes(served, text.size(), "prompt")) return error;
         request.prompt =
-            served.tokenizer().Encode(text, {.add_special = true, .parse_special = true});
+            served.tokenizer().Encode(text, {.add_special = true, .parse_special = markers});
     } else {
         request.prompt = Ids(prompt);
     }
@@ -220,14 +222,6 @@ std::optional<ApiError> CheckPieces(bool pieces, size_t tokens, const char* para
         param, "invalid_value"};
 }
 
-// Whether the text is a single special token. Clients use this to look up the ids of the tokens
-// that /tokenizer_info names.
-bool IsMarker(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
-    constexpr size_t kMostMarkerBytes = 100;
-    return text.size() <= kMostMarkerBytes &&
-           tokenizer.Encode(text, {.add_special = false, .parse_special = true}).size() == 1;
-}
-
 // llama-server's form: {"content"}.
 std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, std::string& answer) {
     const std::string text = PlainText(fields, "content");
@@ -273,9 +267,10 @@ std::optional<ApiError> PlanTokenize(const Json& body, const Served& served, Ans
                         "Send a text as 'prompt' or 'content', or a conversation as 'messages'.");
         }
         const std::string text = PlainText(fields, "prompt");
+        const bool markers = ReadsMarkers(fields);  // as /v1/completions reads it
         if (fields.error()) return fields.error();
-        tokens = served.tokenizer().Encode(
-            text, {.add_special = special, .parse_special = IsMarker(served.tokenizer(), text)});
+        tokens =
+            served.tokenizer().Encode(text, {.add_special = special, .parse_special = markers});
     }
     if (auto error = CheckPieces(pieces, tokens.size(), "return_token_strs")) return error;
     std::string& answer = plan.reply;

@@ -18,8 +18,7 @@ std::optional<ApiError> CheckFim(const Served& served, const char* param);
 // context is too small, drops context files first, then the text farthest from the gap.
 std::optional<ApiError> PlanInfill(const Json& body, const Served& served, AnswerPlan& plan);
 
-// Reads prompt, n_predict, json_schema or grammar (constraint.h), and sampling options. Special
-// tokens in the prompt's text are recognized, because clients render conversations themselves.
+// Reads prompt, n_predict, json_schema or grammar (constraint.h), and sampling options.
 std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& served,
                                             AnswerPlan& plan);
 

@@ -302,14 +302,6 @@ bool BeginsAgain(const Served& served, const std::vector<int32_t>& ids) {
     return data.add_bos && !ids.empty() && ids.front() == data.bos;
 }
 
-// Tokenizes a raw prompt, which contains its own markers.
-std::vector<int32_t> RawTokens(const Served& served, const std::string& prompt, bool markers) {
-    std::vector<int32_t> ids =
-        served.tokenizer().Encode(prompt, {.add_special = true, .parse_special = markers});
-    if (ids.size() > 1 && BeginsAgain(served, ids) && ids[1] == ids[0]) ids.erase(ids.begin());
-    return ids;
-}
-
 std::optional<ApiError> PlanTokens(std::vector<int32_t> prompt, const Served& served,
                                    OllamaRequest& asked, AnswerPlan& plan) {
     ChoicePlan choice;
@@ -329,7 +321,9 @@ std::optional<ApiError> PlanTokens(std::vector<int32_t> prompt, const Served& se
 std::optional<ApiError> PlanText(const std::string& prompt, bool markers, const Served& served,
                                  OllamaRequest& asked, AnswerPlan& plan) {
     if (auto error = CheckPromptBytes(served, prompt.size(), "prompt")) return error;
-    return PlanTokens(RawTokens(served, prompt, markers), served, asked, plan);
+    return PlanTokens(
+        served.tokenizer().Encode(prompt, {.add_special = true, .parse_special = markers}), served,
+        asked, plan);
 }
 
 // Plans filling in the text between prompt and suffix.

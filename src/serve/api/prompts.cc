@@ -12,13 +12,14 @@ namespace {
 constexpr size_t kMostIds = size_t{1} << 24;
 
 Prompt OfText(Fields& fields, const Served& served, std::string text, const char* name,
-              const std::string& before) {
+              bool markers, const std::string& before) {
     if (const auto error = CheckPromptBytes(served, text.size(), name)) {
         fields.Fail(name, error->message, error->code);
         return {};
     }
-    // Text of a user: special tokens are not recognized.
-    return {served.tokenizer().Encode(before + text, {.add_special = true}), std::move(text), true};
+    std::vector<int32_t> tokens =
+        served.tokenizer().Encode(before + text, {.add_special = true, .parse_special = markers});
+    return {std::move(tokens), std::move(text), true};
 }
 
 }  // namespace
@@ -39,19 +40,25 @@ std::vector<int32_t> Ids(const Json& json) {
     return ids;
 }
 
+bool ReadsMarkers(Fields& fields, bool usual) {
+    return fields.Bool("parse_special", usual);
+}
+
 std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name, size_t most,
-                                const std::string& before) {
+                                bool markers, const std::string& before) {
     const Json& json = fields.Get(name);
+    markers = ReadsMarkers(fields, markers);
     std::vector<Prompt> prompts;
     if (json.is_string()) {
-        prompts.push_back(OfText(fields, served, json.get<std::string>(), name, before));
+        prompts.push_back(OfText(fields, served, json.get<std::string>(), name, markers, before));
     } else if (IsIds(json)) {
         prompts.push_back({Ids(json)});
     } else if (json.is_array() && !json.empty() && json.size() <= most) {
         for (const Json& item : json) {
             if (fields.error()) break;
             if (item.is_string()) {
-                prompts.push_back(OfText(fields, served, item.get<std::string>(), name, before));
+                prompts.push_back(
+                    OfText(fields, served, item.get<std::string>(), name, markers, before));
             } else if (IsIds(item) && item.size() <= kMostIds) {
                 prompts.push_back({Ids(item)});
             } else {

@@ -17,10 +17,13 @@ struct Prompt {
 };
 
 // Accepts a text, a list of texts, token ids, or a list of lists of token ids; at most `most`
-// prompts. Special tokens in a text are not recognized. Empty result: the error is in `fields`.
-// before: precedes each text.
+// prompts. markers: the texts of special tokens become tokens, unless the request says otherwise
+// ("parse_special"). before: precedes each text. Empty result: the error is in `fields`.
 std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name, size_t most,
-                                const std::string& before = "");
+                                bool markers, const std::string& before = "");
+
+// Whether the texts of special tokens in a prompt become tokens: the member "parse_special".
+bool ReadsMarkers(Fields& fields, bool usual = true);
 
 // Whether `json` is a non-empty list of integers.
 bool IsIds(const Json& json);
