@@ -51,7 +51,8 @@ Error Engine::TooMuchOfMasks(const RunningRequest& active) {
                      active.mask_steps, active.said + 1);
 }
 
-// Draws the next token among those that the matcher allows, and advances the matcher.
+// Draws the next token among those that the matcher allows, and advances the matcher. An answer may
+// begin its reasoning instead.
 Result<int32_t> Engine::DrawAllowed(RunningRequest& active, const LogitsRow& logits) {
     SampleContext context = active.Context();
     auto& matcher = active.request.matcher;
@@ -63,8 +64,11 @@ Result<int32_t> Engine::DrawAllowed(RunningRequest& active, const LogitsRow& log
     const Status made = matcher->Allowed(allowed_, &steps);
     if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
     if (!made.ok()) return made.error();
+    const int32_t opening = active.reasoning.opening();
+    if (opening >= 0) allowed_[static_cast<size_t>(opening) / 32] |= 1u << (opening % 32);
     context.allowed = allowed_;
     WEFT_ASSIGN(const int32_t token, active.sampler.Sample(logits, context));
+    if (token == opening) return token;
     steps = 0;
     WEFT_TRY(matcher->Accept(token, &steps));
     if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
@@ -78,13 +82,21 @@ Result<Drawn> Engine::Draw(RunningRequest& active, const LogitsRow& logits, size
     const int32_t guess = guessed ? active.sequence.draft[place] : -1;
     Weights& weights = weights_of_part_[0];
     const int logprobs = active.request.logprobs;
+    const auto forced = [&](int32_t token) {
+        return WithChances({token == guess, token}, logits, logprobs, weights);
+    };
+    if (const int32_t next = active.reasoning.Forced(); next >= 0) return forced(next);
     if (guessed && active.drafts.own) {
         WEFT_TRY(active.sampler.Distribute(logits, active.Context(), wanted_));
-        const Verdict verdict =
-            active.sampler.Judge(wanted_, active.drafts.chances[place], guess);
+        const Verdict verdict = active.sampler.Judge(wanted_, active.drafts.chances[place], guess);
         return WithChances(verdict, logits, logprobs, weights);
     }
-    if (!active.constrained()) return active.DrawFreely(logits, guess, weights);
+    if (!active.constrained()) {
+        auto drawn = active.DrawFreely(logits, guess, weights);
+        const bool ends = active.request.matcher && drawn.ok() &&
+                          tokenizer().IsEog(drawn->verdict.token) && active.reasoning.Close();
+        return ends ? forced(active.reasoning.Forced()) : std::move(drawn);
+    }
     WEFT_ASSIGN(const int32_t token, DrawAllowed(active, logits));
     return WithChances({token == guess, token}, logits, logprobs, weights);
 }
@@ -93,7 +105,8 @@ Result<Drawn> Engine::Draw(RunningRequest& active, const LogitsRow& logits, size
 // all logits.
 bool Engine::DrawsAlone(const RunningRequest& active, const InFlightStep::Row& row) const {
     if (row.output < 0 || active.pooler || active.over || active.most == 0) return false;
-    if (active.constrained() || (row.drafted > 0 && active.drafts.own)) return false;
+    if (active.request.matcher || active.reasoning.Forced() >= 0) return false;
+    if (row.drafted > 0 && active.drafts.own) return false;
     backend::WantedRows wanted;
     wanted.columns = hyper_.vocab;
     active.Want(wanted);
@@ -138,8 +151,7 @@ void Engine::OnHostThreads(size_t count,
         Weights& weights = weights_of_part_[static_cast<size_t>(part)];
         for (size_t i = next++; i < count; i = next++) work(i, weights);
     };
-    team.Run([](void* context, int part) { (*static_cast<decltype(run)*>(context))(part); },
-             &run);
+    team.Run([](void* context, int part) { (*static_cast<decltype(run)*>(context))(part); }, &run);
 }
 
 }  // namespace weft::engine

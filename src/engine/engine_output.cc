@@ -167,6 +167,7 @@ Status Engine::Pool(const InFlightStep& in_flight) {
 bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t place,
                        bool guessed) {
     const bool constrained = active.constrained();
+    const int32_t opening = active.reasoning.opening();
     const int64_t begin_ns = NowNs();
     auto drawn = active.ahead ? *std::exchange(active.ahead, std::nullopt)
                               : Draw(active, logits, place, guessed);
@@ -190,7 +191,7 @@ bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t p
     const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
     rank().SetIdle(true);  // until the next step: a listener may block on a stopped reader
     active.listener->OnToken(drawn->said, text);
-    active.FollowMarker(text);
+    active.reasoning.Take(token, text, constrained && token != opening);
     std::string finish;
     if (eos) {
         finish = "eos";

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "engine/batch/pooling.h"
+#include "engine/reasoning.h"
 #include "engine/sampler.h"
 #include "grammar/matcher.h"
 
@@ -27,8 +28,8 @@ struct Request {
                         // probabilities
     // The same for the prompt's tokens except the first (Listener::OnPrompt).
     int prompt_logprobs = -1;
-    std::string key{};   // key to cached: see Sequence (batch/scheduler.h)
-    int64_t group = 0;   // number of the first request of a group
+    std::string key{};  // key to cached: see Sequence (batch/scheduler.h)
+    int64_t group = 0;  // number of the first request of a group
     int64_t limit = 0;
     int priority = 0;
     double weight = 1;
@@ -36,10 +37,10 @@ struct Request {
     std::string tenant{};       // owner of the request's texts in the prefix cache
     int32_t adapter = 0;        // number of an adapter of the job, from 1; 0: none
     bool show_special = false;  // special tokens are part of the text
-    // Constraint on the answer's text; the answer ends when the matcher accepts no more text. With
-    // `constrain_after`, only the text after that marker is constrained.
+    // Constraint on the answer's text after its reasoning; the answer ends when the matcher accepts
+    // no more text.
     std::optional<grammar::Matcher> matcher{};
-    std::string constrain_after{};
+    Reasoning reasoning{};
     // Not empty: makes an embedding of the prompt instead of an answer. Of the other fields, only
     // `prompt`, `adapter`, `key`, `group`, `limit`, `priority`, `weight`, `tenant` and `cached` are
     // used.

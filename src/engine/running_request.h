@@ -30,25 +30,17 @@ struct Engine::RunningRequest {
           sampler(request.sampler),
           decoder(tokenizer, !request.show_special),
           stop(request.stop),
+          reasoning(request.reasoning),
           submitted_ns(submitted) {}
-
-    // Searches the new text for the marker (Request::constrain_after); clears the marker when it is
-    // found.
-    void FollowMarker(std::string_view text) {
-        std::string& marker = request.constrain_after;
-        if (marker.empty()) return;
-        tail += text;
-        if (tail.find(marker) != std::string::npos) return marker.clear();
-        if (tail.size() > marker.size()) tail.erase(0, tail.size() - marker.size());
-    }
 
     Request request;
     std::shared_ptr<Listener> listener;
     Sampler sampler;
     tokenizer::StreamDecoder decoder;
     StopMatcher stop;
+    ReasoningTrack reasoning;
     // Whether the matcher constrains the next token.
-    bool constrained() const { return request.matcher && request.constrain_after.empty(); }
+    bool constrained() const { return request.matcher && !reasoning.inside(); }
 
     // Adds the logits that the next token needs to `wanted`.
     void Want(backend::WantedRows& wanted) const {
@@ -57,7 +49,7 @@ struct Engine::RunningRequest {
     }
 
     // The smallest RowAsk that suffices to sample the next token from row `place` of a step in
-    // which `guesses` rows verify drafts. If the draft contains the marker, later rows of the step
+    // which `guesses` rows verify drafts. If the draft ends the reasoning, later rows of the step
     // are constrained.
     RowAsk Ask(int64_t place, int64_t guesses, int64_t columns) const {
         const bool masked = guesses > 0 ? request.matcher.has_value() : constrained();
@@ -90,7 +82,6 @@ struct Engine::RunningRequest {
     int64_t mask_steps = 0;                        // see MaskBudget
     int64_t submitted_ns = 0, started_ns = 0, first_ns = 0;
     bool over = false;
-    std::string tail;  // end of the text; used to search for the marker
 };
 
 // A command from another thread to the engine's loop.

@@ -254,7 +254,7 @@ TEST_F(BatchDrafts, AnswersOfAGivenForm) {
         request.matcher = *matcher;
         request.sampler.temperature = seed == 0 ? 0.0f : 1.5f;
         request.sampler.seed = seed;
-        if (seed == 5) request.constrain_after = "a";
+        if (seed == 5) request.reasoning = {.end = "a", .begun = true};
         requests.push_back(request);
     }
     const auto records = Compare(requests);
@@ -277,8 +277,7 @@ TEST_F(BatchDrafts, WithoutRowsForGuessesThereIsNoServer) {
     job.model = dir_ / "model";
     job.ctx = 64;
     job.chunk = 8;
-    const auto engine =
-        Engine::Start({}, job, {.max_seqs = 8, .draft = {.lookup = true}});
+    const auto engine = Engine::Start({}, job, {.max_seqs = 8, .draft = {.lookup = true}});
     ASSERT_FALSE(engine.ok());
     EXPECT_EQ(engine.error().code, ErrorCode::kUsage);
     job.chunk = 64;

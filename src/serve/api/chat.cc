@@ -393,7 +393,10 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
     }
     if (!matcher.ok()) return ApiError{400, matcher.error().message, param, "invalid_value", true};
     choice.request.matcher = std::move(*matcher);
-    if (prompt.in_reasoning) choice.request.constrain_after = chat::ThinkEnd(served.family);
+    if (prompt.in_reasoning) {
+        choice.request.reasoning.end = chat::ThinkEnd(served.family);
+        choice.request.reasoning.begun = true;
+    }
     return {};
 }
 
