@@ -182,7 +182,8 @@ class AnswerParser {
     std::unique_ptr<Grammar> grammar_;
 };
 
-// The marker that ends the family's reasoning.
+// The markers that begin and end the family's reasoning. ThinkBegin: empty if the family has none.
+std::string_view ThinkBegin(ToolCallFormat family);
 std::string_view ThinkEnd(ToolCallFormat family);
 
 // Whether the prompt ends inside reasoning: with "<think>", "[THINK]" or Apriel's first words.

@@ -326,6 +326,10 @@ AnswerRules RulesOf(ToolCallFormat family) {
     return {};
 }
 
+std::string_view ThinkBegin(ToolCallFormat family) {
+    return RulesOf(family).think_begin;
+}
+
 std::string_view ThinkEnd(ToolCallFormat family) {
     const std::string_view end = RulesOf(family).think_end;
     return end.empty() ? "</think>" : end;

@@ -148,7 +148,7 @@ class Messages(AnthropicCase):
                         "content": text, "add_special": False})[1]["tokens"])
                 begun = [*COLOURS, {"role": "assistant", "content": "Red"}]
                 self.assertEqual(count(begun) - count(COLOURS),
-                                 length("\n</think>\n\n") + length("Red"))
+                                 length("<think>\n\n</think>\n\nRed") - length("<think>\n"))
             finally:
                 server.close()
 

@@ -82,6 +82,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
         choices_.emplace_back(chat::AnswerParser(plan.family, plan.begins_in_reasoning,
                                                  plan.stream && !plan.whole_calls, plan.tools),
                               choice.content_stops);
+        choices_.back().parser.Push(plan.begun);
         wants_logprobs_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);
         demanded_.push_back(choice.demanded);

@@ -231,6 +231,43 @@ class ChatDialect final : public OpenAiDialect {
     std::vector<int> calls_;
 };
 
+// Decides whether the answer continues the last message: always if that is the assistant's, as in
+// llama-server, unless the request says otherwise.
+void ReadContinuation(Fields& fields, Conversation& conversation) {
+    chat::ChatInput& input = conversation.input;
+    Json& last = input.messages.back();
+    input.add_generation_prompt = fields.Bool("add_generation_prompt", true);
+    const Json& member = fields.Get("continue_final_message");
+    const bool reasons = member == "reasoning_content";
+    const bool named = reasons || member == "content";
+    Fields message(last, fmt::format("messages[{}].", input.messages.size() - 1));
+    const bool prefix = message.Bool("prefix", false);
+    if (message.error()) return fields.Fail("messages", message.error()->message, "invalid_type");
+    last.erase("prefix");
+    const bool asks = named || prefix || fields.Bool("continue_final_message", false);
+    const bool told = asks || !member.is_null() || fields.Has("add_generation_prompt");
+    const auto refuse = [&](const char* message) {
+        fields.Fail(prefix ? "messages" : "continue_final_message", message, "invalid_value");
+    };
+    if (asks && fields.Has("add_generation_prompt") && input.add_generation_prompt) {
+        return refuse(
+            "Cannot set both `continue_final_message` and `add_generation_prompt` to True.");
+    }
+    const bool says = last["role"] == "assistant";
+    const auto calls = last.find("tool_calls");
+    const auto call = last.find("function_call");
+    const bool has_calls =
+        (call != last.end() && !call->is_null()) || (calls != last.end() && !calls->empty());
+    if (asks && !says) return refuse("The last message must be the assistant's to be continued.");
+    if (asks && has_calls) {
+        return refuse("Cannot continue an assistant message that contains tool calls.");
+    }
+    if (!asks && (told || !says || has_calls)) return;
+    conversation.continued = reasons ? chat::ContinuedPart::kReasoning
+                             : named ? chat::ContinuedPart::kContent
+                                     : chat::ContinuedPart::kLast;
+}
+
 }  // namespace
 
 Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts) {
@@ -254,15 +291,22 @@ Conversation ReadConversation(Fields& fields) {
         if (conversation.input.extra.is_null()) conversation.input.extra = Json::object();
         conversation.input.extra["reasoning_effort"] = effort;
     }
-    conversation.input.add_generation_prompt = fields.Bool("add_generation_prompt", true);
+    ReadContinuation(fields, conversation);
     return conversation;
 }
 
 namespace {
 
-// Ends the reasoning that the template opened, leaving it empty.
-std::string ClosedThought(const Served& served) {
-    return fmt::format("\n{}\n\n", chat::ThinkEnd(served.family));
+Result<chat::ContinuedPrompt> RenderPrompt(const Served& served, Conversation& conversation) {
+    chat::ChatInput& input = conversation.input;
+    if (conversation.continued && chat::HasWords(input.messages.back())) {
+        return chat::RenderContinued(*served.chat, input, served.family, *conversation.continued);
+    }
+    if (conversation.continued) input.messages.erase(input.messages.size() - 1);
+    WEFT_ASSIGN(chat::Text text, served.chat->Render(input));
+    chat::ContinuedPrompt prompt{std::move(text)};
+    prompt.in_reasoning = chat::EndsInReasoning(prompt.text.view());
+    return prompt;
 }
 
 std::optional<ApiError> CheckConversationBytes(const Served& served, size_t bytes, PromptUse use) {
@@ -295,26 +339,16 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
                         fmt::format("messages[{}]{}{}", fault->at, dot, fault->member), fault->code,
                         true};
     }
-    const auto text = served.chat->Render(conversation.input);
-    if (!text.ok()) {  // the error is the request's fault, whatever its code
-        const ApiError error = ErrorOf(text.error());
+    const auto prompt = RenderPrompt(served, conversation);
+    if (!prompt.ok()) {  // the error is the request's fault, whatever its code
+        const ApiError error = ErrorOf(prompt.error());
         return ApiError{400, error.message, "messages",
                         error.status == 400 ? error.code : "invalid_value", true};
     }
-    if (auto error = CheckConversationBytes(served, text->size(), use)) return error;
-    out = {served.chat->Encode(*text), chat::EndsInReasoning(text->view()),
-           text->bytes() + conversation.begun};
-    if (conversation.begun.empty()) return {};
-    if (auto error = CheckConversationBytes(served, conversation.begun.size(), use)) return error;
-    // A prefilled answer follows the reasoning that the template opened.
-    if (out.in_reasoning) {
-        const auto closed = served.tokenizer().Encode(
-            ClosedThought(served), {.add_special = false, .parse_special = true});
-        out.tokens.insert(out.tokens.end(), closed.begin(), closed.end());
-    }
-    const auto begun = served.tokenizer().Encode(conversation.begun, {.add_special = false});
-    out.tokens.insert(out.tokens.end(), begun.begin(), begun.end());
-    out.in_reasoning = false;
+    const chat::Text& text = prompt->text;
+    if (auto error = CheckConversationBytes(served, text.size(), use)) return error;
+    out = {served.chat->Encode(text), prompt->in_reasoning, text.bytes(), prompt->begun,
+           prompt->words};
     return {};
 }
 
@@ -346,7 +380,7 @@ std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPr
     choice.demanded = std::make_shared<const chat::CallFrame>(*frame);
     plan.family = frame->family;
     plan.begins_in_reasoning = false;
-    const std::string thought = prompt.in_reasoning ? ClosedThought(served) : "";
+    const std::string thought = prompt.in_reasoning ? chat::ClosedThought(served.family) : "";
     const std::vector<int32_t> more = served.tokenizer().Encode(
         thought + call.given, {.add_special = false, .parse_special = true});
     choice.request.prompt.insert(choice.request.prompt.end(), more.begin(), more.end());
@@ -376,6 +410,18 @@ bool MayCall(const Conversation& conversation) {
            conversation.input.tools.is_array() && !conversation.input.tools.empty();
 }
 
+// The constraint covers the whole message: the matcher reads the content that the answer continues.
+// A message that does not fit the constraint is followed by a whole constrained text.
+grammar::Matcher AfterWords(const Served& served, grammar::Matcher matcher,
+                            const ChatPrompt& prompt) {
+    if (prompt.in_reasoning) return matcher;
+    grammar::Matcher after = matcher;
+    for (const int32_t token : PlainTokens(served.tokenizer(), prompt.words)) {
+        if (!after.Accept(token).ok()) return matcher;
+    }
+    return after;
+}
+
 // Applies response_format and tool_choice to the plan and the choice.
 std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPrompt& prompt,
                                   const Served& served, AnswerPlan& plan, ChoicePlan& choice) {
@@ -392,7 +438,7 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
         param = "tools";
     }
     if (!matcher.ok()) return ApiError{400, matcher.error().message, param, "invalid_value", true};
-    choice.request.matcher = std::move(*matcher);
+    choice.request.matcher = AfterWords(served, *std::move(matcher), prompt);
     if (prompt.in_reasoning) {
         choice.request.reasoning.end = chat::ThinkEnd(served.family);
         choice.request.reasoning.begun = true;
@@ -416,6 +462,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     // A model that gets its tools as plain text uses the call format of that text.
     plan.family = plan.tools->empty() ? served.family : chat::CallFamily(served.family, form);
     plan.begins_in_reasoning = prompt.in_reasoning;
+    plan.begun = prompt.begun;
     ChoicePlan choice;
     choice.request = std::move(request);
     if (auto error = Constrain(conversation, prompt, served, plan, choice)) return error;

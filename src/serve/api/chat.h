@@ -1,9 +1,11 @@
 // POST /v1/chat/completions: OpenAI's Chat Completions API.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "chat/continuation.h"
 #include "serve/api/answer.h"
 #include "serve/api/fields.h"
 #include "serve/api/served.h"
@@ -20,12 +22,15 @@ struct Conversation {
     bool parallel_calls = true;  // false: at most one call
     // the request uses `functions`; calls are returned as `function_call`
     bool older_calls = false;
-    std::string begun{};  // text that begins the answer; the response does not repeat it
+    // The answer continues the last message; the response does not repeat it.
+    std::optional<chat::ContinuedPart> continued{};
+    std::optional<int64_t> reasoning_budget{};  // absent: the server's
     ConstraintText constraint{};
 };
 
 // Reads messages, tools, tool_choice (or the legacy functions and function_call),
-// chat_template_kwargs and reasoning_effort. Reports errors in `fields`.
+// chat_template_kwargs, reasoning_effort, add_generation_prompt, continue_final_message and a last
+// message's prefix. Reports errors in `fields`.
 Conversation ReadConversation(Fields& fields);
 // A message's content as one text. Accepts a string or a list of text parts; for an assistant
 // message also refusal parts.
@@ -35,7 +40,9 @@ Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts = 
 struct ChatPrompt {
     std::vector<int32_t> tokens;
     bool in_reasoning = false;
-    std::string text{};  // text from which the tokens were made
+    std::string text{};   // text from which the tokens were made
+    std::string begun{};  // AnswerPlan::begun
+    std::string words{};  // text of the message that the answer continues
 };
 // Use of a prompt. kComputed: it runs, so it must fit the context. kTold: the client only gets the
 // prompt or its length; its text may have max(kMostPlainBytes, what the context could hold) bytes.

@@ -36,9 +36,8 @@ Conversation ReadConversationOf(Fields& fields, std::set<std::string>& notices) 
     Json& messages = conversation.input.messages;
     const Json& last = messages.back();
     if (!fields.error() && last["role"] == "assistant" && !last.contains("tool_calls")) {
-        conversation.begun = last["content"].get<std::string>();
-        messages.erase(messages.size() - 1);
-        if (messages.empty())
+        conversation.continued = chat::ContinuedPart::kLast;
+        if (messages.size() == 1)
             fields.Fail("messages", "messages: the first message must have the role 'user'.");
     }
     return conversation;

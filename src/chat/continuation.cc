@@ -1,0 +1,113 @@
+#include "chat/continuation.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "chat/answer_calls.h"
+#include "chat/tool_words.h"
+
+namespace weft::chat {
+namespace {
+
+constexpr const char* kReasoning = "reasoning_content";
+constexpr const char* kReasoningNames[] = {kReasoning, "thinking", "reasoning"};
+constexpr std::string_view kProbe = "continuedhere";
+constexpr char kAnyLetter = 'x';
+
+// Gives the message's reasoning the name kReasoning.
+void NameReasoning(OrderedJson& message) {
+    std::string reasoning;
+    for (const char* name : kReasoningNames) {
+        if (reasoning.empty()) reasoning = TextMember(message, name);
+        message.erase(name);
+    }
+    if (!reasoning.empty()) message[kReasoning] = reasoning;
+}
+
+// Moves a reasoning at the beginning of the content to its own member.
+void SplitReasoning(OrderedJson& message, ToolCallFormat family) {
+    const std::string content = TextMember(message, "content");
+    const std::string_view begin = ThinkBegin(family), end = ThinkEnd(family);
+    std::string_view text = TrimBlanks(content);
+    if (begin.empty() || !text.starts_with(begin) || !TextMember(message, kReasoning).empty()) {
+        return;
+    }
+    text = std::string_view(content).substr(content.find(begin) + begin.size());
+    const auto without_breaks = [](std::string_view rest) {
+        return rest.substr(std::min(rest.find_first_not_of("\r\n"), rest.size()));
+    };
+    text = without_breaks(text);
+    const size_t at = text.find(end);
+    message[kReasoning] = std::string(text.substr(0, at));
+    message["content"] =
+        at == text.npos ? "" : std::string(without_breaks(text.substr(at + end.size())));
+    message.erase(kPartsMember);
+}
+
+// Offset of the probe that the template copied from the last message.
+std::optional<size_t> FindProbe(const Text& text, size_t messages) {
+    const auto source = static_cast<uint32_t>(kMessageWords + messages - 1);
+    for (size_t at = text.view().rfind(kProbe); at != std::string_view::npos && at > 0;
+         at = text.view().rfind(kProbe, at - 1)) {
+        if (text.SourceAt(at) == source) return at;
+    }
+    return {};
+}
+
+}  // namespace
+
+bool HasWords(const OrderedJson& message) {
+    const auto has = [&](const char* name) { return !TextMember(message, name).empty(); };
+    return has("content") || std::ranges::any_of(kReasoningNames, has);
+}
+
+std::string ClosedThought(ToolCallFormat family) {
+    return "\n" + std::string(ThinkEnd(family)) + "\n\n";
+}
+
+Result<ContinuedPrompt> RenderContinued(const Chat& chat, ChatInput input, ToolCallFormat family,
+                                        ContinuedPart part) {
+    OrderedJson& last = input.messages.back();
+    NameReasoning(last);
+    SplitReasoning(last, family);
+    const bool only_reasoning = TextMember(last, "content").empty();
+    const bool reasons =
+        part == ContinuedPart::kReasoning || (part == ContinuedPart::kLast && only_reasoning);
+    const char* const member = reasons ? kReasoning : "content";
+    const std::string words = TextMember(last, member);
+    const size_t messages = input.messages.size();
+    const auto source = static_cast<uint32_t>(kMessageWords + messages - 1);
+    if (reasons) last["content"] = "";
+    last[member] = kProbe;
+    last.erase(kPartsMember);
+    input.add_generation_prompt = false;
+    const auto probed = chat.Render(input);
+    input.messages.erase(messages - 1);
+    input.add_generation_prompt = true;
+    const auto fresh = chat.Render(input);  // as for a new turn
+    const std::optional<size_t> at = probed.ok() ? FindProbe(*probed, messages) : std::nullopt;
+    if (!at && !fresh.ok()) return probed.ok() ? fresh.error() : probed.error();
+    ContinuedPrompt prompt;
+    if (at) prompt.text = probed->Cut(0, *at);
+    const bool extends = at && fresh.ok() && prompt.text.view().starts_with(fresh->view());
+    const bool opens = fresh.ok() && EndsInReasoning(fresh->view());
+    // Where the template opens the reasoning of an answer and shows none of former ones, the
+    // content follows an empty one.
+    if (at && (extends || !opens)) {
+        if (extends) prompt.begun = prompt.text.view().substr(fresh->size());
+        prompt.in_reasoning = EndsInReasoning(prompt.text.view());
+    } else {
+        prompt.text = *fresh;
+        if (opens && !reasons) prompt.begun = ClosedThought(family);
+        if (!opens && reasons) prompt.begun = std::string(ThinkBegin(family)) + "\n";
+        prompt.text.Append(prompt.begun, 0);
+        prompt.in_reasoning = reasons;
+    }
+    prompt.text.Append(words, source);
+    if (!words.empty()) prompt.begun += kAnyLetter;
+    prompt.words = words;
+    return prompt;
+}
+
+}  // namespace weft::chat
