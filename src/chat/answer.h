@@ -186,6 +186,16 @@ class AnswerParser {
 std::string_view ThinkBegin(ToolCallFormat family);
 std::string_view ThinkEnd(ToolCallFormat family);
 
+// Texts of a family whose turn is a list of messages with heads; empty for other families.
+struct MessageHeads {
+    std::string_view reasoning{};  // head and beginning of a reasoning message
+    std::string_view final{};      // head of the final message, up to which ...
+    std::string_view body{};       // ... its text begins behind this
+    std::string_view end{};        // ends a message
+    std::string_view start{};      // begins the next message
+};
+MessageHeads HeadsOf(ToolCallFormat family);
+
 // Whether the prompt ends inside reasoning: with "<think>", "[THINK]" or Apriel's first words.
 bool EndsInReasoning(std::string_view prompt);
 

@@ -172,6 +172,17 @@ class HarmonyGrammar : public AnswerParser::Grammar {
 
 }  // namespace
 
+MessageHeads HeadsOf(ToolCallFormat family) {
+    if (family == ToolCallFormat::kHarmony) {
+        return {"<|channel|>analysis<|message|>", "<|channel|>final", "<|message|>", "<|end|>",
+                "<|start|>assistant"};
+    }
+    if (family == ToolCallFormat::kAtem) {
+        return {"to=self<|message|>", "to=user", "<|message|>", "<|eom|>", "<|start|>assistant "};
+    }
+    return {};
+}
+
 std::unique_ptr<AnswerParser::Grammar> MakeHarmonyGrammar(GrammarOptions options) {
     return std::make_unique<HarmonyGrammar>(false, std::move(options));
 }

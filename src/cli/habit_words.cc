@@ -113,8 +113,8 @@ constexpr Advice kAdvices[] = {
     {"--keepalive --keep-alive", "'weft serve MODEL' keeps the model loaded until it is stopped"},
     {"--think --hidethinking --reasoning-format --reasoning-budget --reasoning-effort "
      "--enable-reasoning --chat-template-kwargs --reasoning",
-     "the chat template decides. 'weft serve' takes reasoning_effort, or chat_template_kwargs such "
-     "as enable_thinking, in each request"},
+     "the chat template decides. 'weft serve' takes --reasoning-budget and --chat-template-kwargs, "
+     "and reasoning_effort or chat_template_kwargs in each request"},
     {"--host --port", "'weft serve' listens: weft serve MODEL --host HOST --port PORT"},
     {"--api-key", "--api-key-file FILE; 'weft key new NAME' makes a key for it"},
     {"--gpu-memory-utilization --mem-fraction-static",

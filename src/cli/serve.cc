@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/log_format.h"
 #include "cli/commands.h"
@@ -285,6 +286,18 @@ void AddServing(const Command& app, ServeFlags& flags) {
                  "their mean weighted by position (default: from the model's files, else last)");
 }
 
+void AddChat(const Command& app, ServeFlags& flags) {
+    Group group(app, "Serving");
+    group.Number("--reasoning-budget", flags.server.reasoning_budget, -1, int64_t{1} << 31,
+                 "Maximum tokens of reasoning in an answer; then Weft ends the reasoning and the "
+                 "answer begins (-1: no limit; 0: no reasoning)");
+    group
+        .Add("--chat-template-kwargs", flags.template_kwargs,
+             "Variables of the chat template for requests that do not set them, such as "
+             "'{\"enable_thinking\": false}'")
+        .TypeName("JSON");
+}
+
 // Limits of the HTTP layer (docs/serve-http.md).
 void AddLimits(const Command& app, serve::HttpLimits& limits) {
     Group group(app, "Limits");
@@ -347,6 +360,15 @@ void Tell(const std::string& line) {
     PrintErr("weft: {}\n", line);
 }
 
+Result<chat::OrderedJson> ParseVariables(const std::string& text) {
+    auto json = ParseOrderedJsonText(text);
+    if (json.ok() && json->is_object()) return json;
+    return MakeError(ErrorCode::kUsage,
+                     "--chat-template-kwargs: '{}' is not a JSON object{}. Write, for example, "
+                     "'{{\"enable_thinking\": false}}'",
+                     text.substr(0, 200), json.ok() ? "" : ": " + json.error().message);
+}
+
 Status PrepareServer(ServeFlags& flags) {
     WEFT_TRY(flags.sampling.Check());
     WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
@@ -359,6 +381,9 @@ Status PrepareServer(ServeFlags& flags) {
     options.interrupted = flags.common.cluster.stop;
     WEFT_ASSIGN(options.max_responses_age_s,
                 ParseTime("--max-responses-age", flags.max_responses_age));
+    if (!flags.template_kwargs.empty()) {
+        WEFT_ASSIGN(options.template_variables, ParseVariables(flags.template_kwargs));
+    }
     if (Reloads(options)) options.reload = CatchReloads();
     options.cluster = flags.common.cluster;
     EndAtAnySecondStop();
@@ -389,6 +414,7 @@ void AddServe(const Command& app, int& status) {
         .TypeName("FILE");
     AddServedModels(serve, *flags);
     AddServing(serve, *flags);
+    AddChat(serve, *flags);
     AddSamplingFlags(serve, flags->sampling);
     AddDraftFlags(serve, flags->server.batch.draft);
     AddLog(serve, *flags);

@@ -38,6 +38,7 @@ struct ServeFlags {
     bool no_access_log = false;
     std::string config;
     std::vector<std::string> lora;  // NAME=FOLDER
+    std::string template_kwargs;    // JSON
     std::string max_responses_age = "30d";
     bool restart = false, unit = false;
     std::vector<std::string> words;  // MODEL or NAME=MODEL, as given

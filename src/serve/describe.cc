@@ -24,6 +24,8 @@ Status NameModels(const ServerOptions& options, Served& served) {
     served.name = options.name.empty() ? NameOfModel(options.job.model) : options.name;
     served.path = options.job.model;
     served.aliases = options.aliases;
+    served.template_variables = options.template_variables;
+    served.reasoning_budget = options.reasoning_budget;
     served.aliases.push_back(options.job.model);
     for (const auto& [name, folder] : options.job.adapters) {
         if (served.AdapterOf(name) == 0) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "chat/chat_template.h"
 #include "cluster/cluster.h"
 #include "engine/engine.h"
 #include "engine/job.h"
@@ -54,6 +55,9 @@ struct ServerOptions {
     // set here come from the model's file.
     model_files::SamplingHints sampling{};
     bool model_sampling = true;
+    // See Served.
+    chat::OrderedJson template_variables = chat::OrderedJson::object();
+    int64_t reasoning_budget = -1;
     std::string metrics_prefix = "weft";
     // After a stop request, the server accepts requests for drain_delay_ms, while /ready already
     // fails, so that balancers notice. Running requests then have drain_ms.

@@ -99,3 +99,21 @@ def with_template(source, target, template, context=8192):
         return entries
 
     rewrite(source, target, change, added)
+
+
+def with_tokens(source, target, renamed):
+    """Copies `source` to `target` with tokens of the vocabulary renamed (old: new)."""
+    names = {old.encode(): new.encode() for old, new in renamed.items()}
+
+    def change(key, entry):
+        if key != b"tokenizer.ggml.tokens":
+            return entry
+        reader = Reader(entry)
+        reader.string()
+        head = reader.take(8)  # the array's type and its elements' type
+        count = reader.number("Q")
+        tokens = [reader.string() for _ in range(count)]
+        tokens = [names.get(token, token) for token in tokens]
+        return string(key) + head + struct.pack("<Q", count) + b"".join(map(string, tokens))
+
+    rewrite(source, target, change, lambda _: [])

@@ -225,7 +225,10 @@ AnswerDelta Answer::Close(size_t index, bool complete) {
     }
     if (state.calling) return state.parser.Finish();
     static const chat::ToolTypes kNone;
-    auto begun = chat::BegunCall(*demanded_[index], state.written, tools_ ? *tools_ : kNone);
+    // The call may follow reasoning.
+    const size_t begin = state.written.find(demanded_[index]->before);
+    const auto call = std::string_view(state.written).substr(std::min(begin, state.written.size()));
+    auto begun = chat::BegunCall(*demanded_[index], call, tools_ ? *tools_ : kNone);
     if (!begun) return {};
     AnswerDelta delta;
     delta.call_parts.push_back(*std::move(begun));

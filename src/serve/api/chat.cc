@@ -4,6 +4,7 @@
 
 #include "serve/api/logprobs.h"
 #include "serve/api/openai_dialect.h"
+#include "serve/api/reasoning.h"
 #include "serve/api/sampling.h"
 #include "serve/api/tool_choice.h"
 
@@ -291,6 +292,7 @@ Conversation ReadConversation(Fields& fields) {
         if (conversation.input.extra.is_null()) conversation.input.extra = Json::object();
         conversation.input.extra["reasoning_effort"] = effort;
     }
+    conversation.reasoning_budget = ReadReasoningBudget(fields);
     ReadContinuation(fields, conversation);
     return conversation;
 }
@@ -339,6 +341,7 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
                         fmt::format("messages[{}]{}{}", fault->at, dot, fault->member), fault->code,
                         true};
     }
+    FillVariables(served, conversation);
     const auto prompt = RenderPrompt(served, conversation);
     if (!prompt.ok()) {  // the error is the request's fault, whatever its code
         const ApiError error = ErrorOf(prompt.error());
@@ -354,16 +357,30 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
 
 namespace {
 
+// The reasoning before a forced call; families with messages begin the call at once.
+engine::Reasoning CallReasoning(const Served& served, const Conversation& conversation,
+                                const ChatPrompt& prompt) {
+    if (!chat::HeadsOf(served.family).end.empty()) return {};
+    return ReasoningOf(served, conversation, prompt, true);
+}
+
 // Forces the tool call that the API demands. The start of the call, in the family's format, is
-// appended to the prompt; a grammar constrains the rest. If the family's format cannot express the
-// names or arguments, the default format is used.
+// appended to the prompt; a grammar constrains the rest. Where the model may reason first, the
+// grammar covers the whole call. If the family's format cannot express the names or arguments, the
+// default format is used.
 std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPrompt& prompt,
                                   const Served& served, AnswerPlan& plan, ChoicePlan& choice) {
     const chat::CallFrame usual;
     const bool plain = PlainNames(conversation.input.tools, conversation.forced_tool);
     const chat::CallFrame* frame = plain ? &served.call_frame : &usual;
+    const engine::Reasoning reasoning = CallReasoning(served, conversation, prompt);
+    const auto reasons = [&] {
+        return !reasoning.end.empty() &&
+               chat::ThinkEnd(frame->family) == chat::ThinkEnd(served.family);
+    };
     const auto named = [&] {
-        return CallConstraint(conversation.input.tools, conversation.forced_tool, *frame);
+        return CallConstraint(conversation.input.tools, conversation.forced_tool, *frame,
+                              reasons());
     };
     DemandedCall call = named();
     auto matcher = CompileFor(plan, served, call.constraint);
@@ -379,6 +396,10 @@ std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPr
     choice.closing = call.closing;
     choice.demanded = std::make_shared<const chat::CallFrame>(*frame);
     plan.family = frame->family;
+    if (reasons()) {
+        choice.request.reasoning = reasoning;
+        return {};
+    }
     plan.begins_in_reasoning = false;
     const std::string thought = prompt.in_reasoning ? chat::ClosedThought(served.family) : "";
     const std::vector<int32_t> more = served.tokenizer().Encode(
@@ -429,20 +450,24 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
         return ForceCall(conversation, prompt, served, plan, choice);
     }
     const ConstraintText& constraint = conversation.constraint;
-    if (constraint.kind.empty()) return {};
+    if (constraint.kind.empty()) {
+        choice.request.reasoning = ReasoningOf(served, conversation, prompt, false);
+        return {};
+    }
     auto matcher = CompileFor(plan, served, constraint);
     std::string param = constraint.param;
     // Compiled alone first, so that its own errors are not reported for 'tools'.
-    if (matcher.ok() && MayCall(conversation)) {
+    // A message with a head may still be a call: the constraint covers the final message only.
+    if (matcher.ok() && MayCall(conversation) && chat::HeadsOf(served.family).end.empty()) {
         matcher = FormOrCall(conversation, served, plan);
         param = "tools";
     }
     if (!matcher.ok()) return ApiError{400, matcher.error().message, param, "invalid_value", true};
     choice.request.matcher = AfterWords(served, *std::move(matcher), prompt);
-    if (prompt.in_reasoning) {
-        choice.request.reasoning.end = chat::ThinkEnd(served.family);
-        choice.request.reasoning.begun = true;
-    }
+    // A grammar of the client covers a turn of messages with their heads.
+    const bool heads = !chat::HeadsOf(served.family).end.empty();
+    if (heads && constraint.kind == "grammar") return {};
+    choice.request.reasoning = ReasoningOf(served, conversation, prompt, true);
     return {};
 }
 

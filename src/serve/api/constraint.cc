@@ -184,6 +184,15 @@ Json PairsOf(const chat::CallFrame& frame) {
             {"quote", frame.quote}};
 }
 
+// A call with the text around it.
+Json WholeCall(const Json& function, const chat::CallFrame& frame) {
+    const std::string shown = InQuotes(function["name"].get<std::string>());
+    return {{"strict", function.value("strict", Json()) == true},
+            {"before", frame.before + shown + frame.middle},
+            {"after", frame.after},
+            {"arguments", ArgumentsSchema(function)}};
+}
+
 }  // namespace
 
 Json NoParameters() {
@@ -224,7 +233,7 @@ bool PlainNames(const Json& tools, const std::string& name) {
 }
 
 DemandedCall CallConstraint(const Json& tools, const std::string& name,
-                            const chat::CallFrame& frame) {
+                            const chat::CallFrame& frame, bool whole) {
     using Arguments = chat::CallFrame::Arguments;
     const bool pairs = frame.arguments != Arguments::kJson;
     Json calls = Json::array();
@@ -232,6 +241,10 @@ DemandedCall CallConstraint(const Json& tools, const std::string& name,
     for (const Json& tool : tools) {
         const Json& function = tool["function"];
         if (name != "*" && function["name"] != name) continue;
+        if (whole) {
+            calls.push_back(WholeCall(function, frame));
+            continue;
+        }
         const std::string shown = InQuotes(function["name"].get<std::string>());
         only = calls.empty() ? shown : "";
         calls.push_back({{"strict", function.value("strict", Json()) == true},
@@ -246,6 +259,7 @@ DemandedCall CallConstraint(const Json& tools, const std::string& name,
     }
     Json call{{"calls", std::move(calls)}};
     if (pairs) call["pairs"] = PairsOf(frame);
+    if (whole) return {{"call", Dump(call), "tool_choice"}, "", ""};
     return {{"call", Dump(call), "tools"}, std::move(given), pairs ? "" : frame.after};
 }
 
@@ -253,12 +267,7 @@ ConstraintText OrCallConstraint(const Json& tools, const ConstraintText& constra
                                 const chat::CallFrame& frame) {
     Json calls = Json::array();
     for (const Json& tool : tools) {
-        const Json& function = tool["function"];
-        const std::string shown = InQuotes(function["name"].get<std::string>());
-        calls.push_back({{"strict", function.value("strict", Json()) == true},
-                         {"before", frame.before + shown + frame.middle},
-                         {"after", frame.after},
-                         {"arguments", ArgumentsSchema(function)}});
+        calls.push_back(WholeCall(tool["function"], frame));
     }
     Json call{{"calls", std::move(calls)}};
     if (frame.arguments != chat::CallFrame::Arguments::kJson) call["pairs"] = PairsOf(frame);

@@ -47,8 +47,9 @@ struct DemandedCall {
 // Parameter schema of a function that declares none.
 Json NoParameters();
 bool PlainNames(const Json& tools, const std::string& name);
+// whole: the constraint covers the whole call, and `given` and `closing` are empty.
 DemandedCall CallConstraint(const Json& tools, const std::string& name,
-                            const chat::CallFrame& frame);
+                            const chat::CallFrame& frame, bool whole = false);
 
 // Accepts either `constraint` (json_schema, json_object) or a call of one of the tools.
 ConstraintText OrCallConstraint(const Json& tools, const ConstraintText& constraint,

@@ -21,8 +21,10 @@ Conversation ReadConversationOf(Fields& fields, std::set<std::string>& notices) 
     if (!thinking.is_null()) {
         Fields of(thinking, "thinking.");
         const std::string type = of.Choice("type", "", {"enabled", "disabled", "adaptive"});
+        const int64_t budget = of.Integer("budget_tokens", -1, -1, INT64_MAX);
         if (of.error()) fields.Fail(of.error()->param.c_str(), of.error()->message);
         conversation.input.extra = {{"enable_thinking", type != "disabled"}};
+        if (budget >= 0 && type == "enabled") conversation.reasoning_budget = budget;
     }
     Fields output(fields.Object("output_config"));
     if (output.Has("format")) {

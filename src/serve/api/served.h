@@ -48,6 +48,9 @@ struct Served {
     std::string sampling_by{};  // describes `sampling` and the source of its values
     // Defaults for all APIs: command-line flags, then the model's file, then built-in values.
     engine::SamplerOptions sampling = engine::DefaultSampling();
+    // Variables of the chat template for requests that do not set them: an object.
+    chat::OrderedJson template_variables = chat::OrderedJson::object();
+    int64_t reasoning_budget = -1;  // most tokens of reasoning; -1: no limit
     ModelCard card;
     bool on_cpu = true;  // no rank computes on a GPU
 
