@@ -23,10 +23,20 @@ function messagesFor(settings, before) {
   return list;
 }
 
-function requestFor(settings, before, model) {
+// begun: an answer that the model continues; null: a new one.
+function requestFor(settings, before, begun, model) {
   const body = { messages: messagesFor(settings, before), stream: true,
     stream_options: { include_usage: true } };
+  if (begun) {
+    const { content, reasoning } = begun;
+    body.messages.push({ role: "assistant", content,
+      ...(reasoning && { reasoning_content: reasoning }) });
+    body.continue_final_message = true;
+  }
   if (model) body.model = model;
+  if (settings.thinking !== null) {
+    body.chat_template_kwargs = { enable_thinking: settings.thinking };
+  }
   for (const { key, name } of PARAMETERS) {
     if (settings[key] !== null) body[name] = settings[key];
   }
@@ -72,24 +82,30 @@ function take(answer, data, clock, context) {
   if (content) answer.content += content;
   if (reasoning) answer.reasoning += reasoning;
   answer.stats = clock.stats(chunk.usage?.completion_tokens);
-  if (choice?.finish_reason) answer.note = NOTES[choice.finish_reason] ?? "";
+  if (choice?.finish_reason) {
+    answer.note = NOTES[choice.finish_reason] ?? "";
+    answer.cut = choice.finish_reason === "length";
+  }
   const { prompt_tokens: read, completion_tokens: said } = chunk.usage ?? {};
   if (answer.note === NOTES.length && read + said >= context) {
     answer.full = true;
+    answer.cut = false;
     answer.note = `The answer is cut off: the context of ${count(context)} tokens is full.`;
   }
 }
 
-// Streams the answer to the messages `before` into `answer`; calls changed() after each piece.
-// Stores errors and stops in the message; does not throw.
+// Streams the answer to the messages `before` into `answer`, behind the text that it has; calls
+// changed() after each piece. Stores errors and stops in the message; does not throw.
 // context: size of the model's context in tokens, if known.
 export async function streamAnswer(settings, before, answer, signal, changed, context) {
+  const begun = answer.content !== "" || answer.reasoning !== "" ? { ...answer } : null;
+  Object.assign(answer, { note: "", error: "", cut: true });
   try {
     await loadModels({ signal, asks: true });
     const model = modelFor(settings.model);
     if (models.list.length > 1) answer.model = model;
     const clock = new Clock();
-    const body = requestFor(settings, before, model);
+    const body = requestFor(settings, before, begun, model);
     const response = await call("v1/chat/completions", { body, signal, asks: true });
     for await (const data of events(response, signal)) {
       take(answer, data, clock, context);

@@ -1,16 +1,21 @@
-// The bar above a conversation: title, model selection and export.
+// The bar above a conversation: title, thinking, model selection and export.
 
 import { byId, h } from "./dom.js";
 import { asJson, asMarkdown, nameFor, save } from "./exchange.js";
-import { loadModels, modelFor, models } from "./models.js";
+import { loadModels, modelFor, models, thinks } from "./models.js";
+
+const THINKING = new Map([["on", true], ["off", false]]);
 
 export class Bar {
-  // chosen(id): called when the user selects another model.
+  // chosen({model}) or chosen({thinking}): called when the user selects another value.
   constructor(chosen) {
     this.title = byId("talk-title");
     this.select = byId("model");
     this.menu = byId("export-menu");
-    this.select.addEventListener("change", () => chosen(this.select.value));
+    this.thinking = byId("thinking");
+    this.select.addEventListener("change", () => chosen({ model: this.select.value }));
+    this.thinking.addEventListener("change", () => chosen({
+      thinking: THINKING.get(this.thinking.value) ?? null }));
     models.addEventListener("change", () => this.showModels());
     byId("export-markdown").addEventListener("click", () => this.save("md", "text/markdown",
       asMarkdown));
@@ -39,7 +44,11 @@ export class Bar {
     this.select.hidden = models.list.length < 2;
     this.select.replaceChildren(...models.list.map(({ id, parent }) =>
       h("option", { value: id }, parent ? `${id} (adapter)` : id)));
-    this.select.value = modelFor(this.conversation?.settings.model);
+    const { model, thinking } = this.conversation?.settings ?? {};
+    this.select.value = modelFor(model);
+    this.thinking.hidden = !thinks(model);
+    this.thinking.value =
+      [...THINKING].find(([, value]) => value === thinking)?.[0] ?? "default";
   }
 
   save(extension, type, write) {

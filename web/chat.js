@@ -49,7 +49,7 @@ export class Chat {
       restored: (conversation) => this.open(conversation),
     });
     this.attachments = new Attachments(byId("talk"));
-    this.bar = new Bar((model) => this.choose({ ...this.conversation.settings, model }));
+    this.bar = new Bar((chosen) => this.choose({ ...this.conversation.settings, ...chosen }));
     this.listen();
     let last = null;
     try {
@@ -230,7 +230,17 @@ export class Chat {
   async answer(conversation, parent) {
     const at = add(conversation,
       { role: "assistant", content: "", reasoning: "", note: "", error: "" }, parent);
-    const answer = conversation.messages[at];
+    await this.stream(conversation, conversation.messages[at]);
+  }
+
+  // Continues the last answer of the open conversation.
+  goOn(answer) {
+    this.halt();
+    this.stream(this.conversation, answer);
+  }
+
+  // Receives the last answer of the current branch, or the rest of it.
+  async stream(conversation, answer) {
     const before = included(conversation, this.shown(conversation).slice(0, -1));
     const controller = new AbortController();
     const state = { controller, answer, saved: performance.now(), heard: performance.now() };
@@ -320,13 +330,18 @@ export class Chat {
       ? new UserView(message, { variants, edit: (text) => this.edit(message, text),
         closed: () => this.showNew() })
       : new AnswerView(message, { variants, again: () => this.again(message),
+        goOn: () => this.goOn(message), isLast: () => this.isLast(message),
         drop: () => this.drop(message), canDrop: () => this.canDrop(message) });
+  }
+
+  isLast(answer) {
+    return this.shown(this.conversation).at(-1) === answer;
   }
 
   // Whether this is the last answer and there are older turns to drop.
   canDrop(answer) {
     const shown = this.shown(this.conversation);
-    return shown.at(-1) === answer &&
+    return this.isLast(answer) &&
       newerHalf(included(this.conversation, shown.slice(0, -1))) !== null;
   }
 

@@ -76,8 +76,9 @@ export class UserView {
   libraryCame() {}
 }
 
-// An answer. actions: {again(), drop(), canDrop(), variants}: again requests another answer beside
-// this one; drop continues without the oldest turns.
+// An answer. actions: {again(), goOn(), isLast(), drop(), canDrop(), variants}: again requests
+// another answer beside this one; goOn continues one that was cut off; drop continues without the
+// oldest turns.
 export class AnswerView {
   constructor(message, actions) {
     this.message = message;
@@ -93,18 +94,20 @@ export class AnswerView {
     this.copyButton = h("button", { type: "button", class: "small",
       onclick: () => copy(message.content, this.copyButton) }, "Copy");
     this.again = h("button", { type: "button", class: "small", onclick: actions.again }, "Again");
+    this.goOn = h("button", { type: "button", class: "small go-on", hidden: true,
+      onclick: actions.goOn }, "Continue");
     this.drop = h("button", { type: "button", class: "drop", hidden: true,
       onclick: actions.drop }, "Continue without the oldest turns");
     this.actions = actions;
     this.tools = h("div", { class: "tools" }, arrows(actions.variants, "answer"), this.stats,
-      this.copyButton, this.again);
+      this.goOn, this.copyButton, this.again);
     this.element = h("article", { class: "message answer", "aria-label": "Answer" }, this.details,
       this.markdown.element, this.waiting, this.note, this.error, this.drop,
       this.tools);
   }
   // hint: reason for a pause while it streams.
   update(streaming, hint = "") {
-    const { content, reasoning, stats, note, error, model, full } = this.message;
+    const { content, reasoning, stats, note, error, model, full, cut } = this.message;
     this.element.classList.toggle("streaming", streaming);
     this.details.hidden = !reasoning;
     if (this.reasoning.textContent !== reasoning) this.reasoning.textContent = reasoning;
@@ -119,6 +122,8 @@ export class AnswerView {
     this.stats.textContent = said;
     this.again.textContent = error ? "Try again" : "Again";
     this.again.hidden = streaming;
+    this.goOn.hidden = streaming || cut !== true || full === true || !(content || reasoning) ||
+      !this.actions.isLast();
     this.drop.hidden = streaming || full !== true || !this.actions.canDrop();
     this.copyButton.hidden = streaming || content === "";
   }

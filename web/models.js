@@ -11,13 +11,21 @@ export async function loadModels(options = {}) {
   const said = await (await call("v1/models", options)).json();
   const list = (Array.isArray(said?.data) ? said.data : [])
     .filter((model) => typeof model?.id === "string")
-    .map(({ id, parent }) => ({ id, parent: typeof parent === "string" ? parent : "" }));
+    .map(({ id, parent, meta }) => ({ id, parent: typeof parent === "string" ? parent : "",
+      thinks: meta?.thinking === true }));
   if (JSON.stringify(list) === JSON.stringify(models.list)) return;
   models.list = list;
   models.dispatchEvent(new Event("change"));
 }
 
+const find = (wanted) => models.list.find(({ id }) => id === wanted) ?? models.list[0];
+
 // The wanted model's id if it still exists, else the first one.
 export function modelFor(wanted) {
-  return (models.list.find(({ id }) => id === wanted) ?? models.list[0])?.id ?? "";
+  return find(wanted)?.id ?? "";
+}
+
+// Whether that model's template can switch its reasoning.
+export function thinks(wanted) {
+  return find(wanted)?.thinks === true;
 }

@@ -1,6 +1,6 @@
 // Settings of a conversation, by the API's names. null: the server's default.
 //
-//     {system, model, temperature, topP, topK, minP, maxTokens, seed}
+//     {system, model, thinking (true, false), temperature, topP, topK, minP, maxTokens, seed}
 
 import { isNumber } from "./dom.js";
 
@@ -25,14 +25,15 @@ function checkedNumber(value, { least, most, whole }) {
 export function checkedSettings(value) {
   const text = (name, most) =>
     (typeof value?.[name] === "string" ? value[name].slice(0, most) : "");
-  const settings = { system: text("system", MOST_SYSTEM), model: text("model", 500) };
+  const settings = { system: text("system", MOST_SYSTEM), model: text("model", 500),
+    thinking: typeof value?.thinking === "boolean" ? value.thinking : null };
   for (const parameter of PARAMETERS) {
     settings[parameter.key] = checkedNumber(value?.[parameter.key], parameter);
   }
   return settings;
 }
 
-// Whether anything except the model is set.
+// Whether anything except the model and its thinking is set.
 export function anySet(settings) {
   return settings.system !== "" || PARAMETERS.some(({ key }) => settings[key] !== null);
 }

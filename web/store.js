@@ -4,10 +4,11 @@
 //     {id, title, named, edited, created, changed, settings (settings_form.js), from, current,
 //      messages: [{id, at, changed, role: "user", content, parent, files: [{name, text}]},
 //                 {id, at, changed, role: "assistant", content, parent, reasoning, stats, note,
-//                  error, model, full}]}
+//                  error, model, full, cut}]}
 //
 // `named`: the user gave the title. `edited`: time of the last change of title, settings or `from`.
 // `from`: id of the first message that the model gets (tree.js). `full`: the context was full.
+// `cut`: the answer has no end yet, or was cut off.
 // `at`: time of creation, later than that of the previous message. `changed`: time of the last
 // write. `parent` and `current`: tree.js. All stored data is checked: data of another version of
 // the page, or of another page, must not break it.
@@ -47,6 +48,7 @@ function checkedMessage(value, i) {
   message.note = text(value?.note);
   message.error = text(value?.error);
   if (value?.full === true) message.full = true;
+  message.cut = value?.cut === true;
   if (text(value?.model)) message.model = value.model.slice(0, 200);
   const { tokens, first, perSecond } = value?.stats ?? {};
   if (isNumber(tokens)) message.stats = { tokens, first, perSecond };

@@ -35,7 +35,8 @@ Json ModelJson(const Served& served, int32_t adapter) {
                      {"n_ctx_train", served.hyper.context},
                      {"n_embd", served.hyper.hidden},
                      {"n_params", served.card.parameters},
-                     {"size", served.card.size_bytes}};
+                     {"size", served.card.size_bytes},
+                     {"thinking", served.card.thinking}};
     if (adapter != 0) model["parent"] = served.name;
     return model;
 }
