@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/nearest_word.h"
+#include "cli/chat_files.h"
 #include "cli/sampling_flags.h"
 #include "engine/sampler.h"
 
@@ -22,6 +23,10 @@ constexpr std::string_view kHelp =
     "/set             show the settings\n"
     "/system TEXT     set the system message; without TEXT: remove it\n"
     "/clear           forget the conversation\n"
+    "/retry           answer the last question again\n"
+    "/think on|off    turn reasoning on or off, if the template can; default: the template's\n"
+    "/file PATH       add a text file to the next message\n"
+    "/save PATH       write the conversation to a file; /load PATH continues it\n"
     "/drop            leave out the oldest turns, for example when the context is full\n"
     "/undrop          restore the turns that /drop left out\n"
     "/bye             end, like Ctrl-D\n"
@@ -95,7 +100,7 @@ ChatSession::Next ChatSession::Take(std::string_view entered, bool only_text) {
     if (only_text || !IsCommand(text)) {
         const bool replaces = std::exchange(pending_, false);
         if (replaces) left_out_.back() = true;
-        Add("user", std::string(text));
+        Add("user", std::exchange(attached_, {}) + std::string(text));
         return {Act::kAsk, replaces ? "The previous question did not fit into the context, so the "
                                       "model continues without it; /undrop restores it."
                                     : ""};
@@ -111,8 +116,14 @@ ChatSession::Next ChatSession::Take(std::string_view entered, bool only_text) {
         SetSystem(system_);
         return {Act::kTell, "The conversation is forgotten."};
     }
-    const std::vector<std::string> commands = {"/bye",   "/help", "/set",   "/system",
-                                               "/clear", "/drop", "/undrop"};
+    if (command == "/retry") return Retry();
+    if (command == "/think") return Think(rest);
+    if (command == "/file") return Attach(std::string(rest));
+    if (command == "/save") return Save(std::string(rest));
+    if (command == "/load") return Load(std::string(rest));
+    const std::vector<std::string> commands = {"/bye",   "/help", "/set",    "/system",
+                                               "/clear", "/drop", "/undrop", "/retry",
+                                               "/think", "/file", "/save",   "/load"};
     return {
         Act::kTell,
         fmt::format("There is no command {}.{} /help lists them; \"\"\"{} ...\"\"\" is a message.",
@@ -140,6 +151,8 @@ ChatSession::Next ChatSession::SetSystem(std::string_view text) {
     input_.messages = chat::OrderedJson::array();
     left_out_.clear();
     pending_ = false;
+    forgotten_.clear();
+    attached_.clear();
     if (!system_.empty()) Add("system", system_);
     return {Act::kTell, system_.empty() ? "The conversation starts over without a system message."
                                         : "The conversation starts over with this system message."};
@@ -223,14 +236,75 @@ ChatSession::Next ChatSession::Undrop() {
             any ? "The model sees all turns again." : "No turns were dropped: see /drop."};
 }
 
+ChatSession::Next ChatSession::Save(const std::string& path) {
+    if (path.empty()) return {Act::kTell, "Name a file: /save PATH."};
+    const auto saved = SaveConversation(path, input_.messages);
+    if (!saved.ok()) return {Act::kTell, saved.error().message};
+    return {Act::kTell, fmt::format("Saved {} messages; /load {} continues them.", size(), path)};
+}
+
+ChatSession::Next ChatSession::Load(const std::string& path) {
+    if (path.empty()) return {Act::kTell, "Name a file: /load PATH."};
+    const auto messages = LoadConversation(path);
+    if (!messages.ok()) return {Act::kTell, messages.error().message};
+    const bool has_system = messages->front()["role"] == "system";
+    SetSystem(has_system ? messages->front()["content"].get<std::string>() : "");
+    for (size_t i = has_system ? 1 : 0; i < messages->size(); ++i) {
+        const auto& message = (*messages)[i];
+        const bool asks = message["role"] == "user";
+        Add(asks ? "user" : "assistant", message["content"].get<std::string>());
+    }
+    return {Act::kTell, fmt::format("The conversation continues after {} messages.", size())};
+}
+
+// The file's text stands before the words of the next message.
+ChatSession::Next ChatSession::Attach(const std::string& path) {
+    if (path.empty()) return {Act::kTell, "Name a file: /file PATH."};
+    const auto text = QuoteFile(path);
+    if (!text.ok()) return {Act::kTell, text.error().message};
+    attached_ += *text + "\n\n";
+    return {Act::kTell, fmt::format("{}: {} bytes go with your next message.", path, text->size())};
+}
+
+ChatSession::Next ChatSession::Retry() {
+    const bool any = size() > 0 && !left_out_.back();
+    if (any && input_.messages.back()["role"] == "assistant") {
+        input_.messages.erase(size() - 1);
+        left_out_.pop_back();
+    } else if (!forgotten_.empty()) {
+        Add("user", std::exchange(forgotten_, {}));
+    }
+    if (size() == 0 || left_out_.back() || input_.messages.back()["role"] != "user") {
+        return {Act::kTell, "There is no question to answer again."};
+    }
+    return {Act::kAsk};
+}
+
+// Templates name the variable `enable_thinking` or `thinking`.
+ChatSession::Next ChatSession::Think(std::string_view word) {
+    if (word == "on" || word == "off") {
+        input_.extra = {{"enable_thinking", word == "on"}, {"thinking", word == "on"}};
+    } else if (word == "default") {
+        input_.extra = nullptr;
+    } else if (!word.empty()) {
+        return {Act::kTell, fmt::format("'{}' is not valid: /think on, off or default.", word)};
+    }
+    const bool set = input_.extra.is_object();
+    return {Act::kTell, fmt::format("thinking: {}", !set ? "the template's default"
+                                                    : input_.extra["thinking"] ? "on"
+                                                                               : "off")};
+}
+
 void ChatSession::NoteAnswer(std::string text) {
     pending_ = false;
+    forgotten_.clear();
     Add("assistant", std::move(text));
 }
 
 void ChatSession::ForgetQuestion() {
     pending_ = false;
     if (size() == 0 || input_.messages.back()["role"] != "user") return;
+    forgotten_ = input_.messages.back()["content"].get<std::string>();
     input_.messages.erase(input_.messages.end() - 1);
     left_out_.pop_back();
 }

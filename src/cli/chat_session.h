@@ -1,5 +1,6 @@
 // The state of a conversation at a terminal: its messages, its settings, and the commands that
-// begin with a slash. It uses neither terminal nor engine.
+// begin with a slash. It reads and writes the files that commands name; it uses neither terminal
+// nor engine.
 #pragma once
 
 #include <string>
@@ -49,6 +50,11 @@ class ChatSession {
     Next SetSystem(std::string_view text);
     Next Drop();
     Next Undrop();
+    Next Save(const std::string& path);
+    Next Load(const std::string& path);
+    Next Attach(const std::string& path);
+    Next Retry();
+    Next Think(std::string_view word);
     // Index of the first included message that is not the system's, or size().
     size_t first() const;
     // Index of the oldest message that /drop keeps, always a question: that of the last turn, or of
@@ -63,6 +69,8 @@ class ChatSession {
     bool seeded_;
     std::vector<bool> left_out_;  // by message: excluded, the model does not get it
     bool pending_ = false;        // the last message is a question that did not fit the context
+    std::string forgotten_;       // the last question, if it has no answer
+    std::string attached_;        // files for the next message
 };
 
 }  // namespace weft::cli

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,9 +17,11 @@
 #include <cwchar>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/log.h"
 #include "cli/output.h"
+#include "cli/private_file.h"
 #include "cli/terminal_keys.h"
 #include "cli/terminal_signals.h"
 
@@ -41,6 +44,7 @@ struct LineEditor::State {
 #ifdef WEFT_HAS_LIBEDIT
     EditLine* edit = nullptr;
     History* history = nullptr;
+    std::string history_path;
     TerminalKeys keys;
     std::optional<TerminalSignals> signals;  // set while a line is read
     bool escapes = false;                    // the terminal supports escapes
@@ -228,6 +232,35 @@ bool SetUtf8() {
     return false;
 }
 
+// A history with the lines of the file. Another kind of file (a pipe) is not opened.
+History* MakeHistory(const std::string& path) {
+    History* history = ::history_init();
+    HistEvent event;
+    ::history(history, &event, H_SETSIZE, LineEditor::kMostHistory);
+    ::history(history, &event, H_SETUNIQUE, 1);
+    constexpr off_t kMostBytes =
+        4 * off_t{LineEditor::kMostHistoryLine} * LineEditor::kMostHistory;  // with escapes
+    struct stat found {};
+    const bool sound = !path.empty() && ::stat(path.c_str(), &found) == 0 &&
+                       S_ISREG(found.st_mode) && found.st_size <= kMostBytes;
+    if (sound) ::history(history, &event, H_LOAD, path.c_str());
+    return history;
+}
+
+// Adds a line to the file, beside the lines of other sessions. A failure loses the line only.
+void KeepLine(const std::string& path, const std::string& line) {
+    if (path.empty() || line.starts_with(' ') || line.size() > LineEditor::kMostHistoryLine) return;
+    const auto fresh = CreatePrivateFile(path);
+    if (!fresh.ok()) return;
+    History* const history = MakeHistory(path);
+    HistEvent event;
+    ::history(history, &event, H_ENTER, line.c_str());
+    const bool saved = ::history(history, &event, H_SAVE, fresh->c_str()) >= 0 &&
+                       std::rename(fresh->c_str(), path.c_str()) == 0;
+    if (!saved) ::unlink(fresh->c_str());
+    ::history_end(history);
+}
+
 }  // namespace
 
 void LineEditor::State::HeedSignals() {
@@ -257,8 +290,10 @@ void LineEditor::State::ShowAgain() {
     NotePrompt(true);
 }
 
-LineEditor::LineEditor(const std::atomic<bool>* stop) : state_(std::make_unique<State>()) {
+LineEditor::LineEditor(const std::atomic<bool>* stop, std::string history)
+    : state_(std::make_unique<State>()) {
     state_->stop = stop;
+    state_->history_path = std::move(history);
     if (!SetUtf8()) return;
     EditLine* edit = state_->edit = ::el_init("weft", stdin, stdout, stderr);
     if (edit == nullptr) return;
@@ -273,10 +308,7 @@ LineEditor::LineEditor(const std::atomic<bool>* stop) : state_(std::make_unique<
     ::el_set(edit, EL_BIND, "\t", "ed-insert", nullptr);
     ::el_set(edit, EL_BIND, kPasteKeyText, "weft-paste", nullptr);
     ::el_set(edit, EL_BIND, "-a", kPasteKeyText, "weft-paste", nullptr);
-    state_->history = ::history_init();
-    HistEvent event;
-    ::history(state_->history, &event, H_SETSIZE, 1000);
-    ::history(state_->history, &event, H_SETUNIQUE, 1);
+    state_->history = MakeHistory(state_->history_path);
     ::el_set(edit, EL_HIST, ::history, state_->history);
 }
 
@@ -305,6 +337,7 @@ LineEditor::Line LineEditor::Read(const std::string& prompt) {
     std::string text(got, static_cast<size_t>(count));
     HistEvent event;
     if (text != "\n") ::history(state_->history, &event, H_ENTER, text.c_str());
+    if (text != "\n") KeepLine(state_->history_path, text);
     // (Pasted text may end with newlines of its own.)
     while (text.ends_with('\n')) text.pop_back();
     return {How::kLine, std::move(text)};
@@ -316,7 +349,8 @@ void LineEditor::State::ShowAgain() {
     ShowPrompt();
 }
 
-LineEditor::LineEditor(const std::atomic<bool>* stop) : state_(std::make_unique<State>()) {
+LineEditor::LineEditor(const std::atomic<bool>* stop, std::string)
+    : state_(std::make_unique<State>()) {
     state_->stop = stop;
 }
 

@@ -12,8 +12,12 @@ namespace weft::cli {
 // Thread: Read on one; Wake and End on any, also from signal handlers.
 class LineEditor {
   public:
-    // stop: when set, the input has ended.
-    explicit LineEditor(const std::atomic<bool>* stop);
+    static constexpr int kMostHistory = 1000;
+    static constexpr size_t kMostHistoryLine = 4096;  // bytes of a line in the file
+
+    // stop: when set, the input has ended. history: file that keeps the lines of former sessions
+    // (mode 0600; at most kMostHistory lines, none that begins with a space); "": none is kept.
+    LineEditor(const std::atomic<bool>* stop, std::string history);
     ~LineEditor();
     LineEditor(const LineEditor&) = delete;
     LineEditor& operator=(const LineEditor&) = delete;

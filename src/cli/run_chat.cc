@@ -16,6 +16,7 @@
 #include "cli/loading_line.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
+#include "cli/private_file.h"
 #include "cli/summary.h"
 #include "engine/cache_size.h"
 #include "engine/engine.h"
@@ -88,7 +89,10 @@ class Conversation {
   public:
     Conversation(engine::Engine& engine, const ChatModel& model, ChatSession& session,
                  const std::atomic<bool>* stop)
-        : engine_(engine), model_(model), session_(session), editor_(stop) {}
+        : engine_(engine),
+          model_(model),
+          session_(session),
+          editor_(stop, StateFile("run_history")) {}
 
     void Talk() {
         g_editor = &editor_;

@@ -8,10 +8,12 @@ import re
 import select
 import signal
 import struct
+import tempfile
 import termios
 import time
 
 PATIENCE = 120
+STATE = tempfile.TemporaryDirectory(prefix="weft-state-")  # of all programs; env gives another
 PROMPT = ">>> "
 
 
@@ -21,7 +23,7 @@ class Terminal:
     def __init__(self, program, *words, env=None):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.environ.update({"TERM": "dumb", **(env or {})})
+            os.environ.update({"TERM": "dumb", "XDG_STATE_HOME": STATE.name, **(env or {})})
             os.execv(program, [program, *words])
         self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self.text = ""

@@ -101,6 +101,75 @@ class Conversation(unittest.TestCase):
         terminal.type("/quit\n")
         self.assertEqual(terminal.wait(), 0)
 
+    def test_files_of_a_conversation(self):
+        folder = self.folder()
+        notes, kept = os.path.join(folder, "my notes.txt"), os.path.join(folder, "talk.json")
+        pathlib.Path(notes).write_text("What is 47 + 38?\n")
+        terminal = self.begin("-n", "24")
+        self.assertIn("bytes go with your next message", terminal.ask(f"/file {notes}"))
+        self.assertRegex(terminal.ask("What is 12 * 7?"), r"\d")
+        self.assertIn("Saved 2 messages", terminal.ask(f"/save {kept}"))
+        self.assertEqual(os.stat(kept).st_mode & 0o777, 0o600)
+        messages = json.loads(pathlib.Path(kept).read_text())["messages"]
+        self.assertEqual([message["role"] for message in messages], ["user", "assistant"])
+        self.assertEqual(messages[0]["content"],
+                         "File my notes.txt:\n\n```\nWhat is 47 + 38?\n```\n\nWhat is 12 * 7?")
+        self.assertIn("is not a conversation", terminal.ask(f"/save {notes}"))
+        self.assertEqual(pathlib.Path(notes).read_text(), "What is 47 + 38?\n")
+        other = self.begin()
+        self.assertIn("after 2 messages", other.ask(f"/load {kept}"))
+        other.ask("What is 6 + 6?")
+        self.assertIn("Saved 4 messages", other.ask(f"/save {kept}"))
+        for wrong in ("/load", "/save", "/file", f"/load {notes}", f"/load {folder}/none",
+                      f"/file {folder}", f"/file {MODEL}", "/think maybe"):
+            self.assertRegex(other.ask(wrong), "Name a file|not |cannot|such file|syntax error")
+
+    def test_retry_and_think(self):
+        terminal = self.begin()
+        self.assertIn("no question", terminal.ask("/retry"))
+        first = terminal.ask("What is 47 + 38?")
+        self.assertRegex(first, r"\b85\b")
+        self.assertRegex(terminal.ask("/retry"), r"\b85\b")
+        kept = os.path.join(self.folder(), "talk.json")
+        self.assertIn("Saved 2 messages", terminal.ask(f"/save {kept}"))
+        model = self.with_template(
+            "{% for m in messages %}{{ m.content }}{% endfor %}"
+            "{% if enable_thinking is defined and enable_thinking %}\nWhat is 47 + 38?\n{% else %}"
+            "\nWhat is 12 * 7?\n{% endif %}")
+        terminal = self.begin("-n", "8", model=model)
+        self.assertIn("template's default", terminal.ask("/think"))
+        off = terminal.ask("Hm.")
+        self.assertIn("thinking: on", terminal.ask("/think on"))
+        terminal.ask("/clear")
+        self.assertNotEqual(terminal.ask("Hm."), off)
+        self.assertIn("thinking: off", terminal.ask("/think off"))
+        terminal.ask("/clear")
+        self.assertEqual(terminal.ask("Hm."), off)
+
+    def test_history_of_former_sessions(self):
+        state = self.folder()
+        path = os.path.join(state, "weft", "run_history")
+        for line in ("What is 47 + 38?", " What is a secret?", "What is 6 + 6?"):
+            terminal = Terminal(PROGRAM, "run", MODEL, "--greedy",
+                                env={"XDG_STATE_HOME": state})
+            self.addCleanup(terminal.__exit__)
+            terminal.until(re.escape(PROMPT))
+            terminal.ask(line)
+            terminal.type("\x04")
+            self.assertEqual(terminal.wait(), 0)
+        if not os.path.exists(path):
+            self.skipTest("Weft was built without libedit")
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(os.path.dirname(path)).st_mode & 0o777, 0o700)
+        text = pathlib.Path(path).read_text()
+        self.assertIn("47", text)
+        self.assertNotIn("secret", text)
+        terminal = Terminal(PROGRAM, "run", MODEL, "--greedy", env={"XDG_STATE_HOME": state})
+        self.addCleanup(terminal.__exit__)
+        terminal.until(re.escape(PROMPT))
+        terminal.type("\x10\x10\n")  # Ctrl-P: the line before
+        self.assertRegex(terminal.until(re.escape("\n" + PROMPT)), r"\b85\b")
+
     def test_what_is_no_command(self):
         terminal = self.begin("-n", "8")
         for text in ("/etc/passwd what is this file?", "/* 6 + 6 */", "//", '"""/bye"""',

@@ -1,0 +1,20 @@
+// Files of the user that nobody else may read: mode 0600, replaced whole.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace weft::cli {
+
+// Path of a file in the user's state folder, which is created (mode 0700): $XDG_STATE_HOME/weft, or
+// ~/.local/state/weft. "": there is no such folder.
+std::string StateFile(const std::string& name);
+
+// Replaces the file by rename(2). Errors: kIo, kDenied.
+Status WritePrivateFile(const std::string& path, std::string_view text);
+// Creates an empty file with a new name, for WritePrivateFile's way of replacing `path`.
+Result<std::string> CreatePrivateFile(const std::string& path);
+
+}  // namespace weft::cli
