@@ -133,17 +133,22 @@ Status Engine::Check(const Request& request) const {
     return CheckVocabulary(request.prompt, hyper_.vocab);
 }
 
+bool Engine::Fits(const Request& request) const {
+    const bool generates = request.pooling.empty() && request.max_tokens != 0;
+    return std::ssize(request.prompt) + (generates ? 1 : 0) <= context_;
+}
+
 Status Engine::CheckLength(const Request& request) const {
     const auto tokens = static_cast<int64_t>(request.prompt.size());
     if (tokens == 0) {
         return MakeError(ErrorCode::kUsage, "the prompt has no tokens: give some text");
     }
-    if (tokens + 1 <= context_) return {};
-    if (!request.pooling.empty()) {
+    if (Fits(request)) return {};
+    if (!request.pooling.empty() || request.max_tokens == 0) {
         return MakeError(ErrorCode::kUsage,
                          "the text has {} tokens; at most {} fit the context. Cut it, or start "
                          "with a larger --ctx",
-                         tokens, context_ - 1);
+                         tokens, context_);
     }
     return MakeError(ErrorCode::kUsage,
                      "the prompt has {} tokens, and the answer needs at least one more, but the "

@@ -155,6 +155,8 @@ class Engine {
 
     // Checks whether the request can ever run. Errors: as Submit.
     Status Check(const Request& request) const;
+    // Whether the prompt fits the context, with room for a token if the request generates any.
+    bool Fits(const Request& request) const;
     // Queues a request. Returns its number, for Cancel. Errors: kUsage: the request can never run
     // (it is too long, has tokens that the model does not have, or has sampling options out of
     // range). kUnsupported: the job's outputs (Job::outputs) lack what the request needs. After Run
@@ -202,7 +204,7 @@ class Engine {
     struct InFlightStep {
         struct Row {
             int64_t id;
-            int32_t output;                           // -1: no logits
+            int32_t output;  // -1: no logits
             // Rows of the sequence in the step: first row, number of rows, position of the first
             // row.
             int32_t begin, count, position;

@@ -376,9 +376,29 @@ TEST_F(EngineTest, WhatCanNeverRunIsRefusedWithTheNumbers) {
     request = RequestOf(0);
     request.sampler.temperature = NAN;
     EXPECT_FALSE(engine->Submit(request, std::make_shared<BatchEar>()).ok());
-    // The answer ends at the context limit.
-    auto ear = std::make_shared<BatchEar>();
     request = RequestOf(0);
+    request.prompt.assign(321, 97);
+    request.max_tokens = 0;
+    refused = engine->Submit(request, std::make_shared<BatchEar>());
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("at most 320 fit"), std::string::npos);
+    // A prompt that generates nothing may fill the context.
+    auto ear = std::make_shared<BatchEar>();
+    request.prompt.resize(320);
+    request.prompt_logprobs = 0;
+    ASSERT_TRUE(engine->Submit(request, ear).ok());
+    engine->Drain();
+    EXPECT_TRUE(engine->Run().ok());
+    EXPECT_EQ(ear->ending().finish, "length");
+    EXPECT_EQ(ear->said().size(), 319u);
+}
+
+TEST_F(EngineTest, TheAnswerEndsWithTheContext) {
+    support::WriteTinyGguf(dir_ / "m", FileOf("llama"));
+    auto engine = Open(dir_ / "m", 0, 4, true);
+    ASSERT_NE(engine, nullptr);
+    const auto ear = std::make_shared<BatchEar>();
+    Request request = RequestOf(0);
     request.max_tokens = 1'000'000'000'000;
     ASSERT_TRUE(engine->Submit(request, ear).ok());
     engine->Drain();

@@ -135,14 +135,34 @@ TEST_P(Embedding, EqualsTransformersInAnyCompany) {
     }
 }
 
+// A text as long as the context has the vector that it has in a larger context.
+TEST_P(Embedding, ATextMayFillTheContext) {
+    std::vector<int32_t> tokens = tokens_;
+    tokens.resize(64, 1);
+    std::vector<float> vectors[2];
+    for (const int64_t context : {64, 128}) {
+        Job job = EmbeddingJobOf(dir_ / "m", 64, model::Outputs::kHidden);
+        job.ctx = job.kv_tokens = context;
+        auto engine = Engine::Start({}, job, {2, true});
+        ASSERT_TRUE(engine.ok()) << engine.error().message;
+        const auto ear = std::make_shared<EmbeddingEar>();
+        ASSERT_TRUE((*engine)->Submit(EmbeddingRequestOf(tokens, Pooling::kLast), ear).ok());
+        (*engine)->Drain();
+        ASSERT_TRUE((*engine)->Run().ok());
+        vectors[context / 128] = ear->vector();
+    }
+    ASSERT_FALSE(vectors[0].empty());
+    EXPECT_EQ(vectors[0], vectors[1]);
+}
+
 TEST_P(Embedding, WhatItCannotMakeIsRefused) {
     auto engine =
         Engine::Start({}, EmbeddingJobOf(dir_ / "m", 128, model::Outputs::kBoth), {4, true});
     ASSERT_TRUE(engine.ok());
     EXPECT_TRUE((*engine)->embeds() && (*engine)->generates());
     Request long_one = EmbeddingRequestOf(tokens_, Pooling::kMean);
-    long_one.prompt.resize(64, 1);
-    EXPECT_NE((*engine)->Check(long_one).error().message.find("64 tokens; at most 63"),
+    long_one.prompt.resize(65, 1);
+    EXPECT_NE((*engine)->Check(long_one).error().message.find("65 tokens; at most 64"),
               std::string::npos);
     (*engine)->Drain();
     EXPECT_TRUE((*engine)->Run().ok());

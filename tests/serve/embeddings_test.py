@@ -96,13 +96,27 @@ class Embeddings(EmbeddingCase):
                 ({"input": "a", "dimensions": 0}, "dimensions"),
                 ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
                 ({"input": [1, 10 ** 9]}, "1000000000", "49151"),
-                ({"input": ["a", "x " * 2100]}, "2101 tokens", "2047")):
+                ({"input": ["a", "x " * 2100]}, "2101 tokens", "2048")):
             status, answer = self.server.json("POST", "/v1/embeddings", asked)
             self.assertEqual(status, 400, answer)
             for word in words:
                 self.assertIn(word, answer["error"]["message"])
         self.assertEqual(answer["error"]["code"], "context_length_exceeded")
         self.assertEqual(answer["error"]["param"], "input[1]")
+
+    def test_a_text_of_the_whole_context(self):
+        """No room is kept for a generated token, neither for a vector nor for scores."""
+        whole = [5 + i % 7 for i in range(2048)]
+        self.assertEqual(len(self.vectors(whole)[0]), 576)
+        status, answer = self.server.json("POST", "/v1/completions", {
+            "prompt": whole, "max_tokens": 0, "echo": True, "logprobs": 0})
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(len(answer["choices"][0]["logprobs"]["tokens"]), 2048)
+        self.assertEqual(answer["usage"]["completion_tokens"], 0)
+        for more, prompt in ((0, whole + [5]), (1, whole)):
+            status, answer = self.server.json("POST", "/v1/completions",
+                                              {"prompt": prompt, "max_tokens": more})
+            self.assertEqual((status, answer["error"]["code"]), (400, "context_length_exceeded"))
 
     def test_beside_text(self):
         said = self.client.completions.create(model="gpt-test", prompt="One, two, three,",

@@ -375,7 +375,7 @@ class Embed(OllamaCase):
     def test_too_long(self):
         long = "word and " * 3000
         answer = self.client.embed(self.model, long)
-        self.assertEqual(answer.prompt_eval_count, self.context - 1)
+        self.assertEqual(answer.prompt_eval_count, self.context)
         with self.assertRaises(ollama.ResponseError) as caught:
             self.client.embed(self.model, long, truncate=False)
         self.assertEqual(caught.exception.status_code, 400)

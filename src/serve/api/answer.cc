@@ -105,7 +105,7 @@ void Answer::Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, A
         const Status sound = engine.Check(choice.request);
         if (sound.ok()) continue;
         ApiError error = ErrorOf(sound.error());
-        if (static_cast<int64_t>(choice.request.prompt.size()) + 1 > engine.context()) {
+        if (!engine.Fits(choice.request)) {
             error.code = kContextExceeded;
             error.param = plan.prompt_name;
         }

@@ -57,9 +57,7 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
         request.cached = fields.Bool("cache_prompt", true);
         if (const Status sound = served.engine->Check(request); !sound.ok()) {
             ApiError error = ErrorOf(sound.error());
-            const bool full =
-                static_cast<int64_t>(prompts[i].tokens.size()) + 1 > served.engine->context();
-            if (full) error.code = kContextExceeded;
+            if (!served.engine->Fits(request)) error.code = kContextExceeded;
             if (sound.error().code == ErrorCode::kUsage) error.param = name;
             return error;
         }

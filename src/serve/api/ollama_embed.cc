@@ -12,7 +12,7 @@ namespace {
 // Truncates a text to the context, unless "truncate" is false. The text itself is cut before
 // tokenizing, to bound the tokenizer's work. Keeps the end token if the model uses one.
 std::vector<int32_t> CutTokens(const Served& served, std::string_view text) {
-    const auto room = static_cast<size_t>(served.engine->context()) - 1;
+    const auto room = static_cast<size_t>(served.engine->context());
     const size_t most = (room + 1) * std::max<size_t>(served.longest_piece_bytes, 1);
     if (text.size() > most) {
         text = text.substr(0, most);
