@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "serve/api/logprobs.h"
 #include "serve/api/openai_dialect.h"
 #include "serve/api/reasoning.h"
 #include "serve/api/sampling.h"
@@ -158,7 +157,7 @@ class ChatDialect final : public OpenAiDialect {
              std::span<const engine::SaidToken> tokens, std::string& out) {
         std::string logprobs = "null";
         if (logprobs_ && !tokens.empty())
-            logprobs = Dump(ChatLogprobs(served_.tokenizer(), tokens));
+            logprobs = Dump(ChatLogprobs(served_.tokenizer(), tokens, token_names));
         Chunk(choice, fmt::format(R"("delta":{{{}}})", delta), logprobs, finish, out);
     }
     // Each call has an index; chunks after the first contain arguments only.
@@ -223,7 +222,8 @@ class ChatDialect final : public OpenAiDialect {
         }
         return {{"message", std::move(message)},
                 {"logprobs",
-                 logprobs_ ? ChatLogprobs(served_.tokenizer(), choice.tokens) : Json(nullptr)},
+                 logprobs_ ? ChatLogprobs(served_.tokenizer(), choice.tokens, token_names)
+                           : Json(nullptr)},
                 {"finish_reason", FinishOf(choice.end)}};
     }
 
@@ -525,10 +525,12 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     const bool usage = options.Bool("include_usage", false);
     if (options.error()) return options.error();
     request.prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
+    const TokenNames token_names = ReadTokenNames(fields);
     if (fields.error()) return fields.error();
     auto dialect = std::make_unique<ChatDialect>(served, request.adapter, usage, logprobs,
                                                  conversation.older_calls);
     dialect->prompt_logprobs = request.prompt_logprobs >= 0;
+    dialect->token_names = token_names;
     plan.dialect = std::move(dialect);
     if (auto error = PlanConversation(served, conversation, std::move(request), n, plan)) {
         return error;

@@ -6,7 +6,6 @@
 
 #include "serve/api/fim.h"
 #include "serve/api/llama_server.h"
-#include "serve/api/logprobs.h"
 #include "serve/api/openai_dialect.h"
 #include "serve/api/prompts.h"
 #include "serve/api/sampling.h"
@@ -36,7 +35,8 @@ class CompletionDialect final : public OpenAiDialect {
     Json ChoiceJson(const Choice& choice, size_t index) override {
         int64_t offset = index < offsets.size() ? offsets[index] : 0;
         return {{"text", choice.said.content},
-                {"logprobs", logprobs_ ? TextLogprobs(served_.tokenizer(), choice.tokens, offset)
+                {"logprobs", logprobs_ ? TextLogprobs(served_.tokenizer(), choice.tokens, offset,
+                                                      token_names)
                                        : Json(nullptr)}};
     }
     void Say(int choice, const std::string& text, const std::string& finish,
@@ -45,7 +45,7 @@ class CompletionDialect final : public OpenAiDialect {
         if (offsets.size() <= at) offsets.resize(at + 1);
         std::string logprobs = "null";
         if (logprobs_ && !tokens.empty()) {
-            logprobs = Dump(TextLogprobs(served_.tokenizer(), tokens, offsets[at]));
+            logprobs = Dump(TextLogprobs(served_.tokenizer(), tokens, offsets[at], token_names));
         }
         Chunk(choice, fmt::format(R"("text":{})", Quoted(text)), logprobs, finish, out);
     }
@@ -101,6 +101,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
                                      prompts.size(), n, kMostChoices));
     }
     const bool echo = fields.Bool("echo", false);
+    const TokenNames token_names = ReadTokenNames(fields);
     plan.stream = fields.Bool("stream", false);
     const int prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
     const bool echo_logprobs = echo && request.logprobs >= 0;
@@ -124,6 +125,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     auto dialect =
         std::make_unique<CompletionDialect>(served, request.adapter, usage, request.logprobs >= 0);
     dialect->prompt_logprobs = prompt_logprobs >= 0;
+    dialect->token_names = token_names;
     plan.n = n;
     for (Prompt& prompt : prompts) {
         const std::string shown = echo ? EchoOf(served.tokenizer(), prompt, echo_logprobs) : "";

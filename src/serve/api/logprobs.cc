@@ -1,8 +1,12 @@
 #include "serve/api/logprobs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
+
+#include "base/utf8.h"
 
 namespace weft::serve {
 namespace {
@@ -19,25 +23,41 @@ std::string Shown(std::string_view piece) {
     return Json::parse(Quoted(piece)).get<std::string>();
 }
 
-Json ChanceJson(const tokenizer::Tokenizer& tokenizer, const engine::TokenChance& chance) {
+// The token's text as a name: tokens that are parts of characters have names of their own.
+std::string NameOf(const tokenizer::Tokenizer& tokenizer, int32_t id, TokenNames names) {
+    if (names == TokenNames::kIds) return fmt::format("token_id:{}", id);
+    const std::string_view piece = tokenizer.Piece(id);
+    if (IsUtf8(piece)) return std::string(piece);
+    std::string name = "bytes:";
+    for (const char c : piece) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    return name;
+}
+
+Json ChanceJson(const tokenizer::Tokenizer& tokenizer, const engine::TokenChance& chance,
+                TokenNames names) {
     const std::string_view piece = tokenizer.Piece(chance.id);
     Json bytes = Json::array();
     for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
-    return {{"token", std::string(piece)},
+    const bool ids = names == TokenNames::kIds;
+    return {{"token", ids ? NameOf(tokenizer, chance.id, names) : std::string(piece)},
             {"logprob", Finite(chance.logprob)},
             {"bytes", std::move(bytes)}};
 }
 
 }  // namespace
 
-Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer,
-                  std::span<const engine::SaidToken> tokens) {
+TokenNames ReadTokenNames(Fields& fields) {
+    return fields.Bool("return_tokens_as_token_ids", false) ? TokenNames::kIds : TokenNames::kTexts;
+}
+
+Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
+                  TokenNames names) {
     Json content = Json::array();
     for (const engine::SaidToken& token : tokens) {
-        Json json = ChanceJson(tokenizer, token.chance);
+        Json json = ChanceJson(tokenizer, token.chance, names);
         Json best = Json::array();
         for (const engine::TokenChance& chance : token.best) {
-            best.push_back(ChanceJson(tokenizer, chance));
+            best.push_back(ChanceJson(tokenizer, chance, names));
         }
         json["top_logprobs"] = std::move(best);
         content.push_back(std::move(json));
@@ -56,17 +76,17 @@ int64_t Characters(const tokenizer::Tokenizer& tokenizer, std::span<const int32_
 }
 
 Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
-                  int64_t& begin) {
+                  int64_t& begin, TokenNames names) {
     Json texts = Json::array(), logprobs = Json::array(), best = Json::array(),
          offsets = Json::array();
     for (const engine::SaidToken& token : tokens) {
         const std::string_view piece = tokenizer.Piece(token.chance.id);
-        texts.push_back(Shown(piece));
+        texts.push_back(NameOf(tokenizer, token.chance.id, names));
         const bool first = std::isnan(token.chance.logprob);
         logprobs.push_back(first ? Json(nullptr) : Json(Finite(token.chance.logprob)));
         Json of_token = Json::object();
         for (const engine::TokenChance& chance : token.best) {
-            of_token.emplace(Shown(tokenizer.Piece(chance.id)), Finite(chance.logprob));
+            of_token.emplace(NameOf(tokenizer, chance.id, names), Finite(chance.logprob));
         }
         best.push_back(first ? Json(nullptr) : std::move(of_token));
         offsets.push_back(std::max<int64_t>(begin, 0));

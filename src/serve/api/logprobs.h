@@ -9,13 +9,19 @@
 
 namespace weft::serve {
 
+// How tokens are named: by their text, or as vLLM's return_tokens_as_token_ids ("token_id:5").
+enum class TokenNames { kTexts, kIds };
+TokenNames ReadTokenNames(Fields& fields);
+
 // {"content": [{"token", "logprob", "bytes", "top_logprobs": [...]}]}
-Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens);
+Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
+                  TokenNames names = TokenNames::kTexts);
 // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; null for a prompt's first token.
-// begin: in: the first token's offset, in characters of the answer; out: the offset after the last.
-// Tokens at negative offsets are not part of the shown text.
+// A token that is not valid UTF-8 alone is named by its bytes, "bytes:\xe2\x80", as in OpenAI's
+// API. begin: in: the first token's offset, in characters of the answer; out: the offset after the
+// last. Tokens at negative offsets are not part of the shown text.
 Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
-                  int64_t& begin);
+                  int64_t& begin, TokenNames names = TokenNames::kTexts);
 // Number of characters that the tokens decode to.
 int64_t Characters(const tokenizer::Tokenizer& tokenizer, std::span<const int32_t> tokens);
 int64_t Characters(std::string_view text);

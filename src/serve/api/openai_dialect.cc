@@ -5,8 +5,6 @@
 #include <ctime>
 #include <string_view>
 
-#include "serve/api/logprobs.h"
-
 namespace weft::serve {
 
 OpenAiDialect::OpenAiDialect(const Served& served, int32_t adapter, const char* prefix,

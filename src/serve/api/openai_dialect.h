@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "serve/api/dialect.h"
+#include "serve/api/logprobs.h"
 #include "serve/api/served.h"
 
 namespace weft::serve {
@@ -13,6 +14,7 @@ namespace weft::serve {
 class OpenAiDialect : public Dialect {
   public:
     bool prompt_logprobs = false;  // a complete answer has vLLM's prompt_logprobs
+    TokenNames token_names = TokenNames::kTexts;
 
     void Begin(std::string&) override {}
     void End(const Usage& usage, std::string& out) override;
