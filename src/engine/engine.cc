@@ -156,8 +156,21 @@ Status Engine::CheckLength(const Request& request) const {
                      tokens, context_);
 }
 
+namespace {
+
+void ForbidEnds(const tokenizer::Tokenizer& tokenizer, Request& request) {
+    request.sampler.min_tokens = request.min_tokens;
+    request.sampler.ends = request.end_tokens;
+    for (int32_t id = 0; id < tokenizer.vocab_size() && !request.ignore_eos; ++id) {
+        if (tokenizer.IsEog(id)) request.sampler.ends.push_back(id);
+    }
+}
+
+}  // namespace
+
 Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listener) {
     WEFT_TRY(Check(request));
+    if (request.min_tokens > 0) ForbidEnds(tokenizer(), request);
     auto active = std::make_unique<RunningRequest>(std::move(request), std::move(listener),
                                                    tokenizer(), NowNs());
     const int64_t room = context_ - static_cast<int64_t>(active->request.prompt.size());

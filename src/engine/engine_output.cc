@@ -188,7 +188,9 @@ bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t p
     const Request& request = active.request;
     const bool asked = std::ranges::find(request.end_tokens, token) != request.end_tokens.end();
     const bool eos = asked || (tokenizer().IsEog(token) && !request.ignore_eos);
-    const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
+    const bool shown = !eos || (asked && request.includes_stop && !tokenizer().IsSpecial(token));
+    const bool ends = active.said > request.min_tokens;
+    const std::string text = shown ? active.stop.Push(active.decoder.Push(token), ends) : "";
     rank().SetIdle(true);  // until the next step: a listener may block on a stopped reader
     active.listener->OnToken(drawn->said, text);
     active.reasoning.Take(token, text, constrained && token != opening);

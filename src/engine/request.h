@@ -20,9 +20,13 @@ struct Request {
     int64_t max_tokens = -1;  // most tokens to generate; -1: to the end of the context; 0: only
                               // prefill
     bool ignore_eos = false;
-    std::vector<std::string> stop{};    // texts that end the answer; not part of it
+    std::vector<std::string> stop{};    // texts that end the answer
     std::vector<int32_t> end_tokens{};  // ids that end the answer, in addition to the model's own
                                         // end tokens
+    bool includes_stop = false;  // what ended the answer is part of it: a text of `stop`, or an
+                                 // end token of `end_tokens` that is not special
+    int64_t min_tokens = 0;      // the answer does not end by a token or `stop` before so many
+                                 // tokens, unless no other token may come
     SamplerOptions sampler{};
     int logprobs = -1;  // number of likeliest tokens to report with each token; -1: report no
                         // probabilities

@@ -29,7 +29,7 @@ struct Engine::RunningRequest {
           listener(std::move(l)),
           sampler(request.sampler),
           decoder(tokenizer, !request.show_special),
-          stop(request.stop),
+          stop(request.stop, request.includes_stop),
           reasoning(request.reasoning),
           submitted_ns(submitted) {}
 

@@ -1,13 +1,14 @@
 // Sampling: draws the next token from a row of logits.
 //
-// Order, as in llama.cpp: bias, forbidden tokens, penalties, top-k, top-p, min-p, temperature,
-// draw. temperature <= 0 means greedy sampling: the token with the largest logit; among equal
-// logits, the lowest id.
-// Sources: top-k (Fan et al. 2018), nucleus sampling (Holtzman et al. 2020), min-p (Nguyen et al.
-// 2024), repetition penalty (Keskar et al. 2019); Judge: speculative sampling (Leviathan et al.
-// 2023, "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023).
+// Order, as in llama.cpp: bias, forbidden tokens, penalties, DRY, top-n-sigma, top-k, typical,
+// top-p, min-p, XTC, temperature, draw. temperature <= 0 means: the token with the largest logit
+// that is left; among equal logits, the lowest id. Sources: top-k (Fan et al. 2018), nucleus
+// sampling (Holtzman et al. 2020), min-p (Nguyen et al. 2024), repetition penalty (Keskar et al.
+// 2019), DRY (dry.h), the others (cuts.h); Judge: speculative sampling (Leviathan et al. 2023,
+// "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <span>
@@ -17,6 +18,8 @@
 #include "backend/step.h"
 #include "backend/top.h"
 #include "base/result.h"
+#include "engine/cuts.h"
+#include "engine/dry.h"
 #include "engine/row_ask.h"
 #include "engine/weigh.h"
 
@@ -38,6 +41,23 @@ struct SamplerOptions {
     float frequency_penalty = 0;  // subtracted once for each time that the token was generated
     std::vector<std::pair<int32_t, float>> bias{};  // added to these tokens' logits
     uint64_t seed = 0;
+    float typical_p = 1;        // keeps the most typical tokens of this total probability; 1: all
+    float top_n_sigma = 0;      // keeps logits within this many standard deviations of the best; 0:
+                                // all
+    float xtc_probability = 0;  // how often XTC excludes top choices; 0: never
+    float xtc_threshold = 0.1f;  // least probability of a top choice; above 0.5: XTC is off
+    DryOptions dry{};
+    std::vector<uint32_t> allowed{};  // one bit for each token that may come; empty: all may
+    // Sequences that must not be generated: the last token is forbidden after the others.
+    std::vector<std::vector<int32_t>> banned{};
+    // Tokens that are forbidden, unless no other is allowed, until `min_tokens` tokens were
+    // generated.
+    std::vector<int32_t> ends{};
+    int64_t min_tokens = 0;
+
+    bool xtc() const { return xtc_probability > 0 && xtc_threshold <= 0.5f; }
+    // Whether the best token may be left out.
+    bool reorders() const { return typical_p < 1 || xtc(); }
 };
 
 // Errors: kUsage; the message names an option that is out of range or not a number.
@@ -73,12 +93,17 @@ struct SampleContext {
         : history(tokens) {}
     SampleContext(const std::vector<int32_t>& tokens)  // NOLINT: implicit on purpose
         : history(tokens) {}
+
+    // The generated tokens.
+    std::span<const int32_t> said() const {
+        return history.subspan(std::min(prompt, history.size()));
+    }
 };
 
 // Deterministic: the same options, seed and logits give the same tokens on every machine. Cost:
-// with greedy sampling or only top-k, the logits stay on the device, and the host reads 1 or k of
-// them. Other options read all logits a few times, by vector arithmetic, and sort few of them.
-// Allocates only while its buffers grow. Thread: one caller.
+// with greedy sampling or top-k, without penalties, the logits stay on the device, and the host
+// reads 1 or k of them. Other options read all logits a few times, by vector arithmetic, and sort
+// few of them. Allocates only while its buffers grow. Thread: one caller.
 class Sampler {
   public:
     using Candidate = backend::Candidate;
@@ -113,18 +138,30 @@ class Sampler {
     Verdict Judge(const Distribution& p, const Distribution& q, int32_t drafted);
 
   private:
-    bool greedy() const { return options_.temperature <= 0 || options_.top_k == 1; }
+    // Whether only the best token can be drawn.
+    bool greedy() const {
+        return (options_.temperature <= 0 && !options_.reorders()) || options_.top_k == 1;
+    }
+    // Whether no random number chooses among the tokens that are left.
+    bool takes_best() const { return options_.temperature <= 0 || options_.top_k == 1; }
     Status Select(const LogitsRow& logits, const SampleContext& context);
     Status SelectTopK(const LogitsRow& logits, const SampleContext& context);
     bool Adjusts(bool masked) const;
+    bool Forbids(bool masked) const;
     size_t TopK(size_t columns, bool masked) const;
-    void Adjust(const SampleContext& context);
+    Status Adjust(const SampleContext& context);
+    Status Forbid(const SampleContext& context);
+    void ForbidEnds();
     void Repeat(std::span<const int32_t> history);
     void Count(std::span<const int32_t> said);
-    Status SetCandidates();
+    void SetCandidates();
     void CutTopP();
+    void CutTypical();
+    void CutXtc();
     template <typename Keeps>
     void Keep(float least, const Keeps& keeps);
+    void KeepFound();
+    int32_t BestLeft() const;
     int32_t IdOf(size_t i) const { return all_ ? static_cast<int32_t>(i) : ids_[i]; }
     int32_t Draw(double uniform);
     // A number in [0, 1) with 53 random bits, the same with every standard library.
@@ -140,11 +177,13 @@ class Sampler {
     float best_ = 0;  // the largest logit
     std::vector<float> kept_;
     std::vector<uint32_t> indices_;
+    std::vector<Typical> typical_;
     std::vector<Candidate> candidates_;
     Weights weights_;
     TopPCut cut_;
     std::vector<float> adjusted_;  // a copy of the logits
     std::vector<int32_t> recent_;
+    Dry dry_;
     std::vector<double> chances_;  // Judge: probabilities of q, by id; all zero between two calls
     Distribution rest_;            // Judge: max(0, p - q), unnormalized
 };

@@ -5,16 +5,19 @@
 
 namespace weft::engine {
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
+StopMatcher::StopMatcher(std::vector<std::string> stops, bool includes)
+    : stops_(std::move(stops)), includes_(includes) {
     std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
 }
 
-std::string StopMatcher::Push(std::string_view text) {
+std::string StopMatcher::Push(std::string_view text, bool ends) {
     if (stopped_) return "";
+    const size_t before = held_.size();
     held_ += text;
     size_t begin = std::string::npos, end = std::string::npos;
     for (const std::string& stop : stops_) {
-        const size_t at = held_.find(stop);
+        if (!ends) break;
+        const size_t at = held_.find(stop, before - std::min(before, stop.size() - 1));
         if (at == std::string::npos || at + stop.size() > end) continue;
         begin = at + stop.size() < end ? at : std::min(begin, at);
         end = at + stop.size();
@@ -22,7 +25,7 @@ std::string StopMatcher::Push(std::string_view text) {
     if (begin != std::string::npos) {
         stopped_ = true;
         found_ = held_.substr(begin, end - begin);
-        std::string shown = held_.substr(0, begin);
+        std::string shown = held_.substr(0, includes_ ? end : begin);
         held_.clear();
         return shown;
     }

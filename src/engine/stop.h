@@ -3,7 +3,7 @@
 //
 // The stop string that ends first in the text counts; if several end at the same place, the
 // longest. The shown text thus does not depend on how the text was split into pieces, and contains
-// no part of the stop string. Input and output are whole code points.
+// all or no part of the stop string. Input and output are whole code points.
 #pragma once
 
 #include <string>
@@ -14,11 +14,12 @@ namespace weft::engine {
 
 class StopMatcher {
   public:
-    // Ignores empty strings.
-    explicit StopMatcher(std::vector<std::string> stops);
+    // Ignores empty strings. includes: the shown text contains the stop string.
+    explicit StopMatcher(std::vector<std::string> stops, bool includes = false);
     // Returns the text that may be shown now. When a stop string is found, Push returns the text
-    // before it, stopped() becomes true, and further text is dropped.
-    std::string Push(std::string_view text);
+    // before it (includes: up to its end), stopped() becomes true, and further text is dropped.
+    // ends: whether a stop string may end in `text`.
+    std::string Push(std::string_view text, bool ends = true);
     // Call at the end of the text: returns the text that was held back.
     std::string Flush();
     bool stopped() const { return stopped_; }
@@ -27,6 +28,7 @@ class StopMatcher {
 
   private:
     std::vector<std::string> stops_;
+    bool includes_;
     std::string held_;  // start of a possible stop string
     std::string found_;
     bool stopped_ = false;

@@ -88,5 +88,24 @@ TEST(Stop, AnyPiecesGiveTheSame) {
     }
 }
 
+TEST(Stop, TheTextMayIncludeIt) {
+    StopMatcher stop({"<end>", "x"}, true);
+    EXPECT_EQ(stop.Push("ab<e"), "ab");
+    EXPECT_EQ(stop.Push("nd>more"), "<end>");
+    EXPECT_EQ(stop.found(), "<end>");
+    EXPECT_EQ(stop.Push("more"), "");
+}
+
+// A stop string that ends in text where none may end does not count; one that begins there does.
+TEST(Stop, NoneEndsTooEarly) {
+    StopMatcher stop({"ab", "abcd", "bc"});
+    EXPECT_EQ(stop.Push("ab", false), "");
+    EXPECT_EQ(stop.Push("c", false), "");
+    EXPECT_EQ(stop.Push("x", true), "abcx");
+    EXPECT_EQ(stop.Push("xab", false), "x");
+    EXPECT_EQ(stop.Push("cd", true), "a");
+    EXPECT_EQ(stop.found(), "bc");
+}
+
 }  // namespace
 }  // namespace weft::engine
