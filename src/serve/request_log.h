@@ -5,12 +5,11 @@
 //         first_token_ms=41 total_ms=532.7 bytes=6022                             (in one line)
 //
 // or a JSON object with the same members (base/log_format.h). Empty members are omitted.
-// left_out="...": schema keywords that were not enforced; gone=true: the client disconnected early;
-// error="...": the reason of a failure.
-// Probes (/live, /health, /ready, /metrics, /api/status) and the page's files are logged only when
-// they fail. A probe's 503 is not a failure: while a model loads, probes repeat it every second.
-// A blocked standard error does not block requests (base/standard_error.h).
-// Thread: any.
+// left_out="...": members and schema keywords of the request that had no effect; gone=true: the
+// client disconnected early; error="...": the reason of a failure. Probes (/live, /health, /ready,
+// /metrics, /api/status) and the page's files are logged only when they fail. A probe's 503 is not
+// a failure: while a model loads, probes repeat it every second. A blocked standard error does not
+// block requests (base/standard_error.h). Thread: any.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,9 @@ constexpr size_t kLogprobBytes = 100;  // approximate JSON size of a token's log
 
 Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
                                     const ConstraintText& constraint) {
-    auto matcher =
-        served.constraints->Compile(constraint, plan.tenant, &plan.left_out, plan.effort);
+    std::string keywords;
+    auto matcher = served.constraints->Compile(constraint, plan.tenant, &keywords, plan.effort);
+    AddNames(plan.left.left_out, keywords);
     if (!matcher.ok() && matcher.error().code == ErrorCode::kCancelled) plan.deferred = true;
     return matcher;
 }
@@ -81,7 +82,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
     for (const ChoicePlan& choice : plan.choices) {
         choices_.emplace_back(chat::AnswerParser(plan.family, plan.begins_in_reasoning,
                                                  plan.stream && !plan.whole_calls, plan.tools),
-                              choice.content_stops);
+                              choice);
         choices_.back().parser.Push(plan.begun);
         wants_logprobs_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);
@@ -178,6 +179,7 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
         record_.gaps_s.push_back(static_cast<float>(now_ns - state.last_ns) * 1e-9f);
     }
     state.last_ns = now_ns;
+    state.said += token != nullptr ? 1 : 0;
     EmitEcho(index);
     if (wants_logprobs_[index] && token != nullptr) state.pending.push_back(*token);
     if (keeps_tokens_ && token != nullptr) state.choice.end.tokens.push_back(token->chance.id);
@@ -260,11 +262,12 @@ void Answer::StopEarly(size_t index) {
     if (ids_[index] > 0) engine_.StopEarly(ids_[index]);
 }
 
-// Cuts the content before the first stop string and ends the choice in the engine.
+// Cuts the content at the first stop string and ends the choice in the engine.
 void Answer::CutAtStop(size_t index, AnswerDelta& delta) {
+    const State& state = choices_[index];
     ContentStops& stop = choices_[index].stop;
     const bool stopped = stop.stopped();
-    stop.Cut(delta);
+    stop.Cut(delta, state.min_tokens == 0 || state.said > state.min_tokens);
     if (stop.stopped() && !stopped) StopEarly(index);
 }
 

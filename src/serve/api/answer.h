@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "serve/api/content_stops.h"
 #include "serve/api/dialect.h"
+#include "serve/api/members.h"
 #include "serve/http/server.h"
 
 namespace weft::serve {
@@ -61,7 +62,7 @@ struct AnswerPlan {
     // `deferred`.
     CompileEffort effort = CompileEffort::kAll;
     bool deferred = false;
-    std::string left_out{};  // schema keywords that are not enforced; for the log
+    LeftMembers left{};  // with schema keywords that are not enforced; for the log
     // Sentences about what the request has in vain; the log gets each of them once.
     std::set<std::string> notices{};
     std::string owner{};  // owner of the stored responses that it reads and writes
@@ -132,10 +133,14 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void Refuse(const ApiError& error);
 
     struct State {
-        State(chat::AnswerParser p, std::vector<std::string> stops)
-            : parser(std::move(p)), stop(std::move(stops)) {}
+        State(chat::AnswerParser p, const ChoicePlan& plan)
+            : parser(std::move(p)),
+              stop(plan.content_stops, plan.request.includes_stop),
+              min_tokens(plan.request.min_tokens) {}
         chat::AnswerParser parser;
         ContentStops stop;
+        const int64_t min_tokens;  // see engine::Request
+        int64_t said = 0;          // tokens
         Choice choice;
         std::vector<engine::SaidToken> pending;  // tokens whose text has not been sent
         std::optional<std::string> echo{};       // held until its log-probabilities are known

@@ -439,7 +439,7 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     std::vector<engine::Request*> requests;
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
     if (!Charge(*exchange, requests, admitted)) return;
-    exchange->Note([&](RequestNote& note) { note.left_out = plan.left_out; });
+    NoteMembers(*exchange, plan.left);
     plan.headers = std::move(admitted.headers);
     Answer::Observer observer = Observe(std::move(admitted.ticket), *requests[0]);
     Answer::Later later = LaterFor(*exchange, admitted);
@@ -453,6 +453,11 @@ void Api::LogOnce(const std::set<std::string>& notices) {
         if (notices_.size() == kMostNotices || !notices_.insert(notice).second) continue;
         Log(LogLevel::kWarning, "{}", notice);
     }
+}
+
+void Api::NoteMembers(Exchange& exchange, const LeftMembers& left) {
+    exchange.Note([&](RequestNote& note) { note.left_out = left.left_out; });
+    LogOnce(left.notices);
 }
 
 void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
@@ -472,6 +477,7 @@ void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
     std::vector<engine::Request*> requests;
     for (engine::Request& request : plan.requests) requests.push_back(&request);
     if (!Charge(*exchange, requests, admitted)) return;
+    NoteMembers(*exchange, plan.left);
     plan.headers = std::move(admitted.headers);
     Answer::Later later = LaterFor(*exchange, admitted);
     Answer::Observer observer = Observe(std::move(admitted.ticket), *requests[0]);

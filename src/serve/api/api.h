@@ -98,6 +98,7 @@ class Api {
     class Room;
     bool Admit(Exchange& exchange, Admitted& admitted);
     bool Charge(Exchange& exchange, std::span<engine::Request* const> requests, Admitted& admitted);
+    void NoteMembers(Exchange& exchange, const LeftMembers& left);
     Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket,
                              const engine::Request& request);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});

@@ -13,16 +13,19 @@ namespace weft::serve {
 
 class ContentStops {
   public:
-    explicit ContentStops(std::vector<std::string> stops) : matcher_(std::move(stops)) {}
+    // includes: the content contains the stop string.
+    explicit ContentStops(std::vector<std::string> stops, bool includes = false)
+        : matcher_(std::move(stops), includes) {}
 
     // Reduces `delta` to what may be sent now. Once a stop string is found, stopped() is true, the
-    // content ends before it, and all later deltas become empty.
-    void Cut(chat::AnswerDelta& delta) {
+    // content ends before it (includes: with it), and all later deltas become empty. ends: whether
+    // a stop string may end in the delta.
+    void Cut(chat::AnswerDelta& delta, bool ends = true) {
         if (stopped()) {
             delta = {};
             return;
         }
-        delta.content = matcher_.Push(delta.content);
+        delta.content = matcher_.Push(delta.content, ends);
         if (stopped()) {
             delta.tool_calls.clear();
             delta.call_parts.clear();

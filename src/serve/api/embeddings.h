@@ -28,6 +28,7 @@ struct EmbeddingPlan {
     // Number of leading values to keep, renormalized if the model normalizes; 0: all.
     int64_t dimensions = 0;
     bool base64 = false;  // base64 of little-endian float32 (OpenAI); else a list of numbers
+    LeftMembers left{};   // for the log
     Headers headers{};    // response headers besides Content-Type
     // Formats the response of another API; empty: OpenAI's. vectors: EmbeddingText of each.
     std::function<std::string(const std::vector<std::string>& vectors, const AnswerRecord& record)>

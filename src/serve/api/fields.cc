@@ -52,7 +52,18 @@ Fields::Fields(const Json& json, std::string path) : json_(json), path_(std::mov
 const Json* Fields::Present(const char* name) const {
     if (!json_.is_object()) return nullptr;
     const auto it = json_.find(name);
-    return it == json_.end() || it->is_null() ? nullptr : &*it;
+    if (it == json_.end() || it->is_null()) return nullptr;
+    read_.emplace(name);
+    return &*it;
+}
+
+std::vector<std::string> Fields::Unread() const {
+    std::vector<std::string> names;
+    if (!json_.is_object()) return names;
+    for (const auto& [name, value] : json_.items()) {
+        if (!value.is_null() && !read_.contains(name)) names.push_back(name);
+    }
+    return names;
 }
 
 bool Fields::Has(const char* name) const {

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +67,8 @@ class Fields {
         if (!error_) error_ = part.error_;
     }
     const std::optional<ApiError>& error() const { return error_; }
+    // Names of the members that no call of this object has read, except null ones; in order.
+    std::vector<std::string> Unread() const;
     // The member's full name, for messages.
     std::string PathOf(const char* name) const { return path_ + name; }
 
@@ -74,6 +78,7 @@ class Fields {
 
     const Json& json_;
     std::string path_;
+    mutable std::set<std::string, std::less<>> read_;
     std::optional<ApiError> error_;
 };
 

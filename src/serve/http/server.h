@@ -32,7 +32,7 @@ namespace weft::serve {
 struct RequestNote {
     std::string key{};  // the name of the API key
     std::string error{};
-    std::string left_out{};  // schema keywords of the request that are not enforced
+    std::string left_out{};  // members and schema keywords of the request without effect
     bool passed_on = false;  // another process answers and logs the request
     int64_t prompt_tokens = -1, cached_tokens = -1, said_tokens = -1;
     double queue_s = -1, first_token_s = -1;

@@ -1,0 +1,212 @@
+#include "serve/api/members.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace weft::serve {
+namespace {
+
+constexpr size_t kMostUnknown = 20;    // names noted of one request
+constexpr size_t kMostNameBytes = 60;  // of an unknown member in the log
+
+// null, false, 0, and empty texts, lists and objects: what clients send for "not used".
+bool IsNothing(const Json& value) {
+    if (value.is_number()) return value.get<double>() == 0;
+    return value.is_null() || value == false || value == "" ||
+           (value.is_structured() && value.empty());
+}
+
+bool IsNotPositive(const Json& value) {
+    return IsNothing(value) || (value.is_number() && value.get<double>() <= 0);
+}
+
+bool IsAtMostOne(const Json& value) {
+    return IsNothing(value) || (value.is_number() && value.get<double>() <= 1);
+}
+
+bool IsTextOnly(const Json& value) {
+    return IsNothing(value) || (value.is_array() && std::ranges::all_of(value, [](const Json& v) {
+                                    return v == "text";
+                                }));
+}
+
+// Members whose effect Weft lacks, and the values that ask for no effect.
+struct Refused {
+    std::string_view name;
+    bool (*neutral)(const Json&) = IsNothing;
+};
+constexpr Refused kRefused[] = {
+    // vLLM
+    {"use_beam_search"},
+    {"logits_processors"},
+    {"structural_tag"},
+    {"prompt_embeds"},
+    {"repetition_detection"},
+    // SGLang
+    {"stop_regex"},
+    {"custom_logit_processor"},
+    {"lora_path"},
+    // llama-server
+    {"mirostat"},
+    {"dynatemp_range", IsNotPositive},
+    {"adaptive_target", IsNotPositive},
+    {"min_keep", IsAtMostOne},
+    {"grammar_lazy"},
+    {"lora"},
+    {"image_data"},
+    // text-generation-webui and others
+    {"mirostat_mode"},
+    {"dynamic_temperature"},
+    {"no_repeat_ngram_size"},
+    {"encoder_repetition_penalty", IsAtMostOne},
+    {"guidance_scale", IsAtMostOne},
+    {"penalty_alpha"},
+    {"top_a"},
+    {"smoothing_factor"},
+    {"epsilon_cutoff"},
+    {"eta_cutoff"},
+    {"tfs", IsAtMostOne},
+    // OpenAI
+    {"modalities", IsTextOnly},
+    {"audio"},
+    {"best_of", IsAtMostOne},
+    // Anthropic
+    {"mcp_servers"},
+};
+
+// Members that change nothing that Weft computes.
+constexpr std::string_view kWithoutEffect[] = {"user",
+                                               "metadata",
+                                               "store",
+                                               "service_tier",
+                                               "safety_identifier",
+                                               "prompt_cache_key",
+                                               "prompt_cache_retention",
+    "client_metadata",
+                                               "moderation",
+                                               "model",
+                                               "stream",
+                                               "stream_options",
+                                               "n",
+                                               "request_id",
+                                               "priority",
+                                               "cache_salt",
+                                               "cache_prompt",
+                                               "betas",
+                                               "cache_control",
+                                               "keep_alive",
+                                               "id_slot",
+                                               "id_task",
+                                               "timings_per_token",
+                                               "return_progress",
+                                               "speed",
+                                               "inference_geo",
+                                               "truncation",
+                                               "data_parallel_rank",
+                                               "rid",
+                                               "bootstrap_host",
+                                               "bootstrap_port",
+                                               "bootstrap_room",
+                                               "api_key"};
+
+// Members that other servers give an effect, on less than the whole answer or on its form.
+constexpr std::string_view kLeftOut[] = {
+    // OpenAI
+    "prediction", "web_search_options", "verbosity", "background", "include", "reasoning_effort",
+    "reasoning", "max_tool_calls", "parallel_tool_calls", "functions", "function_call", "tools",
+    "tool_choice", "logprobs", "top_logprobs", "suffix", "max_tokens", "max_completion_tokens",
+    "context_management", "stop",
+    // vLLM
+    "skip_special_tokens", "spaces_between_special_tokens", "add_special_tokens", "length_penalty",
+    "early_stopping", "detokenize", "return_token_ids", "prompt_logprobs", "echo",
+    "include_reasoning", "thinking_token_budget", "mm_processor_kwargs", "media_io_kwargs",
+    "kv_transfer_params", "vllm_xargs", "guided_decoding_backend", "guided_whitespace_pattern",
+    "truncate_prompt_tokens", "return_tokens_as_token_ids", "encoding_format", "dimensions",
+    "normalize", "use_activation", "continue_final_message", "add_generation_prompt",
+    "chat_template_kwargs", "enable_thinking",
+    // SGLang
+    "separate_reasoning", "stream_reasoning", "return_hidden_states", "return_routed_experts",
+    "custom_params", "session_params", "no_stop_trim",
+    // llama-server
+    "n_keep", "n_discard", "n_probs", "n_indent", "n_cache_reuse", "samplers", "t_max_predict_ms",
+    "t_max_prompt_ms", "post_sampling_probs", "dynatemp_exponent", "adaptive_decay", "mirostat_tau",
+    "mirostat_eta", "grammar_triggers", "preserved_tokens", "reasoning_format",
+    "reasoning_in_content", "thinking_forced_open", "generation_prompt", "parse_tool_calls",
+    "chat_format", "backend_sampling", "penalize_nl", "speculative.n_max", "speculative.n_min",
+    "speculative.p_min", "speculative.type", "thinking_budget_tokens", "reasoning_budget_tokens",
+    "return_tokens", "response_fields", "n_predict",
+    // Ollama
+    "num_keep", "num_batch", "num_gpu", "main_gpu", "num_gqa", "num_thread", "numa", "low_vram",
+    "f16_kv", "logits_all", "vocab_only", "use_mmap", "use_mlock", "embedding_only",
+    "penalize_newline", "tfs_z", "rope_frequency_base", "rope_frequency_scale", "num_ctx",
+    "num_predict", "think", "truncate", "shift", "draft_num_predict",
+    // Anthropic
+    "container", "output_config", "output_format", "thinking",
+    // text-generation-webui
+    "min_length", "do_sample", "temperature_last", "sampler_priority", "add_bos_token",
+    "ban_eos_token", "dynatemp_low", "dynatemp_high", "smoothing_curve", "negative_prompt",
+    "max_new_tokens", "truncation_length", "auto_max_new_tokens", "legacy_api"};
+
+bool Has(std::span<const std::string_view> names, std::string_view name) {
+    return std::ranges::find(names, name) != names.end();
+}
+
+void Refuse(Fields& fields, const std::string& name, std::string_view advice = {}) {
+    fields.Fail(name.c_str(),
+                fmt::format("'{}' is not supported: the answer would differ from the one that this "
+                            "value asks for.{}{}",
+                            fields.PathOf(name.c_str()), advice.empty() ? "" : " ", advice),
+                "unsupported_value");
+}
+
+// The name is text of the request: it is cut and escaped.
+std::string NoticeOf(const std::string& name) {
+    return fmt::format(
+        "the member {} of a request is unknown and has no effect",
+        Json(name.substr(0, kMostNameBytes)).dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
+// Templates: the request's own, and documents that the model's template does not show.
+void CheckTemplate(Fields& fields, const Served& served) {
+    const std::string own = served.chat ? served.chat->source() : "";
+    const Json& form = fields.Get("chat_template");
+    if (!IsNothing(form) && form != own) {
+        Refuse(fields, "chat_template", "The server uses the model's own chat template.");
+    }
+    if (!IsNothing(fields.Get("documents")) && own.find("documents") == std::string::npos) {
+        Refuse(fields, "documents", "The model's chat template shows no documents.");
+    }
+}
+
+}  // namespace
+
+void CheckMembers(Fields& fields, const Served& served, LeftMembers& left) {
+    CheckTemplate(fields, served);
+    for (const std::string& name : fields.Unread()) {
+        const Json& value = fields.Get(name.c_str());
+        const auto* const refused = std::ranges::find(kRefused, name, &Refused::name);
+        if (refused != std::end(kRefused)) {
+            if (!refused->neutral(value)) Refuse(fields, name);
+        } else if (Has(kLeftOut, name)) {
+            if (!IsNothing(value)) AddNames(left.left_out, name);
+        } else if (!Has(kWithoutEffect, name) && left.notices.size() < kMostUnknown) {
+            left.notices.insert(NoticeOf(name));
+        }
+    }
+}
+
+void AddNames(std::string& names, std::string_view more) {
+    while (!more.empty()) {
+        const std::string_view name = more.substr(0, more.find(','));
+        more.remove_prefix(std::min(more.size(), name.size() + 1));
+        const bool known = ("," + names + ",").find(fmt::format(",{},", name)) != std::string::npos;
+        if (known) continue;
+        if (!names.empty()) names += ',';
+        names += name;
+    }
+}
+
+}  // namespace weft::serve
