@@ -74,29 +74,61 @@ void ReadFormat(Fields& fields, ConstraintText& out) {
     if (inner.error()) fields.Fail("response_format", inner.error()->message, inner.error()->code);
 }
 
+// A request may repeat its constraint under another name, but not have two.
+void Choose(Fields& fields, ConstraintText& out, ConstraintText found) {
+    if (!out.kind.empty() && (out.kind != found.kind || out.text != found.text)) {
+        fields.Fail(found.param.c_str(),
+                    fmt::format("'{}' beside '{}': a request can have one constraint.", found.param,
+                                out.param));
+    }
+    out = std::move(found);
+}
+
 // Reads vLLM's fields from `from`, whose names begin with `prefix`.
 void ReadGuided(Fields& fields, Fields& from, const std::string& prefix, ConstraintText& out) {
     const auto name = [&](const char* word) { return prefix + word; };
+    const auto add = [&](const char* kind, std::string text, const char* word) {
+        Choose(fields, out, {kind, std::move(text), from.PathOf(name(word).c_str())});
+    };
     if (const Json& schema = from.Get(name("json").c_str()); !schema.is_null()) {
-        out = {"json_schema", SchemaText(schema), name("json")};
+        add("json_schema", SchemaText(schema), "json");
     }
-    if (from.Has(name("regex").c_str())) {
-        out = {"regex", from.Text(name("regex").c_str(), ""), name("regex")};
-    }
-    if (from.Has(name("grammar").c_str())) {
-        out = {"grammar", from.Text(name("grammar").c_str(), ""), name("grammar")};
+    if (from.Bool(name("json_object").c_str(), false)) add("json_object", "", "json_object");
+    for (const char* word : {"regex", "grammar"}) {
+        if (from.Has(name(word).c_str())) add(word, from.Text(name(word).c_str(), ""), word);
     }
     const Json& choices = from.List(name("choice").c_str());
     const bool texts = std::ranges::all_of(choices, [](const Json& c) { return c.is_string(); });
-    if (!texts || choices.size() > kMostChoices) {
-        from.Fail(name("choice").c_str(), fmt::format("'{}' must be a list of at most {} strings.",
+    const bool none = from.Has(name("choice").c_str()) && choices.empty();
+    if (!texts || none || choices.size() > kMostChoices) {
+        from.Fail(name("choice").c_str(), fmt::format("'{}' must be a list of 1 to {} strings.",
                                                       name("choice"), kMostChoices));
     } else if (!choices.empty()) {
-        out = {"grammar", ChoiceGrammar(choices), name("choice")};
+        add("grammar", ChoiceGrammar(choices), "choice");
     }
     if (from.error() && &from != &fields) {
         fields.Fail("structured_outputs", from.error()->message, from.error()->code);
     }
+}
+
+// vLLM's structured_outputs. An object that constrains nothing is an error: its member is misspelt
+// or of another server.
+void ReadStructured(Fields& fields, ConstraintText& out) {
+    constexpr const char* kName = "structured_outputs";
+    const Json& given = fields.Object(kName);
+    Fields structured(given, "structured_outputs.");
+    if (structured.Has("structural_tag")) {
+        structured.Fail("structural_tag", "'structured_outputs.structural_tag' is not supported.",
+                        "unsupported_value");
+    }
+    ConstraintText found;
+    ReadGuided(fields, structured, "", found);
+    if (fields.error() || given.empty()) return;
+    if (!found.kind.empty()) return Choose(fields, out, std::move(found));
+    if (structured.Has("json_object")) return;
+    fields.Fail(kName,
+                "'structured_outputs' must have one of json, regex, choice, grammar and "
+                "json_object.");
 }
 
 // A function's name escaped for JSON, without the quotes.
@@ -203,13 +235,20 @@ ConstraintText ReadConstraint(Fields& fields) {
     ConstraintText constraint;
     ReadFormat(fields, constraint);
     if (fields.error()) return constraint;
-    Fields structured(fields.Object("structured_outputs"), "structured_outputs.");
-    ReadGuided(fields, structured, "", constraint);
+    ReadStructured(fields, constraint);
     if (fields.error()) return constraint;
     ReadGuided(fields, fields, "guided_", constraint);
-    if (fields.Has("grammar")) constraint = {"grammar", fields.Text("grammar", ""), "grammar"};
-    if (fields.Has("json_schema")) {
-        constraint = {"json_schema", SchemaText(fields.Get("json_schema")), "json_schema"};
+    // llama-server's grammar and json_schema; SGLang's regex and ebnf. An empty text is none.
+    const auto add = [&](const char* kind, const char* name) {
+        std::string text = fields.Text(name, "");
+        if (!text.empty()) Choose(fields, constraint, {kind, std::move(text), name});
+    };
+    add("grammar", "grammar");
+    add("grammar", "ebnf");
+    add("regex", "regex");
+    if (fields.Has("json_schema") && fields.Get("json_schema") != "") {
+        Choose(fields, constraint,
+               {"json_schema", SchemaText(fields.Get("json_schema")), "json_schema"});
     }
     return constraint;
 }

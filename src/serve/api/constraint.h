@@ -2,8 +2,8 @@
 //
 //     response_format      OpenAI: text, json_object, json_schema; and {"type": "regex", "regex"},
 //                          {"type": "grammar", "grammar"}
-//     structured_outputs   vLLM: json, regex, choice, grammar (guided_json ... as well)
-//     grammar, json_schema llama.cpp
+//     structured_outputs   vLLM: json, json_object, regex, choice, grammar (guided_json ... as
+//     well) grammar, json_schema llama.cpp regex, ebnf          SGLang
 //
 // Token masks: grammar/matcher.h.
 #pragma once
