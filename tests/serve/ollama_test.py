@@ -224,10 +224,12 @@ class Chat(OllamaCase):
 
     def test_options_without_effect(self):
         greedy = self.chat().message.content
-        odd = {"num_ctx": 131072, "num_gpu": 99, "num_thread": 8, "mirostat": 2, "nonsense": {},
-               "typical_p": 0.3, "num_keep": 4, "tfs_z": None, "stop": None, "top_k": -5,
+        odd = {"num_ctx": 131072, "num_gpu": 99, "num_thread": 8, "mirostat": 0, "nonsense": {},
+               "typical_p": 7, "num_keep": 4, "tfs_z": None, "stop": None, "top_k": -5,
                "top_p": 7, "min_p": -1, "numa": True, "temperature": -3, "num_predict": 12.9}
         self.assertEqual(self.chat(options=odd).message.content, greedy)
+        self.refused(CHAT, {"model": "gpt-test", "options": {"mirostat": 2},
+                            "messages": [{"role": "user", "content": "a"}]}, says="mirostat")
 
     def test_json(self):
         answer = self.chat(messages=[{"role": "user", "content": "A JSON object of colours."}],

@@ -220,11 +220,11 @@ class ChatDialect final : public OpenAiDialect {
             if (older_calls_) break;
             message["tool_calls"].push_back(CallJson(begun.name, begun.arguments));
         }
-        return {{"message", std::move(message)},
-                {"logprobs",
-                 logprobs_ ? ChatLogprobs(served_.tokenizer(), choice.tokens, token_names)
-                           : Json(nullptr)},
-                {"finish_reason", FinishOf(choice.end)}};
+        return {
+            {"message", std::move(message)},
+            {"logprobs", logprobs_ ? ChatLogprobs(served_.tokenizer(), choice.tokens, token_names)
+                                   : Json(nullptr)},
+            {"finish_reason", FinishOf(choice.end)}};
     }
 
     const bool older_calls_;
@@ -279,6 +279,19 @@ Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts) {
     return text;
 }
 
+void ReadTemplateVariables(Fields& fields, Json& variables) {
+    const Json& given = fields.Object("chat_template_kwargs");
+    Json named = Json::object();
+    if (fields.Has("enable_thinking")) {
+        named["enable_thinking"] = fields.Bool("enable_thinking", true);
+    }
+    if (!fields.List("documents").empty()) named["documents"] = fields.Get("documents");
+    for (const Json* more : std::initializer_list<const Json*>{&named, &given}) {
+        if (!more->empty() && !variables.is_object()) variables = Json::object();
+        if (!more->empty()) variables.update(*more);
+    }
+}
+
 Conversation ReadConversation(Fields& fields) {
     Conversation conversation;
     ReadMessages(fields, conversation.input);
@@ -286,7 +299,7 @@ Conversation ReadConversation(Fields& fields) {
     ReadTools(fields, conversation);
     conversation.parallel_calls =
         fields.Bool("parallel_tool_calls", true) && !conversation.older_calls;
-    conversation.input.extra = fields.Object("chat_template_kwargs");
+    ReadTemplateVariables(fields, conversation.input.extra);
     const std::string effort = fields.Text("reasoning_effort", "");
     if (!effort.empty()) {
         if (conversation.input.extra.is_null()) conversation.input.extra = Json::object();
@@ -481,7 +494,9 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     plan.one_call = !conversation.parallel_calls || form.one_call;
     plan.tools = std::make_shared<const chat::ToolTypes>(conversation.input.tools);
     ChatPrompt prompt;
-    if (auto error = MakePrompt(served, conversation, prompt)) return error;
+    const PromptUse use = conversation.kept ? PromptUse::kTold : PromptUse::kComputed;
+    if (auto error = MakePrompt(served, conversation, prompt, use)) return error;
+    if (conversation.kept) KeepLast(prompt.tokens, *conversation.kept, -1);
     request.prompt = prompt.tokens;
     request.show_special = served.family != chat::ToolCallFormat::kPlain;
     // A model that gets its tools as plain text uses the call format of that text.
@@ -526,7 +541,8 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     if (options.error()) return options.error();
     request.prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
     const TokenNames token_names = ReadTokenNames(fields);
-    if (fields.error()) return fields.error();
+    conversation.kept = ReadKeptTokens(fields, served, request.max_tokens);
+    if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
     auto dialect = std::make_unique<ChatDialect>(served, request.adapter, usage, logprobs,
                                                  conversation.older_calls);
     dialect->prompt_logprobs = request.prompt_logprobs >= 0;

@@ -26,8 +26,12 @@ struct Conversation {
     std::optional<chat::ContinuedPart> continued{};
     std::optional<int64_t> reasoning_budget{};  // absent: the server's
     ConstraintText constraint{};
+    std::optional<int64_t> kept{};  // ReadKeptTokens
 };
 
+// Adds the variables of the chat template that the request sets: chat_template_kwargs,
+// enable_thinking, documents.
+void ReadTemplateVariables(Fields& fields, Json& variables);
 // Reads messages, tools, tool_choice (or the legacy functions and function_call),
 // chat_template_kwargs, reasoning_effort, add_generation_prompt, continue_final_message and a last
 // message's prefix. Reports errors in `fields`.

@@ -35,9 +35,9 @@ class CompletionDialect final : public OpenAiDialect {
     Json ChoiceJson(const Choice& choice, size_t index) override {
         int64_t offset = index < offsets.size() ? offsets[index] : 0;
         return {{"text", choice.said.content},
-                {"logprobs", logprobs_ ? TextLogprobs(served_.tokenizer(), choice.tokens, offset,
-                                                      token_names)
-                                       : Json(nullptr)}};
+                {"logprobs",
+                 logprobs_ ? TextLogprobs(served_.tokenizer(), choice.tokens, offset, token_names)
+                           : Json(nullptr)}};
     }
     void Say(int choice, const std::string& text, const std::string& finish,
              std::span<const engine::SaidToken> tokens, std::string& out) {
@@ -81,10 +81,12 @@ std::string EchoOf(const tokenizer::Tokenizer& tokenizer, const Prompt& prompt, 
 std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    std::vector<Prompt> prompts = ReadPrompts(fields, served, "prompt", kMostPrompts, true);
     engine::Request request;
     ReadSampling(fields, served, request);
     request.max_tokens = ReadLength(fields, "max_tokens", 16, 0);
+    const auto kept = ReadKeptTokens(fields, served, request.max_tokens);
+    std::vector<Prompt> prompts =
+        ReadPrompts(fields, served, "prompt", kMostPrompts, true, "", kept);
     if (fields.Has("logprobs") && !fields.Get("logprobs").is_boolean()) {
         request.logprobs = static_cast<int>(fields.Integer("logprobs", 0, 0, kMostLogprobs));
     } else if (fields.Bool("logprobs", false)) {
@@ -110,7 +112,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     const bool usage = options.Bool("include_usage", false);
     if (options.error()) return options.error();
     const ConstraintText constraint = ReadConstraint(fields);
-    if (fields.error()) return fields.error();
+    if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
     if (!suffix.empty()) {
         if (auto error = FillIn(served, suffix, ReadsMarkers(fields), prompts)) return error;
         EndAtFim(served.fim, request);

@@ -39,10 +39,13 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
                                        EmbeddingPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
+    const auto kept = ReadKeptTokens(fields, served, 0);
     const std::vector<Prompt> prompts =
-        ReadPrompts(fields, served, "input", kMostEmbeddingTexts, false, served.head.prompt);
+        ReadPrompts(fields, served, "input", kMostEmbeddingTexts, false, served.head.prompt, kept);
     plan.base64 = fields.Choice("encoding_format", "float", {"float", "base64"}) == "base64";
     plan.dimensions = fields.Integer("dimensions", 0, 1, served.embedding_columns());
+    const bool cached = fields.Bool("cache_prompt", true);
+    CheckMembers(fields, served, plan.left);
     if (fields.error()) return fields.error();
     for (size_t i = 0; i < prompts.size(); ++i) {
         const std::string name = prompts.size() == 1 ? "input" : fmt::format("input[{}]", i);
@@ -54,7 +57,7 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
         request.prompt = prompts[i].tokens;
         request.pooling = served.head.poolings;
         request.adapter = ReadAdapter(fields, served);
-        request.cached = fields.Bool("cache_prompt", true);
+        request.cached = cached;
         if (const Status sound = served.engine->Check(request); !sound.ok()) {
             ApiError error = ErrorOf(sound.error());
             if (!served.engine->Fits(request)) error.code = kContextExceeded;

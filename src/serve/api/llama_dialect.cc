@@ -133,7 +133,16 @@ Json SamplingJson(const engine::SamplerOptions& options) {
             {"repeat_last_n", options.repeat_last},
             {"repeat_penalty", Decimal(options.repeat_penalty)},
             {"presence_penalty", Decimal(options.presence_penalty)},
-            {"frequency_penalty", Decimal(options.frequency_penalty)}};
+            {"frequency_penalty", Decimal(options.frequency_penalty)},
+            {"typical_p", Decimal(options.typical_p)},
+            {"top_n_sigma", options.top_n_sigma > 0 ? Decimal(options.top_n_sigma) : -1.0},
+            {"xtc_probability", Decimal(options.xtc_probability)},
+            {"xtc_threshold", Decimal(options.xtc_threshold)},
+            {"dry_multiplier", Decimal(options.dry.multiplier)},
+            {"dry_base", Decimal(options.dry.base)},
+            {"dry_allowed_length", options.dry.allowed},
+            {"dry_penalty_last_n", options.dry.last == INT64_MAX ? -1 : options.dry.last},
+            {"mirostat", 0}};
 }
 
 }  // namespace weft::serve

@@ -130,7 +130,7 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
                                   {.add_special = false, .parse_special = ReadsMarkers(fields)});
     ReadFiles(fields, served, text);
     plan.stream = fields.Bool("stream", false);
-    if (fields.error()) return fields.error();
+    if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
     // Without a limit, half of the context is reserved for the answer.
     const int64_t context = served.engine->context();
     const int64_t more = request.max_tokens < 0 ? context / 2 : request.max_tokens;
@@ -159,18 +159,20 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
     }
     plan.stream = fields.Bool("stream", false);
     const bool markers = ReadsMarkers(fields);
-    ConstraintText constraint = ReadConstraint(fields);
-    // Some clients send an empty grammar instead of none.
-    if (constraint.kind == "grammar" && constraint.text.empty()) constraint = {};
-    if (fields.error()) return fields.error();
+    const ConstraintText constraint = ReadConstraint(fields);
+    const auto kept = ReadKeptTokens(fields, served, request.max_tokens);
+    if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
     if (prompt.is_string()) {
         const auto text = prompt.get<std::string>();
-        if (auto error = CheckPromptBytes(served, text.size(), "prompt")) return error;
+        auto error = CheckPromptBytes(served, text.size(), "prompt");
+        if (error && !(kept && text.size() <= kMostPlainBytes)) return error;
         request.prompt =
             served.tokenizer().Encode(text, {.add_special = true, .parse_special = markers});
     } else {
         request.prompt = Ids(prompt);
     }
+    const tokenizer::TokenizerData& words = served.tokenizer().data();
+    if (kept) KeepLast(request.prompt, *kept, words.add_bos ? words.bos : -1);
     if (!constraint.kind.empty()) {
         auto matcher = CompileFor(plan, served, constraint);
         if (!matcher.ok()) {
@@ -257,6 +259,7 @@ std::optional<ApiError> PlanTokenize(const Json& body, const Served& served, Ans
     std::vector<int32_t> tokens;
     if (conversation) {
         Conversation said = ReadConversation(fields);
+        CheckMembers(fields, served, plan.left);
         if (fields.error()) return fields.error();
         ChatPrompt prompt;
         if (auto error = MakePrompt(served, said, prompt, PromptUse::kTold)) return error;
@@ -318,6 +321,8 @@ std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, Js
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
     Conversation conversation = ReadConversation(fields);
+    LeftMembers left;
+    CheckMembers(fields, served, left);
     if (fields.error()) return fields.error();
     ChatPrompt prompt;
     if (auto error = MakePrompt(served, conversation, prompt, PromptUse::kTold)) return error;

@@ -33,7 +33,10 @@ Conversation ReadConversationOf(Fields& fields, std::set<std::string>& notices) 
     } else if (fields.Has("output_format")) {  // its name in the beta
         conversation.constraint =
             ReadConstraintOf(fields, fields.Get("output_format"), "output_format");
+    } else {
+        conversation.constraint = ReadConstraint(fields);
     }
+    ReadTemplateVariables(fields, conversation.input.extra);
     // A final assistant message is a prefill that the answer continues.
     Json& messages = conversation.input.messages;
     const Json& last = messages.back();
@@ -249,7 +252,8 @@ std::optional<ApiError> PlanMessages(const Json& body, const Served& served, Ans
     }
     request.max_tokens = fields.Integer("max_tokens", 1, 1, INT64_MAX);
     plan.stream = fields.Bool("stream", false);
-    if (fields.error()) return fields.error();
+    conversation.kept = ReadKeptTokens(fields, served, request.max_tokens);
+    if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
     if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
         return error;
     }

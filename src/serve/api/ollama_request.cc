@@ -44,23 +44,24 @@ Json Whole(const Json& value) {
     return static_cast<int64_t>(value.get<double>());
 }
 
-// Maps the options to the names and bounds of sampling.h, plus two more options. As in Ollama,
-// unsupported and unknown options have no effect.
-Json SamplingOf(const Json& options) {
+// Maps the options to the names and bounds of sampling.h, plus more options.
+Json SamplingOf(const Fields& options) {
     Json out = Json::object();
     const auto take = [&](const char* name, auto change) {
-        const auto found = options.find(name);
-        if (found != options.end() && !found->is_null()) out[name] = change(*found);
+        if (options.Has(name)) out[name] = change(options.Get(name));
     };
     take("temperature", [](const Json& v) { return Bounded(v, 0, 100); });
     take("top_p", [](const Json& v) { return Bounded(v, 0, 1); });
     take("min_p", [](const Json& v) { return Bounded(v, 0, 1); });
     take("repeat_penalty", [](const Json& v) { return Bounded(v, 0.01, 100); });
-    take("presence_penalty", [](const Json& v) { return v; });
-    take("frequency_penalty", [](const Json& v) { return v; });
-    take("stop", [](const Json& v) { return v; });
-    take("ignore_eos", [](const Json& v) { return v; });
-    take("logit_bias", [](const Json& v) { return v; });
+    for (const char* name :
+         {"presence_penalty", "frequency_penalty", "stop", "ignore_eos", "logit_bias",
+          "top_n_sigma", "xtc_probability", "xtc_threshold", "dry_multiplier", "dry_base",
+          "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "min_tokens",
+          "stop_token_ids", "allowed_token_ids", "bad_words", "include_stop_str_in_output"}) {
+        take(name, [](const Json& v) { return v; });
+    }
+    take("typical_p", [](const Json& v) { return Bounded(v, 0, 1); });
     take("top_k", [](const Json& v) {
         const Json whole = Whole(v);
         return whole.is_number_integer() && whole < 0 ? Json(0) : whole;
@@ -74,22 +75,26 @@ Json SamplingOf(const Json& options) {
     return out;
 }
 
-void ReadOptions(Fields& fields, const Served& served, OllamaRequest& out) {
+void ReadOptions(Fields& fields, const Served& served, OllamaRequest& out, AnswerPlan& plan) {
     const Json& options = fields.Object("options");
-    Json chosen = SamplingOf(options.is_null() ? Json::object() : options);
+    Fields given(options, "options.");
+    Json chosen = SamplingOf(given);
     chosen["model"] = served.NameOf(out.model.adapter);
     Fields sampling(chosen, "options.");
     ReadSampling(sampling, served, out.request);
     if (sampling.error()) return Pass(fields, *sampling.error());
     Json whole = Json::object();
     for (const char* name : {"num_ctx", "num_predict"}) {
-        if (options.contains(name)) whole[name] = Whole(options[name]);
+        if (given.Has(name)) whole[name] = Whole(given.Get(name));
     }
     Fields lengths(whole, "options.");
     lengths.Integer("num_ctx", 0, INT64_MIN, INT64_MAX);  // checked only; --ctx sets the context
     const int64_t most = lengths.Integer("num_predict", -1, INT64_MIN, INT64_MAX);
     out.request.max_tokens = most > 0 ? most : -1;
-    if (lengths.error()) Pass(fields, *lengths.error());
+    FinishRequest(given, served, out.request, plan.left);
+    for (const Fields* part : {&lengths, &given}) {
+        if (part->error()) Pass(fields, *part->error());
+    }
 }
 
 // Reads "json" or a schema.
@@ -139,7 +144,7 @@ std::optional<ApiError> ReadCommon(Fields& fields, const Served& served, OllamaR
     std::optional<ApiError> error;
     out.model = ReadOllamaModel(fields, served, error);
     if (error) return error;
-    ReadOptions(fields, served, out);
+    ReadOptions(fields, served, out, plan);
     ReadOllamaFormat(fields, out);
     ReadThink(fields, served, out);
     ReadKeepAlive(fields, out);
@@ -269,7 +274,7 @@ std::optional<ApiError> PlanOllamaChat(const Json& body, const Served& served, A
     }
     const Json as_openai{{"messages", OllamaMessages().Read(fields)},
                          {"tools", fields.List("tools")}};
-    if (fields.error()) return fields.error();
+    if (auto error = FinishRequest(fields, served, asked.request, plan.left)) return error;
     Fields conversing(as_openai);
     Conversation conversation = ReadConversation(conversing);
     if (conversing.error()) return conversing.error();
@@ -388,7 +393,7 @@ std::optional<ApiError> PlanOllamaGenerate(const Json& body, const Served& serve
     RefuseImages(fields);
     CheckRaw(fields, raw, system);
     const std::string suffix = fields.Text("suffix", "");
-    if (fields.error()) return fields.error();
+    if (auto error = FinishRequest(fields, served, asked.request, plan.left)) return error;
     if (prompt.empty() && suffix.empty()) {
         ReplyNothing(asked, plan);
         return {};

@@ -12,8 +12,9 @@ namespace {
 constexpr size_t kMostIds = size_t{1} << 24;
 
 Prompt OfText(Fields& fields, const Served& served, std::string text, const char* name,
-              bool markers, const std::string& before) {
-    if (const auto error = CheckPromptBytes(served, text.size(), name)) {
+              bool markers, const std::string& before, bool cut) {
+    const auto error = CheckPromptBytes(served, text.size(), name);
+    if (error && !(cut && text.size() <= kMostPlainBytes)) {
         fields.Fail(name, error->message, error->code);
         return {};
     }
@@ -45,20 +46,22 @@ bool ReadsMarkers(Fields& fields, bool usual) {
 }
 
 std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name, size_t most,
-                                bool markers, const std::string& before) {
+                                bool markers, const std::string& before,
+                                std::optional<int64_t> kept) {
     const Json& json = fields.Get(name);
     markers = ReadsMarkers(fields, markers);
     std::vector<Prompt> prompts;
     if (json.is_string()) {
-        prompts.push_back(OfText(fields, served, json.get<std::string>(), name, markers, before));
+        prompts.push_back(OfText(fields, served, json.get<std::string>(), name, markers, before,
+                                 kept.has_value()));
     } else if (IsIds(json)) {
         prompts.push_back({Ids(json)});
     } else if (json.is_array() && !json.empty() && json.size() <= most) {
         for (const Json& item : json) {
             if (fields.error()) break;
             if (item.is_string()) {
-                prompts.push_back(
-                    OfText(fields, served, item.get<std::string>(), name, markers, before));
+                prompts.push_back(OfText(fields, served, item.get<std::string>(), name, markers,
+                                         before, kept.has_value()));
             } else if (IsIds(item) && item.size() <= kMostIds) {
                 prompts.push_back({Ids(item)});
             } else {
@@ -73,6 +76,11 @@ std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char
                                       name, most));
     }
     if (fields.error()) prompts.clear();
+    const tokenizer::TokenizerData& data = served.tokenizer().data();
+    for (Prompt& prompt : prompts) {
+        const int32_t begin = prompt.is_text && data.add_bos ? data.bos : -1;
+        if (kept) KeepLast(prompt.tokens, *kept, begin);
+    }
     return prompts;
 }
 

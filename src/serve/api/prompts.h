@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,11 @@ struct Prompt {
 
 // Accepts a text, a list of texts, token ids, or a list of lists of token ids; at most `most`
 // prompts. markers: the texts of special tokens become tokens, unless the request says otherwise
-// ("parse_special"). before: precedes each text. Empty result: the error is in `fields`.
+// ("parse_special"). before: precedes each text. kept: number of last tokens that each prompt
+// keeps. Empty result: the error is in `fields`.
 std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name, size_t most,
-                                bool markers, const std::string& before = "");
+                                bool markers, const std::string& before = "",
+                                std::optional<int64_t> kept = std::nullopt);
 
 // Whether the texts of special tokens in a prompt become tokens: the member "parse_special".
 bool ReadsMarkers(Fields& fields, bool usual = true);

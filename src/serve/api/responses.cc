@@ -29,6 +29,7 @@ void ReadTextFormat(Fields& fields, const Json& update, Conversation& conversati
     conversation.constraint = ReadConstraintOf(text, format, "format");
     conversation.constraint.param = "text.format";
     fields.Adopt(text);
+    if (conversation.constraint.kind.empty()) conversation.constraint = ReadConstraint(fields);
 }
 
 void RefuseOtherState(Fields& fields) {
@@ -201,6 +202,7 @@ std::optional<ApiError> Plan(const Json& body, const Served& served, bool compac
     fields.Adopt(reasoning);
     if (!input.effort.empty()) effort = input.effort;
     if (!effort.empty()) conversation.input.extra = {{"reasoning_effort", effort}};
+    ReadTemplateVariables(fields, conversation.input.extra);
     engine::Request request;
     ReadSampling(fields, served, request);
     request.max_tokens = ReadLength(fields, "max_output_tokens", -1);
@@ -211,7 +213,8 @@ std::optional<ApiError> Plan(const Json& body, const Served& served, bool compac
     plan.stream = fields.Bool("stream", false) && !compacts;
     CheckMetadata(fields);
     conversation.parallel_calls = fields.Bool("parallel_tool_calls", true);
-    if (fields.error()) return fields.error();
+    conversation.kept = ReadKeptTokens(fields, served, request.max_tokens);
+    if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
     plan.notices = form.tools.notices();
     form.head = HeadOf(fields, served, request.sampler, stores);
     if (stores) form.keep = KeeperOf(plan, std::move(items));

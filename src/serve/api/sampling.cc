@@ -124,9 +124,24 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
                  ? static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MIN, INT64_MAX))
                  : engine::RandomSeed();
     ReadBias(fields, served, s);
+    ReadRareCuts(fields, usual, s);
+    ReadDry(fields, served, s.dry);
+    ReadTokenRules(fields, served, request);
     request.stop = ReadStops(fields, "stop");
     request.ignore_eos = fields.Bool("ignore_eos", false);
     request.cached = fields.Bool("cache_prompt", true);
+}
+
+std::optional<ApiError> FinishRequest(Fields& fields, const Served& served,
+                                      const engine::Request& request, LeftMembers& left) {
+    const bool limited = request.max_tokens >= 0 && !fields.error();
+    if (limited && request.min_tokens > request.max_tokens) {
+        fields.Fail("min_tokens", fmt::format("'min_tokens' is {}, more than the {} tokens that "
+                                              "the answer may have.",
+                                              request.min_tokens, request.max_tokens));
+    }
+    CheckMembers(fields, served, left);
+    return fields.error();
 }
 
 // The length is limited because each token is compared with the text held back.

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "serve/api/answer.h"
 #include "serve/api/fields.h"
+#include "serve/api/members.h"
 #include "serve/api/served.h"
 
 namespace weft::serve {
@@ -13,10 +14,29 @@ inline constexpr int64_t kMostChoices = 64;  // n times the number of prompts
 inline constexpr size_t kMostStops = 16;
 inline constexpr int64_t kMostLogprobs = 20;
 
-// Reads temperature, top_p, top_k, min_p, presence_penalty, frequency_penalty, repetition_penalty,
-// seed, logit_bias, stop, ignore_eos and priority. Absent members take the values of
-// `served.sampling`. Does not read the length, n or log-probabilities. Reports errors in `fields`.
+// Reads the members that choose tokens, and stop, ignore_eos and cache_prompt. Absent members take
+// the values of `served.sampling`. Does not read the length, n or log-probabilities. Reports errors
+// in `fields`.
 void ReadSampling(Fields& fields, const Served& served, engine::Request& request);
+// Parts of ReadSampling: typical_p, top_n_sigma, xtc_*; dry_*; and vLLM's members that forbid
+// tokens or end the answer (min_tokens, stop_token_ids, allowed_token_ids, bad_words,
+// include_stop_str_in_output).
+void ReadRareCuts(Fields& fields, const engine::SamplerOptions& usual,
+                  engine::SamplerOptions& sampler);
+void ReadDry(Fields& fields, const Served& served, engine::DryOptions& dry);
+void ReadTokenRules(Fields& fields, const Served& served, engine::Request& request);
+
+// The last reader of a request: compares min_tokens with the length, and checks the members that no
+// reader took.
+std::optional<ApiError> FinishRequest(Fields& fields, const Served& served,
+                                      const engine::Request& request, LeftMembers& left);
+
+// vLLM's truncate_prompt_tokens: number of last tokens that the prompt keeps (Request::max_tokens
+// counts for -1: as many as fit); nullopt: all.
+std::optional<int64_t> ReadKeptTokens(Fields& fields, const Served& served, int64_t max_tokens);
+// Keeps the last `most` tokens. begin: the token that the tokenizer put in front of a text stays;
+// -1: none.
+void KeepLast(std::vector<int32_t>& tokens, int64_t most, int32_t begin);
 std::vector<std::string> ReadStops(Fields& fields, const char* name);
 
 // A float32 as its shortest decimal number: 0.7, not 0.699999988.
