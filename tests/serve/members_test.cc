@@ -1,0 +1,309 @@
+// Members of other servers' requests, in every API that generates tokens: read, refused if their
+// value asks for another answer, or named in the log.
+#include "serve/api/members.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "serve/api/chat.h"
+#include "serve/api/completions.h"
+#include "serve/api/llama_server.h"
+#include "serve/api/messages.h"
+#include "serve/api/ollama.h"
+#include "serve/api/responses.h"
+#include "serve/api/sampling.h"
+#include "support/temp_dir.h"
+#include "support/tiny_engine.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr const char* kTemplate =
+    "{% for m in messages %}{{ m.content }}{% endfor %}"
+    "{% if enable_thinking is defined %}[{{ enable_thinking }}]{% endif %}";
+
+struct Api {
+    const char* name;
+    std::optional<ApiError> (*plan)(const Json&, const Served&, AnswerPlan&);
+    Json body;
+    bool options = false;  // members of this test are within "options"
+};
+
+const std::vector<Api>& Apis() {
+    static const Json messages = Json::parse(R"([{"role": "user", "content": "a"}])");
+    static const std::vector<Api> apis = {
+        {"chat", PlanChat, {{"messages", messages}}},
+        {"completions", PlanCompletion, {{"prompt", "a"}}},
+        {"responses", PlanResponse, {{"input", "a"}}},
+        {"messages", PlanMessages, {{"messages", messages}, {"max_tokens", 40}}},
+        {"completion", PlanPlainCompletion, {{"prompt", "a"}}},
+        {"ollama chat", PlanOllamaChat, {{"model", "m"}, {"messages", messages}}, true},
+        {"ollama generate", PlanOllamaGenerate, {{"model", "m"}, {"prompt", "a"}}, true}};
+    return apis;
+}
+
+class Members : public testing::Test {
+  protected:
+    static void SetUpTestSuite() {
+        dir_ = std::make_unique<test::TempDir>();
+        engine_ = support::StartTinyEngine(*dir_ / "m");
+        served_.engine = engine_.get();
+        served_.name = "m";
+        served_.chat = chat::Chat::Make(kTemplate, engine_->tokenizer()).value();
+        served_.forms = chat::FindForms(*served_.chat);
+        served_.constraints = std::make_unique<Constraints>(engine_->tokenizer());
+        served_.longest_piece_bytes = 1;
+    }
+    static void TearDownTestSuite() {
+        served_ = {};
+        engine_.reset();
+        dir_.reset();
+    }
+
+    // Plans a request of `api` with these members.
+    static std::optional<ApiError> Plan(const Api& api, const Json& members, AnswerPlan& plan) {
+        Json body = api.body;
+        if (api.options) {
+            body["options"] = members;
+        } else {
+            body.update(members);
+        }
+        return api.plan(body, served_, plan);
+    }
+    static engine::Request Planned(const Api& api, const Json& members) {
+        AnswerPlan plan;
+        const auto error = Plan(api, members, plan);
+        EXPECT_FALSE(error) << api.name << members << (error ? error->message : "");
+        return plan.choices.empty() ? engine::Request() : plan.choices[0].request;
+    }
+    static std::string Refusal(const Api& api, const Json& members) {
+        AnswerPlan plan;
+        const auto error = Plan(api, members, plan);
+        return error && error->status == 400 ? error->param + ": " + error->message : "";
+    }
+    static std::string LeftOut(const Api& api, const Json& members) {
+        AnswerPlan plan;
+        const auto error = Plan(api, members, plan);
+        EXPECT_FALSE(error) << api.name << members << (error ? error->message : "");
+        return plan.left.left_out;
+    }
+
+    static inline std::unique_ptr<test::TempDir> dir_;
+    static inline std::unique_ptr<engine::Engine> engine_;
+    static inline Served served_;
+};
+
+TEST_F(Members, AnotherAnswerIsRefusedByName) {
+    const Json refused = Json::parse(R"({"use_beam_search": true, "mirostat": 2,
+        "mirostat_mode": 1, "chat_template": "{{ x }}", "documents": [{"text": "d"}],
+        "structural_tag": "{}", "stop_regex": "a+", "logits_processors": ["x"],
+        "dynatemp_range": 0.5, "lora_path": "x", "no_repeat_ngram_size": 3, "guidance_scale": 1.5,
+        "modalities": ["text", "audio"], "best_of": 3})");
+    for (const Api& api : Apis()) {
+        for (const auto& [name, value] : refused.items()) {
+            EXPECT_NE(Refusal(api, {{name, value}}).find(name), std::string::npos)
+                << api.name << " takes " << name;
+        }
+    }
+}
+
+TEST_F(Members, ValuesWithoutEffectAreTaken) {
+    const Json neutral = Json::parse(R"({"use_beam_search": false, "mirostat": 0,
+        "mirostat_mode": 0, "chat_template": "", "documents": [], "structural_tag": null,
+        "stop_regex": null, "logits_processors": [], "dynatemp_range": 0.0, "guidance_scale": 1,
+        "modalities": ["text"], "adaptive_target": -1.0, "min_keep": 1, "best_of": 1,
+        "typical_p": 1, "xtc_probability": 0, "dry_multiplier": 0, "top_n_sigma": -1})");
+    for (const Api& api : Apis()) {
+        EXPECT_EQ(LeftOut(api, neutral), "") << api.name;
+        EXPECT_EQ(LeftOut(api, {{"chat_template", kTemplate}}), "") << api.name;
+        const engine::Request plain = Planned(api, {{"seed", 1}});
+        Json with_seed = neutral;
+        with_seed["seed"] = 1;
+        const engine::SamplerOptions s = Planned(api, with_seed).sampler;
+        EXPECT_EQ(s.top_n_sigma, 0) << api.name;
+        EXPECT_FALSE(s.reorders() || s.dry.on()) << api.name;
+        EXPECT_EQ(s.temperature, plain.sampler.temperature) << api.name;
+    }
+}
+
+TEST_F(Members, OthersAreNamed) {
+    for (const Api& api : Apis()) {
+        const Json some{{"n_probs", 3}, {"mirostat_tau", 5.0}, {"user", "u"}, {"n_keep", 0}};
+        EXPECT_EQ(LeftOut(api, some), "n_probs,mirostat_tau") << api.name;
+        AnswerPlan plan;
+        ASSERT_FALSE(Plan(api, {{"tempratur", 1}, {"temperature", 1}, {"x", nullptr}}, plan));
+        ASSERT_EQ(plan.left.notices.size(), 1u) << api.name;
+        EXPECT_NE(plan.left.notices.begin()->find("\"tempratur\""), std::string::npos);
+    }
+    AnswerPlan plan;
+    ASSERT_FALSE(PlanOllamaChat({{"model", "m"},
+                                 {"messages", Json::parse(R"([{"role": "user", "content": "a"}])")},
+                                 {"keep_alive", 5},
+                                 {"colour", "red"}},
+                                served_, plan));
+    ASSERT_EQ(plan.left.notices.size(), 1u);
+    EXPECT_NE(plan.left.notices.begin()->find("colour"), std::string::npos);
+}
+
+TEST_F(Members, SamplingIsReadEverywhere) {
+    const Json asked = Json::parse(R"({"typical_p": 0.5, "top_n_sigma": 1.5,
+        "xtc_probability": 0.25, "xtc_threshold": 0.125, "dry_multiplier": 0.75, "dry_base": 2.5,
+        "dry_allowed_length": 3, "dry_penalty_last_n": 100, "dry_sequence_breakers": ["ab", "x"],
+        "min_tokens": 2, "stop_token_ids": [65, 66], "allowed_token_ids": [65, 97],
+        "bad_words": ["the"], "include_stop_str_in_output": true})");
+    for (const Api& api : Apis()) {
+        SCOPED_TRACE(api.name);
+        const engine::Request request = Planned(api, asked);
+        const engine::SamplerOptions& s = request.sampler;
+        EXPECT_EQ(s.typical_p, 0.5f);
+        EXPECT_EQ(s.top_n_sigma, 1.5f);
+        EXPECT_EQ(s.xtc_probability, 0.25f);
+        EXPECT_EQ(s.xtc_threshold, 0.125f);
+        EXPECT_EQ(s.dry.multiplier, 0.75f);
+        EXPECT_EQ(s.dry.base, 2.5f);
+        EXPECT_EQ(s.dry.allowed, 3);
+        EXPECT_EQ(s.dry.last, 100);
+        EXPECT_EQ(s.dry.breakers['x' / 32] >> ('x' % 32) & 1u, 1u);
+        EXPECT_EQ(s.dry.breakers['a' / 32] >> ('a' % 32) & 1u, 0u);
+        EXPECT_EQ(s.dry.long_breakers, (std::vector<std::vector<int32_t>>{{'a', 'b'}}));
+        EXPECT_EQ(request.min_tokens, 2);
+        EXPECT_EQ(request.end_tokens, (std::vector<int32_t>{65, 66}));
+        EXPECT_EQ(s.allowed[65 / 32] >> (65 % 32) & 1u, 1u);
+        EXPECT_EQ(s.allowed[66 / 32] >> (66 % 32) & 1u, 0u);
+        ASSERT_FALSE(s.banned.empty());
+        EXPECT_EQ(engine_->tokenizer().Decode(s.banned[0]), "the");
+        EXPECT_TRUE(request.includes_stop);
+    }
+}
+
+TEST_F(Members, WrongValuesAreNamed) {
+    const Json wrong = Json::parse(R"({"typical_p": 1.5, "xtc_probability": 2,
+        "dry_multiplier": "x", "dry_sequence_breakers": [1], "min_tokens": -1,
+        "stop_token_ids": ["a"], "allowed_token_ids": [], "bad_words": [""],
+        "include_stop_str_in_output": 1})");
+    for (const Api& api : Apis()) {
+        for (const auto& [name, value] : wrong.items()) {
+            if (api.options && name == "typical_p") continue;  // Ollama limits it
+            EXPECT_NE(Refusal(api, {{name, value}}).find(name), std::string::npos)
+                << api.name << " takes " << name;
+        }
+        EXPECT_NE(Refusal(api, {{"stop_token_ids", {1 << 20}}}).find("stop_token_ids"),
+                  std::string::npos);
+        const char* most = api.options ? "num_predict" : "max_tokens";
+        if (api.name == std::string("responses")) most = "max_output_tokens";
+        EXPECT_NE(Refusal(api, {{"min_tokens", 9}, {most, 8}}).find("more than the 8 tokens"),
+                  std::string::npos)
+            << api.name;
+    }
+}
+
+TEST_F(Members, BreakersMayBeTheJsonOfAList) {
+    const Json asked{{"dry_multiplier", 1}, {"dry_sequence_breakers", "[\"x\", \"y\"]"}};
+    const auto of = Planned(Apis()[0], asked).sampler.dry.breakers;
+    EXPECT_EQ(of['y' / 32] >> ('y' % 32) & 1u, 1u);
+    EXPECT_EQ(of['\n' / 32] >> ('\n' % 32) & 1u, 0u);
+    const auto usual = Planned(Apis()[0], {{"dry_multiplier", 1}}).sampler.dry.breakers;
+    for (const char breaker : {'\n', ':', '"', '*'}) {
+        EXPECT_EQ(usual[static_cast<size_t>(breaker) / 32] >> (breaker % 32) & 1u, 1u);
+    }
+}
+
+TEST_F(Members, PromptsAreTruncatedFromTheLeft) {
+    const std::string longer(5000, 'a');
+    const auto size = [&](const Api& api, Json body, int64_t kept) {
+        body["truncate_prompt_tokens"] = kept;
+        AnswerPlan plan;
+        const auto error = api.plan(body, served_, plan);
+        EXPECT_FALSE(error) << api.name << (error ? error->message : "");
+        return error ? -1 : std::ssize(plan.choices[0].request.prompt);
+    };
+    for (const Api& api : Apis()) {
+        if (api.options) continue;
+        Json body = api.body;
+        for (const char* name : {"prompt", "input"}) {
+            if (body.contains(name)) body[name] = longer + "z";
+        }
+        if (body.contains("messages")) body["messages"][0]["content"] = longer + "z";
+        EXPECT_EQ(size(api, body, 7), 7) << api.name;
+        body[api.name == std::string("responses") ? "max_output_tokens" : "max_tokens"] = 40;
+        EXPECT_EQ(size(api, body, -1), engine_->context() - 40) << api.name;
+        for (const int64_t wrong : {int64_t{0}, int64_t{-2}, engine_->context() + 1}) {
+            body["truncate_prompt_tokens"] = wrong;
+            AnswerPlan plan;
+            const auto error = api.plan(body, served_, plan);
+            ASSERT_TRUE(error) << api.name << wrong;
+            EXPECT_EQ(error->param, "truncate_prompt_tokens");
+        }
+    }
+    std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
+    KeepLast(tokens, 3, 1);
+    EXPECT_EQ(tokens, (std::vector<int32_t>{1, 4, 5}));
+    KeepLast(tokens, 1, 1);
+    EXPECT_EQ(tokens, (std::vector<int32_t>{5}));
+}
+
+TEST_F(Members, TheTemplateGetsItsVariables) {
+    for (const Api& api : Apis()) {
+        const std::string name = api.name;
+        if (name != "chat" && name != "responses" && name != "messages") continue;
+        const auto shown = [&](const Json& members) {
+            return engine_->tokenizer().Decode(Planned(api, members).prompt);
+        };
+        EXPECT_EQ(shown(Json::object()), "a") << name;
+        EXPECT_EQ(shown({{"enable_thinking", false}}), "a[False]") << name;
+        EXPECT_EQ(shown({{"chat_template_kwargs", {{"enable_thinking", true}}}}), "a[True]")
+            << name;
+    }
+}
+
+TEST_F(Members, ConstraintsOfOtherServers) {
+    const auto constrained = [&](const Json& members) {
+        const engine::Request request = Planned(Apis()[0], members);
+        if (!request.matcher) return std::string("free");
+        std::vector<uint32_t> mask(20);
+        EXPECT_TRUE(request.matcher->Allowed(mask).ok());
+        std::string first;
+        for (int letter = 32; letter < 127; ++letter) {
+            if (mask[static_cast<size_t>(letter) / 32] >> (letter % 32) & 1u) {
+                first += static_cast<char>(letter);
+            }
+        }
+        return first;
+    };
+    EXPECT_EQ(constrained({{"regex", "[xy]z"}}), "xy");
+    EXPECT_EQ(constrained({{"ebnf", "root ::= \"q\" [0-9]"}}), "q");
+    EXPECT_EQ(constrained({{"ebnf", ""}}), "free");
+    EXPECT_EQ(constrained({{"structured_outputs", {{"json_object", true}}}}), "{");
+    EXPECT_EQ(constrained({{"structured_outputs", {{"json_object", false}}}}), "free");
+    EXPECT_EQ(constrained({{"structured_outputs", Json::object()}}), "free");
+    EXPECT_EQ(constrained({{"guided_json_object", true}}), "{");
+    EXPECT_EQ(constrained({{"regex", "b"}, {"guided_regex", "b"}}), "b");
+    for (const char* refused :
+         {R"({"structured_outputs": {"structural_tag": "{}"}})",
+          R"({"structured_outputs": {"choice": []}})", R"({"guided_choice": []})",
+          R"({"structured_outputs": {"schema": {}}})",
+          R"({"regex": "a", "ebnf": "root ::= \"a\""})",
+          R"({"response_format": {"type": "structural_tag"}})",
+          R"({"structured_outputs": {"regex": "a", "choice": ["a"]}})"}) {
+        EXPECT_NE(Refusal(Apis()[0], Json::parse(refused)), "") << refused;
+    }
+}
+
+// The name is text of the request.
+TEST_F(Members, UnknownNamesAreSafeInTheLog) {
+    AnswerPlan plan;
+    Json many{{std::string("\x1b[31m\n") + std::string(5000, 'x'), 1}};
+    ASSERT_FALSE(Plan(Apis()[0], many, plan));
+    ASSERT_EQ(plan.left.notices.size(), 1u);
+    const std::string& line = *plan.left.notices.begin();
+    EXPECT_LT(line.size(), 200u);
+    EXPECT_TRUE(std::ranges::all_of(line, [](char c) { return c >= ' ' && c < '\x7f'; })) << line;
+    for (int i = 0; i < 1000; ++i) many[std::to_string(i)] = 1;
+    AnswerPlan next;
+    ASSERT_FALSE(Plan(Apis()[0], many, next));
+    EXPECT_LE(next.left.notices.size(), 20u);
+}
+
+}  // namespace
+}  // namespace weft::serve
