@@ -77,7 +77,7 @@ Result<Pattern> ReadPattern(Fields& fields, const char* key) {
     return pattern;
 }
 
-// CPU time of the tests of all expressions of one list of steps. (Those of GPT-4o take 20 ms.)
+// CPU time of the tests of all expressions of one list of steps.
 constexpr int64_t kProbeNs = 2'000'000'000;
 
 Result<Regex> MakeRegex(const Pattern& pattern, int64_t& probe_ns) {
