@@ -5,7 +5,7 @@
 #extension GL_KHR_memory_scope_semantics : require
 
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Words { uint at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 4) coherent volatile buffer Shared {
+layout(buffer_reference, std430, buffer_reference_align = 4) volatile buffer Shared {
     float at[];
 };
 // Arguments start with these (Gate::Head).
