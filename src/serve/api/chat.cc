@@ -247,8 +247,8 @@ void ReadContinuation(Fields& fields, Conversation& conversation) {
     last.erase("prefix");
     const bool asks = named || prefix || fields.Bool("continue_final_message", false);
     const bool told = asks || !member.is_null() || fields.Has("add_generation_prompt");
-    const auto refuse = [&](const char* message) {
-        fields.Fail(prefix ? "messages" : "continue_final_message", message, "invalid_value");
+    const auto refuse = [&](const char* why) {
+        fields.Fail(prefix ? "messages" : "continue_final_message", why, "invalid_value");
     };
     if (asks && fields.Has("add_generation_prompt") && input.add_generation_prompt) {
         return refuse(
