@@ -25,7 +25,7 @@ function(weft_kernel_set folder set)
   file(GLOB sources CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/${folder}/*.cc)
   if(folder STREQUAL set)
     file(GLOB shared CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/vector/*.cc)
-    if(folder STREQUAL avxvnni)  # its other kernels are those of AVX2
+    if(folder STREQUAL "avxvnni")  # its other kernels are those of AVX2
       list(FILTER shared INCLUDE REGEX "/(matmul|decoded|products_[a-z0-9]+)\\.cc$")
     endif()
     list(APPEND sources ${shared})
@@ -39,17 +39,17 @@ function(weft_kernel_set folder set)
   target_compile_options(weft_kernels_${folder} PRIVATE ${ARGN} ${fewer} ${brief})
   target_sources(weft_kernels PRIVATE $<TARGET_OBJECTS:weft_kernels_${folder}>)
 endfunction()
-set(avx2 -mavx2 -mfma -mf16c)
-set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mavx512vbmi
+set(flags_avx2 -mavx2 -mfma -mf16c)
+set(flags_avx512 ${flags_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mavx512vbmi
   -mprefer-vector-width=512 -Wno-maybe-uninitialized -Wno-uninitialized)
-set(avxvnni ${avx2} -mavxvnni)
-set(amx ${avx512})  # tiles are multiplied by inline assembly
-set(neon -march=armv8.2-a+dotprod)
-set(i8mm ${neon}+i8mm)
+set(flags_avxvnni ${flags_avx2} -mavxvnni)
+set(flags_amx ${flags_avx512})  # tiles are multiplied by inline assembly
+set(flags_neon -march=armv8.2-a+dotprod)
+set(flags_i8mm ${flags_neon}+i8mm)
 foreach(level ${WEFT_LEVELS})
   set(set ${level})
   if(level STREQUAL "amx")
     set(set avx512)
   endif()
-  weft_kernel_set(${level} ${set} ${${level}})
+  weft_kernel_set(${level} ${set} ${flags_${level}})
 endforeach()

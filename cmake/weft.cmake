@@ -196,9 +196,11 @@ function(weft_optimized_first target)
   target_link_options(${target} PRIVATE -Wl,--whole-archive ${files} -Wl,--no-whole-archive)
 endfunction()
 
-# weft_tests(FOLDER [DEPS...]): one GoogleTest program from tests/FOLDER/*_test.cc.
+# weft_tests(FOLDER [DEPS...]): one GoogleTest program from tests/FOLDER/*_test.cc, and *_data.cc for
+# what several of them use.
 function(weft_tests folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc
+    ${CMAKE_SOURCE_DIR}/tests/${folder}/*_data.cc)
   if(NOT sources)
     return()
   endif()

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int32_t kOpen = 7;
 
-Reasoning Asked() {
+Reasoning AskedReasoning() {
     return {.begin = "<think>", .end = "</think>", .opening = kOpen, .closing = {21, 22, 23}};
 }
 
@@ -18,7 +18,7 @@ void Take(ReasoningTrack& track, std::initializer_list<const char*> texts) {
 }
 
 TEST(Reasoning, OfThePrompt) {
-    Reasoning asked = Asked();
+    Reasoning asked = AskedReasoning();
     asked.begun = true;
     ReasoningTrack track(asked);
     EXPECT_TRUE(track.inside());
@@ -31,7 +31,7 @@ TEST(Reasoning, OfThePrompt) {
 }
 
 TEST(Reasoning, OfTheModel) {
-    ReasoningTrack track(Asked());
+    ReasoningTrack track(AskedReasoning());
     EXPECT_FALSE(track.inside());
     EXPECT_EQ(track.opening(), kOpen);
     track.Take(kOpen, "<think>", false);
@@ -40,15 +40,15 @@ TEST(Reasoning, OfTheModel) {
     Take(track, {"Hm</think>"});
     EXPECT_FALSE(track.inside());
     // Without a constraint, the text shows it.
-    ReasoningTrack free(Asked());
+    ReasoningTrack free(AskedReasoning());
     Take(free, {"\n", "<", "think", ">"});
     EXPECT_TRUE(free.inside());
     // The constraint took the first token, or the answer begins with other text: none follows.
-    ReasoningTrack constrained(Asked());
+    ReasoningTrack constrained(AskedReasoning());
     constrained.Take(3, "{", true);
     EXPECT_EQ(constrained.opening(), -1);
     for (const char* text : {"{", "<b>", " x <think>"}) {
-        ReasoningTrack other(Asked());
+        ReasoningTrack other(AskedReasoning());
         Take(other, {text, "<think>"});
         EXPECT_FALSE(other.inside()) << text;
     }
@@ -65,7 +65,7 @@ TEST(Reasoning, EndsAtTheRestOfAHead) {
 
 TEST(Reasoning, ABudgetEndsIt) {
     for (const int64_t budget : {0, 1, 5}) {
-        Reasoning asked = Asked();
+        Reasoning asked = AskedReasoning();
         asked.begun = true;
         asked.budget = budget;
         ReasoningTrack track(asked);
@@ -85,7 +85,7 @@ TEST(Reasoning, ABudgetEndsIt) {
         EXPECT_EQ(track.Forced(), -1);
     }
     // The tokens that begin it do not count, and a shorter reasoning is left alone.
-    Reasoning asked = Asked();
+    Reasoning asked = AskedReasoning();
     asked.budget = 2;
     ReasoningTrack track(asked);
     track.Take(kOpen, "<think>", false);
@@ -95,7 +95,7 @@ TEST(Reasoning, ABudgetEndsIt) {
 
 // A code point is not cut, but three tokens are the most that this takes.
 TEST(Reasoning, WaitsForTheEndOfACodePoint) {
-    Reasoning asked = Asked();
+    Reasoning asked = AskedReasoning();
     asked.begun = true;
     asked.budget = 1;
     ReasoningTrack track(asked);
@@ -111,7 +111,7 @@ TEST(Reasoning, WaitsForTheEndOfACodePoint) {
 }
 
 TEST(Reasoning, ClosesOnDemand) {
-    ReasoningTrack before(Asked());
+    ReasoningTrack before(AskedReasoning());
     EXPECT_FALSE(before.Close());
     before.Take(kOpen, "<think>", false);
     EXPECT_TRUE(before.Close());

@@ -16,11 +16,11 @@
 namespace weft::engine {
 namespace {
 
-using test::kSchedulerPage, test::Soak, test::SoakOptions;
+using soak::kSchedulerPage, soak::Soak, soak::SoakOptions;
 
 // Seeds of each soak.
 uint32_t Seeds(uint32_t nightly) {
-    return weft::test::Nightly() ? nightly : nightly / 4;
+    return test::Nightly() ? nightly : nightly / 4;
 }
 
 TEST(Scheduler, NoSequenceEverSeesTheTextOfAnother) {
@@ -344,7 +344,7 @@ class FairShares : public testing::Test {
               bool prefix_cache = true) {
         options_ = {max_seqs, step_tokens, pages, kSchedulerPage, prefix_cache};
         scheduler_ = std::make_unique<Scheduler>(options_);
-        cache_ = std::make_unique<test::SimulatedCache>(pages);
+        cache_ = std::make_unique<soak::SimulatedCache>(pages);
     }
     Job& Submit(const Ask& ask) {
         auto job = std::make_unique<Job>();
@@ -407,7 +407,7 @@ class FairShares : public testing::Test {
 
     ScheduleOptions options_;
     std::unique_ptr<Scheduler> scheduler_;
-    std::unique_ptr<test::SimulatedCache> cache_;
+    std::unique_ptr<soak::SimulatedCache> cache_;
     std::vector<std::unique_ptr<Job>> jobs_;
     std::map<std::string, int64_t> rows_;  // by key
     int64_t steps_ = 0;

@@ -23,16 +23,16 @@ constexpr const char* kTemplate =
     "{% for m in messages %}{{ m.content }}{% endfor %}"
     "{% if enable_thinking is defined %}[{{ enable_thinking }}]{% endif %}";
 
-struct Api {
+struct ApiRow {
     const char* name;
     std::optional<ApiError> (*plan)(const Json&, const Served&, AnswerPlan&);
     Json body;
     bool options = false;  // members of this test are within "options"
 };
 
-const std::vector<Api>& Apis() {
+const std::vector<ApiRow>& Apis() {
     static const Json messages = Json::parse(R"([{"role": "user", "content": "a"}])");
-    static const std::vector<Api> apis = {
+    static const std::vector<ApiRow> apis = {
         {"chat", PlanChat, {{"messages", messages}}},
         {"completions", PlanCompletion, {{"prompt", "a"}}},
         {"responses", PlanResponse, {{"input", "a"}}},
@@ -62,7 +62,7 @@ class Members : public testing::Test {
     }
 
     // Plans a request of `api` with these members.
-    static std::optional<ApiError> Plan(const Api& api, const Json& members, AnswerPlan& plan) {
+    static std::optional<ApiError> Plan(const ApiRow& api, const Json& members, AnswerPlan& plan) {
         Json body = api.body;
         if (api.options) {
             body["options"] = members;
@@ -71,18 +71,18 @@ class Members : public testing::Test {
         }
         return api.plan(body, served_, plan);
     }
-    static engine::Request Planned(const Api& api, const Json& members) {
+    static engine::Request Planned(const ApiRow& api, const Json& members) {
         AnswerPlan plan;
         const auto error = Plan(api, members, plan);
         EXPECT_FALSE(error) << api.name << members << (error ? error->message : "");
         return plan.choices.empty() ? engine::Request() : plan.choices[0].request;
     }
-    static std::string Refusal(const Api& api, const Json& members) {
+    static std::string Refusal(const ApiRow& api, const Json& members) {
         AnswerPlan plan;
         const auto error = Plan(api, members, plan);
         return error && error->status == 400 ? error->param + ": " + error->message : "";
     }
-    static std::string LeftOut(const Api& api, const Json& members) {
+    static std::string LeftOut(const ApiRow& api, const Json& members) {
         AnswerPlan plan;
         const auto error = Plan(api, members, plan);
         EXPECT_FALSE(error) << api.name << members << (error ? error->message : "");
@@ -100,7 +100,7 @@ TEST_F(Members, AnotherAnswerIsRefusedByName) {
         "structural_tag": "{}", "stop_regex": "a+", "logits_processors": ["x"],
         "dynatemp_range": 0.5, "lora_path": "x", "no_repeat_ngram_size": 3, "guidance_scale": 1.5,
         "modalities": ["text", "audio"], "best_of": 3})");
-    for (const Api& api : Apis()) {
+    for (const ApiRow& api : Apis()) {
         for (const auto& [name, value] : refused.items()) {
             EXPECT_NE(Refusal(api, {{name, value}}).find(name), std::string::npos)
                 << api.name << " takes " << name;
@@ -114,7 +114,7 @@ TEST_F(Members, ValuesWithoutEffectAreTaken) {
         "stop_regex": null, "logits_processors": [], "dynatemp_range": 0.0, "guidance_scale": 1,
         "modalities": ["text"], "adaptive_target": -1.0, "min_keep": 1, "best_of": 1,
         "typical_p": 1, "xtc_probability": 0, "dry_multiplier": 0, "top_n_sigma": -1})");
-    for (const Api& api : Apis()) {
+    for (const ApiRow& api : Apis()) {
         EXPECT_EQ(LeftOut(api, neutral), "") << api.name;
         EXPECT_EQ(LeftOut(api, {{"chat_template", kTemplate}}), "") << api.name;
         const engine::Request plain = Planned(api, {{"seed", 1}});
@@ -128,7 +128,7 @@ TEST_F(Members, ValuesWithoutEffectAreTaken) {
 }
 
 TEST_F(Members, OthersAreNamed) {
-    for (const Api& api : Apis()) {
+    for (const ApiRow& api : Apis()) {
         const Json some{{"n_probs", 3}, {"mirostat_tau", 5.0}, {"user", "u"}, {"n_keep", 0}};
         EXPECT_EQ(LeftOut(api, some), "n_probs,mirostat_tau") << api.name;
         AnswerPlan plan;
@@ -152,7 +152,7 @@ TEST_F(Members, SamplingIsReadEverywhere) {
         "dry_allowed_length": 3, "dry_penalty_last_n": 100, "dry_sequence_breakers": ["ab", "x"],
         "min_tokens": 2, "stop_token_ids": [65, 66], "allowed_token_ids": [65, 97],
         "bad_words": ["the"], "include_stop_str_in_output": true})");
-    for (const Api& api : Apis()) {
+    for (const ApiRow& api : Apis()) {
         SCOPED_TRACE(api.name);
         const engine::Request request = Planned(api, asked);
         const engine::SamplerOptions& s = request.sampler;
@@ -182,7 +182,7 @@ TEST_F(Members, WrongValuesAreNamed) {
         "dry_multiplier": "x", "dry_sequence_breakers": [1], "min_tokens": -1,
         "stop_token_ids": ["a"], "allowed_token_ids": [], "bad_words": [""],
         "include_stop_str_in_output": 1})");
-    for (const Api& api : Apis()) {
+    for (const ApiRow& api : Apis()) {
         for (const auto& [name, value] : wrong.items()) {
             if (api.options && name == "typical_p") continue;  // Ollama limits it
             EXPECT_NE(Refusal(api, {{name, value}}).find(name), std::string::npos)
@@ -211,14 +211,14 @@ TEST_F(Members, BreakersMayBeTheJsonOfAList) {
 
 TEST_F(Members, PromptsAreTruncatedFromTheLeft) {
     const std::string longer(5000, 'a');
-    const auto size = [&](const Api& api, Json body, int64_t kept) {
+    const auto size = [&](const ApiRow& api, Json body, int64_t kept) {
         body["truncate_prompt_tokens"] = kept;
         AnswerPlan plan;
         const auto error = api.plan(body, served_, plan);
         EXPECT_FALSE(error) << api.name << (error ? error->message : "");
         return error ? -1 : std::ssize(plan.choices[0].request.prompt);
     };
-    for (const Api& api : Apis()) {
+    for (const ApiRow& api : Apis()) {
         if (api.options) continue;
         Json body = api.body;
         for (const char* name : {"prompt", "input"}) {
@@ -244,7 +244,7 @@ TEST_F(Members, PromptsAreTruncatedFromTheLeft) {
 }
 
 TEST_F(Members, TheTemplateGetsItsVariables) {
-    for (const Api& api : Apis()) {
+    for (const ApiRow& api : Apis()) {
         const std::string name = api.name;
         if (name != "chat" && name != "responses" && name != "messages") continue;
         const auto shown = [&](const Json& members) {

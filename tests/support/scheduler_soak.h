@@ -16,7 +16,7 @@
 
 #include "engine/batch/scheduler.h"
 
-namespace weft::engine::test {
+namespace weft::engine::soak {
 
 inline constexpr int64_t kSchedulerPage = 4;
 
@@ -318,4 +318,4 @@ class Soak {
     int64_t made_ = 0, ended_ = 0, drafted_ = 0, kept_ = 0;
 };
 
-}  // namespace weft::engine::test
+}  // namespace weft::engine::soak
