@@ -20,12 +20,11 @@ namespace {
 
 // Whether `tensor` belongs to the indexer of sparse attention.
 bool IsOfIndexer(std::string_view tensor) {
-    constexpr std::string_view kTensors[] = {"indexer.attn_k.weight", "indexer.attn_q_b.weight",
-                                             "indexer.k_norm.bias",   "indexer.k_norm.weight",
-                                             "indexer.k_proj.weight", "indexer.proj.weight",
-                                             "indexer.q_norm.weight", "indexer.q_proj.weight",
-                                             "indexer.q_norm.bias",   "indexer.temperature.bias",
-                                             "indexer.temperature.weight"};
+    constexpr std::string_view kTensors[] = {
+        "indexer.attn_k.weight",    "indexer.attn_q_b.weight",   "indexer.k_norm.bias",
+        "indexer.k_norm.weight",    "indexer.k_proj.weight",     "indexer.proj.weight",
+        "indexer.q_norm.weight",    "indexer.q_proj.weight",     "indexer.q_norm.bias",
+        "indexer.temperature.bias", "indexer.temperature.weight"};
     return std::ranges::find(kTensors, tensor) != std::end(kTensors);
 }
 
@@ -97,9 +96,8 @@ ValueId Builder::Enter() {
 
 ValueId Builder::Embedded(const std::string& tensor, const std::string& name) {
     const ValueId table = Weight(tensor + ".weight", RowsOf(shard_.vocab, hyper_.vocab));
-    const ValueId looked_up =
-        program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table}, name,
-                      {kTokens, hyper_.hidden});
+    const ValueId looked_up = program_.Emit(program::Embedding{shard_.vocab.begin},
+                                            {tokens_, table}, name, {kTokens, hyper_.hidden});
     return Scale(AllReduce(looked_up), hyper_.embedding_scale);
 }
 
@@ -127,14 +125,13 @@ void Builder::LayerInputs() {
     }
     const ValueId table =
         Weight("per_layer_token_embd.weight", {shard_.vocab, own, hyper_.vocab, all});
-    const ValueId looked_up = Scale(
-        AllReduce(program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table},
-                                "per_layer_embedded", shape)),
-        std::sqrt(static_cast<float>(columns)));
-    const ValueId projected =
-        Scale(MatMul(embedded_, "per_layer_model_proj", RowsOf(own, all), {}, false,
-                     "per_layer_projected"),
-              1.0f / std::sqrt(static_cast<float>(hyper_.hidden)));
+    const ValueId looked_up =
+        Scale(AllReduce(program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table},
+                                      "per_layer_embedded", shape)),
+              std::sqrt(static_cast<float>(columns)));
+    const ValueId projected = Scale(MatMul(embedded_, "per_layer_model_proj", RowsOf(own, all), {},
+                                           false, "per_layer_projected"),
+                                    1.0f / std::sqrt(static_cast<float>(hyper_.hidden)));
     const ValueId norm = Weight("per_layer_proj_norm.weight", {{0, columns}, {}, columns, 0});
     const ValueId normed =
         program_.Emit(NormOf(columns), {projected, norm}, "per_layer_normed", shape);
@@ -239,9 +236,8 @@ void Builder::ToLogits(ValueId x, const std::string& tensor, const std::string& 
     const bool gather = shard_.layout.tp > 1;
     const bool scaled = hyper_.logit_scale != 1, capped = hyper_.logit_cap != 0;
     const std::string end = gather ? ".part" : "";
-    ValueId logits =
-        MatMul(x, tensor, RowsOf(shard_.vocab, hyper_.vocab), {Cut::kRows}, false,
-               name + (scaled || capped ? ".raw" : "") + end);
+    ValueId logits = MatMul(x, tensor, RowsOf(shard_.vocab, hyper_.vocab), {Cut::kRows}, false,
+                            name + (scaled || capped ? ".raw" : "") + end);
     const Shape part = program_.value(logits).shape;
     if (scaled) {
         logits = program_.Emit(program::Scale{hyper_.logit_scale}, {logits},
@@ -524,8 +520,8 @@ Status Builder::CheckAllUsed() const {
     std::unordered_set<std::string_view> used(read_.begin(), read_.end());
     for (const program::Value& value : program_.values) used.insert(value.slice.name);
     // (With the prediction layers after hyper_.layers.)
-    WEFT_ASSIGN(const int64_t layers,
-                source_.meta().Int(hyper_.architecture + ".block_count", 1, INT32_MAX));
+    WEFT_ASSIGN(const int64_t layers, source_.meta().IntOr(hyper_.architecture + ".block_count", 1,
+                                                           INT32_MAX, hyper_.layers));
     for (const model_files::TensorInfo& info : source_.tensors()) {
         if (used.contains(info.name)) continue;
         const auto [layer, rest] = LayerOf(info.name);

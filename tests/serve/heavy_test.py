@@ -416,6 +416,9 @@ class Logs(unittest.TestCase):
                     for api, body in bodies:
                         status, answer = server.json("POST", api, body)
                         self.assertIn(status, (400, 404), (api, body, answer))
+                    # A tool of an unknown type without a schema is left out, with a line.
+                    self.assertEqual(server.json("POST", COUNT, {
+                        "messages": [QUESTION], "tools": [{"type": SECRET, "name": "f"}]})[0], 200)
                 finally:
                     os.environ["WEFT_MODEL"] = MODEL
                     server.close()
@@ -450,7 +453,8 @@ class Logs(unittest.TestCase):
             (RESPONSES, {"input": "1", "truncation": secret}),
             (MESSAGES, {"messages": [{"role": "user", "content": part}], "max_tokens": 1}),
             (MESSAGES, {"messages": [{"role": secret, "content": "1"}], "max_tokens": 1}),
-            (COUNT, {"messages": [QUESTION], "tools": [{"type": secret, "name": "f"}]}),
+            (COUNT, {"messages": [QUESTION], "tools": [{"type": secret, "name": "f",
+                                                        "input_schema": {"type": "object"}}]}),
             ("/v1/embeddings", {"input": "1", "encoding_format": secret})]
 
 
