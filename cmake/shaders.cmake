@@ -9,9 +9,11 @@ if(WEFT_SMALL_MATRIX_UNITS)
   set(shader_flags -DSMALL_UNITS)
 endif()
 find_path(VULKAN_HEADERS vulkan/vulkan_core.h)
-# Where tools/setup.sh installs another compiler, if the system's lacks cooperative matrices.
-set(WEFT_GLSLANG ${WEFT_CACHE}/glslang CACHE PATH "Folder of a glslc to use if GLSLC lacks a feature")
-find_program(GLSLC glslc PATHS ${WEFT_GLSLANG})
+find_program(GLSLC glslc)
+# Where tools/setup.sh installs another compiler, if the system's lacks cooperative matrices. It
+# compiles only the kernels with these: its optimizer makes 16-bit constants in other kernels, for
+# which they lack the capability.
+set(WEFT_GLSLANG ${weft_cache}/glslang CACHE PATH "Folder of a glslc for features that GLSLC lacks")
 set(shader_out ${CMAKE_BINARY_DIR}/shaders)
 file(MAKE_DIRECTORY ${shader_out})
 set(weft_shaders FALSE)
@@ -32,13 +34,13 @@ else()
   set(WEFT_ONLY_gpu "/(none|kind)\\.cc$")
 endif()
 
-# Sets SHADER_HAS_<FEATURE>: whether glslc compiles the shader TEXT. Tested once per glslc.
-function(weft_shader_feature feature text)
-  execute_process(COMMAND ${GLSLC} --version OUTPUT_VARIABLE version ERROR_QUIET)
-  string(SHA256 asked "${GLSLC} ${version} ${text}")
+# Sets SHADER_HAS_<FEATURE>: whether `glslc` compiles the shader TEXT. Tested once per glslc.
+function(weft_shader_feature glslc feature text)
+  execute_process(COMMAND ${glslc} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  string(SHA256 asked "${glslc} ${version} ${text}")
   if(NOT "${SHADER_ASKED_${feature}}" STREQUAL asked)
     file(WRITE ${shader_out}/probe_${feature}.comp "${text}")
-    execute_process(COMMAND ${GLSLC} --target-env=vulkan1.2 -o ${shader_out}/probe.spv
+    execute_process(COMMAND ${glslc} --target-env=vulkan1.2 -o ${shader_out}/probe.spv
       ${shader_out}/probe_${feature}.comp RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
     set(has TRUE)
     if(failed)
@@ -59,10 +61,11 @@ void main() {
 }
 ")
 if(weft_shaders)
-  weft_shader_feature(coopmat "${coopmat_probe}")
+  set(GLSLC_coopmat ${GLSLC})
+  weft_shader_feature(${GLSLC} coopmat "${coopmat_probe}")
   if(NOT SHADER_HAS_coopmat AND EXISTS ${WEFT_GLSLANG}/glslc)
-    set(GLSLC ${WEFT_GLSLANG}/glslc)
-    weft_shader_feature(coopmat "${coopmat_probe}")
+    set(GLSLC_coopmat ${WEFT_GLSLANG}/glslc)
+    weft_shader_feature(${GLSLC_coopmat} coopmat "${coopmat_probe}")
   endif()
   if(NOT SHADER_HAS_coopmat)
     message(NOTICE "-- ${GLSLC} lacks coopmat: GPUs compute without their matrix units, and read "
@@ -70,13 +73,18 @@ if(weft_shaders)
   endif()
 endif()
 
-# weft_shader(FILE NAME DEFINES...): compiles one variant to NAME.inc, the SPIR-V words as numbers.
+# weft_shader(FILE NAME DEFINES...): compiles one variant to NAME.inc, the SPIR-V words as numbers, with
+# `shader_glslc` if that is set, else with GLSLC.
 function(weft_shader file name)
+  set(glslc ${GLSLC})
+  if(shader_glslc)
+    set(glslc ${shader_glslc})
+  endif()
   set(out ${shader_out}/${name}.inc)
   add_custom_command(OUTPUT ${out}
-    COMMAND ${GLSLC} --target-env=vulkan1.2 -O -mfmt=num -I ${WEFT_ROOT}/src/shaders
+    COMMAND ${glslc} --target-env=vulkan1.2 -O -mfmt=num -I ${WEFT_ROOT}/src/shaders
       ${shader_flags} ${ARGN} -MD -MF ${out}.d -MT ${out} -o ${out} ${file}
-    DEPENDS ${file} ${GLSLC} DEPFILE ${out}.d VERBATIM COMMENT "Shader ${name}")
+    DEPENDS ${file} ${glslc} DEPFILE ${out}.d VERBATIM COMMENT "Shader ${name}")
 endfunction()
 
 # Writes shader_code/STEM.cc for one .comp file, with its variants, and appends their rows to
@@ -106,7 +114,12 @@ macro(weft_shader_file path)
     endif()
     list(APPEND shader_names ${name})
     if(NOT feature OR SHADER_HAS_${feature})
+      set(shader_glslc "")
+      if(feature)
+        set(shader_glslc ${GLSLC_${feature}})
+      endif()
       weft_shader(${path} ${name} ${defines})
+      set(shader_glslc "")
       list(APPEND words ${shader_out}/${name}.inc)
       string(APPEND code "extern const uint32_t kCode_${name}[];\nextern const size_t kWords_${name};\n"
         "const uint32_t kCode_${name}[] = {\n#include \"${name}.inc\"\n};\n"

@@ -161,11 +161,11 @@ endfunction()
 # Where tools/setup.sh puts what it brings: a compiler of shaders (cmake/shaders.cmake), and lavapipe,
 # the Vulkan driver of tests (tests/support/lavapipe.h).
 if(DEFINED ENV{XDG_CACHE_HOME})
-  set(WEFT_CACHE $ENV{XDG_CACHE_HOME}/weft)
+  set(weft_cache $ENV{XDG_CACHE_HOME}/weft)
 else()
-  set(WEFT_CACHE $ENV{HOME}/.cache/weft)
+  set(weft_cache $ENV{HOME}/.cache/weft)
 endif()
-set(WEFT_LAVAPIPE ${WEFT_CACHE}/lavapipe CACHE PATH "Folder of the Vulkan driver of tests")
+set(WEFT_LAVAPIPE ${weft_cache}/lavapipe CACHE PATH "Folder of the Vulkan driver of tests")
 
 # Folders of which a process runs a whole suite, because starting one costs 50 ms of a core, and
 # opening a Vulkan device 300 ms. In other folders, each test has its own process.

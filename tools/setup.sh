@@ -114,6 +114,7 @@ build() {
 # it, if the system's lacks cooperative matrices. Without it, CMake says what the build lacks.
 bring_glslang() {
     [ ! -x "$GLSLANG_FOLDER/glslc" ] || return 0
+    command -v glslc >/dev/null || return 0
     ! glslc -fshader-stage=comp --target-env=vulkan1.2 -o /dev/null - >/dev/null 2>&1 <<'GLSL' || return 0
 #version 450
 #extension GL_KHR_cooperative_matrix : require

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "model_files/lora/adapted_source.h"
+
 namespace weft::model {
 
 using program::Cut;
@@ -523,7 +525,7 @@ Status Builder::CheckAllUsed() const {
     WEFT_ASSIGN(const int64_t layers, source_.meta().IntOr(hyper_.architecture + ".block_count", 1,
                                                            INT32_MAX, hyper_.layers));
     for (const model_files::TensorInfo& info : source_.tensors()) {
-        if (used.contains(info.name)) continue;
+        if (used.contains(info.name) || model_files::IsOfAdapter(info.name)) continue;
         const auto [layer, rest] = LayerOf(info.name);
         if (layer >= layers) {
             return MakeError(ErrorCode::kUnsupported,

@@ -397,7 +397,7 @@ class Habits(NamesTest):
 
     def test_flags_of_programs_that_train(self):
         names = set(re.findall(r"--[a-z][a-z-]+", self.weft("train", "--help")))
-        train = ("train", "no/such.gguf", "--no-output")
+        train = ("train", "no/such.gguf", "--output-dir", str(self.folder / "trained"))
         same = ("--learning_rate", "1e-4", "--num_train_epochs", "2", "--max_steps=3",
                 "--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "2",
                 "--cutoff_len", "64", "--lr_scheduler_type", "constant_with_warmup",

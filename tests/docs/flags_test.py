@@ -13,6 +13,8 @@ import pages
 # Flags of other programs that pages name outside of a command line.
 OTHERS = {
     "--asan", "--fleet", "--fuzz", "--nightly", "--tsan",  # ./test
+    "--install", "--small",  # ./quickstart
+    "--apply_chat_template",  # lm-eval
     "--head", "--dashboard-host", "--address", "--working-dir", "--no-wait", "--runtime-env-json",
     "--logdir", "--replicas",  # ray, tensorboard, kubectl
     "--bind-to", "--mpi", "--requeue", "--signal", "--exclusive", "--constraint",  # mpirun, sbatch

@@ -47,9 +47,9 @@ def value(given):
     return struct.pack("<I", STRING) + string(given.encode())
 
 
-def rewrite(source, target, change, added):
+def rewrite(source, target, change, added, keeps=lambda tensor: True):
     """Copies `source` to `target` with each entry replaced by change(key, entry) (None: removed),
-    plus the entries of `added`."""
+    plus the entries of `added`, and with the tensors whose names `keeps` takes."""
     with open(source, "rb") as file:
         data = file.read()
     reader = Reader(data)
@@ -65,13 +65,15 @@ def rewrite(source, target, change, added):
         if entry is not None:
             kept.append(entry)
     kept += added(kept)
-    begin = reader.at
+    infos = []
     for _ in range(tensors):
-        reader.string()
+        begin = reader.at
+        name = reader.string()
         reader.take(8 * reader.number("I") + 4 + 8)
-    infos = data[begin:reader.at]
+        if keeps(name.decode()):
+            infos.append(data[begin:reader.at])
     tensor_data = data[(reader.at + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT:]
-    head = magic + struct.pack("<IQQ", version, tensors, len(kept)) + b"".join(kept) + infos
+    head = magic + struct.pack("<IQQ", version, len(infos), len(kept)) + b"".join(kept + infos)
     head += b"\0" * (-len(head) % ALIGNMENT)
     with open(target, "wb") as out:
         out.write(head + tensor_data)
@@ -81,6 +83,16 @@ def with_keys(source, target, keys):
     """Copies `source` to `target` with these keys (name: value) replaced."""
     rewrite(source, target, lambda key, entry: None if key.decode() in keys else entry,
             lambda _: [string(key.encode()) + value(given) for key, given in keys.items()])
+
+
+def with_layers(source, target, layers):
+    """Copies `source`, a Llama, to `target` with its first layers only."""
+    def keeps(tensor):
+        return not tensor.startswith("blk.") or int(tensor.split(".")[1]) < layers
+
+    rewrite(source, target,
+            lambda key, entry: None if key == b"llama.block_count" else entry,
+            lambda _: [string(b"llama.block_count") + value(layers)], keeps)
 
 
 def with_template(source, target, template, context=8192):

@@ -417,8 +417,10 @@ class Logs(unittest.TestCase):
                         status, answer = server.json("POST", api, body)
                         self.assertIn(status, (400, 404), (api, body, answer))
                     # A tool of an unknown type without a schema is left out, with a line.
-                    self.assertEqual(server.json("POST", COUNT, {
-                        "messages": [QUESTION], "tools": [{"type": SECRET, "name": "f"}]})[0], 200)
+                    if path == MODEL:
+                        status, answer = server.json("POST", COUNT, {
+                            "messages": [QUESTION], "tools": [{"type": SECRET, "name": "f"}]})
+                        self.assertEqual(status, 200, answer)
                 finally:
                     os.environ["WEFT_MODEL"] = MODEL
                     server.close()

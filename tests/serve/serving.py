@@ -55,7 +55,7 @@ def first_layers():
 @functools.cache
 def cut(path):
     target = os.path.join(CUT.name, KEPT)
-    gguf_template.with_keys(path, target, {"llama.block_count": LAYERS})
+    gguf_template.with_layers(path, target, LAYERS)
     return target
 
 

@@ -31,6 +31,10 @@ bool IsPair(const ModelSource& source, const TensorInfo& a, size_t number,
 
 }  // namespace
 
+bool IsOfAdapter(std::string_view name) {
+    return name.starts_with(kLoraPrefix);
+}
+
 Result<NamedAdapter> ParseAdapter(const std::string& word) {
     const size_t equals = word.find('=');
     if (equals != word.npos && equals > 0 && equals + 1 < word.size()) {
