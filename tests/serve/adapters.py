@@ -5,7 +5,9 @@ import os
 import random
 import struct
 
-HIDDEN, LAYERS, RANK = 576, 30, 4  # SmolLM2-135M
+import serving
+
+HIDDEN, RANK = 576, 4  # SmolLM2-135M
 ROWS = {"q_proj": 576, "v_proj": 192}
 
 
@@ -14,7 +16,7 @@ def write_adapter(folder, seed):
     os.makedirs(folder)
     noise = random.Random(seed)
     header, data = {"__metadata__": {"format": "pt"}}, bytearray()
-    for layer in range(LAYERS):
+    for layer in range(serving.layers()):
         for module, rows in ROWS.items():
             for which, shape in (("A", (RANK, HIDDEN)), ("B", (rows, RANK))):
                 size = 0.04 if which == "A" else 0.3

@@ -203,8 +203,8 @@ class Refused(AnthropicCase):
                            ("tool_use", {"messages": [{"role": "user", "content": [
                                {"type": "tool_use", "id": "a", "name": "b", "input": {}}]}]}),
                            ("tools.0.name", {"tools": [{"input_schema": {}}]}),
-                           ("bash_20250124", {"tools": [{"type": "bash_20250124",
-                                                         "name": "bash"}]}),
+                           ("'plugin_1'", {"tools": [{"type": "plugin_1", "name": "bash",
+                                                      "input_schema": {}}]}),
                            ("tool_choice", {"tool_choice": {"type": "any"}}),
                            ("tool_choice", {"tool_choice": {"type": "tool", "name": "x"}}),
                            ("temperature", {"extra_body": {"temperature": -1}}),

@@ -59,6 +59,10 @@ def cut(path):
     return target
 
 
+def layers():
+    return LAYERS if few_layers and model() != whole_model() else 30
+
+
 def whole_model():
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     kept = cache / "weft" / KEPT

@@ -32,7 +32,7 @@ bool IsPair(const ModelSource& source, const TensorInfo& a, size_t number,
 }  // namespace
 
 bool IsOfAdapter(std::string_view name) {
-    return name.starts_with(kLoraPrefix);
+    return name.starts_with(kLoraPrefix) || name.starts_with("base_model.model.");
 }
 
 Result<NamedAdapter> ParseAdapter(const std::string& word) {

@@ -31,7 +31,7 @@ Result<NamedAdapter> ParseAdapter(const std::string& word);
 
 // The name of A or B of adapter `number` (from 1) for the model's tensor `tensor`.
 std::string AdaptedTensor(size_t number, bool is_b, std::string_view tensor);
-// Whether a tensor has such a name.
+// Whether a tensor has such a name, or PEFT's name for a matrix of an adapter in training.
 bool IsOfAdapter(std::string_view name);
 
 class AdaptedSource final : public SourceOver {
