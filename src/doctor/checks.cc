@@ -31,7 +31,8 @@ const std::vector<Check>& Table() {
 bool IsOfMachine(std::string_view check) {
     return IsOneOf(check,
                    "reboot-pending memlock-login memlock-systemd swap cpu-governor huge-pages "
-                   "numa-balancing clock-sync iommu pcie-power kernel-parameters gpu-firmware "
+                   "numa-balancing power-limits memory-taken clock-sync iommu pcie-power "
+                   "kernel-parameters gpu-firmware "
                    "memory-speed tcp-settings nic-driver rdma-device");
 }
 

@@ -95,6 +95,9 @@ std::vector<std::string> TagsOf(HostView& view) {
             ValueOfCure(release, "VERSION_ID") == "12" || Contains(KernelRelease(view), "deb12");
         if (twelve) tags.emplace_back("debian12");
     }
+    const bool ten = ValueOfCure(release, "VERSION_ID").starts_with("10") &&
+                     Contains(ValueOfCure(release, "ID_LIKE") + ValueOfCure(release, "ID"), "rhel");
+    if (ten || Contains(KernelRelease(view), ".el10")) tags.emplace_back("rhel10");
     const std::string id = ValueOfCure(release, "ID");
     const auto in_id = [&](std::string_view part) { return Contains(id, part); };
     tags.emplace_back(SystemIn("part-of-id", in_id));

@@ -404,6 +404,9 @@ std::optional<Match> Fit(const SavedRow& row, std::string_view path, Pseudonyms&
 // "sys/fs/cgroup/user.slice/alice.scope/memory.max": the group's path without names.
 std::optional<Match> FindGroup(std::string_view path) {
     static constexpr SavedRow kRow = {"sys/fs/cgroup/*/memory.max, cpu.max", SavedForm::kValue};
+    constexpr std::array<std::string_view, 6> kFiles = {
+        "memory.max", "memory.high",      "memory.limit_in_bytes",
+        "cpu.max",    "cpu.cfs_quota_us", "cpu.cfs_period_us"};
     constexpr std::string_view kRoot = "sys/fs/cgroup";
     std::string_view file = path;
     const bool folder = file.ends_with('/');
@@ -411,7 +414,7 @@ std::optional<Match> FindGroup(std::string_view path) {
     const size_t slash = file.rfind('/');
     if (!file.starts_with(kRoot) || slash == file.npos || slash < kRoot.size()) return {};
     const std::string_view name = file.substr(slash + 1);
-    if (name != "memory.max" && name != "cpu.max") return {};
+    if (std::ranges::find(kFiles, name) == kFiles.end()) return {};
     const std::string group = GroupPath(file.substr(kRoot.size(), slash - kRoot.size()));
     return Match{&kRow, fmt::format("{}{}/{}{}", kRoot, group, name, folder ? "/" : "")};
 }

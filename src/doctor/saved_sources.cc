@@ -30,6 +30,10 @@ constexpr std::string_view kMemoryKeys =
     "Memory Device|Size:|Speed:|Configured Memory Speed:|Locator:|Bank Locator:|"
     "Number Of Devices:";
 
+constexpr std::string_view kNvidiaKeys =
+    "GPU |*Product Name|*SW Power Cap|*HW Slowdown|*HW Thermal Slowdown|*HW Power Brake Slowdown|"
+    "*SW Thermal Slowdown|*Clocks|*SM |*Utilization|*Gpu |*GPU |*Power Limit";
+
 constexpr SavedRow kRows[] = {
     // PCI devices
     {"sys/bus/pci/devices/<pci>/<class|vendor|device|max_link_speed|max_link_width|"
@@ -135,18 +139,26 @@ constexpr SavedRow kRows[] = {
     {"opt/rocm/.info/<version|version-dev>", kVersion},
     // Processors, memory and the kernel
     {"sys/devices/system/cpu/cpufreq/policy<n>/<scaling_governor|scaling_driver|"
-     "energy_performance_preference|scaling_min_freq|cpuinfo_max_freq>",
+     "energy_performance_preference|scaling_min_freq|scaling_max_freq|cpuinfo_max_freq>",
      kValue},
     {"sys/devices/system/cpu/cpu<n>/cpufreq/<scaling_governor|scaling_driver|"
      "energy_performance_preference|scaling_min_freq|cpuinfo_max_freq>",
      kValue},
+    {"sys/devices/system/cpu/<cpufreq/boost|intel_pstate/no_turbo>", kValue},
+    {"sys/firmware/acpi/platform_profile", kValue},
+    {"sys/class/drm/card<n>/device/power_dpm_force_performance_level", kValue},
+    {"cmd/nvidia-smi_-q", kLines, kNvidiaKeys},
     {"sys/devices/system/cpu/cpu<n>/thermal_throttle/package_throttle_count", kValue},
     {"sys/devices/system/node/node<n>/", kThere},
+    {"sys/devices/system/node/node<n>/meminfo", kLines, "*MemTotal:"},
+    {"sys/devices/system/node/node<n>/cpulist", kValue},
+    {"proc/spl/kstat/zfs/arcstats", kLines, "size "},
+    {"proc/sys/vm/overcommit_memory", kValue},
     {"sys/kernel/mm/transparent_hugepage/enabled", kValue},
     {"proc/cpuinfo", kLines, "flags|Features|model name"},
     {"proc/meminfo", kLines,
      "MemTotal:|MemAvailable:|SwapTotal:|SwapFree:|HugePages_Total:|HugePages_Free:|"
-     "HugePages_Rsvd:|Hugepagesize:"},
+     "HugePages_Rsvd:|Hugepagesize:|CommitLimit:"},
     {"proc/swaps", kTable, "/"},
     {"proc/cmdline", kParameters, kKernelParameters},
     {"proc/version", kVersion},

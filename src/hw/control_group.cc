@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 
 namespace weft {
 namespace {
@@ -15,40 +16,53 @@ bool IsListed(std::string_view controllers, std::string_view controller) {
     return false;
 }
 
-void VisitUpwards(const std::string& root, std::string path, bool version2,
-                  const std::function<void(const ControlGroup&)>& visit) {
+// Adds the group `path` of the hierarchy in `root`, and all groups above it.
+void AddUpwards(const std::string& root, std::string_view path, bool version2,
+                std::vector<ControlGroup>& all) {
     while (true) {
-        visit({root + path, path, version2});
+        if (path == "/") path = "";
+        all.push_back({root + std::string(path), std::string(path), version2});
         const size_t slash = path.rfind('/');
-        if (slash == std::string::npos) return;
-        path.resize(slash);
+        if (slash == path.npos) return;
+        path = path.substr(0, slash);
     }
 }
 
 }  // namespace
 
-void VisitControlGroups(const std::string& groups, const std::string& membership,
-                        std::string_view controller,
-                        const std::function<void(const ControlGroup&)>& visit) {
-    std::ifstream file(membership);
-    for (std::string line; std::getline(file, line);) {  // "4:memory:/path", version 2: "0::/path"
+std::vector<ControlGroup> ControlGroups(const std::string& groups, std::string_view membership,
+                                        std::string_view controller) {
+    std::vector<ControlGroup> all;
+    while (!membership.empty()) {  // "4:memory:/path"; version 2: "0::/path"
+        const size_t end = std::min(membership.find('\n'), membership.size());
+        const std::string_view line = membership.substr(0, end);
+        membership.remove_prefix(std::min(end + 1, membership.size()));
         const size_t first = line.find(':');
         const size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
         if (second == line.npos) continue;
-        const std::string controllers = line.substr(first + 1, second - first - 1);
-        const std::string path = line.substr(second + 1);
+        const std::string_view controllers = line.substr(first + 1, second - first - 1);
+        const std::string_view path = line.substr(second + 1);
         if (controllers.empty()) {
-            VisitUpwards(groups, path, true, visit);
-            VisitUpwards(groups + "/unified", path, true, visit);
+            AddUpwards(groups, path, true, all);
+            AddUpwards(groups + "/unified", path, true, all);
         } else if (IsListed(controllers, controller)) {
-            VisitUpwards(groups + "/" + std::string(controller), path, false, visit);
+            AddUpwards(groups + "/" + std::string(controller), path, false, all);
         }
     }
+    return all;
+}
+
+std::vector<ControlGroup> ReadControlGroups(const std::string& groups,
+                                            const std::string& membership,
+                                            std::string_view controller) {
+    std::ifstream file(membership);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    return ControlGroups(groups, text, controller);
 }
 
 std::optional<double> CpuQuota(const std::string& groups, const std::string& membership) {
     std::optional<double> least;
-    VisitControlGroups(groups, membership, "cpu", [&](const ControlGroup& group) {
+    for (const ControlGroup& group : ReadControlGroups(groups, membership, "cpu")) {
         double quota = 0, period = 0;
         if (group.version2) {
             std::ifstream(group.folder + "/cpu.max") >> quota >> period;  // ("max" is no number)
@@ -56,9 +70,10 @@ std::optional<double> CpuQuota(const std::string& groups, const std::string& mem
             std::ifstream(group.folder + "/cpu.cfs_quota_us") >> quota;  // (-1: none)
             std::ifstream(group.folder + "/cpu.cfs_period_us") >> period;
         }
-        if (quota > 0 && period > 0)
+        if (quota > 0 && period > 0) {
             least = std::min(least.value_or(quota / period), quota / period);
-    });
+        }
+    }
     return least;
 }
 

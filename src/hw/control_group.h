@@ -1,27 +1,29 @@
-// Control groups (cgroups) of this process: the limits of a container, a service or Slurm. Supports
+// Control groups (cgroups) of a process: the limits of a container, a service or Slurm. Supports
 // versions 1 and 2 (the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace weft {
 
-// A group as a folder of files. path: below the root that the process sees ("/kubepods/pod7"; ""
-// or "/": that root).
+// A group as a folder of files. path: below the root that the process sees ("/kubepods/pod7"; "":
+// that root).
 struct ControlGroup {
     std::string folder, path;
     bool version2 = true;
 };
 
-// Calls visit for the process's group that may have files of `controller` ("memory", "cpu"), and
-// for all groups above it. groups: /sys/fs/cgroup; membership: /proc/self/cgroup; tests pass other
-// paths.
-void VisitControlGroups(const std::string& groups, const std::string& membership,
-                        std::string_view controller,
-                        const std::function<void(const ControlGroup&)>& visit);
+// The process's group that may have files of `controller` ("memory", "cpu"), and all groups above
+// it. groups: the folder of all groups, /sys/fs/cgroup; membership: the text of /proc/self/cgroup.
+std::vector<ControlGroup> ControlGroups(const std::string& groups, std::string_view membership,
+                                        std::string_view controller);
+// The same for the groups of a live process; tests pass other paths. membership: the file.
+std::vector<ControlGroup> ReadControlGroups(const std::string& groups,
+                                            const std::string& membership,
+                                            std::string_view controller);
 
 // The processors whose time these groups may use: the least quota divided by its period. nullopt:
 // no group has a quota.

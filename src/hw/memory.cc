@@ -31,17 +31,21 @@ std::optional<uint64_t> NumberOf(const std::string& path, std::string_view key) 
     return {};
 }
 
-// File names of one cgroup version.
+// File names of one cgroup version. soft: above this limit, the kernel slows the process down
+// instead of killing it.
 struct Names {
-    const char *limit, *used, *cached;
+    const char *limit, *soft, *used, *cached;
 };
-constexpr Names kVersion2{"memory.max", "memory.current", "inactive_file "};
-constexpr Names kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
+constexpr Names kVersion2{"memory.max", "memory.high", "memory.current", "inactive_file "};
+constexpr Names kVersion1{"memory.limit_in_bytes", "", "memory.usage_in_bytes",
+                          "total_inactive_file "};
 // Version 1 reports "no limit" as the largest number of pages.
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;
 
 std::optional<uint64_t> LeftIn(const std::string& folder, const Names& names) {
-    const auto limit = NumberOf(folder + "/" + names.limit, "");  // ("max" is no number)
+    auto limit = NumberOf(folder + "/" + names.limit, "");  // ("max" is no number)
+    const auto soft = NumberOf(folder + "/" + names.soft, "");
+    if (soft) limit = std::min(limit.value_or(*soft), *soft);
     const auto used = NumberOf(folder + "/" + names.used, "");
     if (!limit || !used || *limit >= kNoLimit) return {};
     const uint64_t cached = NumberOf(folder + "/memory.stat", names.cached).value_or(0);
@@ -58,17 +62,17 @@ uint64_t ResidentBytes() {
 std::optional<GroupMemory> ControlGroupLeft(const std::string& groups,
                                             const std::string& membership) {
     std::optional<GroupMemory> least;
-    VisitControlGroups(groups, membership, "memory", [&](const ControlGroup& group) {
+    for (const ControlGroup& group : ReadControlGroups(groups, membership, "memory")) {
         const auto left = LeftIn(group.folder, group.version2 ? kVersion2 : kVersion1);
-        if (!left || (least && *left >= least->left_bytes)) return;
+        if (!left || (least && *left >= least->left_bytes)) continue;
         least = GroupMemory{*left, group.path};
-    });
+    }
     return least;
 }
 
 std::optional<GroupMemory> OwnGroupMemory() {
     auto group = ControlGroupLeft("/sys/fs/cgroup", "/proc/self/cgroup");
-    struct stat space{};
+    struct stat space {};
     if (group && ::stat("/proc/self/ns/cgroup", &space) == 0) {
         group->path += fmt::format(" ({})", space.st_ino);
     }

@@ -132,12 +132,12 @@ std::string PrefixText(const Ipv4& address) {
     return fmt::format("{}/{}", address.Text(), address.prefix);
 }
 
-// The interface of `from` by which packets to `device` of another host leave.
-const NetDevice* DeviceTo(const Host& from, const NetDevice& device) {
+// The route of packets from `from` to `device` of another host; null: none.
+const Route* RouteToDevice(const Host& from, const NetDevice& device) {
     for (const Ipv4& address : device.addresses) {
         if (address.IsLoopback()) continue;
         const Route* route = RouteTo(from.routes, address);
-        if (route != nullptr) return FindNetDevice(from.devices, route->device);
+        if (route != nullptr) return route;
     }
     return nullptr;
 }
@@ -188,7 +188,9 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
             *bare.view, out, expected, bare.name, bare.fastest->name, bare.fastest->SpeedText(),
             ShellWord(bare.name), AddAddress(*bare.view, bare.fastest->name));
     }
-    const NetDevice* device = DeviceTo(from, far);
+    const Route* route = RouteToDevice(from, far);
+    const NetDevice* device =
+        route == nullptr ? nullptr : FindNetDevice(from.devices, route->device);
     const Ipv4& address = far.addresses.front();
     const double possible = std::min(own.megabits, far.megabits);
     const bool fine =
@@ -197,6 +199,10 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
     if (device == nullptr) {
         return Report<found::kNoRoute>(*from.view, out, expected, from.name, address.Text(),
                                        far.name, to.name);
+    }
+    if (route->to.prefix == 0 && route->has_gateway) {
+        return Report<found::kOnlyDefaultRoute>(*from.view, out, expected, from.name,
+                                                address.Text(), far.name, to.name);
     }
     ReportAs<found::kSlowRoute>(
         fine ? Severity::kOk : Severity::kFail, *from.view, out, expected, from.name,
@@ -312,9 +318,11 @@ void AcrossRoute(Hosts hosts, Findings& out) {
                 IsOfContainers(device.name) || CarriesAddresses(host, device)) {
                 continue;
             }
-            if (host.fastest == nullptr || device.megabits > host.fastest->megabits) {
-                host.fastest = &device;
-            }
+            // Of two equal ports, the hosts use the one that has an address.
+            const bool first = host.fastest == nullptr;
+            const bool used = !first && device.megabits == host.fastest->megabits &&
+                              host.fastest->addresses.empty() && !device.addresses.empty();
+            if (first || used || device.megabits > host.fastest->megabits) host.fastest = &device;
         }
     }
     if (known.size() == 2) CheckCables(known[0], known[1], out);

@@ -147,36 +147,6 @@ void RunCpuGovernor(HostView& view, Findings& out) {
              policies.size());
 }
 
-// ---- cgroup-limits: limits of a container or a service.
-
-void RunCgroupLimits(HostView& view, Findings& out) {
-    // The cgroup v2 of this process: "0::/system.slice/weft.service".
-    const Reading groups = view.Read("proc/self/cgroup");
-    const std::string_view group = After(groups.text, "0::");
-    std::string folder = fmt::format("sys/fs/cgroup{}", group == "/" ? "" : group);
-    // A container sees its own group at the root.
-    if (!view.Has(folder + "/memory.max")) folder = "sys/fs/cgroup";
-    const auto ram = MemInfo(view, "MemTotal");
-    const auto most = Number(view.Text(folder + "/memory.max"));
-    const std::string quota_text = view.Text(folder + "/cpu.max");  // "200000 100000"
-    const auto quota = Words(quota_text);
-    const std::string saved_cpus = view.Text("probe/cpus");
-    const auto cpus = Number(saved_cpus.empty() ? view.Probe("cpus").text : saved_cpus);
-    if (most && ram && *most < *ram * 0.95) {
-        Report<found::kCgroupMemory>(view, out, folder, SizeText(*most), SizeText(*ram));
-    }
-    if (quota.size() == 2 && quota[0] != "max") {
-        const double cores = Number(quota[0]).value_or(0) / Number(quota[1]).value_or(100000);
-        if (cores > 0 && cpus && cores < *cpus * 0.99) {
-            Report<found::kCgroupCpu>(view, out, folder, cores, *cpus,
-                                      std::max(0.0, std::ceil(cores) - 1));
-        }
-    }
-    if (out.empty() && (most || !quota.empty() || view.Has(folder + "/memory.max"))) {
-        out.Ok("no limit of memory or processor time");
-    }
-}
-
 // ---- numa-balancing, huge-pages: settings of the kernel's memory management.
 
 void RunNumaBalancing(HostView& view, Findings& out) {

@@ -81,6 +81,9 @@ std::string DriverFix(HostView& view, const PciDevice& card) {
     if (const std::string newer = NewerKernelFor(view, card); !newer.empty()) return newer;
     const std::string lspci = "'lspci -k -s " + ShellWord(card.address) + "'";
     const std::string_view module = ModuleOf(card);
+    if (module == "mlx4_core") {
+        if (std::string none = Cure(view, "mlx4-driver"); !none.empty()) return none;
+    }
     return (module.empty() ? "load the module that " + lspci + " lists with sudo modprobe"
                            : fmt::format("sudo modprobe {} ({} lists it)", module, lspci)) +
            Cure(view, "more-modules");

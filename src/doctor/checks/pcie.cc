@@ -40,9 +40,10 @@ void ReportNarrowLink(HostView& view, const PciDevice& card, const PciDevice* sl
     // The board's design is not a fault, but one lane is too slow for a fabric's card.
     const bool fails = !by_design && card.IsNetwork() &&
                        (port > 0 ? DataBytes(card.now) / 1e9 < port : now <= most / 2 * 1.01);
-    const bool management = card.IsNetwork() && !card.fabric && port > 0 && card.port_gigabits <= 1;
+    // A narrow link that still carries its port costs nothing.
+    const bool carries = card.IsNetwork() && port > 0 && DataBytes(card.now) / 1e9 >= port;
     ReportAs<found::kLinkNarrow>(
-        management ? Severity::kNote
+        carries    ? Severity::kNote
         : fails    ? Severity::kFail
                    : Severity::kWarn,
         view, out, card.Text(), card.now.Text(), card.most.Text(), RateText(now), RateText(most),
@@ -127,11 +128,11 @@ void CheckUpstream(HostView& view, const PciDevice& card, const std::vector<PciD
         return ReportOk(out, "{}: {} bridges above, none narrower", card.Text(),
                         card.bridges.size());
     }
-    const bool enough = card.port_gigabits > 0 && card.port_gigabits <= 1;
     const bool fails = card.IsNetwork() && card.port_gigabits / 8 > min_rate;
+    const bool enough = card.port_gigabits > 0 && !fails;
     const std::string rate = RateText(min_rate),
                       card_rate = RateText(card.now.GigabytesPerSecond());
-    if (enough && !fails) {
+    if (enough) {
         return Report<found::kUpstreamEnough>(view, out, card.Text(), card.now.Text(),
                                               narrow->address, narrow->now.Text(), rate, card_rate);
     }

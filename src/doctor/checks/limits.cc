@@ -1,0 +1,232 @@
+// Checks limits that a setting or another program imposes on this host: power and clocks, processor
+// time, and memory.
+#include <cmath>
+
+#include "doctor/checks/checks.h"
+#include "doctor/gpu.h"
+#include "hw/control_group.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+constexpr const char* kCards = "sys/class/drm";
+constexpr double kGhz = 1e-6;  // per kHz of cpufreq
+
+// ---- power-limits: clocks and power that a setting keeps below the hardware's.
+
+void CheckGpuLevels(HostView& view, Findings& out) {
+    constexpr std::array<std::string_view, 3> kLow = {"low", "profile_min_sclk",
+                                                      "profile_min_mclk"};
+    for (const std::string& card : Numbered(view, kCards, "card")) {
+        const std::string path =
+            fmt::format("{}/{}/device/power_dpm_force_performance_level", kCards, card);
+        const std::string level = view.Text(path);
+        if (IsIn(kLow, level)) Report<found::kGpuLevelLow>(view, out, path, level);
+    }
+}
+
+// The firmware's profile (the kernel's Documentation/ABI/testing/sysfs-platform_profile).
+void CheckPlatformProfile(HostView& view, Findings& out) {
+    const std::string profile = view.Text("sys/firmware/acpi/platform_profile");
+    if (profile == "low-power") Report<found::kPlatformProfile>(view, out, profile);
+    if (profile == "quiet" || profile == "cool") {
+        ReportAs<found::kPlatformProfile>(Severity::kNote, view, out, profile);
+    }
+}
+
+void CheckClockCap(HostView& view, Findings& out) {
+    constexpr double kLeastShare = 0.9;
+    constexpr std::string_view kCpus = "sys/devices/system/cpu/";
+    for (const std::string& name : Numbered(view, std::string(kCpus) + "cpufreq", "policy")) {
+        const std::string policy = fmt::format("{}cpufreq/{}", kCpus, name);
+        const auto most = Number(view.Text(policy + "/scaling_max_freq"));
+        const auto possible = Number(view.Text(policy + "/cpuinfo_max_freq"));
+        if (!most || !possible || *most <= 0 || *most >= kLeastShare * *possible) continue;
+        return Report<found::kClockCap>(view, out, name, *most * kGhz, *possible * kGhz, *possible);
+    }
+    if (view.Text(std::string(kCpus) + "intel_pstate/no_turbo") == "1") {
+        return Report<found::kNoTurbo>(view, out, "intel_pstate/no_turbo = 1",
+                                       "/sys/devices/system/cpu/intel_pstate/no_turbo", 0);
+    }
+    if (view.Text(std::string(kCpus) + "cpufreq/boost") == "0") {
+        Report<found::kNoTurbo>(view, out, "cpufreq/boost = 0",
+                                "/sys/devices/system/cpu/cpufreq/boost", 1);
+    }
+}
+
+// The facts of one GPU in `nvidia-smi -q`.
+struct NvidiaGpu {
+    std::string name;
+    std::vector<std::string> reasons;  // that are active
+    double clock_mhz = 0, busy_percent = 0, limit_watts = 0, usual_watts = 0;
+};
+
+// Takes "key : value" of the section `section`, a line that has no value.
+void TakeNvidia(NvidiaGpu& gpu, std::string_view section, std::string_view key,
+                std::string_view value) {
+    constexpr std::array<std::string_view, 5> kReasons = {
+        "SW Power Cap", "HW Slowdown", "HW Thermal Slowdown", "HW Power Brake Slowdown",
+        "SW Thermal Slowdown"};
+    const double number = LeadingNumber(value).value_or(0);
+    if (key == "Product Name") gpu.name = value;
+    if (value == "Active" && IsIn(kReasons, key)) gpu.reasons.emplace_back(key);
+    if (section == "Clocks" && key == "SM") gpu.clock_mhz = number;
+    if (section == "Utilization" && (key == "Gpu" || key == "GPU")) gpu.busy_percent = number;
+    if (key == "Power Limit" || key == "Current Power Limit") gpu.limit_watts = number;
+    if (key == "Default Power Limit") gpu.usual_watts = number;
+}
+
+std::vector<NvidiaGpu> ParseNvidia(std::string_view text) {
+    std::vector<NvidiaGpu> gpus;
+    std::string_view section;
+    for (std::string_view line : Lines(text)) {
+        if (line.starts_with("GPU ")) gpus.emplace_back();
+        if (gpus.empty()) continue;
+        const size_t colon = line.find(" : ");
+        const std::string_view key = Trim(line.substr(0, std::min(colon, line.size())));
+        if (colon == line.npos) {
+            section = key;
+        } else {
+            TakeNvidia(gpus.back(), section, key, Trim(line.substr(colon + 3)));
+        }
+    }
+    return gpus;
+}
+
+void CheckNvidia(HostView& view, Findings& out) {
+    // A GB10 whose power supply was not recognized computes at this clock until it loses its power.
+    constexpr double kStuckMhz = 507, kLeastBusyPercent = 20, kLeastShare = 0.9;
+    const Reading reading = CommandLike(view, "nvidia-smi -q");
+    if (!reading.found()) return;
+    for (const NvidiaGpu& gpu : ParseNvidia(reading.text)) {
+        const std::string name = gpu.name.empty() ? "NVIDIA's GPU" : gpu.name;
+        if (Contains(gpu.name, "GB10") && gpu.busy_percent >= kLeastBusyPercent &&
+            gpu.clock_mhz > 0 && gpu.clock_mhz <= 1.2 * kStuckMhz) {
+            Report<found::kGb10Stuck>(view, out, name, gpu.clock_mhz, gpu.busy_percent);
+        } else if (!gpu.reasons.empty() && gpu.reasons.front() != "SW Power Cap") {
+            Report<found::kGpuSlowed>(view, out, name, Joined(gpu.reasons));
+        } else if (gpu.limit_watts > 0 && gpu.limit_watts < kLeastShare * gpu.usual_watts) {
+            Report<found::kGpuPowerLimit>(view, out, name, gpu.limit_watts, gpu.usual_watts);
+        }
+    }
+}
+
+// ---- cgroup-limits: limits of a container, a service or Slurm.
+
+struct Limit {
+    std::string file;  // that states it
+    double value = 0;
+};
+
+void TakeLeast(std::optional<Limit>& least, const std::string& file, std::optional<double> value) {
+    if (value && *value > 0 && (!least || *value < least->value)) least = Limit{file, *value};
+}
+
+// The least limit of memory in bytes, of the process's group and those above it.
+std::optional<Limit> MemoryLimit(HostView& view, std::string_view membership) {
+    std::optional<Limit> least;
+    for (const ControlGroup& group : ControlGroups("sys/fs/cgroup", membership, "memory")) {
+        if (!group.version2) {
+            const std::string file = group.folder + "/memory.limit_in_bytes";
+            TakeLeast(least, file, Number(view.Text(file)));
+            continue;
+        }
+        for (const char* name : {"/memory.max", "/memory.high"}) {
+            TakeLeast(least, group.folder + name, Number(view.Text(group.folder + name)));
+        }
+    }
+    return least;
+}
+
+// The least quota of processor time, in processors.
+std::optional<Limit> ProcessorLimit(HostView& view, std::string_view membership) {
+    std::optional<Limit> least;
+    for (const ControlGroup& group : ControlGroups("sys/fs/cgroup", membership, "cpu")) {
+        const std::string file = group.folder + (group.version2 ? "/cpu.max" : "/cpu.cfs_quota_us");
+        const std::string text = view.Text(file);  // "200000 100000"; version 1: "-1": none
+        const auto words = Words(text);
+        const auto quota = words.empty() ? std::nullopt : Number(words[0]);
+        const auto period = group.version2 ? (words.size() > 1 ? Number(words[1]) : std::nullopt)
+                                           : Number(view.Text(group.folder + "/cpu.cfs_period_us"));
+        if (quota && period && *period > 0) TakeLeast(least, file, *quota / *period);
+    }
+    return least;
+}
+
+// ---- memory-taken: memory that models do not get.
+
+// "size                            4    34359738368" in ZFS's arcstats.
+std::optional<double> ZfsCache(HostView& view) {
+    const Reading stats = view.Read("proc/spl/kstat/zfs/arcstats");
+    for (std::string_view line : Lines(stats.text)) {
+        const auto words = Words(line);
+        if (words.size() == 3 && words[0] == "size") return Number(words[2]);
+    }
+    return {};
+}
+
+// Nodes whose processors have no memory of their own.
+std::vector<std::string> BareNodes(HostView& view) {
+    constexpr const char* kNodes = "sys/devices/system/node";
+    std::vector<std::string> bare;
+    const std::vector<std::string> nodes = Numbered(view, kNodes, "node");
+    for (const std::string& node : nodes) {
+        const Reading memory = view.Read(fmt::format("{}/{}/meminfo", kNodes, node));
+        const auto total = NumberAfter(memory.text, "MemTotal:");
+        const bool computes = !view.Text(fmt::format("{}/{}/cpulist", kNodes, node)).empty();
+        if (total && *total <= 0 && computes) bare.push_back(node);
+    }
+    return bare;
+}
+
+}  // namespace
+
+void RunPowerLimits(HostView& view, Findings& out) {
+    CheckGpuLevels(view, out);
+    CheckPlatformProfile(view, out);
+    CheckClockCap(view, out);
+    CheckNvidia(view, out);
+    const std::string first = "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq";
+    if (out.empty() && !view.Text(first).empty()) out.Ok("no cap of power or clocks");
+}
+
+void RunCgroupLimits(HostView& view, Findings& out) {
+    const Reading groups = view.Read("proc/self/cgroup");
+    const auto memory = MemoryLimit(view, groups.text);
+    const auto processors = ProcessorLimit(view, groups.text);
+    const auto ram = MemInfo(view, "MemTotal");
+    const std::string saved_cpus = view.Text("probe/cpus");
+    const auto cpus = Number(saved_cpus.empty() ? view.Probe("cpus").text : saved_cpus);
+    if (memory && ram && memory->value < *ram * 0.95) {
+        const bool soft = memory->file.ends_with("memory.high");
+        Report<found::kCgroupMemory>(view, out, memory->file, SizeText(memory->value),
+                                     SizeText(*ram), soft ? "stops" : "kills",
+                                     soft ? "MemoryHigh=" : "MemoryMax=");
+    }
+    if (processors && cpus && processors->value < *cpus * 0.99) {
+        Report<found::kCgroupCpu>(view, out, processors->file, processors->value, *cpus,
+                                  std::max(0.0, std::ceil(processors->value) - 1));
+    }
+    if (out.empty() && (memory || processors || view.Has("sys/fs/cgroup/memory.max"))) {
+        out.Ok("no limit of memory or processor time");
+    }
+}
+
+void RunMemoryTaken(HostView& view, Findings& out) {
+    const auto total = MemInfo(view, "MemTotal");
+    const auto cache = ZfsCache(view);
+    if (cache && total && *cache > *total / 4) {
+        Report<found::kZfsCache>(view, out, SizeText(*cache), SizeText(*total), *total / 8);
+    }
+    if (view.Text("proc/sys/vm/overcommit_memory") == "2") {
+        const auto limit = MemInfo(view, "CommitLimit");
+        Report<found::kOvercommit>(view, out,
+                                   limit ? fmt::format(" (CommitLimit {})", SizeText(*limit)) : "",
+                                   SetSysctl(view, "vm.overcommit_memory=0"));
+    }
+    if (const auto bare = BareNodes(view); !bare.empty()) {
+        Report<found::kNodeWithoutMemory>(view, out, Joined(bare));
+    }
+}
+
+}  // namespace weft::doctor::checks
