@@ -22,6 +22,7 @@ struct ModelWord {
 struct PoolMember {
     std::string name, model;
     int64_t ctx = 0, kv_tokens = 0;
+    int rates = -1;  // RateTable::fd of the front process
 
     // From the environment, once; nullopt: this process is no member.
     static std::optional<PoolMember> Take();
@@ -46,6 +47,7 @@ struct ServeFlags {
     int64_t max_loaded = 0;          // 0: as memory allows
     std::string keep_alive;          // "": forever
     int64_t load_timeout_ms = 600'000;
+    int64_t load_share = 50;  // percent
     std::optional<PoolMember> member;
     Command command;
 

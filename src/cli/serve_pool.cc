@@ -9,7 +9,9 @@
 #include "backend/device.h"
 #include "backend/device_list.h"
 #include "base/bytes.h"
+#include "base/fd.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "cli/duration.h"
 #include "cli/output.h"
@@ -147,7 +149,7 @@ std::optional<PoolMember> PoolMember::Take() {
     std::istringstream in(text);
     ::unsetenv(kMember);
     PoolMember member;
-    in >> member.ctx >> member.kv_tokens;
+    in >> member.ctx >> member.kv_tokens >> member.rates;
     in.get();
     std::getline(in, member.name);
     std::getline(in, member.model, '\0');
@@ -157,7 +159,7 @@ std::optional<PoolMember> PoolMember::Take() {
 
 std::string PoolMember::Variable() const {
     // The path is last, because it may have any bytes. A name has no line break (CheckName).
-    return fmt::format("{}={} {} {}\n{}", kMember, ctx, kv_tokens, name, model);
+    return fmt::format("{}={} {} {} {}\n{}", kMember, ctx, kv_tokens, rates, name, model);
 }
 
 void BecomeMember(const PoolMember& member, int port, ServeFlags& flags) {
@@ -173,6 +175,9 @@ void BecomeMember(const PoolMember& member, int port, ServeFlags& flags) {
     server.http.behind_front = true;
     server.http.limits.head_bytes += 4096;  // for the headers that the front adds
     server.http.limits.headers += 16;
+    auto rates = serve::RateTable::Attach(Fd(member.rates));
+    if (!rates.ok()) Log(LogLevel::kError, "{}", rates.error().message);
+    if (rates.ok()) server.api.rates = *std::move(rates);
     flags.common.job.kv_tokens = member.kv_tokens;
     flags.common.ctx = member.ctx;
 }
@@ -200,6 +205,12 @@ void AddServedModels(const Command& app, ServeFlags& flags) {
                   "Unload a model that was idle for this time: 5m, 1h (default: only for another "
                   "model); Ollama's keep_alive of a request overrides it")
         .TypeName("TIME")
+        .Group("Serving");
+    app.AddOption("--load-share", flags.load_share,
+                  "Percent of the time for which one API key may make Weft load models, if there "
+                  "are several keys (50; 100: no limit); beyond it, its requests of unloaded "
+                  "models get status 429")
+        .Range(int64_t{1}, int64_t{100})
         .Group("Serving");
     app.AddOption("--load-timeout-ms", flags.load_timeout_ms,
                   "Milliseconds that a load may take, and that a request waits until its model is "
@@ -237,6 +248,8 @@ Status ServePool(ServeFlags& flags) {
     options.limits.max_loaded = MostLoaded(flags);
     WEFT_ASSIGN(options.models, ModelsOf(flags));
     options.front = flags.server;
+    options.load_share = flags.load_share * 0.01;
+    WEFT_ASSIGN(options.front.api.rates, serve::RateTable::Share());
     const engine::Job job = flags.common.job;
     WEFT_ASSIGN(const backend::MemoryPool pool, PoolMemory(job, 0));
     options.limits.memory_bytes = pool.free_bytes;
@@ -252,9 +265,10 @@ Status ServePool(ServeFlags& flags) {
     WEFT_ASSIGN(const std::vector<std::string> words, OwnCommandLine());
     options.start = [words, &options](size_t model) -> Result<serve::PoolProcess> {
         const serve::ServerOptions& its = options.models[model];
-        const PoolMember member{its.name, its.job.model, its.job.ctx, its.job.kv_tokens};
+        const int rates = options.front.api.rates->fd();
+        const PoolMember member{its.name, its.job.model, its.job.ctx, its.job.kv_tokens, rates};
         WEFT_ASSIGN(ServerProcess process,
-                    StartServer(words, 0, {}, {member.Variable()}, nullptr, SIGKILL));
+                    StartServer(words, 0, {}, {member.Variable()}, nullptr, SIGKILL, rates));
         return serve::PoolProcess{process.pid, std::move(process.socket)};
     };
     const bool json = flags.common.json;

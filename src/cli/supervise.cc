@@ -43,7 +43,7 @@ constexpr size_t kMostMessage = 16384;
 constexpr size_t kMostWhy = 4000;
 constexpr int64_t kFirstPauseMs = 1000, kLongestPauseMs = 15'000;
 constexpr int64_t kLongestAnswerMs = 30'000;  // of the supervisor
-constexpr int64_t kSayAgainMs = 600'000;  // interval for logging an unchanged reason again
+constexpr int64_t kSayAgainMs = 600'000;      // interval for logging an unchanged reason again
 
 std::optional<std::string> Receive(int socket) {
     std::string text(kMostMessage, 0);
@@ -263,7 +263,7 @@ void DropHandlers() {
 Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
                                   const std::vector<std::string>& hosts,
                                   std::vector<std::string> variables, const sigset_t* signals,
-                                  int orphan_signal) {
+                                  int orphan_signal, int inherits) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
         return MakeError(ErrorCode::kIo, "socketpair: {}", std::strerror(errno));
@@ -294,6 +294,7 @@ Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
         // (This alone closes the port of this process on exec.)
         ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
         ::fcntl(theirs.get(), F_SETFD, 0);
+        if (inherits >= 0) ::fcntl(inherits, F_SETFD, 0);
         ::execve("/proc/self/exe", argv.data(), environment.data());
         ::_exit(127);
     }

@@ -55,12 +55,12 @@ struct ServerProcess {
 };
 // Starts this program as a child with the command line `words` (OwnCommandLine). Its Supervisor has
 // `port` and `hosts`. variables: NAME=VALUE, added to its environment. signals: its signal mask;
-// null: the thread's. orphan_signal: it gets this signal when the calling thread ends.
-// Errors: kIo.
+// null: the thread's. orphan_signal: it gets this signal when the calling thread ends. inherits: a
+// descriptor that it has under the same number; -1: none. Errors: kIo.
 Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
                                   const std::vector<std::string>& hosts,
                                   std::vector<std::string> variables, const sigset_t* signals,
-                                  int orphan_signal);
+                                  int orphan_signal, int inherits = -1);
 
 // Runs this process's own command line as a child repeatedly, until the user asks to stop or the
 // child fails permanently. Returns the exit status. Forwards SIGINT and SIGTERM to the child.

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <atomic>
 #include <utility>
 
 #include "base/deadline.h"
@@ -11,57 +11,22 @@
 namespace weft::serve {
 namespace {
 
-constexpr double kMinuteMs = 60'000;
 // Above this count, states of removed keys are dropped.
 constexpr size_t kMostStates = 2 * KeyRing::kMostKeys;
 // The time until a concurrency slot becomes free is unknown.
 constexpr int64_t kRetryConcurrentMs = 1000;
 
-struct Bucket {
-    double level = 0;   // negative: a request used more than was left
-    int64_t limit = 0;  // per minute, and bucket size; 0: no limit
-    int64_t at_ns = 0;
-
-    void Fill(int64_t new_limit, int64_t now_ns) {
-        const double ms = static_cast<double>(std::max<int64_t>(0, now_ns - at_ns)) * 1e-6;
-        level = limit > 0 ? level + ms * static_cast<double>(limit) / kMinuteMs
-                          // a new limit begins with a full bucket
-                          : static_cast<double>(new_limit);
-        limit = new_limit;
-        at_ns = now_ns;
-        level = std::min(level, static_cast<double>(limit));
-    }
-    // Returns part of an earlier charge; a negative amount charges more.
-    void Give(double amount) {
-        level = std::min(level + amount, static_cast<double>(limit));
-    }
-    // Time until the bucket holds `needed`.
-    int64_t WaitMs(double needed) const {
-        if (limit <= 0 || level >= needed) return 0;
-        return static_cast<int64_t>(
-            std::ceil((needed - level) * kMinuteMs / static_cast<double>(limit)));
-    }
-    int64_t remaining() const { return static_cast<int64_t>(std::max(0.0, std::floor(level))); }
-    void AddHeaders(const char* what, Headers& headers) const {
-        if (limit <= 0) return;
-        const std::string prefix = "x-ratelimit-";
-        headers.emplace_back(prefix + "limit-" + what, std::to_string(limit));
-        headers.emplace_back(prefix + "remaining-" + what, std::to_string(remaining()));
-        headers.emplace_back(prefix + "reset-" + what,
-                             DurationText(WaitMs(static_cast<double>(limit))));
-    }
-};
-
 }  // namespace
 
 struct Limiter::State {
-    std::mutex mutex;
-    Bucket requests, tokens;
-    int64_t running = 0;
+    std::shared_ptr<RateTable> table;
+    std::string key;
+    std::atomic<int64_t> running{0};
 };
 
 Limiter::Ticket::Ticket(Ticket&& other) noexcept
     : state_(std::exchange(other.state_, nullptr)),
+      requests_(other.requests_),
       tokens_(other.tokens_),
       settled_(other.settled_) {}
 
@@ -69,6 +34,7 @@ Limiter::Ticket& Limiter::Ticket::operator=(Ticket&& other) noexcept {
     if (this == &other) return *this;
     Release();
     state_ = std::exchange(other.state_, nullptr);
+    requests_ = other.requests_;
     tokens_ = other.tokens_;
     settled_ = other.settled_;
     return *this;
@@ -80,17 +46,19 @@ Limiter::Ticket::~Ticket() {
 
 void Limiter::Ticket::Release() {
     if (state_ == nullptr) return;
-    const std::lock_guard lock(state_->mutex);
     --state_->running;
-    if (settled_) return;
-    state_->requests.Give(1);
-    state_->tokens.Give(static_cast<double>(tokens_));
+    if (settled_ || requests_ + tokens_ == 0) return;
+    state_->table->With(state_->key, [&](Rates& rates) {
+        rates.requests.Give(static_cast<double>(requests_));
+        rates.tokens.Give(static_cast<double>(tokens_));
+    });
 }
 
 void Limiter::Ticket::Settle(int64_t tokens) {
     if (state_ == nullptr) return;
-    const std::lock_guard lock(state_->mutex);
-    state_->tokens.Give(static_cast<double>(tokens_ - tokens));
+    state_->table->With(state_->key, [&](Rates& rates) {
+        rates.tokens.Give(static_cast<double>(tokens_ - tokens));
+    });
     tokens_ = tokens;
     settled_ = true;
 }
@@ -102,7 +70,7 @@ std::shared_ptr<Limiter::State> Limiter::StateOf(const std::string& name) {
     if (states_.size() >= kMostStates) {
         std::erase_if(states_, [](const auto& entry) { return entry.second.use_count() == 1; });
     }
-    return states_.emplace(name, std::make_shared<State>()).first->second;
+    return states_.emplace(name, std::make_shared<State>(table_, name)).first->second;
 }
 
 namespace {
@@ -136,56 +104,70 @@ void AddHeaders(Limiter::Admission& admission, const Bucket& requests, const Buc
 }  // namespace
 
 Limiter::Admission Limiter::Admit(const ApiKey& key, int64_t tokens) {
+    return Admit(key, 1, std::max<int64_t>(0, tokens));
+}
+
+Limiter::Admission Limiter::Enter(const ApiKey& key) {
+    return Admit(key, 0, 0);
+}
+
+Limiter::Admission Limiter::Admit(const ApiKey& key, int64_t requests, int64_t tokens) {
     const std::shared_ptr<State> state = StateOf(key.name);
-    const std::lock_guard lock(state->mutex);
     const KeyLimits& limits = key.limits;
     const int64_t now_ns = NowNs();
-    tokens = std::max<int64_t>(0, tokens);
-    state->requests.Fill(limits.requests_per_minute, now_ns);
-    state->tokens.Fill(limits.tokens_per_minute, now_ns);
     Admission admission;
-    if (limits.concurrent > 0 && state->running >= limits.concurrent) {
+    const int64_t running = state->running++;
+    if (limits.concurrent > 0 && running >= limits.concurrent) {
         Refuse(admission, kRetryConcurrentMs, "concurrency_limit_exceeded",
                fmt::format("the key '{}' has {} requests running; the limit is {}", key.name,
-                           state->running, limits.concurrent));
+                           running, limits.concurrent));
     }
-    Refuse(admission, state->requests.WaitMs(1), "rate_limit_exceeded",
-           fmt::format("the key '{}' may make {} requests per minute", key.name,
-                       limits.requests_per_minute));
-    RefuseForTokens(admission, key, state->tokens, tokens);
-    if (!admission.refused()) {
-        if (limits.requests_per_minute > 0) state->requests.level -= 1;
-        if (limits.tokens_per_minute > 0) state->tokens.level -= static_cast<double>(tokens);
-        ++state->running;
-        admission.ticket = Ticket(state, tokens);
+    table_->With(key.name, [&](Rates& rates) {
+        rates.requests.Fill(limits.requests_per_minute, now_ns);
+        rates.tokens.Fill(limits.tokens_per_minute, now_ns);
+        Refuse(admission, rates.requests.WaitMs(1), "rate_limit_exceeded",
+               fmt::format("the key '{}' may make {} requests per minute", key.name,
+                           limits.requests_per_minute));
+        RefuseForTokens(admission, key, rates.tokens, tokens);
+        if (!admission.refused()) {
+            if (limits.requests_per_minute > 0) {
+                rates.requests.level -= static_cast<double>(requests);
+            }
+            if (limits.tokens_per_minute > 0) rates.tokens.level -= static_cast<double>(tokens);
+        }
+        AddHeaders(admission, rates.requests, rates.tokens);
+    });
+    if (admission.refused()) {
+        --state->running;
+    } else {
+        admission.ticket = Ticket(state, requests, tokens);
     }
-    AddHeaders(admission, state->requests, state->tokens);
     return admission;
 }
 
 Limiter::Admission Limiter::Charge(const ApiKey& key, Ticket& ticket, int64_t tokens) {
-    State& state = *ticket.state_;
-    const std::lock_guard lock(state.mutex);
     const int64_t now_ns = NowNs();
     tokens = std::max<int64_t>(0, tokens);
-    state.requests.Fill(key.limits.requests_per_minute, now_ns);
-    state.tokens.Fill(key.limits.tokens_per_minute, now_ns);
     Admission admission;
-    RefuseForTokens(admission, key, state.tokens, tokens);
-    if (!admission.refused()) {
-        if (key.limits.tokens_per_minute > 0) state.tokens.level -= static_cast<double>(tokens);
-        ticket.tokens_ = tokens;
-    }
-    AddHeaders(admission, state.requests, state.tokens);
+    table_->With(key.name, [&](Rates& rates) {
+        rates.requests.Fill(key.limits.requests_per_minute, now_ns);
+        rates.tokens.Fill(key.limits.tokens_per_minute, now_ns);
+        RefuseForTokens(admission, key, rates.tokens, tokens);
+        if (!admission.refused()) {
+            if (key.limits.tokens_per_minute > 0) {
+                rates.tokens.level -= static_cast<double>(tokens);
+            }
+            ticket.tokens_ = tokens;
+        }
+        AddHeaders(admission, rates.requests, rates.tokens);
+    });
     return admission;
 }
 
 int64_t Limiter::running(const std::string& name) const {
     const std::lock_guard lock(mutex_);
     const auto found = states_.find(name);
-    if (found == states_.end()) return 0;
-    const std::lock_guard state_lock(found->second->mutex);
-    return found->second->running;
+    return found == states_.end() ? 0 : found->second->running.load();
 }
 
 std::string DurationText(int64_t ms) {

@@ -1,6 +1,6 @@
 // Rate limits per key: token buckets for requests and tokens per minute, and a limit on concurrent
-// requests. A bucket holds one minute's amount and fills steadily. Only requests that ran are
-// charged.
+// requests of this process. A bucket holds one minute's amount and fills steadily (rate_table.h).
+// Only requests that ran are charged.
 // Thread: any.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "serve/keys.h"
+#include "serve/rate_table.h"
 
 namespace weft::serve {
 
@@ -32,11 +33,11 @@ class Limiter {
 
       private:
         friend class Limiter;
-        Ticket(std::shared_ptr<State> state, int64_t tokens)
-            : state_(std::move(state)), tokens_(tokens) {}
+        Ticket(std::shared_ptr<State> state, int64_t requests, int64_t tokens)
+            : state_(std::move(state)), requests_(requests), tokens_(tokens) {}
         void Release();
         std::shared_ptr<State> state_;
-        int64_t tokens_ = 0;
+        int64_t requests_ = 0, tokens_ = 0;  // charged
         bool settled_ = false;
     };
 
@@ -51,6 +52,10 @@ class Limiter {
         bool refused() const { return retry_after_ms > 0; }
     };
 
+    // table: null for a table of its own.
+    explicit Limiter(std::shared_ptr<RateTable> table = nullptr)
+        : table_(table != nullptr ? std::move(table) : std::make_shared<RateTable>()) {}
+
     // tokens: upper bound of the request's tokens; 0: unknown, Charge follows. A request for more
     // than one minute's amount waits until the bucket is full; the bucket is then in debt, and
     // later requests wait until the debt is paid.
@@ -58,11 +63,17 @@ class Limiter {
     // Charges a request admitted with 0 tokens, once their number is known. The returned Admission
     // has no ticket. If refused, the caller must drop the request's ticket without Settle().
     Admission Charge(const ApiKey& key, Ticket& ticket, int64_t tokens);
+    // As Admit, for a process that passes the request on to one that charges it: takes a
+    // concurrency slot, and charges nothing.
+    Admission Enter(const ApiKey& key);
     // Number of outstanding tickets of a key.
     int64_t running(const std::string& name) const;
 
   private:
     std::shared_ptr<State> StateOf(const std::string& name);
+    Admission Admit(const ApiKey& key, int64_t requests, int64_t tokens);
+
+    const std::shared_ptr<RateTable> table_;
 
     mutable std::mutex mutex_;
     std::unordered_map<std::string, std::shared_ptr<State>> states_;  // by name

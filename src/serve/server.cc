@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "engine/device_options.h"
 #include "hw/cpu.h"
 #include "model/builder.h"
@@ -94,7 +95,7 @@ Status Server::Open() {
         WEFT_TRY(ReadHints(options_, *source, served_));
     }
     options_.job.outputs = served_.generates ? model::Outputs::kBoth : model::Outputs::kHidden;
-    watcher_ = std::thread([this] { Watch(); });
+    WEFT_TRY(StartThread(watcher_, [this] { Watch(); }));
     options_.cluster.stop = &force_stop_;
     options_.api.work_bytes = options_.http.limits.all_bodies_bytes / 4 * 3;
     options_.api.cores = AllowedCores();  // the engine pins this thread to one core
@@ -106,6 +107,7 @@ Status Server::Open() {
                     options_.batch.prefix_cache, std::string(Info(options_.job.kv_dtype).name)});
     options_.api.metrics = metrics_.get();
     api_ = std::make_unique<Api>(served_, options_.api);
+    WEFT_TRY(api_->started());
     watched_ = engine_.get();
     ready_ = api_.get();
     return {};

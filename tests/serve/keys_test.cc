@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <fstream>
@@ -11,6 +13,8 @@
 
 #include "base/deadline.h"
 #include "serve/limiter.h"
+#include "serve/pool/load_budget.h"
+#include "serve/rate_table.h"
 #include "support/temp_dir.h"
 
 namespace weft::serve {
@@ -291,8 +295,7 @@ TEST_F(Limits, ConcurrentRequests) {
 TEST_F(Limits, ChangeWithTheFile) {
     ASSERT_TRUE(Run({"a", {}, {}}, 100).ticket);
     ASSERT_TRUE(Run({"a", {}, {.requests_per_minute = 2}}, 0).ticket);  // begins with a full bucket
-    EXPECT_EQ(Of(Run({"a", {}, {.requests_per_minute = 2}}, 0),
-                 "x-ratelimit-remaining-requests"),
+    EXPECT_EQ(Of(Run({"a", {}, {.requests_per_minute = 2}}, 0), "x-ratelimit-remaining-requests"),
               "0");
     EXPECT_FALSE(limiter_.Admit({"a", {}, {.requests_per_minute = 1}}, 0).ticket);
     EXPECT_TRUE(limiter_.Admit({"a", {}, {}}, 0).ticket);
@@ -327,6 +330,78 @@ TEST(Durations, OpenAiFormat) {
     EXPECT_EQ(DurationText(59'001), "1m0s");
     EXPECT_EQ(DurationText(360'000), "6m0s");
     EXPECT_EQ(DurationText(3'661'000), "1h1m1s");
+}
+
+// The processes of several models share one table.
+TEST(RateTable, ProcessesShareTheRatesOfAKey) {
+    const auto table = RateTable::Share();
+    ASSERT_TRUE(table.ok()) << table.error().message;
+    const ApiKey key{.name = "ann", .digest = {}, .limits = {.requests_per_minute = 3}};
+    const auto spend = [&] {
+        auto own = RateTable::Attach(Fd(::dup((*table)->fd())));
+        if (!own.ok()) return false;
+        Limiter limiter(*std::move(own));
+        Limiter::Admission admission = limiter.Admit(key, 0);
+        if (admission.ticket) admission.ticket->Settle(0);
+        return admission.ticket.has_value();
+    };
+    for (int i = 0; i < 2; ++i) {
+        const pid_t pid = ::fork();
+        if (pid == 0) ::_exit(spend() ? 0 : 1);
+        int status = -1;
+        ::waitpid(pid, &status, 0);
+        EXPECT_EQ(status, 0);
+    }
+    Limiter front(*table);
+    // What only passes a request on takes a slot, and charges nothing.
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(front.Enter(key).ticket.has_value());
+    EXPECT_TRUE(spend());
+    EXPECT_FALSE(front.Enter(key).ticket.has_value());
+    EXPECT_FALSE(spend());
+    EXPECT_EQ(front.running("ann"), 0);
+}
+
+// A process that dies while it uses the table leaves it usable.
+TEST(RateTable, AKilledProcessBlocksNobody) {
+    const auto table = RateTable::Share();
+    ASSERT_TRUE(table.ok()) << table.error().message;
+    const pid_t pid = ::fork();
+    if (pid == 0) (*table)->With("ann", [](Rates&) { ::_exit(0); });
+    int status = -1;
+    ::waitpid(pid, &status, 0);
+    bool used = false;
+    (*table)->With("ann", [&](Rates& rates) { used = rates.requests.limit == 0; });
+    EXPECT_TRUE(used);
+}
+
+TEST(RateTable, ManyKeysReplaceTheOldest) {
+    RateTable table;
+    for (int i = 0; i < 50'000; ++i) {
+        table.With("key" + std::to_string(i), [&](Rates& rates) { rates.requests.level = i; });
+    }
+    table.With("key49999", [](Rates& rates) { EXPECT_EQ(rates.requests.level, 49'999); });
+}
+
+TEST(LoadBudget, LoadsTakeAShareOfTheTime) {
+    LoadBudget budget(0.5);
+    EXPECT_EQ(budget.WaitMs("ann", 1000), 0);
+    budget.Charge("ann", 59'999, 1000);
+    EXPECT_EQ(budget.WaitMs("ann", 1000), 0);
+    budget.Charge("ann", 10'000, 1000);
+    const int64_t wait_ms = budget.WaitMs("ann", 1000);
+    EXPECT_NEAR(static_cast<double>(wait_ms), 20'000, 10);
+    EXPECT_EQ(budget.WaitMs("bob", 1000), 0);
+    EXPECT_GT(budget.WaitMs("ann", 1000 + wait_ms - 100), 0);
+    EXPECT_EQ(budget.WaitMs("ann", 1000 + wait_ms), 0);
+    // At most two minutes' share is saved.
+    budget.Charge("ann", 61'000, 3'600'000);
+    EXPECT_GT(budget.WaitMs("ann", 3'600'000), 0);
+    // What did not load is given back.
+    budget.Charge("ann", -2'000, 3'600'000);
+    EXPECT_EQ(budget.WaitMs("ann", 3'600'000), 0);
+    LoadBudget none(1);
+    none.Charge("ann", 1'000'000, 0);
+    EXPECT_EQ(none.WaitMs("ann", 0), 0);
 }
 
 }  // namespace

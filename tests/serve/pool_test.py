@@ -86,6 +86,12 @@ class Pool(serving.Server):
         """The entry of a model in /api/status."""
         return next(m for m in self.status()["models"] if m["name"] == name)
 
+    def metric(self, name, headers, model=""):
+        """The sum of a metric over all models, or its value for one."""
+        text = self.call("GET", "/metrics", None, headers)[2].decode()
+        return sum(float(line.split()[-1]) for line in text.splitlines()
+                   if line.startswith(f'weft:{name}{{model_name="{model}'))
+
     def wait_until(self, condition, seconds=10):
         end = time.monotonic() + serving.limit(seconds)
         while not condition():
@@ -100,6 +106,27 @@ class Pool(serving.Server):
         if "/" not in name and body["model"] != name:
             raise AssertionError(f"{body['model']} answered instead of {name}")
         return body["choices"][0]["text"]
+
+
+class Keys:
+    """A file of keys; `lines`: arguments of `weft key new`."""
+
+    def __init__(self, *lines):
+        self.file = tempfile.NamedTemporaryFile("w")
+        self.path, self.keys = self.file.name, {}
+        for line in lines:
+            said = subprocess.run([serving.PROGRAM, "key", "new", *line.split()], check=True,
+                                  text=True, stdout=self.file, stderr=subprocess.PIPE).stderr
+            self.keys[line.split()[0]] = next(w for w in said.split() if w.startswith("weft-"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+
+    def header(self, name):
+        return {"Authorization": f"Bearer {self.keys[name]}"}
 
 
 def request(prompt, tokens=12):
@@ -363,6 +390,75 @@ class Serving(unittest.TestCase):
             line = next(line for line in server.said().splitlines() if "status=200" in line)
             self.assertIn("said=12", line)
             self.assertIn("peer=127.0.0.1:", line)
+
+    def test_rates_outlive_models(self):
+        with Keys("ann --rate 3", "bob --tokens 40", "eve --concurrent 1") as keys, \
+                Pool("--api-key-file", keys.path, "--max-loaded", "1") as server:
+            def post(name, model, **more):
+                body = {"model": model, **request("1 + 2 =", 4), **more}
+                status, _, answer = server.call("POST", TEXT, body, keys.header(name))
+                return status, json.loads(answer)
+
+            # Each request loads another model, and the last ones of each key would, too.
+            for name in ("first", "second", "third"):
+                self.assertEqual(post("ann", name)[0], 200)
+            loads = server.metric("model_loads_total", keys.header("bob"))
+            for name in ("first", "second"):
+                status, answer = post("ann", name)
+                self.assertEqual((status, answer["error"]["code"]), (429, "rate_limit_exceeded"))
+            used = 0
+            for name in ("first", "second", "third", "first", "second"):
+                status, answer = post("bob", name)
+                if status != 200:
+                    self.assertEqual(answer["error"]["code"], "rate_limit_exceeded")
+                    break
+                used += answer["usage"]["total_tokens"]
+            else:
+                self.fail("the tokens of a minute were forgotten")
+            self.assertLessEqual(used, 40)
+            self.assertLessEqual(server.metric("model_loads_total", keys.header("bob")),
+                                 loads + 5)
+
+    def test_a_key_concurrent_over_all_models(self):
+        with Keys("eve --concurrent 1", "ann") as keys, \
+                Pool("--api-key-file", keys.path, "--max-loaded", "3") as server:
+            stop = StopLoads(server, "second")
+            body = {"model": "second", **request("1")}
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                first = pool.submit(server.call, "POST", TEXT, body, keys.header("eve"))
+                self.assertTrue(stop.found.wait(serving.limit(10)))
+                status, _, answer = server.call("POST", TEXT, {**body, "model": "third"},
+                                                keys.header("eve"))
+                self.assertEqual(status, 429, answer)
+                self.assertEqual(json.loads(answer)["error"]["code"],
+                                 "concurrency_limit_exceeded")
+                stop.go_on()
+                self.assertEqual(first.result()[0], 200)
+            self.assertEqual(server.call("POST", TEXT, body, keys.header("eve"))[0], 200)
+
+    def test_loads_count_as_work(self):
+        with Keys("ann", "bob") as keys, \
+                Pool("--api-key-file", keys.path, "--max-loaded", "1",
+                     "--load-share", "2") as server:
+            def status_of(name, model, **more):
+                body = {"model": model, **request("1 + 2 =", 2), **more}
+                return server.call("POST", TEXT, body, keys.header(name))
+
+            # 2.4 s at the start: the third load of a second each is too much.
+            answers = [status_of("ann", name) for name in ("second", "third", "second", "third")]
+            self.assertEqual([answer[0] for answer in answers], [200, 200, 200, 429])
+            status, headers, body = answers[-1]
+            self.assertEqual(json.loads(body)["error"]["code"], "load_limit_exceeded")
+            self.assertGreater(int(headers["Retry-After"]), 5)
+            # Loaded models answer, and other keys load.
+            self.assertEqual(status_of("ann", "second")[0], 200)
+            self.assertEqual(status_of("bob", "third")[0], 200)
+            self.assertEqual(status_of("ann", "third")[0], 200)
+            # Another key's model stays loaded.
+            gone = {"model": "third", "keep_alive": 0}
+            self.assertEqual(server.call("POST", "/api/generate", gone, keys.header("ann"))[0], 200)
+            self.assertEqual(status_of("ann", "third")[0], 200)
+            self.assertEqual(server.metric("model_loads_total", keys.header("bob"), "third"), 2)
 
     def test_stored_responses(self):
         with tempfile.TemporaryDirectory() as folder, \

@@ -10,6 +10,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "hw/cpu.h"
 #include "serve/api/gate.h"
 #include "serve/api/input_items.h"
@@ -104,22 +105,26 @@ std::string OwnerOf(const HttpRequest& request, KeyStore* keys) {
 Api::Api(const Served& served, ApiOptions options)
     : served_(served),
       options_(std::move(options)),
+      limiter_(options_.rates),
       responses_(options_.responses != nullptr
                      ? options_.responses
                      : std::make_shared<ResponseMemory>(options_.max_responses,
                                                         options_.max_responses_bytes)) {
     const size_t small = options_.workers;
     const size_t large = small == 0 ? 0 : std::max<size_t>(1, small - 1);
-    for (size_t i = 0; i < small; ++i) small_.threads.emplace_back([this] { Work(small_); });
-    for (size_t i = 0; i < 2 * large; ++i) {
-        Lane& lane = i < large ? large_ : compiling_;
-        lane.threads.emplace_back([this, &lane] {
-            // Lower priority than the engine and small requests. (On Linux this affects this thread
-            // only.)
-            ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLargeNice);
-            Work(lane);
-        });
-    }
+    for (size_t i = 0; i < small; ++i) StartWorker(small_, 0);
+    for (size_t i = 0; i < 2 * large; ++i) StartWorker(i < large ? large_ : compiling_, kLargeNice);
+}
+
+// nice: priority of the thread below that of the engine and of small requests. (On Linux
+// setpriority affects one thread.)
+void Api::StartWorker(Lane& lane, int nice) {
+    if (!started_.ok()) return;
+    started_ = StartThread(lane.threads.emplace_back(), [this, &lane, nice] {
+        if (nice != 0) ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), nice);
+        Work(lane);
+    });
+    if (!started_.ok()) lane.threads.pop_back();
 }
 
 Api::~Api() {

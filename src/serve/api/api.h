@@ -60,7 +60,8 @@ struct ApiOptions {
     std::shared_ptr<ResponseStore> responses{};
     bool shared_prefix_cache = false;  // all keys share the prefix cache; else one per key or group
     Metrics* metrics = nullptr;        // may be null. Outlives the Api
-    const RequestLog* log = nullptr;   // source of the errors in /api/status; lifetime as metrics
+    std::shared_ptr<RateTable> rates{};  // of the keys; null: rates of this process alone
+    const RequestLog* log = nullptr;     // source of the errors in /api/status; lifetime as metrics
 };
 
 class Api {
@@ -69,6 +70,8 @@ class Api {
     Api(const Served& served, ApiOptions options);
     ~Api();
 
+    // An error if the system started too few threads.
+    const Status& started() const { return started_; }
     void Handle(std::shared_ptr<Exchange> exchange);
     // From now on /ready fails; requests are still accepted. Any thread.
     void Leave() { leaving_ = true; }
@@ -111,6 +114,7 @@ class Api {
         std::condition_variable wake;
         std::vector<std::thread> threads;
     };
+    void StartWorker(Lane& lane, int nice);
     void Work(Lane& lane);
     void Post(const std::shared_ptr<Exchange>& exchange, const std::string& key, Lane& lane,
               size_t bytes, std::function<void()> work);
@@ -126,6 +130,7 @@ class Api {
     mutable std::mutex mutex_;  // guards the queues and over_
     Lane small_, compiling_, large_;
     bool over_ = false;
+    Status started_;
     std::condition_variable memory_freed_;  // signaled when a large request is done
     uint64_t at_work_bytes_ = 0;  // bytes of running large requests, estimated by WorkBytes()
     std::atomic<bool> leaving_{false};

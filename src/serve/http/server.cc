@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "serve/http/connection.h"
 
 namespace weft::serve {
@@ -179,7 +180,7 @@ class HttpServer::Impl {
         WEFT_TRY(ListenOn(endpoints));
         SetSeats();
         for (size_t i = 0; i < acceptors_.size(); ++i) Accept(i);
-        for (const auto& loop : loops_) StartLoop(*loop);
+        for (const auto& loop : loops_) WEFT_TRY(StartLoop(*loop));
         return {};
     }
 
@@ -272,14 +273,14 @@ class HttpServer::Impl {
         }
     }
 
-    void StartLoop(Loop& loop) {
+    Status StartLoop(Loop& loop) {
         loop.work.emplace(loop.context.get_executor());
         // The I/O threads block all signals; other threads wait for them. SIGPIPE, which TLS writes
         // may raise, is ignored.
         sigset_t all, before;
         ::sigfillset(&all);
         ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        loop.thread = std::thread([&loop] {
+        Status started = StartThread(loop.thread, [&loop] {
             for (bool done = false; !done;) {
                 try {
                     loop.context.run();
@@ -290,6 +291,7 @@ class HttpServer::Impl {
             }
         });
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        return started;
     }
 
     void Accept(size_t index) {

@@ -32,7 +32,11 @@ PoolServer::Impl::Impl(PoolOptions options)
     : options_(std::move(options)),
       schedule_(options_.limits, options_.needs),
       processes_(options_.models.size()),
-      counts_(options_.models.size()) {}
+      counts_(options_.models.size()),
+      users_(options_.models.size()),
+      charges_(options_.models.size()),
+      budget_(options_.load_share),
+      limiter_(options_.front.api.rates) {}
 
 PoolServer::Impl::~Impl() {
     http_.reset();

@@ -1,8 +1,9 @@
 // A server of several models: one process per loaded model, started when a request needs it and
 // ended when it is idle (schedule.h). This process holds the port. It checks keys, answers all that
 // needs no model (lists, probes, metrics, the page), and passes every other request on to the
-// process of its model (forward.h). The end of a process frees all its memory, and the crash of one
-// model does not touch the others.
+// process of its model (forward.h). The rates of keys are in memory that all these processes share
+// (front.api.rates), and loads count as work of the keys that cause them. The end of a process
+// frees all its memory, and the crash of one model does not touch the others.
 //
 //     POST with "model" in the body, /props and /tokenizer_info with ?model=NAME: that model
 //     no name: the first model
@@ -44,6 +45,7 @@ struct PoolOptions {
     std::vector<uint64_t> needs;        // bytes of this machine's memory that each needs
     PoolLimits limits;
     int64_t load_ms = 600'000;  // a process that does not serve within this time is killed
+    double load_share = 0.5;    // of one key, if there are several (load_budget.h)
     int64_t silence_ms = 5000;  // a loaded process that answers no probe for this time is killed
     std::function<uint64_t()> free_bytes;
     // Starts the process of a model. Called by the thread of Run.

@@ -22,7 +22,9 @@
 #include "base/deadline.h"
 #include "serve/api/routes.h"
 #include "serve/keys.h"
+#include "serve/limiter.h"
 #include "serve/pool/ask.h"
+#include "serve/pool/load_budget.h"
 #include "serve/pool/pool.h"
 #include "serve/pool/schedule.h"
 #include "serve/request_log.h"
@@ -59,6 +61,7 @@ class PoolServer::Impl {
         size_t model = 0;
         PoolAsk ask;
         std::string key;  // name of its API key
+        std::optional<Limiter::Ticket> ticket{};
         bool begun = false;
         int64_t since_ms = 0, said_ms = 0;  // arrival; the last comment
         std::shared_ptr<Socket> socket{};   // while it is forwarded
@@ -71,6 +74,16 @@ class PoolServer::Impl {
         int64_t kill_ms = INT64_MAX;  // it is killed at this time
         bool served = false;
         std::optional<Error> error{};  // what it reported
+    };
+    // The keys that have used a loaded model.
+    struct Users {
+        std::string key;
+        bool several = false;
+    };
+    // Who pays for the next or the current load of a model, and what was charged so far.
+    struct LoadCharge {
+        std::string key;
+        int64_t charged_ms = 0;
     };
     struct Counts {
         uint64_t loads = 0, failures = 0;
@@ -92,6 +105,10 @@ class PoolServer::Impl {
     void Admit(std::shared_ptr<Exchange> exchange, std::string key, PoolAsk ask);
     std::optional<size_t> ModelOf(const std::string& name) const;
     std::optional<ApiError> WhyNotWait(const std::string& key) const;
+    bool MayRun(Exchange& exchange, size_t model, Request& request);
+    bool CausesLoad(size_t model) const;
+    void SettleLoad(size_t model, int64_t load_ms);
+    void ForgetLoad(size_t model);
     void Act();
     void Refuse(uint64_t id, size_t model);
     void Begin(uint64_t id);
@@ -132,6 +149,10 @@ class PoolServer::Impl {
     PoolSchedule schedule_;
     std::vector<Process> processes_;
     std::vector<Counts> counts_;
+    std::vector<Users> users_;                        // by model
+    std::vector<std::optional<LoadCharge>> charges_;  // by model
+    LoadBudget budget_;
+    Limiter limiter_;
     std::map<uint64_t, Request> requests_;
     uint64_t last_id_ = 0;
     std::optional<Error> first_error_;  // why the first model's first load failed

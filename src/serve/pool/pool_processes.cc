@@ -151,6 +151,8 @@ void PoolServer::Impl::Hear(size_t model, const std::string& text, int socket) {
         process.kill_ms = ends_ ? now_ms + kUnloadMs : INT64_MAX;
         const double load_s = static_cast<double>(now_ms - process.began_ms) * 1e-3;
         counts_[model].load_s += load_s;
+        SettleLoad(model, now_ms - process.began_ms);
+        users_[model] = {};
         schedule_.Loaded(model, now_ms);
         Say(fmt::format("loaded {} in {:.1f} s", served_[model].name, load_s));
         asio::co_spawn(context_, Probe(model, process.pid), Rethrow);
@@ -190,6 +192,7 @@ void PoolServer::Impl::Ended(size_t model, int status) {
 void PoolServer::Impl::LoadFailed(size_t model, const Error& error) {
     const std::string& name = served_[model].name;
     ++counts_[model].failures;
+    SettleLoad(model, 1);  // (at least)
     const std::vector<uint64_t> waiting = schedule_.Failed(model, NowMs());
     if (!first_loaded_ && model == 0 && !ends_) {
         first_error_ = error;  // (Run reports it)

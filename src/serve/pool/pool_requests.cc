@@ -28,6 +28,7 @@ constexpr size_t kSmallBytes = 64 << 10;
 // Upper bounds of the memory of a parsed body, as in Api.
 constexpr size_t kParsedPerByte = 48, kMostParsed = 192 << 20;
 constexpr int64_t kCommentMs = 1000;
+constexpr int64_t kLeastLoadMs = 1000;  // charged for a load
 
 bool IsForwardedGet(const std::string& path) {
     return path == "/props" || path == "/tokenizer_info";
@@ -77,7 +78,11 @@ void PoolServer::Impl::SendError(Exchange& exchange, const ApiError& error, Head
         note.error = error.status < 500 ? error.code : error.message;
     });
     headers.emplace_back("Content-Type", "application/json");
-    if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
+    const bool says_when = std::ranges::any_of(
+        headers, [](const auto& header) { return header.first == "Retry-After"; });
+    if (!says_when && (error.status == 429 || error.status == 503)) {
+        headers.emplace_back("Retry-After", "1");
+    }
     exchange.Send(error.status, std::move(headers), ErrorFor(exchange.request().path, error));
 }
 
@@ -158,19 +163,77 @@ void PoolServer::Impl::Admit(std::shared_ptr<Exchange> exchange, std::string key
     if (!loaded) {
         if (const auto error = WhyNotWait(key)) return SendError(*exchange, *error);
     }
-    const uint64_t id = ++last_id_;
     const int64_t now_ms = NowMs();
-    Request& entry = requests_[id];
-    entry = {.exchange = exchange,
-             .model = *model,
-             .ask = std::move(ask),
-             .key = std::move(key),
-             .since_ms = now_ms,
-             .said_ms = now_ms - kCommentMs};
+    Request entry = {.exchange = exchange,
+                     .model = *model,
+                     .ask = std::move(ask),
+                     .key = std::move(key),
+                     .since_ms = now_ms,
+                     .said_ms = now_ms - kCommentMs};
+    if (!MayRun(*exchange, *model, entry)) return;
+    const uint64_t id = ++last_id_;
+    requests_.emplace(id, std::move(entry));
     exchange->OnGone([this, id] { asio::post(context_, [this, id] { ClientLeft(id); }); });
     schedule_.Arrive(id, *model, now_ms);
     Act();
     SayWaits(now_ms);
+}
+
+// Whether the next request of `model` makes it load.
+bool PoolServer::Impl::CausesLoad(size_t model) const {
+    const State state = schedule_.state(model);
+    return (state == State::kUnloaded || state == State::kUnloading) &&
+           schedule_.waiting(model) == 0;
+}
+
+// Applies the limits of the request's key: rates and concurrency (the process of the model charges
+// them), and the time for loads. False: it was refused.
+bool PoolServer::Impl::MayRun(Exchange& exchange, size_t model, Request& request) {
+    if (keys_ == nullptr) return true;
+    const std::shared_ptr<const KeyRing> ring = keys_->ring();
+    const ApiKey* key = ring->Find(PresentedKey(exchange.request()));
+    if (key == nullptr) {  // it was removed meanwhile
+        SendError(exchange, NoKey(request.key), {{"WWW-Authenticate", "Bearer"}});
+        return false;
+    }
+    if (exchange.request().method == "POST") {
+        Limiter::Admission admission = limiter_.Enter(*key);
+        if (admission.refused()) {
+            SendError(exchange, {429, admission.message, "", admission.code}, admission.headers);
+            return false;
+        }
+        request.ticket = std::move(admission.ticket);
+    }
+    if (!CausesLoad(model) || ring->keys().size() < 2) return true;
+    const int64_t now_ms = NowMs();
+    if (const int64_t wait_ms = budget_.WaitMs(key->name, now_ms); wait_ms > 0) {
+        const std::string text = fmt::format(
+            "the key '{}' has made this server load models for {:.0f} % of the time "
+            "(--load-share), and the model '{}' is not loaded; try again in {}",
+            key->name, 100 * options_.load_share, served_[model].name, DurationText(wait_ms));
+        SendError(exchange, {429, text, "", "load_limit_exceeded"},
+                  {{"Retry-After", std::to_string((wait_ms + 999) / 1000)}});
+        return false;
+    }
+    const Counts& counts = counts_[model];
+    const double usual_ms =
+        counts.load_s * 1e3 / static_cast<double>(std::max<uint64_t>(1, counts.loads));
+    charges_[model] = {key->name, std::max(kLeastLoadMs, static_cast<int64_t>(usual_ms))};
+    budget_.Charge(key->name, charges_[model]->charged_ms, now_ms);
+    return true;
+}
+
+// A load took load_ms; 0: it did not begin.
+void PoolServer::Impl::SettleLoad(size_t model, int64_t load_ms) {
+    const std::optional<LoadCharge> charge = std::exchange(charges_[model], std::nullopt);
+    if (!charge) return;
+    const int64_t taken_ms = load_ms == 0 ? 0 : std::max(kLeastLoadMs, load_ms);
+    budget_.Charge(charge->key, taken_ms - charge->charged_ms, NowMs());
+}
+
+// Nobody waits for the load any more.
+void PoolServer::Impl::ForgetLoad(size_t model) {
+    if (CausesLoad(model)) SettleLoad(model, 0);
 }
 
 // Carries out what is due.
@@ -208,6 +271,9 @@ void PoolServer::Impl::Begin(uint64_t id) {
     const auto found = requests_.find(id);
     if (found == requests_.end()) return schedule_.Leave(id, {}, NowMs());  // loads the first model
     Request& request = found->second;
+    Users& users = users_[request.model];
+    if (users.key.empty()) users.key = request.key;
+    users.several = users.several || users.key != request.key;
     request.socket = std::make_shared<Socket>(context_);
     request.exchange->Note([](RequestNote& note) { note.passed_on = true; });
     asio::co_spawn(context_, RunRequest(id), Rethrow);
@@ -228,7 +294,9 @@ asio::awaitable<void> PoolServer::Impl::RunRequest(uint64_t id) {
                                  served_[request.model].name, why.empty() ? done.broken : why),
                      "", "model_lost"});
     }
-    schedule_.Leave(id, request.ask.keep_ms, NowMs());
+    // No key may unload a model that others use.
+    const bool alone = !users_[request.model].several;
+    schedule_.Leave(id, alone ? request.ask.keep_ms : std::nullopt, NowMs());
     requests_.erase(id);
     Act();
 }
@@ -242,7 +310,9 @@ void PoolServer::Impl::ClientLeft(uint64_t id) {
         return;
     }
     schedule_.Leave(id, {}, NowMs());
+    const size_t model = found->second.model;
     requests_.erase(found);
+    ForgetLoad(model);
 }
 
 // Ends a request that waits.
@@ -250,7 +320,9 @@ void PoolServer::Impl::Fail(uint64_t id, const ApiError& error) {
     const auto found = requests_.find(id);
     if (found == requests_.end()) return;
     FailRequest(found->second, error);
+    const size_t model = found->second.model;
     requests_.erase(found);
+    ForgetLoad(model);
 }
 
 void PoolServer::Impl::FailRequest(Request& request, const ApiError& error) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/start_thread.h"
 #include "hw/cpu.h"
 #include "net/share.h"
 
@@ -112,13 +113,18 @@ class Joiner {
 // sent.
 class StageMail::Sender {
   public:
-    Sender(coll::Comm& comm, int to) : comm_(comm), to_(to), thread_([this] { Run(); }) {}
+    Sender(coll::Comm& comm, int to) : comm_(comm), to_(to) {
+        Status started = StartThread(thread_, [this] { Run(); });
+        const std::scoped_lock lock(mutex_);
+        if (!started.ok()) status_ = std::move(started);
+    }
     ~Sender() {
         {
             const std::scoped_lock lock(mutex_);
             ends_ = true;
         }
         changed_.notify_all();
+        if (!thread_.joinable()) return;
         comm_.SayAwaitsOwn(true, thread_.get_id());
         thread_.join();
         comm_.SayAwaitsOwn(false, thread_.get_id());
