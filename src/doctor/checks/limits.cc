@@ -145,10 +145,12 @@ std::optional<Limit> ProcessorLimit(HostView& view, std::string_view membership)
         const std::string file = group.folder + (group.version2 ? "/cpu.max" : "/cpu.cfs_quota_us");
         const std::string text = view.Text(file);  // "200000 100000"; version 1: "-1": none
         const auto words = Words(text);
-        const auto quota = words.empty() ? std::nullopt : Number(words[0]);
-        const auto period = group.version2 ? (words.size() > 1 ? Number(words[1]) : std::nullopt)
-                                           : Number(view.Text(group.folder + "/cpu.cfs_period_us"));
-        if (quota && period && *period > 0) TakeLeast(least, file, *quota / *period);
+        const double quota = words.empty() ? 0 : Number(words[0]).value_or(0);
+        const double own = words.size() > 1 ? Number(words[1]).value_or(0) : 0;
+        const double period =
+            group.version2 ? own
+                           : Number(view.Text(group.folder + "/cpu.cfs_period_us")).value_or(0);
+        if (period > 0) TakeLeast(least, file, quota / period);
     }
     return least;
 }
