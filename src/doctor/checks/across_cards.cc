@@ -200,7 +200,10 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
         return Report<found::kNoRoute>(*from.view, out, expected, from.name, address.Text(),
                                        far.name, to.name);
     }
-    if (route->to.prefix == 0 && route->has_gateway) {
+    const auto leaves = [](const Route* one) {
+        return one != nullptr && one->to.prefix == 0 && one->has_gateway;
+    };
+    if (fine && leaves(route) && leaves(RouteToDevice(to, own))) {
         return Report<found::kOnlyDefaultRoute>(*from.view, out, expected, from.name,
                                                 address.Text(), far.name, to.name);
     }

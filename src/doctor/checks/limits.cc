@@ -209,7 +209,10 @@ void RunCgroupLimits(HostView& view, Findings& out) {
         Report<found::kCgroupCpu>(view, out, processors->file, processors->value, *cpus,
                                   std::max(0.0, std::ceil(processors->value) - 1));
     }
-    if (out.empty() && (memory || processors || view.Has("sys/fs/cgroup/memory.max"))) {
+    const auto all = ControlGroups("sys/fs/cgroup", groups.text, "memory");
+    const bool read = std::ranges::any_of(
+        all, [&](const ControlGroup& group) { return view.Has(group.folder + "/memory.max"); });
+    if (out.empty() && (memory || processors || read)) {
         out.Ok("no limit of memory or processor time");
     }
 }
@@ -229,6 +232,8 @@ void RunMemoryTaken(HostView& view, Findings& out) {
     if (const auto bare = BareNodes(view); !bare.empty()) {
         Report<found::kNodeWithoutMemory>(view, out, Joined(bare));
     }
+    const std::string overcommit = view.Text("proc/sys/vm/overcommit_memory");
+    if (out.empty() && !overcommit.empty()) ReportOk(out, "overcommit_memory = {}", overcommit);
 }
 
 }  // namespace weft::doctor::checks
