@@ -99,8 +99,7 @@ void CheckAnswer(const CallFrame& frame, const std::shared_ptr<const chat::ToolT
     chat::AnswerDelta at_once = whole.Push(text), all;
     const auto add = [](chat::AnswerDelta& to, const chat::AnswerDelta& delta) {
         to.content += delta.content;
-        to.tool_calls.insert(to.tool_calls.end(), delta.tool_calls.begin(),
-                             delta.tool_calls.end());
+        to.tool_calls.insert(to.tool_calls.end(), delta.tool_calls.begin(), delta.tool_calls.end());
     };
     add(at_once, whole.Finish());
     for (size_t at = 0; at < text.size(); at += 2) add(all, parts.Push(text.substr(at, 2)));
@@ -149,9 +148,8 @@ void Check(std::string_view kind, std::string_view rest) {
     if (read.ok() && read->is_array()) {
         for (const serve::Json& tool : *read) {
             // (What requests have is checked to this.)
-            const auto& function = tool.is_object() && tool.contains("function")
-                                       ? tool["function"]
-                                       : serve::Json();
+            const auto& function =
+                tool.is_object() && tool.contains("function") ? tool["function"] : serve::Json();
             if (!function.is_object() || !function.contains("name")) continue;
             if (!function["name"].is_string() || function["name"] == "") continue;
             const bool described = !function.contains("parameters") ||

@@ -25,8 +25,10 @@ std::string WithoutBareWords(std::string_view text) {
             i += word->size();
             continue;
         }
-        if (quoted && c == '\\' && rest.size() > 1) out += text[i++];
-        else if (c == '"') quoted = !quoted;
+        if (quoted && c == '\\' && rest.size() > 1)
+            out += text[i++];
+        else if (c == '"')
+            quoted = !quoted;
         out += text[i++];
     }
     return out;

@@ -61,7 +61,7 @@ Calls ReadGcmlCalls(std::string_view text, const ToolTypes& types);
 Calls ReadMiniCpmCalls(std::string_view text, const ToolTypes& types);
 // Hunyuan: as ReadCallList, or <tool_call>NAME\n```json\n{...}\n```</tool_call>, repeated.
 Calls ReadHunyuanList(std::string_view text, const ToolTypes& types);
-// Command R: as ReadCallList; a call of "directly-answer" means that there is none.
+// Command R: as ReadCallList. If the model calls "directly-answer", the list is empty.
 Calls ReadActions(std::string_view text, const ToolTypes& types);
 
 // A function's name: at most 256 bytes without white space, brackets and quotes.

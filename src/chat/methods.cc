@@ -114,8 +114,8 @@ Value CountMethod(Meter& meter, const Text& self, const CallValues& values) {
     return Value(count);
 }
 
-// (before, separator, after) at the first or last separator; the text and two empty texts if there
-// is none.
+// (before, separator, after) at the first or last separator. Without a separator: the text and two
+// empty texts.
 template <bool kLast>
 Value PartitionMethod(Meter& meter, const Text& self, const CallValues& values) {
     const Bound bound(meter, "partition()", values, {"sep"});

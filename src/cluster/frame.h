@@ -40,7 +40,7 @@ inline constexpr size_t kMostWhy = 4096;  // most bytes of the reason why a work
 inline constexpr size_t kMostVerdictText = 16384;  // most bytes of each text of a VerdictMessage
 inline constexpr size_t kMostJobs = 16;            // most jobs that a worker runs at a time
 inline constexpr size_t kMostAbout = 160;          // most bytes of the text about a job
-inline constexpr int kAllLoaded = 1000;   // thousandths
+inline constexpr int kAllLoaded = 1000;            // thousandths
 inline constexpr int64_t kMostRecoverMs = 86'400'000;
 
 enum class FrameType : uint8_t {
@@ -163,7 +163,7 @@ struct ResultMessage {
     int64_t epoch = 1;
 };
 struct ReadyMessage {
-    int64_t epoch = 1;  // the ended epoch
+    int64_t epoch = 1;                 // the ended epoch
     std::vector<int32_t> unreached{};  // ranks that this rank could not reach for data in that
                                        // epoch
 };

@@ -53,7 +53,7 @@ class Trial {
         return *middle;
     }
 
-    // Of the last MedianUs.
+    // Returns the sum of the times that the last MedianUs measured, in us.
     double SumUs() const { return std::accumulate(us_.begin(), us_.end(), 0.0); }
 
     // Sends the first rank's values to all.

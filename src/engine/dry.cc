@@ -28,7 +28,8 @@ int32_t First(const std::vector<int32_t>& tokens) {
     return tokens[0];
 }
 
-// Number of newest tokens after the last breaker; all if there is none. back: newest first.
+// Returns the number of newest tokens after the last breaker, or of all tokens if no breaker is
+// among them. back: the newest token is first.
 size_t AfterBreaker(const DryOptions& options, std::span<const int32_t> back) {
     for (size_t i = 0; i < back.size(); ++i) {
         size_t length = IsBreaker(options, back[i]) ? 1 : 0;

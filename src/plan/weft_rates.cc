@@ -60,7 +60,7 @@ constexpr Family kFamilies[] = {
     {"battlemage", 0.8, 6, 0.25, true},
     {"xe", 0.6, 15, 0.2, false},
 };
-// Of a GPU whose family is not given.
+// The figures for a GPU whose machine file names no family.
 constexpr Family kAnyGpu = {"", 0.8, 4.3, 0.5, false};
 // llama.cpp's attention on such GPUs: its rate in prompts as a share of that of products, the bytes
 // of KV cache a second at most (of the H200, whose bandwidth does not limit it), and its share of

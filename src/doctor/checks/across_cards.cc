@@ -321,7 +321,7 @@ void AcrossRoute(Hosts hosts, Findings& out) {
                 IsOfContainers(device.name) || CarriesAddresses(host, device)) {
                 continue;
             }
-            // Of two equal ports, the hosts use the one that has an address.
+            // If two ports are equally fast, hosts use the port that has an address.
             const bool first = host.fastest == nullptr;
             const bool used = !first && device.megabits == host.fastest->megabits &&
                               host.fastest->addresses.empty() && !device.addresses.empty();

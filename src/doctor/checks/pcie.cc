@@ -43,9 +43,9 @@ void ReportNarrowLink(HostView& view, const PciDevice& card, const PciDevice* sl
     // A narrow link that still carries its port costs nothing.
     const bool carries = card.IsNetwork() && port > 0 && DataBytes(card.now) / 1e9 >= port;
     ReportAs<found::kLinkNarrow>(
-        carries    ? Severity::kNote
-        : fails    ? Severity::kFail
-                   : Severity::kWarn,
+        carries ? Severity::kNote
+        : fails ? Severity::kFail
+                : Severity::kWarn,
         view, out, card.Text(), card.now.Text(), card.most.Text(), RateText(now), RateText(most),
         port > 0 ? fmt::format("; its port carries {}", RateText(port)) : "", LinkFix(card, slot));
 }

@@ -238,7 +238,8 @@ ConstraintText ReadConstraint(Fields& fields) {
     ReadStructured(fields, constraint);
     if (fields.error()) return constraint;
     ReadGuided(fields, fields, "guided_", constraint);
-    // llama-server's grammar and json_schema; SGLang's regex and ebnf. An empty text is none.
+    // llama-server's grammar and json_schema; SGLang's regex and ebnf. An empty text
+    // sets no constraint.
     const auto add = [&](const char* kind, const char* name) {
         std::string text = fields.Text(name, "");
         if (!text.empty()) Choose(fields, constraint, {kind, std::move(text), name});
