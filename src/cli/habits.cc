@@ -23,9 +23,8 @@ constexpr Lacking kLacking[] = {
     {"serve",
      "MODEL is missing: weft serve MODEL, such as qwen3:8b. 'weft list' shows those here"}};
 
-bool IsInference(const DescribedCommand& command) {
-    return std::ranges::find(kInference, command.name) != std::end(kInference);
-}
+// Training, by the name that users type; the command's own name is "run" (cli/train.cc).
+constexpr std::string_view kTrain = "weft train", kTrainRun = "weft train run";
 
 bool Takes(const DescribedCommand& command, std::string_view flag) {
     if (flag != kModelWord) return command.FindFlag(std::string(flag)) != nullptr;
@@ -101,7 +100,7 @@ class Line {
         for (const std::span<const Synonym> rows : {FormerFlags(), Synonyms()}) {
             const auto same = std::ranges::find_if(rows, [&](const Synonym& row) {
                 return Lists(row.names, name) && Takes(command_, row.flag) &&
-                       (!row.inference || IsInference(command_));
+                       (!row.inference || IsInference());
             });
             if (same != rows.end()) return &*same;
         }
@@ -187,9 +186,14 @@ class Line {
         return {};
     }
 
+    bool IsInference() const {
+        return full_name_ != kTrain &&
+               std::ranges::find(kInference, command_.name) != std::end(kInference);
+    }
+
     Status Advise(const std::string& name) const {
-        const bool training = command_.name == "train";
-        if (!training && !IsInference(command_)) return {};
+        const bool training = full_name_ == kTrain;
+        if (!training && !IsInference()) return {};
         for (const Advice& row : training ? TrainingAdvices() : Advices()) {
             if (!Lists(row.names, name)) continue;
             return MakeError(ErrorCode::kUsage, "'{}' has no flag {}: {}", full_name_, name,
@@ -261,6 +265,7 @@ Status ApplyHabits(const DescribedCommand& program, std::vector<std::string>& wo
         full_name += " " + below->name;
         ++first;
     }
+    if (full_name == kTrainRun) full_name = kTrain;
     if (first == 0) return WithoutCommand(program, words);
     return Line(*command, full_name, first, words, translated).Apply();
 }

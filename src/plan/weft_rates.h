@@ -34,8 +34,8 @@ WeftRates RatesOfKind(const Machine& machine);
 // Whether Weft's speed was measured on this machine: by `weft plan --measure`, or for the rates of
 // an H200.
 bool IsMeasured(const Machine& machine);
-// Names the source of the rates of a machine that was not measured: "llama.cpp's Vulkan on GPUs of its
-// family (ampere) and the ratio of Weft to llama.cpp on an H200".
+// Names the source of the rates of a machine that was not measured: "llama.cpp's Vulkan on GPUs of
+// its family (ampere) and the ratio of Weft to llama.cpp on an H200".
 std::string OriginOfRates(const Machine& machine);
 // Standard deviation of a prediction on this machine beside the spread of its figures.
 double SpreadOfRates(const Machine& machine);

@@ -85,7 +85,7 @@ class Models(OllamaCase):
         # (The embedding, in Q8_0, is larger than a few layers.)
         self.assertEqual(models[0].details.quantization_level,
                          "Q4_1" if serving.layers() > serving.LAYERS else "Q8_0")
-        self.assertRegex(models[0].details.parameter_size, r"^1[36]\d\.\d\dM$")
+        self.assertRegex(models[0].details.parameter_size, r"^(1[36]\d|42)\.\d\dM$")
         self.assertLess(models[0].modified_at, datetime.datetime.now(datetime.timezone.utc))
 
     def test_its_names_work_in_other_apis(self):
