@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A build folder that was configured before a package was installed finds the package at the next
 `build` of tools/setup.sh. The test is a tiny project with Weft's own setup.sh and
-mpi_plugins.cmake, and fake MPI compilers, on its own PATH. It compiles nothing of Weft."""
+mpi_plugins.cmake, and fake MPI compilers, on its own PATH. Weft itself is configured once, as
+./quickstart does. The test compiles nothing of Weft."""
 import os
 import pathlib
 import shutil
@@ -115,6 +116,12 @@ class Configure(unittest.TestCase):
         self.assertEqual(self.build("native"), 2)
         self.assertRegex((self.root / "build/CMakeCache.txt").read_text(),
                          "WEFT_CPU_LEVELS:[A-Z]+=all")
+
+    def test_weft_configures_with_the_kernels_of_this_processor(self):
+        done = subprocess.run(["cmake", "-S", ROOT, "-B", self.root / "weft", "-G", "Ninja",
+                               "-DCMAKE_BUILD_TYPE=Release", "-DWEFT_CPU_LEVELS=native"],
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_another_compiler_is_looked_at_anew(self):
         self.build()
