@@ -163,9 +163,11 @@ std::string SavedGrub(const SavedRow& row, std::string_view text, Pseudonyms& na
         std::erase_if(value, [](char c) { return c == '"' || c == '\''; });
         if (line.starts_with("GRUB_DEFAULT=")) {
             kept += fmt::format("GRUB_DEFAULT=\"{}\"\n", SavedVersion(value, names));
-        } else if (line.starts_with("GRUB_CMDLINE_LINUX")) {
+        }
+        for (std::string_view key : {"GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"}) {
+            if (line.substr(0, line.find('=')) != key) continue;
             const std::string shown = SavedParameters(value, row.keys, names);
-            kept += fmt::format("GRUB_CMDLINE_LINUX=\"{}\"\n", Trim(std::string_view(shown)));
+            kept += fmt::format("{}=\"{}\"\n", key, Trim(std::string_view(shown)));
         }
     }
     return kept;
@@ -213,7 +215,7 @@ std::string SavedGid(std::string_view text, const Pseudonyms& names) {
 std::string GroupPath(std::string_view path) {
     constexpr std::string_view kUsual =
         " system.slice user.slice machine.slice init.scope weft.slice docker kubepods.slice "
-        "kubepods weft.service session.slice lxc ns ";
+        "kubepods weft.service session.slice lxc ns memory cpu unified ";  // (version 1's folders)
     std::string kept;
     for (std::string_view part : Split(path, '/')) {
         if (part.empty()) continue;
@@ -222,10 +224,22 @@ std::string GroupPath(std::string_view path) {
     return kept;
 }
 
+// The groups whose limits are checked.
 std::string SavedGroup(std::string_view text) {
-    if (!Contains(text, "0::")) return "";
-    const std::string path = GroupPath(After(text, "0::"));
-    return fmt::format("0::{}\n", path.empty() ? "/" : path);
+    std::string kept;
+    for (std::string_view line : Lines(text)) {  // "4:memory:/path"; version 2: "0::/path"
+        const auto parts = Split(line, ':');
+        if (parts.size() < 3 || !Number(parts[0])) continue;
+        const std::string_view controllers = parts[1];
+        if (!controllers.empty() && !IsOneOf(controllers, "memory cpu cpu,cpuacct cpuacct,cpu")) {
+            continue;
+        }
+        const size_t at = parts[0].size() + controllers.size() + 2;
+        const std::string path = GroupPath(line.substr(at));
+        kept +=
+            fmt::format("{}:{}:{}\n", *Number(parts[0]), controllers, path.empty() ? "/" : path);
+    }
+    return kept;
 }
 
 // A text or number in the output of `ip -j addr` or `ip -j route`.

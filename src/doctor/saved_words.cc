@@ -104,6 +104,10 @@ host-in Status Default deny allow incoming outgoing routed Anywhere ALLOW DENY L
 protocols ipset block dmz external home internal libvirt libvirt-routed nm-shared public trusted
 work FedoraServer FedoraWorkstation docker docker-forwarding interfaces sources ports services rich
 rules rule family ipv4 address value ssh cockpit dhcpv6-client samba-client mdns
+Supported Advertised modes partner advertised low low-power quiet cool balanced
+balanced-performance max-power manual high profile_standard profile_min_sclk profile_min_mclk
+profile_peak SW HW Power Cap Slowdown Thermal Brake Not Clocks SM Utilization Gpu Product Name
+Aktiv eingehend Quadro Tesla TITAN Current Requested Enforced Min Max
 )";
 
 // Words of the list, and prefixes of words with digits. log: words of the kernel's log, in small

@@ -26,6 +26,7 @@
 #include "base/file.h"
 #include "doctor/check.h"
 #include "doctor/remediation.h"
+#include "doctor/save.h"
 #include "doctor/snapshot.h"
 #include "doctor/text.h"
 #include "doctor/unreadable.h"
@@ -141,6 +142,25 @@ TEST(DoctorCorpus, HealthyHostsAreNotWarned) {
     for (const auto& [name, host] : WholeHosts()) {
         if (!host.healthy()) continue;
         EXPECT_EQ(AllText(LookAt(host.files), Severity::kWarn), "") << name;
+    }
+}
+
+TEST(DoctorCorpus, SavedHostsGetTheSameFindings) {
+    const auto outline = [](const std::vector<Finding>& findings) {
+        std::multiset<std::string> all;
+        for (const Finding& f : findings) {
+            if (f.severity < Severity::kWarn) continue;
+            all.insert(fmt::format("{} {}", SeverityName(f.severity), f.check));
+        }
+        return all;
+    };
+    for (const auto& [name, host] : WholeHosts()) {
+        std::vector<std::unique_ptr<HostView>> views;
+        views.push_back(MakeSnapshotView(host.files, "host"));
+        const auto found = RunChecks(views, {}).value();
+        Pseudonyms names;
+        const auto saved = LookAt(SavedFiles(views[0]->Recorded(), names));
+        EXPECT_EQ(outline(saved), outline(found)) << name;
     }
 }
 

@@ -94,9 +94,9 @@ void CheckCommandLine(HostView& view, Findings& out) {
         "iommu",          "iommu.passthrough", "intel_iommu",        "amd_iommu",
         "amdgpu.gttsize", "ttm.pages_limit",   "ttm.page_pool_size", "amdttm.pages_limit",
         "pcie_aspm"};
-    const std::string running = view.Text("proc/cmdline");
-    const auto running_words = Words(running);
-    if (running.empty()) return;
+    const Reading running = view.Read("proc/cmdline");  // a saved one may have no word left
+    const auto running_words = Words(running.text);
+    if (!running.found()) return;
     for (const char* file : {"etc/default/grub", "etc/kernel/cmdline"}) {
         std::string text = view.Text(file);
         if (std::string_view(file) == "etc/default/grub") {
