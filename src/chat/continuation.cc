@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kReasoning = "reasoning_content";
 constexpr const char* kReasoningNames[] = {kReasoning, "thinking", "reasoning"};
 constexpr std::string_view kProbe = "continuedhere";
-constexpr char kAnyLetter = 'x';
+// Text that begins no call in any format.
+constexpr std::string_view kAnyText = "x x";
 
 // Gives the message's reasoning the name kReasoning.
 void NameReasoning(OrderedJson& message) {
@@ -105,7 +106,7 @@ Result<ContinuedPrompt> RenderContinued(const Chat& chat, ChatInput input, ToolC
         prompt.in_reasoning = reasons;
     }
     prompt.text.Append(words, source);
-    if (!words.empty()) prompt.begun += kAnyLetter;
+    if (!words.empty()) prompt.begun += kAnyText;
     prompt.words = words;
     return prompt;
 }
