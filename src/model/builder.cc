@@ -6,6 +6,7 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "base/printable.h"
 #include "model_files/lora/adapted_source.h"
 
 namespace weft::model {
@@ -531,7 +532,7 @@ Status Builder::CheckAllUsed() const {
             return MakeError(ErrorCode::kUnsupported,
                              "{}: tensor {} belongs to a layer after the {} of {}.block_count, and "
                              "without it the results would be wrong",
-                             source_.name(), info.name, layers, hyper_.architecture);
+                             source_.name(), Printable(info.name), layers, hyper_.architecture);
         }
         const bool head = options_.draft_head && layer == hyper_.layers && shard_.last_stage();
         const bool own = layer >= shard_.layers.begin && layer < shard_.layers.end;
@@ -551,7 +552,7 @@ Status Builder::CheckAllUsed() const {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: tensor {} is not supported for architecture '{}', and without it the "
                          "results would be wrong",
-                         source_.name(), info.name, hyper_.architecture);
+                         source_.name(), Printable(info.name), hyper_.architecture);
     }
     return {};
 }

@@ -186,9 +186,8 @@ bool HasTemperature(const std::string& architecture) {
 Status ReadTemperature(const model_files::ModelSource& source, const std::string& prefix,
                        Hyper& hyper) {
     if (!HasTemperature(hyper.architecture)) return {};
-    WEFT_ASSIGN(
-        hyper.temperature.beta,
-        Number(source, prefix + "attention.temperature_scale", 0, 1e3, hyper.chunked ? 0.1 : 0.0));
+    WEFT_ASSIGN(hyper.temperature.beta, Number(source, prefix + "attention.temperature_scale", 0,
+                                               1e3, hyper.chunked ? 0.1 : 0.0));
     WEFT_ASSIGN(hyper.temperature.length,
                 source.meta().IntOr(prefix + "attention.temperature_length", 1, 1ll << 31,
                                     hyper.chunked ? 8192 : hyper.ropes.original_context));
@@ -208,8 +207,7 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
     }
     if (!HasGraniteScales(hyper.architecture)) {
         for (const char* key : {"embedding_scale", "residual_scale"}) unknown.push_back(key);
-        const bool scaled =
-            IsCohere(hyper.architecture) || hyper.architecture == "muse-glimmer";
+        const bool scaled = IsCohere(hyper.architecture) || hyper.architecture == "muse-glimmer";
         if (!scaled) unknown.push_back("logit_scale");
     }
     for (const char* key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
@@ -533,9 +531,8 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                                        hyper.windowed_heads.rotary_dim, hyper.context));
     hyper.context = std::max(hyper.context, hyper.ropes.ExtendedContext());
     WEFT_TRY(ReadTemperature(source, prefix, hyper));
-    WEFT_ASSIGN(hyper.indexer,
-                ReadIndexer(source, hyper.architecture, hyper.latent, hyper.layers,
-                            {hyper.kv_heads, hyper.head_dim, hyper.rotary_dim}));
+    WEFT_ASSIGN(hyper.indexer, ReadIndexer(source, hyper.architecture, hyper.latent, hyper.layers,
+                                           {hyper.kv_heads, hyper.head_dim, hyper.rotary_dim}));
     if (hyper.windowing.pools && hyper.indexer.dim < hyper.rotary_dim) {
         return MakeError(ErrorCode::kCorrupt,
                          "{}: {}attention.indexer.key_length is {}; {} columns are rotated",

@@ -299,11 +299,13 @@ TEST_F(HyperTest, UnusedTensorsAreRefused) {
         EXPECT_EQ(program.error().code, ErrorCode::kUnsupported);
         EXPECT_NE(program.error().message.find("blk.1.attn_strange.weight"), std::string::npos);
     }
-    // Layers beyond the last (multi-token prediction) do not belong to the model.
-    file.vectors = {{"blk.3.attn_strange.weight", {1}}};
+    // The file counts too few layers.
+    file.vectors = {{"blk.3.attn_norm.weight", {1}}};
     const model::Hyper whole = Read(file).value();
     const auto one = model::PlanShards(whole, *source_, {});
-    EXPECT_TRUE(model::BuildProgram(whole, one->shards[0], *source_, {}).ok());
+    const auto program = model::BuildProgram(whole, one->shards[0], *source_, {});
+    ASSERT_FALSE(program.ok());
+    EXPECT_NE(program.error().message.find("blk.3.attn_norm.weight"), std::string::npos);
 }
 
 // Files of GLM 4.7 Flash do not state the kind of scores; their correction bias implies it.

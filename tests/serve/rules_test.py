@@ -52,7 +52,7 @@ class Rules(serving.ServedCase):
                 self.say(stop=["five, "], include_stop_str_in_output=True, **more), plain[:end])
         self.assertEqual(self.say(stop="five, ", no_stop_trim=True), plain[:end])
         whole = self.chat()["message"]["content"]
-        word = next(word for word in whole.split() if len(word) > 3)
+        word = whole.split()[2]
         end = whole.index(word) + len(word)
         ended = self.chat(stop=word, include_stop_str_in_output=True)
         self.assertEqual(ended["message"]["content"], whole[:end])

@@ -33,6 +33,7 @@ class Tenants : public testing::Test {
         engine_ = engine::Engine::Start({}, job, {4, true}).value();
         served_.name = "m";
         served_.engine = engine_.get();
+        served_.hyper = engine_->hyper();
         served_.longest_piece_bytes = 1;
         std::ofstream(dir_ / "keys").close();
         std::filesystem::permissions(std::string(dir_ / "keys"), std::filesystem::perms(0600));

@@ -35,10 +35,8 @@ std::string Shown(std::string_view text) {
 }
 
 Result<Json> ParseJson(std::string_view text, std::string_view where) {
-    auto parsed =
-        ParseJsonText(
-        text,
-        {.depth = kMostDepth, .values = kMostValues, .keys = kMostElements, .unique = true});
+    auto parsed = ParseJsonText(
+        text, {.depth = kMostDepth, .values = kMostValues, .keys = kMostElements, .unique = true});
     if (parsed.ok()) return parsed;
     const std::string kind = text.starts_with('{') ? "" : WrongKind(text.substr(0, kKindBytes));
     if (!kind.empty()) {

@@ -31,12 +31,9 @@ Json ModelJson(const Served& served, int32_t adapter) {
                {"lifecycle", "active"},
                {"max_input_tokens", served.context},
                {"max_tokens", served.context}};
-    model["meta"] = {{"n_vocab", served.hyper.vocab},
-                     {"n_ctx_train", served.hyper.context},
-                     {"n_embd", served.hyper.hidden},
-                     {"n_params", served.card.parameters},
-                     {"size", served.card.size_bytes},
-                     {"thinking", served.card.thinking}};
+    model["meta"] = {{"n_vocab", served.hyper.vocab},  {"n_ctx_train", served.hyper.context},
+                     {"n_embd", served.hyper.hidden},  {"n_params", served.card.parameters},
+                     {"size", served.card.size_bytes}, {"thinking", served.card.thinking}};
     if (adapter != 0) model["parent"] = served.name;
     return model;
 }

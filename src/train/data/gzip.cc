@@ -33,7 +33,8 @@ class Gzip {
 
   private:
     Error Damaged(std::string_view why) const {
-        return MakeError(ErrorCode::kCorrupt, "{}: it can't be unpacked: {}. Is the file complete?",
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: it can't be unpacked as gzip: {}. Is the file complete?",
                          file_.path(), why);
     }
 
