@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "doctor/facts.h"
+#include "doctor/pci.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -93,6 +95,26 @@ int64_t PortOfCard(const RdmaPort& port, const std::vector<RdmaPort>& all) {
         return one.image == port.image && one.device < port.device;
     };
     return std::min<int64_t>(1 + std::ranges::count_if(all, of_card), 2);
+}
+
+bool LacksRoceV2(HostView& view, const RdmaPort& port) {
+    if (!port.mlx4()) return false;
+    const std::vector<PciDevice> cards = PciDevices(view);
+    const PciDevice* card = FindPci(cards, port.pci);
+    if (card == nullptr) return port.kind == "MT4099";
+    return card->device == "1003" || card->device == "1004" ||
+           (Contains(card->name, "ConnectX-3") && !Contains(card->name, "ConnectX-3 Pro"));
+}
+
+bool CanSpeak(HostView& view, const RdmaPort& port, bool infiniband) {
+    // ConnectX-4 Lx, ConnectX-6 Dx and Lx; Connect-IB.
+    constexpr std::array<std::string_view, 3> kEthernetOnly = {"MT4117", "MT4125", "MT4127"};
+    constexpr std::string_view kInfinibandOnly = "MT4113";
+    if (port.iwarp || (!infiniband && LacksRoceV2(view, port))) return false;
+    if (infiniband == port.infiniband()) return true;
+    if (!port.mellanox()) return false;
+    return infiniband ? std::ranges::find(kEthernetOnly, port.kind) == kEthernetOnly.end()
+                      : port.kind != kInfinibandOnly;
 }
 
 double LeastRateOf(const RdmaPort& port) {

@@ -52,6 +52,10 @@ std::vector<RdmaPort> RdmaPorts(HostView& view);
 // Number of the port on its card, from 1. Since ConnectX-4, each port is a device of its own:
 // function 0 or 1 of the card.
 int64_t PortOfCard(const RdmaPort& port, const std::vector<RdmaPort>& all);
+// Whether the port's card is a ConnectX-3, but not a Pro: as Ethernet it has RoCE v1 only.
+bool LacksRoceV2(HostView& view, const RdmaPort& port);
+// Whether the port is, or can be set to be, one for this protocol, with RoCE v2 in Ethernet.
+bool CanSpeak(HostView& view, const RdmaPort& port, bool infiniband);
 // Parses the output of ibstat, ibstatus, ibv_devinfo or `rdma link`; empty: another format.
 std::vector<RdmaPort> ParseRdmaPorts(std::string_view text);
 // The InfiniBand rate that every card of this model reaches with four lanes, in Gb/s; 0: unknown.

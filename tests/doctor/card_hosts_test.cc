@@ -393,6 +393,19 @@ Host MixedPortsHost() {
     return vpi;
 }
 
+// RDMA files of one active port.
+SnapshotFiles PortFiles(const std::string& host, const std::string& device, const std::string& kind,
+                        bool infiniband) {
+    const std::string folder = "sys/class/infiniband/" + device;
+    return {{"probe/hostname", host + "\n"},
+            {folder + "/hca_type", kind + "\n"},
+            {folder + "/node_type", "1: CA\n"},
+            {folder + "/ports/1/state", "4: ACTIVE\n"},
+            {folder + "/ports/1/phys_state", "5: LinkUp\n"},
+            {folder + "/ports/1/link_layer", infiniband ? "InfiniBand\n" : "Ethernet\n"},
+            {folder + "/ports/1/rate", "100 Gb/sec (4X EDR)\n"}};
+}
+
 // A guest with a virtual function that has no GUID.
 Host GuestHost() {
     Host guest("guest", test_hosts::Distribution::kRhel9);
@@ -446,6 +459,31 @@ std::vector<CardFault> RdmaFaults() {
          kWarn,
          "InfiniBand on a (mlx4_0 port 1); RoCE on b",
          "on b: echo ib | sudo tee"},
+        {"InfiniBand against a card of Ethernet alone",
+         {PortFiles("a", "mlx5_0", "MT4123", true), PortFiles("b", "mlx5_0", "MT4117", false)},
+         "across-cards",
+         kWarn,
+         "InfiniBand on a (mlx5_0 port 1); RoCE on b",
+         "LINK_TYPE_P1=2"},
+        {"InfiniBand against another vendor's card",
+         {PortFiles("a", "bnxt_re0", "", false), PortFiles("b", "mlx5_0", "MT4129", true)},
+         "across-cards",
+         kWarn,
+         "InfiniBand on b",
+         "connect it to the Ethernet switch"},
+        {"most hosts have InfiniBand",
+         {PortFiles("a", "mlx5_0", "MT4123", true), PortFiles("b", "mlx5_0", "MT4123", true),
+          PortFiles("c", "mlx5_0", "MT4123", false)},
+         "across-cards",
+         kWarn,
+         "RoCE on c",
+         "on c: "},
+        {"InfiniBand alone against Ethernet alone",
+         {PortFiles("a", "mlx5_0", "MT4113", true), PortFiles("b", "mlx5_0", "MT4127", false)},
+         "across-cards",
+         kWarn,
+         "InfiniBand on a",
+         "use cards of one kind"},
         {"FDR at DDR",
          {Infiniband("20 Gb/sec (4X DDR)", "MT4099").Files()},
          "rdma-port",

@@ -76,27 +76,56 @@ Protocols ProtocolsOf(const std::vector<RdmaPort>& ports) {
     return protocols;
 }
 
-// Reports two hosts whose RDMA ports have no protocol in common.
-bool CheckProtocols(HostView& a, HostView& b, Findings& out) {
+// A port that hosts would use, its host, and all ports of that host.
+struct OwnedPort {
+    HostView& view;
+    const RdmaPort& port;
+    const std::vector<RdmaPort>& all;
+};
+
+// Sets one of two ports to the protocol of the other: to InfiniBand if most hosts have it and the
+// Ethernet port can.
+std::string ProtocolCure(const OwnedPort& ethernet, const OwnedPort& infiniband,
+                         bool most_infiniband) {
+    for (const bool to_infiniband : {most_infiniband, !most_infiniband}) {
+        const OwnedPort& changed = to_infiniband ? ethernet : infiniband;
+        if (!CanSpeak(ethernet.view, ethernet.port, to_infiniband) ||
+            !CanSpeak(infiniband.view, infiniband.port, to_infiniband)) {
+            continue;
+        }
+        const bool both_up = ethernet.port.active() && infiniband.port.active();
+        return fmt::format(
+            "on {}: {}; {}{}or --transport tcp", changed.view.host(),
+            SetLinkType(changed.view, changed.port.pci, PortOfCard(changed.port, changed.all),
+                        to_infiniband, changed.port.mlx4()),
+            both_up ? fmt::format("connect it to the {} switch; ",
+                                  to_infiniband ? "InfiniBand" : "Ethernet")
+                    : "",
+            to_infiniband ? "one subnet manager (opensm) must run; " : "");
+    }
+    if (ethernet.port.iwarp) {
+        return "set the iWARP card to RoCE (rdma-device has the command) and the other port to "
+               "Ethernet, or --transport tcp";
+    }
+    return "use cards of one kind on all hosts, or --transport tcp";
+}
+
+// Reports two hosts whose RDMA ports have no protocol in common. most_infiniband: most hosts have
+// InfiniBand.
+bool CheckProtocols(HostView& a, HostView& b, bool most_infiniband, Findings& out) {
     const auto first = RdmaPorts(a), second = RdmaPorts(b);
     const Protocols one = ProtocolsOf(first), two = ProtocolsOf(second);
     if (one.names.empty() || two.names.empty()) return false;
     for (const std::string& name : one.names) {
         if (IsIn(two.names, name)) return false;
     }
-    // The Ethernet port of a card with both protocols can become an InfiniBand port.
-    const bool swap = one.port->ethernet();
-    const RdmaPort &port = swap ? *one.port : *two.port, &other = swap ? *two.port : *one.port;
-    HostView& host = swap ? a : b;
-    std::string fix = "use cards of one kind on all hosts, or --transport tcp";
-    if (port.mellanox() && port.ethernet() && other.infiniband()) {
-        fix = fmt::format("on {}: {}; or --transport tcp", host.host(),
-                          SetLinkType(host, port.pci, PortOfCard(port, swap ? first : second), true,
-                                      port.mlx4()));
-    } else if (one.port->iwarp || two.port->iwarp) {
-        fix = "set both to RoCE (rdma-device has the commands), or --transport tcp";
-    }
-    Report<found::kProtocolsDiffer>(host, out, Joined(one.names), a.host(), one.port->Text(),
+    const OwnedPort left{a, *one.port, first}, right{b, *two.port, second};
+    const bool swap = one.port->infiniband();
+    const bool differ = one.port->infiniband() != two.port->infiniband();
+    const std::string fix =
+        differ ? ProtocolCure(swap ? right : left, swap ? left : right, most_infiniband)
+               : "set both to RoCE (rdma-device has the commands), or --transport tcp";
+    Report<found::kProtocolsDiffer>(a, out, Joined(one.names), a.host(), one.port->Text(),
                                     Joined(two.names), b.host(), two.port->Text(), fix);
     return true;
 }
@@ -301,10 +330,14 @@ void AcrossCards(Hosts hosts, Findings& out) {
     } else if (firmware.size() > 1) {
         Report<found::kFirmwareDiffers>(view, out, TextOf(firmware));
     }
+    const auto infiniband = std::ranges::count_if(hosts, [](const auto& host) {
+        return IsIn(ProtocolsOf(RdmaPorts(*host)).names, "InfiniBand");
+    });
+    const bool most = 2 * infiniband > std::ssize(hosts);
     bool differ = false;
     for (size_t a = 0; a < hosts.size(); ++a) {
         for (size_t b = a + 1; b < hosts.size() && !differ; ++b) {
-            differ = CheckProtocols(*hosts[a], *hosts[b], out);
+            differ = CheckProtocols(*hosts[a], *hosts[b], most, out);
         }
     }
     if (!drivers.empty() && out.empty()) out.Ok(TextOf(drivers));

@@ -144,16 +144,6 @@ bool IsIncomplete(HostView& view, const RdmaPort& port, const std::vector<RdmaGi
         gids, [](const RdmaGid& gid) { return gid.type.empty() && !gid.ipv4.empty(); });
 }
 
-// A ConnectX-3 that is not a Pro: its Ethernet ports have RoCE v1 only.
-bool IsOldConnectX3(HostView& view, const RdmaPort& port) {
-    if (!port.mlx4()) return false;
-    const std::vector<PciDevice> cards = PciDevices(view);
-    const PciDevice* card = FindPci(cards, port.pci);
-    if (card == nullptr) return port.kind == "MT4099";
-    return card->device == "1003" || card->device == "1004" ||
-           (Contains(card->name, "ConnectX-3") && !Contains(card->name, "ConnectX-3 Pro"));
-}
-
 // other: another port of the host has a good GID.
 void CheckGids(HostView& view, const RdmaPort& port, bool other, Findings& out) {
     const std::vector<RdmaGid> gids = RdmaGids(view, port);
@@ -170,7 +160,7 @@ void CheckGids(HostView& view, const RdmaPort& port, bool other, Findings& out) 
             fmt::format("{} {} {}", gid.index, gid.ipv4.empty() ? "IPv6" : gid.ipv4, gid.type));
     }
     const std::string read = listed.empty() ? "none" : Joined(listed);
-    if (!listed.empty() && IsOldConnectX3(view, port)) {
+    if (!listed.empty() && LacksRoceV2(view, port)) {
         Report<found::kGidOnlyV1>(
             view, out, port.Text(), read,
             SetLinkType(view, port.pci, PortOfCard(port, RdmaPorts(view)), true, port.mlx4()));
