@@ -74,7 +74,7 @@ std::optional<bool> SetOne(engine::Request& request, std::string_view name,
     if (name == "min-p") return Parse(value, s.min_p);
     if (name == "repeat-penalty") return Parse(value, s.repeat_penalty);
     if (name == "seed") {
-        // (As in --seed: -1 is the largest.)
+        // (As in --seed: -1 is random, -2 the second largest.)
         int64_t below_zero = 0;
         const bool negative = value.starts_with('-') && Parse(value, below_zero);
         if (negative) s.seed = static_cast<uint64_t>(below_zero);
@@ -141,7 +141,7 @@ ChatSession::Next ChatSession::Set(std::string_view words) {
         return {Act::kTell, sound.error().message};
     }
     settings_ = std::move(changed);
-    seeded_ = seeded_ || name == "seed";
+    if (name == "seed") seeded_ = value != "-1";
     return {Act::kTell, Settings()};
 }
 

@@ -134,11 +134,24 @@ void PrintSummary(const QuantizeFlags& flags, const model_files::ModelSource& so
     }
 }
 
-Status CheckPaths(const QuantizeFlags& flags) {
-    std::error_code ignored;
-    if (!std::filesystem::equivalent(flags.in, flags.out, ignored)) return {};
-    return MakeError(ErrorCode::kUsage, "OUT is IN ({}): the result would replace its input",
-                     flags.out);
+// The result may not replace a file that it is made from: a model has several files.
+Status CheckPaths(const QuantizeFlags& flags, const model_files::ModelSource& source) {
+    namespace fs = std::filesystem;
+    std::vector<std::string> inputs = source.Files();
+    if (!source.folder().empty() && !flags.out.ends_with(".gguf")) {
+        const fs::path inside = fs::path(source.folder()) / fs::path(flags.out).filename();
+        inputs.push_back(inside.string());
+    }
+    inputs.push_back(flags.in);
+    if (!flags.imatrix.empty()) inputs.push_back(flags.imatrix);
+    for (const std::string& input : inputs) {
+        std::error_code ignored;
+        if (!fs::equivalent(input, flags.out, ignored)) continue;
+        return MakeError(ErrorCode::kUsage, "OUT is {}: the result would replace its input",
+                         input == flags.in ? fmt::format("IN ({})", input)
+                                           : fmt::format("a file of its input ({})", input));
+    }
+    return {};
 }
 
 std::string ProgressText(uint64_t done, uint64_t all, double seconds) {
@@ -158,8 +171,8 @@ double Since(int64_t begin_ns) {
 
 Status RunQuantizeCommand(QuantizeFlags& flags) {
     WEFT_ASSIGN(quantize::QuantizeOptions options, ParseOptions(flags));
-    WEFT_TRY(CheckPaths(flags));
     WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.in));
+    WEFT_TRY(CheckPaths(flags, *source));
     std::optional<quantize::Importance> importance;
     if (!flags.imatrix.empty()) {
         WEFT_ASSIGN(importance, quantize::Importance::Read(flags.imatrix));

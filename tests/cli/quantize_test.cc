@@ -164,6 +164,8 @@ TEST_F(QuantizeCli, RefusesByName) {
     ExpectRefused({model_, out_, "Q4_0", "--tensor", "ffn_down=Q7"}, 2, {"Q7"});
     ExpectRefused({model_, out_, "Q4_0", "--tensor", "nothing=Q8_0"}, 2, {"nothing"});
     ExpectRefused({model_, model_, "Q4_0", "--force"}, 2, {"replace its input"});
+    fs::create_hard_link(model_, dir_ / "same.gguf");
+    ExpectRefused({model_, dir_ / "same.gguf", "Q4_0", "--force"}, 2, {"replace its input"});
     ExpectRefused({dir_ / "none.gguf", out_, "Q4_0"}, 1, {"none.gguf"});
     ExpectRefused({model_, dir_ / "no/folder.gguf", "Q4_0"}, 1, {"no/folder.gguf"});
     ExpectRefused({model_, out_, "Q4_0", "--imatrix", model_}, 1, {"importance"});

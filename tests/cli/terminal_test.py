@@ -95,6 +95,8 @@ class Conversation(unittest.TestCase):
                       "/set top-p 7", "/fly"):
             self.assertRegex(terminal.ask(wrong), "valid value|no setting|no command|expected|must")
         self.assertIn("temp 0,", terminal.ask("/set"))
+        self.assertIn("seed 7,", terminal.ask("/set seed 7"))
+        self.assertIn("seed random,", terminal.ask("/set seed -1"))
         self.assertIn("starts over with", terminal.ask("/system You do sums."))
         self.assertEqual(terminal.ask("").strip(), "")
         self.assertIn("forgotten", terminal.ask("/clear"))
