@@ -1,6 +1,8 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <iterator>
 #include <new>
 #include <numeric>
@@ -8,6 +10,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "base/json_digits.h"
 
 namespace weft {
 namespace {
@@ -34,19 +38,25 @@ class Cursor {
     const char** at_;
 };
 
+// Marks a binary value, which JSON text does not have, as the digits of an integer.
+constexpr uint64_t kDigitsSubtype = 0x6469'6769'7473;
+
 // Handles the events of nlohmann's parser. Finished values wait on one stack until the list or
 // object around them ends; its size is then known, so that no container is reallocated.
 template <typename Json>
 class Builder {
   public:
-    Builder(const JsonLimits& limits, const char* const& at, const char* begin)
-        : limits_(limits), at_(at), begin_(begin) {}
+    Builder(const JsonLimits& limits, const char* const& at, const char* begin, bool digits)
+        : limits_(limits), at_(at), begin_(begin), digits_(digits) {}
 
     bool null() { return Put(nullptr); }
     bool boolean(bool value) { return Put(value); }
     bool number_integer(int64_t value) { return Put(value); }
     bool number_unsigned(uint64_t value) { return Put(value); }
-    bool number_float(double value, const std::string&) { return Put(value); }
+    bool number_float(double value, const std::string& text) {
+        if (!digits_ || text.find_first_not_of("-0123456789") != text.npos) return Put(value);
+        return Put(Json::binary({text.begin(), text.end()}, kDigitsSubtype));
+    }
     bool string(std::string& value) { return Put(std::move(value)); }
     bool binary(typename Json::binary_t&) { return false; }  // not in text
     bool start_object(size_t) { return Open(); }
@@ -181,6 +191,7 @@ class Builder {
     const JsonLimits& limits_;
     const char* const& at_;
     const char* const begin_;
+    const bool digits_;
     std::vector<Json> values_;
     std::vector<std::string> keys_;
     std::vector<Frame> frames_;
@@ -198,14 +209,15 @@ Error At(std::string_view text, size_t offset, const Error& error) {
 }
 
 template <typename Json>
-Result<Json> Parse(std::string_view text, const JsonLimits& limits, size_t* used) {
+Result<Json> Parse(std::string_view text, const JsonLimits& limits, size_t* used,
+                   bool digits = false) {
     if (text.size() > limits.bytes) {
         return MakeError(ErrorCode::kUnsupported, "JSON of {} bytes; expected at most {}",
                          text.size(), limits.bytes);
     }
     const char* at = text.data();
     const char* end = text.data() + text.size();
-    Builder<Json> builder(limits, at, text.data());
+    Builder<Json> builder(limits, at, text.data(), digits);
     try {
         const bool read = Json::sax_parse(Cursor(&at), Cursor(&end), &builder,
                                           Json::input_format_t::json, true, limits.comments);
@@ -237,6 +249,54 @@ Result<nlohmann::json> ParseJsonText(std::string_view text, const JsonLimits& li
 Result<nlohmann::ordered_json> ParseOrderedJsonText(std::string_view text, const JsonLimits& limits,
                                                     size_t* used) {
     return Parse<nlohmann::ordered_json>(text, limits, used);
+}
+
+Result<nlohmann::ordered_json> ParseJsonWithDigits(std::string_view text, const JsonLimits& limits,
+                                                   size_t* used) {
+    return Parse<nlohmann::ordered_json>(text, limits, used, true);
+}
+
+bool IsDigits(const nlohmann::ordered_json& value) {
+    return value.is_binary() && value.get_binary().has_subtype() &&
+           value.get_binary().subtype() == kDigitsSubtype;
+}
+
+std::string DigitsOf(const nlohmann::ordered_json& value) {
+    const auto& bytes = value.get_binary();
+    return {bytes.begin(), bytes.end()};
+}
+
+std::optional<double> NumberOf(const nlohmann::ordered_json& value) {
+    if (value.is_number()) return value.get<double>();
+    if (!IsDigits(value)) return std::nullopt;
+    return std::strtod(DigitsOf(value).c_str(), nullptr);
+}
+
+// nlohmann writes a binary value as {"bytes":[49,50],"subtype":N}. A string's quotes are escaped,
+// so no string has this text. (An object may have it; only digits are taken.)
+std::string DumpJson(const nlohmann::ordered_json& json,
+                     nlohmann::ordered_json::error_handler_t on_invalid) {
+    constexpr std::string_view kHead = "{\"bytes\":[";
+    static const std::string kTail = "],\"subtype\":" + std::to_string(kDigitsSubtype) + "}";
+    const std::string text = json.dump(-1, ' ', false, on_invalid);
+    std::string out;
+    size_t done = 0;
+    for (size_t at = text.find(kTail); at != text.npos; at = text.find(kTail, done)) {
+        const size_t head = text.rfind(kHead, at);
+        if (head == text.npos || head < done) break;
+        std::string digits;
+        bool plain = true;
+        for (size_t i = head + kHead.size(); i < at && plain;) {
+            int code = 0;
+            i = static_cast<size_t>(std::from_chars(&text[i], &text[at], code).ptr - &text[0]) + 1;
+            plain = code == '-' || (code >= '0' && code <= '9');
+            digits += static_cast<char>(code);
+        }
+        const size_t end = at + kTail.size();
+        out.append(text, done, (plain ? head : end) - done).append(plain ? digits : "");
+        done = end;
+    }
+    return out.empty() ? text : out.append(text, done);
 }
 
 nlohmann::json JsonOrDiscarded(std::string_view text, const JsonLimits& limits) {

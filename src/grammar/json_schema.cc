@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "base/json.h"
+#include "base/json_digits.h"
 #include "base/utf8.h"
 #include "grammar/json_decimal.h"
 #include "grammar/json_multiple.h"
@@ -240,7 +240,7 @@ class Compiler {
     // As JSON without spaces.
     static Result<std::string> Written(const Schema& value, const std::string& path) {
         try {
-            return value.dump();
+            return DumpJson(value, Schema::error_handler_t::strict);
         } catch (const std::exception&) {
             return SchemaError(path, "a string is not valid UTF-8");
         }
@@ -307,7 +307,7 @@ class Compiler {
         for (const char* key : {closed, open}) {
             const auto at = schema.find(key);
             if (at == schema.end()) continue;
-            const double value = at->is_number() ? at->get<double>() : NAN;
+            const double value = NumberOf(*at).value_or(NAN);
             const bool outward = lower ? value < -kMostBound : value > kMostBound;
             if (!outward && !(std::fabs(value) <= kMostBound)) {
                 return SchemaError(path, "'{}' is not a number of magnitude up to 10^17", key);
@@ -331,7 +331,7 @@ class Compiler {
         for (const char* key : {closed, open}) {
             const auto at = schema.find(key);
             if (at == schema.end()) continue;
-            if (!at->is_number()) return SchemaError(path, "'{}' is not a number", key);
+            if (!NumberOf(*at)) return SchemaError(path, "'{}' is not a number", key);
             int64_t whole = 0;
             bool itself = true;  // whether the bound is an integer
             if (at->is_number_unsigned()) {
@@ -339,7 +339,7 @@ class Compiler {
             } else if (at->is_number_integer()) {
                 whole = std::clamp(at->get<int64_t>(), -kMost, kMost);
             } else {
-                const double value = at->get<double>();
+                const double value = *NumberOf(*at);
                 const double next = lower ? std::ceil(value) : std::floor(value);
                 itself = next == value;
                 whole = static_cast<int64_t>(std::clamp<double>(next, -kMost, kMost));
@@ -372,7 +372,7 @@ class Compiler {
             std::initializer_list<const char*>{"minimum", "exclusiveMinimum", "maximum",
                                                "exclusiveMaximum"},
             [&](const char* key) {
-                return schema.contains(key) && std::fabs(schema[key].get<double>()) < kMostNumber;
+                return std::fabs(NumberOf(schema.value(key, Schema())).value_or(NAN)) < kMostNumber;
             });
         if (!bounded && !schema.contains("multipleOf")) return AnyNumber();
         return Multiples(schema, path, [&](GrammarBuilder& builder) -> Result<Expr> {
@@ -388,13 +388,13 @@ class Compiler {
     Result<Expr> Multiples(const Schema& schema, const std::string& path, const Make& make) {
         const Schema* const of = Find(schema, "multipleOf");
         if (of == nullptr) return make(builder_);
-        if (!of->is_number()) return SchemaError(path, "'multipleOf' must be a number above 0");
+        if (!NumberOf(*of)) return SchemaError(path, "'multipleOf' must be a number above 0");
         GrammarBuilder builder;
         const Rule rule = builder.AddRule("number");
         WEFT_ASSIGN(const Expr number, make(builder));
         builder.Define(rule, number);
         TextBudget& budget = builder_.text_budget();
-        const auto multiples = MultiplesOf(of->get<double>(), budget);
+        const auto multiples = MultiplesOf(*NumberOf(*of), budget);
         auto both = multiples.ok() ? TextAutomaton::Make(builder, rule, budget) : multiples;
         if (both.ok()) both = both->And(*multiples, budget);
         if (both.ok() && both->Empty()) {
@@ -717,10 +717,10 @@ class Compiler {
 
 Result<Schema> ParseSchema(std::string_view text) {
     constexpr size_t kMostDepth = 2 * SchemaMerger::kMostDepth + 16;
-    auto schema = ParseOrderedJsonText(text, {.bytes = kMostSchemaBytes,
-                                              .depth = kMostDepth,
-                                              .values = kMostValues,
-                                              .keys = kMostMembers});
+    auto schema = ParseJsonWithDigits(text, {.bytes = kMostSchemaBytes,
+                                             .depth = kMostDepth,
+                                             .values = kMostValues,
+                                             .keys = kMostMembers});
     if (schema.ok()) return schema;
     const bool limit = schema.error().code == ErrorCode::kUnsupported;
     return SchemaError("#", "{}: {}", limit ? "too much JSON" : "not valid JSON",

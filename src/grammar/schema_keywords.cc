@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 
+#include "base/json_digits.h"
+
 namespace weft::grammar {
 namespace {
 
@@ -192,10 +194,10 @@ bool HasType(const Schema& value, std::string_view type) {
     if (type == "null") return value.is_null();
     if (type == "boolean") return value.is_boolean();
     if (type == "string") return value.is_string();
-    if (type == "number") return value.is_number();
+    if (type == "number") return NumberOf(value).has_value();
     if (type == "array") return value.is_array();
     if (type == "object") return value.is_object();
-    if (!value.is_number_float()) return value.is_number();
+    if (!value.is_number_float()) return NumberOf(value).has_value();
     const double number = value.get<double>();
     return number == std::floor(number);
 }
@@ -209,7 +211,7 @@ Result<uint32_t> SchemaCount(const Schema& schema, const char* key, uint32_t fal
                              std::string_view path) {
     const Schema* const found = Find(schema, key);
     if (found == nullptr) return fallback;
-    double count = found->is_number() ? found->get<double>() : -1;
+    double count = NumberOf(*found).value_or(-1);
     if (std::string_view(key).starts_with("max")) count = std::min<double>(count, kMostCount);
     if (!(count >= 0 && count <= kMostCount) || count != std::floor(count)) {
         return SchemaError(path, "'{}' is not an integer from 0 to {}", key, kMostCount);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bare_words.h"
+#include "base/json_digits.h"
 
 namespace weft {
 namespace {
@@ -102,6 +103,25 @@ std::string RandomValue(std::mt19937& random, int depth) {
         text += RandomValue(random, depth - 1);
     }
     return kind == 5 ? "{" + text + "}" : "[" + text + "]";
+}
+
+// An integer beyond 64 bits keeps its digits where the caller wants it; other numbers are numbers.
+TEST(Json, DigitsOfIntegers) {
+    for (const char* text :
+         {"18446744073709551616", "-9223372036854775809", "[1,123456789012345678901234567890]",
+          R"({"a":{"b":[99999999999999999999,"],\"subtype\":110403869308019}"]},"c":1.5})"}) {
+        const auto kept = ParseJsonWithDigits(text);
+        ASSERT_TRUE(kept.ok()) << text;
+        EXPECT_EQ(DumpJson(*kept), text);
+    }
+    EXPECT_TRUE(IsDigits(*ParseJsonWithDigits("18446744073709551616")));
+    EXPECT_EQ(DigitsOf(*ParseJsonWithDigits("18446744073709551616")), "18446744073709551616");
+    for (const char* text : {"18446744073709551615", "-9223372036854775808", "1e30", "0.5", "[]"}) {
+        EXPECT_EQ(*ParseJsonWithDigits(text), *ParseOrderedJsonText(text)) << text;
+        EXPECT_FALSE(IsDigits(*ParseJsonWithDigits(text))) << text;
+    }
+    EXPECT_TRUE(ParseOrderedJsonText("18446744073709551616")->is_number_float());
+    EXPECT_FALSE(ParseJsonWithDigits(Repeated("9", 400)).ok());
 }
 
 TEST(JsonText, AgreesWithNlohmann) {
