@@ -12,9 +12,10 @@
 #include <csignal>
 #include <deque>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
+
+#include "base/start_thread.h"
 
 namespace weft {
 namespace {
@@ -27,21 +28,14 @@ struct Cores {
 };
 const Cores g_cores;
 
-// The writer thread blocks all signals except SIGPIPE, which the kernel sends to the thread whose
-// write failed: with the default action the process then ends, as a program without threads would.
-class HeldSignals {
-  public:
-    HeldSignals() {
-        sigset_t held;
-        ::sigfillset(&held);
-        ::sigdelset(&held, SIGPIPE);
-        ::pthread_sigmask(SIG_SETMASK, &held, &before_);
-    }
-    ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-  private:
-    sigset_t before_{};
-};
+// The kernel sends SIGPIPE to the thread whose write failed: with the default action the process
+// then ends, as a program without threads would.
+void TakeBrokenPipes() {
+    sigset_t pipe;
+    ::sigemptyset(&pipe);
+    ::sigaddset(&pipe, SIGPIPE);
+    ::pthread_sigmask(SIG_UNBLOCK, &pipe, nullptr);
+}
 
 }  // namespace
 
@@ -91,13 +85,15 @@ uint64_t DescriptorWriter::Queue(State& state, std::string_view text, Priority p
         return state.posted;
     }
     if (!state.started) {
-        try {
-            const HeldSignals held;
-            std::thread([this, &state] { Run(state); }).detach();
-        } catch (const std::system_error&) {  // the process is at its thread limit
+        std::thread writer;
+        const ThreadOptions options{.wait_ms = 0, .signals = false};
+        if (!StartThread(
+                 writer, [this, &state] { Run(state); }, options)
+                 .ok()) {
             Put(text);
             return state.posted;
         }
+        writer.detach();
         state.started = true;
     }
     TellDropped(state);
@@ -144,6 +140,7 @@ bool DescriptorWriter::Flush(int64_t stall_ms) {
 }
 
 void DescriptorWriter::Run(State& state) {
+    TakeBrokenPipes();
     if (g_cores.known) ::pthread_setaffinity_np(::pthread_self(), sizeof g_cores.set, &g_cores.set);
     std::unique_lock lock(state.mutex);
     for (;;) {

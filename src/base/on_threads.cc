@@ -3,12 +3,20 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/start_thread.h"
+
 namespace weft {
+namespace {
+
+void JoinAll(std::vector<std::thread>& threads) {
+    for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
 
 Status OnThreads(size_t threads, size_t count, const std::function<Status(size_t)>& work) {
     std::atomic<size_t> next{0};
@@ -23,15 +31,36 @@ Status OnThreads(size_t threads, size_t count, const std::function<Status(size_t
             if (first_error.ok()) first_error = std::move(status);
         }
     };
-    std::vector<std::jthread> others;
-    try {
-        for (size_t i = 1; i < std::min(threads, count); ++i) others.emplace_back(run);
-    } catch (const std::system_error&) {
-        // The system allows no more threads (a container's limit): those that run do all calls.
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < std::min(threads, count); ++i) {
+        std::thread other;
+        if (!StartThread(other, run, {.wait_ms = 0}).ok()) break;  // those that run do all calls
+        others.push_back(std::move(other));
     }
     run();
-    others.clear();  // waits
+    JoinAll(others);
     return first_error;
+}
+
+Status AllAtOnce(size_t count, const std::function<void(size_t)>& work) {
+    enum class Gate { kClosed, kOpen, kGivenUp };
+    if (count == 0) return {};
+    std::atomic<Gate> gate{Gate::kClosed};
+    std::vector<std::thread> others;
+    Status started;
+    for (size_t i = 1; i < count && started.ok(); ++i) {
+        std::thread other;
+        started = StartThread(other, [&, i] {
+            gate.wait(Gate::kClosed);
+            if (gate == Gate::kOpen) work(i);
+        });
+        if (started.ok()) others.push_back(std::move(other));
+    }
+    gate = started.ok() ? Gate::kOpen : Gate::kGivenUp;
+    gate.notify_all();
+    if (started.ok()) work(0);
+    JoinAll(others);
+    return started;
 }
 
 }  // namespace weft

@@ -1,6 +1,9 @@
 #include "base/start_thread.h"
 
+#include <pthread.h>
+
 #include <chrono>
+#include <csignal>
 #include <system_error>
 
 #include "base/deadline.h"
@@ -10,12 +13,30 @@ namespace {
 
 constexpr std::chrono::milliseconds kPause{20};
 
+// A new thread inherits the mask of the thread that starts it.
+class SignalMask {
+  public:
+    explicit SignalMask(bool signals) {
+        sigset_t blocked;
+        signals ? ::sigemptyset(&blocked) : ::sigfillset(&blocked);
+        ::pthread_sigmask(SIG_BLOCK, &blocked, &before_);
+    }
+    ~SignalMask() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalMask(const SignalMask&) = delete;
+    SignalMask& operator=(const SignalMask&) = delete;
+
+  private:
+    sigset_t before_{};
+};
+
 }  // namespace
 
-Status StartThread(std::thread& thread, const std::function<void()>& work) {
-    const Deadline deadline = Deadline::In(kThreadMs);
+Status StartThread(std::thread& thread, const std::function<void()>& work,
+                   const ThreadOptions& options) {
+    const Deadline deadline = Deadline::In(options.wait_ms);
     while (true) {
         try {
+            const SignalMask mask(options.signals);
             thread = std::thread(work);
             return {};
         } catch (const std::system_error& error) {
@@ -27,7 +48,7 @@ Status StartThread(std::thread& thread, const std::function<void()>& work) {
                              "the system started no thread within {} ms: {}. Raise the limit of "
                              "processes ('ulimit -u', TasksMax= of systemd, pids.max of a "
                              "container), or end other programs",
-                             kThreadMs, error.code().message());
+                             options.wait_ms, error.code().message());
         }
     }
 }

@@ -1,5 +1,6 @@
 // Starts a thread although processes and threads may be short for some seconds (a container's
-// limit, 'ulimit -u'): tries again for kThreadMs. (std::thread alone throws, which ends a process.)
+// limit, 'ulimit -u'): tries again for some time. All threads of the program start here, because
+// the constructor of std::thread throws, which ends a process.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,13 @@ namespace weft {
 
 inline constexpr int64_t kThreadMs = 5000;
 
-// `thread` then runs `work`, and must be joined. Errors: kIo.
-Status StartThread(std::thread& thread, const std::function<void()>& work);
+struct ThreadOptions {
+    int64_t wait_ms = kThreadMs;  // time for tries; 0: a single try
+    bool signals = true;          // false: the thread blocks all, so that another one handles them
+};
+
+// `thread` then runs `work`, and must be joined or detached. Errors: kIo.
+Status StartThread(std::thread& thread, const std::function<void()>& work,
+                   const ThreadOptions& options = {});
 
 }  // namespace weft

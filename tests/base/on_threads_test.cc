@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <set>
@@ -39,6 +40,20 @@ TEST(OnThreads, AsManyThreadsAsToldAndTheCallerIsOne) {
     EXPECT_TRUE(status.ok());
     EXPECT_EQ(ids.size(), kThreads);
     EXPECT_TRUE(ids.contains(std::this_thread::get_id()));
+}
+
+TEST(AllAtOnce, EachCallOnItsOwnThread) {
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{4}}) {
+        std::barrier all(static_cast<std::ptrdiff_t>(std::max<size_t>(count, 1)));
+        std::vector<std::thread::id> ids(count);
+        const Status status = AllAtOnce(count, [&](size_t i) {
+            all.arrive_and_wait();
+            ids[i] = std::this_thread::get_id();
+        });
+        EXPECT_TRUE(status.ok());
+        EXPECT_EQ(std::set(ids.begin(), ids.end()).size(), count);
+        EXPECT_TRUE(count == 0 || ids[0] == std::this_thread::get_id());
+    }
 }
 
 TEST(OnThreads, NoneBeginsAfterAnError) {

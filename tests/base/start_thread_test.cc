@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -70,10 +71,29 @@ TEST(StartThread, ARefusedThreadIsAnError) {
             ++calls;
             return Status();
         });
-        return all.ok() && calls == 5 ? 0 : 3;
+        if (!all.ok() || calls != 5) return 3;
+        const Status at_once = AllAtOnce(2, [&](size_t) { ++calls; });
+        return !at_once.ok() && calls == 5 ? 0 : 4;
     });
     if (status == 77) GTEST_SKIP() << "NOT TESTED: no limit of processes can be set";
     EXPECT_EQ(status, 0);
+}
+
+TEST(StartThread, WithoutSignals) {
+    const auto blocked = [](bool signals) {
+        bool is_blocked = false;
+        std::thread thread;
+        const auto look = [&] {
+            sigset_t set;
+            ::pthread_sigmask(SIG_SETMASK, nullptr, &set);
+            is_blocked = ::sigismember(&set, SIGINT) == 1;
+        };
+        EXPECT_TRUE(StartThread(thread, look, {.signals = signals}).ok());
+        thread.join();
+        return is_blocked;
+    };
+    EXPECT_TRUE(blocked(false));
+    EXPECT_FALSE(blocked(true));
 }
 
 }  // namespace
