@@ -292,7 +292,9 @@ Status FindClusterOf(DoctorFlags& flags) {
 Status RunDoctorCommand(DoctorFlags& flags, int& status) {
     if (flags.list) return PrintList(flags), Status();
     if (!flags.reach.empty()) {
-        WriteOut(doctor::ReachPeers(doctor::ParseReach(flags.reach)));
+        WEFT_ASSIGN(const std::string outcomes,
+                    doctor::ReachPeers(doctor::ParseReach(flags.reach)));
+        WriteOut(outcomes);
         return {};
     }
     if (!flags.model_content.empty()) {

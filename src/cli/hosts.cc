@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <future>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/on_threads.h"
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -137,22 +137,21 @@ const CableSpeed* SpeedOfCable(const HostList& list, const fleet::HeardCable& ca
 void AskForJobs(HostList& list) {
     const auto key = cluster::ReadKeyFile(list.file.key);
     if (!key.ok()) return;
-    const auto ask = [&key](const std::string& address, int64_t ms) {
-        return std::async(std::launch::async, [=, &key]() -> std::optional<cluster::PlaceAnswer> {
-            auto answer = cluster::AskWorker(address, *key, Deadline::In(ms));
-            if (!answer.ok()) return std::nullopt;
-            return *std::move(answer);
-        });
-    };
-    auto own = ask(fmt::format("127.0.0.1:{}", cluster::kWorkerPort), kAskOwnMs);
-    std::vector<std::future<std::optional<cluster::PlaceAnswer>>> answers;
+    std::vector<std::string> addresses = {fmt::format("127.0.0.1:{}", cluster::kWorkerPort)};
     for (const fleet::Peer& peer : list.hearing.peers) {
         const fleet::HeardCable* best = fleet::BestCable(peer, list.hearing.wires);
-        answers.push_back(
-            ask(best == nullptr ? "" : fleet::WorkerAddress(peer, *best), kAskJobsMs));
+        addresses.push_back(best == nullptr ? "" : fleet::WorkerAddress(peer, *best));
     }
-    list.own_jobs = own.get();
-    for (auto& answer : answers) list.peer_jobs.push_back(answer.get());
+    std::vector<std::optional<cluster::PlaceAnswer>> answers(addresses.size());
+    [[maybe_unused]] const Status done = OnThreads(answers.size(), answers.size(), [&](size_t i) {
+        const int64_t ms = i == 0 ? kAskOwnMs : kAskJobsMs;
+        auto answer = cluster::AskWorker(addresses[i], *key, Deadline::In(ms));
+        if (answer.ok()) answers[i] = *std::move(answer);
+        return Status();
+    });
+    list.own_jobs = std::move(answers.front());
+    list.peer_jobs.assign(std::move_iterator(answers.begin() + 1),
+                          std::move_iterator(answers.end()));
 }
 
 // ---- As text ------------------------------------------------------------------------------------
@@ -416,8 +415,7 @@ Status AddHost(HostsFlags& flags) {
     }
     PrintOut("{} is a host of cluster '{}': {} up\n", host.name, flags.cluster, added.program);
     if (!systemd) {
-        PrintOut("It runs until {} reboots, because the user has no systemd there\n",
-                 host.name);
+        PrintOut("It runs until {} reboots, because the user has no systemd there\n", host.name);
     } else if (!host.linger) {
         PrintOut(
             "It runs while you are logged in there. To keep it running: ssh {} sudo loginctl "

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
 #include <vector>
 
+#include "base/on_threads.h"
 #include "cluster/frame.h"
 #include "cluster/socket.h"
 #include "net/path_mtu.h"
@@ -48,7 +48,7 @@ std::string PathFaultTo(const std::string& name, const std::string& address) {
 
 Error WithPathFaults(Error error, const ClusterOptions& options) {
     if (!IsOfLinks(error.code)) return error;
-    std::vector<std::future<std::string>> faults;
+    std::vector<std::pair<std::string, std::string>> paths;  // names, addresses
     for (size_t i = 0; i < std::min(options.hosts.size(), kMostPaths); ++i) {
         const bool named = i < options.host_names.size();
         const std::string name = named ? options.host_names[i] : options.hosts[i];
@@ -59,14 +59,15 @@ Error WithPathFaults(Error error, const ClusterOptions& options) {
                 if (one != options.hosts[i]) addresses.push_back(std::move(one));
             }
         }
-        for (std::string& address : addresses) {
-            faults.push_back(std::async(std::launch::async, PathFaultTo, name, std::move(address)));
-        }
+        for (std::string& address : addresses) paths.emplace_back(name, std::move(address));
     }
-    for (std::future<std::string>& each : faults) {
-        const std::string fault = each.get();
-        if (fault.empty()) continue;
-        AddSentence(error.message, fault);
+    std::vector<std::string> faults(paths.size());
+    [[maybe_unused]] const Status done = OnThreads(paths.size(), paths.size(), [&](size_t i) {
+        faults[i] = PathFaultTo(paths[i].first, paths[i].second);
+        return Status();
+    });
+    for (const std::string& fault : faults) {
+        if (!fault.empty()) AddSentence(error.message, fault);
     }
     return error;
 }

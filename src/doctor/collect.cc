@@ -7,8 +7,8 @@
 #include <chrono>
 #include <map>
 #include <optional>
-#include <thread>
 
+#include "base/on_threads.h"
 #include "base/shell_word.h"
 #include "cluster/socket.h"
 #include "doctor/network.h"
@@ -187,7 +187,11 @@ void StoreReach(const Result<Ran>& ran, SnapshotFiles& files) {
 void TryPorts(const std::string& host, const ReachOptions& reach, const CollectOptions& options,
               SnapshotFiles& files) {
     if (reach.addresses.empty()) return;
-    if (host.empty()) return StoreReach(Ran{0, ReachPeers(reach), ""}, files);
+    if (host.empty()) {
+        const Result<std::string> outcomes = ReachPeers(reach);
+        if (!outcomes.ok()) return StoreReach(outcomes.error(), files);
+        return StoreReach(Ran{0, *outcomes, ""}, files);
+    }
     std::vector<std::string> words = Ssh(host.substr(0, host.find(':')));
     words.push_back(fmt::format("{} doctor --reach '{}'", options.program, ReachText(reach)));
     StoreReach(RunProgram(words, Deadline::In(options.timeout_ms), 1 << 16), files);
@@ -207,9 +211,9 @@ bool IsSameMachine(HostView& a, HostView& b) {
 }
 
 // Second round, after all addresses are known. here: this machine, or null. Returns whether this
-// machine took part, which it does unless it is one of the hosts.
-bool TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& options,
-                 Answers& collected, HostView* here) {
+// machine took part, which it does unless it is one of the hosts. Errors: kIo (threads).
+Result<bool> TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& options,
+                         Answers& collected, HostView* here) {
     std::vector<std::unique_ptr<HostView>> views;
     std::vector<std::string> names;
     std::vector<SnapshotFiles*> files;
@@ -237,21 +241,17 @@ bool TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& op
         for (const Path& path : paths[v]) ++dialed[path.peer];
     }
     const auto data_port = static_cast<uint16_t>(kFirstDataPort + WallNs() / 1000 % kDataPorts);
-    const auto on_all = [&](auto&& work) {
-        std::vector<std::thread> threads;
-        for (size_t v = 0; v < views.size(); ++v) threads.emplace_back([&, v] { work(v); });
-        for (std::thread& thread : threads) thread.join();
-    };
-    on_all([&](size_t v) {
+    WEFT_TRY(OnThreads(views.size(), views.size(), [&](size_t v) {
         if (!names[v].empty()) TryPaths(names[v], paths[v], options.timeout_ms, *files[v]);
-    });
-    on_all([&](size_t v) {  // all at the same time, because each host listens for the others
+        return Status();
+    }));
+    WEFT_TRY(AllAtOnce(views.size(), [&](size_t v) {  // each host listens for the others
         ReachOptions reach{.addresses = {},
                            .ports = {cluster::kWorkerPort, data_port},
                            .peers = dialed.at(views[v]->host())};
         for (const Path& path : paths[v]) reach.addresses.push_back(path.address);
         TryPorts(names[v], reach, options, *files[v]);
-    });
+    }));
     for (auto& [path, text] : own) here->Keep(path, {ReadState::kFound, std::move(text)});
     return separate;
 }
@@ -326,14 +326,12 @@ Result<Collected> CollectHosts(const std::vector<std::string>& hosts, const Coll
     }
     Answers answers(hosts.size());
     std::vector<std::optional<LossyPath>> lost(hosts.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < hosts.size(); ++i) {
-        threads.emplace_back(
-            [&, i] { answers[i].emplace(CollectHost(names[i], options, &lost[i])); });
-    }
-    for (std::thread& thread : threads) thread.join();
+    WEFT_TRY(OnThreads(hosts.size(), hosts.size(), [&](size_t i) {
+        answers[i].emplace(CollectHost(names[i], options, &lost[i]));
+        return Status();
+    }));
     Collected collected;
-    collected.tested_here = TryAllPaths(hosts, options, answers, here);
+    WEFT_ASSIGN(collected.tested_here, TryAllPaths(hosts, options, answers, here));
     for (size_t i = 0; i < hosts.size(); ++i) {
         Result<SnapshotFiles>& one = *answers[i];
         if (one.ok()) {

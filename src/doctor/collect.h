@@ -50,7 +50,8 @@ struct Collected {
 // password (BatchMode). Output of login scripts before the snapshot is skipped. Then each host
 // pings the others and connects to their ports (path.h, reach.h). If ssh to a host hangs, tests
 // whether large packets are lost on the way (net/path_mtu.h). here: this machine, whose ports are
-// tested, too; the result is its answer to Probe("reach"). Errors: kUsage (not a host name).
+// tested, too; the result is its answer to Probe("reach"). Errors: kUsage (not a host name), kIo
+// (threads).
 Result<Collected> CollectHosts(const std::vector<std::string>& hosts, const CollectOptions& options,
                                HostView* here = nullptr);
 

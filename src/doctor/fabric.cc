@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
 #include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
 
+#include "base/on_threads.h"
 #include "cluster/dial.h"
 #include "cluster/handshake.h"
 #include "cluster/path_fault.h"
@@ -212,15 +212,14 @@ void JudgeFailure(const HostView& here, const Error& error, const cluster::Clust
 
 // Removes workers from `options` that large packets do not reach.
 void LookAtPaths(cluster::ClusterOptions& options, std::vector<Finding>& all) {
-    std::vector<std::future<std::string>> faults;
-    for (size_t i = 0; i < options.hosts.size(); ++i) {
-        faults.push_back(std::async(std::launch::async, cluster::PathFaultTo,
-                                    NameOfWorker(options, i), options.hosts[i]));
-    }
+    std::vector<std::string> faults(options.hosts.size());
+    [[maybe_unused]] const Status done = OnThreads(faults.size(), faults.size(), [&](size_t i) {
+        faults[i] = cluster::PathFaultTo(NameOfWorker(options, i), options.hosts[i]);
+        return Status();
+    });
     for (size_t i = faults.size(); i-- > 0;) {
-        const std::string fault = faults[i].get();
-        if (fault.empty()) continue;
-        all.push_back(PathFinding(NameOfWorker(options, i), fault));
+        if (faults[i].empty()) continue;
+        all.push_back(PathFinding(NameOfWorker(options, i), faults[i]));
         LeaveOut(options, i);
     }
 }
@@ -239,15 +238,15 @@ Finding BusyFinding(const std::string& host, const std::string& text) {
 void LeaveOutBusy(cluster::ClusterOptions& options, std::vector<Finding>& all) {
     const auto key = cluster::ReadKeyFile(options.key_file);
     if (!key.ok()) return;
-    std::vector<std::future<Result<cluster::PlaceAnswer>>> answers;
-    for (const std::string& host : options.hosts) {
-        answers.push_back(std::async(std::launch::async, [&] {
-            return cluster::AskWorker(host, *key, Deadline::In(kAskMs));
-        }));
-    }
+    std::vector<std::optional<cluster::PlaceAnswer>> answers(options.hosts.size());
+    [[maybe_unused]] const Status done = OnThreads(answers.size(), answers.size(), [&](size_t i) {
+        auto answer = cluster::AskWorker(options.hosts[i], *key, Deadline::In(kAskMs));
+        if (answer.ok()) answers[i] = *std::move(answer);
+        return Status();
+    });
     for (size_t i = answers.size(); i-- > 0;) {
-        const auto answer = answers[i].get();
-        if (!answer.ok() || answer->jobs.empty()) continue;
+        const std::optional<cluster::PlaceAnswer>& answer = answers[i];
+        if (!answer.has_value() || answer->jobs.empty()) continue;
         const std::string text = cluster::BusyText("worker " + options.hosts[i], *answer);
         all.push_back(BusyFinding(NameOfWorker(options, i), text));
         LeaveOut(options, i);

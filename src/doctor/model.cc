@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <thread>
 #include <utility>
 
+#include "base/on_threads.h"
 #include "base/shell_word.h"
 #include "doctor/text.h"
 #include "hw/cpu.h"
@@ -127,14 +127,15 @@ Result<std::vector<Finding>> CheckModel(const std::string& word, const std::stri
         WEFT_ASSIGN(names.emplace_back(), SshName(one));
     }
     std::vector<std::optional<Result<std::string>>> texts(hosts.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < hosts.size(); ++i) {
-        threads.emplace_back([&, i] {
-            texts[i].emplace(RunOverSsh(names[i], command, Deadline::In(kModelMs), kMostTextBytes));
-        });
-    }
-    const auto own = ModelContentText(meant, progress);
-    for (std::thread& thread : threads) thread.join();
+    Result<std::string> own = std::string();
+    WEFT_TRY(OnThreads(hosts.size() + 1, hosts.size() + 1, [&](size_t i) {
+        if (i == hosts.size()) {
+            own = ModelContentText(meant, progress);
+            return Status();
+        }
+        texts[i].emplace(RunOverSsh(names[i], command, Deadline::In(kModelMs), kMostTextBytes));
+        return Status();
+    }));
 
     std::vector<Finding> findings;
     std::vector<Copy> copies;

@@ -12,10 +12,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/on_threads.h"
 #include "coll/comm.h"
 #include "coll/link_probe.h"
 #include "coll/measure.h"
@@ -151,10 +151,9 @@ Result<std::string> MeasureRank(net::Fabric& pair, net::Fabric& group) {
 Result<std::string> MeasureLocal(net::Transport transport) {
     WEFT_ASSIGN(auto pair, net::MakeLocalFabrics(2, transport, kMeasureWindow));
     WEFT_ASSIGN(auto group, net::MakeLocalFabrics(2, transport, kMeasureWindow));
-    Result<std::string> other = std::string();
-    std::thread peer([&] { other = MeasureRank(pair[1], group[1]); });
-    Result<std::string> own = MeasureRank(pair[0], group[0]);
-    peer.join();
+    Result<std::string> own = std::string(), other = std::string();
+    WEFT_TRY(AllAtOnce(
+        2, [&](size_t rank) { (rank == 0 ? own : other) = MeasureRank(pair[rank], group[rank]); }));
     return own.ok() && !other.ok() ? std::move(other) : std::move(own);
 }
 

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
+#include "base/on_threads.h"
 #include "doctor/network.h"
 #include "doctor/text.h"
 #include "net/socket.h"
@@ -35,7 +35,7 @@ std::string DialPeer(const std::string& address, uint16_t port, const Deadline& 
 
 }  // namespace
 
-std::string ReachPeers(const ReachOptions& options) {
+Result<std::string> ReachPeers(const ReachOptions& options) {
     const Deadline deadline = Deadline::In(options.timeout_ms);
     std::vector<std::string> outcomes(options.addresses.size() * options.ports.size());
     std::vector<Fd> listeners;
@@ -43,29 +43,26 @@ std::string ReachPeers(const ReachOptions& options) {
         Result<Fd> listener = net::ListenTcp("", port);
         if (listener.ok()) listeners.push_back(std::move(*listener));
     }
-    std::atomic<bool> dialed = false;
-    std::thread accepting([&] {
+    std::atomic<size_t> dialed = 0;
+    const auto accept = [&] {
         std::vector<size_t> accepted(listeners.size());
         const auto waits = [&](size_t count) { return count < options.peers; };
-        while (!deadline.expired() && (!dialed || std::ranges::any_of(accepted, waits))) {
+        while (!deadline.expired() &&
+               (dialed < outcomes.size() || std::ranges::any_of(accepted, waits))) {
             for (size_t i = 0; i < listeners.size(); ++i) {
                 if (net::Accept(listeners[i].get()).valid()) ++accepted[i];
             }
             ::usleep(kPauseUs);
         }
-    });
-    std::vector<std::thread> dialing;
-    for (size_t i = 0; i < outcomes.size(); ++i) {
+    };
+    // At once, because one deadline holds for all.
+    WEFT_TRY(AllAtOnce(outcomes.size() + 1, [&](size_t i) {
+        if (i == outcomes.size()) return accept();
         const std::string& address = options.addresses[i / options.ports.size()];
         const uint16_t port = options.ports[i % options.ports.size()];
-        dialing.emplace_back([&, i, port] {
-            outcomes[i] =
-                fmt::format("{} {} {}\n", address, port, DialPeer(address, port, deadline));
-        });
-    }
-    for (std::thread& thread : dialing) thread.join();
-    dialed = true;
-    accepting.join();
+        outcomes[i] = fmt::format("{} {} {}\n", address, port, DialPeer(address, port, deadline));
+        ++dialed;
+    }));
     return fmt::format("{}", fmt::join(outcomes, ""));
 }
 

@@ -20,7 +20,7 @@ struct ReachOptions {
 // Listens on each port (unless the port is in use), connects to each port of each address, and
 // retries while a peer refuses. Returns lines "ADDRESS PORT OUTCOME"; the outcome is "open",
 // "refused", "filtered" (no answer), or "failed: WHY". Takes at most timeout_ms.
-std::string ReachPeers(const ReachOptions& options);
+Result<std::string> ReachPeers(const ReachOptions& options);
 
 // "7000,40123 2 10.0.0.2,10.0.0.3": the argument of `weft doctor --reach`. ParseReach returns empty
 // lists if `text` is malformed.

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
 
 #include "base/field_codec.h"
+#include "base/on_threads.h"
 #include "cluster/frame.h"
 #include "cluster/path_fault.h"
 #include "net/path_mtu.h"
@@ -71,22 +71,23 @@ Result<std::vector<std::string>> ProbeAll(cluster::Cluster& cluster) {
         own_port = std::to_string(port);
     }
     WEFT_ASSIGN(const auto ports, cluster.AllGather("ports", own_port, Deadline::In(kProbedMs)));
-    std::vector<std::future<std::string>> probes;
+    std::vector<size_t> peers;
     const auto size = static_cast<size_t>(cluster.size());
     const auto own = static_cast<size_t>(cluster.rank());
     // (Rank 0 probes its own paths without a job.)
-    for (size_t step = 1; own > 0 && step < size && probes.size() < kMostPeers; ++step) {
+    for (size_t step = 1; own > 0 && step < size && peers.size() < kMostPeers; ++step) {
         const size_t peer = (own + step) % size;
-        if (peer == 0) continue;
-        probes.push_back(
-            std::async(std::launch::async, ProbePeer, cluster.host(cluster.rank()).name,
-                       cluster.host(static_cast<int>(peer)).name, ways[peer], ports[peer]));
+        if (peer != 0) peers.push_back(peer);
     }
-    std::vector<std::string> faults;
-    for (std::future<std::string>& each : probes) {
-        std::string fault = each.get();
-        if (!fault.empty() && faults.size() < kMostFaults) faults.push_back(std::move(fault));
-    }
+    std::vector<std::string> faults(peers.size());
+    WEFT_TRY(OnThreads(peers.size(), peers.size(), [&](size_t i) {
+        const size_t peer = peers[i];
+        faults[i] = ProbePeer(cluster.host(cluster.rank()).name,
+                              cluster.host(static_cast<int>(peer)).name, ways[peer], ports[peer]);
+        return Status();
+    }));
+    std::erase(faults, "");
+    faults.resize(std::min(faults.size(), kMostFaults));
     WEFT_ASSIGN(const auto packed,
                 cluster.AllGather("faults", cluster::PackStrings(faults), Deadline::In(kProbedMs)));
     std::vector<std::string> all;

@@ -11,7 +11,6 @@
 #include <ctime>
 #include <filesystem>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "base/field_codec.h"
@@ -19,6 +18,7 @@
 #include "base/hash.h"
 #include "base/home_folder.h"
 #include "base/log.h"
+#include "base/on_threads.h"
 #include "base/output_file.h"
 #include "hub/digest.h"
 #include "model_files/weight_file.h"
@@ -148,27 +148,14 @@ class Hasher {
     }
 
     Result<uint64_t> Run() {
-        std::vector<std::thread> threads;
-        const size_t count = std::min(std::max<size_t>(1, options_.threads), chunks_.size());
-        for (size_t i = 1; i < count; ++i) threads.emplace_back([this] { Work(); });
-        Work();
-        for (std::thread& thread : threads) thread.join();
-        if (!error_.ok()) return error_.error();
+        WEFT_TRY(OnThreads(options_.threads, chunks_.size(), [this](size_t i) {
+            std::vector<std::byte> piece(kReadBytes);
+            return HashChunk(chunks_[i].first, chunks_[i].second, piece);
+        }));
         return all_;
     }
 
   private:
-    void Work() {
-        std::vector<std::byte> piece(kReadBytes);
-        for (size_t i = next_++; i < chunks_.size(); i = next_++) {
-            const Status status = HashChunk(chunks_[i].first, chunks_[i].second, piece);
-            if (status.ok()) continue;
-            next_ = chunks_.size();
-            const std::lock_guard lock(mutex_);
-            if (error_.ok()) error_ = status;
-        }
-    }
-
     Status HashChunk(size_t index, size_t chunk, std::span<std::byte> piece) {
         FileContent& file = files_[index];
         const uint64_t begin = chunk * kHashedBytes;

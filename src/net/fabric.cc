@@ -10,11 +10,11 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/on_threads.h"
 #include "net/mpi/link.h"
 #include "net/offer.h"
 #include "net/shm_link.h"
@@ -418,17 +418,14 @@ Status Builder::DialAll(const Deadline& deadline) {
         if (peer != options_.rank && Dials(peer)) peers.push_back(peer);
     }
     std::vector<std::optional<Result<Fd>>> dialled(peers.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < peers.size(); i++) {
-        const auto dial = [&, i] { dialled[i] = Dial(peers[i], deadline); };
-        const bool may_last = CarrierOf(chosen_[static_cast<size_t>(peers[i])]) == Transport::kTcp;
-        if (may_last && i + 1 < peers.size()) {
-            threads.emplace_back(dial);
-        } else {
-            dial();
-        }
-    }
-    for (std::thread& thread : threads) thread.join();
+    const auto may_last = [&](int peer) {
+        return CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp;
+    };
+    const auto threads = static_cast<size_t>(std::ranges::count_if(peers, may_last));
+    WEFT_TRY(OnThreads(threads, peers.size(), [&](size_t i) {
+        dialled[i] = Dial(peers[i], deadline);
+        return Status();
+    }));
     Status failed;
     for (size_t i = 0; i < peers.size(); i++) {
         if (dialled[i]->ok()) {

@@ -1,7 +1,8 @@
 #include "net/local.h"
 
-#include <thread>
 #include <utility>
+
+#include "base/on_threads.h"
 
 namespace weft::net {
 namespace {
@@ -54,13 +55,9 @@ Result<std::vector<Fabric>> MakeLocalFabrics(int size, Transport transport, size
         made.emplace_back(MakeError(ErrorCode::kTimeout, "rank {} was never joined", rank));
     }
     const Deadline deadline = Deadline::In(kConnectMs);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; rank++) {
-        threads.emplace_back([&mesh, &made, &deadline, rank] {
-            made[static_cast<size_t>(rank)] = mesh.Connect(rank, deadline);
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
+    WEFT_TRY(AllAtOnce(made.size(), [&](size_t rank) {
+        made[rank] = mesh.Connect(static_cast<int>(rank), deadline);
+    }));
     std::vector<Fabric> fabrics;
     for (Result<Fabric>& fabric : made) {
         if (!fabric.ok()) return fabric.error();

@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "base/log.h"
+#include "base/on_threads.h"
 #include "base/output_file.h"
 #include "model_files/gguf_writer.h"
 #include "model_files/read_tokenizer.h"
@@ -173,6 +171,8 @@ class Worker {
 
 // Runs the threads that write one file.
 class Crew {
+    static constexpr int64_t kShowNs = 100'000'000;
+
   public:
     Crew(const model_files::ModelSource& source, const QuantizePlan& plan, const QuantizeRun& run,
          const model_files::GgufWriter& writer, uint64_t data_begin, OutputFile& file)
@@ -185,36 +185,34 @@ class Crew {
           strips_(plan) {}
 
     Status Run() {
-        std::vector<std::thread> threads;
-        running_ = run_.threads;
-        for (int t = 0; t < run_.threads; ++t) threads.emplace_back([this] { WorkOff(); });
-        {
-            std::unique_lock lock(mutex_);
-            while (running_ > 0) {
-                changed_.wait_for(lock, std::chrono::milliseconds(100));
-                if (run_.progress) run_.progress(done_.load(), source_.TotalBytes());
-            }
-        }
-        for (std::thread& thread : threads) thread.join();
-        return error_ ? Status(*error_) : Status();
+        const auto threads = static_cast<size_t>(run_.threads);
+        return OnThreads(threads, threads, [this](size_t) {
+            const Status status = WorkOff();
+            if (!status.ok()) failed_ = true;
+            return status;
+        });
     }
 
   private:
-    void WorkOff() {
+    Status WorkOff() {
         Worker worker(source_, plan_, run_.level);
-        while (true) {
+        while (!failed_.load()) {
             if (run_.stop != nullptr && run_.stop->load()) {
-                Fail(MakeError(ErrorCode::kCancelled, "stopped; nothing was written"));
+                return MakeError(ErrorCode::kCancelled, "stopped; nothing was written");
             }
-            if (failed_.load()) break;
             const std::optional<Strip> strip = strips_.Next();
             if (!strip) break;
-            const Status done = One(worker, *strip);
-            if (!done.ok()) Fail(done.error());
+            WEFT_TRY(One(worker, *strip));
+            Show();
         }
-        const std::lock_guard lock(mutex_);
-        --running_;
-        changed_.notify_one();
+        return {};
+    }
+
+    void Show() {
+        const std::unique_lock lock(shown_, std::try_to_lock);
+        if (!lock.owns_lock() || NowNs() < next_ns_ || !run_.progress) return;
+        next_ns_ = NowNs() + kShowNs;
+        run_.progress(done_.load(), source_.TotalBytes());
     }
 
     Status One(Worker& worker, const Strip& strip) {
@@ -229,12 +227,6 @@ class Crew {
         return {};
     }
 
-    void Fail(Error error) {
-        const std::lock_guard lock(mutex_);
-        if (!error_) error_ = std::move(error);
-        failed_ = true;
-    }
-
     const model_files::ModelSource& source_;
     const QuantizePlan& plan_;
     const QuantizeRun& run_;
@@ -244,10 +236,8 @@ class Crew {
     Strips strips_;
     std::atomic<uint64_t> done_{0};
     std::atomic<bool> failed_{false};
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    int running_ = 0;
-    std::optional<Error> error_;
+    std::mutex shown_;
+    int64_t next_ns_ = 0;  // when to show the progress again
 };
 
 }  // namespace

@@ -22,8 +22,8 @@ struct QuantizeRun {
     CpuLevel level = CpuLevel::kReference;
     bool replace = false;
     const std::atomic<bool>* stop = nullptr;  // may be null
-    // done: bytes of the source that are done; all: bytes in total. It is called on the thread that
-    // calls WriteQuantized.
+    // done: bytes of the source that are done; all: bytes in total. Called on any thread, by one
+    // at a time.
     std::function<void(uint64_t done, uint64_t all)> progress;
     std::string importance_name;  // written to the metadata, unless empty
 };

@@ -7,9 +7,9 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "base/file.h"
+#include "base/on_threads.h"
 #include "base/output_file.h"
 #include "model_files/hf/family.h"
 #include "model_files/read_tokenizer.h"
@@ -99,9 +99,8 @@ Result<int64_t> HeadDimOf(const ModelSource& source, const Family& family) {
     WEFT_ASSIGN(const TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
     WEFT_ASSIGN(const int64_t heads,
                 source.meta().Int(prefix + ".attention.head_count", 1, 1 << 16));
-    WEFT_ASSIGN(const int64_t head_dim,
-                source.meta().IntOr(prefix + ".attention.key_length", 2, 1 << 16,
-                                    embedding->cols / heads));
+    WEFT_ASSIGN(const int64_t head_dim, source.meta().IntOr(prefix + ".attention.key_length", 2,
+                                                            1 << 16, embedding->cols / heads));
     if (head_dim >= 2) return head_dim;
     return MakeError(ErrorCode::kCorrupt, "{}: {} heads in {} columns", source.name(), heads,
                      embedding->cols);
@@ -188,10 +187,11 @@ class ShardWriter {
         : source_(source), shard_(shard), options_(options), file_(file) {}
 
     Status Run() {
-        std::vector<std::thread> threads;
-        for (int t = 1; t < options_.threads; ++t) threads.emplace_back([this] { Work(); });
-        Work();
-        for (std::thread& thread : threads) thread.join();
+        const auto threads = static_cast<size_t>(options_.threads);
+        WEFT_TRY(OnThreads(threads, threads, [this](size_t) {
+            Work();
+            return Status();
+        }));
         return error_ ? Status(*error_) : Status();
     }
 
