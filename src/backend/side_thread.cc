@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/start_thread.h"
 #include "hw/cpu.h"
 
 namespace weft::backend {
@@ -21,13 +22,13 @@ SideThread::~SideThread() {
     if (thread_.joinable()) thread_.join();
 }
 
-int64_t SideThread::Start(std::function<void()> job) {
+Result<int64_t> SideThread::Start(std::function<void()> job) {
+    if (!thread_.joinable()) WEFT_TRY(StartThread(thread_, [this] { Work(); }));
     {
         const std::lock_guard lock(mutex_);
         jobs_.push_back(std::move(job));
         ++started_;
     }
-    if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
     changed_.notify_all();
     return started_;
 }

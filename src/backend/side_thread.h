@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/result.h"
 #include "coll/comm.h"
 
 namespace weft::backend {
@@ -27,8 +28,9 @@ class SideThread {
     SideThread(const SideThread&) = delete;
     SideThread& operator=(const SideThread&) = delete;
 
-    // Queues `job` and returns its number: 1, 2, ... Jobs run in this order.
-    int64_t Start(std::function<void()> job);
+    // Queues `job` and returns its number: 1, 2, ... Jobs run in this order. Errors: kIo (no
+    // thread; the job will not run).
+    Result<int64_t> Start(std::function<void()> job);
     // Waits until job `number` and all earlier jobs are done; 0 returns at once. The jobs must have
     // deadlines, because this wait has none. If the wait is long, it calls Comm::SayAwaitsOwn of
     // `group`, which may be null.

@@ -1,6 +1,8 @@
 #include "backend/thread_team.h"
 
 #include "base/deadline.h"
+#include "base/log.h"
+#include "base/start_thread.h"
 #include "hw/cpu.h"
 #include "net/wait_policy.h"
 
@@ -21,13 +23,22 @@ ThreadTeam::ThreadTeam(const TeamOptions& options)
       at_barrier_{options.cores_shared ? kSharedSpinNs : kSpinNs, kYieldNs},
       between_runs_(options.rare ? Patience{0, 0} : at_barrier_) {
     const auto cores = [&](int part) -> std::vector<int> {
-        if (std::ssize(options.cores) > size_) return options.cores;
+        if (std::ssize(options.cores) > options.threads) return options.cores;
         const size_t i = static_cast<size_t>(part);
         return i < options.cores.size() ? std::vector{options.cores[i]} : std::vector<int>{};
     };
     if (!options.cores.empty()) owner_.emplace(cores(0));
-    for (int part = 1; part < size_; ++part) {
-        threads_.emplace_back([this, part, own = cores(part)] { Work(part, own); });
+    for (int part = 1; part < options.threads; ++part) {
+        std::thread thread;
+        const Status started =
+            StartThread(thread, [this, part, own = cores(part)] { Work(part, own); });
+        if (!started.ok()) {
+            size_ = part;
+            Log(LogLevel::kWarning, "this rank computes with {} of {} threads: {}", size_,
+                options.threads, started.error().message);
+            break;
+        }
+        threads_.push_back(std::move(thread));
     }
 }
 

@@ -3,7 +3,7 @@
 // The thread that calls Run() is part 0. Run() wakes the other threads once, so a step costs one
 // wake-up, plus at most one barrier per op. Threads spin briefly, then yield, then sleep on a
 // futex: an idle team draws no power, and more threads than cores still make progress.
-// Thread: one caller of Run() at a time.
+// Thread: one caller of Run() at a time. (The team is smaller if the system refuses threads.)
 #pragma once
 
 #include <atomic>

@@ -545,7 +545,7 @@ void CpuExecutable::StartSum(size_t item) {
     Part& part = parts_[item % count_];
     part.index = list_->region.sums[segment];
     part.sum = &part.calls[part.index - list_->region.begin];
-    part.job = side_.Start([this, &part] {
+    const Result<int64_t> job = side_.Start([this, &part] {
         part.timing = {part.sum->op, NowNs(), 0, 0};
         part.status = Transfer(*part.sum, part.rows.prompt_rows, true);
         if (!part.status.ok()) return;
@@ -555,6 +555,8 @@ void CpuExecutable::StartSum(size_t item) {
         part.timing.last_arrival_ns = transfers_.last_arrival_ns();
         progress_.fetch_add(1, std::memory_order_relaxed);
     });
+    if (!job.ok()) return Fail(part.index, job.error());
+    part.job = *job;
 }
 
 // The deadlines of the sum bound the wait for it.
@@ -613,10 +615,12 @@ void CpuExecutable::NoteTransfer(const Call& call, int64_t took_ns) {
 // ---- Transfers beside ---------------------------------------------------------------------------
 
 void CpuExecutable::StartBeside(size_t index) {
-    jobs_[index] = side_.Start([this, index] {
+    const Result<int64_t> job = side_.Start([this, index] {
         if (side_failed_.ok()) side_failed_ = Transfer(list_->calls[index], {}, false);
         side_statuses_[index] = side_failed_;
     });
+    if (!job.ok()) return Fail(index, job.error());
+    jobs_[index] = *job;
 }
 
 Status CpuExecutable::WaitForBeside(size_t index) {
@@ -654,8 +658,8 @@ Status CpuExecutable::Read(program::ValueId id, int64_t first_byte, std::span<st
 Status CpuExecutable::Write(program::ValueId id, int64_t first_byte,
                             std::span<const std::byte> bytes) {
     const program::Value& value = program_.value(id);
-    const int64_t all = RowBytes(
-        value.dtype, value.shape.Elements(options_.max_tokens, options_.max_outputs));
+    const int64_t all =
+        RowBytes(value.dtype, value.shape.Elements(options_.max_tokens, options_.max_outputs));
     const auto count = static_cast<int64_t>(bytes.size());
     WEFT_CHECK(first_byte >= 0 && count <= all && first_byte <= all - count);
     if (count > 0) std::memcpy(buffers_.At(id) + first_byte, bytes.data(), bytes.size());

@@ -85,8 +85,8 @@ Status VulkanExecutable::AwaitFirst(size_t count, bool* too_long) {
     for (; count > 0; --count) {
         const Running run = running_.front();
         running_.pop_front();
-        WEFT_TRY(Await(*run.submission, run.number, std::max(run.begin_ns, last_end_ns_),
-                       too_long));
+        WEFT_TRY(
+            Await(*run.submission, run.number, std::max(run.begin_ns, last_end_ns_), too_long));
     }
     return {};
 }
@@ -111,8 +111,8 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
             return broken_;
         }
         if (!*came) return {};
-        const Status summed = Transfer(
-            stage.exchanged[i], {buffers_.ExchangeOffset(), buffers_.OutOffset()});
+        const Status summed =
+            Transfer(stage.exchanged[i], {buffers_.ExchangeOffset(), buffers_.OutOffset()});
         if (!summed.ok()) {
             // The submission gives up and ends before anything else may run.
             if (!gpu_.Wait(last, Deadline::In(deadline_ms)).ok()) context_->hangs = true;
@@ -265,11 +265,11 @@ Status VulkanExecutable::StartBeside(bool* too_long) {
     if (starting_ == nullptr) return {};
     WEFT_TRY(AwaitFirst(starts_behind_, too_long));
     const Stage& stage = *std::exchange(starting_, nullptr);
-    const int64_t job =
-        side_.Start([this, transfer = TransferOf(stage.transfer, stage.place)]() mutable {
-            if (beside_failed_.ok()) beside_failed_ = transfer.Run();
-            progress_.fetch_add(1, std::memory_order_relaxed);
-        });
+    WEFT_ASSIGN(const int64_t job,
+                side_.Start([this, transfer = TransferOf(stage.transfer, stage.place)]() mutable {
+                    if (beside_failed_.ok()) beside_failed_ = transfer.Run();
+                    progress_.fetch_add(1, std::memory_order_relaxed);
+                }));
     jobs_.emplace_back(stage.transfer, job);
     return {};
 }
