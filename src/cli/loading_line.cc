@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace weft::cli {
 namespace {
 
@@ -17,7 +19,9 @@ LoadingLine::LoadingLine(std::string what, cluster::ClusterOptions& options)
     options.loaded = loaded_;
     line_.Show(what_ + " ...");
     // (Without a terminal, no thread wakes while ranks load.)
-    if (TakesEscapes(STDERR_FILENO)) watcher_ = std::thread([this] { Watch(); });
+    if (!TakesEscapes(STDERR_FILENO)) return;
+    [[maybe_unused]] const Status started =
+        StartThread(watcher_, [this] { Watch(); }, {.wait_ms = 0});
 }
 
 LoadingLine::~LoadingLine() {

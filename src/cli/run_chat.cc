@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/start_thread.h"
 #include "cli/answer_text.h"
 #include "cli/chat_model.h"
 #include "cli/chat_session.h"
@@ -198,7 +199,8 @@ class Conversation {
 Status Converse(engine::Engine& engine, const ChatModel& model, ChatSession& session,
                 const std::atomic<bool>* stop) {
     Conversation conversation(engine, model, session, stop);
-    std::thread user([&] { conversation.Talk(); });
+    std::thread user;
+    WEFT_TRY(StartThread(user, [&] { conversation.Talk(); }));
     const Status ran = engine.Run();
     conversation.End();
     user.join();

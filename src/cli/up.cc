@@ -13,6 +13,7 @@
 
 #include "base/folder_limit.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/host_facts.h"
@@ -119,21 +120,20 @@ class NeighbourFile {
     explicit NeighbourFile(const fleet::Discovery& discovery)
         : discovery_(discovery), fd_(::memfd_create("weft-neighbours", MFD_CLOEXEC)) {
         Write();
-        // Only the main thread handles the process's signals.
-        sigset_t all, before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_BLOCK, &all, &before);
-        thread_ = std::thread([this] {
+    }
+    // Begins to update the file. The main thread handles signals.
+    Status Start() {
+        const auto update = [this] {
             while (!ends_.load()) {
                 ::usleep(kTurnUs);
                 Write();
             }
-        });
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        };
+        return StartThread(thread_, update, {.signals = false});
     }
     ~NeighbourFile() {
         ends_.store(true);
-        thread_.join();
+        if (thread_.joinable()) thread_.join();
     }
     std::string path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), fd_.get()); }
 
@@ -239,6 +239,7 @@ Status RunUp(UpFlags& flags) {
     if (started.ok()) {
         ears.discovery = *std::move(started);
         ears.file = std::make_unique<NeighbourFile>(*ears.discovery);
+        WEFT_TRY(ears.file->Start());
     } else {
         Log(LogLevel::kWarning, "other hosts cannot find this host: {}", started.error().message);
     }

@@ -378,7 +378,8 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     Control& words = *control;
     cluster->SetControl(std::move(control));
     cluster->SetHosts(HostsOf(options, assignment.hosts));
-    cluster->SetDialIn(std::move(dial_in));
+    const Status joinable = cluster->SetDialIn(std::move(dial_in));
+    if (!joinable.ok()) return words.ReportFailure(joinable.error());
     // Before the first complete rendezvous, recovery handles only missing paths, not losses.
     Status met = cluster->Rendezvous(assignment);
     if (!met.ok()) met = cluster->BeginSmaller(met.error());

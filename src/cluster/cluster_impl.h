@@ -78,7 +78,7 @@ class ClusterImpl final : public Cluster {
     void SetMpi(net::MpiLibrary* mpi) { mpi_ = mpi; }
     // Rank 0: the listener for workers, which exists as long as the job. Null: an elastic job over
     // named hosts dials those that are not ranks.
-    void SetDialIn(std::unique_ptr<DialIn> dial_in);
+    Status SetDialIn(std::unique_ptr<DialIn> dial_in);
     // Sets up a job of one rank, without connections.
     void BeAlone();
     // Every rank calls it when it has its assignment: exchanges HostInfo, connects data links, and

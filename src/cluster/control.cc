@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "base/standard_error.h"
+#include "base/start_thread.h"
 #include "cluster/spawn.h"
 #include "cluster/stop_signals.h"
 
@@ -79,11 +80,7 @@ Status Control::Start() {
     turn_ns_ = own_moved_ns_ = NowNs();
     stepping_ = std::this_thread::get_id();
     // The main thread handles signals.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { Loop(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    WEFT_TRY(StartThread(thread_, [this] { Loop(); }, {.signals = false}));
     ::pthread_setname_np(thread_.native_handle(), "weft-control");
     return {};
 }

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 
 namespace weft::cluster {
 namespace {
@@ -204,7 +205,14 @@ void HostCalls::Begin(int rank) {
     if (call.thread.joinable()) call.thread.join();
     const int64_t left_ms = gathering_.deadline.left_ms();
     const Deadline deadline = Deadline::In(patient_ ? std::min(kHostCallMs, left_ms) : left_ms);
-    call.thread = std::thread([this, at, deadline] { Run(at, deadline); });
+    // (A patient caller tries again.)
+    const int64_t wait_ms = patient_ ? 0 : std::min(kThreadMs, left_ms);
+    Status started =
+        StartThread(call.thread, [this, at, deadline] { Run(at, deadline); }, {.wait_ms = wait_ms});
+    if (started.ok()) return;
+    const std::lock_guard lock(mutex_);
+    call.runs = false;
+    call.error = started.error();
 }
 
 void HostCalls::Run(size_t at, const Deadline& deadline) {

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/gather.h"
 
@@ -60,12 +61,12 @@ Result<std::unique_ptr<DialIn>> DialIn::Open(const std::string& listen, const By
                          listener.error().message);
     }
     WEFT_ASSIGN(const uint16_t port, net::BoundPort(listener->get()));
-    return std::unique_ptr<DialIn>(
-        new DialIn(std::move(*listener), port, key, timeout_ms, most_rank));
+    return Begin(std::unique_ptr<DialIn>(
+        new DialIn(std::move(*listener), port, key, timeout_ms, most_rank)));
 }
 
-std::unique_ptr<DialIn> DialIn::ForHosts(int64_t timeout_ms) {
-    return std::unique_ptr<DialIn>(new DialIn(Fd(), 0, {}, timeout_ms, 0));
+Result<std::unique_ptr<DialIn>> DialIn::ForHosts(int64_t timeout_ms) {
+    return Begin(std::unique_ptr<DialIn>(new DialIn(Fd(), 0, {}, timeout_ms, 0)));
 }
 
 DialIn::DialIn(Fd listener, uint16_t port, const Bytes& key, int64_t timeout_ms, int most_rank)
@@ -75,18 +76,19 @@ DialIn::DialIn(Fd listener, uint16_t port, const Bytes& key, int64_t timeout_ms,
             listener_.get(), most_rank, key, timeout_ms,
             [this](const DialHello& hello, bool proved) { return Judge(hello, proved); });
     }
-    // The main thread handles signals.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { Serve(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    ::pthread_setname_np(thread_.native_handle(), "weft-admission");
 }
 
 DialIn::~DialIn() {
     ends_.store(true);
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+}
+
+Result<std::unique_ptr<DialIn>> DialIn::Begin(std::unique_ptr<DialIn> dial_in) {
+    // The main thread handles signals.
+    WEFT_TRY(
+        StartThread(dial_in->thread_, [at = dial_in.get()] { at->Serve(); }, {.signals = false}));
+    ::pthread_setname_np(dial_in->thread_.native_handle(), "weft-admission");
+    return dial_in;
 }
 
 void DialIn::Serve() {

@@ -30,7 +30,7 @@ class DialIn {
     static Result<std::unique_ptr<DialIn>> Open(const std::string& listen, const Bytes& key,
                                                 int64_t timeout_ms, int most_rank);
     // Does not listen; workers come by Add.
-    static std::unique_ptr<DialIn> ForHosts(int64_t timeout_ms);
+    static Result<std::unique_ptr<DialIn>> ForHosts(int64_t timeout_ms);
     // Closes the connections of waiting workers.
     ~DialIn();
 
@@ -90,6 +90,7 @@ class DialIn {
         int times = 0;
     };
     DialIn(Fd listener, uint16_t port, const Bytes& key, int64_t timeout_ms, int most_rank);
+    static Result<std::unique_ptr<DialIn>> Begin(std::unique_ptr<DialIn> dial_in);
     void Serve();
     Result<std::vector<Arrival>> AwaitCallers();
     int64_t DeferLocked(const Arrival& arrival, bool doubles = true);

@@ -419,14 +419,16 @@ int ClusterImpl::PendingJoiners() const {
     return dial_in_->PendingJoiners(size_);
 }
 
-void ClusterImpl::SetDialIn(std::unique_ptr<DialIn> dial_in) {
+Status ClusterImpl::SetDialIn(std::unique_ptr<DialIn> dial_in) {
     dial_in_ = std::move(dial_in);
-    if (dial_in_ != nullptr || !options_.elastic || options_.hosts.empty()) return;
-    dial_in_ = DialIn::ForHosts(timeout_ms_);
+    if (dial_in_ != nullptr || !options_.elastic || options_.hosts.empty()) return {};
+    WEFT_ASSIGN(dial_in_, DialIn::ForHosts(timeout_ms_));
     HostRecall::Options options{key_, timeout_ms_, ticket_,
                                 [this](const NamedHost& host) { return WaysToWorker(host); }};
     recall_ = std::make_unique<HostRecall>(*dial_in_, std::move(options));
+    WEFT_TRY(recall_->Start());
     RecallAbsent();
+    return {};
 }
 
 // A worker that rank 0 dialed is free for other jobs again, until the number of ranks changes.

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "cluster/dial.h"
 
 namespace weft::cluster {
@@ -25,20 +25,19 @@ constexpr int64_t kRefusedMs = 30'000;
 HostRecall::HostRecall(DialIn& waiting, Options options)
     : waiting_(waiting),
       options_(std::move(options)),
-      cancel_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+      cancel_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+Status HostRecall::Start() {
     // The main thread handles signals.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { Serve(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    WEFT_TRY(StartThread(thread_, [this] { Serve(); }, {.signals = false}));
     ::pthread_setname_np(thread_.native_handle(), "weft-recall");
+    return {};
 }
 
 HostRecall::~HostRecall() {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t put = ::write(cancel_.get(), &one, sizeof one);
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
 }
 
 void HostRecall::Call(std::vector<NamedHost> known, std::vector<std::string> members) {

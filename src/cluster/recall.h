@@ -35,6 +35,8 @@ class HostRecall {
     };
     // waiting: gets the workers that answer; must outlive this object.
     HostRecall(DialIn& waiting, Options options);
+    // Begins to dial. Errors: kIo.
+    Status Start();
     ~HostRecall();
     HostRecall(const HostRecall&) = delete;
     HostRecall& operator=(const HostRecall&) = delete;

@@ -19,6 +19,7 @@
 #include <tuple>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 
 namespace weft::fleet {
 namespace {
@@ -54,7 +55,7 @@ class DiscoveryImpl final : public Discovery {
           self_(std::move(self)),
           log_(log) {}
     ~DiscoveryImpl() override;
-    void Begin();
+    Status Begin();
 
     Hearing Now() const override {
         const std::lock_guard lock(mutex_);
@@ -105,13 +106,9 @@ DiscoveryImpl::~DiscoveryImpl() {
     if (thread_.joinable()) thread_.join();
 }
 
-void DiscoveryImpl::Begin() {
-    // The main thread handles the process's signals.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before);
-    thread_ = std::thread([this] { Serve(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+// The main thread handles the process's signals.
+Status DiscoveryImpl::Begin() {
+    return StartThread(thread_, [this] { Serve(); }, {.signals = false});
 }
 
 Hearing DiscoveryImpl::Await(const std::function<bool(const Hearing&)>& enough,
@@ -299,7 +296,7 @@ Result<std::unique_ptr<Discovery>> Discovery::Start(const Bytes& key, const Self
     }
     auto discovery = std::make_unique<DiscoveryImpl>(std::move(socket), std::move(wake), key,
                                                      std::move(plain), log);
-    discovery->Begin();
+    WEFT_TRY(discovery->Begin());
     return std::unique_ptr<Discovery>(std::move(discovery));
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "hub/digest.h"
 #include "hub/part.h"
 
@@ -182,11 +183,22 @@ class Job {
     void RunThreads(int connections) {
         CutMissing(connections);
         const auto count = std::min(static_cast<size_t>(std::max(connections, 1)), queue_.size());
-        active_ = static_cast<int>(count);
         gain_ns_ = NowNs();
         gain_bytes_ = fetched_;
         std::vector<std::thread> threads;
-        for (size_t i = 0; i < count; ++i) threads.emplace_back([this] { Work(); });
+        while (threads.size() < count) {
+            NoteActive(1);
+            std::thread thread;
+            const ThreadOptions options{.wait_ms = threads.empty() ? kThreadMs : 0};
+            const Status started = StartThread(
+                thread, [this] { Work(); }, options);
+            if (!started.ok()) {
+                NoteActive(-1);
+                if (threads.empty()) Fail(started.error());
+                break;
+            }
+            threads.push_back(std::move(thread));
+        }
         Supervise();
         for (std::thread& thread : threads) thread.join();
     }
@@ -323,8 +335,12 @@ class Job {
                 if (!fetched.ok()) Fail(fetched.error());
             }
         }
+        NoteActive(-1);
+    }
+
+    void NoteActive(int more) {
         const std::lock_guard lock(mutex_);
-        --active_;
+        active_ += more;
         changed_state_.notify_all();
     }
 

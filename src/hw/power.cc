@@ -13,6 +13,8 @@
 #include <fstream>
 #include <memory>
 
+#include "base/start_thread.h"
+
 namespace weft {
 namespace {
 
@@ -134,7 +136,12 @@ PowerMeter::PowerMeter(std::string root) : root_(std::move(root)) {
             "{}cannot read {}{}", note_.empty() ? "" : "; ", unreadable_[0],
             unreadable_.size() == 1 ? "" : fmt::format(", and {} more", unreadable_.size() - 1));
     }
-    if (!sensors_.empty()) thread_ = std::thread([this] { Run(); });
+    if (sensors_.empty()) return;
+    const Status started = StartThread(thread_, [this] { Run(); }, {.wait_ms = 0});
+    if (!started.ok()) {
+        note_ += fmt::format("{}readings are rare: {}", note_.empty() ? "" : "; ",
+                             started.error().message);
+    }
 }
 
 PowerMeter::~PowerMeter() {

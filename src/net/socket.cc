@@ -19,6 +19,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace weft::net {
 namespace {
 
@@ -76,7 +78,10 @@ Result<AddressList> Resolve(const std::string& host, uint16_t port, bool listen,
     if (look_up->error == EAI_NONAME) {
         look_up->done = false;
         look_up->hints.ai_flags &= ~AI_NUMERICHOST;
-        std::thread([look_up] { look_up->Run(); }).detach();
+        std::thread asking;
+        WEFT_TRY(StartThread(asking, [look_up] { look_up->Run(); },
+                             {.wait_ms = std::min(kThreadMs, deadline.left_ms())}));
+        asking.detach();
     }
     std::unique_lock lock(look_up->mutex);
     const auto done = [&] { return look_up->done; };

@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/standard_error.h"
+#include "base/start_thread.h"
 
 namespace weft::net {
 namespace {
@@ -68,28 +69,32 @@ void GuardLastWords() {
 // Ends this process if a blocking call does not return in time, so that no process hangs.
 class Watchdog {
   public:
-    Watchdog(const Deadline& deadline, std::string words)
-        : thread_([this, deadline, words = std::move(words)] {
-              std::unique_lock lock(mutex_);
-              const auto at = Clock::time_point(std::chrono::nanoseconds(deadline.at_ns()));
-              if (changed_.wait_until(lock, at, [this] { return returned_; })) return;
-              LogLine(LogLevel::kError, words);
-              FlushErr();
-              ::_exit(ExitStatus(ErrorCode::kPeerLost));
-          }) {}
+    Watchdog(const Deadline& deadline, std::string words) {
+        started_ = StartThread(thread_, [this, deadline, words = std::move(words)] {
+            std::unique_lock lock(mutex_);
+            const auto at = Clock::time_point(std::chrono::nanoseconds(deadline.at_ns()));
+            if (changed_.wait_until(lock, at, [this] { return returned_; })) return;
+            LogLine(LogLevel::kError, words);
+            FlushErr();
+            ::_exit(ExitStatus(ErrorCode::kPeerLost));
+        });
+    }
     ~Watchdog() {
         {
             const std::lock_guard lock(mutex_);
             returned_ = true;
         }
         changed_.notify_one();
-        thread_.join();
+        if (thread_.joinable()) thread_.join();
     }
+    // Begin no call unless this is ok.
+    const Status& started() const { return started_; }
 
   private:
     std::mutex mutex_;
     std::condition_variable changed_;
     bool returned_ = false;
+    Status started_;
     std::thread thread_;
 };
 
@@ -157,6 +162,7 @@ Status MpiLibrary::Start(const Deadline& deadline) {
                                   "did not start, or the hosts do not reach each other. Does "
                                   "'mpirun hostname' with the same flags work?",
                                   deadline.length_ms()));
+        WEFT_TRY(watchdog.started());
         error = api_->init(&rank_, &size_, library, sizeof library);
     }
     if (error != 0) {
@@ -182,6 +188,7 @@ Status MpiLibrary::Finish(const Deadline& deadline) {
     const Watchdog watchdog(
         deadline, fmt::format("MPI_Finalize did not return within {} ms: another rank did not end",
                               deadline.length_ms()));
+    WEFT_TRY(watchdog.started());
     if (const int error = api_->finalize(); error != 0) {
         return MakeError(ErrorCode::kIo, "MPI_Finalize failed ({})", ErrorText(error));
     }

@@ -277,10 +277,7 @@ class HttpServer::Impl {
         loop.work.emplace(loop.context.get_executor());
         // The I/O threads block all signals; other threads wait for them. SIGPIPE, which TLS writes
         // may raise, is ignored.
-        sigset_t all, before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        Status started = StartThread(loop.thread, [&loop] {
+        const auto run = [&loop] {
             for (bool done = false; !done;) {
                 try {
                     loop.context.run();
@@ -289,9 +286,8 @@ class HttpServer::Impl {
                     Log(LogLevel::kError, "HTTP: {}", error.what());
                 }
             }
-        });
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        return started;
+        };
+        return StartThread(loop.thread, run, {.signals = false});
     }
 
     void Accept(size_t index) {
