@@ -12,6 +12,7 @@ Rules (docs/develop.md says why):
   todo        a TODO, FIXME or XXX says what and why: TODO(what: why)
   machine     no path of somebody's own machine; a Markdown page may show one under /home
   former      no name of FORMER in code, no former flag in scripts, strings and command lines
+  threads     threads of src/ start in base/start_thread.cc, because a refused one throws
   module      no script has the name of a module of Python's own library: scripts in its folder
               would import it in place of that module
   blanks      no tabs, no blanks at the end of a line, a newline at the end of the file
@@ -38,6 +39,13 @@ UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\([^():]+: [^()]+\))")
 # Written in pieces so that this file does not break its own rule.
 MACHINE = re.compile(r"(?<![\w.$}])/" + "(?:home|root|work|Users)" + r"/\w")
 MACHINE_OF_PAGE = re.compile(r"(?<![\w.$}])/" + "(?:root|work)" + r"/\w")
+
+# Constructions of threads, which throw where the system refuses one.
+STARTS_THREAD = re.compile(r"\bstd::(?:jthread|async)\b|\bpthread_create\b|"
+                           r"\bstd::thread(?:\s+\w+)?\s*(?:\((?!\))|\{(?!\}))|"
+                           r"\bthread_[({]\s*\[")
+GROWS_THREADS = re.compile(r"\b\w*threads_?\.(?:emplace|push)_back\((?!\)|std::move)")
+MAY_START_THREAD = "src/base/start_thread.cc"
 
 # Names that code gave up, and the names that it has now: in all folders or, where a name is a
 # common word, in the folder of src/ before the colon.
@@ -215,6 +223,22 @@ def check_module(path):
         yield 1, f"hides Python's own module '{path.stem}' from every script of this folder"
 
 
+def bare_code(text):
+    return NO_CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+def check_threads(path, text, root):
+    place = path.relative_to(root)
+    if place.parts[0] != "src" or str(place) == MAY_START_THREAD:
+        return
+    bare = bare_code(text)
+    found = list(STARTS_THREAD.finditer(bare))
+    if "vector<std::thread>" in bare:
+        found += GROWS_THREADS.finditer(bare)
+    for each in found:
+        yield bare.count("\n", 0, each.start()) + 1, "threads start by base/start_thread.h"
+
+
 def check_former(path, text, lines, root):
     place = path.relative_to(root)
     if str(place) in HOLD_FORMER:
@@ -228,8 +252,7 @@ def check_former(path, text, lines, root):
     names = dict(FORMER_NAMES[""])
     if place.parts[0] == "src":
         names.update(FORMER_NAMES.get(place.parts[1], {}))
-    bare = NO_CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
-    for number, line in enumerate(bare.split("\n"), 1):
+    for number, line in enumerate(bare_code(text).split("\n"), 1):
         for word in WORD.findall(line):
             if word in names:
                 yield number, f"{word} is {names[word].replace(',', ' or ')} now"
@@ -265,6 +288,7 @@ def check_file(path, root, folders):
     if path.suffix in {".h", ".cc"}:
         yield from check_layers(path, lines, root, folders)
         yield from check_functions(lines)
+        yield from check_threads(path, text, root)
         yield from check_contract(path, lines, root)
 
 

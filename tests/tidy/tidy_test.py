@@ -94,6 +94,20 @@ class Tidy(unittest.TestCase):
         self.expect("src/net/d.h", late, "1: a header opens")
         self.expect("src/net/d.h", CONTRACT.replace("#pragma once\n", ""), "1: no #pragma once")
 
+    def test_threads(self):
+        for line in ("std::thread one([] {});", "std::thread([] {}).detach();", "std::jthread one;",
+                     "auto one = std::async(F);", "threads.emplace_back([] {});",
+                     "threads_.push_back(F);", "thread_([] {});", "std::thread one{F};"):
+            text = f"std::vector<std::thread> a;\nvoid G() {{\n    {line}\n}}\n"
+            self.expect("src/net/c.cc", text,
+                        "3: threads start by base/start_thread.h")
+        self.put("src/net/c.cc", "std::vector<std::thread> threads;\n"
+                 "std::thread two{};  // std::async\nvoid G() {\n"
+                 "    StartThread(threads.emplace_back(), F);\n"
+                 "    threads.push_back(std::move(two));\n}\n")
+        self.put("src/base/start_thread.cc", "std::thread one([] {});\n")
+        self.assertEqual(self.run_tidy()[0], 0)
+
     def test_module(self):
         self.expect("bench/types.py", "X = 1\n", "1: hides Python's own module 'types'")
         self.expect("tests/net/queue.py", "X = 1\n", "1: hides Python's own module 'queue'")
