@@ -12,14 +12,15 @@
 #include "base/nearest_word.h"
 #include "cli/chat_files.h"
 #include "cli/sampling_flags.h"
-#include "engine/sampler.h"
+#include "engine/sampler_defaults.h"
 
 namespace weft::cli {
 namespace {
 
 constexpr std::string_view kHelp =
     "/set NAME VALUE  temp, top-k, top-p, min-p, repeat-penalty, seed, predict (tokens; -1: no "
-    "end)\n"
+    "end), typical, top-nsigma, xtc-probability, xtc-threshold, dry-multiplier, dry-base, "
+    "dry-allowed-length\n"
     "/set             show the settings\n"
     "/system TEXT     set the system message; without TEXT: remove it\n"
     "/clear           forget the conversation\n"
@@ -68,11 +69,13 @@ bool IsCommand(std::string_view text) {
 std::optional<bool> SetOne(engine::Request& request, std::string_view name,
                            std::string_view value) {
     engine::SamplerOptions& s = request.sampler;
-    if (name == "temp" || name == "temperature") return Parse(value, s.temperature);
-    if (name == "top-k") return Parse(value, s.top_k);
-    if (name == "top-p") return Parse(value, s.top_p);
-    if (name == "min-p") return Parse(value, s.min_p);
-    if (name == "repeat-penalty") return Parse(value, s.repeat_penalty);
+    if (name == "temperature") name = "temp";
+    model_files::SamplingHints unused;
+    std::optional<bool> set;
+    engine::VisitSampling(s, unused, [&](const char* flag, auto& number, auto&) {
+        if (name == flag) set = Parse(value, number);
+    });
+    if (set) return set;
     if (name == "seed") {
         // (As in --seed: -1 is random, -2 the second largest.)
         int64_t below_zero = 0;
@@ -318,8 +321,8 @@ engine::Request ChatSession::NextRequest() const {
 std::string ChatSession::Settings() const {
     const engine::SamplerOptions& s = settings_.sampler;
     return fmt::format(
-        "temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, seed {}, predict {}",
-        s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty,
+        "temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}{}, seed {}, predict {}",
+        s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, engine::RareSamplingText(s),
         seeded_ ? fmt::format("{}", s.seed) : "random", settings_.max_tokens);
 }
 

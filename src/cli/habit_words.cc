@@ -11,6 +11,8 @@ constexpr Synonym kSynonyms[] = {
     {"--n-predict --max-new-tokens --max-tokens --num-predict --numpredict", "--predict"},
     {"--temperature", "--temp"},
     {"--repetition-penalty", "--repeat-penalty"},
+    {"--typical-p", "--typical"},
+    {"--top-n-sigma", "--top-nsigma"},
     {"-s --random-seed", "--seed"},
     {"-r --reverse-prompt", "--stop"},
     {"-sys --system-prompt", "--system"},
@@ -144,12 +146,13 @@ constexpr Advice kAdvices[] = {
      "each request to 'weft serve' has its own presence_penalty and frequency_penalty"},
     {"--seed", "each request to 'weft serve' has its own seed"},
     {"-l --logit-bias", "each request to 'weft serve' has its own logit_bias"},
-    {"--samplers --sampling-seq --sampler-seq --typical --typical-p --top-nsigma --top-n-sigma "
-     "--xtc-probability --xtc-threshold --dry-multiplier --dry-base --dry-allowed-length "
-     "--dry-penalty-last-n --dry-sequence-breaker --dynatemp-range --dynatemp-exp --mirostat "
-     "--mirostat-lr --mirostat-ent --repeat-last-n --tfs",
-     "--temp, --top-k, --top-p, --min-p and --repeat-penalty choose how Weft samples; leave the "
-     "flag out"},
+    {"--dry-penalty-last-n --dry-sequence-breaker --repeat-last-n",
+     "each request to 'weft serve' has its own dry_penalty_last_n, dry_sequence_breakers and "
+     "repeat_last_n"},
+    {"--samplers --sampling-seq --sampler-seq --dynatemp-range --dynatemp-exp --mirostat "
+     "--mirostat-lr --mirostat-ent --tfs",
+     "--temp, --top-k, --top-p, --min-p, --typical, --top-nsigma, --xtc-probability, "
+     "--dry-multiplier and --repeat-penalty choose how Weft samples; leave the flag out"},
     {"--override-generation-config",
      "--temp, --top-k, --top-p, --min-p and --repeat-penalty override the model's values"},
     {"-e --escape --no-escape",

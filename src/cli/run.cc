@@ -229,6 +229,9 @@ void ChooseSampling(RunFlags& flags, const ModelWords& words) {
     sampler.presence_penalty = flags.request.sampler.presence_penalty;
     sampler.frequency_penalty = flags.request.sampler.frequency_penalty;
     sampler.seed = flags.has_seed() ? flags.request.sampler.seed : engine::RandomSeed();
+    if (sampler.dry.on() || IsConversation(flags)) {
+        engine::SetDryBreakers(*words.tokenizer, engine::UsualDryBreakers(), sampler.dry);
+    }
     flags.request.sampler = sampler;
     flags.sampling_by = engine::SamplingOrigin(hints, given);
 }

@@ -2,7 +2,40 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 namespace weft::cli {
+namespace {
+
+struct SamplingHelp {
+    const char* what;
+    bool of_file;  // whether a model's file may set it
+};
+
+// In the order of engine::VisitSampling.
+constexpr std::array<SamplingHelp, 12> kSamplingHelp = {{
+    {"Sampling temperature; 0: always take the most likely token", true},
+    {"Sample from the K most likely tokens; 0: from all tokens", true},
+    {"Sample from the smallest set of most likely tokens with this total probability; 1: from all "
+     "tokens",
+     true},
+    {"Drop tokens below this share of the most likely token's probability; 0: none", true},
+    {"Make recent tokens less likely; 1: off", true},
+    {"Sample from the most typical tokens with this total probability; 1: from all tokens", true},
+    {"Drop tokens more than N standard deviations below the best logit; 0: none", false},
+    {"XTC: probability that a step excludes all but the least likely of its top choices; 0: off",
+     true},
+    {"XTC: least probability of a top choice; above 0.5: XTC is off", true},
+    {"DRY: penalty for tokens that continue a repetition of the text; 0: off", false},
+    {"DRY: factor of the penalty for each further repeated token; below 1: DRY is off", false},
+    {"DRY: longest repetition without a penalty, in tokens", false},
+}};
+
+std::string FlagOf(const char* name) {
+    return std::string("--") + name;
+}
+
+}  // namespace
 
 Status SamplingFlags::Check() const {
     if (greedy && command.Given("--temp")) {
@@ -15,41 +48,31 @@ Status SamplingFlags::Check() const {
 
 model_files::SamplingHints SamplingFlags::Given() const {
     model_files::SamplingHints given;
-    if (command.Given("--temp")) given.temperature = sampler.temperature;
+    engine::VisitSampling(sampler, given, [&](const char* name, const auto& value, auto& hint) {
+        if (command.Given(FlagOf(name))) hint = value;
+    });
     if (greedy) given.temperature = 0;
-    if (command.Given("--top-k")) given.top_k = sampler.top_k;
-    if (command.Given("--top-p")) given.top_p = sampler.top_p;
-    if (command.Given("--min-p")) given.min_p = sampler.min_p;
-    if (command.Given("--repeat-penalty")) given.repeat_penalty = sampler.repeat_penalty;
     return given;
 }
 
 void AddSamplingFlags(const Command& command, SamplingFlags& flags) {
     const char* group = "Sampling";
-    engine::SamplerOptions& s = flags.sampler;
     flags.command = command;
-    const auto add = [&](const char* flag, auto& value, const char* what, auto usual) {
+    model_files::SamplingHints unused;
+    size_t at = 0;
+    engine::VisitSampling(flags.sampler, unused, [&](const char* name, auto& value, auto&) {
+        const SamplingHelp& help = kSamplingHelp.at(at++);
         command
             .AddOption(
-                flag, value,
-                fmt::format("{} (default: the value in the model's file, else {})", what, usual))
+                FlagOf(name), value,
+                fmt::format("{} (default: {}{})", help.what,
+                            help.of_file ? "the value in the model's file, else " : "", value))
             .Group(group);
-    };
-    add("--temp", s.temperature, "Sampling temperature; 0: always take the most likely token",
-        s.temperature);
+    });
     command
         .AddFlag("--greedy", flags.greedy,
                  "Always take the most likely token, so that the answer is reproducible (--temp 0)")
         .Group(group);
-    add("--top-k", s.top_k, "Sample from the K most likely tokens; 0: from all tokens", s.top_k);
-    add("--top-p", s.top_p,
-        "Sample from the smallest set of most likely tokens with this total probability; 1: from "
-        "all tokens",
-        s.top_p);
-    add("--min-p", s.min_p,
-        "Drop tokens below this share of the most likely token's probability; 0: none", s.min_p);
-    add("--repeat-penalty", s.repeat_penalty, "Make recent tokens less likely; 1: off",
-        s.repeat_penalty);
     command
         .AddOption("--generation-config", flags.generation_config,
                    "Defaults of the sampler: auto: from the model's file (generation_config.json, "

@@ -26,7 +26,7 @@ struct SamplingFlags {
     model_files::SamplingHints Given() const;
 };
 
-// --temp, --greedy, --top-k, --top-p, --min-p, --repeat-penalty, --generation-config.
+// --greedy, --generation-config, and a flag for each value of engine::VisitSampling.
 void AddSamplingFlags(const Command& command, SamplingFlags& flags);
 
 }  // namespace weft::cli

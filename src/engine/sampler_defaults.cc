@@ -14,15 +14,11 @@ uint64_t RandomSeed() {
 }
 
 void Apply(const model_files::SamplingHints& hints, SamplerOptions& options) {
-    const auto take = [](const auto& hint, auto& value) {
+    const auto take = [](const char*, auto& value, const auto& hint) {
         if (hint) value = static_cast<std::remove_reference_t<decltype(value)>>(*hint);
     };
-    take(hints.temperature, options.temperature);
-    take(hints.top_k, options.top_k);
-    take(hints.top_p, options.top_p);
-    take(hints.min_p, options.min_p);
-    take(hints.repeat_penalty, options.repeat_penalty);
-    take(hints.repeat_last, options.repeat_last);
+    VisitSampling(options, hints, take);
+    take("", options.repeat_last, hints.repeat_last);
 }
 
 std::string SamplingText(const SamplerOptions& options) {
@@ -37,6 +33,21 @@ std::string SamplingText(const SamplerOptions& options) {
     add("repeat-penalty", options.repeat_penalty, options.repeat_penalty != 1);
     add("presence-penalty", options.presence_penalty, options.presence_penalty != 0);
     add("frequency-penalty", options.frequency_penalty, options.frequency_penalty != 0);
+    return text + RareSamplingText(options);
+}
+
+std::string RareSamplingText(const SamplerOptions& options) {
+    std::string text;
+    const auto add = [&](const char* name, auto value, bool counts) {
+        if (counts) text += fmt::format(", {} {}", name, value);
+    };
+    add("typical", options.typical_p, options.typical_p < 1);
+    add("top-nsigma", options.top_n_sigma, options.top_n_sigma > 0);
+    add("xtc-probability", options.xtc_probability, options.xtc());
+    add("xtc-threshold", options.xtc_threshold, options.xtc());
+    add("dry-multiplier", options.dry.multiplier, options.dry.on());
+    add("dry-base", options.dry.base, options.dry.on());
+    add("dry-allowed-length", options.dry.allowed, options.dry.on());
     return text;
 }
 

@@ -18,8 +18,8 @@ constexpr uint64_t kMostGenerationBytes = 1 << 20;
 constexpr int kWholeContext = 1 << 24;
 
 struct SamplingRule {
-    const char* gguf;
-    const char* hf;  // null: the hint exists only in GGUF
+    const char* gguf;  // null: the hint exists only in generation_config.json
+    const char* hf;    // null: the hint exists only in GGUF
     const char* expected;
     bool (*holds)(double);
     void (*set)(SamplingHints&, double);
@@ -47,6 +47,13 @@ constexpr SamplingRule kSamplingRules[] = {
      [](SamplingHints& h, double v) {
          h.repeat_last = v < 0 ? kWholeContext : static_cast<int>(v);
      }},
+    {nullptr, "typical_p", "more than 0, at most 1", [](double v) { return v > 0 && v <= 1; },
+     [](SamplingHints& h, double v) { h.typical_p = v; }},
+    {"general.sampling.xtc_probability", nullptr, "0 to 1",
+     [](double v) { return v >= 0 && v <= 1; },
+     [](SamplingHints& h, double v) { h.xtc_probability = v; }},
+    {"general.sampling.xtc_threshold", nullptr, "0 to 1", [](double v) { return v >= 0 && v <= 1; },
+     [](SamplingHints& h, double v) { h.xtc_threshold = v; }},
 };
 
 void PassOver(SamplingHints& hints, const char* key, const std::string& found,
@@ -64,6 +71,7 @@ SamplingHints ReadSamplingKeys(const ModelSource& source) {
     SamplingHints hints;
     hints.file = source.name();
     for (const SamplingRule& rule : kSamplingRules) {
+        if (rule.gguf == nullptr) continue;
         const MetaEntry* entry = source.meta().Find(rule.gguf);
         if (entry == nullptr) continue;
         const Result<double> value = source.meta().F64(rule.gguf);
@@ -103,7 +111,9 @@ void ReadSamplingMembers(const nlohmann::json& config, SamplingHints& hints) {
 }  // namespace
 
 bool SamplingHints::any() const {
-    return temperature || top_k || top_p || min_p || repeat_penalty || repeat_last;
+    return temperature || top_k || top_p || min_p || repeat_penalty || repeat_last || typical_p ||
+           top_n_sigma || xtc_probability || xtc_threshold || dry_multiplier || dry_base ||
+           dry_allowed;
 }
 
 SamplingHints ReadGenerationConfig(const std::string& folder) {
@@ -146,6 +156,8 @@ void WriteSamplingKeys(const SamplingHints& hints, GgufWriter& writer) {
     number("min_p", hints.min_p);
     number("penalty_repeat", hints.repeat_penalty);
     count("penalty_last_n", hints.repeat_last);
+    number("xtc_probability", hints.xtc_probability);
+    number("xtc_threshold", hints.xtc_threshold);
 }
 
 nlohmann::json GenerationConfigJson(const SamplingHints& hints) {
@@ -156,6 +168,7 @@ nlohmann::json GenerationConfigJson(const SamplingHints& hints) {
     if (hints.top_k) json["top_k"] = *hints.top_k;
     if (hints.top_p) json["top_p"] = *hints.top_p;
     if (hints.min_p) json["min_p"] = *hints.min_p;
+    if (hints.typical_p) json["typical_p"] = *hints.typical_p;
     if (hints.repeat_penalty) json["repetition_penalty"] = *hints.repeat_penalty;
     return json;
 }

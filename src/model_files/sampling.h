@@ -2,8 +2,8 @@
 //
 // A Hugging Face folder has them in generation_config.json (transformers' GenerationConfig), a GGUF
 // file in general.sampling.* (llama.cpp's keys: temp, top_k, top_p, min_p, penalty_repeat,
-// penalty_last_n). A value of a wrong type or range is ignored, with a warning that names file and
-// key, so that a model with broken hints still runs.
+// penalty_last_n, xtc_probability, xtc_threshold). A value of a wrong type or range is ignored,
+// with a warning that names file and key, so that a model with broken hints still runs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,16 +17,23 @@
 
 namespace weft::model_files {
 
-// A member without a value: not set by the author.
+// A member without a value: not set by the author. Files set no top-n-sigma and no DRY.
 struct SamplingHints {
-    std::optional<double> temperature{};     // 0 to 100; 0: greedy
-    std::optional<int> top_k{};              // 0: all
-    std::optional<double> top_p{};           // more than 0, at most 1
-    std::optional<double> min_p{};           // 0 to less than 1
-    std::optional<double> repeat_penalty{};  // more than 0, at most 100
-    std::optional<int> repeat_last{};        // number of last tokens that the penalty applies to
-    std::string file{};                      // the file with the hints; empty: there are no hints
-    std::vector<std::string> warnings{};     // ignored values, with the reason
+    std::optional<double> temperature{};      // 0 to 100; 0: greedy
+    std::optional<int> top_k{};               // 0: all
+    std::optional<double> top_p{};            // more than 0, at most 1
+    std::optional<double> min_p{};            // 0 to less than 1
+    std::optional<double> repeat_penalty{};   // more than 0, at most 100
+    std::optional<int> repeat_last{};         // number of last tokens that the penalty applies to
+    std::optional<double> typical_p{};        // more than 0, at most 1
+    std::optional<double> top_n_sigma{};      // 0 (all) or more
+    std::optional<double> xtc_probability{};  // 0 (off) to 1
+    std::optional<double> xtc_threshold{};    // 0 to 1
+    std::optional<double> dry_multiplier{};   // 0: off
+    std::optional<double> dry_base{};
+    std::optional<int> dry_allowed{};     // longest repetition without a penalty
+    std::string file{};                   // the file with the hints; empty: there are no hints
+    std::vector<std::string> warnings{};  // ignored values, with the reason
 
     bool any() const;
 };

@@ -5,10 +5,17 @@ target_link_options(no_locks PRIVATE -fno-sanitize=all)
 add_dependencies(cli_tests no_locks)
 target_compile_definitions(cli_tests PRIVATE WEFT_NO_LOCKS="$<TARGET_FILE:no_locks>")
 
+# Replaces pthread_create() in a test of threads that the system refuses.
+add_library(few_threads MODULE ${CMAKE_CURRENT_LIST_DIR}/few_threads.cc)
+target_compile_options(few_threads PRIVATE -fno-sanitize=all)
+target_link_options(few_threads PRIVATE -fno-sanitize=all)
+target_link_libraries(few_threads PRIVATE ${CMAKE_DL_LIBS})
+
 # A conversation at a terminal; SIGHUP to a supervised server; output that can't be written; stopped
 # readers; names and the model cache.
 find_program(PYTHON3 python3 REQUIRED)
-set(cli_tests terminal hangup output stopped_reader names list completion former_flags jobs)
+set(cli_tests terminal hangup output stopped_reader names list completion former_flags jobs
+    sampling_flags)
 if(LIBEDIT_FOUND)
   list(APPEND cli_tests lines)  # what libedit does with them
 endif()
@@ -17,6 +24,14 @@ foreach(test ${cli_tests})
     COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py $<TARGET_FILE:weft>)
   set_tests_properties(cli.${test} PROPERTIES LABELS cli TIMEOUT ${WEFT_TEST_SECONDS})
 endforeach()
+
+# A sanitizer's own pthread_create starts before the library's.
+if(NOT WEFT_SANITIZE)
+  add_test(NAME cli.few_threads
+    COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/few_threads_test.py $<TARGET_FILE:weft>
+      $<TARGET_FILE:few_threads>)
+  set_tests_properties(cli.few_threads PROPERTIES LABELS cli TIMEOUT ${WEFT_TEST_SECONDS})
+endif()
 
 # Ranks of two builds.
 add_test(NAME cli.builds COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/builds_test.py

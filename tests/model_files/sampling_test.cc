@@ -61,6 +61,22 @@ TEST_F(Sampling, ReadsAFolder) {
     EXPECT_TRUE(hints.any());
 }
 
+TEST_F(Sampling, RareRules) {
+    const SamplingHints of_folder = OfFolder(R"({"typical_p": 0.9})");
+    EXPECT_EQ(of_folder.typical_p, 0.9);
+    EXPECT_TRUE(of_folder.any());
+    EXPECT_EQ(GenerationConfigJson(of_folder), json({{"typical_p", 0.9}}));
+    const SamplingHints of_file = OfFile([](GgufWriter& writer) {
+        writer.F32("general.sampling.xtc_probability", 0.5f);
+        writer.F32("general.sampling.xtc_threshold", 0.2f);
+    });
+    EXPECT_EQ(of_file.xtc_probability, 0.5);
+    EXPECT_EQ(of_file.xtc_threshold, 0.2);
+    const SamplingHints again = OfFile([&](auto& writer) { WriteSamplingKeys(of_file, writer); });
+    EXPECT_EQ(again.xtc_threshold, 0.2);
+    ExpectWarning(OfFolder(R"({"typical_p": 0})"), "generation_config.json", "typical_p");
+}
+
 TEST_F(Sampling, WithoutSamplingTheTemperatureIsZero) {
     EXPECT_EQ(OfFolder(R"({"do_sample": false, "temperature": 0.6})").temperature, 0);
     EXPECT_FALSE(OfFolder(R"({"do_sample": true})").any());
