@@ -185,21 +185,50 @@ Result<DenseStep> ReadDense(const std::string& folder, int64_t columns) {
     return dense;
 }
 
-// Keys of the Transformer module that change a text before the tokenizer reads it.
-Status CheckTransformer(const std::string& folder) {
-    const std::string path = folder + "/sentence_bert_config.json";
+// A file's keys; an empty object if there is no such file.
+Result<Config> ReadIfThere(const std::string& path) {
     std::error_code ignored;
-    if (!fs::exists(path, ignored)) return {};
-    WEFT_ASSIGN(const Config config, Config::Read(path));
-    WEFT_ASSIGN(const bool lower, config.BoolOr({"do_lower_case"}, false));
-    return lower ? NotSupported(path, "do_lower_case") : Status{};
+    if (!fs::exists(path, ignored)) return Config(path);
+    return Config::Read(path);
+}
+
+// The Transformer module's own file, under the first of its former names.
+Result<Config> ReadTransformer(const std::string& folder) {
+    for (const char* family :
+         {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"}) {
+        WEFT_ASSIGN(Config config,
+                    ReadIfThere(fmt::format("{}/sentence_{}_config.json", folder, family)));
+        if (!config.json().empty()) return config;
+    }
+    return Config(folder);
+}
+
+// Keys of the Transformer module that change a text before the model reads it. positions: the most
+// that the model takes; 0: unknown.
+Status ReadCuts(const std::string& folder, int64_t positions, EmbeddingHead& head) {
+    WEFT_ASSIGN(const Config transformer, ReadTransformer(folder));
+    WEFT_ASSIGN(const bool lower, transformer.BoolOr({"do_lower_case"}, false));
+    if (lower) return NotSupported(transformer.where(), "do_lower_case");
+    WEFT_ASSIGN(const Config tokenizer, ReadIfThere(folder + "/tokenizer_config.json"));
+    WEFT_ASSIGN(const std::string side, tokenizer.StringOr({"truncation_side"}, "right"));
+    head.cuts_begin = side == "left";
+    WEFT_ASSIGN(const Config options, transformer.Sub({"processor_kwargs", "tokenizer_args"}));
+    const bool given = options.Has("model_max_length") || transformer.Has("max_seq_length");
+    const Config& from = options.Has("model_max_length") ? options
+                         : given                         ? transformer
+                                                         : tokenizer;
+    // (transformers writes 1e30 for "no limit".)
+    WEFT_ASSIGN(const double most, from.F64Or({"model_max_length", "max_seq_length"}, 1e30));
+    if (!(most >= 1)) return from.Corrupt("max_seq_length", "1 or more");
+    const auto unlimited = static_cast<double>(INT32_MAX);
+    head.most_tokens = most < unlimited ? static_cast<int64_t>(most) : 0;
+    if (given || positions == 0) return {};
+    head.most_tokens = head.most_tokens == 0 ? positions : std::min(head.most_tokens, positions);
+    return {};
 }
 
 Result<std::string> ReadPrompt(const std::string& folder) {
-    const std::string path = folder + "/config_sentence_transformers.json";
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) return std::string();
-    WEFT_ASSIGN(const Config config, Config::Read(path));
+    WEFT_ASSIGN(const Config config, ReadIfThere(folder + "/config_sentence_transformers.json"));
     WEFT_ASSIGN(const std::string name, config.StringOr({"default_prompt_name"}, ""));
     if (name.empty()) return std::string();
     WEFT_ASSIGN(const Config prompts, config.Sub({"prompts"}));
@@ -250,10 +279,10 @@ Result<std::vector<Module>> ReadModules(const std::string& folder) {
     return modules;
 }
 
-Result<EmbeddingHead> ReadFolderHead(const std::string& folder, int64_t hidden) {
+Result<EmbeddingHead> ReadFolderHead(const std::string& folder, int64_t hidden, int64_t positions) {
     WEFT_ASSIGN(const std::vector<Module> modules, ReadModules(folder));
     EmbeddingHead head{.from_file = true, .steps = {}};
-    WEFT_TRY(CheckTransformer(modules[0].folder));
+    WEFT_TRY(ReadCuts(modules[0].folder, positions, head));
     WEFT_ASSIGN(const Config pooling, Config::Read(modules[1].folder + "/config.json"));
     WEFT_ASSIGN(head.poolings, ReadPoolings(pooling));
     WEFT_ASSIGN(const int64_t width,
@@ -276,10 +305,8 @@ Result<EmbeddingHead> ReadFolderHead(const std::string& folder, int64_t hidden) 
             head.steps.emplace_back(std::move(dense));
             continue;
         }
-        const std::string path = modules[i].folder + "/config.json";
-        std::error_code ignored;
-        if (modules[i].folder != folder && fs::exists(path, ignored)) {
-            WEFT_ASSIGN(const Config config, Config::Read(path));
+        if (modules[i].folder != folder) {
+            WEFT_ASSIGN(const Config config, ReadIfThere(modules[i].folder + "/config.json"));
             WEFT_TRY(CheckNames(config));
         }
         head.steps.emplace_back(std::nullopt);
@@ -325,7 +352,9 @@ Result<EmbeddingHead> ReadEmbeddingHead(const ModelSource& source) {
     if (!folder.empty() && fs::exists(folder + "/modules.json", ignored)) {
         WEFT_ASSIGN(const int64_t hidden,
                     meta.Int(architecture + ".embedding_length", 1, kMostColumns));
-        return ReadFolderHead(folder, hidden);
+        WEFT_ASSIGN(const int64_t positions,
+                    meta.IntOr(architecture + ".context_length", 0, INT32_MAX, 0));
+        return ReadFolderHead(folder, hidden, positions);
     }
     const std::string key = architecture + ".pooling_type";
     WEFT_ASSIGN(const int64_t type, meta.IntOr(key, 0, 100, 0));

@@ -4,7 +4,9 @@
 // A folder of sentence-transformers (6.2) lists its modules in modules.json: a Transformer, a
 // Pooling (N_Pooling/config.json), then any of Dense (a matrix, a bias and an activation),
 // Normalize and Dropout (nothing at inference). Its config_sentence_transformers.json may name a
-// prompt that precedes each text. A GGUF file has ARCHITECTURE.pooling_type: 0 none, 1 mean, 2
+// prompt that precedes each text. Longer texts are cut: to max_seq_length of
+// sentence_bert_config.json, else to model_max_length of tokenizer_config.json and to the model's
+// positions. A GGUF file has ARCHITECTURE.pooling_type: 0 none, 1 mean, 2
 // first token, 3 last token, 4 a reranker.
 #pragma once
 
@@ -48,6 +50,8 @@ struct EmbeddingHead {
     std::vector<Pooling> poolings{Pooling::kLast};
     std::vector<std::optional<DenseStep>> steps{std::nullopt};  // nullopt: normalize to length 1
     std::string prompt{};                                       // precedes each text
+    int64_t most_tokens = 0;  // a longer text is cut to so many, special ones included; 0: is not
+    bool cuts_begin = false;  // a cut text loses its beginning, not its end
 
     // Columns of a vector, for hidden states of `hidden` columns.
     int64_t Columns(int64_t hidden) const;

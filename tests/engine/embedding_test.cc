@@ -1,6 +1,7 @@
 // Embeddings against transformers through the whole engine: the vector times the output matrix has
 // the direction of transformers' logits (of the last token, the first, or the mean of all). The
 // bits do not depend on other requests, chunks, or the number of pages.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -257,6 +258,32 @@ TEST_P(SentenceFolders, GiveTheVectorsOfSentenceTransformers) {
 
 class OddSentenceFolder : public SentenceFolders {};
 INSTANTIATE_TEST_SUITE_P(Cases, OddSentenceFolder, testing::Values("dense"));
+
+TEST_P(OddSentenceFolder, CutsTextsAsSentenceTransformersDoes) {
+    const auto source = model_files::OpenModel(dir_.path()).value();
+    const int64_t positions = source->meta().Int("llama.context_length", 1, 1 << 20).value();
+    const auto most = [&](const std::string& module, const std::string& tokenizer) {
+        Put("sentence_bert_config.json", module);
+        Put("tokenizer_config.json", tokenizer);
+        const auto head = Head();
+        EXPECT_TRUE(head.ok()) << head.error().message;
+        return head.ok() ? head->most_tokens : -1;
+    };
+    EXPECT_EQ(Head()->most_tokens, positions);
+    EXPECT_EQ(most(R"({"max_seq_length": 7})", R"({"model_max_length": 5})"), 7);
+    EXPECT_EQ(most(R"({"max_seq_length": null})", R"({"model_max_length": 5})"), 5);
+    EXPECT_EQ(most("{}", R"({"model_max_length": 1000000000000000019884624838656})"), positions);
+    EXPECT_EQ(most(fmt::format(R"({{"max_seq_length": {}}})", positions + 1), "{}"), positions + 1);
+    EXPECT_EQ(most(R"({"max_seq_length": 7, "tokenizer_args": {"model_max_length": 6}})", "{}"), 6);
+    EXPECT_FALSE(Head()->cuts_begin);
+    most("{}", R"({"truncation_side": "left"})");
+    EXPECT_TRUE(Head()->cuts_begin);
+    std::filesystem::remove(dir_ / "sentence_bert_config.json");
+    Put("sentence_roberta_config.json", R"({"max_seq_length": 9})");
+    EXPECT_EQ(Head()->most_tokens, 9);
+    Put("sentence_roberta_config.json", R"({"max_seq_length": 0})");
+    EXPECT_NE(Head().error().message.find("max_seq_length"), std::string::npos);
+}
 
 TEST_P(OddSentenceFolder, IsRefusedByName) {
     const auto refused = [&](const std::string& path, const std::string& text,

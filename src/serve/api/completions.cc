@@ -86,7 +86,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     request.max_tokens = ReadLength(fields, "max_tokens", 16, 0);
     const auto kept = ReadKeptTokens(fields, served, request.max_tokens);
     std::vector<Prompt> prompts =
-        ReadPrompts(fields, served, "prompt", kMostPrompts, true, "", kept);
+        ReadPrompts(fields, served, "prompt", kMostPrompts, true, nullptr, kept);
     if (fields.Has("logprobs") && !fields.Get("logprobs").is_boolean()) {
         request.logprobs = static_cast<int>(fields.Integer("logprobs", 0, 0, kMostLogprobs));
     } else if (fields.Bool("logprobs", false)) {

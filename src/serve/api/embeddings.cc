@@ -41,7 +41,7 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
     if (auto error = CheckModel(fields, served)) return error;
     const auto kept = ReadKeptTokens(fields, served, 0);
     const std::vector<Prompt> prompts =
-        ReadPrompts(fields, served, "input", kMostEmbeddingTexts, false, served.head.prompt, kept);
+        ReadPrompts(fields, served, "input", kMostEmbeddingTexts, false, &served.head, kept);
     plan.base64 = fields.Choice("encoding_format", "float", {"float", "base64"}) == "base64";
     plan.dimensions = fields.Integer("dimensions", 0, 1, served.embedding_columns());
     const bool cached = fields.Bool("cache_prompt", true);

@@ -1,30 +1,21 @@
 // /api/embed, and the older /api/embeddings for a single text.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/deadline.h"
 #include "serve/api/dialect.h"
 #include "serve/api/ollama.h"
+#include "serve/api/prompts.h"
 #include "serve/api/sampling.h"
 
 namespace weft::serve {
 namespace {
 
-// Truncates a text to the context, unless "truncate" is false. The text itself is cut before
-// tokenizing, to bound the tokenizer's work. Keeps the end token if the model uses one.
-std::vector<int32_t> CutTokens(const Served& served, std::string_view text) {
-    const auto room = static_cast<size_t>(served.engine->context());
-    const size_t most = (room + 1) * std::max<size_t>(served.longest_piece_bytes, 1);
-    if (text.size() > most) {
-        text = text.substr(0, most);
-        while (!text.empty() && (text.back() & 0xC0) == 0x80) text.remove_suffix(1);
-        if (!text.empty() && (text.back() & 0xC0) == 0xC0) text.remove_suffix(1);
-    }
-    std::vector<int32_t> tokens = served.tokenizer().Encode(text, {.add_special = true});
-    if (tokens.size() <= room) return tokens;
-    const int32_t last = tokens.back();
-    tokens.resize(room);
-    if (served.tokenizer().IsEog(last)) tokens.back() = last;
-    return tokens;
+// Most tokens of a text.
+int64_t Room(const Served& served) {
+    const int64_t most = served.head.most_tokens;
+    return most > 0 ? std::min(most, served.engine->context()) : served.engine->context();
 }
 
 std::optional<ApiError> AddText(const Json& json, const std::string& name, bool truncates,
@@ -40,8 +31,16 @@ std::optional<ApiError> AddText(const Json& json, const std::string& name, bool 
         if (auto error = CheckPromptBytes(served, text.size(), name.c_str())) return error;
     }
     engine::Request request;
-    request.prompt = truncates ? CutTokens(served, text)
+    request.prompt = truncates ? CutTokens(served.tokenizer(), served.longest_piece_bytes, text,
+                                           Room(served), false, served.head.cuts_begin)
                                : served.tokenizer().Encode(text, {.add_special = true});
+    if (served.head.most_tokens > 0 && std::ssize(request.prompt) > Room(served)) {
+        return ApiError{400,
+                        fmt::format("'{}' has {} tokens; the model takes at most {}. Leave "
+                                    "'truncate' out, or send a shorter text.",
+                                    name, request.prompt.size(), Room(served)),
+                        name, kContextExceeded};
+    }
     request.pooling = served.head.poolings;
     request.adapter = adapter;
     if (const Status sound = served.engine->Check(request); !sound.ok()) {

@@ -11,19 +11,65 @@ namespace {
 
 constexpr size_t kMostIds = size_t{1} << 24;
 
+// Valid UTF-8 if `text` is.
+std::string_view CutBytes(std::string_view text, size_t most, bool cuts_begin) {
+    if (text.size() <= most) return text;
+    const auto goes_on = [](char byte) { return (byte & 0xC0) == 0x80; };
+    if (cuts_begin) {
+        text.remove_prefix(text.size() - most);
+        while (!text.empty() && goes_on(text.front())) text.remove_prefix(1);
+        return text;
+    }
+    const bool whole = !goes_on(text[most]);
+    text = text.substr(0, most);
+    while (!whole && !text.empty() && goes_on(text.back())) text.remove_suffix(1);
+    if (!whole && !text.empty()) text.remove_suffix(1);
+    return text;
+}
+
 Prompt OfText(Fields& fields, const Served& served, std::string text, const char* name,
-              bool markers, const std::string& before, bool cut) {
+              bool markers, const model_files::EmbeddingHead* head, bool cut) {
+    if (head != nullptr && head->most_tokens > 0 && !cut &&
+        head->most_tokens <= served.engine->context()) {
+        auto tokens = CutTokens(served.tokenizer(), served.longest_piece_bytes, head->prompt + text,
+                                head->most_tokens, markers, head->cuts_begin);
+        return {std::move(tokens), std::move(text), true};
+    }
     const auto error = CheckPromptBytes(served, text.size(), name);
     if (error && !(cut && text.size() <= kMostPlainBytes)) {
         fields.Fail(name, error->message, error->code);
         return {};
     }
     std::vector<int32_t> tokens =
-        served.tokenizer().Encode(before + text, {.add_special = true, .parse_special = markers});
+        served.tokenizer().Encode(head == nullptr ? text : head->prompt + text,
+                                  {.add_special = true, .parse_special = markers});
     return {std::move(tokens), std::move(text), true};
 }
 
 }  // namespace
+
+std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, size_t longest_piece_bytes,
+                               std::string_view text, int64_t most, bool markers, bool cuts_begin) {
+    const auto room = static_cast<size_t>(most);
+    text = CutBytes(text, (room + 1) * std::max<size_t>(longest_piece_bytes, 1), cuts_begin);
+    std::vector<int32_t> tokens =
+        tokenizer.Encode(text, {.add_special = true, .parse_special = markers});
+    if (tokens.size() <= room) return tokens;
+    const std::vector<int32_t> bare =
+        tokenizer.Encode(text, {.add_special = false, .parse_special = markers});
+    const size_t around = tokens.size() - std::min(bare.size(), tokens.size());
+    if (around >= room) {
+        tokens.resize(room);
+        return tokens;
+    }
+    const auto found = std::ranges::search(tokens, bare).begin();
+    const size_t begin = found == tokens.end() ? 0 : static_cast<size_t>(found - tokens.begin());
+    const size_t end = tokens.size() - (around - std::min(begin, around));
+    const size_t first = cuts_begin ? begin : end - (tokens.size() - room);
+    const auto at = tokens.begin() + static_cast<std::ptrdiff_t>(first);
+    tokens.erase(at, at + static_cast<std::ptrdiff_t>(tokens.size() - room));
+    return tokens;
+}
 
 bool IsIds(const Json& json) {
     return json.is_array() && !json.empty() &&
@@ -46,14 +92,14 @@ bool ReadsMarkers(Fields& fields, bool usual) {
 }
 
 std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name, size_t most,
-                                bool markers, const std::string& before,
+                                bool markers, const model_files::EmbeddingHead* head,
                                 std::optional<int64_t> kept) {
     const Json& json = fields.Get(name);
     markers = ReadsMarkers(fields, markers);
     std::vector<Prompt> prompts;
     if (json.is_string()) {
-        prompts.push_back(OfText(fields, served, json.get<std::string>(), name, markers, before,
-                                 kept.has_value()));
+        prompts.push_back(
+            OfText(fields, served, json.get<std::string>(), name, markers, head, kept.has_value()));
     } else if (IsIds(json)) {
         prompts.push_back({Ids(json)});
     } else if (json.is_array() && !json.empty() && json.size() <= most) {
@@ -61,7 +107,7 @@ std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char
             if (fields.error()) break;
             if (item.is_string()) {
                 prompts.push_back(OfText(fields, served, item.get<std::string>(), name, markers,
-                                         before, kept.has_value()));
+                                         head, kept.has_value()));
             } else if (IsIds(item) && item.size() <= kMostIds) {
                 prompts.push_back({Ids(item)});
             } else {
@@ -76,6 +122,9 @@ std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char
                                       name, most));
     }
     if (fields.error()) prompts.clear();
+    if (kept && head != nullptr && head->most_tokens > 0) {
+        kept = std::min(*kept, head->most_tokens);
+    }
     const tokenizer::TokenizerData& data = served.tokenizer().data();
     for (Prompt& prompt : prompts) {
         const int32_t begin = prompt.is_text && data.add_bos ? data.bos : -1;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "serve/api/fields.h"
@@ -19,11 +20,18 @@ struct Prompt {
 
 // Accepts a text, a list of texts, token ids, or a list of lists of token ids; at most `most`
 // prompts. markers: the texts of special tokens become tokens, unless the request says otherwise
-// ("parse_special"). before: precedes each text. kept: number of last tokens that each prompt
-// keeps. Empty result: the error is in `fields`.
+// ("parse_special"). head: its prompt precedes each text, and its limit cuts texts; null: none.
+// kept: number of last tokens that each prompt keeps. Empty result: the error is in `fields`.
 std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name, size_t most,
-                                bool markers, const std::string& before = "",
+                                bool markers, const model_files::EmbeddingHead* head = nullptr,
                                 std::optional<int64_t> kept = std::nullopt);
+
+// A text's tokens, at most `most`. As transformers' tokenizers do, special tokens around the text
+// stay, and the text loses its end (or its beginning). longest_piece_bytes: of the vocabulary; the
+// tokenizer reads only text that may stay.
+std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, size_t longest_piece_bytes,
+                               std::string_view text, int64_t most, bool markers = false,
+                               bool cuts_begin = false);
 
 // Whether the texts of special tokens in a prompt become tokens: the member "parse_special".
 bool ReadsMarkers(Fields& fields, bool usual = true);
