@@ -70,6 +70,33 @@ TEST(MessageTools, ClientsToolsHaveTheirSchema) {
     EXPECT_TRUE(read.notices.empty());
 }
 
+// Anthropic's pages "Text editor tool" and "Memory tool", and the schemas of AI SDK 3 and Effect
+// for the former versions.
+TEST(MessageTools, EditorsTakeTheirVersionsMembers) {
+    const struct {
+        const char* type;
+        bool undoes, inserts_new_str;
+    } cases[] = {{"text_editor_20241022", true, true},
+                 {"text_editor_20250124", true, true},
+                 {"text_editor_20250429", false, true},
+                 {"text_editor_20250728", false, false},
+                 {"memory_20250818", false, false}};
+    for (const auto& each : cases) {
+        const Read read =
+            ReadBody({{"messages", {{{"role", "user"}, {"content", "Hi"}}}},
+                      {"tools", Json::array({{{"type", each.type}, {"name", "e"}}})}});
+        ASSERT_FALSE(read.error) << each.type;
+        const Json members =
+            read.conversation.input.tools[0]["function"]["parameters"]["properties"];
+        const Json& commands = members["command"]["enum"];
+        EXPECT_EQ(std::ranges::count(commands, Json("undo_edit")), each.undoes) << each.type;
+        EXPECT_EQ(members.contains("insert_text"), !each.inserts_new_str) << each.type;
+        EXPECT_TRUE(members.contains("new_str")) << each.type;
+        EXPECT_EQ(members["view_range"]["minItems"], 2) << each.type;
+        EXPECT_EQ(members["view_range"]["maxItems"], 2) << each.type;
+    }
+}
+
 TEST(MessageTools, ServersToolsAreLeftOut) {
     for (const char* type : {"web_search_20250305", "web_fetch_20260318", "code_execution_20250825",
                              "tool_search_tool_regex_20251119", "tool_search_tool_bm25",

@@ -38,7 +38,8 @@ constexpr KnownTool kKnown[] = {
      R"({"type": "object", "required": ["command", "path"], "properties": {
          "command": {"type": "string", "enum": ["view", "create", "str_replace", "insert"]},
          "path": {"type": "string", "description": "Path of the file or folder."},
-         "view_range": {"type": "array", "items": {"type": "integer"},
+         "view_range": {"type": "array", "items": {"type": "integer"}, "minItems": 2,
+             "maxItems": 2,
              "description": "view: the first and the last line to show; -1: the end."},
          "file_text": {"type": "string", "description": "create: the file's content."},
          "old_str": {"type": "string",
@@ -52,7 +53,8 @@ constexpr KnownTool kKnown[] = {
          "command": {"type": "string",
              "enum": ["view", "create", "str_replace", "insert", "delete", "rename"]},
          "path": {"type": "string", "description": "Path below /memories."},
-         "view_range": {"type": "array", "items": {"type": "integer"}},
+         "view_range": {"type": "array", "items": {"type": "integer"}, "minItems": 2,
+             "maxItems": 2},
          "file_text": {"type": "string", "description": "create: the file's content."},
          "old_str": {"type": "string", "description": "str_replace: the text to replace."},
          "new_str": {"type": "string", "description": "str_replace: the new text."},
@@ -61,8 +63,11 @@ constexpr KnownTool kKnown[] = {
          "old_path": {"type": "string", "description": "rename: the path so far."},
          "new_path": {"type": "string", "description": "rename: the new path."}}})"},
 };
-// The editor's first versions have one command more, and insert takes new_str.
-constexpr std::string_view kOldEditors[] = {"text_editor_20241022", "text_editor_20250124"};
+// In these versions of the editor, insert takes new_str. Those before the Claude 4 models have one
+// command more.
+constexpr std::string_view kOldEditors[] = {"text_editor_20241022", "text_editor_20250124",
+                                            "text_editor_20250429"};
+constexpr auto kUndoingEditors = std::span(kOldEditors).first<2>();
 
 const KnownTool* Known(std::string_view type) {
     const auto known = std::ranges::find_if(kKnown, [&](const KnownTool& tool) {
@@ -75,7 +80,7 @@ Json SchemaOf(const KnownTool& known, std::string_view type) {
     Json schema = Json::parse(known.schema);
     if (KindOf(kOldEditors, type).empty()) return schema;
     Json& members = schema["properties"];
-    members["command"]["enum"].push_back("undo_edit");
+    if (!KindOf(kUndoingEditors, type).empty()) members["command"]["enum"].push_back("undo_edit");
     members["new_str"]["description"] = "str_replace, insert: the new text.";
     members.erase("insert_text");
     return schema;
