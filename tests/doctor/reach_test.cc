@@ -22,13 +22,14 @@ namespace {
 TEST(DoctorReach, ConnectsToThePortsOfAPeer) {
     const Fd peer = net::ListenTcp("127.0.0.2", 0).value();
     const uint16_t port = net::BoundPort(peer.get()).value();
-    EXPECT_EQ(ReachPeers({.addresses = {"127.0.0.2"}, .ports = {port}}),
+    EXPECT_EQ(ReachPeers({.addresses = {"127.0.0.2"}, .ports = {port}}).value(),
               fmt::format("127.0.0.2 {} open\n", port));
     // This host listens, too, unless the port has a listener: then only others are refused.
     const Fd own = net::ListenTcp("127.0.0.1", 0).value();
     const uint16_t refused = net::BoundPort(own.get()).value();
-    EXPECT_EQ(ReachPeers({.addresses = {"127.0.0.2"}, .ports = {refused}, .timeout_ms = 300}),
-              fmt::format("127.0.0.2 {} refused\n", refused));
+    EXPECT_EQ(
+        ReachPeers({.addresses = {"127.0.0.2"}, .ports = {refused}, .timeout_ms = 300}).value(),
+        fmt::format("127.0.0.2 {} refused\n", refused));
 }
 
 TEST(DoctorReach, OptionsAreParsed) {
