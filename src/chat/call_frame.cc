@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/json_digits.h"
 #include "chat/answer_calls.h"
 #include "chat/answer_rules.h"
 #include "chat/tool_types.h"
@@ -207,7 +208,7 @@ std::optional<OrderedJson> PairValue(const CallFrame& frame, const std::string& 
 
 // A model's text may be invalid UTF-8.
 std::string Compact(const OrderedJson& value) {
-    return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    return DumpJson(value);
 }
 
 // The complete pairs of `rest`, as the beginning of a JSON object.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/json_digits.h"
 #include "chat/interpreter.h"
 #include "chat/parser.h"
 
@@ -60,8 +61,10 @@ class Importer {
         CountValue();
         switch (json.type()) {
             case OrderedJson::value_t::null:
-            case OrderedJson::value_t::discarded:
-            case OrderedJson::value_t::binary: return Value(jinja::None{});
+            case OrderedJson::value_t::discarded: return Value(jinja::None{});
+            case OrderedJson::value_t::binary:
+                return IsDigits(json) ? jinja::MakeDigits(meter_, DigitsOf(json), source)
+                                      : Value(jinja::None{});
             case OrderedJson::value_t::boolean: return Value(json.get<bool>());
             case OrderedJson::value_t::number_integer: return Value(json.get<int64_t>());
             case OrderedJson::value_t::number_unsigned: {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/json.h"
+#include "base/json_digits.h"
 #include "chat/tool_words.h"
 
 namespace weft::chat {
@@ -85,7 +85,7 @@ Fault FitCalls(OrderedJson& message, JsonLimits& limits) {
         const auto arguments = function->find("arguments");
         if (arguments == function->end() || !arguments->is_string()) continue;
         size_t used = 0;
-        auto parsed = ParseOrderedJsonText(arguments->get_ref<const std::string&>(), limits, &used);
+        auto parsed = ParseJsonWithDigits(arguments->get_ref<const std::string&>(), limits, &used);
         limits.values -= std::min(limits.values, used);
         if (!parsed.ok() && parsed.error().code == ErrorCode::kUnsupported) {
             return Wrong(

@@ -3,6 +3,8 @@
 #include <cctype>
 #include <utility>
 
+#include "base/json_digits.h"
+
 namespace weft::chat {
 namespace {
 
@@ -203,7 +205,7 @@ class LiteralReader {
         if (word == "False" || word == "false") return false;
         if (word == "None" || word == "none" || word == "null") return nullptr;
         OrderedJson number = ReadJson(word);
-        if (number.is_number()) return number;
+        if (number.is_number() || IsDigits(number)) return number;
         return gemma_ && !word.empty() ? OrderedJson(std::string(word)) : None();
     }
 

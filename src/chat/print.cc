@@ -82,7 +82,8 @@ class JsonWriter {
             case Kind::kBool: return out_.Append(value.truth() ? "true" : "false");
             case Kind::kInt: return out_.Append(fmt::format("{}", value.integer()));
             case Kind::kFloat: return WriteFloat(value.number());
-            case Kind::kText: return WriteText(value.text());
+            case Kind::kText:
+                return value.IsDigits() ? out_.Append(value.text()) : WriteText(value.text());
             case Kind::kList: return WriteList(value.items());
             case Kind::kDict: return WriteDict(value.entries());
             case Kind::kUndefined:
@@ -216,7 +217,7 @@ std::string FloatText(double value) {
 
 void AppendRepr(TextBuilder& builder, const Value& value) {
     builder.meter().Step();
-    if (value.Is(Kind::kText)) return AppendQuoted(builder, value.text());
+    if (value.Is(Kind::kText) && !value.IsDigits()) return AppendQuoted(builder, value.text());
     if (value.Is(Kind::kUndefined)) return builder.Append("Undefined");
     AppendStr(builder, value);
 }

@@ -1,5 +1,6 @@
 #include "chat/tool_types.h"
 
+#include "base/json_digits.h"
 #include "chat/answer_calls.h"
 #include "chat/literals.h"
 
@@ -61,7 +62,7 @@ ToolTypes::Mask ToolTypes::NamedType(std::string_view name) {
 
 ToolTypes::Mask ToolTypes::TypeOf(const OrderedJson& value) {
     if (value.is_string()) return kTextType;
-    if (value.is_number()) return kNumberType;
+    if (value.is_number() || IsDigits(value)) return kNumberType;
     if (value.is_boolean()) return kBoolType;
     if (value.is_null()) return kNullType;
     return value.is_object() ? kObjectType : kListType;

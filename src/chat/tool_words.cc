@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/json_digits.h"
+
 namespace weft::chat {
 namespace {
 
@@ -63,7 +65,7 @@ std::string TextMember(const OrderedJson& object, const char* name) {
 void AppendJson(const OrderedJson& value, std::string& out) {
     const bool object = value.is_object();
     if (!object && !value.is_array()) {
-        out += value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+        out += DumpJson(value);
         return;
     }
     out += object ? '{' : '[';

@@ -115,7 +115,7 @@ void TextBuilder::AppendCut(const Text& text, size_t begin, size_t end) {
 Value TextBuilder::Finish(bool content, std::shared_ptr<const DictData> part) && {
     charge_.Add(kBodyBytes);
     return Value(std::make_shared<const TextData>(
-        TextData{std::move(text_), std::move(charge_), content, std::move(part)}));
+        TextData{std::move(text_), std::move(charge_), content, false, std::move(part)}));
 }
 
 void ListBuilder::Add(Value value) {
@@ -175,6 +175,14 @@ Value MakeText(Meter& meter, std::string_view bytes, uint32_t source) {
     TextBuilder builder(meter);
     builder.Append(bytes, source);
     return std::move(builder).Finish();
+}
+
+Value MakeDigits(Meter& meter, std::string_view digits, uint32_t source) {
+    Charge charge(&meter);
+    charge.Add(digits.size() + sizeof(TextRange) + kBodyBytes);
+    TextData data{Text(std::string(digits), source), std::move(charge)};
+    data.digits = true;
+    return Value(std::make_shared<const TextData>(std::move(data)));
 }
 
 Value MakeConstant(std::string bytes) {

@@ -36,6 +36,7 @@ struct TextData {
     Text text;
     Charge charge;
     bool content = false;
+    bool digits = false;  // an integer beyond 64 bits: a text that tojson does not quote
     // set in the character that content[0] or content[-1] returns: the part, whose members the
     // character also has
     std::shared_ptr<const DictData> part{};
@@ -101,6 +102,7 @@ class Value {
     double number() const;    // bool, int and float
     const Text& text() const { return std::get<5>(data_)->text; }
     bool IsContent() const;
+    bool IsDigits() const { return Is(Kind::kText) && std::get<5>(data_)->digits; }
     bool IsPart() const;  // whether it is a part of a content
     // The part at content[0], or undefined.
     Value part() const;
@@ -185,6 +187,7 @@ class DictBuilder {
 
 Value MakeText(Meter& meter, Text text);
 Value MakeText(Meter& meter, std::string_view bytes, uint32_t source = 0);
+Value MakeDigits(Meter& meter, std::string_view digits, uint32_t source);
 // A text of the template itself, without a meter.
 Value MakeConstant(std::string bytes);
 // A message's content, from one string or from the texts of a list of parts.

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "base/file.h"
+#include "base/json_digits.h"
 #include "support/paths.h"
 #include "support/tiny_vocabulary.h"
 
@@ -75,6 +76,28 @@ TEST(Conversation, SpellingsGiveOneText) {
                  {{"role", "assistant"}, {"content", "It is 5."}, {"tool_calls", nullptr}}});
             EXPECT_EQ(Told(kShowsAll, messages), kOneCall) << messages;
         }
+    }
+}
+
+// Integers beyond 64 bits keep their digits, in both forms of arguments, with and without calls in
+// the template.
+TEST(Conversation, DigitsOfIntegers) {
+    const std::string number = "-123456789012345678901234567890", other = "18446744073709551616";
+    const std::string arguments = "{\"a\": " + number + ", \"b\": [" + other + ", 7, 1.5]}";
+    OrderedJson calls =
+        Parsed(R"([{"type": "function", "function": {"name": "add", "arguments": ""}}])");
+    calls[0]["function"]["arguments"] = arguments;
+    OrderedJson messages = OrderedJson::array(
+        {{{"role", "user"}, {"content", "2+3?"}}, {{"role", "assistant"}, {"content", ""}}});
+    messages[1]["tool_calls"] = calls;
+    const char* const hides_calls =
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    const char* const takes_text =
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}"
+        "[{{ c.function.name + c.function.arguments }}]{% endfor %}{% endfor %}";
+    for (const char* source : {kShowsAll, hides_calls, takes_text}) {
+        const std::string told = Told(source, messages);
+        EXPECT_NE(told.find(arguments), std::string::npos) << told;
     }
 }
 

@@ -3,12 +3,13 @@
 #include <array>
 #include <random>
 
+#include "base/json_digits.h"
 #include "serve/http/message.h"
 
 namespace weft::serve {
 
 std::string Dump(const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return DumpJson(json);
 }
 
 std::string Quoted(std::string_view text) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/json.h"
+#include "base/json_digits.h"
 
 namespace weft::serve {
 namespace {
@@ -23,7 +23,7 @@ const char* TypeOf(const Json& value) {
         case Json::value_t::number_unsigned: return "an integer";
         case Json::value_t::number_float: return "a number";
         case Json::value_t::null: return "null";
-        case Json::value_t::binary:
+        case Json::value_t::binary: return "an integer beyond 64 bits";
         case Json::value_t::discarded: return "nothing";
     }
     return "nothing";
@@ -173,10 +173,10 @@ const Json& Fields::List(const char* name) {
 }
 
 std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
-    auto parsed = ParseOrderedJsonText(body, {.bytes = SIZE_MAX,  // HttpLimits::body_bytes counts
-                                              .depth = kMostBodyDepth,
-                                              .values = kMostBodyValues,
-                                              .keys = kMostBodyKeys});
+    auto parsed = ParseJsonWithDigits(body, {.bytes = SIZE_MAX,  // HttpLimits::body_bytes counts
+                                             .depth = kMostBodyDepth,
+                                             .values = kMostBodyValues,
+                                             .keys = kMostBodyKeys});
     if (parsed.ok()) out = std::move(parsed).value();
     if (parsed.ok() && out.is_object()) return {};
     std::string message = "The body must be a JSON object.";
@@ -191,7 +191,7 @@ std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
 
 bool InnerJson::Read(const std::string& text, Fields& fields, const char* name, Json& out) {
     size_t used = 0;
-    auto parsed = ParseOrderedJsonText(
+    auto parsed = ParseJsonWithDigits(
         text,
         {.bytes = SIZE_MAX, .depth = kMostBodyDepth, .values = values_left_, .keys = kMostBodyKeys},
         &used);

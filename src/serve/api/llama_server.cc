@@ -308,7 +308,7 @@ std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json&
         if (tokens[i] >= 0 && tokens[i] < vocab) continue;
         return ApiError{400,
                         fmt::format("Token {} is not in the vocabulary (0 to {}).",
-                                    list.at(i).dump(), vocab - 1),
+                                    Dump(list.at(i)), vocab - 1),
                         "tokens", "invalid_value"};
     }
     // "prompt" is vLLM's name, "content" llama-server's.

@@ -16,7 +16,7 @@
 
 #include "base/deadline.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json_digits.h"
 #include "base/log.h"
 #include "base/output_file.h"
 
@@ -149,8 +149,7 @@ Status ResponseFolder::Write(const std::string& owner, const std::string& id,
 void ResponseFolder::Put(const std::string& owner, const std::string& id, Stored stored) {
     if (!on()) return;
     const std::string text =
-        Json{{"response", std::move(stored.response)}, {"items", *stored.items}}.dump(
-            -1, ' ', false, Json::error_handler_t::replace);
+        DumpJson({{"response", std::move(stored.response)}, {"items", *stored.items}});
     const auto bytes = static_cast<int64_t>(text.size());
     if (bytes > limits_.bytes) return;
     if (const Status written = Write(owner, id, text); !written.ok()) {
@@ -166,7 +165,7 @@ std::shared_ptr<const ResponseStore::Stored> ResponseFolder::Get(const std::stri
     if (path.empty() || ::lstat(path.c_str(), &info) != 0) return nullptr;
     if (!S_ISREG(info.st_mode) || AgeS(info) > limits_.age_s) return nullptr;
     const auto text = ReadTextFile(path, static_cast<uint64_t>(limits_.bytes));
-    auto file = text.ok() ? ParseOrderedJsonText(*text, kFileLimits) : Result<Json>(text.error());
+    auto file = text.ok() ? ParseJsonWithDigits(*text, kFileLimits) : Result<Json>(text.error());
     if (file.ok() && !IsStored(*file, id)) {
         file = MakeError(ErrorCode::kCorrupt, "it is not a stored response");
     }
