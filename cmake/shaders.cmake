@@ -1,5 +1,5 @@
 # Shaders: compiles each variant of src/shaders/*.comp to SPIR-V (rules: src/shaders/shaders.h),
-# with one glslc job per variant, and embeds the variants in one C++ file per .comp file.
+# with one glslc job per variant, and embeds the variants in one C++ file.
 
 option(WEFT_VULKAN "Compute on GPUs through Vulkan" ON)
 option(WEFT_SMALL_MATRIX_UNITS
@@ -73,22 +73,27 @@ if(weft_shaders)
   endif()
 endif()
 
-# weft_shader(FILE NAME DEFINES...): compiles one variant to NAME.inc, the SPIR-V words as numbers, with
-# `shader_glslc` if that is set, else with GLSLC.
+# weft_shader(FILE NAME DEFINES...): compiles one variant to NAME.spv with `shader_glslc` if that is set,
+# else with GLSLC; with `shader_numbers`, to NAME.inc, the SPIR-V words as numbers.
 function(weft_shader file name)
   set(glslc ${GLSLC})
   if(shader_glslc)
     set(glslc ${shader_glslc})
   endif()
-  set(out ${shader_out}/${name}.inc)
+  set(out ${shader_out}/${name}.spv)
+  set(form "")
+  if(shader_numbers)
+    set(out ${shader_out}/${name}.inc)
+    set(form -mfmt=num)
+  endif()
   add_custom_command(OUTPUT ${out}
-    COMMAND ${glslc} --target-env=vulkan1.2 -O -mfmt=num -I ${WEFT_ROOT}/src/shaders
+    COMMAND ${glslc} --target-env=vulkan1.2 -O ${form} -I ${WEFT_ROOT}/src/shaders
       ${shader_flags} ${ARGN} -MD -MF ${out}.d -MT ${out} -o ${out} ${file}
     DEPENDS ${file} ${glslc} DEPFILE ${out}.d VERBATIM COMMENT "Shader ${name}")
 endfunction()
 
-# Writes shader_code/STEM.cc for one .comp file, with its variants, and appends their rows to
-# `rows`.
+# Compiles the variants of one .comp file, and appends their files to `words`, their symbols to
+# `embedded` and their rows to `rows`.
 macro(weft_shader_file path)
   get_filename_component(stem ${path} NAME_WE)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
@@ -96,8 +101,6 @@ macro(weft_shader_file path)
   if(NOT variants)
     set(variants "//: ${stem}")
   endif()
-  set(code "// Made by cmake/shaders.cmake.\n#include \"shaders/shaders.h\"\n\nnamespace weft::shaders {\n\n")
-  set(words "")
   foreach(variant ${variants})
     if(NOT variant MATCHES "^//: ([a-z0-9_]+)(( -D[A-Za-z0-9_]+(=[A-Za-z0-9_]+)?)*)( : ([a-z0-9_]+))?$")
       message(FATAL_ERROR "${path}: not '//: name -DMACRO ... : feature': ${variant}")
@@ -120,26 +123,17 @@ macro(weft_shader_file path)
       endif()
       weft_shader(${path} ${name} ${defines})
       set(shader_glslc "")
-      list(APPEND words ${shader_out}/${name}.inc)
-      string(APPEND code "extern const uint32_t kCode_${name}[];\nextern const size_t kWords_${name};\n"
-        "const uint32_t kCode_${name}[] = {\n#include \"${name}.inc\"\n};\n"
-        "const size_t kWords_${name} = sizeof kCode_${name} / sizeof kCode_${name}[0];\n")
-      string(APPEND externs "extern const uint32_t kCode_${name}[];\nextern const size_t kWords_${name};\n")
-      string(APPEND rows "        {\"${name}\", {kCode_${name}, kWords_${name}}},\n")
+      list(APPEND words ${shader_out}/${name}.spv)
+      string(APPEND embedded "EMBED(${name})\n")
+      string(APPEND rows "        {\"${name}\", {begin_${name}, end_${name}}},\n")
     endif()
   endforeach()
-  if(words)
-    file(CONFIGURE OUTPUT ${shader_out}/code_${stem}.cc CONTENT "${code}\n}  // namespace weft::shaders\n"
-      @ONLY)
-    set_source_files_properties(${shader_out}/code_${stem}.cc PROPERTIES
-      OBJECT_DEPENDS "${words}")
-    target_sources(weft_shaders PRIVATE ${shader_out}/code_${stem}.cc)
-  endif()
 endmacro()
 
 # Compiles all of src/shaders into the library weft_shaders.
 macro(weft_all_shaders)
-  set(externs "")
+  set(words "")
+  set(embedded "")
   set(rows "")
   set(lacking "")
   set(shader_names "")
@@ -155,12 +149,20 @@ macro(weft_all_shaders)
       endif()
     endforeach()
   endif()
+  # The assembler includes the files: a compiler takes 20 s of processor time for their words in C++.
   file(CONFIGURE OUTPUT ${shader_out}/table.cc CONTENT "// Made by cmake/shaders.cmake.
 #include \"shaders/table.h\"
 
+#define EMBED(name)                                                              \\
+    __asm__(\".section .rodata\\n.balign 4\\nweft_spirv_begin_\" #name \":\\n\"            \\
+            \".incbin \\\"@shader_out@/\" #name \".spv\\\"\\n\"                      \\
+            \"weft_spirv_end_\" #name \":\\n.previous\\n\");                         \\
+    extern const uint32_t begin_##name[] __asm__(\"weft_spirv_begin_\" #name);         \\
+    extern const uint32_t end_##name[] __asm__(\"weft_spirv_end_\" #name);
+
 namespace weft::shaders {
 
-@externs@
+@embedded@
 const std::vector<Row>& Table() {
     static const std::vector<Row> rows = {
 @rows@    };
@@ -173,5 +175,6 @@ std::vector<std::string_view> FeaturesLacking() {
 
 }  // namespace weft::shaders
 " @ONLY)
+  set_source_files_properties(${shader_out}/table.cc PROPERTIES OBJECT_DEPENDS "${words}")
   target_sources(weft_shaders PRIVATE ${shader_out}/table.cc)
 endmacro()
