@@ -1,5 +1,6 @@
 # Build rules shared by every folder: one static library per folder, with warnings as errors.
 
+include(cpu_levels)
 get_filename_component(WEFT_ROOT ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 find_package(Threads REQUIRED)
 add_library(weft_options INTERFACE)
@@ -136,9 +137,11 @@ endfunction()
 function(weft_library folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${WEFT_ROOT}/src/${folder}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/kernels/(vector|amx|avxvnni)/")  # compiled per instruction set
-  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    list(FILTER sources EXCLUDE REGEX "/tensor/encode/level_avx")
-  endif()
+  foreach(level avx2 avx512)
+    if(NOT level IN_LIST WEFT_LEVELS)  # cmake/cpu_levels.cmake
+      list(FILTER sources EXCLUDE REGEX "/tensor/encode/level_${level}\\.cc$")
+    endif()
+  endforeach()
   if(WEFT_LEAVE_OUT)
     list(FILTER sources EXCLUDE REGEX "${WEFT_LEAVE_OUT}")
   endif()
@@ -156,6 +159,9 @@ function(weft_library folder)
   weft_unity(sources weft_${folder} ${WEFT_ROOT}/src ${sources})
   add_library(weft_${folder} STATIC ${sources})
   target_link_libraries(weft_${folder} PUBLIC weft_options ${ARGN})
+  if(folder MATCHES "^(tensor|kernels)$")
+    target_include_directories(weft_${folder} PRIVATE ${CMAKE_BINARY_DIR}/generated)  # cpu_levels.h
+  endif()
 endfunction()
 
 # Where tools/setup.sh puts what it brings: a compiler of shaders (cmake/shaders.cmake), and lavapipe,

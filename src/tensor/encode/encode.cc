@@ -1,6 +1,7 @@
 #include "tensor/encode.h"
 
 #include "base/check.h"
+#include "cpu_levels.h"
 #include "tensor/encode/level.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
@@ -9,23 +10,15 @@
 namespace weft {
 namespace {
 
-const encode::Level& LevelOf(CpuLevel level) {
-    switch (level) {
-        case CpuLevel::kReference:
-        case CpuLevel::kNeon:
-        case CpuLevel::kI8mm: return encode::kBaseLevel;  // the base level compiles to NEON
-#if defined(__x86_64__)
-        case CpuLevel::kAvx2:
-        case CpuLevel::kAvxVnni: return encode::kAvx2Level;
-        case CpuLevel::kAvx512:
-        case CpuLevel::kAmx: return encode::kAvx512Level;
-#else
-        case CpuLevel::kAvx2:
-        case CpuLevel::kAvxVnni:
-        case CpuLevel::kAvx512:
-        case CpuLevel::kAmx: break;
+// All levels give the same bits. A level that is not built is replaced by the base level, which
+// compiles to NEON on aarch64.
+const encode::Level& LevelOf([[maybe_unused]] CpuLevel level) {
+#if WEFT_HAS_AVX2
+    if (level == CpuLevel::kAvx2 || level == CpuLevel::kAvxVnni) return encode::kAvx2Level;
 #endif
-    }
+#if WEFT_HAS_AVX512
+    if (level == CpuLevel::kAvx512 || level == CpuLevel::kAmx) return encode::kAvx512Level;
+#endif
     return encode::kBaseLevel;
 }
 
