@@ -40,7 +40,7 @@ std::string ShadersText() {
     if (count == 0) return "none (built without glslc, Vulkan's headers or -DWEFT_VULKAN=ON)";
     const std::vector<std::string_view> lacking = shaders::FeaturesLacking();
     if (lacking.empty()) return fmt::format("{}", count);
-    return fmt::format("{}, without those for matrix units (glslc lacked {})", count,
+    return fmt::format("{}, without those for matrix units (glslc lacked {}; docs/gpu.md)", count,
                        fmt::join(lacking, ", "));
 }
 
@@ -132,6 +132,7 @@ void PrintGpus(const GpuList& list) {
                  BytesText(one.shared_bytes));
         if (!one.unusable.empty()) PrintOut("  can't be used: {}\n", one.unusable);
     }
+    PrintOut("shaders: {}\n", ShadersText());
 }
 
 }  // namespace weft::cli

@@ -80,6 +80,16 @@ TEST(Gpus, WithoutADriverTheListIsEmpty) {
     const Ran ran = RunWeft({"inspect", "--devices"});
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out.rfind("no gpu: ", 0), 0u) << ran.out;
+    // The list also says which shaders this build has, as --version does.
+    const size_t shaders = ran.out.find("\nshaders: ");
+    ASSERT_NE(shaders, std::string::npos) << ran.out;
+    const std::string text =
+        ran.out.substr(shaders + 10, ran.out.find('\n', shaders + 1) - shaders - 10);
+    EXPECT_NE(RunWeft({"--version"}).out.find("\nshaders        " + text + "\n"),
+              std::string::npos);
+    const json listed = RunWeft({"inspect", "--devices", "--json"}).Json();
+    const bool lacks = !listed["shaders"]["lacking"].empty();
+    EXPECT_EQ(text.find("without those for matrix units") != std::string::npos, lacks) << text;
 }
 
 TEST(Gpus, InspectWantsAModelOrDevices) {
