@@ -163,6 +163,11 @@ def check_image(stage, context):
     assert "Subcommands:" in stage.run([*stage.entry, *stage.command])
     version = stage.run([*stage.entry, "--version"])
     assert version.startswith("weft "), version
+    # The image has a loader, Mesa's drivers (one computes on the processor), and kernels for matrix
+    # units.
+    devices = json.loads(stage.run([*stage.entry, "inspect", "--devices", "--json"]))
+    assert any("llvmpipe" in gpu["name"] for gpu in devices["gpus"]), devices
+    assert devices["shaders"]["count"] > 200 and not devices["shaders"]["lacking"], devices
     # `podman run -v ./models:/models:ro weft run ...`: as its user, who owns nothing.
     stage.root.file("/models").mkdir()
     stage.copy(context / "models/abacus/model.gguf", "/models/model.gguf")
