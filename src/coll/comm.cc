@@ -98,7 +98,7 @@ class CommImpl final : public Comm {
                                 const Chain* chain = nullptr);
     void UseHosts(std::span<const int> host_of_rank);
     Stream& SendsOf(int rank) {
-        WEFT_CHECK(rank >= 0 && rank < size() && rank != this->rank());
+        WEFT_CHECK(rank >= 0 && rank < size() && sends_[static_cast<size_t>(rank)].has_value());
         return *sends_[static_cast<size_t>(rank)];
     }
 
@@ -106,6 +106,7 @@ class CommImpl final : public Comm {
     int64_t timeout_ms_;
     Group group_;
     size_t send_bytes_;
+    bool whole_ = true;  // whether this rank has a link to each member
     std::vector<std::optional<Stream>> sends_;
     std::vector<float> sums_;  // of a piece of narrow values
     int host_mark_ = 0;        // the lowest rank joined to this one by shm, or this rank
@@ -139,7 +140,13 @@ CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Cha
             host_mark_ = std::min(host_mark_, place);
             continue;
         }
-        net::Link& link = *fabric.links[static_cast<size_t>(ranks[r])];
+        const auto& joined = fabric.links[static_cast<size_t>(ranks[r])];
+        if (joined == nullptr) {
+            whole_ = false;
+            group_.across_hosts = true;
+            continue;
+        }
+        net::Link& link = *joined;
         const bool near = link.peer().transport == "shm";
         if (near) host_mark_ = std::min(host_mark_, place);
         group_.across_hosts = group_.across_hosts || !near;
@@ -205,6 +212,7 @@ Status CommImpl::Do(Operation operation, size_t bytes, const net::OpTag& tag, co
     bytes_ = bytes;
     // Members send and receive in no common order.
     const bool counts = operation != Operation::kSend;
+    WEFT_CHECK(whole_ || !counts);
     group_.kind = counts ? KindOf(operation, ++collectives_) : KindOf(operation);
     group_.tag = tag;
     group_.tag.place = 0;
@@ -354,7 +362,9 @@ Result<std::unique_ptr<Comm>> Comm::Make(net::Fabric& fabric, std::vector<int> r
             member = true;
             continue;
         }
-        const size_t window = fabric.links[static_cast<size_t>(ranks[i])]->window_bytes();
+        const auto& link = fabric.links[static_cast<size_t>(ranks[i])];
+        if (link == nullptr) continue;
+        const size_t window = link->window_bytes();
         right =
             channel.window_begin <= window && channel.window_bytes <= window - channel.window_begin;
     }

@@ -56,7 +56,8 @@ struct Timing {
 
 class Comm {
   public:
-    // ranks: the group's members as numbers of Fabric ranks, ascending; this rank is among them.
+    // ranks: the group's members as numbers of Fabric ranks, ascending; this rank is among them. A
+    // group in which two members have no link only sends and receives.
     // `fabric` must outlive the Comm; all waits poll the fabric's monitor. timeout_ms: time limit
     // of each operation. Errors: kUsage (the channel is too small or outside of the links'
     // windows).

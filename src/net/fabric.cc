@@ -38,10 +38,6 @@ constexpr int64_t kWayMs = 1000;
 constexpr int64_t kDiallersFirstMs = 500;
 constexpr int64_t kSilentNs = 1'500'000'000;
 
-const char* EncryptionWords(Encryption encryption) {
-    return encryption == Encryption::kNever ? "does not encrypt" : "encrypts";
-}
-
 // The transport of a pair's connection: verbs has a tcp connection beside its queue pair, mpi
 // beside its messages.
 Transport CarrierOf(Transport transport) {
@@ -93,6 +89,9 @@ class Builder final : public FabricBuilder {
     Status ListenAll();
     Result<Fd> ListenAt(const std::string& host) const;
     bool Dials(int peer) const;
+    bool Joins(int peer) const;
+    bool HasWay(int peer) const;
+    bool LeaveOut(int peer);
     WireEnd EndOf(int peer, int socket) const;
     const Offer& MyOfferTo(int peer);
     std::vector<TcpWay> TcpWaysOf(int peer) const;
@@ -166,6 +165,7 @@ Status Builder::Open() {
     mine_.resize(static_cast<size_t>(o.size));
     dialling_.resize(static_cast<size_t>(o.size));
     devices_.resize(static_cast<size_t>(o.size));
+    options_.needs.resize(static_cast<size_t>(o.size), LinkNeed::kNeeded);
     link_ends_.resize(static_cast<size_t>(o.size));
     auto addresses = ListHostAddresses();
     if (addresses.ok()) addresses_ = *std::move(addresses);
@@ -299,7 +299,7 @@ const Offer& Builder::MyOfferTo(int peer) {
 bool Builder::MayUseVerbs(const std::string& address) const {
     if (options_.transport == Transport::kVerbs) return true;
     return options_.transport == Transport::kAuto && VerbsBuilt() && !rdma_ports_.empty() &&
-           !IsLoopbackAddress(address);
+           address != kForwardHost && !IsLoopbackAddress(address);
 }
 
 Result<std::unique_ptr<VerbsEnd>> Builder::MakeVerbsEnd(int peer, const std::string& address) {
@@ -347,7 +347,7 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
     for (int peer = 0; peer < options_.size; peer++) {
         theirs_.emplace_back();
         chosen_.push_back(Transport::kAuto);
-        if (peer == options_.rank) continue;
+        if (!Joins(peer)) continue;
         WEFT_ASSIGN(theirs_.back(), DecodeOffer(offers[static_cast<size_t>(peer)]));
         Offer& offer = theirs_.back();
         if (offer.from != peer || offer.to != options_.rank || offer.size != options_.size ||
@@ -359,19 +359,7 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
                              offer.window_bytes, peer, options_.size, options_.rank, options_.epoch,
                              options_.window_bytes);
         }
-        if (offer.checksum != options_.checksum) {
-            return MakeError(ErrorCode::kUsage,
-                             "{} {} checksums, rank {} {}. Give all ranks --checksum, or none.",
-                             NameOf(peer).Text(), offer.checksum ? "sends" : "sends no",
-                             options_.rank, options_.checksum ? "does" : "does not");
-        }
-        if (offer.encryption != options_.encryption) {
-            return MakeError(ErrorCode::kUsage,
-                             "{} {} tcp links between hosts, rank {} {}. Give all ranks "
-                             "--plain-links, or none.",
-                             NameOf(peer).Text(), EncryptionWords(offer.encryption), options_.rank,
-                             EncryptionWords(options_.encryption));
-        }
+        WEFT_TRY(CheckSameOptions(MyOfferTo(peer), offer, NameOf(peer).Text()));
         const TcpWay root{options_.root_host, offer.tcp_port};
         const bool told_already =
             offer.tcp_host == root.host || std::ranges::count(offer.tcp_more, root) > 0;
@@ -380,6 +368,7 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
         }
         const Offer& mine = MyOfferTo(peer);
         WEFT_ASSIGN(chosen_.back(), ChooseTransport(mine, offer));
+        if (!HasWay(peer) && LeaveOut(peer)) continue;
         const std::string why_not = WhyNotVerbs(mine, offer);
         if (chosen_.back() == Transport::kTcp && !why_not.empty() && !told) {
             told = true;
@@ -402,6 +391,25 @@ Status Builder::ConnectVerbs(int peer) {
     return MakeError(ready.error().code, "{}: {}", NameOf(peer).Text(), ready.error().message);
 }
 
+bool Builder::Joins(int peer) const {
+    return peer != options_.rank && options_.needs[static_cast<size_t>(peer)] != LinkNeed::kNone;
+}
+
+// Whether the offer of the dialed rank has an address. Both ranks get the same result.
+bool Builder::HasWay(int peer) const {
+    const size_t at = static_cast<size_t>(peer);
+    if (CarrierOf(chosen_[at]) != Transport::kTcp) return true;
+    return !(Dials(peer) ? theirs_[at] : *mine_[at]).tcp_host.empty();
+}
+
+// Gives up a spare link. False: the link is needed.
+bool Builder::LeaveOut(int peer) {
+    LinkNeed& need = options_.needs[static_cast<size_t>(peer)];
+    if (need != LinkNeed::kSpare) return false;
+    need = LinkNeed::kNone;
+    return true;
+}
+
 // The higher rank of a pair dials, unless only it can be dialed.
 bool Builder::Dials(int peer) const {
     const size_t at = static_cast<size_t>(peer);
@@ -415,7 +423,7 @@ bool Builder::Dials(int peer) const {
 Status Builder::DialAll(const Deadline& deadline) {
     std::vector<int> peers;
     for (int peer = 0; peer < options_.size; peer++) {
-        if (peer != options_.rank && Dials(peer)) peers.push_back(peer);
+        if (Joins(peer) && Dials(peer)) peers.push_back(peer);
     }
     std::vector<std::optional<Result<Fd>>> dialled(peers.size());
     const auto may_last = [&](int peer) {
@@ -432,6 +440,7 @@ Status Builder::DialAll(const Deadline& deadline) {
             Greet(peers[i], **std::move(dialled[i]));
             continue;
         }
+        if (LeaveOut(peers[i])) continue;
         unreached_.push_back(peers[i]);
         if (failed.ok()) failed = dialled[i]->error();
     }
@@ -483,7 +492,9 @@ Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
         const auto left = static_cast<int64_t>(ways - at);
         const int64_t most_ms = left == 1 ? deadline.left_ms() : kWayMs;
         const Deadline attempt = Deadline::In(std::min(most_ms, deadline.left_ms() / left));
-        Result<Fd> dialled = DialTcp(way.host, way.port, attempt);
+        const bool forwards = way.host == kForwardHost && options_.forward;
+        Result<Fd> dialled = forwards ? options_.forward(peer, way.port, attempt)
+                                      : DialTcp(way.host, way.port, attempt);
         if (dialled.ok()) return dialled;
         if (dialled.error().code != ErrorCode::kTimeout) code = ErrorCode::kPeerLost;
         dialling.tried += (dialling.tried.empty() ? "" : "; ") + dialled.error().message;
@@ -509,11 +520,12 @@ Status Builder::LeadsNowhere(Pending& pending, const Error& why) {
         return other.peer == peer && other.fd.valid();
     };
     if (last && std::ranges::any_of(pending_, is_open)) return {};
-    if (last && dialling.tried.empty()) return why;
+    if (last && dialling.tried.empty()) return LeaveOut(peer) ? Status() : why;
     dialling.tried += (dialling.tried.empty() ? "" : "; ") + why.message;
     Status dialled = DialTcpWays(peer, deadline_);
     // Another way is open: its answer may be unread.
     if (!dialled.ok() && std::ranges::any_of(pending_, is_open)) return {};
+    if (!dialled.ok() && LeaveOut(peer)) return {};
     return dialled;
 }
 
@@ -547,6 +559,8 @@ Status Builder::JoinAll(const Deadline& deadline) {
             return options_.monitor->Failure();
         }
         if (last.expired()) {
+            for (const int peer : Missing()) LeaveOut(peer);
+            if (Missing().empty()) break;
             std::vector<std::string> names;
             for (const int peer : Missing()) names.push_back(NameOf(peer).Text());
             return MakeError(ErrorCode::kTimeout,
@@ -646,7 +660,7 @@ void Builder::Greeted(Pending& pending) {
     const int peer = greeting.from;
     Fd fd = std::move(pending.fd);
     pending.fd.Reset();
-    const bool other = peer >= 0 && peer < options_.size && peer != options_.rank;
+    const bool other = peer >= 0 && peer < options_.size && Joins(peer);
     if (!other || Dials(peer) || !Genuine(greeting, peer) ||
         CarrierOf(chosen_[static_cast<size_t>(peer)]) != pending.transport) {
         Log(LogLevel::kWarning, "refused a data connection without a valid token");
@@ -757,7 +771,7 @@ PeerName Builder::NameOf(int peer) const {
 std::vector<int> Builder::Missing() const {
     std::vector<int> missing;
     for (int peer = 0; peer < options_.size; peer++) {
-        if (peer != options_.rank && links_[static_cast<size_t>(peer)] == nullptr) {
+        if (Joins(peer) && links_[static_cast<size_t>(peer)] == nullptr) {
             missing.push_back(peer);
         }
     }

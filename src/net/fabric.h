@@ -1,4 +1,4 @@
-// Makes a Fabric, the links from this rank to all others: ranks exchange offers over authenticated
+// Makes a Fabric, the links from this rank to the others: ranks exchange offers over authenticated
 // control connections, then connect the links.
 //
 //     FabricBuilder::Make(options)         opens listeners, draws a random token for each peer
@@ -31,12 +31,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/fd.h"
 #include "base/result.h"
 #include "net/addresses.h"
 #include "net/link.h"
@@ -55,6 +57,14 @@ Result<Transport> ParseTransport(std::string_view name);
 // Which tcp links are encrypted. Packets between two ranks of one kernel never leave it. kNever:
 // the user says that the network is trusted. kAlways: for tests and measurements on one host.
 enum class Encryption { kBetweenHosts, kNever, kAlways };
+
+// In place of an address of an offer: FabricOptions::forward connects to this rank.
+inline constexpr const char* kForwardHost = "forward";
+
+// Whether two ranks get a link. kSpare: only if they reach each other before the deadline of
+// Connect. At that time, one of the two may have a link that the other lacks: the caller compares
+// both ends.
+enum class LinkNeed { kNeeded, kSpare, kNone };
 
 // Ports for listeners, from `first` to `last`; 0 and 0: any port.
 struct PortRange {
@@ -77,16 +87,19 @@ struct FabricOptions {
     // Replaces listen_host and advertise_host. ways[p]: ways by which peer p may reach this rank,
     // best first (addresses.h). This rank listens only on the addresses of these ways.
     std::vector<std::vector<Way>> ways;
+    std::vector<LinkNeed> needs;  // by peer; the same at both ends of a pair. Empty: all are needed
+    // Connects to a port of a peer that has the address kForwardHost. Called on several threads.
+    std::function<Result<Fd>(int peer, uint16_t port, const Deadline& deadline)> forward{};
     PortRange ports;           // for all tcp listeners
     std::vector<bool> hidden;  // hidden[p]: peer p can't dial this rank (NAT); empty: all can
     // The address by which this rank's control connection reached rank 0. Data links to rank 0 try
     // this address last, with the port from rank 0's offer: behind a port forwarder, rank 0 doesn't
     // know its own public address. "": none.
     std::string root_host;
-    std::string rdma_device;         // verbs: "mlx5_0" or "mlx5_0:1"; "": chosen by address
-    int gid_index = -1;              // verbs: index in the port's GID table; -1: chosen
-    bool checksum = false;           // collectives verify every message; must be the same on all
-                                     // ranks
+    std::string rdma_device;  // verbs: "mlx5_0" or "mlx5_0:1"; "": chosen by address
+    int gid_index = -1;       // verbs: index in the port's GID table; -1: chosen
+    bool checksum = false;    // collectives verify every message; must be the same on all
+                              // ranks
     Encryption encryption = Encryption::kBetweenHosts;  // must be the same on all ranks
     MpiLibrary* mpi = nullptr;       // set if an MPI launcher started this process; must outlive
                                      // the Fabric
@@ -104,9 +117,10 @@ class FabricBuilder {
     // change. The first call for a peer makes the offer (and, for verbs, the queue pair); later
     // calls return the same offer.
     virtual std::string OfferTo(int peer) = 0;
-    // Connects this rank to all others. offers[p]: the result of OfferTo(this rank) on rank p; this
-    // rank's own entry is ignored. Call it once. Errors: kCorrupt (an invalid offer), kUsage (ranks
-    // have different options), kTimeout (the message names the missing ranks), kPeerLost, kIo.
+    // Connects this rank to all others that it needs. offers[p]: the result of OfferTo(this rank)
+    // on rank p; this rank's own entry and those of peers without a link are ignored. Call it once.
+    // Errors: kCorrupt (an invalid offer), kUsage (ranks have different options), kTimeout (the
+    // message names the missing ranks), kPeerLost, kIo.
     virtual Result<Fabric> Connect(const std::vector<std::string>& offers,
                                    const Deadline& deadline) = 0;
     // After Connect: this rank's end of each link, by peer; the rank's own entry is empty.

@@ -121,7 +121,8 @@ class FabricState {
     virtual PeerMonitor* monitor() const { return nullptr; }
 };
 
-// All links of this rank. links[r] is the link to rank r; links[rank] is null.
+// All links of this rank. links[r] is the link to rank r; links[rank] is null, and so are links
+// that the job does not need (net::LinkNeed).
 struct Fabric {
     int rank = 0;
     int size = 1;

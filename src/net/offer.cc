@@ -217,6 +217,25 @@ bool IsEncrypted(const Offer& mine, const Offer& theirs) {
            (mine.encryption == Encryption::kBetweenHosts && !InOneKernel(mine, theirs));
 }
 
+static const char* EncryptionWords(Encryption encryption) {
+    return encryption == Encryption::kNever ? "does not encrypt" : "encrypts";
+}
+
+Status CheckSameOptions(const Offer& mine, const Offer& theirs, const std::string& name) {
+    if (theirs.checksum != mine.checksum) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} {} checksums, rank {} {}. Give all ranks --checksum, or none.", name,
+                         theirs.checksum ? "sends" : "sends no", mine.from,
+                         mine.checksum ? "does" : "does not");
+    }
+    if (theirs.encryption == mine.encryption) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "{} {} tcp links between hosts, rank {} {}. Give all ranks --plain-links, or "
+                     "none.",
+                     name, EncryptionWords(theirs.encryption), mine.from,
+                     EncryptionWords(mine.encryption));
+}
+
 Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs) {
     if (mine.transport != theirs.transport) {
         return MakeError(ErrorCode::kUsage,

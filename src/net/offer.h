@@ -36,7 +36,7 @@ struct Offer {
     uint64_t window_bytes = 0;
     Transport transport = Transport::kAuto;
     bool checksum = false;
-    bool hidden = false;    // `to` can't dial `from`; if `to` can be dialed, `from` dials
+    bool hidden = false;  // `to` can't dial `from`; if `to` can be dialed, `from` dials
     Encryption encryption = Encryption::kBetweenHosts;
     Token token{};          // token that `to` must present
     LinkSecret secret{};    // for the keys of the link; never sent over a data connection
@@ -62,6 +62,8 @@ std::string NetworkNamespace();
 // unknown. (A sandbox may hide the boot id, and its network namespaces have the same numbers on
 // every host.)
 std::string KernelId(const std::string& boot_id, const std::string& network);
+// Whether two ranks have the same options for their link. name: of the other rank. Errors: kUsage.
+Status CheckSameOptions(const Offer& mine, const Offer& theirs, const std::string& name);
 // Whether a tcp link between two ranks is encrypted. The offers must agree on `encryption`.
 bool IsEncrypted(const Offer& mine, const Offer& theirs);
 // The transport between two ranks; both ranks get the same result. Errors: kUsage (the ranks
