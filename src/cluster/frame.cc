@@ -210,6 +210,14 @@ std::string ReadBuildWord(Reader& reader, size_t most) {
     return word;
 }
 
+// Likewise.
+std::string ReadHostName(Reader& reader) {
+    std::string name = reader.Text(kMostHostName);
+    const auto odd = [](char letter) { return letter < ' ' || letter > '~' || letter == '>'; };
+    if (name.empty() || std::ranges::any_of(name, odd)) reader.Fail("has a malformed host name");
+    return name;
+}
+
 }  // namespace
 
 Bytes Encode(const ProofMessage& message) {
@@ -222,6 +230,8 @@ Bytes Encode(const ProofMessage& message) {
         .Int(message.request.number)
         .Int(static_cast<uint8_t>(message.request.take))
         .Int(static_cast<uint8_t>(message.request.returns))
+        .Text(message.request.forward)
+        .Int(message.request.forward_port)
         .Take();
 }
 
@@ -236,6 +246,8 @@ Result<ProofMessage> DecodeProof(View payload) {
     message.request.number = reader.Int<uint64_t>();
     message.request.take = reader.Flag();
     message.request.returns = reader.Flag();
+    message.request.forward = reader.Text(kMostHostName);
+    message.request.forward_port = reader.Int<uint16_t>();
     return Finish(reader, std::move(message));
 }
 
@@ -248,6 +260,8 @@ Bytes Encode(const RefuseMessage& message) {
         .Text(message.protocol_hash)
         .Int(static_cast<uint32_t>(answer.jobs.size()));
     for (const std::string& job : answer.jobs) writer.Text(job);
+    writer.Int(static_cast<uint32_t>(answer.neighbors.size()));
+    for (const std::string& name : answer.neighbors) writer.Text(name);
     return writer.Int(answer.places)
         .Int(answer.place)
         .Int(answer.waiting)
@@ -269,6 +283,8 @@ Result<RefuseMessage> DecodeRefuse(View payload) {
     PlaceAnswer& answer = message.answer;
     answer.jobs.resize(reader.Count(sizeof(uint32_t), kMostJobs));
     for (std::string& job : answer.jobs) job = reader.Text(kMostAbout);
+    answer.neighbors.resize(reader.Count(sizeof(uint32_t), kMostNeighbors));
+    for (std::string& name : answer.neighbors) name = ReadHostName(reader);
     answer.places = reader.Int<int32_t>();
     answer.place = reader.Int<int32_t>();
     answer.waiting = reader.Int<int32_t>();
@@ -295,8 +311,33 @@ Bytes Encode(const AssignMessage& message) {
         .Int(uint8_t{message.plain_links});
     writer.Int(static_cast<uint32_t>(message.hosts.size()));
     for (const std::string& host : message.hosts) writer.Text(host);
+    writer.Int(static_cast<uint32_t>(message.links.pairs.size()));
+    for (const LinkNeeds::Pair& pair : message.links.pairs) {
+        writer.Int(pair.a).Int(pair.b).Int(uint8_t{pair.few_bytes});
+    }
+    writer.Int(uint8_t{message.links.spare});
     return writer.Text(message.job).Int(message.recover_ms).Take();
 }
+
+namespace {
+
+void ReadLinks(Reader& reader, AssignMessage& message) {
+    const auto ranks = static_cast<int32_t>(message.hosts.size());
+    message.links.pairs.resize(reader.Count(9, kMostRanks * kMostRanks));
+    for (LinkNeeds::Pair& pair : message.links.pairs) {
+        pair.a = reader.Int<int32_t>();
+        pair.b = reader.Int<int32_t>();
+        const uint8_t few = reader.Int<uint8_t>();
+        const bool within = pair.a >= 0 && pair.b >= 0 && pair.a < ranks && pair.b < ranks;
+        if (!within || pair.a == pair.b || few > 1) reader.Fail("has an impossible data link");
+        pair.few_bytes = few == 1;
+    }
+    const uint8_t spare = reader.Int<uint8_t>();
+    if (spare > 1) reader.Fail("has a setting of spare links that is neither on nor off");
+    message.links.spare = spare == 1;
+}
+
+}  // namespace
 
 Result<AssignMessage> DecodeAssign(View payload) {
     Reader reader("assignment", payload);
@@ -318,6 +359,7 @@ Result<AssignMessage> DecodeAssign(View payload) {
     message.plain_links = plain == 1;
     message.hosts.resize(reader.Count(4, kMostRanks));
     for (std::string& host : message.hosts) host = reader.Text(kMostName);
+    ReadLinks(reader, message);
     message.job = reader.Text();
     message.recover_ms = reader.Int<int64_t>();
     if (message.epoch < 1) reader.Fail("has an impossible epoch");

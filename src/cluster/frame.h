@@ -22,6 +22,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "cluster/ephemeral_key.h"
+#include "cluster/links.h"
 #include "cluster/wait_graph.h"
 
 namespace weft::cluster {
@@ -29,7 +30,7 @@ namespace weft::cluster {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 11;
+inline constexpr uint32_t kProtocol = 12;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
@@ -39,8 +40,10 @@ inline constexpr size_t kMostWhy = 4096;  // most bytes of the reason why a work
                                           // rank
 inline constexpr size_t kMostVerdictText = 16384;  // most bytes of each text of a VerdictMessage
 inline constexpr size_t kMostJobs = 16;            // most jobs that a worker runs at a time
-inline constexpr size_t kMostAbout = 160;          // most bytes of the text about a job
-inline constexpr int kAllLoaded = 1000;            // thousandths
+inline constexpr size_t kMostNeighbors = 16;       // most hosts that a worker names
+inline constexpr size_t kMostHostName = 64;
+inline constexpr size_t kMostAbout = 160;  // most bytes of the text about a job
+inline constexpr int kAllLoaded = 1000;    // thousandths
 inline constexpr int64_t kMostRecoverMs = 86'400'000;
 
 enum class FrameType : uint8_t {
@@ -96,6 +99,8 @@ struct PlaceRequest {
     uint64_t number = 0;   // the ticket's number in all lines; 0: none yet
     bool take = true;      // false: only tell whether the worker could run the job now
     bool returns = false;  // rank 0 calls back a lost rank: keep the place of a killed one a moment
+    std::string forward{};      // not a place: forward the connection to this neighbor (forwards.h)
+    uint16_t forward_port = 0;  // there; 0: the port of its worker
 };
 struct ProofMessage {  // kProof and kWelcome
     Sha256Digest mac{};
@@ -111,6 +116,8 @@ struct PlaceAnswer {
     int32_t waiting = 0;              // tickets in line
     bool free = false;                // the worker keeps a place for the ticket
     uint64_t number = 0;              // the ticket's number
+    std::vector<std::string>
+        neighbors{};  // names of the hosts on its cables; at most kMostNeighbors
 };
 enum class Refusal : uint8_t { kWrongKey = 1, kVersion = 2, kBusy = 3 };
 struct RefuseMessage {
@@ -135,6 +142,7 @@ struct AssignMessage {
     bool checksum = false;           // verify every message of the collectives
     bool plain_links = false;        // tcp links between hosts are not encrypted
     std::vector<std::string> hosts;  // names by rank; its length is the number of ranks
+    LinkNeeds links{};               // data links of this epoch
     std::string job;
     int64_t recover_ms = 0;  // how long a survivor waits for the next epoch; 0: a loss ends the job
 };

@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kWords = 6;  // of an end
 constexpr int kMostMbps = 100'000'000;
+constexpr int kMostChainTries = 10'000;  // steps of the search for an order of ranks
 
 Error Malformed() {
     return MakeError(ErrorCode::kCorrupt, "a malformed list of a rank's links");
@@ -56,6 +57,13 @@ std::string SpeedText(int a_mbps, int b_mbps) {
 }
 
 }  // namespace
+
+const LinkNeeds::Pair* LinkNeeds::Find(int a, int b) const {
+    const auto found = std::ranges::find_if(pairs, [&](const Pair& pair) {
+        return (pair.a == a && pair.b == b) || (pair.a == b && pair.b == a);
+    });
+    return found == pairs.end() ? nullptr : &*found;
+}
 
 std::string PackWireEnds(const std::vector<net::WireEnd>& ends) {
     std::string distinct, which;
@@ -138,6 +146,7 @@ std::vector<std::string> LinkLines(const LinkTable& links, const std::vector<std
     for (size_t a = 0; a < links.size(); ++a) {
         for (size_t b = a + 1; b < links.size(); ++b) {
             const net::WireEnd &x = links[a][b], &y = links[b][a];
+            if (x.transport.empty()) continue;
             const bool named = !x.address.empty() || !y.address.empty();
             lines.push_back(fmt::format("rank {} ({}) - rank {} ({}): {}{}{}{}", a, hosts[a], b,
                                         hosts[b], x.transport, x.encrypted ? ", encrypted" : "",
@@ -146,6 +155,55 @@ std::vector<std::string> LinkLines(const LinkTable& links, const std::vector<std
         }
     }
     return lines;
+}
+
+std::vector<int> ChainOf(int ranks, const std::function<bool(int, int)>& joined) {
+    std::vector<int> chain = {0};
+    int budget = kMostChainTries;
+    const std::function<bool()> extend = [&] {
+        if (std::ssize(chain) == ranks) return true;
+        for (int next = 1; next < ranks; ++next) {
+            if (std::ranges::count(chain, next) > 0 || !joined(chain.back(), next)) continue;
+            if (--budget < 0) return false;
+            chain.push_back(next);
+            if (extend()) return true;
+            chain.pop_back();
+        }
+        return false;
+    };
+    if (!extend()) chain.clear();
+    return chain;
+}
+
+// Tensor ranks need all links of their group; stages need those between consecutive ranks.
+std::string LayoutsThatWork(const std::vector<std::string>& names,
+                            const std::function<bool(int, int)>& joined) {
+    const int ranks = static_cast<int>(names.size());
+    const std::vector<int> chain = ChainOf(ranks, joined);
+    if (!chain.empty()) {
+        std::string order;
+        for (const int rank : chain)
+            order += (order.empty() ? "" : ", ") + names[static_cast<size_t>(rank)];
+        return std::ranges::is_sorted(chain)
+                   ? fmt::format(
+                         "--pp {} works, because pipeline stages need links between consecutive "
+                         "ranks only",
+                         ranks)
+                   : fmt::format(
+                         "--pp {} works with the hosts in the order {}, because pipeline stages "
+                         "need links between consecutive ranks only",
+                         ranks, order);
+    }
+    std::vector<int> group = {0};
+    for (int rank = 1; rank < ranks; ++rank) {
+        const auto reaches = [&](int member) { return joined(member, rank); };
+        if (std::ranges::all_of(group, reaches)) group.push_back(rank);
+    }
+    if (group.size() < 2) return "";
+    std::string members;
+    for (const int rank : group)
+        members += (members.empty() ? "" : ", ") + names[static_cast<size_t>(rank)];
+    return fmt::format("--tp {0} or --pp {0} works with {1} alone", group.size(), members);
 }
 
 }  // namespace weft::cluster

@@ -1,6 +1,8 @@
 // Describes the links between ranks and their transports, for rank 0 and for the user.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +12,20 @@
 #include "net/wire_end.h"
 
 namespace weft::cluster {
+
+// The data links that a job needs.
+struct LinkNeeds {
+    struct Pair {
+        int32_t a = 0, b = 0;
+        bool few_bytes = false;  // if no data network joins the two, the control network does
+        bool operator==(const Pair&) const = default;
+    };
+    std::vector<Pair> pairs{};  // empty: all ranks with each other
+    bool spare = false;         // also those other links that the networks allow
+    bool operator==(const LinkNeeds&) const = default;
+    // Null: not among `pairs`.
+    const Pair* Find(int a, int b) const;
+};
 
 // [rank][peer]: the end at `rank` of its link to `peer`.
 using LinkTable = std::vector<std::vector<net::WireEnd>>;
@@ -27,6 +43,15 @@ bool LinksHosts(const LinkTable& links, const std::vector<std::string>& hosts,
 // A line for each pair, "rank 0 (a) - rank 1 (b): tcp, encrypted, 10.0.1.1 (eth1) - 10.0.1.2
 // (eth1), 10 Gbit/s".
 std::vector<std::string> LinkLines(const LinkTable& links, const std::vector<std::string>& hosts);
+
+// An order of ranks 0 to ranks - 1, from rank 0, in which each rank is joined to the next one;
+// empty: none was found.
+std::vector<int> ChainOf(int ranks, const std::function<bool(int, int)>& joined);
+
+// The layouts for which the joined pairs suffice, as a sentence for a model's job whose layout
+// needs more; "": none. names: of the ranks. joined(a, b): whether two ranks can have a data link.
+std::string LayoutsThatWork(const std::vector<std::string>& names,
+                            const std::function<bool(int, int)>& joined);
 
 // "tcp, 10.0.1.1 (eth1) - 10.0.1.2 (eth1)": the end of `a` first. "": the link is unknown or has no
 // addresses.

@@ -30,6 +30,7 @@ AssignMessage SomeAssignment() {
     message.gid_index = 3;
     message.checksum = true;
     message.hosts = {"a", "b", "c"};
+    message.links = {{{0, 1, false}, {2, 0, true}}, true};
     message.job = R"({"model": "x.gguf"})";
     return message;
 }
@@ -170,6 +171,7 @@ TEST(Message, HoldsWhatItWasGiven) {
     EXPECT_EQ(back->transport, "tcp");
     EXPECT_TRUE(back->checksum);
     EXPECT_EQ(back->hosts, (std::vector<std::string>{"a", "b", "c"}));
+    EXPECT_EQ(back->links, SomeAssignment().links);
     EXPECT_EQ(back->job, R"({"model": "x.gguf"})");
     auto verdict = DecodeVerdict(Encode(VerdictMessage{ErrorCode::kDenied, -1, "t", "r"}));
     ASSERT_TRUE(verdict.ok());
@@ -186,6 +188,16 @@ TEST(Message, RefusesValuesThatCannotBe) {
     assignment = SomeAssignment();
     assignment.hosts.assign(kMostRanks + 1, "h");
     EXPECT_FALSE(DecodeAssign(Encode(assignment)).ok());
+    for (const LinkNeeds::Pair& pair : {LinkNeeds::Pair{0, 3}, {-1, 0}, {1, 1}}) {
+        assignment = SomeAssignment();
+        assignment.links.pairs.push_back(pair);
+        EXPECT_FALSE(DecodeAssign(Encode(assignment)).ok()) << pair.a;
+    }
+    for (const char* name : {"", "b>c", "b\n"}) {
+        RefuseMessage refusal;
+        refusal.answer.neighbors = {"a", name};
+        EXPECT_FALSE(DecodeRefuse(Encode(refusal)).ok()) << name;
+    }
     HelloMessage hello;
     hello.timeout_ms = -1;
     EXPECT_FALSE(DecodeHello(Encode(hello)).ok());

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cluster/frame.h"
 
 namespace weft::cluster {
@@ -42,10 +44,9 @@ TEST(Links, WhatIsNoListOfThemIsRefused) {
     for (size_t length = 0; length < good.size(); ++length) {
         EXPECT_FALSE(UnpackWireEnds(good.substr(0, length), 4).ok()) << length;
     }
-    for (const char* line :
-         {"tcp a b  d plain", "tcp a b -1 d plain", "tcp a b x d plain",
-          "tcp a b 99999999999 d plain", "tcp a b 1", "tcp a b 1 d", "tcp a b 1 d e",
-          "tcp a b 1 d ", "tcp a b 1 d plain e", "", " "}) {
+    for (const char* line : {"tcp a b  d plain", "tcp a b -1 d plain", "tcp a b x d plain",
+                             "tcp a b 99999999999 d plain", "tcp a b 1", "tcp a b 1 d",
+                             "tcp a b 1 d e", "tcp a b 1 d ", "tcp a b 1 d plain e", "", " "}) {
         const std::string one = std::string(line) + "\n";
         EXPECT_FALSE(UnpackWireEnds(PackStrings({one, std::string(1, '\0')}), 1).ok()) << line;
     }
@@ -94,6 +95,41 @@ TEST(Links, OfOnePair) {
         EXPECT_EQ(LinkText(links, other, 1), "");
     }
     EXPECT_EQ(LinkText({}, 0, 1), "");
+}
+
+// Whether an undirected graph of ranks has an edge.
+auto JoinedBy(const std::vector<std::pair<int, int>>& edges) {
+    return [edges](int a, int b) {
+        return std::ranges::count(edges, std::pair(std::min(a, b), std::max(a, b))) > 0;
+    };
+}
+
+TEST(Links, AnOrderAlongTheCablesIsFound) {
+    EXPECT_EQ(ChainOf(4, JoinedBy({{0, 1}, {1, 2}, {2, 3}})), (std::vector<int>{0, 1, 2, 3}));
+    EXPECT_EQ(ChainOf(4, JoinedBy({{0, 1}, {1, 3}, {2, 3}})), (std::vector<int>{0, 1, 3, 2}));
+    EXPECT_EQ(ChainOf(4, JoinedBy({{0, 1}, {0, 3}, {1, 2}, {2, 3}})),
+              (std::vector<int>{0, 1, 2, 3}));
+    EXPECT_EQ(ChainOf(1, JoinedBy({})), std::vector<int>{0});
+    EXPECT_EQ(ChainOf(3, JoinedBy({{0, 1}, {0, 2}})), std::vector<int>());  // rank 0 in the middle
+    // The search ends although each rank but the last one is joined to all others.
+    std::vector<std::pair<int, int>> dense;
+    for (int a = 0; a < 40; ++a) {
+        for (int b = a + 1; b < 40; ++b) dense.emplace_back(a, b);
+    }
+    EXPECT_EQ(ChainOf(41, JoinedBy(dense)), std::vector<int>());
+}
+
+TEST(Links, TheLayoutsThatWorkAreNamed) {
+    const auto said = [](const std::vector<std::pair<int, int>>& edges) {
+        return LayoutsThatWork({"a", "b", "c", "d"}, JoinedBy(edges));
+    };
+    EXPECT_NE(said({{0, 1}, {1, 2}, {2, 3}}).find("--pp 4 works, because"), std::string::npos);
+    EXPECT_NE(said({{0, 1}, {1, 3}, {2, 3}})
+                  .find("--pp 4 works with the hosts in the order a, b, d, c, because"),
+              std::string::npos);
+    EXPECT_EQ(said({{0, 1}, {0, 2}, {0, 3}}), "--tp 2 or --pp 2 works with a, b alone");
+    EXPECT_EQ(said({{0, 1}, {0, 2}, {1, 2}}), "--tp 3 or --pp 3 works with a, b, c alone");
+    EXPECT_EQ(said({{1, 2}}), "");
 }
 
 TEST(Links, TheFewestRanksAreDropped) {
