@@ -356,6 +356,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     }
     WEFT_ASSIGN(AssignMessage assignment, AssignmentOf(options, size));
     assignment.job = std::move(job);
+    if (options.links_of) assignment.links = options.links_of(assignment.job, size);
     std::unique_ptr<DialIn> dial_in;
     if (options.wait_for > 0) {
         const int most_rank = options.elastic ? static_cast<int>(kMostRanks) - 1 : size - 1;
@@ -383,7 +384,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     // Before the first complete rendezvous, recovery handles only missing paths, not losses.
     Status met = cluster->Rendezvous(assignment);
     if (!met.ok()) met = cluster->BeginSmaller(met.error());
-    if (!met.ok()) return words.ReportFailure(met.error());
+    if (!met.ok()) return cluster->WithLayouts(words.ReportFailure(met.error()));
     return std::unique_ptr<Cluster>(std::move(cluster));
 }
 

@@ -112,6 +112,8 @@ struct ClusterOptions {
     // Returns how many of `ranks` ranks the next epoch can use (0: none); the other ranks leave.
     // May be null.
     std::function<int(int ranks)> usable_ranks{};
+    // Returns the data links that `job` needs with `ranks` ranks. Null: all ranks need each other.
+    std::function<LinkNeeds(const std::string& job, int ranks)> links_of{};
     // With elastic: called if two ranks cannot reach each other, so that the job must begin with
     // fewer ranks. Returns `job`, changed for the ranks `kept` of `ranks` ranks. The Cluster's
     // job() and size() are then those of the smaller job. May be null.
@@ -208,8 +210,10 @@ class Cluster {
     virtual bool cores_shared() const = 0;
     virtual int64_t timeout_ms() const = 0;
 
+    // Has no link to a rank that the job does not need, or that this rank does not reach
+    // (LinkNeeds).
     virtual net::Fabric& fabric() = 0;
-    // Rank 0: the links between all ranks in this epoch. Empty on other ranks.
+    // Rank 0: the links between the ranks in this epoch. Empty on other ranks.
     virtual LinkTable links() const { return {}; }
     virtual net::PeerMonitor* monitor() = 0;  // this Cluster's monitor; null when size() is 1
 

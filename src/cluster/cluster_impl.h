@@ -88,6 +88,9 @@ class ClusterImpl final : public Cluster {
     // that cannot reach each other (--elastic). Errors: `error`, if there is no such pair.
     Status BeginSmaller(Error error);
 
+    // Rank 0, after the first rendezvous failed: adds the layouts for which the links suffice.
+    Error WithLayouts(Error error) const;
+
     uint64_t ticket() const { return ticket_; }
     int rank() const override { return rank_; }
     int size() const override { return size_; }
@@ -158,6 +161,9 @@ class ClusterImpl final : public Cluster {
     void Advertise(std::vector<std::vector<net::Way>>& ways) const;
     std::vector<bool> HiddenFrom() const;
     Status GatherLinks();
+    Status CheckBothEnds(const LinkTable& links) const;
+    std::vector<net::LinkNeed> NeedsOfPeers() const;
+    bool MayJoin(int a, int b) const;
     // Error text: rank `a` cannot reach rank `b` of this epoch; names the cable between them, if
     // known.
     std::string ApartText(int a, int b) const;

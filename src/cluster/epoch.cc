@@ -268,6 +268,9 @@ Result<AssignMessage> ClusterImpl::PlanEpoch(const std::vector<int>& kept, const
     if (replan != nullptr) {
         WEFT_ASSIGN(next.job, replan(kept));
     }
+    if (options_.links_of) {
+        next.links = options_.links_of(next.job, static_cast<int>(kept.size()));
+    }
     return next;
 }
 

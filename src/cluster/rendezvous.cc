@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/links.h"
+#include "cluster/path_fault.h"
 #include "hw/cpu.h"
 #include "net/offer.h"
 
@@ -201,7 +202,8 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
 
 // How each peer reaches this rank. Within the host: by the control plane's address, whose RDMA
 // device is the right one, or by loopback. Otherwise: by an address in a common network, or by the
-// control plane's address. If the user chose networks, only by those.
+// control plane's address. If the user chose networks, only by those, unless the pair exchanges few
+// bytes and shares none of them.
 std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
     std::vector<std::string> known(static_cast<size_t>(size_), own_host_);
     if (rank_ == 0) known = control_->OwnAddresses();
@@ -220,7 +222,10 @@ std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
             ways[peer] = {{host, host}};
             continue;
         }
-        ways[peer] = net::WaysFrom(theirs.addresses, mine.addresses, chosen ? "" : known[peer]);
+        const LinkNeeds::Pair* pair = assignment_.links.Find(rank_, static_cast<int>(peer));
+        const bool any_net = !chosen || (pair != nullptr && pair->few_bytes &&
+                                         !net::CommonNetwork(theirs.addresses, mine.addresses));
+        ways[peer] = net::WaysFrom(theirs.addresses, mine.addresses, any_net ? known[peer] : "");
         if (chosen || (rank_ != 0 && peer != 0)) continue;
         TellOfAnotherNetwork(control_->Who(static_cast<int>(peer)), known[peer], mine.addresses,
                              ways[peer]);
@@ -299,6 +304,7 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     Advertise(options.ways);
     options.hidden = HiddenFrom();
     options.root_host = root_host_;
+    options.needs = NeedsOfPeers();
     const std::string& ports = data_.ports.empty() ? assignment.data_ports : data_.ports;
     WEFT_ASSIGN(options.ports, net::ParsePorts(ports));
     options.mpi = mpi_;
@@ -307,7 +313,8 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     std::vector<std::string> mine(static_cast<size_t>(size_));
     for (int peer = 0; peer < size_; ++peer) {
         const auto index = static_cast<size_t>(peer);
-        if (peer != rank_) mine[index] = builder->OfferTo(peer);
+        const bool joins = peer != rank_ && options.needs[index] != net::LinkNeed::kNone;
+        if (joins) mine[index] = builder->OfferTo(peer);
     }
     WEFT_ASSIGN(const auto offers,
                 control_->Exchange("offers", mine, Deadline::In(MeetMs(timeout_ms_))));
@@ -371,16 +378,70 @@ Status ClusterImpl::Meet(const AssignMessage& assignment) {
     return {};
 }
 
+std::vector<net::LinkNeed> ClusterImpl::NeedsOfPeers() const {
+    const LinkNeeds& links = assignment_.links;
+    std::vector<net::LinkNeed> needs(static_cast<size_t>(size_), net::LinkNeed::kNeeded);
+    if (links.pairs.empty()) return needs;
+    const auto other = links.spare ? net::LinkNeed::kSpare : net::LinkNeed::kNone;
+    for (int peer = 0; peer < size_; ++peer) {
+        if (links.Find(rank_, peer) == nullptr) needs[static_cast<size_t>(peer)] = other;
+    }
+    return needs;
+}
+
+// The answer of a spare link may arrive when one end no longer waits for it.
+Status ClusterImpl::CheckBothEnds(const LinkTable& links) const {
+    for (int peer = 0; peer < size_; ++peer) {
+        const auto of = [&](int a, int b) {
+            const auto& ends = links[static_cast<size_t>(a)];
+            return !ends[static_cast<size_t>(b)].transport.empty();
+        };
+        if (of(rank_, peer) == of(peer, rank_)) continue;
+        return MakeError(ErrorCode::kTimeout,
+                         "the data link between {} and {} was ready at one end only within {} ms. "
+                         "Start the job again, with a larger --timeout-ms",
+                         control_->Who(rank_), control_->Who(peer), timeout_ms_);
+    }
+    return {};
+}
+
+// Whether two ranks can have a data link, as far as the addresses of their hosts and the last
+// attempt tell.
+bool ClusterImpl::MayJoin(int a, int b) const {
+    const Place &one = places_[static_cast<size_t>(a)], &other = places_[static_cast<size_t>(b)];
+    if (std::min(a, b) == 0 && std::ranges::count(unreached_, std::max(a, b)) > 0) return false;
+    if (!one.kernel.empty() && one.kernel == other.kernel) return true;
+    return net::CommonNetwork(one.addresses, other.addresses).has_value();
+}
+
+Error ClusterImpl::WithLayouts(Error error) const {
+    const bool of_links = options_.links_of && std::cmp_equal(places_.size(), size_) && size_ > 2;
+    if (!of_links || (!IsOfNetwork(error.code) && error.code != ErrorCode::kPeerLost)) return error;
+    const auto joined = [this](int a, int b) { return MayJoin(a, b); };
+    bool all = true;
+    for (int a = 0; a < size_; ++a) {
+        for (int b = a + 1; b < size_; ++b) all = all && joined(a, b);
+    }
+    const std::string layouts = all ? "" : LayoutsThatWork(assignment_.hosts, joined);
+    if (!layouts.empty()) AddSentence(error.message, layouts + ".");
+    return error;
+}
+
 // Waits until every rank is ready; rank 0 learns all links.
 Status ClusterImpl::GatherLinks() {
+    // (Ranks without spare links are ready a timeout earlier.)
+    const int64_t most_ms = (assignment_.links.spare ? 2 : 1) * timeout_ms_ + 800;
     WEFT_ASSIGN(const auto packed,
-                AllGather("ready", PackWireEnds(own_ends_), Deadline::In(timeout_ms_ + 300)));
+                AllGather("ready", PackWireEnds(own_ends_), Deadline::In(most_ms)));
     links_.clear();
-    if (rank_ != 0) return {};
+    LinkTable links;
     for (const std::string& ends : packed) {
         WEFT_ASSIGN(auto unpacked, UnpackWireEnds(ends, static_cast<size_t>(size_)));
-        links_.push_back(std::move(unpacked));
+        links.push_back(std::move(unpacked));
     }
+    WEFT_TRY(CheckBothEnds(links));
+    if (rank_ != 0) return {};
+    links_ = std::move(links);
     control_->SetLinks(links_);
     if (assignment_.plain_links && LinksHosts(links_, assignment_.hosts, "tcp")) {
         Log(LogLevel::kWarning,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/runner.h"
+#include "model/shard.h"
 
 namespace weft::engine {
 namespace {
@@ -31,13 +32,37 @@ double TokenBytes(const model_files::ModelSource& source, const model::Hyper& hy
 
 }  // namespace
 
+bool LeavesLayoutOpen(const Job& job) {
+    return !job.draft_head && job.tp == 0 && job.pp == 0 && job.ep == 0 && job.split.empty();
+}
+
 bool ChoosesLayout(const Job& job, cluster::Cluster& cluster) {
-    if (job.draft_head) return false;
-    if (job.tp > 0 || job.pp > 0 || job.ep > 0 || !job.split.empty()) return false;
+    if (!LeavesLayoutOpen(job)) return false;
     if (cluster.size() < 2 || cluster.fabric().links.empty()) return false;
     std::set<std::string> hosts;
     for (int rank = 0; rank < cluster.size(); ++rank) hosts.insert(cluster.host(rank).boot_id);
     return std::cmp_equal(hosts.size(), cluster.size());
+}
+
+cluster::LinkNeeds LinksOf(const std::string& text, int ranks) {
+    const auto job = JobFromJson(text);
+    if (!job.ok()) return {};
+    const bool open = LeavesLayoutOpen(*job);
+    const auto layout =
+        model::MakeLayout(ranks, job->tp, open ? ranks : job->pp, job->split, job->ep);
+    if (!layout.ok() || layout->pp == 1 || ranks == 2) return {};
+    const int tp = layout->tp;
+    cluster::LinkNeeds links{.spare = open};
+    const auto need = [&](int a, int b, bool few_bytes = false) {
+        if (links.Find(a, b) == nullptr) links.pairs.push_back({a, b, few_bytes});
+    };
+    for (int rank = 0; rank < ranks; ++rank) {
+        for (int peer = rank + 1; peer < (rank / tp + 1) * tp; ++peer) need(rank, peer);
+        if (rank + tp < ranks) need(rank, rank + tp);
+        if (job->feed && rank > 0) need(0, rank);
+    }
+    need(0, ranks - tp, true);  // logits or sampled tokens
+    return links;
 }
 
 LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,

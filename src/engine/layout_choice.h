@@ -14,9 +14,15 @@
 
 namespace weft::engine {
 
-// Whether this file chooses the layout: the job sets none of tp, pp, ep, split and draft_head, the
-// ranks are linked, and each has its own host.
+// Whether the job sets none of tp, pp, ep, split and draft_head.
+bool LeavesLayoutOpen(const Job& job);
+// Whether this file chooses the layout: it is open, the ranks are linked, and each has its own
+// host.
 bool ChoosesLayout(const Job& job, cluster::Cluster& cluster);
+
+// The data links for the layout of `job` (JSON), for ClusterOptions::links_of. A layout that is
+// still open needs those of a pipeline.
+cluster::LinkNeeds LinksOf(const std::string& job, int ranks);
 
 struct LayoutCosts {
     int ranks = 1;

@@ -129,10 +129,29 @@ void Rank::TellProgress() {
 // Makes the tensor group, unless ChooseLayout has made it, and its table.
 Status Rank::JoinTensor(const std::vector<int>& peers) {
     if (tensor_ != nullptr) return {};
+    if (const std::string missing = MissingLink(peers); !missing.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} have no data link, which tensor ranks need. --pp {} works, because "
+                         "pipeline stages need links between consecutive ranks only",
+                         missing, cluster_.size());
+    }
     const coll::Channel first{0, HalfWindow(cluster_.fabric()), 0, net::kFlags / 2};
     WEFT_ASSIGN(tensor_, coll::Comm::Make(cluster_.fabric(), peers, first, cluster_.timeout_ms()));
     WEFT_ASSIGN(table_, fabric::TuneGroup(cluster_, *tensor_, peers, job_.net_table));
     return {};
+}
+
+// "rank 1 (host b) and rank 3 (host d)"; "": this rank has a link to each of `peers`.
+std::string Rank::MissingLink(const std::vector<int>& peers) const {
+    const auto& links = cluster_.fabric().links;
+    const auto name = [&](int rank) {
+        return fmt::format("rank {} (host {})", rank, cluster_.host(rank).name);
+    };
+    for (const int peer : peers) {
+        if (peer == cluster_.rank() || links[static_cast<size_t>(peer)] != nullptr) continue;
+        return fmt::format("{} and {}", name(cluster_.rank()), name(peer));
+    }
+    return "";
 }
 
 Status Rank::JoinGroups() {

@@ -135,6 +135,7 @@ class Rank {
     };
     Result<Speeds> MeasureSpeeds();
     Status ChooseLayout();
+    Status UseStagesIfApart();
     Status ChooseShares();
     Status PlanShard();
     Status Compile();
@@ -146,6 +147,7 @@ class Rank {
     Error UnlikeDevices(size_t rank, size_t other, const std::vector<std::string>& all) const;
     Status CheckMemory(uint64_t freed_bytes = 0);
     Status JoinTensor(const std::vector<int>& peers);
+    std::string MissingLink(const std::vector<int>& peers) const;
     Status JoinGroups();
     Status AgreeOnWire(const std::vector<int>& peers);
     Status AgreeOnNarrowest(std::string_view name, backend::SumWire told, std::string_view flag,
@@ -206,9 +208,9 @@ class Rank {
     model::Shard shard_;
     program::Program program_;
     program::ValueId logits_ = program::kNoValue, hidden_ = program::kNoValue;
-    model::DraftHeadOps head_;     // head_.step: the ops of a model's step, set with or without a
-                                   // draft head
-    int64_t head_rows_ = 0;        // output rows of the head's last run
+    model::DraftHeadOps head_;      // head_.step: the ops of a model's step, set with or without a
+                                    // draft head
+    int64_t head_rows_ = 0;         // output rows of the head's last run
     std::vector<float> head_made_;  // hidden states of these rows, for the head's next run
     int64_t kv_pages_ = 0;
     bool entered_ = false;  // Enter was called before
@@ -222,8 +224,8 @@ class Rank {
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<PowerMeter> power_;
     std::unique_ptr<coll::Comm> tensor_, world_;
-    std::optional<StepLinks> stages_;                  // uses world_
-    fabric::NetTableSource table_;                     // of tensor_
+    std::optional<StepLinks> stages_;  // uses world_
+    fabric::NetTableSource table_;     // of tensor_
     // Of tensor_; the same in all epochs.
     backend::SumWire wire_ = backend::SumWire::kAuto, prompt_wire_ = backend::SumWire::kAuto;
     StepChannel steps_{nullptr};

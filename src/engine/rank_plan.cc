@@ -44,6 +44,7 @@ std::string JitterText(const LayoutCosts& costs, double typical_us) {
 
 Status Rank::Plan() {
     WEFT_TRY(OpenSource());
+    if (LeavesLayoutOpen(job_) && cluster_.size() > 2) WEFT_TRY(UseStagesIfApart());
     if (ChoosesLayout(job_, cluster_)) WEFT_TRY(ChooseLayout());
     if (job_.split_auto && cluster_.size() > 1) WEFT_TRY(ChooseShares());
     WEFT_TRY(PlanShard());
@@ -131,6 +132,24 @@ Result<Rank::Speeds> Rank::MeasureSpeeds() {
                                    its.bytes_per_s * 1e-9);
     }
     return speeds;
+}
+
+// If two ranks have no data link, an open layout becomes a pipeline.
+Status Rank::UseStagesIfApart() {
+    if (cluster_.fabric().links.empty()) return {};  // a host that may join
+    std::vector<int> everyone(static_cast<size_t>(cluster_.size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    WEFT_ASSIGN(const auto missing,
+                cluster_.AllGather("missing link", MissingLink(everyone), Deadline::In(kPlacesMs)));
+    const auto apart =
+        std::ranges::find_if(missing, [](const std::string& pair) { return !pair.empty(); });
+    if (apart == missing.end()) return {};
+    job_.tp = 1;
+    job_.pp = cluster_.size();
+    if (cluster_.rank() != 0) return {};
+    Log(LogLevel::kInfo, "layout: --pp {}, because {} have no data link, which tensor ranks need",
+        job_.pp, *apart);
+    return {};
 }
 
 // Tensor ranks or stages: the layout that rank 0 estimates as faster for a whole answer. It stays

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/device_options.h"
 #include "engine/examine.h"
+#include "engine/layout_choice.h"
 #include "model_files/read_tokenizer.h"
 
 namespace weft::engine {
@@ -59,6 +60,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Start(
     runner->over_ = true;  // until all ranks are there
     cluster::ClusterOptions where = options;
     where.replan = ReplanText;
+    if (cluster::NamesHosts(options) || options.launched != nullptr) where.links_of = LinksOf;
     WEFT_ASSIGN(runner->cluster_, cluster::Cluster::Launch(where, JobToJson(job)));
     runner->asked_ = {job, cluster::RanksOf(options)};
     runner->job_ = std::move(job);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <regex>
+
 #include "base/file.h"
 #include "support/process.h"
 #include "support/run_weft.h"
@@ -23,7 +25,7 @@ bool Sh(const std::string& command) {
 
 class Cabling : public ::testing::Test {
   protected:
-    static constexpr int kHosts = 3;
+    static constexpr int kHosts = 4;
 
     void SetUp() override {
         if (::geteuid() != 0 || !Sh("ip -V") || !Sh("ip netns add " + Name(0))) {
@@ -68,7 +70,7 @@ class Cabling : public ::testing::Test {
     static Words Inside(int host, const Words& words) {
         return Words{"ip", "netns", "exec", Name(host), support::WeftProgram()} + words;
     }
-    // Workers on hosts 1 and 2 that rank 0 reaches at these addresses.
+    // Workers on hosts 1, 2, ... that rank 0 reaches at these addresses.
     void StartWorkers(const Words& addresses) {
         hosts_.clear();
         for (size_t i = 0; i < addresses.size(); ++i) {
@@ -86,13 +88,12 @@ class Cabling : public ::testing::Test {
                 "12",  "--ignore-eos",        "--greedy", "-t",          "1"};
     }
     // The answer of three ranks over TCP, or their error.
-    std::string Answer(int status, const Words& more = {}) {
+    std::string Answer(int status, const Words& more) {
         const std::string out = folder_ / "out", err = folder_ / "err";
-        Words words =
-            Inside(0, Model() +
-                          Words{"--hosts", hosts_, "--key-file", folder_ / "key", "--transport",
-                                "tcp", "--tp", std::to_string(1 + workers_.size())} +
-                          more);
+        Words words = Inside(
+            0, Model() +
+                   Words{"--hosts", hosts_, "--key-file", folder_ / "key", "--transport", "tcp"} +
+                   more);
         std::string line = "exec";
         for (const std::string& word : words) line += " '" + word + "'";
         Process root({"sh", "-c", line + " >" + out + " 2>" + err});
@@ -103,10 +104,30 @@ class Cabling : public ::testing::Test {
         std::ifstream file(path);
         return std::string(std::istreambuf_iterator<char>(file), {});
     }
-    void ExpectTheAnswerOfOne(const Words& more = {}) {
+    Words Tensor(const Words& more = {}) const {
+        return Words{"--tp", std::to_string(1 + workers_.size())} + more;
+    }
+    void ExpectTheAnswerOfOne(const Words& more = {}) { ExpectTheAnswerOfOneWith(Tensor(more)); }
+    void ExpectTheAnswerOfOneWith(const Words& words) {
         const support::Ran one = support::RunWeft(Model());
         ASSERT_EQ(one.status, 0) << one.err;
-        EXPECT_EQ(Answer(0, more), one.out);
+        EXPECT_EQ(Answer(0, words), one.out);
+    }
+    // A switch that joins all hosts for control messages, and cables 0 - 1 - 2 - 3.
+    void MakeChain() {
+        In(0, "link add control type bridge");
+        In(0, "link set control up");
+        Address(0, "control", "10.9.0.1/24");
+        for (int host = 1; host < kHosts; ++host) {
+            In(host,
+               fmt::format("link add control type veth peer name to{} netns {}", host, Name(0)));
+            In(0, fmt::format("link set to{} master control", host));
+            In(0, fmt::format("link set to{} up", host));
+            In(host, "link set control up");
+            Address(host, "control", fmt::format("10.9.0.{}/24", host + 1));
+            Cable(host - 1, host, fmt::format("c{}", host), fmt::format("10.0.{}", host));
+        }
+        StartWorkers({"10.9.0.2", "10.9.0.3", "10.9.0.4"});
     }
 
     int made_ = 0;
@@ -184,7 +205,7 @@ TEST_F(Cabling, TheDataNetIsChosenOrNamedWhereItIsNot) {
     const int64_t before = bytes_over_fast();
     ExpectTheAnswerOfOne({"--data-net", "lan"});
     EXPECT_LT(bytes_over_fast(), before + 20'000);
-    const std::string nowhere = Answer(1, {"--data-net", "10.7.0.0/16"});
+    const std::string nowhere = Answer(1, Tensor({"--data-net", "10.7.0.0/16"}));
     EXPECT_NE(nowhere.find("--data-net 10.7.0.0/16: this host has no such address. It has: "),
               std::string::npos)
         << nowhere;
@@ -192,7 +213,7 @@ TEST_F(Cabling, TheDataNetIsChosenOrNamedWhereItIsNot) {
     EXPECT_TRUE(nowhere.find("10.0.9.1/24 on fast") != std::string::npos ||
                 nowhere.find("10.0.9.2/24 on fast") != std::string::npos)
         << nowhere;
-    EXPECT_NE(Answer(2, {"--data-net", "10.7.0.0/99"}).find("expected networks such as"),
+    EXPECT_NE(Answer(2, Tensor({"--data-net", "10.7.0.0/99"})).find("expected networks such as"),
               std::string::npos);
 }
 
@@ -224,9 +245,40 @@ TEST_F(Cabling, APairWithoutACableIsNamedWithWhatWasTried) {
     // (A confirmed link-local address is offered, too, but no host answers at it.)
     ::usleep(2'500'000);
     StartWorkers({"10.0.1.2", "10.0.2.3"});
-    const std::string said = Answer(3, {"--timeout-ms", "4000"});
+    const std::string said = Answer(3, Tensor({"--timeout-ms", "4000"}));
     EXPECT_NE(said.find("cannot connect to 10.0.1.2:"), std::string::npos) << said;
     EXPECT_NE(said.find("--data-net"), std::string::npos) << said;
+}
+
+// Stages need links between neighbors only. The last stage returns its answers over the control
+// network.
+TEST_F(Cabling, AChainOfFourHostsRunsAPipeline) {
+    MakeChain();
+    const Words data = {"--data-net", "10.0.0.0/16", "--timeout-ms", "4000"};
+    ExpectTheAnswerOfOneWith(Words{"--pp", "4"} + data);
+    // An open layout becomes the one that the cables allow.
+    ExpectTheAnswerOfOneWith(data);
+    const std::string said = Answer(3, Words{"--tp", "4"} + data);
+    EXPECT_TRUE(
+        std::regex_search(said, std::regex("rank \\d \\(host 10\\.9\\.0\\.\\d.* cannot reach "
+                                           "rank \\d \\(host ")))
+        << said;
+    EXPECT_NE(said.find("--pp 4 works, because pipeline stages need links between consecutive "
+                        "ranks only."),
+              std::string::npos)
+        << said;
+}
+
+// The user named the hosts in another order than that of the cables.
+TEST_F(Cabling, AnOrderInWhichAPipelineStartsIsNamed) {
+    MakeChain();
+    hosts_ = "10.9.0.2:7000,10.9.0.4:7000,10.9.0.3:7000";
+    const std::string said =
+        Answer(3, {"--pp", "4", "--data-net", "10.0.0.0/16", "--timeout-ms", "4000"});
+    EXPECT_TRUE(std::regex_search(
+        said, std::regex("--pp 4 works with the hosts in the order [^,]*, 10\\.9\\.0\\.2, "
+                         "10\\.9\\.0\\.3, 10\\.9\\.0\\.4, because")))
+        << said;
 }
 
 }  // namespace

@@ -25,6 +25,41 @@ coll::Tuning MeasuredTable(double latency_us, double bytes_per_s) {
 }
 
 // gpt-oss-120b on two hosts that read 200 GB/s.
+// The pairs of ranks that a job of `ranks` ranks links.
+std::vector<std::pair<int, int>> PairsOf(const Job& job, int ranks) {
+    std::vector<std::pair<int, int>> pairs;
+    for (const auto& pair : LinksOf(JobToJson(job), ranks).pairs)
+        pairs.emplace_back(pair.a, pair.b);
+    return pairs;
+}
+
+TEST(LayoutLinks, StagesNeedTheirNeighborsAndTheWayBack) {
+    using Pairs = std::vector<std::pair<int, int>>;
+    Job job;
+    job.model = "m";
+    EXPECT_EQ(PairsOf(job, 2), Pairs());  // all
+    job.pp = 4;
+    EXPECT_EQ(PairsOf(job, 4), (Pairs{{0, 1}, {1, 2}, {2, 3}, {0, 3}}));
+    const cluster::LinkNeeds links = LinksOf(JobToJson(job), 4);
+    EXPECT_TRUE(links.Find(3, 0)->few_bytes);
+    EXPECT_FALSE(links.Find(0, 1)->few_bytes);
+    EXPECT_FALSE(links.spare);
+    job.feed = true;  // rank 0 sends the weights
+    EXPECT_EQ(PairsOf(job, 4), (Pairs{{0, 1}, {1, 2}, {0, 2}, {2, 3}, {0, 3}}));
+    EXPECT_FALSE(LinksOf(JobToJson(job), 4).Find(3, 0)->few_bytes);
+    job.feed = false;
+    job.tp = job.pp = 2;
+    EXPECT_EQ(PairsOf(job, 4), (Pairs{{0, 1}, {0, 2}, {1, 3}, {2, 3}}));
+    job.pp = 1;
+    job.tp = 4;
+    EXPECT_EQ(PairsOf(job, 4), Pairs());
+    // A layout that is still open takes what there is.
+    job.tp = job.pp = 0;
+    EXPECT_EQ(PairsOf(job, 3), (Pairs{{0, 1}, {1, 2}, {0, 2}}));
+    EXPECT_TRUE(LinksOf(JobToJson(job), 3).spare);
+    EXPECT_TRUE(LinksOf("no job", 3).pairs.empty());
+}
+
 LayoutCosts LargeModel(int64_t prompt, int64_t answer = 512) {
     LayoutCosts costs;
     costs.ranks = 2;
