@@ -272,8 +272,9 @@ Status CheckOptions(const ClusterOptions& options) {
     }
     std::set<std::string> seen;
     for (const std::string& host : options.hosts) {
-        WEFT_ASSIGN(const Address address, ParseAddress(host));
-        if (!seen.insert(address.Text()).second) {
+        const WorkerPath path = PathOf(host);
+        WEFT_ASSIGN(const Address address, ParseAddress(path.first));
+        if (!seen.insert(path.names.empty() ? address.Text() : host).second) {
             return MakeError(ErrorCode::kUsage, "--hosts names {} twice: a worker runs one rank",
                              host);
         }

@@ -75,7 +75,8 @@ Status CheckDataPortOptions(const DataPortOptions& words);
 
 struct ClusterOptions {
     int local = 1;                   // number of ranks on this machine, including this process
-    std::vector<std::string> hosts;  // "host:port" of listening workers; requires local = 1
+    std::vector<std::string> hosts;  // "host:port" of listening workers, or paths to them
+                                     // (dial.h); requires local = 1
     std::vector<std::string> host_names{};  // names of these hosts; empty: those in `hosts`
     // Returns the current addresses of the worker on host `name`, best first, for hosts whose
     // cables or addresses change. May be null. Called on any thread, by several at once; must not
@@ -309,6 +310,12 @@ class Cluster {
     MemoryClaims claims_;
 };
 
+// The worker of a host on one of this host's cables.
+struct NeighborWorker {
+    std::string name;
+    std::vector<std::string> addresses;  // "host:port", best first
+};
+
 // `weft worker --listen HOST:PORT --key-file F`: serves jobs, each in a new process, so that no job
 // can harm the listener. Callers that find no free place wait in line (waiting_line.h).
 class WorkerListener {
@@ -319,6 +326,8 @@ class WorkerListener {
         std::vector<std::string> worker_arguments = {"worker"};  // as in ClusterOptions
         // Called when a job begins, for further arguments; may be null.
         std::function<std::vector<std::string>()> more_arguments{};
+        // Returns the hosts on this host's cables, to which callers may be forwarded. May be null.
+        std::function<std::vector<NeighborWorker>()> neighbors{};
         int jobs = 1;  // most jobs at a time; with more than one, each gets a part of the cores
     };
     // Blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD in the calling thread until the listener is

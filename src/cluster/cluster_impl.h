@@ -151,12 +151,15 @@ class ClusterImpl final : public Cluster {
     struct Place {
         std::string kernel;  // equal: same host and same network namespace
         std::vector<net::HostAddress> addresses;
-        std::string seen_as;  // the address in AssignMessage, if `addresses` lacks it (NAT)
+        std::string seen_as;     // the address in AssignMessage, if `addresses` lacks it (NAT)
+        bool forwarded = false;  // rank 0 reaches it through other workers (forwards.h)
     };
     Status Meet(const AssignMessage& assignment);
     Status GatherHosts(const std::vector<std::string>& names);
     std::vector<std::vector<net::Way>> WaysToMe() const;
-    bool IsBehindNat() const;
+    bool IsSeenElsewhere() const;
+    std::string SeenAs() const;
+    bool NeedsForward(size_t rank) const;
     bool Reaches(const Place& theirs) const;
     void Advertise(std::vector<std::vector<net::Way>>& ways) const;
     std::vector<bool> HiddenFrom() const;

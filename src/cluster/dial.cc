@@ -105,18 +105,41 @@ Result<Frame> ReadFrame(int fd, Bytes& in, const Waiter& waiter) {
 }
 
 // heard: whether the worker has sent anything.
-Result<Dialled> Attempt(const std::string& address, ClientHandshake& handshake,
-                        const Waiter& waiter, bool& heard) {
-    WEFT_ASSIGN(const Address to, ParseAddress(address));
-    WEFT_ASSIGN(Fd fd, Dial(to, waiter.name, waiter.deadline, waiter.cancel));
+Status Prove(int fd, ClientHandshake& handshake, const Waiter& waiter, bool& heard) {
     Bytes out = handshake.First();
     while (!handshake.done()) {
-        WEFT_TRY(SendAll(fd.get(), out, waiter));
+        WEFT_TRY(SendAll(fd, out, waiter));
         Bytes in;
-        WEFT_ASSIGN(const Frame frame, ReadFrame(fd.get(), in, waiter));
+        WEFT_ASSIGN(const Frame frame, ReadFrame(fd, in, waiter));
         heard = true;
         WEFT_ASSIGN(out, handshake.On(frame));
     }
+    return {};
+}
+
+// Connects to the last host of a path: to its worker, or to `port`.
+Result<Fd> FollowPath(const std::string& address, uint16_t port, const Bytes& key,
+                      const Identity& identity, const Waiter& waiter) {
+    const WorkerPath path = PathOf(address);
+    WEFT_ASSIGN(const Address to, ParseAddress(path.first));
+    WEFT_ASSIGN(Fd fd, Dial(to, waiter.name, waiter.deadline, waiter.cancel));
+    for (size_t i = 0; i < path.names.size(); ++i) {
+        const std::string who =
+            i == 0 ? waiter.name : fmt::format("{} ({})", waiter.name, path.names[i - 1]);
+        ClientHandshake handshake(who, key, waiter.deadline.length_ms(), identity);
+        PlaceRequest request{.forward = path.names[i]};
+        if (i + 1 == path.names.size()) request.forward_port = port;
+        handshake.SetRequest(request);
+        bool heard = false;
+        WEFT_TRY(Prove(fd.get(), handshake, waiter, heard));
+    }
+    return fd;
+}
+
+Result<Dialled> Attempt(const std::string& address, const Bytes& key, const Identity& identity,
+                        ClientHandshake& handshake, const Waiter& waiter, bool& heard) {
+    WEFT_ASSIGN(Fd fd, FollowPath(address, 0, key, identity, waiter));
+    WEFT_TRY(Prove(fd.get(), handshake, waiter, heard));
     const std::string warning = handshake.BuildWarning();
     if (!warning.empty()) Log(LogLevel::kWarning, "{}", warning);
     return Dialled{std::move(fd), handshake.session()};
@@ -343,7 +366,7 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
         bool heard = false;
         ClientHandshake handshake(waiter.name, key, timeout_ms, identity);
         if (line.request) handshake.SetRequest(line.request());
-        auto dialled = Attempt(address, handshake, waiter, heard);
+        auto dialled = Attempt(address, key, identity, handshake, waiter, heard);
         if (dialled.ok()) return dialled;
         if (line.heard && handshake.answer().has_value()) line.heard(*handshake.answer());
         const bool busy = dialled.error().code == ErrorCode::kTimeout;
@@ -362,6 +385,27 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
         const int64_t pause_ms = unheard ? kDroppedRetryMs : kBusyRetryMs;
         if (!NapUnless(cancel, pause_ms)) return dialled.error();
     }
+}
+
+WorkerPath PathOf(const std::string& address) {
+    WorkerPath path;
+    size_t begin = 0;
+    while (true) {
+        const size_t end = address.find('>', begin);
+        std::string part = address.substr(begin, end - begin);
+        if (begin == 0) {
+            path.first = std::move(part);
+        } else {
+            path.names.push_back(std::move(part));
+        }
+        if (end == address.npos) return path;
+        begin = end + 1;
+    }
+}
+
+Result<Fd> DialForwarded(const std::string& address, uint16_t port, const Bytes& key,
+                         const Deadline& deadline) {
+    return FollowPath(address, port, key, {}, {"worker " + address, deadline, -1});
 }
 
 Result<PlaceAnswer> AskWorker(const std::string& address, const Bytes& key,

@@ -1,4 +1,8 @@
 // Connects rank 0 to the listening workers of other hosts.
+//
+// A worker's address is "HOST:PORT" or a path, "HOST:PORT>NAME>NAME": the worker at HOST:PORT
+// forwards the connection to the worker of its neighbor NAME, and so on (forwards.h). Each worker
+// of the path and the caller prove the key to each other.
 #pragma once
 
 #include <functional>
@@ -27,6 +31,16 @@ struct LineTalk {
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
                            const Deadline& deadline, const Identity& identity = {}, int cancel = -1,
                            const LineTalk& line = {});
+// The first worker of a path, and the names behind it; an address is a path without names.
+struct WorkerPath {
+    std::string first;
+    std::vector<std::string> names;
+};
+WorkerPath PathOf(const std::string& address);
+// A connection to a port of the last host of a path that has names, other than its worker's port.
+// Errors: as DialWorker.
+Result<Fd> DialForwarded(const std::string& address, uint16_t port, const Bytes& key,
+                         const Deadline& deadline);
 // Asks a worker what it runs, and starts nothing there. Errors: as DialWorker.
 Result<PlaceAnswer> AskWorker(const std::string& address, const Bytes& key,
                               const Deadline& deadline);

@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "cluster/cluster_impl.h"
+#include "cluster/forwards.h"
 #include "cluster/handshake.h"
 #include "cluster/job_child.h"
 #include "cluster/pending_limit.h"
@@ -26,10 +27,11 @@
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostSilent = 16;       // callers; one more drops another
-constexpr size_t kMostSpeaking = 128;    // likewise
-constexpr int64_t kHandshakeMs = 2000;   // to prove the key
-constexpr int64_t kRefusalLogMs = 1000;  // at most one log line of refusals in this time
+constexpr size_t kMostSilent = 16;            // callers; one more drops another
+constexpr size_t kMostSpeaking = 128;         // likewise
+constexpr int64_t kHandshakeMs = 2000;        // to prove the key
+constexpr uint16_t kLeastForwardPort = 1024;  // data ports are not those of system services
+constexpr int64_t kRefusalLogMs = 1000;       // at most one log line of refusals in this time
 
 // One connection that has not proved the key.
 struct Incoming {
@@ -67,6 +69,7 @@ class Listener final : public WorkerListener {
     bool Step(Incoming& caller, const Frame& frame);
     std::optional<PlaceAnswer> PlaceOf(const PlaceRequest& request, const std::string& from);
     void Begin(Incoming& caller, const PlaceRequest& request);
+    void Forward(Incoming& caller, const PlaceRequest& request);
     void CheckJobs();
     size_t FreeSlot() const;  // the number of slots: none is free
     void Refused(const std::string& from, const std::string& why);
@@ -82,6 +85,7 @@ class Listener final : public WorkerListener {
     std::vector<JobChild> jobs_;          // by slot
     std::vector<PlaceRequest> requests_;  // of these jobs
     WaitingLine line_;
+    Forwards forwards_;
     PendingLimit limit_{kMostSilent, kMostSpeaking};
     bool busy_ = false;  // the last Accept left callers that wait
     Deadline quiet_ = Deadline::In(0);
@@ -217,6 +221,7 @@ size_t Listener::FreeSlot() const {
 }
 
 std::optional<PlaceAnswer> Listener::PlaceOf(const PlaceRequest& request, const std::string& from) {
+    if (!request.forward.empty()) return std::nullopt;
     const auto free = std::ranges::count_if(jobs_, std::not_fn(&JobChild::runs));
     WaitingLine::Turn turn = line_.Call(request, static_cast<int>(free), NowNs());
     if (turn.taken) return std::nullopt;
@@ -229,10 +234,35 @@ std::optional<PlaceAnswer> Listener::PlaceOf(const PlaceRequest& request, const 
         if (job.runs()) answer.jobs.push_back(job.About().substr(0, kMostAbout));
     }
     answer.places = static_cast<int32_t>(jobs_.size());
+    if (options_.neighbors) {
+        for (const NeighborWorker& each : options_.neighbors()) {
+            if (answer.neighbors.size() == kMostNeighbors) break;
+            if (each.name.size() <= kMostHostName) answer.neighbors.push_back(each.name);
+        }
+    }
     return std::move(answer);
 }
 
+void Listener::Forward(Incoming& caller, const PlaceRequest& request) {
+    std::vector<std::string> addresses;
+    if (options_.neighbors) {
+        for (NeighborWorker& each : options_.neighbors()) {
+            if (each.name == request.forward) addresses = std::move(each.addresses);
+        }
+    }
+    const std::string who = fmt::format("{} to {}", caller.from, request.forward);
+    if (request.forward_port != 0 && request.forward_port < kLeastForwardPort) {
+        return Refused(caller.from, fmt::format("it asked for port {} of {}", request.forward_port,
+                                                request.forward));
+    }
+    const Status begun =
+        forwards_.Begin(std::move(caller.fd), addresses, request.forward_port, who);
+    if (begun.ok()) return Log(LogLevel::kInfo, "forwards {}", who);
+    Log(LogLevel::kWarning, "cannot forward {}: {}", who, begun.error().message);
+}
+
 void Listener::Begin(Incoming& caller, const PlaceRequest& request) {
+    if (!request.forward.empty()) return Forward(caller, request);
     const size_t slot = FreeSlot();
     std::vector<std::string> arguments = options_.worker_arguments;
     if (options_.more_arguments) {

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "cluster/cluster_impl.h"
+#include "cluster/dial.h"
 #include "cluster/links.h"
 #include "cluster/path_fault.h"
 #include "hw/cpu.h"
@@ -179,7 +180,7 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     std::vector<std::string> mine = PackHost(ThisHost(process_cores_));
     mine.push_back(net::KernelId(net::BootId(), net::NetworkNamespace()));
     mine.push_back(net::PackAddresses(addresses));
-    mine.push_back(IsBehindNat() ? assignment_.seen_as : "");
+    mine.push_back(SeenAs());
     WEFT_ASSIGN(const auto packed,
                 AllGather("host", PackStrings(mine), Deadline::In(MeetMs(timeout_ms_))));
     for (size_t rank = 0; rank < packed.size(); ++rank) {
@@ -194,7 +195,9 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
         for (const net::HostAddress& each : theirs) {
             if (!Has(seen, &net::HostAddress::host, each.host)) seen.push_back(each);
         }
-        places_.push_back({fields[kKernel], std::move(theirs), fields[kSeenAs]});
+        const bool forwarded = fields[kSeenAs] == net::kForwardHost;
+        places_.push_back(
+            {fields[kKernel], std::move(theirs), forwarded ? "" : fields[kSeenAs], forwarded});
     }
     ShareCores();
     return {};
@@ -234,10 +237,23 @@ std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
 }
 
 // Whether rank 0 sees this process at an address that it does not have.
-bool ClusterImpl::IsBehindNat() const {
+bool ClusterImpl::IsSeenElsewhere() const {
     if (assignment_.seen_as.empty()) return false;
     const std::vector<net::LocalAddress> local = net::ListLocalAddresses();
     return !Has(local, &net::LocalAddress::address, assignment_.seen_as);
+}
+
+// The address of this host's NAT, or kForwardHost: no NAT has a link-local address, but a worker
+// that forwards rank 0's connection does. "": neither.
+std::string ClusterImpl::SeenAs() const {
+    if (!IsSeenElsewhere()) return "";
+    return assignment_.seen_as.starts_with("fe80:") ? net::kForwardHost : assignment_.seen_as;
+}
+
+// Whether the data link between rank 0 and `rank` must take the way of the control messages.
+bool ClusterImpl::NeedsForward(size_t rank) const {
+    const Place& place = places_[rank];
+    return place.forwarded && !net::CommonNetwork(place.addresses, places_[0].addresses);
 }
 
 // Whether a rank there may dial this one's own addresses, as far as they tell: two hosts behind one
@@ -253,6 +269,7 @@ bool ClusterImpl::Reaches(const Place& theirs) const {
 // that rank 0 sees. Its listener uses every address.
 void ClusterImpl::Advertise(std::vector<std::vector<net::Way>>& ways) const {
     const Place& mine = places_[static_cast<size_t>(rank_)];
+    if (NeedsForward(static_cast<size_t>(rank_))) ways[0] = {{"", net::kForwardHost}};
     std::string address = data_.advertise;
     if (address.empty() && !data_.ports.empty()) address = mine.seen_as;
     for (size_t peer = 0; peer < ways.size(); ++peer) {
@@ -274,6 +291,9 @@ void ClusterImpl::Advertise(std::vector<std::vector<net::Way>>& ways) const {
 std::vector<bool> ClusterImpl::HiddenFrom() const {
     const Place& mine = places_[static_cast<size_t>(rank_)];
     std::vector<bool> hidden(static_cast<size_t>(size_));
+    for (size_t peer = 1; rank_ == 0 && peer < hidden.size(); ++peer) {
+        hidden[peer] = NeedsForward(peer);
+    }
     if (mine.seen_as.empty() || !data_.advertise.empty() || !data_.ports.empty()) return hidden;
     for (size_t peer = 0; peer < hidden.size(); ++peer) {
         const bool here = !mine.kernel.empty() && mine.kernel == places_[peer].kernel;
@@ -305,6 +325,11 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     options.hidden = HiddenFrom();
     options.root_host = root_host_;
     options.needs = NeedsOfPeers();
+    if (rank_ == 0 && !workers_.empty()) {
+        options.forward = [this](int peer, uint16_t port, const Deadline& deadline) {
+            return DialForwarded(workers_[static_cast<size_t>(peer)].address, port, key_, deadline);
+        };
+    }
     const std::string& ports = data_.ports.empty() ? assignment.data_ports : data_.ports;
     WEFT_ASSIGN(options.ports, net::ParsePorts(ports));
     options.mpi = mpi_;

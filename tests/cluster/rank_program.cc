@@ -3,7 +3,7 @@
 //
 //     cluster_rank launch local=3 timeout=500 load=100 steps=50 ...
 //     cluster_rank loop times=10 local=2 ...     (repeatedly in one process)
-//     cluster_rank listen 127.0.0.1:0 KEYFILE [jobs=N]
+//     cluster_rank listen 127.0.0.1:0 KEYFILE [jobs=N] [neighbor=NAME@HOST:PORT]
 //     cluster_rank join 127.0.0.1:7000 KEYFILE [rank=N] [once=1] [wait=MS]
 //     cluster_rank worker --handle HANDLE        (started by the above)
 //
@@ -286,6 +286,13 @@ int Join(const std::string& address, const std::string& key_file, const Words& w
 int Listen(const std::string& address, const std::string& key_file, const Words& words) {
     weft::cluster::WorkerListener::Options options{address, key_file, {"worker"}};
     options.jobs = static_cast<int>(Number(words, "jobs", 1));
+    if (words.contains("neighbor")) {
+        options.neighbors = [word = words.at("neighbor")] {
+            const size_t at = word.find('@');
+            return std::vector<weft::cluster::NeighborWorker>{
+                {word.substr(0, at), {word.substr(at + 1)}}};
+        };
+    }
     auto listener = weft::cluster::WorkerListener::Open(options);
     if (!listener.ok()) return Fail(listener.error(), true);
     Say(fmt::format("listening on port {}", (*listener)->port()));
