@@ -252,6 +252,7 @@ class ClusterImpl final : public Cluster {
     std::unique_ptr<Control> control_;     // outlives the fabric, which asks it
     net::Fabric fabric_;
     std::vector<net::WireEnd> own_ends_;
+    std::string off_data_net_;    // why this host has no address of --data-net; "": it has one
     std::vector<int> unreached_;  // peers that this rank could not dial in this epoch
     LinkTable links_;             // rank 0: of the last epoch with all links
 };

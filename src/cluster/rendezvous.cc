@@ -170,7 +170,12 @@ void ClusterImpl::ShareCores() {
 Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     hosts_.clear();
     places_.clear();
-    WEFT_ASSIGN(auto addresses, net::ListHostAddresses(assignment_.data_net));
+    auto listed = net::ListHostAddresses(assignment_.data_net);
+    // A job that recovers waits for an interface of --data-net that is down like for a lost cable.
+    const bool down = !listed.ok() && listed.error().code == ErrorCode::kNotFound && recovers();
+    if (!listed.ok() && !down) return listed.error();
+    off_data_net_ = down ? listed.error().message : "";
+    auto addresses = down ? std::vector<net::HostAddress>() : *std::move(listed);
     // Cables, like addresses, change between epochs.
     std::string now = FirstLineOf(data_.neighbours_file);
     if (data_.neighbours_now) now = data_.neighbours_now();
@@ -348,7 +353,7 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
         unreached_ = builder->unreached();
         if (unreached_.empty()) return fabric.error();
         return MakeError(fabric.error().code, "{}. {}", ApartText(rank_, unreached_.front()),
-                         fabric.error().message);
+                         off_data_net_.empty() ? fabric.error().message : off_data_net_);
     }
     fabric_ = *std::move(fabric);
     own_ends_ = builder->ends();
