@@ -130,6 +130,7 @@ void AddJson(const Command& app, bool& json) {
 }
 
 void AddClusterFlags(const Command& app, CommonFlags& flags) {
+    flags.hosts_beyond = true;  // stages need cables between neighbors only
     AddRankFlags(app, flags);
     app.AddOption(
            "--tensor-split", flags.split,
@@ -420,7 +421,7 @@ Status ResolveCluster(CommonFlags& flags) {
     WEFT_ASSIGN(
         const fleet::FoundCluster found,
         fleet::FindCluster(flags.named_cluster, flags.cluster.key_file, flags.cluster.wait_ms,
-                           flags.needed_hosts, &flags.missing_hosts));
+                           flags.needed_hosts, &flags.missing_hosts, flags.hosts_beyond));
     flags.cluster.key_file = found.key_file;
     flags.cluster.host_names.clear();
     flags.cluster.data.neighbours = net::NeighboursText(found.neighbours);

@@ -33,6 +33,7 @@ struct CommonFlags {
     std::string overlap = "auto", wire = "auto", prompt_wire = "auto", gpu_sum = "auto";
     std::string lora;  // a folder
     std::vector<std::string> needed_hosts;   // with --cluster: `needed` of fleet::FindCluster
+    bool hosts_beyond = false;  // the job may have hosts that are no neighbors: `beyond` there
     std::vector<std::string> missing_hosts;  // its `missing`, if Resolve failed
     int64_t ctx = kAutomaticContext;  // 0: the model's context
     int weights_from = -1;

@@ -178,6 +178,16 @@ Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(const UpFlags&
         }
         return words;
     };
+    options.neighbors = [&ears] {
+        std::vector<cluster::NeighborWorker> neighbors;
+        if (ears.discovery == nullptr) return neighbors;
+        const fleet::Hearing hearing = ears.discovery->Now();
+        for (std::string& name : fleet::HostNames(hearing)) {
+            std::vector<std::string> addresses = fleet::AddressesOf(name, hearing);
+            neighbors.push_back({std::move(name), std::move(addresses)});
+        }
+        return neighbors;
+    };
     options.listen = fmt::format("[::]:{}", flags.port);
     auto listener = cluster::WorkerListener::Open(options);
     if (!listener.ok() && listener.error().code == ErrorCode::kIo) {  // perhaps without IPv6

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cluster/handshake.h"
 #include "cluster/socket.h"
+#include "fleet/beyond.h"
 
 namespace weft::fleet {
 namespace {
@@ -27,7 +28,7 @@ void Take(const Peer& peer, const Hearing& hearing, Chosen& chosen) {
     if (cable != nullptr) chosen.hosts.push_back({peer.name, WorkerAddress(peer, *cable)});
 }
 
-std::string WhoWasAsked(const Hearing& hearing) {
+std::string WhoWasAsked(const Hearing& hearing, const std::vector<FoundHost>& beyond) {
     std::vector<std::string> asked, not_asked;
     for (const Wire& wire : hearing.wires) {
         if (wire.trouble.empty()) {
@@ -39,6 +40,15 @@ std::string WhoWasAsked(const Hearing& hearing) {
     std::string text = asked.empty() ? std::string("No interface can send requests")
                                      : fmt::format("Asked on {}", fmt::join(asked, ", "));
     if (!not_asked.empty()) text += fmt::format(" ({})", fmt::join(not_asked, "; "));
+    std::vector<std::string> heard;
+    for (const Peer& peer : hearing.peers) {
+        const HeardCable* cable = BestCable(peer, hearing.wires);
+        if (cable != nullptr) heard.push_back(fmt::format("{} on {}", peer.name, cable->interface));
+    }
+    for (const FoundHost& host : beyond) {
+        heard.push_back(fmt::format("{} by way of {}", host.name, host.via));
+    }
+    if (!heard.empty()) text += fmt::format(". Found: {}", fmt::join(heard, ", "));
     for (const Stranger& stranger : hearing.strangers) {
         text += fmt::format(". {} on {} has {}", stranger.address, stranger.interface,
                             stranger.other_key ? "another key" : "another version of weft");
@@ -58,7 +68,7 @@ Error NobodyError(const std::string& cluster, const ClusterFile& file, const Cho
         : chosen.missing.size() == 1
             ? fmt::format("host {} was not found", chosen.missing[0])
             : fmt::format("hosts {} were not found", fmt::join(chosen.missing, ", "));
-    std::string reasons = WhoWasAsked(hearing);
+    std::string reasons = WhoWasAsked(hearing, chosen.beyond);
     for (const std::string& reason : chosen.left_out) reasons += ". " + reason;
     return MakeError(ErrorCode::kTimeout,
                      "cluster '{}': {} within {} ms. {}. Is 'weft up' running there "
@@ -111,6 +121,15 @@ std::vector<std::string> AddressesOf(const std::string& name, const Hearing& hea
     return addresses;
 }
 
+std::vector<std::string> HostNames(const Hearing& hearing) {
+    std::vector<std::string> names;
+    for (const Peer& peer : hearing.peers) {
+        const bool known = peer.name == OwnName() || std::ranges::count(names, peer.name) > 0;
+        if (!known && cluster::CanWorkTogether(peer.build, {})) names.push_back(peer.name);
+    }
+    return names;
+}
+
 Status CheckHasKey(const std::string& cluster, const ClusterFile& file) {
     if (::access(file.key.c_str(), F_OK) == 0) return {};
     return MakeError(ErrorCode::kNotFound,
@@ -127,9 +146,37 @@ Result<Hearing> AskHosts(const std::string& cluster, const ClusterFile& file,
     return discovery->Await([](const Hearing&) { return false; }, Deadline::In(kAskMs));
 }
 
+// Adds the hosts that only others hear: those that `file` lists, or all of them. Without a list,
+// puts the hosts into an order for a pipeline if some are on no cable of this host.
+static void AddHostsBeyond(const ClusterFile& file, const Bytes& key, const Hearing& hearing,
+                           Chosen& chosen) {
+    if (!file.hosts.empty() && chosen.missing.empty()) return;
+    std::vector<FoundHost> known = chosen.hosts;
+    if (!file.hosts.empty()) known = ChooseHosts({}, hearing).hosts;
+    const Reach reach = ReachBeyond(known, OwnName(), key, Deadline::In(kAskMs));
+    if (reach.hosts.empty()) return;
+    chosen.beyond = reach.hosts;
+    if (file.hosts.empty()) {
+        chosen.hosts.insert(chosen.hosts.end(), reach.hosts.begin(), reach.hosts.end());
+        return OrderAlongCables(chosen.hosts, OwnName(), reach.cables);
+    }
+    std::vector<FoundHost> in_order;
+    for (const ClusterHost& host : file.hosts) {
+        for (const auto& list : {chosen.hosts, reach.hosts}) {
+            const auto found = std::ranges::find(list, host.name, &FoundHost::name);
+            if (found == list.end()) continue;
+            in_order.push_back(*found);
+            break;
+        }
+        const bool here = !in_order.empty() && in_order.back().name == host.name;
+        if (here) std::erase(chosen.missing, host.name);
+    }
+    chosen.hosts = std::move(in_order);
+}
+
 Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
                                  int64_t wait_ms, const std::vector<std::string>& needed,
-                                 std::vector<std::string>* missing) {
+                                 std::vector<std::string>* missing, bool beyond) {
     WEFT_ASSIGN(ClusterFile file, ReadClusterFile(cluster));
     if (!key_file.empty()) file.key = key_file;
     if (file.hosts.empty()) {
@@ -158,8 +205,15 @@ Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& 
             return all && quiet_ms >= (file.hosts.empty() ? kAskMs / 2 : kSettleMs);
         };
         const int64_t most_ms = wait_ms > 0 ? wait_ms : kAskMs;
-        found.hearing = discovery->Await(enough, Deadline::In(most_ms));
-        chosen = ChooseHosts(file, found.hearing);
+        const Deadline deadline = Deadline::In(most_ms);
+        // (Hosts beyond the neighbors have to be asked for again and again.)
+        const int64_t look_ms = beyond && !file.hosts.empty() ? kAskMs : most_ms;
+        do {
+            const int64_t left_ms = std::min(look_ms, deadline.left_ms());
+            found.hearing = discovery->Await(enough, Deadline::In(left_ms));
+            chosen = ChooseHosts(file, found.hearing);
+            if (beyond) AddHostsBeyond(file, key, found.hearing, chosen);
+        } while (!chosen.missing.empty() && !deadline.expired());
         if (chosen.hosts.empty() || !chosen.missing.empty()) {
             if (missing != nullptr) *missing = chosen.missing;
             return NobodyError(cluster, file, chosen, found.hearing, most_ms);

@@ -1,5 +1,5 @@
 // Finds the hosts of a cluster, for `--cluster NAME`: the hosts in the cluster's file or, if the
-// file lists none, all hosts that answer. `weft up` runs on each.
+// file lists none, all hosts that answer, or that their neighbors name. `weft up` runs on each.
 #pragma once
 
 #include <memory>
@@ -19,12 +19,15 @@ inline constexpr int64_t kAskMs = 1500;
 
 struct FoundHost {
     std::string name;
-    std::string address;  // address of its worker: "10.0.0.2:7000", "[fe80::1%eth1]:7000"
+    // Address of its worker, "10.0.0.2:7000", "[fe80::1%eth1]:7000", or a path (cluster/dial.h).
+    std::string address;
+    std::string via{};  // the host that forwards connections to it; "": none
 };
 
 struct FoundCluster {
     std::string key_file;
-    std::vector<FoundHost> hosts;            // in the order of the file, else by name
+    // In the order of the file, else by name, or along the cables if these do not join all hosts.
+    std::vector<FoundHost> hosts;
     std::vector<net::Neighbour> neighbours;  // hosts heard, by interface
     Hearing hearing;                         // empty: no discovery
     // The running discovery; null: no discovery.
@@ -34,11 +37,15 @@ struct FoundCluster {
 // Addresses of a host's worker, from `hearing`: one per cable, the best first.
 std::vector<std::string> AddressesOf(const std::string& name, const Hearing& hearing);
 
+// Names of the hosts whose workers this program can use, except this host.
+std::vector<std::string> HostNames(const Hearing& hearing);
+
 // Combines `file` and `hearing` without any input or output. Leaves out hosts with other versions
 // of Weft, and gives the reasons in `left_out`. missing: hosts of the file that were not heard.
 struct Chosen {
     std::vector<FoundHost> hosts;
     std::vector<std::string> left_out, missing;
+    std::vector<FoundHost> beyond{};  // found, but on no cable of this host (beyond.h)
 };
 Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing);
 
@@ -51,12 +58,13 @@ Result<Hearing> AskHosts(const std::string& cluster, const ClusterFile& file,
 
 // key_file: path of a key file that the user chose; "": the cluster's key file. wait_ms: how long
 // to wait for hosts that do not answer yet; 0: kAskMs. needed: hosts to use if the file names none.
-// missing: on kTimeout, receives the hosts that were not found. Errors: kNotFound (no key: no such
-// cluster), kTimeout (no host, or not all; says which, which interfaces were asked, and which hosts
-// have another key), those of the file.
+// missing: on kTimeout, receives the hosts that were not found. beyond: whether to use hosts that
+// are on no cable of this host (beyond.h). Errors: kNotFound (no key: no such cluster), kTimeout
+// (no host, or not all; says which, which interfaces were asked, and which hosts have another key),
+// those of the file.
 Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
                                  int64_t wait_ms, const std::vector<std::string>& needed = {},
-                                 std::vector<std::string>* missing = nullptr);
+                                 std::vector<std::string>* missing = nullptr, bool beyond = false);
 
 // The cluster's hosts that ssh reaches, as ssh addresses: for `--to ssh:NAME`. Sends nothing.
 // Errors: kUsage: the file names no host, or one without ssh.
