@@ -382,6 +382,11 @@ void AddRecoveryFlags(const Command& app, CommonFlags& flags) {
                 "seconds (local ranks: --restart-timeout-ms), and take in a host of --hosts or "
                 "--cluster that is back, and workers that connect (--expect-workers)")
         .Group(kCluster);
+    app.AddFlag(
+           "--new-hosts", flags.new_hosts,
+           "With --elastic and --cluster: also take in hosts of the cluster on which 'weft up' "
+           "starts during the job, or whose worker was busy")
+        .Group(kCluster);
 }
 
 void AddDraftFlags(const Command& app, engine::DraftOptions& draft) {
@@ -433,6 +438,16 @@ Status ResolveCluster(CommonFlags& flags) {
             return net::NeighboursText(fleet::NeighboursOf(discovery->Now()));
         };
     }
+    if (flags.new_hosts) {
+        if (found.discovery == nullptr) {
+            return MakeError(ErrorCode::kUsage,
+                             "--new-hosts: the cluster's file gives an address for each of its "
+                             "hosts, so no host is searched for. Remove an address from the file");
+        }
+        flags.cluster.new_hosts = [discovery = found.discovery] {
+            return fleet::HostNames(discovery->Now());
+        };
+    }
     for (const fleet::FoundHost& host : found.hosts) {
         flags.cluster.hosts.push_back(host.address);
         flags.cluster.host_names.push_back(host.name);
@@ -467,6 +482,9 @@ Status ResolveHosts(CommonFlags& flags) {
     if (!flags.wait.empty()) {
         WEFT_ASSIGN(const double wait_s, ParseTime("--wait", flags.wait));
         flags.cluster.wait_ms = std::max<int64_t>(1, std::llround(wait_s * 1000));
+    }
+    if (flags.new_hosts && (flags.named_cluster.empty() || !flags.cluster.elastic)) {
+        return MakeError(ErrorCode::kUsage, "--new-hosts needs --cluster NAME and --elastic");
     }
     return flags.named_cluster.empty() ? Status() : ResolveCluster(flags);
 }

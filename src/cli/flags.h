@@ -31,11 +31,12 @@ struct CommonFlags {
     std::string hosts, hostfile, named_cluster, wait, split, kv = "f16", trace_file,
                                                              net_table = "auto";
     std::string overlap = "auto", wire = "auto", prompt_wire = "auto", gpu_sum = "auto";
-    std::string lora;  // a folder
-    std::vector<std::string> needed_hosts;   // with --cluster: `needed` of fleet::FindCluster
+    std::string lora;                       // a folder
+    std::vector<std::string> needed_hosts;  // with --cluster: `needed` of fleet::FindCluster
+    bool new_hosts = false;
     bool hosts_beyond = false;  // the job may have hosts that are no neighbors: `beyond` there
     std::vector<std::string> missing_hosts;  // its `missing`, if Resolve failed
-    int64_t ctx = kAutomaticContext;  // 0: the model's context
+    int64_t ctx = kAutomaticContext;         // 0: the model's context
     int weights_from = -1;
     bool json = false, pull = false;
     Command command;  // with --local

@@ -82,6 +82,9 @@ struct ClusterOptions {
     // cables or addresses change. May be null. Called on any thread, by several at once; must not
     // block.
     std::function<std::vector<std::string>(const std::string& name)> addresses_now{};
+    // With elastic: returns the hosts whose workers may join although the job did not begin with
+    // them. Null: none may. Called like addresses_now.
+    std::function<std::vector<std::string>()> new_hosts{};
     Launched* launched = nullptr;  // set if a launcher started the ranks; requires local = 1 and no
                                    // hosts
     int wait_for = 0;              // number of workers that dial in (WorkerJoiner); excludes the

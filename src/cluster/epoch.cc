@@ -376,7 +376,8 @@ void ClusterImpl::CallBackHosts(const std::vector<int>& lost, const Deadline& re
 
 // All current paths to the worker: the cable used before may be the broken one.
 std::vector<std::string> ClusterImpl::WaysToWorker(const NamedHost& host) const {
-    std::vector<std::string> ways = {host.address};
+    std::vector<std::string> ways;
+    if (!host.address.empty()) ways.push_back(host.address);
     if (!options_.addresses_now || host.called.empty()) return ways;
     for (std::string& other : options_.addresses_now(host.called)) {
         if (std::ranges::count(ways, other) == 0) ways.push_back(std::move(other));
@@ -427,7 +428,8 @@ Status ClusterImpl::SetDialIn(std::unique_ptr<DialIn> dial_in) {
     if (dial_in_ != nullptr || !options_.elastic || options_.hosts.empty()) return {};
     WEFT_ASSIGN(dial_in_, DialIn::ForHosts(timeout_ms_));
     HostRecall::Options options{key_, timeout_ms_, ticket_,
-                                [this](const NamedHost& host) { return WaysToWorker(host); }};
+                                [this](const NamedHost& host) { return WaysToWorker(host); },
+                                options_.new_hosts};
     recall_ = std::make_unique<HostRecall>(*dial_in_, std::move(options));
     WEFT_TRY(recall_->Start());
     RecallAbsent();

@@ -65,9 +65,15 @@ void HostRecall::Serve() {
 }
 
 std::vector<NamedHost> HostRecall::Absent() const {
+    const std::vector<std::string> others =
+        options_.new_hosts ? options_.new_hosts() : std::vector<std::string>();
     const std::lock_guard lock(mutex_);
     if (!calls_) return {};
     std::vector<NamedHost> absent = known_;
+    for (const std::string& name : others) {
+        const auto is_it = [&](const NamedHost& host) { return host.called == name; };
+        if (std::ranges::none_of(absent, is_it)) absent.push_back({name, name, ""});
+    }
     std::erase_if(
         absent, [&](const NamedHost& host) { return std::ranges::count(members_, host.name) > 0; });
     return absent;

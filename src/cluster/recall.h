@@ -32,6 +32,8 @@ class HostRecall {
         uint64_t ticket = 0;  // of the job, in the workers' lines
         // All current addresses of the host's worker. Called on the thread; must not block.
         std::function<std::vector<std::string>(const NamedHost&)> ways{};
+        // Names of further hosts to dial. May be null. Likewise.
+        std::function<std::vector<std::string>()> new_hosts{};
     };
     // waiting: gets the workers that answer; must outlive this object.
     HostRecall(DialIn& waiting, Options options);
@@ -42,7 +44,7 @@ class HostRecall {
     HostRecall& operator=(const HostRecall&) = delete;
 
     // From now on, dials each host of `known` that is not in `members` (by name). Replaces the
-    // lists of the last call.
+    // lists of the last call. Also dials the hosts of Options::new_hosts.
     void Call(std::vector<NamedHost> known, std::vector<std::string> members);
     // Dials no host until the next Call. No worker is added to DialIn afterwards.
     void Pause();

@@ -1,5 +1,5 @@
 # Hosts as network namespaces with cables between them. Exit status 77: not run as root.
-foreach(test up ssh odd recable secret restart paths unreached tap chain)
+foreach(test up ssh odd recable secret restart paths unreached tap chain elastic)
   add_test(NAME fleet.${test}
     COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py $<TARGET_FILE:weft>
       $<TARGET_FILE:tiny_model>)
