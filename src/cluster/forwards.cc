@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -113,11 +112,7 @@ Status Forwards::Begin(Fd caller, const std::vector<std::string>& addresses, uin
     }
     One& one = all_.emplace_back();
     auto fd = std::make_shared<Fd>(std::move(caller));
-    // The main thread handles signals.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    const Status started = StartThread(one.thread, [this, &one, fd, addresses, port, who] {
+    const auto forward = [this, &one, fd, addresses, port, who] {
         const auto callee = DialFirst(addresses, port, cancel_.get());
         if (callee.ok()) {
             SetNoDelay(callee->get());
@@ -127,8 +122,9 @@ Status Forwards::Begin(Fd caller, const std::vector<std::string>& addresses, uin
         }
         fd->Reset();
         one.over.store(true);
-    });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    };
+    // (A short try: the listener waits for it.)
+    const Status started = StartThread(one.thread, forward, {.wait_ms = 0, .signals = false});
     if (!started.ok()) all_.pop_back();
     return started;
 }
