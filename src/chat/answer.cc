@@ -195,8 +195,8 @@ std::string_view FamilyName(ToolCallFormat family) {
 }
 
 AnswerParser::AnswerParser(ToolCallFormat family, bool begins_in_reasoning, bool parts,
-                           std::shared_ptr<const ToolTypes> tools)
-    : grammar_(GrammarOf(family, {begins_in_reasoning, parts, std::move(tools)})) {}
+                           std::shared_ptr<const ToolTypes> tools, bool verbatim)
+    : grammar_(GrammarOf(family, {begins_in_reasoning, parts, verbatim, std::move(tools)})) {}
 AnswerParser::~AnswerParser() = default;
 AnswerParser::AnswerParser(AnswerParser&&) noexcept = default;
 AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;

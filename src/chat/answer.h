@@ -163,8 +163,11 @@ class AnswerParser {
     // kHarmony).
     // tools: the offered functions, with the types of arguments written as plain text; null: not
     // known. If there are none (empty()), text that looks like a call is content.
+    // verbatim: a constraint produced the text, so markers count only before it: text that begins
+    // neither reasoning nor a call is content to its end.
     explicit AnswerParser(ToolCallFormat family, bool begins_in_reasoning = false,
-                          bool parts = false, std::shared_ptr<const ToolTypes> tools = nullptr);
+                          bool parts = false, std::shared_ptr<const ToolTypes> tools = nullptr,
+                          bool verbatim = false);
     ~AnswerParser();
     AnswerParser(AnswerParser&&) noexcept;
     AnswerParser& operator=(AnswerParser&&) noexcept;

@@ -236,6 +236,10 @@ Calls ReadInvokes(std::string_view text, const ArgumentTags& invoke, const Argum
                   const ToolTypes& types) {
     const std::string_view open = invoke.key_begin, close = invoke.value_end;
     std::vector<ToolCall> calls;
+    // The tag that ends the last call may be gone with the end marker.
+    std::string whole(TrimBlanks(text));
+    if (!whole.ends_with(close)) whole += close;
+    text = whole;
     for (text = TrimBlanks(text); !text.empty(); text = TrimBlanks(text)) {
         const size_t name_end = text.find('>');
         if (!text.starts_with(open) || name_end == text.npos) return {};

@@ -27,6 +27,7 @@ class AnswerParser::Grammar {
 struct GrammarOptions {
     bool in_reasoning = false;
     bool parts = false;
+    bool verbatim = false;  // see AnswerParser
     // Null: the functions are unknown.
     std::shared_ptr<const ToolTypes> tools{};
 

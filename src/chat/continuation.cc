@@ -26,13 +26,14 @@ void NameReasoning(OrderedJson& message) {
     if (!reasoning.empty()) message[kReasoning] = reasoning;
 }
 
-// Moves a reasoning at the beginning of the content to its own member.
-void SplitReasoning(OrderedJson& message, ToolCallFormat family) {
+// Moves a reasoning at the beginning of the content to its own member. Returns its text with
+// markers if it has ended; else "".
+std::string SplitReasoning(OrderedJson& message, ToolCallFormat family) {
     const std::string content = TextMember(message, "content");
     const std::string_view begin = ThinkBegin(family), end = ThinkEnd(family);
     std::string_view text = TrimBlanks(content);
     if (begin.empty() || !text.starts_with(begin) || !TextMember(message, kReasoning).empty()) {
-        return;
+        return "";
     }
     text = std::string_view(content).substr(content.find(begin) + begin.size());
     const auto without_breaks = [](std::string_view rest) {
@@ -44,6 +45,8 @@ void SplitReasoning(OrderedJson& message, ToolCallFormat family) {
     message["content"] =
         at == text.npos ? "" : std::string(without_breaks(text.substr(at + end.size())));
     message.erase(kPartsMember);
+    if (at == text.npos) return "";
+    return content.substr(0, content.size() - TextMember(message, "content").size());
 }
 
 // Offset of the probe that the template copied from the last message.
@@ -71,8 +74,8 @@ Result<ContinuedPrompt> RenderContinued(const Chat& chat, ChatInput input, ToolC
                                         ContinuedPart part) {
     OrderedJson& last = input.messages.back();
     NameReasoning(last);
-    SplitReasoning(last, family);
-    const bool only_reasoning = TextMember(last, "content").empty();
+    const std::string ended = SplitReasoning(last, family);
+    const bool only_reasoning = ended.empty() && TextMember(last, "content").empty();
     const bool reasons =
         part == ContinuedPart::kReasoning || (part == ContinuedPart::kLast && only_reasoning);
     const char* const member = reasons ? kReasoning : "content";
@@ -97,6 +100,11 @@ Result<ContinuedPrompt> RenderContinued(const Chat& chat, ChatInput input, ToolC
     // content follows an empty one.
     if (at && (extends || !opens)) {
         if (extends) prompt.begun = prompt.text.view().substr(fresh->size());
+        // Templates leave an empty reasoning out.
+        if (!ended.empty() && !TrimBlanks(prompt.text.view()).ends_with(ThinkEnd(family))) {
+            prompt.text.Append(ended, 0);
+            prompt.begun += ended;
+        }
         prompt.in_reasoning = EndsInReasoning(prompt.text.view());
     } else {
         prompt.text = *fresh;

@@ -90,7 +90,8 @@ class TagGrammar : public AnswerParser::Grammar {
         while (Step(delta)) {
         }
         // An unbalanced quote hid the end marker: treat markers literally.
-        while (call_.form != nullptr && call_.skipped && !call_.stream.begun()) {
+        while (call_.form != nullptr && call_.skipped && !call_.stream.begun() &&
+               !ReadCalls(WithoutBegunEnd(), false)) {
             literal_ = true;
             call_.searched = call_.form->kept;
             call_.scanned = 0;
@@ -100,10 +101,8 @@ class TagGrammar : public AnswerParser::Grammar {
             }
         }
         if (call_.form != nullptr) {
-            // A partial end marker is not part of the call.
-            const std::vector<std::string_view> ends(!call_.form->end.empty(), call_.form->end);
-            const std::string end = held_.substr(held_.size() - BegunAtEnd(held_, ends));
-            EndCall(held_.substr(0, held_.size() - end.size()), end, false, delta);
+            const std::string body(WithoutBegunEnd());
+            EndCall(body, held_.substr(body.size()), false, delta);
         } else {
             Out(held_, delta);
         }
@@ -114,6 +113,12 @@ class TagGrammar : public AnswerParser::Grammar {
     bool in_reasoning() const override { return in_reasoning_; }
 
   private:
+    // The current call, without a partial end marker.
+    std::string_view WithoutBegunEnd() const {
+        const std::vector<std::string_view> ends(!call_.form->end.empty(), call_.form->end);
+        return std::string_view(held_).substr(0, held_.size() - BegunAtEnd(held_, ends));
+    }
+
     void Think() {
         in_reasoning_ = true;
         content_.Cut();
@@ -131,6 +136,10 @@ class TagGrammar : public AnswerParser::Grammar {
         if (call_.form != nullptr) return StepInCall(delta);
         if (again_ != nullptr && !StepBehindCall()) return false;
         if (call_.form != nullptr) return true;
+        if (options_.verbatim && shown_ && !in_reasoning_) {
+            Out(std::exchange(held_, {}), delta);
+            return false;
+        }
         const FoundMarker found = FindMarker(held_, outside_);
         if (found.at == std::string::npos) {
             const size_t known = held_.size() - BegunAtEnd(held_, outside_);
@@ -155,6 +164,7 @@ class TagGrammar : public AnswerParser::Grammar {
             held_.insert(0, marker.substr(marker.size() - form.kept));
             BeginCall(form, std::string(marker.substr(0, marker.size() - form.kept)));
             in_reasoning_ = false;  // a model may forget to end its reasoning
+            return;
         }
         if (marker == rules_.think_end) in_reasoning_ = false;
         content_.Cut();
@@ -276,26 +286,37 @@ class TagGrammar : public AnswerParser::Grammar {
     // end: the end marker, or what has arrived of it. ended: the call is not cut off.
     void EndCall(std::string_view body, std::string_view end, bool ended, AnswerDelta& delta) {
         const bool in_parts = EndParts(body, delta);
-        OpenCall call = std::exchange(call_, OpenCall());
-        if (in_parts) return content_.Cut();
-        Calls calls;
-        // An incomplete value must not count as a call, nor a call whose arguments have not begun.
-        const bool json = call.form->style == ValueScan::Style::kJson;
-        const bool whole =
-            call.tagged ? call.tags.Whole(body, call.form->end) : !json || call.scan.done();
-        if (ended || whole) {
-            calls = call.form->read(body, options_.types());
+        Calls calls = in_parts ? Calls() : ReadCalls(body, ended);
+        const std::string shown = std::exchange(call_, OpenCall()).shown;
+        if (in_parts || calls) {
+            for (ToolCall& one : calls.value_or(std::vector<ToolCall>())) {
+                delta.tool_calls.push_back(std::move(one));
+            }
+            content_.Cut();
+            shown_ = false;
+            return;
         }
-        if (!calls && !ended && call.form->streams) calls = ReadBegun(body);
-        if (calls) {
-            for (ToolCall& one : *calls) delta.tool_calls.push_back(std::move(one));
-            return content_.Cut();
-        }
-        // Not a call: shown with its markers.
         again_ = nullptr;
-        delta.content += call.shown;
-        delta.content += body;
-        delta.content += end;
+        ShowNoCall(shown + std::string(body) + std::string(end), delta);
+    }
+
+    // The calls in the text of the current one. ended: it is not cut off.
+    Calls ReadCalls(std::string_view body, bool ended) {
+        // An incomplete value must not count as a call, nor a call whose arguments have not begun.
+        const bool json = call_.form->style == ValueScan::Style::kJson;
+        const bool whole =
+            call_.tagged ? call_.tags.Whole(body, call_.form->end) : !json || call_.scan.done();
+        Calls calls;
+        if (ended || whole) calls = call_.form->read(body, options_.types());
+        if (!calls && !ended && call_.form->streams) calls = ReadBegun(body);
+        return calls;
+    }
+
+    // Shows text that began like a call, with its markers.
+    void ShowNoCall(const std::string& text, AnswerDelta& delta) {
+        content_.End(delta.content);
+        delta.content += text;
+        shown_ = true;
         content_ = Stretch();
     }
 
@@ -311,9 +332,8 @@ class TagGrammar : public AnswerParser::Grammar {
 
     void NoCall(AnswerDelta& delta) {
         if (call_.stream.begun()) return EndCall(std::exchange(held_, {}), "", false, delta);
-        delta.content += std::exchange(call_, OpenCall()).shown;
-        delta.content += std::exchange(held_, {});
-        content_ = Stretch();
+        const std::string shown = std::exchange(call_, OpenCall()).shown;
+        ShowNoCall(shown + std::exchange(held_, {}), delta);
     }
 
     AnswerRules rules_;

@@ -109,7 +109,7 @@ std::vector<Case> TagCases() {
          "<tool_call>{\"name\": 1}</tool_call> a",
          "",
          {}},
-        {kQwen, "a <tool_call>{\"na", "a<tool_call>{\"na", "", {}},
+        {kQwen, "a <tool_call>{\"na", "a <tool_call>{\"na", "", {}},
         {kQwen, "1 < 2 <thin <tool_cal", "1 < 2 <thin <tool_cal", "", {}},
         {kQwen,
          "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx "
@@ -158,7 +158,10 @@ std::vector<Case> OtherCases() {
         {kLlama3, llama, "", "", {call}},
         {kLlama3, "<|python_tag|>" + llama + "; " + llama + "<|eom_id|>", "", "", {call, call}},
         {kLlama3, "<|python_tag|>print(1)", "<|python_tag|>print(1)", "", {}},
-        {kLlama3, "<|python_start|>Let me see<|python_end|>" + llama + "<|eot|>", "Let me see", "",
+        {kLlama3,
+         "<|python_start|>Let me see<|python_end|>" + llama + "<|eot|>",
+         "Let me see",
+         "",
          {call}},
         {kLlama3, "<|python_start|><|python_end|>" + llama + llama, "", "", {call, call}},
         {kLlama3, "{\"answer\": 42}", "{\"answer\": 42}", "", {}},
@@ -202,6 +205,39 @@ void ExpectCase(const AnswerDelta& got, const Case& one, const std::string& how)
     EXPECT_EQ(got.reasoning, one.reasoning) << one.text << how;
     EXPECT_EQ(got.tool_calls.size(), one.calls.size()) << one.text << how;
     EXPECT_TRUE(got.tool_calls == one.calls) << one.text << how;
+}
+
+// A constraint produced the text: its markers are text, behind reasoning or a call at the
+// beginning.
+TEST(Answer, VerbatimTextKeepsMarkers) {
+    const std::string json = R"({"a": "<think>x</think> <tool_call>{} </think>"})";
+    for (const size_t size : {size_t{1}, json.size()}) {
+        for (const std::string before : {"", "Hm.</think>\n\n"}) {
+            AnswerParser parser(ToolCallFormat::kQwen, !before.empty(), false,
+                                std::make_shared<ToolTypes>(), true);
+            AnswerDelta all = parser.Push(before);
+            for (size_t at = 0; at < json.size(); at += size) {
+                Add(parser.Push(std::string_view(json).substr(at, size)), all);
+            }
+            Add(parser.Finish(), all);
+            EXPECT_EQ(all.content, json);
+            EXPECT_EQ(all.reasoning, before.empty() ? "" : "Hm.");
+        }
+    }
+}
+
+// The server leaves out what a parser does not need behind a forced call.
+TEST(Answer, ForcedCallsWithTheEndMarkerInAString) {
+    const AnswerDelta said =
+        Parse(ToolCallFormat::kQwen,
+              R"(<tool_call>{"name": "f", "arguments": {"x": "a </tool_call> b"})");
+    ASSERT_EQ(said.tool_calls.size(), 1u) << said.content;
+    EXPECT_EQ(said.tool_calls[0], Call("f", R"({"x": "a </tool_call> b"})"));
+    const AnswerDelta mini = Parse(
+        ToolCallFormat::kMiniCpm5,
+        "<function name=\"f\"><param name=\"x\"><![CDATA[a </function> b]]></param></function>");
+    ASSERT_EQ(mini.tool_calls.size(), 1u) << mini.content;
+    EXPECT_EQ(mini.tool_calls[0], Call("f", R"({"x": "a </function> b"})"));
 }
 
 TEST(Answer, CompleteAnswers) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "base/file.h"
 #include "chat/conversation.h"
@@ -112,10 +113,35 @@ TEST(Continuation, AfterReasoning) {
         EXPECT_EQ(answer.reasoning, ", yes.");
         EXPECT_EQ(answer.content, "A fox");
     }
+    // A reasoning that has ended is not opened again, also an empty one.
+    for (const auto& [content, reasoning] :
+         {std::pair("<think>\n\n</think>\n\n", "\n"), std::pair("<think>Hm.</think>", "Hm.\n")}) {
+        const auto prompt = Continue(*chat, Begun(content));
+        ASSERT_TRUE(prompt.ok());
+        EXPECT_EQ(prompt->text.bytes(), head + "<think>\n" + reasoning + "</think>\n\n");
+        EXPECT_FALSE(prompt->in_reasoning);
+        EXPECT_EQ(Parsed(*chat, *prompt, "A fox").content, "A fox");
+    }
     const auto asked = Continue(*chat, Begun("", "Hm"), ContinuedPart::kContent);
     ASSERT_TRUE(asked.ok());
     EXPECT_EQ(asked->text.bytes(), head + "<think>\nHm\n</think>\n\n");
     EXPECT_FALSE(asked->in_reasoning);
+}
+
+// A template that shows no reasoning gets the one that has ended as it was written.
+TEST(Continuation, AfterAnEmptyReasoningThatTheTemplateOmits) {
+    const auto vocabulary = Vocabulary();
+    const auto chat = Chat::Make(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if false %}<think></think>{% endif %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        *vocabulary);
+    ASSERT_TRUE(chat.ok());
+    const auto prompt = Continue(*chat, Begun("<think>\n\n</think>\n\nIt is"));
+    ASSERT_TRUE(prompt.ok());
+    EXPECT_TRUE(prompt->text.view().ends_with("assistant\n<think>\n\n</think>\n\nIt is"))
+        << prompt->text.bytes();
+    EXPECT_EQ(Parsed(*chat, *prompt, " a fox").content, " a fox");
 }
 
 // The message follows the generation prompt, behind the reasoning that this opens.

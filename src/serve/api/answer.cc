@@ -80,9 +80,10 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
     record_.n = plan.n;
     if (!plan.choices.empty()) record_.max_tokens = plan.choices[0].request.max_tokens;
     for (const ChoicePlan& choice : plan.choices) {
-        choices_.emplace_back(chat::AnswerParser(plan.family, plan.begins_in_reasoning,
-                                                 plan.stream && !plan.whole_calls, plan.tools),
-                              choice);
+        choices_.emplace_back(
+            chat::AnswerParser(plan.family, plan.begins_in_reasoning,
+                               plan.stream && !plan.whole_calls, plan.tools, plan.verbatim),
+            choice);
         choices_.back().parser.Push(plan.begun);
         wants_logprobs_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);

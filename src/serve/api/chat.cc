@@ -474,7 +474,10 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
     if (matcher.ok() && MayCall(conversation) && chat::HeadsOf(served.family).end.empty()) {
         matcher = FormOrCall(conversation, served, plan);
         param = "tools";
+    } else {
+        plan.tools = std::make_shared<const chat::ToolTypes>();  // no call can come
     }
+    plan.verbatim = true;
     if (!matcher.ok()) return ApiError{400, matcher.error().message, param, "invalid_value", true};
     choice.request.matcher = AfterWords(served, *std::move(matcher), prompt);
     // A grammar of the client covers a turn of messages with their heads.
