@@ -435,30 +435,9 @@ Host PartitionHost() {
     return partition;
 }
 
-std::vector<CardFault> RdmaFaults() {
-    Host eth = test_hosts::OculinkHost("b", 2, false);
-    eth.AddRdma("mlx4_0", "0000:03:00.0",
-                {{.state = "1: DOWN", .physical = "3: Disabled", .layer = "Ethernet"},
-                 {.state = "1: DOWN", .physical = "3: Disabled", .layer = "Ethernet"}});
-    Host iwarp = test_hosts::StrixHaloHost();
-    iwarp.Set("sys/class/infiniband/rocep193s0f0/node_type", "4: RNIC\n");
-    Host no_irdma = test_hosts::StrixHaloHost();
-    for (const auto& [path, text] : test_hosts::StrixHaloHost().Files()) {
-        if (Contains(path, "infiniband")) no_irdma.Remove(path);
-    }
+// Hosts whose ports have different protocols.
+std::vector<CardFault> ProtocolFaults() {
     return {
-        {"VPI port as Ethernet",
-         {MixedPortsHost().Files()},
-         "rdma-port",
-         kWarn,
-         "the other port of the card speaks InfiniBand",
-         "LINK_TYPE_P2=1"},
-        {"mixed protocols",
-         {test_hosts::OculinkHost("a", 1, true).Files(), eth.Files()},
-         "across-cards",
-         kWarn,
-         "InfiniBand on a (mlx4_0 port 1); RoCE on b",
-         "on b: echo ib | sudo tee"},
         {"InfiniBand against a card of Ethernet alone",
          {PortFiles("a", "mlx5_0", "MT4123", true), PortFiles("b", "mlx5_0", "MT4117", false)},
          "across-cards",
@@ -484,6 +463,33 @@ std::vector<CardFault> RdmaFaults() {
          kWarn,
          "InfiniBand on a",
          "use cards of one kind"},
+    };
+}
+
+std::vector<CardFault> RdmaFaults() {
+    Host eth = test_hosts::OculinkHost("b", 2, false);
+    eth.AddRdma("mlx4_0", "0000:03:00.0",
+                {{.state = "1: DOWN", .physical = "3: Disabled", .layer = "Ethernet"},
+                 {.state = "1: DOWN", .physical = "3: Disabled", .layer = "Ethernet"}});
+    Host iwarp = test_hosts::StrixHaloHost();
+    iwarp.Set("sys/class/infiniband/rocep193s0f0/node_type", "4: RNIC\n");
+    Host no_irdma = test_hosts::StrixHaloHost();
+    for (const auto& [path, text] : test_hosts::StrixHaloHost().Files()) {
+        if (Contains(path, "infiniband")) no_irdma.Remove(path);
+    }
+    return {
+        {"VPI port as Ethernet",
+         {MixedPortsHost().Files()},
+         "rdma-port",
+         kWarn,
+         "the other port of the card speaks InfiniBand",
+         "LINK_TYPE_P2=1"},
+        {"mixed protocols",
+         {test_hosts::OculinkHost("a", 1, true).Files(), eth.Files()},
+         "across-cards",
+         kWarn,
+         "InfiniBand on a (mlx4_0 port 1); RoCE on b",
+         "on b: echo ib | sudo tee"},
         {"FDR at DDR",
          {Infiniband("20 Gb/sec (4X DDR)", "MT4099").Files()},
          "rdma-port",
@@ -695,7 +701,7 @@ std::vector<CardFault> FormsOfFaults() {
 }
 
 TEST(DoctorCardHosts, FaultyOnesAreNamed) {
-    for (const auto& list : {RdmaFaults(), EthernetFaults(), FormsOfFaults()}) {
+    for (const auto& list : {RdmaFaults(), ProtocolFaults(), EthernetFaults(), FormsOfFaults()}) {
         for (const CardFault& fault : list) {
             const auto findings = CardFindings(fault.hosts);
             const bool found = std::ranges::any_of(findings, [&](const Finding& f) {
