@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/json.h"
+#include "base/json_digits.h"
 
 namespace weft::chat {
 namespace {
@@ -381,7 +381,8 @@ std::string_view TrimBlanks(std::string_view text) {
 }
 
 OrderedJson ReadJson(std::string_view text) {
-    return OrderedJsonOrDiscarded(text, {.values = kMostValues});
+    auto parsed = ParseJsonWithDigits(text, {.values = kMostValues});
+    return parsed.ok() ? *std::move(parsed) : OrderedJson(OrderedJson::value_t::discarded);
 }
 
 OrderedJson ReadWrittenJson(std::string_view text) {

@@ -99,6 +99,12 @@ TEST(Conversation, DigitsOfIntegers) {
         const std::string told = Told(source, messages);
         EXPECT_NE(told.find(arguments), std::string::npos) << told;
     }
+    AnswerParser parser(ToolCallFormat::kQwen);
+    auto said =
+        parser.Push("<tool_call>{\"name\": \"add\", \"arguments\": " + arguments + "}</tool_call>");
+    ASSERT_EQ(said.tool_calls.size(), 1u);
+    EXPECT_EQ(DumpJson(said.tool_calls[0].arguments),
+              "{\"a\":" + number + ",\"b\":[" + other + ",7,1.5]}");
 }
 
 TEST(Conversation, ContentsBecomeOneString) {
