@@ -15,6 +15,8 @@ TEST(Routes, ListMethodsOfAPath) {
     EXPECT_EQ(AllowedMethods("/v1/responses"), "POST");
     EXPECT_EQ(AllowedMethods("/v1/responses/resp_1"), "GET, HEAD, DELETE");
     EXPECT_EQ(AllowedMethods("/v1/responses/resp_1/input_items"), "GET, HEAD");
+    EXPECT_EQ(AllowedMethods("/v1/responses/compact"), "POST");
+    EXPECT_FALSE(FindStored("/v1/responses/compact"));
     EXPECT_EQ(AllowedMethods("/"), "GET, HEAD");
     EXPECT_EQ(AllowedMethods("/api/tags"), "GET, HEAD");
     EXPECT_EQ(AllowedMethods("/api/delete"), "DELETE");

@@ -60,7 +60,7 @@ const Route* FindRoute(std::string_view method, std::string_view path) {
 
 std::optional<StoredPath> FindStored(std::string_view path) {
     constexpr std::string_view kBelow = "/v1/responses/", kItems = "/input_items";
-    if (!path.starts_with(kBelow)) return std::nullopt;
+    if (!path.starts_with(kBelow) || FindRoute("POST", path) != nullptr) return std::nullopt;
     StoredPath stored{path.substr(kBelow.size())};
     stored.input_items = stored.id.ends_with(kItems);
     if (stored.input_items) stored.id.remove_suffix(kItems.size());

@@ -34,7 +34,8 @@ ApiError NoSuchRoute(std::string_view method, std::string_view path, std::string
 // Whether `allowed`, from AllowedMethods, contains `method`.
 bool Lists(std::string_view allowed, std::string_view method);
 
-// Parsed "/v1/responses/ID" (GET, DELETE) or "/v1/responses/ID/input_items" (GET).
+// Parsed "/v1/responses/ID" (GET, DELETE) or "/v1/responses/ID/input_items" (GET). Nullopt for a
+// path of its own below /v1/responses/ (compact).
 struct StoredPath {
     std::string_view id;
     bool input_items = false;
