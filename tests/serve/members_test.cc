@@ -177,6 +177,22 @@ TEST_F(Members, SamplingIsReadEverywhere) {
     }
 }
 
+TEST_F(Members, SummariesHaveALimit) {
+    const auto limit = [&](Json body) {
+        AnswerPlan plan;
+        const auto error = PlanCompaction(body, served_, plan);
+        EXPECT_FALSE(error) << error->message;
+        return error ? -1 : plan.choices[0].request.max_tokens;
+    };
+    served_.longest_piece_bytes = 8;  // the request for a summary is longer than the context
+    const int64_t most = limit({{"input", "a"}});
+    EXPECT_GT(most, 0);
+    EXPECT_LE(most, engine_->context() / 4);
+    EXPECT_EQ(limit({{"input", "a"}, {"max_output_tokens", 3}}), 3);
+    EXPECT_EQ(limit({{"input", "a"}, {"max_output_tokens", 1 << 20}}), most);
+    served_.longest_piece_bytes = 1;
+}
+
 TEST_F(Members, WrongValuesAreNamed) {
     const Json wrong = Json::parse(R"({"typical_p": 1.5, "xtc_probability": 2,
         "dry_multiplier": "x", "dry_sequence_breakers": [1], "min_tokens": -1,

@@ -265,6 +265,9 @@ TEST(ResponseInput, RefusesWhatItCannotRead) {
     EXPECT_EQ(refused(R"([{"id": "msg_1"}])"), "input[0].id");
     EXPECT_EQ(refused(R"([{"type": "function_call_output", "call_id": "a", "output": 1}])"),
               "input[0].output");
+    EXPECT_EQ(refused(R"([{"type": "function_call_output", "call_id": "a",
+                          "output": [{"type": "input_text", "text": 5}]}])"),
+              "input[0].output");
     EXPECT_EQ(refused(R"([{"type": "additional_tools", "tools": [{"type": "function"}]}])"),
               "input[0].tools[0].name");
     EXPECT_EQ(refused(R"([{"type": "compaction_trigger"}, {"role": "user", "content": "a"}])"),
@@ -331,6 +334,48 @@ TEST(ResponsesDialect, CallsHaveTheClientsNames) {
     EXPECT_EQ(text, "a\nb");
     EXPECT_EQ(done["input"], "a\nb");
     EXPECT_EQ(done["status"], "completed");
+}
+
+TEST(ResponseInput, ReferencesDoNotDoubleItems) {
+    Conversation conversation;
+    ResponseTools tools;
+    Json items = Json::parse(R"([{"role": "user", "content": "One.", "id": "mine"}])");
+    const Json body{{"input", Json::parse(R"([{"type": "item_reference", "id": "mine"},
+                                              {"role": "user", "content": "Two."}])")}};
+    Fields fields(body);
+    ReadResponseInput(
+        fields, items, [](const std::string&) { return Json(); }, tools, conversation);
+    ASSERT_FALSE(fields.error());
+    EXPECT_EQ(items.size(), 2u);
+    EXPECT_EQ(conversation.input.messages.size(), 2u);
+}
+
+TEST(ResponseInput, AConversationNeedsNoInput) {
+    Conversation conversation;
+    ResponseTools tools;
+    Json items = Json::parse(R"([{"role": "user", "content": "One."}])");
+    const Json body = Json::object();
+    Fields fields(body);
+    ReadResponseInput(
+        fields, items, [](const std::string&) { return Json(); }, tools, conversation);
+    EXPECT_FALSE(fields.error());
+    EXPECT_EQ(conversation.input.messages.size(), 1u);
+}
+
+TEST(ResponsesDialect, SummariesEndWithASentence) {
+    Served served;
+    served.name = std::string("m");
+    const auto summary = [&](const char* text, const char* finish) {
+        Choice choice;
+        choice.said = {text, "", {}};
+        choice.end.finish = finish;
+        const ResponseForm form{.head = {{"id", "resp_x"}, {"created_at", 0}}, .compacts = true};
+        const Json response = Json::parse(MakeResponsesDialect(served, form)->Whole({choice}, {}));
+        return response["output"][0]["encrypted_content"].get<std::string>();
+    };
+    EXPECT_EQ(summary("We met. It ra", "length"), "weft:We met.");
+    EXPECT_EQ(summary("We met. It ra", "stop"), "weft:We met. It ra");
+    EXPECT_EQ(summary("A 1.5 b", "length"), "weft:A 1.5 b");
 }
 
 TEST(ResponsesDialect, SummariesAreOneItem) {

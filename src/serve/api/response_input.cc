@@ -78,6 +78,15 @@ std::string ResultText(const Json& result) {
     return text;
 }
 
+// Whether a part that is a text has none.
+bool LacksText(const Json& result) {
+    return result.is_array() && std::ranges::any_of(result, [](const Json& part) {
+               const Json type = part.is_object() ? part.value("type", Json()) : Json();
+               const bool words = type == "text" || type == "input_text" || type == "output_text";
+               return words && !part.value("text", Json()).is_string();
+           });
+}
+
 class ItemReader {
   public:
     ItemReader(ResponseTools& tools, Conversation& conversation)
@@ -161,6 +170,9 @@ class ItemReader {
                 if (const Json& result = item.Get(kind.output);
                     !(result.is_null() || result.is_string() || result.is_structured())) {
                     item.Fail(kind.output, "A result must be a string or a list of parts.",
+                              "invalid_type");
+                } else if (LacksText(result)) {
+                    item.Fail(kind.output, "The 'text' of a text part must be a string.",
                               "invalid_type");
                 }
                 return AddResult(IdOf(item), kind.name,
@@ -249,6 +261,7 @@ bool IsReference(const Json& item) {
 // The request's own items, with references resolved.
 Json OwnItems(Fields& fields, const Json& before, const FindItem& find) {
     const Json& input = fields.Get("input");
+    if (input.is_null() && !before.empty()) return Json::array();
     const bool list = input.is_array() && !input.empty();
     if (!(input.is_string() || list) || before.size() + input.size() > kMostItems) {
         fields.Fail("input", fmt::format("'input' must be a string or a list; with the items of "
@@ -267,8 +280,11 @@ Json OwnItems(Fields& fields, const Json& before, const FindItem& find) {
         if (!IsReference(own[i])) continue;
         const std::string id = Fields(own[i]).Text("id", "");
         const auto same = [&](const Json& item) { return item.value("id", Json()) == id; };
-        const auto near = std::ranges::find_if(before, same);
-        own[i] = near != before.end() ? *near : find(id);
+        if (std::ranges::any_of(before, same)) {  // it stands once
+            own.erase(i--);
+            continue;
+        }
+        own[i] = find(id);
         if (!own[i].is_null()) continue;
         fields.Fail((name + ".id").c_str(),
                     fmt::format("Item with id '{}' not found: this server finds items of the "

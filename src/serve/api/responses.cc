@@ -22,6 +22,21 @@ constexpr const char* kAskForSummary =
     "summary alone. State the user's requests and constraints, what was done and decided, names of "
     "files, commands and values that matter, and what remains to be done. Write the summary only.";
 
+constexpr int64_t kMostSummaryTokens = 2048;
+constexpr int64_t kLeastSummaryTokens = 256;
+
+// Most tokens of a summary: a share of the context, and no more than the conversation has.
+int64_t SummaryTokens(const Served& served, int64_t prompt_tokens) {
+    return std::max<int64_t>(1, std::min({kMostSummaryTokens, served.engine->context() / 4,
+                                          std::max(kLeastSummaryTokens, prompt_tokens)}));
+}
+
+// Limits the answer, which is a summary.
+void LimitSummary(const Served& served, int64_t prompt_tokens, int64_t& max_tokens) {
+    const int64_t most = SummaryTokens(served, prompt_tokens);
+    max_tokens = max_tokens < 0 ? most : std::min(max_tokens, most);
+}
+
 // update: the format of a later configuration_update; null: none.
 void ReadTextFormat(Fields& fields, const Json& update, Conversation& conversation) {
     Fields text(fields.Object("text"), "text.");
@@ -177,6 +192,7 @@ void AskForSummary(Conversation& conversation) {
     conversation.input.tools = nullptr;
     conversation.forced_tool.clear();
     conversation.constraint = {};
+    conversation.reasoning_budget = 0;
 }
 
 std::optional<ApiError> Plan(const Json& body, const Served& served, bool compacts,
@@ -195,6 +211,7 @@ std::optional<ApiError> Plan(const Json& body, const Served& served, bool compac
     form.compacts = compacts || input.compacts;
     if (form.compacts) AskForSummary(conversation);
     if (compacts) form.kept = UserMessages(items);
+    const bool summary = form.compacts;
     const bool stores =
         fields.Bool("store", true) && !compacts && plan.responses && plan.responses->on();
     Fields reasoning(fields.Object("reasoning"), "reasoning.");
@@ -206,6 +223,7 @@ std::optional<ApiError> Plan(const Json& body, const Served& served, bool compac
     engine::Request request;
     ReadSampling(fields, served, request);
     request.max_tokens = ReadLength(fields, "max_output_tokens", -1);
+    if (form.compacts) LimitSummary(served, INT64_MAX, request.max_tokens);
     form.logprobs = Includes(fields, "message.output_text.logprobs") || fields.Has("top_logprobs");
     form.seals_reasoning = Includes(fields, "reasoning.encrypted_content");
     const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
@@ -223,6 +241,10 @@ std::optional<ApiError> Plan(const Json& body, const Served& served, bool compac
     if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
         if (error->param == "messages") error->param = "input";
         return error;
+    }
+    for (ChoicePlan& choice : plan.choices) {
+        if (summary)
+            LimitSummary(served, std::ssize(choice.request.prompt), choice.request.max_tokens);
     }
     plan.prompt_name = "input";
     return {};

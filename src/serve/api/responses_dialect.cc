@@ -19,6 +19,21 @@ Json ResponseUsage(const Usage& usage) {
             {"total_tokens", usage.prompt_tokens + usage.said_tokens}};
 }
 
+// A text that was cut off, without its unfinished last sentence; the text itself if it has no
+// other.
+std::string WholeSentences(const std::string& text) {
+    const std::string_view all = text;
+    for (size_t end = all.size(); end > 0; --end) {
+        const bool apart = end == all.size() || all[end] == ' ' || all[end] == '\n';
+        const std::string_view head = all.substr(0, end);
+        const auto ends = [&](std::string_view mark) { return head.ends_with(mark); };
+        const bool ascii = apart && (ends(".") || ends("!") || ends("?"));
+        const bool wide = ends("\u3002") || ends("\uFF01") || ends("\uFF1F");
+        if (ascii || wide || (end > 1 && ends("\n"))) return std::string(head);
+    }
+    return text;
+}
+
 class ResponsesDialect final : public Dialect {
   public:
     ResponsesDialect(const Served& served, ResponseForm form)
@@ -116,8 +131,9 @@ class ResponsesDialect final : public Dialect {
         return OutputItemId(prefix, form_.head["id"].get_ref<const std::string&>(), output_.size());
     }
     Json CompactionItem(const std::string& summary) const {
-        return {
-            {"id", NextId("cmp_")}, {"type", "compaction"}, {"encrypted_content", Sealed(summary)}};
+        return {{"id", NextId("cmp_")},
+                {"type", "compaction"},
+                {"encrypted_content", Sealed(cut_off() ? WholeSentences(summary) : summary)}};
     }
     // The whole answer, if it is a summary.
     std::string Compacted(const std::string& summary, const Usage& usage) {
