@@ -31,11 +31,12 @@ uint64_t LogBytes(const RoomPlan& plan) {
     return std::min(Times(kRowBytes, static_cast<uint64_t>(plan.steps)), kMostLogBytes);
 }
 
-// Size in blocks, as file systems count.
+// Size in blocks, as file systems count. (Removing a link frees nothing.)
 uint64_t FileSizeOf(const std::string& folder) {
     constexpr uint64_t kBlock = 4096;
     uint64_t bytes = 0;
     std::error_code failed;
+    if (fs::is_symlink(folder, failed)) return 0;
     for (fs::directory_iterator at(folder, failed), end; !failed && at != end;
          at.increment(failed)) {
         std::error_code ignored;

@@ -16,6 +16,8 @@
 #include "base/log.h"
 #include "base/log_format.h"
 #include "base/output_file.h"
+#include "model_files/hf/export.h"
+#include "train/checkpoint/own_files.h"
 #include "train/checkpoint/writer.h"
 #include "train/disk_space.h"
 
@@ -142,23 +144,31 @@ void RemoveResults(const OutputFolderOptions& words) {
     std::error_code ignored;
     std::vector<fs::path> results = {folder / "model.gguf", folder / "adapter_config.json",
                                      folder / "adapter_model.safetensors"};
-    if (fs::exists(folder / "model/config.json", ignored)) results.push_back(folder / "model");
+    const fs::path model = folder / "model";
+    if (fs::exists(model / "config.json", ignored)) results.push_back(model);
     for (const fs::path& result : results) {
         const bool is_read = std::ranges::any_of(words.read, [&](const std::string& path) {
             return !path.empty() && (IsWithin(path, result) || IsWithin(result, path));
         });
-        if (!is_read) fs::remove_all(result, ignored);
+        if (is_read) continue;
+        if (result == model) {
+            (void)RemoveOwnFiles(model, model_files::hf::IsExportedName);
+        } else {
+            fs::remove(result, ignored);
+        }
     }
 }
 
-// (The folder itself may be a link to another disk or a mount point.)
-void RemoveContent(const fs::path& folder, std::error_code& failed) {
-    for (fs::directory_iterator at(folder, failed), end; !failed && at != end;
-         at.increment(failed)) {
-        fs::remove_all(at->path(), failed);
-        if (failed) return;
-    }
-    if (failed == std::errc::no_such_file_or_directory) failed.clear();
+// A step's folder with other files is refused before the job trains. (One that an earlier start of
+// the same job saw, or that lies beside checkpoints, may hold files that a user put there.)
+Status CheckSteps(const OutputFolderOptions& words, bool own) {
+    const bool goes_on = own && !ListCheckpoints(words.folder, nullptr).empty();
+    const std::string foreign = goes_on || words.begun_anew ? "" : ForeignStep(words.folder);
+    if (foreign.empty()) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--output-dir {}: {} has the name of a checkpoint's folder, but nothing in it "
+                     "is a checkpoint of Weft. Move it away, or name another folder",
+                     words.folder, foreign);
 }
 
 Status CheckFree(const OutputFolderOptions& words) {
@@ -171,6 +181,7 @@ Status CheckFree(const OutputFolderOptions& words) {
                          "continues. Remove one of them",
                          words.resume);
     }
+    WEFT_TRY(CheckSteps(words, own));
     const std::string found = Found(folder);
     if (found.empty() || words.overwrite) return {};
     const bool goes_on =
@@ -233,8 +244,8 @@ OutputFolder::~OutputFolder() {
 
 Status OutputFolder::Clear() {
     if (!std::exchange(words_.overwrite, false)) return {};
+    const auto steps = RemoveSteps(words_.folder);
     std::error_code failed;
-    RemoveContent(fs::path(words_.folder) / kCheckpointsName, failed);
     for (fs::directory_iterator at(words_.folder, failed), end; !failed && at != end;
          at.increment(failed)) {
         const std::string name = at->path().filename().string();
@@ -244,10 +255,10 @@ Status OutputFolder::Clear() {
     }
     RemoveResults(words_);
     token_ += kBegunAnew;
-    if (!failed) return WriteToken(fd_, words_.folder, token_);
+    if (!failed && steps.ok()) return WriteToken(fd_, words_.folder, token_);
     return MakeError(ErrorCode::kIo,
                      "--overwrite: files of the previous job in {} can't be removed: {}",
-                     words_.folder, failed.message());
+                     words_.folder, failed ? failed.message() : steps.error().message);
 }
 
 bool GoesOnAfterRestart(const std::string& folder, bool overwrite) {

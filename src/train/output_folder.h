@@ -29,14 +29,15 @@ class OutputFolder {
     // Creates the folder if it is missing, and locks it. Errors: kIo: the folder cannot be created
     // or written; kDenied: another job holds the lock; the message has its host, process and start
     // time. kUsage: the folder has a result or checkpoints, and neither --resume nor --overwrite is
-    // given.
+    // given; or a step's folder has only files that Weft did not write.
     static Result<OutputFolder> Take(const OutputFolderOptions& words);
     OutputFolder(OutputFolder&& other) noexcept;
     OutputFolder& operator=(OutputFolder&&) = delete;
     ~OutputFolder();
 
     // With --overwrite, the first call deletes the previous job's checkpoints, logs and result, so
-    // that nobody takes them for files of this job. Files that this job reads stay. Errors: kIo.
+    // that nobody takes them for files of this job. Files that this job reads, and files that Weft
+    // did not write, stay. Errors: kIo.
     Status Clear();
     // The text of the lock file; "": the folder has no lock file. Ranks that read the same text see
     // the same folder.

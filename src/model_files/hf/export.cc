@@ -484,4 +484,11 @@ Status ExportFolder(const ModelSource& source, const std::string& folder,
     return PutJson(folder + "/config.json", plan.config);
 }
 
+bool IsExportedName(std::string_view name) {
+    if (name.ends_with(".part")) name.remove_suffix(5);
+    const bool weights = name.starts_with("model") && name.ends_with(".safetensors");
+    return weights || name == "config.json" || name == "model.safetensors.index.json" ||
+           std::ranges::find(kCompanions, name) != std::end(kCompanions);
+}
+
 }  // namespace weft::model_files::hf

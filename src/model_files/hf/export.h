@@ -42,12 +42,15 @@ Status ExportFolder(const ModelSource& source, const std::string& folder,
 // of ExportFolder.
 Result<uint64_t> CheckExport(const ModelSource& source, const std::string& folder, SafeType type);
 
+// Whether ExportFolder writes files of this name.
+bool IsExportedName(std::string_view name);
+
 // A tensor to write, and its source.
 struct ExportTensor {
     std::string name;  // "model.layers.0.self_attn.q_proj.weight"
     const TensorInfo* from;
-    int64_t pairs_of = 0;  // head size whose neighboring pairs of rows become halves; 0: rows keep
-                           // their order
+    int64_t pairs_of = 0;   // head size whose neighboring pairs of rows become halves; 0: rows keep
+                            // their order
     int64_t row_begin = 0;  // first row in `from`, which holds all experts
     int64_t rows = 0;
     bool matrix = false;  // a matrix even if it has one row; otherwise one row is a vector

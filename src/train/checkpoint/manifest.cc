@@ -14,7 +14,6 @@ using model_files::hf::SafeTensor;
 using model_files::hf::Shown;
 
 constexpr int64_t kVersion = 1;
-constexpr char kFormat[] = "weft-checkpoint";
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr size_t kMostFiles = 65'536;
 constexpr size_t kMostArrays = 1 << 20;
@@ -119,7 +118,7 @@ Result<Array> ArrayOfJson(const Json& json, std::string_view where) {
 }
 
 Status CheckFormat(const Json& format, const Json& version, std::string_view where) {
-    if (!format.is_string() || format != kFormat) {
+    if (!format.is_string() || format != kManifestFormat) {
         return Wrong(where, "does not belong to a checkpoint of weft train");
     }
     if (version.is_number_integer() && version == kVersion) return {};
@@ -197,10 +196,10 @@ Result<StoredPiece> PieceOf(const Json& json, const SafeTensor& tensor, const st
 }  // namespace
 
 std::string ManifestText(const Manifest& manifest) {
-    Json json = {{"format", kFormat},       {"version", kVersion},
-                 {"step", manifest.step},   {"sequence", manifest.sequence},
-                 {"model", manifest.model}, {"state", manifest.state},
-                 {"files", Json::array()},  {"arrays", Json::array()}};
+    Json json = {{"format", kManifestFormat}, {"version", kVersion},
+                 {"step", manifest.step},     {"sequence", manifest.sequence},
+                 {"model", manifest.model},   {"state", manifest.state},
+                 {"files", Json::array()},    {"arrays", Json::array()}};
     for (const CheckpointFile& file : manifest.files) json["files"].push_back(FileJson(file));
     for (const Array& array : manifest.arrays) json["arrays"].push_back(ArrayJson(array));
     json["sha256"] = DigestOf(json);
@@ -273,7 +272,7 @@ std::string RankHeader(int64_t step, std::span<const StoredPiece> pieces) {
                         {"data_offsets", {offset, offset + piece.bytes()}}};
         offset += piece.bytes();
     }
-    header["__metadata__"] = {{"format", kFormat},
+    header["__metadata__"] = {{"format", kManifestFormat},
                               {"version", std::to_string(kVersion)},
                               {"step", std::to_string(step)},
                               {"pieces", list.dump()}};

@@ -29,6 +29,8 @@ inline constexpr char kStepPrefix[] = "step-";
 // Suffix with which the folder of a damaged checkpoint is renamed: "step-00000120.bad", ".bad-2".
 inline constexpr char kAsideSuffix[] = ".bad";
 inline constexpr char kManifestName[] = "manifest.json";
+// Tells Weft's manifests from other files of this name.
+inline constexpr char kManifestFormat[] = "weft-checkpoint";
 inline constexpr uint64_t kMostManifestBytes = 256 << 20;
 // Each chunk of this size in a piece has its own checksum.
 inline constexpr uint64_t kCheckedBytes = 1 << 20;

@@ -18,6 +18,7 @@
 #include "base/output_file.h"
 #include "base/start_thread.h"
 #include "hw/cpu.h"
+#include "train/checkpoint/own_files.h"
 
 namespace weft::train {
 namespace {
@@ -100,7 +101,8 @@ std::vector<Found> FindAll(const std::string& dir, std::vector<std::string>* ski
         const std::string path = folder + "/" + kManifestName;
         const auto text = ReadTextFile(path, kMostManifestBytes);
         if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
-            others.unfinished.push_back(folder);
+            // (Other folders and links are not Weft's to remove.)
+            if (ContentOfStep(folder) != StepContent::kForeign) others.unfinished.push_back(folder);
             continue;
         }
         const auto manifest =
@@ -130,27 +132,26 @@ bool IsOf(const std::vector<std::string>& folders, const std::string& folder) {
         folders, [&](const auto& one) { return fs::path(one).lexically_normal() == path; });
 }
 
-// Removes the manifest first: if the process ends here, the rest counts as unfinished.
+// Leaves files that Weft did not write.
 void Remove(const std::string& folder) {
-    std::error_code failed;
-    fs::remove(fs::path(folder) / kManifestName, failed);
-    if (!failed) fs::remove_all(folder, failed);
-    if (!failed) return;
-    Log(LogLevel::kWarning, "{}: an old checkpoint can't be removed: {}", folder, failed.message());
+    const Status removed = RemoveStepFiles(folder);
+    if (removed.ok()) return;
+    Log(LogLevel::kWarning, "{}: an old checkpoint can't be removed: {}", folder,
+        removed.error().message);
 }
 
 // Removes the files of earlier saves of the same step.
 void RemoveStrangers(const std::string& folder, const Manifest& manifest) {
+    (void)RemoveRankFiles(folder, [&](std::string_view name) {
+        return std::ranges::find(manifest.files, name, &CheckpointFile::name) !=
+               manifest.files.end();
+    });
+}
+
+// A link to a checkpoint elsewhere: a save of the same step must not write there.
+void ReplaceLink(const std::string& folder) {
     std::error_code failed;
-    for (fs::directory_iterator at(folder, failed), end; at != end && !failed;
-         at.increment(failed)) {
-        const std::string name = at->path().filename().string();
-        const bool ours =
-            name == kManifestName ||
-            std::ranges::find(manifest.files, name, &CheckpointFile::name) != manifest.files.end();
-        std::error_code ignored;
-        if (!ours) fs::remove(at->path(), ignored);
-    }
+    if (fs::is_symlink(folder, failed)) Remove(folder);
 }
 
 }  // namespace
@@ -172,6 +173,7 @@ Status RankWriter::Start(int64_t step, std::vector<Piece> pieces) {
         WEFT_CHECK(IsSane(piece.array) && IsInside(piece.region, piece.array) &&
                    (piece.read || piece.data.size() == piece.bytes()));
     }
+    ReplaceLink(StepFolder(dir_, step));
     WEFT_TRY(MakeFolder(StepFolder(dir_, step)));
     step_ = step;
     pieces_ = std::move(pieces);
@@ -336,6 +338,32 @@ std::vector<std::string> ListCheckpoints(const std::string& dir,
     std::vector<std::string> folders;
     for (const Found& found : FindAll(dir, skipped, nullptr)) folders.push_back(found.folder);
     return folders;
+}
+
+std::string ForeignStep(const std::string& dir) {
+    std::error_code failed;
+    for (fs::directory_iterator at(fs::path(dir) / kCheckpointsName, failed), end;
+         at != end && !failed; at.increment(failed)) {
+        const std::string folder = at->path().string();
+        if (!IsStepName(at->path().filename().string())) continue;
+        if (ContentOfStep(folder) != StepContent::kForeign) continue;
+        std::error_code ignored;
+        if (!fs::is_symlink(folder, ignored) || !HasOwnManifest(folder)) return folder;
+    }
+    return "";
+}
+
+Status RemoveSteps(const std::string& dir) {
+    std::error_code failed;
+    std::vector<std::string> folders;
+    for (fs::directory_iterator at(fs::path(dir) / kCheckpointsName, failed), end;
+         at != end && !failed; at.increment(failed)) {
+        const std::string name = at->path().filename().string();
+        if (IsStepName(name) || IsAsideName(name)) folders.push_back(at->path().string());
+    }
+    for (const std::string& folder : folders) WEFT_TRY(RemoveStepFiles(folder));
+    if (!failed || failed == std::errc::no_such_file_or_directory) return {};
+    return MakeError(ErrorCode::kIo, "{}/{}: {}", dir, kCheckpointsName, failed.message());
 }
 
 Leftovers ListLeftovers(const std::string& dir) {

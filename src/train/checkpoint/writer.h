@@ -54,7 +54,8 @@ class RankWriter {
 
     // Starts a save. The pieces' data must neither change nor be freed until Finish. CHECKs that
     // there is at least one piece, that pieces lie in their arrays and have the size of their
-    // regions, and that no save is running. Errors: kIo: the folder can't be created.
+    // regions, and that no save is running. A link in the place of the step's folder is removed, so
+    // that nothing is written where it leads. Errors: kIo: the folder can't be created.
     Status Start(int64_t step, std::vector<Piece> pieces);
     // Waits until the file is on disk. Errors: kIo; the message has the folder, the needed size and
     // what to do.
@@ -95,7 +96,8 @@ void RemoveUnfinished(const std::string& dir, const Manifest& manifest);
 // folders are not counted.
 std::vector<std::string> Removable(const std::string& dir,
                                    const std::vector<std::string>& bad = {});
-// Removes the folder of a step. False: the folder is still there; the log says why.
+// Removes the folder of a step, except files that Weft did not write. False: the folder is still
+// there; the log has any error.
 bool RemoveStep(const std::string& folder);
 // Removes a checkpoint that is no longer needed, and the folder of checkpoints if it becomes empty.
 void RemoveCheckpoint(const std::string& folder);
@@ -105,6 +107,13 @@ bool IsCheckpoint(const std::string& folder);
 // Removes all saves except those of the steps in `kept` ("step-00000120"). For a rank that saves to
 // its own disk, where there are no manifests.
 void RemoveOthers(const std::string& dir, const std::vector<std::string>& kept);
+
+// A folder of a step without any file of a save, a link that leads to no checkpoint, or a file in
+// the place of such a folder: its content is not Weft's. "": there is none.
+std::string ForeignStep(const std::string& dir);
+// Removes what saves wrote to the folders of all steps; files that Weft did not write stay. Errors:
+// kIo.
+Status RemoveSteps(const std::string& dir);
 
 // Folders of a job's checkpoints with a readable manifest, the newest first. skipped (may be null):
 // receives the errors of the other manifests.
