@@ -205,6 +205,11 @@ constexpr Advice kAdvices[] = {
 
 // Flags of transformers' Trainer, TRL, axolotl, LLaMA-Factory and Megatron-LM.
 constexpr Advice kTrainingAdvices[] = {
+    {"--stage",
+     "Weft has no DPO, KTO, reward model (rm) or PPO. It trains on texts (pt) and on answers (sft) "
+     "by the form of the records; for these, leave the flag out"},
+    {"--rlhf-type --rl --pref-beta --pref-loss --ref-model",
+     "Weft has no DPO, KTO, reward model or PPO; it trains on texts and on answers"},
     {"--bf16 --fp16 --tf32 --pure-bf16 --mixed-precision --torch-dtype",
      "--dtype bf16 (the default), f16 or f32 is the type of weights and products"},
     {"--load-in-4bit --load-in-8bit --quantization-bit --adapter --use-peft --finetuning-type "
@@ -222,7 +227,7 @@ constexpr Advice kTrainingAdvices[] = {
     {"--eval-strategy --evaluation-strategy --do-eval --evals-per-epoch --eval-on-start",
      "--test-split 0.1 holds records out, and --eval-every N evaluates them every N updates"},
     {"--save-strategy --saves-per-epoch", "--save-every N writes a checkpoint every N updates"},
-    {"--do-train --stage --remove-unused-columns --label-names --group-by-length "
+    {"--do-train --remove-unused-columns --label-names --group-by-length "
      "--dataloader-num-workers --dataloader-pin-memory --preprocessing-num-workers "
      "--ddp-find-unused-parameters --ddp-timeout --ddp-backend --local-rank "
      "--dataset-num-proc --overwrite-cache --push-to-hub --hub-model-id --hub-token "

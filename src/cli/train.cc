@@ -336,7 +336,17 @@ Status ResolveOutput(TrainFlags& flags) {
 
 // An adapter has only one format.
 Status CheckAdapterFlags(const TrainFlags& flags) {
-    if (!flags.job.trainer.lora.on()) return {};
+    if (!flags.job.trainer.lora.on()) {
+        for (const char* name : {"--lora-alpha", "--lora-targets", "--rslora", "--lora-dropout"}) {
+            const bool off = name == std::string_view("--rslora") && !flags.job.trainer.lora.rslora;
+            if (off || !flags.command.Given(name) || flags.command.Given("--lora")) continue;
+            return MakeError(ErrorCode::kUsage,
+                             "{} needs --lora RANK: without it, all weights are trained, not an "
+                             "adapter. Add --lora RANK, such as --lora 16, or remove {}",
+                             name, name);
+        }
+        return {};
+    }
     const bool type = flags.command.Given("--save-type") && flags.save.type != "F32";
     if (!type && !flags.command.Given("--save-format")) return {};
     return MakeError(ErrorCode::kUsage,

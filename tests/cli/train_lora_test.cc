@@ -115,9 +115,10 @@ TEST_F(LoraCli, ACheckpointHasTheAdapters) {
 TEST_F(LoraCli, NewDataMayHaveAnotherSeed) {
     const std::string data = dir_ / "data.jsonl";
     WriteQuestions(data, 24, true);
-    const Words words = Words{"train", model_, "--data", data, "--no-shuffle", "--seq-len", "96",
-                              "--save-every", "2", "--lr", "1e-2", "--json"} +
-                        lora_;
+    const Words words =
+        Words{"train", model_,         "--data", data,   "--no-shuffle", "--seq-len",
+              "96",    "--save-every", "2",      "--lr", "1e-2",         "--json"} +
+        lora_;
     const Words begin = {"--steps", "2"};
     const Words on = {"--steps", "4", "--resume", "auto", "--new-data"};
     std::vector<std::vector<double>> curves;
@@ -138,7 +139,15 @@ TEST_F(LoraCli, SaysWhatIsWrong) {
     } cases[] = {{{"--lora", "0", "--lora-from", dir_ / "none"}, 1, "adapter_config.json"},
                  {{"--lora", "-1"}, 2, "--lora -1"},
                  {{"--lora", "4", "--lora-targets", "q_proj,nose"}, 2, "no layer of"},
-                 {{"--lora", "4", "--lora-alpha", "0"}, 2, "--lora-alpha 0"}};
+                 {{"--lora", "4", "--lora-alpha", "0"}, 2, "--lora-alpha 0"},
+                 {{"--lora-alpha", "16"}, 2, "--lora-alpha needs --lora RANK"},
+                 {{"--lora_alpha=16"}, 2, "--lora-alpha needs --lora RANK"},
+                 {{"--lora_target", "q_proj"}, 2, "--lora-targets needs --lora RANK"},
+                 {{"--rslora"}, 2, "--rslora needs --lora RANK"},
+                 {{"--use_rslora=True"}, 2, "--rslora needs --lora RANK"},
+                 {{"--lora_dropout", "0"}, 2, "--lora-dropout needs --lora RANK"},
+                 {{"--stage", "dpo"}, 2, "Weft has no DPO"},
+                 {{"--rlhf_type=dpo"}, 2, "Weft has no DPO"}};
     for (const auto& [words, status, said] : cases) {
         const Ran ran = Train(model_, Words{"--steps", "1"} + words);
         EXPECT_EQ(ran.status, status) << ran.err;

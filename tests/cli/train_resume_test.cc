@@ -470,7 +470,7 @@ TEST_F(TrainResume, OtherAdaptersAreRefused) {
         {{"--lora", "8", "--lora-targets", "attn"}, "--lora 4", "--lora 8"},
         {{"--lora", "4"}, "--lora-targets attn", "--lora-targets all"},
         {{"--lora", "4", "--lora-targets", "attn", "--rslora"}, "--rslora off", "--rslora on"},
-        {{}, "adapters: --lora 4", "adapters: none"},
+        {{"--lora", "0"}, "adapters: --lora 4", "adapters: none"},
     };
     for (const auto& [words, was, is] : cases) {
         const Ran ran = RunTrain(Command(out, base + words + Words{"--resume", "auto"}));
