@@ -61,21 +61,30 @@ TEST(DataForms, SystemBesideMessages) {
     const std::string turns = R"([{"role": "user", "content": "U"}, {"role": "assistant",
                                    "content": "A"}])";
     for (const char* list : {"messages", "conversations"}) {
-        for (const char* name : {"system", "system_prompt"}) {
+        for (const char* name : {"system", "system_prompt", "system_message", "systemPrompt",
+                                 "systemMessage", "instructions"}) {
+            const bool other = name == std::string_view("instructions");
             const auto record = [&](const std::string& messages, const std::string& value) {
                 return Marked(
                     fmt::format(R"({{"{}": {}, "{}": {}}})", name, value, list, messages));
             };
             EXPECT_EQ(record(turns, R"("S")"), all);
-            EXPECT_EQ(record(turns, R"([{"type": "text", "text": "S"}])"), all);
+            EXPECT_EQ(record(turns, R"([{"type": "text", "text": "S"}])"),
+                      other ? kAsked + kAnswered : all);
             EXPECT_EQ(record(turns, R"("")"), kAsked + kAnswered);
             EXPECT_EQ(record(turns, "null"), kAsked + kAnswered);
-            EXPECT_NE(record(turns, "5").find("'system' is number"), std::string::npos);
+            if (other) {
+                EXPECT_EQ(record(turns, "5"), kAsked + kAnswered);  // another meaning
+            } else {
+                EXPECT_NE(record(turns, "5").find(fmt::format("'{}' is number", name)),
+                          std::string::npos);
+            }
             for (const char* role : {"system", "developer"}) {
                 std::string with = turns;
                 with.insert(1, fmt::format(R"({{"role": "{}", "content": "S"}}, )", role));
                 EXPECT_EQ(record(with, R"("S")"), all);
-                EXPECT_NE(record(with, R"("T")").find("'system' differs from the system message"),
+                EXPECT_NE(record(with, R"("T")")
+                              .find(fmt::format("'{}' differs from the system message", name)),
                           std::string::npos);
             }
         }
@@ -89,6 +98,45 @@ TEST(DataForms, SystemBesideMessages) {
     EXPECT_NE(Marked(R"({"system_prompt": "S", "question": "U", "answer": "A"})")
                   .find("'system_prompt' beside 'question'"),
               std::string::npos);
+}
+
+// An answer that is missing is an error, not an empty answer; other members may hold it.
+TEST(DataForms, MissingAnswersAreErrors) {
+    const auto answer = [](const std::string& members) {
+        return Marked(R"({"messages": [{"role": "user", "content": "U"}, {"role": "assistant")" +
+                      members + "}]}");
+    };
+    for (const char* members : {"", R"(, "content": null)", R"(, "content": [])",
+                                R"(, "content": null, "tool_calls": [])", R"(, "answer": "A")",
+                                R"(, "tool_call": "none")", R"(, "reasoning_content": null)"}) {
+        EXPECT_NE(answer(members).find("message 2 of 'messages': the assistant's message has no "
+                                       "'content'"),
+                  std::string::npos)
+            << answer(members);
+    }
+    EXPECT_EQ(answer(R"(, "text": "A")"), kAsked + kAnswered);
+    EXPECT_EQ(answer(R"(, "content": null, "value": "A")"), kAsked + kAnswered);
+    EXPECT_EQ(answer(R"(, "tool_call": {"name": "f", "arguments": {}})"),
+              answer(R"(, "tool_calls": [{"name": "f", "arguments": {}}])"));
+    EXPECT_EQ(answer(R"(, "reasoning_content": "R")").find("error"), std::string::npos);
+}
+
+TEST(DataForms, EmptyAnswersAreTold) {
+    const Encoder encoder = ByteEncoder();
+    const auto read = [&](const char* record) {
+        return encoder.Encode(Must(ParseRecord(record))).ok();
+    };
+    EXPECT_TRUE(read(R"({"instruction": "i", "output": "A"})"));
+    EXPECT_EQ(encoder.TakeNote(), "");
+    EXPECT_TRUE(read(R"({"instruction": "i", "output": ""})"));
+    EXPECT_TRUE(read(R"({"question": "q", "answer": " "})"));
+    EXPECT_TRUE(read(R"({"prompt": "p", "completion": ""})"));
+    EXPECT_TRUE(read(R"({"messages": [{"role": "user", "content": "U"},
+        {"role": "assistant", "content": ""}, {"role": "user", "content": "U"},
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": {}}]}]})"));
+    const std::string note = encoder.TakeNote();
+    EXPECT_TRUE(note.starts_with("4 of the answers read so far are empty")) << note;
+    EXPECT_EQ(encoder.TakeNote(), "");
 }
 
 TEST(DataForms, UnknownRolesAreErrors) {
@@ -276,6 +324,22 @@ TEST(DataForms, ErrorsNameFieldAndForms) {
           R"({"messages": [{"role": "user", "content": "U"}], "chosen": "b", "rejected": "c"})",
           R"({"chosen": [{"role": "user", "content": "U"}], "rejected": []})"}) {
         EXPECT_NE(Marked(preference).find("does not train on preferences"), std::string::npos);
+    }
+    // A pair in other names: the record has a form without them.
+    const std::string pair = R"({"prompt": "a", "completion": "b", )";
+    for (const char* name :
+         {"rejected_response", "rejected_messages", "response_rejected", "rejected_output",
+          "rejectedAnswer", "REJECTED", "chosen_response", "response_chosen", "is_chosen"}) {
+        for (const char* value : {R"("c")", "false", R"([{"role": "user"}])"}) {
+            EXPECT_NE(Marked(fmt::format("{}\"{}\": {}}}", pair, name, value))
+                          .find(fmt::format("'{}' makes the record a preference", name)),
+                      std::string::npos)
+                << name << value;
+        }
+        for (const char* value : {"null", "0.5", R"("")"}) {
+            EXPECT_EQ(Marked(fmt::format("{}\"{}\": {}}}", pair, name, value)),
+                      Marked(pair + R"("n": 1})"));
+        }
     }
     const std::string printed = Marked(R"({"messages": "[{'role': 'user'}]"})");
     EXPECT_NE(printed.find("'messages' is a string that is not JSON"), std::string::npos);
@@ -506,6 +570,33 @@ std::string Packed(const TempDir& folder, const std::string& name, const std::st
     return path;
 }
 
+// What stands before and after the packed data.
+TEST(DataForms, CompressedBesideOtherBytes) {
+    const TempDir folder;
+    const std::string e = "<|endoftext|>]|";
+    const std::string lines = "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", both = "[a" + e + "[b" + e;
+    for (const auto filter : {&::archive_write_add_filter_zstd, &::archive_write_add_filter_xz,
+                              &::archive_write_add_filter_bzip2}) {
+        const std::string whole = Must(ReadTextFile(Packed(folder, "d.x", lines, filter)));
+        EXPECT_NE(FileMarked({WriteText(folder, "more", whole + "some junk")})
+                      .find("more: it can't be unpacked"),
+                  std::string::npos);
+    }
+    // pzstd begins each part with a skippable frame.
+    const std::string part =
+        Must(ReadTextFile(Packed(folder, "d.zst", lines, &::archive_write_add_filter_zstd)));
+    for (const char first : {'\x50', '\x5f'}) {
+        const std::string skipped = first + std::string("\x2a\x4d\x18\4\0\0\0size", 11);
+        for (const std::string& whole : {skipped + part, skipped + skipped + part}) {
+            EXPECT_EQ(FileMarked({WriteText(folder, "skip.zst", whole)}), both);
+        }
+        EXPECT_EQ(FileMarked({WriteText(folder, "skip.zst", skipped + part + skipped + part)}),
+                  both + both);
+        EXPECT_NE(FileMarked({WriteText(folder, "skip", skipped.substr(0, 9))}).find("error"),
+                  std::string::npos);
+    }
+}
+
 TEST(DataForms, Compressed) {
     const TempDir folder, unpacked;
     ::setenv("TMPDIR", (unpacked / "").c_str(), 1);
@@ -640,10 +731,15 @@ TEST(DataForms, FilesOfOtherSplitsAreLeftOut) {
 }
 
 TEST(DataForms, ValidationFilesAreNoTrainingData) {
-    for (const char* name : {"validation.jsonl", "valid.jsonl", "val.jsonl", "dev.jsonl",
-                             "chat_eval.jsonl", "test.csv", "testset.jsonl", "holdout/a.jsonl"}) {
+    for (const char* name :
+         {"validation.jsonl", "valid.jsonl", "val.jsonl", "dev.jsonl", "chat_eval.jsonl",
+          "test.csv", "testset.jsonl", "holdout/a.jsonl", "held-out.jsonl", "held_out.jsonl",
+          "hold.out.jsonl", "evals.jsonl", "Tests/x.jsonl", "chatTest.jsonl", "QATest.jsonl",
+          "TESTS.csv", "train_eval_split/eval.jsonl", "train/validation.jsonl"}) {
         const TempDir folder;
-        std::filesystem::create_directories(folder / "holdout");
+        for (const char* inner : {"holdout", "Tests", "train_eval_split", "train"}) {
+            std::filesystem::create_directories(folder / inner);
+        }
         const std::string other = WriteText(folder, name, "{\"text\": \"a\"}\n");
         // If there is nothing else, the folder is about these files.
         EXPECT_EQ(Must(DataFiles({folder.path()})).files, std::vector<std::string>{other});
@@ -652,6 +748,18 @@ TEST(DataForms, ValidationFilesAreNoTrainingData) {
         EXPECT_EQ(list.files, std::vector<std::string>{chat}) << name;
         EXPECT_EQ(list.left_out, std::vector<std::string>{other}) << name;
     }
+}
+
+TEST(DataForms, OtherNamesAreTrainingData) {
+    const TempDir folder;
+    std::filesystem::create_directories(folder / "train");
+    std::filesystem::create_directories(folder / "test");
+    std::vector<std::string> wanted;
+    for (const char* name : {"contest.jsonl", "latest.jsonl", "heldall.jsonl", "Attest.jsonl",
+                             "train/a.jsonl", "test/train.jsonl", "trainEval.jsonl"}) {
+        wanted.push_back(WriteText(folder, name, "{\"text\": \"a\"}\n"));
+    }
+    EXPECT_TRUE(std::ranges::is_permutation(Must(DataFiles({folder.path()})).files, wanted));
 }
 
 TEST(DataForms, TextsAboutTheDataAreSkipped) {

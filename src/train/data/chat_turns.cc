@@ -110,7 +110,9 @@ class TurnMarker {
         for (size_t turn = 0; turn < list().size(); ++turn) {
             if (IsLearned(list()[turn])) WEFT_TRY(Mark(turn));
         }
-        return Sample{std::move(tokens_), std::move(loss_)};
+        Sample sample{std::move(tokens_), std::move(loss_)};
+        sample.empty_answers = empty_answers_;
+        return sample;
     }
 
     // Start of the turn according to the template's generation prompt.
@@ -181,12 +183,21 @@ class TurnMarker {
 
     Status Mark(size_t turn) {
         if (turn == 0 && !words_[turn].shown) return {};  // an empty answer without a question
+        if (!chat::HasCalls(list()[turn]) && IsBlankText(WordsOf(turn))) ++empty_answers_;
         WEFT_ASSIGN(const size_t begin, Begin(turn));
         const size_t first = TokensTo(begin);
         WEFT_ASSIGN(const size_t end, EndToken(turn, begin, first));
         std::fill(loss_.begin() + static_cast<ptrdiff_t>(first),
                   loss_.begin() + static_cast<ptrdiff_t>(end), uint8_t{1});
         return {};
+    }
+
+    // From the start of the turn's text to its end.
+    std::string_view WordsOf(size_t turn) const {
+        const Words& words = words_[turn];
+        if (!words.shown) return "";
+        const size_t begin = whole_.given()[words.first].begin;
+        return whole_.view().substr(begin, whole_.given()[words.last].end - begin);
     }
 
     // End of the text before the turn's own.
@@ -301,7 +312,7 @@ class TurnMarker {
     // the text of the earlier turn to its end.
     std::map<std::string, size_t> leads_;
     std::map<std::string, std::optional<size_t>> ends_;
-    size_t asked_ = 0, header_begin_ = 0;
+    size_t asked_ = 0, header_begin_ = 0, empty_answers_ = 0;
     // Result of the last AskedBegin: the text continues exactly as the template asks.
     bool asked_exactly_ = false;
 };

@@ -62,15 +62,44 @@ Result<bool> IsTaken(const fs::path& path) {
            std::ranges::find(kDescriptions, name) == std::end(kDescriptions);
 }
 
-// Whether one of the words between other characters than letters is in `words`.
-bool HasWord(std::string_view name, const auto& words) {
+bool IsUpper(char c) {
+    return c >= 'A' && c <= 'Z';
+}
+
+// The words of a name: runs of letters, each also divided where its case changes ("chatTest",
+// "QATest").
+std::vector<std::string> WordsOf(std::string_view name) {
+    std::vector<std::string> words, parts;
+    const auto letter = [](char c) { return IsLetter(c) || IsUpper(c); };
     for (size_t at = 0; at < name.size();) {
         size_t end = at;
-        while (end < name.size() && IsLetter(name[end])) ++end;
-        if (std::ranges::find(words, name.substr(at, end - at)) != std::end(words)) return true;
+        while (end < name.size() && letter(name[end])) ++end;
+        const std::string_view run = name.substr(at, end - at);
+        for (size_t from = 0, i = 1; i <= run.size(); ++i) {
+            const bool up = i < run.size() && IsUpper(run[i]);
+            const bool next = i + 1 < run.size() && IsLetter(run[i + 1]);
+            const bool cut = i == run.size() || (up && (IsLetter(run[i - 1]) || next));
+            if (!cut) continue;
+            parts.push_back(LowerCase(std::string(run.substr(from, i - from))));
+            from = i;
+        }
+        if (!run.empty()) words.push_back(LowerCase(std::string(run)));
         at = end + 1;
     }
-    return false;
+    // "held-out"
+    for (size_t i = 0; i + 1 < parts.size(); ++i) words.push_back(parts[i] + parts[i + 1]);
+    words.insert(words.end(), parts.begin(), parts.end());
+    return words;
+}
+
+// Whether one of the words of a name, or its singular, is in `words`.
+bool HasWord(std::string_view name, const auto& words) {
+    return std::ranges::any_of(WordsOf(name), [&](std::string_view word) {
+        const auto known = [&](std::string_view one) {
+            return std::ranges::find(words, one) != std::end(words);
+        };
+        return known(word) || (word.ends_with('s') && known(word.substr(0, word.size() - 1)));
+    });
 }
 
 // Collects the data files below a folder.
@@ -141,11 +170,15 @@ class FolderWalk {
 
 // Leaves out the files of other splits, unless all files are named so.
 void LeaveOutTests(const std::string& folder, std::vector<std::string>& files, DataFileList& all) {
-    const auto has = [&](const std::string& file, const auto& words) {
-        return HasWord(LowerCase(fs::path(file).lexically_relative(folder)), words);
-    };
+    // The file's own name decides, then the name of the nearest folder that names a split.
     const auto is_train = [&](const std::string& file) {
-        return has(file, kTrainWords) || !has(file, kTestWords);
+        fs::path path = fs::path(file).lexically_relative(folder);
+        for (; !path.empty(); path = path.parent_path()) {
+            const std::string name = path.filename();
+            if (HasWord(name, kTrainWords)) return true;
+            if (HasWord(name, kTestWords)) return false;
+        }
+        return true;
     };
     if (std::ranges::none_of(files, is_train)) return;
     const auto others = std::ranges::stable_partition(files, is_train);

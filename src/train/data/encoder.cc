@@ -99,7 +99,14 @@ Encoder Encoder::OfIds(int64_t rows) {
 
 std::string Encoder::TakeNote() const {
     std::string note = control_ ? control_->TakeNote() : "";
-    return note.empty() && turns_ ? turns_->TakeNote() : note;
+    if (note.empty() && turns_) note = turns_->TakeNote();
+    const uint64_t empty = empty_answers_->count;
+    if (!note.empty() || empty == 0 || empty_answers_->told.exchange(true)) return note;
+    return fmt::format(
+        "{} of the answers read so far {} empty: from these, the model learns to answer nothing. "
+        "If "
+        "answers are missing, remove these records",
+        empty, empty == 1 ? "is" : "are");
 }
 
 Result<Sample> Encoder::Encode(const Record& record) const {
@@ -115,6 +122,7 @@ Result<Sample> Encoder::Encode(const Record& record) const {
         return MakeError(ErrorCode::kCorrupt, "{} tokens; a sample needs at least two",
                          sample.tokens.size());
     }
+    empty_answers_->count += sample.empty_answers;
     return sample;
 }
 
@@ -147,6 +155,7 @@ Result<Sample> Encoder::Pair(const std::string& prompt, const std::string& compl
     const bool ended = read.parsed && EndsGeneration(read.ids);
     if (!ended && data.eos >= 0) sample.tokens.push_back(data.eos);
     sample.loss.resize(sample.tokens.size(), 1);
+    sample.empty_answers = completion.find_first_not_of(" \t\r\n") == completion.npos ? 1 : 0;
     return sample;
 }
 

@@ -35,7 +35,9 @@
 // Thread: any; an Encoder is immutable. The tokenizer and the chat must outlive it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -96,6 +98,11 @@ class Encoder {
     bool EndsGeneration(const std::vector<int32_t>& ids) const;
     Status CheckIds(const Sample& sample) const;
 
+    struct EmptyAnswers {
+        std::atomic<uint64_t> count = 0;
+        std::atomic<bool> told = false;
+    };
+
     const tokenizer::Tokenizer* tokenizer_;  // null: the model has none
     std::optional<ChatTurns> turns_;
     std::optional<ControlTokens> control_;
@@ -103,6 +110,8 @@ class Encoder {
     int prompt_type_;
     int32_t rows_;
     int64_t now_s_ = 1;
+    // Shared by all copies.
+    std::shared_ptr<EmptyAnswers> empty_answers_ = std::make_shared<EmptyAnswers>();
 };
 
 // The text of a question record before the answer, for templates 0 to 4.

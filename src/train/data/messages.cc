@@ -69,11 +69,27 @@ OrderedJson CallsOf(const OrderedJson& value) {
     return calls;
 }
 
+// Members with a message's text.
+constexpr const char* kContentNames[] = {"content", "value", "text"};
+
 OrderedJson ContentOf(const OrderedJson& message) {
-    for (const char* name : {"content", "value"}) {
-        if (message.contains(name)) return message[name];
+    for (const char* name : kContentNames) {
+        const auto content = message.find(name);
+        if (content != message.end() && !content->is_null()) return *content;
     }
     return nullptr;
+}
+
+// Errors: an answer without anything to learn.
+Status CheckAnswer(const OrderedJson& message) {
+    for (const char* name : {"content", "tool_calls", "function_call", "reasoning_content",
+                             "reasoning", "thinking", "refusal"}) {
+        const auto said = message.find(name);
+        if (said != message.end() && !said->empty()) return {};
+    }
+    return MakeError(ErrorCode::kCorrupt,
+                     "the assistant's message has no 'content' (and no 'tool_calls'). Remove the "
+                     "record, or write the answer into 'content'");
 }
 
 // Renames a message's ShareGPT members and roles; other messages stay unchanged.
@@ -98,15 +114,19 @@ Status UseOpenAiNames(OrderedJson& message) {
         calls = CallsOf(content);
         const bool is_call = role == "call" || !calls.is_null();
         role = is_call ? "assistant" : "tool";
+        if (!calls.is_null()) content = "";
+    } else if (message.contains("tool_call")) {
+        calls = CallsOf(message["tool_call"]);
     }
     OrderedJson renamed{{"role", role}};
-    renamed["content"] = calls.is_null() ? std::move(content) : OrderedJson("");
+    if (!content.is_null() || role != "assistant") renamed["content"] = std::move(content);
     if (!calls.is_null()) renamed["tool_calls"] = std::move(calls);
     for (auto& [name, value] : message.items()) {
-        if (name != "role" && name != "from" && name != "content" && name != "value") {
-            renamed[name] = std::move(value);
-        }
+        const bool taken = name == "role" || name == "from" ||
+                           std::ranges::find(kContentNames, name) != std::end(kContentNames);
+        if (!taken) renamed[name] = std::move(value);
     }
+    if (role == "assistant") WEFT_TRY(CheckAnswer(renamed));
     message = std::move(renamed);
     return {};
 }

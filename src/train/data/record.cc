@@ -21,7 +21,9 @@ using Keys = std::initializer_list<const char*>;
 constexpr size_t kRecordDepth = 64;
 const Keys kCompletion = {"completion", "response"}, kOutput = {"output", "response"};
 const Keys kInstruction = {"instruction", "query"};
-const Keys kSystem = {"system", "system_prompt"};
+const Keys kSystem = {"system", "system_prompt", "system_message", "systemPrompt", "systemMessage"};
+// Beside a list of messages, where an instruction has no other meaning.
+constexpr const char* kInstructions = "instructions";
 const Keys kQuestion = {"question", "QUESTION"};
 const Keys kAnswer = {"answer", "long_answer", "LONG_ANSWER"};
 
@@ -34,12 +36,18 @@ Result<RecordJson> Parse(std::string_view text) {
                      parsed.error().message);
 }
 
-const RecordJson* Find(const RecordJson& record, Keys keys) {
+// The first of the names that the record has; "": none.
+const char* NameIn(const RecordJson& record, Keys keys) {
     for (const char* key : keys) {
         const auto at = record.find(key);
-        if (at != record.end() && !at->is_null()) return &*at;
+        if (at != record.end() && !at->is_null()) return key;
     }
-    return nullptr;
+    return "";
+}
+
+const RecordJson* Find(const RecordJson& record, Keys keys) {
+    const char* const name = NameIn(record, keys);
+    return *name == 0 ? nullptr : &record.at(name);
 }
 
 Error WrongType(std::string_view key, std::string_view expected, const RecordJson& value) {
@@ -140,10 +148,13 @@ Result<Record> ParseTokens(const RecordJson& record, const char* key) {
 
 // Puts the system message that stands beside a list of messages at its begin.
 Status AddSystem(const RecordJson& record, RecordJson& messages) {
-    const RecordJson* system = Find(record, kSystem);
-    if (system == nullptr || *system == "") return {};
+    const char* name = NameIn(record, kSystem);
+    const auto other = record.find(kInstructions);
+    if (*name == 0 && other != record.end() && other->is_string()) name = kInstructions;
+    if (*name == 0 || record.at(name) == "") return {};
+    const RecordJson* system = &record.at(name);
     const bool parts = system->is_array() && !system->empty() && system->front().is_object();
-    if (!system->is_string() && !parts) return WrongType("system", "a string", *system);
+    if (!system->is_string() && !parts) return WrongType(name, "a string", *system);
     const bool has = !messages.empty() && messages[0].is_object() &&
                      messages[0].value("role", RecordJson()) == "system";
     if (!has) {
@@ -152,7 +163,7 @@ Status AddSystem(const RecordJson& record, RecordJson& messages) {
     }
     if (messages[0].value("content", RecordJson()) == *system) return {};
     return MakeError(ErrorCode::kCorrupt,
-                     "'system' differs from the system message in the list. Remove one of them");
+                     "'{}' differs from the system message in the list. Remove one of them", name);
 }
 
 // The conversation in the list `name`.
@@ -234,7 +245,7 @@ Result<Record> ParseQuestion(const RecordJson& record) {
         return MakeError(ErrorCode::kUnsupported,
                          "'{}' beside 'question' has no place in the texts of --prompt-type. Write "
                          "'instruction' and 'output' instead of 'question' and 'answer'",
-                         record.contains("system") ? "system" : "system_prompt");
+                         NameIn(record, kSystem));
     }
     QuestionRecord made;
     WEFT_ASSIGN(made.question, StringOf(record, kQuestion));
@@ -335,6 +346,31 @@ Error NoForm(const RecordJson& record) {
                      keys.empty() ? "no keys" : keys, kForms, hint);
 }
 
+// Refuses answers of which one may be a rejected one, in the names of any program
+// ("rejected_response", "response_chosen", "is_chosen"). Numbers (scores) do not matter.
+Status RefusePreference(const RecordJson& record) {
+    constexpr std::string_view kNoPreferences = "Weft does not train on preferences";
+    if (record.contains("chosen") && record.contains("rejected")) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "a preference ('chosen' and 'rejected'): {}. To learn the chosen answers, "
+                         "rename 'chosen' to 'completion' and remove 'rejected'",
+                         kNoPreferences);
+    }
+    for (const auto& [key, value] : record.items()) {
+        std::string name = key;
+        std::ranges::transform(name, name.begin(), [](char c) {
+            return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+        });
+        const bool named = name.find("rejected") != name.npos || name.find("chosen") != name.npos;
+        if (!named || value.is_null() || value.is_number() || value == "") continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "'{}' makes the record a preference: {}. To learn the other answer of the "
+                         "record, remove '{}'",
+                         model_files::hf::Shown(key), kNoPreferences, model_files::hf::Shown(key));
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<Record> ParseRecord(std::string_view text) {
@@ -347,13 +383,7 @@ Result<Record> RecordOfObject(chat::OrderedJson record) {
         return MakeError(ErrorCode::kCorrupt, "a JSON {}; expected an object",
                          std::string_view(record.type_name()));
     }
-    if (record.contains("chosen") && record.contains("rejected")) {
-        return MakeError(
-            ErrorCode::kUnsupported,
-            "a preference ('chosen' and 'rejected'): Weft does not train on "
-            "preferences. To learn the chosen answers, rename 'chosen' to 'completion' "
-            "and remove 'rejected'");
-    }
+    WEFT_TRY(RefusePreference(record));
     for (const FormRule& rule : kFormRules) {
         if (!rule.fits(record)) continue;
         if (rule.learned != LearnedPart::kIds) {

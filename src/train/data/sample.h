@@ -13,6 +13,7 @@ struct Sample {
     // One per token: 1 where one of the samples of a packed record starts (packed_ids.h). Empty:
     // the record is one sample.
     std::vector<uint8_t> starts = {};
+    uint64_t empty_answers = 0;  // learned answers without text and without a call
 };
 
 }  // namespace weft::train

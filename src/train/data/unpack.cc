@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -149,7 +148,7 @@ struct Packed {
     }
 };
 
-Result<File> Unpack(const File& file, std::string_view compression) {
+Result<File> Unpack(const File& file, uint64_t begin, std::string_view compression) {
     const std::string& path = file.path();
     WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path, file.size_bytes()));
     if (compression == kGzip) {
@@ -163,7 +162,7 @@ Result<File> Unpack(const File& file, std::string_view compression) {
     ::archive_read_support_filter_bzip2(from.get());
     ::archive_read_support_format_raw(from.get());
     ::archive_read_support_format_empty(from.get());
-    Packed packed{file};
+    Packed packed{file, begin};
     if (::archive_read_open(from.get(), &packed, nullptr, &Packed::Read, nullptr) != ARCHIVE_OK) {
         return Damaged(path, from.get());
     }
@@ -180,9 +179,39 @@ Result<File> Unpack(const File& file, std::string_view compression) {
     std::vector<char> piece(kPieceBytes);
     for (;;) {
         const la_ssize_t count = ::archive_read_data(from.get(), piece.data(), piece.size());
-        if (count == 0) return to.Reopen();
+        if (count == 0) break;
         if (count < 0) return Damaged(path, from.get());
         WEFT_TRY(to.Write(path, {piece.data(), static_cast<size_t>(count)}));
+    }
+    // (libarchive ignores what follows a bzip2 stream.)
+    const uint64_t used = begin + static_cast<uint64_t>(::archive_filter_bytes(from.get(), -1));
+    if (used >= file.size_bytes()) return to.Reopen();
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: it can't be unpacked: {} bytes after its end are not {}. Is the file "
+                     "damaged?",
+                     path, file.size_bytes() - used, compression);
+}
+
+// The first bytes of the file from `at` on.
+Result<std::string> HeadAt(const File& file, uint64_t at) {
+    std::string head(std::min<uint64_t>(8, file.size_bytes() - at), '\0');
+    WEFT_TRY(file.ReadAt(at, std::as_writable_bytes(std::span(head))));
+    return head;
+}
+
+// The start of the data: after the skippable frames with which pzstd's files begin
+// (https://github.com/facebook/zstd/blob/dev/doc/zstd_compression_format.md#skippable-frames).
+Result<uint64_t> BeginOf(const File& file) {
+    for (uint64_t at = 0;;) {
+        WEFT_ASSIGN(const std::string head, HeadAt(file, at));
+        const auto byte = [&](size_t i) { return static_cast<uint8_t>(head[i]); };
+        const bool skippable =
+            head.size() == 8 && head.substr(1, 3) == "\x2a\x4d\x18" && byte(0) >> 4 == 5;
+        if (!skippable) return at > 0 && CompressionOf(head).empty() ? uint64_t{0} : at;
+        uint64_t bytes = 0;
+        for (size_t i = 0; i < 4; ++i) bytes |= uint64_t{byte(4 + i)} << (8 * i);
+        if (bytes > file.size_bytes() - at - 8) return uint64_t{0};  // damaged, or another format
+        at += 8 + bytes;
     }
 }
 
@@ -204,12 +233,11 @@ std::string_view WithoutCompression(std::string_view path) {
 
 Result<File> OpenUnpacked(const std::string& path) {
     WEFT_ASSIGN(File file, File::Open(path));
-    std::array<char, 8> head{};
-    const size_t size = std::min<uint64_t>(head.size(), file.size_bytes());
-    WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(head.data(), size))));
-    const std::string_view compression = CompressionOf({head.data(), size});
+    WEFT_ASSIGN(const uint64_t begin, BeginOf(file));
+    WEFT_ASSIGN(const std::string head, HeadAt(file, begin));
+    const std::string_view compression = CompressionOf(head);
     if (compression.empty()) return file;
-    return Unpack(file, compression);
+    return Unpack(file, begin, compression);
 }
 
 }  // namespace weft::train
