@@ -13,13 +13,8 @@ namespace {
 // and 15.2 ms; prompts of 512 and 2,048 tokens in 73 and 402 ms; a token with 128 experts in 5 ms;
 // a sum of 2 KiB within a submission in 8.7 us; a submission and its wait in 28 us.
 constexpr const char* kMeasuredGpu = "h200";
-constexpr const char* kMeasuredFamily = "nvidia-hbm";
 constexpr WeftRates kGpu = {3.9e-6, 15e-6,  8.7e-6, 28e-6,  0.52, 0.123,
                             0.52,   0.0455, 0.175,  0.0076, 64};
-
-// GPUs with less compute reach a larger share of it, since they wait less for memory: llama.cpp
-// reaches 26 % on an A100 and 15 % on an H200.
-constexpr double kComputeOfH200 = 989e12;
 
 // Two cores of an AMD EPYC (Zen 4). From `weft plan --measure` on 2026-11-27: Q4_0 read at 61 of 67
 // GB/s, an F16 cache at 22 GB/s, other values at 4.3 GB/s, attention at 0.12 TFLOP/s. From
@@ -27,24 +22,46 @@ constexpr double kComputeOfH200 = 989e12;
 // 0.45 TFLOP/s.
 constexpr WeftRates kProcessor = {0.5e-6, 4e-6, 3e-6, 10e-6, 0.90, 0.33, 0.065, 1.0, 1.4, 0.27, 0};
 
+// Bandwidth and compute of a data sheet.
+struct Sheet {
+    double bandwidth = 0, flops = 0;
+};
+constexpr Sheet kA100 = {2.039e12, 312e12}, kH200 = {4.8e12, 989e12}, kB300 = {8e12, 2250e12};
+
 // llama.cpp on a family of GPUs: the share of the data sheet's bandwidth at which it reads weights,
-// the time of an op of Weft's Programs in microseconds, and the share of the compute in tiles. (A
-// GeForce multiplies with F16 accumulators or in INT8 at twice the rate of the data sheet.) fitted:
-// to published measurements, of which docs/plan.md lists the devices; else as of the nearest
-// family.
+// the time of an op of Weft's Programs in microseconds, and the share of the compute in tiles.
+// fitted: to published measurements, of which docs/plan.md lists the devices; else as of the
+// nearest family. of: the device to which the shares belong; the rates of a device with less
+// bandwidth or compute are less by the square root only, since llama.cpp does not fill the largest
+// devices. Without it, all devices of the family have these shares.
+//
+// llama.cpp multiplies with F16 accumulators or in INT8, whose rate is twice the data sheet's
+// figure (F16 with F32 accumulators) on GeForce cards, and equal on professional ones (-pro).
 struct Family {
     const char* name;
     double weights, op_us, tiles;
     bool fitted;
+    Sheet of = {};
 };
+constexpr double kTilesOfF16 = 0.7;
 constexpr Family kFamilies[] = {
-    {"pascal", 0.6, 5, 0.6, false},
+    {"pascal", 0.6, 5, 0.6, true},
+    // (The P100 has no products of 8 bits.)
+    {"pascal-hbm", 0.27, 8, 0.6, true},
     {"gtx-16", 0.8, 4, 0.6, false},
-    {"volta", 0.75, 4, 0.45, false},
-    {"turing", 0.9, 3.1, 1.4, true},
-    {"ampere", 0.9, 3.1, 1.4, true},
-    {"ada", 0.9, 3.1, 1.4, true},
-    {"blackwell", 0.9, 3.1, 1.4, true},
+    {"volta", 0.7, 5, 0.45, true},
+    {"turing", 0.9, 3.1, 2 * kTilesOfF16, true},
+    {"turing-pro", 0.9, 3.1, kTilesOfF16, false},
+    {"ampere", 0.9, 3.1, 2 * kTilesOfF16, true},
+    {"ampere-pro", 0.9, 3.1, kTilesOfF16, false},
+    {"ampere-hbm", 0.52, 3.8, 0.45, true, kA100},
+    {"ada", 0.9, 3.1, 2 * kTilesOfF16, true},
+    {"ada-pro", 0.9, 3.1, kTilesOfF16, true},
+    // (Of the H200, Weft's own rates.)
+    {"hopper", 0.414, 4.1, 0.2555, true, kH200},
+    {"blackwell", 0.9, 3.1, 2 * kTilesOfF16, true},
+    {"blackwell-pro", 0.9, 3.1, kTilesOfF16, false},
+    {"blackwell-hbm", 0.32, 4.1, 0.17, true, kB300},
     {"blackwell-unified", 0.71, 3.1, 0.8, true},
     {"jetson", 0.7, 8, 0.5, false},
     {"gcn", 0.6, 10, 0.75, true},
@@ -74,14 +91,19 @@ WeftRates RatesOf(const Family& family, const Machine& machine) {
     WeftRates rates = kGpu;
     rates.op_s = family.op_us * 1e-6 / kDecodeRatio;
     const bool as_read = machine.bandwidth.mark != Mark::kDataSheet;
-    rates.weights = std::min(family.weights * kDecodeRatio, kMostOfSheet) / kSustained;
+    const bool by_device = family.of.bandwidth > 0;
+    const double weights =
+        by_device ? family.weights * std::sqrt(family.of.bandwidth / machine.bandwidth.value)
+                  : family.weights;
+    rates.weights = std::min(weights * kDecodeRatio, kMostOfSheet) / kSustained;
     if (as_read) rates.weights = std::min(rates.weights, 1.0);
     rates.rest = rates.weights;
     rates.cache = std::min(kCacheShare, kCacheRate / machine.sustained_bytes_per_s());
     rates.tiles = family.tiles * kPromptRatio;
+    if (by_device) rates.tiles *= std::sqrt(family.of.flops / machine.compute.value);
     rates.rows = rates.tiles * kGpu.rows / kGpu.tiles;
-    rates.attention = rates.tiles * kAttention;
-    rates.expert_rows = kExpertRows;
+    rates.attention = rates.tiles * (by_device ? kGpu.attention / kGpu.tiles : kAttention);
+    rates.expert_rows = by_device ? kGpu.expert_rows : kExpertRows;
     return rates;
 }
 
@@ -125,17 +147,13 @@ constexpr double kLargeDevice = 1e14, kMostInFlight = 2e6;
 
 WeftRates RatesOfKind(const Machine& machine) {
     if (machine.is_processor()) return IsAsEpyc(machine) ? kProcessor : RatesOfProcessor(machine);
-    if (machine.family != kMeasuredFamily) return RatesOf(FamilyOf(machine), machine);
-    WeftRates rates = kGpu;
-    rates.tiles *= std::sqrt(kComputeOfH200 / machine.compute.value);
-    return rates;
+    return machine.kind == kMeasuredGpu ? kGpu : RatesOf(FamilyOf(machine), machine);
 }
 
 std::string OriginOfRates(const Machine& machine) {
     if (IsAsEpyc(machine)) return "Weft's speed on two cores of an EPYC";
     if (machine.is_processor())
         return "llama.cpp's speed on processors, by memory channels and cores";
-    if (machine.family == kMeasuredFamily) return "Weft's speed on an H200";
     const Family& family = FamilyOf(machine);
     const std::string which = family.name[0] == 0 ? "GPUs of several families"
                               : family.fitted     ? fmt::format("{} GPUs", family.name)
@@ -147,12 +165,11 @@ std::string OriginOfRates(const Machine& machine) {
 double SpreadOfRates(const Machine& machine) {
     if (IsMeasured(machine)) return kMeasuredSpread;
     if (machine.is_processor()) return kProcessorSpread;
-    const bool fitted = machine.family == kMeasuredFamily || FamilyOf(machine).fitted;
-    return fitted ? kFittedSpread : kGuessedSpread;
+    return FamilyOf(machine).fitted ? kFittedSpread : kGuessedSpread;
 }
 
 std::vector<std::string> FamilyNames() {
-    std::vector<std::string> names = {kMeasuredFamily};
+    std::vector<std::string> names;
     for (const Family& family : kFamilies) names.emplace_back(family.name);
     return names;
 }

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "plan/predict.h"
@@ -139,6 +141,106 @@ TEST(Figures, OtherDevicesAreComputedFromLlamaCpp) {
     EXPECT_LT(decode.Quantile(0.8), 0.3);
     EXPECT_LT(prompts.Quantile(0.5), 0.25);
     EXPECT_LT(prompts.Quantile(0.75), 0.35);
+}
+
+// Devices of one vendor, oldest first; families of one generation have equal numbers.
+const std::map<std::string, std::pair<std::string, int>>& Generations() {
+    static const std::map<std::string, std::pair<std::string, int>> kGenerations = {
+        {"pascal", {"NVIDIA", 0}},
+        {"pascal-hbm", {"NVIDIA", 0}},
+        {"volta", {"NVIDIA", 1}},
+        {"turing", {"NVIDIA", 2}},
+        {"gtx-16", {"NVIDIA", 2}},
+        {"turing-pro", {"NVIDIA", 2}},
+        {"ampere", {"NVIDIA", 3}},
+        {"ampere-pro", {"NVIDIA", 3}},
+        {"ampere-hbm", {"NVIDIA", 3}},
+        {"ada", {"NVIDIA", 4}},
+        {"ada-pro", {"NVIDIA", 4}},
+        {"hopper", {"NVIDIA", 4}},
+        {"blackwell", {"NVIDIA", 5}},
+        {"blackwell-pro", {"NVIDIA", 5}},
+        {"blackwell-hbm", {"NVIDIA", 5}},
+        {"gcn", {"AMD", 0}},
+        {"gcn-hbm", {"AMD", 1}},
+        {"rdna1", {"AMD", 1}},
+        {"cdna", {"AMD", 2}},
+        {"rdna2", {"AMD", 2}},
+        {"rdna3", {"AMD", 3}},
+        {"rdna4", {"AMD", 4}},
+        {"alchemist", {"Intel", 0}},
+        {"battlemage", {"Intel", 1}}};
+    return kGenerations;
+}
+
+Prediction OneDevice(const Library& library, const ModelWalk& walk, const std::string& name) {
+    const auto machine = WithDevices(*library.FindMachine(name), 1);
+    ClusterSpec cluster;
+    cluster.hosts = {*machine};
+    const auto p = Predict(walk, cluster, {}, {.context = 512, .prompt = 512});
+    EXPECT_TRUE(p.ok()) << name << ": " << p.error().message;
+    return p.ok() ? *p : Prediction{};
+}
+
+TEST(Figures, MoreBandwidthAndComputeAreNotSlower) {
+    // Published runs (tests/data/plan/llama_cpp.tsv) show these below cards of less bandwidth: an
+    // A100 takes longer for an op than a GeForce, and the P100 has no products of 8 bits. llama.cpp
+    // reads the memory of GCN and CDNA with HBM, and of Alchemist, at about half of its bandwidth.
+    const std::set<std::string> kExceptions = {"a30", "a100-40gb", "p100"};
+    const std::set<std::string> kSlowFamilies = {"gcn-hbm", "cdna", "alchemist"};
+    constexpr double kRoom = 6e9;
+    const Library library = *Library::Open();
+    const auto shape = OpenWalk("llama-2-7b:q4_0");
+    ASSERT_TRUE(shape.ok());
+    struct Device {
+        const Machine* machine;
+        std::string vendor;
+        int generation;
+        double tok_s;
+    };
+    std::vector<Device> devices;
+    for (const auto& [name, machine] : library.machines()) {
+        const auto found = Generations().find(machine.family);
+        if (found == Generations().end() || machine.shares_memory()) continue;
+        if (machine.memory.value < kRoom || machine.bandwidth.mark != Mark::kDataSheet) continue;
+        if (kExceptions.contains(name) || kSlowFamilies.contains(machine.family)) continue;
+        devices.push_back({&machine, found->second.first, found->second.second,
+                           OneDevice(library, shape->walk, name).tok_s});
+    }
+    ASSERT_GT(devices.size(), 90U);
+    for (const Device& device : devices) {
+        for (const Device& older : devices) {
+            const Machine &its = *device.machine, &other = *older.machine;
+            if (device.vendor != older.vendor || device.generation < older.generation ||
+                its.bandwidth.value < other.bandwidth.value ||
+                its.compute.value < other.compute.value) {
+                continue;
+            }
+            EXPECT_TRUE(device.tok_s >= 0.98 * older.tok_s)
+                << its.name << " " << device.tok_s << ", " << other.name << " " << older.tok_s;
+        }
+    }
+}
+
+// Cards with the same chip read prompts at like speeds, whatever the rate of their F32
+// accumulators.
+TEST(Figures, ProfessionalCardsReadPromptsAsGeForceCards) {
+    const Library library = *Library::Open();
+    const auto shape = OpenWalk("llama-2-7b:q4_0");
+    ASSERT_TRUE(shape.ok());
+    struct Pair {
+        const char *professional, *geforce;
+        double least, most;
+    };
+    for (const Pair& pair :
+         {Pair{"rtx-a6000", "rtx-3090", 0.8, 1.3}, Pair{"a10", "rtx-3090", 0.5, 1},
+          Pair{"l40s", "rtx-4090", 0.8, 1.3}, Pair{"l40", "rtx-4090", 0.8, 1.3},
+          Pair{"rtx-6000-ada", "rtx-4090", 0.8, 1.3}, Pair{"rtx-pro-6000", "rtx-5090", 0.8, 1.3},
+          Pair{"quadro-rtx-8000", "rtx-2080-ti", 0.8, 1.35}, Pair{"t4", "rtx-2080", 0.4, 1}}) {
+        const double ratio = OneDevice(library, shape->walk, pair.professional).prompt_tok_s /
+                             OneDevice(library, shape->walk, pair.geforce).prompt_tok_s;
+        EXPECT_TRUE(ratio >= pair.least && ratio <= pair.most) << pair.professional << " " << ratio;
+    }
 }
 
 // Combinations that people run, and combinations that are known not to load.
