@@ -183,27 +183,35 @@ const Wire* LookIn(const std::map<std::string, Wire>& wires, const std::string& 
     return nullptr;
 }
 
+std::string_view WithoutBlanks(std::string_view text) {
+    const size_t first = std::min(text.find_first_not_of(' '), text.size());
+    return text.substr(first, text.find_last_not_of(' ') + 1 - first);
+}
+
 // Removes and returns the first word of "2xh100 + h200, 10gbe".
 std::string TakeWord(std::string& list) {
     const size_t end = std::min(list.find_first_of("+,"), list.size());
-    const size_t first = std::min(list.find_first_not_of(' '), end);
-    std::string word = list.substr(first, end - first);
-    word.erase(word.find_last_not_of(' ') + 1);
+    std::string word(WithoutBlanks(std::string_view(list).substr(0, end)));
     list.erase(0, end + 1);
     return word;
 }
 
-// "4xstrix-halo" -> 4, and leaves the part after the x; a word without a number counts as 1.
+// "4xstrix-halo", "4 x strix halo", "4*strix-halo" -> 4, and leaves the name; a word without a
+// number counts as 1.
 Result<int> TakeHosts(std::string& word) {
+    constexpr std::string_view kTimes[] = {"x", "X", "*", "\u00d7"};
     int hosts = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), hosts);
-    const bool counted = end != word.data() && end != word.data() + word.size() && *end == 'x';
-    if (!counted) return 1;
+    const std::string_view rest(end, word.data() + word.size());
+    const std::string_view behind = WithoutBlanks(rest);
+    const auto* times = std::ranges::find_if(
+        kTimes, [&](std::string_view sign) { return behind.starts_with(sign); });
+    if (rest.size() == word.size() || times == std::end(kTimes)) return 1;
     if (error != std::errc() || hosts < 1 || hosts > kMostHosts) {
         return MakeError(ErrorCode::kUsage, "--machines: '{}': expected 1 to {} machines", word,
                          kMostHosts);
     }
-    word.erase(0, static_cast<size_t>(end + 1 - word.data()));
+    word = std::string(WithoutBlanks(behind.substr(times->size())));
     return hosts;
 }
 
@@ -383,6 +391,12 @@ Error Library::NoMachine(const std::string& word) const {
                          "--machines: '{}' is a Mac, and Weft runs on Linux only: there is nothing "
                          "to predict for macOS and Metal",
                          word);
+    }
+    if (const auto nearest = NearestProcessors(word, series_); !nearest.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "no processor is called '{}'. The nearest series are: {}. A machine file "
+                         "(docs/plan.md) describes any other machine",
+                         word, fmt::join(nearest, "; "));
     }
     const std::vector<std::string> names = MachineNames();
     return MakeError(ErrorCode::kUsage,

@@ -50,14 +50,26 @@ bool IsDigit(char c) {
     return std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
+bool IsLetter(char c) {
+    return std::isalpha(static_cast<unsigned char>(c)) != 0;
+}
+
 // Whether the pattern matches all of `text`. digits: what its '#' stand for.
 bool Matches(std::string_view pattern, std::string_view text, std::string& digits) {
     digits.clear();
     const bool open = pattern.ends_with('*');
     if (open) pattern.remove_suffix(1);
+    const bool numbered = !pattern.empty() && !IsLetter(pattern.back());
+    if (open && numbered && text.size() > pattern.size() && IsDigit(text[pattern.size()])) {
+        return false;
+    }
     if (open ? text.size() < pattern.size() : text.size() != pattern.size()) return false;
     for (size_t i = 0; i < pattern.size(); ++i) {
         if (pattern[i] == '?') continue;
+        if (pattern[i] == '%') {
+            if (text[i] != '0' && text[i] != '5') return false;
+            continue;
+        }
         if (pattern[i] != '#') {
             if (pattern[i] != text[i]) return false;
             continue;
@@ -159,6 +171,35 @@ std::vector<std::string> NearestMachines(std::string_view word,
         return std::pair(!other.starts_with(plain), EditDistance(plain, other));
     });
     nearest.resize(std::min(nearest.size(), kMostNearest));
+    return nearest;
+}
+
+std::vector<std::string> NearestProcessors(std::string_view word, const SeriesRows& series) {
+    const std::string name = SeriesName(word);
+    std::vector<std::pair<size_t, std::string>> rows;
+    bool alike = false;
+    for (const auto& [pattern, row] : series) {
+        const auto letters =
+            static_cast<size_t>(std::ranges::find_if_not(pattern, IsLetter) - pattern.begin());
+        const bool begins = name.starts_with(std::string_view(pattern).substr(0, letters));
+        alike =
+            alike || (begins && (letters > 3 || (name.size() > letters && IsDigit(name[letters]))));
+        // The digits that a pattern leaves open count as right.
+        std::string filled = pattern;
+        if (filled.ends_with('*')) filled.pop_back();
+        for (size_t i = 0; i < std::min(filled.size(), name.size()); ++i) {
+            if (!IsLetter(filled[i]) && !IsDigit(filled[i])) filled[i] = name[i];
+        }
+        rows.emplace_back(EditDistance(name, filled) + (begins ? size_t{0} : size_t{100}),
+                          row.at("about").get<std::string>());
+    }
+    if (!alike) return {};
+    std::ranges::stable_sort(rows, {}, [](const auto& one) { return one.first; });
+    std::vector<std::string> nearest;
+    for (const auto& [distance, about] : rows) {
+        const bool listed = std::ranges::find(nearest, about) != nearest.end();
+        if (!listed && nearest.size() < kMostNearest) nearest.push_back(about);
+    }
     return nearest;
 }
 

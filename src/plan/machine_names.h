@@ -36,7 +36,8 @@ std::vector<std::string> NearestMachines(std::string_view word, std::span<const 
 
 // Processors by their series. `series` has the rows of machines/processors.json. The key of a row
 // is a pattern of a processor's plain name: '?' is a letter or digit, '#' a digit that selects the
-// number of cores, and '*' at the end any rest. Members of a row:
+// number of cores, '%' a 0 or 5, and '*' at the end any rest, which does not begin with a digit
+// where the pattern ends with a number. Members of a row:
 //     about, memory   as in a machine file
 //     channels        "2 x 5600": channels of 64 bits and million transfers a second
 //     GHz             clock of all cores at work
@@ -49,6 +50,10 @@ using SeriesRows = std::map<std::string, nlohmann::json>;
 // "Core i7-12700K", "epyc-9654". If several patterns match, the one with the most letters and
 // digits counts. nullopt: no series has the name.
 std::optional<nlohmann::json> FindProcessor(std::string_view word, const SeriesRows& series);
+
+// What up to five series are ("AMD Ryzen 9000, Zen 5"), nearest first, if `word` begins as
+// processors' names do ("i5-2500k", "epyc"); else none.
+std::vector<std::string> NearestProcessors(std::string_view word, const SeriesRows& series);
 
 // ---- Implementation -----------------------------------------------------------------------------
 

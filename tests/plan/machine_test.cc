@@ -278,7 +278,13 @@ TEST(Cluster, IsParsed) {
               "no machine is called 'strix-hola'. The nearest names are strix-halo, "},
              {"rx-7900", "The nearest names are rx-7900-xt, rx-7900-gre, rx-7900-xtx, "},
              {"2xabacus", "no machine is called 'abacus'. The nearest names are "},
-             {"ryzen-9-123x", "by their series, such as ryzen-9-7950x"},
+             {"ryzen-9-123x",
+              "no processor is called 'ryzen-9-123x'. The nearest series are: AMD Ryzen"},
+             {"core-i7-99999", "The nearest series are: Intel Core of the 9th generation; "},
+             {"ryzen-9-9999x", "The nearest series are: AMD Ryzen 9000, Zen 5; "},
+             {"2xthreadripper 9999", "The nearest series are: AMD Threadripper 9000, Zen 5; "},
+             {"i7", "The nearest series are: Intel Core of the "},
+             {"i5-2500k", "The nearest series are: Intel Core of the "},
              {"2xm3-ultra,10gbe", "'m3-ultra' is a Mac, and Weft runs on Linux only"},
              {"M4 Max", "is a Mac"},
              {"m1-pro", "is a Mac"},
@@ -294,6 +300,25 @@ TEST(Cluster, IsParsed) {
         EXPECT_EQ(wrong.error().code, ErrorCode::kUsage);
         EXPECT_NE(wrong.error().message.find(said), std::string::npos) << wrong.error().message;
     }
+}
+
+TEST(Cluster, CountsAndWiresAreTakenAsTheyAreWritten) {
+    const Library library = OpenLibrary();
+    for (const char* words :
+         {"2xstrix-halo", "2 x strix halo", "2 X Strix Halo", "2\u00d7strix-halo",
+          "2 \u00d7 strix-halo", "2*strix halo", "2x strix-halo, roce"}) {
+        const auto cluster = library.ParseCluster(words);
+        ASSERT_TRUE(cluster.ok()) << words << ": " << cluster.error().message;
+        EXPECT_EQ(cluster->HostWords(), "2xstrix-halo") << words;
+    }
+    EXPECT_EQ(library.FindMachine("rpi5")->name, "raspberry-pi-5");
+    EXPECT_EQ(library.FindMachine("Pi-4")->name, "raspberry-pi-4");
+    for (const char* wire : {"infiniband", "50gbe", "200gbe", "400gbe", "ConnectX-7", "connectx-6",
+                             "connectx-5", "rdma"}) {
+        EXPECT_TRUE(library.FindWire(wire).ok()) << wire;
+    }
+    EXPECT_FALSE(library.ParseCluster("0 x strix-halo").ok());
+    EXPECT_FALSE(library.ParseCluster("2 *").ok());
 }
 
 // As people write them.
@@ -383,7 +408,8 @@ TEST(Cluster, ProcessorsAreKnownByTheirSeries) {
     const auto pair = library.ParseCluster("2xryzen-9-7950x,epyc-9654,10gbe");
     ASSERT_TRUE(pair.ok()) << pair.error().message;
     EXPECT_EQ(pair->HostWords(), "2xryzen-9-7950x+1xepyc-9654");
-    for (const char* words : {"ryzen", "core-i7", "epyc-12345", "i7-99", "xeon"}) {
+    for (const char* words : {"ryzen", "core-i7", "epyc-12345", "i7-99", "xeon", "i9-99999",
+                              "ryzen-5-5600100", "epyc-77429"}) {
         EXPECT_FALSE(library.ParseCluster(words).ok()) << words;
     }
 }
@@ -395,7 +421,10 @@ TEST(Cluster, AllSeriesHaveFigures) {
     for (std::string pattern : library.SeriesPatterns()) {
         for (const char digit : {'0', '5', '9'}) {
             std::string name;
-            for (const char c : pattern) name += c == '#' || c == '?' ? digit : c;
+            for (const char c : pattern) {
+                const bool any = c == '#' || c == '?';
+                name += any ? digit : c == '%' ? (digit == '5' ? '5' : '0') : c;
+            }
             std::erase(name, '*');
             const auto machine = library.FindMachine(name);
             ASSERT_TRUE(machine.ok()) << machine.error().message;
