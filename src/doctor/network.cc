@@ -334,7 +334,7 @@ std::vector<Route> Routes(HostView& view) {
         const auto parsed = ParseIpv4(to == "default" ? "0.0.0.0/0" : to);
         if (!parsed) continue;
         routes.push_back({*parsed, !TextOf(item, "gateway").empty(), TextOf(item, "dev"),
-                          NumberOf(item, "metric")});
+                          NumberOf(item, "metric"), TextOf(item, "gateway")});
     }
     return routes;
 }
@@ -391,9 +391,12 @@ std::vector<Route> ParseRouteText(std::string_view text) {
         if (words.empty() || routes.size() >= kMostLinks) continue;
         const auto to = ParseIpv4(words[0] == "default" ? "0.0.0.0/0" : words[0]);
         if (!to) continue;
-        Route route{*to, false, "", 0};
+        Route route{*to, false, "", 0, ""};
         for (size_t i = 1; i + 1 < words.size(); ++i) {
-            if (words[i] == "via") route.has_gateway = true;
+            if (words[i] == "via") {
+                route.has_gateway = true;
+                route.gateway = std::string(words[i + 1]);
+            }
             if (words[i] == "dev") route.device = std::string(words[i + 1]);
             if (words[i] == "metric") route.metric = LeadingNumber(words[i + 1]).value_or(0);
         }

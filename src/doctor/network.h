@@ -18,6 +18,12 @@ struct Ipv4 {
     std::string Text() const;  // "10.0.0.1"
     bool IsLoopback() const { return bits >> 24 == 127; }
     bool IsLinkLocal() const { return bits >> 16 == 0xa9fe; }
+    // Of RFC 1918, or shared by a carrier's customers (RFC 6598).
+    bool IsPrivate() const {
+        return bits >> 24 == 10 || bits >> 20 == 0xac1 || IsHome() || IsShared();
+    }
+    bool IsHome() const { return bits >> 16 == 0xc0a8; }                // 192.168.0.0/16
+    bool IsShared() const { return bits >> 22 == (0x64400000 >> 22); }  // 100.64.0.0/10
     bool operator==(const Ipv4&) const = default;
 };
 // "10.0.0.1" or "10.0.0.0/24".
@@ -59,6 +65,7 @@ struct Route {
     bool has_gateway = false;
     std::string device;
     double metric = 0;
+    std::string gateway;  // its address; "": none, or no IPv4 address
 };
 std::vector<Route> Routes(HostView& view);
 std::vector<Route> ParseRouteText(std::string_view text);

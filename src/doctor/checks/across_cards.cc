@@ -205,6 +205,58 @@ bool CheckNetmasks(const Host& from, const Host& to, Findings& out) {
     return false;
 }
 
+// Whether `from` connected to one of the device's addresses while the doctor ran (doctor/reach.h).
+bool Connected(const Host& from, const NetDevice& device) {
+    const Reading outcomes = from.view->Probe("reach");
+    for (std::string_view line : Lines(outcomes.text)) {
+        const auto words = Words(line);
+        const auto connects = [&](const Ipv4& address) {
+            return words.size() >= 3 && words[0] == address.Text() && words[2] == "open";
+        };
+        if (std::ranges::any_of(device.addresses, connects)) return true;
+    }
+    return false;
+}
+
+bool IsWsl(const Host& host) {
+    return HasTag(*host.view, "wsl") || Contains(KernelRelease(*host.view), "WSL");
+}
+
+bool HasVpn(const Host& host) {
+    return std::ranges::any_of(host.devices, [](const NetDevice& device) {
+        const bool named = device.name.starts_with("tailscale") || device.name.starts_with("wg") ||
+                           device.name.starts_with("zt") || device.name.starts_with("nebula");
+        const bool shared = std::ranges::any_of(device.addresses, &Ipv4::IsShared);
+        return !device.addresses.empty() && (named || (shared && !device.physical));
+    });
+}
+
+// Whether NAT is likely between two hosts that only their default routes join. own, far: their
+// addresses.
+bool HasSignOfNat(const Host& from, const Ipv4& own, const Host& to, const Ipv4& far) {
+    return IsWsl(from) || IsWsl(to) || own.IsHome() || far.IsHome() ||
+           own.IsPrivate() != far.IsPrivate() || (HasVpn(from) && HasVpn(to));
+}
+
+// Whether one gateway joins the hosts (a pod network's, for example), or they have connected.
+bool AreJoined(const Host& from, const Route& route, const Host& to, const Route& back) {
+    const bool one = !route.gateway.empty() && route.gateway == back.gateway;
+    return (one && !IsWsl(from) && !IsWsl(to)) || Connected(from, *to.fastest);
+}
+
+// Reports two hosts that only their default routes join.
+void ReportDefaultRoutes(const Host& from, const Host& to, Findings& out) {
+    const Ipv4 &own = from.fastest->addresses.front(), &far = to.fastest->addresses.front();
+    const std::string expected = fmt::format("{} reaches {} by {} ({})", from.name, to.name,
+                                             from.fastest->name, from.fastest->SpeedText());
+    if (HasSignOfNat(from, own, to, far)) {
+        return Report<found::kOnlyDefaultRoute>(*from.view, out, expected, from.name, far.Text(),
+                                                to.fastest->name, to.name);
+    }
+    Report<found::kRouted>(*from.view, out, expected, from.name, far.Text(), to.fastest->name,
+                           to.name);
+}
+
 void CheckRoute(const Host& from, const Host& to, Findings& out) {
     if (from.fastest == nullptr || to.fastest == nullptr) return;
     const NetDevice &own = *from.fastest, &far = *to.fastest;
@@ -232,9 +284,9 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
     const auto leaves = [](const Route* one) {
         return one != nullptr && one->to.prefix == 0 && one->has_gateway;
     };
-    if (fine && leaves(route) && leaves(RouteToDevice(to, own))) {
-        return Report<found::kOnlyDefaultRoute>(*from.view, out, expected, from.name,
-                                                address.Text(), far.name, to.name);
+    const Route* back = RouteToDevice(to, own);
+    if (fine && leaves(route) && leaves(back) && !AreJoined(from, *route, to, *back)) {
+        return ReportDefaultRoutes(from, to, out);
     }
     ReportAs<found::kSlowRoute>(
         fine ? Severity::kOk : Severity::kFail, *from.view, out, expected, from.name,
