@@ -146,7 +146,7 @@ constexpr SavedRow kRows[] = {
      "energy_performance_preference|scaling_min_freq|cpuinfo_max_freq>",
      kValue},
     {"sys/devices/system/cpu/cpufreq/boost", kValue},
-    {"sys/devices/system/cpu/intel_pstate/no_turbo", kValue},
+    {"sys/devices/system/cpu/intel_pstate/<no_turbo|max_perf_pct>", kValue},
     {"sys/firmware/acpi/platform_profile", kValue},
     {"sys/class/drm/card<n>/device/power_dpm_force_performance_level", kValue},
     {"cmd/nvidia-smi_-q", kLines, kNvidiaKeys},

@@ -44,6 +44,10 @@ void CheckClockCap(HostView& view, Findings& out) {
         if (!most || !possible || *most <= 0 || *most >= kLeastShare * *possible) continue;
         return Report<found::kClockCap>(view, out, name, *most * kGhz, *possible * kGhz, *possible);
     }
+    const auto percent = Number(view.Text(std::string(kCpus) + "intel_pstate/max_perf_pct"));
+    if (percent && *percent > 0 && *percent < 100 * kLeastShare) {
+        return Report<found::kPerformanceCap>(view, out, *percent);
+    }
     if (view.Text(std::string(kCpus) + "intel_pstate/no_turbo") == "1") {
         return Report<found::kNoTurbo>(view, out, "intel_pstate/no_turbo = 1",
                                        "/sys/devices/system/cpu/intel_pstate/no_turbo", 0);
