@@ -240,5 +240,18 @@ TEST(MessageInput, ASummaryReplacesWhatIsBefore) {
               "assistant: Well.\nuser: Now?\n");
 }
 
+TEST(MessageInput, ResultsOfUnknownBlocks) {
+    const auto seen = [](const std::string& content) {
+        return Seen((R"([{"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "a", "content": )" +
+                     content + "}]}]")
+                        .c_str());
+    };
+    EXPECT_EQ(seen(R"([{"type": "zzz"}])"),
+              "tool: [a block of type zzz, which this model cannot see]\n");
+    EXPECT_EQ(seen(R"([{"type": "text", "text": ""}])"), "tool: \n");
+    EXPECT_NE(seen(R"([{"type": "text", "text": 5}])").find("must be a string"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace weft::serve

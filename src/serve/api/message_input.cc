@@ -141,7 +141,8 @@ std::string ResultText(const Json& result) {
         Join(text, value.is_structured() ? ResultText(value)
                                          : fmt::format("{}: {}", name, ResultText(value)));
     }
-    return text;
+    if (!text.empty() || type.empty()) return text;
+    return fmt::format("[a block of type {}, which this model cannot see]", type.substr(0, 40));
 }
 
 std::optional<std::string> DocumentText(const Json& document) {
@@ -323,6 +324,13 @@ class MessageReader {
         if (!content.is_null() && !content.is_string() && !content.is_array()) {
             block.Fail("content", "The content of a tool_result must be a string or a list.",
                        "invalid_type");
+        }
+        const auto lacks_text = [](const Json& part) {
+            return part.is_object() && part.value("type", Json()) == "text" &&
+                   !part.value("text", Json()).is_string();
+        };
+        if (content.is_array() && std::ranges::any_of(content, lacks_text)) {
+            block.Fail("content", "The 'text' of a text block must be a string.", "invalid_type");
         }
         blocks.results.push_back(Result(block));
     }

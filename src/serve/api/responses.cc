@@ -42,7 +42,6 @@ void ReadTextFormat(Fields& fields, const Json& update, Conversation& conversati
     Fields text(fields.Object("text"), "text.");
     const Json& format = update.is_null() ? text.Get("format") : update;
     conversation.constraint = ReadConstraintOf(text, format, "format");
-    conversation.constraint.param = "text.format";
     fields.Adopt(text);
     if (conversation.constraint.kind.empty()) conversation.constraint = ReadConstraint(fields);
 }
