@@ -99,7 +99,8 @@ TEST_F(Members, AnotherAnswerIsRefusedByName) {
         "mirostat_mode": 1, "chat_template": "{{ x }}", "documents": [{"text": "d"}],
         "structural_tag": "{}", "stop_regex": "a+", "logits_processors": ["x"],
         "dynatemp_range": 0.5, "lora_path": "x", "no_repeat_ngram_size": 3, "guidance_scale": 1.5,
-        "modalities": ["text", "audio"], "best_of": 3})");
+        "modalities": ["text", "audio"], "best_of": 3, "num_beams": 4, "length_penalty": 0.5,
+        "tfs_z": 0.9, "tfs": 0.9, "separate_reasoning": false, "detokenize": false})");
     for (const ApiRow& api : Apis()) {
         for (const auto& [name, value] : refused.items()) {
             EXPECT_NE(Refusal(api, {{name, value}}).find(name), std::string::npos)
@@ -113,6 +114,8 @@ TEST_F(Members, ValuesWithoutEffectAreTaken) {
         "mirostat_mode": 0, "chat_template": "", "documents": [], "structural_tag": null,
         "stop_regex": null, "logits_processors": [], "dynatemp_range": 0.0, "guidance_scale": 1,
         "modalities": ["text"], "adaptive_target": -1.0, "min_keep": 1, "best_of": 1,
+        "num_beams": 1, "length_penalty": 1.0, "tfs_z": 1, "separate_reasoning": true,
+        "detokenize": true, "penalize_nl": false, "parse_tool_calls": true, "n": 1, "n_cmpl": 1,
         "typical_p": 1, "xtc_probability": 0, "dry_multiplier": 0, "top_n_sigma": -1})");
     for (const ApiRow& api : Apis()) {
         EXPECT_EQ(LeftOut(api, neutral), "") << api.name;
@@ -174,6 +177,48 @@ TEST_F(Members, SamplingIsReadEverywhere) {
         ASSERT_FALSE(s.banned.empty());
         EXPECT_EQ(engine_->tokenizer().Decode(s.banned[0]), "the");
         EXPECT_TRUE(request.includes_stop);
+    }
+}
+
+TEST_F(Members, OtherServersNamesAreRead) {
+    const Json asked = Json::parse(R"({"min_new_tokens": 2, "ban_eos_token": true,
+        "sampling_seed": 5, "typ_p": 0.5, "no_stop_trim": true, "repeat_penalty": 1.5})");
+    for (const ApiRow& api : Apis()) {
+        SCOPED_TRACE(api.name);
+        const engine::Request request = Planned(api, asked);
+        EXPECT_EQ(request.min_tokens, 2);
+        EXPECT_TRUE(request.ignore_eos);
+        EXPECT_EQ(request.sampler.seed, 5u);
+        EXPECT_EQ(request.sampler.typical_p, 0.5f);
+        EXPECT_EQ(request.sampler.repeat_penalty, 1.5f);
+        EXPECT_TRUE(request.includes_stop);
+        EXPECT_EQ(LeftOut(api, asked), "");
+        EXPECT_NE(Refusal(api, {{"min_length", -1}}).find("min_length"), std::string::npos);
+        EXPECT_EQ(Planned(api, {{"temperature", 1}, {"do_sample", false}}).sampler.temperature, 0);
+        EXPECT_NE(Refusal(api, {{"penalize_nl", false}, {"repeat_penalty", 1.5}}), "");
+        EXPECT_EQ(LeftOut(api, {{"parse_tool_calls", false}}), "parse_tool_calls");
+        EXPECT_TRUE(Planned(api, {{"skip_special_tokens", false}}).show_special);
+        if (api.name == std::string("messages")) continue;  // has its own length
+        for (const char* name : {"max_tokens", "max_completion_tokens", "max_output_tokens",
+                                 "max_new_tokens", "n_predict", "num_predict"}) {
+            EXPECT_EQ(Planned(api, {{name, 7}}).max_tokens, 7) << name;
+        }
+    }
+}
+
+TEST_F(Members, OneAnswerIsOne) {
+    for (const ApiRow& api : Apis()) {
+        const bool many = api.name == std::string("chat") || api.name == std::string("completions");
+        for (const char* name : {"n", "n_cmpl"}) {
+            EXPECT_EQ(Refusal(api, {{name, 2}}).empty(), many) << api.name;
+        }
+        EXPECT_NE(Refusal(api, {{"n", 0}}), "") << api.name;
+    }
+}
+
+TEST_F(Members, NothingMayBeGenerated) {
+    for (const char* name : {"max_tokens", "n_predict"}) {
+        EXPECT_EQ(Planned(Apis()[4], {{name, 0}}).max_tokens, 0);
     }
 }
 
@@ -295,8 +340,21 @@ TEST_F(Members, ConstraintsOfOtherServers) {
     EXPECT_EQ(constrained({{"structured_outputs", Json::object()}}), "free");
     EXPECT_EQ(constrained({{"guided_json_object", true}}), "{");
     EXPECT_EQ(constrained({{"regex", "b"}, {"guided_regex", "b"}}), "b");
+    const auto format = [&](const char* json) {
+        return constrained({{"response_format", Json::parse(json)}});
+    };
+    EXPECT_EQ(format(R"({"type": "regex", "value": "[xy]z"})"), "xy");
+    EXPECT_EQ(format(R"({"type": "json_object", "value": {"type": "boolean"}})"), "ft");
+    EXPECT_EQ(format(R"({"type": "json", "value": {"type": "boolean"}})"), "ft");
+    EXPECT_EQ(format(R"({"type": "json_schema", "value": {"name": "x",
+                         "schema": {"type": "boolean"}}})"),
+              "ft");
     for (const char* refused :
-         {R"({"structured_outputs": {"structural_tag": "{}"}})",
+         {R"({"response_format": {"type": "regex"}})",
+          R"({"response_format": {"type": "grammar"}})",
+          R"({"response_format": {"type": "regex", "value": ""}})",
+          R"({"response_format": {"type": "json_schema", "name": "x"}})",
+          R"({"structured_outputs": {"structural_tag": "{}"}})",
           R"({"structured_outputs": {"choice": []}})", R"({"guided_choice": []})",
           R"({"structured_outputs": {"schema": {}}})",
           R"({"regex": "a", "ebnf": "root ::= \"a\""})",
@@ -304,6 +362,16 @@ TEST_F(Members, ConstraintsOfOtherServers) {
           R"({"structured_outputs": {"regex": "a", "choice": ["a"]}})"}) {
         EXPECT_NE(Refusal(Apis()[0], Json::parse(refused)), "") << refused;
     }
+}
+
+TEST_F(Members, FormatsAreNamedAsSent) {
+    const Json schema{{"type", "json_schema"}};
+    EXPECT_NE(Refusal(Apis()[3], {{"output_config", {{"format", schema}}}})
+                  .find("'output_config.format.schema' is missing"),
+              std::string::npos);
+    EXPECT_NE(Refusal(Apis()[2], {{"text", {{"format", {{"type", "regex"}}}}}})
+                  .find("'text.format.regex' is missing"),
+              std::string::npos);
 }
 
 // The name is text of the request.

@@ -26,6 +26,17 @@ Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
     return matcher;
 }
 
+std::optional<ApiError> ConstrainText(AnswerPlan& plan, const Served& served,
+                                      const ConstraintText& constraint, engine::Request& request) {
+    if (constraint.kind.empty()) return {};
+    auto matcher = CompileFor(plan, served, constraint);
+    if (!matcher.ok()) {
+        return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
+    }
+    request.matcher = std::move(*matcher);
+    return {};
+}
+
 void NoteRecord(Exchange& exchange, const AnswerRecord& record) {
     exchange.Note([&](RequestNote& note) {
         note.error = record.error;
@@ -68,6 +79,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
       dialect_(std::move(plan.dialect)),
       stream_(plan.stream),
       one_call_(plan.one_call),
+      hides_reasoning_(plan.hides_reasoning),
       keeps_tokens_(plan.keeps_tokens),
       ends_slowly_(plan.ends_slowly),
       headers_(std::move(plan.headers)),
@@ -273,6 +285,7 @@ void Answer::CutAtStop(size_t index, AnswerDelta& delta) {
 }
 
 void Answer::Add(size_t index, AnswerDelta delta) {
+    if (hides_reasoning_) delta.reasoning.clear();
     if (one_call_) KeepOneCall(index, delta);
     CutAtStop(index, delta);
     Give(index, delta);

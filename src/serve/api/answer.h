@@ -54,11 +54,12 @@ struct AnswerPlan {
     // Functions offered in the conversation; null: unknown. See chat::AnswerParser.
     std::shared_ptr<const chat::ToolTypes> tools{};
     bool stream = false;
-    bool one_call = false;      // the answer ends with its first tool call
-    int64_t n = 1;              // choices per prompt
-    bool whole_calls = false;   // a stream sends each call in one piece
-    bool keeps_tokens = false;  // see ChoiceEnd::tokens
-    std::string tenant{};       // cache partition for compiled constraints
+    bool one_call = false;         // the answer ends with its first tool call
+    bool hides_reasoning = false;  // the client does not get the reasoning
+    int64_t n = 1;                 // choices per prompt
+    bool whole_calls = false;      // a stream sends each call in one piece
+    bool keeps_tokens = false;     // see ChoiceEnd::tokens
+    std::string tenant{};          // cache partition for compiled constraints
     // Most effort allowed for compiling constraints. If more is needed, planning fails with
     // `deferred`.
     CompileEffort effort = CompileEffort::kAll;
@@ -79,6 +80,11 @@ struct AnswerPlan {
 // Compiles a constraint within plan.effort. Sets plan.deferred if more effort is needed.
 Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
                                     const ConstraintText& constraint);
+
+// Compiles the constraint of a text without a conversation into `request`; none if its kind is
+// empty.
+std::optional<ApiError> ConstrainText(AnswerPlan& plan, const Served& served,
+                                      const ConstraintText& constraint, engine::Request& request);
 
 // Outcome of a request, for metrics and logs.
 struct AnswerRecord {
@@ -156,7 +162,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     engine::Engine& engine_;
     std::shared_ptr<Exchange> exchange_;
     std::unique_ptr<Dialect> dialect_;
-    const bool stream_, one_call_, keeps_tokens_, ends_slowly_;
+    const bool stream_, one_call_, hides_reasoning_, keeps_tokens_, ends_slowly_;
     const Headers headers_;
     Observer observer_;
     const Later later_;

@@ -306,6 +306,7 @@ Conversation ReadConversation(Fields& fields) {
         conversation.input.extra["reasoning_effort"] = effort;
     }
     conversation.reasoning_budget = ReadReasoningBudget(fields);
+    conversation.adds_special = fields.Bool("add_special_tokens", true);
     ReadContinuation(fields, conversation);
     return conversation;
 }
@@ -332,6 +333,17 @@ std::optional<ApiError> CheckConversationBytes(const Served& served, size_t byte
                                  kMostPlainBytes);
     error->code = "invalid_value";
     return error;
+}
+
+// Removes a begin token that the template did not write.
+void DropAddedBegin(const Served& served, ChatPrompt& prompt) {
+    const tokenizer::TokenizerData& data = served.tokenizer().data();
+    const bool begins = !prompt.tokens.empty() && prompt.tokens.front() == data.bos;
+    if (!data.add_bos || !begins) return;
+    const std::vector<int32_t> own = served.tokenizer().Encode(
+        std::string_view(prompt.text).substr(0, served.tokenizer().Piece(data.bos).size()),
+        {.add_special = false, .parse_special = true});
+    if (own.empty() || own.front() != data.bos) prompt.tokens.erase(prompt.tokens.begin());
 }
 
 }  // namespace
@@ -365,6 +377,7 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
     if (auto error = CheckConversationBytes(served, text.size(), use)) return error;
     out = {served.chat->Encode(text), prompt->in_reasoning, text.bytes(), prompt->begun,
            prompt->words};
+    if (!conversation.adds_special) DropAddedBegin(served, out);
     return {};
 }
 
@@ -501,7 +514,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     if (auto error = MakePrompt(served, conversation, prompt, use)) return error;
     if (conversation.kept) KeepLast(prompt.tokens, *conversation.kept, -1);
     request.prompt = prompt.tokens;
-    request.show_special = served.family != chat::ToolCallFormat::kPlain;
+    if (served.family != chat::ToolCallFormat::kPlain) request.show_special = true;
     // A model that gets its tools as plain text uses the call format of that text.
     plan.family = plan.tools->empty() ? served.family : chat::CallFamily(served.family, form);
     plan.begins_in_reasoning = prompt.in_reasoning;
@@ -544,6 +557,7 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     if (options.error()) return options.error();
     request.prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
     const TokenNames token_names = ReadTokenNames(fields);
+    plan.hides_reasoning = !fields.Bool("include_reasoning", true);
     conversation.kept = ReadKeptTokens(fields, served, request.max_tokens);
     if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
     auto dialect = std::make_unique<ChatDialect>(served, request.adapter, usage, logprobs,

@@ -26,6 +26,7 @@ struct Conversation {
     std::optional<chat::ContinuedPart> continued{};
     std::optional<int64_t> reasoning_budget{};  // absent: the server's
     ConstraintText constraint{};
+    bool adds_special = true;  // the prompt begins with the begin token, if the model asks for it
     std::optional<int64_t> kept{};  // ReadKeptTokens
 };
 

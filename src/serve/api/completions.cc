@@ -117,13 +117,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
         if (auto error = FillIn(served, suffix, ReadsMarkers(fields), prompts)) return error;
         EndAtFim(served.fim, request);
     }
-    if (!constraint.kind.empty()) {
-        auto matcher = CompileFor(plan, served, constraint);
-        if (!matcher.ok()) {
-            return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
-        }
-        request.matcher = std::move(*matcher);
-    }
+    if (auto error = ConstrainText(plan, served, constraint, request)) return error;
     auto dialect =
         std::make_unique<CompletionDialect>(served, request.adapter, usage, request.logprobs >= 0);
     dialect->prompt_logprobs = prompt_logprobs >= 0;

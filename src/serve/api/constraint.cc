@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <vector>
 
 #include "base/json.h"
@@ -18,6 +19,8 @@ namespace {
 constexpr size_t kMostChoices = 1000;
 // Limits for CompileEffort::kSome. A state takes about 10 us, a step 40 ns.
 constexpr grammar::CompileLimits kSomeEffort{.states = 1 << 12, .steps = 1'000'000};
+
+const Json kNoFormat = Json::object();
 
 // Accepts a schema as an object or as JSON text.
 std::string SchemaText(const Json& schema) {
@@ -39,39 +42,39 @@ std::string ChoiceGrammar(const Json& choices) {
     return grammar;
 }
 
-void ReadFormat(Fields& fields, ConstraintText& out) {
-    const Json& format = fields.Object("response_format");
-    if (format.is_null()) return;
-    Fields inner(format, "response_format.");
-    const std::string type =
-        inner.Choice("type", "text",
-                     {"text", "json_object", "json_schema", "regex", "grammar", "structural_tag"});
-    if (type == "json_schema") {
-        // OpenAI nests the schema in "json_schema"; others put it here.
-        const Json& wrapped = inner.Object("json_schema");
-        const Json& schema = wrapped.is_object() && wrapped.contains("schema")
-                                 ? wrapped["schema"]
-                                 : inner.Get("schema");
-        if (schema.is_null()) {
-            inner.Fail("json_schema", "'response_format.json_schema.schema' is missing.",
-                       "missing_required_parameter");
-        }
-        const bool nested = wrapped.is_object() && wrapped.contains("strict");
-        Fields said(nested ? wrapped : format, "response_format.json_schema.");
-        out = {type, SchemaText(schema), "response_format", said.Bool("strict", false)};
-        if (said.error()) inner.Fail("json_schema", said.error()->message, said.error()->code);
-    } else if (type == "regex") {
-        out = {type, inner.Text("regex", inner.Text("pattern", "")), "response_format"};
-    } else if (type == "grammar") {
-        out = {type, inner.Text("grammar", ""), "response_format"};
-    } else if (type == "json_object" && inner.Has("schema")) {
-        out = {"json_schema", SchemaText(inner.Get("schema")), "response_format"};
-    } else if (type == "json_object") {
-        out = {type, "", "response_format"};
-    } else if (type == "structural_tag") {
-        inner.Fail("type", "'structural_tag' is not supported.", "unsupported_value");
+// OpenAI's chat completions nest the schema in "json_schema", other APIs have it in the format
+// itself, and text-generation-inference in "value".
+void ReadSchema(Fields& format, ConstraintText& out) {
+    const char* const nest = format.Get("value").contains("schema") ? "value" : "json_schema";
+    const bool nested = format.Object(nest).is_object();
+    Fields said(nested ? format.Object(nest) : kNoFormat, format.PathOf(nest) + ".");
+    const Json& schema = said.Has("schema")     ? said.Get("schema")
+                         : format.Has("schema") ? format.Get("schema")
+                                                : format.Get("value");
+    if (schema.is_null()) {
+        const std::string name = nested ? said.PathOf("schema") : format.PathOf("schema");
+        format.Fail("schema", fmt::format("'{}' is missing.", name), "missing_required_parameter");
     }
-    if (inner.error()) fields.Fail("response_format", inner.error()->message, inner.error()->code);
+    out.kind = "json_schema";
+    out.text = SchemaText(schema);
+    out.strict = said.Bool("strict", format.Bool("strict", false));
+    if (said.error()) format.Fail(nest, said.error()->message, said.error()->code);
+}
+
+// The first of the members, which must be a text with letters.
+std::string FormatText(Fields& format, std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+        if (!format.Has(name)) continue;
+        std::string text = format.Text(name, "");
+        if (text.empty()) {
+            format.Fail(name, fmt::format("'{}' is empty.", format.PathOf(name)));
+        }
+        return text;
+    }
+    const char* const first = *names.begin();
+    format.Fail(first, fmt::format("'{}' is missing.", format.PathOf(first)),
+                "missing_required_parameter");
+    return "";
 }
 
 // A request may repeat its constraint under another name, but not have two.
@@ -232,8 +235,8 @@ Json NoParameters() {
 }
 
 ConstraintText ReadConstraint(Fields& fields) {
-    ConstraintText constraint;
-    ReadFormat(fields, constraint);
+    ConstraintText constraint =
+        ReadConstraintOf(fields, fields.Get("response_format"), "response_format");
     if (fields.error()) return constraint;
     ReadStructured(fields, constraint);
     if (fields.error()) return constraint;
@@ -255,13 +258,35 @@ ConstraintText ReadConstraint(Fields& fields) {
 }
 
 ConstraintText ReadConstraintOf(Fields& fields, const Json& format, const char* param) {
-    const Json json{{"response_format", format}};
-    Fields inner(json);
-    ConstraintText constraint;
-    ReadFormat(inner, constraint);
+    const std::string path = fields.PathOf(param);
+    ConstraintText out{.param = path};
+    if (format.is_null()) return out;
+    Fields inner(format, path + ".");
+    if (!format.is_object()) {
+        fields.Fail(param, fmt::format("Invalid type for '{}': expected an object.", path),
+                    "invalid_type");
+        return out;
+    }
+    const std::string type = inner.Choice(
+        "type", "text",
+        {"text", "json_object", "json_schema", "json", "regex", "grammar", "structural_tag"});
+    if (type == "json_schema") {
+        ReadSchema(inner, out);
+    } else if (type == "regex") {
+        out.kind = type;
+        out.text = FormatText(inner, {"regex", "pattern", "value"});
+    } else if (type == "grammar") {
+        out.kind = type;
+        out.text = FormatText(inner, {"grammar", "value"});
+    } else if (type == "json" || type == "json_object") {
+        const Json& schema = inner.Get(inner.Has("schema") ? "schema" : "value");
+        out.kind = schema.is_null() ? "json_object" : "json_schema";
+        if (!schema.is_null()) out.text = SchemaText(schema);
+    } else if (type == "structural_tag") {
+        inner.Fail("type", "'structural_tag' is not supported.", "unsupported_value");
+    }
     if (inner.error()) fields.Fail(param, inner.error()->message, inner.error()->code);
-    constraint.param = param;
-    return constraint;
+    return out;
 }
 
 bool PlainNames(const Json& tools, const std::string& name) {

@@ -45,6 +45,14 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
     plan.base64 = fields.Choice("encoding_format", "float", {"float", "base64"}) == "base64";
     plan.dimensions = fields.Integer("dimensions", 0, 1, served.embedding_columns());
     const bool cached = fields.Bool("cache_prompt", true);
+    for (const char* name : {"normalize", "use_activation"}) {
+        if (fields.Bool(name, served.head.normalizes()) == served.head.normalizes()) continue;
+        fields.Fail(
+            name,
+            fmt::format("'{}' is {} for this model: its vectors {} normalized.", name,
+                        served.head.normalizes(), served.head.normalizes() ? "are" : "are not"),
+            "unsupported_value");
+    }
     CheckMembers(fields, served, plan.left);
     if (fields.error()) return fields.error();
     for (size_t i = 0; i < prompts.size(); ++i) {

@@ -13,6 +13,20 @@ namespace {
 const Json kNull;
 const Json kEmptyList = Json::array();
 
+// Names of one member at several servers.
+constexpr const char* kNames[][6] = {
+    {"max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict",
+     "num_predict"},
+    {"min_tokens", "min_new_tokens", "min_length"},
+    {"ignore_eos", "ban_eos_token"},
+    {"seed", "sampling_seed"},
+    {"typical_p", "typ_p", "typical"},
+    {"repetition_penalty", "repeat_penalty"},
+    {"n", "n_cmpl"},
+    {"include_stop_str_in_output", "no_stop_trim"},
+    {"add_special_tokens", "add_bos_token"},
+};
+
 const char* TypeOf(const Json& value) {
     switch (value.type()) {
         case Json::value_t::object: return "an object";
@@ -49,12 +63,38 @@ ApiError ErrorOf(const Error& error) {
 
 Fields::Fields(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
 
-const Json* Fields::Present(const char* name) const {
-    if (!json_.is_object()) return nullptr;
+bool Fields::HasOtherNames(std::string_view name) {
+    return std::ranges::any_of(kNames, [&](const auto& names) {
+        return std::ranges::any_of(names,
+                                   [&](const char* one) { return one != nullptr && name == one; });
+    });
+}
+
+const Json* Fields::Own(const char* name) const {
     const auto it = json_.find(name);
-    if (it == json_.end() || it->is_null()) return nullptr;
-    read_.emplace(name);
-    return &*it;
+    return it == json_.end() || it->is_null() ? nullptr : &*it;
+}
+
+const char* Fields::Said(const char* name) const {
+    if (!json_.is_object() || Own(name) != nullptr) return name;
+    for (const auto& names : kNames) {
+        const auto is = [&](const char* one) {
+            return one != nullptr && std::string_view(one) == name;
+        };
+        if (std::ranges::none_of(names, is)) continue;
+        for (const char* other : names) {
+            if (other != nullptr && Own(other) != nullptr) return other;
+        }
+    }
+    return name;
+}
+
+const Json* Fields::Present(const char*& name) const {
+    if (!json_.is_object()) return nullptr;
+    name = Said(name);
+    const Json* const value = Own(name);
+    if (value != nullptr) read_.emplace(name);
+    return value;
 }
 
 std::vector<std::string> Fields::Unread() const {

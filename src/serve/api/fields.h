@@ -44,7 +44,13 @@ class Fields {
     // `path`: prefix of member names in messages ("messages[2]."). `json` outlives this.
     explicit Fields(const Json& json, std::string path = "");
 
+    // A member may have other servers' names (kNames in fields.cc): the readers below take the
+    // first of these that the request has, and name it in errors.
     bool Has(const char* name) const;
+    // The name under which the request has the member; `name` if it has none.
+    const char* Said(const char* name) const;
+    // Whether the member has other names, of which the request may have one with effect.
+    static bool HasOtherNames(std::string_view name);
     // The member, or JSON null if it is absent.
     const Json& Get(const char* name) const;
     double Number(const char* name, double otherwise, double least, double most);
@@ -73,7 +79,8 @@ class Fields {
     std::string PathOf(const char* name) const { return path_ + name; }
 
   private:
-    const Json* Present(const char* name) const;
+    const Json* Own(const char* name) const;
+    const Json* Present(const char*& name) const;
     void WrongType(const char* name, const char* expected, const Json& value);
 
     const Json& json_;

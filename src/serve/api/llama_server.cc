@@ -90,8 +90,7 @@ void FitInto(int64_t context, int64_t more, const FimTokens& fim,
 
 // 0 is valid: editors send it to prefill the cache ahead of time.
 int64_t ReadPredictLength(Fields& fields) {
-    if (fields.Get("n_predict") == 0) return 0;
-    return ReadLength(fields, "n_predict", ReadLength(fields, "max_tokens", -1));
+    return ReadLength(fields, "n_predict", -1, 0);
 }
 
 }  // namespace
@@ -130,6 +129,7 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
                                   {.add_special = false, .parse_special = ReadsMarkers(fields)});
     ReadFiles(fields, served, text);
     plan.stream = fields.Bool("stream", false);
+    const ConstraintText constraint = ReadConstraint(fields);
     if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
     // Without a limit, half of the context is reserved for the answer.
     const int64_t context = served.engine->context();
@@ -138,6 +138,7 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
     request.prompt = FimPrompt(served.fim, tokenizer, text);
     if (asked.tokens) request.logprobs = 0;
     EndAtFim(served.fim, request);
+    if (auto error = ConstrainText(plan, served, constraint, request)) return error;
     plan.dialect = MakeLlamaDialect(served, request, asked);
     plan.choices.emplace_back().request = std::move(request);
     return {};
@@ -158,7 +159,8 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
         fields.Fail("prompt", "'prompt' must be a string or a list of token ids.", "invalid_type");
     }
     plan.stream = fields.Bool("stream", false);
-    const bool markers = ReadsMarkers(fields);
+    const tokenizer::EncodeOptions how{.add_special = AddsSpecial(fields),
+                                       .parse_special = ReadsMarkers(fields)};
     const ConstraintText constraint = ReadConstraint(fields);
     const auto kept = ReadKeptTokens(fields, served, request.max_tokens);
     if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
@@ -166,20 +168,13 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
         const auto text = prompt.get<std::string>();
         auto error = CheckPromptBytes(served, text.size(), "prompt");
         if (error && !(kept && text.size() <= kMostPlainBytes)) return error;
-        request.prompt =
-            served.tokenizer().Encode(text, {.add_special = true, .parse_special = markers});
+        request.prompt = served.tokenizer().Encode(text, how);
     } else {
         request.prompt = Ids(prompt);
     }
     const tokenizer::TokenizerData& words = served.tokenizer().data();
-    if (kept) KeepLast(request.prompt, *kept, words.add_bos ? words.bos : -1);
-    if (!constraint.kind.empty()) {
-        auto matcher = CompileFor(plan, served, constraint);
-        if (!matcher.ok()) {
-            return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
-        }
-        request.matcher = std::move(*matcher);
-    }
+    if (kept) KeepLast(request.prompt, *kept, words.add_bos && how.add_special ? words.bos : -1);
+    if (auto error = ConstrainText(plan, served, constraint, request)) return error;
     plan.dialect = MakeLlamaDialect(served, request, asked);
     plan.choices.emplace_back().request = std::move(request);
     return {};

@@ -27,6 +27,18 @@ bool IsAtMostOne(const Json& value) {
     return IsNothing(value) || (value.is_number() && value.get<double>() <= 1);
 }
 
+bool IsAtLeastOne(const Json& value) {
+    return value.is_null() || (value.is_number() && value.get<double>() >= 1);
+}
+
+bool IsOne(const Json& value) {
+    return value.is_null() || (value.is_number() && value.get<double>() == 1);
+}
+
+bool IsTrue(const Json& value) {
+    return value.is_null() || value == true || value == 1;
+}
+
 bool IsTextOnly(const Json& value) {
     return IsNothing(value) || (value.is_array() && std::ranges::all_of(value, [](const Json& v) {
                                     return v == "text";
@@ -68,7 +80,21 @@ constexpr Refused kRefused[] = {
     {"smoothing_factor"},
     {"epsilon_cutoff"},
     {"eta_cutoff"},
-    {"tfs", IsAtMostOne},
+    {"tfs", IsAtLeastOne},
+    {"tfs_z", IsAtLeastOne},
+    // transformers
+    {"num_beams", IsAtMostOne},
+    {"num_beam_groups", IsAtMostOne},
+    {"length_penalty", IsOne},
+    // where a request has one answer
+    {"n", IsOne},
+    {"n_cmpl", IsOne},
+    // members that are true unless the request says otherwise
+    {"add_special_tokens", IsTrue},
+    {"add_bos_token", IsTrue},
+    {"include_reasoning", IsTrue},
+    {"separate_reasoning", IsTrue},
+    {"detokenize", IsTrue},
     // OpenAI
     {"modalities", IsTextOnly},
     {"audio"},
@@ -90,7 +116,6 @@ constexpr std::string_view kWithoutEffect[] = {"user",
                                                "model",
                                                "stream",
                                                "stream_options",
-                                               "n",
                                                "request_id",
                                                "priority",
                                                "cache_salt",
@@ -117,38 +142,36 @@ constexpr std::string_view kLeftOut[] = {
     // OpenAI
     "prediction", "web_search_options", "verbosity", "background", "include", "reasoning_effort",
     "reasoning", "max_tool_calls", "parallel_tool_calls", "functions", "function_call", "tools",
-    "tool_choice", "logprobs", "top_logprobs", "suffix", "max_tokens", "max_completion_tokens",
-    "context_management", "stop",
+    "tool_choice", "logprobs", "top_logprobs", "suffix", "context_management", "stop",
     // vLLM
-    "skip_special_tokens", "spaces_between_special_tokens", "add_special_tokens", "length_penalty",
-    "early_stopping", "detokenize", "return_token_ids", "prompt_logprobs", "echo",
-    "include_reasoning", "thinking_token_budget", "mm_processor_kwargs", "media_io_kwargs",
-    "kv_transfer_params", "vllm_xargs", "guided_decoding_backend", "guided_whitespace_pattern",
-    "truncate_prompt_tokens", "return_tokens_as_token_ids", "encoding_format", "dimensions",
-    "normalize", "use_activation", "continue_final_message", "add_generation_prompt",
-    "chat_template_kwargs", "enable_thinking",
+    "early_stopping", "return_token_ids", "prompt_logprobs", "echo", "thinking_token_budget",
+    "mm_processor_kwargs", "media_io_kwargs", "kv_transfer_params", "vllm_xargs",
+    "guided_decoding_backend", "guided_whitespace_pattern", "truncate_prompt_tokens",
+    "return_tokens_as_token_ids", "encoding_format", "dimensions", "normalize", "use_activation",
+    "continue_final_message", "add_generation_prompt", "chat_template_kwargs", "enable_thinking",
     // SGLang
-    "separate_reasoning", "stream_reasoning", "return_hidden_states", "return_routed_experts",
-    "custom_params", "session_params", "no_stop_trim",
+    "return_hidden_states", "return_routed_experts", "custom_params", "session_params",
     // llama-server
     "n_keep", "n_discard", "n_probs", "n_indent", "n_cache_reuse", "samplers", "t_max_predict_ms",
     "t_max_prompt_ms", "post_sampling_probs", "dynatemp_exponent", "adaptive_decay", "mirostat_tau",
     "mirostat_eta", "grammar_triggers", "preserved_tokens", "reasoning_format",
-    "reasoning_in_content", "thinking_forced_open", "generation_prompt", "parse_tool_calls",
-    "chat_format", "backend_sampling", "penalize_nl", "speculative.n_max", "speculative.n_min",
-    "speculative.p_min", "speculative.type", "thinking_budget_tokens", "reasoning_budget_tokens",
-    "return_tokens", "response_fields", "n_predict",
+    "reasoning_in_content", "thinking_forced_open", "generation_prompt", "chat_format",
+    "backend_sampling", "speculative.n_max", "speculative.n_min", "speculative.p_min",
+    "speculative.type", "thinking_budget_tokens", "reasoning_budget_tokens", "return_tokens",
+    "response_fields",
     // Ollama
     "num_keep", "num_batch", "num_gpu", "main_gpu", "num_gqa", "num_thread", "numa", "low_vram",
     "f16_kv", "logits_all", "vocab_only", "use_mmap", "use_mlock", "embedding_only",
-    "penalize_newline", "tfs_z", "rope_frequency_base", "rope_frequency_scale", "num_ctx",
-    "num_predict", "think", "truncate", "shift", "draft_num_predict",
+    "rope_frequency_base", "rope_frequency_scale", "num_ctx", "think", "draft_num_predict",
     // Anthropic
     "container", "output_config", "output_format", "thinking",
     // text-generation-webui
-    "min_length", "do_sample", "temperature_last", "sampler_priority", "add_bos_token",
-    "ban_eos_token", "dynatemp_low", "dynatemp_high", "smoothing_curve", "negative_prompt",
-    "max_new_tokens", "truncation_length", "auto_max_new_tokens", "legacy_api"};
+    "temperature_last", "sampler_priority", "dynatemp_low", "dynatemp_high", "smoothing_curve",
+    "negative_prompt", "truncation_length", "auto_max_new_tokens", "legacy_api"};
+
+// Members as above that are true unless the request says otherwise.
+constexpr std::string_view kUsuallyTrue[] = {"spaces_between_special_tokens", "stream_reasoning",
+                                             "parse_tool_calls", "truncate", "shift"};
 
 bool Has(std::span<const std::string_view> names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
@@ -190,7 +213,9 @@ void CheckMembers(Fields& fields, const Served& served, LeftMembers& left) {
         const auto* const refused = std::ranges::find(kRefused, name, &Refused::name);
         if (refused != std::end(kRefused)) {
             if (!refused->neutral(value)) Refuse(fields, name);
-        } else if (Has(kLeftOut, name)) {
+        } else if (Has(kUsuallyTrue, name)) {
+            if (!IsTrue(value)) AddNames(left.left_out, name);
+        } else if (Has(kLeftOut, name) || Fields::HasOtherNames(name)) {
             if (!IsNothing(value)) AddNames(left.left_out, name);
         } else if (!Has(kWithoutEffect, name) && left.notices.size() < kMostUnknown) {
             left.notices.insert(NoticeOf(name));

@@ -310,13 +310,7 @@ bool BeginsAgain(const Served& served, const std::vector<int32_t>& ids) {
 std::optional<ApiError> PlanTokens(std::vector<int32_t> prompt, const Served& served,
                                    OllamaRequest& asked, AnswerPlan& plan) {
     ChoicePlan choice;
-    if (!asked.constraint.kind.empty()) {
-        auto matcher = CompileFor(plan, served, asked.constraint);
-        if (!matcher.ok()) {
-            return ApiError{400, matcher.error().message, "format", "invalid_value", true};
-        }
-        asked.request.matcher = std::move(*matcher);
-    }
+    if (auto error = ConstrainText(plan, served, asked.constraint, asked.request)) return error;
     choice.request = std::move(asked.request);
     choice.request.prompt = std::move(prompt);
     plan.choices.push_back(std::move(choice));

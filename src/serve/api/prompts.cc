@@ -28,11 +28,11 @@ std::string_view CutBytes(std::string_view text, size_t most, bool cuts_begin) {
 }
 
 Prompt OfText(Fields& fields, const Served& served, std::string text, const char* name,
-              bool markers, const model_files::EmbeddingHead* head, bool cut) {
-    if (head != nullptr && head->most_tokens > 0 && !cut &&
+              tokenizer::EncodeOptions how, const model_files::EmbeddingHead* head, bool cut) {
+    if (head != nullptr && head->most_tokens > 0 && how.add_special && !cut &&
         head->most_tokens <= served.engine->context()) {
         auto tokens = CutTokens(served.tokenizer(), served.longest_piece_bytes, head->prompt + text,
-                                head->most_tokens, markers, head->cuts_begin);
+                                head->most_tokens, how.parse_special, head->cuts_begin);
         return {std::move(tokens), std::move(text), true};
     }
     const auto error = CheckPromptBytes(served, text.size(), name);
@@ -41,8 +41,7 @@ Prompt OfText(Fields& fields, const Served& served, std::string text, const char
         return {};
     }
     std::vector<int32_t> tokens =
-        served.tokenizer().Encode(head == nullptr ? text : head->prompt + text,
-                                  {.add_special = true, .parse_special = markers});
+        served.tokenizer().Encode(head == nullptr ? text : head->prompt + text, how);
     return {std::move(tokens), std::move(text), true};
 }
 
@@ -91,23 +90,28 @@ bool ReadsMarkers(Fields& fields, bool usual) {
     return fields.Bool("parse_special", usual);
 }
 
+bool AddsSpecial(Fields& fields) {
+    return fields.Bool("add_special_tokens", true);
+}
+
 std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name, size_t most,
                                 bool markers, const model_files::EmbeddingHead* head,
                                 std::optional<int64_t> kept) {
     const Json& json = fields.Get(name);
-    markers = ReadsMarkers(fields, markers);
+    const tokenizer::EncodeOptions how{.add_special = AddsSpecial(fields),
+                                       .parse_special = ReadsMarkers(fields, markers)};
     std::vector<Prompt> prompts;
     if (json.is_string()) {
         prompts.push_back(
-            OfText(fields, served, json.get<std::string>(), name, markers, head, kept.has_value()));
+            OfText(fields, served, json.get<std::string>(), name, how, head, kept.has_value()));
     } else if (IsIds(json)) {
         prompts.push_back({Ids(json)});
     } else if (json.is_array() && !json.empty() && json.size() <= most) {
         for (const Json& item : json) {
             if (fields.error()) break;
             if (item.is_string()) {
-                prompts.push_back(OfText(fields, served, item.get<std::string>(), name, markers,
-                                         head, kept.has_value()));
+                prompts.push_back(OfText(fields, served, item.get<std::string>(), name, how, head,
+                                         kept.has_value()));
             } else if (IsIds(item) && item.size() <= kMostIds) {
                 prompts.push_back({Ids(item)});
             } else {
@@ -127,7 +131,7 @@ std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char
     }
     const tokenizer::TokenizerData& data = served.tokenizer().data();
     for (Prompt& prompt : prompts) {
-        const int32_t begin = prompt.is_text && data.add_bos ? data.bos : -1;
+        const int32_t begin = prompt.is_text && data.add_bos && how.add_special ? data.bos : -1;
         if (kept) KeepLast(prompt.tokens, *kept, begin);
     }
     return prompts;

@@ -36,6 +36,9 @@ std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, size_t lon
 // Whether the texts of special tokens in a prompt become tokens: the member "parse_special".
 bool ReadsMarkers(Fields& fields, bool usual = true);
 
+// Whether a text gets the tokenizer's special tokens: the member "add_special_tokens".
+bool AddsSpecial(Fields& fields);
+
 // Whether `json` is a non-empty list of integers.
 bool IsIds(const Json& json);
 // Token ids; an invalid id becomes -1.

@@ -108,6 +108,8 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
         return static_cast<float>(fields.Number(name, otherwise, least, most));
     };
     s.temperature = number("temperature", usual.temperature, 0, 100);
+    if (!fields.Bool("do_sample", true)) s.temperature = 0;
+    request.show_special = !fields.Bool("skip_special_tokens", true);
     s.top_p = std::max(number("top_p", usual.top_p, 0, 1), 1e-6f);
     // vLLM's -1 also means all.
     s.top_k =
@@ -115,8 +117,7 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
     s.min_p = std::min(number("min_p", usual.min_p, 0, 1), 0.999999f);
     s.presence_penalty = number("presence_penalty", 0, -2, 2);
     s.frequency_penalty = number("frequency_penalty", 0, -2, 2);
-    s.repeat_penalty = number("repetition_penalty",
-                              number("repeat_penalty", usual.repeat_penalty, 0.01, 100), 0.01, 100);
+    s.repeat_penalty = number("repetition_penalty", usual.repeat_penalty, 0.01, 100);
     s.repeat_last =
         static_cast<int>(fields.Integer("repeat_last_n", usual.repeat_last, -1, kMostRepeatLast));
     if (s.repeat_last < 0) s.repeat_last = kMostRepeatLast;  // llama-server's -1: the whole context
@@ -136,9 +137,20 @@ std::optional<ApiError> FinishRequest(Fields& fields, const Served& served,
                                       const engine::Request& request, LeftMembers& left) {
     const bool limited = request.max_tokens >= 0 && !fields.error();
     if (limited && request.min_tokens > request.max_tokens) {
-        fields.Fail("min_tokens", fmt::format("'min_tokens' is {}, more than the {} tokens that "
-                                              "the answer may have.",
-                                              request.min_tokens, request.max_tokens));
+        const char* const name = fields.Said("min_tokens");
+        fields.Fail(name, fmt::format("'{}' is {}, more than the {} tokens that the answer may "
+                                      "have.",
+                                      name, request.min_tokens, request.max_tokens));
+    }
+    const engine::SamplerOptions& s = request.sampler;
+    const bool penalizes =
+        s.repeat_penalty != 1 || s.presence_penalty != 0 || s.frequency_penalty != 0;
+    for (const char* name : {"penalize_nl", "penalize_newline"}) {
+        if (fields.Bool(name, true) || !penalizes) continue;
+        fields.Fail(name,
+                    fmt::format("'{}' is not supported: penalties count line breaks, too.",
+                                fields.PathOf(name)),
+                    "unsupported_value");
     }
     CheckMembers(fields, served, left);
     return fields.error();
@@ -158,6 +170,7 @@ double Decimal(float value) {
 }
 
 int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise, int64_t least) {
+    name = fields.Said(name);
     const int64_t length = fields.Integer(name, otherwise, -1, INT64_MAX);
     if (length == 0 && least > 0) fields.Fail(name, fmt::format("'{}' must be at least 1.", name));
     return length;

@@ -114,8 +114,7 @@ void ReadTokenRules(Fields& fields, const Served& served, engine::Request& reque
         request.end_tokens.push_back(id);
     }
     request.min_tokens = fields.Integer("min_tokens", 0, 0, INT64_MAX);
-    request.includes_stop =
-        fields.Bool("include_stop_str_in_output", fields.Bool("no_stop_trim", false));
+    request.includes_stop = fields.Bool("include_stop_str_in_output", false);
 }
 
 std::optional<int64_t> ReadKeptTokens(Fields& fields, const Served& served, int64_t max_tokens) {
