@@ -38,8 +38,9 @@ class Cabling : public ::testing::Test {
         const std::string_view key = "a-shared-key-of-the-tests";
         ASSERT_TRUE(WriteFile(folder_ / "key", std::as_bytes(std::span(key))).ok());
         ::chmod((folder_ / "key").c_str(), 0600);
-        support::WriteTinyGguf(folder_ / "tiny.gguf",
-                               {.hyper = support::OddHyper(), .dtype = DType::kQ8_0});
+        model::Hyper hyper = support::OddHyper();
+        hyper.layers = kHosts;  // a pipeline stage for each host
+        support::WriteTinyGguf(folder_ / "tiny.gguf", {.hyper = hyper, .dtype = DType::kQ8_0});
     }
     void TearDown() override {
         workers_.clear();

@@ -183,9 +183,10 @@ Prediction OneDevice(const Library& library, const ModelWalk& walk, const std::s
 }
 
 TEST(Figures, MoreBandwidthAndComputeAreNotSlower) {
-    // Published runs (tests/data/plan/llama_cpp.tsv) show these below cards of less bandwidth: an
-    // A100 takes longer for an op than a GeForce, and the P100 has no products of 8 bits. llama.cpp
-    // reads the memory of GCN and CDNA with HBM, and of Alchemist, at about half of its bandwidth.
+    // An A100 takes longer for an op than a GeForce, and the P100 has no products of 8 bits
+    // (published runs in tests/data/plan/llama_cpp.tsv). The A30 is computed like the A100. For
+    // GCN and CDNA with HBM, and for Alchemist, the fit says that llama.cpp reads about half of the
+    // bandwidth.
     const std::set<std::string> kExceptions = {"a30", "a100-40gb", "p100"};
     const std::set<std::string> kSlowFamilies = {"gcn-hbm", "cdna", "alchemist"};
     constexpr double kRoom = 6e9;
