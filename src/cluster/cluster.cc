@@ -41,7 +41,12 @@ Result<std::vector<std::string>> HostNames(const ClusterOptions& options, int si
         return names;
     }
     for (const std::string& text : options.hosts) {
-        WEFT_ASSIGN(const Address address, ParseAddress(text));
+        const WorkerPath path = PathOf(text);
+        WEFT_ASSIGN(const Address address, ParseAddress(path.first));
+        if (!path.names.empty()) {
+            names.push_back(path.names.back());
+            continue;
+        }
         const auto same = [&](const std::string& other) {
             auto parsed = ParseAddress(other);
             return parsed.ok() && parsed->host == address.host;

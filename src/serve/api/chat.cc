@@ -480,6 +480,8 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
         choice.request.reasoning = ReasoningOf(served, conversation, prompt, false);
         return {};
     }
+    // A client's grammar may describe calls and reasoning.
+    const bool own_grammar = constraint.kind == "grammar" && !constraint.param.ends_with("choice");
     auto matcher = CompileFor(plan, served, constraint);
     std::string param = constraint.param;
     // Compiled alone first, so that its own errors are not reported for 'tools'.
@@ -487,10 +489,10 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
     if (matcher.ok() && MayCall(conversation) && chat::HeadsOf(served.family).end.empty()) {
         matcher = FormOrCall(conversation, served, plan);
         param = "tools";
-    } else {
+    } else if (!own_grammar) {
         plan.tools = std::make_shared<const chat::ToolTypes>();  // no call can come
     }
-    plan.verbatim = true;
+    plan.verbatim = !own_grammar;
     if (!matcher.ok()) return ApiError{400, matcher.error().message, param, "invalid_value", true};
     choice.request.matcher = AfterWords(served, *std::move(matcher), prompt);
     // A grammar of the client covers a turn of messages with their heads.
