@@ -106,6 +106,10 @@ Result<ContinuedPrompt> RenderContinued(const Chat& chat, ChatInput input, ToolC
             prompt.begun += ended;
         }
         prompt.in_reasoning = EndsInReasoning(prompt.text.view());
+        // The parser begins outside the reasoning that the template opened.
+        if (extends && opens && !prompt.in_reasoning) {
+            prompt.begun.insert(0, ThinkBegin(family));
+        }
     } else {
         prompt.text = *fresh;
         if (opens && !reasons) prompt.begun = ClosedThought(family);

@@ -148,8 +148,10 @@ class TagGrammar : public AnswerParser::Grammar {
             return false;
         }
         Out(std::string_view(held_).substr(0, found.at), delta);
+        held_.erase(0, found.at);
+        if (options_.verbatim && shown_ && !in_reasoning_) return true;
         const std::string_view marker = outside_[found.marker];
-        held_.erase(0, found.at + marker.size());
+        held_.erase(0, marker.size());
         Marker(marker, delta);
         return true;
     }

@@ -107,7 +107,7 @@ rules rule family ipv4 address value ssh cockpit dhcpv6-client samba-client mdns
 Supported Advertised modes partner advertised low low-power quiet cool balanced
 balanced-performance max-power manual high profile_standard profile_min_sclk profile_min_mclk
 profile_peak SW HW Power Cap Slowdown Thermal Brake Not Clocks SM Utilization Gpu Product Name
-Aktiv eingehend Quadro Tesla TITAN Current Requested Enforced Min Max
+Aktiv eingehend microsoft standard WSL# Quadro Tesla TITAN Current Requested Enforced Min Max
 )";
 
 // Words of the list, and prefixes of words with digits. log: words of the kernel's log, in small

@@ -36,12 +36,24 @@ bool LeavesLayoutOpen(const Job& job) {
     return !job.draft_head && job.tp == 0 && job.pp == 0 && job.ep == 0 && job.split.empty();
 }
 
+namespace {
+
+size_t HostCount(cluster::Cluster& cluster) {
+    std::set<std::string> hosts;
+    for (int rank = 0; rank < cluster.size(); ++rank) hosts.insert(cluster.host(rank).boot_id);
+    return hosts.size();
+}
+
+}  // namespace
+
 bool ChoosesLayout(const Job& job, cluster::Cluster& cluster) {
     if (!LeavesLayoutOpen(job)) return false;
     if (cluster.size() < 2 || cluster.fabric().links.empty()) return false;
-    std::set<std::string> hosts;
-    for (int rank = 0; rank < cluster.size(); ++rank) hosts.insert(cluster.host(rank).boot_id);
-    return std::cmp_equal(hosts.size(), cluster.size());
+    return std::cmp_equal(HostCount(cluster), cluster.size());
+}
+
+bool MayLackLinks(const Job& job, cluster::Cluster& cluster) {
+    return LeavesLayoutOpen(job) && HostCount(cluster) > 2;
 }
 
 cluster::LinkNeeds LinksOf(const std::string& text, int ranks) {

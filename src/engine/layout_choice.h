@@ -19,6 +19,9 @@ bool LeavesLayoutOpen(const Job& job);
 // Whether this file chooses the layout: it is open, the ranks are linked, and each has its own
 // host.
 bool ChoosesLayout(const Job& job, cluster::Cluster& cluster);
+// Whether the ranks must look for missing links before they choose a layout: it is open, and there
+// are three hosts or more.
+bool MayLackLinks(const Job& job, cluster::Cluster& cluster);
 
 // The data links for the layout of `job` (JSON), for ClusterOptions::links_of. A layout that is
 // still open needs those of a pipeline.

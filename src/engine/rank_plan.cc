@@ -44,7 +44,7 @@ std::string JitterText(const LayoutCosts& costs, double typical_us) {
 
 Status Rank::Plan() {
     WEFT_TRY(OpenSource());
-    if (LeavesLayoutOpen(job_) && cluster_.size() > 2) WEFT_TRY(UseStagesIfApart());
+    if (MayLackLinks(job_, cluster_)) WEFT_TRY(UseStagesIfApart());
     if (ChoosesLayout(job_, cluster_)) WEFT_TRY(ChooseLayout());
     if (job_.split_auto && cluster_.size() > 1) WEFT_TRY(ChooseShares());
     WEFT_TRY(PlanShard());

@@ -266,7 +266,9 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         }
         WEFT_ASSIGN(job, JobOf(cluster));
         // (A measurement needs all ranks.)
-        if (!next->same_place || job.split_auto || ChoosesLayout(job, cluster)) rank.reset();
+        const bool plans_again =
+            job.split_auto || ChoosesLayout(job, cluster) || MayLackLinks(job, cluster);
+        if (!next->same_place || plans_again) rank.reset();
         if (why.empty()) why = next->why;
         if (!next->refused.empty()) why = next->refused;
         recovery.joined = next->joined;

@@ -207,11 +207,12 @@ Result<int> TakeHosts(std::string& word) {
     const auto* times = std::ranges::find_if(
         kTimes, [&](std::string_view sign) { return behind.starts_with(sign); });
     if (rest.size() == word.size() || times == std::end(kTimes)) return 1;
-    if (error != std::errc() || hosts < 1 || hosts > kMostHosts) {
+    const std::string_view name = WithoutBlanks(behind.substr(times->size()));
+    if (error != std::errc() || hosts < 1 || hosts > kMostHosts || name.empty()) {
         return MakeError(ErrorCode::kUsage, "--machines: '{}': expected 1 to {} machines", word,
                          kMostHosts);
     }
-    word = std::string(WithoutBlanks(behind.substr(times->size())));
+    word = std::string(name);
     return hosts;
 }
 
