@@ -87,7 +87,7 @@ TEST_F(Forward, AJobRunsOnAHostBehindTwoOthers) {
                   fmt::format("timeout={}", test::TimeoutMs(1000)), "hosts=" + first_ + ">c>d",
                   "key=" + key_file_, "prefill=2", "steps=5"});
     EXPECT_EQ(root.Wait(Deadline::In(30'000)), 0) << root.output();
-    EXPECT_NE(workers_[2]->output().find("forwards "), std::string::npos);
+    EXPECT_TRUE(workers_[2]->ReadUntil("forwards ", Deadline::In(20'000)));
 }
 
 TEST_F(Forward, BytesPassToAPortInBothDirections) {
@@ -134,7 +134,6 @@ TEST_F(Forward, NobodyElseIsForwarded) {
     const auto low = DialForwarded(first_ + ">c", 22, key_, Deadline::In(2000));
     char byte;
     EXPECT_TRUE(!low.ok() || ::recv(low->get(), &byte, 1, MSG_WAITALL) <= 0);
-    EXPECT_TRUE(workers_[2]->ReadUntil("asked for port 22", Deadline::In(20'000)));
 }
 
 }  // namespace
