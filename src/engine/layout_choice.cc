@@ -38,10 +38,12 @@ bool LeavesLayoutOpen(const Job& job) {
 
 namespace {
 
-size_t HostCount(cluster::Cluster& cluster) {
-    std::set<std::string> hosts;
-    for (int rank = 0; rank < cluster.size(); ++rank) hosts.insert(cluster.host(rank).boot_id);
-    return hosts.size();
+// Distinct values of a member of the ranks' hosts.
+template <typename Host>
+size_t CountOf(cluster::Cluster& cluster, std::string Host::*member) {
+    std::set<std::string> values;
+    for (int rank = 0; rank < cluster.size(); ++rank) values.insert(cluster.host(rank).*member);
+    return values.size();
 }
 
 }  // namespace
@@ -49,11 +51,12 @@ size_t HostCount(cluster::Cluster& cluster) {
 bool ChoosesLayout(const Job& job, cluster::Cluster& cluster) {
     if (!LeavesLayoutOpen(job)) return false;
     if (cluster.size() < 2 || cluster.fabric().links.empty()) return false;
-    return std::cmp_equal(HostCount(cluster), cluster.size());
+    return std::cmp_equal(CountOf(cluster, &cluster::HostInfo::boot_id), cluster.size());
 }
 
 bool MayLackLinks(const Job& job, cluster::Cluster& cluster) {
-    return LeavesLayoutOpen(job) && HostCount(cluster) > 2;
+    // By name: network namespaces of one machine may lack links, too.
+    return LeavesLayoutOpen(job) && CountOf(cluster, &cluster::HostInfo::name) > 2;
 }
 
 cluster::LinkNeeds LinksOf(const std::string& text, int ranks) {
