@@ -477,7 +477,8 @@ Status Library::JoinByOwnWires(ClusterSpec& cluster) const {
 
 // ("7900xtx" is a machine, not 7,900 of them.)
 Result<int> Library::TakeHostsOf(std::string& word) const {
-    if (KnownMachine(word.substr(0, word.find(':')))) return 1;
+    const bool sign_last = word.ends_with('*') || word.ends_with("\u00d7");
+    if (!sign_last && KnownMachine(word.substr(0, word.find(':')))) return 1;
     return TakeHosts(word);
 }
 
