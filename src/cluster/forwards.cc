@@ -1,5 +1,7 @@
 #include "cluster/forwards.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -47,7 +49,23 @@ struct Way {
     }
 };
 
+// Lets the kernel end a connection whose other end has vanished without a word (a cut cable, a host
+// without power): after 25 s. A forwarded connection may be idle for hours, so Pass has no
+// deadline.
+void EndIfVanished(int fd) {
+    constexpr int kOn = 1, kIdleSeconds = 10, kIntervalSeconds = 5, kProbes = 3, kMost = 25'000;
+    const auto set = [&](int level, int option, const int& value) {
+        (void)::setsockopt(fd, level, option, &value, sizeof value);
+    };
+    set(SOL_SOCKET, SO_KEEPALIVE, kOn);
+    set(IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
+    set(IPPROTO_TCP, TCP_KEEPINTVL, kIntervalSeconds);
+    set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, kMost);
+}
+
 void Pass(int caller, int callee, int cancel) {
+    for (const int fd : {caller, callee}) EndIfVanished(fd);
     const auto there = std::make_unique<Way>(Way{caller, callee});
     const auto back = std::make_unique<Way>(Way{callee, caller});
     while (true) {
