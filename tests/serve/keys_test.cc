@@ -353,7 +353,7 @@ TEST(RateTable, ProcessesShareTheRatesOfAKey) {
         EXPECT_EQ(status, 0);
     }
     Limiter front(*table);
-    // What only passes a request on takes a slot, and charges nothing.
+    // A process that only passes a request on takes a slot for it, and charges nothing.
     for (int i = 0; i < 5; ++i) EXPECT_TRUE(front.Enter(key).ticket.has_value());
     EXPECT_TRUE(spend());
     EXPECT_FALSE(front.Enter(key).ticket.has_value());
@@ -396,7 +396,7 @@ TEST(LoadBudget, LoadsTakeAShareOfTheTime) {
     // At most two minutes' share is saved.
     budget.Charge("ann", 61'000, 3'600'000);
     EXPECT_GT(budget.WaitMs("ann", 3'600'000), 0);
-    // What did not load is given back.
+    // The charge for a model that did not load is given back.
     budget.Charge("ann", -2'000, 3'600'000);
     EXPECT_EQ(budget.WaitMs("ann", 3'600'000), 0);
     LoadBudget none(1);

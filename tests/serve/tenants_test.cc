@@ -292,8 +292,7 @@ TEST_F(Tenants, LongAnswersCountTowardTheLimit) {
 
 // A request cancelled before it ran is not charged.
 TEST_F(Tenants, RequestsThatDidNotRunAreNotCharged) {
-    std::ofstream(dir_ / "keys") << KeyLine("alice", "key-a", {.requests_per_minute = 2})
-                                 << "\n";
+    std::ofstream(dir_ / "keys") << KeyLine("alice", "key-a", {.requests_per_minute = 2}) << "\n";
     MakeApi(true, false);
     const Json body{{"prompt", {97, 98}}, {"max_tokens", 1}};
     const auto cancel = [&] {

@@ -570,7 +570,7 @@ std::string Packed(const TempDir& folder, const std::string& name, const std::st
     return path;
 }
 
-// What stands before and after the packed data.
+// Bytes before and after the packed data: skippable frames, and trailing garbage.
 TEST(DataForms, CompressedBesideOtherBytes) {
     const TempDir folder;
     const std::string e = "<|endoftext|>]|";

@@ -80,7 +80,8 @@ class PoolServer::Impl {
         std::string key;
         bool several = false;
     };
-    // Who pays for the next or the current load of a model, and what was charged so far.
+    // The key that pays for the next or the current load of a model, and the load time that was
+    // charged to it so far.
     struct LoadCharge {
         std::string key;
         int64_t charged_ms = 0;

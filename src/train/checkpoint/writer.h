@@ -108,8 +108,8 @@ bool IsCheckpoint(const std::string& folder);
 // its own disk, where there are no manifests.
 void RemoveOthers(const std::string& dir, const std::vector<std::string>& kept);
 
-// A folder of a step without any file of a save, a link that leads to no checkpoint, or a file in
-// the place of such a folder: its content is not Weft's. "": there is none.
+// The first path with the name of a step's folder that Weft did not write: a folder without any file
+// of a save, a link that leads to no checkpoint, or a file. "": there is none.
 std::string ForeignStep(const std::string& dir);
 // Removes what saves wrote to the folders of all steps; files that Weft did not write stay. Errors:
 // kIo.
