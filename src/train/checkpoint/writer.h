@@ -108,7 +108,7 @@ bool IsCheckpoint(const std::string& folder);
 // its own disk, where there are no manifests.
 void RemoveOthers(const std::string& dir, const std::vector<std::string>& kept);
 
-// The first path with the name of a step's folder that Weft did not write: a folder without any file
+// The first path with the name of a step's folder that Weft did not write: a folder without files
 // of a save, a link that leads to no checkpoint, or a file. "": there is none.
 std::string ForeignStep(const std::string& dir);
 // Removes what saves wrote to the folders of all steps; files that Weft did not write stay. Errors:
