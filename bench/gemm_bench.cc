@@ -27,8 +27,8 @@ namespace {
 struct Shape {
     int64_t tokens, outs, ins;
 };
-constexpr Shape kShapes[] = {{2048, 576, 576},  {2048, 192, 576},   {2048, 1536, 576},
-                             {2048, 576, 1536}, {256, 49152, 576},  {512, 49152, 576},
+constexpr Shape kShapes[] = {{2048, 576, 576},  {2048, 192, 576},  {2048, 1536, 576},
+                             {2048, 576, 1536}, {256, 49152, 576}, {512, 49152, 576},
                              {2048, 2048, 2048}};
 
 // Memory in whole cache lines, as in Programs.
@@ -123,12 +123,12 @@ void Measure(const Kernels& kernels, const Shape& shape, int threads) {
 }
 
 // Peak GFLOP/s of one core with AVX-512 on registers only: the best of several.
-#define WEFT_TWELVE(op)                                                               \
-    op " %%zmm30, %%zmm31, %%zmm0\n" op " %%zmm30, %%zmm31, %%zmm1\n" op              \
-       " %%zmm30, %%zmm31, %%zmm2\n" op " %%zmm30, %%zmm31, %%zmm3\n" op              \
-       " %%zmm30, %%zmm31, %%zmm4\n" op " %%zmm30, %%zmm31, %%zmm5\n" op              \
-       " %%zmm30, %%zmm31, %%zmm6\n" op " %%zmm30, %%zmm31, %%zmm7\n" op              \
-       " %%zmm30, %%zmm31, %%zmm8\n" op " %%zmm30, %%zmm31, %%zmm9\n" op              \
+#define WEFT_TWELVE(op)                                                  \
+    op " %%zmm30, %%zmm31, %%zmm0\n" op " %%zmm30, %%zmm31, %%zmm1\n" op \
+       " %%zmm30, %%zmm31, %%zmm2\n" op " %%zmm30, %%zmm31, %%zmm3\n" op \
+       " %%zmm30, %%zmm31, %%zmm4\n" op " %%zmm30, %%zmm31, %%zmm5\n" op \
+       " %%zmm30, %%zmm31, %%zmm6\n" op " %%zmm30, %%zmm31, %%zmm7\n" op \
+       " %%zmm30, %%zmm31, %%zmm8\n" op " %%zmm30, %%zmm31, %%zmm9\n" op \
        " %%zmm30, %%zmm31, %%zmm10\n" op " %%zmm30, %%zmm31, %%zmm11\n"
 template <typename Twelve>
 double PeakOf(double flops, const Twelve& twelve) {
@@ -140,15 +140,16 @@ double PeakOf(double flops, const Twelve& twelve) {
     }
     return 400000 * 12 * flops / best * 1e-9;
 }
-#define WEFT_SPOILT                                                                     \
-    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
-        "xmm11"
+#define WEFT_SPOILT \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11"
 void PrintPeak() {
     __asm__ volatile("vpxorq %zmm30, %zmm30, %zmm30\nvpxorq %zmm31, %zmm31, %zmm31");
-    const double f32 = PeakOf(
-        32, [] { __asm__ volatile(WEFT_TWELVE("vfmadd231ps") : : : WEFT_SPOILT); });
-    const double bf16 =
-        PeakOf(64, [] { __asm__ volatile(WEFT_TWELVE("vdpbf16ps") : : : WEFT_SPOILT); });
+    const double f32 = PeakOf(32, [] {
+        __asm__ volatile(WEFT_TWELVE("vfmadd231ps") : : : WEFT_SPOILT);
+    });
+    const double bf16 = PeakOf(64, [] {
+        __asm__ volatile(WEFT_TWELVE("vdpbf16ps") : : : WEFT_SPOILT);
+    });
     fmt::print("registers of one core, AVX-512: f32 {:.0f}, bf16 {:.0f} GFLOP/s\n", f32, bf16);
 }
 

@@ -285,11 +285,11 @@ Limits MeasureLimits(weft::CpuLevel level, int threads) {
 
 int PrintLimits(weft::CpuLevel level, int threads) {
     const Limits limits = MeasureLimits(level, threads);
-    fmt::print(
-        R"({{"kernels":"{}","threads":{},"read_gb_s":{:.2f},"int8_gop_s":{:.0f},)"
-        R"("float_gop_s":{:.0f}}})"
-        "\n",
-        CpuLevelName(level), threads, limits.read_gb_s, limits.int8_gop_s, limits.float_gop_s);
+    fmt::print(R"({{"kernels":"{}","threads":{},"read_gb_s":{:.2f},"int8_gop_s":{:.0f},)"
+               R"("float_gop_s":{:.0f}}})"
+               "\n",
+               CpuLevelName(level), threads, limits.read_gb_s, limits.int8_gop_s,
+               limits.float_gop_s);
     return 0;
 }
 

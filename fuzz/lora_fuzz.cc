@@ -42,8 +42,7 @@ void ReadAll(const ModelSource& source) {
         WEFT_CHECK(tensor.bytes ==
                    static_cast<uint64_t>(tensor.rows * RowBytes(tensor.dtype, tensor.cols)));
         std::vector<std::byte> whole(tensor.bytes);
-        WEFT_CHECK(
-            source.ReadRows(tensor, 0, tensor.rows, 0, tensor.cols, whole, nullptr).ok());
+        WEFT_CHECK(source.ReadRows(tensor, 0, tensor.rows, 0, tensor.cols, whole, nullptr).ok());
         const int64_t row = tensor.rows / 2, col = tensor.cols / 2, cols = tensor.cols - col;
         const auto row_bytes = static_cast<size_t>(RowBytes(tensor.dtype, tensor.cols));
         std::vector<std::byte> part(static_cast<size_t>(RowBytes(tensor.dtype, cols)));
@@ -79,8 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint8_t* const end = std::find(data, data + size, '\n');
     const auto config = bytes.first(static_cast<size_t>(end - data));
     Write(adapter / "adapter_config.json", config);
-    Write(adapter / "adapter_model.safetensors",
-          bytes.subspan(std::min(config.size() + 1, size)));
+    Write(adapter / "adapter_model.safetensors", bytes.subspan(std::min(config.size() + 1, size)));
     const std::vector<NamedAdapter> named{{"one", adapter.path()}, {"two", adapter.path()}};
     const auto adapted = AdaptedSource::Make(Model(model), named);
     LoraOptions words;

@@ -23,8 +23,8 @@ Sha256Digest HmacSha256(std::span<const std::byte> key, std::span<const std::byt
     Sha256Digest digest;
     unsigned size = 0;
     WEFT_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                    reinterpret_cast<const unsigned char*>(data.data()), data.size(),
-                    digest.data(), &size) != nullptr);
+                    reinterpret_cast<const unsigned char*>(data.data()), data.size(), digest.data(),
+                    &size) != nullptr);
     WEFT_CHECK(size == digest.size());
     return digest;
 }

@@ -96,8 +96,8 @@ std::string ModelTables() {
     text +=
         "\nThese do not run yet:\n\n| Architecture | Models | What they need |\n|---|---|---|\n";
     for (const model_files::RefusedModel& model : Refused()) {
-        text += fmt::format("| `{}` | {} | {} |\n", ArchitectureOf(model), model.models,
-                            model.needs);
+        text +=
+            fmt::format("| `{}` | {} | {} |\n", ArchitectureOf(model), model.models, model.needs);
     }
     return text;
 }

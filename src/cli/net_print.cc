@@ -224,8 +224,7 @@ std::string NetHeading(NetOp op) {
                 "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n"
                 "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n",
                 "size", "count", "type", "algorithm", "wire", "time", "99%", "algbw", "busbw",
-                "#wrong", "(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)", "(GB/s)",
-                "");
+                "#wrong", "(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
     }
     return "";
 }

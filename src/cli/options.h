@@ -64,7 +64,7 @@ class Option {
 
     // After parsing: whether the command line has this flag.
     bool given() const;
-    std::string name() const;  // "--context"
+    std::string name() const;   // "--context"
     std::string value() const;  // as on the command line
 
   private:

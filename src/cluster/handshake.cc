@@ -181,8 +181,7 @@ std::pair<Session, Session> MakeSessionPair(int64_t timeout_ms) {
 }
 
 bool IsBusy(const Error& error) {
-    return error.code == ErrorCode::kTimeout &&
-           error.message.find(kBusyWords) != std::string::npos;
+    return error.code == ErrorCode::kTimeout && error.message.find(kBusyWords) != std::string::npos;
 }
 
 std::string BusyText(const std::string& name, const PlaceAnswer& answer) {

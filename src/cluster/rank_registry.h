@@ -53,8 +53,8 @@ struct Gathering {
     Deadline deadline;          // for all ranks to come
     // May be null. The user's request to stop.
     const std::atomic<bool>* stop = nullptr;
-    bool may_return = true;  // a lost rank may come again; false: it ends the wait
-    uint64_t ticket = 0;     // of the job, for busy workers (waiting_line.h)
+    bool may_return = true;   // a lost rank may come again; false: it ends the wait
+    uint64_t ticket = 0;      // of the job, for busy workers (waiting_line.h)
     bool calls_back = false;  // lost ranks of the running job
 };
 

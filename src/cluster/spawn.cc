@@ -74,7 +74,7 @@ std::vector<ThreadState> ThreadsOf(pid_t pid) {
                            std::span<const int> cores) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(3);  // rank 0 ended before the prctl
-    RunThisThreadOn(cores);  // the parent's thread may be pinned to one core
+    RunThisThreadOn(cores);                 // the parent's thread may be pinned to one core
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, local ? SIG_IGN : SIG_DFL);
     ::signal(SIGUSR1, SIG_IGN);
@@ -123,8 +123,7 @@ void SetRankStarter(RankStarter starter) {
 }
 
 Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
-                        const Session& session, bool local,
-                        std::span<const int> cores) {
+                        const Session& session, bool local, std::span<const int> cores) {
     if (g_rank_starter != nullptr) return g_rank_starter(std::move(control), session, local);
     int pipe_fds[2];
     if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return SpawnError("pipe");

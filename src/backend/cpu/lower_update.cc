@@ -61,7 +61,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::AddSquares& a) {
         return LowerSquares<dense::BlockSquares, dense::AddSquares, dense::SquaresArgs>(op, a);
     }
     return LowerSquares<dense::BlockPairSquares, dense::AddPairSquares, dense::PairSquaresArgs>(op,
-                                                                                             a);
+                                                                                                a);
 }
 
 namespace {

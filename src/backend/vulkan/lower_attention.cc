@@ -26,9 +26,9 @@ using program::ValueId;
 // Constants of attention.comp and cache.glsl.
 constexpr int64_t kMostSplitRows = 8, kChunkKeys = 128, kMostChunks = 128;
 constexpr uint32_t kAttentionGroup = 128;
-constexpr uint32_t kInChunks = 1u << 31;         // bit of `window`: it is a chunk of keys
-constexpr uint32_t kListed = 1u << 30;  // bit of `window`: it is the room of a list
-constexpr uint32_t kFewBit = 1u << 31;           // bit of a row: skip rows that fit the list
+constexpr uint32_t kInChunks = 1u << 31;    // bit of `window`: it is a chunk of keys
+constexpr uint32_t kListed = 1u << 30;      // bit of `window`: it is the room of a list
+constexpr uint32_t kFewBit = 1u << 31;      // bit of a row: skip rows that fit the list
 constexpr int64_t kMostQueryFloats = 4608;  // per tile, in shared memory
 constexpr int64_t kMostPairs = 64;          // of a workgroup on matrix units
 constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 16;
@@ -199,15 +199,14 @@ class AttentionLowering {
     }
     Status RunTiles(const AttentionTiles& tiles, bool split, int64_t x, int64_t z,
                     std::vector<Region> writes) {
-        return e_.Run(
-            "attention",
-            {kAttentionGroup, sizes_.type, static_cast<uint32_t>(sizes_.key_dims),
-             static_cast<uint32_t>(sizes_.value_dims), static_cast<uint32_t>(sizes_.first_dims),
-             static_cast<uint32_t>(tiles.pairs), static_cast<uint32_t>(tiles.keys),
-             static_cast<uint32_t>(tiles.slice), split ? 1u : 0u,
-             static_cast<uint32_t>(tiles.lanes), static_cast<uint32_t>(tiles.key_groups),
-             listed() ? 1u : 0u},
-            args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
+        return e_.Run("attention",
+                      {kAttentionGroup, sizes_.type, static_cast<uint32_t>(sizes_.key_dims),
+                       static_cast<uint32_t>(sizes_.value_dims),
+                       static_cast<uint32_t>(sizes_.first_dims), static_cast<uint32_t>(tiles.pairs),
+                       static_cast<uint32_t>(tiles.keys), static_cast<uint32_t>(tiles.slice),
+                       split ? 1u : 0u, static_cast<uint32_t>(tiles.lanes),
+                       static_cast<uint32_t>(tiles.key_groups), listed() ? 1u : 0u},
+                      args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
     }
 
     // Runs as many rows at a time as fit into the scratch memory for their chunks.

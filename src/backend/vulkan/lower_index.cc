@@ -76,9 +76,16 @@ Status Lower(Emitter& e, const program::Op& op, const program::IndexBlocks& a) {
     score.local = static_cast<uint32_t>(a.local);
     score.page_tokens = static_cast<uint32_t>(cache.page_tokens);
     score.stride = static_cast<uint32_t>(blocks);
-    BlockChooseShaderArgs choose{scores.address, e.Address(chosen), score.row_sequence,
-                                 score.sequences, static_cast<uint32_t>(a.heads),
-                                 score.top, score.block, score.local, score.stride, 0};
+    BlockChooseShaderArgs choose{scores.address,
+                                 e.Address(chosen),
+                                 score.row_sequence,
+                                 score.sequences,
+                                 static_cast<uint32_t>(a.heads),
+                                 score.top,
+                                 score.block,
+                                 score.local,
+                                 score.stride,
+                                 0};
     for (int64_t first = 0; first < rows; first += turn) {
         const int64_t count = std::min(turn, rows - first);
         score.first_row = choose.first_row = static_cast<uint32_t>(first);

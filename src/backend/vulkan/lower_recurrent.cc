@@ -117,10 +117,10 @@ Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
     args.floor = a.floor;
     const int64_t blocks = (cols + kDeltaColumns - 1) / kDeltaColumns;
     return ForPieces(e, args, [&] {
-        return e.Run("delta_rule",
-                     {kDeltaGroup, static_cast<uint32_t>(dims), a.by_channel ? 1u : 0u,
-                      a.ssd ? 1u : 0u},
-                     args, {blocks, heads, e.shape().sequences}, reads, {e.All(y), e.All(state)});
+        return e.Run(
+            "delta_rule",
+            {kDeltaGroup, static_cast<uint32_t>(dims), a.by_channel ? 1u : 0u, a.ssd ? 1u : 0u},
+            args, {blocks, heads, e.shape().sequences}, reads, {e.All(y), e.All(state)});
     });
 }
 

@@ -324,8 +324,7 @@ Region AllOf(const WeightPlace& weight) {
 }
 
 bool IsInteger(const Emitter& e, const WeightPlace& weight) {
-    return e.arithmetic().integer && !e.trains() && !e.reference() &&
-           HasIntegerCodes(weight.dtype);
+    return e.arithmetic().integer && !e.trains() && !e.reference() && HasIntegerCodes(weight.dtype);
 }
 
 bool HasMatrixKernels(const gpu::Description& gpu) {

@@ -53,10 +53,10 @@ struct Stage {
 
 struct Recording {
     std::deque<Stage> stages;  // stable addresses
-    int64_t used = 0;  // time of the last use
-    bool ran = false;  // has run before; a driver may compile kernels in their first run
-    bool cut = false;  // its submissions were divided because of their estimated duration;
-                       // `slowness`: SubmissionBudget::slowness() at that time
+    int64_t used = 0;          // time of the last use
+    bool ran = false;          // has run before; a driver may compile kernels in their first run
+    bool cut = false;          // its submissions were divided because of their estimated duration;
+                               // `slowness`: SubmissionBudget::slowness() at that time
     double slowness = 0;
     int64_t dispatches = 0, barriers = 0;  // totals
 };
@@ -64,9 +64,9 @@ struct Recording {
 struct RecordOptions {
     bool each_op = false;  // a submission per op
     bool trace = false;
-    bool clock = false;          // the device has a clock
-    bool beside = false;         // overlap transfers with submissions (program::MayOverlap)
-    bool in_parts = false;       // the step is part StepWork::slot of a step (step_parts.h)
+    bool clock = false;                  // the device has a clock
+    bool beside = false;                 // overlap transfers with submissions (program::MayOverlap)
+    bool in_parts = false;               // the step is part StepWork::slot of a step (step_parts.h)
     const HostSignal* signal = nullptr;  // null: every transfer ends a stage
     auto operator<=>(const RecordOptions&) const = default;
 };

@@ -55,8 +55,8 @@ Status Recordings::MakeAndRun(const RecordingKey& key, const Recorder::RunStage&
 
 Recording& Recordings::Keep(const RecordingKey& key, Recording made) {
     if (kept_.size() >= kMostRecordings) {
-        kept_.erase(std::ranges::min_element(
-            kept_, {}, [](const auto& entry) { return entry.second.used; }));
+        kept_.erase(std::ranges::min_element(kept_, {},
+                                             [](const auto& entry) { return entry.second.used; }));
     }
     made.used = NowNs();
     return kept_.insert_or_assign(key, std::move(made)).first->second;

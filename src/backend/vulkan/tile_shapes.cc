@@ -22,7 +22,9 @@ std::vector<TileShape> NarrowShapes(TileClass rows) {
 }
 
 // The smallest shape, which fits if any does.
-TileShape LeastShape(TileClass rows) { return {128, RowsOf(rows), 64, 32, 2, 1}; }
+TileShape LeastShape(TileClass rows) {
+    return {128, RowsOf(rows), 64, 32, 2, 1};
+}
 
 constexpr TileShape kLarge = {512, 128, 128, 64, 4, 1};
 

@@ -27,7 +27,7 @@ struct TuneOptions {
     // After so many seconds, no kernel is compiled but the first one of a class. A class that lacks
     // kernels uses the fastest shape so far in this run, and is left for the next start.
     double compile_seconds = 4;
-    int64_t size = 4096;      // rows and columns of the weights
+    int64_t size = 4096;  // rows and columns of the weights
     std::span<const TileClass> classes = kTileClasses;
     std::function<void()> before_lock{};  // for tests: called before the file is locked
 };
