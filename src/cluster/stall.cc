@@ -201,12 +201,12 @@ void Control::JudgeStall(int64_t now_ns) {
     if (waits[static_cast<size_t>(first)].on < 0) return;  // it has continued
     const int waiter = RootWait(waits, first);
     const LongWait& wait = waits[static_cast<size_t>(waiter)];
-    Fail({ErrorCode::kPeerLost, -1,
-          fmt::format("{}: no data for {} within {} ms on rank {}, though its process answers. Is "
-                      "it stuck, or is the data link between the hosts down?{}",
-                      WhoLocked(wait.on), OpOf(wait), still_ms_, waiter,
-                      LinkWords(waiter, wait.on)),
-          "", epoch_, CanRecover()});
+    Fail(
+        {ErrorCode::kPeerLost, -1,
+         fmt::format("{}: no data for {} within {} ms on rank {}, though its process answers. Is "
+                     "it stuck, or is the data link between the hosts down?{}",
+                     WhoLocked(wait.on), OpOf(wait), still_ms_, waiter, LinkWords(waiter, wait.on)),
+         "", epoch_, CanRecover()});
 }
 
 }  // namespace weft::cluster

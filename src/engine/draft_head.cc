@@ -24,8 +24,7 @@ double RatioOf(const model_files::ModelSource& source, const model::Hyper& hyper
     const double used = hyper.moe.experts == 0 ? 1
                                                : static_cast<double>(hyper.moe.used) /
                                                      static_cast<double>(hyper.moe.experts);
-    const bool own_output =
-        source.FindTensor(layer + "nextn.shared_head_head.weight") != nullptr;
+    const bool own_output = source.FindTensor(layer + "nextn.shared_head_head.weight") != nullptr;
     double head = 0, all = 0;
     for (const model_files::TensorInfo& tensor : source.tensors()) {
         const bool experts = tensor.name.find("_exps.") != tensor.name.npos;

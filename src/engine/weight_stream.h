@@ -56,7 +56,7 @@ class StreamedSource : public model_files::ModelSource {
     std::vector<model_files::TensorInfo> tensors_;
     std::unordered_map<std::string_view, size_t> index_;
     std::unordered_map<size_t, std::vector<uint8_t>> held_;  // tensors that came with the header
-    mutable std::mutex mutex_;  // guards world_
+    mutable std::mutex mutex_;                               // guards world_
     coll::Comm* world_ = nullptr;
 };
 

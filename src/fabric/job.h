@@ -69,8 +69,8 @@ struct NetRow {
 
 struct NetReport {
     NetOp op = NetOp::kLatency;
-    std::string transport;           // that was used: "shm", "tcp", "shm+tcp", ...
-    std::vector<std::string> hosts;  // by rank
+    std::string transport;                        // that was used: "shm", "tcp", "shm+tcp", ...
+    std::vector<std::string> hosts;               // by rank
     std::vector<std::vector<std::string>> links;  // [from][to]: transport of the link
     cluster::LinkTable ends;                      // [from][to]: end at `from`; rank 0 only
     std::vector<NetRow> rows;                     // op kTable: one row, an all-reduce of 8 KB

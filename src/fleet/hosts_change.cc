@@ -34,8 +34,8 @@ Result<std::string> BringProgram(const std::string& ssh, const RemoteHost& host,
     if (host.machine != here.machine) {
         return MakeError(ErrorCode::kUnsupported,
                          "{} has architecture {}, this host {}: build weft there, and add the host "
-                         "again", ssh,
-                         host.machine, here.machine);
+                         "again",
+                         ssh, host.machine, here.machine);
     }
     notice(fmt::format(
         "{}: {}; copying {} there", ssh,

@@ -23,7 +23,7 @@ constexpr int64_t kCopyMs = 300'000;   // for a program of some 20 MB over Wi-Fi
 constexpr int64_t kDoctorMs = 60'000;  // for all its checks
 constexpr size_t kMostPrinted = 1 << 20;
 constexpr uint64_t kMostPacked = uint64_t{1} << 30;  // for a program with its libraries
-constexpr int kOtherKey = 9;  // exit status of the script
+constexpr int kOtherKey = 9;                         // exit status of the script
 
 constexpr const char* kProbe = R"sh(PATH=$PATH:$HOME/.local/bin
 echo

@@ -25,8 +25,9 @@ int WorthForDevice(VkMemoryPropertyFlags flags, bool unified) {
 }
 int WorthForHost(VkMemoryPropertyFlags flags, bool unified) {
     if ((flags & kMapped) != kMapped) return 0;
-    if (!unified && (flags & kLocal) != 0) return 0;  // on a card: slow to read over PCIe, and
-                                                      // scarce
+    if (!unified && (flags & kLocal) != 0)
+        return 0;  // on a card: slow to read over PCIe, and
+                   // scarce
     return (flags & kCached) != 0 ? 2 : 1;
 }
 int WorthForMeeting(VkMemoryPropertyFlags flags, bool unified) {

@@ -154,8 +154,8 @@ void DescribeSubgroups(const Properties& properties, const Features& has, Physic
     described.least_subgroup = properties.control.minSubgroupSize;
     described.most_subgroup = properties.control.maxSubgroupSize;
     if (described.vendor_id != kIntel) return;
-    described.subgroup = std::min(std::max(kIntelSubgroup, described.least_subgroup),
-                                  described.most_subgroup);
+    described.subgroup =
+        std::min(std::max(kIntelSubgroup, described.least_subgroup), described.most_subgroup);
 }
 
 }  // namespace

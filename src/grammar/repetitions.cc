@@ -59,8 +59,7 @@ GrammarBuilder::Expr Repetitions::Below(size_t power) {
     return Shared(below_[power], 0, (1U << power) - 1);
 }
 
-GrammarBuilder::Expr Repetitions::Shared(std::optional<Rule>& rule, uint32_t least,
-                                         uint32_t most) {
+GrammarBuilder::Expr Repetitions::Shared(std::optional<Rule>& rule, uint32_t least, uint32_t most) {
     if (!rule) {
         rule = builder_.AddRule(fmt::format("{} to {} times", least, most));
         builder_.Define(*rule, builder_.Repeat(one_, least, most));

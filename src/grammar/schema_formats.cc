@@ -54,19 +54,18 @@ namespace {
 #define WEFT_QUERY "(?:[/?]|" WEFT_PCHAR ")*"
 #define WEFT_BEHIND_HOST "(?:\\?" WEFT_QUERY ")?(?:#" WEFT_QUERY ")?"
 #define WEFT_NO_HOST "/(?:" WEFT_PCHAR "+" WEFT_PATH ")?|" WEFT_PCHAR "+" WEFT_PATH
-#define WEFT_URI                                                                         \
-    "[A-Za-z][A-Za-z0-9+.-]*:(?://" WEFT_USER WEFT_HOST "(?::\\d*)?" WEFT_PATH "|"       \
-    WEFT_NO_HOST ")?" WEFT_BEHIND_HOST
+#define WEFT_URI                                                                                \
+    "[A-Za-z][A-Za-z0-9+.-]*:(?://" WEFT_USER WEFT_HOST "(?::\\d*)?" WEFT_PATH "|" WEFT_NO_HOST \
+    ")?" WEFT_BEHIND_HOST
 // A subset with few states per length: no user, plain host names, and no path that begins with "/"
 // without a host.
 #define WEFT_PLAIN_HOST "//[A-Za-z0-9._~-]*(?::\\d*)?"
-#define WEFT_COUNTED_URI                                                            \
-    "[A-Za-z][A-Za-z0-9+.-]{0,20}:(?:" WEFT_PLAIN_HOST "|(?:" WEFT_PLAIN_HOST       \
+#define WEFT_COUNTED_URI                                                      \
+    "[A-Za-z][A-Za-z0-9+.-]{0,20}:(?:" WEFT_PLAIN_HOST "|(?:" WEFT_PLAIN_HOST \
     "[/?]|[A-Za-z0-9._~!$&'()*+,;=:@-])" WEFT_QUERY "(?:#" WEFT_QUERY ")?)"
 #define WEFT_UUID(version) \
     "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-" version "[0-9a-fA-F]{3}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
-#define WEFT_BASE64 \
-    "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+#define WEFT_BASE64 "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 constexpr struct {
     std::string_view format, pattern;

@@ -52,9 +52,9 @@ void KnowPatterns(Schema& schema) {
     const Schema* const patterns = Find(schema, "patternProperties");
     const Schema* const more = Find(schema, "additionalProperties");
     const bool alone =
-        std::ranges::none_of(std::initializer_list<const char*>{"properties", "required",
-                                                                "propertyNames"},
-                             [&](const char* key) { return schema.contains(key); }) &&
+        std::ranges::none_of(
+            std::initializer_list<const char*>{"properties", "required", "propertyNames"},
+            [&](const char* key) { return schema.contains(key); }) &&
         (more == nullptr || IsNever(*more));
     if (!alone || patterns == nullptr || !patterns->is_object() || patterns->size() != 1) return;
     Schema names = {{"pattern", patterns->begin().key()}}, values = patterns->front();

@@ -255,8 +255,8 @@ class Puller {
             if (!pulled.cached) WEFT_TRY(Fetch(file, pulled, nullptr));
         }
         if (!HasCopy(place_, pulled_.commit, file)) {
-            WEFT_TRY(LinkBlob(place_, pulled_.commit, file, BlobPath(folder_, file),
-                              !pulled.cached));
+            WEFT_TRY(
+                LinkBlob(place_, pulled_.commit, file, BlobPath(folder_, file), !pulled.cached));
         }
         state_.there_bytes += file.bytes;
         pulled.shard_bytes = file.bytes;

@@ -147,9 +147,8 @@ std::vector<int> AllowedCores(const GetAffinity& get) {
 }
 
 std::vector<int> AllowedCores() {
-    return AllowedCores([](size_t bytes, cpu_set_t* set) {
-        return ::sched_getaffinity(0, bytes, set) == 0;
-    });
+    return AllowedCores(
+        [](size_t bytes, cpu_set_t* set) { return ::sched_getaffinity(0, bytes, set) == 0; });
 }
 
 bool RunThisThreadOn(std::span<const int> cores) {
@@ -163,7 +162,9 @@ bool RunThisThreadOn(std::span<const int> cores) {
     return ::sched_setaffinity(0, set.bytes(), set.get()) == 0;
 }
 
-PinnedThread::PinnedThread(std::span<const int> cores) { RunThisThreadOn(cores); }
+PinnedThread::PinnedThread(std::span<const int> cores) {
+    RunThisThreadOn(cores);
+}
 
 PinnedThread::~PinnedThread() {
     if (owner_ == std::this_thread::get_id()) RunThisThreadOn(before_);

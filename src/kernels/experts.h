@@ -119,8 +119,8 @@ struct ExpertSumArgs {
     const float* x = nullptr;        // a row for each i; or `quantized`, as in ExpertMatMulArgs
     int64_t x_stride = 0;
     const std::byte* quantized = nullptr;
-    int64_t rows = 0;             // tokens
-    int64_t segment_cols = 0;     // as in MatMulArgs
+    int64_t rows = 0;          // tokens
+    int64_t segment_cols = 0;  // as in MatMulArgs
     Range x_used{0, 0};
     const float* base = nullptr;  // [rows, weight.rows]; or wide_base; or neither
     const double* wide_base = nullptr;
@@ -134,8 +134,8 @@ void ExpertSum(const Kernels& kernels, const ExpertSumArgs& args, int part, int 
 // For each token t and head: the n columns of y from head * n on = the k columns of x from head * k
 // on, times the matrix of the head.
 struct HeadMatMulArgs {
-    PackedStack weight;                   // a matrix [n, k] per head
-    const float* x = nullptr;             // [rows, heads * k]
+    PackedStack weight;                    // a matrix [n, k] per head
+    const float* x = nullptr;              // [rows, heads * k]
     const std::byte* quantized = nullptr;  // rows * heads rows of k
     int64_t rows = 0;
     float* y = nullptr;  // [rows, heads * n]

@@ -39,7 +39,7 @@ struct LatentWriteArgs {
     const float* latent = nullptr;  // [rows, rank]
     const float* key = nullptr;     // [rows, rope], rotated
     int64_t rank = 0, rope = 0;
-    KvCache cache;  // head_dim = rank + rope, at most kMostLatentColumns; kv_heads = 1
+    KvCache cache;      // head_dim = rank + rope, at most kMostLatentColumns; kv_heads = 1
     Windows windows{};  // rows that do not end a window are not written
 };
 inline constexpr int64_t kMostLatentColumns = 1024;

@@ -125,8 +125,8 @@ PrefixCache::Node* PrefixCache::Make(Node* parent, std::span<const int32_t> bloc
     }
     const bool was_leaf = parent->parent != nullptr && parent->children.empty();
     if (was_leaf) leaves_.erase({parent->used, parent});
-    const auto [it, added] = parent->children.emplace(std::vector(block.begin(), block.end()),
-                                                      std::make_unique<Node>());
+    const auto [it, added] =
+        parent->children.emplace(std::vector(block.begin(), block.end()), std::make_unique<Node>());
     WEFT_CHECK(added);
     Node* node = it->second.get();
     node->parent = parent;

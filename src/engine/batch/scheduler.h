@@ -76,7 +76,7 @@ struct ScheduleOptions {
 // Counts over the sequences of one request.
 struct RequestUse {
     int64_t sequences = 0, running = 0;
-    int64_t pages = 0;            // valid while the scheduler chooses victims
+    int64_t pages = 0;              // valid while the scheduler chooses victims
     int64_t plan = 0, prompts = 0;  // number of the last plan that counted the request's prompts,
                                     // and how many it has
 };
@@ -119,15 +119,15 @@ struct Sequence {
     // When the sequence is recomputed, its last token gets a separate step, which verifies the
     // draft.
     bool last_apart = false;
-    int32_t adapter = 0;          // number of the job's adapter, from 1; 0: none
-    std::string tenant{};         // owner of the text; only texts of the same tenant share pages
-    int64_t narrow_tokens = 0;    // rows of its first so many tokens are prompt_rows of a step
+    int32_t adapter = 0;        // number of the job's adapter, from 1; 0: none
+    std::string tenant{};       // owner of the text; only texts of the same tenant share pages
+    int64_t narrow_tokens = 0;  // rows of its first so many tokens are prompt_rows of a step
 
     // Owned by the scheduler.
     KeyUse* of_key = nullptr;
     RequestUse* of_request = nullptr;
-    int64_t turn = 0;   // progress since admission: see kTurn
-    int64_t known = 0;  // most tokens that were ever computed; preemption does not reduce it
+    int64_t turn = 0;      // progress since admission: see kTurn
+    int64_t known = 0;     // most tokens that were ever computed; preemption does not reduce it
     int64_t promised = 0;  // number of the last plan that preempted another sequence for this one
     int64_t wants = 0;     // pages (free or idle) that its admission needs, by the last try; 0: not
                            // tried
@@ -301,12 +301,12 @@ class Scheduler {
     std::vector<Sequence*> decodes_;  // valid while decodes are planned
     std::vector<int32_t> rows_;       // token ids of a sequence and its draft; valid in Append
     std::unordered_map<std::string, KeyUse> keys_;  // keys with sequences in this scheduler
-    std::vector<KeyUse*> turns_;       // see FindNextOfKeys
-    std::vector<KeyUse*> sharing_;     // keys with prompts; valid while rows are shared
-    std::vector<Sequence*> prompts_;   // valid while their rows are planned
-    std::vector<Sequence*> victims_;   // valid while they are chosen
-    int64_t spare_rows_ = 0;           // prompt rows that no key may claim
-    int64_t score_rows_ = 0;           // remaining rows of logits for scored prompts
+    std::vector<KeyUse*> turns_;                    // see FindNextOfKeys
+    std::vector<KeyUse*> sharing_;    // keys with prompts; valid while rows are shared
+    std::vector<Sequence*> prompts_;  // valid while their rows are planned
+    std::vector<Sequence*> victims_;  // valid while they are chosen
+    int64_t spare_rows_ = 0;          // prompt rows that no key may claim
+    int64_t score_rows_ = 0;          // remaining rows of logits for scored prompts
     int64_t steps_at_once_ = 1, stages_ = 1;
     int64_t plan_ = 0;  // the current or last plan
     ScheduleStats stats_;

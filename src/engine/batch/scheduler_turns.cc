@@ -181,8 +181,8 @@ bool Scheduler::PreemptFor(const Sequence& waiting, bool slot, bool own) {
         victim->of_key->pages -= static_cast<int64_t>(victim->pages.size());
         victim->of_request->pages -= static_cast<int64_t>(victim->pages.size());
         lacks -= Owed(*victim) + std::ranges::count_if(victim->pages, [&](int32_t page) {
-            return pool_.holders(page) == 1;
-        });
+                     return pool_.holders(page) == 1;
+                 });
     }
     for (const Sequence* victim : victims_) Count(*victim, 1);
     if (!enough) return false;
@@ -199,9 +199,8 @@ void Scheduler::FindNextOfKeys() {
         if (key.next == nullptr) turns_.push_back(&key);
         if (key.next == nullptr || Sooner(*s, *key.next)) key.next = s;
     }
-    std::ranges::sort(turns_, [&](const KeyUse* a, const KeyUse* b) {
-        return Sooner(*a->next, *b->next);
-    });
+    std::ranges::sort(turns_,
+                      [&](const KeyUse* a, const KeyUse* b) { return Sooner(*a->next, *b->next); });
 }
 
 // Before a step is planned: preempts for the next waiting sequence of each key.

@@ -138,8 +138,8 @@ struct Simd {
             const __m512i codes = _mm512_loadu_si512(from);
             const __m512i lows = _mm512_permutex2var_epi8(low[0], codes, low[1]);
             const __m512i sizes = _mm512_permutex2var_epi8(high[0], codes, high[1]);
-            const __m512i highs = _mm512_ternarylogic_epi32(sizes, codes, _mm512_set1_epi8(-128),
-                                                            kAOrBAndC);
+            const __m512i highs =
+                _mm512_ternarylogic_epi32(sizes, codes, _mm512_set1_epi8(-128), kAOrBAndC);
             *even = _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
                 _mm512_slli_epi16(highs, 8), lows, _mm512_set1_epi16(0xff), kAOrBAndC));
             *odd = _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
