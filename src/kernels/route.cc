@@ -79,7 +79,7 @@ void ChooseExperts(const RouteArgs& args, const float* logits, const float* scor
     const bool by_logit = args.bias == nullptr && args.groups <= 1;
     for (int64_t e = 0; e < args.experts; ++e) {
         // NaN ranks last, so that ids are always valid.
-        const float rank = by_logit                ? logits[e]
+        const float rank = by_logit               ? logits[e]
                            : args.bias != nullptr ? scores[e] + args.bias[e]
                                                   : scores[e];
         ranking[e] = std::isnan(rank) ? kLowest : std::max(rank, kLowest);

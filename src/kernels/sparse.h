@@ -256,32 +256,33 @@ inline void RunBlockChoose(const BlockChooseArgs& args, int part, int parts, Sco
     const IndexRows& rows = args.scores.rows;
     const int64_t block = args.scores.block, pitch = rows.positions / rows.heads;
     const bool shared = CountRows(rows.sequences) <= kIndexSharedRows;
-    ForIndexRows(rows.sequences, [&](int64_t number, const Sequence& sequence, int64_t row,
-                                     int64_t keys) {
-        if (number % parts != part) return;
-        const int64_t blocks = (keys - 1) / block + 1;
-        const auto out = [&](int64_t head) {
-            return std::span(args.chosen + (row * rows.heads + head) * rows.top,
-                             static_cast<size_t>(rows.top));
-        };
-        if (!SeesMoreBlocks(args.scores, keys)) {
-            for (int64_t head = 0; head < rows.heads; ++head) ChooseAll(blocks, out(head));
-            return;
-        }
-        float* from = rows.shared + number * rows.positions;
-        if (!shared) {
-            from = rows.scratch + part * rows.scratch_floats;
-            ForStretches(args.scores, keys, [&](int64_t begin, int64_t count) {
-                score(sequence, row, begin, count, block, from + begin / block, pitch);
-            });
-        }
-        for (int64_t head = 0; head < rows.heads; ++head) {
-            float* const own = from + head * pitch;
-            std::fill(own + blocks - args.scores.local, own + blocks,
-                      std::numeric_limits<float>::infinity());
-            ChooseHighest({own, static_cast<size_t>(blocks)}, out(head));
-        }
-    });
+    ForIndexRows(rows.sequences,
+                 [&](int64_t number, const Sequence& sequence, int64_t row, int64_t keys) {
+                     if (number % parts != part) return;
+                     const int64_t blocks = (keys - 1) / block + 1;
+                     const auto out = [&](int64_t head) {
+                         return std::span(args.chosen + (row * rows.heads + head) * rows.top,
+                                          static_cast<size_t>(rows.top));
+                     };
+                     if (!SeesMoreBlocks(args.scores, keys)) {
+                         for (int64_t head = 0; head < rows.heads; ++head)
+                             ChooseAll(blocks, out(head));
+                         return;
+                     }
+                     float* from = rows.shared + number * rows.positions;
+                     if (!shared) {
+                         from = rows.scratch + part * rows.scratch_floats;
+                         ForStretches(args.scores, keys, [&](int64_t begin, int64_t count) {
+                             score(sequence, row, begin, count, block, from + begin / block, pitch);
+                         });
+                     }
+                     for (int64_t head = 0; head < rows.heads; ++head) {
+                         float* const own = from + head * pitch;
+                         std::fill(own + blocks - args.scores.local, own + blocks,
+                                   std::numeric_limits<float>::infinity());
+                         ChooseHighest({own, static_cast<size_t>(blocks)}, out(head));
+                     }
+                 });
 }
 
 }  // namespace weft::kernels

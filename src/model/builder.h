@@ -170,17 +170,17 @@ class Builder {
     Result<program::Program> Finish() &&;
 
   private:
-    std::string Local(const std::string& name) const;           // "l3.attn_q"
-    std::string Tensor(const std::string& name) const;          // "blk.3.attn_q"
+    std::string Local(const std::string& name) const;        // "l3.attn_q"
+    std::string Tensor(const std::string& name) const;       // "blk.3.attn_q"
     Slice RowsOf(const Span& rows, int64_t all_rows) const;  // rows of a [all_rows, hidden] tensor
     // columns of a [hidden, all_cols] tensor
     Slice ColumnsOf(const Span& cols, int64_t all_cols) const;
-    HeadShape Heads() const;                                    // of this layer
-    Span FfnColumns() const;                                    // of this layer, on this rank
-    int64_t AllFfn() const;                                     // MLP columns of this layer
-    Span QueryHeads() const;                                    // of this layer, on this rank
+    HeadShape Heads() const;  // of this layer
+    Span FfnColumns() const;  // of this layer, on this rank
+    int64_t AllFfn() const;   // MLP columns of this layer
+    Span QueryHeads() const;  // of this layer, on this rank
     Span KvHeads() const;
-    Span Columns(const Span& heads) const;                      // the columns of those heads
+    Span Columns(const Span& heads) const;  // the columns of those heads
     Span ValueColumns(const Span& heads) const;
     // The place of a tensor in the file: it may be rows [begin, ...) of a larger tensor.
     struct Home {
@@ -289,8 +289,8 @@ class Builder {
     program::ValueId EachHead(program::ValueId x, program::ValueId matrices,
                               const std::string& name);
     // DeepSeek-V4 (windows.cc).
-    program::ValueId Spread(program::ValueId x);         // into streams, if the model has them
-    program::ValueId MergeLast(program::ValueId x);      // merges the streams after the last layer
+    program::ValueId Spread(program::ValueId x);     // into streams, if the model has them
+    program::ValueId MergeLast(program::ValueId x);  // merges the streams after the last layer
     program::ValueId StreamWeights(program::ValueId streams, const std::string& name,
                                    int64_t columns, const std::string& label);
     program::ValueId RotateLast(program::ValueId x, int64_t head_dim, const std::string& name,

@@ -31,35 +31,35 @@ struct HeadShape {
 };
 
 struct Hyper {
-    std::string architecture;   // "llama", "qwen2", "gemma3", ...
+    std::string architecture;  // "llama", "qwen2", "gemma3", ...
     int64_t layers = 0;
-    int64_t hidden = 0;         // columns of the residual stream
-    int64_t ffn = 0;            // columns of the MLP of the widest layer
-    int64_t heads = 0;          // query heads
+    int64_t hidden = 0;  // columns of the residual stream
+    int64_t ffn = 0;     // columns of the MLP of the widest layer
+    int64_t heads = 0;   // query heads
     int64_t kv_heads = 0;
     int64_t head_dim = 0;
     int64_t rotary_dim = 0;
-    int64_t v_head_dim = 0;     // columns of a value; 0: head_dim
-    int64_t vocab = 0;          // rows of the embedding table
-    int64_t context = 0;        // trained context in tokens, extended by YaRN's factor
-    float rms_eps = 1e-5f;      // epsilon of norms
-    bool layer_norm = false;    // norms subtract the mean (LayerNorm)
-    float value_scale = 1;      // factor on values
+    int64_t v_head_dim = 0;   // columns of a value; 0: head_dim
+    int64_t vocab = 0;        // rows of the embedding table
+    int64_t context = 0;      // trained context in tokens, extended by YaRN's factor
+    float rms_eps = 1e-5f;    // epsilon of norms
+    bool layer_norm = false;  // norms subtract the mean (LayerNorm)
+    float value_scale = 1;    // factor on values
     // Limits of gated units by layer; 0: none (program::Glu::limit). Empty: no layer has one.
     std::vector<float> expert_limits, shared_limits;  // shared_limits: also for dense MLPs
-    bool limits_gate = false;   // limits also apply to the gate
-    HeadShape windowed_heads;   // heads of windowed layers, if they differ from other layers (Gemma
-                                // 4); else all 0
-    Latent latent;              // latent attention, if the model has it
-    Indexer indexer;            // chooses the positions that attention reads, if the model has one
-    Windowing windowing;        // DeepSeek-V4's attention and streams
-    Moe moe;                    // experts, if the model has any
-    Recurrent recurrent;        // layers with recurrent state, if the model has any
+    bool limits_gate = false;                         // limits also apply to the gate
+    HeadShape windowed_heads;  // heads of windowed layers, if they differ from other layers (Gemma
+                               // 4); else all 0
+    Latent latent;             // latent attention, if the model has it
+    Indexer indexer;           // chooses the positions that attention reads, if the model has one
+    Windowing windowing;       // DeepSeek-V4's attention and streams
+    Moe moe;                   // experts, if the model has any
+    Recurrent recurrent;       // layers with recurrent state, if the model has any
     Ropes ropes;
-    int64_t window = 0;         // number of keys that a query of a windowed layer sees, including
-                                // its own
-    bool chunked = false;       // windowed layers attend within chunks of `window` keys instead of
-                                // a sliding window
+    int64_t window = 0;          // number of keys that a query of a windowed layer sees, including
+                                 // its own
+    bool chunked = false;        // windowed layers attend within chunks of `window` keys instead of
+                                 // a sliding window
     std::vector<bool> windowed;  // by layer; empty: no layer is windowed
     bool unit_heads = false;  // after RoPE, a norm without a weight is applied to queries and keys
                               // (Llama 4)
@@ -69,15 +69,15 @@ struct Hyper {
     std::vector<int64_t> ffn_columns;  // MLP columns by layer; empty: `ffn` in all layers
     std::vector<int64_t> kv_sources;   // for each layer, the layer whose KV cache it reads. Empty:
                                        // derived from shared_kv
-    float attention_scale = 0;  // factor on scores; 0: 1 / sqrt(head_dim)
-    Temperature temperature;    // attention temperature of queries
-    float attention_cap = 0;    // soft caps on scores and logits; 0: none
+    float attention_scale = 0;         // factor on scores; 0: 1 / sqrt(head_dim)
+    Temperature temperature;           // attention temperature of queries
+    float attention_cap = 0;           // soft caps on scores and logits; 0: none
     float logit_cap = 0;
     float embedding_scale = 1, residual_scale = 1, logit_scale = 1;  // factors
     Activation activation = Activation::kSilu;
-    bool ungated = false;       // MLPs and experts use ReLU squared instead of a gate
-    bool rotates = true;        // RoPE; false: attention has no positions
-    bool tied = false;          // the output matrix is the embedding table
+    bool ungated = false;  // MLPs and experts use ReLU squared instead of a gate
+    bool rotates = true;   // RoPE; false: attention has no positions
+    bool tied = false;     // the output matrix is the embedding table
     // Layer `layers` of the file is a multi-token prediction head (draft_head.h).
     bool draft_head = false;
     int64_t group() const { return heads / kv_heads; }

@@ -39,11 +39,11 @@
 namespace weft::model {
 
 struct Latent {
-    int64_t rank = 0;    // columns of the cached latent; 0: the model has no latent attention
-    int64_t q_rank = 0;  // columns of the query's latent; 0: queries are projected directly
-    int64_t nope = 0;    // columns of a head's key without rotation
-    int64_t rope = 0;    // rotated columns of a key, which all heads share
-    int64_t value = 0;   // columns of a head's value
+    int64_t rank = 0;     // columns of the cached latent; 0: the model has no latent attention
+    int64_t q_rank = 0;   // columns of the query's latent; 0: queries are projected directly
+    int64_t nope = 0;     // columns of a head's key without rotation
+    int64_t rope = 0;     // rotated columns of a key, which all heads share
+    int64_t value = 0;    // columns of a head's value
     bool rotates = true;  // false: the `rope` columns are not rotated (Kimi Linear)
     // For each layer: whether its heads have, in place of the rotated columns, `rope` further
     // columns without rotation (Mistral Large 4). Empty: no layer has.

@@ -33,10 +33,10 @@ struct GateDefaults {
 };
 GateDefaults DefaultsOf(const model_files::ModelSource& source, const std::string& architecture) {
     constexpr std::string_view kSigmoid[] = {
-        "afmoe",      "bailingmoe2", "bailingmoe3", "cohere2moe",     "deepseek32",
-        "dots1",      "exaone-moe",  "glm-dsa",     "glm4moe",        "hy_v3",
-        "kimi-linear", "laguna",     "lfm2moe",     "llama4",         "mimo2",
-        "minimax-m2", "minimax-m3",  "step35",      "nemotron_h_moe"};
+        "afmoe",       "bailingmoe2", "bailingmoe3", "cohere2moe",    "deepseek32",
+        "dots1",       "exaone-moe",  "glm-dsa",     "glm4moe",       "hy_v3",
+        "kimi-linear", "laguna",      "lfm2moe",     "llama4",        "mimo2",
+        "minimax-m2",  "minimax-m3",  "step35",      "nemotron_h_moe"};
     constexpr std::string_view kAsScored[] = {"deepseek2", "deepseek32", "dots1", "glm-dsa",
                                               "llama4",    "mistral4",   "olmoe", "qwen2moe"};
     const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid) ||

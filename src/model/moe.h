@@ -19,11 +19,11 @@
 namespace weft::model {
 
 struct Moe {
-    int64_t experts = 0;     // 0: a dense model
-    int64_t used = 0;        // experts per token
-    int64_t ffn = 0;         // columns of an expert
-    int64_t shared_ffn = 0;  // columns of the shared expert; 0: none
-    int64_t latent = 0;      // columns of the rows that experts read and write; 0: Hyper::hidden
+    int64_t experts = 0;        // 0: a dense model
+    int64_t used = 0;           // experts per token
+    int64_t ffn = 0;            // columns of an expert
+    int64_t shared_ffn = 0;     // columns of the shared expert; 0: none
+    int64_t latent = 0;         // columns of the rows that experts read and write; 0: Hyper::hidden
     bool weighs_input = false;  // the expert weight multiplies an expert's input instead of its
                                 // output
     program::Route route;

@@ -149,8 +149,8 @@ ValueId Builder::Convolved(ValueId x, const std::string& name, const Home& home,
                            bool silu, const Gates& gates) {
     const Recurrent& r = hyper_.recurrent;
     const Span there{home.begin + rows.begin, home.begin + rows.end};
-    const ValueId taps = Stack(home.tensor + ".weight", {{0, 1}, {0, r.taps}, 1, r.taps}, there,
-                               home.all_rows);
+    const ValueId taps =
+        Stack(home.tensor + ".weight", {{0, 1}, {0, r.taps}, 1, r.taps}, there, home.all_rows);
     program_.values[static_cast<size_t>(taps)].name = Tensor(name) + "_conv.weight";
     const ValueId state = StateSlots(name + "_rows", {r.taps - 1, rows.size()});
     const program::CausalConv conv{silu, gates.inner != program::kNoValue};

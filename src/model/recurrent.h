@@ -41,7 +41,7 @@ struct Recurrent {
     bool cycles = false;
     bool whole_groups = false;  // the value heads of a key head always stay on one rank
     Kind kind = Kind::kDeltaNet;
-    float floor = 0;  // lower bound of decays (program::DeltaRule)
+    float floor = 0;                   // lower bound of decays (program::DeltaRule)
     const char* OutputTensor() const;  // tensor name, without "blk.N." and ".weight"
     int64_t group() const { return heads / key_heads; }
 };

@@ -75,8 +75,8 @@ class Reader {
     Status ReadScaling() {
         // Older files use the second name.
         const std::string key = Has("scaling.factor") ? "scaling.factor" : "scale_linear";
-        WEFT_ASSIGN(type_, source_.meta().StringOr(prefix_ + "scaling.type",
-                                                   Has(key) ? "linear" : "none"));
+        WEFT_ASSIGN(
+            type_, source_.meta().StringOr(prefix_ + "scaling.type", Has(key) ? "linear" : "none"));
         if (type_ != "none" && type_ != "linear" && type_ != "dynamic" && type_ != "yarn" &&
             type_ != "longrope") {
             return MakeError(ErrorCode::kUnsupported,
@@ -87,8 +87,8 @@ class Reader {
         }
         WEFT_ASSIGN(factor_, Number(key, 0, 1e6, 1.0));
         if (factor_ == 0) factor_ = 1;  // as llama.cpp does
-        WEFT_ASSIGN(ropes_.dynamic_factor, Number("scaling.dynamic_factor", 0, 1e6,
-                                                  type_ == "dynamic" ? factor_ : 0.0));
+        WEFT_ASSIGN(ropes_.dynamic_factor,
+                    Number("scaling.dynamic_factor", 0, 1e6, type_ == "dynamic" ? factor_ : 0.0));
         WEFT_ASSIGN(ropes_.original_context,
                     source_.meta().IntOr(prefix_ + "scaling.original_context_length", 1,
                                          kMostContext, context_));

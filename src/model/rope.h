@@ -29,11 +29,11 @@ struct Rope {
 // All RoPE settings of a file. Windowed layers may have other settings (Gemma 3).
 struct Ropes {
     Rope all;
-    Rope far;                        // longrope: for contexts beyond original_context; otherwise
-                                     // equal to `all`
-    Rope windowed, windowed_far;     // the same for windowed layers
+    Rope far;                      // longrope: for contexts beyond original_context; otherwise
+                                   // equal to `all`
+    Rope windowed, windowed_far;   // the same for windowed layers
     int64_t original_context = 0;  // the context that scaling extends; default: the trained context
-    double yarn_factor = 1;          // 1: no yarn
+    double yarn_factor = 1;        // 1: no yarn
     double yarn_log_multiplier = 0;  // yarn: 0.1 mscale_all_dim, as in DeepSeek files
     double dynamic_factor = 0;       // 0: no dynamic scaling
     // The context that YaRN extends to; the original context without YaRN.

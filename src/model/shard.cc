@@ -178,15 +178,14 @@ Status CutHeads(const Hyper& hyper, const Blocks& blocks, const std::vector<doub
         const int64_t of_b = std::max<int64_t>(1, blocks.Largest("attn_output_b"));
         const int64_t group = hyper.heads / w.out_groups;
         const int64_t unit = std::lcm(w.out_rank, of_b) / w.out_rank * group;
-        WEFT_ASSIGN(cuts.heads, Cut({"query heads", hyper.heads, unit, group, "attn_output_b"},
-                                    shares, notes));
+        WEFT_ASSIGN(cuts.heads,
+                    Cut({"query heads", hyper.heads, unit, group, "attn_output_b"}, shares, notes));
         cuts.windowed_heads = cuts.heads;
         return {};
     }
     const int64_t unit = unit_of(hyper.value_dim()), windowed = hyper.WindowedQueryHeads();
-    const int64_t other = hyper.windowed_heads.head_dim != 0
-                              ? unit_of(hyper.windowed_heads.ValueDim())
-                              : unit;
+    const int64_t other =
+        hyper.windowed_heads.head_dim != 0 ? unit_of(hyper.windowed_heads.ValueDim()) : unit;
     if (windowed == hyper.heads) {
         WEFT_ASSIGN(cuts.heads, cut("query heads", hyper.heads, std::lcm(unit, other)));
         cuts.windowed_heads = cuts.heads;
@@ -279,13 +278,12 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const model_files::ModelSource
     const Blocks blocks{source, hyper.layers, layout.whole_blocks};
     TensorCuts cuts;
     WEFT_TRY(CutHeads(hyper, blocks, shares, cuts, notes));
-    WEFT_ASSIGN(cuts.ffn,
-                CutMlp("MLP columns", hyper.ffn, "ffn_down", "", blocks, shares, notes));
+    WEFT_ASSIGN(cuts.ffn, CutMlp("MLP columns", hyper.ffn, "ffn_down", "", blocks, shares, notes));
     for (const int64_t columns : hyper.ffn_columns) {
         if (columns == 0 || cuts.layer_ffn.contains(columns)) continue;
         std::vector<std::string> of_the_widest;  // dropped: notes on the widest MLP are enough
-        WEFT_ASSIGN(cuts.layer_ffn[columns], CutMlp("MLP columns", columns, "ffn_down", "", blocks,
-                                                    shares, of_the_widest));
+        WEFT_ASSIGN(cuts.layer_ffn[columns],
+                    CutMlp("MLP columns", columns, "ffn_down", "", blocks, shares, of_the_widest));
     }
     WEFT_TRY(CutExperts(hyper, blocks, layout, shares, cuts, notes));
     WEFT_TRY(CutRecurrent(hyper, blocks, shares, cuts, notes));

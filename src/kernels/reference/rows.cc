@@ -284,8 +284,8 @@ void RopeTable(const RopeTableArgs& args, int part, int parts) {
         float* out = args.out + row * args.rotary_dim;
         for (int64_t i = 0; i < pairs; ++i) {
             const auto position = std::max<int64_t>(args.positions[row] - args.behind, 0);
-            const double angle = static_cast<double>(position) *
-                                 static_cast<double>(args.inverse_frequency[i]);
+            const double angle =
+                static_cast<double>(position) * static_cast<double>(args.inverse_frequency[i]);
             const double magnitude = static_cast<double>(args.magnitude);
             out[i] = static_cast<float>(magnitude * std::cos(angle));
             out[pairs + i] = static_cast<float>(magnitude * std::sin(angle));

@@ -73,40 +73,40 @@ void BlockChoose(const BlockChooseArgs& args, int part, int parts) {
 
 void AttendWindows(const WindowAttentionArgs& args, int part, int parts) {
     const Range heads = Share(args.heads, 1, part, parts);
-    ForIndexRows(args.sequences, [&](int64_t, const Sequence& sequence, int64_t row,
-                                     int64_t positions) {
-        const WindowRows rows(args, sequence, row, positions - 1);
-        for (int64_t head = heads.begin; head < heads.end; ++head) {
-            const int64_t at = (row * args.heads + head) * args.width;
-            float* out = args.out + at;
-            std::fill_n(out, args.width, 0.0f);
-            float peak = args.sinks[head], total = 1;
-            float values[kMostLatentColumns];
-            for (int64_t i = 0; i < rows.count(); ++i) {
-                DequantizeRow(args.cache.dtype,
-                              {rows.At(i), static_cast<size_t>(args.cache.RowStride())},
-                              {values, static_cast<size_t>(args.width)});
-                float score = 0;
-                for (int64_t d = 0; d < args.width; ++d) score += args.q[at + d] * values[d];
-                score *= args.scale;
-                const float above = std::fmax(peak, score);
-                const float fade = std::exp(peak - above), weight = std::exp(score - above);
-                for (int64_t d = 0; d < args.width; ++d) {
-                    out[d] = out[d] * fade + weight * values[d];
+    ForIndexRows(
+        args.sequences, [&](int64_t, const Sequence& sequence, int64_t row, int64_t positions) {
+            const WindowRows rows(args, sequence, row, positions - 1);
+            for (int64_t head = heads.begin; head < heads.end; ++head) {
+                const int64_t at = (row * args.heads + head) * args.width;
+                float* out = args.out + at;
+                std::fill_n(out, args.width, 0.0f);
+                float peak = args.sinks[head], total = 1;
+                float values[kMostLatentColumns];
+                for (int64_t i = 0; i < rows.count(); ++i) {
+                    DequantizeRow(args.cache.dtype,
+                                  {rows.At(i), static_cast<size_t>(args.cache.RowStride())},
+                                  {values, static_cast<size_t>(args.width)});
+                    float score = 0;
+                    for (int64_t d = 0; d < args.width; ++d) score += args.q[at + d] * values[d];
+                    score *= args.scale;
+                    const float above = std::fmax(peak, score);
+                    const float fade = std::exp(peak - above), weight = std::exp(score - above);
+                    for (int64_t d = 0; d < args.width; ++d) {
+                        out[d] = out[d] * fade + weight * values[d];
+                    }
+                    total = total * fade + weight;
+                    peak = above;
                 }
-                total = total * fade + weight;
-                peak = above;
+                for (int64_t d = 0; d < args.width; ++d) out[d] /= total;
             }
-            for (int64_t d = 0; d < args.width; ++d) out[d] /= total;
-        }
-    });
+        });
 }
 
 }  // namespace
 
 SparseKernels Sparse() {
-    return {IndexScores, IndexChoose, SparseLatent, BlockScores, BlockChoose, BlockAttention,
-            AttendWindows};
+    return {IndexScores, IndexChoose,    SparseLatent, BlockScores,
+            BlockChoose, BlockAttention, AttendWindows};
 }
 
 }  // namespace weft::kernels::reference

@@ -228,7 +228,6 @@ inline Float Weight(const float* scores, int64_t c, int64_t skipped, int64_t see
     return Masked(weight, c, skipped, seen, Simd::Zero());
 }
 
-
 // Turns the scores of queries [query, query + rows) into weights, single or in pairs, and updates
 // maxima and sums. `columns`: vectors of the tile that any of the queries sees.
 template <bool kPairs, bool kChoice, typename S = Simd>
@@ -265,9 +264,9 @@ inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows,
         for (int64_t c = 0; c < columns; c += kPairs ? 2 : 1) {
             Float weight = Weight<kChoice>(scores, c, skipped, seen, largest);
             if constexpr (kPairs) {
-                const Float second =
-                    c + 1 < columns ? Weight<kChoice>(scores, c + 1, skipped, seen, largest)
-                                    : Simd::Zero();
+                const Float second = c + 1 < columns
+                                         ? Weight<kChoice>(scores, c + 1, skipped, seen, largest)
+                                         : Simd::Zero();
                 const Float pairs = S::Pairs(weight, second);
                 Simd::Store(scores + c * kLanes / 2, pairs);
                 sum = Simd::Add(sum, Simd::Add(S::FirstOfPairs(pairs), S::SecondOfPairs(pairs)));

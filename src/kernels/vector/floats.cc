@@ -87,8 +87,7 @@ struct StepFP8 {
     };
 };
 template <typename S>
-    requires(!S::kDots)
-struct StepFP8<S> {
+requires(!S::kDots) struct StepFP8<S> {
     static constexpr DType kType = DType::kFP8;
     static constexpr int64_t kColumns = 1, kXs = 1, kStrips = 1;
     static constexpr int kFetches = 3, kTokens = S::kRegisters == 32 ? 12 : 4;
@@ -156,10 +155,10 @@ template <typename Step, int S, int T>
         }
 #pragma GCC unroll 16
         for (int s = 0; s < S * kParts; ++s) {
-            const auto* scales = reinterpret_cast<const float*>(
-                block + s / kParts * strip_bytes + kBlock * kStripRows);
-            const Float scale = Simd::Mul(Simd::Load(scales + s % kParts * Simd::kLanes),
-                                          Simd::Set(Step::kScale));
+            const auto* scales = reinterpret_cast<const float*>(block + s / kParts * strip_bytes +
+                                                                kBlock * kStripRows);
+            const Float scale =
+                Simd::Mul(Simd::Load(scales + s % kParts * Simd::kLanes), Simd::Set(Step::kScale));
 #pragma GCC unroll 16
             for (int t = 0; t < T; ++t) {
                 sums[s][t] = Simd::Fma(dots[s][t], scale, sums[s][t]);
@@ -221,8 +220,7 @@ template <typename Step, int S, int T>
 
 template <typename Step, int S, int T>
 [[gnu::always_inline]] inline void Add(const std::byte* w, int64_t strip_bytes, const float* x,
-                                       int64_t x_stride, Range cols,
-                                       Float (&sums)[S * kParts][T]) {
+                                       int64_t x_stride, Range cols, Float (&sums)[S * kParts][T]) {
     if constexpr (Step::kType == DType::kFP8) {
         AddBlocks<Step, S, T>(w, strip_bytes, x, x_stride, cols, sums);
     } else {

@@ -48,8 +48,7 @@ class LatentTiles {
             for (int64_t i = 0; i < blocks; ++i) {
                 if (turn++ % parts != part) continue;
                 const int64_t head = i * block, first = row - sequence.row_begin;
-                Block(sequence, first * args_.heads + head,
-                      std::min(block, args_.heads - head));
+                Block(sequence, first * args_.heads + head, std::min(block, args_.heads - head));
             }
             seen_ = nullptr;
         });
@@ -154,8 +153,8 @@ class LatentTiles {
         const int64_t width = args_.rank + args_.rope;
         for (int64_t i = 0; i < count; ++i) {
             const int64_t position = list_ == nullptr ? begin + i : list_[begin + i];
-            const std::byte* from = seen_ != nullptr ? seen_->At(begin + i)
-                                                     : PagedRow(cache, sequence, position);
+            const std::byte* from =
+                seen_ != nullptr ? seen_->At(begin + i) : PagedRow(cache, sequence, position);
             float* to = keys_ + i * cols_;
             std::fill(to + width / 16 * 16, to + cols_, 0.0f);
             WidenRow(cache.dtype, from, width, to);
@@ -272,7 +271,7 @@ class LatentTiles {
     float* const sums_;     // [kLatentQueries][sum_cols_]
     float* const peak_;
     float* const total_;
-    const int32_t* list_ = nullptr;  // positions that a row attends to; null: all
+    const int32_t* list_ = nullptr;     // positions that a row attends to; null: all
     const WindowRows* seen_ = nullptr;  // or the cache rows
     const float* sinks_ = nullptr;      // per head; null: none
     int64_t listed_ = 0;
@@ -285,9 +284,9 @@ void SparseLatent(const SparseLatentArgs& args, int part, int parts) {
 }
 
 void AttendWindows(const WindowAttentionArgs& args, int part, int parts) {
-    const LatentAttentionArgs all{args.sequences, args.q,     nullptr,      args.heads,
-                                  args.width,     0,          args.cache,   args.scale,
-                                  args.scratch,   args.scratch_floats, args.out};
+    const LatentAttentionArgs all{
+        args.sequences, args.q,     nullptr,      args.heads,          args.width, 0,
+        args.cache,     args.scale, args.scratch, args.scratch_floats, args.out};
     LatentTiles(all, part).RunWindows(args, part, parts);
 }
 

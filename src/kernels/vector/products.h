@@ -15,7 +15,7 @@
 
 namespace weft::kernels::WEFT_SET {
 
-inline constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;         // tokens that share a block
+inline constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;  // tokens that share a block
 inline constexpr int kUnitsTile = kTile < 8 ? kTile : 8;   // tokens that share a block if sums are
                                                            // often added to float64
 inline constexpr int kTogether = Simd::kMatrices ? 2 : 1;  // tokens that are multiplied together

@@ -140,8 +140,8 @@ void BlockChoose(const BlockChooseArgs& args, int part, int parts) {
 }  // namespace
 
 SparseKernels Sparse() {
-    return {IndexScores, IndexChoose, SparseLatent, BlockScores, BlockChoose, BlockAttention,
-            AttendWindows};
+    return {IndexScores, IndexChoose,    SparseLatent, BlockScores,
+            BlockChoose, BlockAttention, AttendWindows};
 }
 
 }  // namespace weft::kernels::WEFT_SET
