@@ -46,8 +46,7 @@ Result<Windowing> ReadWindowing(const model_files::ModelSource& source,
     const std::string groups = prefix + "attention.output_group_count";
     const std::string eps = prefix + "hyper_connection.epsilon";
     WEFT_ASSIGN(w.streams, meta.Int(prefix + "hyper_connection.count", 1, program::kMostStreams));
-    WEFT_ASSIGN(w.iterations,
-                meta.Int(prefix + "hyper_connection.sinkhorn_iterations", 1, 1000));
+    WEFT_ASSIGN(w.iterations, meta.Int(prefix + "hyper_connection.sinkhorn_iterations", 1, 1000));
     WEFT_ASSIGN(const double floor, meta.F64Or(eps, 1e-6));
     w.eps = static_cast<float>(floor);
     WEFT_ASSIGN(w.q_rank, meta.Int(prefix + "attention.q_lora_rank", 1, 1 << 20));
@@ -83,13 +82,12 @@ ValueId Builder::StreamWeights(ValueId streams, const std::string& name, int64_t
         return Weight(Tensor(name + part) + ".weight", {{0, count}, {}, count, 0});
     };
     const int64_t all = hyper_.stream_columns();
-    const ValueId logits =
-        MatMul(NormPlain(streams, all), Tensor(name + "_fn"),
-               {{0, columns}, {0, all}, columns, all}, {}, false, label + "_fn");
+    const ValueId logits = MatMul(NormPlain(streams, all), Tensor(name + "_fn"),
+                                  {{0, columns}, {0, all}, columns, all}, {}, false, label + "_fn");
     const program::StreamWeights weigh{w.streams, w.iterations, w.eps};
     const int64_t scales = columns == w.streams ? 1 : 3;
-    return program_.Emit(weigh, {logits, vector("_base", columns), vector("_scale", scales)},
-                         label, program_.value(logits).shape);
+    return program_.Emit(weigh, {logits, vector("_base", columns), vector("_scale", scales)}, label,
+                         program_.value(logits).shape);
 }
 
 Builder::Merged Builder::Merge(ValueId streams, const std::string& part) {
@@ -97,16 +95,16 @@ Builder::Merged Builder::Merge(ValueId streams, const std::string& part) {
     const std::string name = "hc_" + part;
     const ValueId weights = StreamWeights(streams, name, n * (2 + n), Local(name));
     const Shape shape{program_.value(streams).shape[0], hyper_.hidden};
-    return {program_.Emit(program::MergeStreams{n}, {streams, weights}, Local(part + "_merged"),
-                          shape),
-            weights};
+    return {
+        program_.Emit(program::MergeStreams{n}, {streams, weights}, Local(part + "_merged"), shape),
+        weights};
 }
 
 ValueId Builder::Mix(ValueId streams, const Merged& merged, ValueId update) {
     const Shape shape = program_.value(streams).shape;
     return program_.Emit(program::MixStreams{hyper_.windowing.streams},
-                         {streams, merged.weights, update},
-                         program_.value(update).name + ".mixed", shape);
+                         {streams, merged.weights, update}, program_.value(update).name + ".mixed",
+                         shape);
 }
 
 ValueId Builder::MergeLast(ValueId x) {
@@ -165,9 +163,9 @@ ValueId Builder::ChosenWindows(ValueId x, ValueId latent) {
     const ValueId weights = MatMul(x, Tensor("indexer.proj"), RowsOf({0, m.heads}, m.heads),
                                    {Cut::kNone}, false, Local("indexer.proj"));
     const ValueId keys = Pooled(x, "indexer_compressor", m.dim);
-    const ValueId chosen = program_.Emit(
-        program::IndexTopK{stride}, {q, keys, weights, RowCache("index_cache", m.dim, stride)},
-        Local("chosen"), {program_.value(x).shape[0], m.top});
+    const ValueId chosen = program_.Emit(program::IndexTopK{stride},
+                                         {q, keys, weights, RowCache("index_cache", m.dim, stride)},
+                                         Local("chosen"), {program_.value(x).shape[0], m.top});
     program_.values[static_cast<size_t>(chosen)].dtype = DType::kI32;
     return chosen;
 }
@@ -203,15 +201,14 @@ ValueId Builder::WindowAttention(ValueId x) {
     const Windowing& w = hyper_.windowing;
     const int64_t dim = hyper_.head_dim, stride = w.StrideOf(layer_);
     const Span heads = QueryHeads();
-    const ValueId latent =
-        Norm(MatMul(x, Tensor("attn_q_a"), RowsOf({0, w.q_rank}, w.q_rank), {Cut::kNone}, false,
-                    Local("attn_q_a")),
-             "attn_q_a_norm", w.q_rank);
+    const ValueId latent = Norm(MatMul(x, Tensor("attn_q_a"), RowsOf({0, w.q_rank}, w.q_rank),
+                                       {Cut::kNone}, false, Local("attn_q_a")),
+                                "attn_q_a_norm", w.q_rank);
     const ValueId q = MatMul(latent, Tensor("attn_q_b"),
                              {Columns(heads), {0, w.q_rank}, hyper_.heads * dim, w.q_rank},
                              {Cut::kRows}, false, Local("attn_q_b"));
-    const ValueId kv = MatMul(x, Tensor("attn_kv"), RowsOf({0, dim}, dim), {Cut::kNone}, false,
-                              Local("attn_kv"));
+    const ValueId kv =
+        MatMul(x, Tensor("attn_kv"), RowsOf({0, dim}, dim), {Cut::kNone}, false, Local("attn_kv"));
     program::WindowAttention attributes{heads.size(), hyper_.window, stride,
                                         hyper_.attention_scale};
     std::vector<ValueId> inputs = {

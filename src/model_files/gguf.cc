@@ -256,10 +256,9 @@ Status Gguf::ReadFile(const TensorInfo& tensor, const Slice& slice,
     };
     const uint64_t row_bytes = bytes(tensor.cols), slice_bytes = bytes(slice.cols);
     const uint64_t begin = tensor.offset + static_cast<uint64_t>(slice.row) * row_bytes;
-    const Status read =
-        slice_bytes == row_bytes
-            ? file.ReadAt(begin, out)
-            : file.ReadStrided(begin + bytes(slice.col), row_bytes, slice_bytes, out);
+    const Status read = slice_bytes == row_bytes ? file.ReadAt(begin, out)
+                                                 : file.ReadStrided(begin + bytes(slice.col),
+                                                                    row_bytes, slice_bytes, out);
     if (!read.ok() && read.error().code == ErrorCode::kNotFound) {
         return MakeError(ErrorCode::kNotFound, "tensor '{}': {}", tensor.name,
                          read.error().message);
@@ -273,8 +272,8 @@ Result<std::vector<float>> Gguf::ScalesOf(const TensorInfo& tensor) const {
     if (found == scales_.end()) return std::vector<float>{1.0f};
     const TensorInfo& scale = found->second;
     std::vector<float> values(static_cast<size_t>(scale.rows * scale.cols));
-    WEFT_TRY(ReadFile(scale, {0, scale.rows, 0, scale.cols},
-                      std::as_writable_bytes(std::span(values))));
+    WEFT_TRY(
+        ReadFile(scale, {0, scale.rows, 0, scale.cols}, std::as_writable_bytes(std::span(values))));
     for (const float value : values) {
         if (std::isfinite(value)) continue;
         return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' holds {}", path_, scale.name, value);
@@ -298,8 +297,8 @@ Status Gguf::ReadNvRows(const TensorInfo& tensor, const Slice& slice, std::span<
         const std::byte* block = read.data();
         for (int64_t i = 0; i < rows * slice.cols / kNvBlock; ++i) {
             const int64_t own = row + i / (slice.cols / kNvBlock);
-            const Status put = PutNvBlockOfGguf(
-                block, scales[static_cast<size_t>(own / rows_each)], out.data());
+            const Status put =
+                PutNvBlockOfGguf(block, scales[static_cast<size_t>(own / rows_each)], out.data());
             if (!put.ok()) {
                 return MakeError(put.error().code, "{}: tensor '{}': row {}: {}", path_,
                                  tensor.name, own, put.error().message);

@@ -57,8 +57,8 @@ class AffineMatrix final : public Matrix {
         WEFT_TRY(ReadCodes(block, part.codes));
         std::vector<float> values(static_cast<size_t>(block.cols));
         for (int64_t r = 0; r < block.rows; ++r) {
-            const auto codes = std::span(part.codes).subspan(static_cast<size_t>(r * block.cols),
-                                                             values.size());
+            const auto codes =
+                std::span(part.codes).subspan(static_cast<size_t>(r * block.cols), values.size());
             const float* scales = part.scales.data() + r * groups - first;
             const float* biases = part.biases.data() + r * groups - first;
             const auto to = out.subspan(BytesOf(r, block.cols), BytesOf(1, block.cols));
@@ -227,8 +227,7 @@ struct BnbState {
 Result<BnbState> ReadState(const Config& state) {
     WEFT_ASSIGN(const std::vector<int64_t> shape, state.Ints({"shape"}));
     constexpr int64_t kMost = int64_t{1} << 30;
-    if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1 || shape[0] > kMost ||
-        shape[1] > kMost) {
+    if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1 || shape[0] > kMost || shape[1] > kMost) {
         return state.Corrupt("shape", "two numbers from 1 to 2^30");
     }
     BnbState read{shape[0], shape[1], 0, 0, 0};
@@ -264,8 +263,7 @@ Result<MatrixPtr> LinearMaker::MakeAffine(int64_t rows, int64_t cols) const {
         if (q_.bits <= 4) dtype = DType::kQ4_1;
         if (q_.bits == 5) dtype = DType::kQ5_1;
     }
-    const ByteRows codes{&files_.file(*parts_.weight), parts_.weight->offset,
-                         cols * q_.bits / 8};
+    const ByteRows codes{&files_.file(*parts_.weight), parts_.weight->offset, cols * q_.bits / 8};
     return MatrixPtr(std::make_unique<AffineMatrix>(dtype, q_.bits, q_.group, codes,
                                                     std::move(scale), std::move(bias)));
 }
@@ -273,8 +271,8 @@ Result<MatrixPtr> LinearMaker::MakeAffine(int64_t rows, int64_t cols) const {
 Result<MatrixPtr> LinearMaker::MakeMlx() const {
     const SafeTensor* weight = parts_.weight;
     if (weight == nullptr) return Corrupt("has no weight");
-    if (parts_.scales == nullptr) return Corrupt("is of {}, but has no scales",
-                                                 SafeTypeName(weight->type));
+    if (parts_.scales == nullptr)
+        return Corrupt("is of {}, but has no scales", SafeTypeName(weight->type));
     if (weight->type != SafeType::kU32 || weight->shape.size() < 2 || weight->shape.size() > 3) {
         return Corrupt("has a weight of {} with {} dims; expected U32 with 2 or 3",
                        SafeTypeName(weight->type), weight->shape.size());

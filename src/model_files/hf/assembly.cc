@@ -332,8 +332,8 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix, const Rule& r
 // rows: per expert; used to recognize transposed tensors.
 Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t experts, int64_t rows) {
     const SafeTensor* tensor = files_.Find(name);
-    const bool packed = tensor != nullptr && quantization_.method != Method::kNone &&
-                        !IsPlain(tensor->type);
+    const bool packed =
+        tensor != nullptr && quantization_.method != Method::kNone && !IsPlain(tensor->type);
     if (packed) return PackedExperts(*tensor, experts, rows);
     WEFT_ASSIGN(MatrixPtr matrix, Tensor(name));
     if (matrix == nullptr || !family_.turned_experts || tensor->shape.size() != 3) return matrix;
@@ -347,8 +347,7 @@ Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t expert
 
 // As FusedExperts, for FP8 and NVFP4. The scales are separate tensors: NAME_scale_inv or
 // NAME_scale; with ModelOpt, NAME_weight_scale and NAME_weight_scale_2.
-Result<MatrixPtr> Assembly::PackedExperts(const SafeTensor& tensor, int64_t experts,
-                                          int64_t rows) {
+Result<MatrixPtr> Assembly::PackedExperts(const SafeTensor& tensor, int64_t experts, int64_t rows) {
     const std::string& name = tensor.name;
     if (family_.turned_experts && tensor.shape.size() == 3 && tensor.shape[1] != rows) {
         return MakeError(ErrorCode::kUnsupported,
@@ -379,8 +378,7 @@ Result<MatrixPtr> Assembly::PackedExperts(const SafeTensor& tensor, int64_t expe
 Status Assembly::AddFusedExperts(int64_t layer, const std::string& name, const std::string& last) {
     WEFT_ASSIGN(const int64_t experts, ExpertCount());
     for (const int64_t half : {0, 1}) {
-        WEFT_ASSIGN(const int64_t ffn,
-                    config_.IntOr({"moe_intermediate_size"}, 1, 1 << 20, 1));
+        WEFT_ASSIGN(const int64_t ffn, config_.IntOr({"moe_intermediate_size"}, 1, 1 << 20, 1));
         WEFT_ASSIGN(MatrixPtr both, FusedExperts(name, experts, 2 * ffn));
         const int64_t rows = both->rows() / (2 * experts);
         if (rows < 1 || both->rows() != 2 * rows * experts) {
@@ -627,12 +625,19 @@ bool Assembly::Unneeded(const std::string& name) const {
                                                           "model.embed_vision.",
                                                           "model.audio_tower.",
                                                           "model.embed_audio."};
-    constexpr std::array<std::string_view, 13> kEnds = {
-        ".rotary_emb.inv_freq", ".k_scale",      ".v_scale",
-        ".q_scale",             ".kv_scale",     ".input_scale",
-        ".activation_scale",    ".masked_bias",  ".input_global_scale",
-        ".input_zero_point",    ".k_zero_point", ".v_zero_point",
-        ".output_scale"};
+    constexpr std::array<std::string_view, 13> kEnds = {".rotary_emb.inv_freq",
+                                                        ".k_scale",
+                                                        ".v_scale",
+                                                        ".q_scale",
+                                                        ".kv_scale",
+                                                        ".input_scale",
+                                                        ".activation_scale",
+                                                        ".masked_bias",
+                                                        ".input_global_scale",
+                                                        ".input_zero_point",
+                                                        ".k_zero_point",
+                                                        ".v_zero_point",
+                                                        ".output_scale"};
     const auto begins = [&](std::string_view begin) { return name.starts_with(begin); };
     const auto ends = [&](std::string_view end) { return name.ends_with(end); };
     if (std::ranges::any_of(kBegins, begins) || std::ranges::any_of(kEnds, ends)) return true;

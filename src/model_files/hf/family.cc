@@ -17,9 +17,9 @@ std::vector<const Family*> AllFamilies() {
     for (const std::span<const Family> some :
          {LlamaFamilies(), LlamaLikeFamilies(), Llama4Families(), QwenFamilies(),
           QwenNextFamilies(), GemmaFamilies(), Gemma4Families(), DeepseekFamilies(),
-          Deepseek4Families(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(),
-          HunyuanFamilies(), KimiLinearFamilies(), Lfm2Families(), MixedFamilies(),
-          NemotronFamilies(), GraniteHybridFamilies(), FalconFamilies()}) {
+          Deepseek4Families(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(), HunyuanFamilies(),
+          KimiLinearFamilies(), Lfm2Families(), MixedFamilies(), NemotronFamilies(),
+          GraniteHybridFamilies(), FalconFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;
@@ -85,8 +85,8 @@ Result<const Family*> FindFamily(const Config& config) {
     const bool sees = config.Has("vision_config");
     return MakeError(ErrorCode::kUnsupported,
                      "{}: model_type '{}'{}{} is not supported. Supported: {}.", config.where(),
-                     Shown(type), WhyRefused(inner),
-                     sees ? ", a vision-language model," : "", SupportedModelTypes());
+                     Shown(type), WhyRefused(inner), sees ? ", a vision-language model," : "",
+                     SupportedModelTypes());
 }
 
 namespace {
@@ -95,10 +95,14 @@ constexpr std::string_view kCommonDefaults =
     R"({"max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "tie_word_embeddings": false})";
 
 // Keys for which null is a value. For other keys with a default, null is an error.
-constexpr std::string_view kNullable[] = {"attn_logit_softcapping", "final_logit_softcapping",
-                                          "rope_parameters",        "sliding_window",
-                                          "n_group",                "topk_group",
-                                          "norm_topk_prob",         "q_lora_rank",
+constexpr std::string_view kNullable[] = {"attn_logit_softcapping",
+                                          "final_logit_softcapping",
+                                          "rope_parameters",
+                                          "sliding_window",
+                                          "n_group",
+                                          "topk_group",
+                                          "norm_topk_prob",
+                                          "q_lora_rank",
                                           "attention_chunk_size"};
 
 Status CheckNulls(const Config& whole, const Config& defaults) {
@@ -219,8 +223,8 @@ Result<Config> WithDenseLayers(const Config& config) {
     const bool known = std::ranges::all_of(
         types, [](const std::string& type) { return type == "dense" || type == "sparse"; });
     if (!known || types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt(kKey, fmt::format("'dense' or 'sparse' for each of {} layers",
-                                                layers));
+        return config.Corrupt(kKey,
+                              fmt::format("'dense' or 'sparse' for each of {} layers", layers));
     }
     const auto leading = std::ranges::find(types, "sparse") - types.begin();
     Json json = {{"first_k_dense_replace", leading}, {"mlp_only_layers", Json::array()}};

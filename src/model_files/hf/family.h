@@ -44,9 +44,7 @@ class MetaWriter {
   public:
     // draft_heads: number of prediction layers, which config.json's count of layers excludes.
     MetaWriter(GgufWriter& writer, std::string_view architecture, int64_t draft_heads = 0)
-        : writer_(writer),
-          prefix_(std::string(architecture) + "."),
-          draft_heads_(draft_heads) {}
+        : writer_(writer), prefix_(std::string(architecture) + "."), draft_heads_(draft_heads) {}
     int64_t draft_heads() const { return draft_heads_; }
     std::string_view architecture() const {
         return std::string_view(prefix_).substr(0, prefix_.size() - 1);

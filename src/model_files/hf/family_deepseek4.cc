@@ -37,7 +37,7 @@ Status TakeLayerTypes(const Config& config, Json& over) {
     for (const std::string& type : types) {
         const bool known = type == kShort || type == kLong || type == "sliding_attention";
         if (!known) return config.Corrupt("layer_types", "types of DeepSeek V4's layers");
-        over["compress_ratios"].push_back(type == kShort ? short_rate
+        over["compress_ratios"].push_back(type == kShort  ? short_rate
                                           : type == kLong ? long_rate
                                                           : 0);
     }
@@ -80,9 +80,9 @@ Status TakeRope(const Config& config, Json& over) {
         over["rope_scaling"] = std::move(scaling);
         over["rope_parameters"] = nullptr;
     }
-    const std::string_view place =
-        over.contains("rope_scaling") || config.Has("rope_scaling") ? "rope_scaling"
-                                                                    : "rope_parameters";
+    const std::string_view place = over.contains("rope_scaling") || config.Has("rope_scaling")
+                                       ? "rope_scaling"
+                                       : "rope_parameters";
     Json& scaling = over[place];
     if (scaling.is_null() && config.Has(place)) scaling = config.json()[place];
     if (!scaling.is_object()) return {};
@@ -155,8 +155,8 @@ Status Deepseek4Meta(const Config& config, MetaWriter& meta) {
     const bool good = std::ranges::all_of(
         ratios, [](int64_t ratio) { return ratio >= 0 && ratio <= kMostV4Width; });
     if (static_cast<int64_t>(ratios.size()) < layers || !good) {
-        return config.Corrupt("compress_ratios", fmt::format("a number for each of {} layers",
-                                                             layers));
+        return config.Corrupt("compress_ratios",
+                              fmt::format("a number for each of {} layers", layers));
     }
     meta.Ints("attention.compress_ratios", ratios);
     WEFT_ASSIGN(const int64_t hashed, config.NeedInt({"num_hash_layers"}, 0, kMostV4Layers));
@@ -216,8 +216,8 @@ Status Deepseek4Layer(Assembly& assembly, int64_t layer, const std::string& pref
     if (layer == 0) WEFT_TRY(AddStreamEnd(assembly, root));
     WEFT_TRY(AddPlain(assembly, prefix + "hc_attn_fn", block("hc_attn_fn"), true));
     WEFT_TRY(AddPlain(assembly, prefix + "hc_ffn_fn", block("hc_ffn_fn"), true));
-    WEFT_TRY(AddPlain(assembly, prefix + "attn.compressor.ape", block("attn_compressor_ape"),
-                      false));
+    WEFT_TRY(
+        AddPlain(assembly, prefix + "attn.compressor.ape", block("attn_compressor_ape"), false));
     WEFT_TRY(AddPlain(assembly, prefix + "attn.indexer.compressor.ape",
                       block("indexer_compressor_ape"), false));
     return AddRouter(assembly, layer, prefix + "ffn.gate");

@@ -11,10 +11,8 @@ constexpr int64_t kMostGraniteLayers = 4096, kMostGraniteColumns = 1 << 20;
 // By layer: true: Mamba-2, false: attention.
 Result<std::vector<bool>> GraniteLayers(const Config& config) {
     constexpr std::string_view kKey = "layer_types";
-    WEFT_ASSIGN(const int64_t layers,
-                config.NeedInt({"num_hidden_layers"}, 1, kMostGraniteLayers));
-    WEFT_ASSIGN(const std::vector<std::string> types,
-                config.Strings({kKey, "layers_block_type"}));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostGraniteLayers));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({kKey, "layers_block_type"}));
     std::vector<bool> mamba(types.empty() ? static_cast<size_t>(layers) : 0, true);
     for (const std::string& type : types) {
         const bool state = type == "mamba" || type == "linear_attention";

@@ -95,11 +95,12 @@ Status TakeRenamed(const Config& config, Json& over) {
     WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
     if (step != 1) return config.Corrupt("moe_layer_freq", "1");
     const std::pair<const char*, const char*> names[] = {
-        {"model_max_length", "max_position_embeddings"}, {"moe_renormalize", "norm_topk_prob"},
-        {"num_expert_group", "n_group"},                 {"num_experts_per_token",
-                                                          "num_experts_per_tok"},
-        {"num_shared_experts", "n_shared_experts"},      {"moe_router_activation_func",
-                                                          "scoring_func"}};
+        {"model_max_length", "max_position_embeddings"},
+        {"moe_renormalize", "norm_topk_prob"},
+        {"num_expert_group", "n_group"},
+        {"num_experts_per_token", "num_experts_per_tok"},
+        {"num_shared_experts", "n_shared_experts"},
+        {"moe_router_activation_func", "scoring_func"}};
     for (const auto& [from, to] : names) {
         if (config.Has(from)) over[to] = config.json()[from];
         // (transformers reads null as false.)
@@ -155,9 +156,8 @@ Result<Config> Ling3Adjust(const Config& config) {
     WEFT_ASSIGN(const int64_t usual, config.NeedInt({"head_dim"}, 1, 1024));
     WEFT_ASSIGN(const int64_t dim, config.IntOr({"linear_head_dim"}, 1, 1024, usual));
     WEFT_ASSIGN(const int64_t taps, config.NeedInt({"short_conv_kernel_size"}, 2, 64));
-    Json over = {{"linear_num_heads", heads},
-                 {"linear_head_dim", dim},
-                 {"linear_conv_kernel_dim", taps}};
+    Json over = {
+        {"linear_num_heads", heads}, {"linear_head_dim", dim}, {"linear_conv_kernel_dim", taps}};
     WEFT_TRY(TakeRenamed(config, over));
     if (config.Has("moe_shared_expert_intermediate_size")) {
         over["shared_expert_intermediate_size"] =
@@ -233,8 +233,7 @@ Status KdaLayer(Assembly& assembly, int64_t layer, const std::string& module, fl
     std::vector<float> decays(static_cast<size_t>(shape.heads));
     WEFT_TRY(column->Read({0, shape.heads, 0, 1}, std::as_writable_bytes(std::span(decays))));
     for (float& decay : decays) decay = sign * std::exp(decay);
-    assembly.Add(Assembly::Block(layer, "ssm_a"), FromFloats(std::move(decays)),
-                 {1, shape.heads});
+    assembly.Add(Assembly::Block(layer, "ssm_a"), FromFloats(std::move(decays)), {1, shape.heads});
     WEFT_ASSIGN(MatrixPtr bias, assembly.Column(steps));
     WEFT_ASSIGN(bias, checked(std::move(bias), steps, shape.columns(), 1));
     assembly.AddVector(Assembly::Block(layer, "ssm_dt.bias"), std::move(bias));
@@ -335,8 +334,7 @@ constexpr Family kKimiLinearFamilies[] = {
                      "linear_conv_kernel_dim": 4})"},
     {.model_type = "bailing_hybrid",
      .architecture = "bailingmoe3",
-     .rules = {kPreNormRules, kLing3AttentionRules, kLing3KdaRules, kMoeRules,
-               kSharedExpertsRules},
+     .rules = {kPreNormRules, kLing3AttentionRules, kLing3KdaRules, kMoeRules, kSharedExpertsRules},
      .meta = Ling3Meta,
      .layer = Ling3Layer,
      .adjust = Ling3Adjust,

@@ -29,8 +29,7 @@ Result<std::vector<bool>> ConvLayers(const Config& config) {
 
 // Columns of the MLP: config.json may give those of an MLP without a gate.
 Result<int64_t> FfnColumns(const Config& config) {
-    WEFT_ASSIGN(int64_t columns,
-                config.NeedInt({"block_ff_dim", "intermediate_size"}, 1, 1 << 20));
+    WEFT_ASSIGN(int64_t columns, config.NeedInt({"block_ff_dim", "intermediate_size"}, 1, 1 << 20));
     WEFT_ASSIGN(const bool adjusted, config.BoolOr({"block_auto_adjust_ff_dim"}, false));
     if (!adjusted) return columns;
     columns = 2 * columns / 3;

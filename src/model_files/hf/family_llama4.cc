@@ -16,8 +16,8 @@ constexpr std::string_view kChunked = "chunked_attention", kWhole = "full_attent
 Result<std::vector<int64_t>> RotatingLayers(const Config& config, int64_t layers) {
     WEFT_ASSIGN(std::vector<int64_t> rotating, config.Ints({"no_rope_layers"}));
     if (!rotating.empty() && static_cast<int64_t>(rotating.size()) < layers) {
-        return config.Corrupt("no_rope_layers", fmt::format("a number for each of {} layers",
-                                                            layers));
+        return config.Corrupt("no_rope_layers",
+                              fmt::format("a number for each of {} layers", layers));
     }
     WEFT_ASSIGN(const int64_t step, config.IntOr({"no_rope_layer_interval"}, 1, kLlama4Layers, 4));
     for (int64_t layer = static_cast<int64_t>(rotating.size()); layer < layers; ++layer) {
@@ -58,8 +58,7 @@ Result<Json> LayerTypes4(const Config& config, int64_t layers) {
 
 // Whether all layers are dense, which config.json states in one of several ways.
 Result<bool> IsDense4(const Config& config) {
-    WEFT_ASSIGN(const int64_t experts,
-                config.NeedInt({"num_local_experts"}, 0, kLlama4Experts));
+    WEFT_ASSIGN(const int64_t experts, config.NeedInt({"num_local_experts"}, 0, kLlama4Experts));
     WEFT_ASSIGN(const int64_t step,
                 config.NeedInt({"interleave_moe_layer_step"}, 0, kLlama4Layers));
     WEFT_ASSIGN(const std::vector<int64_t> named, config.Ints({"moe_layers"}));

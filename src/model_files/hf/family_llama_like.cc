@@ -27,8 +27,7 @@ Status InternLm2Meta(const Config& config, MetaWriter& meta) {
 Status InternLm2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostLikeHeads));
-    WEFT_ASSIGN(const int64_t kv,
-                config.IntOr({"num_key_value_heads"}, 1, kMostLikeHeads, heads));
+    WEFT_ASSIGN(const int64_t kv, config.IntOr({"num_key_value_heads"}, 1, kMostLikeHeads, heads));
     WEFT_ASSIGN(const int64_t dim, HeadDim(config));
     const std::string name = prefix + "attention.wqkv";
     const int64_t queries = heads / kv * dim, each = queries + 2 * dim;
@@ -55,12 +54,9 @@ Status InternLm2Layer(Assembly& assembly, int64_t layer, const std::string& pref
 }
 
 constexpr Rule kInternLm2Rules[] = {
-    {"attn_norm", "attention_norm", Form::kNorm},
-    {"ffn_norm", "ffn_norm", Form::kNorm},
-    {"attn_output", "attention.wo", Form::kLinear},
-    {"ffn_gate", "feed_forward.w1", Form::kLinear},
-    {"ffn_up", "feed_forward.w3", Form::kLinear},
-    {"ffn_down", "feed_forward.w2", Form::kLinear},
+    {"attn_norm", "attention_norm", Form::kNorm},   {"ffn_norm", "ffn_norm", Form::kNorm},
+    {"attn_output", "attention.wo", Form::kLinear}, {"ffn_gate", "feed_forward.w1", Form::kLinear},
+    {"ffn_up", "feed_forward.w3", Form::kLinear},   {"ffn_down", "feed_forward.w2", Form::kLinear},
 };
 
 // ---- MiniCPM ------------------------------------------------------------------------------------

@@ -305,9 +305,8 @@ Result<int64_t> ShardsOfQkv(const Assembly& assembly, const std::string& begin) 
             return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows; expected {}",
                              assembly.folder(), module, weight->shape[0], fused.Rows());
         }
-        std::erase_if(fitting, [&](int64_t shards) {
-            return !fused.Fits(shards, scales->shape[0], block);
-        });
+        std::erase_if(fitting,
+                      [&](int64_t shards) { return !fused.Fits(shards, scales->shape[0], block); });
     }
     if (fitting.size() == 1) return fitting[0];
     return MakeError(

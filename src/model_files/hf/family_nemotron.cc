@@ -49,8 +49,8 @@ Result<Config> NemotronAdjust(const Config& config) {
     WEFT_TRY(MambaMustBe(config, "mamba_hidden_act", "silu"));
     WEFT_ASSIGN(const std::vector<NemotronLayer> layers, NemotronLayers(config));
     WEFT_ASSIGN(const double eps, config.NeedF64({"layer_norm_epsilon"}));
-    WEFT_ASSIGN(const int64_t kv, config.NeedInt({"num_key_value_heads", "num_attention_heads"}, 1,
-                                                 kMostMambaHeads));
+    WEFT_ASSIGN(const int64_t kv,
+                config.NeedInt({"num_key_value_heads", "num_attention_heads"}, 1, kMostMambaHeads));
     WEFT_ASSIGN(const int64_t head_dim,
                 config.IntOr({"head_dim", "attention_head_dim"}, 1, 1024, 128));
     Json heads = Json::array();
@@ -64,8 +64,8 @@ Result<Config> NemotronAdjust(const Config& config) {
                  {"head_dim", head_dim}};
     WEFT_ASSIGN(const bool experts, NemotronHasExperts(config));
     if (experts) {
-        WEFT_ASSIGN(const int64_t shared, config.NeedInt({"moe_shared_expert_intermediate_size"}, 0,
-                                                         kMostMambaColumns));
+        WEFT_ASSIGN(const int64_t shared,
+                    config.NeedInt({"moe_shared_expert_intermediate_size"}, 0, kMostMambaColumns));
         over["shared_expert_intermediate_size"] = shared;
     }
     WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
@@ -104,8 +104,7 @@ Status WriteMlpLengths(const Config& config, MetaWriter& meta, bool experts) {
 Status NemotronMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const MambaShape shape, NemotronShape(config));
     WEFT_ASSIGN(const bool experts, NemotronHasExperts(config));
-    WEFT_ASSIGN(const Config none,
-                Config::Parse(R"({"intermediate_size": null})", config.where()));
+    WEFT_ASSIGN(const Config none, Config::Parse(R"({"intermediate_size": null})", config.where()));
     WEFT_TRY(WriteCommon(config.With(none), meta, "relu2"));
     // llama.cpp needs this key, although the norms are RMS norms.
     WEFT_ASSIGN(const double eps, config.NeedF64({"rms_norm_eps"}));
@@ -164,18 +163,17 @@ constexpr Rule kNemotronExpertRules[] = {
     {"ffn_latent_down", "mixer.fc1_latent_proj", Form::kLinear, false},
     {"ffn_latent_up", "mixer.fc2_latent_proj", Form::kLinear, false},
 };
-constexpr Family kNemotron = {
-    .model_type = "nemotron_h",
-    .architecture = "nemotron_h",
-    .rules = {kNemotronRules},
-    .meta = NemotronMeta,
-    .layer = NemotronTensors,
-    .adjust = NemotronAdjust,
-    .defaults = R"({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8,
+constexpr Family kNemotron = {.model_type = "nemotron_h",
+                              .architecture = "nemotron_h",
+                              .rules = {kNemotronRules},
+                              .meta = NemotronMeta,
+                              .layer = NemotronTensors,
+                              .adjust = NemotronAdjust,
+                              .defaults = R"({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8,
                     "intermediate_size": 21504, "ssm_state_size": 128, "mamba_num_heads": 128,
                     "mamba_head_dim": 64, "n_groups": 8, "conv_kernel": 4})",
-    .embedding = "embeddings",
-    .final_norm = "norm_f"};
+                              .embedding = "embeddings",
+                              .final_norm = "norm_f"};
 
 constexpr Family NemotronExperts() {
     Family family = kNemotron;

@@ -332,8 +332,8 @@ class Int8Matrix final : public PackedMatrix {
         const auto count = static_cast<size_t>(groups.count);
         WEFT_TRY(scale_->Read(
             {shared ? 0 : block.row, shared ? 1 : block.rows, groups.first, groups.count},
-            std::as_writable_bytes(std::span(groups.scales).first(
-                shared ? count : groups.scales.size()))));
+            std::as_writable_bytes(
+                std::span(groups.scales).first(shared ? count : groups.scales.size()))));
         for (size_t i = shared ? count : groups.scales.size(); i < groups.scales.size(); ++i) {
             groups.scales[i] = groups.scales[i - count];
         }
@@ -367,8 +367,8 @@ class Int8Matrix final : public PackedMatrix {
 // ---- From tensors to matrices -------------------------------------------------------------------
 
 Status LinearMaker::CheckOneForm() const {
-    const int weights = (parts_.weight != nullptr) + (parts_.qweight != nullptr) +
-                        (parts_.packed != nullptr);
+    const int weights =
+        (parts_.weight != nullptr) + (parts_.qweight != nullptr) + (parts_.packed != nullptr);
     if (weights > 1) {
         return Corrupt("has more than one of weight, weight_packed and qweight");
     }
@@ -571,9 +571,9 @@ Result<MatrixPtr> LinearMaker::MakeInt8() const {
         return Corrupt("has {} scales; expected {} x {}", count, rows, groups);
     }
     WEFT_ASSIGN(const DType dtype, TypeOf(*parts_.scale, "weight_scale", true));
-    MatrixPtr scale = Converted(
-        FromFile(files_.file(*parts_.scale), parts_.scale->offset, dtype, rows, groups),
-        DType::kF32);
+    MatrixPtr scale =
+        Converted(FromFile(files_.file(*parts_.scale), parts_.scale->offset, dtype, rows, groups),
+                  DType::kF32);
     std::optional<ByteRows> zeros;
     WEFT_TRY(NeedZeros());
     if (const SafeTensor* zero = parts_.zero_point; zero != nullptr) {
@@ -584,8 +584,7 @@ Result<MatrixPtr> LinearMaker::MakeInt8() const {
         zeros = ByteRows{&files_.file(*zero), zero->offset, groups};
     }
     const ByteRows weight{&files_.file(*parts_.weight), parts_.weight->offset, in};
-    return MatrixPtr(
-        std::make_unique<Int8Matrix>(*shape, weight, std::move(scale), 1.0f, zeros));
+    return MatrixPtr(std::make_unique<Int8Matrix>(*shape, weight, std::move(scale), 1.0f, zeros));
 }
 
 // bitsandbytes: SCB [out] is 127 times the scale of a row.
@@ -601,11 +600,10 @@ Result<MatrixPtr> LinearMaker::MakeScb() const {
     }
     const DType dtype = in % kBlock == 0 ? DType::kW8 : DType::kBF16;
     const PackedMatrix::Shape shape{out, in, in, 1, 8, dtype};
-    MatrixPtr scale =
-        FromFile(files_.file(*parts_.scb), parts_.scb->offset, DType::kF32, out, 1);
+    MatrixPtr scale = FromFile(files_.file(*parts_.scb), parts_.scb->offset, DType::kF32, out, 1);
     const ByteRows weight{&files_.file(*parts_.weight), parts_.weight->offset, in};
-    return MatrixPtr(std::make_unique<Int8Matrix>(shape, weight, std::move(scale), 1.0f / 127,
-                                                  std::nullopt));
+    return MatrixPtr(
+        std::make_unique<Int8Matrix>(shape, weight, std::move(scale), 1.0f / 127, std::nullopt));
 }
 
 LinearParts FindLinearParts(const std::function<const SafeTensor*(const std::string&)>& find) {

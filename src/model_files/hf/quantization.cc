@@ -247,8 +247,7 @@ const Scheme* Quantization::Of(const std::string& module) const {
         if (fused.empty()) continue;
         if (const Scheme* found = FindByName(*this, fused, module)) return found;
     }
-    const auto of_class =
-        classes.find(module.ends_with("embed_tokens") ? "Embedding" : "Linear");
+    const auto of_class = classes.find(module.ends_with("embed_tokens") ? "Embedding" : "Linear");
     if (of_class != classes.end()) return &of_class->second;
     return only_named ? nullptr : this;
 }

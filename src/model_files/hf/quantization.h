@@ -22,17 +22,7 @@
 
 namespace weft::model_files::hf {
 
-enum class Method {
-    kNone,
-    kFp8,
-    kAwq,
-    kGptq,
-    kCompressed,
-    kMxfp4,
-    kModelOpt,
-    kBitsAndBytes,
-    kMlx
-};
+enum class Method { kNone, kFp8, kAwq, kGptq, kCompressed, kMxfp4, kModelOpt, kBitsAndBytes, kMlx };
 
 // MLX's `mode`.
 enum class MlxMode { kAffine, kMxfp4, kMxfp8, kNvfp4 };
@@ -41,9 +31,9 @@ enum class MlxMode { kAffine, kMxfp4, kMxfp8, kNvfp4 };
 struct Scheme {
     Method method = Method::kNone;
     int bits = 16;
-    int64_t group = 0;                       // columns that share a scale; 0: the whole row
-    bool zero_plus_one = false;              // GPTQ's first format stores zero - 1
-    bool any_order = false;                  // groups may have scattered columns, listed in g_idx
+    int64_t group = 0;           // columns that share a scale; 0: the whole row
+    bool zero_plus_one = false;  // GPTQ's first format stores zero - 1
+    bool any_order = false;      // groups may have scattered columns, listed in g_idx
     // fp8: size of blocks that share a scale; 0: from the shape of the scales
     int64_t block_rows = 0, block_cols = 0;
     MlxMode mode = MlxMode::kAffine;

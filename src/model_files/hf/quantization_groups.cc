@@ -25,8 +25,7 @@ Status CheckGroupType(const Config& group, std::string_view type, int64_t bits,
     constexpr std::array<std::string_view, 5> kStrategies = {"tensor", "channel", "group", "block",
                                                              "tensor_group"};
     if (std::ranges::find(kStrategies, strategy) != kStrategies.end()) return {};
-    return RefusedQuantization(group,
-                               fmt::format("compressed-tensors by '{}'", Shown(strategy)));
+    return RefusedQuantization(group, fmt::format("compressed-tensors by '{}'", Shown(strategy)));
 }
 
 // The scheme of an entry of config_groups; nullopt: it quantizes no weights.
@@ -63,16 +62,16 @@ Result<std::optional<Scheme>> ReadGroup(const Config& group) {
 }
 
 constexpr std::array<std::string_view, 9> kFormats = {
-    "pack-quantized",       "int-quantized",        "float-quantized",
-    "naive-quantized",      "nvfp4-pack-quantized", "mxfp4-pack-quantized",
-    "mxfp8-quantized",      "mixed-precision",      "dense"};
+    "pack-quantized",  "int-quantized",        "float-quantized",
+    "naive-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
+    "mxfp8-quantized", "mixed-precision",      "dense"};
 
 Status CheckFormat(const Config& config, bool needed) {
     WEFT_ASSIGN(const std::string format, config.StringOr({"format"}, ""));
     if (format.empty() && !needed) return {};
     if (std::ranges::find(kFormats, format) != kFormats.end()) return {};
-    return RefusedQuantization(config, fmt::format("compressed-tensors' format '{}'",
-                                                   Shown(format)));
+    return RefusedQuantization(config,
+                               fmt::format("compressed-tensors' format '{}'", Shown(format)));
 }
 
 // Refuses settings that change a layer's result beyond its weights.
@@ -139,9 +138,15 @@ Result<Quantization> ReadCompressed(const Config& config) {
 // ModelOpt's algorithms differ in their tensors, which identify the algorithm module by module.
 Result<Quantization> ReadModelOpt(const Config& config) {
     WEFT_ASSIGN(const std::string algorithm, config.StringOr({"quant_algo"}, "?"));
-    constexpr std::array<std::string_view, 9> kAlgorithms = {
-        "FP8",         "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4",          "NVFP4_AWQ",
-        "W4A16_NVFP4", "W4A8_NVFP4_FP8",            "MXFP8",     "MIXED_PRECISION"};
+    constexpr std::array<std::string_view, 9> kAlgorithms = {"FP8",
+                                                             "FP8_PER_CHANNEL_PER_TOKEN",
+                                                             "FP8_PB_WO",
+                                                             "NVFP4",
+                                                             "NVFP4_AWQ",
+                                                             "W4A16_NVFP4",
+                                                             "W4A8_NVFP4_FP8",
+                                                             "MXFP8",
+                                                             "MIXED_PRECISION"};
     const auto known = [&](const std::string& name) {
         return std::ranges::find(kAlgorithms, name) != kAlgorithms.end();
     };

@@ -10,13 +10,12 @@ Status ReadAutoRoundBits(const Config& config, Scheme& scheme) {
     WEFT_ASSIGN(const int64_t bits, config.IntOr({"bits"}, 1, 32, scheme.bits));
     const bool awq = scheme.method == Method::kAwq;
     if (bits != 4 && (awq || bits != 8) && bits < 16) {
-        return RefusedQuantization(config, fmt::format("AutoRound of {} bits packed as {}", bits,
-                                                       awq ? "AWQ" : "GPTQ"));
+        return RefusedQuantization(
+            config, fmt::format("AutoRound of {} bits packed as {}", bits, awq ? "AWQ" : "GPTQ"));
     }
     WEFT_ASSIGN(const std::string type, config.StringOr({"data_type"}, "int"));
     if (type != "int" && bits < 16) {
-        return RefusedQuantization(config,
-                                   fmt::format("AutoRound's data_type '{}'", Shown(type)));
+        return RefusedQuantization(config, fmt::format("AutoRound's data_type '{}'", Shown(type)));
     }
     scheme.bits = static_cast<int>(bits);
     if (config.Has("group_size")) {
@@ -61,8 +60,8 @@ Status ReadMlxScheme(const Config& config, Scheme& scheme) {
     const bool good = affine ? (bits >= 2 && bits <= 6) || bits == 8
                              : bits == usual.bits && scheme.group == usual.group;
     if (good) return {};
-    return RefusedQuantization(
-        config, fmt::format("MLX with {} bits in groups of {}", bits, scheme.group));
+    return RefusedQuantization(config,
+                               fmt::format("MLX with {} bits in groups of {}", bits, scheme.group));
 }
 
 }  // namespace
@@ -79,8 +78,7 @@ Result<Quantization> ReadAutoRound(const Config& config) {
         read.method = Method::kGptq;
         read.zero_plus_one = true;
     } else {
-        return RefusedQuantization(config,
-                                   fmt::format("AutoRound's packing '{}'", Shown(packing)));
+        return RefusedQuantization(config, fmt::format("AutoRound's packing '{}'", Shown(packing)));
     }
     WEFT_ASSIGN(const int64_t bits, config.NeedInt({"bits"}, 1, 32));
     read.bits = static_cast<int>(bits);
