@@ -49,7 +49,7 @@ struct MetaEntry {
     std::string_view key;
     MetaType type;
     MetaType element_type;  // of an array's elements (kArray: an array of arrays); else == type
-    uint64_t count;                    // elements of an array; else 1
+    uint64_t count;         // elements of an array; else 1
     std::span<const std::byte> bytes;  // little-endian values, without the array's header; each
                                        // string is its u64 length and then its bytes
     std::string TypeName() const;      // "u32", "string[49152]"

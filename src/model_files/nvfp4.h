@@ -13,8 +13,8 @@
 
 namespace weft::model_files {
 
-inline constexpr int64_t kNvBlock = 64;        // elements of a block
-inline constexpr int64_t kNvBlockBytes = 40;   // in memory
+inline constexpr int64_t kNvBlock = 64;       // elements of a block
+inline constexpr int64_t kNvBlockBytes = 40;  // in memory
 inline constexpr int64_t kNvScaleElements = 16;
 
 // The value of an E4M3 byte (OCP 8-bit formats): no infinities; 0x7f and 0xff are NaN.

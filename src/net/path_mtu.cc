@@ -97,8 +97,8 @@ class Probe {
         const bool stamps = (info.tcpi_options & TCPI_OPT_TIMESTAMPS) != 0;
         std::vector<std::byte> bytes(info.tcpi_snd_mss);
         std::ranges::copy(first_.first(std::min(first_.size(), bytes.size())), bytes.begin());
-        packet_ = static_cast<int>(bytes.size()) + ip_header_ + kTcpHeader +
-                  (stamps ? kTimestamps : 0);
+        packet_ =
+            static_cast<int>(bytes.size()) + ip_header_ + kTcpHeader + (stamps ? kTimestamps : 0);
         const bool sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
                           static_cast<ssize_t>(bytes.size());
         state_ = sent ? State::kSent : State::kFailed;

@@ -224,9 +224,9 @@ std::optional<ShapeWord> FindShape(std::string_view word) {
     const std::vector<Known>& names = KnownNames();
     if (word.starts_with("hf:")) word.remove_prefix(3);
     word.remove_prefix(word.rfind('/') + 1);  // npos + 1 is 0
-    for (const std::string_view maker : {"meta-", "openai-", "google-", "qwen-", "c4ai-",
-                                         "mistralai_", "allenai_", "google_", "qwen_", "nvidia_",
-                                         "nvidia-"}) {
+    for (const std::string_view maker :
+         {"meta-", "openai-", "google-", "qwen-", "c4ai-", "mistralai_", "allenai_", "google_",
+          "qwen_", "nvidia_", "nvidia-"}) {
         if (Lowered(word).starts_with(maker) && FindName(word.substr(maker.size()), names)) {
             word.remove_prefix(maker.size());
         }

@@ -168,8 +168,7 @@ class ShapeWriter {
         WEFT_ASSIGN(mamba_.taps, meta.Int(name_ + ".ssm.conv_kernel", 1, 1 << 20));
         WEFT_ASSIGN(const int64_t inner, meta.Int(name_ + ".ssm.inner_size", 1, 1 << 24));
         mamba_.value_dim = inner / mamba_.heads;
-        WEFT_ASSIGN(mamba_norm_,
-                    config_.BoolOr({"mamba_rms_norm"}, name_ != "falcon-h1"));
+        WEFT_ASSIGN(mamba_norm_, config_.BoolOr({"mamba_rms_norm"}, name_ != "falcon-h1"));
         return {};
     }
     bool Is(std::initializer_list<std::string_view> names) const {
@@ -632,9 +631,9 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word, bool dra
         return UnderItsName(shape.error(), (folder / "config.json").string(), head);
     }
     if (IsFolderWithoutWeights(head)) {
-        return OpenShape((fs::path(head) / "config.json").string() +
-                             (type.empty() ? "" : ":" + type),
-                         draft_head);
+        return OpenShape(
+            (fs::path(head) / "config.json").string() + (type.empty() ? "" : ":" + type),
+            draft_head);
     }
     // Local files and the cache take precedence over a known name.
     const bool hub = word.starts_with("hf:");

@@ -241,9 +241,9 @@ struct Attention {
     int64_t first_head = 0, first_kv_head = 0;  // model head at which this rank's heads begin
     int64_t group = 1;                          // query heads per KV head of the model
     float scale = 1;
-    int64_t window = 0;  // number of keys that a query sees, up to its own; 0: all
-    float soft_cap = 0;  // not 0: scaled scores s become soft_cap * tanh(s / soft_cap)
-    bool sinks = false;  // each head has an extra score, its sink, with a zero value
+    int64_t window = 0;     // number of keys that a query sees, up to its own; 0: all
+    float soft_cap = 0;     // not 0: scaled scores s become soft_cap * tanh(s / soft_cap)
+    bool sinks = false;     // each head has an extra score, its sink, with a zero value
     int64_t value_dim = 0;  // columns of a value and of a head's result; 0: head_dim
     int64_t chunk = 0;      // not 0: a query sees keys from the last multiple of this on
     int64_t block = 0;      // not 0: keys per block; a query sees its KV head's `chosen`
@@ -285,7 +285,7 @@ struct Glu {  // act(gate) * up
     static constexpr OpRow kRow{"glu", "gate[..] up[..] -> y[..]", Pass::kBoth,
                                 Trait::kRowWise | Trait::kCheap};
     Activation activation = Activation::kSilu;
-    float limit = 0;  // not 0: act(gate) is at most this, and up within +- this
+    float limit = 0;           // not 0: act(gate) is at most this, and up within +- this
     bool limits_gate = false;  // the gate itself is at most `limit` (DeepSeek-V4)
     void Show(auto& show) const {
         show("activation", activation);

@@ -86,7 +86,7 @@ struct WeightSlice {
     std::string name;
     int64_t row_begin = 0;
     int64_t col_begin = 0;
-    int64_t home_row = 0;  // first row of its matrix in the tensor (Q, K, V in one tensor)
+    int64_t home_row = 0;      // first row of its matrix in the tensor (Q, K, V in one tensor)
     int64_t first_matrix = 0;  // stacks: the first matrix, and the rows per matrix in the file
     int64_t matrix_rows = 0;
     bool transposed = false;  // stacks: the file holds each matrix transposed

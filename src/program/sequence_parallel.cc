@@ -64,8 +64,8 @@ class Sharer {
         ValueId& whole = whole_[static_cast<size_t>(id)];
         if (whole == kNoValue) {
             const Value value = program_.value(id);
-            whole = program_.Emit(GatherRows{}, {id}, value.name + ".rows",
-                                  {kTokens, value.shape[1]});
+            whole =
+                program_.Emit(GatherRows{}, {id}, value.name + ".rows", {kTokens, value.shape[1]});
         }
         return whole;
     }

@@ -46,8 +46,7 @@ struct MergeStreams {  // y = sum over the streams i of pre[i] * x[i]
 // y[k] = post[k] * update + sum over the streams j of matrix[j][k] * x[j]. Without x and weights
 // each stream is the update.
 struct MixStreams {
-    static constexpr OpRow kRow{"mix_streams",
-                                "(x[T,m] weights[T,_]:exact) update[T,n] -> y[T,m]",
+    static constexpr OpRow kRow{"mix_streams", "(x[T,m] weights[T,_]:exact) update[T,n] -> y[T,m]",
                                 Pass::kInference, Trait::kRowWise};
     int64_t streams = 1;
     void Show(auto& show) const { show("streams", streams); }

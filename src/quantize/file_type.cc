@@ -251,11 +251,11 @@ Role RoleOf(std::string_view name) {
 bool IsKept(std::string_view name, int dims) {
     if (dims < 2 || !name.ends_with("weight")) return true;
     constexpr std::string_view kTouchy[] = {
-        "_norm.weight",  "ffn_gate_inp",         "altup",          "laurel",
-        "ssm_conv1d",    "per_layer_model_proj", "shortconv.conv", "attn_rel_b",
-        "position_embd", "token_types",          "indexer.k_proj", "indexer.q_proj",
+        "_norm.weight",         "ffn_gate_inp",   "altup",        "laurel",         "ssm_conv1d",
+        "per_layer_model_proj", "shortconv.conv", "attn_rel_b",   "position_embd",  "token_types",
+        "indexer.k_proj",       "indexer.q_proj",
         "indexer.proj",  // the weights of an indexer's heads
-        "hc_attn_fn",    "hc_ffn_fn",            "output_hc_fn",   "compressor_ape",
+        "hc_attn_fn",           "hc_ffn_fn",      "output_hc_fn", "compressor_ape",
     };
     return std::ranges::any_of(kTouchy,
                                [&](std::string_view part) { return Contains(name, part); });

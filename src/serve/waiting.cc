@@ -14,10 +14,10 @@ Result<std::unique_ptr<WaitingServer>> WaitingServer::Start(HttpOptions options,
         return head.method == "POST" ? HeadVerdict{NotServing(head.path, self->why_, "waiting")}
                                      : JudgeHead(head, nullptr);
     };
-    WEFT_ASSIGN(waiting->http_, HttpServer::Start(std::move(options),
-                                                  [self](std::shared_ptr<Exchange> exchange) {
-                                                      self->Handle(*exchange);
-                                                  }));
+    WEFT_ASSIGN(waiting->http_,
+                HttpServer::Start(std::move(options), [self](std::shared_ptr<Exchange> exchange) {
+                    self->Handle(*exchange);
+                }));
     return waiting;
 }
 

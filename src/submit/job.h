@@ -48,18 +48,18 @@ struct JobSpec {
     std::vector<std::string> node_labels;   // Kubernetes: KEY=VALUE, of the nodes that fit
     std::vector<std::string> tolerations;   // Kubernetes: KEY[=VALUE][:EFFECT]
     std::vector<std::string> pull_secrets;  // Kubernetes: Secrets with registry credentials
-    std::string queue;                   // Kubernetes: queue of Kueue or Volcano
-    std::string scheduler;               // Kubernetes: scheduler of the pods; "": the cluster's
-                                         // default
-    int replicas = 1;                    // Kubernetes, serve: servers, each on `nodes` nodes
-    std::string service = "ClusterIP";   // Kubernetes, serve: type of the Service for clients
-    std::string api_keys;                // Kubernetes, serve: text of a key file (serve/keys.h)
-    std::string secret;                  // Kubernetes: existing Secret with the entries key and
-                                         // keys; "": write one from `key` and `api_keys`
-    std::vector<std::string> hosts;      // ssh: user@host, one per node
-    std::string key;                     // shared key of the ranks: 44 characters
-    int port = 29'500;                   // of rank 0
-    int restarts = 3;                    // after a lost rank or a preemption
+    std::string queue;                      // Kubernetes: queue of Kueue or Volcano
+    std::string scheduler;                  // Kubernetes: scheduler of the pods; "": the cluster's
+                                            // default
+    int replicas = 1;                       // Kubernetes, serve: servers, each on `nodes` nodes
+    std::string service = "ClusterIP";      // Kubernetes, serve: type of the Service for clients
+    std::string api_keys;                   // Kubernetes, serve: text of a key file (serve/keys.h)
+    std::string secret;                     // Kubernetes: existing Secret with the entries key and
+                                            // keys; "": write one from `key` and `api_keys`
+    std::vector<std::string> hosts;         // ssh: user@host, one per node
+    std::string key;                        // shared key of the ranks: 44 characters
+    int port = 29'500;                      // of rank 0
+    int restarts = 3;                       // after a lost rank or a preemption
 };
 
 // Checks a job's fields, for any engine. Errors: kUsage.

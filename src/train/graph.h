@@ -37,7 +37,7 @@ struct GraphOptions {
 };
 
 struct TrainingGraph {
-    program::ChunkedProgram program;   // one chunk per shard
+    program::ChunkedProgram program;         // one chunk per shard
     std::vector<program::FlatBucket> units;  // units of the trained weights
 };
 

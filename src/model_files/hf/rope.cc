@@ -148,12 +148,11 @@ class Resolver {
             out_["rope_type"] = type_;
             return {};
         }
-        return MakeError(
-            ErrorCode::kUnsupported,
-            "{}: RoPE scaling '{}' is not supported{}. Supported: {}.", params_.where(),
-            Shown(type_), known ? " for this type of model" : "",
-            traits_.only_longrope ? "default, longrope"
-                                  : fmt::format("{}", fmt::join(kRopeTypes, ", ")));
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: RoPE scaling '{}' is not supported{}. Supported: {}.",
+                         params_.where(), Shown(type_), known ? " for this type of model" : "",
+                         traits_.only_longrope ? "default, longrope"
+                                               : fmt::format("{}", fmt::join(kRopeTypes, ", ")));
     }
 
     Result<double> Rotated() const {
@@ -209,8 +208,8 @@ class Resolver {
         if (!traits_.temperature || !params_.Names(kBeta)) return {};
         WEFT_ASSIGN(const double beta, params_.NeedF64({kBeta}));
         if (!(beta >= 0)) return params_.Corrupt(kBeta, "0 or more");
-        WEFT_ASSIGN(const int64_t length, params_.NeedInt({"original_max_position_embeddings"}, 1,
-                                                          kMostTokens));
+        WEFT_ASSIGN(const int64_t length,
+                    params_.NeedInt({"original_max_position_embeddings"}, 1, kMostTokens));
         out_[kBeta] = beta;
         out_["temperature_length"] = length;
         return {};
@@ -359,8 +358,8 @@ Result<RopeConfig> ReadRope(const Config& config) {
     WEFT_ASSIGN(rope.theta, rope.params.F64Or({"rope_theta"}, 10000.0));
     WEFT_ASSIGN(rope.rotated, rope.params.F64Or({"partial_rotary_factor"}, 1.0));
     WEFT_ASSIGN(rope.factor, rope.params.F64Or({"factor"}, 1.0));
-    WEFT_ASSIGN(rope.original, rope.params.IntOr({"original_max_position_embeddings"}, 1,
-                                                 kMostTokens, 0));
+    WEFT_ASSIGN(rope.original,
+                rope.params.IntOr({"original_max_position_embeddings"}, 1, kMostTokens, 0));
     WEFT_ASSIGN(rope.attention_factor, rope.params.F64Or({"attention_factor"}, 1.0));
     return rope;
 }
@@ -477,8 +476,7 @@ Status WriteTemperature(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
     WEFT_ASSIGN(const double beta, rope.params.F64Or({"llama_4_scaling_beta"}, 0.0));
     if (beta == 0) return {};
-    WEFT_ASSIGN(const int64_t length,
-                rope.params.NeedInt({"temperature_length"}, 1, kMostTokens));
+    WEFT_ASSIGN(const int64_t length, rope.params.NeedInt({"temperature_length"}, 1, kMostTokens));
     meta.F32("attention.temperature_scale", beta);
     meta.Int("attention.temperature_length", length);
     return {};

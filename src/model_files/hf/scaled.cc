@@ -387,8 +387,7 @@ Result<MatrixPtr> LinearMaker::Scales(const SafeTensor& tensor, int64_t rows, in
 Result<MatrixPtr> LinearMaker::Fp8Rows(const SafeTensor& weight, int64_t rows, int64_t cols,
                                        const SafeTensor& scales, int64_t block_rows,
                                        int64_t block_cols, int64_t piece_rows) const {
-    const int64_t scale_rows =
-        rows / piece_rows * ((piece_rows + block_rows - 1) / block_rows);
+    const int64_t scale_rows = rows / piece_rows * ((piece_rows + block_rows - 1) / block_rows);
     const int64_t scale_cols = (cols + block_cols - 1) / block_cols;
     if (!AreRowsOf(scales, scale_rows, scale_cols)) {
         return Corrupt("has {} scales of shape [{}]; expected {} x {}", ElementsOf(scales),
@@ -411,10 +410,9 @@ Result<MatrixPtr> LinearMaker::MakeFp8() const {
     const int64_t rows = RowsOf(*parts_.weight), cols = parts_.weight->shape.back();
     const SafeTensor* scales = parts_.scale_inv != nullptr ? parts_.scale_inv : parts_.scale;
     if (scales == nullptr) {
-        return Corrupt("is F8_E4M3 without {}", q_.method == Method::kFp8 ||
-                                                        q_.method == Method::kNone
-                                                    ? "weight_scale_inv"
-                                                    : "weight_scale");
+        return Corrupt("is F8_E4M3 without {}",
+                       q_.method == Method::kFp8 || q_.method == Method::kNone ? "weight_scale_inv"
+                                                                               : "weight_scale");
     }
     if (rows < 1 || cols < 1) return Corrupt("is empty");
     if (rows % parts_.pieces != 0) {
@@ -502,8 +500,8 @@ Result<MatrixPtr> LinearMaker::WithColumnScales(MatrixPtr matrix) const {
                        cols);
     }
     WEFT_ASSIGN(const DType dtype, TypeOf(scales, "pre_quant_scale", true));
-    MatrixPtr row = Converted(FromFile(files_.file(scales), scales.offset, dtype, 1, cols),
-                              DType::kF32);
+    MatrixPtr row =
+        Converted(FromFile(files_.file(scales), scales.offset, dtype, 1, cols), DType::kF32);
     return MatrixPtr(std::make_unique<ColumnScaledMatrix>(std::move(matrix), std::move(row)));
 }
 

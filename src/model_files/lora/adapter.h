@@ -44,7 +44,7 @@ class AdapterFile {
 
 // Writes the adapter tensors of `trained`. Existing files are replaced once the new ones are
 // complete. model: the base model's name in the config.
-Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan,
-                    const std::string& model, const std::string& folder);
+Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std::string& model,
+                    const std::string& folder);
 
 }  // namespace weft::model_files

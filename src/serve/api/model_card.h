@@ -20,8 +20,8 @@ struct ModelCard {
     int64_t modified_s = 0;  // Unix time of the file; 0: unknown
     Json info{};             // metadata: numbers, strings and short lists; longer lists are empty
     std::string chat_template{};  // source; "": none
-    bool tools = false;      // the model can call tools
-    bool thinking = false;   // the chat template supports reasoning
+    bool tools = false;           // the model can call tools
+    bool thinking = false;        // the chat template supports reasoning
 };
 
 // path: of the opened model. chat: null if there is no template.

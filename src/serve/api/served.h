@@ -32,18 +32,18 @@ struct Served {
     int64_t created_s = 0;              // Unix time
     int64_t context = 0;                // most tokens of a sequence
     model::Hyper hyper;
-    bool generates = true;              // false: embeddings only
-    std::optional<chat::Chat> chat;     // nullopt: the model has no usable chat template
-    std::string chat_error;             // reason, if `chat` is nullopt
-    chat::ConversationForms forms;      // message forms that the chat template accepts
+    bool generates = true;           // false: embeddings only
+    std::optional<chat::Chat> chat;  // nullopt: the model has no usable chat template
+    std::string chat_error;          // reason, if `chat` is nullopt
+    chat::ConversationForms forms;   // message forms that the chat template accepts
     chat::ToolCallFormat family = chat::ToolCallFormat::kPlain;
     chat::CallFrame call_frame;  // frame of forced calls
     std::unique_ptr<Constraints> constraints;
-    size_t longest_piece_bytes = 0;                    // longest token of the vocabulary
-    model_files::EmbeddingHead head;                   // of embeddings
-    std::string path;                                  // of the model, as given to the server
-    int64_t slots = 0;                                 // most sequences that run at once
-    bool speculative = false;                          // speculative decoding is on
+    size_t longest_piece_bytes = 0;   // longest token of the vocabulary
+    model_files::EmbeddingHead head;  // of embeddings
+    std::string path;                 // of the model, as given to the server
+    int64_t slots = 0;                // most sequences that run at once
+    bool speculative = false;         // speculative decoding is on
     FimTokens fim{};
     std::string sampling_by{};  // describes `sampling` and the source of its values
     // Defaults for all APIs: command-line flags, then the model's file, then built-in values.

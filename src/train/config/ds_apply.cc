@@ -108,12 +108,9 @@ class Applier {
     void ApplyPrecision(TrainerOptions& trainer) {
         trainer.dtype = DTypeOf(config_.precision);
         const DsLossScale& scale = config_.loss_scale;
-        trainer.loss_scale = {scale.fixed,
-                              std::exp2(static_cast<double>(scale.initial_power)),
-                              scale.window,
-                              false,
-                              scale.hysteresis,
-                              scale.consecutive_hysteresis,
+        trainer.loss_scale = {scale.fixed,      std::exp2(static_cast<double>(scale.initial_power)),
+                              scale.window,     false,
+                              scale.hysteresis, scale.consecutive_hysteresis,
                               scale.least};
         // Gradients are sent in the type in which they are accumulated.
         const int64_t sums = config_.train_batch / std::max<int64_t>(1, config_.micro_batch);
@@ -203,8 +200,8 @@ class Applier {
         trainer.zero = zero.stage;
         const auto& gathered = zero.stage == 3 ? zero.prefetch_bucket : zero.allgather_bucket;
         if (zero.reduce_bucket || gathered) {
-            const int64_t least = std::min(zero.reduce_bucket.value_or(INT64_MAX),
-                                           gathered.value_or(INT64_MAX));
+            const int64_t least =
+                std::min(zero.reduce_bucket.value_or(INT64_MAX), gathered.value_or(INT64_MAX));
             trainer.unit_elements = std::max<int64_t>(1, least);
         }
         if (zero.overlap_comm && !given_.overlap) {
