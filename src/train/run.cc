@@ -738,9 +738,9 @@ class Run {
     int64_t data_begin_ = 0;  // updates before the first one with this data
     StopScope stops_;
     ResumeSearch search_;
-    Growth growth_;                // rank 0
-    bool grows_ = false;           // rank 0: the epoch ends for newcomers, not after a loss
-    bool with_joiners_ = false;    // this epoch has newcomers, and not all ranks are ready
+    Growth growth_;              // rank 0
+    bool grows_ = false;         // rank 0: the epoch ends for newcomers, not after a loss
+    bool with_joiners_ = false;  // this epoch has newcomers, and not all ranks are ready
     SavePlace place_;
     RoomPlan room_;
     const int64_t begin_ns_;

@@ -142,13 +142,13 @@ class BlockCuts : public testing::TestWithParam<DType> {
     int padded_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Types, BlockCuts,
-    testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ2_K,
-                    DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS,
-                    DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS, DType::kIQ2_XS,
-                    DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S, DType::kTQ2_0),
-    [](const auto& test) { return std::string(Info(test.param).name); });
+INSTANTIATE_TEST_SUITE_P(Types, BlockCuts,
+                         testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0,
+                                         DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K,
+                                         DType::kQ6_K, DType::kIQ4_XS, DType::kIQ1_S, DType::kIQ1_M,
+                                         DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S,
+                                         DType::kIQ3_XXS, DType::kIQ3_S, DType::kTQ2_0),
+                         [](const auto& test) { return std::string(Info(test.param).name); });
 
 TEST_P(BlockCuts, GiveTheBitsOfOneRank) {
     Check(4, BestCpuLevel(DetectCpu()));

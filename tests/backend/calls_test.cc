@@ -120,9 +120,9 @@ class EveryOp {
         Emit(attention, {turned, k, v, blocks, Cache(2, 16), Cache(2, 16)}, rows);
         program::WindowAttention windows{2, 3};
         Emit(windows, {attended_, latent, Vector(2), Cache(1, 16)}, rows);
-        const ValueId windowed = Emit(
-            program::IndexTopK{4}, {attended_, latent, Product(norm_, 2), Cache(1, 16, 4)},
-            {kTokens, 3}, DType::kI32);
+        const ValueId windowed =
+            Emit(program::IndexTopK{4}, {attended_, latent, Product(norm_, 2), Cache(1, 16, 4)},
+                 {kTokens, 3}, DType::kI32);
         windows.stride = 128;
         Emit(windows, {attended_, latent, Vector(2), latent, Cache(1, 16), Cache(1, 16, 64)}, rows);
         windows.stride = 4;
@@ -219,8 +219,8 @@ class EveryOp {
         const Shape rows{kTokens, kCols};
         program::ExpertSum sum;
         const ValueId padded = Emit(program::PadColumns{8}, {again}, {kTokens, 2, 2 * kCols});
-        const ValueId plain = Emit(sum, {padded, ids, weights, Weight({4, kCols, 2 * kCols})}, rows,
-                                   DType::kF64);
+        const ValueId plain =
+            Emit(sum, {padded, ids, weights, Weight({4, kCols, 2 * kCols})}, rows, DType::kF64);
         sum.bias = sum.base = true;
         const ValueId biased = Emit(
             sum, {inner, ids, weights, Weight(stack), Weight(biases, DType::kF32), plain}, rows);

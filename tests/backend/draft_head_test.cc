@@ -214,8 +214,8 @@ TEST_P(DraftHeads, LeaveTheModelAlone) {
 
 TEST_P(DraftHeads, OnTensorRanks) {
     const HeadRank::Out one = Alone(kRows);
-    for (const auto& [tp, shares] : std::vector<std::pair<int, std::vector<double>>>{
-             {2, {}}, {3, {1, 2, 1}}, {4, {}}}) {
+    for (const auto& [tp, shares] :
+         std::vector<std::pair<int, std::vector<double>>>{{2, {}}, {3, {1, 2, 1}}, {4, {}}}) {
         if (tp > 2 && !test::Nightly() && (tp == 4 || GetParam() != "glm4moe")) continue;
         const std::vector<HeadRank::Out> ranks = Outputs(tp, shares);
         for (const HeadRank::Out& got : ranks) {

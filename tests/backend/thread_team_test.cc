@@ -56,9 +56,11 @@ TEST(ThreadTeam, FewerThreadsThanCoresAreKeptOnAllOfThem) {
     for (const size_t threads : {cores.size() - 1, cores.size()}) {
         ThreadTeam team({static_cast<int>(threads), cores, false});
         Seen seen{std::vector<std::vector<int>>(threads)};
-        team.Run([](void* context, int part) {
-            static_cast<Seen*>(context)->cores[static_cast<size_t>(part)] = AllowedCores();
-        }, &seen);
+        team.Run(
+            [](void* context, int part) {
+                static_cast<Seen*>(context)->cores[static_cast<size_t>(part)] = AllowedCores();
+            },
+            &seen);
         for (size_t i = 0; i < threads; ++i) {
             EXPECT_EQ(seen.cores[i], threads < cores.size() ? cores : std::vector{cores[i]});
         }

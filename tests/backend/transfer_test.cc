@@ -232,8 +232,7 @@ TEST(AllGather, PutsTheColumnsOfAllRanksSideBySide) {
         const auto ranks = static_cast<int>(parts.size());
         std::vector<int> everyone;
         for (int rank = 0; rank < ranks; ++rank) everyone.push_back(rank);
-        auto fabrics =
-            net::MakeLocalFabrics(ranks, net::Transport::kShm, kSumWindow).value();
+        auto fabrics = net::MakeLocalFabrics(ranks, net::Transport::kShm, kSumWindow).value();
         test::OnThreads(fabrics, [&](net::Fabric& fabric) {
             auto comm = coll::Comm::Make(fabric, everyone, {0, kSumWindow, 0, 4}, 10'000).value();
             const auto own = parts[static_cast<size_t>(fabric.rank)];
@@ -257,9 +256,8 @@ TEST(AllGather, PutsTheColumnsOfAllRanksSideBySide) {
                 const auto value = [](std::vector<float>& x, int64_t r, int64_t c) {
                     return HostValue{reinterpret_cast<std::byte*>(x.data()), DType::kF32, r, c};
                 };
-                const Status status =
-                    RunTransfer(op, value(in, rows, own), value(out, rows, cols),
-                                {.tensor = comm.get()}, {"all_gather", 0, 0});
+                const Status status = RunTransfer(op, value(in, rows, own), value(out, rows, cols),
+                                                  {.tensor = comm.get()}, {"all_gather", 0, 0});
                 EXPECT_TRUE(status.ok());
                 EXPECT_EQ(out, expected) << rows << " rows of " << cols;
             }

@@ -60,9 +60,9 @@ TEST(ResultDeathTest, TheWrongHalfIsABug) {
 TEST(Result, ExitStatusDistinguishesUsageAndLostPeers) {
     EXPECT_EQ(ExitStatus(ErrorCode::kUsage), 2);
     EXPECT_EQ(ExitStatus(ErrorCode::kPeerLost), 3);
-    for (ErrorCode code : {ErrorCode::kNotFound, ErrorCode::kCorrupt, ErrorCode::kUnsupported,
-                           ErrorCode::kIo, ErrorCode::kOutOfMemory, ErrorCode::kTimeout,
-                           ErrorCode::kDenied}) {
+    for (ErrorCode code :
+         {ErrorCode::kNotFound, ErrorCode::kCorrupt, ErrorCode::kUnsupported, ErrorCode::kIo,
+          ErrorCode::kOutOfMemory, ErrorCode::kTimeout, ErrorCode::kDenied}) {
         EXPECT_EQ(ExitStatus(code), 1);
     }
     EXPECT_EQ(ExitStatus(ErrorCode::kCancelled), 130);

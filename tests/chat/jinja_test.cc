@@ -296,11 +296,12 @@ TEST(Jinja, ProcessorTimeIsLimited) {
     limits.cpu_ms = 100 * RenderLimits::kSlowness;
     limits.steps = INT64_MAX;
     limits.made_bytes = SIZE_MAX;
-    for (const char* const work :
-         {"", "{% set x = i + j %}", "{% set x = 'a' * 9000000 %}", "{% set x = 'a b ' * 90000 %}"
-          "{% set y = x.split() | length %}", "{% set x = messages | tojson | length %}",
-          "{% macro m() %}{{ i }}{% endmacro %}{% set x = m() %}",
-          "{% set x = range(9000) | sort(reverse=true) | first %}"}) {
+    for (const char* const work : {"", "{% set x = i + j %}", "{% set x = 'a' * 9000000 %}",
+                                   "{% set x = 'a b ' * 90000 %}"
+                                   "{% set y = x.split() | length %}",
+                                   "{% set x = messages | tojson | length %}",
+                                   "{% macro m() %}{{ i }}{% endmacro %}{% set x = m() %}",
+                                   "{% set x = range(9000) | sort(reverse=true) | first %}"}) {
         const int64_t begin_ms = ThreadCpuMs();
         const auto text = RenderText(kForEver + work + kEnd, OneUser("hi"), limits);
         ASSERT_FALSE(text.ok());

@@ -58,10 +58,9 @@ TEST_F(Contract, Run) {
         ASSERT_EQ(ran.status, 0) << ran.err;
         EXPECT_EQ(std::ranges::count(ran.out, '\n'), 1);
         const json j = ran.Json();
-        EXPECT_EQ(Keys(j),
-                  (std::set<std::string>{"text", "tokens", "prompt_tokens", "prefill_tok_s",
-                                         "decode_tok_s", "load_s", "ranks", "all_reduce",
-                                         "sampling", "seed"}));
+        EXPECT_EQ(Keys(j), (std::set<std::string>{"text", "tokens", "prompt_tokens",
+                                                  "prefill_tok_s", "decode_tok_s", "load_s",
+                                                  "ranks", "all_reduce", "sampling", "seed"}));
         EXPECT_EQ(j["tokens"].size(), 12u);
         EXPECT_GT(j["prompt_tokens"], 3);
         EXPECT_GT(j["prefill_tok_s"], 0.0);

@@ -212,8 +212,9 @@ class DraftHeadRuns : public testing::TestWithParam<const char*> {
         WriteTinyGguf(model_, file);
     }
     Words Command(int tokens) const {
-        return {"run", model_, "-p", "the hen, the c", "-t", "1", "-n",
-                std::to_string(tokens), "--ignore-eos"};
+        return {"run",         model_, "-p", "the hen, the c",
+                "-t",          "1",    "-n", std::to_string(tokens),
+                "--ignore-eos"};
     }
 
     test::TempDir dir_;

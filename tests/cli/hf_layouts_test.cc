@@ -19,8 +19,7 @@ constexpr double kBound = 5e-4;
 constexpr double kFastBound = 3e-2;
 
 bool RoundsRows(const HfGolden& golden, const std::string& name) {
-    return golden.Has(name + "/logits_rounded") &&
-           BestCpuLevel(DetectCpu()) >= CpuLevel::kAvx512;
+    return golden.Has(name + "/logits_rounded") && BestCpuLevel(DetectCpu()) >= CpuLevel::kAvx512;
 }
 
 class HfLayouts : public testing::TestWithParam<std::string> {

@@ -82,15 +82,13 @@ TEST_P(HfQuantized, LogitsAreThoseOfTheNumbers) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, HfQuantized,
-                         testing::Values(Case{"awq", HfLayout::kAwq},
-                                         Case{"gptq4", HfLayout::kGptq4},
-                                         Case{"gptq8", HfLayout::kGptq8},
-                                         Case{"packed4", HfLayout::kPacked4},
-                                         Case{"packed8", HfLayout::kPacked8},
-                                         Case{"fp8Blocks", HfLayout::kFp8Blocks},
-                                         Case{"fp8Rows", HfLayout::kFp8Rows}),
-                         [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, HfQuantized,
+    testing::Values(Case{"awq", HfLayout::kAwq}, Case{"gptq4", HfLayout::kGptq4},
+                    Case{"gptq8", HfLayout::kGptq8}, Case{"packed4", HfLayout::kPacked4},
+                    Case{"packed8", HfLayout::kPacked8}, Case{"fp8Blocks", HfLayout::kFp8Blocks},
+                    Case{"fp8Rows", HfLayout::kFp8Rows}),
+    [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace
 }  // namespace weft::support

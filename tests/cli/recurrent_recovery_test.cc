@@ -33,7 +33,7 @@ class RecurrentExperts : public testing::TestWithParam<const char*> {
     void TearDown() override { EXPECT_TRUE(test::ChildrenOf(::getpid()).empty()); }
 
     Words Command(const std::string& layout) const {
-        return Words{"run", model_, "-p",          "hello",   "-n", "180",
+        return Words{"run", model_, "-p",           "hello",    "-n",    "180",
                      "-t",  "1",    "--ignore-eos", "--greedy", "--ctx", "224"} +
                SplitWords(layout);
     }

@@ -35,7 +35,7 @@ class ExpertsCli : public testing::Test {
     Ran Train(const std::string& model, const Words& more) {
         return RunTrain(Words{"train", model, "--data", "synthetic:random-tokens:49:24",
                               "--seq-len", "48", "--json", "--lr", "1e-3", "-t", "1"} +
-                       more);
+                        more);
     }
     // Losses, norms and load-balance losses of a successful run.
     std::vector<double> Curve(const std::string& model, const Words& more) {
@@ -90,9 +90,9 @@ TEST_F(ExpertsCli, AStageWithoutATargetIsNamed) {
     WriteTinyGguf(model_, file);
     const Words mlp = plain_ + Words{"--lora", "4", "--lora-targets", "mlp"};
     EXPECT_EQ(Train(model_, mlp).status, 0);
-    for (const Words& stages : {Words{"--local", "2", "--pp", "2"},
-                                {"--local", "2", "--pp", "2", "--virtual-stages", "2",
-                                 "--grad-accum", "2"}}) {
+    for (const Words& stages :
+         {Words{"--local", "2", "--pp", "2"},
+          {"--local", "2", "--pp", "2", "--virtual-stages", "2", "--grad-accum", "2"}}) {
         const Ran ran = Train(model_, mlp + stages);
         EXPECT_EQ(ran.status, 1) << ran.err;
         EXPECT_NE(ran.err.find("--lora-targets"), std::string::npos) << ran.err;
@@ -158,8 +158,8 @@ TEST_F(ExpertsCli, NarrowNumbersGiveTheSameCurveNearly) {
 TEST_F(ExpertsCli, WhatWasLearntGoesOnAndRuns) {
     const std::string whole = dir_ / "whole", part = dir_ / "part", on = dir_ / "on";
     const Words batch = {"--micro-batch", "2", "--dtype", "f32", "--schedule", "constant"};
-    const auto all = Curve(
-        model_, batch + Words{"--steps", "4", "--output-dir", whole, "--save-format", "hf"});
+    const auto all =
+        Curve(model_, batch + Words{"--steps", "4", "--output-dir", whole, "--save-format", "hf"});
     ASSERT_EQ(Curve(model_, batch + Words{"--steps", "2", "--ep", "2", "--local", "2",
                                           "--output-dir", part, "--save-every", "2"})
                   .size(),
@@ -188,8 +188,8 @@ TEST_F(ExpertsCli, WhatWasLearntGoesOnAndRuns) {
 // Experts of a block type are dequantized one at a time, with the numbers of the same model in
 // floats.
 TEST_F(ExpertsCli, AdaptersBesideTheAttentionOfAQuantizedModel) {
-    const Words lora = {"--lora",  "4",   "--lora-targets", "attn", "--dtype", "f32",
-                        "--steps", "3",   "--lora-alpha",   "16"};
+    const Words lora = {"--lora",  "4", "--lora-targets", "attn", "--dtype", "f32",
+                        "--steps", "3", "--lora-alpha",   "16"};
     Write("qwen3moe", DType::kQ8_0);
     const auto quantized = Curve(model_, lora);
     ASSERT_EQ(quantized.size(), 6u);

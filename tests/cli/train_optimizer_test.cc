@@ -25,8 +25,8 @@ class TrainOptimizer : public testing::Test {
     }
     Ran Train(const Words& more) {
         return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
-                             "--dtype", "f32", "-t", "1"} +
-                       more);
+                              "--dtype", "f32", "-t", "1"} +
+                        more);
     }
     // Steps of a successful run: all lines except the last, which is stored.
     std::vector<json> Steps(const Words& more) {
@@ -105,8 +105,8 @@ TEST_F(TrainOptimizer, CheckpointsGoOn) {
         SCOPED_TRACE(testing::PrintToString(kind.flags));
         const std::string out = dir_ / ("out" + std::to_string(++number));
         const Words flags = kind.flags + Words{"--steps", "4"};
-        const auto straight = Steps(flags + from + Words{"--output-dir", out, "--save-every", "2",
-                                                         "--keep-last", "0"});
+        const auto straight = Steps(
+            flags + from + Words{"--output-dir", out, "--save-every", "2", "--keep-last", "0"});
         const Words resume = {"--resume", out + "/checkpoints/step-00000002"};
         ExpectAlike(straight, Steps(flags + from + resume), 2, 0);
         if (!test::InTurn(static_cast<size_t>(number), 2)) continue;
@@ -137,8 +137,8 @@ TEST_F(TrainOptimizer, ACheckpointOfAnotherOptimizerIsRefused) {
 
 TEST_F(TrainOptimizer, DeepSpeedsFilesNameOne) {
     const auto by_file = [&](const char* optimizer) {
-        std::ofstream(dir_ / "ds.json") << R"({"gradient_clipping": 1, "optimizer": )" << optimizer
-                                        << "}";
+        std::ofstream(dir_ / "ds.json")
+            << R"({"gradient_clipping": 1, "optimizer": )" << optimizer << "}";
         return Steps({"--steps", "3", "--ds-config", dir_ / "ds.json"});
     };
     const auto flags = [&](const Words& words) {

@@ -31,8 +31,8 @@ class TrainSample : public testing::Test {
         WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
     }
     Words Command(const Words& more) const {
-        return Words{"train", model_, "--data", data_, "--seq-len", "96", "--dtype", "f32", "-t",
-                     "1", "--lr", "1e-3"} +
+        return Words{"train",   model_, "--data", data_, "--seq-len", "96",
+                     "--dtype", "f32",  "-t",     "1",   "--lr",      "1e-3"} +
                more;
     }
     // Prompts and texts by step.
@@ -58,14 +58,15 @@ class TrainSample : public testing::Test {
 
     test::TempDir dir_;
     std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
-    const Words prompts_ = {"--sample", "it is aa\nwhich a\n", "--sample", "which", "--steps", "4",
-                            "--sample-every", "2", "--sample-tokens", "8"};
+    const Words prompts_ = {
+        "--sample", "it is aa\nwhich a\n", "--sample", "which",           "--steps",
+        "4",        "--sample-every",      "2",        "--sample-tokens", "8"};
 };
 
 TEST_F(TrainSample, TheTextIsThatOfTheModelThatIsWritten) {
     const std::string out = dir_ / "out";
-    const Samples samples = SamplesOf(prompts_ + Words{"--micro-batch", "4", "--output-dir", out,
-                                                       "--save-type", "F32"});
+    const Samples samples = SamplesOf(
+        prompts_ + Words{"--micro-batch", "4", "--output-dir", out, "--save-type", "F32"});
     ASSERT_EQ(samples.size(), 2u);
     ASSERT_TRUE(samples.contains(2) && samples.contains(4));
     EXPECT_NE(samples.at(2), samples.at(4)) << "nothing was learnt in between";
@@ -103,8 +104,7 @@ TEST_F(TrainSample, StagesInTurnsAndTiedEmbeddingsSayTheSame) {
 
 TEST_F(TrainSample, AdaptersSayWhatTheyLearn) {
     SKIP_TO_NIGHT_UNLESS(false);
-    const Words lora =
-        prompts_ + Words{"--lora", "4", "--lora-alpha", "256", "--micro-batch", "4"};
+    const Words lora = prompts_ + Words{"--lora", "4", "--lora-alpha", "256", "--micro-batch", "4"};
     const std::string out = dir_ / "adapter";
     const Samples one = SamplesOf(lora + Words{"--output-dir", out});
     ASSERT_EQ(one.size(), 2u);
@@ -122,8 +122,8 @@ TEST_F(TrainSample, AdaptersSayWhatTheyLearn) {
 TEST_F(TrainSample, NothingIsLearntFromSamples) {
     SKIP_TO_NIGHT_UNLESS(false);
     const auto curve = [&](const Words& more) {
-        return CurveOf(RunTrain(Command(
-            Words{"--json", "--steps", "6", "--micro-batch", "2", "--local", "2"} + more)));
+        return CurveOf(RunTrain(
+            Command(Words{"--json", "--steps", "6", "--micro-batch", "2", "--local", "2"} + more)));
     };
     const auto without = curve({});
     ASSERT_EQ(without.size(), 12u);  // losses and norms
@@ -146,8 +146,11 @@ TEST_F(TrainSample, TextsMayBeDrawn) {
 TEST_F(TrainSample, AreToldEverywhere) {
     std::ofstream(dir_ / "prompts") << "which b\n\n\"it is\\nwhich\"\n";
     const std::string out = dir_ / "out";
-    const Words common = {"--sample-file", dir_ / "prompts", "--sample-tokens", "3", "--steps",
-                          "4", "--test-split", "0.2", "--eval-every", "2"};
+    const Words common = {"--sample-file",   dir_ / "prompts",
+                          "--sample-tokens", "3",
+                          "--steps",         "4",
+                          "--test-split",    "0.2",
+                          "--eval-every",    "2"};
     const Samples samples = SamplesOf(common);
     ASSERT_EQ(samples.size(), 2u);
     ASSERT_EQ(samples.at(2).size(), 2u);
@@ -192,7 +195,7 @@ TEST_F(TrainSample, ErrorsNameWhatIsWrong) {
         EXPECT_NE(ran.err.find(test.expected), std::string::npos) << ran.err;
     }
     const Ran random = RunTrain({"train", model_, "--data", "synthetic:random-tokens:49:24",
-                                "--seq-len", "48", "--sample", "a"});
+                                 "--seq-len", "48", "--sample", "a"});
     EXPECT_EQ(random.status, 2);
     EXPECT_NE(random.err.find("no tokenizer"), std::string::npos) << random.err;
 }

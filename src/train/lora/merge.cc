@@ -19,8 +19,8 @@ Result<std::unique_ptr<MergedSource>> MergedSource::Make(
         pair.b.resize(static_cast<size_t>(target.rows * rank));
         WEFT_TRY(file.Read(target, false, 0, rank, pair.a));
         WEFT_TRY(file.Read(target, true, 0, target.rows, pair.b));
-        const auto index = static_cast<size_t>(made->FindTensor(target.tensor) -
-                                               made->tensors().data());
+        const auto index =
+            static_cast<size_t>(made->FindTensor(target.tensor) - made->tensors().data());
         made->ChangeToF32(index);
         made->pairs_.emplace(index, std::move(pair));
     }

@@ -45,8 +45,8 @@ Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const TrainLayoutOption
     }
     WEFT_TRY(CheckChunks(p, words.chunks));
     TrainLayout layout;
-    WEFT_ASSIGN(layout.model, model::MakeLayout(static_cast<int>(model_ranks), t, p, words.split,
-                                                words.ep));
+    WEFT_ASSIGN(layout.model,
+                model::MakeLayout(static_cast<int>(model_ranks), t, p, words.split, words.ep));
     layout.model.whole_blocks = true;
     const std::vector<double> stages = layout.model.pp_shares;
     for (int c = 1; c < words.chunks; ++c) {

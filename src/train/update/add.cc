@@ -79,8 +79,8 @@ class Adder {
     // Sums squares over the whole model, each element once.
     void SumSquares() {
         const bool wide = groups_.float64_sums;
-        const ValueId norm = AddKept(program_, "update.norm", wide ? DType::kF64 : DType::kF32,
-                                     wide ? 1 : 2);
+        const ValueId norm =
+            AddKept(program_, "update.norm", wide ? DType::kF64 : DType::kF32, wide ? 1 : 2);
         list_.update.norm = norm;
         Emit(program::Zero{}, {}, norm);
         for (const OwnPart& part : state_.parts()) {

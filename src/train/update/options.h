@@ -31,10 +31,10 @@ struct UpdateOptions {
     double momentum = 0, dampening = 0;
     bool nesterov = false;
     // For Adafactor (Shazeer and Stern 2018), with transformers' names.
-    double eps_square = 1e-30;    // added to squared gradients
-    double eps_scale = 1e-3;      // lower bound of a tensor's root mean square
-    double clip_threshold = 1.0;  // limit of an update's root mean square
-    double decay_rate = -0.8;     // second moments decay by 1 - step^decay_rate
+    double eps_square = 1e-30;     // added to squared gradients
+    double eps_scale = 1e-3;       // lower bound of a tensor's root mean square
+    double clip_threshold = 1.0;   // limit of an update's root mean square
+    double decay_rate = -0.8;      // second moments decay by 1 - step^decay_rate
     bool scale_parameter = false;  // multiply the rate by the tensor's root mean square
     bool relative_step = false;    // rate min(1e-2, 1 / sqrt(step)) instead of the schedule's
 };
