@@ -105,14 +105,13 @@ TEST(TimeTable, ASizeAboveItsLargerNeighbourIsMeasuredAgain) {
     for (const size_t size : {256, 1024, 8192, 16384, 65536}) {
         for (const Algorithm late : kTwo) {
             int calls = 0, again = 0;
-            const auto rows =
-                Fill(
-                    [&](Algorithm a, size_t bytes) {
-                        const bool first = bytes == size && a == late && calls++ == 0;
-                        return clock.Us(a, bytes) * (first ? 40 : 1);
-                    },
-                    &again)
-                    .Rows();
+            const auto rows = Fill(
+                                  [&](Algorithm a, size_t bytes) {
+                                      const bool first = bytes == size && a == late && calls++ == 0;
+                                      return clock.Us(a, bytes) * (first ? 40 : 1);
+                                  },
+                                  &again)
+                                  .Rows();
             EXPECT_GE(again, 1);
             ExpectAscending(rows);
             for (const TuningRow& row : rows) {
@@ -205,9 +204,12 @@ TEST(TimeTable, ATableThatFallsIsNoTable) {
         }
         return made;
     };
-    for (const auto& [times, good] : std::vector<std::pair<std::vector<double>, bool>>{
-             {{1, 2, 3}, true}, {{1, 1, 0}, true}, {{1, 0, 3}, true},
-             {{2, 1.9, 3}, false}, {{3, 0, 2}, false}}) {
+    for (const auto& [times, good] :
+         std::vector<std::pair<std::vector<double>, bool>>{{{1, 2, 3}, true},
+                                                           {{1, 1, 0}, true},
+                                                           {{1, 0, 3}, true},
+                                                           {{2, 1.9, 3}, false},
+                                                           {{3, 0, 2}, false}}) {
         ASSERT_TRUE(tuning.Set(Collective::kAllReduce, rows(times)).ok());
         EXPECT_EQ(IsMonotonic(tuning), good) << times[0];
     }

@@ -74,9 +74,8 @@ TEST_P(MambaServed, EachSaysWhatItSaysAlone) {
     int64_t preempted = 0, hit = 0, drafted = 0;
     for (const bool few : {false, true}) {
         const DraftOptions guesses{.lookup = true, .tokens = 5, .always = true};
-        const EngineOptions options{.max_seqs = 4,
-                                    .prefix_cache = true,
-                                    .draft = few ? guesses : DraftOptions()};
+        const EngineOptions options{
+            .max_seqs = 4, .prefix_cache = true, .draft = few ? guesses : DraftOptions()};
         auto engine = Engine::Start({}, job_of(few ? 256 : 2048), options);
         ASSERT_TRUE(engine.ok()) << engine.error().message;
         std::vector<std::shared_ptr<MambaEar>> ears;

@@ -88,8 +88,8 @@ class Model {
             ASSERT_GT(pool_.free(), 0);
             const int32_t page = pool_.Take();
             reader.pages.push_back(page);
-            const auto end = std::min<int64_t>(static_cast<int64_t>(reader.pages.size()) * kPage,
-                                               size);
+            const auto end =
+                std::min<int64_t>(static_cast<int64_t>(reader.pages.size()) * kPage, size);
             held_[page] = {reader.space, Text(reader.text.begin(), reader.text.begin() + end), {}};
         }
         const int64_t whole = size / kPage;

@@ -161,8 +161,8 @@ TEST_F(Proof, StagesOnUnlikeDevicesRoundDifferently) {
         std::filesystem::remove_all(dir_ / "cache/weft/proof");
         ExpectGood(1, 1, {alone});
         for (const auto& devices : orders) {
-            SCOPED_TRACE(fmt::format("the record of {}, ranks on {}", alone,
-                                     fmt::join(devices, ", ")));
+            SCOPED_TRACE(
+                fmt::format("the record of {}, ranks on {}", alone, fmt::join(devices, ", ")));
             ExpectGood(1, static_cast<int>(devices.size()), devices);
         }
         // Damages a weight of the last stage.
@@ -170,10 +170,10 @@ TEST_F(Proof, StagesOnUnlikeDevicesRoundDifferently) {
         for (const auto& devices : {orders[0], orders[1]}) {
             SCOPED_TRACE(fmt::format("the record of {}, ranks on {}, damage", alone,
                                      fmt::join(devices, ", ")));
-            ExpectRefusal(Open(1, 2, 1, devices),
-                          {"one rank alone (" + (alone == gpu ? std::string("vulkan-") : "cpu-"),
-                           "the rounding of unlike devices explains up to 0.03",
-                           "on rank 1 (host b)"});
+            ExpectRefusal(
+                Open(1, 2, 1, devices),
+                {"one rank alone (" + (alone == gpu ? std::string("vulkan-") : "cpu-"),
+                 "the rounding of unlike devices explains up to 0.03", "on rank 1 (host b)"});
         }
     }
 }

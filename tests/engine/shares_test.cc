@@ -36,14 +36,12 @@ TEST(SharesBySpeed, AreEvenWhereNoneIsATenthFaster) {
 
 TEST(SharesBySpeed, NobodyGetsMoreThanFits) {
     // The card would get 36 of 40 GiB; three quarters of its 16 GiB hold 12.
-    EXPECT_EQ(SharesOf(1, 2, {{450e9, 16 * kGiB}, {50e9, 64 * kGiB}}, 40 * kGiB),
-              (Shares{30, 70}));
+    EXPECT_EQ(SharesOf(1, 2, {{450e9, 16 * kGiB}, {50e9, 64 * kGiB}}, 40 * kGiB), (Shares{30, 70}));
     // The third rank gets what two can't hold, also if the first two are equally fast.
     EXPECT_EQ(SharesOf(1, 3, {{9e9, 8 * kGiB}, {9e9, 8 * kGiB}, {9e9, 64 * kGiB}}, 30 * kGiB),
               (Shares{20, 20, 60}));
     // If all memory is too small, shares follow memory, and the start fails with the sum.
-    EXPECT_EQ(SharesOf(1, 2, {{90e9, 8 * kGiB}, {10e9, 16 * kGiB}}, 100 * kGiB),
-              (Shares{6, 12}));
+    EXPECT_EQ(SharesOf(1, 2, {{90e9, 8 * kGiB}, {10e9, 16 * kGiB}}, 100 * kGiB), (Shares{6, 12}));
 }
 
 TEST(SharesBySpeed, AStageIsAsFastAsItsSlowestRank) {

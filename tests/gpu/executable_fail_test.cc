@@ -241,9 +241,8 @@ class ExecutableFaults : public testing::Test {
 };
 
 TEST_F(ExecutableFaults, EachFailingCallIsAnErrorWithoutLeaks) {
-    FailEachCall([&](bool maps, std::vector<float>* logits) {
-        return Serve(model_, index_, maps, logits);
-    });
+    FailEachCall(
+        [&](bool maps, std::vector<float>* logits) { return Serve(model_, index_, maps, logits); });
 }
 
 TEST_F(ExecutableFaults, EachFailingCallInTrainingIsAnErrorWithoutLeaks) {

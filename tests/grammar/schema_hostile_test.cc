@@ -172,8 +172,8 @@ bool TimesHold(uint32_t least, uint32_t most, uint32_t written, uint32_t times) 
 TEST(Repetitions, AreExact) {
     constexpr uint32_t kEndless = GrammarBuilder::kNoLimit;
     const std::pair<uint32_t, uint32_t> bounds[] = {
-        {0, 15},     {0, 16},    {0, 17},      {0, 31},         {0, 1023},     {0, 1024},
-        {0, 1025},   {0, 4095},  {0, 5000},    {3, 3},          {16, 16},      {17, 40},
+        {0, 15},      {0, 16},      {0, 17},      {0, 31},      {0, 1023},      {0, 1024},
+        {0, 1025},    {0, 4095},    {0, 5000},    {3, 3},       {16, 16},       {17, 40},
         {1023, 1025}, {1024, 1024}, {5000, 5000}, {4097, 9000}, {37, kEndless}, {2100, kEndless}};
     for (const auto& [least, most] : bounds) {
         for (const uint32_t times : {least - 1, least, least + 1, (least + most) / 2, most - 1,
@@ -192,9 +192,8 @@ TEST(Repetitions, AreExact) {
 TEST(Repetitions, ManyLongStringsInOneSchema) {
     HostileJson schema{{"type", "object"}, {"properties", HostileJson::object()}};
     for (int i = 0; i < 60; ++i) {
-        schema["properties"][fmt::format("p{}", i)] = {{"type", "string"},
-                                                       {"minLength", i},
-                                                       {"maxLength", 2000 + i}};
+        schema["properties"][fmt::format("p{}", i)] = {
+            {"type", "string"}, {"minLength", i}, {"maxLength", 2000 + i}};
     }
     schema["properties"]["z"] = {{"type", "string"}, {"maxLength", 100'000}};
     schema["properties"]["l"] = {{"type", "array"}, {"items", {{"const", 1}}}, {"maxItems", 9999}};

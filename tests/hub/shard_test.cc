@@ -234,10 +234,10 @@ TEST_F(ShardTest, ResumesAfterKill) {
 // The ranges of a file are known by the name that a link points to: holes are never read as zeros.
 TEST_F(ShardTest, NeedsSymbolicLinks) {
     Serve(WriteGguf());
-    const Ran ran = RunWeft({"pull", "hf:o/n", "--shard", "0/2"},
-                            Environment("c") +
-                                Words{"LD_PRELOAD=" WEFT_NO_SYMLINKS,
-                                      "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"});
+    const Ran ran =
+        RunWeft({"pull", "hf:o/n", "--shard", "0/2"},
+                Environment("c") + Words{"LD_PRELOAD=" WEFT_NO_SYMLINKS,
+                                         "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"});
     EXPECT_NE(ran.status, 0);
     EXPECT_NE(ran.err.find("no symbolic links"), std::string::npos) << ran.err;
 }

@@ -52,8 +52,17 @@ struct BlockCase {
         std::vector<float> scratch(static_cast<size_t>(floats * parts), NAN);
         std::vector<float> shared(static_cast<size_t>(kIndexSharedRows * scores), NAN);
         std::vector<int32_t> chosen(static_cast<size_t>(count * heads * top), -2);
-        IndexRows rows{{&sequence, 1}, q.data() + begin * heads * dim, nullptr, heads, dim, top,
-                       cache,          scratch.data(), floats,         scores,  shared.data()};
+        IndexRows rows{{&sequence, 1},
+                       q.data() + begin * heads * dim,
+                       nullptr,
+                       heads,
+                       dim,
+                       top,
+                       cache,
+                       scratch.data(),
+                       floats,
+                       scores,
+                       shared.data()};
         const SparseKernels& kernels = SparseKernelsFor(ops.level);
         const BlockScoresArgs of{rows, block, local};
         RunParts(kernels.block_scores, of, parts);
@@ -129,9 +138,8 @@ AttentionShape BlockShape(Random& random) {
     shape.group = random.Pick<int64_t>({1, 3, 16});
     shape.heads = random.Int(1, shape.group + 2);
     shape.first_head = random.Int(0, 5);
-    shape.sequences = {{random.Int(0, 400), random.Pick<int64_t>({1, 40})},
-                       {random.Int(0, 60), 3},
-                       {300, 1}};
+    shape.sequences = {
+        {random.Int(0, 400), random.Pick<int64_t>({1, 40})}, {random.Int(0, 60), 3}, {300, 1}};
     return shape;
 }
 

@@ -53,9 +53,11 @@ TEST(Route, BiasAffectsOnlyTheChoice) {
 
 TEST(Route, FactorsAffectOnlyTheWeights) {
     const std::vector<float> factors = {100, 2, 0.5f, 3};
-    const RouteArgs args{
-        .factors = factors.data(), .experts = 4, .used = 2, .score = RouterScore::kSigmoid,
-        .renormalise = true};
+    const RouteArgs args{.factors = factors.data(),
+                         .experts = 4,
+                         .used = 2,
+                         .score = RouterScore::kSigmoid,
+                         .renormalise = true};
     const Routed routed = RouteAll(args, {Logit(0.1f), Logit(0.2f), Logit(0.6f), Logit(0.1f)});
     EXPECT_EQ(routed.ids, (std::vector<int32_t>{2, 1}));
     EXPECT_NEAR(routed.weights[0], 0.75f * 0.5f, 1e-5f);

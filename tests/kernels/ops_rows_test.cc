@@ -118,8 +118,8 @@ TEST(OpsRmsNorm, SubtractsTheMean) {
                     const double apart = from[i] - mean;
                     // The scale changes with the mean's error in proportion to its part of the
                     // deviations.
-                    const double bound = roundings * std::fabs(by) *
-                                         (std::fabs(apart) * (1 + size * scale) + size);
+                    const double bound =
+                        roundings * std::fabs(by) * (std::fabs(apart) * (1 + size * scale) + size);
                     ASSERT_LE(std::fabs(got[i] - apart * by), bound)
                         << ops.name << " group " << group;
                 }

@@ -64,11 +64,10 @@ TEST(Streams, WeightsAreTheFormula) {
         });
         auto in = WidenedOf(logits), in_base = WidenedOf(base), in_scale = WidenedOf(scale);
         std::vector<double> expected(in.size());
-        OpCall<double> call{{{in, rows},
-                             {in_base, args.cols},
-                             {in_scale, static_cast<int64_t>(scale.size())}},
-                            {{expected, rows}},
-                            {}};
+        OpCall<double> call{
+            {{in, rows}, {in_base, args.cols}, {in_scale, static_cast<int64_t>(scale.size())}},
+            {{expected, rows}},
+            {}};
         support::naive::Do(program::StreamWeights{n, args.iterations, args.eps}, call);
         // A quotient of each iteration is rounded; the sum of a row or column keeps the error
         // small.

@@ -17,10 +17,10 @@ struct Scales {
     DType dtype;
     size_t front, back;
 };
-constexpr Scales kScales[] = {{DType::kMXFP4, 1, 0}, {DType::kQ4_1, 4, 0},  {DType::kQ5_1, 4, 0},
-                              {DType::kW4, 4, 0},    {DType::kW8, 4, 0},    {DType::kNVFP4, 8, 0},
-                              {DType::kQ4_K, 4, 0},  {DType::kQ5_K, 4, 0},  {DType::kQ2_K, 0, 4},
-                              {DType::kQ3_K, 0, 2},  {DType::kQ6_K, 0, 2},  {DType::kTQ1_0, 0, 2},
+constexpr Scales kScales[] = {{DType::kMXFP4, 1, 0}, {DType::kQ4_1, 4, 0}, {DType::kQ5_1, 4, 0},
+                              {DType::kW4, 4, 0},    {DType::kW8, 4, 0},   {DType::kNVFP4, 8, 0},
+                              {DType::kQ4_K, 4, 0},  {DType::kQ5_K, 4, 0}, {DType::kQ2_K, 0, 4},
+                              {DType::kQ3_K, 0, 2},  {DType::kQ6_K, 0, 2}, {DType::kTQ1_0, 0, 2},
                               {DType::kTQ2_0, 0, 2}, {DType::kIQ1_M, 0, 8}};
 Scales ScalesOf(DType dtype) {
     const auto found = std::ranges::find(kScales, dtype, &Scales::dtype);

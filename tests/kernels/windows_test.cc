@@ -75,12 +75,17 @@ TEST_P(Strides, IndexerChoosesWindows) {
             std::vector<float> scratch(static_cast<size_t>(floats * parts));
             std::vector<float> shared(static_cast<size_t>(kIndexSharedRows * positions));
             std::vector<int32_t> chosen(static_cast<size_t>(sequence.row_count * top), -2);
-            const IndexRows of{{&sequence, 1},      q.data() + first * heads * dim,
+            const IndexRows of{{&sequence, 1},
+                               q.data() + first * heads * dim,
                                weights.data() + first * heads,
-                               heads,               dim,
-                               top,                 keys.cache,
-                               scratch.data(),      floats,
-                               positions,           shared.data(),
+                               heads,
+                               dim,
+                               top,
+                               keys.cache,
+                               scratch.data(),
+                               floats,
+                               positions,
+                               shared.data(),
                                WindowsOf(stride)};
             const SparseKernels& kernels = SparseKernelsFor(ops.level);
             RunParts(kernels.index_scores, IndexScoresArgs{of}, parts);
@@ -96,12 +101,11 @@ TEST_P(Strides, IndexerChoosesWindows) {
             for (int64_t w = 0; w < seen; ++w) {
                 double score = 0;
                 for (int64_t h = 0; h < heads; ++h) {
-                    const double dot =
-                        std::inner_product(keys.plain.begin() + w * dim,
-                                           keys.plain.begin() + (w + 1) * dim,
-                                           q.begin() + (row * heads + h) * dim, 0.0);
-                    score += double{weights[static_cast<size_t>(row * heads + h)]} *
-                             std::max(dot, 0.0);
+                    const double dot = std::inner_product(keys.plain.begin() + w * dim,
+                                                          keys.plain.begin() + (w + 1) * dim,
+                                                          q.begin() + (row * heads + h) * dim, 0.0);
+                    score +=
+                        double{weights[static_cast<size_t>(row * heads + h)]} * std::max(dot, 0.0);
                 }
                 scores.push_back({-score, static_cast<int32_t>(w)});
             }

@@ -43,8 +43,9 @@ TEST(HfDeepseek4, KeysAreRefusedByName) {
           std::pair{"hidden_act", json("gelu")}, std::pair{"attention_bias", json(true)},
           std::pair{"swiglu_limit", json(-1.0)}, std::pair{"hc_mult", json(0)},
           std::pair{"o_groups", json()}, std::pair{"num_hash_layers", json(-1)},
-          std::pair{"rope_scaling", json(yarn).patch(json::parse(
-              R"([{"op": "add", "path": "/attention_factor", "value": 1.2}])"))},
+          std::pair{"rope_scaling",
+                    json(yarn).patch(json::parse(
+                        R"([{"op": "add", "path": "/attention_factor", "value": 1.2}])"))},
           std::pair{"sliding_window", json(0)}}) {
         json config = V4Config();
         config[key] = value;
@@ -59,10 +60,12 @@ TEST(HfDeepseek4, KeysAreRefusedByName) {
 TEST(HfDeepseek4, BothSpellingsAreTheSame) {
     json config = V4Config();
     const json yarn = config["rope_scaling"];
-    json pooled = {{"rope_type", "yarn"}, {"rope_theta", 160000.0}, {"attention_factor", 1.0},
+    json pooled = {{"rope_type", "yarn"},
+                   {"rope_theta", 160000.0},
+                   {"attention_factor", 1.0},
                    {"partial_rotary_factor", 0.25}};
-    for (const char* key : {"factor", "beta_fast", "beta_slow",
-                            "original_max_position_embeddings"}) {
+    for (const char* key :
+         {"factor", "beta_fast", "beta_slow", "original_max_position_embeddings"}) {
         pooled[key] = yarn[key];
     }
     for (const char* key : {"rope_scaling", "compress_ratios", "num_hash_layers",
@@ -70,8 +73,8 @@ TEST(HfDeepseek4, BothSpellingsAreTheSame) {
         config.erase(key);
     }
     config["partial_rotary_factor"] = 0.25;
-    config["rope_parameters"] = {
-        {"main", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}, {"compress", pooled}};
+    config["rope_parameters"] = {{"main", {{"rope_type", "default"}, {"rope_theta", 10000.0}}},
+                                 {"compress", pooled}};
     config["layer_types"] = {"sliding_attention", "compressed_sparse_attention",
                              "heavily_compressed_attention", "compressed_sparse_attention",
                              "heavily_compressed_attention"};
@@ -111,10 +114,10 @@ TEST(HfDeepseek4, TablesHoldExpertIds) {
         ASSERT_NE(table, nullptr);
         EXPECT_EQ(table->dtype, DType::kI32);
         std::vector<int32_t> rows(4);
-        ASSERT_TRUE((*opened)
-                        ->ReadRows(*table, 5, 2, 0, 2, std::as_writable_bytes(std::span(rows)),
-                                   nullptr)
-                        .ok());
+        ASSERT_TRUE(
+            (*opened)
+                ->ReadRows(*table, 5, 2, 0, 2, std::as_writable_bytes(std::span(rows)), nullptr)
+                .ok());
         EXPECT_EQ(rows, (std::vector<int32_t>{4, 5, 0, 1}));
     }
     for (const int64_t wrong : {int64_t{6}, int64_t{-1}, int64_t{1} << 33}) {
@@ -141,17 +144,18 @@ TEST(HfDeepseek4, ScalesAsDeepSeekNamesThem) {
         return made;
     };
     tensors["layers.0.attn.wq_b.weight"] = {"F8_E4M3", {256, 40}, bytes(256 * 40, 7)};
-    tensors["layers.0.attn.wq_b.scale"] = {
-        "F8_E8M0", {2, 1}, {std::byte{128}, std::byte{126}}};
+    tensors["layers.0.attn.wq_b.scale"] = {"F8_E8M0", {2, 1}, {std::byte{128}, std::byte{126}}};
     for (int expert = 0; expert < 6; ++expert) {
         const std::string name = fmt::format("layers.0.ffn.experts.{}.w1", expert);
         tensors[name + ".weight"] = {"I8", {96, 48}, bytes(96 * 48, 11)};
-        tensors[name + ".scale"] = {"F8_E8M0", {96, 3}, std::vector<std::byte>(96 * 3,
-                                                                               std::byte{127})};
+        tensors[name + ".scale"] = {
+            "F8_E8M0", {96, 3}, std::vector<std::byte>(96 * 3, std::byte{127})};
     }
     json config = V4Config();
-    config["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"},
-                                     {"weight_block_size", {128, 128}}, {"scale_fmt", "ue8m0"},
+    config["quantization_config"] = {{"quant_method", "fp8"},
+                                     {"fmt", "e4m3"},
+                                     {"weight_block_size", {128, 128}},
+                                     {"scale_fmt", "ue8m0"},
                                      {"activation_scheme", "dynamic"}};
     const test::TempDir dir;
     const auto opened = OpenV4(dir, config, tensors);

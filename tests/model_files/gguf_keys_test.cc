@@ -15,8 +15,8 @@ struct NeededKeys {
 };
 
 const NeededKeys kNeeded[] = {
-    {"families/ernieMoe", {"ernie4_5-moe.interleave_moe_layer_step",
-                           "ernie4_5-moe.expert_shared_feed_forward_length"}},
+    {"families/ernieMoe",
+     {"ernie4_5-moe.interleave_moe_layer_step", "ernie4_5-moe.expert_shared_feed_forward_length"}},
     {"families/laguna", {"laguna.leading_dense_block_count"}},
     {"families/nemotronH", {"nemotron_h.attention.layer_norm_epsilon"}},
     {"families/nemotronHMoe", {"nemotron_h_moe.attention.layer_norm_epsilon"}},

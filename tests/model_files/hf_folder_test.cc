@@ -319,7 +319,8 @@ TEST(HfKeys, OfLlama4AndGemma4AreRefusedByName) {
                  {"gemma4Wide", "hidden_size_per_layer_input", -1}};
     for (const auto& [name, key, value] : cases) {
         const HfGolden golden(support::TestData(fmt::format("/families/{}.safetensors", name)));
-        const std::string said = SaidOf(name, [&](json& config) { config[key] = value; }, golden);
+        const std::string said = SaidOf(
+            name, [&](json& config) { config[key] = value; }, golden);
         EXPECT_NE(said.find(key), std::string::npos) << name << ": " << said;
     }
 }
@@ -364,10 +365,10 @@ TEST(HfMetadata, IndexerOfBlocks) {
     text["hidden_act"] = "swigluoai";
     text["n_shared_experts"] = 1;
     text["moe_layer_freq"] = {0, 1, 1};
-    text["sparse_attention_config"] = {{"sparse_num_index_heads", 2}, {"sparse_index_dim", 16},
-                                       {"sparse_block_size", 4},      {"sparse_topk_blocks", 3},
-                                       {"sparse_local_block", 1},     {"sparse_init_block", 0},
-                                       {"sparse_attention_freq", {0, 1, 1}}};
+    text["sparse_attention_config"] = {
+        {"sparse_num_index_heads", 2},       {"sparse_index_dim", 16},  {"sparse_block_size", 4},
+        {"sparse_topk_blocks", 3},           {"sparse_local_block", 1}, {"sparse_init_block", 0},
+        {"sparse_attention_freq", {0, 1, 1}}};
     EXPECT_EQ(Meta(old).bytes, Meta(fresh).bytes);
     const Meta meta(fresh);
     EXPECT_EQ(meta.meta->Int("minimax-m3.attention.indexer.top_k", 0, 9).value(), 3);

@@ -111,8 +111,13 @@ std::vector<Fp8Layer> Layers() {
             {20, 256, 1, 64, Compressed("group", 64)},
             {200, 256, 128, 128, Compressed("block")},
             {20, 128, 20, 128, model_opt, "weight_scale", {}},
-            {256, 384, 128, 128, {{"quant_method", "modelopt"}, {"quant_algo", "FP8_PB_WO"}},
-             "weight_scale", {2, 1, 3, 1}}};
+            {256,
+             384,
+             128,
+             128,
+             {{"quant_method", "modelopt"}, {"quant_algo", "FP8_PB_WO"}},
+             "weight_scale",
+             {2, 1, 3, 1}}};
 }
 
 TEST_F(Fp8, BlocksKeepCodesAndScales) {
@@ -134,8 +139,9 @@ TEST_F(Fp8, BlocksKeepCodesAndScales) {
         ExpectSlice(m, layer, {0, layer.rows, 0, layer.cols});
         for (int repeat = 0; repeat < 8; ++repeat) {
             const int64_t row = below(layer.rows), from = below(layer.cols / 64);
-            ExpectSlice(m, layer, {row, 1 + below(layer.rows - row), from * 64,
-                                   64 * (1 + below(layer.cols / 64 - from))});
+            ExpectSlice(m, layer,
+                        {row, 1 + below(layer.rows - row), from * 64,
+                         64 * (1 + below(layer.cols / 64 - from))});
         }
     }
 }
@@ -162,11 +168,14 @@ TEST_F(Fp8, ColumnsInsideBlocksAreConverted) {
 
 // Rows or groups that are not whole blocks of 64.
 TEST_F(Fp8, OtherWidthsAreBf16) {
-    for (Fp8Layer layer :
-         {Fp8Layer{20, 160, 1, 160, Compressed("channel")},
-          Fp8Layer{20, 192, 1, 96, Compressed("group", 96)},
-          Fp8Layer{64, 192, 32, 32, {{"quant_method", "fp8"}, {"weight_block_size", {32, 32}}},
-                   "weight_scale_inv"}}) {
+    for (Fp8Layer layer : {Fp8Layer{20, 160, 1, 160, Compressed("channel")},
+                           Fp8Layer{20, 192, 1, 96, Compressed("group", 96)},
+                           Fp8Layer{64,
+                                    192,
+                                    32,
+                                    32,
+                                    {{"quant_method", "fp8"}, {"weight_block_size", {32, 32}}},
+                                    "weight_scale_inv"}}) {
         layer.Fill(3);
         const auto opened = Open(layer);
         ASSERT_TRUE(opened.ok()) << opened.error().message;

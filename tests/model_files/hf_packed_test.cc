@@ -127,8 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ctFp8Block", DType::kBF16, 0, true}, Case{"ctNaiveGroup", DType::kBF16, 0, true},
         Case{"ctInt8Channel", DType::kW8, kBf16Step, true},
         Case{"ctInt8Tensor", DType::kW8, kBf16Step, true},
-        Case{"ctInt8Asym", DType::kW8, kBf16Step, true},
-        Case{"ctInt8Odd", DType::kBF16, 0, true}, Case{"ctNvfp4", DType::kNVFP4, 0, true},
+        Case{"ctInt8Asym", DType::kW8, kBf16Step, true}, Case{"ctInt8Odd", DType::kBF16, 0, true},
+        Case{"ctNvfp4", DType::kNVFP4, 0, true},
         Case{"ctNvfp4Scale", DType::kNVFP4, kBf16Step, true},
         Case{"ctNvfp4Narrow", DType::kBF16, 0, true}, Case{"ctMxfp4", DType::kMXFP4, 0, true},
         Case{"ctMxfp8", DType::kBF16, 0, true}, Case{"moFp8", DType::kBF16, 0, true},
@@ -138,9 +138,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"mlx5", DType::kQ5_1, 0, true}, Case{"mlx6", DType::kBF16, 0, true},
         Case{"mlx8", DType::kBF16, 0, true}, Case{"mlxMxfp4", DType::kMXFP4, 0, true},
         Case{"mlxMxfp8", DType::kBF16, 0, true}, Case{"mlxNvfp4", DType::kNVFP4, 0, true},
-        Case{"mlxNvfp4Narrow", DType::kBF16, 0, true},
-        Case{"bnbNf4", DType::kBF16, 0, true}, Case{"bnbNf4Nested", DType::kBF16, 0, true},
-        Case{"bnbFp4", DType::kBF16, 0, true}, Case{"bnbInt8", DType::kW8, 0x1p-16, true}),
+        Case{"mlxNvfp4Narrow", DType::kBF16, 0, true}, Case{"bnbNf4", DType::kBF16, 0, true},
+        Case{"bnbNf4Nested", DType::kBF16, 0, true}, Case{"bnbFp4", DType::kBF16, 0, true},
+        Case{"bnbInt8", DType::kW8, 0x1p-16, true}),
     [](const auto& one) { return std::string(one.param.name); });
 
 // ---- Refusals -----------------------------------------------------------------------------------

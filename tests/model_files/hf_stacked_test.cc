@@ -71,8 +71,7 @@ class Stacked : public testing::Test {
         const TensorInfo* info = source_->FindTensor(name);
         ASSERT_NE(info, nullptr) << name;
         std::vector<std::byte> bytes(info->bytes);
-        const Status read =
-            source_->ReadRows(*info, 0, info->rows, 0, info->cols, bytes, nullptr);
+        const Status read = source_->ReadRows(*info, 0, info->rows, 0, info->cols, bytes, nullptr);
         ASSERT_TRUE(read.ok()) << read.error().message;
         std::vector<float> values(static_cast<size_t>(info->rows * info->cols));
         DequantizeRow(info->dtype, bytes, values);
@@ -130,8 +129,8 @@ TEST_F(Stacked, MistralExpertsHaveSeparateScales) {
                       blocks ? 48 : shape[2]);
             tensors_[experts + name] = tensors_.at("m.weight");
             tensors_[experts + name + "_scale_inv"] = tensors_.at("m.weight_scale_inv");
-            tensors_[experts + name + "_activation_scale"] = {"F32", {1}, BytesOfValues(
-                                                                  std::vector<float>{1})};
+            tensors_[experts + name + "_activation_scale"] = {
+                "F32", {1}, BytesOfValues(std::vector<float>{1})};
             tensors_.erase("m.weight");
             tensors_.erase("m.weight_scale_inv");
         }
@@ -174,8 +173,7 @@ TEST_F(Stacked, EmbeddingMayBePacked) {
     const auto rows = static_cast<size_t>(golden.shape[0]);
     const auto cols = static_cast<size_t>(golden.shape[1]);
     const auto layout = support::HfLayout::kPacked4;
-    const support::HfIntegers integers =
-        support::IntegersOf(FloatsOf(golden), rows, cols, layout);
+    const support::HfIntegers integers = support::IntegersOf(FloatsOf(golden), rows, cols, layout);
     tensors_.erase("model.embed_tokens.weight");
     support::AddIntegers(tensors_, "model.embed_tokens", integers, layout);
     config_["quantization_config"] = support::QuantizationConfig(layout);
