@@ -106,22 +106,31 @@ void FillFloats(SafeBytes& part, float value) {
 
 TEST_F(Weights, MissingPartsAreNamed) {
     const std::vector<std::pair<const char*, const char*>> needed = {
-        {"ctFp8Channel", "weight_scale"},   {"ctInt8Channel", "weight_scale"},
-        {"ctNvfp4", "weight_scale"},        {"ctNvfp4", "weight_global_scale"},
-        {"ctMxfp4", "weight_scale"},        {"moFp8", "weight_scale"},
-        {"moNvfp4", "weight_scale"},        {"moNvfp4", "weight_scale_2"},
-        {"mlx4", "scales"},                 {"mlx4", "biases"},
-        {"mlxNvfp4", "scales"},             {"bnbNf4", "weight.absmax"},
-        {"bnbNf4", "weight.quant_map"},     {"bnbNf4Nested", "weight.nested_absmax"},
-        {"bnbNf4Nested", "weight.nested_quant_map"}, {"bnbInt8", "SCB"}};
+        {"ctFp8Channel", "weight_scale"},
+        {"ctInt8Channel", "weight_scale"},
+        {"ctNvfp4", "weight_scale"},
+        {"ctNvfp4", "weight_global_scale"},
+        {"ctMxfp4", "weight_scale"},
+        {"moFp8", "weight_scale"},
+        {"moNvfp4", "weight_scale"},
+        {"moNvfp4", "weight_scale_2"},
+        {"mlx4", "scales"},
+        {"mlx4", "biases"},
+        {"mlxNvfp4", "scales"},
+        {"bnbNf4", "weight.absmax"},
+        {"bnbNf4", "weight.quant_map"},
+        {"bnbNf4Nested", "weight.nested_absmax"},
+        {"bnbNf4Nested", "weight.nested_quant_map"},
+        {"bnbInt8", "SCB"}};
     for (const auto& [name, part] : needed) {
         const std::string last = std::string(part).substr(std::string(part).rfind('.') + 1);
-        Expect(name, [&](Layer& layer) { ASSERT_EQ(layer.parts.erase(part), 1u) << part; }, last);
-        Expect(name, [&](Layer& layer) { layer.parts.erase(part); }, "'m'");
+        Expect(
+            name, [&](Layer& layer) { ASSERT_EQ(layer.parts.erase(part), 1u) << part; }, last);
+        Expect(
+            name, [&](Layer& layer) { layer.parts.erase(part); }, "'m'");
     }
     Expect(
-        "bnbNf4",
-        [](Layer& layer) { layer.parts.erase("weight.quant_state.bitsandbytes__nf4"); },
+        "bnbNf4", [](Layer& layer) { layer.parts.erase("weight.quant_state.bitsandbytes__nf4"); },
         "has no weight.quant_state");
     Expect(
         "ctInt8Asym", [](Layer& layer) { layer.parts.erase("weight_zero_point"); },
@@ -131,16 +140,26 @@ TEST_F(Weights, MissingPartsAreNamed) {
 // One row fewer, one dim more, another dtype of the same size.
 TEST_F(Weights, WrongShapesAndTypesAreNamed) {
     const std::vector<std::pair<const char*, const char*>> parts = {
-        {"ctFp8Channel", "weight_scale"}, {"ctFp8Block", "weight_scale"},
-        {"ctInt8Channel", "weight_scale"}, {"ctInt8Asym", "weight_zero_point"},
-        {"ctNvfp4", "weight_scale"},      {"ctNvfp4Narrow", "weight_scale"},
-        {"ctMxfp4", "weight_scale"},      {"ctMxfp8", "weight_scale"},
-        {"moNvfp4", "weight_scale"},      {"moMxfp8", "weight_scale"},
-        {"mlx4", "scales"},               {"mlx4", "biases"},
-        {"mlxMxfp4", "scales"},           {"mlxMxfp8", "scales"},
-        {"mlxNvfp4", "scales"},           {"bnbNf4", "weight.absmax"},
-        {"bnbNf4Nested", "weight.absmax"}, {"bnbNf4Nested", "weight.nested_absmax"},
-        {"bnbNf4", "weight.quant_map"},   {"bnbInt8", "SCB"}};
+        {"ctFp8Channel", "weight_scale"},
+        {"ctFp8Block", "weight_scale"},
+        {"ctInt8Channel", "weight_scale"},
+        {"ctInt8Asym", "weight_zero_point"},
+        {"ctNvfp4", "weight_scale"},
+        {"ctNvfp4Narrow", "weight_scale"},
+        {"ctMxfp4", "weight_scale"},
+        {"ctMxfp8", "weight_scale"},
+        {"moNvfp4", "weight_scale"},
+        {"moMxfp8", "weight_scale"},
+        {"mlx4", "scales"},
+        {"mlx4", "biases"},
+        {"mlxMxfp4", "scales"},
+        {"mlxMxfp8", "scales"},
+        {"mlxNvfp4", "scales"},
+        {"bnbNf4", "weight.absmax"},
+        {"bnbNf4Nested", "weight.absmax"},
+        {"bnbNf4Nested", "weight.nested_absmax"},
+        {"bnbNf4", "weight.quant_map"},
+        {"bnbInt8", "SCB"}};
     for (const auto& [name, part] : parts) {
         Expect(
             name,
@@ -170,9 +189,12 @@ TEST_F(Weights, WrongShapesAndTypesAreNamed) {
             },
             "'m'");
     }
-    Expect("moNvfp4", [](Layer& layer) { layer.parts.at("weight").dtype = "I8"; }, "'m'");
-    Expect("bnbNf4", [](Layer& layer) { layer.parts.at("weight").dtype = "BOOL"; }, "'m'");
-    Expect("mlx4", [](Layer& layer) { layer.parts.at("weight").dtype = "I32"; }, "expected U32");
+    Expect(
+        "moNvfp4", [](Layer& layer) { layer.parts.at("weight").dtype = "I8"; }, "'m'");
+    Expect(
+        "bnbNf4", [](Layer& layer) { layer.parts.at("weight").dtype = "BOOL"; }, "'m'");
+    Expect(
+        "mlx4", [](Layer& layer) { layer.parts.at("weight").dtype = "I32"; }, "expected U32");
 }
 
 TEST_F(Weights, NonFiniteScalesAreRefused) {
@@ -185,12 +207,15 @@ TEST_F(Weights, NonFiniteScalesAreRefused) {
     for (const char* name : {"ctNvfp4", "ctNvfp4Narrow", "moNvfp4"}) {
         Expect(name, nan16("weight_scale"), "scale");
     }
-    Expect("ctNvfp4", [](Layer& layer) { Fill(layer.parts.at("weight_scale"), 0x81); },
-           "a scale of 16 weights is negative");
-    Expect("ctNvfp4", [](Layer& layer) { FillFloats(layer.parts.at("weight_global_scale"), 0); },
-           "is 0");
-    Expect("moNvfp4", [](Layer& layer) { FillFloats(layer.parts.at("weight_scale_2"), INFINITY); },
-           "a scale is inf");
+    Expect(
+        "ctNvfp4", [](Layer& layer) { Fill(layer.parts.at("weight_scale"), 0x81); },
+        "a scale of 16 weights is negative");
+    Expect(
+        "ctNvfp4", [](Layer& layer) { FillFloats(layer.parts.at("weight_global_scale"), 0); },
+        "is 0");
+    Expect(
+        "moNvfp4", [](Layer& layer) { FillFloats(layer.parts.at("weight_scale_2"), INFINITY); },
+        "a scale is inf");
     Expect("mlx4", nan16("biases"), "a scale is");
     Expect("bnbNf4", nan16("weight.absmax"), "a scale is");
     Expect("bnbNf4Nested", nan16("weight.nested_absmax"), "a scale is");
@@ -202,10 +227,12 @@ TEST_F(Weights, NonFiniteScalesAreRefused) {
 
 TEST_F(Weights, GroupsThatDoNotFitAreRefused) {
     for (const int64_t group : {48, 64, 1 << 20}) {
-        Expect("mlx4Bf16", [&](Layer& layer) { layer.config["group_size"] = group; },
-               fmt::format("groups of {}", group));
+        Expect(
+            "mlx4Bf16", [&](Layer& layer) { layer.config["group_size"] = group; },
+            fmt::format("groups of {}", group));
     }
-    Expect("mlx4Bf16", [](Layer& layer) { layer.config["group_size"] = 0; }, "group_size");
+    Expect(
+        "mlx4Bf16", [](Layer& layer) { layer.config["group_size"] = 0; }, "group_size");
     const auto state = [](const char* text) {
         return [text](Layer& layer) {
             SafeBytes& own = layer.parts.at("weight.quant_state.bitsandbytes__nf4");
@@ -220,13 +247,14 @@ TEST_F(Weights, GroupsThatDoNotFitAreRefused) {
     Expect("bnbNf4", state(R"({"shape": [12, 128], "blocksize": 32})"), "absmax");
     Expect("bnbNf4", state(R"({"shape": [12, 64], "blocksize": 64})"), "bytes of codes");
     Expect("bnbNf4", state(R"({"shape": [4611686018427387904, 4], "blocksize": 64})"), "shape");
-    Expect("ctInt8Channel",
-           [](Layer& layer) {
-               json& weights = layer.config["config_groups"]["group_0"]["weights"];
-               weights["strategy"] = "group";
-               weights["group_size"] = 7;
-           },
-           "groups of 7");
+    Expect(
+        "ctInt8Channel",
+        [](Layer& layer) {
+            json& weights = layer.config["config_groups"]["group_0"]["weights"];
+            weights["strategy"] = "group";
+            weights["group_size"] = 7;
+        },
+        "groups of 7");
 }
 
 // A module's weight or scale in two forms: the choice would be ambiguous.
@@ -241,10 +269,12 @@ TEST_F(Weights, TwoFormsAreRefused) {
 }
 
 TEST_F(Weights, NanScalesOfFourBitsAreRefused) {
-    Expect("ctMxfp4", [](Layer& layer) { layer.parts.at("weight_scale").data[1] = std::byte{255}; },
-           "a scale of 32 weights is NaN");
-    Expect("mlxMxfp4", [](Layer& layer) { layer.parts.at("scales").data[1] = std::byte{255}; },
-           "a scale of 32 weights is NaN");
+    Expect(
+        "ctMxfp4", [](Layer& layer) { layer.parts.at("weight_scale").data[1] = std::byte{255}; },
+        "a scale of 32 weights is NaN");
+    Expect(
+        "mlxMxfp4", [](Layer& layer) { layer.parts.at("scales").data[1] = std::byte{255}; },
+        "a scale of 32 weights is NaN");
 }
 
 // bnb_4bit_quant_storage: the same bytes under another dtype.
@@ -296,12 +326,10 @@ TEST_F(Weights, AwqOfModelOptScalesColumns) {
         expected[i] = BF16ToF32(F32ToBF16(expected[i] * scales[i % cols]));
     }
     layer.config["quant_algo"] = "NVFP4_AWQ";
-    layer.parts["pre_quant_scale"] = {"F32", {static_cast<int64_t>(cols)},
-                                      FloatBytes(scales)};
+    layer.parts["pre_quant_scale"] = {"F32", {static_cast<int64_t>(cols)}, FloatBytes(scales)};
     EXPECT_EQ(ValuesOf(layer), expected);
     scales.pop_back();
-    layer.parts["pre_quant_scale"] = {"F32", {static_cast<int64_t>(cols) - 1},
-                                      FloatBytes(scales)};
+    layer.parts["pre_quant_scale"] = {"F32", {static_cast<int64_t>(cols) - 1}, FloatBytes(scales)};
     EXPECT_NE(ErrorOf(layer).find("pre_quant_scale"), std::string::npos) << ErrorOf(layer);
 }
 
@@ -344,13 +372,12 @@ TEST(Schemes, TargetsOfCompressedTensors) {
 
 // An expression must match from the start of a name, including the model's prefix.
 TEST(Schemes, ExpressionsMatchWholeNames) {
-    const auto read =
-        Read({{"quant_method", "compressed-tensors"},
-              {"format", "mixed-precision"},
-              {"config_groups",
-               {{"a", Group({"re:layers\\.0\\..*"}, "int", 8, "channel")},
-                {"b", Group({"re:model\\.layers\\.1\\..*"}, "int", 8, "channel")},
-                {"c", Group({"Linear"}, "int", 4, "group", 32)}}}});
+    const auto read = Read({{"quant_method", "compressed-tensors"},
+                            {"format", "mixed-precision"},
+                            {"config_groups",
+                             {{"a", Group({"re:layers\\.0\\..*"}, "int", 8, "channel")},
+                              {"b", Group({"re:model\\.layers\\.1\\..*"}, "int", 8, "channel")},
+                              {"c", Group({"Linear"}, "int", 4, "group", 32)}}}});
     ASSERT_TRUE(read.ok()) << read.error().message;
     EXPECT_EQ(read->Of("model.layers.0.mlp.up_proj")->bits, 4);
     EXPECT_EQ(read->Of("model.layers.1.mlp.up_proj")->bits, 8);
@@ -463,10 +490,10 @@ void PackInt8(Parts& tensors, const std::string& module) {
     for (size_t i = 0; i < weight.data.size(); ++i) {
         weight.data[i] = static_cast<std::byte>(static_cast<int8_t>(i * 37 % 255) - 127);
     }
-    tensors[module + ".weight_scale"] = {
-        "BF16", {rows, 1},
-        support::BytesOfValues(
-            std::vector<uint16_t>(static_cast<size_t>(rows), F32ToBF16(0x1p-6f)))};
+    tensors[module + ".weight_scale"] = {"BF16",
+                                         {rows, 1},
+                                         support::BytesOfValues(std::vector<uint16_t>(
+                                             static_cast<size_t>(rows), F32ToBF16(0x1p-6f)))};
 }
 
 TEST(QuantizedFolder, ReadsInt8AndIgnoresCacheScales) {

@@ -124,10 +124,9 @@ TEST_F(WrongFile, UnsupportedTensorTypesAreNamed) {
     const struct {
         uint32_t type;
         const char* word;
-    } types[] = {{4, "Q4_2"},        {9, "Q8_1"},      {28, "F64"},    {31, "Q4_0_4_4"},
-                 {36, "IQ4_NL_4_4"}, {41, "Q1_0"},     {133, "Q6_0"},   {139, "IQ4_K"},
-                 {144, "IQ4_KS"},    {155, "IQ4_KT"},  {202, "interleaved"},
-                 {339, "interleaved"}};
+    } types[] = {{4, "Q4_2"},        {9, "Q8_1"},     {28, "F64"},          {31, "Q4_0_4_4"},
+                 {36, "IQ4_NL_4_4"}, {41, "Q1_0"},    {133, "Q6_0"},        {139, "IQ4_K"},
+                 {144, "IQ4_KS"},    {155, "IQ4_KT"}, {202, "interleaved"}, {339, "interleaved"}};
     for (const auto& [type, word] : types) {
         WriteGgufFile("model.gguf", "llama", type);
         Expect("model.gguf", {word, "not supported", "Q4_K_M"});
@@ -165,15 +164,15 @@ TEST_F(WrongFile, UnsupportedQuantizationsAreNamed) {
     const struct {
         json config;
         const char* word;
-    } nameless[] = {{{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}}, missing},
-                    {{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "af4"}},
-                     "bitsandbytes' 'af4'"},
-                    {{{"_load_in_8bit", true}}, missing},
-                    {{{"quant_algo", "FP8"}}, missing},
-                    {{{"quant_algo", "W4A16_AWQ"}}, "ModelOpt's 'W4A16_AWQ'"},
-                    {{{"w_bit", 8}, {"zero_point", true}}, "AWQ of 8 bits"},
-                    {{{"bits", 3}, {"group_size", 128}, {"desc_act", false}}, "GPTQ of 3 bits"},
-                    {{{"x", 1}}, "quant_method"}};
+    } nameless[] = {
+        {{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}}, missing},
+        {{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "af4"}}, "bitsandbytes' 'af4'"},
+        {{{"_load_in_8bit", true}}, missing},
+        {{{"quant_algo", "FP8"}}, missing},
+        {{{"quant_algo", "W4A16_AWQ"}}, "ModelOpt's 'W4A16_AWQ'"},
+        {{{"w_bit", 8}, {"zero_point", true}}, "AWQ of 8 bits"},
+        {{{"bits", 3}, {"group_size", 128}, {"desc_act", false}}, "GPTQ of 3 bits"},
+        {{{"x", 1}}, "quant_method"}};
     for (const auto& [inside, word] : nameless) {
         config["quantization_config"] = inside;
         WriteFolder("nameless", config);

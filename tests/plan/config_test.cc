@@ -120,8 +120,7 @@ TEST(ConfigJson, LayersOfOtherKindsAreRefused) {
 TEST(ConfigJson, ModelsThatDoNotRunAreToldWhatTheyNeed) {
     ExpectShapeRefused(Config({{"model_type", "jamba"}}),
                        "model_type 'jamba' (Jamba; it needs Mamba layers) is not supported");
-    ExpectShapeRefused(Config({{"model_type", "nosuch"}}),
-                       "model_type 'nosuch' is not supported");
+    ExpectShapeRefused(Config({{"model_type", "nosuch"}}), "model_type 'nosuch' is not supported");
 }
 
 TEST(ConfigJson, KeysAreThereOnce) {

@@ -126,10 +126,8 @@ TEST_P(Models, ExpertGroupsGiveTheGradientsOfOneRank) {
     if (!GetParam().experts) return;
     const Tensors expected = OneRank();
     const std::vector<std::pair<std::string, model::Layout>> layouts = {
-        {"EP 2", {2, 1, {}, {}, 2}},
-        {"EP 2, uneven", {2, 1, {3, 1}, {}, 2}},
-        {"EP 3", {3, 1, {}, {}, 3}},
-        {"EP 2 x 2 columns", {4, 1, {}, {}, 2}},
+        {"EP 2", {2, 1, {}, {}, 2}},        {"EP 2, uneven", {2, 1, {3, 1}, {}, 2}},
+        {"EP 3", {3, 1, {}, {}, 3}},        {"EP 2 x 2 columns", {4, 1, {}, {}, 2}},
         {"EP 2 x PP 2", {2, 2, {}, {}, 2}},
     };
     for (const auto& [what, layout] : layouts) {

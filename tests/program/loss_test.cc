@@ -49,8 +49,7 @@ Program LossForward(const LossCase& c, size_t rank) {
     const ValueId tokens = add("tokens", DType::kI32, {kTokens}, Storage::kInput);
     const ValueId rows = add("output_rows", DType::kI32, {kOutputs}, Storage::kInput);
     const ValueId targets = add("targets", DType::kI32, {kOutputs}, Storage::kInput);
-    const ValueId table =
-        add("table", DType::kF32, {kLossTokens, c.cols}, Storage::kWeight);
+    const ValueId table = add("table", DType::kF32, {kLossTokens, c.cols}, Storage::kWeight);
     const ValueId weight = add("weight", c.weight, {c.parts[rank], c.cols}, Storage::kWeight);
     const ValueId y = p.Emit(Embedding{}, {tokens, table}, "y", {kTokens, c.cols});
     const ValueId x = p.Emit(SelectRows{}, {y, rows}, "x", {kOutputs, c.cols});
@@ -184,8 +183,10 @@ TEST(ExpandLoss, PiecesAreViewsOfAllRows) {
 }
 
 TEST(ExpandLoss, PiecesAreAsLargeAsTheirLogitsMayBe) {
-    for (const auto& [bytes, rows] : {std::pair{int64_t{1}, 32}, {kLossVocab * 4 * 63, 32},
-                                      {kLossVocab * 4 * 64, 64}, {int64_t{1} << 40, 100}}) {
+    for (const auto& [bytes, rows] : {std::pair{int64_t{1}, 32},
+                                      {kLossVocab * 4 * 63, 32},
+                                      {kLossVocab * 4 * 64, 64},
+                                      {int64_t{1} << 40, 100}}) {
         LossCase c;
         c.logits_bytes = bytes;
         const ExpandedLoss loss = Expand(c, 0);
@@ -326,8 +327,7 @@ LossNumbers RunLossOnRanks(const LossCase& c) {
         EXPECT_EQ(all[rank].evaluated, all[0].evaluated);
         EXPECT_EQ(all[rank].predicted, all[0].predicted);
         EXPECT_EQ(all[rank].table, all[0].table);
-        all[0].weight.insert(all[0].weight.end(), all[rank].weight.begin(),
-                             all[rank].weight.end());
+        all[0].weight.insert(all[0].weight.end(), all[rank].weight.begin(), all[rank].weight.end());
     }
     return std::move(all[0]);
 }
@@ -368,8 +368,7 @@ ExactLoss NaiveLoss(LossCase c) {
     loss.scale = c.scale;
     loss.soft_cap = c.cap;
     for (int64_t i = 0; i < c.rows; ++i) {
-        const std::vector<double> logits =
-            support::naive::LogitsOf(loss, x, weight, i).logits;
+        const std::vector<double> logits = support::naive::LogitsOf(loss, x, weight, i).logits;
         const int32_t target = inputs.targets[static_cast<size_t>(i)];
         exact.losses.push_back(target < 0 ? 0
                                           : std::log(support::naive::SumOfExp(logits)) -
@@ -379,8 +378,8 @@ ExactLoss NaiveLoss(LossCase c) {
     return exact;
 }
 
-void ExpectClose(const std::vector<float>& got, const std::vector<double>& exact,
-                 const char* what, double tolerance = 4e-6) {
+void ExpectClose(const std::vector<float>& got, const std::vector<double>& exact, const char* what,
+                 double tolerance = 4e-6) {
     ASSERT_EQ(got.size(), exact.size()) << what;
     if (exact.empty()) return;
     const double error = support::RelativeError(Doubles(got), exact);
@@ -417,8 +416,8 @@ TEST(ExpandLoss, AnyNumberOfRowsGivesTheNaiveNumbers) {
 }
 
 TEST(ExpandLoss, AnyPieceOfAnyProgramGivesTheNaiveNumbers) {
-    for (const auto& [most, rows] : {std::pair{1, 1}, {20, 20}, {20, 3}, {32, 32}, {33, 33},
-                                     {70, 70}, {96, 96}}) {
+    for (const auto& [most, rows] :
+         {std::pair{1, 1}, {20, 20}, {20, 3}, {32, 32}, {33, 33}, {70, 70}, {96, 96}}) {
         LossCase c;
         c.most = most;
         c.rows = rows;

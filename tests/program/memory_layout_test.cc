@@ -28,15 +28,26 @@ struct LayoutCase {
 const LayoutCase kLayoutCases[] = {
     {},
     {.architecture = "qwen3moe", .balance = true},
-    {.architecture = "qwen3moe", .recompute = Recompute::kFull, .zero = 3, .balance = true,
-     .overlap = true, .slots = 2},
+    {.architecture = "qwen3moe",
+     .recompute = Recompute::kFull,
+     .zero = 3,
+     .balance = true,
+     .overlap = true,
+     .slots = 2},
     {.architecture = "llama", .recompute = Recompute::kSelective, .zero = 2, .overlap = true},
     {.architecture = "qwen2", .zero = 3, .overlap = true, .slots = 3, .chunks = 2},
     {.architecture = "qwen2", .recompute = Recompute::kFull, .slots = 4, .chunks = 3},
     {.block_bytes = 4096},
-    {.architecture = "qwen2moe", .zero = 3, .balance = true, .overlap = true, .slots = 3,
+    {.architecture = "qwen2moe",
+     .zero = 3,
+     .balance = true,
+     .overlap = true,
+     .slots = 3,
      .block_bytes = 2048},
-    {.architecture = "qwen3moe", .recompute = Recompute::kFull, .balance = true, .slots = 2,
+    {.architecture = "qwen3moe",
+     .recompute = Recompute::kFull,
+     .balance = true,
+     .slots = 2,
      .block_bytes = 1024},
 };
 
@@ -52,8 +63,8 @@ ChunkedProgram LayoutProgram(const LayoutCase& c) {
     options.rows = kLayoutRows;
     options.load_balance = c.balance;
     options.target.logits_bytes = 1;
-    const auto plan = model::PlanShards(
-        hyper, source, model::MakeLayout(c.chunks, 1, c.chunks, {}).value());
+    const auto plan =
+        model::PlanShards(hyper, source, model::MakeLayout(c.chunks, 1, c.chunks, {}).value());
     auto graph = train::BuildTrainingGraph(hyper, plan->shards, source, options);
     EXPECT_TRUE(graph.ok()) << graph.error().message;
     return std::move(graph->program);

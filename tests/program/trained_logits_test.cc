@@ -21,8 +21,7 @@ Batch NaiveBatch(const Micro& micro) {
 }
 
 // Losses and gradients of the loss over all rows, in float64, from the logits back.
-std::vector<double> NaiveGradients(const TrainingCase& c, const Micro& micro,
-                                   Tensors& gradients) {
+std::vector<double> NaiveGradients(const TrainingCase& c, const Micro& micro, Tensors& gradients) {
     const model::Hyper hyper = c.hyper();
     const TinySource source(hyper);
     Batch batch = NaiveBatch(micro);
@@ -51,12 +50,13 @@ std::vector<double> NaiveGradients(const TrainingCase& c, const Micro& micro,
 }
 
 TEST(TrainedLogits, MayBeScaledAndCapped) {
-    for (const TrainingCase& c :
-         {TrainingCase{.architecture = "granite", .scale = 0.3f},
-          TrainingCase{.architecture = "gemma2", .tied = true, .cap = 2},
-          TrainingCase{.architecture = "qwen3", .scale = 3, .cap = 1.5f},
-          TrainingCase{.architecture = "llama", .recompute = program::Recompute::kFull,
-                       .scale = 0.5f, .cap = 3}}) {
+    for (const TrainingCase& c : {TrainingCase{.architecture = "granite", .scale = 0.3f},
+                                  TrainingCase{.architecture = "gemma2", .tied = true, .cap = 2},
+                                  TrainingCase{.architecture = "qwen3", .scale = 3, .cap = 1.5f},
+                                  TrainingCase{.architecture = "llama",
+                                  .recompute = program::Recompute::kFull,
+                                  .scale = 0.5f,
+                                  .cap = 3}}) {
         SCOPED_TRACE(c.Name());
         TrainingRank rank(c);
         PassRun run(rank, c, 2);
@@ -73,8 +73,7 @@ TEST(TrainedLogits, MayBeScaledAndCapped) {
             for (const program::FlatBucket::Member& member : unit.members) {
                 const std::vector<double>& exact = expected.at(member.weight.slice.name);
                 const auto first = all.begin() + static_cast<ptrdiff_t>(member.begin);
-                const std::vector<double> got(first,
-                                              first + static_cast<ptrdiff_t>(exact.size()));
+                const std::vector<double> got(first, first + static_cast<ptrdiff_t>(exact.size()));
                 EXPECT_LE(RelativeError(got, exact), 2e-5) << member.weight.name;
                 ++compared;
             }

@@ -217,9 +217,8 @@ TEST(Parser, NamesTheHeadersThatAreTooLong) {
     const Parsed parsed = Parse(body + "X: " + std::string(2 << 20, 'a'), 5000, limits);
     EXPECT_EQ(parsed.refusal.status, 431);
     EXPECT_EQ(parsed.refusal.message, "the request's trailers are longer than 1048576 bytes");
-    const Parsed line = Parse(begin + "Transfer-Encoding: chunked\r\n\r\n1;" +
-                                  std::string(2 << 20, 'a'),
-                              5000, limits);
+    const Parsed line = Parse(
+        begin + "Transfer-Encoding: chunked\r\n\r\n1;" + std::string(2 << 20, 'a'), 5000, limits);
     EXPECT_EQ(line.refusal.status, 400);
 }
 

@@ -145,9 +145,8 @@ class AttentionCase {
     // Runs the rows of one step; returns `out` [rows, heads * ValueDim()].
     std::vector<float> Attend(const Ops& ops, const std::vector<Sequence>& sequences,
                               int parts) const {
-        return AttendBy(ops, sequences, parts, [&](const AttentionArgs& args) {
-            RunParts(ops.attention, args, parts);
-        });
+        return AttendBy(ops, sequences, parts,
+                        [&](const AttentionArgs& args) { RunParts(ops.attention, args, parts); });
     }
     // As above; run(args) computes in several parts.
     template <typename Run>

@@ -13,11 +13,11 @@
 namespace weft::support {
 
 inline constexpr const char* kExpertCases[] = {
-    "mixtral",   "qwen3moe", "qwen2moe",   "deepseekV2",  "deepseekV3", "kimiK2",   "glm4moe",
-    "minimaxM2", "gptOss",   "gemma4Moe",  "hyV3",        "qwen3vlmoe", "dots1",    "solarOpen",
-    "youtu",     "mistral4", "deepseekV32", "glmDsa",     "qwen3nextMoe", "qwen35moe",
-    "deepseekV32Top", "glmDsaTop", "minimaxM3", "minimaxM3Top", "lfm2moe",
-    "kimiLinear", "ling3"};
+    "mixtral",      "qwen3moe",   "qwen2moe",       "deepseekV2", "deepseekV3",  "kimiK2",
+    "glm4moe",      "minimaxM2",  "gptOss",         "gemma4Moe",  "hyV3",        "qwen3vlmoe",
+    "dots1",        "solarOpen",  "youtu",          "mistral4",   "deepseekV32", "glmDsa",
+    "qwen3nextMoe", "qwen35moe",  "deepseekV32Top", "glmDsaTop",  "minimaxM3",   "minimaxM3Top",
+    "lfm2moe",      "kimiLinear", "ling3"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -91,10 +91,13 @@ inline TinyFile ExpertSparseFile(bool glm, bool top = false) {
 
 // A model with a sigmoid gate; false: `name` is not one.
 inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
-    const std::map<std::string, std::string> architectures = {
-        {"glm4moe", "glm4moe"}, {"minimaxM2", "minimax-m2"}, {"hyV3", "hy_v3"},
-        {"dots1", "dots1"},     {"solarOpen", "glm4moe"},    {"minimaxM3", "minimax-m3"},
-        {"minimaxM3Top", "minimax-m3"}};
+    const std::map<std::string, std::string> architectures = {{"glm4moe", "glm4moe"},
+                                                              {"minimaxM2", "minimax-m2"},
+                                                              {"hyV3", "hy_v3"},
+                                                              {"dots1", "dots1"},
+                                                              {"solarOpen", "glm4moe"},
+                                                              {"minimaxM3", "minimax-m3"},
+                                                              {"minimaxM3Top", "minimax-m3"}};
     const auto found = architectures.find(name);
     if (found == architectures.end()) return false;
     file = ExpertBaseFile(found->second);

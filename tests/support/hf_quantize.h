@@ -53,8 +53,7 @@ inline nlohmann::json QuantizationConfig(HfLayout layout) {
                     {"format", "float-quantized"},
                     {"config_groups",
                      {{"group_0",
-                       {{"weights",
-                         {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}}},
+                       {{"weights", {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}}},
                         {"targets", {"Linear"}}}}}},
                     {"ignore", {"lm_head"}}};
         case HfLayout::kPacked4:
@@ -192,9 +191,8 @@ inline uint8_t E4m3Near(float x) {
 }
 inline float E4m3Value(uint8_t code) {
     const int exponent = code >> 3 & 15, mantissa = code & 7;
-    const float size = exponent == 0
-                           ? std::ldexp(static_cast<float>(mantissa), -9)
-                           : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    const float size = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                     : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
     return code >= 0x80 ? -size : size;
 }
 

@@ -68,9 +68,9 @@ void Do(const program::Route& a, OpCall<Real>& c) {
         if (a.groups > 1) CloseGroups(a, ranking);
         Real sum = 0;
         for (int64_t k = 0; k < c.out[0].cols(); ++k) {
-            const auto best = a.by_token ? ranking.begin() + c.in[2].Int(c.in[1].Int(row) *
-                                                                             c.out[0].cols() + k)
-                                         : std::ranges::max_element(ranking);
+            const auto best =
+                a.by_token ? ranking.begin() + c.in[2].Int(c.in[1].Int(row) * c.out[0].cols() + k)
+                           : std::ranges::max_element(ranking);
             const auto id = static_cast<size_t>(best - ranking.begin());
             c.out[0](row, k) = static_cast<Real>(id);
             c.out[1](row, k) = scores[id];
@@ -96,8 +96,7 @@ void Do(const program::RouteGrad& grad, OpCall<Real>& c) {
         for (int64_t k = 0; k < used; ++k) {
             for (int64_t other = 0; other < used; ++other) {
                 const Real same = other == k ? Real{1} : Real{0};
-                const Real slope =
-                    a.renormalise ? same / sum - scores[id(k)] / (sum * sum) : same;
+                const Real slope = a.renormalise ? same / sum - scores[id(k)] / (sum * sum) : same;
                 const Real dscore = c.in[0](row, k) * slope * Real{a.scale};
                 const Real score = scores[id(other)];
                 for (int64_t e = 0; e < experts; ++e) {

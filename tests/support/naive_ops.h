@@ -107,8 +107,7 @@ void Do(const program::Rope& a, OpCall<Real>& c) {
     for (int64_t i = 0; i < x.rows; ++i) {
         for (int64_t head = 0; head < x.cols() / a.head_dim; ++head) {
             for (int64_t p = 0; p < a.rotary_dim / 2; ++p) {
-                const int64_t base =
-                    head * a.head_dim + (a.last ? a.head_dim - a.rotary_dim : 0);
+                const int64_t base = head * a.head_dim + (a.last ? a.head_dim - a.rotary_dim : 0);
                 const int64_t one = base + (a.neighbours ? 2 * p : p);
                 const int64_t two = base + (a.neighbours ? 2 * p + 1 : p + a.rotary_dim / 2);
                 const int64_t position = std::max<int64_t>(c.in[1].Int(i) - a.behind, 0);

@@ -80,8 +80,8 @@ void Do(const program::DeltaRule& a, OpCall<Real>& c) {
                     const int64_t at = head * each + (each == 1 ? 0 : i);
                     const Real x = decay(row, at) + dt(at, 0), rate = a_of(head, 0);
                     step = std::log1p(std::exp(x));
-                    const Real log = a.floor == 0 ? rate * step
-                                                  : Real{a.floor} / (1 + std::exp(-rate * x));
+                    const Real log =
+                        a.floor == 0 ? rate * step : Real{a.floor} / (1 + std::exp(-rate * x));
                     state[static_cast<size_t>(i)] *= std::exp(log);
                     known += Real{a.key_scale} * k(row, key + i) * state[static_cast<size_t>(i)];
                 }

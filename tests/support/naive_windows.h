@@ -49,8 +49,8 @@ void Do(const program::IndexTopK& a, OpCall<Real>& c) {
             std::ranges::sort(scores, {}, &std::pair<Real, int64_t>::second);
             for (int64_t i = 0; i < top; ++i) {
                 const bool there = i < static_cast<int64_t>(scores.size());
-                c.out[0](row, i) = there ? static_cast<Real>(scores[static_cast<size_t>(i)].second)
-                                         : Real{-1};
+                c.out[0](row, i) =
+                    there ? static_cast<Real>(scores[static_cast<size_t>(i)].second) : Real{-1};
             }
         }
     }

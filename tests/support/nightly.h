@@ -10,14 +10,16 @@
 namespace weft::test {
 
 // A test that judges speed needs an idle machine: the daily suite skips it.
-#define SKIP_UNLESS_NIGHTLY()                                                                     \
-    if (!::weft::test::Nightly()) GTEST_SKIP() << "Needs an idle machine: ./test --nightly runs " \
-                                                  "it"
+#define SKIP_UNLESS_NIGHTLY()                                       \
+    if (!::weft::test::Nightly())                                   \
+    GTEST_SKIP() << "Needs an idle machine: ./test --nightly runs " \
+                    "it"
 
 // Skips a case of the nightly suite. runs_daily: the daily suite runs it, too.
-#define SKIP_TO_NIGHT_UNLESS(runs_daily)               \
-    if (!::weft::test::Nightly() && !(runs_daily))     \
-    GTEST_SKIP() << "The daily suite runs other cases of this test: ./test --nightly runs this one"
+#define SKIP_TO_NIGHT_UNLESS(runs_daily)                                                         \
+    if (!::weft::test::Nightly() && !(runs_daily))                                               \
+    GTEST_SKIP() << "The daily suite runs other cases of this test: ./test --nightly runs this " \
+                    "one"
 
 inline bool Nightly() {
     const char* given = std::getenv("WEFT_TEST_NIGHTLY");

@@ -31,8 +31,7 @@ inline std::vector<std::byte> AdapterBytes(const std::string& name, int64_t coun
     std::vector<float> values;
     std::vector<uint16_t> halves;
     for (int64_t i = 0; i < count; ++i) {
-        const auto value =
-            static_cast<float>(Formula(name, static_cast<uint32_t>(i)) * scale);
+        const auto value = static_cast<float>(Formula(name, static_cast<uint32_t>(i)) * scale);
         values.push_back(value);
         halves.push_back(F32ToBF16(value));
     }
@@ -66,12 +65,9 @@ inline void WriteTinyAdapter(const std::string& folder, const std::string& model
     }
     const std::string file = folder + "/adapter_model.safetensors";
     ASSERT_TRUE(WriteFile(file, SafetensorsFile(tensors)).ok());
-    nlohmann::json config = {{"peft_type", "LORA"},
-                             {"r", adapter.rank},
-                             {"lora_alpha", adapter.alpha},
-                             {"use_rslora", adapter.rslora},
-                             {"bias", "none"},
-                             {"target_modules", plan->Modules()}};
+    nlohmann::json config = {
+        {"peft_type", "LORA"},          {"r", adapter.rank}, {"lora_alpha", adapter.alpha},
+        {"use_rslora", adapter.rslora}, {"bias", "none"},    {"target_modules", plan->Modules()}};
     for (const auto& [key, value] : adapter.config) config[key] = value;
     WriteText(folder + "/adapter_config.json", config.dump());
 }

@@ -108,8 +108,7 @@ inline void WriteKvHeads(model_files::GgufWriter& writer, const std::string& nam
         writer.U32(name + "." + key, static_cast<uint32_t>(value));
     };
     const bool windowed = h.windowed_heads.head_dim != 0;
-    const bool recurrent =
-        h.has_state() && h.recurrent.kind != model::Recurrent::Kind::kDeltaNet;
+    const bool recurrent = h.has_state() && h.recurrent.kind != model::Recurrent::Kind::kDeltaNet;
     if (!windowed && !recurrent) return u32("attention.head_count_kv", h.kv_heads);
     std::vector<int32_t> kv_heads;
     for (int64_t layer = 0; layer < h.layers; ++layer) {
@@ -226,8 +225,7 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     for (const auto& [key, value] : file.numbers) {
         const bool counts = key.ends_with("_window") || key.ends_with("_length") ||
                             key.ends_with("_layers") || key.ends_with("_input") ||
-                            key.ends_with("_k") || key.ends_with("_func") ||
-                            key.ends_with("_size");
+                            key.ends_with("_k") || key.ends_with("_func") || key.ends_with("_size");
         if (counts) {
             u32(key.c_str(), static_cast<int64_t>(value));
         } else {

@@ -448,8 +448,8 @@ inline void AddKimiDelta(model::Hyper& h) {
     h.layers = 4;
     h.latent = {.rank = 64, .q_rank = 0, .nope = 32, .rope = 16, .value = 24, .rotates = false};
     h.head_dim = 48;
-    h.recurrent = {.heads = h.heads, .key_heads = h.heads, .key_dim = 16, .value_dim = 16,
-                   .taps = 4};
+    h.recurrent = {
+        .heads = h.heads, .key_heads = h.heads, .key_dim = 16, .value_dim = 16, .taps = 4};
     h.recurrent.kind = model::Recurrent::Kind::kKimiDelta;
     if (h.architecture != "bailingmoe3") return;
     h.latent.rotates = true;
