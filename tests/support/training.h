@@ -125,8 +125,8 @@ class Training {
         for (program::Program program : forward) {
             program::DifferentiateOptions options;
             if (balance_) {
-                auto loss = train::AddLoadBalance(program, hyper_, plan->shards[programs.size()],
-                                                  source_);
+                auto loss =
+                    train::AddLoadBalance(program, hyper_, plan->shards[programs.size()], source_);
                 EXPECT_TRUE(loss.ok()) << loss.error().message;
                 options.side_output = *loss;
             }

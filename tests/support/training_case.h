@@ -40,8 +40,7 @@ struct TrainingCase {
     }
     // Rows of a block type are a multiple of 32.
     model::Hyper hyper() const {
-        model::Hyper h =
-            experts ? TinyExpertHyper(architecture) : TinyHyper(architecture, tied);
+        model::Hyper h = experts ? TinyExpertHyper(architecture) : TinyHyper(architecture, tied);
         h.logit_scale = scale;
         h.logit_cap = cap;
         h.temperature.beta = temperature;
@@ -144,8 +143,7 @@ class TrainingRank {
         update.momentum = c.momentum ? 0.9 : 0;
         const bool several = c.zero.ranks * c.tp * c.pp > 1;
         rule_ = train::MakeUpdateRule(update, {state_, source_, several, true});
-        train::AddUpdate(program_, state_, *rule_,
-                         {c.zero.ranks > 1, c.pp > 1 && c.tied, several});
+        train::AddUpdate(program_, state_, *rule_, {c.zero.ranks > 1, c.pp > 1 && c.tied, several});
     }
 
     model::Hyper hyper_;

@@ -163,8 +163,8 @@ TEST_F(Float16, ALossThatIsNoNumberEndsAtTheLowestScale) {
     const auto ended = trainer->Step(batch_, kRate);
     ASSERT_FALSE(ended.ok());
     EXPECT_EQ(ended.error().code, ErrorCode::kCorrupt);
-    for (const char* words : {"step 4: the loss is", "a loss scale of 1, which", "rank 0, op ",
-                              "--dtype bf16"}) {
+    for (const char* words :
+         {"step 4: the loss is", "a loss scale of 1, which", "rank 0, op ", "--dtype bf16"}) {
         EXPECT_NE(ended.error().message.find(words), std::string::npos) << ended.error().message;
     }
     const auto fixed = Make(DType::kF16, Fixed(4));

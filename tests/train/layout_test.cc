@@ -28,8 +28,7 @@ TEST(TrainLayout, EveryRankHasItsOwnPlace) {
         std::set<std::tuple<int, int, int>> places;
         std::multiset<int> shards;
         for (int rank = 0; rank < ranks; ++rank) {
-            auto layout =
-                MakeTrainLayout(ranks, rank, {.tp = tp, .pp = pp, .chunks = chunks});
+            auto layout = MakeTrainLayout(ranks, rank, {.tp = tp, .pp = pp, .chunks = chunks});
             ASSERT_TRUE(layout.ok()) << layout.error().message;
             EXPECT_EQ(layout->dp, dp);
             EXPECT_EQ(layout->pp(), pp);
@@ -92,8 +91,8 @@ void ForManyPipelines(const Check& check) {
             if (stages == 1 && chunks > 1) continue;
             for (const int64_t wanted : {1, 2, 3, 4, 6, 9, 16, 25}) {
                 const PipelinePlace place{0, stages, chunks};
-                SCOPED_TRACE(fmt::format("{} stages, {} chunks, {} micro-batches", stages, chunks,
-                                         wanted));
+                SCOPED_TRACE(
+                    fmt::format("{} stages, {} chunks, {} micro-batches", stages, chunks, wanted));
                 check(place, wanted);
             }
         }
@@ -151,9 +150,8 @@ class Simulated {
                 while (Advance(s)) any = true;
             }
         }
-        return std::ranges::all_of(stages_, [](const Stage& stage) {
-            return stage.next == stage.steps.size();
-        });
+        return std::ranges::all_of(
+            stages_, [](const Stage& stage) { return stage.next == stage.steps.size(); });
     }
     // ticks: end of the last stage's last pass; below: working time of a stage.
     int64_t ticks() const {
@@ -271,10 +269,10 @@ TEST(Pipeline, ChunksShortenTheBubble) {
 std::string Order(const PipelinePlace& place, int64_t micro_batches) {
     std::string order;
     for (const StagePass& pass : SchedulePasses(place, micro_batches)) {
-        order += place.chunks == 1 ? std::string(pass.forward ? "f" : "b")
-                                   : fmt::format("{}{}{} ", pass.forward ? "f" : "b",
-                                                 static_cast<char>('A' + pass.chunk),
-                                                 pass.micro_batch);
+        order += place.chunks == 1
+                     ? std::string(pass.forward ? "f" : "b")
+                     : fmt::format("{}{}{} ", pass.forward ? "f" : "b",
+                                   static_cast<char>('A' + pass.chunk), pass.micro_batch);
     }
     return order;
 }

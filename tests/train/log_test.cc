@@ -189,13 +189,13 @@ TEST(TrainLog, AResumedRunLeavesBrokenRowsOut) {
     } cases[] = {
         {head + "0,4\n1,3,3\n2,2\n", head + "0,4\n2,2\n", 1},
         {head + "0,4\n1,3\n2,2\n", head + "0,4\n1,3\n2,2\n", 0},
-        {"stdp,loss\n0,4\n", head + "0,4\n", 1},              // a flipped bit in the header
+        {"stdp,loss\n0,4\n", head + "0,4\n", 1},  // a flipped bit in the header
         {head + "0,4\n5,3\n2,2\n3,1\n", head + "0,4\n2,2\n3,1\n", 1},  // and in steps
         {head + "4,4\n1,3\n2,2\n", head + "1,3\n2,2\n", 1},
         {head + "0,4\n1,x\n2,nan\n", head + "0,4\n2,nan\n", 1},
         {head + "0,4\n" + std::string(9, '\0') + "\n2,2\n", head + "0,4\n2,2\n", 1},
-        {head + "0,4\n1,3\n2,", head + "0,4\n1,3\n", 0},      // killed within a line
-        {head + "0,4\n9,3\n10,1\n", head + "0,4\n", 0},       // these steps will be logged again
+        {head + "0,4\n1,3\n2,", head + "0,4\n1,3\n", 0},  // killed within a line
+        {head + "0,4\n9,3\n10,1\n", head + "0,4\n", 0},   // these steps will be logged again
         {head + "0,4\n1,3\n\xff\xfe\n", head + "0,4\n1,3\n", 0},
         {"", head, 0},
         {"step", head, 1}};
@@ -209,8 +209,10 @@ TEST(TrainLog, AResumedRunLeavesBrokenRowsOut) {
 
 TEST(TrainLog, RowsWaitUntilTheyCanBeWritten) {
     const TempDir folder;
-    const TrainLogOptions options{.csv = folder / "a/t.csv", .jsonl = folder / "a/t.jsonl",
-                                  .tensorboard = folder / "a", .columns = {"loss"}};
+    const TrainLogOptions options{.csv = folder / "a/t.csv",
+                                  .jsonl = folder / "a/t.jsonl",
+                                  .tensorboard = folder / "a",
+                                  .columns = {"loss"}};
     TrainLog log = Must(TrainLog::Open(options));
     const double value = 2;
     const auto add = [&](int64_t step) { return log.Add(step, std::span(&value, 1)).ok(); };

@@ -31,18 +31,42 @@ const TrainingCase kLoweringCases[] = {
     {.architecture = "qwen2", .tp = 4, .shard = 1, .row_shares = true, .cap = 5},
     {.architecture = "qwen2moe", .experts = true, .optimizer = "adafactor"},
     {.architecture = "qwen3", .dtype = DType::kBF16, .tp = 2, .shard = 1, .row_shares = true},
-    {.architecture = "qwen3", .recompute = Recompute::kSelective, .zero = {.stage = 1, .ranks = 2},
+    {.architecture = "qwen3",
+     .recompute = Recompute::kSelective,
+     .zero = {.stage = 1, .ranks = 2},
      .optimizer = "adam"},
-    {.architecture = "qwen3", .tied = true, .weights = DType::kQ8_0, .dtype = DType::kBF16,
-     .zero = {.stage = 2, .ranks = 2, .rank = 1}, .optimizer = "adam8bit", .beside = true},
-    {.architecture = "qwen3", .dtype = DType::kBF16, .recompute = Recompute::kFull,
-     .zero = {.stage = 3, .ranks = 2, .rank = 1, .prefetch_elements = 900}, .beside = true},
-    {.architecture = "qwen3moe", .experts = true, .recompute = Recompute::kFull,
-     .zero = {.stage = 3, .ranks = 3}, .balance = true, .optimizer = "adafactor", .beside = true},
-    {.architecture = "qwen3moe", .experts = true, .dtype = DType::kBF16, .tp = 2, .shard = 1,
-     .row_shares = true, .balance = true},
-    {.architecture = "qwen3moe", .experts = true, .weights = DType::kQ8_0, .dtype = DType::kBF16,
-     .recompute = Recompute::kFull, .lora = true},
+    {.architecture = "qwen3",
+     .tied = true,
+     .weights = DType::kQ8_0,
+     .dtype = DType::kBF16,
+     .zero = {.stage = 2, .ranks = 2, .rank = 1},
+     .optimizer = "adam8bit",
+     .beside = true},
+    {.architecture = "qwen3",
+     .dtype = DType::kBF16,
+     .recompute = Recompute::kFull,
+     .zero = {.stage = 3, .ranks = 2, .rank = 1, .prefetch_elements = 900},
+     .beside = true},
+    {.architecture = "qwen3moe",
+     .experts = true,
+     .recompute = Recompute::kFull,
+     .zero = {.stage = 3, .ranks = 3},
+     .balance = true,
+     .optimizer = "adafactor",
+     .beside = true},
+    {.architecture = "qwen3moe",
+     .experts = true,
+     .dtype = DType::kBF16,
+     .tp = 2,
+     .shard = 1,
+     .row_shares = true,
+     .balance = true},
+    {.architecture = "qwen3moe",
+     .experts = true,
+     .weights = DType::kQ8_0,
+     .dtype = DType::kBF16,
+     .recompute = Recompute::kFull,
+     .lora = true},
     {.dtype = DType::kF16, .recompute = Recompute::kFull, .temperature = 0.7f},
     {.weights = DType::kQ4_0, .zero = {.stage = 3, .ranks = 2}, .lora = true, .beside = true},
     {.weights = DType::kQ8_0, .zero = {.stage = 2, .ranks = 40, .rank = 39}, .lora = true},
@@ -150,10 +174,9 @@ TEST(Lowering, AddressesMoveWithTheSlot) {
                 const auto* before = first.args.Load<const std::byte*>(slot.at);
                 const auto* after = third.args.Load<const std::byte*>(slot.at);
                 const ValueId id = slot.region.value;
-                const ptrdiff_t moved =
-                    id == program::kNoValue
-                        ? 0
-                        : lowered.buffers.At(id, 2) - lowered.buffers.At(id, 0);
+                const ptrdiff_t moved = id == program::kNoValue
+                                            ? 0
+                                            : lowered.buffers.At(id, 2) - lowered.buffers.At(id, 0);
                 EXPECT_EQ(after - before, moved) << lowered.OpOf(call);
             }
             BindCall(third, bindings);
@@ -215,8 +238,8 @@ TEST(Lowering, EveryResultHasAReader) {
         const program::ChunkedProgram& list = rank.program();
         std::set<ValueId> read;
         for (const program::ModelChunk& chunk : list.chunks) {
-            read.insert({chunk.loss.losses, chunk.loss.evaluated, chunk.loss.predicted,
-                         chunk.side_output});
+            read.insert(
+                {chunk.loss.losses, chunk.loss.evaluated, chunk.loss.predicted, chunk.side_output});
         }
         for (const program::Op& op : list.program.ops) {
             for (const ValueId id : op.inputs) read.insert(list.program.HomeOf(id));
@@ -224,8 +247,7 @@ TEST(Lowering, EveryResultHasAReader) {
         for (const program::Op& op : list.program.ops) {
             if (op.outputs.size() != 1) continue;
             const ValueId id = list.program.HomeOf(op.outputs[0]);
-            EXPECT_TRUE(read.contains(id) ||
-                        list.program.value(id).storage != Storage::kActivation)
+            EXPECT_TRUE(read.contains(id) || list.program.value(id).storage != Storage::kActivation)
                 << program::OpName(op.kind()) << ' ' << list.program.value(id).name;
         }
     }

@@ -25,8 +25,12 @@ using support::TrainingRank;
 const TrainingCase kOrderCases[] = {
     {.recompute = program::Recompute::kSelective},
     {.architecture = "qwen3moe", .experts = true, .balance = true},
-    {.architecture = "qwen3moe", .experts = true, .recompute = program::Recompute::kFull,
-     .zero = {.stage = 3, .prefetch_elements = 900}, .balance = true, .beside = true},
+    {.architecture = "qwen3moe",
+     .experts = true,
+     .recompute = program::Recompute::kFull,
+     .zero = {.stage = 3, .prefetch_elements = 900},
+     .balance = true,
+     .beside = true},
     {.architecture = "qwen2", .tied = true, .zero = {.stage = 2}, .cap = 4, .beside = true},
 };
 
@@ -144,8 +148,8 @@ int CountCollectives(TrainingRank& rank, const TrainingCase& c, SlowComm FaultLi
 }
 
 // The first `after` collectives succeed.
-void ExpectFault(TrainingRank& rank, const TrainingCase& c, int threads,
-                 SlowComm FaultLinks::*link, int after, const std::vector<float>& weights) {
+void ExpectFault(TrainingRank& rank, const TrainingCase& c, int threads, SlowComm FaultLinks::*link,
+                 int after, const std::vector<float>& weights) {
     FaultLinks links;
     PassRun run(rank, c, threads);
     links.Join(run);

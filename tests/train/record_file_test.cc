@@ -71,8 +71,8 @@ TEST(RecordFile, AFirstLineWithoutItsEndIsALine) {
     const TempDir folder;
     const std::string more = "\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n";
     for (const std::string first :
-         {R"({"text": "a")", R"({"text": "a",)", "{",
-          R"({"messages": [{"role": "user"})", R"({"messages": [{"role": "user"}])"}) {
+         {R"({"text": "a")", R"({"text": "a",)", "{", R"({"messages": [{"role": "user"})",
+          R"({"messages": [{"role": "user"}])"}) {
         for (const std::string gap : {"", " \r", "\n\n "}) {
             const RecordFile file =
                 Must(RecordFile::Open(WriteText(folder, "f.jsonl", first + gap + more)));

@@ -33,8 +33,8 @@ DType TypeOf(Element type) {
 // The error of GLSL's exp(x) is (3 + 2 |x|) 2^-23 of its result, that of log 2^-21 or 3 * 2^-23 of
 // its result, that of a division 2.5 * 2^-23. A soft cap's tanh consists of these (floats.glsl).
 constexpr double kFloatUlp = 0x1p-23;
-constexpr kernels::dense::causal_case::Arithmetic kGpu = {
-    0x1p-19 + 2 * (3 + 4) * kFloatUlp, 4 * kFloatUlp, 20 * kFloatUlp};
+constexpr kernels::dense::causal_case::Arithmetic kGpu = {0x1p-19 + 2 * (3 + 4) * kFloatUlp,
+                                                          4 * kFloatUlp, 20 * kFloatUlp};
 
 class CausalOnGpu {
   public:

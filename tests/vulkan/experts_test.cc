@@ -259,11 +259,11 @@ void ExpectExpertSums(const std::shared_ptr<gpu::Device>& device, const ExpertSt
 
 TEST(VulkanExperts, RowsTimesTheirWeights) {
     WEFT_VULKAN(device);
-    for (const auto& [rows, used, cols] : std::vector<std::array<int64_t, 3>>{
-             {1, 1, 5120}, {1, 3, 7}, {70, 2, 96}, {33, 1, 256}}) {
+    for (const auto& [rows, used, cols] :
+         std::vector<std::array<int64_t, 3>>{{1, 1, 5120}, {1, 3, 7}, {70, 2, 96}, {33, 1, 256}}) {
         BenchEmitter e(device, StepShape{.rows = static_cast<int32_t>(rows)});
-        const std::vector<float> x = RandomValues(rows * cols, 1), weights =
-            RandomValues(rows * used, 2);
+        const std::vector<float> x = RandomValues(rows * cols, 1),
+                                 weights = RandomValues(rows * used, 2);
         const ValueId in = e.AddFloats({kTokens, cols}, x), ids = e.AddInts({kTokens, used});
         const ValueId weighs = e.AddFloats({kTokens, used}, weights);
         const ValueId y = e.AddFloats({kTokens, used, cols});

@@ -29,10 +29,9 @@ Arithmetic MatrixArithmetic(const std::shared_ptr<gpu::Device>& device) {
 }
 
 // Types with an emulation.
-constexpr DType kMatrixTypes[] = {DType::kF16,   DType::kQ4_0, DType::kQ8_0,
-                                  DType::kQ4_K,  DType::kQ6_K, DType::kIQ2_S,
-                                  DType::kMXFP4, DType::kW4,   DType::kW8,
-                                  DType::kNVFP4};
+constexpr DType kMatrixTypes[] = {DType::kF16,  DType::kQ4_0,  DType::kQ8_0,  DType::kQ4_K,
+                                  DType::kQ6_K, DType::kIQ2_S, DType::kMXFP4, DType::kW4,
+                                  DType::kW8,   DType::kNVFP4};
 
 int64_t MatrixCols(DType dtype, uint32_t seed) {
     const int64_t block = Info(dtype).block_elements;

@@ -171,8 +171,8 @@ TEST(VulkanRows, ScaleHeads) {
             const size_t head = i % static_cast<size_t>(heads * dim) / static_cast<size_t>(dim);
             const auto row = i / static_cast<size_t>(heads * dim);
             const float grown = std::log(static_cast<float>(step.positions[row]) + 1.0f);
-            largest[i] = std::fabs(x[i]) *
-                         (std::fabs(slope[head]) * grown + std::fabs(offset[head]));
+            largest[i] =
+                std::fabs(x[i]) * (std::fabs(slope[head]) * grown + std::fabs(offset[head]));
         }
         ExpectClose(
             got, expected, [&](size_t i) { return 10 * kUlp * largest[i]; },
