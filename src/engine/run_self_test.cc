@@ -169,7 +169,8 @@ Status Rank::RunSelfTest(const std::string& fingerprint) {
         if (auto found = FindRecord(fingerprint); found.ok()) record = *std::move(found);
     }
     const std::vector<float> expected = record.of_one.logits;
-    // If stages round differently, the logits show little: each rank compares its own ops.
+    // If stages round differently, logits are too coarse to show which rank differs, so each rank
+    // compares its own ops.
     const bool unlike = std::ranges::any_of(
         identities_, [&](const std::string& one) { return one != identities_[0]; });
     if (unlike) WEFT_TRY(ShareRecord(record));

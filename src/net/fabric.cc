@@ -666,7 +666,7 @@ void Builder::Greeted(Pending& pending) {
         Log(LogLevel::kWarning, "refused a data connection without a valid token");
         return;
     }
-    if (links_[static_cast<size_t>(peer)] != nullptr) return;  // it came by another way, too
+    if (links_[static_cast<size_t>(peer)] != nullptr) return;  // the peer joined at another address
     const Greeting answer = GreetingTo(peer);
     Fd region;
     Status joined;

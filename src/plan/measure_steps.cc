@@ -215,7 +215,9 @@ void SetAttention(const StepsRun& run, const StepsRun& other, double bandwidth,
     rates.positions = static_cast<int>(std::max(0.0, std::round((one.seconds / each - 1) * seen)));
 }
 
-// Seconds of n ops are n * op + bytes / rest, for one row and for many.
+// The time of a step outside its products and attention is the number of ops times the cost of an
+// op, plus bytes divided by the remaining bandwidth. Solves this for a step of one row and one of
+// many rows.
 void AddOverheads(const StepsRun& run, MeasuredRates& rates) {
     const StepRange &token = run.ranges[0], &many = run.ranges.back();
     const OpTimes::Rest one = run.times.RestOf(token.first, token.last);

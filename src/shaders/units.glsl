@@ -44,7 +44,7 @@ struct MatrixA { UnitA of[kUnitsM * kUnitsK]; };
 struct MatrixB { UnitB of[kUnitsN * kUnitsK]; };
 struct MatrixSums { UnitSums of[kUnitsM * kUnitsN]; };
 
-// For unit `v` of `down` and unit `u` of `across`.
+// Repeats the next statement for each row unit `v` below `down` and column unit `u` below `across`.
 #define UNITS(v, down, u, across)                  \
     [[unroll]] for (uint v = 0; v < down; ++v)     \
         [[unroll]] for (uint u = 0; u < across; ++u)

@@ -237,7 +237,7 @@ std::string TrainingLowerer::TableName(const program::Rope& a) {
 }
 
 Status TrainingLowerer::Lower(const Op& op, const program::Glu& a) {
-    if (a.limit != 0) return Unsupported("units with a limit have no gradient");
+    if (a.limit != 0) return Unsupported("gated units with a clamp have no backward op yet");
     CallOf<dense::GluArgs> call;
     In(call, call.args.gate, op.inputs[0]);
     In(call, call.args.up, op.inputs[1]);

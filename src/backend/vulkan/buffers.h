@@ -108,7 +108,7 @@ class Buffers {
     }
 
     // Valid after Allocate(). slot: of training; of a step that runs in parts (step_parts.h), the
-    // number of the part, from 1. The arenas of the parts are in the memory of the whole step's.
+    // number of the part, from 1. The parts share the memory of the whole step's arena.
     Spot At(program::ValueId id, int slot) const {
         if (parts_ > 0 && slot > 0 && layout_.PlaceOf(id).pool == program::Pool::kBrief) {
             return Pool(program::Pool::kBrief)

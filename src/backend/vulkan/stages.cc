@@ -124,7 +124,8 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
     return {};
 }
 
-// Continues after the given-up sum: all ops before it are done, and the host has the sum.
+// Resumes the step after an all-reduce that the GPU stopped waiting for: all ops before it are
+// done, and the host has the sum.
 Status VulkanExecutable::GoOnWithout(const Stage& stage) {
     const uint32_t number = context_->signal->GaveUp();
     WEFT_CHECK(number <= stage.exchanged.size());

@@ -24,7 +24,7 @@ struct TuneOptions {
     std::string folder{};     // of the file; "": no file
     bool again = false;       // measure also the shapes that the file has
     double most_seconds = 2;  // no measurement of a class begins later
-    // After so many seconds, no kernel is compiled but the first one of a class. A class that lacks
+    // After this time, the tuner compiles only the first kernel of each class. A class that lacks
     // kernels uses the fastest shape so far in this run, and is left for the next start.
     double compile_seconds = 4;
     int64_t size = 4096;  // rows and columns of the weights
