@@ -28,7 +28,8 @@ class AesGcm {
     // tag over them and over `header`, which is sent in clear.
     void Seal(uint64_t number, Bytes header, std::span<const Bytes> parts, std::byte* out, Tag tag);
     // Decrypts `in` to `out`, which has as many bytes and is `in` itself or does not overlap it.
-    // False: the message, its header, its number or its tag was changed; then nobody may use `out`.
+    // Returns false if the message, its header, its number or its tag was changed; `out` is then
+    // undefined.
     bool Open(uint64_t number, Bytes header, Bytes in, std::byte* out, Bytes tag);
 
   private:

@@ -9,17 +9,19 @@
 
 namespace weft {
 
-// From now on, File::Open refuses files outside of `limit` and of Weft's cache by what it has
-// opened, and the kernel (Landlock, Linux 5.13) refuses this thread and those that it starts to
-// create, write, rename or remove others. On a kernel without Landlock, CheckConfined alone looks
-// at files to be written. Does nothing without folders. Call it once, before the first job. Errors:
-// kIo.
+// After this call, File::Open resolves each opened file and refuses it if it is outside of `limit`
+// and of Weft's cache. The kernel (Landlock, Linux 5.13) lets this thread and the threads that it
+// starts create, write, rename or remove files only there. On a kernel without Landlock,
+// CheckConfined alone looks at files to be written. Does nothing without folders. Call it once,
+// before the first job. Errors: kIo.
 Status Confine(const FolderLimit& limit);
 
-// For a confined process; otherwise they succeed. Thread: any. Errors: kDenied.
-// CheckConfined: whether it may write the file or folder `path`, as FolderLimit::Check.
+// CheckConfined and CheckOpened succeed if the process is not confined. Thread: any. Errors:
+// kDenied. CheckConfined: whether the process may write the file or folder `path`, as
+// FolderLimit::Check.
 Status CheckConfined(const std::string& path);
-// CheckOpened: whether it may use the file that `fd` has open. path: its name, for errors.
+// CheckOpened: whether the process may use the file that `fd` has open. path: the file's name in
+// errors.
 Status CheckOpened(int fd, const std::string& path);
 
 }  // namespace weft

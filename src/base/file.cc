@@ -94,7 +94,7 @@ Status File::ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                          std::span<std::byte> out) const {
     if (out.empty()) return {};
     WEFT_CHECK(piece_bytes > 0 && piece_bytes <= stride && out.size() % piece_bytes == 0);
-    constexpr uint64_t kLargePiece = 16 << 10;  // from here on, a read per piece is cheap enough
+    constexpr uint64_t kLargePiece = 16 << 10;  // pieces of this size are read one by one
     constexpr uint64_t kWindowBytes = 4 << 20;
     const uint64_t count = out.size() / piece_bytes;
     const uint64_t at_once = std::max<uint64_t>(1, kWindowBytes / stride);

@@ -273,7 +273,7 @@ std::optional<double> NumberOf(const nlohmann::ordered_json& value) {
 }
 
 // nlohmann writes a binary value as {"bytes":[49,50],"subtype":N}. A string's quotes are escaped,
-// so no string has this text. (An object may have it; only digits are taken.)
+// so no string has this text. (An object may hold the same text; only digits are replaced.)
 std::string DumpJson(const nlohmann::ordered_json& json,
                      nlohmann::ordered_json::error_handler_t on_invalid) {
     constexpr std::string_view kHead = "{\"bytes\":[";

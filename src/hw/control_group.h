@@ -16,11 +16,12 @@ struct ControlGroup {
     bool version2 = true;
 };
 
-// The process's group that may have files of `controller` ("memory", "cpu"), and all groups above
-// it. groups: the folder of all groups, /sys/fs/cgroup; membership: the text of /proc/self/cgroup.
+// Returns the process's group in the hierarchy of `controller` ("memory", "cpu"), and all groups
+// above it. groups: the folder of all groups, /sys/fs/cgroup; membership: the text of
+// /proc/self/cgroup.
 std::vector<ControlGroup> ControlGroups(const std::string& groups, std::string_view membership,
                                         std::string_view controller);
-// The same for the groups of a live process; tests pass other paths. membership: the file.
+// As ControlGroups, but reads /proc/self/cgroup or, in tests, another file `membership`.
 std::vector<ControlGroup> ReadControlGroups(const std::string& groups,
                                             const std::string& membership,
                                             std::string_view controller);

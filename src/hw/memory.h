@@ -14,9 +14,9 @@ struct GroupMemory {
     std::string path;  // "/kubepods/pod7"; "/" or "": the root group that the process sees
 };
 
-// Of this process's control group and all groups above it, returns the one with the least memory
-// left (the limit of a container or of Slurm). nullopt: no group has a limit. Cached file pages do
-// not count as used, because the kernel reclaims them. Supports cgroup versions 1 and 2 (the
+// Returns the group with the least memory left among this process's control group and all groups
+// above it (the limit of a container or of Slurm). nullopt: no group has a limit. Cached file pages
+// do not count as used, because the kernel reclaims them. Supports cgroup versions 1 and 2 (the
 // kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst). `groups` is
 // /sys/fs/cgroup, `membership` is /proc/self/cgroup; tests pass other paths. AvailableMemoryBytes
 // (hw/cpu.h) uses this function.
