@@ -23,8 +23,8 @@ constexpr char kPathsJobKind[] = "paths";
 // The job has no other fields.
 constexpr auto kPathsJobFields = [](auto&, auto& visit) { visit.Kind(kPathsJobKind); };
 
-// Where this rank reaches its peers, as rank 0 knows it: "ADDRESS INTERFACE" by rank, with this
-// rank's own interface.
+// Gets from rank 0 the addresses at which this rank reaches its peers: "ADDRESS INTERFACE" by rank,
+// with this rank's own interface.
 Result<std::vector<std::string>> GatherWays(cluster::Cluster& cluster) {
     const auto size = static_cast<size_t>(cluster.size());
     std::vector<std::string> ways(size * size);

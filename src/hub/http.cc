@@ -24,7 +24,7 @@ struct FreeUrl {
 };
 using UrlHandle = std::unique_ptr<CURLU, FreeUrl>;
 
-// "https://host:port", with the port always there; empty where it is no URL.
+// Returns "https://host:port", always with the port; "" if `url` is not a URL.
 std::string Origin(const std::string& url) {
     UrlHandle handle(curl_url());
     if (!handle || curl_url_set(handle.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
@@ -48,7 +48,7 @@ bool IsThisMachine(const std::string& origin) {
     return false;
 }
 
-// Without the query, which may hold a signature that gives access.
+// Returns the URL without its query, which may hold a signature that gives access.
 std::string ShownUrl(const std::string& url) {
     return Shown(url.substr(0, url.find('?')), 300);
 }
@@ -86,7 +86,7 @@ ErrorCode CodeOf(CURLcode code) {
     return code == CURLE_OPERATION_TIMEDOUT ? ErrorCode::kTimeout : ErrorCode::kIo;
 }
 
-// "OWNER/NAME" out of a URL of the Hub, for the page where a licence is accepted.
+// Returns the Hub's page for the repository that `url` belongs to, where a user accepts a licence.
 std::string RepoPage(const std::string& url, const std::string& endpoint) {
     std::string rest = url.substr(std::min(url.size(), endpoint.size() + 1));
     if (rest.starts_with("api/models/")) rest = rest.substr(11);
@@ -223,7 +223,7 @@ class Connection::Impl {
         return Outcome{response_, std::move(error), may_retry, -1};
     }
 
-    // One request, without following where it redirects to.
+    // Sends one request and does not follow a redirect.
     Outcome One(const std::string& url, std::optional<ByteRange> range) {
         const std::string origin = Origin(url);
         const bool secret = origin.starts_with("https://") || IsThisMachine(origin);
@@ -263,7 +263,7 @@ class Connection::Impl {
         }
         if (IsRedirect(response_.status)) return {response_, std::nullopt, false, -1};
         if (response_.status == 200 || response_.status == 206) {
-            const Status head = Head();  // an empty body came without a call of OnData
+            const Status head = Head();  // curl does not call OnData for an empty body
             if (!head.ok()) return Failed(head.error());
             return {response_, std::nullopt, false, -1};
         }
@@ -279,7 +279,7 @@ class Connection::Impl {
         return config_.Stopped() || (stop_ != nullptr && stop_->load(std::memory_order_relaxed));
     }
 
-    // Runs the request to its end, which is CURLE_ABORTED_BY_CALLBACK when it stalls or is stopped.
+    // Runs the request. Returns CURLE_ABORTED_BY_CALLBACK if it stalls or is stopped.
     CURLcode Perform() {
         WEFT_CHECK(curl_multi_add_handle(multi_, curl_.get()) == CURLM_OK);
         CURLcode code = CURLE_ABORTED_BY_CALLBACK;
@@ -309,7 +309,7 @@ class Connection::Impl {
         return code;
     }
 
-    // All but what is known of the file from an earlier redirect.
+    // Resets the response, but keeps what an earlier redirect said about the file.
     void ResetResponse(int status, std::string url) {
         Response fresh;
         fresh.status = status;
@@ -318,7 +318,7 @@ class Connection::Impl {
         response_ = std::move(fresh);
     }
 
-    // The sink hears of the answer once, before its first byte.
+    // Tells the sink once about the response, before the first byte of its body.
     Status Head() {
         if (headed_) return {};
         headed_ = true;
@@ -332,7 +332,7 @@ class Connection::Impl {
 
     void TakeHeader(std::string_view line) {
         if (line.size() > kMostHeader) return;
-        if (line.starts_with("HTTP/")) {  // also of what comes before the answer, as 100 Continue
+        if (line.starts_with("HTTP/")) {  // also starts an interim response, such as 100 Continue
             const size_t at = line.find(' ');
             int status = 0;
             if (at != line.npos)
@@ -355,7 +355,7 @@ class Connection::Impl {
     bool TakeData(std::string_view data) {
         received_ += data.size();
         if (response_.status != 200 && response_.status != 206) {
-            return received_ < kMostHeader * 4;  // the text of an error; not needed
+            return received_ < kMostHeader * 4;  // the text of an error is not needed
         }
         Status taken = Head();
         if (taken.ok()) taken = sink_->Data(std::as_bytes(std::span(data)));

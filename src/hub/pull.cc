@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMostPages = 1000;
 constexpr uint64_t kMostShardIndexBytes = 64 << 20;
-// For a shard's plan. Only a guard: each round asks for something that is missing.
+// Limits the rounds of a shard's plan. Only a guard: each round asks for missing bytes.
 constexpr int kMostRounds = 32;
 
 Result<std::string> FindCommit(Connection& connection, const Config& config, const RepoSpec& spec) {

@@ -55,7 +55,8 @@ Result<bool> WriteFolderTokenizer(const model_files::ModelSource& source,
         return false;
     }
     if (data.error().code != ErrorCode::kUnsupported) return data.error();
-    // Not a kind that GGUF has: stores the tokenizer.json itself, if Weft supports it.
+    // GGUF has no name for this kind of tokenizer: stores tokenizer.json itself, if Weft supports
+    // it.
     const auto kept = tokenizer::ReadKeptJson(source.folder());
     if (!kept.ok()) {
         return kept.error().code == ErrorCode::kNotFound ? data.error() : kept.error();
