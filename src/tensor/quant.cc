@@ -383,7 +383,7 @@ void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float>
     if (dtype == DType::kF16) return DecodeFloats<DecodeHalf<F16ToF32>>(dtype, src, dst);
     if (dtype == DType::kBF16) return DecodeFloats<DecodeHalf<BF16ToF32>>(dtype, src, dst);
     if (dtype == DType::kI32) return DecodeFloats<DecodeI32>(dtype, src, dst);
-    WEFT_CHECK(!"F64 is no row of floats");
+    WEFT_CHECK(!"F64 rows are never converted to floats");
 }
 
 bool CanQuantize(DType dtype) {
@@ -458,7 +458,7 @@ void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> d
         case DType::kNVFP4:
         case DType::kFP8: break;
     }
-    WEFT_CHECK(!"CanQuantize says which types there are");
+    WEFT_CHECK(!"the caller must check CanQuantize");
 }
 
 }  // namespace weft

@@ -265,7 +265,7 @@ void SplitBlock(DType dtype, const std::byte* block, BlockParts& parts) {
         case DType::kI32:
         case DType::kF64: break;
     }
-    WEFT_CHECK(!"no type of integers");
+    WEFT_CHECK(!"this type has no integer codes");
 }
 
 Q4KScale LoadQ4KScale(const std::byte* packed, int j) {

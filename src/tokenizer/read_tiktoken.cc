@@ -56,8 +56,9 @@ Result<const FileFamily*> FindFamily(const TokenizerHints& hints, size_t ranks) 
                      ranks, hints.model_type.substr(0, 80), known);
 }
 
-// A file beside another model gives wrong ids without an error: its number of tokens must not be
-// another family's, and must fit the model's embedding, which may have rows to spare.
+// A tiktoken file of another model would give wrong ids without an error. So its number of tokens
+// must not be that of another family, and must fit the model's embedding, which may have spare
+// rows.
 Status CheckSize(const FileFamily& family, const TokenizerHints& hints, size_t ranks) {
     constexpr size_t kMostSpare = 4096;
     const auto* other = std::ranges::find(kFamilies, ranks, &FileFamily::ranks);

@@ -56,7 +56,7 @@ struct TokenizerData {
     int32_t unk = -1;                 // unknown
     int32_t pad = -1;                 // padding
     bool add_bos = false;             // Encode with add_special prepends bos
-    bool add_eos = false;             // ... and appends eos
+    bool add_eos = false;             // Encode with add_special appends eos
     // "llama", "t5": insert a space before the text and after special tokens.
     bool add_space_prefix = false;
     bool remove_extra_spaces = false;  // "t5": collapse runs of spaces and trim both ends

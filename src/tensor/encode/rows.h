@@ -92,7 +92,7 @@ inline void EncodeRows(const EncodeArgs& args) {
         case DType::kNVFP4:
         case DType::kFP8: break;
     }
-    WEFT_CHECK(!"CanEncode says which types there are");
+    WEFT_CHECK(!"the caller must check CanEncode");
 }
 
 inline void HalvesToFloats(const std::byte* src, float* dst, size_t count) {
