@@ -55,7 +55,7 @@ bool IsAlone(const HostAddress& address) {
     return address.prefix == BitsOf(address.host).count();
 }
 
-// A common subnet; a single address (/32) has none.
+// Whether both addresses are in one subnet. A single address (/32) is in none.
 bool ShareSubnet(const HostAddress& a, const HostAddress& b) {
     const Bits x = BitsOf(a.host), y = BitsOf(b.host);
     const int prefix = std::max(a.prefix, b.prefix);
@@ -179,8 +179,8 @@ int MbpsOf(const HostAddress& address) {
     return address.speed_mbps > 0 ? address.speed_mbps : kUnknownMbps;
 }
 
-// Every pair of link-local addresses, because their cables are unknown: fast ones first, and among
-// equals one of each interface before a second one.
+// Returns every pair of link-local addresses, because their cables are unknown. Pairs of fast
+// interfaces come first. Among equally fast pairs, each interface has one pair before any has two.
 std::vector<Way> LinkLocalWays(std::span<const HostAddress> theirs,
                                std::span<const HostAddress> mine) {
     using Key = std::tuple<int, size_t, size_t>;  // -speed, round, place
@@ -230,7 +230,8 @@ Result<std::vector<HostAddress>> ListHostAddresses(std::string_view words) {
                             HasEntry(name, "/bridge"),
                             (at.ifa_flags & IFF_POINTOPOINT) != 0 || HasNoLinkLayer(name),
                             !HasEntry(name, "/device")};
-        // Traffic to a port of a bridge or bond belongs to that; a container host has many ports.
+        // Traffic to a port of a bridge or bond belongs to the bridge or bond. (A container host
+        // has many ports.)
         const bool port = HasEntry(name, "/brport") || HasEntry(name, "/bonding_slave");
         if (!port || !address.link_local()) found.push_back(std::move(address));
     });

@@ -28,13 +28,15 @@ namespace weft::net {
 namespace {
 
 constexpr size_t kMostWindow = size_t{1} << 32;
-// Most connected strangers without a complete greeting.
+// Most accepted connections that wait for a complete greeting, in addition to one per rank.
 constexpr size_t kMostStrangers = 64;
-constexpr size_t kAcceptsATurn = 16;  // of all listeners together, or one of each
+// All listeners together accept this many connections per turn; each accepts at least one.
+constexpr size_t kAcceptsATurn = 16;
 constexpr int64_t kPollMs = 50;
-// Time to connect by one of several ways, and to answer before others are tried in parallel.
+// Time limit to connect by one of several ways. If the peer does not answer within this time, other
+// ways are tried in parallel.
 constexpr int64_t kWayMs = 1000;
-// How much later dialed ranks give up than dialing ones.
+// Dialed ranks give up this much later than dialing ranks.
 constexpr int64_t kDiallersFirstMs = 500;
 constexpr int64_t kSilentNs = 1'500'000'000;
 
@@ -45,7 +47,7 @@ Transport CarrierOf(Transport transport) {
     return beside ? Transport::kTcp : transport;
 }
 
-// "shm+tcp" if links differ.
+// The transports of all links, such as "shm+tcp".
 std::string TransportsOf(const std::vector<std::unique_ptr<Link>>& links) {
     std::set<std::string> names;
     for (const auto& link : links) {
@@ -509,11 +511,11 @@ Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
                      : "");
 }
 
-// The other end is not that rank, or hung up: another way may lead to it.
+// The other end is not that rank, or hung up: another way may lead to the rank.
 Status Builder::LeadsNowhere(Pending& pending, const Error& why) {
     if (pending.transport == Transport::kShm) return why;
     const int peer = pending.peer;
-    pending.fd.Reset();  // (the next dial may move it)
+    pending.fd.Reset();  // (the next dial may move `pending`)
     Dialling& dialling = dialling_[static_cast<size_t>(peer)];
     const bool last = dialling.next_way > theirs_[static_cast<size_t>(peer)].tcp_more.size();
     const auto is_open = [&](const Pending& other) {
@@ -544,7 +546,7 @@ void Builder::TryOtherWays() {
             continue;
         }
         pending_[i].begin_ns = now;
-        // If these fail, the silent one may still answer.
+        // If these ways fail, the silent way may still answer.
         [[maybe_unused]] const Status dialled = DialTcpWays(peer, deadline_);
     }
 }
@@ -638,7 +640,7 @@ Status Builder::Read(Pending& pending) {
 
 // Handles the answer of a dialed rank.
 Status Builder::Answered(Pending& pending) {
-    if (links_[static_cast<size_t>(pending.peer)] != nullptr) {  // by another way
+    if (links_[static_cast<size_t>(pending.peer)] != nullptr) {  // it answered by another way
         pending.fd.Reset();
         return {};
     }

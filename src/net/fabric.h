@@ -51,14 +51,14 @@ class MpiLibrary;
 enum class Transport { kAuto, kShm, kTcp, kVerbs, kMpi };
 const char* TransportName(Transport transport);
 std::vector<std::string> TransportNames();
-// One of TransportNames(). Errors: kUsage.
+// name: one of TransportNames(). Errors: kUsage.
 Result<Transport> ParseTransport(std::string_view name);
 
 // Which tcp links are encrypted. Packets between two ranks of one kernel never leave it. kNever:
 // the user says that the network is trusted. kAlways: for tests and measurements on one host.
 enum class Encryption { kBetweenHosts, kNever, kAlways };
 
-// In place of an address of an offer: FabricOptions::forward connects to this rank.
+// Stands for an address in an offer: the peer then connects to this rank by FabricOptions::forward.
 inline constexpr const char* kForwardHost = "forward";
 
 // Whether two ranks get a link. kSpare: only if they reach each other before the deadline of

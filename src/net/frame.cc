@@ -7,7 +7,7 @@
 namespace weft::net {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "frames are written as they lie");
+static_assert(std::endian::native == std::endian::little, "frames are sent as they are in memory");
 
 // Large enough for a typical all-reduce (hidden sizes up to 4096 floats) in one socket call:
 // copying 16 KiB from the cache costs less than a second call.

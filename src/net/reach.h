@@ -1,4 +1,4 @@
-// Whether a host is up and reachable at an address, whatever listens there.
+// Tests whether a host is up and reachable at an address, even if no program listens there.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@
 namespace weft::net {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "lengths are written as they lie");
+static_assert(std::endian::native == std::endian::little, "lengths are sent as they are in memory");
 
 constexpr std::string_view kLabel = "weft data link";
 constexpr size_t kLengthBytes = sizeof(uint32_t);
@@ -93,8 +93,9 @@ Status RecordReader::Consume(size_t bytes) {
     return {};
 }
 
-// The plaintext goes to where the frames want it: payload into the window, which nobody reads
-// before the flag that the frame's end raises; the first record of a frame beside it.
+// Decrypts a record into the buffer that the FrameReader names: a staging buffer for the first
+// record of a frame, and the window for further payload. Nobody reads that part of the window
+// before the end of the frame raises its flag.
 Status RecordReader::Open(std::span<const std::byte> record) {
     const AesGcm::Bytes length = record.first(kLengthBytes);
     const AesGcm::Bytes sealed = record.subspan(kLengthBytes, record.size() - kRecordExtra);

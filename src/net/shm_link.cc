@@ -47,9 +47,9 @@ size_t DirectionBytes(size_t window_bytes) {
     return kPageBytes + (window_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-// Runs before main, while the process has one thread. With more threads the call waits for an RCU
-// grace period of the kernel, during which the process can't even be killed: milliseconds on an
-// idle machine, many seconds if other programs use all cores.
+// Registers the process for membarrier(2) before main, while it has one thread. With more threads
+// the call waits for an RCU grace period of the kernel, during which the process can't even be
+// killed: milliseconds on an idle machine, many seconds if other programs use all cores.
 const bool g_registered =
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 

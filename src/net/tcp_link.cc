@@ -145,7 +145,8 @@ class TcpLink final : public BaseLink {
         // (Another thread may have received the bytes since the caller's check.)
         if (progress_.shared()) return;
         if (!records_.has_value()) reader_.Expect(offset, bytes);
-        // In a decode step the weights have passed through the caches since the last message.
+        // Since the last message of a decode step, weights have displaced the window from the
+        // caches.
         if (bytes > kMostPrefetched || offset > window_bytes()) return;
         std::byte* at = window().data() + offset;
         const size_t end = std::min(bytes, window_bytes() - offset);

@@ -77,7 +77,7 @@ Result<RdmaPath> ChooseRdmaPath(const std::vector<RdmaPort>& ports,
 // Checks that this process can use RDMA: there is a device, its node exists under /dev/infiniband,
 // and the process has permission to open the node.
 Status CheckRdmaHost(const std::vector<RdmaPort>& ports, const HostRoots& roots = {});
-// The same for one device.
+// As CheckRdmaHost, for one device.
 Status CheckRdmaDevice(const std::string& device, const HostRoots& roots = {});
 
 // The error for a failed registration of `bytes` bytes. limit_bytes: memory that the process may

@@ -50,8 +50,8 @@ class VerbsDevices {
     std::map<std::string, std::shared_ptr<VerbsDevice>> open_;  // each is shared by the ends on it
 };
 
-// end: connected (VerbsEnd::Connect), as must be the peer's. socket: a connection to the peer's
-// process, on which the greetings were exchanged after that.
+// end: connected (VerbsEnd::Connect), as the peer's end must be. socket: a connection to the peer's
+// process. Both ranks must have exchanged their greetings on it after they connected their ends.
 std::unique_ptr<BaseLink> MakeVerbsLink(Progress& progress, PeerName peer,
                                         std::unique_ptr<VerbsEnd> end, Fd socket);
 

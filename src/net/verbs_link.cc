@@ -3,11 +3,11 @@
 //
 // A second WRITE for the flag on the same queue pair would need no receives, but
 // - it adds a packet to each put: on Soft-RoCE (in bench/rdma.sh's machine, medians of one run) 64
-//   bytes took 2.4 times as long, 8 KB 1.25 times, all-reduces of them 1.6 and 1.15 times;
+//   bytes took 2.4 times as long, 8 KB 1.25 times, all-reduces of these sizes 1.6 and 1.15 times;
 // - cards take a single small request in the same store that rings their doorbell, but fetch two
 //   over PCIe (mlx5 in rdma-core, providers/mlx5/qp.c, post_send_db: `nreq == 1`);
-// - cards make its bytes visible after those of the first only by practice, for memory that is not
-//   registered for relaxed ordering (ibv_reg_mr's manual). The specification orders only a
+// - that the flag becomes visible after the data is only the practice of cards, for memory that is
+//   not registered for relaxed ordering (ibv_reg_mr's manual). The specification orders only a
 //   completion after the data (InfiniBand, volume 1, "Transaction ordering"), and immediate data
 //   brings a completion.
 // The receives for immediate data are empty and posted in bulk. A sender counts the peer's
@@ -54,9 +54,9 @@ constexpr int kLooksABurst = 100;
 // A wake byte may overtake its data.
 constexpr int64_t kAwakeNs = 500'000;
 constexpr int64_t kDrainMs = 1000;
-// Sleeping costs a WRITE, and waking a byte over the socket and a context switch. So a wait sleeps
-// only after this many usual waits. Each wait updates the usual one by one part; an idle pause
-// counts as at most kLongestUsualNs.
+// Going to sleep costs a WRITE. Waking up costs a byte over the socket and a context switch. So a
+// wait sleeps only after kUsualWaits times the usual wait. The usual wait is a moving average, in
+// which each wait has the weight 1 / kUsualParts and counts as at most kLongestUsualNs.
 constexpr int64_t kUsualWaits = 4;
 constexpr int64_t kUsualParts = 8;
 constexpr int64_t kLongestUsualNs = 1'000'000;
@@ -110,7 +110,7 @@ class Arrivals {
     uint64_t flag(int index) const { return flags_[static_cast<size_t>(index)]; }
     // Number of arrivals; each consumed a receive.
     uint64_t count() const { return count_; }
-    // The status of a failed one; 0 (success) if none failed.
+    // The status of a failed receive; 0 (success) if none failed.
     ibv_wc_status failure() const { return failure_; }
     void Take() {
         std::array<ibv_wc, 8> done;
@@ -249,9 +249,9 @@ class VerbsLink final : public BaseLink {
     std::array<Signal, kMostSignals> signals_{};  // in flight: [first_signal_, last_signal_)
     uint64_t first_signal_ = 0;
     uint64_t last_signal_ = 0;
-    Signal last_{};              // the latest signaled one
+    Signal last_{};              // the latest signaled request
     uint64_t asleep_count_ = 0;  // number of sleeps
-    bool said_asleep_ = false;   // no wake byte arrived since
+    bool said_asleep_ = false;  // this rank reported that it sleeps, and no wake byte arrived since
     bool woken_ = false;
     uint64_t woke_ = 0;  // the peer's count at the last wake byte
     int64_t device_look_ns_ = 0;
@@ -292,7 +292,7 @@ bool VerbsLink::PostInline(size_t offset, std::span<const std::byte> head,
     return PostWrite(offset, std::span(pieces).first(count), true, &raise);
 }
 
-// In pieces, each copied and then sent at once.
+// Puts the data in pieces: copies each piece to the ring, and sends it at once.
 Status VerbsLink::PutStaged(size_t offset, std::span<const std::byte> head,
                             std::span<const std::byte> data, const Raise& raise, const OpTag& tag,
                             const Deadline& deadline) {
@@ -492,7 +492,8 @@ Status VerbsLink::WaitWith(Waiter& waiter, int flag, uint64_t value) {
             case Stage::kSleep:
                 SayAsleep();
                 if (Arrived(flag, value)) return {};
-                // Short at first: the peer may have sent data before it knew of the sleep.
+                // The first sleep is short: the peer may have sent data before it knew of the
+                // sleep.
                 progress_.SleepOnSockets(-1, waiter.sleep_ms());
                 Receive();
                 if (LookAwake(flag, value)) return {};

@@ -46,7 +46,7 @@ struct DeviceList {
     }
 };
 
-// A host's fault is shown on other hosts, so the text names it.
+// Other hosts print this host's faults, so the text names the host.
 std::string HostName() {
     std::array<char, 256> name{};
     return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";

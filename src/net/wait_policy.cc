@@ -14,15 +14,17 @@ namespace {
 
 // Longer than any imbalance between two ranks in the same op, short relative to a time slice.
 constexpr int64_t kSpinNs = 20'000;
-// A decode step's longest op; beyond it a wake-up (about 50 us) does not matter.
+// The time of a decode step's longest op. In a longer wait, the time to wake up (about 50 us) does
+// not matter.
 constexpr int64_t kYieldNs = 2'000'000;
-// If others want the core: long enough for each of a few ranks on it to have its turn.
+// Time to yield if other threads want the core: each of a few ranks on the core gets a turn.
 constexpr int64_t kCrowdedYieldNs = 100'000;
-// A yield that took this long gave the core to another thread ...
+// A yield that took this long gave the core to another thread.
 constexpr int64_t kTakenNs = 20'000;
-// ... which yields sooner once all know that they share the core ...
+// The same while the core counts as shared: the other threads then yield early.
 constexpr int64_t kSharedNs = 1'000;
-// ... or which has work to do: then sleep until data arrive.
+// A yield that took this long gave the core to a thread with work: this thread then sleeps until
+// data arrive.
 constexpr int64_t kBusyNs = 200'000;
 constexpr int64_t kCrowdedForNs = 100'000'000;
 constexpr int64_t kLongestSleepMs = 20;
@@ -157,7 +159,7 @@ void Waiter::Yield() {
     sched_yield();
     const int64_t after = NowNs();
     if (after - before < (progress_.crowded() ? kSharedNs : kTakenNs)) return;
-    // Long, but no other thread ran: an interrupt, or a paused virtual machine.
+    // If no other thread ran, an interrupt or a pause of the virtual machine made the yield long.
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);
     if (!progress_.SwitchesChanged(usage.ru_nivcsw)) return;

@@ -45,8 +45,8 @@ std::vector<std::string> PluginFolders() {
 }
 
 // When an MPI library loses a peer, it may abort or exit the process before the lost rank is named.
-// The control thread is about to name it and to end the process itself, so this waits that long. (A
-// signal handler can use only globals.)
+// The control thread is about to name the rank and to end the process itself, so AwaitLastWords
+// waits for it. (A signal handler can use only globals.)
 constexpr int kLastWordsMs = 2000;
 std::atomic<bool> g_in_use{false};
 
@@ -87,7 +87,7 @@ class Watchdog {
         changed_.notify_one();
         if (thread_.joinable()) thread_.join();
     }
-    // Begin no call unless this is ok.
+    // The caller may begin the blocking call only if this is ok.
     const Status& started() const { return started_; }
 
   private:
