@@ -21,8 +21,8 @@ constexpr double kMostRateSeconds = 2;
 constexpr int kRounds = 2;
 constexpr int64_t kMostCalls = 200;
 constexpr int64_t kLeastCalls = 3;
-// The series of all_reduces whose mean counts: as many as some tokens need, in parts that end after
-// a time.
+// MeasureTailUs takes the mean over a series of all_reduces, as many as a few tokens need. The
+// series has kSeriesParts parts and ends early after kMostSeriesUs.
 constexpr size_t kSeriesBytes = 8192;
 constexpr int64_t kSeriesCalls = 16;
 constexpr int kSeriesParts = 16;
@@ -156,7 +156,8 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
     double byte_us = 0;            // for the last size
     for (size_t i = 0; i < kSizes.size(); ++i) {
         const double left_s = options.seconds - SecondsSince(begin_ns);
-        // Least time of one call per candidate, repeated as often as needed, at this size.
+        // Least time to measure this size: kRounds rounds of one first call and kLeastCalls further
+        // calls per candidate.
         const double least_s = byte_us * 1e-6 * static_cast<double>(kSizes[i]) *
                                static_cast<double>(candidates.size()) * kRounds * (1 + kLeastCalls);
         // The first size, that of a token's all-reduce, is always measured. The second one gives

@@ -10,7 +10,7 @@
 namespace weft::program {
 namespace {
 
-// The numbers for a row's letters, in one op.
+// The sizes for which the letters of a row stand in one op.
 class Dimensions {
   public:
     // False: `shape` does not match the row.
@@ -43,7 +43,7 @@ class Dimensions {
         return true;
     }
     std::map<char, int64_t> letters_;
-    std::vector<std::vector<int64_t>> run_;  // none yet, or one
+    std::vector<std::vector<int64_t>> run_;  // the dimensions of `..`, once known
 };
 
 class Checker {

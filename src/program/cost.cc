@@ -147,8 +147,8 @@ class Coster {
         const int64_t top = a.block == 0 ? 0 : ColumnCount(op_->inputs[3]) / a.kv_heads * a.block;
         const int64_t most = a.block == 0 ? a.window : top;  // keys per row
         cost_.flops = static_cast<double>(each * a.heads) * Pairs(cached ? context_ : 0, most);
-        // Together the rows' windows cover at most the window before the first row, and the rows.
-        // For chunks all earlier positions count, as if no chunk began.
+        // Together, the windows of the rows cover at most the rows and one window before the first
+        // row. With chunks, all earlier positions count, as if no chunk began in this step.
         const int64_t before = a.window == 0 ? context_ : std::min(context_, a.window - 1);
         // Rows choose blocks separately: together they read at most all positions.
         int64_t read = tokens_ + before;

@@ -133,7 +133,7 @@ class Expander {
         }
         return logits;
     }
-    // The gradient of the product. `last` holds its own gradient by then.
+    // The gradient of the product. Precondition: the last value holds its own gradient.
     ValueId BackToProduct(const Logits& logits, int64_t dim) {
         const Shape shape{dim, value(weight_).shape[0]};
         ValueId slope = logits.last;
