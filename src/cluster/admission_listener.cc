@@ -14,7 +14,7 @@
 namespace weft::cluster {
 namespace {
 
-// Callers beside the ranks; one more drops another.
+// Most callers in addition to the ranks. If one more comes, one of them is dropped.
 constexpr size_t kMostSilentStrangers = 64;
 constexpr size_t kMostStrangers = 128;
 constexpr int64_t kProofMs = 2000;
@@ -75,7 +75,7 @@ void AdmissionListener::CheckAccept(int error) const {
     if (!nobody) ::usleep(kNoDescriptorUs);
 }
 
-// As a listening worker (listener.cc).
+// Accepts callers as a listening worker does (listener.cc).
 void AdmissionListener::Accept() {
     for (int i = 0; i < kCallersATurn; ++i) {
         Fd fd = net::Accept(listener_);
@@ -120,7 +120,7 @@ bool AdmissionListener::IsNews(const std::string& from, const std::string& why) 
     return told_.emplace(from.substr(0, from.rfind(':')) + " " + why, now).second;
 }
 
-// A caller that proved the key may know the reason.
+// Tells a caller that proved the key why it is rejected.
 void AdmissionListener::TellWhy(const Caller& caller, const std::string& why) {
     Session session = caller.handshake->session();
     Bytes frame;

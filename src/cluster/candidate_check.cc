@@ -24,7 +24,7 @@ void CandidateCheck::Ask(const JoinRequest& request, const std::vector<std::stri
     fit_ = false;
     asked_ns_ = NowNs();
     ExamineMessage question = asked_;
-    // All ranks then compare the common properties in the epoch itself.
+    // Leaves out properties that do not fit. All ranks then compare them in the epoch itself.
     if (question.job.size() + question.terms.size() > kMostQuestion) question.terms.clear();
     channel_.Send(FrameType::kExamine, Encode(question));
 }

@@ -78,7 +78,7 @@ Status AddLocalRanks(Control& control, const ClusterOptions& options, int size) 
     return {};
 }
 
-// For all ranks of other hosts to come.
+// The options of the wait for all ranks of other hosts.
 Gathering GatheringOf(const ClusterOptions& options, uint64_t ticket = 0) {
     int64_t wait_ms = options.wait_ms;
     if (wait_ms == 0) wait_ms = options.wait_for > 0 ? kWaitForMs : options.timeout_ms * 3 / 4;
@@ -88,8 +88,8 @@ Gathering GatheringOf(const ClusterOptions& options, uint64_t ticket = 0) {
     return gathering;
 }
 
-// Connects all ranks to `control`, which starts once a rank may be there. names: of the hosts;
-// ranks that dial in give their own.
+// Starts `control`, and connects all ranks to it. names: names of the hosts; ranks that dial in
+// bring their own names.
 Status Gather(Control& control, const ClusterOptions& options, const Bytes& key, DialIn* dial_in,
               uint64_t ticket, std::vector<std::string>& names) {
     const int size = static_cast<int>(names.size());
@@ -109,9 +109,9 @@ Status Gather(Control& control, const ClusterOptions& options, const Bytes& key,
     return {};
 }
 
-// How long a survivor may wait for the next epoch after it left the old one: through all attempts,
-// each of which may call lost ranks back. (The wait also ends when rank 0 ends or says that there
-// is no next epoch.)
+// How long a survivor may wait for the next epoch after it left the old one: the time of all
+// attempts, each of which may start lost ranks again. (The wait also ends when rank 0 ends or says
+// that there is no next epoch.)
 int64_t RecoverMs(const ClusterOptions& options) {
     if (options.rejoin_ms == 0 && !options.elastic) return 0;
     const int64_t attempt_ms = options.rejoin_ms + 3 * options.timeout_ms + 5000;

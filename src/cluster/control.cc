@@ -25,8 +25,8 @@ namespace {
 
 // How long after its connection a child may end.
 constexpr int64_t kReapNs = 200 * kNsPerMs;
-// Timeouts that a child waits for a starved parent, a parent for a starved child, and rank 0 for
-// its own main thread when the job continues.
+// Number of timeouts for which a child waits for a starved parent, a parent for a starved child,
+// and rank 0 for its own main thread when the job continues.
 constexpr int64_t kStarvedTimes = 4;
 
 std::atomic<int> g_stopped_status{ExitStatus(ErrorCode::kCancelled)};

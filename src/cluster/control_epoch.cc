@@ -24,7 +24,7 @@ std::string Control::LossText() const {
     return verdict_.has_value() ? LossLocked({}) : std::string();
 }
 
-// The first time counts; a later text about the same loss is better.
+// Keeps the time of the first call for a loss, and the text of the last call, which knows more.
 void Control::NoteLoss(Peer& peer, const std::string& why) {
     if (peer.loss.empty() || peer.rejoining) peer.since_s = std::time(nullptr);
     peer.rejoining = false;
@@ -81,7 +81,7 @@ Status Control::EndEpoch(Error error) {
 
 void Control::LeaveEpoch(const std::vector<int>& unreached) {
     const Lock lock(mutex_);
-    // If rank 0's last message ended the job, it still holds.
+    // A verdict that ends the job stays valid.
     if (verdict_.has_value() && verdict_->recover) {
         verdict_.reset();
         failed_.store(false, std::memory_order_release);
@@ -141,7 +141,7 @@ bool Control::HasLeft(int rank) const {
         peers_, [&](const Peer& peer) { return peer.rank == rank && peer.gone && peer.leaves; });
 }
 
-// Checks the ranks' values, whose rank numbers may be wrong.
+// Skips rank numbers that are wrong, because they come from other hosts.
 std::vector<std::pair<int, int>> Control::Unreached() const {
     const Lock lock(mutex_);
     const auto survives = [&](int rank) {

@@ -19,9 +19,10 @@ namespace weft::cluster {
 namespace {
 
 constexpr int64_t kBusyRetryMs = 100;
-// How often a worker may hang up before its first frame until that counts as an answer (one second,
-// because retries are fast), and how often after it. A worker hangs up when it has many callers;
-// among many fast callers from the caller's own host it drops most calls.
+// A hang-up counts as the worker's answer after this many calls: kMostDropped calls without a frame
+// of the worker (one second, because these retries are fast), or kMostCutOff calls with one. A
+// worker hangs up when it has many callers; among many fast callers from the caller's own host it
+// drops most calls.
 constexpr int64_t kDroppedRetryMs = 25;
 constexpr int kMostDropped = 40;
 constexpr int kMostCutOff = 40;
@@ -42,7 +43,7 @@ Error Silent(const std::string& name, const Deadline& deadline) {
         name, deadline.length_ms());
 }
 
-// One call of a worker: the wait ends at the deadline, or once `cancel` is readable.
+// The waits of one call: each ends at the deadline, or once `cancel` is readable.
 struct Waiter {
     std::string name;
     Deadline deadline;
@@ -252,7 +253,8 @@ void HostCalls::Run(size_t at, const Deadline& deadline) {
         call.error.reset();
         return;
     }
-    // An earlier call says more than a last one that the end of the wait cut short.
+    // The error of an earlier call says more than that of a last call that the end of the wait cut
+    // short.
     const bool cut = patient_ && deadline.length_ms() < kTellingCallMs &&
                      dialled.error().code == ErrorCode::kTimeout && !IsBusy(dialled.error());
     if (!cut || !call.error.has_value()) call.error = dialled.error();

@@ -22,13 +22,13 @@ constexpr int64_t kNextMs = 20;
 constexpr int64_t kCheckTurnMs = 20;
 // Workers that come within this time join together, because each join pauses the job.
 constexpr int64_t kTogetherNs = 300'000'000;
-// Time after a worker of a host could not join.
+// Pause after a worker could not join, before a worker of its host may try again.
 constexpr int64_t kFirstDeferralNs = 60'000'000'000;
 constexpr int64_t kShortDeferralNs = 3'000'000'000;  // without a path to a rank
 constexpr int kMostDoublings = 6;                    // slightly over an hour
 constexpr size_t kMostDeferred = 256;
 
-// The connection ended, or the worker sends before rank 0 does.
+// Whether the connection has ended, or the worker has sent something before rank 0 did.
 bool IsOver(const Arrival& arrival) {
     pollfd entry{arrival.fd.get(), POLLIN | POLLRDHUP, 0};
     return ::poll(&entry, 1, 0) != 0;
@@ -106,7 +106,7 @@ void DialIn::Serve() {
         DropTheGone();
         for (Arrival& arrival : *arrivals) {
             SetKeepAlive(arrival.fd.get());
-            // Together with waiting workers it may fill a larger layout.
+            // The new worker and the waiting workers together may fill a larger layout.
             for (Waiting& waiting : waiting_) waiting.passed_over = 0;
             waiting_.push_back({std::move(arrival), NowNs()});
         }
@@ -242,7 +242,7 @@ bool DialIn::IsFit(Waiting& waiting, int rank, JoinRequest request,
     return waiting.check->fit();
 }
 
-// For a worker that is being checked. Needs the lock.
+// Removes a worker whose check has passed, and returns it as `rank`. Needs the lock.
 Arrival DialIn::Take(size_t index, int rank) {
     const auto at = waiting_.begin() + static_cast<ptrdiff_t>(index);
     Arrival arrival = std::move(at->arrival);

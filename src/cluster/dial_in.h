@@ -36,8 +36,8 @@ class DialIn {
 
     // Adds a worker that rank 0 dialed. Its process sends heartbeats from now on.
     void Add(Arrival arrival);
-    // Whether Add may take a worker of this host at this address: none waits, and the host is not
-    // deferred.
+    // Whether Add may take a worker of this host at this address: no worker of the host waits, and
+    // the host is not deferred.
     bool MayAdd(const std::string& host, const std::string& from) const;
     // Sends all waiting workers away, with the reason.
     void SendAllAway(const std::string& why);

@@ -23,8 +23,8 @@ constexpr int64_t kCallMs = 500;
 constexpr int64_t kCallNapMs = 50;
 // Pause between attempts when all ranks live but can't reach each other.
 constexpr int64_t kApartNapMs = 1000;
-// Pause before an attempt after one that failed, and before a process is started again that the
-// system refused: it doubles up to the second value.
+// Pause after a failed attempt, and after the system refused to start a process. It doubles from
+// the first value up to the second.
 constexpr int64_t kFirstNapMs = 50, kLongestNapMs = 2000;
 
 int64_t NapMs(int failures) {
@@ -151,9 +151,9 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
     return Rendezvous(*next);
 }
 
-// Ranks that live and reach rank 0, but have no data path between them. An elastic job drops one
-// rank of each pair if the rest can continue; a rank without a path to rank 0 only after a moment.
-// Other jobs wait for the link.
+// Handles ranks that live and reach rank 0, but have no data path between them. An elastic job
+// drops one rank of each pair if the rest can continue. It drops a rank without a data path to rank
+// 0 only after a moment. Other jobs wait for the link.
 void ClusterImpl::DropUnreached(const std::vector<int>& lost, const Replan& replan,
                                 Attempt& attempt, EpochInfo& info) {
     auto pairs = control_->Unreached();

@@ -210,7 +210,7 @@ std::string ReadBuildWord(Reader& reader, size_t most) {
     return word;
 }
 
-// Likewise.
+// A host name, which goes to terminals and logs, too.
 std::string ReadHostName(Reader& reader) {
     std::string name = reader.Text(kMostHostName);
     const auto odd = [](char letter) { return letter < ' ' || letter > '~' || letter == '>'; };

@@ -26,7 +26,7 @@ constexpr int64_t kDialMs = 1000;  // per address, if there are several
 constexpr int64_t kRedialMs = 50;
 constexpr int64_t kTurnMs = 100;
 
-// Why it is not a rank of this job.
+// Why a caller is not a rank of this job; nullopt: it is one.
 std::optional<std::string> OfThisJob(const DialHello& hello, int size) {
     if (hello.size == size && hello.rank >= 1 && hello.rank < size) return std::nullopt;
     if (hello.size == 0) {
