@@ -20,7 +20,7 @@ namespace weft::cluster {
 namespace {
 
 constexpr int64_t kIdleMs = 3'600'000;
-constexpr int64_t kLeaveMs = 1000;  // to end after a hurry
+constexpr int64_t kLeaveMs = 1000;  // to end after another signal
 // Time to end with the worker: a training rank first saves with the others. Below systemd's limit
 // for a service (90 s).
 constexpr int64_t kSaveMs = 80'000;

@@ -99,7 +99,7 @@ int64_t Joiner::PauseAfter(int status) {
     return std::min(kFailedRedialMs << (failed_ - 2), kMostFailedRedialMs);
 }
 
-// One call of rank 0, up to the end of the handshake.
+// Calls rank 0 once, up to the end of the handshake.
 Status Joiner::Call() {
     WEFT_ASSIGN(Fd fd, net::DialTcp(address_.host, address_.port, Deadline::In(kJoinDialMs)));
     WEFT_ASSIGN(held_,

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kStartMs = 60'000;   // for all ranks to start
 constexpr int64_t kJobMs = 600'000;    // between two jobs of rank 0
 constexpr int64_t kGoneMs = 200;       // until a closed listener is certainly gone
-constexpr int64_t kRedialRootMs = 50;  // after rank 0 hangs up; doubles, up to
+constexpr int64_t kRedialRootMs = 50;  // after rank 0 hangs up; doubles up to kMostRedialMs
 constexpr int64_t kMostRedialMs = 1000;
 constexpr int64_t kFinishMs = 10'000;
 constexpr int64_t kTurnAwayMs = 3000;  // largest difference of the ranks' start times
@@ -149,8 +149,8 @@ Status Launched::Gather(RankRegistry& registry, int64_t timeout_ms, const std::a
                        {timeout_ms, Deadline::In(std::max(start_ms_, timeout_ms)), stop, false});
 }
 
-// A rank 0 that hangs up but still listens had many strangers as callers, or has no job and hangs
-// up on all ranks until each has come.
+// If rank 0 hangs up but still listens, it either had many callers without the key, or has no more
+// jobs and hangs up on every rank once.
 Result<std::optional<Arrival>> Launched::Arrive() {
     // After a first job, a rank 0 that no longer listens has ended.
     const bool again = met_;

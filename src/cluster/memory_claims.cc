@@ -45,7 +45,7 @@ off_t PlaceOf(size_t slot) {
     return static_cast<off_t>(slot * sizeof(JobRecord));
 }
 
-// An empty record if nothing was written there.
+// Reads a slot. Returns an empty record if nothing was written there.
 JobRecord Read(const Fd& fd, size_t slot) {
     JobRecord record;
     const ssize_t got = ::pread(fd.get(), &record, sizeof record, PlaceOf(slot));

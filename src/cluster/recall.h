@@ -32,7 +32,7 @@ class HostRecall {
         uint64_t ticket = 0;  // of the job, in the workers' lines
         // All current addresses of the host's worker. Called on the thread; must not block.
         std::function<std::vector<std::string>(const NamedHost&)> ways{};
-        // Names of further hosts to dial. May be null. Likewise.
+        // Names of further hosts to dial. May be null. Called like `ways`.
         std::function<std::vector<std::string>()> new_hosts{};
     };
     // waiting: gets the workers that answer; must outlive this object.

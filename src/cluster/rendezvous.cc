@@ -81,7 +81,8 @@ Result<HostInfo> UnpackHost(const std::vector<std::string>& fields) {
 
 constexpr size_t kAddressesNamed = 4;  // addresses of a rank in an error text
 
-// No answer, no such address or device, or no port to listen on.
+// Whether the code is that of a network fault: no answer, no such address or device, or no port to
+// listen on.
 bool IsOfNetwork(ErrorCode code) {
     return code == ErrorCode::kTimeout || code == ErrorCode::kNotFound || code == ErrorCode::kIo;
 }
@@ -171,7 +172,8 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     hosts_.clear();
     places_.clear();
     auto listed = net::ListHostAddresses(assignment_.data_net);
-    // A job that recovers waits for an interface of --data-net that is down like for a lost cable.
+    // A job that recovers waits for an interface of --data-net that is down, as it waits for a lost
+    // cable.
     const bool down = !listed.ok() && listed.error().code == ErrorCode::kNotFound && recovers();
     if (!listed.ok() && !down) return listed.error();
     off_data_net_ = down ? listed.error().message : "";
@@ -208,10 +210,10 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     return {};
 }
 
-// How each peer reaches this rank. Within the host: by the control plane's address, whose RDMA
-// device is the right one, or by loopback. Otherwise: by an address in a common network, or by the
-// control plane's address. If the user chose networks, only by those, unless the pair exchanges few
-// bytes and shares none of them.
+// The ways by which each peer may reach this rank. A peer on this host uses the control plane's
+// address, whose RDMA device is the right one, or loopback. Another peer uses an address in a
+// common network, or the control plane's address. If the user chose networks, peers use only these
+// networks, unless the pair exchanges few bytes and shares none of them.
 std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
     std::vector<std::string> known(static_cast<size_t>(size_), own_host_);
     if (rank_ == 0) known = control_->OwnAddresses();
@@ -261,8 +263,9 @@ bool ClusterImpl::NeedsForward(size_t rank) const {
     return place.forwarded && !net::CommonNetwork(place.addresses, places_[0].addresses);
 }
 
-// Whether a rank there may dial this one's own addresses, as far as they tell: two hosts behind one
-// NAT may, and hosts on a common network. Equal networks behind two NATs are different networks.
+// Whether the rank `theirs` may dial this rank's own addresses, as far as the addresses tell. Ranks
+// on hosts behind one NAT or on a common network may. Equal networks behind two NATs are different
+// networks.
 bool ClusterImpl::Reaches(const Place& theirs) const {
     const Place& mine = places_[static_cast<size_t>(rank_)];
     const bool nats = !mine.seen_as.empty() && !theirs.seen_as.empty();
@@ -270,8 +273,8 @@ bool ClusterImpl::Reaches(const Place& theirs) const {
            net::CommonNetwork(theirs.addresses, mine.addresses).has_value();
 }
 
-// The address that leads here from elsewhere: the user's, or with named (forwarded) ports the one
-// that rank 0 sees. Its listener uses every address.
+// Adds the address by which other networks reach this host: the user's, or, if the user named
+// (forwarded) ports, the address that rank 0 sees. Its listener uses every address.
 void ClusterImpl::Advertise(std::vector<std::vector<net::Way>>& ways) const {
     const Place& mine = places_[static_cast<size_t>(rank_)];
     if (NeedsForward(static_cast<size_t>(rank_))) ways[0] = {{"", net::kForwardHost}};
@@ -286,7 +289,8 @@ void ClusterImpl::Advertise(std::vector<std::vector<net::Way>>& ways) const {
             ways[peer].insert(first, {"", address});
             for (net::Way& way : ways[peer]) way.listen.clear();
         } else if (ways[peer].empty() && assignment_.data_net.empty() && rank_ == 0) {
-            // The same address behind forwarders; peers know how they reached this rank.
+            // The address of the control connection. Behind a port forwarder, the peer dials the
+            // address by which it reached rank 0 instead.
             ways[peer].push_back({"", control_->OwnAddresses()[peer]});
         }
     }
@@ -384,8 +388,8 @@ std::string ClusterImpl::ApartText(int a, int b) const {
 }
 
 // Later epochs may be retried if all ranks live but can't reach each other: a data network may
-// return later than the control network. The first epoch may if a peer could not be dialed: an
-// elastic job begins without that peer.
+// return later than the control network. The first epoch may be retried if a peer could not be
+// dialed: an elastic job begins without that peer.
 Status ClusterImpl::Rendezvous(const AssignMessage& assignment) {
     const Status met = Meet(assignment);
     const bool retried = assignment.epoch != kFirstEpoch || !unreached_.empty();

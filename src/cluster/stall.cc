@@ -13,7 +13,6 @@ namespace {
 
 // Before rank 0 judges, silent ranks have this time to be recognized as lost. Shorter than the time
 // that a data wait gives the control plane.
-// gives the control plane.
 constexpr int64_t kJudgeNs = 400 * kNsPerMs;
 // Ranks of a cycle that an error names.
 constexpr size_t kMostNamed = 8;
@@ -107,7 +106,7 @@ std::vector<RankWaits> Control::AllWaits(int64_t now_ns) const {
 
 // If all ranks of the cycle wait in one op, no rank is in the wrong place: a message was lost. In
 // different ops that is possible, too: a rank that got a message which another did not is a few ops
-// ahead. Another epoch has new links, so it may succeed; its callers limit the number.
+// ahead. Another epoch has new links, so it may succeed; callers limit the number of epochs.
 VerdictMessage Control::VerdictOn(const std::vector<CycleWait>& circle) const {
     const auto op_of = [](const CycleWait& each) { return OpOf(each.wait); };
     const std::string op = op_of(circle[0]);
