@@ -21,7 +21,8 @@ Result<float> Number(const model_files::ModelSource& source, const std::string& 
                      value, least, most);
 }
 
-// The layers without a window, if the file has no pattern: each n-th; 0: all.
+// The pattern n of a model whose file has none: one of each n layers has no window. 0: all layers
+// have a window.
 int64_t UsualPattern(const std::string& architecture) {
     if (architecture == "gemma2" || architecture == "gpt-oss") return 2;
     if (architecture == "gemma3") return 6;

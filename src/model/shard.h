@@ -17,7 +17,7 @@
 //               experts (any number). Default: one group, or the fewest groups with which the
 //               columns can be cut
 //   vocabulary  rows, in multiples of 16
-//   pipeline    whole layers; the output matrix counts as as many layers as have its size
+//   pipeline    whole layers; the output matrix counts as layers of the same total size
 // If a block size does not allow the cut that results from the shares, the nearest allowed cut is
 // used, and a note says so (ShardPlan::notes).
 #pragma once

@@ -52,8 +52,8 @@ Result<Content> ReadContent(std::span<const std::string> paths, const ReadConten
 // A text that differs unless `paths` are the same unchanged files on this machine. Errors: kIo.
 Result<std::string> CopyId(std::span<const std::string> paths);
 
-// FileContent as JSON, at most `most` hashes of 16 digits: each is of several chunks if the file
-// has more. FromJson: errors: kCorrupt.
+// FileContent as JSON, at most `most` hashes of 16 digits: a hash covers several chunks if the file
+// has more than `most` chunks. FromJson: errors: kCorrupt.
 std::string FileContentToJson(const FileContent& file, size_t most);
 Result<FileContent> FileContentFromJson(const std::string& text);
 

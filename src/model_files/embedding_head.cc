@@ -24,7 +24,7 @@ using hf::Shown;
 constexpr int64_t kMostColumns = 1 << 20;
 constexpr size_t kMostModules = 64;
 
-// In the order in which sentence-transformers joins several.
+// The rows are in the order in which sentence-transformers joins the results of several poolings.
 struct PoolingRow {
     Pooling pooling;
     const char *name, *mode, *old_key;
@@ -192,7 +192,7 @@ Result<Config> ReadIfThere(const std::string& path) {
     return Config::Read(path);
 }
 
-// The Transformer module's own file, under the first of its former names.
+// Reads the Transformer module's own file, which has one of several names.
 Result<Config> ReadTransformer(const std::string& folder) {
     for (const char* family :
          {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"}) {

@@ -46,16 +46,17 @@ struct DenseStep {
 
 struct EmbeddingHead {
     bool from_file = false;  // the model's files state the pooling
-    // Several: their results, one after the other.
+    // If there are several, the vector holds their results one after the other.
     std::vector<Pooling> poolings{Pooling::kLast};
     std::vector<std::optional<DenseStep>> steps{std::nullopt};  // nullopt: normalize to length 1
     std::string prompt{};                                       // precedes each text
-    int64_t most_tokens = 0;  // a longer text is cut to so many, special ones included; 0: is not
+    int64_t most_tokens =
+        0;  // a longer text is cut to this number, including special tokens; 0: no limit
     bool cuts_begin = false;  // a cut text loses its beginning, not its end
 
     // Columns of a vector, for hidden states of `hidden` columns.
     int64_t Columns(int64_t hidden) const;
-    // Whether the last step makes the length 1.
+    // Whether the last step normalizes the vector to length 1.
     bool normalizes() const { return !steps.empty() && !steps.back(); }
     // The steps after the pooling. pooled: the results of `poolings`. Errors: kCorrupt if a number
     // of the result is not finite.

@@ -264,7 +264,7 @@ DType FittingType(DType dtype, int64_t cols) {
     return cols % Info(dtype).block_elements == 0 ? dtype : DType::kQ8_0;
 }
 
-// Adds the tensors of a model in the type that it was asked for in.
+// Adds the tensors of a model, in the requested dtype where it fits.
 class TensorWriter {
   public:
     TensorWriter(GgufWriter& writer, const Shape& shape, DType dtype)

@@ -221,7 +221,7 @@ Result<Config> MimoAdjust(const Config& config) {
         if (!config.Has(own) || config.json()[own] == config.json()[other]) continue;
         return config.Corrupt(own, fmt::format("the same as {}", other));
     }
-    // Counts the tokens before the query's own.
+    // sliding_window_size counts the tokens before the query's own.
     if (config.Has("sliding_window_size")) {
         WEFT_ASSIGN(const int64_t before, config.NeedInt({"sliding_window_size"}, 1, kMixedWindow));
         over["sliding_window"] = before + 1;
