@@ -8,8 +8,7 @@
 //   kQwen      <think>...</think>, <tool_call>{"name": ..., "arguments": {...}}</tool_call>
 //              (Qwen, Hermes, SmolLM 3 and many others)
 //   kQwenCoder inside the tags: <function=f><parameter=k>v</parameter></function>, with a line end
-//   on
-//              each side of the value; the tags may be missing
+//              on each side of the value; the tags may be missing
 //   kQwenCoderTight  the same without line ends around the value (MiMo V2)
 //   kGlm       inside the tags: f<arg_key>k</arg_key><arg_value>v</arg_value>
 //   kLlama3    {"name": ..., "parameters": {...}} at the answer's start, after <|python_tag|> or
@@ -192,8 +191,8 @@ std::string_view ThinkEnd(ToolCallFormat family);
 // Texts of a family whose turn is a list of messages with heads; empty for other families.
 struct MessageHeads {
     std::string_view reasoning{};  // head and beginning of a reasoning message
-    std::string_view final{};      // head of the final message, up to which ...
-    std::string_view body{};       // ... its text begins behind this
+    std::string_view final{};      // beginning of the final message's head
+    std::string_view body{};       // end of that head; the text follows
     std::string_view end{};        // ends a message
     std::string_view start{};      // begins the next message
 };

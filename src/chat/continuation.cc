@@ -96,8 +96,8 @@ Result<ContinuedPrompt> RenderContinued(const Chat& chat, ChatInput input, ToolC
     if (at) prompt.text = probed->Cut(0, *at);
     const bool extends = at && fresh.ok() && prompt.text.view().starts_with(fresh->view());
     const bool opens = fresh.ok() && EndsInReasoning(fresh->view());
-    // Where the template opens the reasoning of an answer and shows none of former ones, the
-    // content follows an empty one.
+    // If the template opens the reasoning of a new answer, but shows no reasoning of former
+    // answers, the content follows an empty reasoning.
     if (at && (extends || !opens)) {
         if (extends) prompt.begun = prompt.text.view().substr(fresh->size());
         // Templates leave an empty reasoning out.

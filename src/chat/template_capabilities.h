@@ -16,8 +16,8 @@
 namespace weft::chat {
 
 struct TemplateCapabilities {
-    bool takes_objects = true;      // accepts call arguments as objects ...
-    bool takes_text = false;        // ... or as JSON text
+    bool takes_objects = true;      // accepts call arguments as objects
+    bool takes_text = false;        // accepts call arguments as JSON text
     bool null_content = false;      // if a message has only calls, its content is null, not ""
     bool short_ids = false;         // call ids have nine alphanumeric characters (Mistral)
     bool one_call = false;          // one call per message

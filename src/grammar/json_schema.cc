@@ -237,7 +237,7 @@ class Compiler {
         return {};
     }
 
-    // As JSON without spaces.
+    // Writes a value as JSON without spaces.
     static Result<std::string> Written(const Schema& value, const std::string& path) {
         try {
             return DumpJson(value, Schema::error_handler_t::strict);

@@ -74,8 +74,8 @@ class TokenWalk {
         if (stacks_.live(level)) Below(at, level);
     }
 
-    // The same for one head in a plain state: while all states are plain, they are followed without
-    // the machine.
+    // As Below, for one head in a plain state. While all states are plain, follows them without the
+    // machine.
     void BelowPlain(uint32_t root, size_t level, Stacks::Head head) {
         const Grammar& grammar = stacks_.grammar();
         const auto nodes = trie_.nodes();
