@@ -34,7 +34,7 @@ Status OnThreads(size_t threads, size_t count, const std::function<Status(size_t
     std::vector<std::thread> others;
     for (size_t i = 1; i < std::min(threads, count); ++i) {
         std::thread other;
-        if (!StartThread(other, run, {.wait_ms = 0}).ok()) break;  // the started threads do all calls
+        if (!StartThread(other, run, {.wait_ms = 0}).ok()) break;  // the others do its calls
         others.push_back(std::move(other));
     }
     run();

@@ -109,7 +109,7 @@ std::vector<Holding> FromText(const std::string& text, int& replica) {
     return holdings;
 }
 
-// By tensor.
+// The holdings of each tensor.
 using Holdings = std::map<std::string, std::vector<Holding>, std::less<>>;
 
 // The holdings of lower ranks of the same replica. names: all tensors are added.

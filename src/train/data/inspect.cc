@@ -223,7 +223,7 @@ Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* 
     report.summary = data.Summary();
     report.sequence = options.loader.sequence;
     report.pack = options.loader.pack;
-    // Rejects what training rejects.
+    // Rejects data that training rejects.
     WEFT_ASSIGN(Loader loader, Loader::Make(data, OneByOne(options)));
     Survey survey(data, tokenizer, options);
     WEFT_ASSIGN(report.train, survey.Read(Part::kTrain, &report.shown));

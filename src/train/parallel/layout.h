@@ -2,8 +2,8 @@
 // parallelism together.
 //
 // World rank = (stage * dp + replica) * tp + tensor rank. Adjacent ranks form a tensor group, which
-// communicates most (and is within a host if ranks are listed by host). Next to each other are then
-// the replicas of a stage. Stages, which communicate least, are farthest apart.
+// communicates most (and is within a host if ranks are listed by host). The replicas of a stage
+// follow each other. Stages, which communicate least, are farthest apart.
 //
 // Interleaved stages: each stage has several model chunks. Shards are planned as if every chunk
 // were a stage: chunk c of stage s is number c * pp + s.
