@@ -65,7 +65,7 @@ struct AnswerPlan {
     CompileEffort effort = CompileEffort::kAll;
     bool deferred = false;
     LeftMembers left{};  // with schema keywords that are not enforced; for the log
-    // Sentences about what the request has in vain; the log gets each of them once.
+    // Sentences about parts of the request that have no effect; the log gets each of them once.
     std::set<std::string> notices{};
     std::string owner{};  // owner of the stored responses that it reads and writes
     std::shared_ptr<ResponseStore> responses{};  // may be null

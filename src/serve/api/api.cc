@@ -83,7 +83,7 @@ void SendRefusal(Exchange& exchange, const Refusal& refusal, Headers headers = {
     SendError(exchange, {refusal.status, refusal.message, "", refusal.code}, std::move(headers));
 }
 
-// 200, for requests that the engine does not run.
+// Answers 200 to a request that the engine does not run.
 void Send(Exchange& exchange, Headers headers, const std::string& type, std::string body) {
     if (const auto refusal = exchange.Hold(body.size())) {
         return SendRefusal(exchange, *refusal, std::move(headers));

@@ -49,8 +49,9 @@ struct ChatPrompt {
     std::string begun{};  // AnswerPlan::begun
     std::string words{};  // text of the message that the answer continues
 };
-// Use of a prompt. kComputed: it runs, so it must fit the context. kTold: the client only gets the
-// prompt or its length; its text may have max(kMostPlainBytes, what the context could hold) bytes.
+// Use of a prompt. kComputed: the engine computes it, so it must fit the context. kTold: the client
+// only gets the prompt or its length. Its text may then have kMostPlainBytes bytes, or as many as
+// the context could hold if these are more.
 enum class PromptUse { kComputed, kTold };
 // Rewrites the conversation's messages to forms that the template accepts
 // (chat/template_capabilities.h).

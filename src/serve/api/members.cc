@@ -12,7 +12,8 @@ namespace {
 constexpr size_t kMostUnknown = 20;    // names noted of one request
 constexpr size_t kMostNameBytes = 60;  // of an unknown member in the log
 
-// null, false, 0, and empty texts, lists and objects: what clients send for "not used".
+// Whether the value is null, false, 0, or an empty text, list or object, which clients send for
+// "not used".
 bool IsNothing(const Json& value) {
     if (value.is_number()) return value.get<double>() == 0;
     return value.is_null() || value == false || value == "" ||
@@ -89,7 +90,7 @@ constexpr Refused kRefused[] = {
     // where a request has one answer
     {"n", IsOne},
     {"n_cmpl", IsOne},
-    // members that are true unless the request says otherwise
+    // members that default to true
     {"add_special_tokens", IsTrue},
     {"add_bos_token", IsTrue},
     {"include_reasoning", IsTrue},
@@ -103,7 +104,7 @@ constexpr Refused kRefused[] = {
     {"mcp_servers"},
 };
 
-// Members that change nothing that Weft computes.
+// Members that never change what Weft computes.
 constexpr std::string_view kWithoutEffect[] = {"user",
                                                "metadata",
                                                "store",
@@ -137,7 +138,7 @@ constexpr std::string_view kWithoutEffect[] = {"user",
                                                "bootstrap_room",
                                                "api_key"};
 
-// Members that other servers give an effect, on less than the whole answer or on its form.
+// Members that on other servers change a part of the answer or its form; here they have no effect.
 constexpr std::string_view kLeftOut[] = {
     // OpenAI
     "prediction", "web_search_options", "verbosity", "background", "include", "reasoning_effort",
@@ -169,7 +170,7 @@ constexpr std::string_view kLeftOut[] = {
     "temperature_last", "sampler_priority", "dynatemp_low", "dynatemp_high", "smoothing_curve",
     "negative_prompt", "truncation_length", "auto_max_new_tokens", "legacy_api"};
 
-// Members as above that are true unless the request says otherwise.
+// Such members that default to true.
 constexpr std::string_view kUsuallyTrue[] = {"spaces_between_special_tokens", "stream_reasoning",
                                              "parse_tool_calls", "truncate", "shift"};
 
@@ -192,7 +193,8 @@ std::string NoticeOf(const std::string& name) {
         Json(name.substr(0, kMostNameBytes)).dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
-// Templates: the request's own, and documents that the model's template does not show.
+// Refuses a chat template of the request's own, and documents that the model's template does not
+// show.
 void CheckTemplate(Fields& fields, const Served& served) {
     const std::string own = served.chat ? served.chat->source() : "";
     const Json& form = fields.Get("chat_template");

@@ -1,7 +1,8 @@
-// The members of a request that no reader takes: other servers know them, or no one does.
+// The members of a request that no reader takes: members of other servers' APIs, and unknown ones.
 //
-// A value that asks for another answer than Weft would give is refused. Other known members are
-// left out; the log names them (RequestNote::left_out). An unknown member is named in the log once.
+// A known member whose value asks for another answer than Weft would give is refused. Other known
+// members are left out, and the log names them (RequestNote::left_out). The log names an unknown
+// member once.
 #pragma once
 
 #include <set>
@@ -15,7 +16,7 @@ namespace weft::serve {
 
 struct LeftMembers {
     std::string left_out{};           // known members without effect, "NAME,NAME"
-    std::set<std::string> notices{};  // of unknown members; the log gets each once
+    std::set<std::string> notices{};  // about unknown members; the log gets each once
 };
 
 // Call it after all readers. Fails if a member's value would need another answer.

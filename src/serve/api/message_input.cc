@@ -63,8 +63,8 @@ constexpr KnownTool kKnown[] = {
          "old_path": {"type": "string", "description": "rename: the path so far."},
          "new_path": {"type": "string", "description": "rename: the new path."}}})"},
 };
-// In these versions of the editor, insert takes new_str. Those before the Claude 4 models have one
-// command more.
+// In these versions of the editor, insert takes new_str. The first two also have the command
+// undo_edit.
 constexpr std::string_view kOldEditors[] = {"text_editor_20241022", "text_editor_20250124",
                                             "text_editor_20250429"};
 constexpr auto kUndoingEditors = std::span(kOldEditors).first<2>();
@@ -98,7 +98,7 @@ void Join(std::string& text, const std::string& more, const char* between = "\n"
     text += more;
 }
 
-// Members that are not told to the model.
+// Members that the model does not see.
 bool IsHidden(std::string_view name) {
     constexpr std::string_view kHidden[] = {"type", "cache_control", "citations", "signature",
                                             "file_id"};

@@ -3,8 +3,8 @@
 //     tools       with `input_schema`: functions. Tools of Anthropic's that the client runs (bash,
 //                 text_editor, memory): functions with the schema that Anthropic documents. Tools
 //                 that Anthropic's servers run: left out.
-//     deferred    (`defer_loading`) offered once a tool_reference names them, or from the start
-//                 if the only search for them is one that is left out
+//     deferred    (`defer_loading`) offered once a tool_reference names them; from the start if the
+//                 request has a tool_search_tool, which is left out
 //     blocks      calls and results of Anthropic's servers in the history become calls and tool
 //                 messages; documents of text become text; images and PDFs in tool results become
 //                 notes, and elsewhere they are refused

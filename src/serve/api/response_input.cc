@@ -25,8 +25,8 @@ struct ItemKind {
     const char* output = nullptr;  // member with the result
 };
 
-// Calls of tools on OpenAI's servers keep their result in the same item. Without a result, nothing
-// of them was told to the model in words.
+// A call of a tool on OpenAI's servers has its result in the same item. The model saw no text of a
+// call without a result.
 constexpr ItemKind kKinds[] = {
     {"function_call", Use::kCall, nullptr, "arguments"},
     {"custom_tool_call", Use::kCall, nullptr, kCustomInput},
@@ -78,7 +78,7 @@ std::string ResultText(const Json& result) {
     return text;
 }
 
-// Whether a part that is a text has none.
+// Whether a text part lacks its text.
 bool LacksText(const Json& result) {
     return result.is_array() && std::ranges::any_of(result, [](const Json& part) {
                const Json type = part.is_object() ? part.value("type", Json()) : Json();
@@ -181,7 +181,7 @@ class ItemReader {
             case Use::kNothing: return;
         }
     }
-    // The result of a search for tools: the names that the model sees of them.
+    // The result of a search for tools: their names as the model sees them.
     static Json ToolsText(Fields& item) {
         std::string names;
         const auto add = [&](const std::string& space, const Json& tool) {
@@ -280,7 +280,7 @@ Json OwnItems(Fields& fields, const Json& before, const FindItem& find) {
         if (!IsReference(own[i])) continue;
         const std::string id = Fields(own[i]).Text("id", "");
         const auto same = [&](const Json& item) { return item.value("id", Json()) == id; };
-        if (std::ranges::any_of(before, same)) {  // it stands once
+        if (std::ranges::any_of(before, same)) {  // each item appears once
             own.erase(i--);
             continue;
         }

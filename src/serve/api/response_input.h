@@ -13,10 +13,11 @@
 
 namespace weft::serve {
 
-// What the items of a request say, besides messages and tools.
+// What the items of a request contain besides messages and tools.
 struct ResponseInput {
     bool compacts = false;  // the last item asks for a summary of the conversation
-    // The last configuration_update: a reasoning effort, and a text format; empty and null: none.
+    // Reasoning effort and text format of the last configuration_update. Empty and null: it sets
+    // none.
     std::string effort{};
     Json format{};
 };

@@ -34,8 +34,8 @@ std::optional<ApiError> FinishRequest(Fields& fields, const Served& served,
 // vLLM's truncate_prompt_tokens: number of last tokens that the prompt keeps (Request::max_tokens
 // counts for -1: as many as fit); nullopt: all.
 std::optional<int64_t> ReadKeptTokens(Fields& fields, const Served& served, int64_t max_tokens);
-// Keeps the last `most` tokens. begin: the token that the tokenizer put in front of a text stays;
-// -1: none.
+// Keeps the last `most` tokens. begin: the token that the tokenizer puts in front of a text; if the
+// prompt begins with it, it stays. -1: none.
 void KeepLast(std::vector<int32_t>& tokens, int64_t most, int32_t begin);
 std::vector<std::string> ReadStops(Fields& fields, const char* name);
 

@@ -1,5 +1,5 @@
-// tool_choice as an object: a function that must be called, or a list of allowed functions. Kinds
-// of tools that are left out of requests.
+// tool_choice as an object: a function that must be called, or a list of allowed functions. Also:
+// kinds of tools that are left out of requests.
 #pragma once
 
 #include <span>
@@ -25,7 +25,7 @@ void AllowTools(Fields& fields, const Json& allowed, const std::string& path,
 
 // The one of `kinds` that `type` is a version of ("web_search_20250305"); empty: none.
 std::string_view KindOf(std::span<const std::string_view> kinds, std::string_view type);
-// What the log says of tools of a kind that are left out; empty: of an unknown kind.
+// The log's sentence about tools of this kind, which are left out. Empty: of an unknown kind.
 std::string NoticeOfTools(std::string_view kind);
 
 }  // namespace weft::serve
