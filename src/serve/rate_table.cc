@@ -22,8 +22,9 @@ namespace {
 
 constexpr double kMinuteMs = 60'000;
 constexpr size_t kEntries = 2 * KeyRing::kMostKeys;
-constexpr size_t kProbes = 64;  // entries in which a key may be
-// A process that is stopped within its use of the table delays others this long.
+constexpr size_t kProbes = 64;  // most entries that a search for a key visits
+// Longest wait for the lock: a process that is stopped while it holds the lock delays others no
+// longer.
 constexpr long kLockNs = 100'000'000;
 
 struct Entry {
@@ -140,7 +141,7 @@ void RateTable::With(const std::string& key, const std::function<void(Rates&)>& 
     until.tv_nsec += kLockNs;
     if (until.tv_nsec >= 1'000'000'000) ++until.tv_sec, until.tv_nsec -= 1'000'000'000;
     const int locked = ::pthread_mutex_timedlock(&page_->mutex, &until);
-    // (A process that was killed left whole numbers.)
+    // (The numbers are valid even if the lock's holder was killed.)
     if (locked == EOWNERDEAD) ::pthread_mutex_consistent(&page_->mutex);
     if (locked != 0 && locked != EOWNERDEAD) {
         Rates alone;  // no limit holds while the table cannot be used

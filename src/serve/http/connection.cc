@@ -597,7 +597,7 @@ void Connection::TakeTurn() {
     GoOn();
 }
 
-// Continues after an answer, with what was received before the answer was sent.
+// Goes on reading requests after an answer, or ends if the client has shut down its sending side.
 void Connection::GoOn() {
     if (phase_ == Phase::kClosed) return;
     if (ended_ && reading_requests()) return phase_ == Phase::kIdle ? Close() : OnEnd();

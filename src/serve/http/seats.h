@@ -6,15 +6,15 @@
 //
 // On a server without keys, a POST counts as a request with a key.
 //
-//     busy and idle           at most `most`
+//     busy and idle at most `most` together
 //     strangers               what busy and idle connections leave of `most`, but at least kSpare,
 //                             so that a probe and a caller with a key are always heard
 //     strangers of a network  at most `most_of_network`
 //
-// Beyond a limit, the oldest connection of its kind is displaced, of the network with the most
-// (net/addresses.h: NetworkOf). So a crowd from one network displaces itself, and the clients of a
-// proxy, which are one network, lose idle connections and no answer.
-// Thread: that of the loop.
+// If a limit is exceeded, the network with the most connections of that kind loses its oldest one
+// (net/addresses.h: NetworkOf). So a crowd from one network displaces only its own connections. The
+// clients of a proxy, which are one network, lose idle connections but no answer. Thread: that of
+// the loop.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ class Seats {
     Connection* Oldest() const;
 
   private:
-    // Connections of one kind by network, the oldest first.
+    // Connections of one kind, by network; in each network, the oldest comes first.
     class Crowd {
       public:
         using Place = std::list<Connection*>::iterator;
@@ -63,7 +63,7 @@ class Seats {
         Connection* Oldest(const std::string& network, size_t most) const;
 
       private:
-        // Sorted by size; of equal ones, the one that changed first is last.
+        // Sorts networks by size; of equally large ones, the one that changed first comes last.
         using Rank = std::tuple<size_t, uint64_t, std::string>;
         struct Network {
             std::list<Connection*> members;

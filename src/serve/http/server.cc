@@ -106,8 +106,8 @@ BoostError Listen(Tcp::acceptor& acceptor, const Tcp::endpoint& endpoint) {
     return ec;
 }
 
-// Raises the limit of open files, for `connections` of `files` each. Returns for how many the limit
-// suffices.
+// Raises the limit of open files, for `connections` with `files` files each. Returns the number of
+// connections for which the limit suffices.
 size_t RaiseFileLimit(size_t connections, size_t files) {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return connections;

@@ -51,7 +51,7 @@ class Exchange {
 
     // The complete answer. The layer adds Content-Length, Date, Connection, X-Request-Id and CORS.
     virtual void Send(int status, Headers headers, std::string body) = 0;
-    // As Send, without a copy: `body` outlives the server, and counts toward no limit of memory.
+    // Send without a copy: `body` outlives the server, and counts toward no limit of memory.
     virtual void SendKept(int status, Headers headers, std::string_view body) {
         Send(status, std::move(headers), std::string(body));
     }
@@ -89,11 +89,11 @@ class Exchange {
 using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
 struct HttpLimits {
-    // Connections that answer a request with a key, or wait for the next; beyond: idle ones are
-    // closed, then 503 (seats.h).
+    // Connections that answer a request with a key or wait for the next one (seats.h). Beyond: idle
+    // ones are closed, and if none is idle, the answer is 503.
     size_t max_connections = 8192;
-    // Connections of a network (an IPv4 address or an IPv6 /64) whose last request had no key, or
-    // that sent none; beyond: the oldest is closed. 0: a quarter of max_connections.
+    // Connections of a network (an IPv4 address or an IPv6 /64) that sent no request, or whose last
+    // request had no key. Beyond: the oldest is closed. 0: a quarter of max_connections.
     size_t max_strangers = 0;
     size_t head_bytes = 16 << 10;    // request line and headers; beyond: 414, 431
     size_t headers = 100;            // beyond: 431
@@ -103,14 +103,14 @@ struct HttpLimits {
     // 429 for a client that holds half of the limit; the clients that read slowest are cut off.
     uint64_t all_bodies_bytes = 256ull << 20;
     size_t backlog_bytes = 1 << 20;  // unread bytes of a stream, beyond the socket's buffer
-    int64_t idle_ms = 75'000;        // a connection without a request; then it is closed
-    int64_t head_ms = 10'000;        // TLS handshake; head from its first byte: 408
-    int64_t body_ms = 120'000;       // body, from the end of the head: 408
+    int64_t idle_ms = 75'000;        // then a connection without a request is closed
+    int64_t head_ms = 10'000;  // for the TLS handshake, or for a head from its first byte; then 408
+    int64_t body_ms = 120'000;  // for a body, from the end of the head; then 408
     // In each interval of body_grace_ms, the body must arrive at body_bytes_per_s at least, and the
     // interval must add at least a 16th of the bytes received before it; else 408.
     int64_t body_grace_ms = 10'000;
     int64_t body_bytes_per_s = 1024;
-    int64_t stall_ms = 30'000;  // less than 4 KB of progress in writing: cut off
+    int64_t stall_ms = 30'000;  // less than 4 KB written in this time: cut off
     int64_t slow_ms = 1'000;    // the same limit while more than all_bodies_bytes are held
     int64_t linger_ms = 2'000;  // longest wait for the client to close after a refusal
 };

@@ -1,6 +1,5 @@
-// A server of several models reads these parts of a request: the model, whether the answer is a
-// stream, and how long the model stays loaded. This file also writes an error into a stream that
-// has begun.
+// The parts of a request that a server of several models reads: the model, the form of a streamed
+// answer, and how long the model stays loaded. Also: an error as the last event of a stream.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +15,9 @@ namespace weft::serve {
 // The format of a streamed answer.
 enum class StreamForm {
     kNone,       // a complete answer
-    kOpenAi,     // server-sent events
+    kOpenAi,     // server-sent events of the OpenAI API
     kLlama,      // llama-server's
-    kAnthropic,  // with event names
+    kAnthropic,  // server-sent events with names
     kResponses,  // of /v1/responses
     kLines,      // Ollama's lines of JSON
 };
@@ -32,14 +31,14 @@ struct PoolAsk {
     bool names_nothing = false;  // the body has an empty name
     StreamForm form = StreamForm::kNone;
     std::optional<int64_t> keep_ms{};  // Ollama's keep_alive; negative: forever
-    bool unloads = false;              // asks Ollama's API for nothing but to unload the model
+    bool unloads = false;              // the only purpose is to unload the model (Ollama)
 };
 
 // Reads the body, and for GET the query's "model". Error: 400.
 std::optional<ApiError> ReadPoolAsk(const HttpRequest& request, PoolAsk& ask);
 
-// Ollama's keep_alive: seconds, or a duration of Go ("5m", "1h30m", "-1s"); milliseconds. Negative:
-// forever. nullopt: neither.
+// The milliseconds of Ollama's keep_alive, which is a number of seconds or a duration of Go ("5m",
+// "1h30m", "-1s"). Negative: forever. nullopt: the value is neither.
 std::optional<int64_t> KeepAliveMs(const Json& value);
 
 }  // namespace weft::serve

@@ -30,7 +30,7 @@ constexpr size_t kMostWhole = 1 << 20;  // longer answers are passed on as they 
 constexpr size_t kMostError = 64 << 10;
 constexpr auto kUnreadTurn = std::chrono::milliseconds(2);
 
-// Headers that describe one connection, or that the front has judged.
+// Headers that are not passed on: they describe one connection, or this process has checked them.
 bool StaysHere(std::string_view name) {
     constexpr std::array kNames = {
         "host",           "connection", "keep-alive", "proxy-connection",  "te",

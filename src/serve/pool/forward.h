@@ -37,7 +37,7 @@ struct Fetched {
 };
 
 // The answer of 127.0.0.1:port to a request without a body; nullopt: none within kFetchMs.
-// asked: gives the method, the target and the key. target: replaces asked's if not empty.
+// Method, target and key are those of `asked`; a `target` that is not empty replaces its target.
 boost::asio::awaitable<std::optional<Fetched>> Fetch(int port, const HttpRequest& asked,
                                                      std::string target);
 

@@ -6,7 +6,7 @@
 namespace weft::serve {
 namespace {
 
-constexpr size_t kMostEntries = 8192;  // then those with all their time are dropped
+constexpr size_t kMostEntries = 8192;  // beyond: keys with all their time are dropped
 
 }  // namespace
 

@@ -31,7 +31,7 @@ class LoadBudget {
     Left& Fill(const std::string& key, int64_t now_ms);
 
     const double share_;
-    std::map<std::string, Left> keys_;  // others have all their time
+    std::map<std::string, Left> keys_;  // absent keys have all their time
 };
 
 }  // namespace weft::serve

@@ -1,6 +1,6 @@
-// Joins the metrics of several processes into one text. Prometheus wants the lines of a metric
-// together, with one HELP and one TYPE (exposition format 0.0.4). The samples differ by their label
-// model_name.
+// Joins the metrics of several processes into one text. The lines of a metric stand together, with
+// one HELP and one TYPE, as Prometheus requires (exposition format 0.0.4). The label model_name
+// tells the samples of the processes apart.
 #pragma once
 
 #include <span>

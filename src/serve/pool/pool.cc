@@ -128,8 +128,9 @@ void PoolServer::Impl::Say(const std::string& line) const {
     if (options_.front.say) options_.front.say(line);
 }
 
-// The steps of a stop that are due, as of one server (Server::AdvanceStop). The processes of models
-// end after the last request, or cut their answers when the time is over.
+// Takes the steps of a stop that are due, in the order of Server::AdvanceStop. The processes of
+// models end when the last request has ended, or when the time for it is over; answers that still
+// run are then cut.
 void PoolServer::Impl::AdvanceStop(int64_t now_ms) {
     const ServerOptions& front = options_.front;
     const bool asked = front.interrupted != nullptr && front.interrupted->load();

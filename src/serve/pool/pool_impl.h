@@ -31,7 +31,8 @@
 
 namespace weft::serve {
 
-// Ends a coroutine. An exception leaves Run, so that it cannot stop a part of the server unseen.
+// Completion handler of a coroutine. Rethrows its exception out of Run, so that no part of the
+// server stops unnoticed.
 inline void Rethrow(const std::exception_ptr& exception) {
     if (exception) std::rethrow_exception(exception);
 }

@@ -99,7 +99,7 @@ asio::awaitable<void> PoolServer::Impl::Watch(size_t model, Fd socket) {
     }
     descriptor.release();
     socket.Reset();
-    // The socket closes as the process ends; one that closed it for another reason is ended.
+    // The socket closes when the process ends. A process that closed it and goes on is killed.
     Process& process = processes_[model];
     process.kill_ms = std::min(process.kill_ms, NowMs() + kUnloadMs);
     asio::steady_timer timer(context_);

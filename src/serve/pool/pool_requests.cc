@@ -223,7 +223,7 @@ bool PoolServer::Impl::MayRun(Exchange& exchange, size_t model, Request& request
     return true;
 }
 
-// A load took load_ms; 0: it did not begin.
+// Charges the key for the time that the load took; 0: it did not begin.
 void PoolServer::Impl::SettleLoad(size_t model, int64_t load_ms) {
     const std::optional<LoadCharge> charge = std::exchange(charges_[model], std::nullopt);
     if (!charge) return;
@@ -231,12 +231,12 @@ void PoolServer::Impl::SettleLoad(size_t model, int64_t load_ms) {
     budget_.Charge(charge->key, taken_ms - charge->charged_ms, NowMs());
 }
 
-// Nobody waits for the load any more.
+// Gives the charge back if no request waits for the load any more.
 void PoolServer::Impl::ForgetLoad(size_t model) {
     if (CausesLoad(model)) SettleLoad(model, 0);
 }
 
-// Carries out what is due.
+// Carries out the actions that are due.
 void PoolServer::Impl::Act() {
     if (ends_ || first_error_) return;
     for (const PoolSchedule::Action& action : schedule_.Next(NowMs(), options_.free_bytes)) {
@@ -257,7 +257,7 @@ void PoolServer::Impl::Act() {
     }
 }
 
-// The machine lacks the memory for the model of a request that waits.
+// Refuses a waiting request because the machine lacks the memory for its model.
 void PoolServer::Impl::Refuse(uint64_t id, size_t model) {
     const uint64_t free = std::min(options_.free_bytes(), options_.limits.memory_bytes);
     const std::string text =

@@ -171,7 +171,7 @@ bool PoolSchedule::HasRoom(const Model& wanted, const FreeBytes& free_bytes) con
         used += model.need_bytes;
     }
     const uint64_t left = limits_.memory_bytes - std::min(limits_.memory_bytes, used);
-    // (free_bytes is last, because it may ask a GPU's driver.)
+    // (The call of free_bytes comes last, because it may ask a GPU's driver.)
     return count < limits_.max_loaded && wanted.need_bytes <= left &&
            wanted.need_bytes <= free_bytes();
 }
