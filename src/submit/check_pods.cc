@@ -143,7 +143,7 @@ Status CheckResources(const JobSpec& job) {
     return {};
 }
 
-// Variables that the file itself sets, or Kubernetes.
+// Variables that the file itself or Kubernetes sets.
 bool IsOwnVariable(std::string_view name) {
     constexpr std::string_view kOwn[] = {"WEFT_KEY_FILE", "WEFT_RESTART", "RANK",
                                          "WORLD_SIZE",    "MASTER_ADDR",  "MASTER_PORT"};

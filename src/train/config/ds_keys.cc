@@ -276,7 +276,7 @@ constexpr DsKey kKeys[] = {
     {"checkpoint.parallel_write", kWhole, kSame, false, 0, 0, "each rank writes its own share"},
     {"checkpoint.writer", kWhole, kWarned, false, 0, 0, "Weft has one writer"},
     {"dataloader_drop_last", kBool, kMapped, false, 0, 0,
-     "no update from a last batch that is not whole"},
+     "no update from an incomplete last batch"},
 
     // Others.
     {"tensor_parallel", kWhole, kWarned, false, 0, 0, "--tp cuts the model"},
