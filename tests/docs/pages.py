@@ -14,7 +14,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-PAGES = ("README.md", "models/abacus/README.md", "docs/*.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "models/abacus/README.md", "docs/*.md")
 SHELLS = ("sh", "bash")
 MARKER = re.compile(r"<!--(.*?)-->\s*\Z", re.DOTALL)
 
