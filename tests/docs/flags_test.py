@@ -18,7 +18,7 @@ OTHERS = {
     "--head", "--dashboard-host", "--address", "--working-dir", "--no-wait", "--runtime-env-json",
     "--logdir", "--replicas",  # ray, tensorboard, kubectl
     "--bind-to", "--mpi", "--requeue", "--signal", "--exclusive", "--constraint",  # mpirun, sbatch
-    "--kills", "--seconds", "--llama", "--kinds", "--only",  # scripts of this repository
+    "--kills", "--seconds", "--llama", "--kinds", "--only", "--fix",  # scripts of this repository
     "--gtest_filter", "--preset", "--build", "--prefix", "--target",  # tests, CMake
     "--device=/dev/infiniband", "--ulimit", "--network",  # containers
     "--user", "--now",  # systemctl
