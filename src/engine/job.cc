@@ -67,7 +67,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("power", job.power);
     visit("verify", job.verify);
     visit("verify_model", job.verify_model);
-    visit("proof", job.self_test);
+    visit("self_test", job.self_test);
     visit.Named("net_table", job.net_table, fabric::NetTableName, fabric::ParseNetTable);
     visit.Named("overlap", job.overlap, OverlapName, ParseOverlap);
     visit.Named("wire", job.wire, SumWireName, ParseSumWire);

@@ -101,7 +101,7 @@ Status Rank::Enter() {
     WEFT_TRY(JoinGroups());
     WEFT_TRY(Load());
     WEFT_TRY(cluster_.Barrier("loaded", Deadline::In(kAgreeMs)));
-    cluster_.SetPhase("proof");
+    cluster_.SetPhase("self-test");
     WEFT_TRY(RunSelfTest(fingerprint_));
     cluster_.SetPhase(nullptr);
     return {};
@@ -187,7 +187,7 @@ Status Rank::AgreeOnWire(const std::vector<int>& peers) {
     WEFT_TRY(AgreeOnNarrowest("wire", job_.wire, "--allreduce-dtype", wire_));
     if (is_auto(prompt_wire_)) prompt_wire_ = job_.prompt_wire;
     const bool chooses = is_auto(prompt_wire_);
-    // The type that the user asked for is that of prompts, too.
+    // A type that the user chose for all rows is also that of prompts.
     if (chooses) prompt_wire_ = is_auto(job_.wire) ? std::max(wire_, choice.prompts) : wire_;
     WEFT_TRY(AgreeOnNarrowest("prompt wire", job_.prompt_wire, "--prompt-allreduce-dtype",
                               prompt_wire_));
@@ -392,7 +392,7 @@ bool Rank::pipelined() const {
            !job_.verify && !job_.trace;
 }
 
-// For a Program that EndsWithExchange.
+// Runs `ops` of a Program that EndsWithExchange.
 Status Rank::RunPart(const StepData& step, const program::OpRange& ops) {
     backend::Step view = ViewOf(step);
     if (ops.begin > 0) view.copies = {};

@@ -171,12 +171,12 @@ class Rank {
         SelfTestRecord of_one{};
         int device_of = -1;
     };
-    std::string ProofPath(const std::string& fingerprint, const std::string& identity) const;
+    std::string SelfTestPath(const std::string& fingerprint, const std::string& identity) const;
     Result<DeviceRecord> FindRecord(const std::string& fingerprint) const;
     bool IsUnlike(int stage, const DeviceRecord& record) const;
     Status LeaveRecord(const std::string& path, int64_t tokens);
-    Result<std::vector<OpDigest>> RunProof(int64_t tokens, bool blocks);
-    Result<std::vector<float>> ReadProof(int64_t tokens);
+    Result<std::vector<OpDigest>> RunSelfTestPrompt(int64_t tokens, bool blocks);
+    Result<std::vector<float>> ReadSelfTestResult(int64_t tokens);
     Status ExplainReplicas(const std::vector<OpDigest>& digests);
     Status ExplainRecord(int64_t tokens, const DeviceRecord& of_device, double distance);
     Status ShareRecord(DeviceRecord& record);

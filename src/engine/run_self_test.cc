@@ -61,7 +61,7 @@ constexpr const char* kNext =
 
 // identity: of the device that makes the record. "": no record, because a synthetic model has no
 // file.
-std::string Rank::ProofPath(const std::string& fingerprint, const std::string& identity) const {
+std::string Rank::SelfTestPath(const std::string& fingerprint, const std::string& identity) const {
     if (job_.model.starts_with("synthetic:")) return "";
     const DType kv = job_.reference ? DType::kF32 : job_.kv_dtype;
     const char* what = job_.outputs == model::Outputs::kHidden ? "-hidden" : "";
@@ -72,13 +72,13 @@ std::string Rank::ProofPath(const std::string& fingerprint, const std::string& i
 // Record of one rank alone on this rank's device, or else on that of another stage.
 Result<Rank::DeviceRecord> Rank::FindRecord(const std::string& fingerprint) const {
     for (size_t rank = 0; rank < identities_.size(); ++rank) {
-        const std::string path = ProofPath(fingerprint, identities_[rank]);
+        const std::string path = SelfTestPath(fingerprint, identities_[rank]);
         if (path.empty()) break;
         if (auto found = ReadRecord(path); found.ok()) {
             return DeviceRecord{*std::move(found), static_cast<int>(rank)};
         }
     }
-    return MakeError(ErrorCode::kNotFound, "no record of the proof");
+    return MakeError(ErrorCode::kNotFound, "no record of the self-test");
 }
 
 // Whether a stage up to this one uses another device than the record's.
@@ -91,7 +91,7 @@ bool Rank::IsUnlike(int stage, const DeviceRecord& record) const {
 }
 
 // Rank 0's result: the logits of the last token, or the hidden states of all tokens.
-Result<std::vector<float>> Rank::ReadProof(int64_t tokens) {
+Result<std::vector<float>> Rank::ReadSelfTestResult(int64_t tokens) {
     if (cluster_.rank() != 0) return std::vector<float>{};
     const bool hidden = job_.outputs == model::Outputs::kHidden;
     std::vector<float> out(static_cast<size_t>(hidden ? tokens * hyper_.hidden : hyper_.vocab));
@@ -100,7 +100,7 @@ Result<std::vector<float>> Rank::ReadProof(int64_t tokens) {
 }
 
 // Runs the prompt, on all ranks. blocks: to compare with a record, or to make one.
-Result<std::vector<OpDigest>> Rank::RunProof(int64_t tokens, bool blocks) {
+Result<std::vector<OpDigest>> Rank::RunSelfTestPrompt(int64_t tokens, bool blocks) {
     StepData step;
     step.tokens = SelfTestPrompt(hyper_.vocab);
     step.tokens.resize(static_cast<size_t>(tokens));
@@ -139,11 +139,12 @@ Status Rank::LeaveRecord(const std::string& path, int64_t tokens) {
     const auto folder = std::filesystem::path(path).parent_path();
     std::filesystem::create_directories(folder, ignored);
     if (!std::filesystem::is_directory(folder, ignored)) return {};
-    WEFT_ASSIGN(const std::vector<OpDigest> digests, RunProof(tokens, true));
-    WEFT_ASSIGN(const std::vector<float> logits, ReadProof(tokens));
+    WEFT_ASSIGN(const std::vector<OpDigest> digests, RunSelfTestPrompt(tokens, true));
+    WEFT_ASSIGN(const std::vector<float> logits, ReadSelfTestResult(tokens));
     // A read-only folder is no reason to fail.
     const Status written = WriteRecord(path, {digests, logits});
-    if (!written.ok()) Log(LogLevel::kDebug, "no record of the proof: {}", written.error().message);
+    if (!written.ok())
+        Log(LogLevel::kDebug, "no record of the self-test: {}", written.error().message);
     return {};
 }
 
@@ -160,7 +161,7 @@ Status Rank::RunSelfTest(const std::string& fingerprint) {
     const int64_t tokens = std::min({kSelfTestTokens, job_.chunk, job_.ctx});
     const bool recorded = tokens == kSelfTestTokens;
     if (cluster_.size() == 1) {
-        return recorded ? LeaveRecord(ProofPath(fingerprint, device_->info().identity), tokens)
+        return recorded ? LeaveRecord(SelfTestPath(fingerprint, device_->info().identity), tokens)
                         : Status();
     }
     const int64_t begin_ns = NowNs();
@@ -175,8 +176,8 @@ Status Rank::RunSelfTest(const std::string& fingerprint) {
         identities_, [&](const std::string& one) { return one != identities_[0]; });
     if (unlike) WEFT_TRY(ShareRecord(record));
     const bool by_op = unlike && record.device_of >= 0;
-    WEFT_ASSIGN(const std::vector<OpDigest> digests, RunProof(tokens, by_op));
-    WEFT_ASSIGN(const std::vector<float> logits, ReadProof(tokens));
+    WEFT_ASSIGN(const std::vector<OpDigest> digests, RunSelfTestPrompt(tokens, by_op));
+    WEFT_ASSIGN(const std::vector<float> logits, ReadSelfTestResult(tokens));
     double distance = 0;
     if (cluster_.rank() == 0 && record.device_of >= 0) distance = Distance(logits, expected);
     bool differs = !(distance <= ToleranceOf(program_, wire_, unlike));
@@ -189,7 +190,7 @@ Status Rank::RunSelfTest(const std::string& fingerprint) {
         sum = Checksum64(std::as_bytes(std::span(&digest.checksum, 1)), sum);
     }
     WEFT_ASSIGN(const std::vector<std::string> all,
-                cluster_.AllGather("proof", fmt::format("{:016x} {}", sum, differs ? 1 : 0),
+                cluster_.AllGather("self-test", fmt::format("{:016x} {}", sum, differs ? 1 : 0),
                                    Deadline::In(cluster_.timeout_ms())));
     const int tp = shard_.layout.tp;
     bool same = true;
@@ -202,7 +203,7 @@ Status Rank::RunSelfTest(const std::string& fingerprint) {
         if (!unlike) WEFT_TRY(ShareRecord(record));
         return ExplainRecord(tokens, record, distance);
     }
-    Log(LogLevel::kDebug, "proof: {:.1f} ms{}", static_cast<double>(NowNs() - begin_ns) * 1e-6,
+    Log(LogLevel::kDebug, "self-test: {:.1f} ms{}", static_cast<double>(NowNs() - begin_ns) * 1e-6,
         by_op ? fmt::format("; unlike devices round differently: {:.2g} from one rank's logits",
                             distance)
               : "");
@@ -217,7 +218,7 @@ Status Rank::ShareRecord(DeviceRecord& record) {
         return cluster_.AllGather(name, mine, Deadline::In(cluster_.timeout_ms()));
     };
     WEFT_ASSIGN(const auto sizes,
-                gather("proof size", fmt::format("{} {}", record.device_of, text.size())));
+                gather("self-test size", fmt::format("{} {}", record.device_of, text.size())));
     char* end = nullptr;
     record.device_of = static_cast<int>(std::strtol(sizes[0].c_str(), &end, 10));
     const size_t size = std::strtoull(end, nullptr, 10);
@@ -228,7 +229,7 @@ Status Rank::ShareRecord(DeviceRecord& record) {
     std::string whole;
     while (whole.size() < size) {
         const size_t at = std::min(whole.size(), text.size());
-        WEFT_ASSIGN(const auto pieces, gather("proof record", text.substr(at, kPieceBytes)));
+        WEFT_ASSIGN(const auto pieces, gather("self-test record", text.substr(at, kPieceBytes)));
         if (pieces[0].empty()) break;
         whole += pieces[0];
     }
@@ -239,7 +240,7 @@ Status Rank::ShareRecord(DeviceRecord& record) {
 // Rank 0 has the error; the others get it as the cluster's verdict.
 Status Rank::RefuseToServe(Error error) {
     if (cluster_.rank() == 0) return error;
-    WEFT_TRY(cluster_.Barrier("proof refused", Deadline::In(cluster_.timeout_ms())));
+    WEFT_TRY(cluster_.Barrier("self-test refused", Deadline::In(cluster_.timeout_ms())));
     return error;
 }
 
@@ -250,7 +251,7 @@ Status Rank::ExplainReplicas(const std::vector<OpDigest>& digests) {
         if (digest.whole) mine += fmt::format("{:016x}\n", digest.checksum);
     }
     WEFT_ASSIGN(const std::vector<std::string> all,
-                cluster_.AllGather("proof ops", mine, Deadline::In(cluster_.timeout_ms())));
+                cluster_.AllGather("self-test ops", mine, Deadline::In(cluster_.timeout_ms())));
     constexpr size_t kLine = 17;
     const auto tp = static_cast<size_t>(shard_.layout.tp);
     for (size_t stage = 0; stage < all.size() / tp; ++stage) {
@@ -296,12 +297,12 @@ std::string Rank::OpText(size_t stage, size_t index) const {
 // The logits differ from the record: finds the first such op and its rank.
 Status Rank::ExplainRecord(int64_t tokens, const DeviceRecord& of_device, double distance) {
     const SelfTestRecord& record = of_device.of_one;
-    WEFT_ASSIGN(const std::vector<OpDigest> mine, RunProof(tokens, true));
+    WEFT_ASSIGN(const std::vector<OpDigest> mine, RunSelfTestPrompt(tokens, true));
     const std::vector<double> distances = OpDistances(record.ops, mine);
     const int64_t first = FirstDifference(record.ops, mine, OpTolerance(of_device));
     const double by = first < 0 ? 0 : distances[static_cast<size_t>(first)];
     WEFT_ASSIGN(const auto all,
-                cluster_.AllGather("proof first", fmt::format("{} {:.2g}", first, by),
+                cluster_.AllGather("self-test first", fmt::format("{} {:.2g}", first, by),
                                    Deadline::In(cluster_.timeout_ms())));
     int64_t least = -1;
     std::vector<int> ranks;

@@ -110,7 +110,7 @@ std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
     for (auto it = program.ops.rbegin(); it != program.ops.rend(); ++it) {
         const program::Op& op = *it;
         const program::Operands operands = program::OperandsOf(op).value();
-        // A float64 sum feeds a sum over ranks, or another sum's part of one.
+        // A float64 sum is partial if it is read by an all_reduce or by another partial sum.
         for (size_t i = 0; i < op.inputs.size(); ++i) {
             if (!operands.inputs[i]->wide) continue;
             partial[static_cast<size_t>(op.inputs[i])] =
@@ -176,7 +176,9 @@ std::string EncodeRecord(const SelfTestRecord& record) {
 }
 
 Result<SelfTestRecord> DecodeRecord(std::string_view text) {
-    const auto broken = [] { return MakeError(ErrorCode::kCorrupt, "a broken record of a proof"); };
+    const auto broken = [] {
+        return MakeError(ErrorCode::kCorrupt, "a broken record of a self-test");
+    };
     if (!text.starts_with(kMagic) || text.size() < kMagic.size() + sizeof(uint64_t))
         return broken();
     const std::string_view body = text.substr(0, text.size() - sizeof(uint64_t));

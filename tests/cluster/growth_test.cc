@@ -428,7 +428,7 @@ TEST_F(Unfit, OneThatFailsOnceItIsARank) {
 // become a regular rank.
 TEST_F(Unfit, OneThatDiesOnTheWay) {
     size_t turn = 0;
-    for (const char* phase : {"rendezvous", "load", "proof"}) {
+    for (const char* phase : {"rendezvous", "load", "self-test"}) {
         for (const int signal : {SIGKILL, SIGSTOP}) {
             if (!test::InTurn(turn++, 6)) continue;
             SCOPED_TRACE(fmt::format("{} {}", phase, signal));

@@ -203,8 +203,8 @@ class UnlikeDevices(unittest.TestCase):
                                 f"cpu,{DEVICE},cpu")[:None if nightly() else 1]:
                     said = run(*words, "--pp", str(devices.count(",") + 1), device=devices,
                                env={**env, "WEFT_LOG": "debug"}).stderr
-                    self.assertRegex(said, r"proof: .* unlike devices round differently: [\d.e-]+ "
-                                           r"from one rank's logits")
+                    self.assertRegex(said, r"self-test: .* unlike devices round differently: "
+                                           r"[\d.e-]+ from one rank's logits")
 
     def test_tensor_ranks_are_refused_by_both_names(self):
         for layout in (("--tp", "2"), ("--tp", "2", "--transport", "tcp")):
