@@ -105,7 +105,8 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
 
 // ---- Length of a draft --------------------------------------------------------------------------
 
-// Tokens per second with a draft of so many for each answer, relative to those without drafts.
+// Tokens per second with drafts of `tokens` tokens for each answer, relative to tokens per second
+// without drafts.
 double DraftLength::Gain(int64_t tokens, int64_t answers, const StepCosts& costs,
                          const StepCosts& draft_costs) const {
     double said = 1, chance = 1;

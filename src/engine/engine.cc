@@ -78,7 +78,7 @@ Status Engine::Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenize
     return PrepareDraftModel(draft.model, options_.max_seqs, job, tokenizer);
 }
 
-// All ranks are ready.
+// Call it when all ranks are ready.
 Status Engine::Open(const std::atomic<bool>* stop) {
     const Job& job = runner_->job();
     hyper_ = rank().hyper();
@@ -97,7 +97,8 @@ Status Engine::Open(const std::atomic<bool>* stop) {
         drafter_ = std::move(*model);
     }
     if (drafter_ != nullptr) drafts_.Use(*drafter_);
-    if (options_.max_seqs > 1) rank().device()->host_team();  // not in the middle of serving
+    if (options_.max_seqs > 1)
+        rank().device()->host_team();  // starts the team's threads before requests come
     scheduler_ = std::make_unique<Scheduler>(ScheduleOptions{
         options_.max_seqs, job.step_rows(), rank().kv_pages(), rank().page_tokens(),
         options_.prefix_cache, draft_rows_, rank().state_slots(), KeptStates(options_)});

@@ -56,7 +56,7 @@ Error Engine::TooMuchOfMasks(const RunningRequest& active) {
 Result<int32_t> Engine::DrawAllowed(RunningRequest& active, const LogitsRow& logits) {
     SampleContext context = active.Context();
     auto& matcher = active.request.matcher;
-    // The vocabulary may be larger than the embedding, by tokens that only it has.
+    // The vocabulary may have tokens for which the embedding has no row.
     const auto words = static_cast<size_t>(tokenizer().vocab_size());
     allowed_.resize((std::max(logits.size(), words) + 31) / 32);
     uint64_t steps = 0;

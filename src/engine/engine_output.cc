@@ -180,8 +180,8 @@ bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t p
     if (active.first_ns == 0) active.first_ns = NowNs();
     active.sequence.tokens.push_back(token);
     ++active.said;
-    // A judged draft is chosen once, for this token; after a preemption or the loss of a rank, it
-    // is judged then.
+    // A judged draft is chosen only once. If the step that judges it is lost, the next step of this
+    // token judges it.
     active.sequence.last_apart = active.drafts.own.has_value();
     ++working_.said_tokens;
     working_.sample_s += Seconds(begin_ns, NowNs());

@@ -59,7 +59,7 @@ Status Engine::Survey() {
 }
 
 // Drafts for the sequences that decode in the next step. Judged drafts are chosen once: if the step
-// that judges one is lost, the next step does.
+// that judges a draft is lost, the next step judges it.
 Status Engine::Draft() {
     scheduler_->Decodes(decodes_);
     guessers_.clear();
@@ -122,7 +122,8 @@ void Engine::NoteForHead() {
     }
 }
 
-// Records the start of new sequences, the owners of the rows of logits, and what they need of them.
+// Records the start of new sequences, the owners of the rows of logits, and the parts of the rows
+// that they need.
 void Engine::NoteStart() {
     const int64_t now_ns = NowNs();
     StepData& step = runner_->step();
@@ -187,7 +188,8 @@ void Engine::NoteEndOfStep(int64_t begin_ns) {
     working_.longest_step_s = std::max(working_.longest_step_s, seconds);
 }
 
-// With pipeline stages: from the start of a step to its logits, with the steps between.
+// Learns the time of a step. With pipeline stages, it is the time from the start of the step to its
+// logits, with the steps between.
 void Engine::NoteCost(const InFlightStep& in_flight) {
     if (!drafts_.on() || !in_flight.decodes) return;
     int64_t rows = 0;

@@ -11,7 +11,7 @@ namespace {
 class TextReader final : public Listener {
   public:
     explicit TextReader(const Engine::TextSink& sink) : sink_(sink) {}
-    // The sink ended the answer.
+    // Whether the sink ended the answer.
     bool concluded() const { return concluded_; }
     void OnToken(const SaidToken& token, std::string_view text) override {
         g_.tokens.push_back(token.chance.id);

@@ -28,7 +28,7 @@ class ReasoningTrack {
   public:
     explicit ReasoningTrack(const Reasoning& asked);
 
-    // The next token is part of the reasoning, or of the tokens that end it.
+    // Whether the next token is part of the reasoning, or of the tokens that end it.
     bool inside() const { return place_ == Place::kInside || closing(); }
     // The next token, if the track decides it; else -1.
     int32_t Forced() const;

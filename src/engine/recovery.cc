@@ -30,7 +30,7 @@ std::string Names(const std::vector<int>& ranks) {
     return text;
 }
 
-// As far as the devices' names tell.
+// Whether tensor ranks have devices of one kind, as far as the devices' names tell.
 bool TensorRanksAreAlike(const std::string& devices, int tp) {
     const std::vector<std::string> names = backend::DeviceNames(devices);
     for (size_t rank = 0; rank < names.size(); ++rank) {

@@ -36,7 +36,8 @@ class TopPCut {
   public:
     // weights: of `values` at scale 1. share: more than 0. At least one token stays.
     void Set(std::span<const float> values, const Weights& weights, double share);
-    // Call with each value of at least least(), in the order of their indices: whether it stays.
+    // Keeps says whether a value stays. Call it with each value of at least least(), in the order
+    // of the indices.
     float least() const { return least_; }
     bool Keeps(float value) { return value > least_ || ties_-- > 0; }
 
@@ -47,7 +48,7 @@ class TopPCut {
     void CutBucket(double wanted);
 
     std::vector<double> sums_;   // of the weights in each bucket
-    std::vector<Entry> bucket_;  // with the cut
+    std::vector<Entry> bucket_;  // the bucket that has the cut
     float least_ = 0;
     int64_t ties_ = 0;  // number of values equal to least_ that stay
 };

@@ -340,8 +340,8 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
     }
 }
 
-// Rows that a prompt may take, so that it does not delay shorter ones of its key: these need what
-// it leaves, which is at most half. later: the prompts after it.
+// Rows that a prompt may take. It leaves to shorter prompts of its key the rows that they need, at
+// most half of the rows. later: the prompts after it.
 int64_t Scheduler::RowsBesideShorter(const Sequence& s, std::span<Sequence* const> later) const {
     const int64_t all = RowsFor(s), half = (all + 1) / 2;
     int64_t shorter = 0;
@@ -406,8 +406,8 @@ bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& 
     return true;
 }
 
-// Skips a key whose next sequence can't be admitted; if that one lacks pages, only keys that hold
-// fewer may pass it (MayPass).
+// Skips a key whose next sequence can't be admitted; if that sequence lacks pages, only keys that
+// hold fewer pages may pass it (MayPass).
 void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
     const Sequence* blocked = nullptr;
     while (Left(step) > 0 && static_cast<int64_t>(running_.size()) < options_.max_seqs) {

@@ -121,7 +121,7 @@ struct Sequence {
     bool last_apart = false;
     int32_t adapter = 0;        // number of the job's adapter, from 1; 0: none
     std::string tenant{};       // owner of the text; only texts of the same tenant share pages
-    int64_t narrow_tokens = 0;  // rows of its first so many tokens are prompt_rows of a step
+    int64_t narrow_tokens = 0;  // the rows of this many first tokens are prompt_rows of a step
 
     // Owned by the scheduler.
     KeyUse* of_key = nullptr;
@@ -167,7 +167,7 @@ struct Sequence {
 struct PlannedRows {
     Sequence* sequence = nullptr;
     int32_t rows = 0;
-    int32_t output = -1;  // row of the logits that has those after the last token; -1: none yet
+    int32_t output = -1;  // row of logits for the token after the last one; -1: none yet
     int32_t drafted = 0;  // number of drafted rows, the last of `rows`; their rows of logits follow
                           // `output`
     // Scored sequences: rows [score_begin, score_begin + score_rows) have logits, in rows `scores`

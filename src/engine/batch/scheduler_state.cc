@@ -63,7 +63,7 @@ int64_t Scheduler::SlotsForDraft(Sequence& s, int64_t most) {
 void Scheduler::PlanState(Sequence& s, int64_t rows, int64_t drafted, int32_t first_row,
                           StepData::Sequence& of_step) {
     WEFT_CHECK(s.slot >= 0);
-    // Left from a step that was planned and did not run.
+    // Borders of a step that was planned and did not run.
     for (const Sequence::Border& border : std::exchange(s.borders, {})) slots_.LetGo(border.slot);
     of_step.state_from = s.state_from >= 0 ? s.state_from : s.computed > 0 ? s.slot : -1;
     of_step.state_to = s.slot;

@@ -90,8 +90,8 @@ double PagesIn(const auto& use) {
 
 }  // namespace
 
-// Whether `other` may be preempted for a page of the running sequence `growing`. after: it was
-// admitted after `growing`. The only sequence of another key first has its turn.
+// Whether `other` may be preempted for a page of the running sequence `growing`. after: `other` was
+// admitted after `growing`. The only sequence of another key is spared until it has had its turn.
 bool Scheduler::GivesPages(const Sequence& other, const Sequence& growing, bool after) const {
     if (other.plan == plan_ || other.in_flight) return false;  // it has rows in this step
     if (other.priority != growing.priority) return other.priority < growing.priority;
@@ -123,9 +123,10 @@ Sequence* Scheduler::Victim(const Sequence& growing) {
     return victim;
 }
 
-// Whether a running sequence may be preempted for a waiting one, for its slot or its pages. The
-// waiting one's key, or its request within the key, must then hold no more than the other's still
-// does; or the running one has had its turn, and the waiting one's key has no running sequence.
+// Whether `running` may be preempted because `waiting` needs its slot or its pages. After that, the
+// key of `waiting` (within one key: its request) must hold no more than the key (request) of
+// `running`. A sequence that has had its turn may always be preempted for a key without a running
+// sequence.
 bool Scheduler::GivesWay(const Sequence& running, const Sequence& waiting, bool slot) const {
     if (running.in_flight) return false;
     if (running.priority != waiting.priority) return running.priority < waiting.priority;
@@ -223,7 +224,7 @@ void Scheduler::MakeWay() {
 }
 
 // Whether a sequence may be admitted before `blocked`, which lacks pages: its key must then hold no
-// more than the other's, so many small sequences do not starve a large one.
+// more pages than the key of `blocked`, so many small sequences do not starve a large one.
 bool Scheduler::MayPass(const Sequence& s, const Sequence& blocked) {
     if (s.priority < blocked.priority) return false;
     SumPages();

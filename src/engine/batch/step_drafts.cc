@@ -7,7 +7,7 @@ namespace {
 
 // Beyond this, drafted rows cost as much as other rows, on every CPU.
 constexpr int64_t kMostRows = 64;
-// Below this gain no drafts: the estimates are too coarse.
+// Steps with a smaller gain have no drafts: the estimates are too coarse.
 constexpr double kLeastGain = 1.05;
 // The costs of drafts may have been learned at a bad moment: after so many steps without drafts,
 // some are tried, as many as half of the other rows or this many.
@@ -115,7 +115,8 @@ void StepDrafts::LookUp(std::span<const Guesser> guessers) {
     }
 }
 
-// Lengths are those of a step that ran: if the draft model fails, none was chosen.
+// Keeps the chosen lengths only if the draft model succeeds. Otherwise the next call chooses them
+// again.
 Status StepDrafts::Draw(std::span<const Guesser> guessers) {
     texts_.clear();
     lengths_.clear();
