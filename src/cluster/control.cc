@@ -456,9 +456,9 @@ void Control::Beat(int64_t now_ns) {
 void Control::Watch(int64_t now_ns) {
     if (!verdict_.has_value() || options_.watchdog_ms == 0 || recovering_) return;
     int64_t patience_ms = options_.watchdog_ms;
-    // A survivor may have long ops to finish before it can leave the epoch; its progress shows
-    // this. The others wait a timeout at most. But no rank can continue without rank 0, which a
-    // busy machine may starve.
+    // A survivor may have long ops to finish before it can leave the epoch, so its time, at least
+    // one timeout, counts from its last progress. Rank 0 gets more time, because a busy machine may
+    // starve it and no rank can continue without it.
     int64_t begin_ns = failed_ns_;
     if (verdict_->recover) {
         const int64_t times = is_root() ? kStarvedTimes : 1;

@@ -265,7 +265,7 @@ std::optional<Error> DialIn::Failure() const {
     return failure_;
 }
 
-// Whether it could be a rank beyond `size` and is fast enough. Needs the lock.
+// Whether the waiting worker could be a rank beyond `size` and is fast enough. Needs the lock.
 bool DialIn::MayJoin(const Waiting& waiting, int size) const {
     const int asked = waiting.arrival.rank;
     if (waiting.check != nullptr && waiting.check->slow()) return false;

@@ -16,7 +16,7 @@
 namespace weft::cluster {
 namespace {
 
-// Calls for lost ranks until all ranks are ready again, if there is an alternative.
+// Most times that an elastic job calls for lost ranks before all ranks are ready again.
 constexpr int kMostCalls = 3;
 // Longest call of a worker before rank 0 checks for the user's request to stop.
 constexpr int64_t kCallMs = 500;

@@ -13,8 +13,8 @@
 //
 // MAC(text) is HMAC(secret, text), and the secret is HMAC(key, "weft control secret" | shared): the
 // 32 bytes of `shared` are the X25519 secret (RFC 7748) of the two public keys, which are fresh in
-// each handshake. Both ends then erase it and their private keys. So nobody can read a recorded
-// session who later obtains the key (forward secrecy), and a recorded handshake proves nothing
+// each handshake. Both ends then erase it and their private keys. So someone who later obtains the
+// key cannot read a recorded session (forward secrecy), and a recorded handshake proves nothing
 // (replay). A changed byte of the transcript gives a wrong MAC. Each side's MAC has a label of its
 // own, so a message cannot be sent back to its sender as proof (reflection). The caller proves the
 // key first, so a caller without the key learns only the protocol's number.

@@ -27,8 +27,8 @@
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostSilent = 16;            // callers; one more drops another
-constexpr size_t kMostSpeaking = 128;         // callers that sent a valid hello; the same
+constexpr size_t kMostSilent = 16;            // callers; beyond: one of them is dropped
+constexpr size_t kMostSpeaking = 128;         // the same, for callers that sent a valid hello
 constexpr int64_t kHandshakeMs = 2000;        // to prove the key
 constexpr uint16_t kLeastForwardPort = 1024;  // data ports are not those of system services
 constexpr int64_t kRefusalLogMs = 1000;       // at most one log line of refusals in this time

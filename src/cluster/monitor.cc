@@ -148,8 +148,9 @@ int64_t Control::SilentLocked(int rank) const {
 
 // Gives the control plane time to name the lost rank. On a starved machine the control thread may
 // not have checked yet, or the cause of a process's end may not be known yet. broken: the rank's
-// link broke, which also happens if its process ends. The news of that end may take longer by the
-// control connection, so only what the rank sent a while later shows that it lives.
+// link broke, which also happens if its process ends. The control connection may report that end
+// later than the link, so only a message that the rank sent a while after the break shows that it
+// lives.
 void Control::AwaitVerdict(Lock& lock, int rank, bool broken) {
     const int64_t turns = turns_;
     const int64_t alive_ns = broken ? NowNs() + kVerdictWaitMs * kNsPerMs : 0;

@@ -3,11 +3,11 @@
 //
 // A listener reads a caller's first bytes at once after it accepts the connection. A caller that
 // has sent a valid hello speaks; any other is silent. Each kind has its own limit, so silent
-// callers never displace one that speaks. Beyond a limit, one caller of that kind is dropped: from
-// the network with the most such callers, so a crowd from one network cannot block others. Among
-// the callers of that network (of all such networks if several are largest) it is a random one.
-// The oldest would not do: a fast crowd would then block every caller that needs a moment to
-// answer. Nor the newest: a few callers that stay silent would block all later ones.
+// callers never displace one that speaks. Beyond a limit, one caller of that kind is dropped from
+// the network with the most such callers, so a crowd from one network cannot block others. It is a
+// random caller of that network (of all such networks if several are largest). If the oldest were
+// dropped, a fast crowd would block every caller that needs a moment to answer. If the newest were
+// dropped, a few silent callers would block all later ones.
 //
 // A hello costs the listener a key pair, and a proof that follows costs a shared secret. So each
 // network may send kMostHellos hellos a second that no proof of the key follows. While more callers
@@ -15,7 +15,7 @@
 // kFewHellos this second. The rest are random ones, so that a peer of such a network gets in after
 // a few calls.
 //
-// A network is that of net/addresses.h: NetworkOf.
+// NetworkOf (net/addresses.h) defines a caller's network.
 #pragma once
 
 #include <cstddef>

@@ -134,8 +134,8 @@ Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
         static_cast<ssize_t>(secret.size())) {
         return SpawnError("write to a pipe");
     }
-    // The child reads to the end. It must not depend on when this process, which may be stopped at
-    // any moment, closes its side.
+    // The child reads to the end of the pipe. This process closes its end before the fork, because
+    // it may be stopped at any later moment.
     write_end = Fd();
     std::vector<std::string> words = {"weft"};
     words.insert(words.end(), arguments.begin(), arguments.end());

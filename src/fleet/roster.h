@@ -3,8 +3,8 @@
 // A host is present once one of its beacons echoes a nonce that this process recently sent on the
 // interface on which the beacon arrives. The echo proves that the host has the key, is alive, and
 // hears this host. An old recorded beacon lacks this echo. A beacon that is sent again while its
-// echo is still valid has a known sequence number, so it is rejected. All tables are bounded. Of
-// strangers, senders whose beacons can't be read, the roster keeps only the addresses.
+// echo is still valid has a known sequence number, so it is rejected. All tables are bounded. If a
+// sender's beacons can't be read (a stranger), the roster keeps only its address.
 //
 // The roster uses no socket and no clock (now_ns comes from the caller). Thread: one.
 #pragma once
