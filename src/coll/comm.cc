@@ -113,7 +113,7 @@ class CommImpl final : public Comm {
     Tuning tuning_;
     bool tuning_given_ = false;
     uint64_t collectives_ = 0;  // so far
-    // Of the last operation: Timing, in ticks.
+    // The Timing of the last operation, in ticks.
     TickClock clock_;
     int64_t begin_ = 0, end_ = 0;
     size_t bytes_ = 0;

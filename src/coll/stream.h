@@ -9,10 +9,10 @@
 //
 // `Told::kInMessages` requires that both ranks run the same operations in the same order. Each rank
 // must await all messages of an operation before the next operation. Within an operation, it may
-// post at most two messages more than the peer has posted. Then each release that Post must know of
-// has been reported, by the flag or in a message that this rank has read. Sends and receives have
-// no such common order. For them there is `Told::kByFlag`: the receiver raises the credit flag for
-// every second release, and messages report no releases. An operation that does not follow the
+// post at most two messages more than the peer has posted. Under these rules, the peer reports each
+// release that Post needs, by the flag or in a message that this rank has read. Sends and receives
+// have no such common order. For them there is `Told::kByFlag`: the receiver raises the credit flag
+// for every second release, and messages report no releases. An operation that does not follow the
 // rules of `Told::kInMessages` can also post with `Told::kByFlag` over a kInMessages stream: then
 // its messages report no releases, and at least two messages may be in flight before Post waits.
 #pragma once
@@ -74,7 +74,7 @@ class Stream {
 
     const net::PeerName& peer() const { return link_.peer(); }
     // Sends a message. Waits only if the peer has not released one of the last kSlots messages.
-    // told: how to report this rank's releases: as the stream's `told`, or kByFlag.
+    // told: how this rank reports its releases, which is the stream's `told` or kByFlag.
     Status Post(uint64_t kind, int64_t last_arrival, std::span<const std::byte> payload,
                 const net::OpTag& tag, const Deadline& deadline, Told told = Told::kInMessages);
     // Announces that the next message to await has a payload of `bytes`, so that the link can

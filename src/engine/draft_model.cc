@@ -191,8 +191,8 @@ void DraftPages::Note(uint64_t space, std::span<const int32_t> tokens,
 Result<std::unique_ptr<DraftModel>> DraftModel::Open(const std::string& draft_model,
                                                      int64_t answers, Rank& rank,
                                                      const std::atomic<bool>* stop) {
-    // Its own cluster has the cores of this thread, which the model's device may have pinned to
-    // one.
+    // The draft model's cluster takes the cores of this thread, which the device of the job's model
+    // may have pinned to one core.
     const PinnedThread pinned(rank.cluster().cores());
     WEFT_ASSIGN(auto cluster, OwnCluster(stop));
     const Job job = DraftJob(draft_model, rank.job(), answers);

@@ -64,7 +64,8 @@ double StepCosts::Of(int64_t rows) const {
             static_cast<double>(rows - low.rows) / static_cast<double>(above->rows - low.rows);
         return low.seconds + part * (above->seconds - low.seconds);
     }
-    // Beyond the last: extends the last two, with at least a small slope.
+    // Beyond the last measured count: extends the line through the last two, with at least a small
+    // slope.
     double slope = kDraftRowShare * seen_.front().seconds / static_cast<double>(seen_.front().rows);
     if (seen_.size() > 1) {
         const Seen& before = *(above - 2);

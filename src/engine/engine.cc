@@ -351,7 +351,7 @@ Status Engine::Loop(const std::function<bool()>& done) {
 Status Engine::Run() {
     serving_ = true;
     WEFT_TRY(Loop([this] { return over(); }));
-    DrainCommands();  // whose listeners no one else would notify
+    DrainCommands();  // requests that the loop has not taken end below, too
     for (const auto& [id, active] : active_) {
         End(*active, MakeError(ErrorCode::kCancelled, "the server is shutting down"));
     }

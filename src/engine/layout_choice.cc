@@ -106,8 +106,8 @@ LayoutSeconds EstimateLayouts(const LayoutCosts& c, const coll::Tuning& tuning) 
     const double token_s = c.token_bytes / c.bytes_per_s;
     // A message takes about half of an all-reduce, which is a round trip.
     const double hops = static_cast<double>(c.ranks - 1) / 2;
-    // The tail comes with each sum, or with each of a token's messages between stages, of which the
-    // last one returns the token.
+    // The tail is added to each sum; with stages, to each of a token's messages, of which the last
+    // one returns the token to rank 0.
     const double ring_tail_s = c.ranks * c.tail_s;
     LayoutSeconds seconds;
     seconds.tensor = chunks * sums * (sum_s(rows * c.prompt_sum_bytes) + c.tail_s) +

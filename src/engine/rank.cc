@@ -204,7 +204,7 @@ Status Rank::AgreeOnWire(const std::vector<int>& peers) {
     return {};
 }
 
-// Sets `wire` to the narrowest type that a rank proposes. told: that of the job, from `flag`.
+// Sets `wire` to the narrowest type that a rank proposes. told: the job's type, which `flag` sets.
 Status Rank::AgreeOnNarrowest(std::string_view name, backend::SumWire told, std::string_view flag,
                               backend::SumWire& wire) {
     WEFT_ASSIGN(const std::vector<std::string> words,

@@ -226,7 +226,7 @@ class Rank {
     std::unique_ptr<coll::Comm> tensor_, world_;
     std::optional<StepLinks> stages_;  // uses world_
     fabric::NetTableSource table_;     // of tensor_
-    // Of tensor_; the same in all epochs.
+    // The wire types of tensor_'s sums, the same in all epochs.
     backend::SumWire wire_ = backend::SumWire::kAuto, prompt_wire_ = backend::SumWire::kAuto;
     StepChannel steps_{nullptr};
     std::vector<backend::StepSequence> views_;

@@ -332,7 +332,7 @@ Status Rank::CheckMemory(uint64_t freed_bytes) {
     const backend::MemoryUse use = executable_->memory();
     uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes;
     if (cluster_.rank() == 0) device += static_cast<uint64_t>(job_.draft_bytes);
-    // After the first epoch, a rank holds most of it already.
+    // After the first epoch, a rank already holds most of these bytes.
     auto needs = MemoryNeeds(*device_, device, kRankBytes, entered_);
     for (cluster::MemoryNeed& need : needs) {
         if (need.free_bytes > 0) need.free_bytes += freed_bytes;

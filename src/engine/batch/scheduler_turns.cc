@@ -165,8 +165,8 @@ Sequence* Scheduler::VictimFor(const Sequence& waiting, bool slot, bool own) con
     return victim;
 }
 
-// Preempts as many sequences as the slot and the pages of `waiting` need. False: that is not
-// enough, and it preempts none.
+// Preempts as many sequences as the slot and the pages of `waiting` need. False: preempting would
+// not free enough, so no sequence was preempted.
 bool Scheduler::PreemptFor(const Sequence& waiting, bool slot, bool own) {
     SumPages();
     victims_.clear();
