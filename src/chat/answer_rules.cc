@@ -209,7 +209,7 @@ AnswerRules HunyuanA13bRules() {
     return rules;
 }
 
-// 3, 3.1, and 3.5, whose tags are those of DeepSeek with another name.
+// GigaChat 3, 3.1 and 3.5. The tags of 3.5 are DeepSeek's with another name.
 AnswerRules GigaChatRules() {
     return {"<think>",
             "</think>",

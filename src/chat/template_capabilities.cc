@@ -283,8 +283,8 @@ class Results {
     }
 
     std::vector<OrderedJson> results_;
-    std::vector<bool> taken_, is_own_;     // is_own_: its id is that of a call
-    std::unordered_set<std::string> ids_;  // ids of the calls
+    std::vector<bool> taken_, is_own_;                           // is_own_: the id is a call's
+    std::unordered_set<std::string> ids_;                        // ids of the calls
     std::unordered_map<std::string, std::deque<size_t>> by_id_;  // remaining results
     size_t first_ = 0;  // all earlier results are taken or belong to a call
 };

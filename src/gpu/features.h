@@ -66,7 +66,7 @@ struct Features {
     // Whether the device has all additional features that kernels with float16 arithmetic and
     // matrix units need.
     bool MatrixKernels() const;
-    // Of the features that Weft uses, enables those that `has` contains.
+    // Enables the features that Weft uses and `has` contains.
     void Choose(const Features& has);
 
     VkPhysicalDeviceFeatures2 base{};

@@ -65,8 +65,8 @@ struct Physical {
     std::array<uint8_t, VK_UUID_SIZE> cache_uuid{};
 };
 Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int index);
-// The heaps with their current values. Of `physical`, this function reads memory, extensions and
-// description.unified.
+// The heaps with their current values. Reads only memory, extensions and description.unified of
+// `physical`.
 std::vector<Heap> ReadHeaps(const Calls& calls, const Physical& physical);
 
 // ListDevices and Device::Open with a given loader instead of the system's.

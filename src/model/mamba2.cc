@@ -12,7 +12,8 @@ using program::Shape;
 using program::ValueId;
 
 // Norm with the weight ssm_norm. If there is one group, its columns are spread over all ranks, and
-// an all-reduce adds up their sums of squares. Of several groups, each rank has whole ones.
+// an all-reduce adds up their sums of squares. If there are several groups, each rank has whole
+// groups.
 ValueId Builder::NormGroups(ValueId x) {
     const Recurrent& r = hyper_.recurrent;
     const int64_t all = r.heads * r.value_dim;

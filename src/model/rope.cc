@@ -35,8 +35,8 @@ class Reader {
         WEFT_ASSIGN(const double whole, WholeBase(base));
         WEFT_ASSIGN(ropes_.all, Make(dim_, whole, near.empty() ? factors : near, true));
         WEFT_ASSIGN(ropes_.far, Make(dim_, whole, far.empty() ? factors : far, true));
-        // Windowed layers of Gemma 3 and 4 have a larger frequency than the others, and no scaling;
-        // those of OLMo 3 have no scaling, at the same base.
+        // Windowed layers of Gemma 3 and 4 have a larger frequency than the others and no scaling.
+        // Windowed layers of OLMo 3 have the base of the others and no scaling.
         const bool gemma = architecture_ == "gemma3" || architecture_ == "gemma4";
         const bool plain = gemma || architecture_ == "olmo2" || architecture_ == "step35" ||
                            architecture_ == "laguna" || architecture_ == "deepseek4";

@@ -17,7 +17,7 @@
 namespace weft::model_files {
 namespace {
 
-// Rewords `error`, from looking up `meant` in the cache, for a user who wrote `word`.
+// Rewords the error of looking up `meant` in the cache for a user who wrote `word`.
 Error WithMeaning(const Error& error, const std::string& word, const std::string& meant) {
     if (meant == word) return error;
     const bool named = error.message.starts_with(meant + ": ");
@@ -25,7 +25,7 @@ Error WithMeaning(const Error& error, const std::string& word, const std::string
                      named ? error.message.substr(meant.size() + 2) : error.message);
 }
 
-// Adds a hint to `error`, from opening the file `word`, which may be a misspelled short name.
+// Adds a hint to the error of opening the file `word`, which may be a misspelled short name.
 Error WithShortNames(const Error& error, const std::string& word) {
     if (error.code != ErrorCode::kNotFound) return error;
     const std::string hint = hub::ShortNameHint(word);

@@ -10,7 +10,7 @@
 namespace weft::program {
 namespace {
 
-// The sizes for which the letters of a row stand in one op.
+// The size that each letter of an op's row stands for in this op.
 class Dimensions {
   public:
     // False: `shape` does not match the row.

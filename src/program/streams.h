@@ -43,8 +43,8 @@ struct MergeStreams {  // y = sum over the streams i of pre[i] * x[i]
     void Show(auto& show) const { show("streams", streams); }
 };
 
-// y[k] = post[k] * update + sum over the streams j of matrix[j][k] * x[j]. Without x and weights
-// each stream is the update.
+// y[k] = post[k] * update + sum over the streams j of matrix[j][k] * x[j]. Without x and weights,
+// y[k] = update.
 struct MixStreams {
     static constexpr OpRow kRow{"mix_streams", "(x[T,m] weights[T,_]:exact) update[T,n] -> y[T,m]",
                                 Pass::kInference, Trait::kRowWise};

@@ -46,8 +46,8 @@ Holding HoldingOf(const program::Value& weight);
 class TrainState {
   public:
     // Exchanges holdings with the other ranks. `units` must outlive this object. replica: this
-    // rank's replica. Of tensors that several replicas hold whole, replica 0 is the owner. Errors:
-    // those of links, kCorrupt.
+    // rank's replica. If several replicas hold a tensor whole, replica 0 owns it. Errors: those of
+    // links, kCorrupt.
     Status Agree(const std::vector<program::FlatBucket>& units, cluster::Cluster& cluster,
                  int replica);
     // Reads this rank's weights from the model's file; frozen weights keep their types. training:

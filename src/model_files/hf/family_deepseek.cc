@@ -115,9 +115,9 @@ Status Deepseek3Meta(const Config& config, MetaWriter& meta) {
     return DeepseekMeta(config, meta, "sigmoid");
 }
 
-// GLM 5's layers with their own indexer: by their types, else by a pattern of F (full) and S
-// (shared), else every index_topk_freq-th from layer index_skip_topk_offset - 1 on, and all layers
-// before it.
+// Whether each layer of GLM 5 has an indexer of its own. The config gives the layers' types, or a
+// pattern of F (full) and S (shared). Otherwise these are all layers before layer
+// index_skip_topk_offset - 1, and from there on every index_topk_freq-th layer.
 Result<std::vector<bool>> OwnIndexers(const Config& config) {
     std::vector<bool> own;
     const std::string expected = "'full' or 'shared' for each layer, 'full' for the first";

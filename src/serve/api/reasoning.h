@@ -20,7 +20,8 @@ std::optional<int64_t> ReadReasoningBudget(Fields& fields);
 void FillVariables(const Served& served, Conversation& conversation);
 
 // The reasoning with which an answer to the prompt may begin. constrained: a constraint follows it.
-// Without a budget and a constraint, nobody needs to follow it: empty.
+// Empty if there is neither a budget nor a constraint, because the engine then need not follow the
+// reasoning.
 engine::Reasoning ReasoningOf(const Served& served, const Conversation& conversation,
                               const ChatPrompt& prompt, bool constrained);
 

@@ -134,8 +134,8 @@ void ResponseTools::ReadOne(Fields& fields, const Json& json, const std::string&
     }
 }
 
-// A type that is not known is left out, too, because clients get new ones often; but not a function
-// with a misspelt type.
+// Leaves out tools of unknown types, too, because clients often get new types. A tool with
+// `parameters` is a function, so an unknown type is an error there.
 void ResponseTools::LeaveOut(Fields& tool, const std::string& type) {
     const std::string_view kind = KindOf(kLeftOut, type);
     if (type.empty() || (kind.empty() && tool.Has("parameters"))) {

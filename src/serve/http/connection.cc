@@ -117,7 +117,7 @@ bool Connection::DisplaceOne(Loop& loop) {
     return false;
 }
 
-// Takes a seat among those of its kind, from others if necessary.
+// Takes a seat of this kind; if all are taken, other connections are closed.
 void Connection::TakeSeat(Seat seat) {
     if (phase_ == Phase::kClosed) return;
     loop_.seats.Move(this, seat);

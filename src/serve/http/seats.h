@@ -1,4 +1,5 @@
-// Internal: the seats of a loop's connections, so that callers without a key keep out nobody.
+// Internal: the seats of a loop's connections, by which callers without a key cannot keep others
+// out.
 //
 //     busy      answers a request with a key; it is never displaced
 //     idle      between two requests, of which the last had a key

@@ -169,7 +169,7 @@ void PoolServer::Impl::Reload() {
     if (keys_ != nullptr) [[maybe_unused]]
         const Status logged = keys_->Reload();
     for (const Process& process : processes_) {
-        // (A process without keys would take it as a request to stop.)
+        // (A process without keys takes SIGHUP as a request to stop.)
         if (process.served && process.pid > 0 && keys_ != nullptr) ::kill(process.pid, SIGHUP);
     }
     if (options_.front.http.tls_cert.empty()) return;

@@ -22,7 +22,7 @@ constexpr size_t kRecordDepth = 64;
 const Keys kCompletion = {"completion", "response"}, kOutput = {"output", "response"};
 const Keys kInstruction = {"instruction", "query"};
 const Keys kSystem = {"system", "system_prompt", "system_message", "systemPrompt", "systemMessage"};
-// Beside a list of messages, where an instruction has no other meaning.
+// Another name of kSystem beside a list of messages, where an instruction has no other meaning.
 constexpr const char* kInstructions = "instructions";
 const Keys kQuestion = {"question", "QUESTION"};
 const Keys kAnswer = {"answer", "long_answer", "LONG_ANSWER"};

@@ -87,8 +87,8 @@ struct Mended {
     int64_t damaged = 0;
 };
 
-// Finds a step with a flipped bit: the next line has a lower step, or the step is not above that of
-// the previous line. (Texts of a step follow its row.)
+// Drops lines whose step has a flipped bit: the step is above the next line's step, or not above
+// the previous line's. (Texts of a step follow its row.)
 Mended Mend(std::string_view body, std::string_view head, int64_t first_step) {
     std::vector<Line> lines;
     for (size_t at = 0; at < body.size();) {
