@@ -215,7 +215,7 @@ TEST(Distance, CountsWhatIsNoNumberAsFar) {
 
 // A shared expert's addend is not compared as a rank's result, also on a device that sums in
 // float32.
-TEST(ProofPlaces, PartsOfSumsAreNotCompared) {
+TEST(SelfTestPlaces, PartsOfSumsAreNotCompared) {
     const model::Hyper hyper = support::TinyExpertHyper("qwen2moe");
     const support::TinySource source(hyper);
     for (const bool wide : {false, true}) {
