@@ -229,7 +229,6 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     return std::unique_ptr<Cluster>(std::move(cluster));
 }
 
-// Checks the options for waiting ranks.
 Status CheckWaiting(const ClusterOptions& options) {
     const auto most = static_cast<int>(kMostRanks);
     if (options.wait_for > 0 && (options.local > 1 || !options.hosts.empty())) {

@@ -81,7 +81,6 @@ struct TuningRow {
     bool operator==(const TuningRow&) const = default;
 };
 
-// The shape of a group of ranks.
 struct GroupShape {
     int ranks = 1;
     int hosts = 1;          // number of hosts, found by the kinds of links

@@ -12,7 +12,6 @@
 namespace weft::engine {
 namespace {
 
-// -log softmax(logits)[target], in double.
 double NegativeLogLikelihood(std::span<const float> logits, int32_t target) {
     const double best = *std::ranges::max_element(logits);
     double sum = 0;

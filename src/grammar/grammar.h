@@ -21,7 +21,6 @@
 
 namespace weft::grammar {
 
-// A set of byte values.
 struct ByteSet {
     std::array<uint64_t, 4> words = {};
     void Add(size_t byte) { words[byte / 64] |= uint64_t{1} << (byte % 64); }

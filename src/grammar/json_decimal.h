@@ -12,7 +12,6 @@
 
 namespace weft::grammar {
 
-// A bound of a range of numbers.
 struct NumberBound {
     double value;
     bool open;  // the bound itself is excluded

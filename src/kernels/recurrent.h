@@ -21,7 +21,6 @@ struct StateSequence {
     std::span<const StateWrite> writes{};  // ascending by row
 };
 
-// The slots of one state.
 struct StateSlots {
     float* data = nullptr;
     int64_t slot_floats = 0;

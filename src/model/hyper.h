@@ -117,7 +117,6 @@ struct Hyper {
         if (shape.heads == 0) shape.heads = heads;
         return shape;
     }
-    // Query heads of windowed layers.
     int64_t WindowedQueryHeads() const {
         return windowed_heads.heads == 0 ? heads : windowed_heads.heads;
     }

@@ -5,7 +5,6 @@
 
 namespace weft::program {
 
-// Whether an op is communication.
 bool IsCommunication(OpKind kind);
 // Whether a backend may run the op beside arithmetic: zero_all_gather and zero_reduce_scatter.
 bool MayOverlap(OpKind kind);

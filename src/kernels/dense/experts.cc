@@ -42,12 +42,10 @@ float DotInLanes(const float* a, const float* b, int64_t count) {
     return sum;
 }
 
-// A matrix as an operand: as it is, or its transpose.
 GemmOperand OperandOf(const ConstMatrix& x, bool transposed = false) {
     return {x.data, transposed ? 1 : x.stride, transposed ? x.stride : 1, x.type};
 }
 
-// Columns of an operand from `col` on.
 GemmOperand ColumnsFrom(GemmOperand x, int64_t col) {
     x.data = static_cast<const std::byte*>(x.data) + col * x.col * ElementBytes(x.type);
     return x;

@@ -131,7 +131,6 @@ class FlashBlocks {
     int64_t BlockBytes() const {
         return RoundUp(PanelBytes<Micro>(RoundUp(dims_, Micro::kCols), kKeys), 64);
     }
-    // The panels of keys from `key` on.
     Panels KeysFrom(const Panels& all, int64_t key) const {
         return {all.data + key / Micro::kCols * all.bytes, all.bytes};
     }

@@ -54,7 +54,6 @@ class ConvColumns {
                         args_.state.At(sequence.from) + i * args_.cols + first_, Bytes());
         }
         const int32_t begin = sequence.row_begin;
-        // The row `back` rows before row `at`.
         const auto row_before = [&](int64_t at, int64_t back) {
             const int64_t row = at - begin - back;
             if (row < 0) return static_cast<const float*>(before_ + (row + kept) * kStateColumns);

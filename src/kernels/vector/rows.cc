@@ -397,7 +397,6 @@ void SoftCap(const SoftCapArgs& args, int part, int parts) {
     });
 }
 
-// The largest of x.
 inline float LargestOf(const float* x, int64_t count) {
     auto most = Simd::Set(x[0]);
     ForVectors(

@@ -15,7 +15,6 @@
 
 namespace weft::model_files::hf {
 
-// Whether `path` is a folder.
 bool IsFolder(const std::string& path);
 
 // Errors: kNotFound (a file is missing in the folder), kCorrupt, kUnsupported (architecture,

@@ -11,7 +11,6 @@
 
 namespace weft::model_files::hf {
 
-// Rows of bytes in a file.
 struct ByteRows {
     const WeightFile* file;
     uint64_t offset;
