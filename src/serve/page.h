@@ -33,7 +33,6 @@ std::span<const PageFile> PageFiles();
 // Decompresses the file. Empty: that failed.
 std::string PageText(const PageFile& file);
 
-// Whether `path` belongs to the page.
 bool IsPage(std::string_view path);
 
 // Answers GET and HEAD of the page's paths. False: another path; nothing was answered.

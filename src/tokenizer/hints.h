@@ -64,7 +64,6 @@ inline constexpr int64_t kMostTokens = int64_t{1} << 24;
 // Errors: kCorrupt if `text` is not valid JSON.
 Result<nlohmann::json> ParseJson(std::string_view text);
 
-// Reads one object of `added_tokens`.
 Result<AddedToken> ReadAddedToken(const nlohmann::json& object, int64_t id);
 
 // Files beside a tokenizer.json with more settings; the first file that has a setting wins.

@@ -16,7 +16,6 @@
 namespace weft::tokenizer {
 
 Result<std::unique_ptr<Tokenizer>> ReadTiktoken(std::string_view text, const TokenizerHints& hints);
-// Whether `text` begins like a tiktoken file.
 bool LooksLikeTiktoken(std::string_view text);
 
 }  // namespace weft::tokenizer

@@ -62,7 +62,6 @@ uint64_t WholeCheckpointBytes(const RoomPlan& plan) {
     return plan.checkpoint_bytes + kSlackBytes;
 }
 
-// The disk of the checkpoints.
 struct CheckpointDisk {
     std::string folder;
     bool apart = false;  // not the model's disk

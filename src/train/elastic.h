@@ -24,7 +24,6 @@ int UsableRanks(const TrainJob& job, int ranks);
 // The job after FixSize, changed to run on `ranks` ranks, with enough micro-batches for each
 // replica's share of the batch. Errors: kUsage.
 Result<TrainJob> Resize(const TrainJob& job, int ranks);
-// Resize for a job as JSON.
 Result<std::string> ResizeText(const std::string& job, int ranks);
 
 // Sets in `options` how long a job of `ranks` ranks waits for a lost rank and, for an elastic job,

@@ -78,7 +78,6 @@ std::string ResultText(const Json& result) {
     return text;
 }
 
-// Whether a text part lacks its text.
 bool LacksText(const Json& result) {
     return result.is_array() && std::ranges::any_of(result, [](const Json& part) {
                const Json type = part.is_object() ? part.value("type", Json()) : Json();

@@ -46,7 +46,6 @@ class ResponseStore {
     virtual bool Remove(const std::string& owner, const std::string& id) = 0;
 };
 
-// Keeps the responses in memory.
 class ResponseMemory final : public ResponseStore {
   public:
     // most: limit of the count; 0: nothing is stored.

@@ -31,7 +31,6 @@ int64_t SummaryTokens(const Served& served, int64_t prompt_tokens) {
                                           std::max(kLeastSummaryTokens, prompt_tokens)}));
 }
 
-// Limits the answer, which is a summary.
 void LimitSummary(const Served& served, int64_t prompt_tokens, int64_t& max_tokens) {
     const int64_t most = SummaryTokens(served, prompt_tokens);
     max_tokens = max_tokens < 0 ? most : std::min(max_tokens, most);

@@ -15,7 +15,6 @@ std::string FunctionName(const Json& tool) {
     return Fields(function.is_null() ? tool : function).Text("name", "");
 }
 
-// Names of the functions in the list `choice`.
 std::set<std::string> ListedNames(Fields& choice, const Json& tools) {
     const Json& list = choice.List("tools");
     if (list.empty() || list.size() > kMostTools) {

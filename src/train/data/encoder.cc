@@ -12,7 +12,6 @@ namespace {
 
 using chat::OrderedJson;
 
-// Length of the common prefix.
 size_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
     return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }

@@ -72,7 +72,6 @@ class Encoder {
     // An encoder without a tokenizer, which accepts only records of tokens.
     static Encoder OfIds(int64_t rows);
 
-    // Sets EncoderOptions::now_s.
     void SetNow(int64_t now_s) { now_s_ = now_s; }
 
     Result<Sample> Encode(const Record& record) const;

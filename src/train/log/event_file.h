@@ -27,7 +27,6 @@ namespace weft::train {
 
 class EventFile {
   public:
-    // Creates `folder` if it is missing.
     static Result<EventFile> Create(const std::string& folder);
     EventFile(EventFile&& other) noexcept;
     EventFile& operator=(EventFile&& other) noexcept;
