@@ -119,6 +119,12 @@ TEST(LayoutChoice, ATailIsForStages) {
     EXPECT_NEAR(jittery.stages - calm.stages, 2 * (4096 + 1) * 1e-3, 1e-6);
 }
 
+TEST(LayoutChoice, NearlyEqualTimesChooseStages) {
+    EXPECT_TRUE((LayoutSeconds{.tensor = 1, .stages = 1.05}.stages_win()));
+    EXPECT_FALSE((LayoutSeconds{.tensor = 1, .stages = 1.15}.stages_win()));
+    EXPECT_FALSE(LayoutSeconds().stages_win()) << "nothing was measured";
+}
+
 TEST(LayoutChoice, NothingIsChosenByWhatWasNotMeasured) {
     const coll::Tuning none = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
     EXPECT_FALSE(EstimateLayouts(LargeModel(100'000), none).stages_win());
