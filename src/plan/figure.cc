@@ -84,6 +84,20 @@ constexpr MarkRow kMarks[] = {{Mark::kMeasured, "measured", 0.03},
                               {Mark::kDataSheet, "data sheet", 0.10},
                               {Mark::kGuessed, "guessed", 0.30}};
 
+std::string QuantityText(double value, Unit unit) {
+    switch (unit) {
+        case Unit::kBytes: return fmt::format("{:.6g} GB", value * 1e-9);
+        case Unit::kRate: return fmt::format("{:.6g} GB/s", value * 1e-9);
+        case Unit::kCompute: return fmt::format("{:.6g} GFLOP/s", value * 1e-9);
+        case Unit::kTime: return fmt::format("{:.6g} us", value * 1e6);
+        case Unit::kPower: return fmt::format("{:.4g} W", value);
+        case Unit::kPrice: return fmt::format("{:.6g} EUR", value);
+        case Unit::kShare: return fmt::format("{:.6g}", value);
+        case Unit::kSpeed: return fmt::format("{:.6g} tok/s", value);
+    }
+    return "";
+}
+
 }  // namespace
 
 double Figure::spread() const {
@@ -116,107 +130,158 @@ Result<double> ParseQuantity(std::string_view text, Unit unit) {
                      range.words);
 }
 
-ObjectReader::ObjectReader(const nlohmann::json& object, std::string where)
-    : object_(object), where_(std::move(where)) {
-    if (!object_.is_object()) Fail("expected a JSON object");
+ObjectFields::ObjectFields(const nlohmann::json& object, std::string file, std::string path)
+    : object_(&object), file_(std::move(file)), path_(std::move(path)) {
+    if (!object.is_object()) Fail("expected a JSON object");
 }
 
-void ObjectReader::Fail(std::string words) {
-    if (error_.empty()) error_ = std::move(words);
+void ObjectFields::Fail(const std::string& words) {
+    if (error_.empty()) error_ = path_.empty() ? words : path_ + ": " + words;
 }
 
-const nlohmann::json* ObjectReader::Member(const char* key) {
+const nlohmann::json* ObjectFields::Member(const char* key) {
+    if (object_ == nullptr || !object_->is_object()) return nullptr;
     if (std::ranges::find(known_, key) == known_.end()) known_.emplace_back(key);
-    const auto found = object_.find(key);
-    return object_.is_object() && found != object_.end() ? &*found : nullptr;
+    const auto found = object_->find(key);
+    return found != object_->end() ? &*found : nullptr;
 }
 
-Figure ObjectReader::Read(const nlohmann::json& member, const char* key, Unit unit) {
-    Figure figure;
+std::vector<std::string> ObjectFields::TakeNames() {
+    if (object_ == nullptr || !object_->is_object()) return {};
+    for (const auto& [name, value] : object_->items()) known_.push_back(name);
+    return known_;
+}
+
+void ObjectFields::Read(const nlohmann::json& member, const char* key, Unit unit, Figure& figure) {
     std::string is, mark;
     if (member.is_string()) {
         const std::string text = member.get<std::string>();
         const size_t comma = text.find(", "), colon = text.find(": ", comma);
         if (comma == text.npos || colon == text.npos) {
-            Fail(fmt::format("{}: '{}'; {}", key, text.substr(0, 100), kExpectedFigure));
-            return figure;
+            return Fail(fmt::format("{}: '{}'; {}", key, text.substr(0, 100), kExpectedFigure));
         }
         is = text.substr(0, comma);
         mark = text.substr(comma + 2, colon - comma - 2);
         figure.source = text.substr(colon + 2);
     } else if (!member.is_object()) {
-        Fail(fmt::format("{}: {}", key, kExpectedFigure));
-        return figure;
+        return Fail(fmt::format("{}: {}", key, kExpectedFigure));
     } else {
-        ObjectReader inner(member, "");
-        is = inner.Text("is");
-        mark = inner.Text("mark");
-        figure.source = inner.Text("source");
-        if (const Status read = inner.Finish(); !read.ok()) {
-            Fail(fmt::format("{}: {}", key, read.error().message));
-            return figure;
-        }
+        Object(key, true, [&](ObjectFields& inner) {
+            inner.Text("is", is);
+            inner.Text("mark", mark);
+            inner.Text("source", figure.source);
+        });
     }
     const auto quantity = ParseQuantity(is, unit);
-    if (!quantity.ok()) {
-        Fail(fmt::format("{}.is: {}", key, quantity.error().message));
-        return figure;
-    }
+    if (!quantity.ok()) return Fail(fmt::format("{}.is: {}", key, quantity.error().message));
     figure.value = *quantity;
-    const auto row = std::ranges::find_if(kMarks, [&](const MarkRow& r) { return mark == r.name; });
+    const auto* row = std::ranges::find(kMarks, mark, &MarkRow::name);
     if (row == std::end(kMarks)) {
-        Fail(fmt::format("{}.mark: '{}'; expected measured, fitted, data sheet or guessed", key,
-                         mark));
-    } else {
-        figure.mark = row->mark;
+        return Fail(fmt::format("{}.mark: '{}'; expected measured, fitted, data sheet or guessed",
+                                key, mark));
     }
+    figure.mark = row->mark;
     if (figure.source.empty()) Fail(fmt::format("{}.source: expected where it is from", key));
-    return figure;
 }
 
-bool ObjectReader::Take(const char* key, Unit unit, Figure& figure) {
+bool ObjectFields::Take(const char* key, Unit unit, Figure& figure) {
+    if (object_ == nullptr && !figure.source.empty()) {
+        written_[key] = {{"is", QuantityText(figure.value, unit)},
+                         {"mark", kMarks[static_cast<size_t>(figure.mark)].name},
+                         {"source", figure.source}};
+    }
     const nlohmann::json* member = Member(key);
-    if (member != nullptr) figure = Read(*member, key, unit);
+    if (member != nullptr) Read(*member, key, unit, figure);
     return member != nullptr;
 }
 
-Figure ObjectReader::Need(const char* key, Unit unit) {
-    Figure figure;
-    if (!Take(key, unit, figure)) {
-        figure.value = 1;
-        Fail(fmt::format("{}: missing; {}", key, kExpectedFigure));
-    }
-    return figure;
+void ObjectFields::Take(const char* key, Unit unit, std::optional<Figure>& figure) {
+    Figure its = figure.value_or(Figure{});
+    if (Take(key, unit, its)) figure = its;
 }
 
-std::string ObjectReader::Text(const char* key, std::string fallback) {
+void ObjectFields::Need(const char* key, Unit unit, Figure& figure) {
+    if (Take(key, unit, figure) || object_ == nullptr) return;
+    figure.value = 1;
+    Fail(fmt::format("{}: missing; {}", key, kExpectedFigure));
+}
+
+void ObjectFields::Text(const char* key, std::string& text) {
+    if (object_ == nullptr && !text.empty()) written_[key] = text;
     const nlohmann::json* member = Member(key);
-    if (member == nullptr) return fallback;
-    if (member->is_string()) return member->get<std::string>();
-    Fail(fmt::format("{}: expected a string", key));
-    return fallback;
+    if (member == nullptr) return;
+    if (!member->is_string()) return Fail(fmt::format("{}: expected a string", key));
+    text = member->get<std::string>();
 }
 
-int ObjectReader::Count(const char* key, int fallback, int least, int most) {
+void ObjectFields::Count(const char* key, int& count, int least, int most) {
+    if (object_ == nullptr && count > 0) written_[key] = count;
     const nlohmann::json* member = Member(key);
-    if (member == nullptr) return fallback;
-    if (member->is_number_integer()) {
-        const auto value = member->get<int64_t>();
-        if (value >= least && value <= most) return static_cast<int>(value);
+    if (member == nullptr) return;
+    const auto value = member->is_number_integer() ? member->get<int64_t>() : int64_t{-1};
+    if (value >= least && value <= most) {
+        count = static_cast<int>(value);
+    } else {
+        Fail(fmt::format("{}: expected a whole number from {} to {}", key, least, most));
     }
-    Fail(fmt::format("{}: expected a whole number from {} to {}", key, least, most));
-    return fallback;
 }
 
-Status ObjectReader::Finish() const {
-    std::string wrong = error_;
-    for (auto member = object_.begin(); wrong.empty() && member != object_.end(); ++member) {
-        if (std::ranges::find(known_, member.key()) != known_.end()) continue;
-        wrong = fmt::format("unknown key '{}'; known are {}", member.key().substr(0, 100),
-                            fmt::join(known_, ", "));
+void ObjectFields::Curve(const char* key, Unit unit, std::map<double, double>& curve) {
+    if (object_ == nullptr) {
+        for (const auto& [x, value] : curve) {
+            written_[key][fmt::format("{}", x)] = QuantityText(value, unit);
+        }
     }
-    if (wrong.empty()) return {};
-    return MakeError(ErrorCode::kUsage, "{}{}{}", where_, where_.empty() ? "" : ": ", wrong);
+    Object(key, false, [&](ObjectFields& inner) {
+        curve.clear();
+        for (const std::string& name : inner.TakeNames()) {
+            double x = 0;
+            const char* const name_end = name.data() + name.size();
+            const auto [end, error] = std::from_chars(name.data(), name_end, x);
+            if (error != std::errc() || end != name_end || !(x > 0) || !std::isfinite(x)) {
+                return inner.Fail(fmt::format("'{}': expected a number above 0", name));
+            }
+            std::string text;
+            inner.Text(name.c_str(), text);
+            const auto figure = ParseQuantity(text, unit);
+            if (!figure.ok()) {
+                return inner.Fail(fmt::format("{}: {}", name, figure.error().message));
+            }
+            if (*figure > 0) curve[x] = *figure;
+        }
+        if (curve.empty()) inner.Fail("expected figures above 0 by rows or bytes");
+    });
+}
+
+void ObjectFields::Object(const char* key, bool set, const Fields& fields) {
+    if (object_ == nullptr) {
+        if (!set) return;
+        ObjectFields inner;
+        fields(inner);
+        written_[key] = std::move(inner.written_);
+        return;
+    }
+    const nlohmann::json* member = Member(key);
+    if (member == nullptr) return;
+    ObjectFields inner(*member, file_, path_.empty() ? key : path_ + "." + key);
+    fields(inner);
+    if (error_.empty()) error_ = inner.FirstError();
+}
+
+std::string ObjectFields::FirstError() const {
+    if (!error_.empty()) return error_;
+    for (const auto& [key, value] : object_->items()) {
+        if (std::ranges::find(known_, key) != known_.end()) continue;
+        return fmt::format("{}{}unknown key '{}'; known are {}", path_, path_.empty() ? "" : ": ",
+                           key.substr(0, 100), fmt::join(known_, ", "));
+    }
+    return "";
+}
+
+Status ObjectFields::Finish() const {
+    const std::string error = FirstError();
+    if (error.empty()) return {};
+    return MakeError(ErrorCode::kUsage, "{}: {}", file_, error);
 }
 
 }  // namespace weft::plan

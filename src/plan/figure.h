@@ -11,9 +11,15 @@
 // Figures far outside the range of real machines are errors, and so are prices in another currency.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -36,30 +42,70 @@ struct Figure {
 // "215 GB/s" -> 2.15e11. Errors: kUsage; the message lists the accepted units.
 Result<double> ParseQuantity(std::string_view text, Unit unit);
 
-// Reads the members of one JSON object. Keeps the first error, whose message names `where` (such as
-// a file) and the key. Finish() returns that error, or an error if the object has a member that was
-// not read.
-class ObjectReader {
+// The members of a JSON object, which are read into the fields of a struct or written from them, so
+// that one list of calls does both.
+//
+// A member that is absent leaves its field unchanged. Reading keeps the first error, whose message
+// names the file and the path of the member. Writing leaves out counts of 0, optional fields that
+// are not set, figures without a source, and empty texts, curves and maps.
+class ObjectFields {
   public:
-    ObjectReader(const nlohmann::json& object, std::string where);
+    // Reads. `object` must outlive this object. file, path: named in errors; "": the object is the
+    // whole file.
+    ObjectFields(const nlohmann::json& object, std::string file, std::string path = "");
+    // Writes.
+    ObjectFields() = default;
 
-    Figure Need(const char* key, Unit unit);
-    // Returns false and leaves `figure` unchanged if the object has no such member.
+    // Need: the member is required. Take: returns whether it was read.
+    void Need(const char* key, Unit unit, Figure& figure);
     bool Take(const char* key, Unit unit, Figure& figure);
-    std::string Text(const char* key, std::string fallback = "");
-    int Count(const char* key, int fallback, int least, int most);
-    // Returns a member for the caller to parse; nullptr: no such member.
-    const nlohmann::json* Member(const char* key);
+    void Take(const char* key, Unit unit, std::optional<Figure>& figure);
+    void Text(const char* key, std::string& text);
+    void Count(const char* key, int& count, int least, int most);
+    // {"64": "1.5 TFLOP/s", ...}: at least one entry.
+    void Curve(const char* key, Unit unit, std::map<double, double>& curve);
+    // fields(inner) lists the members of an inner object. set: whether it is written.
+    using Fields = std::function<void(ObjectFields&)>;
+    void Object(const char* key, bool set, const Fields& fields);
+    // fields(inner, value). fallback: has the fields of members that are absent.
+    template <typename T, typename ValueFields>
+    void Object(const char* key, std::optional<T>& value, const ValueFields& fields,
+                const T& fallback = {}) {
+        Object(key, value.has_value(), [&](ObjectFields& inner) {
+            if (inner.object_ != nullptr) value = fallback;
+            fields(inner, *value);
+        });
+    }
+    // Names::Parse(name) and Names::Text(key) convert between members' names and the map's keys;
+    // Names::kWhat is what a key is. fields(inner, name, value) lists the member of that name.
+    template <typename Names, typename Map, typename ValueFields>
+    void Each(const char* key, Map& map, const ValueFields& fields) {
+        Object(key, !map.empty(), [&](ObjectFields& inner) {
+            for (const std::string& name : inner.TakeNames()) {
+                const auto found = Names::Parse(name);
+                if (!found) return inner.Fail(fmt::format("'{}' is no {}", name, Names::kWhat));
+                fields(inner, name.c_str(), map[*found]);
+            }
+            if (inner.object_ != nullptr) return;
+            for (auto& [its, value] : map) fields(inner, Names::Text(its).c_str(), value);
+        });
+    }
 
-    const std::string& where() const { return where_; }
-    void Fail(std::string words);
+    // A member for the caller to parse; nullptr: no such member.
+    const nlohmann::json* Member(const char* key);
+    void Fail(const std::string& words);
+    // Errors: kUsage (the first error, or a member that was not read).
     Status Finish() const;
+    const nlohmann::ordered_json& written() const { return written_; }
 
   private:
-    Figure Read(const nlohmann::json& member, const char* key, Unit unit);
+    void Read(const nlohmann::json& member, const char* key, Unit unit, Figure& figure);
+    std::vector<std::string> TakeNames();
+    std::string FirstError() const;
 
-    const nlohmann::json& object_;
-    std::string where_, error_;
+    const nlohmann::json* object_ = nullptr;  // null: writes
+    nlohmann::ordered_json written_ = nlohmann::ordered_json::object();
+    std::string file_, path_, error_;  // error_: with the path
     std::vector<std::string> known_;
 };
 

@@ -29,40 +29,15 @@ constexpr PoolName kPools[] = {{"device", backend::MemoryKind::kDevice},
                                {"unified", backend::MemoryKind::kUnified},
                                {"host", backend::MemoryKind::kHost}};
 
+const char* PoolText(backend::MemoryKind kind) {
+    return std::ranges::find(kPools, kind, &PoolName::kind)->name;
+}
+
 // The link between devices of a host: the file's, or PCIe through host memory, as Weft's device
 // backends exchange data through it.
 LinkTier PcieOf(int devices) {
     const std::string source = "PCIe 4.0, 16 lanes, by way of the host";
     return {devices, {14e9, Mark::kFitted, source}, {10e-6, Mark::kGuessed, source}};
-}
-
-LinkTier ReadTier(const nlohmann::json& json, ObjectReader& outer) {
-    ObjectReader reader(json, "tiers.host");
-    LinkTier tier;
-    tier.ranks = reader.Count("ranks", 1, 2, kMostDevices);
-    tier.bandwidth = reader.Need("bandwidth", Unit::kRate);
-    tier.latency = reader.Need("latency", Unit::kTime);
-    if (const Status read = reader.Finish(); !read.ok()) outer.Fail(read.error().message);
-    return tier;
-}
-
-void ReadTiers(ObjectReader& reader, Machine& machine) {
-    if (const nlohmann::json* tiers = reader.Member("tiers"); tiers != nullptr) {
-        ObjectReader inner(*tiers, "tiers");
-        const nlohmann::json* host = inner.Member("host");
-        if (host != nullptr) machine.within = ReadTier(*host, reader);
-        if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
-        if (machine.within && machine.within->ranks < machine.devices) {
-            reader.Fail(fmt::format("tiers.host: joins {} of {} devices", machine.within->ranks,
-                                    machine.devices));
-        }
-    }
-    if (machine.devices > 1 && !machine.within) machine.within = PcieOf(machine.devices);
-}
-
-void ReadLink(ObjectReader& reader, Machine& machine) {
-    LinkTier link = {machine.devices, {}, {3e-6, Mark::kGuessed, "kernels over such links"}};
-    if (reader.Take("link", Unit::kRate, link.bandwidth)) machine.link = link;
 }
 
 // "1002:1586": vendor and device, in lowercase hexadecimal digits.
@@ -75,50 +50,96 @@ bool IsPciId(std::string_view text) {
            std::ranges::all_of(text.substr(5), hexadecimal);
 }
 
-void ReadKnownBy(ObjectReader& reader, Machine& machine) {
-    const nlohmann::json* list = reader.Member("known_by");
+void ReadKnownBy(ObjectFields& io, Machine& machine) {
+    const nlohmann::json* list = io.Member("known_by");
     if (list == nullptr) return;
     const bool sound =
         list->is_array() && std::ranges::all_of(*list, [](const auto& id) {
             return id.is_string() && IsPciId(id.template get_ref<const std::string&>());
         });
-    if (!sound) return reader.Fail("known_by: expected a list of PCI ids such as \"1002:1586\"");
-    for (const auto& id : *list) machine.known_by.push_back(id.get<std::string>());
+    if (!sound) return io.Fail("known_by: expected a list of PCI ids such as \"1002:1586\"");
+    machine.known_by = list->get<std::vector<std::string>>();
 }
 
-void ReadPool(ObjectReader& reader, Machine& machine) {
-    const std::string pool = reader.Text("pool", "device");
-    const auto found = std::ranges::find(kPools, pool, &PoolName::name);
-    if (found == std::end(kPools)) {
-        return reader.Fail(
-            fmt::format("pool: '{}': expected \"device\", \"unified\" or \"host\"", pool));
-    }
-    machine.pool = found->kind;
-    machine.threads = reader.Count("threads", machine.threads, 1, 1024);
-}
-
-Wire ReadWire(ObjectReader& reader, const std::string& name) {
-    Wire wire;
-    wire.name = name;
-    wire.about = reader.Text("about");
-    wire.instead = reader.Text("instead");
-    wire.bandwidth = reader.Need("bandwidth", Unit::kRate);
-    wire.latency = reader.Need("latency", Unit::kTime);
-    if (Figure price; reader.Take("price", Unit::kPrice, price)) wire.price = price;
-    return wire;
+void WireFields(ObjectFields& io, Wire& wire) {
+    io.Text("about", wire.about);
+    io.Text("instead", wire.instead);
+    io.Need("bandwidth", Unit::kRate, wire.bandwidth);
+    io.Need("latency", Unit::kTime, wire.latency);
+    io.Take("price", Unit::kPrice, wire.price);
 }
 
 // "wire" is the name of a wire, or a wire of the machine's own.
-void ReadWireOf(ObjectReader& reader, Machine& machine) {
-    const nlohmann::json* member = reader.Member("wire");
-    if (member == nullptr || !member->is_object()) {
-        machine.wire = reader.Text("wire", "10gbe");
-        return;
+void OwnWireFields(ObjectFields& io, Machine& machine) {
+    const nlohmann::json* member = io.Member("wire");
+    if (machine.own_wire || (member != nullptr && member->is_object())) {
+        io.Object("wire", machine.own_wire, WireFields);
+        machine.wire = machine.own_wire->name = "measured";
+    } else {
+        io.Text("wire", machine.wire);
     }
-    ObjectReader inner(*member, "wire");
-    machine.wire = "measured";
-    machine.own_wire = ReadWire(inner, machine.wire);
-    if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
+}
+
+void TierFields(ObjectFields& io, LinkTier& tier) {
+    io.Count("ranks", tier.ranks, 2, kMostDevices);
+    io.Need("bandwidth", Unit::kRate, tier.bandwidth);
+    io.Need("latency", Unit::kTime, tier.latency);
+}
+
+void LinkFields(ObjectFields& io, Machine& machine) {
+    io.Object("tiers", machine.within.has_value(),
+              [&](ObjectFields& tiers) { tiers.Object("host", machine.within, TierFields); });
+    if (machine.within && machine.within->ranks < machine.devices) {
+        io.Fail(fmt::format("tiers.host: joins {} of {} devices", machine.within->ranks,
+                            machine.devices));
+    }
+    if (machine.devices > 1 && !machine.within) machine.within = PcieOf(machine.devices);
+    Figure link = machine.link.value_or(LinkTier{}).bandwidth;
+    if (!io.Take("link", Unit::kRate, link)) return;
+    machine.link = {machine.devices, link, {3e-6, Mark::kGuessed, "kernels over such links"}};
+}
+
+void PoolFields(ObjectFields& io, Machine& machine) {
+    std::string pool = PoolText(machine.pool);
+    io.Text("pool", pool);
+    io.Count("threads", machine.threads, 1, 1024);
+    const auto* found = std::ranges::find(kPools, pool, &PoolName::name);
+    if (found == std::end(kPools)) {
+        return io.Fail(
+            fmt::format("pool: '{}': expected \"device\", \"unified\" or \"host\"", pool));
+    }
+    machine.pool = found->kind;
+}
+
+void FamilyField(ObjectFields& io, Machine& machine) {
+    io.Text("family", machine.family);
+    const std::vector<std::string> known = FamilyNames();
+    if (machine.family.empty() || std::ranges::find(known, machine.family) != known.end()) return;
+    io.Fail(
+        fmt::format("family: '{}'; expected one of {}", machine.family, fmt::join(known, ", ")));
+}
+
+void MachineFields(ObjectFields& io, Machine& machine) {
+    io.Text("about", machine.about);
+    ReadKnownBy(io, machine);
+    FamilyField(io, machine);
+    io.Count("devices", machine.devices, 1, kMostDevices);
+    io.Need("memory", Unit::kBytes, machine.memory);
+    PoolFields(io, machine);
+    io.Need("bandwidth", Unit::kRate, machine.bandwidth);
+    io.Need("compute", Unit::kCompute, machine.compute);
+    LinkFields(io, machine);
+    OwnWireFields(io, machine);
+    io.Take("products", Unit::kShare, machine.products);
+    io.Take("attention", Unit::kShare, machine.attention);
+    io.Take("watts_idle", Unit::kPower, machine.watts_idle);
+    io.Take("watts_busy", Unit::kPower, machine.watts_busy);
+    if (machine.watts_idle && machine.watts_busy &&
+        machine.watts_idle->value > machine.watts_busy->value) {
+        io.Fail("watts_idle: more than watts_busy");
+    }
+    io.Take("price", Unit::kPrice, machine.price);
+    io.Object("measured", machine.measured, MeasuredFields);
 }
 
 Error GivenTwice(const std::string& where, const std::string& row, const std::string& name) {
@@ -238,60 +259,24 @@ Result<std::optional<int>> TakeDevices(std::string& word) {
     return std::optional(devices);
 }
 
-}  // namespace
-
-const char* PoolText(backend::MemoryKind kind) {
-    return std::ranges::find(kPools, kind, &PoolName::kind)->name;
-}
-
-namespace {
-
-void ReadFamily(ObjectReader& reader, Machine& machine) {
-    machine.family = reader.Text("family");
-    if (machine.family.empty()) return;
-    const std::vector<std::string> known = FamilyNames();
-    if (std::ranges::find(known, machine.family) != known.end()) return;
-    reader.Fail(
-        fmt::format("family: '{}'; expected one of {}", machine.family, fmt::join(known, ", ")));
-}
-
 Result<Machine> ReadMachine(const nlohmann::json& json, const std::string& name,
                             const std::string& where) {
-    ObjectReader reader(json, where);
+    ObjectFields io(json, where);
     Machine machine;
     machine.name = machine.word = machine.kind = name;
-    machine.about = reader.Text("about");
-    ReadKnownBy(reader, machine);
-    ReadWireOf(reader, machine);
-    ReadFamily(reader, machine);
-    machine.devices = reader.Count("devices", 1, 1, kMostDevices);
-    machine.memory = reader.Need("memory", Unit::kBytes);
-    ReadPool(reader, machine);
-    machine.bandwidth = reader.Need("bandwidth", Unit::kRate);
-    machine.compute = reader.Need("compute", Unit::kCompute);
-    ReadTiers(reader, machine);
-    ReadLink(reader, machine);
-    const auto optional = [&](const char* key, Unit unit, std::optional<Figure>& figure) {
-        Figure read;
-        if (reader.Take(key, unit, read)) figure = read;
-    };
-    optional("products", Unit::kShare, machine.products);
-    optional("attention", Unit::kShare, machine.attention);
-    optional("watts_idle", Unit::kPower, machine.watts_idle);
-    optional("watts_busy", Unit::kPower, machine.watts_busy);
-    if (machine.watts_idle && machine.watts_busy &&
-        machine.watts_idle->value > machine.watts_busy->value) {
-        reader.Fail("watts_idle: more than watts_busy");
-    }
-    optional("price", Unit::kPrice, machine.price);
-    if (const nlohmann::json* measured = reader.Member("measured"); measured != nullptr) {
-        machine.measured = ReadMeasured(*measured, reader);
-    }
-    WEFT_TRY(reader.Finish());
+    machine.wire = "10gbe";
+    MachineFields(io, machine);
+    WEFT_TRY(io.Finish());
     return machine;
 }
 
 }  // namespace
+
+std::string MachineFileText(Machine machine) {
+    ObjectFields io;
+    MachineFields(io, machine);
+    return io.written().dump(2) + "\n";
+}
 
 Result<Machine> ParseMachine(std::string_view text, const std::string& name,
                              const std::string& where) {
@@ -329,9 +314,11 @@ Result<Library> Library::Open(std::span<const EmbeddedFile> files) {
                 }
                 continue;
             }
-            ObjectReader reader(row, where);
-            const Wire wire = ReadWire(reader, name);
-            WEFT_TRY(reader.Finish());
+            ObjectFields io(row, where);
+            Wire wire;
+            wire.name = name;
+            WireFields(io, wire);
+            WEFT_TRY(io.Finish());
             for (const std::string& each : also) {
                 WEFT_TRY(given_twice(library.wires_, each));
                 library.wires_[each] = wire;

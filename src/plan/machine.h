@@ -186,11 +186,10 @@ class Library {
 // price of the desktop computer around the cards is counted once. Errors: kUsage.
 Result<Machine> WithDevices(Machine machine, int devices);
 
-// The value of "pool" in machine files.
-const char* PoolText(backend::MemoryKind kind);
-
 // Parses the text of one machine file. Errors: kUsage; the message names `where` and the key.
 Result<Machine> ParseMachine(std::string_view text, const std::string& name,
                              const std::string& where);
+// The text of the machine file of a measured machine, for ParseMachine.
+std::string MachineFileText(Machine machine);
 
 }  // namespace weft::plan

@@ -42,7 +42,4 @@ struct MeasureOptions {
 Result<Machine> MeasureMachine(const MeasureOptions& options,
                                const std::function<void(const std::string&)>& say);
 
-// The text of a machine file, for ParseMachine, with all figures marked as measured.
-std::string MachineFileText(const Machine& machine);
-
 }  // namespace weft::plan

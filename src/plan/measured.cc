@@ -1,6 +1,5 @@
 #include "plan/measured.h"
 
-#include <charconv>
 #include <cmath>
 
 namespace weft::plan {
@@ -39,105 +38,56 @@ std::optional<double> SecondsOf(const Curve& curve, bool measured, double bytes)
     return Interpolated(curve, bytes);
 }
 
-// {"64": "1.5 TFLOP/s", ...}: at least one entry.
-Curve ReadCurve(const nlohmann::json& json, const std::string& where, Unit unit,
-                ObjectReader& outer) {
-    Curve curve;
-    ObjectReader reader(json, where);
-    if (json.is_object()) {
-        for (const auto& [key, value] : json.items()) {
-            double x = 0;
-            const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), x);
-            const bool number =
-                error == std::errc() && end == key.data() + key.size() && x > 0 && std::isfinite(x);
-            if (!number) reader.Fail(fmt::format("'{}': expected a number above 0", key));
-            const auto figure = ParseQuantity(reader.Text(key.c_str()), unit);
-            if (!figure.ok()) reader.Fail(fmt::format("{}: {}", key, figure.error().message));
-            if (number && figure.ok() && *figure > 0) curve[x] = *figure;
-        }
-        if (curve.empty()) reader.Fail("expected figures above 0 by rows or bytes");
-    }
-    if (const Status read = reader.Finish(); !read.ok()) outer.Fail(read.error().message);
-    return curve;
-}
+struct DTypeNames {
+    static constexpr const char* kWhat = "type";
+    static std::optional<DType> Parse(const std::string& name) { return DTypeOfName(name); }
+    static std::string Text(DType type) { return std::string(Info(type).name); }
+};
 
-// Reads an object's members whose keys `find` knows: read(found, value, where, reader).
-template <typename Find, typename Read>
-void ReadMembers(ObjectReader& outer, const char* key, const char* what, const Find& find,
-                 const Read& read) {
-    const nlohmann::json* member = outer.Member(key);
-    if (member == nullptr) return;
-    const std::string where = outer.where() + "." + key;
-    ObjectReader reader(*member, where);
-    if (member->is_object()) {
-        for (const auto& [name, value] : member->items()) {
-            reader.Member(name.c_str());
-            const auto found = find(name);
-            if (found) {
-                read(*found, value, where + "." + name, reader);
-            } else {
-                reader.Fail(fmt::format("'{}' is no {}", name, what));
-            }
+struct OpNames {
+    static constexpr const char* kWhat = "op";
+    static std::optional<OpKind> Parse(const std::string& name) {
+        for (size_t kind = 0; kind < program::kOpKinds; ++kind) {
+            if (Text(static_cast<OpKind>(kind)) == name) return static_cast<OpKind>(kind);
         }
+        return std::nullopt;
     }
-    if (const Status done = reader.Finish(); !done.ok()) outer.Fail(done.error().message);
-}
-
-std::optional<OpKind> OpKindOfName(const std::string& name) {
-    for (size_t kind = 0; kind < program::kOpKinds; ++kind) {
-        const auto found = static_cast<OpKind>(kind);
-        if (name == program::OpName(found)) return found;
-    }
-    return std::nullopt;
-}
+    static std::string Text(OpKind kind) { return program::OpName(kind); }
+};
 
 // needs: cache, attention and op are required unless `rates` has them already.
-void ReadRates(ObjectReader& reader, bool needs, MeasuredRates& rates) {
-    const auto take = [&](const char* key, Unit unit, Figure& figure) {
-        if (needs) figure = reader.Need(key, unit);
-        if (!needs) reader.Take(key, unit, figure);
+void RateFields(ObjectFields& io, bool needs, MeasuredRates& rates) {
+    const auto figure = [&](const char* key, Unit unit, Figure& value) {
+        needs ? io.Need(key, unit, value) : void(io.Take(key, unit, value));
     };
-    take("op", Unit::kTime, rates.op);
-    take("cache", Unit::kRate, rates.cache);
-    take("attention", Unit::kCompute, rates.attention);
-    reader.Take("step", Unit::kTime, rates.step);
-    if (Figure rest; reader.Take("rest", Unit::kRate, rest)) rates.rest = rest;
-    if (Figure scores; reader.Take("scores", Unit::kCompute, scores)) rates.scores = scores;
-    rates.positions = reader.Count("positions", rates.positions, 0, kMostPositions);
-    const auto read_types = [&](const char* key, std::map<DType, Curve>& types) {
-        ReadMembers(reader, key, "type of weights", DTypeOfName,
-                    [&](DType type, const auto& json, const std::string& where, auto& inner) {
-                        types[type] = ReadCurve(json, where, Unit::kCompute, inner);
-                    });
+    figure("op", Unit::kTime, rates.op);
+    io.Take("rest", Unit::kRate, rates.rest);
+    io.Take("step", Unit::kTime, rates.step);
+    figure("cache", Unit::kRate, rates.cache);
+    io.Take("scores", Unit::kCompute, rates.scores);
+    io.Count("positions", rates.positions, 0, kMostPositions);
+    figure("attention", Unit::kCompute, rates.attention);
+    io.Each<DTypeNames>("kv", rates.kv, [](auto& inner, const char* type, auto& its) {
+        inner.Object(type, true, [&](ObjectFields& members) {
+            members.Need("cache", Unit::kRate, its.cache);
+            members.Need("attention", Unit::kCompute, its.attention);
+        });
+    });
+    const auto flops = [](ObjectFields& inner, const char* type, Curve& curve) {
+        inner.Curve(type, Unit::kCompute, curve);
     };
-    read_types("products", rates.products);
-    read_types("experts", rates.experts);
-    ReadMembers(reader, "kv", "type of a KV cache", DTypeOfName,
-                [&](DType type, const auto& json, const std::string& where, auto& inner) {
-                    ObjectReader its(json, where);
-                    rates.kv[type] = {its.Need("cache", Unit::kRate),
-                                      its.Need("attention", Unit::kCompute)};
-                    if (const Status done = its.Finish(); !done.ok()) {
-                        inner.Fail(done.error().message);
-                    }
-                });
+    io.Each<DTypeNames>("products", rates.products, flops);
+    io.Each<DTypeNames>("experts", rates.experts, flops);
 }
 
-TrainingRates ReadTraining(const nlohmann::json& json, const std::string& where,
-                           ObjectReader& outer) {
-    TrainingRates rates;
-    ObjectReader reader(json, where);
-    rates.update = reader.Need("update", Unit::kRate);
-    reader.Take("step", Unit::kTime, rates.step);
-    ReadMembers(reader, "ops", "op", OpKindOfName,
-                [&](OpKind kind, const auto& curve, const std::string& at, auto& inner) {
-                    const Unit unit = program::RowOf(kind).Is(program::Trait::kByFlops)
-                                          ? Unit::kCompute
-                                          : Unit::kRate;
-                    rates.ops[kind] = ReadCurve(curve, at, unit, inner);
-                });
-    if (const Status read = reader.Finish(); !read.ok()) outer.Fail(read.error().message);
-    return rates;
+void TrainingFields(ObjectFields& io, TrainingRates& rates) {
+    io.Need("update", Unit::kRate, rates.update);
+    io.Take("step", Unit::kTime, rates.step);
+    io.Each<OpNames>("ops", rates.ops, [](auto& inner, const char* name, Curve& curve) {
+        const program::OpRow& row = program::RowOf(*OpNames::Parse(name));
+        const bool by_flops = row.Is(program::Trait::kByFlops);
+        inner.Curve(name, by_flops ? Unit::kCompute : Unit::kRate, curve);
+    });
 }
 
 }  // namespace
@@ -181,38 +131,25 @@ double Measured::Turns(int of_ranks, double rows) const {
     return of_ranks == ranks && !turns.empty() ? 1 / Interpolated(turns, rows) : 1;
 }
 
-Measured ReadMeasured(const nlohmann::json& json, ObjectReader& outer) {
-    Measured measured;
-    ObjectReader reader(json, "measured");
-    measured.ranks = reader.Count("ranks", 1, 1, kMostMeasuredRanks);
-    const int cores = reader.Count("cores", 0, 0, kMostMeasuredRanks);
+void MeasuredFields(ObjectFields& io, Measured& measured) {
+    io.Count("ranks", measured.ranks, 1, kMostMeasuredRanks);
+    int cores = measured.cores.value_or(0);
+    io.Count("cores", cores, 0, kMostMeasuredRanks);
     if (cores > 0) measured.cores = cores;
-    ReadRates(reader, true, measured);
-    reader.Take("sync", Unit::kTime, measured.sync);
-    if (Figure hop; reader.Take("hop", Unit::kTime, hop)) measured.hop = hop;
-    if (const nlohmann::json* alone = reader.Member("alone"); alone != nullptr) {
-        ObjectReader inner(*alone, "measured.alone");
-        // Rates that are left out are those of all ranks at once.
-        MeasuredRates& rates = measured.alone.emplace(measured);
-        ReadRates(inner, false, rates);
-        if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
-    }
-    for (auto [key, curve] : {std::pair("all_reduce", &measured.all_reduce),
-                              std::pair("all_gather", &measured.all_gather),
-                              std::pair("reduce_scatter", &measured.reduce_scatter)}) {
-        const nlohmann::json* member = reader.Member(key);
-        if (member == nullptr) continue;
-        *curve = ReadCurve(*member, fmt::format("measured.{}", key), Unit::kTime, reader);
-    }
-    if (const nlohmann::json* turns = reader.Member("turns"); turns != nullptr) {
-        measured.turns = ReadCurve(*turns, "measured.turns", Unit::kShare, reader);
-    }
-    ReadMembers(reader, "training", "type", DTypeOfName,
-                [&](DType type, const auto& value, const std::string& where, auto& inner) {
-                    measured.training[type] = ReadTraining(value, where, inner);
-                });
-    if (const Status read = reader.Finish(); !read.ok()) outer.Fail(read.error().message);
-    return measured;
+    RateFields(io, true, measured);
+    const auto alone = [](ObjectFields& inner, auto& rates) { RateFields(inner, false, rates); };
+    // Rates that are left out are those of all ranks at once.
+    io.Object("alone", measured.alone, alone, MeasuredRates(measured));
+    io.Take("hop", Unit::kTime, measured.hop);
+    io.Curve("turns", Unit::kShare, measured.turns);
+    io.Take("sync", Unit::kTime, measured.sync);
+    io.Curve("all_reduce", Unit::kTime, measured.all_reduce);
+    io.Curve("all_gather", Unit::kTime, measured.all_gather);
+    io.Curve("reduce_scatter", Unit::kTime, measured.reduce_scatter);
+    io.Each<DTypeNames>(
+        "training", measured.training, [](auto& inner, const char* type, auto& its) {
+            inner.Object(type, true, [&](ObjectFields& members) { TrainingFields(members, its); });
+        });
 }
 
 }  // namespace weft::plan

@@ -98,7 +98,7 @@ struct Measured : MeasuredRates {
     double Turns(int of_ranks, double rows) const;
 };
 
-// Parses the member "measured" of a machine file. Reports errors by outer.Fail.
-Measured ReadMeasured(const nlohmann::json& json, ObjectReader& outer);
+// The member "measured" of a machine file.
+void MeasuredFields(ObjectFields& io, Measured& measured);
 
 }  // namespace weft::plan
