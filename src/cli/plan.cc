@@ -301,23 +301,10 @@ Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
     return model::CheckContext(hyper, load.context, asked);
 }
 
-// Checks the flags that select machines for --train.
 Status CheckTrainFlags(const PlanFlags& flags) {
-    for (const auto& [name, value] : {std::pair{"--want", &flags.want}, {"--ttft", &flags.ttft}}) {
-        if (value->empty()) continue;
-        return MakeError(ErrorCode::kUsage,
-                         "--train takes --machines, or --within (with --budget), not {}", name);
-    }
-    if (!flags.training.within.empty()) return {};
-    if (!flags.budget.empty()) {
-        return MakeError(ErrorCode::kUsage,
-                         "--train takes --machines, or --within with --budget: in what time, such "
-                         "as --within 48h --sequences 1000000");
-    }
-    if (!flags.machines.empty()) return {};
+    if (!flags.machines.empty() && !flags.backwards()) return {};
     return MakeError(ErrorCode::kUsage,
-                     "--train takes --machines, such as 8xh100; or --within 48h with --sequences "
-                     "looks for machines");
+                     "--train takes --machines, such as 8xh100, not --want, --budget or --ttft");
 }
 
 Status RunTraining(PlanFlags& flags) {
@@ -330,7 +317,6 @@ Status RunTraining(PlanFlags& flags) {
             "--global-batch and --dtype",
             option.name());
     }
-    flags.training.budget = flags.budget;
     flags.training.model = flags.model;
     flags.training.machines = flags.machines;
     flags.training.explain = flags.explain;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "cli/duration.h"
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "plan/shapes.h"
@@ -147,72 +146,6 @@ void PrintTrainParts(const plan::TrainPrediction& p) {
     }
 }
 
-Json TrainOffersJson(const std::vector<plan::TrainOffer>& offers) {
-    Json json = Json::array();
-    for (const plan::TrainOffer& offer : offers) {
-        json.push_back({{"machines", offer.machines},
-                        {"layout", offer.best.cut.Name()},
-                        {"tokens_per_s", offer.best.tokens_per_s},
-                        {"seconds", offer.seconds},
-                        {"price", offer.price},
-                        {"price_is_guessed", offer.guessed}});
-    }
-    return json;
-}
-
-// --within: machines that train --sequences in that time.
-Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& library,
-                        plan::TrainWalk& walk) {
-    if (flags.epoch == 0) {
-        return MakeError(ErrorCode::kUsage,
-                         "--within requires --sequences, the number of sequences to train");
-    }
-    if (flags.explain) {
-        return MakeError(ErrorCode::kUsage,
-                         "--explain describes one plan, but --within lists machines. Use --explain "
-                         "with --machines alone");
-    }
-    if (flags.within.find_first_not_of("0123456789. ") == flags.within.npos) {
-        return MakeError(ErrorCode::kUsage, "--within: {} of what? Such as 48h, or 30d",
-                         flags.within);
-    }
-    plan::TrainWanted wanted;
-    wanted.sequences = flags.epoch;
-    WEFT_ASSIGN(wanted.within_s, ParseTime("--within", flags.within));
-    if (!flags.budget.empty()) {
-        WEFT_ASSIGN(wanted.budget, plan::ParseQuantity(flags.budget, plan::Unit::kPrice));
-    }
-    WEFT_ASSIGN(const std::vector<plan::TrainOffer> offers,
-                plan::FindTrainingMachines(walk, library, WishesOf(flags), wanted, flags.machines));
-    const bool enough = !offers.empty() && offers[0].seconds <= wanted.within_s;
-    if (flags.json) {
-        const Json all = TrainOffersJson(offers), none = Json::array();
-        PrintJson(Json{{"model", flags.model},
-                       {"enough", enough ? all : none},
-                       {"nearest", enough ? none : all}});
-        return {};
-    }
-    if (offers.empty()) {
-        PrintOut("No machine with a price has the memory for this job{}.\n",
-                 flags.budget.empty() ? "" : " within the budget");
-        return {};
-    }
-    if (!enough) {
-        PrintOut("No machine is fast enough. The fastest{}:\n",
-                 flags.budget.empty() ? "" : " within the budget");
-    }
-    PrintOut("{:<28} {:<26} {:>12} {:>9} {:>12}\n", "machines", "layout", "tokens/s", "hours",
-             "price");
-    for (size_t i = 0; i < std::min(offers.size(), kMostTrainLayouts); ++i) {
-        const plan::TrainOffer& offer = offers[i];
-        const double rate = offer.best.tokens_per_s;
-        PrintOut("{:<28} {:<26} {:>12.{}f} {:>9.1f} {:>12}\n", offer.machines,
-                 offer.best.cut.Name(), rate, RateDigits(rate, 0), offer.seconds / 3600,
-                 fmt::format("{}{:.0f}", offer.guessed ? "~" : "", offer.price));
-    }
-    return {};
-}
-
 // Returns a note that names the first machine on which training was not measured. "": training was
 // measured on all machines.
 std::string TrainingNote(const plan::ClusterSpec& cluster) {
@@ -244,7 +177,6 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_TRY(train::SetSequence(shape.walk.hyper(), flags.sequence));
     job.sequence = flags.sequence;
     WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
-    if (!flags.within.empty()) return PrintTrainOffers(flags, library, walk);
     WEFT_ASSIGN(plan::ClusterSpec cluster, library.ParseCluster(flags.machines));
     cluster = cluster.WithVendorLinks();
     WEFT_ASSIGN(const plan::TrainPlans found,
@@ -297,8 +229,6 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
         .ShowDefault();
     add("--optim", flags.optim, "adamw, adam, sgd, adafactor or adam8bit").ShowDefault();
     add("--lora-rank", flags.lora_rank, "Train LoRA adapters of this rank only").Range(1, 1 << 12);
-    add("--within", flags.within, "List machines that train --sequences in this time, such as 48h")
-        .TypeName("TIME");
     add("--sequences", flags.epoch, "Sequences of an epoch").Range(int64_t{1}, int64_t{1} << 50);
     plan::TrainWishes& wishes = flags.wishes;
     constexpr int kMost = 1 << 17;

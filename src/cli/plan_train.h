@@ -15,7 +15,6 @@ struct PlanTrainFlags {
     std::string dtype = "bf16", grad_dtype = "auto", optim = "adamw";
     std::string recompute = "auto", sequence_parallel = "auto", zero = "auto";
     int64_t sequence = 0, lora_rank = 0, epoch = 0;
-    std::string within, budget;  // conditions for machines
     plan::TrainWishes wishes;
     bool explain = false, json = false;
 };

@@ -15,6 +15,29 @@ constexpr size_t kMostNearest = 5, kMostEnough = 12;
 // Most ranks on several hosts that are tried.
 constexpr int kMostRanks = 32;
 
+// Hosts of one kind and the wire between them.
+struct MachineOnWire {
+    Machine machine;
+    Wire wire;
+    // A cluster of `count` such hosts.
+    ClusterSpec Times(int count) const {
+        ClusterSpec cluster;
+        cluster.hosts.assign(static_cast<size_t>(count), machine);
+        cluster.wire = wire;
+        // A word that begins with a digit would be parsed as a number of hosts.
+        const bool plain = machine.word.empty() || machine.word[0] < '0' || machine.word[0] > '9';
+        cluster.words = count == 1 && plain ? machine.word : cluster.HostWords();
+        const bool own = machine.own_wire && machine.own_wire->name == wire.name;
+        if (count > 1 && !own) cluster.words += "," + wire.name;
+        return cluster;
+    }
+};
+
+bool PriceIsGuessed(const ClusterSpec& cluster) {
+    const bool wire = cluster.hosts.size() > 1 && cluster.wire.price->mark == Mark::kGuessed;
+    return wire || cluster.hosts[0].price->mark == Mark::kGuessed;
+}
+
 // Bytes of weights read for one row of one sequence; 0: unknown.
 double ReadBytes(const ModelWalk& walk) {
     const auto plan = model::PlanShards(walk.hyper(), walk.source(), model::Layout{});
@@ -259,25 +282,6 @@ Result<std::vector<Machine>> MachinesOf(const Library& library, const std::strin
     return machines;
 }
 
-}  // namespace
-
-ClusterSpec MachineOnWire::Times(int count) const {
-    ClusterSpec cluster;
-    cluster.hosts.assign(static_cast<size_t>(count), machine);
-    cluster.wire = wire;
-    // A word that begins with a digit would be parsed as a number of hosts.
-    const bool plain = machine.word.empty() || machine.word[0] < '0' || machine.word[0] > '9';
-    cluster.words = count == 1 && plain ? machine.word : cluster.HostWords();
-    const bool own = machine.own_wire && machine.own_wire->name == wire.name;
-    if (count > 1 && !own) cluster.words += "," + wire.name;
-    return cluster;
-}
-
-bool PriceIsGuessed(const ClusterSpec& cluster) {
-    const bool wire = cluster.hosts.size() > 1 && cluster.wire.price->mark == Mark::kGuessed;
-    return wire || cluster.hosts[0].price->mark == Mark::kGuessed;
-}
-
 Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only) {
     WEFT_ASSIGN(const std::vector<Machine> machines, MachinesOf(library, only));
     const bool one_wire = only.find(',') != only.npos;
@@ -312,6 +316,8 @@ Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std:
     }
     return kinds;
 }
+
+}  // namespace
 
 Result<Offers> FindMachines(const ModelWalk& walk, const Library& library, const Workload& load,
                             const Wanted& wanted, const std::string& only) {

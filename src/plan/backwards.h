@@ -34,21 +34,10 @@ struct Offers {
     std::vector<Offer> nearest;
 };
 
-// Hosts of one kind and the wire between them.
-struct MachineOnWire {
-    Machine machine;
-    Wire wire;
-    ClusterSpec Times(int count) const;  // a cluster of `count` such hosts
-};
-// Lists the hosts that FindMachines tries: all machines with a price, each with its own wire and
-// with that wire's `instead`. A GPU card is also tried as two and as four cards in one host. `only`
-// restricts the machines, such as "strix-halo+rtx-4090"; if it names a wire, only that wire is
-// tried. Errors: kUsage (unknown words, a named machine without a price).
-Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only);
-bool PriceIsGuessed(const ClusterSpec& cluster);
-
-// Tries the hosts of KindsToTry, up to most_hosts of each kind. Errors: those of KindsToTry; kUsage
-// if `wanted` sets no requirement.
+// Tries up to most_hosts hosts of each machine with a price, joined by its own wire and by that
+// wire's `instead`. A GPU card is also tried as two and as four cards in one host. `only` restricts
+// the machines, such as "strix-halo+rtx-4090"; if it names a wire, only that wire is tried. Errors:
+// kUsage (unknown words, a named machine without a price, or `wanted` sets no requirement).
 Result<Offers> FindMachines(const ModelWalk& walk, const Library& library, const Workload& load,
                             const Wanted& wanted, const std::string& only);
 

@@ -52,7 +52,6 @@ class MachineMeasurer {
             WEFT_TRY(MeasureTraining(options_, type, machine_));
         }
         WEFT_TRY(Memory());
-        SetTurns();
         return std::move(machine_);
     }
 
@@ -222,17 +221,6 @@ class MachineMeasurer {
         const OpTimes::Sums in_step = first_.times.SumsOf(token.shape, token.first, token.last);
         const double alone = measured().AllReduceSeconds(ranks_, in_step.bytes).value_or(0);
         measured().sync = Told(std::max(in_step.seconds - alone, 0.0), "an all-reduce in a step");
-    }
-
-    // Measures ranks that take turns because there are more ranks than cores.
-    void SetTurns() {
-        if (!measured().cores || *measured().cores >= machine_.devices) return;
-        for (const StepRange& range : first_.ranges) {
-            const auto rows = static_cast<double>(range.shape.rows());
-            const double share = first_.times.ShareOfSteps(range.first, range.last);
-            const auto [at, is_new] = measured().turns.emplace(rows, share);
-            if (!is_new) at->second = std::min(at->second, share);  // a token at a late position
-        }
     }
 
     // Memory of a rank's device; for processors, the host's memory, which its ranks share.

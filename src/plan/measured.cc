@@ -127,10 +127,6 @@ std::optional<double> Measured::ReduceScatterSeconds(int of_ranks, double bytes)
     return SecondsOf(reduce_scatter, of_ranks == ranks, bytes);
 }
 
-double Measured::Turns(int of_ranks, double rows) const {
-    return of_ranks == ranks && !turns.empty() ? 1 / Interpolated(turns, rows) : 1;
-}
-
 void MeasuredFields(ObjectFields& io, Measured& measured) {
     io.Count("ranks", measured.ranks, 1, kMostMeasuredRanks);
     int cores = measured.cores.value_or(0);
@@ -141,7 +137,6 @@ void MeasuredFields(ObjectFields& io, Measured& measured) {
     // Rates that are left out are those of all ranks at once.
     io.Object("alone", measured.alone, alone, MeasuredRates(measured));
     io.Take("hop", Unit::kTime, measured.hop);
-    io.Curve("turns", Unit::kShare, measured.turns);
     io.Take("sync", Unit::kTime, measured.sync);
     io.Curve("all_reduce", Unit::kTime, measured.all_reduce);
     io.Curve("all_gather", Unit::kTime, measured.all_gather);

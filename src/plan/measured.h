@@ -17,8 +17,6 @@
 //     alone       members from products to step again, for a rank that computes while the other
 //                 ranks wait, as pipeline stages do
 //     sync        extra seconds of an all-reduce within a step, on top of all_reduce
-//     turns       {"1": 0.6, ..}: if ranks share cores: share of a step's wall time that its ops
-//                 take, by number of rows (1)
 //     hop         fixed seconds of a message between stages, beyond the link's time
 //     all_reduce  {"8192": "12 us", ..}: by bytes of the vector
 //     all_gather, reduce_scatter   the same, by bytes of the whole value
@@ -85,7 +83,6 @@ struct Measured : MeasuredRates {
     std::optional<MeasuredRates> alone;
     Figure sync;
     std::optional<Figure> hop;
-    Curve turns;
     Curve all_reduce, all_gather, reduce_scatter;
     std::map<DType, TrainingRates> training;
 
@@ -94,8 +91,6 @@ struct Measured : MeasuredRates {
     std::optional<double> AllReduceSeconds(int of_ranks, double bytes) const;
     std::optional<double> AllGatherSeconds(int of_ranks, double bytes) const;
     std::optional<double> ReduceScatterSeconds(int of_ranks, double bytes) const;
-    // Wall time of a step divided by the time of its ops; at least 1. of_ranks: tensor ranks.
-    double Turns(int of_ranks, double rows) const;
 };
 
 // The member "measured" of a machine file.

@@ -193,23 +193,6 @@ OpTimes::Sums OpTimes::SumsOf(const program::StepShape& shape, int64_t first, in
     return sums;
 }
 
-double OpTimes::ShareOfSteps(int64_t first, int64_t last) const {
-    const Rest rest = RestOf(first, last);
-    const std::vector<double> seconds = Quartiles(first, last);
-    double parts = rest.seconds + rest.gap_s;
-    for (size_t i = 0; i < program_.ops.size(); ++i) {
-        if (!IsRest(program_.ops[i])) parts += seconds[i];
-    }
-    std::vector<double> walls;
-    for (auto at = steps_.lower_bound(first); at != steps_.end() && at->first <= last; ++at) {
-        const Step& step = at->second;
-        const double gap = at->first > first ? std::max(step.gap_s, 0.0) : rest.gap_s;
-        walls.push_back((step.end_us - step.begin_us) * 1e-6 + gap);
-    }
-    const double wall = AtShare(std::move(walls), 2);
-    return wall > 0 ? std::min(parts / wall, 1.0) : 1;
-}
-
 Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first, int64_t last) {
     struct Messages {
         double send_us = 0, received_us = 0;  // begin of the first send, end of the last receive

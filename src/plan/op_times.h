@@ -50,10 +50,6 @@ class OpTimes {
     int attentions() const;  // number of attention ops; Rest::ops includes them
     Rest RestOf(int64_t first, int64_t last) const;
     Sums SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const;
-    // The time of a step's ops and gaps, as the functions above return it, divided by the median
-    // wall time of a step; at most 1. It is below 1 if ranks take turns on cores: a rank then waits
-    // at a different op in each step, and the lower quartiles leave these waits out.
-    double ShareOfSteps(int64_t first, int64_t last) const;
 
   private:
     struct Step {

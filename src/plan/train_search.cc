@@ -5,9 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
-#include <utility>
 
-#include "plan/backwards.h"
 #include "plan/search.h"
 
 namespace weft::plan {
@@ -15,11 +13,10 @@ namespace {
 
 using program::Recompute;
 
-constexpr size_t kMostKept = 24, kMostSlowOffers = 5;
+constexpr size_t kMostKept = 24;
 constexpr int kMostTensorRanks = 64;         // most searched; --tp may ask for more
 constexpr int64_t kMostSearchedBatch = 256;  // most micro-batches searched as powers of two
 constexpr int64_t kMostMicroBatch = 4096;    // most micro-batches searched
-constexpr int kMostTrainHosts = 64;          // of --within
 
 // Highest FLOP/s of a device, as a bound; infinite if its rates were measured.
 double MostFlops(const Machine& machine) {
@@ -316,61 +313,6 @@ class PartsSearcher {
     TrainPlans all_;
 };
 
-// Finds the fewest hosts of each kind that are enough.
-class MachineFinder {
-  public:
-    MachineFinder(TrainWalk& walk, const TrainWishes& wishes, const TrainWanted& wanted)
-        : walk_(walk), wishes_(wishes), wanted_(wanted) {}
-
-    // too_slow: also tries kinds whose bound is too slow.
-    std::vector<TrainOffer> Find(std::span<const MachineOnWire> kinds, bool too_slow) {
-        std::vector<TrainOffer> offers;
-        std::string last;
-        for (const MachineOnWire& kind : kinds) {
-            // A second wire makes the list longer and training seldom cheaper.
-            if (std::exchange(last, kind.machine.word) == kind.machine.word) continue;
-            if (auto offer = Try(kind, too_slow); offer) offers.push_back(*std::move(offer));
-        }
-        const auto is_slow = [&](const TrainOffer& o) { return o.seconds > wanted_.within_s; };
-        if (std::ranges::all_of(offers, is_slow)) {
-            std::ranges::stable_sort(offers, {}, &TrainOffer::seconds);
-            offers.resize(std::min(offers.size(), kMostSlowOffers));
-        } else {
-            std::erase_if(offers, is_slow);
-            std::ranges::stable_sort(offers, {}, &TrainOffer::price);
-        }
-        return offers;
-    }
-
-  private:
-    std::optional<TrainOffer> Try(const MachineOnWire& kind, bool too_slow) {
-        std::optional<TrainOffer> fastest;
-        for (int count = 1; count <= kMostTrainHosts; count *= 2) {
-            const ClusterSpec cluster = kind.Times(count).WithVendorLinks();
-            const std::optional<double> price = cluster.price();
-            if (!price || (wanted_.budget && *price > *wanted_.budget)) break;
-            // Bound: all products at the device's best rate, and nothing else.
-            const double least_s = static_cast<double>(wanted_.sequences) * flops_ /
-                                   (MostFlops(kind.machine) * cluster.ranks());
-            if (!too_slow && least_s > wanted_.within_s) continue;
-            const auto found = SearchTraining(walk_, TrainLinks(cluster), wishes_);
-            if (!found.ok() || !found->layouts[0].fits()) continue;
-            const TrainPrediction& best = found->layouts[0];
-            flops_ = best.flops / static_cast<double>(best.cut.sequences());
-            const double seconds = best.SecondsOf(wanted_.sequences);
-            if (fastest && seconds >= fastest->seconds) continue;
-            fastest = {cluster.words, best, seconds, *price, PriceIsGuessed(cluster)};
-            if (seconds <= wanted_.within_s) break;
-        }
-        return fastest;
-    }
-
-    TrainWalk& walk_;
-    const TrainWishes& wishes_;
-    const TrainWanted& wanted_;
-    double flops_ = 0;  // per sequence; 0: no prediction yet
-};
-
 }  // namespace
 
 Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
@@ -381,17 +323,6 @@ Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
 Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const ClusterSpec& cluster,
                                     const TrainWishes& wishes) {
     return PartsSearcher(walk, cluster, wishes).Run();
-}
-
-Result<std::vector<TrainOffer>> FindTrainingMachines(TrainWalk& walk, const Library& library,
-                                                     const TrainWishes& wishes,
-                                                     const TrainWanted& wanted,
-                                                     const std::string& only) {
-    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only));
-    MachineFinder finder(walk, wishes, wanted);
-    std::vector<TrainOffer> offers = finder.Find(kinds, false);
-    const bool enough = !offers.empty() && offers[0].seconds <= wanted.within_s;
-    return enough ? offers : finder.Find(kinds, true);
 }
 
 }  // namespace weft::plan

@@ -1,4 +1,4 @@
-// Searches the fastest layouts of a training job that fit, and machines that train fast enough.
+// Searches the fastest layouts of a training job that fit.
 #pragma once
 
 #include <optional>
@@ -45,30 +45,5 @@ Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
 // those of the search on all hosts.
 Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const ClusterSpec& cluster,
                                     const TrainWishes& wishes);
-
-// Requirement: train on `sequences` sequences within `within_s` seconds.
-struct TrainWanted {
-    double within_s = 0;
-    int64_t sequences = 0;
-    std::optional<double> budget;  // highest price, in EUR
-};
-
-struct TrainOffer {
-    std::string machines;  // in the form of --machines
-    TrainPrediction best;
-    double seconds = 0;  // for all sequences
-    double price = 0;
-    bool guessed = false;  // the price of a machine or wire is a guess
-};
-
-// Tries 1, 2, 4, ... 64 hosts of each machine with a price, connected by the machine's own wire.
-// `only` restricts the machines and may name a wire. Returns for each machine the smallest number
-// of hosts that are fast enough, cheapest first. If no offer is fast enough, returns the five
-// fastest offers within the budget, fastest first. Errors: kUsage (unknown words, a machine without
-// a price).
-Result<std::vector<TrainOffer>> FindTrainingMachines(TrainWalk& walk, const Library& library,
-                                                     const TrainWishes& wishes,
-                                                     const TrainWanted& wanted,
-                                                     const std::string& only);
 
 }  // namespace weft::plan

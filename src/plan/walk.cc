@@ -429,10 +429,7 @@ Result<RankWork> ModelWalk::DraftHeadWork(const model::Shard& shard) const {
 Breakdown TimeStep(const RankWork& work, const program::StepShape& step, const StepPlace& place,
                    Pieces pieces) {
     const Measured* measured = place.measured();
-    Breakdown together = TimeWith(work, step, place, measured, pieces);
-    if (measured != nullptr) {
-        together = together * measured->Turns(place.tensor.ranks, static_cast<double>(step.rows()));
-    }
+    const Breakdown together = TimeWith(work, step, place, measured, pieces);
     if (measured == nullptr || !measured->alone || place.busy >= 1) return together;
     Breakdown all = TimeWith(work, step, place, &*measured->alone, pieces) * (1 - place.busy);
     all += together * place.busy;

@@ -343,36 +343,6 @@ TEST(PlanCommand, MachineFilesAreKnownByTheirPaths) {
     EXPECT_EQ(ran.Json()["enough"][0]["machines"], fast);
 }
 
-// Of training: in time, cheapest first; forwards it is the same.
-TEST(PlanCommand, MachinesForTrainingAreFound) {
-    const Words job{"plan",           "qwen3-0.6b", "--train",     "--seq-len", "1024",
-                    "--global-batch", "64",         "--sequences", "100000",    "--json"};
-    const Ran ran =
-        RunWeft(job + Words{"--within", "2400h", "--machines", "epyc-9654+xeon-8480+n100"});
-    ASSERT_EQ(ran.status, 0) << ran.err;
-    const nlohmann::json enough = ran.Json()["enough"];
-    ASSERT_GE(enough.size(), 1u) << ran.out;
-    double last = 0;
-    for (const auto& offer : enough) {
-        EXPECT_LE(offer["seconds"].get<double>(), 2400 * 3600.0);
-        EXPECT_GE(offer["price"].get<double>(), last);
-        last = offer["price"].get<double>();
-    }
-    const Ran there = RunWeft(job + Words{"--machines", enough[0]["machines"].get<std::string>()});
-    ASSERT_EQ(there.status, 0) << there.err;
-    EXPECT_EQ(there.Json()["layouts"][0]["epoch_s"], enough[0]["seconds"]);
-    const Ran hurry = RunWeft(job + Words{"--within", "1s", "--machines", "n100"});
-    EXPECT_EQ(hurry.Json()["enough"].size(), 0u) << hurry.out;
-    for (const auto& [flags, said] : std::initializer_list<std::pair<Words, const char*>>{
-             {{"--within", "soon", "--machines", "n100"}, "--within"},
-             {{"--want", "20tok/s", "--machines", "n100"}, "--train takes --machines"},
-             {{"--budget", "100EUR"}, "--train takes --machines"}}) {
-        const Ran wrong = RunWeft(job + flags);
-        EXPECT_EQ(wrong.status, 2) << wrong.err;
-        EXPECT_NE(wrong.err.find(said), std::string::npos) << wrong.err;
-    }
-}
-
 // A file of these ranks predicts them; how well is a matter of an idle machine (bench/plan.py).
 TEST(PlanCommand, MeasuresThisMachine) {
     SKIP_TO_NIGHT_UNLESS(false);  // plan.measure_hosts measures daily
@@ -501,8 +471,6 @@ TEST(PlanCommand, WrongWordsAreRefused) {
               "one wire joins all hosts, not 'roce' and 'tcp'"},
              {{"plan", "llama-3.1-8b", "--machines", "strix-halo", "--draft", "qwen3-0.6b"},
               "its vocabulary has 151936 tokens, the model's 128256"},
-             {{"plan", "llama-3.1-8b", "--train", "--within", "48", "--sequences", "9"},
-              "48 of what? Such as 48h"},
              {{"plan", "gpt-oss-20b", "--machines", "strix-halo", "--batch", "0"}, "--batch"}}) {
         const Ran ran = RunWeft(arguments);
         EXPECT_EQ(ran.status, 2) << ran.err;

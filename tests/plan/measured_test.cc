@@ -62,13 +62,12 @@ Machine MeasuredBox() {
     return machine;
 }
 
-// A llama of 8 B in Q8_0 on a box with these turns.
+// A llama of 8 B in Q8_0 on a box.
 struct BoxCase {
     OpenedShape shape = *OpenWalk("llama-3.1-8b:q8_0");
     ClusterSpec cluster;
-    explicit BoxCase(Measured::Curve turns = {}) {
+    BoxCase() {
         cluster.hosts = {MeasuredBox()};
-        cluster.hosts[0].measured->turns = std::move(turns);
         cluster.wire = *cluster.hosts[0].own_wire;
     }
     Prediction Predict(int tp, int pp, const Workload& load) const {
@@ -104,17 +103,13 @@ TEST(Measured, IsLookedUp) {
 }
 
 TEST(Measured, AFileIsReadAsItWasWritten) {
-    Machine box = MeasuredBox();
-    box.measured->turns = {{1, 0.5}, {512, 0.875}};
+    const Machine box = MeasuredBox();
     const std::string text = MachineFileText(box);
     const auto read = ParseMachine(text, "box", "box.json");
     ASSERT_TRUE(read.ok()) << read.error().message;
     EXPECT_EQ(MachineFileText(*read), text);
     const Measured &was = *box.measured, &is = *read->measured;
     EXPECT_EQ(read->bandwidth.mark, Mark::kMeasured);
-    EXPECT_EQ(is.turns, was.turns);
-    EXPECT_EQ(is.Turns(2, 1), 2);
-    EXPECT_EQ(is.Turns(3, 1), 1) << "of others' turns nothing is known";
     EXPECT_EQ(is.positions, 40);
     EXPECT_EQ(is.products, was.products);
     EXPECT_EQ(is.experts, was.experts);
@@ -153,7 +148,6 @@ TEST(Measured, AnOldFileIsRead) {
     EXPECT_FALSE(read->measured->alone);
     EXPECT_FALSE(read->measured->rest);
     EXPECT_FALSE(read->measured->cores);
-    EXPECT_EQ(read->measured->Turns(2, 1), 1);
     EXPECT_TRUE(read->measured->training.empty());
 }
 
@@ -180,9 +174,7 @@ TEST(Measured, WhatIsWrongIsSaid) {
              {with("\"ranks\": 2,\n    \"cores\"", "\"ranks\": 0,\n    \"cores\""),
               "ranks: expected"},
              {with("\"cache\"", "\"cash\""), "cache: missing"},
-             {with("\"sync\"", "\"sink\""), "unknown key 'sink'"},
-             {with("\"sync\"", "\"turns\": {\"1\": \"120 %\"}, \"sync\""),
-              "'120 %' is out of range"}}) {
+             {with("\"sync\"", "\"sink\""), "unknown key 'sink'"}}) {
         const auto machine = ParseMachine(wrong, "box", "box.json");
         ASSERT_FALSE(machine.ok()) << words;
         EXPECT_EQ(machine.error().code, ErrorCode::kUsage);
@@ -207,19 +199,6 @@ TEST(Measured, TablesWin) {
     const double sum =
         *box.cluster.hosts[0].measured->AllReduceSeconds(2, 8.0 * 4096);  // of doubles
     EXPECT_NEAR(two.token.wire / (sums * sum + gather), 1, 0.03);
-}
-
-// Ranks that share cores: every part of a step takes as much longer as its ops were measured to.
-TEST(Measured, RanksThatTakeTurns) {
-    const auto predict = [](Measured::Curve turns, int tp) {
-        return BoxCase(std::move(turns)).Predict(tp, 1, {.context = 64, .prompt = 512});
-    };
-    const Measured::Curve turns = {{1, 0.5}, {512, 0.8}};
-    const Prediction before = predict({}, 2), two = predict(turns, 2);
-    EXPECT_NEAR(two.token.total() / before.token.total(), 2, 1e-9);
-    EXPECT_NEAR(two.token.sync / before.token.sync, 2, 1e-9);
-    EXPECT_NEAR(two.prompt.compute / before.prompt.compute, 1.25, 1e-9);
-    EXPECT_EQ(predict(turns, 1).token.total(), predict({}, 1).token.total()) << "others' turns";
 }
 
 // A row's attention: bytes of the cache, and arithmetic, of so many positions more.
@@ -367,8 +346,6 @@ TEST(OpTimesTest, WaitsForEachOtherAreNoOverhead) {
     const OpTimes::Rest rest = times->RestOf(1, 20);
     EXPECT_NEAR(rest.seconds, rest.ops * 1e-6, 1e-9);
     EXPECT_NEAR(times->SumsOf({1, 1, 1, 0}, 1, 20).seconds, 1e-6, 1e-9);
-    // Steps are a second apart.
-    EXPECT_NEAR(times->ShareOfSteps(1, 20), 1 - kLate * 1e-9, 1e-4);
 }
 
 }  // namespace

@@ -86,8 +86,7 @@ TEST(PlanRefuses, FlagsThatWouldDoNothing) {
                       {{{"--context", "4096"}, "--train: --context is a flag of inference"},
                        {{"--batch", "8"}, "--train: --batch is a flag of inference"},
                        {{"--kv-dtype", "q8_0"}, "--train: --kv-dtype is a flag of inference"},
-                       {{"--draft", "llama-3.2-1b"}, "--train: --draft is a flag of inference"},
-                       {{"--within", "24h", "--sequences", "10", "--explain"}, "--explain"}});
+                       {{"--draft", "llama-3.2-1b"}, "--train: --draft is a flag of inference"}});
     ExpectPlanRefused({"plan", "llama-3.1-8b:q4_0", "--train", "--machines", "h100"},
                       {{{}, "a training has weights of --dtype (bf16), not of 'q4_0'"}});
     ExpectPlanRefused({"plan", "--measure", "--local", "1"},

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <regex>
 #include <sstream>
 
 #include "cluster/cluster.h"
@@ -58,11 +57,6 @@ TEST(PlanTrainCommand, SlowRatesHaveDecimals) {
     EXPECT_EQ(ran.out.find(" 0 ±"), std::string::npos) << ran.out;
     EXPECT_NE(ran.out.find("an epoch of 1000 sequences: "), std::string::npos) << ran.out;
     EXPECT_NE(ran.out.find(" h\n"), std::string::npos) << ran.out;
-    const Ran offers = RunWeft({"plan", "llama-3.1-8b", "--train", "--lora-rank", "8", "--within",
-                                "1000h", "--sequences", "1", "--machines", "raspberry-pi-4"});
-    ASSERT_EQ(offers.status, 0) << offers.err;
-    EXPECT_TRUE(std::regex_search(offers.out, std::regex(" [1-9]\\.[0-9] +[0-9.]+ +~")))
-        << offers.out;
 }
 
 // config.json of a small model.
@@ -163,13 +157,9 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
              {plain, {"h100", "--ep", "2"}, "--ep 2: llama-3.1-8b has 0 experts"},
              {plain, {"2xh100,roce,tcp"}, "one wire joins all hosts, not 'roce' and 'tcp'"},
              {plain, {"roce"}, "'roce' is a wire, which stands behind the machines"},
-             {plain,
-              {"", "--sequences", "1000000"},
-              "--train takes --machines, such as 8xh100; or --within"},
-             {plain, {"", "--budget", "9EUR"}, "in what time, such as --within 48h"},
-             {plain,
-              {"h100", "--want", "20tok/s"},
-              "--train takes --machines, or --within (with --budget), not --want"},
+             {plain, {"", "--sequences", "9"}, "--train takes --machines, such as 8xh100"},
+             {plain, {"", "--budget", "9EUR"}, "such as 8xh100, not --want, --budget"},
+             {plain, {"h100", "--want", "20tok/s"}, "such as 8xh100, not --want, --budget"},
              {"mixtral-8x7b", {"h100", "--ep", "16"}, "--ep 16: mixtral-8x7b has 8 experts"},
              {"mixtral-8x7b", {"h100:4", "--ep", "8"}, "divide its tensor ranks, at most 4"},
              {"deepseek-v3",
