@@ -217,8 +217,7 @@ class MachineMeasurer {
     // Sets the time of a token's all-reduce in its step beyond its time alone: the step's time
     // minus the other ops, each with its slowest rank's time.
     void SetSync() {
-        const StepRange& token = first_.ranges[0];
-        const OpTimes::Sums in_step = first_.times.SumsOf(token.shape, token.first, token.last);
+        const OpTimes::Sums in_step = first_.times.SumsOf(first_.ranges[0]);
         const double alone = measured().AllReduceSeconds(ranks_, in_step.bytes).value_or(0);
         measured().sync = Told(std::max(in_step.seconds - alone, 0.0), "an all-reduce in a step");
     }

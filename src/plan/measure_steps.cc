@@ -135,7 +135,7 @@ class StepsRunner {
 };
 
 OpTimes::Work AttentionIn(const StepsRun& run, const StepRange& range) {
-    return run.times.WorkOf(range.shape, range.first, range.last, true);
+    return run.times.WorkOf(range, true);
 }
 
 // Extra attention time of a row at a late position, compared with an early one.
@@ -163,8 +163,7 @@ void AddProducts(const StepsRun& run, bool experts, MeasuredRates& rates) {
     const model::Moe* moe = experts ? &run.hyper.moe : nullptr;
     for (const StepRange& range : run.ranges) {
         if (range.shape.context > kTokens) continue;  // products cost the same at late positions
-        for (const auto& [key, work] :
-             run.times.Products(range.shape, range.first, range.last, moe)) {
+        for (const auto& [key, work] : run.times.Products(range, moe)) {
             if (work.seconds <= 0) continue;
             const auto& [type, rows] = key;
             auto& curve = experts ? rates.experts[type] : rates.products[type];
@@ -176,7 +175,7 @@ void AddProducts(const StepsRun& run, bool experts, MeasuredRates& rates) {
 void AddPeaks(const StepsRun& run, Machine& machine) {
     for (const StepRange& range : run.ranges) {
         if (range.shape.context > kTokens) continue;
-        for (const auto& [key, work] : run.times.Products(range.shape, range.first, range.last)) {
+        for (const auto& [key, work] : run.times.Products(range)) {
             if (work.seconds <= 0) continue;
             double& bandwidth = machine.bandwidth.value;
             if (key.second == 1) bandwidth = std::max(bandwidth, work.bytes / work.seconds);
@@ -220,10 +219,10 @@ void SetAttention(const StepsRun& run, const StepsRun& other, double bandwidth,
 // many rows.
 void AddOverheads(const StepsRun& run, MeasuredRates& rates) {
     const StepRange &token = run.ranges[0], &many = run.ranges.back();
-    const OpTimes::Rest one = run.times.RestOf(token.first, token.last);
-    const OpTimes::Rest all = run.times.RestOf(many.first, many.last);
+    const OpTimes::Rest one = run.times.RestOf(token);
+    const OpTimes::Rest all = run.times.RestOf(many);
     const auto bytes_of = [&](const StepRange& range) {
-        return run.times.WorkOf(range.shape, range.first, range.last, false).bytes;
+        return run.times.WorkOf(range, false).bytes;
     };
     const double bytes = bytes_of(token), more = bytes_of(many) - bytes;
     const double seconds = one.seconds - AttentionIn(run, token).seconds;

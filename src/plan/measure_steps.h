@@ -27,12 +27,6 @@ struct StepsWanted {
     bool watts = false;              // also measure power
 };
 
-// Steps [first, last], all of the same shape.
-struct StepRange {
-    int64_t first = 0, last = 0;
-    program::StepShape shape;
-};
-
 struct StepsRun {
     // In order: one token, one token at a late position, tokens of several sequences, prompts.
     std::vector<StepRange> ranges;

@@ -17,17 +17,12 @@ bool IsRest(const program::Op& op) {
     return !op.Is(Trait::kProduct | Trait::kTransfer);
 }
 
-// The value below which one in `one_in` values lies.
-double AtShare(std::vector<double> values, size_t one_in) {
+// The lower quartile, because other load on the machine only adds time.
+double Quartile(std::vector<double> values) {
     if (values.empty()) return 0;
-    const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / one_in);
+    const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
     std::ranges::nth_element(values, at);
     return *at;
-}
-
-// Other load on the machine only adds time.
-double Quartile(std::vector<double> values) {
-    return AtShare(std::move(values), 4);
 }
 
 OpTimes::Work& operator+=(OpTimes::Work& work, const OpTimes::Work& more) {
@@ -43,10 +38,6 @@ double RowsOfExpert(const model::Moe& moe, int64_t held, int64_t rows) {
     const auto its = static_cast<double>(held), step = static_cast<double>(rows);
     const double met = program::DistinctExperts(its, all, used, step).mean;
     return std::round(step * used * its / all / met * 10) / 10;
-}
-
-OpTimes::Work WorkIn(const program::OpCost& cost, double seconds) {
-    return {cost.flops, static_cast<double>(cost.read_bytes + cost.written_bytes), seconds};
 }
 
 }  // namespace
@@ -111,50 +102,46 @@ Status OpTimes::AddRank(const std::string& trace) {
     return {};
 }
 
-std::vector<double> OpTimes::Quartiles(int64_t first, int64_t last) const {
-    std::vector<double> quartiles;
-    for (size_t op = 0; op < program_.ops.size(); ++op) {
-        std::vector<double> values;
-        for (auto at = steps_.lower_bound(first); at != steps_.end() && at->first <= last; ++at) {
-            values.push_back(at->second.op_s[op]);
+template <typename Each>
+void OpTimes::ForOps(const StepRange& steps, const Each& each) const {
+    const std::vector<program::OpCost> costs = program::Cost(program_, steps.shape);
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+        std::vector<double> seconds;
+        for (auto at = steps_.lower_bound(steps.first);
+             at != steps_.end() && at->first <= steps.last; ++at) {
+            seconds.push_back(at->second.op_s[i]);
         }
-        quartiles.push_back(Quartile(std::move(values)));
+        const bool sum = program_.ops[i].Is(Trait::kAllReduce);
+        const int64_t bytes =
+            sum ? costs[i].wire_bytes : costs[i].read_bytes + costs[i].written_bytes;
+        each(program_.ops[i],
+             Work{costs[i].flops, static_cast<double>(bytes), Quartile(std::move(seconds))});
     }
-    return quartiles;
 }
 
 std::map<std::pair<DType, double>, OpTimes::Work> OpTimes::Products(
-    const program::StepShape& shape, int64_t first, int64_t last, const model::Moe* experts) const {
+    const StepRange& steps, const model::Moe* experts) const {
     std::map<std::pair<DType, double>, Work> products;
-    const std::vector<double> seconds = Quartiles(first, last);
-    const std::vector<program::OpCost> costs = program::Cost(program_, shape);
-    for (size_t i = 0; i < program_.ops.size(); ++i) {
-        const program::Op& op = program_.ops[i];
-        if (!op.Is(Trait::kProduct)) continue;
-        if (IsOfExperts(op) != (experts != nullptr)) continue;
+    const program::StepShape& shape = steps.shape;
+    ForOps(steps, [&](const program::Op& op, const Work& work) {
+        if (!op.Is(Trait::kProduct) || IsOfExperts(op) != (experts != nullptr)) return;
         const program::Shape& out = program_.value(op.outputs[0]).shape;
         const program::Value& weight = program_.value(program::WeightOf(op));
         const int64_t rows = out.Elements(shape.rows(), shape.outputs) / out[out.rank - 1];
         const double each = experts == nullptr
                                 ? static_cast<double>(rows)
                                 : RowsOfExpert(*experts, weight.shape[0], shape.rows());
-        products[{weight.dtype, each}] += WorkIn(costs[i], seconds[i]);
-    }
+        products[{weight.dtype, each}] += work;
+    });
     return products;
 }
 
-OpTimes::Work OpTimes::WorkOf(const program::StepShape& shape, int64_t first, int64_t last,
-                              bool attention) const {
-    Work work;
-    const std::vector<double> seconds = Quartiles(first, last);
-    const std::vector<program::OpCost> costs = program::Cost(program_, shape);
-    for (size_t i = 0; i < program_.ops.size(); ++i) {
-        const program::Op& op = program_.ops[i];
-        if (IsRest(op) && op.Is(Trait::kAttention) == attention) {
-            work += WorkIn(costs[i], seconds[i]);
-        }
-    }
-    return work;
+OpTimes::Work OpTimes::WorkOf(const StepRange& steps, bool attention) const {
+    Work all;
+    ForOps(steps, [&](const program::Op& op, const Work& work) {
+        if (IsRest(op) && op.Is(Trait::kAttention) == attention) all += work;
+    });
+    return all;
 }
 
 int OpTimes::attentions() const {
@@ -162,12 +149,13 @@ int OpTimes::attentions() const {
         program_.ops, [](const program::Op& op) { return op.Is(Trait::kAttention); }));
 }
 
-OpTimes::Rest OpTimes::RestOf(int64_t first, int64_t last) const {
+OpTimes::Rest OpTimes::RestOf(const StepRange& steps) const {
     Rest rest;
     std::vector<double> rests, gaps;
-    for (auto at = steps_.lower_bound(first); at != steps_.end() && at->first <= last; ++at) {
+    for (auto at = steps_.lower_bound(steps.first); at != steps_.end() && at->first <= steps.last;
+         ++at) {
         rests.push_back(at->second.rest_s);
-        if (at->first > first && at->second.gap_s > 0) gaps.push_back(at->second.gap_s);
+        if (at->first > steps.first && at->second.gap_s > 0) gaps.push_back(at->second.gap_s);
     }
     rest.seconds = Quartile(std::move(rests));
     rest.gap_s = Quartile(std::move(gaps));
@@ -175,22 +163,15 @@ OpTimes::Rest OpTimes::RestOf(int64_t first, int64_t last) const {
     return rest;
 }
 
-OpTimes::Sums OpTimes::SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const {
-    Sums sums;
+OpTimes::Sums OpTimes::SumsOf(const StepRange& steps) const {
+    Work all;
     int count = 0;
-    const std::vector<double> seconds = Quartiles(first, last);
-    const std::vector<program::OpCost> costs = program::Cost(program_, shape);
-    for (size_t i = 0; i < program_.ops.size(); ++i) {
-        if (!program_.ops[i].Is(Trait::kAllReduce)) continue;
-        sums.bytes += static_cast<double>(costs[i].wire_bytes);
-        sums.seconds += seconds[i];
+    ForOps(steps, [&](const program::Op& op, const Work& work) {
+        if (!op.Is(Trait::kAllReduce)) return;
+        all += work;
         ++count;
-    }
-    if (count > 0) {
-        sums.bytes /= count;
-        sums.seconds /= count;
-    }
-    return sums;
+    });
+    return count == 0 ? Sums{} : Sums{all.bytes / count, all.seconds / count};
 }
 
 Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first, int64_t last) {

@@ -15,6 +15,12 @@
 
 namespace weft::plan {
 
+// Steps [first, last], all of the same shape.
+struct StepRange {
+    int64_t first = 0, last = 0;
+    program::StepShape shape;
+};
+
 class OpTimes {
   public:
     struct Work {
@@ -33,23 +39,21 @@ class OpTimes {
     // JSON. Errors: kCorrupt (an event does not name an op of the program).
     static Result<OpTimes> Read(program::Program program, const std::vector<std::string>& traces);
 
-    // These functions summarize steps [first, last], which have the same shape. The time of an op
-    // in a step is that of the slowest rank; of a collective, that of the rank that entered last
-    // and so did not wait. The lower quartile over the steps counts. RestOf first adds up the times
-    // within each step and rank, because a rank that waits for another waits at a different op in
-    // each step.
+    // The time of an op in a step is that of the slowest rank; of a collective, that of the rank
+    // that entered last and so did not wait. The lower quartile over the steps counts. RestOf first
+    // adds up the times within each step and rank, because a rank that waits for another waits at a
+    // different op in each step.
     //
     // Products by weight type and number of rows. experts: if set, products of the chosen experts
     // instead; their number of rows is the expected one of a used expert, rounded to tenths.
-    std::map<std::pair<DType, double>, Work> Products(const program::StepShape& shape,
-                                                      int64_t first, int64_t last,
+    std::map<std::pair<DType, double>, Work> Products(const StepRange& steps,
                                                       const model::Moe* experts = nullptr) const;
     // Work of attention; or, if `attention` is false, of the other ops that are neither products
     // nor collectives.
-    Work WorkOf(const program::StepShape& shape, int64_t first, int64_t last, bool attention) const;
+    Work WorkOf(const StepRange& steps, bool attention) const;
     int attentions() const;  // number of attention ops; Rest::ops includes them
-    Rest RestOf(int64_t first, int64_t last) const;
-    Sums SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const;
+    Rest RestOf(const StepRange& steps) const;
+    Sums SumsOf(const StepRange& steps) const;
 
   private:
     struct Step {
@@ -57,7 +61,9 @@ class OpTimes {
         double rest_s = 0, gap_s = 0;
         double begin_us = 0, end_us = 0;
     };
-    std::vector<double> Quartiles(int64_t first, int64_t last) const;  // by op
+    // Calls each(op, work) for every op.
+    template <typename Each>
+    void ForOps(const StepRange& steps, const Each& each) const;
     Status AddRank(const std::string& trace);
     Result<std::map<int64_t, Step>> StepsOf(const std::string& trace) const;
 

@@ -292,7 +292,7 @@ TEST(OpTimesTest, AreThoseOfTheSlowestRank) {
         sums += op.kind() == program::OpKind::kAllReduce;
     }
     double seconds = 0, bytes = 0;
-    for (const auto& [key, work] : times->Products(token, 4, 7)) {
+    for (const auto& [key, work] : times->Products({4, 7, token})) {
         EXPECT_EQ(key.second, 1);
         seconds += work.seconds;
         bytes += work.bytes;
@@ -300,12 +300,12 @@ TEST(OpTimesTest, AreThoseOfTheSlowestRank) {
     EXPECT_NEAR(seconds, products * 2e-6, 1e-9);
     EXPECT_NEAR(bytes, 1.24e9 / 2 * 34 / 32, 0.03e9);
     // Of a sum the rank that came last.
-    EXPECT_NEAR(times->SumsOf(token, 4, 7).seconds, 1e-6, 1e-12);
-    const OpTimes::Rest rest = times->RestOf(4, 7);
+    EXPECT_NEAR(times->SumsOf({4, 7, token}).seconds, 1e-6, 1e-12);
+    const OpTimes::Rest rest = times->RestOf({4, 7, token});
     EXPECT_NEAR(rest.seconds, rest.ops * 2e-6 + (ops - 1) * 1e-6, 1e-9);
     EXPECT_NEAR(rest.gap_s, 1 - (ops * 2e-6 - 1e-6), 1e-6);
     EXPECT_LE(rest.ops, ops - products - sums);
-    EXPECT_NEAR(times->RestOf(7, 7).seconds, rest.ops * 100e-6 + (ops - 1) * 1e-6, 1e-9);
+    EXPECT_NEAR(times->RestOf({7, 7, token}).seconds, rest.ops * 100e-6 + (ops - 1) * 1e-6, 1e-9);
     const auto wrong =
         OpTimes::Read(*program, {R"({"ts":0,"dur":1,"args":{"op":99999,"step":1}})"});
     ASSERT_FALSE(wrong.ok());
@@ -343,9 +343,9 @@ TEST(OpTimesTest, WaitsForEachOtherAreNoOverhead) {
     }
     const auto times = OpTimes::Read(*program, traces);
     ASSERT_TRUE(times.ok()) << times.error().message;
-    const OpTimes::Rest rest = times->RestOf(1, 20);
+    const OpTimes::Rest rest = times->RestOf({1, 20, {}});
     EXPECT_NEAR(rest.seconds, rest.ops * 1e-6, 1e-9);
-    EXPECT_NEAR(times->SumsOf({1, 1, 1, 0}, 1, 20).seconds, 1e-6, 1e-9);
+    EXPECT_NEAR(times->SumsOf({1, 20, {1, 1, 1, 0}}).seconds, 1e-6, 1e-9);
 }
 
 }  // namespace
