@@ -17,7 +17,7 @@
 #include "doctor/network.h"
 #include "doctor/pci.h"
 #include "doctor/rdma.h"
-#include "plan/link.h"
+#include "plan/machine.h"
 
 namespace weft::doctor {
 

@@ -182,6 +182,16 @@ class Library {
     std::map<std::string, Wire> wires_;
 };
 
+// The link between two hosts as their network cards report it.
+enum class LinkKind { kTcp, kRoce, kInfiniBand, kThunderbolt };
+
+// Returns the known wire of this kind and speed (`gigabits`, > 0). If the speed is between those of
+// two known wires, the slower wire's bandwidth is scaled in proportion to the speed. TCP never
+// exceeds the fastest known TCP wire, because the copies of one stream limit it. Of two ports of a
+// kind, the faster one never gets less bandwidth. RDMA never gets less bandwidth than TCP over the
+// same port.
+Result<Wire> WireOf(const Library& library, LinkKind kind, double gigabits);
+
 // Returns the machine with this number of devices. Its watts and price grow with the number; the
 // price of the desktop computer around the cards is counted once. Errors: kUsage.
 Result<Machine> WithDevices(Machine machine, int devices);

@@ -61,7 +61,7 @@ Result<Prediction> FindFitting(const ModelWalk& walk, const ClusterSpec& cluster
 
 // Predicts all layouts tp x pp (x expert groups) on all ranks, on the first 1, 2, 4, ... devices of
 // a host, and on the first 1, 2, 4, ... hosts. If hosts differ, does so for each set of PartsOf,
-// and also searches how large a share each rank should get (plan/uneven.h). Errors: kUsage (more
+// and also searches how large a share each rank should get. Errors: kUsage (more
 // than kMostSearched ranks), kUnsupported (no layout is possible).
 Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Library& library,
                     const Workload& load);

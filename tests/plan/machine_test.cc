@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "plan/link.h"
 #include "plan/train_links.h"
 #include "support/temp_dir.h"
 
