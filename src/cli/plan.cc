@@ -41,7 +41,7 @@ double MicrosecondTenths(double seconds) {
 
 Json ExplainJson(const plan::Breakdown& parts) {
     Json json;
-    for (const plan::BreakdownRow& row : plan::BreakdownRows()) {
+    for (const auto& row : plan::Breakdown::Rows()) {
         json[row.name] = parts.*row.seconds;
     }
     json["total"] = parts.total();
@@ -81,7 +81,7 @@ Json SharesJson(const std::vector<double>& shares) {
 
 Json LayoutJson(const plan::Prediction& p, const plan::ClusterSpec& cluster,
                 const PlanFlags& flags) {
-    const auto [limit, share] = p.limit();
+    const auto [limit, share] = p.token.limit();
     const plan::MemoryUse& worst = p.worst();
     Json json = {{"layout", p.name},
                  {"tp", p.layout.tp},
@@ -179,7 +179,7 @@ void PrintLayouts(const plan::Plan& found, const plan::ClusterSpec& cluster) {
     for (size_t i = 0; i < shown; ++i) {
         const plan::Prediction& p = found.layouts[i];
         const plan::MemoryUse& worst = p.worst();
-        const auto [limit, share] = p.limit();
+        const auto [limit, share] = p.token.limit();
         PrintOut("{:<14} {:>{}} {:>14} {:>15} {:>14}   {:<22} {:<22} {:>8}{}\n", p.name,
                  MachinesText(p, cluster), wide, WithSpread(p.answer_s, p.answer_spread),
                  RateText(p.tok_s, p.spread), WithSpread(p.ttft_s, p.ttft_spread),
@@ -208,7 +208,7 @@ void PrintWhatIf(const plan::Plan& found) {
 void PrintParts(const char* what, const plan::Breakdown& parts) {
     PrintOut("\n{}\n", what);
     double total = 0;
-    for (const plan::BreakdownRow& row : plan::BreakdownRows()) {
+    for (const auto& row : plan::Breakdown::Rows()) {
         const double us = MicrosecondTenths(parts.*row.seconds);
         total += us;
         PrintOut("  {:<14} {:>14.1f} us {:>6.1f} %\n", row.name, us,

@@ -53,7 +53,7 @@ plan::TrainWishes WishesOf(const PlanTrainFlags& flags) {
 
 Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::ClusterSpec& cluster,
                      const PlanTrainFlags& flags) {
-    const auto [limit, share] = p.limit();
+    const auto [limit, share] = p.parts.limit();
     Json json = {{"layout", p.cut.Name()},
                  {"tp", p.cut.tp},
                  {"pp", p.cut.pp},
@@ -91,7 +91,7 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::ClusterSpec& cl
     }
     if (!flags.explain) return json;
     Json& parts = json["update_parts_s"];
-    for (const plan::TrainSecondsRow& row : plan::TrainSecondsRows()) {
+    for (const auto& row : plan::TrainSeconds::Rows()) {
         parts[row.name] = p.parts.*row.seconds;
     }
     parts["total"] = p.parts.total();
@@ -116,7 +116,7 @@ void PrintTrainLayouts(const plan::TrainPlans& found, const plan::ClusterSpec& c
              "limited by");
     for (size_t i = 0; i < shown; ++i) {
         const plan::TrainPrediction& p = layouts[i];
-        const auto [limit, share] = p.limit();
+        const auto [limit, share] = p.parts.limit();
         PrintOut("{:<26} {}{:>5} {:>6} {:<9} {:>9.3g} {:>18} {:>4.0f} %   {:<20} {} {:.0f} %{}\n",
                  p.cut.Name(), host(i + 1), p.cut.micro_batch, p.cut.accumulation,
                  plan::RecomputeName(p.cut.recompute), p.update_s,
@@ -134,7 +134,7 @@ void PrintTrainLayouts(const plan::TrainPlans& found, const plan::ClusterSpec& c
 
 void PrintTrainParts(const plan::TrainPrediction& p) {
     PrintOut("\n{}: an update of {} sequences\n", p.cut.Name(), p.cut.sequences());
-    for (const plan::TrainSecondsRow& row : plan::TrainSecondsRows()) {
+    for (const auto& row : plan::TrainSeconds::Rows()) {
         const double seconds = p.parts.*row.seconds;
         PrintOut("  {:<14} {:>12.4f} s {:>6.1f} %\n", row.name, seconds,
                  seconds / p.update_s * 100);

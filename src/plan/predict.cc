@@ -520,14 +520,6 @@ bool Prediction::IsBetterThan(const Prediction& other) const {
     return fits() ? answer_s < other.answer_s : worst().needed < other.worst().needed;
 }
 
-std::pair<const char*, double> Prediction::limit() const {
-    const BreakdownRow* most = &BreakdownRows()[0];
-    for (const BreakdownRow& row : BreakdownRows()) {
-        if (token.*row.seconds > token.*(most->seconds)) most = &row;
-    }
-    return {most->name, token.*(most->seconds) / token.total()};
-}
-
 RanksKnown::RanksKnown(const ModelWalk& walk, const Workload& load)
     : tables_(std::make_unique<Tables>(walk, load)) {}
 

@@ -71,8 +71,6 @@ struct Prediction {
     // Whether this layout fits and the other does not; if both fit: whether it has the smaller
     // answer_s; if neither fits: whether it needs less memory.
     bool IsBetterThan(const Prediction& other) const;
-    // The cause (BreakdownRow::name) with the largest share of a token's time, and that share.
-    std::pair<const char*, double> limit() const;
 };
 
 // Cache of the ranks predicted so far. LayoutPredictors for several clusters share it, with one

@@ -337,12 +337,6 @@ const StageMemory& TrainPrediction::worst() const {
     return *std::ranges::max_element(memory, {}, &StageMemory::total);
 }
 
-std::pair<const char*, double> TrainPrediction::limit() const {
-    const auto seconds = [&](const TrainSecondsRow& row) { return parts.*row.seconds; };
-    const TrainSecondsRow& most = *std::ranges::max_element(TrainSecondsRows(), {}, seconds);
-    return {most.name, seconds(most) / parts.total()};
-}
-
 bool TrainPrediction::IsBetterThan(const TrainPrediction& other) const {
     if (is_roomy() != other.is_roomy()) return is_roomy();
     if (fits() != other.fits()) return fits();

@@ -56,7 +56,6 @@ struct TrainPrediction {
     std::vector<int> used;  // indices of hosts of the cluster; empty: the first `hosts`
     const StageMemory& worst() const;
     bool fits(double fill = 1) const { return worst().total() <= fill * room; }
-    std::pair<const char*, double> limit() const;
     // Whether the layout leaves memory for the allocator's fragments and the driver (kRoomyFill).
     bool is_roomy() const { return fits(kRoomyFill); }
     // Whether this layout is roomy and the other is not; if both are alike: whether it fits and the

@@ -25,7 +25,7 @@ constexpr double kShortSequence = 400;
 constexpr double kUnitElements = 1 << 24;  // of a unit of weights (program/zero.h)
 constexpr std::string_view kEmbedding = "token_embd.weight";
 
-constexpr TrainSecondsRow kTrainRows[] = {
+constexpr CauseRow<TrainSeconds> kTrainRows[] = {
     {"products", &TrainSeconds::products},   {"attention", &TrainSeconds::attention},
     {"memory", &TrainSeconds::memory},       {"launch", &TrainSeconds::launch},
     {"tensor syncs", &TrainSeconds::tensor}, {"shares", &TrainSeconds::shares},
@@ -263,25 +263,8 @@ Result<std::vector<std::vector<int>>> TrainWalk::ChunksOf(int chunks) {
 
 // ---- Costs --------------------------------------------------------------------------------------
 
-std::span<const TrainSecondsRow> TrainSecondsRows() {
+std::span<const CauseRow<TrainSeconds>> TrainSeconds::Rows() {
     return kTrainRows;
-}
-
-double TrainSeconds::total() const {
-    double total = 0;
-    for (const TrainSecondsRow& row : kTrainRows) total += this->*row.seconds;
-    return total;
-}
-
-TrainSeconds& TrainSeconds::operator+=(const TrainSeconds& other) {
-    for (const TrainSecondsRow& row : kTrainRows) this->*row.seconds += other.*row.seconds;
-    return *this;
-}
-
-TrainSeconds TrainSeconds::operator*(double factor) const {
-    TrainSeconds scaled = *this;
-    for (const TrainSecondsRow& row : kTrainRows) scaled.*row.seconds *= factor;
-    return scaled;
 }
 
 void TrainedElements::Add(const TrainedElements& other) {

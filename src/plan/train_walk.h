@@ -40,7 +40,7 @@ struct TrainJob {
 };
 
 // Seconds of an update, by cause.
-struct TrainSeconds {
+struct TrainSeconds : SecondsByCause<TrainSeconds> {
     double products = 0, attention = 0;
     double memory = 0;      // other ops (norms, gates, sums): reading and writing memory
     double launch = 0;      // starting ops, if the device waits for the start
@@ -50,15 +50,8 @@ struct TrainSeconds {
     double bubble = 0;      // waiting while the pipeline fills or drains, or for slower stages
     double update = 0;      // the optimizer
     double stragglers = 0;  // waiting for the slowest of many ranks
-    double total() const;
-    TrainSeconds& operator+=(const TrainSeconds& other);
-    TrainSeconds operator*(double factor) const;
+    static std::span<const CauseRow<TrainSeconds>> Rows();
 };
-struct TrainSecondsRow {
-    const char* name;
-    double TrainSeconds::*seconds;
-};
-std::span<const TrainSecondsRow> TrainSecondsRows();  // in the order of the struct
 
 // Numbers of trained elements.
 struct TrainedElements {

@@ -19,7 +19,7 @@ namespace {
 
 using program::Trait;
 
-constexpr BreakdownRow kBreakdownRows[] = {
+constexpr CauseRow<Breakdown> kBreakdownRows[] = {
     {"weights", &Breakdown::weights},      {"kv cache", &Breakdown::cache},
     {"imbalance", &Breakdown::imbalance},  {"compute", &Breakdown::compute},
     {"op overhead", &Breakdown::overhead}, {"wire", &Breakdown::wire},
@@ -331,25 +331,8 @@ Breakdown TimePromptStep(const RankWork& work, const program::StepShape& step,
     return all;
 }
 
-std::span<const BreakdownRow> BreakdownRows() {
+std::span<const CauseRow<Breakdown>> Breakdown::Rows() {
     return kBreakdownRows;
-}
-
-double Breakdown::total() const {
-    double total = 0;
-    for (const BreakdownRow& row : kBreakdownRows) total += this->*row.seconds;
-    return total;
-}
-
-Breakdown& Breakdown::operator+=(const Breakdown& other) {
-    for (const BreakdownRow& row : kBreakdownRows) this->*row.seconds += other.*row.seconds;
-    return *this;
-}
-
-Breakdown Breakdown::operator*(double factor) const {
-    Breakdown scaled = *this;
-    for (const BreakdownRow& row : kBreakdownRows) scaled.*row.seconds *= factor;
-    return scaled;
 }
 
 const std::vector<program::OpCost>& Piece::CostsOf(const program::StepShape& step) const {

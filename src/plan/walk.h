@@ -16,6 +16,7 @@
 #include "engine/sum_wire.h"
 #include "model/model.h"
 #include "plan/machine.h"
+#include "plan/seconds_by_cause.h"
 #include "program/cost.h"
 
 namespace weft::plan {
@@ -65,7 +66,7 @@ class ModelWalk {
 };
 
 // Seconds of a step, by cause.
-struct Breakdown {
+struct Breakdown : SecondsByCause<Breakdown> {
     double weights = 0;    // reading weights, and the activations of the same ops
     double cache = 0;      // reading and writing the KV cache
     double imbalance = 0;  // expert groups: time of the busiest one beyond the mean
@@ -75,17 +76,8 @@ struct Breakdown {
     double sync = 0;       // collectives: all other time
     double hops = 0;       // messages between stages
     double draft = 0;      // the draft model or head: drafting, or prefill of a prompt
-    double total() const;
-    Breakdown& operator+=(const Breakdown& other);
-    Breakdown operator*(double factor) const;
+    static std::span<const CauseRow<Breakdown>> Rows();
 };
-
-struct BreakdownRow {
-    const char* name;
-    double Breakdown::*seconds;
-};
-// In the order of the struct.
-std::span<const BreakdownRow> BreakdownRows();
 
 // The machine and links on which a step runs.
 struct StepPlace {

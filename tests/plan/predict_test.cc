@@ -55,7 +55,7 @@ TEST(Predict, BreakdownsAddUp) {
          {std::tuple(1, 1, 1), std::tuple(4, 1, 3), std::tuple(1, 4, 8), std::tuple(2, 2, 5)}) {
         const Prediction p = c.Must(tp, pp, {2048, batch, 0, 512});
         double sum = 0;
-        for (const BreakdownRow& row : BreakdownRows()) {
+        for (const CauseRow<Breakdown>& row : Breakdown::Rows()) {
             EXPECT_GE(p.token.*row.seconds, 0) << row.name;
             sum += p.token.*row.seconds;
         }
