@@ -493,11 +493,20 @@ Status Library::JoinByOwnWires(ClusterSpec& cluster) const {
     return {};
 }
 
-// ("7900xtx" is a machine, not 7,900 of them.)
+// ("7900xtx" is a machine, not 7,900 of them, and "8 xeon-8480" are 8, not 8 of "eon-8480".)
 Result<int> Library::TakeHostsOf(std::string& word) const {
+    const auto known = [&](const std::string& name) {
+        return KnownMachine(name.substr(0, name.find(':'))).has_value();
+    };
     const bool sign_last = word.ends_with('*') || word.ends_with("\u00d7");
-    if (!sign_last && KnownMachine(word.substr(0, word.find(':')))) return 1;
-    return TakeHosts(word);
+    if (!sign_last && known(word)) return 1;
+    const std::string whole = word;
+    WEFT_ASSIGN(const int hosts, TakeHosts(word));
+    const std::string with_x = whole.substr(whole.size() - std::min(whole.size(), word.size() + 1));
+    const bool joined = with_x == "x" + word || with_x == "X" + word;
+    const bool apart = whole.ends_with(" " + with_x);
+    if (joined && !known(word) && (apart || known(with_x))) word = with_x;
+    return hosts;
 }
 
 bool Library::NamesMachine(std::string words) const {

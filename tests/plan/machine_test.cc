@@ -316,6 +316,16 @@ TEST(Cluster, CountsAndWiresAreTakenAsTheyAreWritten) {
                              "connectx-5", "rdma"}) {
         EXPECT_TRUE(library.FindWire(wire).ok()) << wire;
     }
+    // An x that begins a name is no times sign.
+    for (const char* words : {"8 xeon-8480", "8 x xeon-8480", "8xxeon-8480", "8 Xeon 8480:2"}) {
+        const auto cluster = library.ParseCluster(words);
+        ASSERT_TRUE(cluster.ok()) << words << ": " << cluster.error().message;
+        EXPECT_EQ(cluster->hosts.size(), 8U) << words;
+        EXPECT_TRUE(cluster->hosts[0].name.starts_with("xeon-8480")) << words;
+    }
+    const auto unknown = library.ParseCluster("8 xeon-99999");
+    ASSERT_FALSE(unknown.ok());
+    EXPECT_NE(unknown.error().message.find("'xeon-99999'"), std::string::npos);
     EXPECT_FALSE(library.ParseCluster("0 x strix-halo").ok());
     EXPECT_FALSE(library.ParseCluster("2 *").ok());
 }
