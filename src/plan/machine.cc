@@ -319,7 +319,7 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
 Result<Library> Library::Open(std::span<const EmbeddedFile> files) {
     Library library;
     for (const EmbeddedFile& file : files) {
-        if (file.folder != "machines") continue;
+        if (file.folder != "machines" || file.name == "families") continue;
         const std::string path = fmt::format("machines/{}.json", file.name);
         const auto table = ParseJsonText(file.text, {.unique = true});
         if (!table.ok()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -96,25 +97,40 @@ void AddAliases(const nlohmann::json& aliases, std::vector<Known>& known) {
     }
 }
 
-std::vector<Known> ReadKnownNames() {
-    std::vector<Known> known;
+// A type outside of 'weft quantize': the nearest one, and its types of embeddings and logits, a key
+// of "other_types" of aliases.json: a type, or "pure" or "mix", as in QuantizeOptions.
+struct OtherType {
+    std::string as, ends;
+};
+
+struct KnownNames {
+    std::vector<Known> models;               // by name
+    std::map<std::string, OtherType> types;  // by Bare name
+};
+
+KnownNames ReadKnownNames() {
+    KnownNames known;
+    nlohmann::json aliases;
     for (const EmbeddedFile& file : EmbeddedFiles()) {
+        if (file.folder != "shapes") continue;
         const std::string name(file.name);
-        if (file.folder == "shapes" && name != kAliasFile) known.push_back({name, name, name});
+        if (name != kAliasFile) {
+            known.models.push_back({name, name, name});
+        } else {
+            aliases = ParseJsonText(file.text).value();
+        }
     }
-    for (const EmbeddedFile& file : EmbeddedFiles()) {
-        if (file.folder != "shapes" || file.name != kAliasFile) continue;
-        const auto json = ParseJsonText(file.text);
-        WEFT_CHECK(json.ok());
-        AddAliases(*json, known);
+    AddAliases(aliases, known.models);
+    std::ranges::sort(known.models, {}, &Known::name);
+    for (const auto& [ends, types] : aliases.at("other_types").items()) {
+        for (const auto& [name, as] : types.items()) known.types[Bare(name)] = {as, ends};
     }
-    std::ranges::sort(known, {}, &Known::name);
     return known;
 }
 
-// By name. Parsed once, because the texts are part of the program.
-const std::vector<Known>& KnownNames() {
-    static const std::vector<Known> known = ReadKnownNames();
+// Parsed once, because the texts are part of the program.
+const KnownNames& Names() {
+    static const KnownNames known = ReadKnownNames();
     return known;
 }
 
@@ -192,36 +208,10 @@ std::optional<ShapeWord> FindName(std::string_view text, const std::vector<Known
     return found;
 }
 
-// A type outside of 'weft quantize': the nearest one, and its types of embeddings and logits.
-struct OtherType {
-    std::string_view name, as;
-    enum { kAsMix, kPure, kEndsF16, kEndsBf16, kEndsQ8 } ends;
-};
-constexpr OtherType kOtherTypes[] = {
-    {"2bit", "Q2_K", OtherType::kPure},       {"3bit", "Q3_K_S", OtherType::kPure},
-    {"4bit", "Q4_0", OtherType::kPure},       {"5bit", "Q5_0", OtherType::kPure},
-    {"6bit", "Q6_K", OtherType::kPure},       {"8bit", "Q8_0", OtherType::kPure},
-    {"q4", "Q4_0", OtherType::kPure},         {"q8", "Q8_0", OtherType::kPure},
-    {"16bit", "BF16", OtherType::kPure},      {"fp16", "F16", OtherType::kAsMix},
-    {"bfloat16", "BF16", OtherType::kAsMix},  {"fp32", "F32", OtherType::kAsMix},
-    {"fp8", "Q8_0", OtherType::kEndsBf16},    {"int8", "Q8_0", OtherType::kEndsBf16},
-    {"w8a8", "Q8_0", OtherType::kEndsBf16},   {"w8a16", "Q8_0", OtherType::kEndsBf16},
-    {"awq", "MXFP4", OtherType::kEndsBf16},   {"gptq", "MXFP4", OtherType::kEndsBf16},
-    {"int4", "MXFP4", OtherType::kEndsBf16},  {"w4a16", "MXFP4", OtherType::kEndsBf16},
-    {"nvfp4", "Q4_0", OtherType::kEndsBf16},  {"fp4", "Q4_0", OtherType::kEndsBf16},
-    {"bnb", "Q4_0", OtherType::kEndsBf16},    {"nf4", "Q4_0", OtherType::kEndsBf16},
-    {"q8_k_xl", "Q8_0", OtherType::kEndsF16}, {"q8_k", "Q8_0", OtherType::kAsMix},
-    {"q6_k_xl", "Q6_K", OtherType::kEndsQ8},  {"q6_k_l", "Q6_K", OtherType::kEndsQ8},
-    {"q5_k_xl", "Q5_K_M", OtherType::kAsMix}, {"q5_k_l", "Q5_K_M", OtherType::kEndsQ8},
-    {"q4_k_xl", "Q4_K_M", OtherType::kAsMix}, {"q4_k_l", "Q4_K_M", OtherType::kEndsQ8},
-    {"q3_k_xl", "Q3_K_M", OtherType::kAsMix}, {"q2_k_xl", "Q2_K", OtherType::kAsMix},
-    {"q2_k_l", "Q2_K", OtherType::kEndsQ8},   {"q1_0", "IQ1_S", OtherType::kAsMix},
-    {"q4_0_4_4", "Q4_0", OtherType::kAsMix},  {"q4_0_8_8", "Q4_0", OtherType::kAsMix}};
-
 }  // namespace
 
 std::optional<ShapeWord> FindShape(std::string_view word) {
-    const std::vector<Known>& names = KnownNames();
+    const std::vector<Known>& names = Names().models;
     if (word.starts_with("hf:")) word.remove_prefix(3);
     word.remove_prefix(word.rfind('/') + 1);  // npos + 1 is 0
     for (const std::string_view maker :
@@ -245,7 +235,7 @@ std::optional<ShapeWord> FindShape(std::string_view word) {
 
 std::vector<std::string> ShapeNames() {
     std::vector<std::string> names;
-    for (const Known& known : KnownNames()) names.push_back(known.name);
+    for (const Known& known : Names().models) names.push_back(known.name);
     return names;
 }
 
@@ -290,16 +280,11 @@ Result<quantize::QuantizeOptions> FindWeightType(std::string_view type) {
     for (const std::string_view script : {"ud-", "i1-", "mlx-"}) {
         if (name.starts_with(script)) name.erase(0, script.size());
     }
-    for (const OtherType& other : kOtherTypes) {
-        if (Bare(other.name) != Bare(name)) continue;
-        WEFT_ASSIGN(options.type, quantize::FindFileType(other.as));
-        switch (other.ends) {
-            case OtherType::kAsMix: break;
-            case OtherType::kPure: options.pure = true; break;
-            case OtherType::kEndsF16: options.output = options.embedding = DType::kF16; break;
-            case OtherType::kEndsBf16: options.output = options.embedding = DType::kBF16; break;
-            case OtherType::kEndsQ8: options.output = options.embedding = DType::kQ8_0; break;
-        }
+    if (const auto other = Names().types.find(Bare(name)); other != Names().types.end()) {
+        const auto& [as, ends] = other->second;
+        WEFT_ASSIGN(options.type, quantize::FindFileType(as));
+        options.pure = ends == "pure";
+        options.output = options.embedding = DTypeOfName(ends);
         return options;
     }
     const auto known = quantize::FindFileType(name);

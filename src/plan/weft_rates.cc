@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
+#include "base/json.h"
+
 namespace weft::plan {
 namespace {
 
@@ -22,63 +25,44 @@ constexpr WeftRates kGpu = {3.9e-6, 15e-6,  8.7e-6, 28e-6,  0.52, 0.123,
 // 0.45 TFLOP/s.
 constexpr WeftRates kProcessor = {0.5e-6, 4e-6, 3e-6, 10e-6, 0.90, 0.33, 0.065, 1.0, 1.4, 0.27, 0};
 
-// Bandwidth and compute of a data sheet.
-struct Sheet {
-    double bandwidth = 0, flops = 0;
-};
-constexpr Sheet kA100 = {2.039e12, 312e12}, kH200 = {4.8e12, 989e12}, kB300 = {8e12, 2250e12};
-
-// llama.cpp on a family of GPUs: the share of the data sheet's bandwidth at which it reads weights,
-// the time of an op of Weft's Programs in microseconds, and the share of the compute in tiles.
-// fitted: to published measurements, of which docs/plan.md lists the devices; else as of the
-// nearest family. of: the device to which the shares belong; the rates of a device with less
-// bandwidth or compute are less by the square root only, since llama.cpp does not fill the largest
-// devices. Without it, all devices of the family have these shares.
+// llama.cpp on a family of GPUs, a row of machines/families.json: the share of the data sheet's
+// bandwidth at which it reads weights, the time of an op of Weft's Programs in microseconds, and
+// the share of the compute in tiles. fitted: to published measurements, of which docs/plan.md lists
+// the devices; else as of the nearest family. bandwidth, flops: of the device to which the shares
+// belong; the rates of a device with less bandwidth or compute are less by the square root only,
+// since llama.cpp does not fill the largest devices. Without them, all devices of the family have
+// these shares.
 //
 // llama.cpp multiplies with F16 accumulators or in INT8, whose rate is twice the data sheet's
 // figure (F16 with F32 accumulators) on GeForce cards, and equal on professional ones (-pro).
 struct Family {
-    const char* name;
+    std::string name;
     double weights, op_us, tiles;
     bool fitted;
-    Sheet of = {};
+    double bandwidth = 0, flops = 0;
 };
-constexpr double kTilesOfF16 = 0.7;
-constexpr Family kFamilies[] = {
-    {"pascal", 0.6, 5, 0.6, true},
-    // (The P100 has no products of 8 bits.)
-    {"pascal-hbm", 0.27, 8, 0.6, true},
-    {"gtx-16", 0.8, 4, 0.6, false},
-    {"volta", 0.7, 5, 0.45, true},
-    {"turing", 0.9, 3.1, 2 * kTilesOfF16, true},
-    {"turing-pro", 0.9, 3.1, kTilesOfF16, false},
-    {"ampere", 0.9, 3.1, 2 * kTilesOfF16, true},
-    {"ampere-pro", 0.9, 3.1, kTilesOfF16, false},
-    {"ampere-hbm", 0.52, 3.8, 0.45, true, kA100},
-    {"ada", 0.9, 3.1, 2 * kTilesOfF16, true},
-    {"ada-pro", 0.9, 3.1, kTilesOfF16, true},
-    // (Of the H200, Weft's own rates.)
-    {"hopper", 0.414, 4.1, 0.2555, true, kH200},
-    {"blackwell", 0.9, 3.1, 2 * kTilesOfF16, true},
-    {"blackwell-pro", 0.9, 3.1, kTilesOfF16, false},
-    {"blackwell-hbm", 0.32, 4.1, 0.17, true, kB300},
-    {"blackwell-unified", 0.71, 3.1, 0.8, true},
-    {"jetson", 0.7, 8, 0.5, false},
-    {"gcn", 0.6, 10, 0.75, true},
-    {"gcn-hbm", 0.55, 6, 0.6, false},
-    {"cdna", 0.4, 6, 0.22, false},
-    {"rdna1", 0.85, 4.3, 0.7, false},
-    {"rdna2", 0.9, 4.3, 0.8, true},
-    {"rdna3", 0.9, 4.3, 0.5, true},
-    {"rdna3.5", 0.84, 2.5, 0.42, true},
-    {"rdna3-mobile", 0.88, 4.3, 0.25, true},
-    {"rdna4", 0.9, 2, 0.55, true},
-    {"alchemist", 0.45, 8, 0.06, true},
-    {"battlemage", 0.8, 6, 0.25, true},
-    {"xe", 0.6, 15, 0.2, false},
-};
-// The figures for a GPU whose machine file names no family.
-constexpr Family kAnyGpu = {"", 0.8, 4.3, 0.5, false};
+
+std::vector<Family> ReadFamilies() {
+    std::vector<Family> families;
+    for (const EmbeddedFile& file : EmbeddedFiles()) {
+        if (file.folder != "machines" || file.name != "families") continue;
+        const auto json = ParseJsonText(file.text);
+        WEFT_CHECK(json.ok());
+        for (const auto& [name, row] : json->items()) {
+            families.push_back({name, row.at("weights"), row.at("op_us"), row.at("tiles"),
+                                row.at("fitted"), row.value("bandwidth", 0.0),
+                                row.value("flops", 0.0)});
+        }
+    }
+    return families;
+}
+
+// By name. Parsed once, because the text is part of the program.
+const std::vector<Family>& Families() {
+    static const std::vector<Family> families = ReadFamilies();
+    return families;
+}
+
 // llama.cpp's attention on such GPUs: its rate in prompts as a share of that of products, the bytes
 // of KV cache a second at most (of the H200, whose bandwidth does not limit it), and its share of
 // the bandwidth at most.
@@ -91,16 +75,16 @@ WeftRates RatesOf(const Family& family, const Machine& machine) {
     WeftRates rates = kGpu;
     rates.op_s = family.op_us * 1e-6 / kDecodeRatio;
     const bool as_read = machine.bandwidth.mark != Mark::kDataSheet;
-    const bool by_device = family.of.bandwidth > 0;
+    const bool by_device = family.bandwidth > 0;
     const double weights =
-        by_device ? family.weights * std::sqrt(family.of.bandwidth / machine.bandwidth.value)
+        by_device ? family.weights * std::sqrt(family.bandwidth / machine.bandwidth.value)
                   : family.weights;
     rates.weights = std::min(weights * kDecodeRatio, kMostOfSheet) / kSustained;
     if (as_read) rates.weights = std::min(rates.weights, 1.0);
     rates.rest = rates.weights;
     rates.cache = std::min(kCacheShare, kCacheRate / machine.sustained_bytes_per_s());
     rates.tiles = family.tiles * kPromptRatio;
-    if (by_device) rates.tiles *= std::sqrt(family.of.flops / machine.compute.value);
+    if (by_device) rates.tiles *= std::sqrt(family.flops / machine.compute.value);
     rates.rows = rates.tiles * kGpu.rows / kGpu.tiles;
     rates.attention = rates.tiles * (by_device ? kGpu.attention / kGpu.tiles : kAttention);
     rates.expert_rows = by_device ? kGpu.expert_rows : kExpertRows;
@@ -130,9 +114,11 @@ bool IsAsEpyc(const Machine& machine) {
     return machine.is_processor() && machine.bandwidth.mark == Mark::kMeasured;
 }
 
+// A GPU whose machine file names no family has the figures of several families.
 const Family& FamilyOf(const Machine& machine) {
-    const auto* found = std::ranges::find(kFamilies, machine.family, &Family::name);
-    return found != std::end(kFamilies) ? *found : kAnyGpu;
+    static const Family any = {"", 0.8, 4.3, 0.5, false};
+    const auto found = std::ranges::find(Families(), machine.family, &Family::name);
+    return found != Families().end() ? *found : any;
 }
 
 // Standard deviations: of a measured device, of families that were fitted, of others.
@@ -155,7 +141,7 @@ std::string OriginOfRates(const Machine& machine) {
     if (machine.is_processor())
         return "llama.cpp's speed on processors, by memory channels and cores";
     const Family& family = FamilyOf(machine);
-    const std::string which = family.name[0] == 0 ? "GPUs of several families"
+    const std::string which = family.name.empty() ? "GPUs of several families"
                               : family.fitted     ? fmt::format("{} GPUs", family.name)
                                                   : fmt::format("GPUs like {}", family.name);
     return fmt::format("llama.cpp's speed on {} and the ratio of Weft to llama.cpp on an H200",
@@ -170,7 +156,7 @@ double SpreadOfRates(const Machine& machine) {
 
 std::vector<std::string> FamilyNames() {
     std::vector<std::string> names;
-    for (const Family& family : kFamilies) names.emplace_back(family.name);
+    for (const Family& family : Families()) names.push_back(family.name);
     return names;
 }
 
