@@ -7,6 +7,7 @@ namespace {
 
 using Curve = MeasuredRates::Curve;
 using program::OpKind;
+using std::nullopt;
 
 constexpr int kMostMeasuredRanks = 1024, kMostPositions = 1 << 20;
 // Products of fewer rows are limited by memory, so they do not show the rate of many rows.
@@ -125,6 +126,24 @@ std::optional<double> Measured::AllGatherSeconds(int of_ranks, double bytes) con
 }
 std::optional<double> Measured::ReduceScatterSeconds(int of_ranks, double bytes) const {
     return SecondsOf(reduce_scatter, of_ranks == ranks, bytes);
+}
+
+double AllReduceSeconds(const Measured* tables, const coll::TierGroup& group, double bytes) {
+    const auto known = tables != nullptr ? tables->AllReduceSeconds(group.ranks, bytes) : nullopt;
+    return known ? *known : coll::AllReduceSeconds(group, coll::Algorithm::kAuto, bytes);
+}
+
+double AllGatherSeconds(const Measured* tables, const coll::TierGroup& group, double bytes) {
+    const auto known = tables != nullptr ? tables->AllGatherSeconds(group.ranks, bytes) : nullopt;
+    return known ? *known : coll::AllGatherSeconds(group, bytes);
+}
+
+double ReduceScatterSeconds(const Measured* tables, const coll::TierGroup& group, double bytes,
+                            double value_bytes) {
+    const auto known =
+        tables != nullptr ? tables->ReduceScatterSeconds(group.ranks, bytes) : nullopt;
+    return known ? *known
+                 : coll::ReduceScatterSeconds(group, bytes, coll::Algorithm::kAuto, value_bytes);
 }
 
 void MeasuredFields(ObjectFields& io, Measured& measured) {

@@ -35,6 +35,7 @@
 #include <optional>
 #include <vector>
 
+#include "coll/seconds.h"
 #include "plan/figure.h"
 #include "program/ops.h"
 #include "tensor/dtype.h"
@@ -92,6 +93,13 @@ struct Measured : MeasuredRates {
     std::optional<double> AllGatherSeconds(int of_ranks, double bytes) const;
     std::optional<double> ReduceScatterSeconds(int of_ranks, double bytes) const;
 };
+
+// Seconds of a collective: measured, or predicted from Weft's algorithms and the links. tables: may
+// be null. bytes: size of the whole value. value_bytes: size of one element on the wire.
+double AllReduceSeconds(const Measured* tables, const coll::TierGroup& group, double bytes);
+double AllGatherSeconds(const Measured* tables, const coll::TierGroup& group, double bytes);
+double ReduceScatterSeconds(const Measured* tables, const coll::TierGroup& group, double bytes,
+                            double value_bytes);
 
 // The member "measured" of a machine file.
 void MeasuredFields(ObjectFields& io, Measured& measured);

@@ -580,13 +580,7 @@ Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks) {
     WEFT_ASSIGN(const model::ShardPlan plan,
                 model::PlanShards(walk.hyper(), walk.source(), layout));
     WEFT_ASSIGN(const RankWork work, walk.WorkOf(plan.shards[0]));
-    int64_t syncs = 0;
-    for (const Piece& piece : work.pieces) {
-        syncs += piece.count * std::ranges::count_if(piece.program.ops, [](const program::Op& op) {
-                     return op.Is(program::Trait::kAllReduce);
-                 });
-    }
-    return syncs;
+    return work.CountSums(true);
 }
 
 Result<Prediction> PredictTensor(const ModelWalk& walk, const ClusterSpec& cluster,

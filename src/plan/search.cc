@@ -350,34 +350,6 @@ Error NothingFits(const ModelWalk& walk, const ClusterSpec& cluster) {
                      walk.source().name(), cluster.ranks());
 }
 
-class Questions {
-  public:
-    Questions(const ModelWalk& walk, const Workload& load, const Prediction& best,
-              RanksKnown& known)
-        : walk_(walk), load_(load), best_(best), known_(known) {}
-
-    // no_worse: `other` has at least all of the cluster's hardware.
-    void Ask(const std::string& words, const ClusterSpec& other, bool machines,
-             bool no_worse = true) {
-        if (other.ranks() > kMostAsked) return;
-        const Found found = LayoutSearch(walk_, load_, known_).Run(other, kMostKinds / 8);
-        if (found.layouts.empty() || !found.layouts[0].fits()) return;
-        // The current layout also runs there, if no better one was found.
-        const bool better = !no_worse || found.layouts[0].IsBetterThan(best_);
-        const Prediction& then = better ? found.layouts[0] : best_;
-        answers_.push_back({words, then.name, then.tok_s, then.answer_s,
-                            best_.answer_s / then.answer_s - 1, machines});
-    }
-    std::vector<WhatIf> Take() { return std::move(answers_); }
-
-  private:
-    const ModelWalk& walk_;
-    const Workload& load_;
-    const Prediction& best_;
-    RanksKnown& known_;
-    std::vector<WhatIf> answers_;
-};
-
 }  // namespace
 
 std::vector<model::Layout> LayoutsOf(const ClusterSpec& cluster, const model::Hyper& hyper) {
@@ -468,7 +440,19 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
     }
     Plan plan{std::move(found.layouts), std::move(found.refused), {}};
     if (!plan.layouts[0].fits() || cluster.ranks() > kMostAsked) return plan;
-    Questions questions(walk, load, plan.layouts[0], known);
+    const Prediction& best = plan.layouts[0];
+    // no_worse: `other` has at least all of the cluster's hardware.
+    const auto ask = [&](const std::string& words, const ClusterSpec& other, bool machines,
+                         bool no_worse = true) {
+        if (other.ranks() > kMostAsked) return;
+        const Found there = LayoutSearch(walk, load, known).Run(other, kMostKinds / 8);
+        if (there.layouts.empty() || !there.layouts[0].fits()) return;
+        // The current layout also runs there, if no better one was found.
+        const bool better = !no_worse || there.layouts[0].IsBetterThan(best);
+        const Prediction& then = better ? there.layouts[0] : best;
+        const double gain = best.answer_s / then.answer_s - 1;
+        plan.what_if.push_back({words, then.name, then.tok_s, then.answer_s, gain, machines});
+    };
     const int hosts = static_cast<int>(cluster.hosts.size());
     ClusterSpec rewired = cluster;
     if (hosts > 1 && !cluster.wire.instead.empty()) {
@@ -478,12 +462,12 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
     if (another) {
         const bool no_worse = rewired.wire.bandwidth.value >= cluster.wire.bandwidth.value &&
                               rewired.wire.latency.value <= cluster.wire.latency.value;
-        questions.Ask(rewired.wire.name, rewired, false, no_worse);
+        ask(rewired.wire.name, rewired, false, no_worse);
     }
     if (hosts > 1) {
         ClusterSpec other = cluster;
         other.wire.latency.value /= 2;
-        questions.Ask("half the latency", other, false);
+        ask("half the latency", other, false);
     }
     const Machine& first = cluster.hosts[0];
     const bool cards = cluster.alike() && first.devices == 1 && !first.shares_memory();
@@ -491,13 +475,12 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
         ClusterSpec other = cluster;
         WEFT_ASSIGN(Machine box, WithDevices(first, hosts));
         other.hosts = {std::move(box)};
-        questions.Ask("one host", other, false, false);
+        ask("one host", other, false, false);
     }
-    questions.Ask(fmt::format("{} machines", hosts + 1), cluster.WithHosts(hosts + 1), true);
+    ask(fmt::format("{} machines", hosts + 1), cluster.WithHosts(hosts + 1), true);
     if (hosts > 1) {
-        questions.Ask(fmt::format("{} machines", hosts * 2), cluster.WithHosts(hosts * 2), true);
+        ask(fmt::format("{} machines", hosts * 2), cluster.WithHosts(hosts * 2), true);
     }
-    plan.what_if = questions.Take();
     return plan;
 }
 

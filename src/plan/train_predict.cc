@@ -199,10 +199,11 @@ class TrainPredictor {
 
     // Over the replicas: gathers weights, reduces gradients.
     double Gather(double elements) const {
-        return place_.Gather(data_, elements * bytes_.gathered);
+        return AllGatherSeconds(place_.measured, data_, elements * bytes_.gathered);
     }
     double Scatter(double elements) const {
-        return place_.ReduceScatter(data_, elements * bytes_.summed, bytes_.summed);
+        return ReduceScatterSeconds(place_.measured, data_, elements * bytes_.summed,
+                                    bytes_.summed);
     }
 
     // Ranks that hold a share of what this ZeRO stage and the later ones shard.
@@ -265,10 +266,11 @@ class TrainPredictor {
     // Adds the work after the last pass: summing gradients, the optimizer, gathering weights.
     void AddTail(const TrainedElements& e, bool end, TrainSeconds& all) const {
         double sums = 0;
-        if (cut_.zero == 0) sums = place_.AllReduce(data_, e.matrices * bytes_.summed);
+        if (cut_.zero == 0)
+            sums = AllReduceSeconds(place_.measured, data_, e.matrices * bytes_.summed);
         if (cut_.zero == 1) sums = Scatter(e.matrices);
         if (cut_.zero == 1 || (cut_.zero == 2 && cut_.dp > 1)) sums += Gather(e.matrices);
-        sums += place_.AllReduce(data_, e.vectors * 4);
+        sums += AllReduceSeconds(place_.measured, data_, e.vectors * 4);
         if (end && cut_.pp > 1 && walk_.model().hyper().tied) {
             const double tied = parts_->front().at(kLast).elements.embedding * bytes_.summed;
             const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.dp * cut_.tp);

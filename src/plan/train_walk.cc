@@ -107,10 +107,12 @@ class OpTimer {
     }
 
     double WireSeconds(const Op& op, double bytes) const {
-        if (op.Is(Trait::kAllReduce)) return place_.AllReduce(place_.tensor, bytes);
-        if (!op.Is(Trait::kReduceScatter)) return place_.Gather(place_.tensor, bytes);
+        if (op.Is(Trait::kAllReduce))
+            return AllReduceSeconds(place_.measured, place_.tensor, bytes);
+        if (!op.Is(Trait::kReduceScatter))
+            return AllGatherSeconds(place_.measured, place_.tensor, bytes);
         const auto value_bytes = static_cast<double>(RowBytes(list_.value(op.inputs[0]).dtype, 1));
-        return place_.ReduceScatter(place_.tensor, bytes, value_bytes);
+        return ReduceScatterSeconds(place_.measured, place_.tensor, bytes, value_bytes);
     }
 
     double ProductSeconds(const Op& op, const OpCost& cost) const {
@@ -280,26 +282,6 @@ void PartUse::Add(const PartUse& other) {
     forward_flops += other.forward_flops;
     kept += other.kept;
     brief = std::max(brief, other.brief);
-}
-
-double TrainPlace::AllReduce(const coll::TierGroup& group, double bytes) const {
-    std::optional<double> known;
-    if (measured != nullptr) known = measured->AllReduceSeconds(group.ranks, bytes);
-    return known ? *known : coll::AllReduceSeconds(group, coll::Algorithm::kAuto, bytes);
-}
-
-double TrainPlace::Gather(const coll::TierGroup& group, double bytes) const {
-    std::optional<double> known;
-    if (measured != nullptr) known = measured->AllGatherSeconds(group.ranks, bytes);
-    return known ? *known : coll::AllGatherSeconds(group, bytes);
-}
-
-double TrainPlace::ReduceScatter(const coll::TierGroup& group, double bytes,
-                                 double value_bytes) const {
-    std::optional<double> known;
-    if (measured != nullptr) known = measured->ReduceScatterSeconds(group.ranks, bytes);
-    return known ? *known
-                 : coll::ReduceScatterSeconds(group, bytes, coll::Algorithm::kAuto, value_bytes);
 }
 
 std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t micro_batch) {

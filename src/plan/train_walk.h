@@ -125,12 +125,6 @@ struct TrainPlace {
     int64_t sequence = 1, micro_batch = 1;
     const Measured* measured = nullptr;    // tables for as many ranks as a group has; may be null
     const TrainingRates* rates = nullptr;  // measured tables of training; may be null
-
-    // Seconds of a collective: measured, or predicted from Weft's algorithms and the links. bytes:
-    // size of the whole value. value_bytes: size of one element on the wire.
-    double AllReduce(const coll::TierGroup& group, double bytes) const;
-    double Gather(const coll::TierGroup& group, double bytes) const;
-    double ReduceScatter(const coll::TierGroup& group, double bytes, double value_bytes) const;
 };
 
 // Seconds and bytes of one part for one micro-batch, without messages between stages.

@@ -245,14 +245,8 @@ class StepTimer {
     double WireSeconds(const program::Program& list, const program::Op& op,
                        const OpCost& cost) const {
         const double bytes = WireBytes(list, op, cost);
-        const bool sums = op.Is(Trait::kAllReduce);
-        if (const Measured* measured = place_.measured(); measured != nullptr) {
-            const auto seconds = sums ? measured->AllReduceSeconds(place_.tensor.ranks, bytes)
-                                      : measured->AllGatherSeconds(place_.tensor.ranks, bytes);
-            if (seconds) return *seconds;
-        }
-        return sums ? coll::AllReduceSeconds(place_.tensor, coll::Algorithm::kAuto, bytes)
-                    : coll::AllGatherSeconds(place_.tensor, bytes);
+        return op.Is(Trait::kAllReduce) ? AllReduceSeconds(place_.measured(), place_.tensor, bytes)
+                                        : AllGatherSeconds(place_.measured(), place_.tensor, bytes);
     }
 
     const program::StepShape& step_;
@@ -298,24 +292,13 @@ int64_t PartsOf(const program::StepShape& step, const StepPlace& place, int64_t 
     return std::max<int64_t>(backend::DevicePartsOfRows(step.tokens, least, room), 1);
 }
 
-int64_t SumsOf(const RankWork& work) {
-    int64_t sums = 0;
-    for (const Piece& piece : work.pieces) {
-        if (piece.last) continue;
-        sums += piece.count * std::ranges::count_if(piece.program.ops, [](const program::Op& op) {
-                    return op.Is(Trait::kAllReduce);
-                });
-    }
-    return sums;
-}
-
 }  // namespace
 
 // While a part computes the ops between two all-reduces, all-reduces of the other parts are on the
 // wire. The first ops have no all-reduce beside them, and the last all-reduce no ops.
 Breakdown TimePromptStep(const RankWork& work, const program::StepShape& step,
                          const StepPlace& place) {
-    const int64_t sums = SumsOf(work);
+    const int64_t sums = work.CountSums(false);
     const int64_t parts = PartsOf(step, place, sums);
     if (parts == 1) return TimeStep(work, step, place, Pieces::kNotLast);
     Breakdown all;
@@ -343,6 +326,17 @@ const std::vector<program::OpCost>& Piece::CostsOf(const program::StepShape& ste
         if (key(known) == key(step)) return its;
     }
     return costs.emplace_back(step, program::Cost(program, step)).second;
+}
+
+int64_t RankWork::CountSums(bool with_last) const {
+    int64_t sums = 0;
+    for (const Piece& piece : pieces) {
+        if (piece.last && !with_last) continue;
+        sums += piece.count * std::ranges::count_if(piece.program.ops, [](const program::Op& op) {
+                    return op.Is(Trait::kAllReduce);
+                });
+    }
+    return sums;
 }
 
 model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers) {

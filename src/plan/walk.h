@@ -33,6 +33,8 @@ struct Piece {
 struct RankWork {
     std::vector<Piece> pieces;
     uint64_t weight_bytes = 0;  // in the types of the model's file
+    // Number of all-reduces in a step, with or without those of the last ops.
+    int64_t CountSums(bool with_last) const;
 };
 
 // Returns a shard for one piece, as if the model had three pipeline stages. stage: 0 for the first
