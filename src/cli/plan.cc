@@ -443,59 +443,45 @@ Status RunPlan(PlanFlags& flags) {
     return {};
 }
 
-void AddDraftOptions(const Command& command, PlanFlags& flags) {
-    const auto add = [&](const Option& option) { flags.inference.push_back(option); };
-    const Option draft =
-        command.AddOption("--draft", flags.draft,
-                          "Draft model for speculative decoding, or mtp: MODEL's own draft head");
-    add(draft);
-    add(command.AddOption("--draft-tokens", flags.load.draft.tokens, "Draft tokens per step")
-            .Range(int64_t{1}, int64_t{64})
-            .Needs(draft)
-            .ShowDefault());
-    add(command
-            .AddOption("--draft-accepted", flags.load.draft.accepted,
-                       "Probability that a draft token is accepted, 0 to 1")
-            .Range(0.0, 1.0)
-            .Needs(draft)
-            .ShowDefault());
-}
-
-void AddLoadOptions(const Command& command, PlanFlags& flags) {
-    const auto add = [&](const Option& option) { flags.inference.push_back(option); };
-    flags.context =
-        command
-            .AddOption("--context", flags.load.context,
-                       "Tokens in the KV cache of each sequence during decode, at least --depth + "
-                       "--prompt + --answer (default: 4096, or the model's context if smaller)")
-            .Range(int64_t{1}, int64_t{1} << 24);
-    add(flags.context);
-    add(command.AddOption("--batch", flags.load.batch, "Sequences that decode at once")
-            .Range(int64_t{1}, int64_t{1} << 16)
-            .ShowDefault());
-    flags.prompt =
-        command
-            .AddOption("--prompt", flags.load.prompt,
+void AddInferenceOptions(const Command& command, PlanFlags& flags) {
+    const auto add = [&](const char* name, auto& value, const char* help) {
+        return flags.inference.emplace_back(command.AddOption(name, value, help));
+    };
+    plan::Workload& load = flags.load;
+    constexpr int64_t kMost = int64_t{1} << 24;
+    flags.context = add("--context", load.context,
+                        "Tokens in the KV cache of each sequence during decode, at least --depth + "
+                        "--prompt + --answer (default: 4096, or the model's context if smaller)")
+                        .Range(int64_t{1}, kMost);
+    add("--batch", load.batch, "Sequences that decode at once").Range(1, 1 << 16).ShowDefault();
+    flags.prompt = add("--prompt", load.prompt,
                        "Prompt length (default: half of --context, or what --depth leaves of it)")
-            .Range(int64_t{1}, int64_t{1} << 24);
-    add(flags.prompt);
-    flags.answer = command
-                       .AddOption("--answer", flags.load.answer,
-                                  "Answer length (default: 512). Layouts are ranked by the time of "
-                                  "the prompt and the whole answer")
-                       .Range(int64_t{1}, int64_t{1} << 24);
-    add(flags.answer);
-    add(command
-            .AddOption("--prefill-chunk", flags.load.chunk,
-                       "Prefill chunk: prompt tokens in one step")
-            .Range(int64_t{1}, int64_t{1} << 20)
-            .ShowDefault());
-    add(command.AddOption("--depth", flags.load.depth, "Tokens in the KV cache before the prompt")
-            .Range(int64_t{0}, int64_t{1} << 24)
-            .ShowDefault());
-    add(command.AddOption("--kv-dtype", flags.kv, "Type of the KV cache: f16, bf16, q8_0 or f32")
-            .OneOf({"f16", "bf16", "q8_0", "f32"})
-            .ShowDefault());
+                       .Range(int64_t{1}, kMost);
+    flags.answer = add("--answer", load.answer,
+                       "Answer length (default: 512). Layouts are ranked by the time of the prompt "
+                       "and the whole answer")
+                       .Range(int64_t{1}, kMost);
+    add("--prefill-chunk", load.chunk, "Prefill chunk: prompt tokens in one step")
+        .Range(1, 1 << 20)
+        .ShowDefault();
+    add("--depth", load.depth, "Tokens in the KV cache before the prompt")
+        .Range(int64_t{0}, kMost)
+        .ShowDefault();
+    add("--kv-dtype", flags.kv, "Type of the KV cache: f16, bf16, q8_0 or f32")
+        .OneOf({"f16", "bf16", "q8_0", "f32"})
+        .ShowDefault();
+    const Option draft =
+        add("--draft", flags.draft,
+            "Draft model for speculative decoding, or mtp: MODEL's own draft head");
+    add("--draft-tokens", load.draft.tokens, "Draft tokens per step")
+        .Range(1, 64)
+        .Needs(draft)
+        .ShowDefault();
+    add("--draft-accepted", load.draft.accepted,
+        "Probability that a draft token is accepted, 0 to 1")
+        .Range(0.0, 1.0)
+        .Needs(draft)
+        .ShowDefault();
 }
 
 void AddBackwardsOptions(const Command& command, PlanFlags& flags) {
@@ -580,10 +566,9 @@ void AddPlan(const Command& app, int& status) {
     command.AddOption(
         "--machines", flags->machines,
         "Hosts and their wire, such as 4xstrix-halo,roce or dgx-spark+rtx-3090:2,10gbe");
-    AddLoadOptions(command, *flags);
+    AddInferenceOptions(command, *flags);
     command.AddFlag("--explain", flags->explain,
                     "Show the parts of the best layout's time and the command that runs it");
-    AddDraftOptions(command, *flags);
     AddBackwardsOptions(command, *flags);
     AddMeasureOptions(command, *flags);
     AddJson(command, flags->json);

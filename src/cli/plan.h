@@ -8,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/plan_train.h"
 #include "plan/launch_command.h"
+#include "plan/measure.h"
 #include "plan/search.h"
 #include "plan/shapes.h"
 
@@ -24,12 +25,7 @@ struct PlanFlags {
     // --measure
     bool measure = false;
     std::string out;
-    std::vector<std::string> types = {"q4_0", "q8_0", "bf16"};
-    std::string measure_with = "synthetic:llama-3.2-1b";
-    std::string measure_experts = "synthetic:qwen3-30b-a3b";
-    std::string measure_training = "synthetic:smollm2-135m";
-    std::vector<std::string> kv_types = {"f16", "q8_0", "bf16", "f32"};
-    std::vector<std::string> train_types = {"bf16", "f32"};
+    plan::MeasureOptions measuring;  // cluster and job: not set
     CommonFlags common;
     bool backwards() const { return !want.empty() || !budget.empty() || !ttft.empty(); }
 };

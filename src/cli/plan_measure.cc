@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "cli/plan.h"
 #include "net/fabric.h"
-#include "plan/measure.h"
 
 namespace weft::cli {
 
@@ -15,59 +14,34 @@ void AddMeasureOptions(const Command& command, PlanFlags& flags) {
             .AddFlag("--measure", flags.measure,
                      "Write a machine file of this machine, or of --local or --hosts")
             .Group(group);
-    command.AddOption("-o,--out", flags.out, "Where to (default: standard output)")
-        .Needs(measure)
-        .Group(group);
-    command.AddOption("--types", flags.types, "Types of weights to measure")
+    const auto add = [&](const char* name, auto& value, const char* help) {
+        return command.AddOption(name, value, help).Needs(measure).Group(group);
+    };
+    plan::MeasureOptions& options = flags.measuring;
+    add("-o,--out", flags.out, "Where to (default: standard output)");
+    add("--types", options.types, "Types of weights to measure").Commas().OneEach();
+    add("--measure-with", options.model, "The shape of which two layers run: synthetic:NAME")
+        .ShowDefault();
+    add("--measure-experts-with", options.experts,
+        "The shape with experts of which two layers run; none: not measured")
+        .ShowDefault();
+    add("--kv-types", options.kv_types, "Types of the KV cache to measure, beside --kv-dtype")
         .Commas()
-        .OneEach()
-        .Needs(measure)
-        .Group(group);
-    command
-        .AddOption("--measure-with", flags.measure_with,
-                   "The shape of which two layers run: synthetic:NAME")
-        .ShowDefault()
-        .Needs(measure)
-        .Group(group);
-    command
-        .AddOption("--measure-experts-with", flags.measure_experts,
-                   "The shape with experts of which two layers run; none: not measured")
-        .ShowDefault()
-        .Needs(measure)
-        .Group(group);
-    command
-        .AddOption("--kv-types", flags.kv_types,
-                   "Types of the KV cache to measure, beside --kv-dtype")
+        .OneEach();
+    add("--train-types", options.train_types,
+        "Types to measure training in: bf16, f16, f32; none: not measured")
         .Commas()
-        .OneEach()
-        .Needs(measure)
-        .Group(group);
-    command
-        .AddOption("--train-types", flags.train_types,
-                   "Types to measure training in: bf16, f16, f32; none: not measured")
-        .Commas()
-        .OneEach()
-        .Needs(measure)
-        .Group(group);
-    command
-        .AddOption("--measure-training-with", flags.measure_training,
-                   "The shape of which two layers are trained: synthetic:NAME")
-        .ShowDefault()
-        .Needs(measure)
-        .Group(group);
+        .OneEach();
+    add("--measure-training-with", options.train_model,
+        "The shape of which two layers are trained: synthetic:NAME")
+        .ShowDefault();
     AddDevice(command, flags.common.job.device).Needs(measure).Group(group);
-    command
-        .AddOption("-t,--threads", flags.common.job.threads,
-                   "Threads per rank (default: the cores of the rank)")
-        .Range(1, 1024)
-        .Needs(measure)
-        .Group(group);
-    command
-        .AddOption("--transport", flags.common.cluster.transport,
-                   "Transport between ranks: auto, shm, tcp, verbs or mpi")
-        .OneOf(net::TransportNames())
-        .Needs(measure)
-        .Group(group);
+    add("-t,--threads", flags.common.job.threads,
+        "Threads per rank (default: the cores of the rank)")
+        .Range(1, 1024);
+    add("--transport", flags.common.cluster.transport,
+        "Transport between ranks: auto, shm, tcp, verbs or mpi")
+        .OneOf(net::TransportNames());
     AddRankFlags(command, flags.common);
     // (--hosts also names the workers in the command of --explain.)
     for (const char* flag : {"--local", "--hostfile", "--cluster", "--expect-workers", "--listen"})
@@ -77,16 +51,11 @@ void AddMeasureOptions(const Command& command, PlanFlags& flags) {
 Status MeasureHere(PlanFlags& flags) {
     flags.common.kv = flags.kv;
     WEFT_TRY(Resolve(flags.common));
-    plan::MeasureOptions options;
+    plan::MeasureOptions options = flags.measuring;
     options.cluster = flags.common.cluster;
     options.job = flags.common.job;
-    options.types = flags.types;
-    options.model = flags.measure_with;
-    options.experts = flags.measure_experts == "none" ? "" : flags.measure_experts;
-    options.kv_types = flags.kv_types;
-    options.train_model = flags.measure_training;
-    options.train_types = flags.train_types;
-    if (flags.train_types == std::vector<std::string>{"none"}) options.train_types.clear();
+    if (options.experts == "none") options.experts.clear();
+    if (options.train_types == std::vector<std::string>{"none"}) options.train_types.clear();
     ProgressLine progress;
     WEFT_ASSIGN(plan::Machine machine, plan::MeasureMachine(options, [&](const std::string& what) {
                     progress.Show("measuring: " + what + " ...");

@@ -21,17 +21,13 @@ Result<int64_t> ParseNumber(std::string_view word, std::string_view whole) {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     const std::string_view rest(end, static_cast<size_t>(word.data() + word.size() - end));
-    int shift = 0;
-    if (rest == "K" || rest == "k")
-        shift = 10;
-    else if (rest == "M" || rest == "m")
-        shift = 20;
-    else if (rest == "G" || rest == "g")
-        shift = 30;
-    else if (!rest.empty())
+    constexpr std::string_view kUnits = "KkMmGg";
+    const size_t unit = rest.size() == 1 ? kUnits.find(rest[0]) : kUnits.npos;
+    const bool known = rest.empty() || unit != kUnits.npos;
+    if (!known || error != std::errc() || value < 0 || value > (int64_t{1} << 32)) {
         return NoSize(whole);
-    if (error != std::errc() || value < 0 || value > (int64_t{1} << 32)) return NoSize(whole);
-    return value << shift;
+    }
+    return rest.empty() ? value : value << (unit / 2 * 10 + 10);
 }
 
 // BEGIN:END[:xFACTOR | :+STEP]

@@ -48,19 +48,27 @@ constexpr UnitRow kUnits[] = {{Unit::kBytes, "B", 1},
                               {Unit::kShare, "", 1}};
 
 // Limits outside of any machine: sums of quotients of figures stay finite, and bytes fit 64 bits.
-struct UnitRange {
+// written: the unit in which files are written.
+struct UnitFacts {
     Unit unit;
     double least, most;
-    const char* words;
+    const char* range;
+    double written;
+    const char* written_unit;
 };
-constexpr UnitRange kRanges[] = {{Unit::kBytes, 1e6, 0x1p60, "1 MB to 2^60 bytes"},
-                                 {Unit::kRate, 1e3, 1e18, "0.001 MB/s to 1e6 TB/s"},
-                                 {Unit::kCompute, 1e6, 1e21, "0.001 GFLOP/s to 1e6 PFLOP/s"},
-                                 {Unit::kTime, 0, 1e9, "0 to 1e9 s"},
-                                 {Unit::kPower, 0, 1e9, "0 to 1e9 W"},
-                                 {Unit::kPrice, 0, 1e12, "0 to 1e12 EUR"},
-                                 {Unit::kShare, 1e-6, 1, "0.0001 % to 100 %"},
-                                 {Unit::kSpeed, 1e-6, 1e12, "1e-6 to 1e12 tok/s"}};
+constexpr UnitFacts kFacts[] = {
+    {Unit::kBytes, 1e6, 0x1p60, "1 MB to 2^60 bytes", 1e9, " GB"},
+    {Unit::kRate, 1e3, 1e18, "0.001 MB/s to 1e6 TB/s", 1e9, " GB/s"},
+    {Unit::kCompute, 1e6, 1e21, "0.001 GFLOP/s to 1e6 PFLOP/s", 1e9, " GFLOP/s"},
+    {Unit::kTime, 0, 1e9, "0 to 1e9 s", 1e-6, " us"},
+    {Unit::kPower, 0, 1e9, "0 to 1e9 W", 1, " W"},
+    {Unit::kPrice, 0, 1e12, "0 to 1e12 EUR", 1, " EUR"},
+    {Unit::kShare, 1e-6, 1, "0.0001 % to 100 %", 1, ""},
+    {Unit::kSpeed, 1e-6, 1e12, "1e-6 to 1e12 tok/s", 1, " tok/s"}};
+
+const UnitFacts& FactsOf(Unit unit) {
+    return *std::ranges::find(kFacts, unit, &UnitFacts::unit);
+}
 
 constexpr const char* kExpectedFigure =
     "expected \"QUANTITY, MARK: SOURCE\", such as \"24 GB, data sheet: the vendor's page\"";
@@ -85,17 +93,8 @@ constexpr MarkRow kMarks[] = {{Mark::kMeasured, "measured", 0.03},
                               {Mark::kGuessed, "guessed", 0.30}};
 
 std::string QuantityText(double value, Unit unit) {
-    switch (unit) {
-        case Unit::kBytes: return fmt::format("{:.6g} GB", value * 1e-9);
-        case Unit::kRate: return fmt::format("{:.6g} GB/s", value * 1e-9);
-        case Unit::kCompute: return fmt::format("{:.6g} GFLOP/s", value * 1e-9);
-        case Unit::kTime: return fmt::format("{:.6g} us", value * 1e6);
-        case Unit::kPower: return fmt::format("{:.4g} W", value);
-        case Unit::kPrice: return fmt::format("{:.6g} EUR", value);
-        case Unit::kShare: return fmt::format("{:.6g}", value);
-        case Unit::kSpeed: return fmt::format("{:.6g} tok/s", value);
-    }
-    return "";
+    const UnitFacts& facts = FactsOf(unit);
+    return fmt::format("{:.6g}{}", value / facts.written, facts.written_unit);
 }
 
 }  // namespace
@@ -124,10 +123,10 @@ Result<double> ParseQuantity(std::string_view text, Unit unit) {
                          text.substr(0, 100), UnitNames(unit));
     }
     const double value = number * row->factor;
-    const UnitRange& range = *std::ranges::find(kRanges, unit, &UnitRange::unit);
-    if (value >= range.least && value <= range.most) return value;
+    const UnitFacts& facts = FactsOf(unit);
+    if (value >= facts.least && value <= facts.most) return value;
     return MakeError(ErrorCode::kUsage, "'{}' is out of range; expected {}", text.substr(0, 100),
-                     range.words);
+                     facts.range);
 }
 
 ObjectFields::ObjectFields(const nlohmann::json& object, std::string file, std::string path)
