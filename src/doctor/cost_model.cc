@@ -111,7 +111,9 @@ std::optional<plan::Prediction> CostModel::Predicted(const std::string& model,
     if (shape == nullptr) return std::nullopt;
     const double room = cluster.hosts[0].memory.value * cluster.ranks();
     if (static_cast<double>(shape->source->TotalBytes()) > room) return std::nullopt;
-    auto prediction = plan::PredictTensor(shape->walk, cluster, load());
+    model::Layout layout;
+    layout.tp = cluster.ranks();
+    auto prediction = plan::Predict(shape->walk, cluster, layout, load());
     if (!prediction.ok() || !prediction->fits()) return std::nullopt;
     return std::move(*prediction);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -260,21 +261,6 @@ const Nominal& Below(LinkKind kind, double gigabits) {
     return *below;
 }
 
-const Nominal& Fastest(LinkKind kind) {
-    const Nominal* fastest = nullptr;
-    for (const Nominal& row : kNominal) {
-        if (row.kind == kind) fastest = &row;
-    }
-    return *fastest;
-}
-
-Error WrongDevices(const std::string& word) {
-    return MakeError(ErrorCode::kUsage,
-                     "--machines: '{}': expected 1 to {} devices in a host after the colon, such "
-                     "as rtx-3090:2",
-                     word, kMostNamedDevices);
-}
-
 // "rtx-3090:2" -> 2, and leaves the part before the colon; nullopt: no colon. A path may have one
 // in its folders, or be that of a file *.json.
 Result<std::optional<int>> TakeDevices(std::string& word) {
@@ -285,7 +271,12 @@ Result<std::optional<int>> TakeDevices(std::string& word) {
     const char* end = word.data() + word.size();
     const auto [stop, error] = std::from_chars(word.data() + colon + 1, end, devices);
     const bool counted = error == std::errc() && stop == end;
-    if (!counted || devices < 1 || devices > kMostNamedDevices) return WrongDevices(word);
+    if (!counted || devices < 1 || devices > kMostNamedDevices) {
+        return MakeError(ErrorCode::kUsage,
+                         "--machines: '{}': expected 1 to {} devices in a host after the colon, "
+                         "such as rtx-3090:2",
+                         word, kMostNamedDevices);
+    }
     word.resize(colon);
     return std::optional(devices);
 }
@@ -579,7 +570,7 @@ Result<Wire> WireOf(const Library& library, LinkKind kind, double gigabits) {
     WEFT_ASSIGN(Wire wire, library.FindWire(nominal.wire));
     wire.bandwidth.value *= gigabits / nominal.gigabits;
     if (kind == LinkKind::kTcp) {
-        WEFT_ASSIGN(const Wire most, library.FindWire(Fastest(kind).wire));
+        WEFT_ASSIGN(const Wire most, library.FindWire(Below(kind, INFINITY).wire));
         wire.bandwidth.value = std::min(wire.bandwidth.value, most.bandwidth.value);
     } else if (kind != LinkKind::kThunderbolt) {
         WEFT_ASSIGN(const Wire tcp, WireOf(library, LinkKind::kTcp, gigabits));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "plan/walk.h"
 
 namespace weft::plan {
 namespace {
@@ -30,14 +31,6 @@ OpTimes::Work& operator+=(OpTimes::Work& work, const OpTimes::Work& more) {
     work.bytes += more.bytes;
     work.seconds += more.seconds;
     return work;
-}
-
-// Expected rows, in tenths, of each of `held` experts that has any.
-double RowsOfExpert(const model::Moe& moe, int64_t held, int64_t rows) {
-    const auto all = static_cast<double>(moe.experts), used = static_cast<double>(moe.used);
-    const auto its = static_cast<double>(held), step = static_cast<double>(rows);
-    const double met = program::DistinctExperts(its, all, used, step).mean;
-    return std::round(step * used * its / all / met * 10) / 10;
 }
 
 }  // namespace
@@ -128,9 +121,10 @@ std::map<std::pair<DType, double>, OpTimes::Work> OpTimes::Products(
         const program::Shape& out = program_.value(op.outputs[0]).shape;
         const program::Value& weight = program_.value(program::WeightOf(op));
         const int64_t rows = out.Elements(shape.rows(), shape.outputs) / out[out.rank - 1];
-        const double each = experts == nullptr
-                                ? static_cast<double>(rows)
-                                : RowsOfExpert(*experts, weight.shape[0], shape.rows());
+        auto each = static_cast<double>(rows);
+        if (experts != nullptr) {
+            each = std::round(RowsOfExpert(*experts, weight.shape[0], shape.rows()) * 10) / 10;
+        }
         products[{weight.dtype, each}] += work;
     });
     return products;

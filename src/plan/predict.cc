@@ -583,11 +583,4 @@ Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks) {
     return work.CountSums(true);
 }
 
-Result<Prediction> PredictTensor(const ModelWalk& walk, const ClusterSpec& cluster,
-                                 const Workload& load) {
-    model::Layout layout;
-    layout.tp = cluster.ranks();
-    return Predict(walk, cluster, layout, load);
-}
-
 }  // namespace weft::plan

@@ -132,8 +132,4 @@ Result<Prediction> Predict(const ModelWalk& walk, const ClusterSpec& cluster,
 // can't be sharded this way).
 Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks);
 
-// Predicts the layout in which all ranks of the cluster are tensor ranks.
-Result<Prediction> PredictTensor(const ModelWalk& walk, const ClusterSpec& cluster,
-                                 const Workload& load);
-
 }  // namespace weft::plan

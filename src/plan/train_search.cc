@@ -250,69 +250,6 @@ class TrainSearcher {
     TrainPlans plans_;
 };
 
-// Searches parts of a cluster, each as if the other hosts did not exist.
-class PartsSearcher {
-  public:
-    PartsSearcher(TrainWalk& walk, const ClusterSpec& cluster, const TrainWishes& wishes)
-        : walk_(walk), cluster_(cluster), wishes_(wishes) {}
-
-    Result<TrainPlans> Run() {
-        std::optional<Error> first_error;
-        for (const std::vector<int>& hosts : PartsOf(cluster_)) {
-            auto plans = Search(hosts);
-            if (plans.ok()) {
-                Add(*std::move(plans));
-            } else if (!first_error) {
-                first_error = plans.error();
-            }
-        }
-        if (all_.layouts.empty()) return *first_error;
-        if (cluster_.alike()) TryFewer();
-        std::ranges::stable_sort(all_.layouts, &TrainPrediction::IsBetterThan);
-        all_.layouts.resize(std::min(all_.layouts.size(), kMostKept));
-        return std::move(all_);
-    }
-
-  private:
-    Result<TrainPlans> Search(const std::vector<int>& hosts) {
-        const bool whole = hosts.size() == cluster_.hosts.size();
-        const ClusterSpec part = whole ? cluster_ : cluster_.Part(hosts);
-        WEFT_ASSIGN(TrainPlans plans, SearchTraining(walk_, TrainLinks(part), wishes_));
-        for (TrainPrediction& p : plans.layouts) {
-            if (!whole) p.used.assign(hosts.begin(), hosts.begin() + p.hosts);
-        }
-        return plans;
-    }
-
-    void Add(TrainPlans plans) {
-        std::ranges::move(plans.layouts, std::back_inserter(all_.layouts));
-        std::ranges::move(plans.refused, std::back_inserter(all_.refused));
-        all_.bounded += plans.bounded;
-        all_.predicted += plans.predicted;
-    }
-
-    void TryFewer() {
-        TrainPrediction best = all_.layouts[0];
-        const Machine& machine = cluster_.hosts[0];
-        for (size_t count = cluster_.hosts.size() / 2; count > 0; count /= 2) {
-            // Skip if half of the hosts at their best rate cannot beat all hosts.
-            const double reached = best.share_of_peak * machine.compute.value;
-            if (!best.fits() || 2 * reached > MostFlops(machine)) return;
-            std::vector<int> hosts(count);
-            std::iota(hosts.begin(), hosts.end(), 0);
-            auto plans = Search(hosts);
-            if (!plans.ok() || !plans->layouts[0].IsBetterThan(best)) return;
-            best = plans->layouts[0];
-            Add(*std::move(plans));
-        }
-    }
-
-    TrainWalk& walk_;
-    const ClusterSpec& cluster_;
-    const TrainWishes& wishes_;
-    TrainPlans all_;
-};
-
 }  // namespace
 
 Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
@@ -322,7 +259,46 @@ Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
 
 Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const ClusterSpec& cluster,
                                     const TrainWishes& wishes) {
-    return PartsSearcher(walk, cluster, wishes).Run();
+    TrainPlans all;
+    // Searches a part as if the other hosts did not exist.
+    const auto search = [&](const std::vector<int>& hosts) -> Result<TrainPlans> {
+        const bool whole = hosts.size() == cluster.hosts.size();
+        const ClusterSpec part = whole ? cluster : cluster.Part(hosts);
+        WEFT_ASSIGN(TrainPlans plans, SearchTraining(walk, TrainLinks(part), wishes));
+        for (TrainPrediction& p : plans.layouts) {
+            if (!whole) p.used.assign(hosts.begin(), hosts.begin() + p.hosts);
+        }
+        return plans;
+    };
+    const auto add = [&](TrainPlans plans) {
+        std::ranges::move(plans.layouts, std::back_inserter(all.layouts));
+        std::ranges::move(plans.refused, std::back_inserter(all.refused));
+        all.bounded += plans.bounded;
+        all.predicted += plans.predicted;
+    };
+    std::optional<Error> first_error;
+    for (const std::vector<int>& hosts : PartsOf(cluster)) {
+        auto plans = search(hosts);
+        if (!plans.ok() && !first_error) first_error = plans.error();
+        if (plans.ok()) add(*std::move(plans));
+    }
+    if (all.layouts.empty()) return *first_error;
+    TrainPrediction best = all.layouts[0];
+    const Machine& machine = cluster.hosts[0];
+    for (size_t count = cluster.alike() ? cluster.hosts.size() / 2 : 0; count > 0; count /= 2) {
+        // Stop if half of the hosts at their best rate cannot beat all hosts.
+        const double reached = best.share_of_peak * machine.compute.value;
+        if (!best.fits() || 2 * reached > MostFlops(machine)) break;
+        std::vector<int> hosts(count);
+        std::iota(hosts.begin(), hosts.end(), 0);
+        auto plans = search(hosts);
+        if (!plans.ok() || !plans->layouts[0].IsBetterThan(best)) break;
+        best = plans->layouts[0];
+        add(*std::move(plans));
+    }
+    std::ranges::stable_sort(all.layouts, &TrainPrediction::IsBetterThan);
+    all.layouts.resize(std::min(all.layouts.size(), kMostKept));
+    return all;
 }
 
 }  // namespace weft::plan

@@ -54,16 +54,6 @@ std::vector<int> LayerKinds(const model_files::ModelSource& source, const model:
     return kind_of_layer;
 }
 
-// For an op of experts: the mean group's bytes as a share of the busiest group's.
-double EvenShare(const program::Program& list, const program::Op& op, const model::Hyper& hyper,
-                 int64_t rows) {
-    const int64_t held = list.value(program::WeightOf(op)).shape[0];
-    const program::ExpertLoad load =
-        program::DistinctExperts(static_cast<double>(held), static_cast<double>(hyper.moe.experts),
-                                 static_cast<double>(hyper.moe.used), static_cast<double>(rows));
-    return load.most > 0 ? load.mean / load.most : 1;
-}
-
 class StepTimer {
   public:
     // rates: the machine's measured tables, which replace Weft's shares; may be null.
@@ -146,7 +136,7 @@ class StepTimer {
 
     void AddWeights(const program::Program& list, const program::Op& op, double seconds,
                     Breakdown& all) const {
-        const double even = IsOfExperts(op) ? EvenShare(list, op, *place_.hyper, step_.rows()) : 1;
+        const double even = EvenShare(list, op);
         all.weights += seconds * even;
         all.imbalance += seconds * (1 - even);
     }
@@ -164,14 +154,16 @@ class StepTimer {
         return DType::kF16;
     }
 
-    // Mean number of a rank's experts that the rows of a step choose.
-    double Met(const program::Program& list, const program::Op& op) const {
-        const model::Moe& moe = place_.hyper->moe;
-        const auto held = static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
-        return program::DistinctExperts(held, static_cast<double>(moe.experts),
-                                        static_cast<double>(moe.used),
-                                        static_cast<double>(step_.rows()))
-            .mean;
+    program::ExpertLoad LoadOf(const program::Program& list, const program::Op& op) const {
+        return LoadOfExperts(place_.hyper->moe, list.value(program::WeightOf(op)).shape[0],
+                             step_.rows());
+    }
+
+    // The mean expert group's bytes as a share of the busiest group's; 1 if the op has no experts.
+    double EvenShare(const program::Program& list, const program::Op& op) const {
+        if (!IsOfExperts(op)) return 1;
+        const program::ExpertLoad load = LoadOf(list, op);
+        return load.most > 0 ? load.mean / load.most : 1;
     }
 
     // Adds a product whose type was measured; the rate includes its overhead.
@@ -185,10 +177,7 @@ class StepTimer {
         if (!rate) return false;
         const double seconds = cost.flops / *rate;
         (rows > kVectorRows ? all.compute : all.weights) += seconds;
-        if (IsOfExperts(op)) {
-            const double even = EvenShare(list, op, *place_.hyper, step_.rows());
-            all.imbalance += seconds * (1 / even - 1);
-        }
+        all.imbalance += seconds * (1 / EvenShare(list, op) - 1);
         return true;
     }
 
@@ -214,17 +203,13 @@ class StepTimer {
 
     // Rows of a product; for experts, the rows of each expert that has any.
     double RowsOf(const program::Program& list, const program::Op& op) const {
-        if (!IsOfExperts(op)) {
-            const program::Shape& out = list.value(op.outputs[0]).shape;
-            const int64_t elements = out.Elements(step_.rows(), step_.outputs);
-            return static_cast<double>(elements / out[out.rank - 1]);
+        if (IsOfExperts(op)) {
+            const int64_t held = list.value(program::WeightOf(op)).shape[0];
+            return RowsOfExpert(place_.hyper->moe, held, step_.rows());
         }
-        const model::Moe& moe = place_.hyper->moe;
-        const auto held = static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
-        const auto all = static_cast<double>(moe.experts), used = static_cast<double>(moe.used);
-        const auto rows = static_cast<double>(step_.rows());
-        const double met = Met(list, op);
-        return met > 0 ? rows * used * held / all / met : 1;
+        const program::Shape& out = list.value(op.outputs[0]).shape;
+        const int64_t elements = out.Elements(step_.rows(), step_.outputs);
+        return static_cast<double>(elements / out[out.rank - 1]);
     }
 
     // Size of an all-reduce in its type on the wire.
@@ -312,6 +297,17 @@ Breakdown TimePromptStep(const RankWork& work, const program::StepShape& step,
     const double segments = static_cast<double>(parts * (sums + 1));
     all.wire = std::max(own + wire / segments, wire + own / segments) - own;
     return all;
+}
+
+program::ExpertLoad LoadOfExperts(const model::Moe& moe, int64_t held, int64_t rows) {
+    return program::DistinctExperts(static_cast<double>(held), static_cast<double>(moe.experts),
+                                    static_cast<double>(moe.used), static_cast<double>(rows));
+}
+
+double RowsOfExpert(const model::Moe& moe, int64_t held, int64_t rows) {
+    const double met = LoadOfExperts(moe, held, rows).mean;
+    const auto all = static_cast<double>(moe.experts), used = static_cast<double>(moe.used);
+    return met > 0 ? static_cast<double>(rows) * used * static_cast<double>(held) / all / met : 1;
 }
 
 std::span<const CauseRow<Breakdown>> Breakdown::Rows() {

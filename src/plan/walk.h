@@ -81,6 +81,11 @@ struct Breakdown : SecondsByCause<Breakdown> {
     static std::span<const CauseRow<Breakdown>> Rows();
 };
 
+// Of a rank that holds `held` experts, in a step of `rows` rows: how many of them are chosen, and
+// the expected rows of each chosen one.
+program::ExpertLoad LoadOfExperts(const model::Moe& moe, int64_t held, int64_t rows);
+double RowsOfExpert(const model::Moe& moe, int64_t held, int64_t rows);
+
 // The machine and links on which a step runs.
 struct StepPlace {
     const Machine* machine;
