@@ -25,6 +25,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from limits import NIGHTLY, limit, timeout_ms  # noqa: E402, F401
+from wait import until  # noqa: E402
 
 WAIT_S = 10  # on a machine that is not slow
 KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, "")}
@@ -92,11 +93,14 @@ class Chromium:
         self.process.wait(WAIT_S)
         os.close(self.commands)
         os.close(self.answers)
-        for _ in range(20):  # child processes may still write there
-            try:
-                return self.profile.cleanup()
-            except OSError:
-                time.sleep(0.1)
+        until(self.is_clean, "the end of child processes, which may still write")
+
+    def is_clean(self):
+        try:
+            self.profile.cleanup()
+        except OSError:
+            return False
+        return True
 
     def call(self, method, session=None, **parameters):
         self.number += 1
@@ -206,15 +210,15 @@ class Page:
 
     def wait(self, expression, seconds=WAIT_S):
         """Waits until the expression is true."""
-        end, trouble = time.monotonic() + limit(seconds), ""
-        while time.monotonic() < end:
+        troubles = [""]
+
+        def holds():
             try:
-                if self.eval(f"Promise.resolve({expression}).then(Boolean)"):
-                    return
+                return self.eval(f"Promise.resolve({expression}).then(Boolean)")
             except RuntimeError as error:  # between two documents no script can run
-                trouble = f" ({error})"
-            time.sleep(0.03)
-        raise AssertionError(f"not within {limit(seconds)} s: {expression}{trouble}")
+                troubles[0] = f" ({error})"
+                return False
+        until(holds, lambda: expression + troubles[0], limit(seconds))
 
     def text(self, selector):
         return self.eval(f"document.querySelector({json.dumps(selector)})?.innerText ?? null")

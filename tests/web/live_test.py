@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import urllib.error
 import urllib.request
@@ -19,6 +18,7 @@ import urllib.request
 import chromium
 from processes import children, send
 from nightly import nightly_only
+from wait import until
 
 WEFT = ""
 START_S = 100
@@ -105,10 +105,7 @@ class Live(unittest.TestCase):
             page.press("Escape")
             page.wait("document.querySelector('.answer:last-child .note').textContent "
                       "=== 'Stopped.'")
-            deadline = time.monotonic() + 5
-            while server.get("api/status")["running"] > 0 and time.monotonic() < deadline:
-                time.sleep(0.05)
-            self.assertEqual(server.get("api/status")["running"], 0)
+            until(lambda: server.get("api/status")["running"] == 0, "the end of the request")
             page.reload()
             self.assertEqual(len(page.texts(".message")), 4)
             page.click("nav a[href='#dashboard']")
@@ -154,10 +151,8 @@ class Live(unittest.TestCase):
             first = server.children()
             os.kill(first[0], signal.SIGKILL)
             # The replacement process is stopped, so that there is time to look.
-            deadline = time.monotonic() + START_S
-            while not (new := [pid for pid in server.children() if pid not in first]):
-                self.assertLess(time.monotonic(), deadline, "no rank was started again")
-                time.sleep(0.002)
+            new = until(lambda: [pid for pid in server.children() if pid not in first],
+                        "another process of the rank", pause_s=0.002)
             os.kill(new[0], signal.SIGSTOP)
             page.wait(tile + " !== null")
             self.assertRegex(page.text(LOST), r"(?s)Rank 1.*(lost|rejoining) since.*signal 9")
@@ -193,12 +188,11 @@ class Live(unittest.TestCase):
             page.wait("document.querySelectorAll('.tile').length === 2", START_S)
             os.kill(server.children()[0], signal.SIGKILL)
             # The replacement process does not become ready.
-            deadline = time.monotonic() + START_S
-            while not server.get("api/status")["departed"]:
-                self.assertLess(time.monotonic(), deadline)
+            def departed():
                 for child in server.children():
                     send(child, signal.SIGSTOP)
-                time.sleep(0.02)
+                return server.get("api/status")["departed"]
+            until(departed, "a rank that is gone")
             page.wait("document.querySelectorAll('.tile').length === 1 && "
                       "document.querySelector('.gone')", START_S)
             self.assertRegex(page.text(".gone"),

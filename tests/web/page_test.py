@@ -14,6 +14,7 @@ from case import DONE, Case, SharedPage, setUpModule, tearDownModule  # noqa: F4
 from chromium import NIGHTLY, limit
 from fake_server import CUT, slowly
 from nightly import nightly_only, some
+from wait import until
 
 STATUS = {
     "version": "0.1.0", "model": "fake", "context": 8192, "state": "serving", "error": "",
@@ -79,12 +80,9 @@ class Chat(Case):
             self.page.wait("document.querySelector('.answer:last-child .note')"
                            ".textContent === 'Stopped.'")
             length = len(self.answer_text())
-            time.sleep(0.2)
+            until(lambda: self.server.left == number, "the end of the connection")
             self.assertEqual(len(self.answer_text()), length)
             self.assertTrue(self.page.shown("#send"))
-        deadline = time.monotonic() + 5
-        while self.server.left < 2 and time.monotonic() < deadline:
-            time.sleep(0.02)
         self.assertEqual(self.server.left, 2)
 
     def test_an_edited_message_is_sent_again_from_there(self):
@@ -594,7 +592,10 @@ class Markdown(SharedPage):
         for element in ("a", "b", "td", "li"):
             self.page.eval(f"document.querySelector('#messages {element}')?.dispatchEvent("
                            "new MouseEvent('mouseover', {bubbles: true}))")
-        time.sleep(0.2)
+        # The events of what has been added come before those of images that are added now.
+        for _ in range(2):
+            self.page.eval("new Promise((done) => Object.assign(new Image(), "
+                           "{src: '/assets/icon.svg', onload: done})).then(() => 0)")
         self.assertIsNone(self.page.eval("window.hit ?? null"))
         tags = set(self.page.eval(
             "[...document.querySelectorAll('#messages *')].map((e) => e.tagName)"))
@@ -738,16 +739,23 @@ class Dashboard(SharedPage):
     def test_a_hidden_page_asks_nothing(self):
         hide = "Object.defineProperty(document, 'hidden', {{value: {}, configurable: true}});" \
             "document.dispatchEvent(new Event('visibilitychange'));"
+        periods = "(async () => { for (let i = 0; i < 20; ++i) " \
+            "await new Promise((done) => setTimeout(done, 5000)); })()"
+        self.page.eval("window.ofTheClock = window.setTimeout; "  # 500 times as fast
+                       "window.setTimeout = (then, ms) => window.ofTheClock(then, ms / 500)")
+        self.addCleanup(self.page.eval, "window.setTimeout = window.ofTheClock; 0")
+
+        def asks_again():
+            self.page.eval(hide.format("false"))
+            asked = self.server.asked
+            until(lambda: self.server.asked > asked + 3, "more requests")
+        asks_again()
         self.page.eval(hide.format("true"))
-        time.sleep(1.0)  # a request may be on its way
+        self.page.eval(periods)  # a request may be on its way
         asked = self.server.asked
-        time.sleep(1.5)
+        self.page.eval(periods)
         self.assertEqual(self.server.asked, asked)
-        self.page.eval(hide.format("false"))
-        deadline = time.monotonic() + 5
-        while self.server.asked == asked and time.monotonic() < deadline:
-            time.sleep(0.02)
-        self.assertGreater(self.server.asked, asked)
+        asks_again()
 
 
 class Everywhere(Case):
@@ -763,7 +771,9 @@ class Everywhere(Case):
         for view in ("#chat", "#dashboard"):
             self.page.eval(f"location.hash = '{view}'")
             self.page.wait(f"document.querySelector('nav a[href=\"{view}\"]').ariaCurrent")
-            time.sleep(0.3)
+            self.page.wait("document.querySelector('.tile') !== null || "
+                           f"'{view}' === '#chat'")
+            self.page.wait("document.getAnimations().length === 0")
             self.assertEqual(self.page.eval(
                 "Math.max(...['html', '#thread', '#dashboard-view'].map((s) => "
                 "document.querySelector(s)).map((e) => e.scrollWidth - e.clientWidth))"), 0, view)

@@ -7,27 +7,24 @@
 import json
 import sys
 import threading
-import time
 import urllib.request
 
 import chromium
+from wait import until
 
 QUESTIONS = ("List three fibres that are woven.",
              "Write a Python function that reverses a list.")
-LOAD_S = 15
-CLIENTS = 4
+CLIENTS, ANSWERS = 4, 40
 
 
-def load(url, until):
-    """Load for the dashboard: clients that repeat the same requests for a while."""
-    number = 0
-    while time.monotonic() < until:
-        number += 1
-        body = {"messages": [{"role": "user", "content": f"Story number {number}, please."}],
-                "max_tokens": 100}
+def load(url, answers, over):
+    """Load for the dashboard: clients that repeat the same requests."""
+    while not over.is_set():
+        content = f"Story number {len(answers) // CLIENTS}, please."
+        body = {"messages": [{"role": "user", "content": content}], "max_tokens": 100}
         data = json.dumps(body).encode()
         with urllib.request.urlopen(url + "v1/chat/completions", data, 60) as answer:
-            answer.read()
+            answers.append(answer.read())
 
 
 def chat(page, folder):
@@ -42,12 +39,13 @@ def chat(page, folder):
 
 def dashboard(page, url, folder):
     page.click("nav a[href='#dashboard']")
-    until = time.monotonic() + LOAD_S
-    clients = [threading.Thread(target=load, args=(url, until)) for _ in range(CLIENTS)]
+    answers, over = [], threading.Event()
+    clients = [threading.Thread(target=load, args=(url, answers, over)) for _ in range(CLIENTS)]
     for client in clients:
         client.start()
-    time.sleep(LOAD_S - 1)
+    until(lambda: len(answers) >= ANSWERS, f"{ANSWERS} answers")
     page.screenshot(f"{folder}/page_dashboard.png")
+    over.set()
     for client in clients:
         client.join()
 

@@ -6,12 +6,12 @@
 import json
 import sys
 import threading
-import time
 import unittest
 
 import chromium
 from case import DONE, Case, setUpModule, tearDownModule  # noqa: F401
 from nightly import nightly_only
+from wait import until
 
 STORED = "JSON.parse(Object.entries(localStorage).find(([key]) => " \
     "key.startsWith('weft.conversation.'))[1])"
@@ -49,10 +49,8 @@ class Tabs(Case):
     def expect_stored(self, texts):
         """Waits until `texts` are stored: a tab sees the other's writes one after another, and
         repairs a write that lost messages."""
-        end = time.monotonic() + chromium.limit(chromium.WAIT_S)
-        while self.stored() != sorted(texts) and time.monotonic() < end:
-            time.sleep(0.03)
-        self.assertEqual(self.stored(), sorted(texts))
+        until(lambda: self.stored() == sorted(texts),
+              lambda: f"{sorted(texts)}, not {self.stored()}", chromium.limit(chromium.WAIT_S))
 
     def shown(self, page):
         return page.texts("#messages .bubble") + page.texts("#messages .markdown")
