@@ -11,12 +11,12 @@ import struct
 import subprocess
 import tempfile
 import threading
-import time
 import unittest
 
 MODEL = pathlib.Path(__file__).parents[2] / "models/abacus/model.gguf"
 os.environ["WEFT_MODEL"] = str(MODEL)
 import serving  # noqa: E402  (it reads WEFT_MODEL)
+from wait import until  # noqa: E402
 
 CHAT, TEXT, EMBED = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 CONTEXT, SLOTS = 8192, 4
@@ -98,10 +98,7 @@ class Fair(unittest.TestCase):
         return self.server.json("GET", "/api/status", None, self.heads[name])[1]
 
     def wait_until(self, name, condition):
-        end = time.monotonic() + serving.PATIENCE
-        while not condition(self.status(name)):
-            self.assertLess(time.monotonic(), end, self.status(name))
-            time.sleep(0.005)
+        until(lambda: condition(self.status(name)), lambda: self.status(name), serving.PATIENCE)
 
     def ask(self, name, path, body):
         status, _, data = self.server.call("POST", path, body, self.heads[name])

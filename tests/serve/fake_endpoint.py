@@ -10,9 +10,13 @@ two pieces), "no-usage", "silent" (never answers), "text" (no stream of events).
 """
 import http.server
 import json
+import pathlib
 import sys
 import threading
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from wait import Pace  # noqa: E402
 
 FIRST, GAP = 0.05, 0.01
 SEEN = {"requests": 0, "bodies": []}
@@ -53,7 +57,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if model == "text":
             return self.finish_with(200, b"hello")
         if model == "silent":
-            time.sleep(30)
+            return self.rfile.read(1)  # the end of the connection
         self.stream(body, model)
 
     def piece(self, text):
@@ -76,7 +80,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
         begin = time.monotonic()
         for i in range(count):
-            time.sleep(max(0, begin + FIRST + i * GAP - time.monotonic()))
+            Pace(max(0, begin + FIRST + i * GAP - time.monotonic())).next()
             if model == "error" and i == 2:
                 self.event({"error": {"message": "a rank was lost"}})
             choice = {"delta": {"content": "x "}} if chat else {"text": "x ", "finish_reason": None}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Expensive requests: limits of their use of the reading thread, its stack and memory, while other
 requests are answered. Any model works; the test uses abacus."""
+import http.client
 import json
 import os
 import pathlib
@@ -8,13 +9,13 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 import unittest
 
 MODEL = str(pathlib.Path(__file__).parents[2] / "models/abacus/model.gguf")
 os.environ["WEFT_MODEL"] = MODEL
 import gguf_template  # noqa: E402
 import serving  # noqa: E402  (it reads WEFT_MODEL)
+from wait import until  # noqa: E402
 
 CHAT, TEXT, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 RESPONSES, COUNT = "/v1/responses", "/v1/messages/count_tokens"
@@ -485,23 +486,31 @@ class Keys(unittest.TestCase):
     def head(self, name):
         return {"Authorization": f"Bearer {self.keys[name]}"}
 
+    def await_reading(self):
+        """Until the server has read what was sent: one thread reads all connections."""
+        for _ in range(2):
+            self.assertEqual(self.server.call("GET", "/live")[0], 200)
+
     @serving.nightly_only
     def test_one_key_does_not_hold_up_the_requests_of_another(self):
         """Grammars that each take a third of a second and are then refused."""
         order, grammar = [], "root ::= " + '"a"? ' * 4000
 
-        def ask(name, path, body):
-            order.append((name, self.server.json("POST", path, body, self.head(name))[0]))
-
-        heavy = [threading.Thread(target=ask, args=(
-            "free", CHAT, {"messages": [QUESTION], "max_tokens": 1, "grammar": f"{grammar}#{i}"}))
-            for i in range(12)]
-        light = [threading.Thread(target=ask, args=("other", "/tokenize", {"prompt": "1"}))
-                 for _ in range(3)]
-        for thread in heavy + light:
+        def asked(name, path, body):
+            """A thread that awaits the answer to a request, which is sent here."""
+            wire = http.client.HTTPConnection("127.0.0.1", self.server.port,
+                                              timeout=serving.PATIENCE)
+            self.addCleanup(wire.close)
+            wire.request("POST", path, json.dumps(body), self.head(name))
+            thread = threading.Thread(
+                target=lambda: order.append((name, wire.getresponse().status)))
             thread.start()
-            if thread is heavy[-1]:
-                time.sleep(0.2)
+            return thread
+
+        heavy = [asked("free", CHAT, {"messages": [QUESTION], "max_tokens": 1,
+                                      "grammar": f"{grammar}#{i}"}) for i in range(12)]
+        self.await_reading()
+        light = [asked("other", "/tokenize", {"prompt": "1"}) for _ in range(3)]
         for thread in heavy + light:
             thread.join()
         self.assertEqual(order.count(("free", 400)), 12)
@@ -534,13 +543,12 @@ class Keys(unittest.TestCase):
         finally:
             for wire in wires:
                 wire.close()
-        for _ in range(100):  # until the server has noticed the disconnects
-            status, again = self.server.json("GET", f"{RESPONSES}/{kept['id']}", None,
-                                             self.head("free"))
-            if status == 200:
-                break
-            time.sleep(0.1)
-        self.assertEqual((status, again["id"]), (200, kept["id"]))
+
+        def again():
+            status, got = self.server.json("GET", f"{RESPONSES}/{kept['id']}", None,
+                                           self.head("free"))
+            return got if status == 200 else None
+        self.assertEqual(until(again, "the end of the closed answers")["id"], kept["id"])
         self.server.json("DELETE", f"{RESPONSES}/{kept['id']}", None, self.head("free"))
 
     def test_limits_hold_for_every_path(self):
@@ -576,7 +584,7 @@ class Keys(unittest.TestCase):
                     wire.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{head}Content-Length: "
                                  f"{length}\r\n\r\n{'b' * first}".encode())
                     if first < length:
-                        time.sleep(0.02)
+                        self.await_reading()
                     try:
                         wire.sendall(b"b" * (length - first))
                     except OSError:

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 import socket
@@ -18,18 +19,14 @@ os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
 import serving  # noqa: E402
 from processes import children, send  # noqa: E402
+from wait import outlast, until  # noqa: E402
 
 RANKS = ("--local", "2", "--tp", "2", "--timeout-ms", "4000")
-WAIT_S = 40
+WAIT_S, WINDOW_S = 40, 2
 
 
 def wait(condition, what):
-    end = time.monotonic() + WAIT_S
-    while not (found := condition()):
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {WAIT_S} s")
-        time.sleep(0.005)
-    return found
+    return until(condition, what, WAIT_S, pause_s=0.005)
 
 
 def stop_next(pid, but=()):
@@ -37,6 +34,12 @@ def stop_next(pid, but=()):
     child = wait(lambda: [c for c in children(pid) if c not in but], "a child")[0]
     os.kill(child, signal.SIGSTOP)
     return child
+
+
+def sleeps(pid):
+    """How many times the main thread of a process has waited."""
+    status = pathlib.Path(f"/proc/{pid}/task/{pid}/status").read_text()
+    return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.M)[1])
 
 
 def cores_of(pid):
@@ -94,11 +97,13 @@ class Losses(unittest.TestCase):
         try:
             os.kill(children(server.process.pid)[0], signal.SIGKILL)
             states = []
-            end = time.monotonic() + WAIT_S
-            while states[-2:] != ["rejoining", "up"] and time.monotonic() < end:
+
+            def back():
                 state = server.status()["ranks"][1]["state"]
                 if states[-1:] != [state]:
                     states.append(state)
+                return states[-2:] == ["rejoining", "up"]
+            until(back, lambda: f"a rejoining rank that is up: {states}", WAIT_S, pause_s=0)
             self.assertEqual([state for state in states if state != "up"], ["lost", "rejoining"])
             self.assertEqual(states[-1], "up")
             server.close()
@@ -120,8 +125,9 @@ class Losses(unittest.TestCase):
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
                 os.kill(children(pid)[0], signal.SIGKILL)
                 wait(lambda: "cannot make a socket pair" in said(), "a refusal")
-                # Longer than six tries without a pause take.
-                time.sleep(2)
+                # It pauses between its tries; six tries without a pause would be over.
+                before_pauses = sleeps(pid)
+                wait(lambda: sleeps(pid) > before_pauses + 20, "pauses between tries")
                 self.assertIsNone(server.process.poll(), said())
                 self.assertIn("Trying again for", said())
                 self.assertEqual(said().count("cannot make a socket pair"), 1)
@@ -180,10 +186,12 @@ class Losses(unittest.TestCase):
             self.assertIn("weft:ranks{", metrics(server))
             os.kill(children(server.process.pid)[0], signal.SIGKILL)
             # The replacement process does not become ready.
-            end = time.monotonic() + WAIT_S
-            while not (left := server.status())["departed"] and time.monotonic() < end:
+
+            def departed():
                 for child in children(server.process.pid):
                     send(child, signal.SIGSTOP)
+                return server.status()["departed"]
+            until(departed, "a rank that is gone", WAIT_S, pause_s=0)
             left = server.wait_for(lambda s: s["state"] == "serving", WAIT_S)
             self.assertEqual([(rank["rank"], rank["state"]) for rank in left["ranks"]], [(0, "up")])
             self.assertEqual(left["layout"]["tp"], 1)
@@ -200,7 +208,8 @@ class Losses(unittest.TestCase):
 
     @serving.nightly_only
     def test_losses_are_forgiven_after_the_window(self):
-        server = serving.Server(256, *RANKS, "--max-restarts", "1", "--restart-window-ms", "2000")
+        server = serving.Server(256, *RANKS, "--max-restarts", "1", "--restart-window-ms",
+                                str(1000 * WINDOW_S))
         try:
             for number in (1, 2):
                 os.kill(children(server.process.pid)[0], signal.SIGKILL)
@@ -209,7 +218,7 @@ class Losses(unittest.TestCase):
                 self.assertEqual(len(status["recoveries"]), number)
                 answer = server.json("POST", "/v1/completions", {"prompt": "1", "max_tokens": 1})
                 self.assertEqual(answer[0], 200, "a token between losses")
-                time.sleep(2.1)
+                outlast(WINDOW_S)
             os.kill(children(server.process.pid)[0], signal.SIGKILL)
             server.wait_for(lambda s: len(s["recoveries"]) == 3 and s["state"] == "serving", WAIT_S)
             os.kill(children(server.process.pid)[0], signal.SIGKILL)

@@ -4,10 +4,10 @@ import http.client
 import json
 import math
 import re
-import time
 import unittest
 
 import serving
+from wait import until
 
 REQUEST_SECONDS = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960,
                    1920, 7680]
@@ -101,12 +101,11 @@ class Metrics(unittest.TestCase):
         first = self.ask(server, n=2, max_tokens=8, temperature=1, ignore_eos=True)
         second = self.ask(server, max_tokens=5, temperature=0, ignore_eos=True)
         # An answer is counted after it is written; its client may see it earlier.
-        end = time.monotonic() + 10
-        while True:
+        def both_counted():
             types, samples = self.scrape(server)
-            if self.value(samples, "vllm:request_params_n_count") == 2 or time.monotonic() > end:
-                break
-            time.sleep(0.01)
+            found = self.value(samples, "vllm:request_params_n_count") == 2
+            return (types, samples) if found else None
+        types, samples = until(both_counted, "the count of the second answer")
         kinds = {**dict.fromkeys(GAUGES, "gauge"), **dict.fromkeys(COUNTERS, "counter"),
                  **dict.fromkeys(HISTOGRAMS, "histogram")}
         for name, kind in kinds.items():

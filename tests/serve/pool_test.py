@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import pathlib
-import re
 import resource
 import shutil
 import signal
@@ -14,15 +13,16 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 import unittest
 
 import serving
-from processes import children
+from processes import children, is_pending
+from wait import outlast, until
 
 ABACUS = pathlib.Path(__file__).resolve().parents[2] / "models" / "abacus" / "model.gguf"
 NAMES = ("first", "second", "third")
 TEXT = "/v1/completions"
+PROBE_S = 1  # the server asks each process of a model once in this time
 
 
 def folder_of_models():
@@ -93,11 +93,7 @@ class Pool(serving.Server):
                    if line.startswith(f'weft:{name}{{model_name="{model}'))
 
     def wait_until(self, condition, seconds=10):
-        end = time.monotonic() + serving.limit(seconds)
-        while not condition():
-            if time.monotonic() > end:
-                raise AssertionError("not within the limit:\n" + self.said())
-            time.sleep(0.02)
+        until(condition, lambda: "the server said:\n" + self.said(), serving.limit(seconds))
 
     def ask(self, name, prompt, **more):
         status, body = self.json("POST", TEXT, {"model": name, **request(prompt), **more})
@@ -434,7 +430,9 @@ class Serving(unittest.TestCase):
                                  "concurrency_limit_exceeded")
                 stop.go_on()
                 self.assertEqual(first.result()[0], 200)
-            self.assertEqual(server.call("POST", TEXT, body, keys.header("eve"))[0], 200)
+            # (An answer is counted after its client has it.)
+            until(lambda: server.call("POST", TEXT, body, keys.header("eve"))[0] == 200,
+                  "the end of the first request")
 
     def test_loads_count_as_work(self):
         with Keys("ann", "bob") as keys, \
@@ -511,13 +509,6 @@ def alive(pid):
         return False
 
 
-def waits_for_sigterm(pid):
-    """Whether SIGTERM has been sent to a stopped process."""
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    pending = re.search(r"^ShdPnd:\s*(\w+)$", status, re.M)[1]
-    return int(pending, 16) >> (signal.SIGTERM - 1) & 1 == 1
-
-
 class Faults(unittest.TestCase):
     def ended(self, *words):
         done = subprocess.run([serving.PROGRAM, "serve", *words, "--port", "0", "-t", "1"],
@@ -559,7 +550,7 @@ class Faults(unittest.TestCase):
             before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (least, before[1]))
             crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
-            time.sleep(4)  # several probes, none of which can be sent
+            outlast(4 * PROBE_S)  # several probes, none of which can be sent
             resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
             for one in crowd:
                 one.close()
@@ -649,15 +640,13 @@ class Faults(unittest.TestCase):
         process = subprocess.Popen(
             [serving.PROGRAM, "serve", path_of("first"), path_of("second"), "-t", "1", "--ctx",
              "256", "--port", "0", "--drain-ms", "100"], stderr=subprocess.PIPE, text=True)
-        end = time.monotonic() + serving.limit(30)
-        while not children(process.pid) and time.monotonic() < end:
-            pass  # (the load is over within a tenth of a second)
-        member = children(process.pid)[0]
+        # (The load is over within a tenth of a second.)
+        member = until(lambda: children(process.pid), "a process of a model", pause_s=0)[0]
         os.kill(member, signal.SIGSTOP)
         process.terminate()
         self.assertIn("shutting down", process.stderr.readline())
-        while not waits_for_sigterm(member) and time.monotonic() < end:
-            time.sleep(0.01)
+        until(lambda: is_pending(member, signal.SIGTERM),
+              "SIGTERM to the process of the model")
         os.kill(member, signal.SIGCONT)
         said = process.communicate(timeout=serving.limit(30))[1]
         self.assertEqual(process.returncode, 0, said)

@@ -12,6 +12,7 @@ import unittest
 
 import serving
 from processes import children
+from wait import until
 
 serving.few_layers = True
 
@@ -32,13 +33,8 @@ class Serving(serving.Server):
 
     def line_of(self, word):
         """Waits briefly for the first log line with that word."""
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            for line in self.lines():
-                if word in line:
-                    return line
-            time.sleep(0.02)
-        raise AssertionError(f"no line with {word} in:\n" + "\n".join(self.lines()))
+        return until(lambda: next((line for line in self.lines() if word in line), None),
+                     lambda: f"a line with {word} in:\n" + "\n".join(self.lines()))
 
 
 class Stream(threading.Thread):
@@ -89,9 +85,8 @@ class Ending(unittest.TestCase):
             self.assertTrue(long_one.begun.wait(20) and short.begun.wait(20))
             begin = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
-            status, refused = server.json("POST", TEXT, {"prompt": "a"})
-            self.assertEqual((status, refused["error"]["code"]), (503, "draining"))
+            until(lambda: self.ready(server) == 503, "/ready after SIGTERM")
+            until(lambda: self.refused(server), "a refusal after SIGTERM")
             self.assertEqual(server.json("GET", "/health")[0], 200)
             self.assertEqual(server.json("GET", "/ready")[0], 503)
             self.assertEqual(server.process.wait(30), 0)
@@ -107,11 +102,23 @@ class Ending(unittest.TestCase):
     def ready(self, server):
         return server.json("GET", "/ready")[0]
 
-    def until(self, condition, what):
-        end = time.monotonic() + serving.PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), end, what)
-            time.sleep(0.02)
+    def refused(self, server):
+        """Gives up a request that is accepted: it would wait for those before it."""
+        asked = serving.http.client.HTTPConnection("127.0.0.1", server.port, timeout=1)
+        try:
+            asked.request("POST", TEXT, json.dumps({"prompt": "a", "max_tokens": 1}))
+            answer = asked.getresponse()
+            data = answer.read()
+        except TimeoutError:
+            return False
+        finally:
+            asked.close()
+        if answer.status != 503:
+            return False
+        self.assertEqual(json.loads(data)["error"]["code"], "draining")
+        self.assertEqual(answer.headers["Connection"], "close")
+        self.assertGreater(int(answer.headers["Retry-After"]), 0)
+        return True
 
     def test_running_and_queued_requests_finish(self):
         server = Serving("--max-seqs", "1", "--drain-delay-ms", "500", "--drain-ms", "600000")
@@ -122,26 +129,8 @@ class Ending(unittest.TestCase):
             status = server.wait_for(lambda s: s["waiting"] == 1, serving.PATIENCE)
             self.assertEqual((status["running"], status["waiting"]), (1, 1))
             server.process.send_signal(signal.SIGTERM)
-            self.until(lambda: self.ready(server) == 503, "/ready after SIGTERM")
-
-            def refused():
-                """Gives up a request that is accepted: it would wait for those before it."""
-                asked = serving.http.client.HTTPConnection("127.0.0.1", server.port, timeout=1)
-                try:
-                    asked.request("POST", TEXT, json.dumps({"prompt": "a", "max_tokens": 1}))
-                    answer = asked.getresponse()
-                    data = answer.read()
-                except TimeoutError:
-                    return False
-                finally:
-                    asked.close()
-                if answer.status != 503:
-                    return False
-                self.assertEqual(json.loads(data)["error"]["code"], "draining")
-                self.assertEqual(answer.headers["Connection"], "close")
-                self.assertGreater(int(answer.headers["Retry-After"]), 0)
-                return True
-            self.until(refused, "a refusal after --drain-delay-ms")
+            until(lambda: self.ready(server) == 503, "/ready after SIGTERM")
+            until(lambda: self.refused(server), "a refusal after --drain-delay-ms")
             self.assertEqual(server.json("GET", "/health")[0], 200)
             self.assertEqual(server.json("GET", "/live")[0], 200)
             for stream in (running, queued):
@@ -184,7 +173,7 @@ class Ending(unittest.TestCase):
                 kept.request("GET", "/ready")
                 self.assertEqual(kept.getresponse().read(), b'{"status":"ready"}')
                 server.process.send_signal(signal.SIGTERM)
-                self.until(lambda: self.ready(server) == 503, "/ready after SIGTERM")
+                until(lambda: self.ready(server) == 503, "/ready after SIGTERM")
                 kept.request("POST", TEXT, json.dumps({"prompt": "a", "max_tokens": 1}))
                 answer = kept.getresponse()
                 self.assertEqual((answer.status, answer.headers["Connection"]), (200, "close"))
@@ -208,9 +197,7 @@ class Ending(unittest.TestCase):
             stream = Stream(server, LONG | {"max_tokens": 200})
             self.assertTrue(stream.begun.wait(serving.PATIENCE))
             server.process.send_signal(signal.SIGHUP)
-            end = time.monotonic() + serving.PATIENCE
-            while server.json("GET", "/ready")[0] != 503 and time.monotonic() < end:
-                time.sleep(0.02)
+            until(lambda: server.json("GET", "/ready")[0] == 503, "/ready after SIGHUP")
             server.process.send_signal(signal.SIGHUP)
             stream.join(serving.PATIENCE)
             self.assertTrue(stream.whole, stream.failure)
@@ -247,9 +234,7 @@ class Ending(unittest.TestCase):
             self.assertEqual(recovery["lost_ranks"], [1])
             self.assertAlmostEqual(recovery["back_s"], time.time(), delta=30)
             said = len(stream.events)
-            end = time.monotonic() + 20
-            while len(stream.events) <= said and time.monotonic() < end:
-                time.sleep(0.02)
+            until(lambda: len(stream.events) > said, "another token")
             self.assertIsNone(stream.failure)
             os.kill(children(server.process.pid)[0], signal.SIGKILL)
             self.assertEqual(server.process.wait(40), 3)
@@ -285,9 +270,7 @@ class Keys(unittest.TestCase):
                 self.assertEqual((asks(first), asks(second)), (200, 401))
                 path.write_text(other + "\n")
                 server.process.send_signal(signal.SIGHUP)
-                end = time.monotonic() + 10
-                while asks(second) != 200 and time.monotonic() < end:
-                    time.sleep(0.02)
+                until(lambda: asks(second) == 200, "the other keys")
                 self.assertEqual((asks(first), asks(second)), (401, 200))
                 server.json("POST", TEXT, {"prompt": "a", "max_tokens": 1},
                             {"x-api-key": second, "x-request-id": "by-bob"})

@@ -11,10 +11,10 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 import unittest
 
 import serving
+from wait import until
 
 CHAT = "/v1/chat/completions"
 CONFIG = pathlib.Path(__file__).resolve().parents[2] / "deploy/haproxy.cfg"
@@ -95,7 +95,7 @@ class Replicas(unittest.TestCase):
         self.balancer = subprocess.Popen([shutil.which("haproxy"), "-db", "-f", str(config)])
         self.addCleanup(self.balancer.wait)
         self.addCleanup(self.balancer.terminate)
-        self.until(lambda: self.ask("GET", "/v1/models")[0] == 200, "HAProxy listens")
+        until(lambda: self.ask("GET", "/v1/models")[0] == 200, "HAProxy listens")
 
     def start(self, port=0):
         replica = serving.Server(2048, *self.words, port=port)
@@ -119,12 +119,6 @@ class Replicas(unittest.TestCase):
         finally:
             connection.close()
 
-    def until(self, condition, what):
-        end = time.monotonic() + serving.PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), end, what)
-            time.sleep(0.02)
-
     def status(self, replica):
         return replica.json("GET", "/api/status", headers=self.headers)[1]
 
@@ -146,8 +140,8 @@ class Replicas(unittest.TestCase):
     def wait_for_more(self, clients, answers):
         """Until each client has got that many more answers."""
         before = [client.outcomes.total() for client in clients]
-        self.until(lambda: all(client.outcomes.total() >= count + answers
-                               for client, count in zip(clients, before)), "answers")
+        until(lambda: all(client.outcomes.total() >= count + answers
+                          for client, count in zip(clients, before)), "answers")
 
     def test_every_api_and_keys(self):
         question = [{"role": "user", "content": "Hi."}]
@@ -178,7 +172,7 @@ class Replicas(unittest.TestCase):
         self.assertEqual(sum(self.status(replica)["running"] for replica in self.replicas), 1)
         answer.close()
         connection.close()
-        self.until(lambda: sum(self.status(replica)["requests"]["cancelled"]
+        until(lambda: sum(self.status(replica)["requests"]["cancelled"]
                                for replica in self.replicas) == 1, "the request is cancelled")
 
     def test_conversations_stay_on_a_replica(self):
@@ -211,8 +205,8 @@ class Replicas(unittest.TestCase):
                 self.assertEqual(replica.process.wait(serving.PATIENCE), 0)
                 self.wait_for_more(clients, 1)
                 self.replicas[index] = self.start(replica.port)
-                self.until(lambda i=index: self.status(self.replicas[i])["tokens"]["said"] > 60,
-                           "the balancer uses the new replica")
+                until(lambda i=index: self.status(self.replicas[i])["tokens"]["said"] > 60,
+                      "the balancer uses the new replica")
         outcomes = self.clients(restart)
         self.assertEqual(set(outcomes), {"whole"}, outcomes)
 
@@ -222,13 +216,13 @@ class Replicas(unittest.TestCase):
 
         def kill(clients):
             self.wait_for_more(clients, 1)
-            self.until(lambda: self.status(victim)["running"] >= 2
-                       and any(client.begun.is_set() for client in clients), "running requests")
+            until(lambda: self.status(victim)["running"] >= 2
+                  and any(client.begun.is_set() for client in clients), "running requests")
             victim.process.kill()
             self.wait_for_more(clients, 2)
             self.replicas[0] = self.start(victim.port)
-            self.until(lambda: self.status(self.replicas[0])["tokens"]["said"] > 60,
-                       "the balancer uses the new replica")
+            until(lambda: self.status(self.replicas[0])["tokens"]["said"] > 60,
+                  "the balancer uses the new replica")
         outcomes = self.clients(kill)
         self.assertLessEqual(set(outcomes), {"whole", "cut"}, outcomes)
         self.assertLessEqual(outcomes["cut"], CLIENTS)

@@ -17,12 +17,12 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from nightly import in_turn, nightly, nightly_only, some  # noqa: E402, F401
 from limits import limit, timeout_ms  # noqa: E402, F401
+from wait import until  # noqa: E402
 import gguf_template  # noqa: E402
 
 SKIPPED = 77
@@ -129,13 +129,14 @@ class Server:
         return self.json("GET", "/api/status")[1]
 
     def wait_for(self, condition, seconds):
-        """Waits until condition(status) holds, at most limit(seconds); returns the last status."""
-        end = time.monotonic() + limit(seconds)
-        while True:
-            status = self.status()
-            if condition(status) or time.monotonic() > end:
-                return status
-            time.sleep(0.02)
+        """Waits until condition(status) holds, at most limit(seconds); returns that status."""
+        seen = {}
+
+        def holds():
+            seen.update(now=self.status())
+            return condition(seen["now"])
+        until(holds, lambda: f"the awaited status, but {seen['now']}", limit(seconds))
+        return seen["now"]
 
 
 class ServedCase(unittest.TestCase):

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import tempfile
-import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -13,6 +12,7 @@ os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
 import gguf_template  # noqa: E402
 import serving  # noqa: E402
+from wait import until  # noqa: E402
 
 # Shows no tools, so the server describes them in text; the context is long enough.
 TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
@@ -75,13 +75,9 @@ class Strict(unittest.TestCase):
             "tools": [{"type": "function", **tool(SET, **strict)}]})
 
     def line_of(self, word):
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            for line in pathlib.Path(self.log.name).read_text().splitlines():
-                if word in line:
-                    return line
-            time.sleep(0.02)
-        raise AssertionError(f"no line with {word}")
+        lines = pathlib.Path(self.log.name)
+        return until(lambda: next((line for line in lines.read_text().splitlines()
+                                   if word in line), None), f"a line with {word}")
 
     def test_strict_is_refused(self):
         for ask in (self.respond, self.respond_by_call, lambda **more: self.chat(SET, **more),

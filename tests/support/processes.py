@@ -1,5 +1,6 @@
 """Processes that a program under test has started, and signals to them."""
 import os
+import re
 
 
 def children(pid):
@@ -18,3 +19,10 @@ def send(pid, signal):
     except ProcessLookupError:
         return False
     return True
+
+
+def is_pending(pid, number):
+    """Whether a signal has been sent to a process that has not taken it yet."""
+    with open(f"/proc/{pid}/status") as file:
+        pending = re.search(r"^ShdPnd:\s*(\w+)$", file.read(), re.M)[1]
+    return int(pending, 16) >> (number - 1) & 1 == 1

@@ -33,6 +33,22 @@ def until(condition, what="the event", within=PATIENCE_S, process=None, pause_s=
         time.sleep(pause_s)
 
 
+def outlast(seconds):
+    """Returns after the time-out, period or window of a running program, in which nothing happens
+    that could be waited for. seconds: computed from what the program was told."""
+    time.sleep(seconds)
+
+
+class Pace:
+    """A client, server or machine that has a speed of its own: next() returns after each period."""
+
+    def __init__(self, period_s):
+        self.period_s = period_s
+
+    def next(self):
+        time.sleep(self.period_s)
+
+
 def watch(process, look, within=PATIENCE_S, pause_s=0.01):
     """Calls look() again and again until a Popen has ended."""
     def ended():
