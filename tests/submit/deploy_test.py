@@ -14,15 +14,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+SUPPORT = str(pathlib.Path(__file__).resolve().parent.parent / "support")
+sys.path.insert(0, SUPPORT)
+from wait import until  # noqa: E402
 
 PATIENCE = 240
 URL = "http://127.0.0.1:8080"
 # get URL [KEY]: prints the status of an HTTP request, or 0, and its text.
 # watch URL OTHER: prints the status, and once it changes, the new one and the other's.
-CLIENT = """import sys, time, urllib.error, urllib.request
+CLIENT = """import sys, urllib.error, urllib.request
+from wait import until
 def get(url, key=""):
     request = urllib.request.Request(url, headers={"Authorization": "Bearer " + key})
     try:
@@ -35,12 +37,10 @@ def get(url, key=""):
 if sys.argv[1] == "get":
     print(*get(*sys.argv[2:]))
 else:
-    first = now = get(sys.argv[2])[0]
-    print(first, flush=True)
-    while now == first:
-        time.sleep(0.01)
-        now = get(sys.argv[2])[0]
-    print(now, get(sys.argv[3])[0])"""
+    seen = [get(sys.argv[2])[0]]
+    print(seen[0], flush=True)
+    until(lambda: seen.append(get(sys.argv[2])[0]) or seen[-1] != seen[0], pause_s=0.01)
+    print(seen[-1], get(sys.argv[3])[0])"""
 
 
 class Pods:
@@ -113,7 +113,8 @@ class Pod:
     @staticmethod
     def client(pods, *words):
         return subprocess.Popen(["ip", "netns", "exec", pods.space, sys.executable, "-c", CLIENT,
-                                 *words], stdout=subprocess.PIPE, text=True)
+                                 *words], stdout=subprocess.PIPE, text=True,
+                                env={**os.environ, "PYTHONPATH": SUPPORT})
 
     def asks(self, pods, path, key=""):
         """Status and text of a GET of the pod that serves."""
@@ -122,20 +123,13 @@ class Pod:
         return int(status), text
 
     def comes_to(self, pods, path, status):
-        end = time.monotonic() + PATIENCE
-        while self.asks(pods, path)[0] != status:
-            assert self.process.poll() is None, f"it ended:\n{self.log.read_text()}"
-            assert time.monotonic() < end, f"{path} is not {status} within {PATIENCE} s:\n" \
-                                           f"{self.log.read_text()}"
-            time.sleep(0.1)
+        self.until(lambda: self.asks(pods, path)[0] == status, f"{status} of {path}")
 
     def says(self, text):
-        end = time.monotonic() + PATIENCE
-        while text not in self.log.read_text():
-            assert self.process.poll() is None, f"it ended:\n{self.log.read_text()}"
-            assert time.monotonic() < end, f"{text}: not within {PATIENCE} s:\n" \
-                                           f"{self.log.read_text()}"
-            time.sleep(0.1)
+        self.until(lambda: text in self.log.read_text(), text)
+
+    def until(self, condition, what):
+        until(condition, lambda: f"{what}; {self.log.read_text()}", PATIENCE, self.process)
 
     def end(self):
         self.process.terminate()

@@ -3,7 +3,10 @@ Needs root and ip(8). All started programs end with the object."""
 import os
 import pathlib
 import subprocess
-import time
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from wait import until  # noqa: E402
 
 PATIENCE = 400
 
@@ -95,9 +98,5 @@ class Hosts:
         return found
 
     def until(self, condition, what):
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            if time.monotonic() > end:
-                log = (self.folder / "daemons.log").read_text()[-2000:]
-                raise AssertionError(f"{what}: not within {PATIENCE} s\n{log}")
-            time.sleep(0.2)
+        log = self.folder / "daemons.log"
+        until(condition, lambda: f"{what}; {log.read_text()[-2000:]}", PATIENCE)

@@ -19,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 import hosts  # noqa: E402
 
 NODES = 2
+WAIT = pathlib.Path(__file__).resolve().parent.parent / "support/wait.sh"
 URL = "http://127.0.0.1:8265"
 
 
@@ -104,10 +105,10 @@ def test_a_killed_rank_is_started_again(ray, weft, root):
     ray.until(lambda: not ray.weft_on(0) and not ray.weft_on(1), "the ranks' end")
 
 
-SLOW = """#!/bin/sh
-trap 'sleep 8; echo ended in order; exit 75' TERM
+SLOW = f"""#!/bin/sh
+. {WAIT}
 echo begun
-while :; do sleep 0.1; done
+stay_until_term 'sleep 8; echo ended in order; exit 75'
 """
 
 

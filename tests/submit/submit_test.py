@@ -11,13 +11,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from nightly import in_turn, some  # noqa: E402
+from processes import is_pending  # noqa: E402
+from wait import until  # noqa: E402
 from cases import (BYTES, HOSTILE, PATIENCE, PROGRAM, SERVE, PodsCase, SubmitTest, command_of,
                    main)
+
+WAIT = pathlib.Path(__file__).resolve().parents[1] / "support/wait.sh"
 
 
 class Slurm(SubmitTest):
@@ -212,7 +215,7 @@ class Ssh(SubmitTest):
         self.client(
     "weft", 'printf "%s\\0" "$@" >"$HOME/words"; cat "$WEFT_KEY_FILE" >"$HOME/key"\n'
     'echo "rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"\n'
-    '[ "$2" != sleep ] || exec sleep 60; exit 5')
+    '[ "$2" != sleep ] || exec sleep infinity; exit 5')
 
     def ssh(self, home):
         """home: the home folder of $host, in the folder of hosts."""
@@ -241,10 +244,8 @@ class Ssh(SubmitTest):
         return found
 
     def status(self, expected):
-        end = time.monotonic() + PATIENCE
-        while self.weft("job", "status", "tune") != expected:
-            self.assertLess(time.monotonic(), end, self.weft("job", "status", "tune"))
-            time.sleep(0.1)
+        until(lambda: self.weft("job", "status", "tune") == expected,
+              lambda: self.weft("job", "status", "tune"), PATIENCE)
 
     def test_a_job(self):
         self.submit("run", *HOSTILE)
@@ -302,7 +303,7 @@ class Ssh(SubmitTest):
         # One that begins, and then lacks the folder of the job.
         self.ssh("$host")
         (self.folder / "hosts/a/only here").mkdir()
-        self.client("weft", 'exec sleep 60')
+        self.client("weft", 'exec sleep infinity')
         said = self.weft("submit", "--to", "ssh", "-N", "2", "--name", "tune", "--hosts", "a,b",
                          "--folder", "only here", "--", "run", "m", status=1)
         self.assertIn("rank 1 was not started on b", said)
@@ -315,22 +316,22 @@ class Ssh(SubmitTest):
         """Rank 0 runs; rank 1 begins, but its host has not answered yet. The signal goes to all
         processes of a terminal's job."""
         for home, late in (("$host", "b"), ("all", "b"), ("$host", "a")):
+            (self.folder / "late").unlink(missing_ok=True)
             self.ssh(home)
             program = self.bin / "ssh"
             program.write_text(program.read_text().replace(
                 'exec sh -c "$*"', f'[ $host != {late} ] || [ -e {self.folder}/seen ] ||\n'
-                f'{{ touch {self.folder}/seen; sleep 2; }}\nexec sh -c "$*"'))
+                f'{{ touch {self.folder}/seen; . {WAIT}; wait_until [ -e {self.folder}/late ]; }}\n'
+                f'exec sh -c "$*"'))
             asked = subprocess.Popen(
                 [PROGRAM, "submit", "--to", "ssh", "-N", "2", "--name", "tune", "--hosts", "a,b",
                  "--", "run", "sleep"], env=self.env, cwd=self.folder, stderr=subprocess.PIPE,
                 stdin=subprocess.DEVNULL, start_new_session=True)
-            end = time.monotonic() + PATIENCE
-            while not (self.folder / "seen").exists():
-                self.assertLess(time.monotonic(), end)
-                time.sleep(0.02)
+            until((self.folder / "seen").exists, "a late host", PATIENCE)
             os.killpg(asked.pid, signal.SIGINT)
-            time.sleep(0.1)
+            until(lambda: not is_pending(asked.pid, signal.SIGINT), "the signal")
             os.killpg(asked.pid, signal.SIGINT)  # who is impatient
+            (self.folder / "late").touch()
             said = asked.communicate(timeout=PATIENCE)[1].decode()
             self.assertEqual((asked.returncode, said), (
                 130, "weft: ending the ranks that were started\n"
@@ -347,7 +348,7 @@ class Ssh(SubmitTest):
         self.status("a: running\nme@b: running\n")
         for pid in self.running():
             os.kill(pid, signal.SIGKILL)
-        other = subprocess.Popen(["sh", "-c", "sleep 60; exit 3"], env=self.env)
+        other = subprocess.Popen(["sh", "-c", "sleep infinity; exit 3"], env=self.env)
         try:
             for rank, home in enumerate(("a", "me@b")):
                 (self.job(home, rank) / "pid").write_text(f"{other.pid}\n")
@@ -606,11 +607,8 @@ class RayRestarts(SubmitTest):
         driver.write_text(text)
         process = subprocess.Popen([sys.executable, driver], env=self.env, cwd=self.folder,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        end = time.monotonic() + PATIENCE
-        while stop is not None and not (self.folder / stop).exists():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.02)
         if stop is not None:
+            until((self.folder / stop).exists, stop, PATIENCE)
             process.terminate()
         said, _ = process.communicate(timeout=PATIENCE)
         # (Of each attempt at least one rank has begun; the others may be stopped before.)
@@ -639,9 +637,9 @@ class RayRestarts(SubmitTest):
 
     def test_the_rest_of_the_ranks_is_ended(self):
         status, starts, said = self.drive(
-            "trap 'touch ended; exit 75' TERM\n[ ! -e ended ] || exit 0\n"
-            "[ $RANK != 0 ] || touch begun\nwhile [ $RANK = 0 ] || [ ! -e begun ]; do\n"
-            "    sleep 0.05\ndone\nexit 3")
+            f". {WAIT}\n[ ! -e ended ] || exit 0\n"
+            "[ $RANK = 0 ] || { wait_until [ -e begun ]; exit 3; }\n"
+            "touch begun; stay_until_term 'touch ended; exit 75'")
         self.assertEqual((status, starts), (0, 2), said)
         self.assertTrue((self.folder / "ended").exists())
 
@@ -655,8 +653,8 @@ class RayRestarts(SubmitTest):
             self.assertEqual(self.drive(f"exit {status}")[:2], (status, 1))
 
     def test_a_stop(self):
-        status, starts, said = self.drive("trap 'exit 75' TERM; touch begun.$RANK\n"
-                                          "while :; do sleep 0.05; done", stop="begun.0")
+        status, starts, said = self.drive(f". {WAIT}\ntouch begun.$RANK\n"
+                                          "stay_until_term 'exit 75'", stop="begun.0")
         self.assertEqual((status, starts), (75, 1), said)
 
     def test_a_node_without_the_program(self):

@@ -7,9 +7,9 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 
 import limits
+from wait import until
 
 
 def why_skipped(*programs):
@@ -43,13 +43,8 @@ class Running:
             self.text += line
 
     def await_text(self, pattern, seconds=30):
-        end = time.monotonic() + limits.limit(seconds)
-        while time.monotonic() < end:
-            found = re.search(pattern, self.text)
-            if found:
-                return found
-            time.sleep(0.02)
-        raise AssertionError(f"no '{pattern}' in:\n{self.text}")
+        return until(lambda: re.search(pattern, self.text),
+                     lambda: f"'{pattern}' in:\n{self.text}", limits.limit(seconds))
 
     def end(self, number=signal.SIGTERM, seconds=20):
         self.process.send_signal(number)
@@ -66,8 +61,8 @@ class Namespace:
         self.space = subprocess.Popen(["unshare", "-n", "-u", "sleep", "infinity"])
         for kind in ("net", "uts"):
             own = os.readlink(f"/proc/self/ns/{kind}")
-            while os.readlink(f"/proc/{self.space.pid}/ns/{kind}") == own:
-                time.sleep(0.005)  # until unshare(1) has entered it
+            until(lambda: os.readlink(f"/proc/{self.space.pid}/ns/{kind}") != own, "unshare(1)",
+                  process=self.space, pause_s=0.005)
         self.do("hostname", name)
         self.do("ip", "link", "set", "lo", "up")
 
@@ -103,10 +98,8 @@ def serve_ssh(there, address, folder, sshd_lines="", ssh_lines=""):
     log = f"{folder}/sshd.log"
     sshd = subprocess.Popen(there.words(shutil.which("sshd"), "-D", "-f", f"{folder}/sshd.conf",
                                         "-E", log))
-    end = time.monotonic() + limits.limit(20)
-    while not os.path.exists(log) or "listening" not in open(log).read():
-        assert time.monotonic() < end and sshd.poll() is None, "sshd does not listen"
-        time.sleep(0.02)
+    until(lambda: os.path.exists(log) and "listening" in open(log).read(), "sshd listens",
+          process=sshd)
     os.mkdir(f"{folder}/bin")
     with open(f"{folder}/bin/ssh", "w") as file:
         file.write(f"#!/bin/sh\nexec {shutil.which('ssh')} -F {folder}/ssh.conf -l root \"$@\"\n")

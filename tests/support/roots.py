@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from limits import limit  # noqa: E402
+from processes import children  # noqa: E402
+from wait import until  # noqa: E402
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
 FOLDER = pathlib.Path(os.environ.get("WEFT_ROOTS") or CACHE / "weft/roots")
@@ -44,7 +45,7 @@ hostname "$2"
 echo "$2" >etc/hostname
 echo "127.0.0.1 localhost $2" >etc/hosts
 ip link set lo up
-exec chroot . sh -c 'while :; do sleep 1000 & wait $!; done'
+exec chroot . sh -c 'while :; do sleep infinity & wait $!; done'
 """
 
 
@@ -91,21 +92,21 @@ class Root:
 
     def await_first(self):
         """Its process 1, after chroot."""
-        children = f"/proc/{self.space.pid}/task/{self.space.pid}/children"
-        end = time.monotonic() + limit(60)
-        while time.monotonic() < end:
-            if self.space.poll() is not None:
-                raise Failed(f"{self.name}: {self.space.stderr.read()}")
-            pids = pathlib.Path(children).read_text().split()
-            try:
-                inside = os.path.exists(f"/proc/{pids[0]}/root/home") and os.readlink(
-                    f"/proc/{pids[0]}/root") != "/"
-            except (IndexError, OSError):
-                inside = False
-            if inside:
-                return int(pids[0])
-            time.sleep(0.02)
-        raise Failed(f"{self.name}: no root after a minute")
+        def inside():
+            for pid in children(self.space.pid):
+                try:
+                    if os.path.exists(f"/proc/{pid}/root/home") and os.readlink(
+                            f"/proc/{pid}/root") != "/":
+                        return pid
+                except OSError:
+                    pass
+            return None
+
+        try:
+            return until(inside, "a root", limit(60), self.space)
+        except AssertionError as error:
+            said = "" if self.space.poll() is None else self.space.stderr.read()
+            raise Failed(f"{self.name}: {error} {said}") from error
 
     def file(self, path):
         """Path of one of its files, seen from outside."""
