@@ -23,6 +23,7 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(TESTS / "support"))
 from limits import limit  # noqa: E402
 from nightly import nightly  # noqa: E402
+from wait import until  # noqa: E402
 
 MODEL = str(TESTS.parent / "models/abacus/model.gguf")
 EVER = 1_000_000  # refusals
@@ -132,11 +133,8 @@ class FewThreads(unittest.TestCase):
                 [PROGRAM, "serve", MODEL, "--port", str(port), "-t", "2"],
                 env=self.environment(first, EVER), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
-                end = time.monotonic() + PATIENCE
-                answer = None
-                while answer is None and server.poll() is None and time.monotonic() < end:
-                    answer = ask(port)
-                    time.sleep(0.1)
+                until(lambda: ask(port) is not None or server.poll() is not None, "its end")
+                answer = ask(port) if server.poll() is None else None
                 if answer is not None:
                     self.assertEqual(len(answer["choices"]), 1)
                     server.send_signal(signal.SIGTERM)

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 from terminal import PATIENCE, Terminal
@@ -22,6 +21,7 @@ from terminal import PATIENCE, Terminal
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(TESTS / "support"))
 from processes import children  # noqa: E402
+from wait import until  # noqa: E402
 
 MODEL = str(TESTS.parent / "models/abacus/model.gguf")
 
@@ -42,14 +42,6 @@ def get(port, path, headers=None):
         return 0, ""
     finally:
         connection.close()
-
-
-def until(condition, what):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not seen: {what}")
-        time.sleep(0.02)
 
 
 class Hangup(unittest.TestCase):

@@ -10,10 +10,12 @@ import re
 import signal
 import sys
 import tempfile
-import time
 import unittest
 
 from terminal import PROMPT, Terminal
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from wait import Pace  # noqa: E402
 
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
 BEGIN, END = "\x1b[200~", "\x1b[201~"
@@ -133,9 +135,10 @@ class Pastes(Lines):
             # In vi mode Escape is a key unless more bytes follow at once.
             pieces = [pasted[i:i + 1] for i in range(len(pasted))] if not settings else \
                 [pasted[:3], pasted[3:20], pasted[20:-3], pasted[-3:]]
+            slow = Pace(0.07)
             for piece in pieces:
                 terminal.send(piece)
-                time.sleep(0.07)
+                slow.next()
             terminal.type(">\n")
             terminal.until("'<")
             self.assertEqual(terminal.until("(?s)>' is not a valid value"), self.TEXT)

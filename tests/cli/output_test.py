@@ -21,9 +21,11 @@ sys.path[:0] = [str(TESTS / "support"), str(TESTS / "serve")]
 import gguf_template  # noqa: E402
 from nightly import nightly, nightly_only, some  # noqa: E402
 from processes import children  # noqa: E402
+from wait import Pace, outlast, until  # noqa: E402
 
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
 ESCAPE = "\x1b"
+HEARTBEAT_S = 0.1  # time between two looks of rank 0 at the progress of the others
 # A command line of each command that prints and ends by itself.
 COMMANDS = [
     ["--help"],
@@ -164,15 +166,17 @@ class Escapes(unittest.TestCase):
         If loading takes less than a few heartbeats, no progress appears.
         """
         with Terminal(PROGRAM, *words, env={"NO_COLOR": "", "TERM": "xterm"}) as terminal:
-            end = time.monotonic() + PATIENCE
-            terminal.until("loading")
-            while not re.search("load: |warm-up", terminal.text):
-                self.assertLess(time.monotonic(), end, terminal.text)
+            stopped, running = Pace(0.1), Pace(0.05)
+
+            def has_loaded():
                 os.killpg(terminal.pid, signal.SIGSTOP)
-                time.sleep(0.1)
+                stopped.next()
                 os.killpg(terminal.pid, signal.SIGCONT)
-                time.sleep(0.05)
+                running.next()
                 terminal.more(0)
+                return re.search("load: |warm-up", terminal.text)
+            terminal.until("loading")
+            until(has_loaded, lambda: terminal.text, PATIENCE)
             self.assertEqual(terminal.wait(), 0, terminal.text)
             return terminal.text.count(ESCAPE), terminal.text
 
@@ -202,10 +206,10 @@ class Escapes(unittest.TestCase):
             terminal.until(r": \d+ %")
             rank = children(terminal.pid)[0]
             os.kill(rank, signal.SIGSTOP)
-            time.sleep(1)
+            outlast(10 * HEARTBEAT_S)
             terminal.more(0)
             stopped = len(terminal.text)
-            time.sleep(2)
+            outlast(20 * HEARTBEAT_S)
             terminal.more(0)
             # Rank 0 continues; the progress line stops.
             self.assertNotRegex(terminal.text[stopped:], r": \d+ %")

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import termios
-import time
 import unittest
 
 from terminal import PATIENCE
@@ -30,9 +29,11 @@ import gguf_template  # noqa: E402
 from limits import NIGHTLY  # noqa: E402
 from nightly import in_turn, some  # noqa: E402
 from processes import children  # noqa: E402
+from wait import outlast, until  # noqa: E402
 
 MODEL = str(TESTS.parent / "models/abacus/model.gguf")
 PAGE = 4096
+TIMEOUT_S = 5
 STREAMS = ({"stdout"}, {"stderr"}, {"stdout", "stderr"})
 ALL_STREAMS = STREAMS if NIGHTLY else STREAMS[2:]
 
@@ -116,16 +117,6 @@ def ask(port, method, path, body=None):
         return answer.status, answer.read()
 
 
-def until(condition, what, process):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if process.poll() is not None:
-            raise AssertionError(f"{what}: it ended with status {process.returncode}")
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {PATIENCE} s")
-        time.sleep(0.02)
-
-
 def is_ready(port):
     try:
         return ask(port, "GET", "/ready")[0] == 200
@@ -139,7 +130,7 @@ class Serve(unittest.TestCase):
         port = free_port()
         with program("serve", MODEL, "--port", str(port), "--ctx", "256", "-t", "1", *words,
                      **streams) as process:
-            until(lambda: is_ready(port), "ready", process)
+            until(lambda: is_ready(port), "ready", process=process)
             yield port, process
 
     def answers_and_ends(self, port, process):
@@ -212,7 +203,7 @@ class Worker(unittest.TestCase):
             with self.subTest(streams=streams), \
                     program("worker", "--listen", f"127.0.0.1:{port}", "--key-file", self.key,
                             **stopped(streams)) as worker:
-                until(lambda: self.is_there(port), "the worker listens", worker)
+                until(lambda: self.is_there(port), "the worker listens", process=worker)
                 for _ in range(100):
                     self.knock(port)
                 for _ in range(2):
@@ -258,7 +249,8 @@ class Train(unittest.TestCase):
             with self.subTest(streams=streams, words=words), \
                     self.training(100000, *words, **stopped(streams)) as (process, out):
                 log = pathlib.Path(out, "log.csv")
-                until(lambda: log.exists() and log.read_text().count("\n") > 2, "a step", process)
+                until(lambda: log.exists() and log.read_text().count("\n") > 2, "a step",
+                      process=process)
                 process.send_signal(signal.SIGTERM)
                 self.assertEqual(process.wait(PATIENCE), 75)
 
@@ -283,15 +275,17 @@ class Run(unittest.TestCase):
     def test_an_answer_waits_for_its_reader(self):
         """Ranks stay in contact meanwhile: twice --timeout-ms passes."""
         for layout in self.LAYOUTS:
-            words = layout and (*layout, "--timeout-ms", "5000")
+            words = layout and (*layout, "--timeout-ms", str(TIMEOUT_S * 1000))
             texts = []
             for waits in (False, True):
                 out = Pipe(self.ROOM)
                 with self.subTest(layout=layout, waits=waits), self.long_answer(
                         words, self.TOKENS, out, stderr=subprocess.PIPE) as process:
                     if waits:
-                        until(lambda: out.held() > PAGE - self.ROOM // 2, "a full pipe", process)
-                        time.sleep(10 if layout else 0)
+                        until(lambda: out.held() > PAGE - self.ROOM // 2, "a full pipe",
+                              process=process)
+                        if layout:
+                            outlast(2 * TIMEOUT_S)
                         self.assertIsNone(process.poll())
                         ranks = children(process.pid)
                         self.assertEqual(len(ranks), 1 if layout else 0)
@@ -311,7 +305,8 @@ class Run(unittest.TestCase):
                     out = Pipe(self.ROOM)
                     with self.subTest(number=number, layout=layout), \
                             self.long_answer(layout, 12000, out, stderr=errors) as process:
-                        until(lambda: out.held() > PAGE - self.ROOM // 2, "a full pipe", process)
+                        until(lambda: out.held() > PAGE - self.ROOM // 2, "a full pipe",
+                              process=process)
                         ranks = children(process.pid)
                         process.send_signal(number)
                         self.assertEqual(process.wait(PATIENCE), 130)
@@ -322,7 +317,7 @@ class Run(unittest.TestCase):
         """All output is written at once, and the user asks to stop before it is read."""
         out = Pipe(PAGE)
         with self.long_answer(("--json",), 5000, out) as process:
-            until(lambda: out.held() >= PAGE, "a full pipe", process)
+            until(lambda: out.held() >= PAGE, "a full pipe", process=process)
             process.send_signal(signal.SIGINT)
             self.assertEqual(process.wait(PATIENCE), 130)
 

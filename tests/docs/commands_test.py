@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
@@ -26,6 +25,7 @@ import kit  # noqa: E402
 import pages  # noqa: E402
 from limits import limit  # noqa: E402
 from nightly import in_turn, nightly  # noqa: E402
+from wait import until  # noqa: E402
 
 COMMAND_SECONDS = 60
 SERVER = re.compile(r"^(build/)?weft (serve|worker) (?!--help)")
@@ -44,21 +44,18 @@ class Server:
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(["bash", "-c", "exec " + line], cwd=folder, stdout=log,
                                             stderr=log, env=environment, start_new_session=True)
-        self.wait(seconds)
+        try:
+            until(self.ready, "an answer", seconds, self.process)
+        except AssertionError as error:
+            raise RuntimeError(f"'{self.line}': {error}: {self.log.read_text()[-2000:]}") from error
 
-    def wait(self, seconds):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and self.process.poll() is None:
-            if self.answers is None and re.search("listening on|no job from", self.log.read_text()):
-                return
-            try:
-                if self.answers is not None:
-                    urllib.request.urlopen(self.answers, timeout=10).read()
-                    return
-            except (urllib.error.URLError, OSError):
-                pass
-            time.sleep(0.1)
-        raise RuntimeError(f"'{self.line}' does not answer: {self.log.read_text()[-2000:]}")
+    def ready(self):
+        if self.answers is None:
+            return re.search("listening on|no job from", self.log.read_text())
+        try:
+            return urllib.request.urlopen(self.answers, timeout=10).read()
+        except OSError:
+            return False
 
     def stop(self):
         """Returns the exit status: 0 if it still ran and ended as asked."""

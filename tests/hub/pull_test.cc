@@ -226,7 +226,7 @@ TEST_F(PullTest, ServerWithoutRanges) {
 
 TEST_F(PullTest, Stalls) {
     config_.SetTimeout(1200);
-    server_->Set({{"files", {Large("x.gguf", 100'000)}}, {"silent", 30}});
+    server_->Set({{"files", {Large("x.gguf", 100'000)}}, {"silent", true}});
     ExpectError("o/n", ErrorCode::kTimeout, "given up");
     EXPECT_LE(seconds_, test::LimitSeconds(15));
     server_->Set({{"files", {Large("x.gguf", 100'000)}}, {"rate", 200}});

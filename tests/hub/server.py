@@ -18,8 +18,10 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 import urllib.parse
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+from wait import Pace  # noqa: E402
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -231,7 +233,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def send_slowly(self, name, data):
         words = STATE.words
         if words.get("silent"):
-            time.sleep(words["silent"])
+            return self.rfile.read(1)  # the end of the connection
         rate = words.get("rate", 0)
         step = max(1, min(rate // 20, 1 << 18)) if rate else 1 << 20
         for at in range(0, len(data), step):
@@ -241,7 +243,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 STATE.sent += len(piece)
                 STATE.bytes[name] = STATE.bytes.get(name, 0) + len(piece)
             if rate > 0:
-                time.sleep(len(piece) / rate)
+                Pace(len(piece) / rate).next()
 
 
 class CdnHandler(Handler):

@@ -9,12 +9,12 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from processes import children  # noqa: E402
 from limits import limit  # noqa: E402
+from wait import watch  # noqa: E402
 
 LIMIT_S = 240
 
@@ -38,8 +38,9 @@ class MeasureCores(unittest.TestCase):
             [WEFT, "plan", "--measure", "--local", "2", "--types", "q4_0", "--measure-with",
              "synthetic:smollm2-135m", "--measure-experts-with", "none", "--train-types", "none"],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        seen, shared, begin = {}, set(), time.monotonic()
-        while measure.poll() is None and time.monotonic() - begin < limit(LIMIT_S):
+        seen, shared = {}, set()
+
+        def look():
             mine = kept_on(measure.pid)
             for child in children(measure.pid):
                 cores = kept_on(child)
@@ -47,8 +48,8 @@ class MeasureCores(unittest.TestCase):
                     seen[child] = cores
                     if cores == mine:
                         shared.add(child)
-            time.sleep(0.01)
-        measure.kill()
+        self.addCleanup(measure.kill)
+        watch(measure, look, limit(LIMIT_S))
         self.assertEqual(measure.wait(), 0, measure.stderr.read())
         measure.stderr.close()
         self.assertGreater(len(seen), 3, "no rank was seen to be pinned")

@@ -21,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from limits import limit  # noqa: E402
 from namespaces import Namespace, cable, why_skipped  # noqa: E402
 from nightly import nightly, some  # noqa: E402
+from wait import until  # noqa: E402
 
 LIMIT_S = 150
 
@@ -54,11 +55,8 @@ class MeasureHosts(unittest.TestCase):
                              str(self.key)), stdout=log, stderr=log)
         self.addCleanup(worker.wait)
         self.addCleanup(worker.send_signal, signal.SIGTERM)
-        for _ in range(500):
-            if "listening" in (self.folder / "worker").read_text():
-                return
-            time.sleep(0.02)
-        self.fail((self.folder / "worker").read_text())
+        said = (self.folder / "worker").read_text
+        until(lambda: "listening" in said(), said, process=worker)
 
     def measure(self, *more):
         return self.here.run(WEFT, "plan", "--measure", "--hosts", "10.98.7.2:7000", "--key-file",

@@ -50,15 +50,11 @@ peer() { cut -d' ' -f1 "/proc/$worker/task/$worker/children"; }
 # resources: how many objects of each kind the RDMA devices hold, whatever the devices' numbers.
 resources() { rdma resource show | sed 's/^[0-9]*: //' | sort; }
 
+as_before() { resources > after && cmp -s before after; }
+
 # released NAME: no more RDMA objects than before.
 released() {
-    local patience
-    patience=$(slower 50)
-    while resources > after; ! cmp -s before after; do
-        patience=$((patience - 1))
-        [ $patience -gt 0 ] || { cat before after; fail "$1: RDMA objects are left"; }
-        sleep 0.1
-    done
+    wait_until 5 as_before || { cat before after; fail "$1: RDMA objects are left"; }
 }
 
 # ended NAME BEGIN STATUS PATTERN: the job's end was in time, and its words are right.
@@ -71,19 +67,16 @@ ended() {
     released "$1"
 }
 
+decodes() { [ "$(wc -c < out.txt)" -ge 5 ]; }
+decodes_or_ended() { decodes || ! [ -e "/proc/$pid" ]; }
+
 # begun NAME: a job that decodes, as process $pid.
 begun() {
-    local patience
-    patience=$(slower 150)
     : > out.txt
     job 20000 > out.txt 2> err.txt &
     pid=$!
-    while [ "$(wc -c < out.txt)" -lt 5 ]; do
-        patience=$((patience - 1))
-        [ -e "/proc/$pid" ] && [ $patience -gt 0 ] ||
-            { cat err.txt worker.log; fail "$1: the job never began"; }
-        sleep 0.1
-    done
+    wait_until 15 decodes_or_ended
+    decodes || { cat err.txt worker.log; fail "$1: the job never began"; }
 }
 
 # strike NAME INFLICT MEND [PATTERN]: a fault in the middle of decoding.
@@ -154,13 +147,7 @@ remove_device() {
 }
 
 add_device() {
-    local patience
-    patience=$(slower 50)
-    until [ -e removed ]; do
-        patience=$((patience - 1))
-        [ $patience -gt 0 ] || { resources; fail "rxe_$1 is held by somebody"; }
-        sleep 0.1
-    done
+    wait_until 5 [ -e removed ] || { resources; fail "rxe_$1 is held by somebody"; }
     wait $remover
     rdma link add "rxe_$1" type rxe netdev "veth_$1"
 }

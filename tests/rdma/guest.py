@@ -30,6 +30,9 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from wait import until  # noqa: E402
+
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
                      "weft", "guest")
 LOCK = "lock"
@@ -250,19 +253,16 @@ def boot(command, status, timeout):
     with open(status, "w"):
         pass
     guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
-    begin, end = time.monotonic(), None
+    begin = time.monotonic()
     try:
-        while guest.poll() is None:
-            time.sleep(0.05)
-            now = time.monotonic()
-            if end is None and said(status):
-                slowness = min(max(1, (now - begin) / USUAL_BOOT_S), MOST_SLOWNESS)
-                end = now + timeout * slowness
-            if end is None and now > begin + BOOT_S:
-                return None
-            if end is not None and now > end:
-                print("\nguest: ended by --timeout", flush=True)
-                return TIMED_OUT
+        until(lambda: said(status) or guest.poll() is not None, "the script", BOOT_S)
+        slowness = min(max(1, (time.monotonic() - begin) / USUAL_BOOT_S), MOST_SLOWNESS)
+        guest.wait(timeout * slowness)
+    except AssertionError:
+        return None
+    except subprocess.TimeoutExpired:
+        print("\nguest: ended by --timeout", flush=True)
+        return TIMED_OUT
     finally:
         guest.kill()
         guest.wait()

@@ -76,22 +76,32 @@ slower() {
     echo "$1 ${slowness:-1}" | awk '{n = int($1 * $2); if (n < $1 * $2) n++; print n}'
 }
 
-# wait_for WORD FILE: until the word is in the file, at most 10 s of an idle machine.
-wait_for() {
+# wait_until SECONDS COMMAND...: until the command succeeds; false after so many seconds of an idle
+# machine.
+wait_until() {
     local patience
-    patience=$(slower 100)
-    until grep -qs "$1" "$2"; do
+    patience=$(slower $((10 * $1)))
+    shift
+    until "$@"; do
         patience=$((patience - 1))
-        [ $patience -gt 0 ] || { cat "$2"; fail "no '$1' in $2"; }
+        [ $patience -gt 0 ] || return 1
         sleep 0.1
     done
 }
+
+# wait_for WORD FILE: until the word is in the file.
+wait_for() {
+    wait_until 10 grep -qs "$1" "$2" || { cat "$2"; fail "no '$1' in $2"; }
+}
+
+# listens PORT: a program of host a listens.
+listens() { ss -Hltn | grep -q ":$1 "; }
 
 # write_lat BYTES ITERATIONS: perftest's row for writes from host b to host a; see its own heading.
 # Not pinned: on one core its spinning would starve the kernel thread that is its RDMA device.
 write_lat() {
     timeout "$(slower 70)" ib_write_lat -d rxe_a -s "$1" -n "$2" -F > /tmp/server.txt 2>&1 &
-    sleep 0.5
+    wait_until 10 listens 18515 || { cat /tmp/server.txt; fail "ib_write_lat does not listen"; }
     timeout "$(slower 60)" ib_write_lat -d rxe_b -s "$1" -n "$2" -F 10.77.0.1 > /tmp/client.txt 2>&1 ||
         { cat /tmp/client.txt /tmp/server.txt; fail "ib_write_lat of $1 bytes"; }
     wait $!

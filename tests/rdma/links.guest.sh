@@ -20,7 +20,6 @@ done
 begin=$(cut -d' ' -f1 /proc/uptime)
 /weft/connect_rounds "${1:-8}" "${2:-36}" "${3:-10}" || fail "connect_rounds"
 echo "$begin $(cut -d' ' -f1 /proc/uptime)" | awk '{printf "connect_rounds: %.1f s\n", $2 - $1}'
-sleep 0.5
-rdma resource show > after
+as_before() { rdma resource show > after && cmp -s before after; }
+wait_until 5 as_before || { cat before after; fail "RDMA objects are left"; }
 cat after
-cmp before after || { cat before; fail "RDMA objects are left"; }

@@ -24,6 +24,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from processes import children, send  # noqa: E402
 from limits import limit, timeout_ms  # noqa: E402
+from wait import Pace, until  # noqa: E402
 
 
 class Server:
@@ -153,9 +154,11 @@ def main():
     chooser = random.Random(options.seed)
     end, kills = time.monotonic() + options.seconds, 0
     while kills < options.kills and time.monotonic() < end:
-        time.sleep(chooser.uniform(0.02, 2 * options.gap))
+        Pace(chooser.uniform(0.02, 2 * options.gap)).next()
         kills += disturb(server, options, chooser)
-    time.sleep(1)
+    before = [client.answers + len(client.faults) for client in clients]
+    until(lambda: all(client.answers + len(client.faults) > count
+                      for client, count in zip(clients, before)), "an answer to each client")
     over.set()
     for client in clients:
         client.join(400)

@@ -26,7 +26,7 @@ add_test(Suite printf "[       OK ] Suite.A/0, where GetParam() = 1 (0 ms)\\n\
 """
 BAD = """
 add_test(wrong false)
-add_test(hangs sleep 20)
+add_test(hangs sleep infinity)
 set_tests_properties(hangs PROPERTIES TIMEOUT 1)
 add_test(crash sh -c "kill -SEGV $$")
 add_test(absent "./not-there")

@@ -27,6 +27,7 @@ import gguf_template  # noqa: E402
 from nightly import nightly  # noqa: E402
 from processes import children  # noqa: E402
 from vulkan_device import MODEL, PATIENCE, SKIPPED, usable, validate  # noqa: E402
+from wait import until  # noqa: E402
 
 QUESTIONS = ["What is 47 + 38?", "What is 12 * 7?", "What is 90 - 45?", "What is 6 + 6?",
              "What is 81 / 9?"]
@@ -304,17 +305,16 @@ class Serving(unittest.TestCase):
     def test_a_rank_that_is_killed_is_started_again(self):
         with Server("--local", "2", "--tp", "2", "--restart-timeout-ms", "60000") as server:
             before = server.ask(QUESTIONS[0])[0]
-            os.kill(children(server.process.pid)[0], signal.SIGKILL)
-            time.sleep(0.5)
-            deadline = time.monotonic() + PATIENCE
-            while True:
+            victim = children(server.process.pid)[0]
+            os.kill(victim, signal.SIGKILL)
+            until(lambda: victim not in children(server.process.pid), "the loss", PATIENCE)
+
+            def answer():
                 try:
-                    after = server.ask(QUESTIONS[0])[0]
-                    break
+                    return server.ask(QUESTIONS[0])[0]
                 except (RuntimeError, OSError):
-                    self.assertLess(time.monotonic(), deadline)
-                    time.sleep(0.5)
-            self.assertEqual(after, before)
+                    return None
+            self.assertEqual(until(answer, "an answer", PATIENCE), before)
 
 
 if __name__ == "__main__":

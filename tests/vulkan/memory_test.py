@@ -12,13 +12,13 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 import unittest
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support")]
 from processes import children  # noqa: E402
 from vulkan_device import PATIENCE, SKIPPED, usable  # noqa: E402
+from wait import watch  # noqa: E402
 
 MIB = 1 << 20
 BESIDE = 300 * MIB
@@ -58,12 +58,10 @@ class Memory(unittest.TestCase):
         peaks = {}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True) as job:
-            deadline = time.monotonic() + PATIENCE
-            while job.poll() is None:
-                self.assertLess(time.monotonic(), deadline)
+            def look():
                 for pid in [job.pid, *children(job.pid)]:
                     peaks[pid] = max(peaks.get(pid, 0), memory_of(pid))
-                time.sleep(0.05)
+            watch(job, look, PATIENCE, pause_s=0.05)
             out, err = job.communicate()
         self.assertEqual(job.returncode, 0, err)
         return list(peaks.values()), json.loads(out)["ranks"]
