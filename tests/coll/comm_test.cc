@@ -11,6 +11,7 @@
 #include <random>
 
 #include "support/ranks.h"
+#include "support/wait.h"
 
 namespace weft::coll {
 namespace {
@@ -249,13 +250,19 @@ TEST_P(CommTest, TimingKnowsTheSlowestRank) {
     for (Algorithm algorithm : kAlgorithms) {
         auto again = Fabrics();
         std::mutex mutex;
+        std::atomic<int> inside = 0;
         int64_t slowest = 0;
         std::vector<Timing> timings;
         test::OnThreads(again, [&](net::Fabric& fabric) {
             auto comm = WorldOf(fabric);
             std::vector<float> data(2048);
             ASSERT_TRUE(comm->Barrier(CommTag(0)).ok());
-            if (fabric.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            if (fabric.rank == 1) {
+                ASSERT_TRUE(test::Until([&] { return inside == fabric.size - 1; }));
+                ASSERT_TRUE(test::OthersSleep());
+            } else {
+                ++inside;
+            }
             ASSERT_TRUE(comm->AllReduce(data, CommTag(1), {algorithm}).ok());
             const std::lock_guard lock(mutex);
             timings.push_back(comm->last_timing());

@@ -28,8 +28,9 @@ std::vector<int> FaultAllRanks(int size) {
     return ranks;
 }
 
-// All-reduces of changing size and algorithm until something breaks.
-std::string ReduceForever(net::Fabric& fabric, int64_t timeout_ms) {
+// All-reduces of changing size and algorithm until something breaks. done: counts those of all
+// ranks.
+std::string ReduceForever(net::Fabric& fabric, int64_t timeout_ms, const test::SharedCount& done) {
     auto comm = Comm::Make(fabric, FaultAllRanks(fabric.size), kFaultChannel, timeout_ms).value();
     std::vector<float> data(300'000);
     for (int64_t i = 0;; i++) {
@@ -37,6 +38,7 @@ std::string ReduceForever(net::Fabric& fabric, int64_t timeout_ms) {
         const net::OpTag tag{"all_reduce", i, i / 60};
         const Status reduced =
             comm->AllReduce(std::span(data).first(count), tag, {static_cast<Algorithm>(i % 6)});
+        ++*done;
         if (reduced.ok()) continue;
         const Status again = comm->Barrier(tag);
         if (again.ok() || again.error().message != reduced.error().message) return "not repeated";
@@ -45,10 +47,11 @@ std::string ReduceForever(net::Fabric& fabric, int64_t timeout_ms) {
 }
 
 TEST_P(FaultTest, AKilledRankIsNamedByAllOthers) {
-    test::RankProcesses ranks(3, GetParam(), kFaultWindow, [](net::Fabric& fabric) -> std::string {
-        return ReduceForever(fabric, 5000);
+    const test::SharedCount done;
+    test::RankProcesses ranks(3, GetParam(), kFaultWindow, [&](net::Fabric& fabric) -> std::string {
+        return ReduceForever(fabric, 5000, done);
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ASSERT_TRUE(done.Reaches(3 * 20));
     const int64_t begin = NowNs();
     ranks.Signal(1, SIGKILL);
     for (int rank : {0, 2}) {
@@ -60,10 +63,11 @@ TEST_P(FaultTest, AKilledRankIsNamedByAllOthers) {
 }
 
 TEST_P(FaultTest, AStoppedRankIsNamedInTime) {
-    test::RankProcesses ranks(2, GetParam(), kFaultWindow, [](net::Fabric& fabric) -> std::string {
-        return ReduceForever(fabric, 500);
+    const test::SharedCount done;
+    test::RankProcesses ranks(2, GetParam(), kFaultWindow, [&](net::Fabric& fabric) -> std::string {
+        return ReduceForever(fabric, 500, done);
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ASSERT_TRUE(done.Reaches(2 * 20));
     const int64_t begin = NowNs();
     ranks.Signal(1, SIGSTOP);
     const std::string words = ranks.Words(0);

@@ -399,7 +399,9 @@ TEST(BetweenHosts, AMeasuredTableGoesByHostsToo) {
 
 // ---- Faults
 
-std::string ShareForever(net::Fabric& fabric, const HostsOfRanks& hosts, int64_t timeout_ms) {
+// turns: counts the calls of all ranks.
+std::string ShareForever(net::Fabric& fabric, const HostsOfRanks& hosts, int64_t timeout_ms,
+                         const test::SharedCount& turns) {
     auto comm = CommOf(fabric, timeout_ms);
     if (!comm->SetHosts(hosts).ok()) return "no hosts";
     const std::vector<size_t> counts(hosts.size(), 5000);
@@ -412,15 +414,17 @@ std::string ShareForever(net::Fabric& fabric, const HostsOfRanks& hosts, int64_t
                        : comm->AllGather(std::as_writable_bytes(std::span(data)),
                                          std::vector<size_t>(hosts.size(), 20'000), tag, by);
         if (!done.ok()) return done.error().message;
+        ++*turns;
     }
 }
 
 TEST_P(Hierarchical, AKilledRankIsNamedByAllOthers) {
     for (int lost : {0, 1, 3}) {
-        test::RankProcesses ranks(4, GetParam(), kByHostsWindow, [](net::Fabric& fabric) {
-            return ShareForever(fabric, {0, 0, 1, 1}, 5000);
+        const test::SharedCount turns;
+        test::RankProcesses ranks(4, GetParam(), kByHostsWindow, [&](net::Fabric& fabric) {
+            return ShareForever(fabric, {0, 0, 1, 1}, 5000, turns);
         });
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        ASSERT_TRUE(turns.Reaches(4 * 20));
         const int64_t begin = NowNs();
         ranks.Signal(lost, SIGKILL);
         for (int rank = 0; rank < 4; ++rank) {

@@ -16,6 +16,7 @@
 #include "coll/autotune.h"
 #include "coll/link_probe.h"
 #include "support/ranks.h"
+#include "support/wait.h"
 
 namespace weft::coll {
 namespace {
@@ -147,7 +148,7 @@ class CrowdedLink final : public OtherLink {
     using OtherLink::OtherLink;
     Status Put(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
                int flag, uint64_t value, const net::OpTag& tag, const Deadline& deadline) override {
-        if (++puts_ > 200) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        if (++puts_ > 200) test::Pace(5'000).Next();
         return OtherLink::Put(offset, head, data, flag, value, tag, deadline);
     }
     int puts() const { return puts_; }

@@ -21,6 +21,7 @@
 #include "net/wait_policy.h"
 #include "support/limits.h"
 #include "support/ranks.h"
+#include "support/wait.h"
 
 namespace weft::net {
 namespace {
@@ -379,6 +380,8 @@ TEST(Fabric, AWayThatIsStillOpenIsWaitedForWhereNoOtherIsLeft) {
                       {"127.0.0.9", BoundPort(first.get()).value()}};
     offer.tcp_port = BoundPort(first.get()).value();
     offers[0] = EncodeOffer(offer);
+    constexpr int64_t kMomentMs = 200;
+    std::atomic<bool> over = false;
     std::thread answer([&] {
         SetBlocking(first.get(), true);
         SetBlocking(second.get(), true);
@@ -386,12 +389,14 @@ TEST(Fabric, AWayThatIsStillOpenIsWaitedForWhereNoOtherIsLeft) {
         const Fd two = Accept(second.get());
         first.Reset();
         one.Reset();
-        ::usleep(200'000);
+        test::Outlast(kMomentMs);
         const Greeting greeting{.from = 0, .to = 1, .epoch = 3, .token = to_rank_zero.token};
         ::send(two.get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
-        ::usleep(100'000);
+        over.wait(false);
     });
     const auto made = builders[1]->Connect(offers, Deadline::In(10'000));
+    over = true;
+    over.notify_all();
     answer.join();
     EXPECT_TRUE(made.ok()) << made.error().message;
 }
@@ -437,8 +442,14 @@ TEST(Fabric, ACrowdOfStrangersPushesNoRankOut) {
     const auto offers = OffersTo(builders, 1), own = OffersTo(builders, 0);
     const uint16_t port = DecodeOffer(offers[0])->tcp_port;
     std::optional<Result<Fabric>> one;
-    std::thread dials([&] { one = builders[1]->Connect(offers, Deadline::In(5000)); });
-    ::usleep(200'000);
+    std::atomic<pid_t> dialer = 0;
+    std::thread dials([&] {
+        dialer = ::gettid();
+        dialer.notify_all();
+        one = builders[1]->Connect(offers, Deadline::In(5000));
+    });
+    dialer.wait(0);
+    ASSERT_TRUE(test::Sleeps(dialer));
     std::vector<Fd> crowd;
     for (int i = 0; i < 120; i++) {
         crowd.push_back(DialTcp("127.0.0.1", port, Deadline::In(1000)).value());
@@ -566,13 +577,13 @@ class FakeMonitor final : public PeerMonitor {
     }
     void OnLongWait(int rank, const OpTag&) override { long_waits += rank >= 0 ? 1 : 0; }
     void OnStillWaiting(int64_t ms) override {
-        most_still_ms = std::max(most_still_ms, ms);
+        most_still_ms = std::max(most_still_ms.load(), ms);
         still_ms = ms;
     }
     std::atomic<bool> failed{false};
     int64_t progress_until_ns = 0;
     int long_waits = 0;
-    int64_t still_ms = 0, most_still_ms = 0;
+    std::atomic<int64_t> still_ms = 0, most_still_ms = 0;
 };
 
 // A message that comes byte by byte is slow; one that stops half way stands still.
@@ -585,10 +596,11 @@ TEST(Monitor, ASlowTransferIsToldFromOneThatStands) {
             const FrameHeader header{.flag = 0, .epoch = 5, .offset = 0, .length = 40, .value = 1};
             std::array<char, sizeof header + 40> bytes{};
             std::memcpy(bytes.data(), &header, sizeof header);
+            const test::Pace slow(20'000);
             for (size_t i = 0; i < bytes.size(); i++) {
-                if (stops && i == 30) ::usleep(900'000);
+                if (stops && i == 30) test::Until([&] { return monitor.most_still_ms >= 700; });
                 EXPECT_EQ(::send(raw.peer.get(), &bytes[i], 1, MSG_NOSIGNAL), 1);
-                ::usleep(20'000);
+                slow.Next();
             }
         });
         // (Nobody's progress counter moves: only what comes in keeps the wait from its deadline.)
@@ -612,11 +624,11 @@ TEST(Monitor, ALongWaitSaysForHowLongNothingCame) {
         fabrics[0].state->SetMonitor(&monitor);
         const int64_t begin_ns = NowNs();
         std::thread later([&] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(600));
+            EXPECT_TRUE(test::Until([&] { return monitor.still_ms >= 400; }));
             EXPECT_TRUE(fabrics[1].links[0]->Put(0, {}, {}, 0, 1, kTag, Deadline::In(1000)).ok());
         });
         EXPECT_TRUE(fabrics[0].links[1]->Wait(0, 1, kTag, Deadline::In(20'000)).ok());
-        const int64_t waited_ms = (NowNs() - begin_ns) / 1'000'000;  // 600 or more
+        const int64_t waited_ms = (NowNs() - begin_ns) / 1'000'000;
         later.join();
         EXPECT_EQ(monitor.long_waits, 1);
         EXPECT_GE(monitor.still_ms, 400);
@@ -629,8 +641,8 @@ TEST(Monitor, ItsVerdictEndsAWaitOnBothTransports) {
         auto fabrics = MakeLocalFabrics(2, transport, kWindow).value();
         FakeMonitor monitor;
         fabrics[0].state->SetMonitor(&monitor);
-        std::thread later([&] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(60));
+        std::thread later([&, waits = ::gettid()] {
+            EXPECT_TRUE(test::Sleeps(waits));
             monitor.failed = true;
         });
         const int64_t begin = NowNs();

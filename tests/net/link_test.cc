@@ -16,6 +16,7 @@
 #include "net/share.h"
 #include "support/limits.h"
 #include "support/ranks.h"
+#include "support/wait.h"
 
 namespace weft::net {
 namespace {
@@ -152,7 +153,7 @@ TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
         const Deadline deadline = Deadline::In(20'000);
         for (uint64_t flag = 1; flag <= kTries; ++flag) {
             if (fabric.rank == 0) {
-                std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+                test::ComputeMs(500);
                 ASSERT_TRUE(fabric.links[1]->Put(0, {}, {}, 0, flag, kLinkTag, deadline).ok());
                 continue;
             }
@@ -166,14 +167,15 @@ TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
                                                         ms(before.ru_utime) - ms(before.ru_stime));
         }
     });
-    // An idle machine takes 1 % of the second and a few ms of spinning; a waiter that spins takes
-    // all.
+    // While the other rank computes for a second, a waiter takes 1 % of it and a few ms of
+    // spinning; a waiter that spins takes all, or half where both share a core.
     EXPECT_LE(waiter_cpu_ms, 60);
 }
 
 TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
     SKIP_UNLESS_NIGHTLY();
     auto fabrics = Fabrics(2);
+    constexpr int64_t kLongSleepsAfterMs = 100;
     std::atomic<int64_t> put_ns{0};
     std::vector<int64_t> took_ns;
     test::OnThreads(fabrics, [&](Fabric& fabric) {
@@ -181,7 +183,7 @@ TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
         for (uint64_t round = 1; round <= 6; round++) {
             const Deadline deadline = Deadline::In(20'000);
             if (fabric.rank == 0) {
-                std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                test::Outlast(kLongSleepsAfterMs);
                 put_ns = NowNs();
                 ASSERT_TRUE(link.Put(0, {}, {}, 0, round, kLinkTag, deadline).ok());
                 ASSERT_TRUE(link.Wait(0, round, kLinkTag, deadline).ok());
@@ -228,17 +230,20 @@ TEST_P(LinkTest, APeerThatLeavesIsToldFromOneThatDies) {
 }
 
 TEST_P(LinkTest, AKilledPeerIsNamedAtOnceAlsoByThoseWhoWaitForOthers) {
+    const test::SharedCount wait;
     test::RankProcesses ranks(
-        3, GetParam().transport, kLinkWindow, [](Fabric& fabric) -> std::string {
+        3, GetParam().transport, kLinkWindow, [&](Fabric& fabric) -> std::string {
             const Deadline deadline = Deadline::In(5000);
             if (fabric.rank == 2) {
                 ::pause();
             }
+            ++*wait;
             // 0 waits for 1, which waits for 2: both must name 2.
             const Status waited = fabric.links[fabric.rank + 1]->Wait(0, 1, kLinkTag, deadline);
             return waited.ok() ? "no error" : waited.error().message;
         });
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    ASSERT_TRUE(wait.Reaches(2));
+    for (const int rank : {0, 1}) ASSERT_TRUE(test::GoesOn(ranks.pid(rank), 2));
     const int64_t begin = NowNs();
     ranks.Signal(2, SIGKILL);
     const std::string words1 = ranks.Words(1);
@@ -249,11 +254,12 @@ TEST_P(LinkTest, AKilledPeerIsNamedAtOnceAlsoByThoseWhoWaitForOthers) {
 }
 
 TEST_P(LinkTest, AStoppedPeerIsNamedAtTheDeadline) {
+    const test::SharedCount turns;
     test::RankProcesses ranks(
-        2, GetParam().transport, kLinkWindow, [](Fabric& fabric) -> std::string {
+        2, GetParam().transport, kLinkWindow, [&](Fabric& fabric) -> std::string {
             const std::vector<std::byte> data(kLinkWindow);
             Link& link = *fabric.links[1 - fabric.rank];
-            for (uint64_t i = 1;; i++) {
+            for (uint64_t i = 1;; i++, ++*turns) {
                 const Deadline deadline = Deadline::In(400);
                 const Status put = link.Put(0, {}, data, 0, i, kLinkTag, deadline);
                 if (!put.ok()) return put.error().message;
@@ -261,7 +267,7 @@ TEST_P(LinkTest, AStoppedPeerIsNamedAtTheDeadline) {
                 if (!waited.ok()) return waited.error().message;
             }
         });
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    ASSERT_TRUE(turns.Reaches(50));
     const int64_t begin = NowNs();
     ranks.Signal(1, SIGSTOP);
     const std::string words = ranks.Words(0);

@@ -16,6 +16,7 @@
 
 #include "net/offer.h"
 #include "support/ranks.h"
+#include "support/wait.h"
 
 namespace weft::net {
 namespace {
@@ -48,8 +49,7 @@ std::string Resources() {
 
 // The kernel releases what a killed process had a moment after its end.
 void ExpectResources(const std::string& before) {
-    const Deadline deadline = Deadline::In(5000);
-    while (Resources() != before && !deadline.expired()) ::usleep(50'000);
+    test::Until([&] { return Resources() == before; }, Deadline::In(5000));
     EXPECT_EQ(before, Resources());
 }
 
@@ -85,12 +85,9 @@ TEST_F(VerbsLink, NothingIsLeftAfterManyRounds) {
 
 TEST_F(VerbsLink, NothingIsLeftOfAKilledPeerNorOfWhoLostIt) {
     const std::string before = Resources();
-    // What rank 1 has done, seen by this process.
-    void* shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(MAP_FAILED, shared);
-    auto& turns = *new (shared) std::atomic<int>(0);
+    const test::SharedCount turns;  // of rank 1
     for (int round = 0; round < kKills && !HasFailure(); round++) {
-        turns = 0;
+        *turns = 0;
         test::RankProcesses ranks(
             2, Transport::kVerbs, kVerbsWindow, [&](Fabric& fabric) -> std::string {
                 const std::vector<std::byte> data(kVerbsWindow);
@@ -101,17 +98,15 @@ TEST_F(VerbsLink, NothingIsLeftOfAKilledPeerNorOfWhoLostIt) {
                     if (!put.ok()) return put.error().message;
                     const Status waited = link.Wait(0, i, kVerbsTag, deadline);
                     if (!waited.ok()) return waited.error().message;
-                    if (fabric.rank == 1) turns++;
+                    if (fabric.rank == 1) ++*turns;
                 }
             });
-        const Deadline deadline = Deadline::In(20'000);
-        while (turns <= round && !deadline.expired()) ::usleep(1000);
+        ASSERT_TRUE(turns.Reaches(round + 1));
         ranks.Signal(1, SIGKILL);
         const std::string words = ranks.Words(0);
         EXPECT_EQ(0u, words.find("rank 1 (host localhost, verbs)")) << words;
     }
     ExpectResources(before);
-    ::munmap(shared, 4096);
 }
 
 TEST_F(VerbsLink, NothingIsLeftOfHalfALink) {

@@ -60,15 +60,15 @@ class Leftovers {
     }
     // As List, after processes that are ending have had time to end; reaps zombies.
     std::string ListAfter(const Deadline& idle) const {
-        const Deadline deadline = Limit(idle.left_ms());
-        std::string list = List();
-        while (!list.empty() && !deadline.expired()) {
-            ::usleep(10'000);
-            for (pid_t pid : ChildrenOf(::getpid(), true)) {
-                if (IsGone(pid)) ::waitpid(pid, nullptr, WNOHANG);
-            }
-            list = List();
-        }
+        std::string list;
+        Until(
+            [&] {
+                for (pid_t pid : ChildrenOf(::getpid(), true)) {
+                    if (IsGone(pid)) ::waitpid(pid, nullptr, WNOHANG);
+                }
+                return (list = List()).empty();
+            },
+            Limit(idle.left_ms()));
         return list;
     }
 

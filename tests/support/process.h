@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +95,13 @@ inline bool IsGone(pid_t pid) {
     return line.state == 0 || line.state == 'Z';
 }
 
+// A descriptor that can be read once a child has ended (pidfd_open(2)). The caller closes it.
+inline int EndOf(pid_t child) {
+    const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, child, 0));
+    WEFT_CHECK(fd >= 0);
+    return fd;
+}
+
 class Process {
   public:
     // words[0]: the path of the program (or its name, found on PATH).
@@ -115,6 +123,7 @@ class Process {
         ::setpgid(pid_, pid_);
         ::close(fds[1]);
         out_ = fds[0];
+        end_ = EndOf(pid_);
     }
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
@@ -123,6 +132,7 @@ class Process {
         ::kill(-pid_, SIGCONT);
         if (!reaped_) ::waitpid(pid_, nullptr, 0);
         ::close(out_);
+        ::close(end_);
     }
 
     pid_t pid() const { return pid_; }
@@ -155,7 +165,9 @@ class Process {
             } else if (deadline.expired()) {
                 return -1;
             } else {
-                ReadSome(Deadline::In(2));
+                pollfd events[] = {{ended_ ? -1 : out_, POLLIN, 0}, {end_, POLLIN, 0}};
+                ::poll(events, 2, static_cast<int>(deadline.left_ms()));
+                if (events[0].revents != 0) ReadSome(Deadline::In(0));
             }
         }
         while (ReadSome(Deadline::In(20))) {
@@ -171,7 +183,6 @@ class Process {
         char buffer[4096];
         const ssize_t got = ::read(out_, buffer, sizeof buffer);
         if (got <= 0) {
-            if (!deadline.expired() && got == 0) ::usleep(500);
             ended_ = ended_ || got == 0;
             return false;
         }
@@ -180,7 +191,7 @@ class Process {
     }
 
     pid_t pid_ = -1;
-    int out_ = -1;
+    int out_ = -1, end_ = -1;
     bool reaped_ = false;
     bool ended_ = false;  // end of output
     int status_ = -1;

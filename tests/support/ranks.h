@@ -8,11 +8,13 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -23,6 +25,7 @@
 #include "net/verbs_device.h"
 #include "net/verbs_end.h"
 #include "support/limits.h"
+#include "support/wait.h"
 
 namespace weft::test {
 
@@ -41,6 +44,28 @@ inline void OnThreads(std::vector<net::Fabric>& fabrics,
     for (net::Fabric& fabric : fabrics) threads.emplace_back([&body, &fabric] { body(fabric); });
     for (std::thread& thread : threads) thread.join();
 }
+
+// A number that this process and those that it forks share.
+class SharedCount {
+  public:
+    SharedCount() {
+        void* shared = ::mmap(nullptr, sizeof *count_, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (shared == MAP_FAILED) std::abort();
+        count_ = new (shared) std::atomic<int64_t>(0);
+    }
+    ~SharedCount() { ::munmap(count_, sizeof *count_); }
+    SharedCount(const SharedCount&) = delete;
+    SharedCount& operator=(const SharedCount&) = delete;
+    std::atomic<int64_t>& operator*() const { return *count_; }
+    // Until it is at least `least`.
+    bool Reaches(int64_t least) const {
+        return Until([&] { return *count_ >= least; });
+    }
+
+  private:
+    std::atomic<int64_t>* count_;
+};
 
 // One process per rank. Rank r exits with the status of `body`, and its text comes back.
 class RankProcesses {
@@ -82,6 +107,7 @@ class RankProcesses {
     RankProcesses(const RankProcesses&) = delete;
     RankProcesses& operator=(const RankProcesses&) = delete;
 
+    pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
     void Signal(int rank, int signal) { ::kill(pids_[static_cast<size_t>(rank)], signal); }
     // Text that the rank's body returned; waits for the end of the process.
     std::string Words(int rank) {

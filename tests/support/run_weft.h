@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@
 #include "base/deadline.h"
 #include "support/limits.h"
 #include "support/paths.h"
+#include "support/process.h"
 
 namespace weft::support {
 
@@ -146,16 +148,14 @@ class Weft {
     // Waits for the end; kills after `most_ms` on a machine of normal speed.
     Ran Wait(int64_t most_ms = kPatienceMs) {
         const Deadline deadline = test::Limit(most_ms);
-        int status = 0;
-        while (::waitpid(pid_, &status, WNOHANG) == 0) {
-            if (deadline.expired()) {
-                ::kill(-pid_, SIGKILL);
-                ::kill(pid_, SIGKILL);
-                ::waitpid(pid_, &status, 0);
-                break;
-            }
-            ::usleep(500);
+        pollfd end{test::EndOf(pid_), POLLIN, 0};
+        if (::poll(&end, 1, static_cast<int>(deadline.left_ms())) <= 0) {
+            ::kill(-pid_, SIGKILL);
+            ::kill(pid_, SIGKILL);
         }
+        ::close(end.fd);
+        int status = 0;
+        ::waitpid(pid_, &status, 0);
         waited_ = true;
         Ran ran;
         ran.seconds = static_cast<double>(NowNs() - begin_ns_) * 1e-9;

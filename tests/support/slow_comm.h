@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coll/comm.h"
+#include "support/wait.h"
 
 namespace weft::support {
 
@@ -67,7 +68,7 @@ class SlowComm final : public coll::Comm {
         elsewhere_ += std::this_thread::get_id() != maker_;
         if (fails_after-- <= 0) return MakeError(ErrorCode::kPeerLost, "rank 1 was lost");
         const int ms = static_cast<int>(seed_ = seed_ * 48271 % 2147483647) % (most_ms_ + 1);
-        if (ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+        test::Pace(ms * 1000).Next();
         return {};
     }
     static coll::Tuning BuiltIn() {
