@@ -11,6 +11,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -50,6 +51,11 @@ class Cabling : public ::testing::Test {
     static std::string Name(int host) { return fmt::format("weftc{}-{}", ::getpid(), host); }
     static void In(int host, const std::string& words) {
         EXPECT_TRUE(Sh("ip -n " + Name(host) + " " + words)) << words;
+    }
+    // Until the kernel has checked that its link-local addresses are unique.
+    static void AwaitLinkLocal(int host) {
+        const std::string show = "test -z \"$(ip -6 -n " + Name(host) + " addr show tentative)\"";
+        EXPECT_TRUE(test::Until([&] { return Sh(show); }));
     }
     // A cable between two hosts, with an interface `name` on each and addresses of `net`.
     static void Cable(int a, int b, const std::string& name, const std::string& net) {
@@ -163,7 +169,7 @@ TEST_F(Cabling, ACableWithLinkLocalAddressesAlone) {
     Cable(0, 2, "c02", "10.0.2");
     Cable(1, 2, "c12", "");
     StartWorkers({"10.0.1.2", "10.0.2.3"});
-    ::sleep(2);  // until the kernel has checked that the addresses are unique
+    for (const int host : {1, 2}) AwaitLinkLocal(host);
     ExpectTheAnswerOfOne({"--timeout-ms", "8000"});
 }
 
@@ -244,7 +250,7 @@ TEST_F(Cabling, APairWithoutACableIsNamedWithWhatWasTried) {
     Cable(0, 2, "c02", "10.0.2");
     for (const int host : {1, 2}) In(host, "link set lo up");
     // (A confirmed link-local address is offered, too, but no host answers at it.)
-    ::usleep(2'500'000);
+    for (const int host : {1, 2}) AwaitLinkLocal(host);
     StartWorkers({"10.0.1.2", "10.0.2.3"});
     const std::string said = Answer(3, Tensor({"--timeout-ms", "4000"}));
     EXPECT_NE(said.find("cannot connect to 10.0.1.2:"), std::string::npos) << said;

@@ -9,6 +9,7 @@
 #include "hw/cpu.h"
 #include "support/nightly.h"
 #include "support/process.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -32,9 +33,7 @@ size_t Count(const std::string& text, const std::string& what) {
 
 // No process of the group remains, neither a child nor an orphan.
 bool GroupGone(pid_t group) {
-    const Deadline deadline = Deadline::In(500);
-    while (::kill(-group, 0) == 0 && !deadline.expired()) ::usleep(1000);
-    return ::kill(-group, 0) != 0;
+    return test::Until([&] { return ::kill(-group, 0) != 0; }, test::Limit(500));
 }
 
 TEST(Cluster, OneToFiveRanksMeetWorkAndEnd) {

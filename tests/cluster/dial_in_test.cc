@@ -18,6 +18,7 @@
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -77,7 +78,7 @@ TEST_F(DialIns, WorkersComeBeforeAndAfterRankZeroAndServeOneJobAfterAnother) {
         ASSERT_TRUE(root->ReadUntil("1 of 2 workers have connected: ", Deadline::In(20'000)))
             << root->output();
         // Heartbeats keep the first worker for longer than the timeout.
-        if (late == nullptr) ::usleep(static_cast<useconds_t>(2 * timeout_ms_ * 1000));
+        if (late == nullptr) test::Outlast(2 * timeout_ms_);
         if (late == nullptr) late = Worker();
         EXPECT_EQ(root->Wait(Deadline::In(20'000)), 0) << root->output();
         EXPECT_NE(root->output().find("2 of 2 workers have connected: "), std::string::npos);
@@ -194,7 +195,7 @@ TEST_F(DialIns, AWorkerOutlivesARankZeroThatIsKilledOrStoppedAtAnyMoment) {
             ASSERT_TRUE(root->ReadUntil(moment, Deadline::In(20'000))) << root->output();
             root->Signal(signal);
             if (signal == SIGSTOP) {
-                ::usleep(static_cast<useconds_t>(timeout_ms_ * 1500));
+                test::Outlast(timeout_ms_ * 3 / 2);
                 root->Signal(SIGKILL);
             }
             root->Wait(Deadline::In(10'000));
@@ -243,13 +244,9 @@ Result<Arrival> KnockAs(uint16_t port, int rank) {
 }
 
 std::optional<Arrival> NextOf(DialIn& dial_in, const std::vector<int>& places) {
-    const Deadline deadline = Deadline::In(10'000);
-    while (!deadline.expired()) {
-        auto arrival = dial_in.Next(places);
-        if (arrival.has_value()) return arrival;
-        ::usleep(2000);
-    }
-    return std::nullopt;
+    std::optional<Arrival> arrival;
+    test::Until([&] { return (arrival = dial_in.Next(places)).has_value(); });
+    return arrival;
 }
 
 TEST(DialInDoor, HoldsWorkersInTheirOrderAndForgetsWhoLeft) {
@@ -258,9 +255,13 @@ TEST(DialInDoor, HoldsWorkersInTheirOrderAndForgetsWhoLeft) {
     auto leaves = KnockAs(dial_in->port(), 0);
     auto third = KnockAs(dial_in->port(), 3), any = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(leaves.ok() && third.ok() && any.ok());
-    ::usleep(300'000);
+    // Rank 3 counts while two others could be ranks 1 and 2.
+    const auto wait_for = [&](int count) {
+        return test::Until([&] { return dial_in->PendingJoiners(1) == count; });
+    };
+    ASSERT_TRUE(wait_for(3));
     leaves = MakeError(ErrorCode::kIo, "gone");
-    ::usleep(300'000);
+    ASSERT_TRUE(wait_for(1));
     // The worker that asks for rank 3 stays for it; of the others, the first one that stayed is
     // taken.
     const auto two = NextOf(*dial_in, {2});
@@ -289,10 +290,12 @@ class Answering {
         channel.Send(FrameType::kExamined, Encode(ExaminedMessage{request.number, true}));
     }
     int asked() const { return asked_.load(); }
+    int turns() const { return turns_.load(); }
 
   private:
     void Turn() {
-        ::usleep(5000);
+        ++turns_;
+        test::Readable(channel_.fd(), Deadline::In(5));  // and then a heartbeat
         const Status heard = channel_.Receive([&](FrameType type, View payload) {
             if (type != FrameType::kExamine) return;
             const auto request = DecodeExamine(payload);
@@ -312,17 +315,22 @@ class Answering {
     Channel channel_;
     Answer answer_;
     std::atomic<bool> ends_{false};
-    std::atomic<int> asked_{0};
+    std::atomic<int> asked_{0}, turns_{0};
     std::thread thread_;
 };
 
 bool IsVetted(DialIn& dial_in, int size, int count, const std::string& job = "job") {
-    const Deadline deadline = Deadline::In(10'000);
-    while (!deadline.expired()) {
-        if (dial_in.ValidateJoiners(size, count, {1, size + count, job, "terms"})) return true;
-        ::usleep(2000);
-    }
-    return false;
+    return test::Until([&] {
+        return dial_in.ValidateJoiners(size, count, {1, size + count, job, "terms"});
+    });
+}
+
+// The only worker leaves, and is never accepted.
+bool LeavesUnfit(DialIn& dial_in) {
+    return test::Until([&] {
+        EXPECT_FALSE(dial_in.ValidateJoiners(2, 1, {1, 3, "job", "terms"}));
+        return dial_in.PendingJoiners(2) != 1;
+    });
 }
 
 // Each question is asked once; a new question is asked again.
@@ -330,8 +338,7 @@ TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
     Result<Arrival> one = KnockAs(dial_in->port(), 0), two = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(one.ok() && two.ok());
-    const Deadline soon = Deadline::In(20'000);
-    while (dial_in->PendingJoiners(2) != 2 && !soon.expired()) ::usleep(2000);
+    ASSERT_TRUE(test::Until([&] { return dial_in->PendingJoiners(2) == 2; }));
     std::atomic<bool> knows{false};
     const Answering first(std::move(*one));
     const Answering second(std::move(*two), [&](Channel& channel, const ExamineMessage& request) {
@@ -341,21 +348,20 @@ TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
         if (knows) Answering::Fit(channel, request);
     });
     EXPECT_TRUE(IsVetted(*dial_in, 2, 1));
-    for (int i = 0; i < 100; ++i) {
+    const int before = first.turns();
+    ASSERT_TRUE(test::Until([&] {
         EXPECT_FALSE(dial_in->ValidateJoiners(2, 2, {1, 4, "job", "terms"}));
-        ::usleep(2000);
-    }
+        return first.turns() >= before + 40;
+    }));
     EXPECT_TRUE(IsVetted(*dial_in, 2, 2, "larger"));
     EXPECT_TRUE(knows.load());
     EXPECT_EQ(first.asked(), 3);
     EXPECT_EQ(second.asked(), 2);
     // Rank 2 is lost: a worker that fits rank 4 of 4 is asked for rank 2.
     std::optional<Arrival> arrival;
-    while (!arrival.has_value() && !soon.expired()) {
-        arrival = dial_in->NextFit({2}, {1, 3, "job", "terms"});
-        ::usleep(2000);
-    }
-    ASSERT_TRUE(arrival.has_value());
+    ASSERT_TRUE(test::Until([&] {
+        return (arrival = dial_in->NextFit({2}, {1, 3, "job", "terms"})).has_value();
+    }));
     EXPECT_EQ(arrival->rank, 2);
 }
 
@@ -364,8 +370,7 @@ TEST(DialInDoor, OthersGoOnWithoutWhoDoesNotAnswer) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
     Result<Arrival> one = KnockAs(dial_in->port(), 0), two = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(one.ok() && two.ok());
-    const Deadline soon = Deadline::In(test::LimitMs(20'000));
-    while (dial_in->PendingJoiners(2) != 2 && !soon.expired()) ::usleep(2000);
+    ASSERT_TRUE(test::Until([&] { return dial_in->PendingJoiners(2) == 2; }));
     std::atomic<bool> answers{false};
     std::atomic<int64_t> number{0};
     const Answering slow(std::move(*one), [&](Channel& channel, const ExamineMessage& request) {
@@ -374,19 +379,16 @@ TEST(DialInDoor, OthersGoOnWithoutWhoDoesNotAnswer) {
     });
     const Answering quick(std::move(*two));
     EXPECT_FALSE(dial_in->ValidateJoiners(2, 2, {1, 4, "job", "terms"}));
-    while (dial_in->PendingJoiners(2) != 1 && !soon.expired()) ::usleep(2000);
+    ASSERT_TRUE(test::Until([&] { return dial_in->PendingJoiners(2) == 1; }));
     EXPECT_EQ(number, 1);
     EXPECT_TRUE(IsVetted(*dial_in, 2, 1));
     EXPECT_EQ(dial_in->Choose(2, 1).size(), 1U);
     ASSERT_EQ(dial_in->TakeChosen(2).size(), 1U);
     // Without other candidates it is waited for after it is asked again.
     answers = true;
-    std::optional<Arrival> arrival;
-    while (!arrival.has_value() && !soon.expired()) {
-        arrival = dial_in->NextFit({2}, {2, 4, "other", "terms"});
-        ::usleep(2000);
-    }
-    EXPECT_TRUE(arrival.has_value());
+    EXPECT_TRUE(test::Until([&] {
+        return dial_in->NextFit({2}, {2, 4, "other", "terms"}).has_value();
+    }));
 }
 
 TEST(DialInDoor, WhoIsNoUseIsSentAway) {
@@ -419,14 +421,10 @@ TEST(DialInDoor, WhoIsNoUseIsSentAway) {
         const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
         auto knocked = KnockAs(dial_in->port(), 0);
         ASSERT_TRUE(knocked.ok());
-        const Deadline soon = Deadline::In(20'000);
-        while (dial_in->PendingJoiners(2) != 1 && !soon.expired()) ::usleep(2000);
+        ASSERT_TRUE(test::Until([&] { return dial_in->PendingJoiners(2) == 1; }));
         const Answering worker(std::move(*knocked), ways[i]);
         testing::internal::CaptureStderr();
-        while (dial_in->PendingJoiners(2) == 1 && !soon.expired()) {
-            EXPECT_FALSE(dial_in->ValidateJoiners(2, 1, {1, 3, "job", "terms"}));
-            ::usleep(2000);
-        }
+        ASSERT_TRUE(LeavesUnfit(*dial_in));
         const std::string log = testing::internal::GetCapturedStderr();
         EXPECT_EQ(dial_in->PendingJoiners(2), 0);
         EXPECT_TRUE(dial_in->Choose(2, 1).empty());
@@ -440,13 +438,9 @@ TEST(DialInDoor, WhoFallsSilentIsSentAwayInTime) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
     const auto knocked = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(knocked.ok());
-    const Deadline soon = Deadline::In(20'000);
-    while (dial_in->PendingJoiners(2) != 1 && !soon.expired()) ::usleep(2000);
+    ASSERT_TRUE(test::Until([&] { return dial_in->PendingJoiners(2) == 1; }));
     const int64_t begin_ns = NowNs();
-    while (dial_in->PendingJoiners(2) == 1 && !soon.expired()) {
-        EXPECT_FALSE(dial_in->ValidateJoiners(2, 1, {1, 3, "job", "terms"}));
-        ::usleep(2000);
-    }
+    ASSERT_TRUE(LeavesUnfit(*dial_in));
     EXPECT_LT(NowNs() - begin_ns, test::LimitNs(3000));
 }
 
@@ -457,14 +451,12 @@ TEST(DialInDoor, ARankThatThereIsNotIsToldSo) {
     ASSERT_TRUE(knocked.ok()) << knocked.error().message;
     Channel channel = ChannelOf(std::move(*knocked));
     std::string why;
-    const Deadline soon = Deadline::In(10'000);
-    while (why.empty() && !soon.expired()) {
+    while (why.empty() && test::Readable(channel.fd())) {
         const Status heard = channel.Receive([&](FrameType type, View payload) {
             const auto verdict = DecodeVerdict(payload);
             if (type == FrameType::kVerdict && verdict.ok()) why = verdict->text;
         });
         if (!heard.ok()) break;
-        ::usleep(2000);
     }
     EXPECT_NE(why.find("it asks to be rank 3; workers are ranks 1 to 2"), std::string::npos) << why;
 }
@@ -475,9 +467,8 @@ TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
     auto any = KnockAs(dial_in->port(), 0), three = KnockAs(dial_in->port(), 3),
          one = KnockAs(dial_in->port(), 1), five = KnockAs(dial_in->port(), 5);
     ASSERT_TRUE(any.ok() && three.ok() && one.ok() && five.ok());
-    const Deadline soon = Deadline::In(20'000);
     // Ranks 2 and 3: rank 1 has its process, and there is no rank 5 without a rank 4.
-    while (dial_in->PendingJoiners(2) != 2 && !soon.expired()) ::usleep(2000);
+    ASSERT_TRUE(test::Until([&] { return dial_in->PendingJoiners(2) == 2; }));
     EXPECT_EQ(dial_in->PendingJoiners(2), 2);
     EXPECT_EQ(dial_in->PendingJoiners(5), 2);
     EXPECT_EQ(dial_in->PendingJoiners(256), 0);

@@ -17,11 +17,13 @@
 #include "cluster/control.h"
 #include "support/held_up.h"
 #include "support/limits.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
 
 constexpr int64_t kEpochTimeoutMs = 5000;
+constexpr int64_t kLateMs = 1500;  // of news that Control waits for, and of a silence that it names
 
 AssignMessage Assignment(int rank, int64_t epoch, std::vector<std::string> hosts) {
     AssignMessage message;
@@ -38,11 +40,8 @@ class FarEnd {
     FarEnd(Fd fd, const Session& session) : channel_(std::move(fd), session) {}
     void Send(FrameType type, const Bytes& payload) {
         channel_.Send(type, payload);
-        const Deadline deadline = Deadline::In(kEpochTimeoutMs);
-        while (channel_.wants_write() && !deadline.expired()) {
-            ::usleep(500);
-            channel_.Flush();
-        }
+        test::Until([&] { return !channel_.wants_write() || (channel_.Flush(), false); },
+                    Deadline::In(kEpochTimeoutMs));
     }
     void Close() { channel_.Close(false); }
     // The next frame of this type; skips others.
@@ -58,7 +57,7 @@ class FarEnd {
                 if (frame.first == type) return frame.second;
             }
             if (!status.ok()) break;
-            ::usleep(500);
+            test::Readable(channel_.fd(), deadline);
         }
         ADD_FAILURE() << "no frame of type " << static_cast<int>(type);
         return {};
@@ -124,11 +123,12 @@ TEST(Ends, AChildThatDiesIsNamedHoweverItsLinksEnded) {
     ASSERT_TRUE(control.Start().ok());
     for (const int rank : {1, 2}) control.Assign(Assignment(rank, 1, {"a", "b", "c"}));
     other.far->Await(FrameType::kAssign);
+    const test::Pace moments(20'000);
     dying.far->Close();
-    ::usleep(20'000);
+    moments.Next();
     const VerdictMessage seen{ErrorCode::kPeerLost, -1, "the data link broke", "", 1, false};
     other.far->Send(FrameType::kFailure, Encode(seen));
-    ::usleep(20'000);
+    moments.Next();
     ::kill(child, SIGKILL);
     const auto verdict = DecodeVerdict(other.far->Await(FrameType::kVerdict));
     ASSERT_TRUE(verdict.ok());
@@ -213,9 +213,8 @@ TEST_F(RootEpoch, EndsAloneWhereALinkBreaks) {
     one_->Send(FrameType::kHeartbeat, beat);
     std::atomic<bool> over = false;
     std::thread lives([&] {
-        while (!over) {
+        for (const test::Pace beats(50'000); !over; beats.Next()) {
             one_->Send(FrameType::kHeartbeat, beat);
-            ::usleep(50'000);
         }
     });
     const net::OpTag tag{"all_reduce", 12, 3};
@@ -234,7 +233,7 @@ TEST_F(RootEpoch, EndsAloneWhereALinkBreaks) {
 // latter.
 TEST_F(RootEpoch, ALinkThatBreaksWithItsProcessIsALostRank) {
     std::thread dies([&] {
-        ::usleep(1'200'000);
+        test::Outlast(kLateMs);
         one_->Close();
     });
     const net::OpTag tag{"all_reduce", 12, 3};
@@ -279,7 +278,7 @@ TEST_F(RootEpoch, EndsAloneWhereAWaitRanOut) {
         if (silent) {  // start again
             TearDown();
             SetUp();
-            ::usleep(1'500'000);
+            test::Outlast(kLateMs);
         } else {
             two_->Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{}));
         }
@@ -313,10 +312,11 @@ TEST_F(RootEpoch, EndsAloneWhereACallIsNotReached) {
 TEST_F(RootEpoch, WaitsInACallForRanksThatMove) {
     two_->Send(FrameType::kValue, Encode(ValueMessage{1, "report", "two", 1}));
     std::thread slow([&] {
+        const test::Pace beats(25'000);
         HeartbeatMessage beat;
         for (beat.progress = 1; beat.progress <= 60; ++beat.progress) {
             one_->Send(FrameType::kHeartbeat, Encode(beat));
-            ::usleep(25'000);
+            beats.Next();
         }
         one_->Send(FrameType::kValue, Encode(ValueMessage{1, "report", "one", 1}));
     });
@@ -417,14 +417,14 @@ TEST(Control, AFewBytesAreNoSignOfLife) {
         std::vector<std::byte> part(bytes, std::byte{8});
         const uint32_t length = kMostAfterAuth / 2;
         ASSERT_EQ(::write(ends.second.get(), &length, sizeof length), 4);
+        const test::Pace parts(40'000);
         while (!control.Failed() && SecondsSince(begin_ns) < 3) {
             const ssize_t put = ::send(ends.second.get(), part.data(), part.size(), MSG_NOSIGNAL);
             if (put <= 0) break;
-            ::usleep(40'000);
+            parts.Next();
         }
         const Deadline soon = Deadline::In(bytes == 1 ? kEpochTimeoutMs : 0);
-        while (!control.Failed() && !soon.expired()) ::usleep(1000);
-        EXPECT_EQ(control.Failed(), bytes == 1);
+        EXPECT_EQ(test::Until([&] { return control.Failed(); }, soon), bytes == 1);
     }
 }
 
@@ -455,11 +455,12 @@ TEST(WorkerEpoch, WaitsInACallWhileOthersMove) {
         FarEnd& root = *worker.pair.far;
         Control& control = worker.control;
         std::thread slow([&] {
+            const test::Pace beats(25'000);
             for (int i = 0; i < 60; ++i) {
                 RelayMessage relay;
                 relay.ranks = {{moves ? 0 : 60'000, 0}, {60'000, 0}, {60'000, 0}};
                 root.Send(FrameType::kRelay, Encode(relay));
-                ::usleep(25'000);
+                beats.Next();
             }
             root.Send(FrameType::kResult, Encode(ResultMessage{1, "late", 1}));
         });
@@ -540,9 +541,7 @@ TEST(Control, AStarvedParentIsNotLostAtOnce) {
 
 // Blocks for the lifetime of this process.
 void BeHeldUp() {
-    test::HoldUpWhile([self = ::getpid()] {
-        while (::getppid() == self) ::usleep(10'000);
-    });
+    test::HoldUpWhile([self = ::getpid()] { test::Until([&] { return ::getppid() != self; }); });
 }
 
 // A child that is ready to run, or blocked in the kernel, is not lost at once; a stopped one is.
@@ -626,6 +625,7 @@ TEST(Control, ALongMessageOnASlowNetworkMoves) {
     control.SetHosts({"a", "b"});
     ASSERT_TRUE(control.Start().ok());
     control.Assign(Assignment(1, 1, {"a", "b"}));
+    std::atomic<bool> over = false;
     std::thread slow([&, fd = std::move(ends.first)] {
         HeartbeatMessage beat;
         beat.rank_waits.waits = {{0, 3, 12, 0, "all_reduce", 2 * kShortMs}};
@@ -635,18 +635,21 @@ TEST(Control, ALongMessageOnASlowNetworkMoves) {
         const ValueMessage value{1, "sum", std::string(20'000, 'x'), 1};
         SealFrame(sessions.first, bytes, FrameType::kValue, Encode(value));
         ASSERT_EQ(::write(fd.get(), bytes.data(), first), static_cast<ssize_t>(first));
+        const test::Pace network(100'000);
         for (size_t at = first; at < bytes.size();) {
             const size_t count = std::min<size_t>(1000, bytes.size() - at);
             ASSERT_EQ(::write(fd.get(), bytes.data() + at, count), static_cast<ssize_t>(count));
             at += count;
-            ::usleep(100'000);
+            network.Next();
         }
-        ::usleep(200'000);
+        over.wait(false);  // the connection stays open
     });
     const auto pick = [](const std::vector<std::string>& all) -> Result<std::string> {
         return all[1];
     };
     const auto result = control.Round("sum", "mine", pick, Deadline::In(10 * kShortMs));
+    over = true;
+    over.notify_all();
     slow.join();
     ASSERT_TRUE(result.ok()) << result.error().message;
     EXPECT_EQ(result->size(), 20'000u);
@@ -670,18 +673,19 @@ TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
     std::atomic<bool> waits = false, over = false;
     std::thread sends([&] {
         control.OnLongWait(2, {"send", 1, 1});
-        while (!over) ::usleep(1000);
+        over.wait(false);
     });
     std::thread sums([&] {
-        while (!waits) ::usleep(1000);
+        waits.wait(false);
         control.OnLongWait(3, {"all_reduce", 5, 1});
-        while (!over) ::usleep(1000);
+        over.wait(false);
     });
     control.OnOwnWait(true, sums.get_id());
     RankWaits found = rank_waits();
     EXPECT_TRUE(found.waits.empty() && !found.awaits_own) << "it computes";
     EXPECT_EQ(found.beside.size(), 1u);
     waits = true;
+    waits.notify_all();
     found = rank_waits();
     ASSERT_EQ(found.waits.size(), 1u);
     EXPECT_EQ(found.waits[0].on, 3);
@@ -690,6 +694,7 @@ TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
     EXPECT_TRUE(found.waits.empty());
     EXPECT_EQ(found.beside.size(), 2u);
     over = true;
+    over.notify_all();
     sends.join();
     sums.join();
 }
@@ -701,7 +706,7 @@ TEST(WorkerEpoch, WaitsForRankZerosWord) {
     FarEnd& far = *worker.pair.far;
     std::thread late([&] {
         far.Await(FrameType::kFailure);
-        ::usleep(1'500'000);
+        test::Outlast(kLateMs);
         far.Send(FrameType::kVerdict, Encode(VerdictMessage{ErrorCode::kPeerLost, 1,
                                                             "rank 1 was lost", "killed", 1, true}));
     });
@@ -728,7 +733,7 @@ TEST(RootWatchdog, IsPatientWhereTheJobGoesOn) {
             control.SetHosts({"a", "b"});
             if (!control.Start().ok()) ::_exit(1);
             pair.far->Close();
-            ::usleep(static_cast<useconds_t>(held_up_ms * 1000));
+            test::Outlast(held_up_ms);
             ::_exit(0);
         }
         int status = 0;

@@ -9,6 +9,7 @@
 #include "support/limits.h"
 #include "support/nightly.h"
 #include "support/process.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -62,7 +63,7 @@ void Inflict(const Fault& fault) {
         pids[rank] = std::atoi(root.output().c_str() + at + 11);
     }
     ASSERT_TRUE(root.ReadUntil("at " + fault.phase, Deadline::In(20'000))) << root.output();
-    ::usleep(30'000);
+    ASSERT_TRUE(test::GoesOn(pids[fault.victim], 10)) << root.output();
 
     const Deadline patience = Deadline::In(2 * times.BoundNs() / 1'000'000);
     const int64_t begin_ns = NowNs();
@@ -74,7 +75,7 @@ void Inflict(const Fault& fault) {
         EXPECT_GE(took, (times.timeout_ms - 500) * 1'000'000) << root.output();
     }
     for (int rank = 0; rank < kRanks; ++rank) {
-        while (rank != fault.victim && !IsGone(pids[rank]) && !patience.expired()) ::usleep(10'000);
+        test::Until([&] { return rank == fault.victim || IsGone(pids[rank]); }, patience);
     }
     EXPECT_LE(NowNs() - begin_ns, times.BoundNs());
     if (fault.victim == 0) root.Signal(SIGCONT);  // it must notice by itself, and end
@@ -156,13 +157,9 @@ TEST(Fault, InRendezvous) {
         const std::string timeout = fmt::format("timeout={}", times.timeout_ms);
         const int64_t begin_ns = NowNs();
         Process root({CLUSTER_RANK, "launch", "local=3", timeout});
-        std::vector<pid_t> children;
-        const Deadline start = Deadline::In(times.BoundNs() / 1'000'000);
-        while (children.size() < 2 && !start.expired()) {
-            children = test::ChildrenOf(root.pid());
-        }
+        const std::vector<pid_t> children = test::ChildrenAre(root.pid(), 2);
         ASSERT_EQ(children.size(), 2u);
-        ::usleep(50'000);
+        ASSERT_TRUE(test::Until([&] { return test::StatLineOf(children[1]).state == 'T'; }));
         ::kill(children[1], signal);
         const int status = root.Wait(Deadline::In(5000));
         EXPECT_LE(NowNs() - begin_ns, times.BoundNs());
@@ -175,14 +172,12 @@ TEST(Fault, InRendezvous) {
     }
     // Rank 0 ends while its workers are stopped: they end with it.
     Process root({CLUSTER_RANK, "launch", "local=3", fmt::format("timeout={}", kFaultTimeoutMs)});
-    std::vector<pid_t> children;
-    const Deadline deadline = Deadline::In(test::LimitMs(2000));
-    while (children.size() < 2 && !deadline.expired()) children = test::ChildrenOf(root.pid());
+    const std::vector<pid_t> children = test::ChildrenAre(root.pid(), 2);
     root.Signal(SIGKILL);
     root.Wait(Deadline::In(2000));
     const Deadline patience = test::Limit(50);
     for (pid_t child : children) {
-        while (!IsGone(child) && !patience.expired()) ::usleep(1000);
+        test::Until([&] { return IsGone(child); }, patience);
         EXPECT_TRUE(IsGone(child));
     }
     ::unsetenv("WEFT_STOP_BEFORE_JOIN");
@@ -190,11 +185,13 @@ TEST(Fault, InRendezvous) {
 
 // All processes are stopped together (Ctrl-Z, a suspended machine) and continue.
 TEST(Fault, AllStoppedAndContinuedGoOn) {
-    Process root({CLUSTER_RANK, "launch", "local=2", "timeout=400", "load=1200"});
+    constexpr int64_t kStoppedTimeoutMs = 400;
+    Process root({CLUSTER_RANK, "launch", "local=2", fmt::format("timeout={}", kStoppedTimeoutMs),
+                  "load=1200"});
     ASSERT_TRUE(root.ReadUntil("rank 1 pid", Deadline::In(10'000)));
     ASSERT_TRUE(root.ReadUntil("rank 0 pid", Deadline::In(10'000)));
     root.SignalGroup(SIGSTOP);
-    ::usleep(800'000);
+    test::Outlast(2 * kStoppedTimeoutMs);
     root.SignalGroup(SIGCONT);
     EXPECT_EQ(root.Wait(Deadline::In(10'000)), 0) << root.output();
 }

@@ -21,6 +21,7 @@
 #include "cluster/gather.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -75,10 +76,7 @@ class Flood {
         : thread_([this, port, addresses = std::move(addresses), first = std::move(first)] {
               std::deque<Fd> open;
               for (size_t made = 0; !ends_.load();) {
-                  if (made >= allowed_.load()) {
-                      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                      continue;
-                  }
+                  test::Until([&] { return made < allowed_.load() || ends_.load(); });
                   open.push_back(Call(port, addresses[made++ % addresses.size()], first));
                   made_.store(made);
                   if (open.size() > 400) open.pop_front();
@@ -92,9 +90,7 @@ class Flood {
     void Begin() {
         const size_t before = made_.load();
         allowed_ += kCallersAPeer;
-        while (made_.load() < before + kCallersAPeer / 4) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
+        EXPECT_TRUE(test::Until([&] { return made_.load() >= before + kCallersAPeer / 4; }));
     }
 
   private:
@@ -210,9 +206,12 @@ class AdmissionFlood : public ::testing::Test {
             if (!end.ok()) continue;
             ends.push_back(std::move(*end));
             // (The listener may have dropped it at the same moment.)
-            for (const Deadline one = test::Limit(1000); !one.expired();) {
-                if (dial_in_->Next({1, 2}).has_value()) return true;
-                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            if (test::Until(
+                    [&] {
+                        return dial_in_->Next({1, 2}).has_value();
+                    },
+                    test::Limit(1000))) {
+                return true;
             }
         }
         return false;

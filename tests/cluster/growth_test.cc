@@ -19,6 +19,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -78,16 +79,11 @@ class Growth : public testing::Test {
         EXPECT_TRUE(worker->ReadUntil("listening", test::Limit(20'000))) << worker->output();
         return worker;
     }
-    static bool Until(const std::function<bool()>& ready) {
-        const Deadline deadline = test::Limit(60'000);
-        while (!ready() && !deadline.expired()) ::usleep(1000);
-        return ready();
-    }
     // Waits until it prints `line` and then continues its answer.
     static bool UntilSaid(const Weft& root, const std::string& line) {
-        if (!Until([&] { return root.Err().find(line) != std::string::npos; })) return false;
+        if (!test::Reports(root, line)) return false;
         const size_t so_far = root.Out().size();
-        return Until([&] { return root.Out().size() > so_far + kMoreText; });
+        return test::Until([&] { return root.Out().size() > so_far + kMoreText; });
     }
     // Its answer so far equals that of one rank.
     void ExpectTheAnswerOfOne(Weft& root) {
@@ -95,7 +91,7 @@ class Growth : public testing::Test {
         const Ran ran = root.Wait();
         EXPECT_EQ(ran.status, 130) << ran.err;
         Weft one(Command());
-        ASSERT_TRUE(Until([&] { return one.Out().size() >= ran.out.size(); })) << one.Err();
+        ASSERT_TRUE(test::Until([&] { return one.Out().size() >= ran.out.size(); })) << one.Err();
         // (The last bytes may depend on the stop.)
         const size_t common = ran.out.size() - 1;
         ASSERT_GT(common, kMoreText);
@@ -109,7 +105,7 @@ class Growth : public testing::Test {
 TEST_F(Growth, WorkersThatDialInJoinAndLeaveAndJoinAgain) {
     const auto first = Worker();
     Weft root(Command() + Dialled(1, {"--tp", "2", "--restart-timeout-ms", "100"}));
-    ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
+    ASSERT_TRUE(test::Until([&] { return root.Out().size() > 20; })) << root.Err();
     auto second = Worker();
     ASSERT_TRUE(UntilSaid(root, " joins; epoch 2 with 3 ranks after ")) << root.Err();
     const auto children = test::ChildrenOf(second->pid());
@@ -139,7 +135,7 @@ TEST_F(Growth, ANamedHostIsDroppedAtOnceAndJoinsAgain) {
                                     Address() + "," + host, "--tp", "3", "--key-file", dir_ / "key",
                                     "--timeout-ms", std::to_string(test::TimeoutMs(1500)),
                                     "--restart-timeout-ms", "3600000"});
-        ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
+        ASSERT_TRUE(test::Until([&] { return root.Out().size() > 20; })) << root.Err();
         const auto children = test::ChildrenOf(second->pid());
         ASSERT_EQ(children.size(), 1u);
         if (way.whole) second->Signal(way.signal);
@@ -169,7 +165,7 @@ TEST_F(Growth, SurvivorsWaitAsLongAsRankZeroTries) {
             ProveRank(std::move(*fd), 0, 0, Bytes(key.begin(), key.end()), Deadline::In(5000));
         return knocked.ok();
     };
-    ASSERT_TRUE(Until(is_in)) << root.Err();
+    ASSERT_TRUE(test::Until(is_in)) << root.Err();
     Channel channel = ChannelOf(std::move(*knocked));
     std::optional<AssignMessage> assigned;
     const auto is_assigned = [&] {
@@ -178,7 +174,7 @@ TEST_F(Growth, SurvivorsWaitAsLongAsRankZeroTries) {
         });
         return !heard.ok() || assigned.has_value();
     };
-    ASSERT_TRUE(Until(is_assigned) && assigned.has_value()) << root.Err();
+    ASSERT_TRUE(test::Until(is_assigned) && assigned.has_value()) << root.Err();
     EXPECT_GE(assigned->recover_ms, kMostAttempts * kRejoinMs);
     channel.Close(true);
     EXPECT_EQ(root.Wait().status, 3);
@@ -193,7 +189,7 @@ TEST_F(Growth, OneThatRankZeroFeedsJoins) {
     words[1] = "tiny.gguf";
     Weft root(words + Dialled(1, {"--tp", "2", "--weights-from", "0"}));
     std::filesystem::current_path("/");
-    ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
+    ASSERT_TRUE(test::Until([&] { return root.Out().size() > 20; })) << root.Err();
     const auto second = Worker();
     ASSERT_TRUE(UntilSaid(root, " joins; epoch 2 with 3 ranks after ")) << root.Err();
     ExpectTheAnswerOfOne(root);
@@ -203,7 +199,7 @@ TEST_F(Growth, OneThatRankZeroFeedsJoins) {
 TEST_F(Growth, WhomTheModelHasNoRoomForWaitsAndIsTheNextToTakeAPlace) {
     const auto first = Worker();
     Weft root(Command() + Dialled(1, {"--tp", "1", "--pp", "2", "--restart-timeout-ms", "60000"}));
-    ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
+    ASSERT_TRUE(test::Until([&] { return root.Out().size() > 20; })) << root.Err();
     const auto second = Worker(), third = Worker();
     ASSERT_TRUE(UntilSaid(root, " joins; epoch 2 with 3 ranks after ")) << root.Err();
     ASSERT_TRUE(UntilSaid(root, "waits to join, but the model cannot be cut for 4 ranks: "))
@@ -220,19 +216,16 @@ TEST_F(Growth, WhomTheModelHasNoRoomForWaitsAndIsTheNextToTakeAPlace) {
 
 // Longest time without new output of `root`, from now until shortly after `done`.
 int64_t LongestPauseMs(const Weft& root, const std::function<bool()>& done) {
-    const Deadline deadline = test::Limit(60'000);
     size_t said = root.Out().size(), enough = SIZE_MAX;
     int64_t moved_ns = NowNs(), longest_ns = 0;
-    while (said < enough && !deadline.expired()) {
-        ::usleep(1000);
+    EXPECT_TRUE(test::Until([&] {
         if (enough == SIZE_MAX && done()) enough = root.Out().size() + kMoreText;
         const size_t now = root.Out().size();
         longest_ns = std::max(longest_ns, NowNs() - moved_ns);
-        if (now == said) continue;
+        if (now != said) moved_ns = NowNs();
         said = now;
-        moved_ns = NowNs();
-    }
-    EXPECT_GE(said, enough) << root.Err();
+        return said >= enough;
+    })) << root.Err();
     return longest_ns / kNsPerMs;
 }
 
@@ -252,7 +245,7 @@ class Unfit : public Growth {
     std::unique_ptr<Weft> Start(const Words& command) const {
         std::filesystem::current_path(here_);
         auto root = std::make_unique<Weft>(command + Dialled(1, {"--tp", "2"}));
-        EXPECT_TRUE(Until([&] { return root->Out().size() > 20; })) << root->Err();
+        EXPECT_TRUE(test::Until([&] { return root->Out().size() > 20; })) << root->Err();
         return root;
     }
     std::unique_ptr<Process> WorkerWith(const Words& environment) const {
@@ -275,11 +268,12 @@ class Unfit : public Growth {
             << newcomer.output();
         // The newcomer dials again and waits.
         EXPECT_TRUE(newcomer.ReadUntil("; waiting for the next", Deadline::In(20'000)));
-        ::usleep(1'500'000);
+        const size_t so_far = root.Out().size();
+        EXPECT_TRUE(test::Until([&] { return root.Out().size() > so_far + 4 * kMoreText; }));
         EXPECT_EQ(Count(root.Err(), ") can't join: "), 1u) << root.Err();
         EXPECT_NE(root.Err().find(why), std::string::npos) << root.Err();
         EXPECT_NE(newcomer.output().find(why), std::string::npos) << newcomer.output();
-        EXPECT_FALSE(newcomer.ReadUntil("nothing that it says", Deadline::In(100)));
+        EXPECT_FALSE(newcomer.ReadUntil("nothing that it says", Deadline::In(0)));
         EXPECT_EQ(Count(newcomer.output(), "does not take this worker"), 1u) << newcomer.output();
         EXPECT_EQ(root.Err().find("epoch 2"), std::string::npos) << root.Err();
         ExpectTheAnswerOfOne(root);
@@ -378,6 +372,7 @@ bool PlaysAlong(Channel& channel) {
     bool asked = false, assigned = false;
     const Deadline deadline = Deadline::In(60'000);
     while (!assigned && !deadline.expired()) {
+        test::Readable(channel.fd(), Deadline::In(20));  // and then a heartbeat
         const Status heard = channel.Receive([&](FrameType type, View payload) {
             assigned |= type == FrameType::kAssign;
             if (type != FrameType::kExamine) return;
@@ -387,7 +382,6 @@ bool PlaysAlong(Channel& channel) {
         });
         if (!heard.ok()) return false;
         if (asked) channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{}));
-        ::usleep(20'000);
     }
     return assigned;
 }

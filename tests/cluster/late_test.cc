@@ -13,6 +13,7 @@
 #include "net/socket.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -54,7 +55,7 @@ TEST_F(LateHosts, AreWaitedForAndNamed) {
     ASSERT_TRUE(root->ReadUntil("waiting for 1 of 2 workers: " + addresses_[1] + "; for ", soon_))
         << root->output();
     // Longer than a rank may be silent.
-    ::usleep(static_cast<useconds_t>(timeout_ms_ * 1500));
+    test::Outlast(timeout_ms_ * 3 / 2);
     const auto second = Worker(1);
     EXPECT_EQ(root->Wait(Deadline::In(30'000)), 0) << root->output();
     EXPECT_EQ(root->output().find("is gone"), std::string::npos) << root->output();
@@ -141,7 +142,7 @@ TEST(HostCallsEnd, WithTheWait) {
     for (const bool patient : {false, true}) {
         std::atomic<bool> stop{false};
         std::thread user([&] {
-            ::usleep(300'000);
+            EXPECT_TRUE(test::Readable(mute.get())) << "no call";
             stop = true;
         });
         NobodyHere nobody;

@@ -14,6 +14,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -29,13 +30,13 @@ std::string Slurp(const std::string& path) {
 
 // Runs one rank and stores its pid and its exit status in files. The script itself succeeds,
 // because a launcher that sees one rank fail kills the others and loses their messages.
-constexpr const char* kRankScript = R"(#!/bin/sh
+const std::string kRankScript = "#!/bin/sh\n. " + support::TestData("/../support/wait.sh") + R"(
 trap '' TERM
 export ASAN_OPTIONS=detect_leaks=0
 rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
 "$@" & echo $! >"$0.pid.$rank.part"; mv "$0.pid.$rank.part" "$0.pid.$rank"
 wait $!; echo $? >"$0.status.$rank.part"; mv "$0.status.$rank.part" "$0.status.$rank"
-for i in $(seq 200); do [ -e "$0.end" ] && exit 0; sleep 0.05; done
+wait_until [ -e "$0.end" ]
 )";
 
 class Launch : public testing::Test {
@@ -193,31 +194,27 @@ TEST_P(Mpi, AServerEndsWellWhoeverIsAskedFirst) {
     StopServer("auto", {1, 2}, {0});
 }
 
-// A server of three ranks. `first` get SIGTERM, and `then` 300 ms later.
+// A server of three ranks. `first` get SIGTERM, and `then` after they have taken it.
 void Mpi::StopServer(const std::string& transport, const std::vector<int>& first,
                      const std::vector<int>& then) {
     const std::string script = dir_ / fmt::format("server{}.sh", servers_++);
     Write(script, kRankScript, 0755);
     Write(dir_ / "out", "", 0600);  // of the previous server
     test::Process mpirun = Start(3, Serve() + Words{"--transport", transport}, script);
-    const Deadline begins = Deadline::In(30'000);
-    while (Slurp(dir_ / "out").find("\"url\"") == std::string::npos && !begins.expired()) {
-        ::usleep(5000);
-    }
+    test::Until([&] { return Slurp(dir_ / "out").find("\"url\"") != std::string::npos; });
     ASSERT_NE(Slurp(dir_ / "out").find("\"url\""), std::string::npos) << Slurp(dir_ / "err");
     const auto stop = [&](int rank) {
         const pid_t pid = std::atoi(Slurp(script + ".pid." + std::to_string(rank)).c_str());
         ASSERT_GT(pid, 0);
         ::kill(pid, SIGTERM);
+        test::Until([&] { return !test::IsPending(pid, SIGTERM); });
     };
     for (const int rank : first) stop(rank);
-    ::usleep(then.empty() ? 0 : 300'000);
     const int64_t begin_ns = NowNs();
     for (const int rank : then) stop(rank);
     for (int rank = 0; rank < 3; ++rank) {
         const std::string status = script + ".status." + std::to_string(rank);
-        const Deadline ends = Deadline::In(10'000);
-        while (Slurp(status).empty() && !ends.expired()) ::usleep(2000);
+        test::Until([&] { return !Slurp(status).empty(); });
         EXPECT_EQ(Slurp(status), "0\n") << "rank " << rank << "\n" << Slurp(dir_ / "err");
     }
     EXPECT_LE(NowNs() - begin_ns, test::LimitNs(2000)) << Slurp(dir_ / "err");
@@ -253,8 +250,7 @@ void Mpi::LoseRank(int victim, int signal) {
     test::Process mpirun = Start(
         3, Run(50'000) + Words{"--timeout-ms", std::to_string(timeout_ms), "--transport", "mpi"},
         script);
-    const Deadline begins = test::Limit(20'000);
-    while (Slurp(dir_ / "out").empty() && !begins.expired()) ::usleep(2000);
+    test::Until([&] { return !Slurp(dir_ / "out").empty(); });
     const pid_t pid = std::atoi(Slurp(script + ".pid." + std::to_string(victim)).c_str());
     ASSERT_GT(pid, 0) << Slurp(dir_ / "err");
     const int64_t begin_ns = NowNs();
@@ -262,8 +258,7 @@ void Mpi::LoseRank(int victim, int signal) {
     for (int rank = 0; rank < 3; ++rank) {
         if (rank == victim) continue;
         const std::string status = script + ".status." + std::to_string(rank);
-        const Deadline ends = test::Limit(5000);
-        while (Slurp(status).empty() && !ends.expired()) ::usleep(2000);
+        test::Until([&] { return !Slurp(status).empty(); });
         EXPECT_EQ(Slurp(status), "3\n") << "rank " << rank << "\n" << Slurp(dir_ / "err");
     }
     EXPECT_LE(NowNs() - begin_ns, (timeout_ms + test::LimitMs(1500)) * 1'000'000);
@@ -374,8 +369,7 @@ TEST_F(Launch, AServerUnderVariablesEndsAtOnceWithAllItsRanks) {
         const uint16_t port = FreePort();
         support::Weft root(Serve(), VariablesOf(slurm, 0, port, key));
         support::Weft follower(Serve(), VariablesOf(slurm, 1, port, key));
-        const Deadline begins = Deadline::In(30'000);
-        while (root.Out().find("\"url\"") == std::string::npos && !begins.expired()) ::usleep(5000);
+        test::Prints(root, "\"url\"");
         const int64_t begin_ns = NowNs();
         for (const pid_t pid : {root.pid(), follower.pid()}) ::kill(pid, SIGTERM);
         const support::Ran served = root.Wait(10'000);

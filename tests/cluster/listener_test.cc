@@ -10,6 +10,7 @@
 #include "cluster/dial.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -36,12 +37,12 @@ class Listener : public ::testing::Test {
         EXPECT_EQ(good.Wait(Deadline::In(10'000)), 0) << good.output();
         for (auto& worker : workers_) {
             const Deadline ends = Deadline::In(5000);  // time for its rank to end
-            while (!test::ChildrenOf(worker->pid()).empty() && !ends.expired()) ::usleep(1000);
+            test::Until([&] { return test::ChildrenOf(worker->pid()).empty(); }, ends);
             worker->Signal(SIGTERM);
             EXPECT_EQ(worker->Wait(Deadline::In(5000)), 0) << worker->output();
-            const Deadline deadline = Deadline::In(500);
-            while (::kill(-worker->pid(), 0) == 0 && !deadline.expired()) ::usleep(1000);
-            EXPECT_NE(::kill(-worker->pid(), 0), 0) << "a process is left";
+            EXPECT_TRUE(
+                test::Until([&] { return ::kill(-worker->pid(), 0) != 0; }, test::Limit(500)))
+                << "a process is left";
         }
     }
 
@@ -221,9 +222,10 @@ TEST_F(Listener, AHalfHandshakeAndASlowCallerDisturbNobody) {
     Send(first, half.First());  // and then nothing
     const Fd slow = Knock();
     const Bytes hello = half.First();
+    const test::Pace pieces(20'000);
     for (size_t i = 0; i < 5; ++i) {
         Send(slow, View(hello).subspan(i, 1));
-        ::usleep(20'000);
+        pieces.Next();
     }
     Process root(Root("prefill=2 steps=5"));
     EXPECT_EQ(root.Wait(Deadline::In(5000)), 0) << root.output();

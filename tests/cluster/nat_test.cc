@@ -198,7 +198,7 @@ TEST_F(BehindNat, DataTakeThePortsThatTheFirewallLeavesOpen) {
     // One port that another program has.
     Process taken(Words{"ip", "netns", "exec", Name("root"), "python3", "-c",
                         "import socket, time\ns = socket.create_server(('10.9.0.1', 7001))\n"
-                        "print('taken', flush=True)\ntime.sleep(600)"});
+                        "print('taken', flush=True)\ns.accept()"});
     ASSERT_TRUE(taken.ReadUntil("taken", Deadline::In(20'000)));
     const std::string none = Answer("root", 1, words + Words{"--data-ports", "7001"});
     EXPECT_NE(none.find("no port of --data-ports 7001-7001 is free for rank 0"), std::string::npos)

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -110,7 +111,7 @@ TEST_F(Hosts, ACutLinkIsNamedOnBothSidesInEveryPhase) {
         const auto root = Root({load ? "load=60000" : "load=0", "steps=100000000"});
         ASSERT_TRUE(root->ReadUntil(fmt::format("at {}", phase), Deadline::In(10'000)))
             << root->output();
-        ::usleep(50'000);
+        ASSERT_TRUE(test::GoesOn(root->pid(), 20)) << root->output();
         const int64_t begin = NowNs();
         SetLink(2, "down");
         EXPECT_EQ(root->Wait(Deadline::In(10'000)), 3) << root->output();
@@ -138,7 +139,7 @@ TEST_F(Hosts, ACutLinkIsNamedOnBothSidesInEveryPhase) {
 TEST_F(Hosts, ACutBetweenWorkersIsFoundByTheDataWait) {
     const auto root = Root({"load=0", "steps=100000000"});
     ASSERT_TRUE(root->ReadUntil("at decode", Deadline::In(10'000))) << root->output();
-    ::usleep(50'000);
+    ASSERT_TRUE(test::GoesOn(root->pid(), 20)) << root->output();
     const int64_t begin = NowNs();
     ASSERT_TRUE(Shell(fmt::format("ip -n {} route add blackhole {}/32", Name("1"), Ip(2))));
     ASSERT_TRUE(Shell(fmt::format("ip -n {} route add blackhole {}/32", Name("2"), Ip(1))));

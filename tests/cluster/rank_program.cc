@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "cluster/cluster.h"
 #include "coll/comm.h"
+#include "support/wait.h"
 
 // Ends at once, as processes without this sanitizer do.
 extern "C" const char* __tsan_default_options() {
@@ -106,11 +107,9 @@ class Run {
         WEFT_TRY(Enter("load"));
         const Deadline end = Deadline::In(Number(words_, "load", 0));
         const bool deaf = Number(words_, "deaf", 0) == 1;
-        while (!end.expired()) {
-            ::usleep(1000);
-            const auto* monitor = cluster_.monitor();
-            if (!deaf && monitor != nullptr && monitor->Failed()) return monitor->Failure();
-        }
+        const auto* monitor = cluster_.monitor();
+        const auto failed = [&] { return !deaf && monitor != nullptr && monitor->Failed(); };
+        if (weft::test::Until(failed, end)) return monitor->Failure();
         const bool differs = Number(words_, "differ", -1) == cluster_.rank();
         WEFT_TRY(cluster_.Agree("model", differs ? "bbb" : "aaa", Deadline::In(60'000)));
         return cluster_.Barrier("loaded", Deadline::In(60'000));
@@ -127,6 +126,8 @@ class Run {
                                                Number(words_, "patience", cluster_.timeout_ms())));
         }
         std::vector<float> data(256);
+        const int64_t pace_us = Number(words_, "pace_us", 200);
+        const weft::test::Pace pace(pace_us);
         for (int64_t step = 0; step < steps && comm_ != nullptr; ++step) {
             std::fill(data.begin(), data.end(), 1.0f);
             WEFT_TRY(comm_->AllReduce(data, {"all_reduce", step, step}));
@@ -134,9 +135,7 @@ class Run {
                 return weft::MakeError(ErrorCode::kCorrupt, "a sum is wrong");
             }
             ++progress_;
-            if (Number(words_, "pace_us", 200) > 0) {
-                ::usleep(static_cast<useconds_t>(Number(words_, "pace_us", 200)));
-            }
+            if (pace_us > 0) pace.Next();
         }
         return {};
     }
@@ -236,7 +235,7 @@ weft::cluster::ClusterOptions OptionsOf(const Words& words) {
     options.stop = &g_interrupted;
     if (const int64_t look_ms = Number(words, "look", 0); look_ms > 0) {
         options.data.neighbours_now = [look_ms] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(look_ms));
+            weft::test::Outlast(look_ms);
             return std::string();
         };
     }

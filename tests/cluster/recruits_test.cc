@@ -12,6 +12,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -62,11 +63,6 @@ class Recruits : public testing::Test {
         return std::make_unique<Process>(
             Words{WeftProgram(), "worker", "--join", address_, "--key-file", dir_ / "key"});
     }
-    static bool Until(const std::function<bool()>& ready) {
-        const Deadline deadline = test::Limit(60'000);
-        while (!ready() && !deadline.expired()) ::usleep(1000);
-        return ready();
-    }
 
     test::TempDir dir_;
     std::string model_, address_;
@@ -98,7 +94,7 @@ TEST_F(Recruits, ALostOneIsReplacedByItselfOrByTheNext) {
         SCOPED_TRACE(fmt::format("signal {} whole {} spare {}", way.signal, way.whole, way.spare));
         const auto first = Worker(), second = Worker();
         Weft root(Command(400) + Dialled(2, {"--restart-timeout-ms", "60000"}));
-        ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
+        ASSERT_TRUE(test::Until([&] { return root.Out().size() > 20; })) << root.Err();
         const auto spare = way.spare ? Worker() : nullptr;
         const auto children = test::ChildrenOf(second->pid());
         ASSERT_EQ(children.size(), 1u) << second->output();
@@ -118,7 +114,7 @@ TEST_F(Recruits, WithoutAnotherTheLossIsNamedOrTheOthersGoOn) {
         Weft root(Command(800) + Dialled(2, elastic
                                                 ? Words{"--elastic", "--restart-timeout-ms", "200"}
                                                 : Words{"--restart-timeout-ms", "200"}));
-        ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
+        ASSERT_TRUE(test::Until([&] { return root.Out().size() > 20; })) << root.Err();
         const auto children = test::ChildrenOf(second->pid());
         second->Signal(SIGKILL);
         for (const pid_t child : children) ::kill(child, SIGKILL);

@@ -21,6 +21,7 @@
 #include "net/socket.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -160,7 +161,7 @@ TEST_F(SecurityControl, ACrowdThatTalksKeepsNoJobOut) {
                     ::bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof own);
                     SetResetOnClose(fd.get());
                     if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) {
-                        ::usleep(100);
+                        std::this_thread::yield();
                         continue;
                     }
                     Send(fd, greeting);
@@ -170,10 +171,10 @@ TEST_F(SecurityControl, ACrowdThatTalksKeepsNoJobOut) {
                 }
             });
         }
-        while (talked < 200) std::this_thread::yield();
         for (int job = 0; job < 5; job++) {
+            const int64_t more = talked + 200;
+            ASSERT_TRUE(test::Until([&] { return talked >= more; }));
             ExpectServes(10'000);
-            ::usleep(50'000);
         }
         over = true;
         for (std::thread& thread : crowd) thread.join();

@@ -11,6 +11,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -49,10 +50,7 @@ class Stop : public ::testing::Test {
     std::unique_ptr<Weft> Serve(const Words& where) {
         auto server = std::make_unique<Weft>(
             Words{"serve", folder_ / "tiny.gguf", "--port", "0", "--json", "-t", "1"} + where);
-        const Deadline begins = Deadline::In(60'000);
-        while (server->Out().find("\"url\"") == std::string::npos && !begins.expired()) {
-            ::usleep(5000);
-        }
+        test::Prints(*server, "\"url\"");
         EXPECT_NE(server->Out().find("\"url\""), std::string::npos) << server->Err();
         return server;
     }
@@ -107,7 +105,7 @@ TEST_F(Stop, OfTheWorkersAndThenOfRankZero) {
     for (const auto& worker : {first.get(), second.get()}) {
         EXPECT_EQ(worker->Wait(Deadline::In(5000)), 0) << worker->output();
     }
-    ::usleep(700'000);
+    ASSERT_TRUE(test::GoesOn(server->pid(), 10)) << server->Err();
     const int64_t begin_ns = NowNs();
     ::kill(server->pid(), SIGTERM);
     ExpectTheEnd(*server, begin_ns);
@@ -126,10 +124,7 @@ TEST_F(Stop, OfRankZeroAloneLeavesTheWorkersListening) {
 TEST_F(Stop, WhileRankZeroLoads) {
     Weft server(Words{"serve", "synthetic:smollm2-135m", "--port", "0", "-t", "1", "--local", "2"},
                 {"WEFT_LOG=debug"});
-    const Deadline begins = Deadline::In(30'000);
-    while (server.Err().find("phase: load") == std::string::npos && !begins.expired()) {
-        ::usleep(1000);
-    }
+    test::Reports(server, "phase: load");
     const int64_t begin_ns = NowNs();
     ::kill(server.pid(), SIGTERM);
     ExpectTheEnd(server, begin_ns);
@@ -146,7 +141,8 @@ TEST_F(Stop, WhileRanksGather) {
         Weft server(Words{"serve", folder_ / "tiny.gguf", "--port", "0", "-t", "1"},
                     {fmt::format("RANK={}", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
                      fmt::format("MASTER_PORT={}", port), "WEFT_KEY_FILE=" + (folder_ / "key")});
-        ::usleep(1'000'000);
+        if (rank == 0) test::Reports(server, "waiting for rank(s) 1 of 2");
+        ASSERT_TRUE(test::GoesOn(server.pid(), 10)) << server.Err();
         const int64_t begin_ns = NowNs();
         ::kill(server.pid(), SIGTERM);
         if (rank == 0) {
@@ -166,8 +162,7 @@ TEST_F(Stop, AWorkerThatIsAskedToEndSaysGoodbye) {
     Weft run(Words{"run", folder_ / "long.gguf", "-p", "Hello", "-n", "100000", "--ignore-eos",
                    "-t", "1"} +
              Hosts());
-    const Deadline begins = Deadline::In(30'000);
-    while (run.Out().empty() && !begins.expired()) ::usleep(1000);
+    test::Until([&] { return !run.Out().empty(); });
     ::kill(worker->pid(), SIGTERM);
     const support::Ran ran = run.Wait(10'000);
     EXPECT_EQ(ran.status, 3) << ran.err;
