@@ -7,14 +7,19 @@
 #include <vector>
 
 #include "hw/cpu.h"
+#include "support/wait.h"
 
 namespace weft::backend {
 namespace {
 
-double ProcessCpuSeconds() {
-    timespec t;
-    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+// CPU time of the other threads of this process.
+double CpuSecondsOfOthers() {
+    const auto seconds_of = [](clockid_t clock) {
+        timespec t;
+        ::clock_gettime(clock, &t);
+        return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+    };
+    return seconds_of(CLOCK_PROCESS_CPUTIME_ID) - seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 // Each part adds the others' plain numbers after a barrier: wrong without it, and a race for the
@@ -82,17 +87,17 @@ TEST(ThreadTeam, IdleDrawsNoPower) {
     ThreadTeam team({3, {}, false});
     Rounds rounds{&team, 10, std::vector<int64_t>(3)};
     team.Run(RunRounds, &rounds);
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // after the spin
-    const double before = ProcessCpuSeconds();
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    EXPECT_LT(ProcessCpuSeconds() - before, 0.005);  // 1 % of a core
+    ASSERT_TRUE(test::OthersSleep());  // after the spin
+    const double before = CpuSecondsOfOthers();
+    test::ComputeMs(500);
+    EXPECT_LT(CpuSecondsOfOthers() - before, 0.005);  // 1 % of a core
 }
 
 TEST(ThreadTeam, WakesSleepers) {
     for (const bool rare : {false, true}) {
         ThreadTeam team({2, {}, true, rare});
         for (int run = 0; run < 5; ++run) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));  // after spin and yields
+            ASSERT_TRUE(test::OthersSleep());  // after spin and yields
             Rounds rounds{&team, 3, std::vector<int64_t>(2)};
             team.Run(RunRounds, &rounds);
             EXPECT_EQ(rounds.numbers[0] + rounds.numbers[1], 6);

@@ -15,6 +15,7 @@
 
 #include "base/deadline.h"
 #include "base/on_threads.h"
+#include "support/wait.h"
 
 namespace weft {
 namespace {
@@ -38,19 +39,21 @@ int WithFewThreads(rlim_t threads, const std::function<int()>& act) {
 
 TEST(StartThread, WaitsUntilTheSystemHasAThread) {
     const int status = WithFewThreads(2, [] {
-        std::atomic<int64_t> end_ns{INT64_MAX};
         std::atomic<int> ran{0};
+        std::atomic<bool> tries{false}, ended{false};
         std::thread first, second;
         const auto held = [&] {
-            while (NowNs() < end_ns) ::usleep(1000);
+            tries.wait(false);
+            test::GoesOn(::getpid(), 5);
             ++ran;
+            ended = true;
         };
         if (!StartThread(first, held).ok()) return 77;  // a user with other processes
         // The second thread is refused until the first has ended, which takes some tries.
-        const int64_t begin_ns = NowNs();
-        end_ns = begin_ns + 100'000'000;
+        tries = true;
+        tries.notify_all();
         if (!StartThread(second, [&] { ++ran; }).ok()) return 1;
-        if (NowNs() < end_ns) return 3;
+        if (!ended) return 3;
         first.join();
         second.join();
         return ran == 2 ? 0 : 2;

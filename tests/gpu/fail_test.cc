@@ -8,6 +8,7 @@
 #include "gpu/failing_loader.h"
 #include "gpu/gpu_case.h"
 #include "support/lavapipe.h"
+#include "support/wait.h"
 
 namespace weft::gpu {
 namespace {
@@ -123,7 +124,7 @@ TEST_F(GpuFaults, LossReportedOnlyByWaitsIsDetected) {
     ASSERT_TRUE(commands.ok() && (*commands)->End().ok());
     const auto first = (*device)->Submit(**commands);
     ASSERT_TRUE(first.ok());
-    ::usleep(200'000);                        // the work is done, and nobody has polled
+    ASSERT_TRUE(test::OthersSleep());         // the work is done, and nobody has polled
     vk_faults.fail_at = vk_faults.calls + 1;  // the call after vkGetSemaphoreCounterValue
     vk_faults.with = VK_ERROR_DEVICE_LOST;
     const Status waited = (*device)->Wait(*first, Deadline::In(0));

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "gpu/instance.h"
+#include "support/wait.h"
 
 namespace weft::test {
 
@@ -64,7 +65,7 @@ struct Wrap<Tag, VkResult(VKAPI_PTR*)(Types...)> {
             return asked;
         }
         if (vk_faults.hangs && std::string_view(Tag::kName) == "vkWaitSemaphores") {
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            test::Pace(20'000).Next();
             return VK_TIMEOUT;
         }
         return CountedCall(args...);

@@ -11,6 +11,7 @@
 #include "support/limits.h"
 #include "support/paths.h"
 #include "support/run_weft.h"
+#include "support/wait.h"
 
 namespace weft::test {
 namespace {
@@ -36,8 +37,7 @@ class HubProgramTest : public HubTest {
     uint64_t Sent() const { return server_->Counted()["sent"].get<uint64_t>(); }
     // Waits until this many bytes have been sent.
     void WaitForSent(uint64_t bytes) const {
-        const Deadline deadline = Deadline::In(10'000);
-        while (Sent() < bytes && !deadline.expired()) ::usleep(20'000);
+        test::Until([&] { return Sent() >= bytes; });
     }
 };
 
@@ -132,7 +132,7 @@ TEST_F(HubProgramTest, HostNamesThatNeverResolve) {
     EXPECT_LE(late.seconds, test::LimitSeconds(8));
     EXPECT_NE(late.err.find("hub.invalid"), std::string::npos) << late.err;
     Weft weft({"pull", "o/n"}, slow);
-    ::usleep(500'000);
+    ASSERT_TRUE(test::Reports(weft, "resolves a name")) << weft.Err();
     const int64_t begin_ns = NowNs();
     ::kill(weft.pid(), SIGINT);
     EXPECT_EQ(weft.Wait(20'000).status, 130);

@@ -19,6 +19,7 @@
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::test {
 namespace {
@@ -99,22 +100,12 @@ class Workers {
     Words Flags() const {
         std::string hosts;
         for (const auto& worker : workers_) {
-            hosts += fmt::format("{}127.0.0.1:{}", hosts.empty() ? "" : ",", PortOf(*worker));
+            hosts += fmt::format("{}127.0.0.1:{}", hosts.empty() ? "" : ",", test::PortOf(*worker));
         }
         return {"--hosts", hosts, "--key-file", key_};
     }
 
   private:
-    static int PortOf(const Weft& worker) {
-        const std::string before = "(port ";
-        const Deadline deadline = Deadline::In(30'000);
-        while (worker.Err().find(before) == std::string::npos && !deadline.expired()) {
-            ::usleep(1000);
-        }
-        const std::string text = worker.Err();
-        const size_t at = text.find(before);
-        return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + before.size());
-    }
     std::string key_;
     std::vector<std::unique_ptr<Weft>> workers_;
 };
@@ -217,8 +208,7 @@ TEST_F(ShardTest, ResumesAfterKill) {
     {
         Weft weft(Words{"pull", "hf:o/n", "--shard", "0/2", "--connections", "2"},
                   Environment("c"));
-        const Deadline deadline = Deadline::In(20'000);
-        while (server_->Counted()["sent"] < (5 << 20) && !deadline.expired()) ::usleep(20'000);
+        test::Until([&] { return server_->Counted()["sent"] >= (5 << 20); });
         ::kill(weft.pid(), SIGKILL);
         EXPECT_EQ(weft.Wait().status, 128 + SIGKILL);
     }

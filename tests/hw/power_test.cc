@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft {
 namespace {
@@ -40,6 +41,25 @@ class Power : public testing::Test {
         std::vector<std::string> names;
         for (const PowerReading& reading : meter.Read()) names.push_back(reading.sensor);
         return names;
+    }
+    // A reading in which the first sensor has counted `joules` more, and bounds of the time between
+    // both readings.
+    struct More {
+        std::vector<PowerReading> readings;
+        double least_s = 0, most_s = 0;
+    };
+    static More ReadMore(PowerMeter& meter, const std::vector<PowerReading>& before,
+                         double joules) {
+        const int64_t begin_ns = NowNs();
+        const auto seconds = [&] { return static_cast<double>(NowNs() - begin_ns) * 1e-9; };
+        More more;
+        EXPECT_TRUE(test::Until([&] {
+            more.least_s = seconds();
+            more.readings = meter.Read();
+            return more.readings[0].joules >= before[0].joules + joules;
+        }));
+        more.most_s = seconds();
+        return more;
     }
     using Strings = std::vector<std::string>;
 
@@ -75,16 +95,12 @@ TEST_F(Power, WattsAreSummedOverTime) {
     Hwmon("hwmon3", "amdgpu", {{"power1_average", "40000000"}, {"in0_label", "vddgfx"}});
     PowerMeter meter(dir_.path());
     const auto before = meter.Read();
-    const auto begin = std::chrono::steady_clock::now();
-    ::usleep(350'000);
-    const auto after = meter.Read();
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const auto [after, least_s, most_s] = ReadMore(meter, before, 40 * 0.35);
     ASSERT_EQ(after.size(), 1u);
     EXPECT_EQ(after[0].sensor, "amdgpu hwmon3 power1_average: a card");
     const double joules = after[0].joules - before[0].joules;
-    EXPECT_GE(joules, 40 * 0.35);
-    EXPECT_LE(joules, 40 * (seconds + 0.05));
+    EXPECT_GE(joules, 40 * least_s);
+    EXPECT_LE(joules, 40 * (most_s + 0.05));
 }
 
 TEST_F(Power, AnApuIsCountedOnce) {
@@ -121,13 +137,12 @@ TEST_F(Power, CardsOfNvml) {
     fs::create_symlink(WEFT_FAKE_NVML, dir_ / "libnvidia-ml.so.1");
     PowerMeter meter(dir_.path());
     const auto before = meter.Read();
-    ::usleep(300'000);
-    const auto after = meter.Read();
+    const auto [after, least_s, most_s] = ReadMore(meter, before, 200 * 0.3);
     ASSERT_EQ(after.size(), 2u);
     EXPECT_EQ(after[0].sensor, "NVML 0 Card A: a card");
     EXPECT_EQ(after[1].sensor, "NVML 1 Card B: a card");
-    EXPECT_GE(after[0].joules - before[0].joules, 0.999 * 200 * 0.3);
-    EXPECT_GE(after[1].joules - before[1].joules, 75 * 0.3);
+    EXPECT_GE(after[0].joules - before[0].joules, 0.999 * 200 * least_s);
+    EXPECT_GE(after[1].joules - before[1].joules, 75 * least_s);
 }
 
 TEST_F(Power, WithoutSensorsItSaysSo) {

@@ -19,6 +19,7 @@
 #include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -78,16 +79,8 @@ TEST(PlanCommand, WhatItSaysToRunRuns) {
     for (int i = 0; i < 3; ++i) {
         workers.push_back(
             std::make_unique<Weft>(Words{"worker", "--listen", "127.0.0.1:0", "--key-file", key}));
-        const std::string before = "(port ";
-        const Deadline deadline = Deadline::In(30'000);
-        while (workers.back()->Err().find(before) == std::string::npos && !deadline.expired()) {
-            ::usleep(1000);
-        }
-        const std::string text = workers.back()->Err();
-        const size_t at = text.find(before);
-        ASSERT_NE(at, std::string::npos) << text;
-        hosts += fmt::format("{}127.0.0.1:{}", hosts.empty() ? "" : ",",
-                             std::atoi(text.c_str() + at + before.size()));
+        hosts +=
+            fmt::format("{}127.0.0.1:{}", hosts.empty() ? "" : ",", test::PortOf(*workers.back()));
     }
     const std::string model = "synthetic:smollm2-135m:q8_0:layers=8";
     const std::string machines = fmt::format("{0}+{1}+{0}+{1},tcp", slow, fast);

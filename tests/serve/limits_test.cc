@@ -10,6 +10,7 @@
 
 #include "support/http_case.h"
 #include "support/limits.h"
+#include "support/wait.h"
 
 namespace weft::serve {
 namespace {
@@ -281,8 +282,9 @@ TEST_F(HttpLimit, SlowHeads) {
     const int64_t begin_ns = NowNs();
     const std::string slow = Get("/echo", "X: " + std::string(500, 'a') + "\r\n");
     std::thread sender([&] {
+        const test::Pace pace(5'000);
         for (size_t at = 0; at < slow.size() && trickling.Send(slow.substr(at, 1)); ++at) {
-            ::usleep(5'000);
+            pace.Next();
         }
     });
     ExpectRefused(stopped, 408);
@@ -302,9 +304,10 @@ TEST_F(HttpLimit, SlowBodies) {
     // Fast enough by rate, but not complete in time.
     slow.Send(head);
     const int64_t begin_ns = NowNs();
+    const test::Pace pace(45'000);
     for (int i = 0; i < 18; ++i) {
         slow.Send(std::string(1'000, 'b'));
-        ::usleep(45'000);
+        pace.Next();
     }
     ExpectRefused(slow, 408);
     EXPECT_GE((NowNs() - begin_ns) / 1'000'000, 600);
@@ -315,9 +318,10 @@ TEST_F(HttpLimit, ASteadyBodyIsNotSlow) {
     Start({.limits = {.body_grace_ms = 100, .body_bytes_per_s = 10'000}});
     RawClient client = Connect();
     client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n");
+    const test::Pace pace(15'000);
     for (int i = 0; i < 20; ++i) {
         client.Send(std::string(1'000, 'b'));
-        ::usleep(15'000);
+        pace.Next();
     }
     EXPECT_EQ(client.Answer().status, 200);
 }
@@ -331,7 +335,8 @@ TEST_F(HttpLimit, ABodyThatStopsAfterAFastBegin) {
     trickling.Send(head + std::string(8'000'000, 'b'));
     const int64_t begin_ns = NowNs();
     std::thread sender([&] {  // 5 KB/s: enough for a small body
-        for (int i = 0; i < 400 && trickling.Send(std::string(50, 'b')); ++i) ::usleep(10'000);
+        const test::Pace pace(10'000);
+        for (int i = 0; i < 400 && trickling.Send(std::string(50, 'b')); ++i) pace.Next();
     });
     ExpectRefused(stopped, 408);
     EXPECT_EQ(trickling.Answer().status, 408);
@@ -422,11 +427,12 @@ TEST_F(HttpLimit, ASingleLargeBodyIsAccepted) {
 }
 
 TEST_F(HttpLimit, IdleConnectionsAreClosed) {
-    Start({.limits = {.idle_ms = 150}});
+    constexpr int64_t kIdleMs = 150;
+    Start({.limits = {.idle_ms = kIdleMs}});
     RawClient fresh = Connect(), used = Connect();
     EXPECT_EQ(used.Ask(Get("/echo")).status, 200);
     const int64_t begin_ns = NowNs();
-    ::usleep(100'000);
+    test::Outlast(kIdleMs * 2 / 3);
     EXPECT_EQ(used.Ask(Get("/echo")).status, 200);  // restarts the idle time
     EXPECT_TRUE(fresh.ReadToEnd());
     EXPECT_EQ(fresh.came(), "");
@@ -475,7 +481,7 @@ TEST_F(HttpLimit, AClientThatLeavesIsNoticedAtOnce) {
             if (begun) exchange->Begin(200, {{"Content-Type", "text/event-stream"}});
             std::atomic<int> calls{0};
             exchange->OnGone([&] { ++calls; });
-            ::usleep(20'000);
+            EXPECT_EQ(Ask(Get("/echo")).status, 200);  // by the thread that would notice
             EXPECT_EQ(calls, 0);
             EXPECT_FALSE(exchange->gone());
             reset ? client.Reset() : client.Close();
@@ -518,7 +524,7 @@ TEST_F(HttpLimit, AFullPipelineContinues) {
     client.Send(all);
     const auto exchange = TakeHeld();
     ASSERT_NE(exchange, nullptr);
-    ::usleep(50'000);
+    EXPECT_EQ(Ask(Get("/echo")).status, 200);  // the thread that reads has read what it may
     exchange->Send(200, {}, "held");
     EXPECT_EQ(client.Answer().body, "held");
     for (int i = 0; i < kMore; ++i) {
@@ -614,12 +620,12 @@ TEST_F(HttpLimit, AReaderOverTheBacklogLimitIsCutOff) {
     exchange->Begin(200, {});
     size_t written = 0, most = 0;
     const std::string chunk(10'000, 'c');
-    while (!exchange->gone() && written < 100'000'000) {
+    Until([&] {
         exchange->Write(chunk);
         written += chunk.size();
         most = std::max(most, exchange->backlog_bytes());
-        ::usleep(100);
-    }
+        return exchange->gone() || written >= 100'000'000;
+    });
     EXPECT_TRUE(Until([&] { return calls == 1; }));
     EXPECT_GT(most, 150'000u);
     EXPECT_LT(most, 600'000u);
@@ -642,10 +648,10 @@ TEST_F(HttpLimit, AReaderThatStopsIsCutOff) {
             ASSERT_NE(exchange, nullptr);
             exchange->Begin(200, {});
             // More than any socket buffer (tcp_wmem), once a busy server writes it.
-            while (exchange->backlog_bytes() < 16'000'000 && !exchange->gone()) {
+            Until([&] {
                 exchange->Write(std::string(400'000, 'c'));
-                ::usleep(1'000);
-            }
+                return exchange->backlog_bytes() >= 16'000'000 || exchange->gone();
+            });
         }
         EXPECT_TRUE(Until([&] { return server_->stats().cut_off == before + 1; }));
         EXPECT_TRUE(exchange == nullptr || Until([&] { return exchange->gone(); }));
@@ -659,11 +665,12 @@ TEST_F(HttpLimit, ASlowButSteadyReaderIsNotCutOff) {
     client.Send(Get("/size?8000000"));
     size_t got = 0;
     char buffer[100'000];
+    const test::Pace pace(stall_ms * 40);
     while (got < 8'000'000) {  // 80 reads, each after 1/25 of the stall time
         const ssize_t some = ::recv(client.fd(), buffer, sizeof buffer, 0);
         ASSERT_GT(some, 0);
         got += static_cast<size_t>(some);
-        ::usleep(static_cast<useconds_t>(stall_ms * 40));
+        pace.Next();
     }
     EXPECT_EQ(server_->stats().cut_off, 0u);
 }
@@ -676,10 +683,11 @@ TEST_F(HttpLimit, ASlowReaderOfALargeAnswerIsNotCutOff) {
     RawClient client = Connect();
     client.Send(Get("/size?20000000"));
     char buffer[16'000];
+    const test::Pace pace(stall_ms * 27);
     for (int reads = 0; reads < 150; ++reads) {  // four times the stall time in total
         const ssize_t some = ::recv(client.fd(), buffer, sizeof buffer, 0);
         ASSERT_GT(some, 0);
-        ::usleep(static_cast<useconds_t>(stall_ms * 27));
+        pace.Next();
     }
     EXPECT_EQ(server_->stats().cut_off, 0u);
 }

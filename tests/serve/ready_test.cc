@@ -9,6 +9,7 @@
 #include "support/limits.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::serve {
 namespace {
@@ -97,10 +98,10 @@ TEST_F(Ready, ALongPromptStaysReady) {
     std::vector<int> answers;
     std::thread asker([&] {
         while (engine_->counters().steps < 20) std::this_thread::yield();
-        while (engine_->counters().last_token_ns == 0) {
+        for (const test::Pace probes(5'000); engine_->counters().last_token_ns == 0;
+             probes.Next()) {
             const auto exchange = Ask();
             if (engine_->counters().last_token_ns == 0) answers.push_back(exchange->status_);
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
         engine_->Drain();
     });

@@ -15,6 +15,7 @@
 
 #include "serve/http/server.h"
 #include "support/raw_client.h"
+#include "support/wait.h"
 
 namespace weft::serve {
 
@@ -70,12 +71,7 @@ class HttpCase : public ::testing::Test {
     // Waits until `condition` holds; it may read the exchanges that the test holds.
     template <typename Condition>
     bool Until(Condition condition, int64_t most_ms = test::kAnswerMs) {
-        const Deadline deadline = Deadline::In(most_ms);
-        while (!condition()) {
-            if (deadline.expired()) return false;
-            ::usleep(500);
-        }
-        return true;
+        return test::Until(condition, Deadline::In(most_ms));
     }
     std::vector<HttpRecord> Records() {
         const std::lock_guard lock(mutex_);

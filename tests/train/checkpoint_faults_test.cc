@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "checkpoint_case.h"
+#include "support/wait.h"
 
 namespace weft::train {
 namespace {
@@ -163,8 +164,8 @@ TEST(CheckpointKill, TheLastOneSurvivesAtAnyMoment) {
         const int64_t before = *saved;
         const pid_t child = ::fork();
         if (child == 0) SaveOnAndOn(dir.path(), saved);
-        while (*saved == before) ::usleep(50);
-        ::usleep(static_cast<useconds_t>(Draw(random, 4'000)));
+        ASSERT_TRUE(test::Until([&] { return *saved != before; }));
+        test::Pace(Draw(random, 4'000)).Next();  // at any moment
         ::kill(child, SIGKILL);
         int status = 0;
         ::waitpid(child, &status, 0);

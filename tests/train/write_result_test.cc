@@ -3,10 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
 #include "support/fake_cluster.h"
+#include "support/wait.h"
 
 namespace weft::train {
 namespace {
@@ -19,8 +17,7 @@ TEST(WriteResult, ShowsProgressMeanwhile) {
         const WritingScope writes(cluster);
         ASSERT_TRUE(cluster.progress);
         const int64_t before = cluster.progress();
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        EXPECT_GT(cluster.progress(), before);
+        EXPECT_TRUE(test::Until([&] { return cluster.progress() > before; }));
     }
     EXPECT_FALSE(cluster.progress);
 }

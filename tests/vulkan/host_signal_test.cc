@@ -19,6 +19,7 @@
 #include "support/nightly.h"
 #include "support/ranks.h"
 #include "support/tiny_model.h"
+#include "support/wait.h"
 #include "vulkan/golden_program.h"
 
 namespace weft::backend::vulkan {
@@ -310,7 +311,7 @@ RanksRun RunRanks(const Model& model, DeviceSum sum, size_t piece, const Trouble
         for (size_t at = 0; at < tokens.size(); at += piece, ++number) {
             device->LookLate(r == 0 && number == trouble.looks_late);
             if (r == 1 && number == trouble.late) {
-                std::this_thread::sleep_for(std::chrono::seconds(2));
+                weft::test::Outlast(static_cast<int64_t>(100'000 * kImpatient));
             }
             const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
             const Status status = rank.Run(part, static_cast<int64_t>(at), OneGroup(*comm).groups);
