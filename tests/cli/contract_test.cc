@@ -9,6 +9,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -448,8 +449,7 @@ TEST_F(Contract, AServersContextEndsWithTheModels) {
         Words command = {"serve", model, "--port", "0", "-t", "1", "--json"};
         if (asked > 0) command = command + Words{"--ctx", std::to_string(asked)};
         Weft server(command);
-        const Deadline begins = Deadline::In(kPatienceMs);
-        while (server.Out().find('\n') == std::string::npos && !begins.expired()) ::usleep(5000);
+        test::Prints(server, "\n");
         ::kill(server.pid(), SIGTERM);
         const Ran ran = server.Wait(kPatienceMs);
         EXPECT_EQ(ran.status, 0) << ran.err;
@@ -504,8 +504,7 @@ TEST_F(Contract, InterruptEndsAllRanksAndKeepsTheText) {
     for (const char* tp : {"1", "3"}) {
         Weft weft({"run", model_, "-p", "hello", "-n", "400", "--ignore-eos", "--tp", tp, "-t", "1",
                    "--verify"});
-        const Deadline deadline = test::Limit(20'000);
-        while (weft.Out().size() < 5 && !deadline.expired()) ::usleep(1000);
+        test::Until([&] { return weft.Out().size() >= 5; });
         ::kill(weft.pid(), SIGINT);
         const Ran ran = weft.Wait(10'000);
         EXPECT_EQ(ran.status, 130) << ran.err;

@@ -11,6 +11,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -57,12 +58,8 @@ TEST_F(Devices, TensorRanksOfUnlikeOnesAreRefusedAndStagesAreNot) {
     }
     Weft worker(Words{"worker", "--listen", "127.0.0.1:0", "--key-file", key_},
                 Words{"WEFT_CPU=reference"});
-    const std::string before = "(port ";
-    const Deadline deadline = Deadline::In(30'000);
-    while (worker.Err().find(before) == std::string::npos && !deadline.expired()) ::usleep(1000);
-    const std::string text = worker.Err();
-    const int port = std::atoi(text.c_str() + text.find(before) + before.size());
-    const Words hosts = {"--hosts", "127.0.0.1:" + std::to_string(port), "--key-file", key_};
+    const Words hosts = {"--hosts", fmt::format("127.0.0.1:{}", test::PortOf(worker)), "--key-file",
+                         key_};
 
     const Ran refused = RunWeft(Command(hosts + Words{"--tp", "2"}));
     EXPECT_EQ(refused.status, 2) << refused.err;

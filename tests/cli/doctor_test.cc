@@ -16,6 +16,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -204,7 +205,7 @@ hostname 127.0.0.1
 port 22"; exit 0; }}
 case $before in
     down) echo "ssh: connect to host down port 22: No route to host" >&2; exit 255 ;;
-    stuck) sleep 60 ;;
+    stuck) exec sleep infinity ;;
     garbage) head -c 4000 /dev/urandom ;;
     silent) ;;
     banner) echo; printf 'This is no archive: ustar. \033[2J%02000d\n' 0 ;;
@@ -416,13 +417,7 @@ TEST(DoctorWorkers, LinksAreMeasuredAndAWorkerThatIsAwayFails) {
     int port = 0;
     {
         Weft worker(Words{"worker", "--listen", "127.0.0.1:0", "--key-file", key});
-        const std::string before = "(port ";
-        const Deadline deadline = test::Limit(10'000);
-        while (worker.Err().find(before) == std::string::npos && !deadline.expired())
-            ::usleep(1000);
-        const std::string said = worker.Err();
-        ASSERT_NE(said.find(before), std::string::npos) << said;
-        port = std::atoi(said.c_str() + said.find(before) + before.size());
+        port = test::PortOf(worker);
         const Ran ran = RunWeft(
             measure + Words{"--workers", fmt::format("127.0.0.1:{}", port), "--transport", "tcp"});
         // A busy machine may be slow, but its bytes are right and both figures are present.

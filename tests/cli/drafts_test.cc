@@ -13,6 +13,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -151,8 +152,7 @@ TEST_F(Drafts, ALostRankEndsThemInTime) {
             Weft weft(Command(500'000) + kind +
                       Words{"--tp", "2", "--transport", transport, "--timeout-ms",
                             std::to_string(timeout_ms)});
-            const Deadline patience = test::Limit(30'000);
-            while (weft.Out().size() < 50 && !patience.expired()) ::usleep(500);
+            test::Until([&] { return weft.Out().size() >= 50; });
             const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
             ASSERT_EQ(children.size(), 1u) << weft.Err();
             const int64_t begin_ns = NowNs();
@@ -175,8 +175,7 @@ void ExpectTheTextAfterALoss(const Words& command) {
     const Ran undisturbed = RunWeft(command);
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     Weft weft(command);
-    const Deadline patience = test::Limit(30'000);
-    while (weft.Out().size() < 50 && !patience.expired()) ::usleep(500);
+    test::Until([&] { return weft.Out().size() >= 50; });
     const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
     ASSERT_EQ(children.size(), 2u) << weft.Err();
     ::kill(children[1], SIGKILL);

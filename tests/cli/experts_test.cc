@@ -11,6 +11,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -227,8 +228,7 @@ TEST_F(ExpertRuns, ARankKilledInDecodeIsNamedInTime) {
         Weft weft({"run", model, "-p", "hello", "-n", "500000", "--ignore-eos", "-t", "1", "--tp",
                    "3", "--ep", "3", "--transport", transport, "--timeout-ms",
                    std::to_string(timeout_ms)});
-        const Deadline patience = test::Limit(30'000);
-        while (weft.Out().size() <= 5 && !patience.expired()) ::usleep(500);
+        test::Until([&] { return weft.Out().size() > 5; });
         const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
         ASSERT_EQ(ranks.size(), 2u) << weft.Err();
         const int64_t begin_ns = NowNs();

@@ -18,6 +18,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -66,46 +67,24 @@ class Faults : public testing::Test {
     // Waits until the ranks reach the phase of the fault.
     static bool WaitForPhase(const Fault& fault, const Weft& weft,
                              const std::array<pid_t, kRanks>& pids) {
-        const Deadline deadline = test::Limit(30'000);
-        const auto until = [&](const auto& ready) {
-            while (!ready() && !deadline.expired()) ::usleep(500);
-            return ready();
-        };
         if (fault.phase == "rendezvous") return true;
         if (fault.phase == "load") {
-            return until([&] {
+            return test::Until([&] {
                 const std::string err = weft.Err();
                 return InPhase(err, 0, "load") && InPhase(err, fault.victim, "load");
             });
         }
-        if (fault.phase == "decode") return until([&] { return weft.Out().size() > 5; });
+        if (fault.phase == "decode") return test::Until([&] { return weft.Out().size() > 5; });
         // Then wait for its steps.
-        if (!until([&] { return InPhase(weft.Err(), 0, "prefill"); })) return false;
-        const int64_t before = CpuTicks(pids[0]);
-        return until([&] { return CpuTicks(pids[0]) >= before + 10; });
-    }
-
-    static int64_t CpuTicks(pid_t pid) {
-        std::ifstream file(fmt::format("/proc/{}/stat", pid));
-        const std::string text{std::istreambuf_iterator<char>(file), {}};
-        std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
-        std::string word;
-        int64_t ticks = 0;
-        for (int field = 3; field <= 15 && rest >> word; ++field) {
-            if (field >= 14) ticks += std::atoll(word.c_str());
-        }
-        return ticks;
+        if (!test::Until([&] { return InPhase(weft.Err(), 0, "prefill"); })) return false;
+        return test::Computes(pids[0], 10);
     }
 
     void Inflict(const Fault& fault) {
         SCOPED_TRACE(fault.Text());
         timeout_ms_ = test::TimeoutMs(kFaultsTimeoutMs);
         Weft weft(CommandFor(fault), {"WEFT_LOG=debug"});
-        std::vector<pid_t> children;
-        const Deadline patience = test::Limit(10'000);
-        while (children.size() < kRanks - 1 && !patience.expired()) {
-            children = test::ChildrenOf(weft.pid());
-        }
+        const std::vector<pid_t> children = test::ChildrenAre(weft.pid(), kRanks - 1);
         ASSERT_EQ(children.size(), size_t{kRanks - 1}) << weft.Err();
         const std::array<pid_t, kRanks> pids = {weft.pid(), children[0], children[1]};
         ASSERT_TRUE(WaitForPhase(fault, weft, pids)) << weft.Err();
@@ -117,10 +96,10 @@ class Faults : public testing::Test {
         const auto gone = [&](pid_t pid) { return pid == victim || test::IsGone(pid); };
         const auto told = [&] { return weft.Err().find("was lost") != std::string::npos; };
         // (Ranks that have not met yet print nothing.)
-        while (!told() && !std::ranges::all_of(pids, gone) && !deadline.expired()) ::usleep(2'000);
+        test::Until([&] { return told() || std::ranges::all_of(pids, gone); }, deadline);
         EXPECT_LE(NowNs() - begin_ns, (timeout_ms_ + test::LimitMs(kFaultsSlackMs)) * 1'000'000);
         for (pid_t pid : pids) {
-            while (!gone(pid) && !deadline.expired()) ::usleep(10'000);
+            test::Until([&] { return gone(pid); }, deadline);
             EXPECT_TRUE(gone(pid));
         }
         EXPECT_LE(NowNs() - begin_ns, (timeout_ms_ + test::LimitMs(kFaultsSlackMs)) * 1'000'000);
@@ -257,10 +236,9 @@ TEST(Leftovers, AreThoseOfOnesOwnProcesses) {
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
     const Deadline patience = test::Limit(5'000);
     std::string list;
-    while ((list = leftovers.List()).find("/proc/net/tcp") == std::string::npos &&
-           !patience.expired()) {
-        ::usleep(1000);
-    }
+    test::Until(
+        [&] { return (list = leftovers.List()).find("/proc/net/tcp") != std::string::npos; },
+        patience);
     EXPECT_NE(list.find("process " + std::to_string(orphan)), std::string::npos) << list;
     EXPECT_NE(list.find("/proc/net/tcp: "), std::string::npos) << list;
     // One line for each of the two listeners.

@@ -12,6 +12,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -37,18 +38,9 @@ class Feed : public testing::Test {
         return std::make_unique<Weft>(
             Words{"worker", "--listen", "127.0.0.1:0", "--key-file", key_});
     }
-    static int PortOf(const Weft& worker) {
-        const std::string before = "(port ";
-        const Deadline deadline = Deadline::In(30'000);
-        while (worker.Err().find(before) == std::string::npos && !deadline.expired()) {
-            ::usleep(1000);
-        }
-        const std::string text = worker.Err();
-        const size_t at = text.find(before);
-        return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + before.size());
-    }
     Words Hosts(const Weft& first, const Weft& second) const {
-        return {"--hosts", fmt::format("127.0.0.1:{},127.0.0.1:{}", PortOf(first), PortOf(second)),
+        return {"--hosts",
+                fmt::format("127.0.0.1:{},127.0.0.1:{}", test::PortOf(first), test::PortOf(second)),
                 "--key-file", key_};
     }
 
@@ -127,8 +119,7 @@ TEST_F(Feed, ALossWhileFeedingIsNamedOrGotOver) {
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     for (const Words& more : {Words{}, Words{"--restart-timeout-ms", "20000"}}) {
         Weft weft(command + more, {"WEFT_LOG=debug"});
-        const Deadline deadline = Deadline::In(kPatienceMs);
-        while (!InPhase(weft.Err(), 2, "load") && !deadline.expired()) ::usleep(500);
+        test::Until([&] { return InPhase(weft.Err(), 2, "load"); });
         const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
         ASSERT_EQ(ranks.size(), 2u) << weft.Err();
         ::kill(ranks[1], SIGKILL);

@@ -14,6 +14,7 @@
 #include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -36,21 +37,10 @@ class Folders : public testing::Test {
         ::chmod((dir_ / "key").c_str(), 0600);
         worker_ = std::make_unique<Weft>(Words{"worker", "--listen", "127.0.0.1:0", "--key-file",
                                                dir_ / "key", "--folders", dir_ / "in"});
-        const std::string before = "(port ";
-        const Deadline deadline = test::Limit(30'000);
-        while (worker_->Err().find(before) == std::string::npos && !deadline.expired()) {
-            ::usleep(1000);
-        }
-        const std::string text = worker_->Err();
-        hosts_ = {"--hosts",
-                  fmt::format("127.0.0.1:{}",
-                              std::atoi(text.c_str() + text.find(before) + before.size())),
-                  "--key-file",
-                  dir_ / "key",
-                  "--timeout-ms",
-                  "20000",
-                  "-t",
-                  "1"};
+        hosts_ = {"--hosts",      fmt::format("127.0.0.1:{}", test::PortOf(*worker_)),
+                  "--key-file",   dir_ / "key",
+                  "--timeout-ms", "20000",
+                  "-t",           "1"};
     }
     void TearDown() override {
         ::kill(worker_->pid(), SIGTERM);

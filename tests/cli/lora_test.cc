@@ -10,6 +10,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -178,8 +179,7 @@ TEST_F(Lora, ALostRankChangesNothing) {
     std::erase(plain, folder);
     EXPECT_NE(RunWeft(plain).out, undisturbed.out);
     Weft weft(words + Words{"--restart-timeout-ms", "20000"});
-    const Deadline deadline = Deadline::In(60'000);
-    while (weft.Out().size() < 20 && !deadline.expired()) ::usleep(500);
+    test::Until([&] { return weft.Out().size() >= 20; });
     const std::vector<pid_t> pids = test::ChildrenOf(weft.pid());
     ASSERT_EQ(pids.size(), 1u);
     ::kill(pids[0], SIGKILL);

@@ -12,6 +12,7 @@
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -274,13 +275,9 @@ TEST_F(Net, ALostRankIsNamed) {
         Weft weft(Words{"net", op, "--local", "3", "--seconds", "600", "--sizes", "1M",
                         "--transport", "shm", "--timeout-ms", std::to_string(test::TimeoutMs(800))},
                   Environment());
-        std::vector<pid_t> children;
-        const Deadline deadline = test::Limit(20'000);
-        while (children.size() < 2 && !deadline.expired()) {
-            children = test::ChildrenOf(weft.pid());
-        }
+        const std::vector<pid_t> children = test::ChildrenAre(weft.pid(), 2);
         ASSERT_EQ(children.size(), 2u);
-        ::usleep(300'000);
+        ASSERT_TRUE(test::Computes(children[0], 10));
         ::kill(children[0], SIGKILL);
         const Ran ran = weft.Wait(10'000);
         EXPECT_EQ(ran.status, 3) << ran.err;
@@ -295,8 +292,8 @@ TEST_F(Net, InterruptEndsAllRanks) {
         Weft weft(Words{"net", op, "--local", "2", "--seconds", "600", "--sizes", "1M",
                         "--transport", "shm"},
                   Environment());
-        ::usleep(500'000);
-        const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
+        const std::vector<pid_t> children = test::ChildrenAre(weft.pid(), 1);
+        for (const pid_t child : children) ASSERT_TRUE(test::Computes(child, 10));
         ::kill(weft.pid(), SIGINT);
         const Ran ran = weft.Wait(10'000);
         EXPECT_EQ(ran.status, 130) << ran.err;

@@ -13,6 +13,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -221,8 +222,7 @@ TEST_F(QuantizeCli, StoppedOrKilledThereIsNoFile) {
     WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
     for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
         Weft weft({"quantize", model_, out_, "IQ4_XS", "-t", "1"}, {"WEFT_CPU=reference"});
-        const Deadline deadline = test::Limit(20'000);
-        while (!fs::exists(out_ + ".part") && !deadline.expired()) ::usleep(200);
+        test::Until([&] { return fs::exists(out_ + ".part"); });
         ::kill(weft.pid(), signal);
         const Ran ran = weft.Wait();
         EXPECT_EQ(ran.status, signal == SIGKILL ? 128 + SIGKILL : 130) << ran.err;

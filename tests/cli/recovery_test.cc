@@ -14,6 +14,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -39,26 +40,6 @@ struct Loss {
                            victim, phase, transport);
     }
 };
-
-template <typename Ready>
-bool Until(const Ready& ready) {
-    const Deadline deadline = test::Limit(kMostMs);
-    while (!ready() && !deadline.expired()) ::usleep(500);
-    return ready();
-}
-
-int64_t CpuTicks(pid_t pid) {
-    std::ifstream file(fmt::format("/proc/{}/stat", pid));
-    std::string text;
-    std::getline(file, text);
-    std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
-    std::string word;
-    int64_t ticks = 0;
-    for (int field = 3; field <= 15 && rest >> word; ++field) {
-        if (field >= 14) ticks += std::atoll(word.c_str());
-    }
-    return ticks;
-}
 
 // "read 30.8 MiB" from the rank's line in the summary.
 std::string ReadOf(const std::string& text, int rank) {
@@ -102,20 +83,14 @@ class Recovery : public testing::Test {
         return {"--tp", std::to_string(kRanks), "--transport", transport};
     }
 
-    static std::vector<pid_t> Workers(const Weft& weft, size_t count) {
-        std::vector<pid_t> pids;
-        Until([&] { return (pids = test::ChildrenOf(weft.pid())).size() >= count; });
-        return pids;
-    }
     static bool WaitForPhase(const std::string& phase, const Weft& weft, int victim) {
-        if (phase == "decode") return Until([&] { return weft.Out().size() > 20; });
-        const bool there = Until([&] {
+        if (phase == "decode") return test::Until([&] { return weft.Out().size() > 20; });
+        const bool there = test::Until([&] {
             const std::string err = weft.Err();
             return InPhase(err, 0, phase) && (phase != "load" || InPhase(err, victim, phase));
         });
         if (!there || phase == "load") return there;
-        const int64_t before = CpuTicks(weft.pid());
-        return Until([&] { return CpuTicks(weft.pid()) >= before + 3; });
+        return test::Computes(weft.pid(), 3);
     }
 
     void Inflict(const Loss& loss, const Ran& undisturbed) {
@@ -123,7 +98,7 @@ class Recovery : public testing::Test {
         Weft weft(CommandFor(loss.phase) + Cluster(loss.transport) +
                       Words{"--restart-timeout-ms", "20000"},
                   {"WEFT_LOG=debug"});
-        const std::vector<pid_t> pids = Workers(weft, kRanks - 1);
+        const std::vector<pid_t> pids = test::ChildrenAre(weft.pid(), kRanks - 1);
         ASSERT_EQ(pids.size(), size_t{kRanks - 1}) << weft.Err();
         const pid_t victim = pids[static_cast<size_t>(loss.victim - 1)];
         ASSERT_TRUE(WaitForPhase(loss.phase, weft, loss.victim)) << weft.Err();
@@ -187,12 +162,11 @@ TEST_F(Recovery, ElasticDownToOneRank) {
     const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("shm"));
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     Weft weft(CommandFor("decode") + Calm("shm") + Words{"--elastic"});
-    const std::vector<pid_t> pids = Workers(weft, 2);
+    const std::vector<pid_t> pids = test::ChildrenAre(weft.pid(), 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
     ASSERT_TRUE(WaitForPhase("decode", weft, 1));
     ::kill(pids[0], SIGKILL);
-    ASSERT_TRUE(Until([&] { return weft.Err().find("epoch 2 with 2 ranks") != std::string::npos; }))
-        << weft.Err();
+    ASSERT_TRUE(test::Reports(weft, "epoch 2 with 2 ranks")) << weft.Err();
     ::kill(pids[1], SIGKILL);
     const Ran ran = weft.Wait(kMostMs);
     EXPECT_EQ(ran.status, 0) << ran.err;
@@ -207,19 +181,19 @@ TEST_F(Recovery, FromALossDuringRecovery) {
     const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("tcp"));
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     Weft weft(CommandFor("decode") + Cluster("tcp") + Words{"--restart-timeout-ms", "20000"});
-    const std::vector<pid_t> pids = Workers(weft, 2);
+    const std::vector<pid_t> pids = test::ChildrenAre(weft.pid(), 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
     ASSERT_TRUE(WaitForPhase("decode", weft, 1));
     ::kill(pids[0], SIGKILL);
     pid_t last = pids[1];
     for (int again = 0; again < 2; ++again) {
         pid_t next = last;
-        ASSERT_TRUE(Until([&] {
+        ASSERT_TRUE(test::Until([&] {
             const std::vector<pid_t> now = test::ChildrenOf(weft.pid());
             next = now.empty() ? last : now.back();
             return next != last;
         }));
-        ::usleep(again * 5'000);
+        test::Until([&] { return test::CpuTicks(next) >= again || test::IsGone(next); });
         ::kill(next, SIGKILL);
         last = next;
     }
@@ -272,7 +246,7 @@ TEST_F(Recovery, ElasticDoesWithoutWhoNeverGetsReady) {
                weft.Err().find("error:") != std::string::npos || test::IsGone(weft.pid());
     };
     int killed = 0;
-    while (Until([&] { return loads() > killed || over(); }) && !over()) {
+    while (test::Until([&] { return loads() > killed || over(); }) && !over()) {
         ++killed;
         const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
         if (!ranks.empty()) ::kill(ranks.back(), SIGKILL);
@@ -286,12 +260,12 @@ TEST_F(Recovery, ElasticDoesWithoutWhoNeverGetsReady) {
 
 TEST_F(Recovery, RankZeroIsTheJob) {
     Weft weft(CommandFor("decode", 100'000) + Cluster("shm") + Words{"--elastic"});
-    const std::vector<pid_t> pids = Workers(weft, 2);
+    const std::vector<pid_t> pids = test::ChildrenAre(weft.pid(), 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
     ASSERT_TRUE(WaitForPhase("decode", weft, 1));
     const int64_t begin_ns = NowNs();
     ::kill(weft.pid(), SIGKILL);
-    EXPECT_TRUE(Until([&] { return test::IsGone(pids[0]) && test::IsGone(pids[1]); }));
+    EXPECT_TRUE(test::Until([&] { return test::IsGone(pids[0]) && test::IsGone(pids[1]); }));
     EXPECT_LE(NowNs() - begin_ns, (timeout_ms_ + test::LimitMs(1000)) * 1'000'000);
     EXPECT_EQ(weft.Wait(1000).status, 128 + SIGKILL);
     for (pid_t pid : pids) ::waitpid(pid, nullptr, WNOHANG);
@@ -302,7 +276,7 @@ TEST_F(Recovery, IsToldInJson) {
     Weft weft(CommandFor("decode", 2'500) + Cluster("shm") +
                   Words{"--restart-timeout-ms", "20000", "--json"},
               {"WEFT_LOG=debug"});
-    const std::vector<pid_t> pids = Workers(weft, 2);
+    const std::vector<pid_t> pids = test::ChildrenAre(weft.pid(), 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
     ASSERT_TRUE(WaitForPhase("prefill", weft, 2));
     ::kill(pids[1], SIGKILL);
@@ -336,13 +310,6 @@ class RecoveryOverHosts : public Recovery {
         return std::make_unique<Weft>(
             Words{"worker", "--listen", fmt::format("127.0.0.1:{}", port), "--key-file", key_});
     }
-    static int PortOf(const Weft& worker) {
-        const std::string before = "(port ";
-        Until([&] { return worker.Err().find(before) != std::string::npos; });
-        const std::string text = worker.Err();
-        const size_t at = text.find(before);
-        return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + before.size());
-    }
     Words Hosts(int first, int second) const {
         return {"--hosts",      fmt::format("127.0.0.1:{},127.0.0.1:{}", first, second),
                 "--key-file",   key_,
@@ -359,8 +326,8 @@ TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     auto first = Listen();
     auto second = Listen();
-    const int port = PortOf(*first);
-    Weft weft(CommandFor("decode", kManyTokens) + Hosts(port, PortOf(*second)) +
+    const int port = test::PortOf(*first);
+    Weft weft(CommandFor("decode", kManyTokens) + Hosts(port, test::PortOf(*second)) +
               Words{"--restart-timeout-ms", "20000"});
     ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
     const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
@@ -368,7 +335,7 @@ TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
     ::kill(first->pid(), SIGKILL);
     ::kill(rank[0], SIGKILL);
     EXPECT_EQ(first->Wait(1000).status, 128 + SIGKILL);
-    ::usleep(300'000);
+    ASSERT_TRUE(test::Reports(weft, "was lost")) << weft.Err();
     auto again = Listen(port);
     const Ran ran = weft.Wait(kMostMs);
     EXPECT_EQ(ran.status, 0) << ran.err << again->Err();
@@ -389,18 +356,17 @@ TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     auto first = Listen();
     auto second = Listen();
-    Weft weft(CommandFor("decode", kManyTokens) + Hosts(PortOf(*first), PortOf(*second)) +
-              Words{"--elastic"});
+    Weft weft(CommandFor("decode", kManyTokens) +
+              Hosts(test::PortOf(*first), test::PortOf(*second)) + Words{"--elastic"});
     ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
     const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
     ASSERT_EQ(rank.size(), 1u) << weft.Err();
     ::kill(first->pid(), SIGSTOP);
     ::kill(rank[0], SIGSTOP);
-    ASSERT_TRUE(Until([&] { return weft.Err().find("; epoch 2 with 2") != std::string::npos; }))
-        << weft.Err();
+    ASSERT_TRUE(test::Reports(weft, "; epoch 2 with 2")) << weft.Err();
     // Its late messages are ignored while the others work.
     ::kill(rank[0], SIGCONT);
-    EXPECT_TRUE(Until([&] { return test::IsGone(rank[0]); }));
+    EXPECT_TRUE(test::Until([&] { return test::IsGone(rank[0]); }));
     ::kill(first->pid(), SIGCONT);
     const Ran ran = weft.Wait(kMostMs);
     EXPECT_EQ(ran.status, 0) << ran.err;
@@ -416,7 +382,7 @@ TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
 TEST_F(RecoveryOverHosts, NobodyComesBackInTime) {
     auto first = Listen();
     auto second = Listen();
-    Weft weft(CommandFor("decode", 100'000) + Hosts(PortOf(*first), PortOf(*second)) +
+    Weft weft(CommandFor("decode", 100'000) + Hosts(test::PortOf(*first), test::PortOf(*second)) +
               Words{"--restart-timeout-ms", "600"});
     ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
     const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
@@ -432,7 +398,7 @@ TEST_F(RecoveryOverHosts, NobodyComesBackInTime) {
         std::string::npos)
         << ran.err;
     // The excluded worker is free for the next job.
-    EXPECT_TRUE(Until([&] { return test::ChildrenOf(second->pid()).empty(); }));
+    EXPECT_TRUE(test::Until([&] { return test::ChildrenOf(second->pid()).empty(); }));
     ::kill(second->pid(), SIGTERM);
     EXPECT_EQ(second->Wait(5000).status, 0);
     first->Wait(1000);

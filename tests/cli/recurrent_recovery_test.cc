@@ -11,6 +11,7 @@
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -37,19 +38,13 @@ class RecurrentExperts : public testing::TestWithParam<const char*> {
                      "-t",  "1",    "--ignore-eos", "--greedy", "--ctx", "224"} +
                SplitWords(layout);
     }
-    template <typename Ready>
-    static bool Until(const Ready& ready) {
-        const Deadline deadline = test::Limit(kMostRecoveryMs);
-        while (!ready() && !deadline.expired()) ::usleep(500);
-        return ready();
-    }
     // Kills rank 1 while it answers.
     void Lose(const std::string& layout, const std::string& expected) {
         SCOPED_TRACE(layout);
         Weft weft(Command(layout) + Words{"--restart-timeout-ms", "20000"});
         std::vector<pid_t> pids;
-        ASSERT_TRUE(Until([&] { return !(pids = test::ChildrenOf(weft.pid())).empty(); }));
-        ASSERT_TRUE(Until([&] { return weft.Out().size() > 20; })) << weft.Err();
+        ASSERT_TRUE(test::Until([&] { return !(pids = test::ChildrenOf(weft.pid())).empty(); }));
+        ASSERT_TRUE(test::Until([&] { return weft.Out().size() > 20; })) << weft.Err();
         ::kill(pids[0], SIGKILL);
         const Ran ran = weft.Wait(kMostRecoveryMs);
         EXPECT_EQ(ran.status, 0) << ran.err;
