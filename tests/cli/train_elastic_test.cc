@@ -15,6 +15,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -99,22 +100,17 @@ class TrainElastic : public testing::Test {
         worker.Signal(SIGKILL);
         for (const pid_t child : children) ::kill(child, SIGKILL);
     }
-    static bool Until(const std::function<bool()>& ready) {
-        const Deadline deadline = test::Limit(120'000);
-        while (!ready() && !deadline.expired()) ::usleep(1000);
-        return ready();
-    }
     static bool Says(const Weft& root, const std::string& line) {
-        return Until([&] { return root.Err().find(line) != std::string::npos; });
+        return test::Reports(root, line);
     }
     static bool Prints(const Weft& root, const std::string& line) {
-        return Until([&] { return root.Out().find(line) != std::string::npos; });
+        return test::Prints(root, line);
     }
     // Prints `line`, and then runs updates.
     static bool GoesOn(const Weft& root, const std::string& line) {
         if (!Says(root, line)) return false;
         const size_t before = JsonLines(root.Out()).size();
-        return Until([&] { return JsonLines(root.Out()).size() > before; });
+        return test::Until([&] { return JsonLines(root.Out()).size() > before; });
     }
     // The last line of each step.
     static std::map<int64_t, json> StepsOf(const std::string& text) {

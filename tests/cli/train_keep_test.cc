@@ -15,6 +15,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -42,14 +43,6 @@ class TrainKeep : public testing::Test {
         std::map<int64_t, json> steps;
         for (const json& line : JsonLines(text)) steps[line.value("step", int64_t{0})] = line;
         return steps;
-    }
-    static bool WaitFor(const Weft& weft, const std::string& text) {
-        const Deadline deadline = Deadline::In(60'000);
-        while (weft.Out().find(text) == std::string::npos) {
-            if (deadline.expired()) return false;
-            ::usleep(1'000);
-        }
-        return true;
     }
     static size_t Count(const std::string& text, const std::string& word) {
         size_t count = 0;
@@ -81,7 +74,7 @@ class TrainKeep : public testing::Test {
 
 TEST_F(TrainKeep, AModelIsWrittenWhateverBecomesOfTheLog) {
     Weft weft(Command({}, "60"));
-    ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+    ASSERT_TRUE(test::Prints(weft, "\"step\":3,"));
     fs::remove(out_ + "/log.csv");
     fs::create_directory(out_ + "/log.csv");  // (root may write to read-only files)
     for (const auto& entry : fs::directory_iterator(out_)) {
@@ -98,10 +91,10 @@ TEST_F(TrainKeep, AModelIsWrittenWhateverBecomesOfTheLog) {
 TEST_F(TrainKeep, ALogThatComesBackHasAllRows) {
     SKIP_TO_NIGHT_UNLESS(false);
     Weft weft(Command({}, "60"));
-    ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+    ASSERT_TRUE(test::Prints(weft, "\"step\":3,"));
     fs::rename(out_ + "/log.csv", out_ + "/kept");
     fs::create_directory(out_ + "/log.csv");
-    ASSERT_TRUE(WaitFor(weft, "\"step\":20,"));
+    ASSERT_TRUE(test::Prints(weft, "\"step\":20,"));
     fs::remove(out_ + "/log.csv");
     fs::rename(out_ + "/kept", out_ + "/log.csv");
     const Ran ran = weft.Wait();
@@ -114,7 +107,7 @@ TEST_F(TrainKeep, ALogThatComesBackHasAllRows) {
 TEST_F(TrainKeep, ARemovedLogIsBegunAnew) {
     SKIP_TO_NIGHT_UNLESS(false);
     Weft weft(Command({}, "60"));
-    ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+    ASSERT_TRUE(test::Prints(weft, "\"step\":3,"));
     fs::remove(out_ + "/log.csv");
     ASSERT_EQ(weft.Wait().status, 0);
     EXPECT_TRUE(Slurp(out_ + "/log.csv").starts_with("step,loss,"));
@@ -353,7 +346,7 @@ TEST_F(TrainKeep, WhatIsBegunAnewHasNoOldResult) {
     ASSERT_TRUE(fs::exists(out_ + "/model.gguf"));
     {
         Weft weft(Command({"--overwrite"}, "1000000"));
-        ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+        ASSERT_TRUE(test::Prints(weft, "\"step\":3,"));
         EXPECT_FALSE(fs::exists(out_ + "/model.gguf"));
         ASSERT_EQ(::kill(weft.pid(), SIGKILL), 0);
         (void)weft.Wait();
@@ -363,13 +356,13 @@ TEST_F(TrainKeep, WhatIsBegunAnewHasNoOldResult) {
     Words further = Command({"--overwrite", "--save-format", "hf"}, "1000000");
     *std::ranges::find(further, model_) = out_ + "/model.gguf";
     Weft weft(further);
-    ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+    ASSERT_TRUE(test::Prints(weft, "\"step\":3,"));
     EXPECT_TRUE(fs::exists(out_ + "/model.gguf"));
 }
 
 TEST_F(TrainKeep, OneJobAtATimeInAFolder) {
     Weft first(Command({"--save-every", "5"}, "1000000"));
-    ASSERT_TRUE(WaitFor(first, "\"step\":6,"));
+    ASSERT_TRUE(test::Prints(first, "\"step\":6,"));
     const std::string before = Slurp(out_ + "/log.csv");
     for (const Words& more : {Words{}, Words{"--resume", "auto"}, Words{"--overwrite"}}) {
         const Ran second = RunWeft(Command(more));
@@ -438,8 +431,9 @@ class TrainRoom : public TrainKeep {
         std::string train = WeftProgram();
         for (const std::string& word : words) train += " " + word;
         Put(dir_ / "script", "mount -t tmpfs -o size=" + std::to_string(kib) + "k tmpfs " + out_ +
-                                 " || exit 77\nOUT=" + out_ + "\nKEPT=" + (dir_ / "kept") +
-                                 "\ntrain() { " + train + " \"$@\"; }\n" + script +
+                                 " || exit 77\nOUT=" + out_ + "\nKEPT=" + (dir_ / "kept") + "\n. " +
+                                 TestData("/../support/wait.sh") + "\ntrain() { " + train +
+                                 " \"$@\"; }\n" + script +
                                  "\nstatus=$?\ncp -r $OUT $KEPT\nexit $status\n");
         const int status = WEXITSTATUS(std::system(
             ("unshare -m bash " + (dir_ / "script") + " > " + (dir_ / "said") + " 2>&1").c_str()));
@@ -489,9 +483,9 @@ TEST_F(TrainRoom, ADiskThatStaysFullEndsAtTheLastGoodCheckpoint) {
     // Fills repeatedly, because each removed file frees space.
     const std::string script =
         "rm -f $OUT.log; train > $OUT.log 2>&1 & pid=$!\n"
-        "until grep -qs '\"step\":7,' $OUT.log; do sleep 0.02; done\n"
-        "while kill -0 $pid 2> /dev/null; do\n"
-        "  dd if=/dev/zero bs=4k 2> /dev/null >> $OUT/filler; sleep 0.02; done\n"
+        "wait_until grep -qs '\"step\":7,' $OUT.log\n"
+        "fills() { dd if=/dev/zero bs=4k 2> /dev/null >> $OUT/filler; [ -z \"$(jobs -r)\" ]; }\n"
+        "wait_until fills\n"
         "wait $pid; status=$?; cat $OUT.log; rm $OUT/filler; (exit $status)\n";
     size_t turn = 0;
     for (const Words& ranks : {Words{"--local", "2", "--zero", "3"}, Words{}}) {
@@ -533,7 +527,7 @@ class TrainFullDisk : public TrainRoom {
         const auto kib = static_cast<int>(ModelKib() + 4 * checkpoint_kib_ + 400);
         const std::string script =
             "STEPS=100000; rm -f $OUT.log; train > $OUT.log 2>&1 & pid=$!\n"
-            "until grep -qs '\"step\":11,' $OUT.log; do sleep 0.02; done\n"
+            "wait_until grep -qs '\"step\":11,' $OUT.log\n"
             "rank=$(cat /proc/$pid/task/$pid/children)\n"
             "all=\"$rank $(cat /proc/$rank/task/*/children)\"\n"
             // Between two saves: all kept checkpoints are complete, and no save has begun.
@@ -541,7 +535,8 @@ class TrainFullDisk : public TrainRoom {
             "  [ -e $d/manifest.json ] || return 1; n=$((n + 1)); done; [ $n = " +
             std::to_string(keep) +
             " ]; }\n"
-            "until kill -STOP $all; quiet; do kill -CONT $all; sleep 0.01; done\n" +
+            "stopped() { kill -STOP $all; quiet || { kill -CONT $all; false; }; }\n"
+            "wait_until stopped\n" +
             before +
             "\ndd if=/dev/zero bs=64k of=$OUT/filler 2> /dev/null; kill -CONT $all\n"
             "wait $pid; status=$?; cat $OUT.log; rm $OUT/filler\n" +
@@ -614,7 +609,7 @@ TEST_F(TrainRoom, AFirstCheckpointWithoutRoomTakesThatOfTheModel) {
     const auto checkpoint = static_cast<int>(checkpoint_kib_);
     const auto script = [&](int left) {
         return "rm -f $OUT.log; train > $OUT.log 2>&1 & pid=$!\n"
-               "until grep -qs '\"step\":2,' $OUT.log; do sleep 0.005; done\n"
+               "wait_until grep -qs '\"step\":2,' $OUT.log\n"
                "rank=$(cat /proc/$pid/task/$pid/children); kill -STOP $rank\n"
                "free=$(df -k --output=avail $OUT | tail -1)\n"
                "dd if=/dev/zero bs=1k count=$((free - " +
@@ -668,7 +663,7 @@ TEST_F(TrainRoom, AStopWithoutRoomForItsCheckpointWritesTheModel) {
     ASSERT_LT(kib, checkpoint);
     const std::string script =
         "train > $OUT.log 2>&1 & pid=$!\n"
-        "until grep -q '\"step\":6,' $OUT.log; do sleep 0.02; done\n"
+        "wait_until grep -q '\"step\":6,' $OUT.log\n"
         "kill $(cat /proc/$pid/task/$pid/children)\n"
         "wait $pid; status=$?; cat $OUT.log; (exit $status)\n";
     const auto status = OnDisk(kib, script, Command({}, "1000000"));
@@ -719,7 +714,7 @@ TEST_F(TrainRoom, OtherHostsKeepNoOldCheckpoints) {
         "mkdir " + (dir_ / "there") + "\n" + weft + " worker --listen 127.0.0.1:0 --key-file " +
         key +
         " 2> $OUT.worker & worker=$!\n"
-        "until grep -q '(port' $OUT.worker; do sleep 0.02; done\n"
+        "wait_until grep -q '(port' $OUT.worker\n"
         "port=$(sed -n 's/.*(port \\([0-9]*\\)).*/\\1/p' $OUT.worker)\n"
         "unshare -m bash -c \"mount -t tmpfs tmpfs $OUT; exec $TRAIN --hosts 127.0.0.1:$port "
         "--key-file " +
@@ -747,10 +742,11 @@ TEST_F(TrainRoom, TheModelIsTriedAgainForLongWithoutACheckpoint) {
     const auto model = static_cast<int>(ModelKib());
     const std::string script =
         "train > $OUT.log 2>&1 & pid=$!\n"
-        "until grep -q '\"step\":3,' $OUT.log; do sleep 0.001; done\n"
+        "wait_until grep -q '\"step\":3,' $OUT.log\n"
         "rank=$(cat /proc/$pid/task/$pid/children); kill -STOP $rank\n"
         "dd if=/dev/zero of=$OUT/filler bs=4k 2> /dev/null; kill -CONT $rank\n"
-        "until grep -q 'tries again until' $OUT.log || [ -z \"$(jobs -r)\" ]; do sleep 0.1; done\n"
+        "tries() { grep -q 'tries again until' $OUT.log || [ -z \"$(jobs -r)\" ]; }\n"
+        "wait_until tries\n"
         "rm $OUT/filler; wait $pid; status=$?; cat $OUT.log; (exit $status)\n";
     const auto status = OnDisk(model + 400, script, Command({"--local", "2"}, "40"));
     if (!status) GTEST_SKIP() << said_;
@@ -767,10 +763,12 @@ TEST_F(TrainRoom, TheModelIsTriedAgain) {
         // (Data added after the start of the last checkpoint leave no space for the model.)
         const std::string script =
             "train > $OUT.log 2>&1 & pid=$!\n"
-            "until [ -e $OUT/checkpoints/step-00000010/manifest.json ]; do sleep 0.001; done\n"
+            "wait_until [ -e $OUT/checkpoints/step-00000010/manifest.json ]\n"
             "kill -STOP $pid; dd if=/dev/zero of=$OUT/filler bs=4k 2> /dev/null; kill -CONT "
             "$pid\n" +
-            std::string(mends ? "sleep 1.5; rm $OUT/filler\n" : "") +
+            std::string(mends ? "tries() { grep -q 'Weft tries again' $OUT.log || "
+                                "[ -z \"$(jobs -r)\" ]; }\nwait_until tries; rm $OUT/filler\n"
+                              : "") +
             "wait $pid; status=$?; cat $OUT.log; rm -f $OUT/filler; (exit $status)\n";
         const auto status = OnDisk(model + 3 * checkpoint + 300, script,
                                    Command({"--save-every", "10", "--keep-last", "1"}));

@@ -15,6 +15,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -54,11 +55,6 @@ class TrainResume : public testing::Test {
         EXPECT_EQ(ran.status, 0) << ran.err;
         return StepsOf(ran.out);
     }
-    static void WaitFor(Weft& weft, const std::string& text) {
-        const Deadline deadline = Deadline::In(60'000);
-        while (weft.Out().find(text) == std::string::npos && !deadline.expired()) ::usleep(1'000);
-        ASSERT_FALSE(deadline.expired()) << weft.Err();
-    }
 
     test::TempDir dir_;
     std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
@@ -94,7 +90,7 @@ TEST_F(TrainResume, AfterAKillTheCurveIsTheSameToTheBit) {
         const Words saving = layout + Words{"--steps", "10", "--save-every", "5"};
         {
             Weft weft(Command(out, saving));
-            WaitFor(weft, "\"step\":7,");
+            ASSERT_TRUE(test::Prints(weft, "\"step\":7,")) << weft.Err();
             ASSERT_EQ(::kill(weft.pid(), SIGKILL), 0);
             (void)weft.Wait();
         }
@@ -120,7 +116,7 @@ TEST_F(TrainResume, TheOldCheckpointIsNotKeptOpen) {
         const Words saving = layout + Words{"--save-every", "2", "--keep-last", "1"};
         (void)Train(out, saving + Words{"--steps", "2"});
         Weft weft(Command(out, saving + Words{"--steps", "100000", "--resume", "auto"}));
-        WaitFor(weft, "\"step\":7,");
+        ASSERT_TRUE(test::Prints(weft, "\"step\":7,")) << weft.Err();
         std::vector<pid_t> pids = test::DescendantsOf(weft.pid());
         pids.push_back(weft.pid());
         for (const pid_t pid : pids) {
@@ -204,7 +200,7 @@ TEST_F(TrainResume, ALostRankComesBack) {
     const auto straight = Train(dir_ / "straight", layout);
     Weft weft(Command(dir_ / "out", layout + Words{"--save-every", "2", "--keep-last", "1"}));
     for (const char* at : {"\"step\":5,", "\"step\":8,"}) {
-        WaitFor(weft, at);
+        ASSERT_TRUE(test::Prints(weft, at)) << weft.Err();
         const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
         ASSERT_EQ(ranks.size(), 2u);
         ASSERT_EQ(::kill(ranks[0], SIGKILL), 0);
@@ -226,15 +222,12 @@ TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
     const std::string out = dir_ / "out", part = out + "/model.gguf.part";
     Weft weft(Command(out, {"--local", "2", "--zero", "3", "--micro-batch", "2", "--steps", "10",
                             "--save-every", "4"}));
-    WaitFor(weft, "\"step\":3,");
+    ASSERT_TRUE(test::Prints(weft, "\"step\":3,")) << weft.Err();
     // As if another process were writing it: the result is retried.
     const int fd = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     ASSERT_GE(fd, 0);
     ASSERT_EQ(::flock(fd, LOCK_EX), 0);
-    const Deadline deadline = Deadline::In(60'000);
-    while (weft.Err().find("Weft tries again") == std::string::npos && !deadline.expired()) {
-        ::usleep(1'000);
-    }
+    test::Reports(weft, "Weft tries again");
     const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
     ASSERT_EQ(ranks.size(), 1u) << weft.Err();
     ASSERT_EQ(::kill(ranks[0], SIGKILL), 0);
@@ -267,16 +260,13 @@ TEST_F(TrainResume, TheResultIsWrittenAfterACheckpoint) {
             dir_ / (std::to_string(words.size()) + fs::path(result).stem().string());
         const std::string path = out + "/" + result;
         Weft weft(Command(out, steps + words));
-        WaitFor(weft, "\"step\":2,");
+        ASSERT_TRUE(test::Prints(weft, "\"step\":2,")) << weft.Err();
         // As if another process were writing it: the result is retried.
         fs::create_directories(fs::path(path).parent_path());
         const int fd = ::open((path + ".part").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
         ASSERT_GE(fd, 0);
         ASSERT_EQ(::flock(fd, LOCK_EX), 0);
-        const Deadline deadline = Deadline::In(60'000);
-        while (weft.Err().find("Weft tries again") == std::string::npos && !deadline.expired()) {
-            ::usleep(1'000);
-        }
+        test::Reports(weft, "Weft tries again");
         const std::vector<pid_t> others = test::ChildrenOf(weft.pid());
         ASSERT_EQ(::kill(others.empty() ? weft.pid() : others[0], SIGKILL), 0);
         ::close(fd);
@@ -367,7 +357,7 @@ TEST_F(TrainResume, RestartsAreCounted) {
         "--save-every", "3"};
     Weft weft(Command(dir_ / "out", layout + Words{"--max-restarts", "1"}));
     for (const char* at : {"\"step\":5,", "\"step\":20,"}) {
-        WaitFor(weft, at);
+        ASSERT_TRUE(test::Prints(weft, at)) << weft.Err();
         const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
         ASSERT_EQ(ranks.size(), 1u);
         ASSERT_EQ(::kill(ranks[0], SIGKILL), 0);

@@ -15,6 +15,7 @@
 #include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
+#include "support/wait.h"
 #include "train/checkpoint/manifest.h"
 
 namespace weft::support {
@@ -53,13 +54,6 @@ class HostsData : public testing::Test {
     Ran Train(const Words& more = {}) const {
         const auto worker =
             In(dir_ / "there", {"worker", "--listen", "127.0.0.1:0", "--key-file", dir_ / "key"});
-        const std::string before = "(port ";
-        const Deadline deadline = Deadline::In(30'000);
-        while (worker->Err().find(before) == std::string::npos && !deadline.expired()) {
-            ::usleep(1000);
-        }
-        const std::string text = worker->Err();
-        const int port = std::atoi(text.c_str() + text.find(before) + before.size());
         const Words words = {"train",
                              model_,
                              "--data",
@@ -69,7 +63,7 @@ class HostsData : public testing::Test {
                              "--steps",
                              "0",
                              "--hosts",
-                             fmt::format("127.0.0.1:{}", port),
+                             fmt::format("127.0.0.1:{}", test::PortOf(*worker)),
                              "--key-file",
                              dir_ / "key",
                              "--micro-batch",

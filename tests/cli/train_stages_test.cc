@@ -9,6 +9,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -206,9 +207,7 @@ TEST_F(TrainStages, ALostRankIsNamed) {
                         "6",
                         "--no-output"});
         const Deadline begun = test::Limit(20'000);
-        while (weft.Out().find("\"step\":3,") == std::string::npos && !begun.expired()) {
-            ::usleep(2'000);
-        }
+        test::Prints(weft, "\"step\":3,", begun);
         ASSERT_FALSE(begun.expired()) << weft.Err();
         const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
         ASSERT_EQ(ranks.size(), 2u);

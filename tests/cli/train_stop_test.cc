@@ -15,6 +15,8 @@
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
+#include "support/wait.h"
+#include "train/stop.h"
 
 namespace weft::support {
 namespace {
@@ -64,14 +66,6 @@ class TrainStop : public testing::Test {
         for (const json& line : JsonLines(text)) steps[line.value("step", int64_t{0})] = line;
         return steps;
     }
-    static bool WaitFor(const Weft& weft, const std::string& text, bool err = false) {
-        const Deadline deadline = Deadline::In(60'000);
-        while ((err ? weft.Err() : weft.Out()).find(text) == std::string::npos) {
-            if (deadline.expired()) return false;
-            ::usleep(1'000);
-        }
-        return true;
-    }
     static void Send(const Weft& weft, int signal, To to) {
         if (to != To::kLast) {
             const pid_t pid = to == To::kGroup ? -weft.pid() : weft.pid();
@@ -93,7 +87,7 @@ class TrainStop : public testing::Test {
         SCOPED_TRACE(testing::PrintToString(words) + " signal " + std::to_string(signal) + " to " +
                      std::to_string(static_cast<int>(to)) + " at " + std::to_string(at));
         Weft weft(Command(out, words));
-        ASSERT_TRUE(WaitFor(weft, "\"step\":" + std::to_string(at) + ",")) << weft.Err();
+        ASSERT_TRUE(test::Prints(weft, "\"step\":" + std::to_string(at) + ",")) << weft.Err();
         Send(weft, signal, to);
         const Ran ran = weft.Wait();
         ExpectOrderly(ran);
@@ -165,7 +159,7 @@ TEST_F(TrainStop, DuringASave) {
     const auto expected = StepsOf(straight.out);
     ExpectGoesOn(dir_ / "one", words, SIGTERM, To::kRank0, 5, expected);
     Weft weft(Command(dir_ / "two", words));
-    ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+    ASSERT_TRUE(test::Prints(weft, "\"step\":3,"));
     Send(weft, SIGTERM, To::kGroup);
     Send(weft, SIGTERM, To::kGroup);
     Send(weft, SIGTERM, To::kRank0);
@@ -183,14 +177,11 @@ TEST_F(TrainStop, BeforeTheFirstUpdate) {
         const std::string out = dir_ / name;
         Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1", "--epochs",
                         "50", "--local", std::to_string(ranks), "--output-dir", out});
-        const Deadline deadline = Deadline::In(60'000);
-        const auto children = [&] { return test::ChildrenOf(weft.pid()).size(); };
-        while ((!fs::exists(out + "/.weft-train.lock") ||
-                children() + 1 < static_cast<size_t>(ranks)) &&
-               !deadline.expired()) {
-            ::usleep(1'000);
-        }
-        ::usleep(300'000);  // the ranks have met and count the work
+        std::vector<pid_t> pids = test::ChildrenAre(weft.pid(), static_cast<size_t>(ranks) - 1);
+        pids.push_back(weft.pid());
+        ASSERT_TRUE(test::Until([&] { return fs::exists(out + "/.weft-train.lock"); }));
+        // The ranks have met and count the work.
+        for (const pid_t pid : pids) ASSERT_TRUE(test::Computes(pid, 20));
         const int64_t begin_ns = NowNs();
         Send(weft, SIGTERM, to);
         const Ran ran = weft.Wait();
@@ -211,11 +202,11 @@ TEST_F(TrainStop, ASecondSignalEndsAtOnce) {
                    "synthetic:random-tokens:257:64", "--seq-len", "256", "--micro-batch", "4",
                    "--reference", "-t", "1", "--local", ranks, "--output-dir",
                    dir_ / ("second" + std::string(ranks)), "--steps", "3"});
-        ASSERT_TRUE(WaitFor(weft, "million parameters", true)) << weft.Err();
-        ::usleep(200'000);
+        ASSERT_TRUE(test::Reports(weft, "million parameters")) << weft.Err();
+        ASSERT_TRUE(test::Computes(weft.pid(), 20));
         Send(weft, SIGTERM, To::kGroup);
-        ::usleep(900'000);
-        ASSERT_FALSE(test::IsGone(weft.pid())) << "an update is too quick here to show anything";
+        // For longer than a launcher repeats a signal; its ranks have one thread.
+        ASSERT_TRUE(test::Computes(weft.pid(), 100)) << "an update is too quick to show anything";
         const int64_t most_ns = test::LimitNs(4000), begin_ns = NowNs();
         Send(weft, SIGTERM, To::kGroup);
         const Ran ran = weft.Wait();
@@ -272,11 +263,11 @@ TEST_F(TrainStop, ARankThatIsLostWhileTheStopIsSaved) {
                          "-t",
                          "1"};
     Weft weft(words + Words{"--local", "2", "--zero", "1", "--save-every", "5"});
-    ASSERT_TRUE(WaitFor(weft, "\"step\":8,")) << weft.Err();
+    ASSERT_TRUE(test::Prints(weft, "\"step\":8,")) << weft.Err();
     const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
     ASSERT_EQ(ranks.size(), 1u);
     ASSERT_EQ(::kill(weft.pid(), SIGTERM), 0);
-    ASSERT_TRUE(WaitFor(weft, "is written, then this job stops", true)) << weft.Err();
+    ASSERT_TRUE(test::Reports(weft, "is written, then this job stops")) << weft.Err();
     ASSERT_EQ(::kill(ranks[0], SIGKILL), 0);
     const int64_t begin_ns = NowNs();
     const Ran ran = weft.Wait();
@@ -301,15 +292,13 @@ TEST_F(TrainStop, HostsThatAreAllAskedAtOnceSave) {
     for (const auto& [zero, to_worker, more] : cases) {
         SCOPED_TRACE(++number);
         Weft worker({"worker", "--listen", "127.0.0.1:0", "--key-file", dir_ / "key"});
-        ASSERT_TRUE(WaitFor(worker, "(port ", true)) << worker.Err();
-        const std::string said = worker.Err(), before = "(port ";
-        const int port = std::atoi(said.c_str() + said.find(before) + before.size());
+        const int port = test::PortOf(worker);
         const std::string out = dir_ / std::to_string(number);
         Words words = Command(out, {"--hosts", "127.0.0.1:" + std::to_string(port), "--key-file",
                                     dir_ / "key", "--micro-batch", "2"});
         *std::ranges::find(words, std::to_string(kSteps)) = "1000000";
         Weft weft(words + more);
-        ASSERT_TRUE(WaitFor(weft, "\"step\":5,")) << weft.Err();
+        ASSERT_TRUE(test::Prints(weft, "\"step\":5,")) << weft.Err();
         if (to_worker) ::kill(worker.pid(), SIGTERM);
         if (zero) ::kill(weft.pid(), SIGTERM);
         const int64_t begin_ns = NowNs();
@@ -401,9 +390,9 @@ TEST_F(TrainStop, AnIgnoredInterruptStaysIgnored) {
     std::ofstream(dir_ / "script")
         << "trap '' INT\n"
         << line << " > " << out << " 2>&1 & pid=$!\n"
-        << "until grep -q '\"step\":3,' " << out << "; do sleep 0.02; done\n"
-        << "kill -INT $pid $(cat /proc/$pid/task/$pid/children)\nlines=$(wc -l < " << out << ")\n"
-        << "until [ $(wc -l < " << out << ") -gt $((lines + 20)) ]; do sleep 0.02; done\n"
+        << ". " << TestData("/../support/wait.sh") << "\nwait_until grep -q '\"step\":3,' " << out
+        << "\nkill -INT $pid $(cat /proc/$pid/task/$pid/children)\nlines=$(wc -l < " << out << ")\n"
+        << "more() { [ $(wc -l < " << out << ") -gt $((lines + 20)) ]; }\nwait_until more\n"
         << "kill -TERM $pid; wait $pid\n";
     const int status = std::system(("timeout 60 bash " + (dir_ / "script")).c_str());
     std::ifstream said(out);
@@ -419,12 +408,12 @@ TEST_F(TrainStop, AnIgnoredHangupStaysIgnored) {
         line += " " + (word == std::to_string(kSteps) ? "1000000" : word);
     }
     const std::string out = dir_ / "said";
-    const std::string until = "until grep -q '\"step\":3,' " + out + "; do sleep 0.02; done\n";
     const std::string all = "$pid $(cat /proc/$pid/task/$pid/children)\n";
     std::ofstream(dir_ / "script")
         << "(trap '' HUP; exec " << line << " > " << out << " 2>&1) & pid=$!\n"
-        << until << "kill -HUP " << all << "lines=$(wc -l < " << out << ")\n"
-        << "until [ $(wc -l < " << out << ") -gt $((lines + 20)) ]; do sleep 0.02; done\n"
+        << ". " << TestData("/../support/wait.sh") << "\nwait_until grep -q '\"step\":3,' " << out
+        << "\nkill -HUP " << all << "lines=$(wc -l < " << out << ")\n"
+        << "more() { [ $(wc -l < " << out << ") -gt $((lines + 20)) ]; }\nwait_until more\n"
         << "kill -TERM $pid; wait $pid\n";
     const auto said = [&] {
         std::ifstream file(out);
@@ -432,21 +421,29 @@ TEST_F(TrainStop, AnIgnoredHangupStaysIgnored) {
     };
     const std::string run = "timeout 60 bash " + (dir_ / "script");
     EXPECT_EQ(WEXITSTATUS(std::system(run.c_str())), kStopped) << said();
-    std::ofstream(dir_ / "script")
-        << line << " --resume auto > " << out << " 2>&1 & pid=$!\nsleep 0\n"
-        << "until grep -q '\"step\":' " << out << "; do sleep 0.02; done\n"
-        << "kill -STOP $(cat /proc/$pid/task/$pid/children)\n"
-        << "kill -HUP $pid; sleep 0.7; kill -HUP $pid\n"
-        << "kill -CONT $(cat /proc/$pid/task/$pid/children); wait $pid\n";
-    EXPECT_EQ(WEXITSTATUS(std::system(run.c_str())), kStopped) << said();
-    EXPECT_NE(said().find("\"checkpoint\""), std::string::npos) << said();
+    Words again = Command(dir_ / "out", {"--local", "2", "--micro-batch", "2", "--resume", "auto"});
+    *std::ranges::find(again, std::to_string(kSteps)) = "1000000";
+    Weft weft(again);
+    ASSERT_TRUE(test::Prints(weft, "\"step\":")) << weft.Err();
+    const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
+    const auto send = [&](int signal) {
+        for (const pid_t rank : ranks) ::kill(rank, signal);
+    };
+    send(SIGSTOP);
+    ::kill(weft.pid(), SIGHUP);
+    test::Outlast(train::kRepeatMs + 200);
+    ::kill(weft.pid(), SIGHUP);
+    send(SIGCONT);
+    const Ran ran = weft.Wait();
+    EXPECT_EQ(ran.status, kStopped) << ran.err;
+    EXPECT_NE(ran.out.find("\"checkpoint\""), std::string::npos) << ran.out;
 }
 
 // Without an output folder there is nothing to save.
 TEST_F(TrainStop, WithoutAFolderItEnds) {
     Weft weft({"train", model_, "--data", data_, "--seq-len", "96", "--json", "-t", "1", "--steps",
                "1000000", "--no-output"});
-    ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+    ASSERT_TRUE(test::Prints(weft, "\"step\":3,"));
     Send(weft, SIGTERM, To::kRank0);
     EXPECT_EQ(weft.Wait().status, 130);
 }

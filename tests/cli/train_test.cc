@@ -14,6 +14,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -264,9 +265,7 @@ TEST_F(TrainCli, ALostRankIsNamed) {
                         timeout_ms} +
                   layout);
         const Deadline begun = test::Limit(20'000);
-        while (weft.Out().find("\"step\":3,") == std::string::npos && !begun.expired()) {
-            ::usleep(2'000);
-        }
+        test::Prints(weft, "\"step\":3,", begun);
         ASSERT_FALSE(begun.expired()) << weft.Err();
         const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
         ASSERT_EQ(ranks.size(), 2u);

@@ -13,6 +13,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -52,14 +53,8 @@ class VerifyModel : public testing::Test {
         for (size_t i = 1; i < folders.size(); ++i) {
             workers.push_back(
                 In(folders[i], {"worker", "--listen", "127.0.0.1:0", "--key-file", dir_ / "key"}));
-            const std::string before = "(port ";
-            const Deadline deadline = test::Limit(30'000);
-            while (workers.back()->Err().find(before) == std::string::npos && !deadline.expired()) {
-                ::usleep(1000);
-            }
-            const std::string text = workers.back()->Err();
             hosts += fmt::format("{}127.0.0.1:{}", hosts.empty() ? "" : ",",
-                                 std::atoi(text.c_str() + text.find(before) + before.size()));
+                                 test::PortOf(*workers.back()));
         }
         Ran ran = In(folders[0], job + Words{"-t", "1", "--timeout-ms", "20000", "--hosts", hosts,
                                              "--key-file", dir_ / "key"})

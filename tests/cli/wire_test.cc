@@ -9,6 +9,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::support {
 namespace {
@@ -190,8 +191,7 @@ TEST_F(Wires, ServeSaysItsWire) {
     const std::string model = Model(DType::kQ8_0);
     Weft server({"serve", model, "--port", "0", "-t", "1", "--tp", "2", "--allreduce-dtype", "f32",
                  "--json", "--ctx", "64", "--max-seqs", "2"});
-    const Deadline deadline = Deadline::In(60'000);
-    while (server.Out().find('}') == std::string::npos && !deadline.expired()) ::usleep(1000);
+    test::Prints(server, "}");
     ::kill(server.pid(), SIGTERM);
     const Ran ran = server.Wait();
     EXPECT_EQ(ran.status, 0) << ran.err;
