@@ -13,6 +13,8 @@ Rules (docs/develop.md says why):
   machine     no path of somebody's own machine; a Markdown page may show one under /home
   former      no name of FORMER in code, no former flag in scripts, strings and command lines
   threads     threads of src/ start in base/start_thread.cc, because a refused one throws
+  sleeps      tests wait for events: no sleep outside SLEEPS, in C++, Python and shell, also in
+              scripts within strings; Outlast names the time-out that passes
   module      no script has the name of a module of Python's own library: scripts in its folder
               would import it in place of that module
   blanks      no tabs, no blanks at the end of a line, a newline at the end of the file
@@ -45,6 +47,21 @@ STARTS_THREAD = re.compile(r"\bstd::(?:jthread|async)\b|\bpthread_create\b|"
                            r"\bthread_[({]\s*\[")
 GROWS_THREADS = re.compile(r"\b\w*threads_?\.(?:emplace|push)_back\((?!\)|std::move)")
 MAY_START_THREAD = "src/base/start_thread.cc"
+
+# Sleeps, and shell commands with a fixed number.
+SLEEP = re.compile(r"\b(?:u|nano|clock_nano)?sleep(?:_for|_until)?\s*\(|\bEvent\(\)\.wait\(\S")
+SLEEP_IN_SHELL = re.compile(r"\bsleep +[\"']?[\d.]")
+UNNAMED_TIMEOUT = re.compile(r"\b[Oo]utlast\(\s*[\d.'_]+\s*\)")
+# The files of tests/ that may sleep: how often, and why. At most eight.
+SLEEPS = {
+    "tests/support/wait.h": (3, "looks again; a time-out under test passes; a slow client or peer"),
+    "tests/support/wait.py": (3, "the same for Python"),
+    "tests/support/wait.sh": (1, "looks again"),
+    "tests/rdma/lib.guest.sh": (1, "looks again, in a guest without these files"),
+    "tests/sim/libc.cc": (3, "replaces these functions by the simulated clock"),
+    "tests/submit/ray_test.py": (1, "a rank ends 8 s after SIGTERM, when Ray's own 3 s are over"),
+    "tests/vulkan/lost_gpu.cc": (1, "a wait for a hung GPU takes as long as its caller allows"),
+}
 
 # Names that code gave up, and the names that it has now: in all folders or, where a name is a
 # common word, in the folder of src/ before the colon.
@@ -236,6 +253,23 @@ def check_threads(path, text, root):
         yield bare.count("\n", 0, each.start()) + 1, "threads start by base/start_thread.h"
 
 
+def check_sleeps(path, text, root):
+    place = str(path.relative_to(root))
+    if not place.startswith("tests/") or path.suffix not in {".h", ".cc", ".py", ".sh"}:
+        return
+    code = bare_code(text) if path.suffix in {".h", ".cc"} else text
+    lines = sorted(each_text.count("\n", 0, found.start()) + 1
+                   for pattern, each_text in ((SLEEP, code), (SLEEP_IN_SHELL, text))
+                   for found in pattern.finditer(each_text))
+    most = SLEEPS.get(place, (0,))[0]
+    for line in lines[most:]:
+        yield line, "a test waits for an event: tests/support/wait.h, wait.py, wait.sh"
+    if len(lines) < most:
+        yield 1, f"SLEEPS of tidy.py allows {most} sleeps here; there are {len(lines)}"
+    for found in UNNAMED_TIMEOUT.finditer(code):
+        yield code.count("\n", 0, found.start()) + 1, "name the time-out that passes"
+
+
 def check_former(path, text, lines, root):
     place = path.relative_to(root)
     if str(place) in HOLD_FORMER:
@@ -279,6 +313,7 @@ def check_file(path, root, folders):
     if not is_self:
         yield from check_text(path, lines)
         yield from check_former(path, text, lines, root)
+        yield from check_sleeps(path, text, root)
     yield from check_module(path)
     if path.suffix in CODE:
         yield from check_size(path, lines)

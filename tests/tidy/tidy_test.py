@@ -6,6 +6,8 @@ import sys
 import tempfile
 import unittest
 
+import tidy
+
 TIDY = pathlib.Path(__file__).with_name("tidy.py")
 CONTRACT = "// What this header is for, said in one line of some length.\n#pragma once\n"
 
@@ -106,6 +108,32 @@ class Tidy(unittest.TestCase):
                  "    threads.push_back(std::move(two));\n}\n")
         self.put("src/base/start_thread.cc", "std::thread one([] {});\n")
         self.assertEqual(self.run_tidy()[0], 0)
+
+    def test_sleeps(self):
+        nap, report = "sle" + "ep", "a test waits for an event"
+        for name, line in (
+                ("tests/a.cc", f"    ::u{nap}(100);\n"), ("tests/a.h", f"std::{nap}_for(one);\n"),
+                ("tests/a.cc", f"    ::{nap} (2);\n"), ("tests/a.py", f"time.{nap}(2)\n"),
+                ("tests/a.cc", f'Run("until x; do {nap} 0.1; done");\n'),
+                ("tests/a.py", f"SCRIPT = 'until x; do {nap} 0.1; done'\n"),
+                ("tests/a.sh", f"{nap} 1\n"), ("tests/a.py", "threading.Event()" + ".wait(2)\n")):
+            self.expect(name, "\n" + line, f"2: {report}")
+            (self.root / name).unlink()
+        self.expect("tests/a.cc", "\nOut" + "last(1'500);\n", "2: name the time-out")
+        self.put("tests/a.cc", f"// {nap}(1)\nOutlast(2 * timeout_ms); OthersSleep();\n")
+        self.put("tests/a.sh", f"{nap} infinity & {nap} $((2 * bound_s))\n")
+        self.put("src/net/b.cc", f'#include "base/a.h"\n\nvoid F() {{\n    {nap}(1);\n}}\n')
+        status, out = self.run_tidy()
+        self.assertEqual(status, 0, out)
+
+    def test_sleeps_that_are_allowed(self):
+        self.assertLessEqual(len(tidy.SLEEPS), 8)
+        (place, (most, _)), = list(tidy.SLEEPS.items())[:1]
+        line = "u" + "sle" + "ep(1);\n"
+        self.put(place, most * line)
+        self.assertEqual(self.run_tidy()[0], 0)
+        self.expect(place, (most + 1) * line, f"{most + 1}: a test waits for an event")
+        self.expect(place, (most - 1) * line, f"1: SLEEPS of tidy.py allows {most}")
 
     def test_module(self):
         self.expect("bench/types.py", "X = 1\n", "1: hides Python's own module 'types'")
