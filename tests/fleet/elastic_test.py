@@ -5,7 +5,6 @@
 Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 """
 
-import os
 import signal
 
 from recable_test import await_answer
@@ -19,28 +18,24 @@ def serve(host, model, *words):
     return server
 
 
-def switched(room, names):
-    """Hosts on one switch, without addresses."""
-    hub = room.host("hub")
-    hub.do("ip", "link", "add", "br0", "type", "bridge")
-    hub.do("ip", "link", "set", "br0", "up")
-    hosts = [room.host(name) for name in names]
-    for host in hosts:
-        cable(host, "eth0", hub, f"to{host.name}")
-        hub.do("ip", "link", "set", f"to{host.name}", "master", "br0")
-    return hosts
+class Cluster:
+    """Hosts a, b and c on one switch; a and b serve the cluster, and a serves a model over both."""
+
+    def __init__(self, room, model, *words):
+        self.a, self.b, self.c = room.on_a_switch("abc")
+        self.first = self.a.up()
+        self.words = words_of(self.first)
+        self.second = self.b.up(self.words)
+        await_others(self.a, ["b"])
+        self.server = serve(self.a, model, "--cluster", "home", "--tp", "2", *words)
+        self.text = await_answer(self.a)
 
 
 def test_hosts_that_leave_return_and_new_ones_join(room, model):
-    a, b, c = switched(room, "abc")
-    first = a.up()
-    words = words_of(first)
-    second = b.up(words)
-    await_others(a, ["b"])
-    server = serve(a, model, "--cluster", "home", "--new-hosts", "--tp", "2")
-    text = await_answer(a)
+    cluster = Cluster(room, model, "--new-hosts")
+    a, b, server, text = cluster.a, cluster.b, cluster.server, cluster.text
     # The host's worker ends, and starts again.
-    second.end(signal.SIGKILL)
+    cluster.second.end(signal.SIGKILL)
     server.await_text(r"epoch \d+ with 1 rank after", 60)
     assert await_answer(a) == text, server.text
     b.up()
@@ -48,7 +43,7 @@ def test_hosts_that_leave_return_and_new_ones_join(room, model):
     server.await_text(r"epoch \d+ with 2 ranks after", 60)
     assert await_answer(a) == text, server.text
     # A host with which the job did not begin.
-    c.up(words)
+    cluster.c.up(cluster.words)
     server.await_text(r"c answers at \S+ and may join", 60)
     server.await_text(r"c \(\S+\) joins; epoch \d+ with 3 ranks after", 60)
     assert await_answer(a) == text, server.text
@@ -56,17 +51,12 @@ def test_hosts_that_leave_return_and_new_ones_join(room, model):
 
 
 def test_without_the_flag_nobody_new_joins(room, model):
-    a, b, c = switched(room, "abc")
-    first = a.up()
-    words = words_of(first)
-    second = b.up(words)
-    await_others(a, ["b"])
-    server = serve(a, model, "--cluster", "home", "--tp", "2")
-    await_answer(a)
-    other = c.up(words)
-    first.await_text("found: .* of c")
+    cluster = Cluster(room, model)
+    a, b, server = cluster.a, cluster.b, cluster.server
+    other = cluster.c.up(cluster.words)
+    cluster.first.await_text("found: .* of c")
     await_others(a, ["b", "c"])
-    second.end()
+    cluster.second.end()
     server.await_text(r"epoch \d+ with 1 rank after", 60)  # rank 0 dials the absent hosts now
     b.up()
     server.await_text(r"epoch \d+ with 2 ranks after", 60)
@@ -83,9 +73,7 @@ def test_a_data_net_that_goes_down(room, model):
         cable(a, name, b, name)
         for host, last in ((a, 1), (b, 2)):
             host.do("ip", "addr", "add", f"10.{net}.0.{last}/24", "dev", name)
-    key = os.path.join(room.folder.name, "key")
-    with open(key, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        file.write("a-shared-key-of-the-tests")
+    key = room.key()
     b.start("worker", "--listen", "0.0.0.0:7000", "--key-file", key).await_text("listening")
     server = serve(a, model, "--hosts", "10.71.0.2", "--key-file", key, "--data-net", "eth1",
                    "--tp", "2")

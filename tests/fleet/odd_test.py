@@ -15,6 +15,7 @@ import sys
 import time
 
 from spaces import await_others, cable, limits, main, words_of
+from wait import until
 
 # Each of these takes 10 to 35 s.
 NIGHTLY_ONLY = ("test_an_interface_gets_another_name",
@@ -122,12 +123,10 @@ def test_what_is_wrong_with_an_interface(room, _):
     a.do("ip", "link", "set", "quiet", "addrgenmode", "eui64")
     a.do("ip", "link", "set", "quiet", "down"), a.do("ip", "link", "set", "quiet", "up")
     a.do("sysctl", "-q", "net.ipv6.conf.eth1/7.disable_ipv6=0")
-    end = time.monotonic() + limits.limit(20)
-    while True:
-        notes = json.loads(a.run("hosts", "--json").stdout)["notes"]
-        if not any("discovery does not work on it" in note for note in notes):
-            break
-        assert time.monotonic() < end, notes
+
+    def notes():
+        return json.loads(a.run("hosts", "--json").stdout)["notes"]
+    until(lambda: not any("discovery does not work on it" in note for note in notes()), notes)
 
 
 def test_a_kernel_whose_ipv6_is_off(room, model):
@@ -282,7 +281,15 @@ def test_terminals(room, _):
     gone = subprocess.Popen(a.words("sh", "-c", f'exec {a.weft} up 2>&1 | head -c 10'),
                             env=a.env(), stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
                             start_new_session=True)
-    time.sleep(2)
+
+    def is_read():
+        return "head" in subprocess.run(["pgrep", "-l", "-g", str(gone.pid)], capture_output=True,
+                                        text=True).stdout
+
+    def listens():
+        return ":7000 " in subprocess.run(a.words("ss", "-Hltn"), capture_output=True,
+                                          text=True).stdout
+    until(lambda: listens() and not is_read(), "'weft up' without a reader")
     ran = a.run("up")
     os.killpg(gone.pid, signal.SIGTERM)
     gone.wait(20)

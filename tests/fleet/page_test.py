@@ -23,6 +23,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "support"), str(HERE.parent / "docs
 import pages  # noqa: E402
 import roots  # noqa: E402
 from spaces import Running, limits  # noqa: E402
+from wait import until  # noqa: E402
 
 PAGE = "docs/two-mini-pcs.md"
 REPOSITORY, FILE = "Qwen/Qwen3-235B-A22B-GGUF", "Qwen3-235B-A22B-Q4_K_M.gguf"
@@ -139,12 +140,10 @@ def install(reader, package, tar):
 
 
 def await_line(reader, line, pattern, seconds=60):
-    end = time.monotonic() + limits.limit(seconds)
-    while True:
-        said = reader.type(line)
-        if re.search(pattern, said, re.MULTILINE):
-            return said
-        assert time.monotonic() < end, f"no {pattern} in:\n{said}"
+    def said():
+        text = reader.type(line)
+        return text if re.search(pattern, text, re.MULTILINE) else None
+    return until(said, pattern, limits.limit(seconds))
 
 
 def read_from_1_to_5(a, b, package, tar):

@@ -6,13 +6,12 @@ Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 """
 
 import json
-import os
 import subprocess
 import sys
-import time
 from concurrent import futures
 
-from spaces import cable, limits, main, words_of
+from spaces import await_others, cable, limits, main, words_of
+from wait import outlast, until
 
 # Each of these takes 10 to 35 s.
 NIGHTLY_ONLY = ("test_a_network_for_data_that_comes_back",)
@@ -32,13 +31,13 @@ def asked(host):
 
 
 def await_answer(host, seconds=60):
-    end = time.monotonic() + limits.limit(seconds)
-    while time.monotonic() < end:
-        text = asked(host)
-        if text is not None:
-            return text
-        time.sleep(0.2)
-    raise AssertionError("no answer")
+    return until(lambda: asked(host), "an answer", limits.limit(seconds))
+
+
+def tentative(host):
+    """The addresses of a host whose uniqueness the kernel still checks."""
+    return subprocess.run(host.words("ip", "-6", "addr", "show", "tentative"), check=True,
+                          capture_output=True, text=True).stdout
 
 
 def test_a_cable_that_breaks(room, model):
@@ -55,7 +54,9 @@ def test_a_cable_that_breaks(room, model):
     # Another cable without addresses comes, and the first one goes.
     cable(a, "usb0", b, "usb9")
     second.await_text(r"serves cluster")
-    time.sleep(3)
+    for host in (a, b):
+        until(lambda: not tentative(host), "addresses that the kernel has checked")
+    await_others(a, ["b"])
     server.text = ""
     a.do("ip", "link", "del", "eth1")
     server.await_text(r"is now reached at \[fe80:\S+%usb0\]:7000, "
@@ -77,9 +78,7 @@ def test_a_network_for_data_that_comes_back(room, model):
         hub.do("ip", "link", "set", f"to{host.name}", "master", "br0")
         host.do("ip", "addr", "add", f"10.71.0.{last}/24", "dev", "eth0")
         host.do("ip", "addr", "add", f"10.72.0.{last}/24", "dev", "eth1")
-    key = os.path.join(room.folder.name, "key")
-    with open(key, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        file.write("a-shared-key-of-the-tests")
+    key = room.key()
     b.start("worker", "--listen", "0.0.0.0:7000", "--key-file", key).await_text("listening")
     timeout_s = 4
     server = a.start("serve", model, "--hosts", "10.71.0.2", "--key-file", key, "-t", "1",
@@ -94,7 +93,7 @@ def test_a_network_for_data_that_comes_back(room, model):
         hub.do("ip", "link", "set", "toa", *away)
         with futures.ThreadPoolExecutor(1) as pool:
             answer = pool.submit(asked, a)
-            time.sleep(4 * timeout_s)
+            outlast(4 * timeout_s)
             hub.do("ip", "link", "set", "toa", *back)
             assert answer.result() == text, server.text
         server.await_text(r"warning: rank . .* waits for rank .*; epoch \d+ with 2 ranks after")

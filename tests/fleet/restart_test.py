@@ -12,9 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 from spaces import limits, main
+from wait import until
 
 ASK = """
 import json, sys, urllib.error, urllib.request
@@ -39,14 +39,13 @@ def ask(host, path, body=""):
 
 
 def await_health(host, server, status, text="", seconds=90):
-    end = time.monotonic() + limits.limit(seconds)
-    while True:
-        seen = ask(host, "/health")
-        if seen[0] == status and text in seen[1]:
-            return seen
-        assert server.process.poll() is None, server.text
-        assert time.monotonic() < end, f"{seen}, not {status} {text}:\n{server.text}"
-        time.sleep(0.1)
+    def healthy():
+        seen.append(ask(host, "/health"))
+        return seen[-1][0] == status and text in seen[-1][1]
+    seen = []
+    until(healthy, lambda: f"{status} {text}, not {seen[-1]}:\n{server.text}",
+          limits.limit(seconds), server.process)
+    return seen[-1]
 
 
 def children(pid):

@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import limits  # noqa: E402
 import namespaces  # noqa: E402
 from namespaces import Namespace, Running, cable  # noqa: E402
+from wait import until  # noqa: E402
 
 
 class Host(Namespace):
@@ -82,6 +83,24 @@ class Room:
         cable(a, "eth1", b, "eth7")
         return a, b
 
+    def on_a_switch(self, names):
+        """Hosts on one switch, each with its eth0, without addresses."""
+        switch = self.host("switch")
+        switch.do("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+        switch.do("ip", "link", "set", "br0", "up")
+        hosts = [self.host(name) for name in names]
+        for number, host in enumerate(hosts):
+            cable(switch, f"p{number}", host, "eth0")
+            switch.do("ip", "link", "set", f"p{number}", "master", "br0")
+        return hosts
+
+    def key(self):
+        """The path of a key file."""
+        path = os.path.join(self.folder.name, "key")
+        with open(path, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write("a-shared-key-of-the-tests")
+        return path
+
     def ring(self):
         a, b, c = self.host("a"), self.host("b"), self.host("c")
         cable(a, "eth1", b, "eth2")
@@ -99,12 +118,8 @@ def others(host):
 
 
 def await_others(host, names, seconds=30):
-    end = time.monotonic() + limits.limit(seconds)
-    while True:
-        seen = others(host)
-        if seen == names:
-            return
-        assert time.monotonic() < end, f"{seen}, not {names}"
+    until(lambda: others(host) == names, lambda: f"{names}, not {others(host)}",
+          limits.limit(seconds))
 
 
 def words_of(running):

@@ -14,6 +14,7 @@ from concurrent import futures
 
 from recable_test import asked, await_answer
 from spaces import Room, cable, limits, main
+from wait import until
 
 # Each of these takes at least half a minute and covers little beyond the others.
 NIGHTLY_ONLY = ("test_the_link_is_waited_for_and_comes_back",
@@ -57,9 +58,7 @@ class Ring:
             self.hub.do("ip", "link", "set", f"to{one}", "master", "br0")
             self.address(one, other)
         self.workers = "10.66.1.2,10.66.2.2"
-        self.key = os.path.join(room.folder.name, "key")
-        with open(self.key, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            file.write("a-shared-key-of-the-tests")
+        self.key = room.key()
         for host in self.hosts[1:]:
             host.start("worker", "--listen", "0.0.0.0:7000", "--key-file",
                        self.key).await_text("listening")
@@ -184,9 +183,7 @@ def test_a_layout_that_cannot_shrink_waits_for_the_link(room, model):
             ring.plug()
             job.await_text(r"Training goes on with 3 ranks|worker replaces it|goes on.*from ", 90)
             seen = len(job.text)
-            end = time.monotonic() + limits.limit(60)
-            while not re.search(r"step \d+/", job.text[seen:]) and time.monotonic() < end:
-                time.sleep(0.1)
+            until(lambda: re.search(r"step \d+/", job.text[seen:]), "a step")
             assert "continues without rank" not in job.text, job.text
             assert job.end() == 75, job.text
 

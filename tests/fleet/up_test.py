@@ -8,6 +8,7 @@ Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -145,9 +146,14 @@ def test_where_there_is_no_multicast(room, model):
     assert any("disable_ipv6=0" in note for note in listed(b)["notes"])
 
 
+HEARD = 6
+SUPPORT = str(pathlib.Path(__file__).resolve().parent.parent / "support")
 # Records packets on an interface and replays them many times.
 RECORDER = f"""
-import socket, struct, sys, time
+import socket, struct, sys
+sys.path.insert(0, {SUPPORT!r})
+from wait import Pace
+pace = Pace(0.01)
 name, kind = sys.argv[1:]
 there = socket.if_nametoindex(name)
 sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -165,7 +171,7 @@ while kind == "record":
         print("heard", flush=True)
     except TimeoutError:
         pass
-    if len(heard) >= 6:
+    if len(heard) >= {HEARD}:
         break
 sys.stdin.readline()
 for turn in range(400):
@@ -176,7 +182,7 @@ for turn in range(400):
             sock.sendto(data, ("{GROUP}", {PORT}, 0, there))
         except OSError:
             pass
-    time.sleep(0.01)
+    pace.next()
 print("done", flush=True)
 """
 
@@ -186,29 +192,15 @@ def recorder(host, interface, kind):
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def on_a_switch(room, names):
-    """Hosts on one switch, each with its eth0."""
-    switch = room.host("switch")
-    switch.do("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
-    switch.do("ip", "link", "set", "br0", "up")
-    hosts = []
-    for number, name in enumerate(names):
-        host = room.host(name)
-        cable(switch, f"p{number}", host, "eth0")
-        switch.do("ip", "link", "set", f"p{number}", "master", "br0")
-        hosts.append(host)
-    return hosts
-
-
 def test_what_is_played_back(room, _):
-    a, b, spy = on_a_switch(room, ["a", "b", "spy"])
+    a, b, spy = room.on_a_switch(["a", "b", "spy"])
     first = a.up()
     second = b.up(words_of(first))
     first.await_text(r"found: eth0 at eth0 of b")
     player = recorder(spy, "eth0", "record")
-    while "heard" not in player.stdout.readline():
-        pass
-    time.sleep(3)
+    for _ in range(HEARD):
+        while "heard" not in player.stdout.readline():
+            pass
     second.end(signal.SIGKILL)
     first.await_text(r"gone: eth0 at eth0 of b")
     first.text = ""
@@ -222,7 +214,7 @@ def test_what_is_played_back(room, _):
 
 
 def test_junk(room, _):
-    a, b, spy = on_a_switch(room, ["a", "b", "spy"])
+    a, b, spy = room.on_a_switch(["a", "b", "spy"])
     first = a.up()
     second = b.up(words_of(first))
     first.await_text(r"found: eth0 at eth0 of b")
