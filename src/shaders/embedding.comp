@@ -1,32 +1,4 @@
-//: embedding_f32 -DF32
-//: embedding_f16 -DF16
-//: embedding_bf16 -DBF16
-//: embedding_q4_0 -DQ4_0
-//: embedding_q4_1 -DQ4_1
-//: embedding_q5_0 -DQ5_0
-//: embedding_q5_1 -DQ5_1
-//: embedding_q8_0 -DQ8_0
-//: embedding_q2_k -DQ2_K
-//: embedding_q3_k -DQ3_K
-//: embedding_q4_k -DQ4_K
-//: embedding_q5_k -DQ5_K
-//: embedding_q6_k -DQ6_K
-//: embedding_iq1_s -DIQ1_S
-//: embedding_iq1_m -DIQ1_M
-//: embedding_iq2_xxs -DIQ2_XXS
-//: embedding_iq2_xs -DIQ2_XS
-//: embedding_iq2_s -DIQ2_S
-//: embedding_iq3_xxs -DIQ3_XXS
-//: embedding_iq3_s -DIQ3_S
-//: embedding_iq4_nl -DIQ4_NL
-//: embedding_iq4_xs -DIQ4_XS
-//: embedding_tq1_0 -DTQ1_0
-//: embedding_tq2_0 -DTQ2_0
-//: embedding_mxfp4 -DMXFP4
-//: embedding_w4 -DW4
-//: embedding_w8 -DW8
-//: embedding_nvfp4 -DNVFP4
-//: embedding_fp8 -DFP8
+//: embedding_@ -D@ for PLAIN CODED FP8
 // Rows of a weight as floats: y[t] = table[tokens[t] - first_row], zeros for tokens outside the
 // table.
 // kDecodes: rows [first_row, first_row + n), as float32, bfloat16 or float16, with t counted along

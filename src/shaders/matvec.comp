@@ -1,60 +1,6 @@
-//: matvec_f32 -DF32
-//: matvec_f16 -DF16
-//: matvec_bf16 -DBF16
-//: matvec_q4_0 -DQ4_0
-//: matvec_q4_1 -DQ4_1
-//: matvec_q5_0 -DQ5_0
-//: matvec_q5_1 -DQ5_1
-//: matvec_q8_0 -DQ8_0
-//: matvec_q2_k -DQ2_K
-//: matvec_q3_k -DQ3_K
-//: matvec_q4_k -DQ4_K
-//: matvec_q5_k -DQ5_K
-//: matvec_q6_k -DQ6_K
-//: matvec_iq1_s -DIQ1_S
-//: matvec_iq1_m -DIQ1_M
-//: matvec_iq2_xxs -DIQ2_XXS
-//: matvec_iq2_xs -DIQ2_XS
-//: matvec_iq2_s -DIQ2_S
-//: matvec_iq3_xxs -DIQ3_XXS
-//: matvec_iq3_s -DIQ3_S
-//: matvec_iq4_nl -DIQ4_NL
-//: matvec_iq4_xs -DIQ4_XS
-//: matvec_tq1_0 -DTQ1_0
-//: matvec_tq2_0 -DTQ2_0
-//: matvec_mxfp4 -DMXFP4
-//: matvec_w4 -DW4
-//: matvec_w8 -DW8
-//: matvec_nvfp4 -DNVFP4
-//: matvec_fp8 -DFP8
-//: matvec_dot_q4_0 -DQ4_0 -DDOT
-//: matvec_dot_q4_1 -DQ4_1 -DDOT
-//: matvec_dot_q5_0 -DQ5_0 -DDOT
-//: matvec_dot_q5_1 -DQ5_1 -DDOT
-//: matvec_dot_q8_0 -DQ8_0 -DDOT
-//: matvec_dot_q2_k -DQ2_K -DDOT
-//: matvec_dot_q3_k -DQ3_K -DDOT
-//: matvec_dot_q4_k -DQ4_K -DDOT
-//: matvec_dot_q5_k -DQ5_K -DDOT
-//: matvec_dot_q6_k -DQ6_K -DDOT
-//: matvec_dot_iq1_s -DIQ1_S -DDOT
-//: matvec_dot_iq1_m -DIQ1_M -DDOT
-//: matvec_dot_iq2_xxs -DIQ2_XXS -DDOT
-//: matvec_dot_iq2_xs -DIQ2_XS -DDOT
-//: matvec_dot_iq2_s -DIQ2_S -DDOT
-//: matvec_dot_iq3_xxs -DIQ3_XXS -DDOT
-//: matvec_dot_iq3_s -DIQ3_S -DDOT
-//: matvec_dot_iq4_nl -DIQ4_NL -DDOT
-//: matvec_dot_iq4_xs -DIQ4_XS -DDOT
-//: matvec_dot_tq1_0 -DTQ1_0 -DDOT
-//: matvec_dot_tq2_0 -DTQ2_0 -DDOT
-//: matvec_dot_mxfp4 -DMXFP4 -DDOT
-//: matvec_dot_w4 -DW4 -DDOT
-//: matvec_dot_w8 -DW8 -DDOT
-//: matvec_dot_nvfp4 -DNVFP4 -DDOT
-//: matvec_route_f32 -DF32 -DROUTE
-//: matvec_route_f16 -DF16 -DROUTE
-//: matvec_route_bf16 -DBF16 -DROUTE
+//: matvec_@ -D@ for PLAIN CODED FP8
+//: matvec_dot_@ -D@ -DDOT for CODED
+//: matvec_route_@ -D@ -DROUTE for PLAIN
 // Products of a weight and few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
 // A workgroup computes kOut rows of the output for kRows rows of x. Its invocations process units

@@ -4,8 +4,11 @@
 // A file NAME.comp gives the shader NAME, or the shaders named by lines at its start, each with
 // macros:
 //
-//     //: matvec_q8_0 -DQ8_0
-//     //: matvec_q4_k -DQ4_K
+//     //: adam_update -DADAM
+//     //: matvec_@ -D@ for PLAIN Q4_K
+//
+// The second line stands for a shader of each type of weights: matvec_f32 -DF32, ... matvec_q4_k
+// -DQ4_K. A line "//= PLAIN F32 ..." of types.glsl makes a list of types.
 //
 // A line "//: NAME -D... : FEATURE" is skipped if glslc lacks the feature (cmake/shaders.cmake
 // tests it: coopmat). A build without glslc has no shaders and uses no GPU.

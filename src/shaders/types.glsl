@@ -1,8 +1,10 @@
 // Weights of all types, in the layout of src/backend/vulkan/weights.cc: a unit of UNIT columns of a
 // row is decoded to QUADS vec4 of float32, with the bits of DequantizeRow (tensor/quant.h).
 //
-// One of these is defined: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ1_S
-// IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 W4 W8 NVFP4 FP8.
+// FP8 or one of these is defined. Lines "//: NAME_@ ..." (shaders.h) name the lists.
+//= PLAIN F32 F16 BF16
+//= CODED Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S
+//= CODED IQ3_XXS IQ3_S IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 W4 W8 NVFP4
 
 #if defined(F32)
 #define PLAIN 32
