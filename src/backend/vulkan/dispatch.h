@@ -176,6 +176,18 @@ struct CachePlace {
     Region All() const { return {address, static_cast<uint64_t>(PageBytes() * pages)}; }
 };
 
+// A specialization constant: a number, a bool or an enumerator.
+struct SpecConstant {
+    template <typename T>
+    requires(std::is_integral_v<T> || std::is_enum_v<T>) constexpr SpecConstant(T value)
+        : bits(static_cast<uint32_t>(value)) {}  // NOLINT: implicit
+    uint32_t bits;
+};
+
+constexpr int64_t CeilDiv(int64_t count, int64_t each) {
+    return (count + each - 1) / each;
+}
+
 // A scalar that differs from one update to the next (update_scalars.h).
 enum class UpdateScalarKind {
     kRate,
@@ -254,21 +266,23 @@ class Emitter {
     // The kernel of a shader with these specialization constants, created once. Errors:
     // kUnsupported (this build lacks the shader).
     virtual Result<const gpu::Kernel*> Kernel(std::string_view shader,
-                                              std::initializer_list<uint32_t> constants,
-                                              uint32_t args_bytes, uint32_t subgroup = 0) = 0;
+                                              std::span<const uint32_t> constants,
+                                              uint32_t args_bytes, uint32_t subgroup) = 0;
     virtual void Emit(Dispatch dispatch) = 0;
 
     // Whether a submission waits for this sum over ranks while it runs (host_signal.h).
     virtual bool Exchanges(const program::Op& sum) const = 0;
 
     template <typename Args>
-    Status Run(std::string_view shader, std::initializer_list<uint32_t> constants, const Args& args,
+    Status Run(std::string_view shader, std::initializer_list<SpecConstant> constants, const Args& args,
                std::array<int64_t, 3> groups, std::vector<Region> reads, std::vector<Region> writes,
                uint32_t subgroup = 0, Parts parts = Parts::kOne, int32_t sum = -1) {
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= gpu::kMostArgsBytes);
         if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0) return {};
         Dispatch dispatch;
-        WEFT_ASSIGN(dispatch.kernel, Kernel(shader, constants, sizeof(Args), subgroup));
+        std::vector<uint32_t> bits;
+        for (const SpecConstant& constant : constants) bits.push_back(constant.bits);
+        WEFT_ASSIGN(dispatch.kernel, Kernel(shader, bits, sizeof(Args), subgroup));
         std::memcpy(dispatch.args.data(), &args, sizeof(Args));
         dispatch.args_bytes = sizeof(Args);
         dispatch.x = static_cast<uint32_t>(groups[0]);

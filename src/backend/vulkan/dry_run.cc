@@ -94,8 +94,8 @@ class DryEmitter final : public Emitter {
         return region;
     }
     uint64_t UpdateScalar(UpdateScalarKind, double) override { return kApart; }
-    Result<const gpu::Kernel*> Kernel(std::string_view shader, std::initializer_list<uint32_t>,
-                                      uint32_t, uint32_t) override {
+    Result<const gpu::Kernel*> Kernel(std::string_view shader, std::span<const uint32_t>, uint32_t,
+                                      uint32_t) override {
         if (none_built_ || !shaders::Find(shader).empty()) return &kernel_;
         return MakeError(ErrorCode::kUnsupported, "this weft has no shader '{}'", shader);
     }

@@ -57,9 +57,6 @@ constexpr GemmTile kFloatThinN = {kGemmInvocations, 128, 32, 8},
                    kFloatThinM = {kGemmInvocations, 32, 128, 32};
 constexpr GemmTile kMatrixLarge = {256, 128, 128, 32}, kMatrixSmall = {128, 64, 64, 32};
 
-int64_t CeilDiv(int64_t count, int64_t each) {
-    return (count + each - 1) / each;
-}
 int64_t GemmTilesOf(const GemmTile& tile, int64_t m, int64_t n) {
     return CeilDiv(m, tile.m) * CeilDiv(n, tile.n);
 }
@@ -176,8 +173,7 @@ Result<Peaks> EmitPeaks(Emitter& e, const PeaksOf& of) {
     const std::array<int64_t, 3> groups =
         of.columns ? std::array{CeilDiv(x.cols, kColumns), peaks.groups, of.matrices}
                    : std::array{std::min(x.rows, kMostGemmGroups), int64_t{1}, int64_t{1}};
-    WEFT_TRY(e.Run("gemm_peaks",
-                   {kGemmInvocations, of.columns ? 1u : 0u, type, IsAligned(x, 16) ? 1u : 0u}, args,
+    WEFT_TRY(e.Run("gemm_peaks", {kGemmInvocations, of.columns, type, IsAligned(x, 16)}, args,
                    groups, std::move(reads), {peaks.region}));
     if (of.slots == nullptr) e.NoteDerived(made, x.All(), peaks.region);
     return peaks;
@@ -294,9 +290,8 @@ Status EmitGemmTiles(Emitter& e, const Gemm& gemm, const GemmSlots& slots, const
     const bool rounds =
         e.arithmetic().compute == DType::kBF16 && (!brains || slots.factors.bytes != 0);
     return e.Run(shader,
-                 {tile.invocations, static_cast<uint32_t>(tile.m), static_cast<uint32_t>(tile.n),
-                  static_cast<uint32_t>(gemm.form), a_type, b_type, c_type, aligned,
-                  static_cast<uint32_t>(slots.kind), rounds ? 1u : 0u, tile.shape, subgroups},
+                 {tile.invocations, tile.m, tile.n, gemm.form, a_type, b_type, c_type, aligned,
+                  slots.kind, rounds, tile.shape, subgroups},
                  args, groups, std::move(reads), {c.All()}, units ? PinnedSubgroup(e.gpu()) : 0,
                  Parts::kAlongY);
 }

@@ -33,23 +33,19 @@ Status LowerTop(Emitter& e, const TopRows& rows, int64_t count, uint64_t to) {
     args.items = static_cast<uint32_t>(rows.columns);
     args.count = static_cast<uint32_t>(count);
     args.stride = static_cast<uint32_t>(rows.stride);
-    const uint32_t one = count == 1 ? 1 : 0;
     const int64_t elements = (rows.rows - 1) * rows.stride + rows.columns;
     const Region all{rows.address, static_cast<uint64_t>(elements) * sizeof(float)};
     const Region out{to, static_cast<uint64_t>(rows.rows * count) * sizeof(Candidate)};
     Region from = all;
     for (int stage = 0;; ++stage) {
-        const uint32_t from_row = stage == 0 ? 1 : 0;
-        const int64_t groups = (args.items + kStageItems - 1) / kStageItems;
-        if (groups == 1) {
-            return e.Run("top", {256, from_row, 1, one}, args, {1, rows.rows, 1}, {all, from},
-                         {out});
-        }
+        const int64_t groups = CeilDiv(args.items, kStageItems);
+        const bool last = groups == 1;
+        const std::initializer_list<SpecConstant> constants = {256, stage == 0, last, count == 1};
+        if (last) return e.Run("top", constants, args, {1, rows.rows, 1}, {all, from}, {out});
         const uint64_t bytes = static_cast<uint64_t>(rows.rows * groups * count) * sizeof(uint64_t);
         WEFT_ASSIGN(const Region kept, e.Scratch(stage % 2 == 0 ? "top a" : "top b", bytes));
         args.to = kept.address;
-        WEFT_TRY(
-            e.Run("top", {256, from_row, 0, one}, args, {groups, rows.rows, 1}, {from}, {kept}));
+        WEFT_TRY(e.Run("top", constants, args, {groups, rows.rows, 1}, {from}, {kept}));
         args.from = kept.address;
         args.items = static_cast<uint32_t>(groups * count);
         from = kept;

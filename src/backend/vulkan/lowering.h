@@ -97,10 +97,10 @@ class Lowering final : public Emitter {
     Result<Region> Constant(const std::string& name, uint64_t bytes,
                             const MakeBytes& make) override;
     uint64_t UpdateScalar(UpdateScalarKind kind, double parameter) override;
-    Result<const gpu::Kernel*> Kernel(std::string_view shader,
-                                      std::initializer_list<uint32_t> constants,
+    Result<const gpu::Kernel*> Kernel(std::string_view shader, std::span<const uint32_t> constants,
                                       uint32_t args_bytes, uint32_t subgroup) override {
-        return context_.kernels.Get(shader, constants, args_bytes, subgroup, guarded_);
+        return context_.kernels.Get(shader, {constants.begin(), constants.end()}, args_bytes,
+                                    subgroup, guarded_);
     }
     bool Exchanges(const program::Op& sum) const override {
         return guarded_ && CanExchange(program_, sum, shape_);

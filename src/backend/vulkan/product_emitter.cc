@@ -35,7 +35,7 @@ Result<Region> ProductEmitter::Constant(const std::string& name, uint64_t bytes,
 }
 
 Result<const gpu::Kernel*> ProductEmitter::Kernel(std::string_view shader,
-                                                  std::initializer_list<uint32_t> constants,
+                                                  std::span<const uint32_t> constants,
                                                   uint32_t args_bytes, uint32_t subgroup) {
     std::string key(shader);
     for (const uint32_t value : constants) key += fmt::format(" {}", value);

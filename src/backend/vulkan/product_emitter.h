@@ -39,8 +39,7 @@ class ProductEmitter final : public Emitter {
     Result<Region> Scratch(std::string_view name, uint64_t bytes) override;
     Result<Region> Constant(const std::string& name, uint64_t bytes,
                             const MakeBytes& make) override;
-    Result<const gpu::Kernel*> Kernel(std::string_view shader,
-                                      std::initializer_list<uint32_t> constants,
+    Result<const gpu::Kernel*> Kernel(std::string_view shader, std::span<const uint32_t> constants,
                                       uint32_t args_bytes, uint32_t subgroup) override;
     void Emit(Dispatch dispatch) override { dispatches_.push_back(std::move(dispatch)); }
 

@@ -62,10 +62,6 @@ TileShape ShapeOf(const Emitter& e, DType dtype, TileClass rows) {
     return tuned.invocations != 0 ? tuned : DefaultTile(e.gpu(), rows, IsEmulated(e));
 }
 
-int64_t CeilDiv(int64_t count, int64_t each) {
-    return (count + each - 1) / each;
-}
-
 // Large tiles read and decode less per product, but a few of them leave much of a GPU idle.
 TileShape ShapeOf(const Emitter& e, const WeightPlace& weight, int64_t rows, int64_t depth) {
     TileClass size = TileClassOf(rows);
@@ -246,9 +242,8 @@ Status EmitMatrixTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, 
     }
     const uint32_t subgroups = shape.invocations / e.gpu().subgroup;
     WEFT_TRY(e.Run(shader,
-                   {shape.invocations, shape.rows, static_cast<uint32_t>(kind),
-                    HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u, subgroups, shape.wide,
-                    shape.deep, shape.Down(e.gpu().subgroup), shape.buffers},
+                   {shape.invocations, shape.rows, kind, HasWholeUnits(weight.dtype, weight.cols),
+                    subgroups, shape.wide, shape.deep, shape.Down(e.gpu().subgroup), shape.buffers},
                    args, {across, blocks, depth * parts}, std::move(regions.reads),
                    std::move(regions.writes), PinnedSubgroup(e.gpu()), Parts::kAlongY));
     if (parts > 1) e.NoteDerived(place.name, regions.x, place.arrivals);
@@ -392,15 +387,13 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
     regions.reads.push_back(AllOf(weight));
     // A software GPU has one memory, so staging only copies.
     const bool stages = e.gpu().kind != gpu::Kind::kCpu;
-    WEFT_TRY(e.Run(shader,
-                   {MatvecSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
-                    static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
-                    stages ? 1u : 0u, glu, gate_made ? 1u : 0u, encodes ? 1u : 0u},
-                   args,
-                   {std::min((weight.rows + out - 1) / out, kMostGroups),
-                    (rows + at_once - 1) / at_once, depth},
-                   std::move(regions.reads), std::move(regions.writes), PinnedSubgroup(e.gpu()),
-                   Parts::kAlongY));
+    WEFT_TRY(e.Run(
+        shader,
+        {MatvecSize(e.gpu()), at_once, out, kind, HasWholeUnits(weight.dtype, weight.cols), stages,
+         glu, gate_made, encodes},
+        args, {std::min(CeilDiv(weight.rows, out), kMostGroups), CeilDiv(rows, at_once), depth},
+        std::move(regions.reads), std::move(regions.writes), PinnedSubgroup(e.gpu()),
+        Parts::kAlongY));
     if (encodes) NoteIntegers(e, gated->y, codes);
     return {};
 }
@@ -418,10 +411,9 @@ Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, Produc
     WEFT_ASSIGN(const std::string shader, SetOperand(e, "tile", operand, weight, args, regions));
     regions.reads.push_back(AllOf(weight));
     return e.Run(shader,
-                 {kTileInvocations, static_cast<uint32_t>(tile), static_cast<uint32_t>(kind),
-                  HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u, 1u},
-                 args, {(weight.rows + kTileWide - 1) / kTileWide, blocks, depth},
-                 std::move(regions.reads), std::move(regions.writes), 0, Parts::kAlongY);
+                 {kTileInvocations, tile, kind, HasWholeUnits(weight.dtype, weight.cols), 1}, args,
+                 {CeilDiv(weight.rows, kTileWide), blocks, depth}, std::move(regions.reads),
+                 std::move(regions.writes), 0, Parts::kAlongY);
 }
 
 Status EmitProduct(Emitter& e, ProductKind kind, const WeightPlace& weight, const ProductArgs& args,
