@@ -6,6 +6,7 @@
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_gemm.h"
 #include "backend/vulkan/lower_parts.h"
+#include "backend/vulkan/operands.h"
 #include "backend/vulkan/products.h"
 
 namespace weft::backend::vulkan {

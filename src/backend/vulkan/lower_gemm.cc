@@ -9,6 +9,7 @@
 #include "backend/vulkan/buffers.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_parts.h"
+#include "backend/vulkan/operands.h"
 #include "backend/vulkan/products.h"
 #include "base/check.h"
 
@@ -308,14 +309,6 @@ GemmMatrix GemmMatrix::Rows(int64_t begin, int64_t count) const {
     part.address += static_cast<uint64_t>(begin * stride) * ElementBytes(dtype);
     part.rows = count;
     return part;
-}
-
-Result<uint32_t> ElementType(DType dtype) {
-    if (dtype == DType::kF32) return 0u;
-    if (dtype == DType::kBF16) return 1u;
-    if (dtype == DType::kF16) return 2u;
-    return MakeError(ErrorCode::kUnsupported,
-                     "no Vulkan training kernel supports values of type {}", Info(dtype).name);
 }
 
 Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots) {

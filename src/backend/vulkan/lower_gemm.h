@@ -80,8 +80,4 @@ Status LowerTrainingMatMul(Emitter& e, const program::Op& op);
 Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertMatMul& a);
 Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertSum& a);
 
-// The number that stands for an element type in shaders (gemm_elements.glsl). Errors: kUnsupported
-// (the shaders lack the type).
-Result<uint32_t> ElementType(DType dtype);
-
 }  // namespace weft::backend::vulkan

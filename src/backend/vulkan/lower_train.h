@@ -10,29 +10,14 @@
 #include <initializer_list>
 #include <vector>
 
-#include "backend/vulkan/dispatch.h"
+#include "backend/vulkan/operands.h"
 
 namespace weft::backend::vulkan {
 
-// Number of elements of a value in this step.
-int64_t CountOf(const Emitter& e, program::ValueId id);
-// Number of rows of a value in this step: the product of all dimensions but the last.
-int64_t FlatRowsOf(const Emitter& e, program::ValueId id);
-
-// Whether an activation, gradient or view of an op has a type of 16 bits, which no inference kernel
-// takes.
-bool HasHalves(const Emitter& e, const program::Op& op);
 // Errors: kUnsupported (values of an op that are too large for 32-bit element numbers).
 Status CheckCounts(const Emitter& e, const program::Op& op);
 
-// kTrainGroup: workgroup size of training kernels. kMostTrainGroups: maximum number of workgroups
-// of kernels in which an invocation loops over many elements. kMostRowGroups: the same for kernels
-// in which a workgroup computes one row at a time and loops over rows.
-inline constexpr uint32_t kTrainGroup = 256;
-inline constexpr int64_t kMostTrainGroups = 16384, kMostRowGroups = 65535;
-// Number of workgroups for `count` elements if each invocation computes four elements at a time.
-int64_t QuadGroups(int64_t count);
-int64_t RowGroups(int64_t rows);
+inline constexpr uint32_t kTrainGroup = kWalkGroup;
 
 // The types of a kernel's operands, packed into one specialization constant with a slot for each
 // operand. wide() says whether the kernel can read four elements at a time.

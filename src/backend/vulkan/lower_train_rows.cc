@@ -213,25 +213,6 @@ struct EmbeddingGradArgs {
 
 // ---- Shared parts (lower_train.h) ---------------------------------------------------------------
 
-int64_t CountOf(const Emitter& e, ValueId id) {
-    return e.shape().ElementsOf(e.program().value(id).shape);
-}
-
-int64_t FlatRowsOf(const Emitter& e, ValueId id) {
-    const program::Shape& shape = e.program().value(id).shape;
-    return shape.rank < 2 ? CountOf(e, id) : CountOf(e, id) / shape[shape.rank - 1];
-}
-
-bool HasHalves(const Emitter& e, const Op& op) {
-    const auto half = [&](ValueId id) {
-        using program::Storage;
-        const program::Value& value = e.program().value(id);
-        const bool fixed = value.storage == Storage::kWeight || value.storage == Storage::kState;
-        return !fixed && (value.dtype == DType::kBF16 || value.dtype == DType::kF16);
-    };
-    return std::ranges::any_of(op.inputs, half) || std::ranges::any_of(op.outputs, half);
-}
-
 Status CheckCounts(const Emitter& e, const Op& op) {
     for (const auto* ids : {&op.inputs, &op.outputs}) {
         for (const ValueId id : *ids) {
@@ -243,13 +224,6 @@ Status CheckCounts(const Emitter& e, const Op& op) {
         }
     }
     return {};
-}
-
-int64_t QuadGroups(int64_t count) {
-    return std::min((count + 4 * kTrainGroup - 1) / (4 * kTrainGroup), kMostTrainGroups);
-}
-int64_t RowGroups(int64_t rows) {
-    return std::min(rows, kMostRowGroups);
 }
 
 Result<uint32_t> ElementTypeOf(const Emitter& e, ValueId id) {

@@ -125,12 +125,12 @@ uint64_t WeightBytes(const gpu::Description& gpu) {
 }
 
 // Memory of products of one type.
-struct Operands {
+struct ProductMemory {
     std::vector<WeightPlace> weights;
     gpu::Buffer weight, x, y;
 };
-Result<Operands> MakeOperands(ProductEmitter& e, DType dtype, int64_t rows, int64_t size) {
-    Operands made;
+Result<ProductMemory> MakeMemory(ProductEmitter& e, DType dtype, int64_t rows, int64_t size) {
+    ProductMemory made;
     const WeightPlace place{dtype, 1, size, size, 0};
     const uint64_t each = (AllOf(place).bytes + 255) / 256 * 256;
     const uint64_t count = std::clamp<uint64_t>(WeightBytes(e.gpu()) / each, 1, 16);
@@ -147,7 +147,7 @@ Result<Operands> MakeOperands(ProductEmitter& e, DType dtype, int64_t rows, int6
 }
 
 // Commands for a product by each of the weights.
-Result<std::unique_ptr<gpu::Commands>> Record(ProductEmitter& e, const Operands& of, int64_t rows) {
+Result<std::unique_ptr<gpu::Commands>> Record(ProductEmitter& e, const ProductMemory& of, int64_t rows) {
     ProductArgs args;
     args.x = of.x.address();
     args.y = of.y.address();
@@ -165,7 +165,7 @@ struct Candidate {
 
 // Kernels are compiled here; those that the driver refuses are left out. complete: set to false if
 // the deadline passed before all were tried.
-std::vector<Candidate> Prepare(ProductEmitter& e, Arithmetic arithmetic, const Operands& operands,
+std::vector<Candidate> Prepare(ProductEmitter& e, Arithmetic arithmetic, const ProductMemory& operands,
                                int64_t count, int64_t deadline_ns, bool& complete) {
     const bool emulated = arithmetic.matrix == Arithmetic::Matrix::kEmulated;
     const WeightPlace& weight = operands.weights.front();
@@ -243,7 +243,7 @@ Result<TileTimes> MeasureTiles(gpu::Device& device, const Arithmetic& arithmetic
     constexpr int kLeastRounds = 3;
     constexpr double kRaiseSeconds = 0.06;  // an idle GPU raises its clock slowly
     ProductEmitter e(device, arithmetic);
-    WEFT_ASSIGN(const Operands operands, MakeOperands(e, dtype, rows, size));
+    WEFT_ASSIGN(const ProductMemory operands, MakeMemory(e, dtype, rows, size));
     TileTimes times;
     std::vector<Candidate> candidates =
         Prepare(e, arithmetic, operands, rows, deadline_ns, times.complete);
