@@ -7,6 +7,7 @@
 #version 460
 #include "head.glsl"
 #include "halves.glsl"
+#include "sequences.glsl"
 
 struct Pair {
     uint64_t a, b;
@@ -16,10 +17,6 @@ struct Pair {
     uint a_type, b_type;  // 0: F32, 1: F16, 2: BF16
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Pairs { Pair at[]; };
-struct SequenceEntry { int row_begin, row_count, position, first_page, adapter; };
-layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Sequences {
-    SequenceEntry at[];
-};
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Words { uint at[]; };
 
 layout(push_constant, scalar) uniform Args {

@@ -1,6 +1,7 @@
 // Rows of a KV cache of any type, and their locations by a step's tables.
 #include "floats.glsl"
 #include "halves.glsl"
+#include "sequences.glsl"
 #extension GL_EXT_shader_16bit_storage : require
 
 layout(buffer_reference, scalar, buffer_reference_align = 2) buffer Halves { uint16_t at[]; };
@@ -9,19 +10,6 @@ layout(buffer_reference, scalar, buffer_reference_align = 16) buffer Quads { vec
 
 const uint kF32 = 0, kF16 = 1, kBF16 = 2, kQ8_0 = 3;  // CacheType of lower_attention.cc
 const uint kBlockBytes = 34;                          // of Q8_0
-
-struct SequenceEntry {
-    int row_begin, row_count, position, first_page, adapter;
-};
-struct BlockEntry {
-    int sequence, row_begin, row_count;
-};
-layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Sequences {
-    SequenceEntry at[];
-};
-layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Blocks {
-    BlockEntry at[];
-};
 
 // Attention of few rows divides a row's keys into chunks (attention.comp). The chunk size depends
 // only on the row's position: 128, or more if that would give more than kMostChunks.

@@ -11,6 +11,7 @@
 //
 // A version for matrix units only has to replace Multiply, SetWeights and AddWeighted.
 #include "element.glsl"
+#include "sequences.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kType = 0;   // of all matrices
 layout(constant_id = 2) const uint kDims = 64;  // of a head: a multiple of 8, at most 256
@@ -18,19 +19,6 @@ layout(constant_id = 3) const uint kRows = 64;  // or 32
 layout(constant_id = 4) const uint kSlice = 32;  // others whose dims are in shared memory at the
                                                  // same time
 layout(constant_id = 5) const bool kCapped = false;
-
-struct SequenceEntry {
-    int row_begin, row_count, position, first_page, adapter;
-};
-struct BlockEntry {
-    int sequence, row_begin, row_count;
-};
-layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Sequences {
-    SequenceEntry at[];
-};
-layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Blocks {
-    BlockEntry at[];
-};
 
 layout(push_constant, scalar) uniform Args {
     uint64_t q, k, v, out_rows, dout;

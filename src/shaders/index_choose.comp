@@ -1,26 +1,21 @@
-// The choice of an indexer. For a row that sees more than `top` positions: those with the highest
-// scores (the lower of equal ones), ascending. For other rows: all, padded with -1. Workgroup (row
-// of the batch).
+// The choice of an indexer of blocks of positions; a block may be one position. For a row and head
+// that see more than `top` blocks: the `local` last ones and those with the highest scores (the
+// lower of equal ones), ascending. For other rows: all, padded with -1. Workgroup (head, row of the
+// turn).
 //
 // Finds the lowest chosen score digit by digit, from the top: counts the scores that begin with the
-// digits so far by their next digit. Then each invocation handles a run of positions.
+// digits so far by their next digit. Then each invocation handles a run of blocks.
 #version 460
 #include "floats.glsl"
+#include "sequences.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint kThreads = 256;
-
-struct SequenceEntry {
-    int row_begin, row_count, position, first_page, adapter;
-};
-layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Sequences {
-    SequenceEntry at[];
-};
 layout(push_constant, scalar) uniform Args {
-    Floats scores;  // [rows of the batch, stride]
-    Ints chosen;    // [rows, top]
+    Floats scores;  // [rows of the turn, heads, stride]
+    Ints chosen;    // [rows, heads, top]
     Ints row_sequence;
     Sequences sequences;
-    uint top, stride, first_row;
+    uint heads, top, block, local, stride, first_row;
 };
 
 const uint kDigits = 256;
@@ -33,23 +28,31 @@ uint Ordered(float value) {
     const uint bits = floatBitsToUint(value == 0.0 ? 0.0 : value);
     return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
+uint from, scored;  // of the row and head: its first score, and the number of scores
+
+uint Key(uint i) {
+    return i < scored ? Ordered(scores.at[from + i]) : 0xffffffffu;
+}
 
 void main() {
-    const uint lane = gl_LocalInvocationIndex, row = first_row + gl_WorkGroupID.x;
+    const uint lane = gl_LocalInvocationIndex, row = first_row + gl_WorkGroupID.y;
+    const uint head = gl_WorkGroupID.x;
     const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
-    const uint keys = uint(sequence.position) + row - uint(sequence.row_begin) + 1;
-    const uint to = row * top;
-    if (keys <= top) {
-        for (uint i = lane; i < top; i += kThreads) chosen.at[to + i] = i < keys ? int(i) : -1;
+    const uint position = uint(sequence.position) + row - uint(sequence.row_begin);
+    const uint blocks = position / block + 1;
+    const uint to = (row * heads + head) * top;
+    if (blocks <= top) {
+        for (uint i = lane; i < top; i += kThreads) chosen.at[to + i] = i < blocks ? int(i) : -1;
         return;
     }
-    const uint from = gl_WorkGroupID.x * stride;
+    from = (gl_WorkGroupID.y * heads + head) * stride;
+    scored = blocks - local;
     uint least = 0, known = 0, left = top;
     for (int shift = 24; shift >= 0; shift -= 8) {
         for (uint i = lane; i < kDigits; i += kThreads) counts[i] = 0;
         barrier();
-        for (uint i = lane; i < keys; i += kThreads) {
-            const uint key = Ordered(scores.at[from + i]);
+        for (uint i = lane; i < blocks; i += kThreads) {
+            const uint key = Key(i);
             if ((key & known) == least) atomicAdd(counts[key >> shift & 255u], 1);
         }
         barrier();
@@ -65,11 +68,11 @@ void main() {
         known |= 255u << shift;
         barrier();
     }
-    const uint run = (keys + kThreads - 1) / kThreads;
-    const uint begin = min(lane * run, keys), end = min(begin + run, keys);
+    const uint run = (blocks + kThreads - 1) / kThreads;
+    const uint begin = min(lane * run, blocks), end = min(begin + run, blocks);
     uint own_above = 0, own_equal = 0;
     for (uint i = begin; i < end; ++i) {
-        const uint key = Ordered(scores.at[from + i]);
+        const uint key = Key(i);
         own_above += uint(key > least);
         own_equal += uint(key == least);
     }
@@ -83,7 +86,7 @@ void main() {
     }
     place += min(met, left);
     for (uint i = begin; i < end; ++i) {
-        const uint key = Ordered(scores.at[from + i]);
+        const uint key = Key(i);
         const bool takes = key > least || (key == least && met < left);
         met += uint(key == least);
         if (takes) chosen.at[to + place++] = int(i);
