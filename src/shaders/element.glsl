@@ -1,6 +1,6 @@
-// Elements of training values: float32, bfloat16 or float16 (kF32, kBF16, kF16), row-major without
-// padding, at addresses aligned to their size. Arithmetic is float32; a store rounds to nearest
-// even.
+// Elements of values: float32, bfloat16 or float16 (kF32, kBF16, kF16), row-major without padding, at
+// addresses aligned to their size. Arithmetic is float32; a store rounds to nearest even. A type is a
+// specialization constant, so that each function compiles to one branch.
 //
 // A quad is four consecutive elements. If `wide`, its address is aligned to four elements, and it
 // is one load or store. Stores never touch bytes outside their elements.
@@ -38,14 +38,24 @@ void Store(uint64_t to, uint type, uint64_t i, float value) {
     }
 }
 
+// Four elements of 16 bits.
+vec4 WidenFour(uint type, uvec2 two) {
+    if (type == kF16) return vec4(HalvesOf(two.x), HalvesOf(two.y));
+    return uintBitsToFloat(
+        uvec4(two.x << 16, two.x & 0xffff0000u, two.y << 16, two.y & 0xffff0000u));
+}
+uvec2 NarrowFour(uint type, vec4 quad) {
+    if (type == kBF16) {
+        return uvec2(ToBF16(quad.x) | ToBF16(quad.y) << 16, ToBF16(quad.z) | ToBF16(quad.w) << 16);
+    }
+    return uvec2(ToF16(quad.x) | ToF16(quad.y) << 16, ToF16(quad.z) | ToF16(quad.w) << 16);
+}
+
 // left: number of elements from i on; if it is less than four, the rest of the quad loads as zeros.
 vec4 LoadQuad(uint64_t from, uint type, uint64_t i, uint left, bool wide) {
     if (wide && left >= 4) {
         if (type == kF32) return FloatQuad(from + i * 4).all;
-        const uvec2 two = HalfQuad(from + i * 2).all;
-        if (type == kF16) return vec4(HalvesOf(two.x), HalvesOf(two.y));
-        return uintBitsToFloat(
-            uvec4(two.x << 16, two.x & 0xffff0000u, two.y << 16, two.y & 0xffff0000u));
+        return WidenFour(type, HalfQuad(from + i * 2).all);
     }
     vec4 quad = vec4(0);
     [[unroll]] for (uint k = 0; k < 4; ++k) {
@@ -57,12 +67,8 @@ void StoreQuad(uint64_t to, uint type, uint64_t i, uint left, bool wide, vec4 qu
     if (wide && left >= 4) {
         if (type == kF32) {
             FloatQuad(to + i * 4).all = quad;
-        } else if (type == kBF16) {
-            HalfQuad(to + i * 2).all = uvec2(ToBF16(quad.x) | ToBF16(quad.y) << 16,
-                                             ToBF16(quad.z) | ToBF16(quad.w) << 16);
         } else {
-            HalfQuad(to + i * 2).all = uvec2(ToF16(quad.x) | ToF16(quad.y) << 16,
-                                             ToF16(quad.z) | ToF16(quad.w) << 16);
+            HalfQuad(to + i * 2).all = NarrowFour(type, quad);
         }
         return;
     }

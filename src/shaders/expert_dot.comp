@@ -1,14 +1,11 @@
-//: expert_dot
 // Part of the gradient of expert_sum, for each slot: dx = weight * product, where product is dy
 // times the expert's matrix; dweight = product . x. Zeros for experts that this rank does not hold.
 // A workgroup per slot.
 #version 460
-#include "floats.glsl"
-#include "gemm_elements.glsl"
+#include "element.glsl"
 #include "reduce.glsl"
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint kTypeX = 0;
-layout(constant_id = 2) const uint kTypeDx = 0;
+layout(constant_id = 1) const uint kTypes = 0;  // of x, dx
 
 layout(push_constant, scalar) uniform Args {
     uint64_t products, x, ids, weights, dx, dweights;
@@ -26,10 +23,10 @@ void main() {
             float scaled = 0;
             if (held) {
                 const float product = Floats(a.products + row * 4).at[i];
-                sum = fma(product, Load(kTypeX, a.x + (row + i) * BytesOf(kTypeX)), sum);
+                sum = fma(product, Load(a.x, TypeIn(kTypes, 0), row + i), sum);
                 scaled = weight * product;
             }
-            Store(kTypeDx, a.dx + (row + i) * BytesOf(kTypeDx), scaled);
+            Store(a.dx, TypeIn(kTypes, 1), row + i, scaled);
         }
         sum = SumOfGroup(sum);
         if (lane == 0) Floats(a.dweights).at[slot] = sum;

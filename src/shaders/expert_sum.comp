@@ -1,10 +1,8 @@
-//: expert_sum
 // y[t] = base[t] + the sum over the slots of row t, in the order of their experts' ids, of
 // weights[slot] * products[slot]. An invocation per element; products include their bias. y has the
-// type kTypeY (gemm_elements.glsl).
+// type kTypeY (element.glsl).
 #version 460
-#include "floats.glsl"
-#include "gemm_elements.glsl"
+#include "element.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kTypeY = 0;
 
@@ -34,5 +32,5 @@ void main() {
         const float weight = a.weights != 0 ? Floats(a.weights).at[found] : 1.0;
         sum = fma(weight, product, sum);
     }
-    Store(kTypeY, a.y + (uint64_t(t) * a.n + o) * BytesOf(kTypeY), sum);
+    Store(a.y, kTypeY, uint64_t(t) * a.n + o, sum);
 }

@@ -15,7 +15,6 @@
 //             Slots of experts that are not held become zeros.
 //     kTerms  z is an expert; the terms are its slots, C is its matrix
 #version 460
-#include "floats.glsl"
 #include "gemm_elements.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kTileM = 64;
@@ -69,7 +68,7 @@ uint64_t LineOfB(uint row) { return g.b + uint64_t(row) * g.b_stride * BytesOf(k
 vec4 Prepared(vec4 x, float factor) {
     if (kGroups == kTerms) x *= factor;
     if (!kRounds) return x;
-    return vec4(RoundToBF16(x.x), RoundToBF16(x.y), RoundToBF16(x.z), RoundToBF16(x.w));
+    return WidenFour(kBF16, NarrowFour(kBF16, x));
 }
 
 // Eight elements of a tile, which has its operand's layout: row `line` of it, from element 8 *

@@ -1,11 +1,9 @@
-//: gemm_peaks
 // The largest magnitude, as the bits of a float32, of each row or column of a float32, bfloat16 or
 // float16 matrix, from which gemm_matrix.glsl derives scales. NaN counts as the largest.
 //
 // kColumns: y is one of several groups of rows, each with its own peaks; z is a matrix of a stack.
 // With a plan (expert_order.comp), the rows are those of its slots, times factors.
 #version 460
-#include "floats.glsl"
 #include "gemm_elements.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool kColumns = false;

@@ -1,9 +1,7 @@
-//: gemm_sum
 // C = the sum of its partial sums (gemm.comp), or C += that sum. They are float32 [parts, m, n] and
 // are added in order. An invocation per element.
 #version 460
-#include "floats.glsl"
-#include "gemm_elements.glsl"
+#include "element.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kTypeC = 0;
 
@@ -19,7 +17,7 @@ void main() {
         for (uint part = 0; part < a.parts; ++part) {
             sum += Floats(a.partial + uint64_t(part) * count * 4).at[i];
         }
-        const uint64_t at = a.c + (uint64_t(i / a.n) * a.c_stride + i % a.n) * BytesOf(kTypeC);
-        Store(kTypeC, at, a.accumulate != 0 ? Load(kTypeC, at) + sum : sum);
+        const uint64_t at = uint64_t(i / a.n) * a.c_stride + i % a.n;
+        Store(a.c, kTypeC, at, a.accumulate != 0 ? Load(a.c, kTypeC, at) + sum : sum);
     }
 }

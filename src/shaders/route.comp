@@ -1,4 +1,3 @@
-//: route
 // The experts of each row (route.glsl). A workgroup per row.
 #version 460
 #include "head.glsl"

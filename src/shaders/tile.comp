@@ -13,7 +13,7 @@
 //
 // z  kHeads: a matrix of the stack and its columns of x and y.  kPlain: a part of the columns
 //    (MATRIX only).
-// y  kExperts: a block of expert_plan.comp, up to kTile slots of one expert.
+// y  kExperts: a block of expert_order.comp, up to kTile slots of one expert.
 #version 460
 #include "head.glsl"
 #include "types.glsl"
@@ -80,8 +80,9 @@ void main() {
     uint matrix = 0, begin = gl_WorkGroupID.y * kTile, count = 0;
     if (kKind == kExperts) {
         if (int(gl_WorkGroupID.y) >= Ints(a.plan).at[0]) return;
-        const uint block = 2 + 3 * gl_WorkGroupID.y;
+        const uint block = 4 + 3 * gl_WorkGroupID.y;
         matrix = uint(Ints(a.plan).at[block]);
+        if (matrix == uint(Ints(a.plan).at[3])) return;  // experts of other ranks
         begin = uint(Ints(a.plan).at[block + 1]);
         count = uint(Ints(a.plan).at[block + 2]);
     } else {

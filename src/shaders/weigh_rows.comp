@@ -1,4 +1,3 @@
-//: weigh_rows
 // y[slot] = weights[slot] * x[token of slot], where a slot is token * used + k; and rest[slot] = 1.
 // An invocation per element; workgroup (columns, slot).
 #version 460

@@ -11,6 +11,7 @@
 
 #include "backend/top.h"
 #include "backend/vulkan/compile.h"
+#include "backend/vulkan/operands.h"
 #include "backend/vulkan/products.h"
 #include "backend/vulkan/recordings.h"
 #include "backend/vulkan/step_tables.h"
@@ -463,14 +464,12 @@ TEST(VulkanFusion, ExpertsArePlannedOncePerLayer) {
     const GoldenProgram model({"mixtral", true});
     const Program program = model.Build(DType::kF16)[0];
     Rig rig(device, program, true);
-    constexpr uint32_t kPlanArgsBytes = 40;  // arguments of expert_plan.comp
+    constexpr uint32_t kPlanArgsBytes = 40;  // arguments of expert_order.comp
     const auto plans = [&](int32_t rows) {
         const StepShape shape = {rows, rows, 1, (rows + kBlockRows - 1) / kBlockRows, 64, false};
         const auto all = rig.lowering().LowerStep(shape, {{0, program.ops.size()}}).value();
         const gpu::Kernel* const plan =
-            TheContext(device)
-                .kernels.Get("expert_plan", {GroupSize(device->description())}, kPlanArgsBytes, 0)
-                .value();
+            TheContext(device).kernels.Get("expert_order", {kWalkGroup}, kPlanArgsBytes, 0).value();
         return std::ranges::count(all, plan, &Dispatch::kernel);
     };
     EXPECT_EQ(plans(8), 0);

@@ -12,7 +12,7 @@
 namespace weft::backend::vulkan {
 namespace {
 
-constexpr int64_t kMostRoutedExperts = 1024;  // limit of route.glsl
+constexpr int64_t kMostOrderedExperts = 1024;  // limit of route.glsl and expert_order.comp
 // Maximum rows that the last workgroup of a product routes by itself; otherwise each row has a
 // workgroup.
 constexpr int64_t kMostRowsOfOne = 2;
@@ -26,12 +26,18 @@ struct Routing {
     float scale = 1;
 };
 // Arguments of route.comp.
-struct RouteShaderArgs {
+struct RouteArgs {
     uint64_t logits = 0;
     Routing routing;
 };
 
-Result<Routing> RoutingOf(const Emitter& e, const program::Op& op) {
+Status CheckExperts(int64_t experts) {
+    if (experts <= kMostOrderedExperts) return {};
+    return MakeError(ErrorCode::kUnsupported, "{} experts; Vulkan kernels support at most {}",
+                     experts, kMostOrderedExperts);
+}
+
+Result<Routing> RoutingOf(const Emitter& e, const program::Op& op, Operands& io) {
     const auto& a = op.as<program::Route>();
     if (a.by_token || a.score == program::GateScore::kSqrtSoftplus) {
         return MakeError(ErrorCode::kUnsupported,
@@ -39,10 +45,10 @@ Result<Routing> RoutingOf(const Emitter& e, const program::Op& op) {
                          "square root of softplus");
     }
     Routing routing;
-    if (a.factors) routing.factors = e.Address(op.inputs.back());
-    if (op.inputs.size() == (a.factors ? 3u : 2u)) routing.bias = e.Address(op.inputs[1]);
-    routing.ids = e.Address(op.outputs[0]);
-    routing.weights = e.Address(op.outputs[1]);
+    if (a.factors) routing.factors = io.Reads(op.inputs.back());
+    if (op.inputs.size() == (a.factors ? 3u : 2u)) routing.bias = io.Reads(op.inputs[1]);
+    routing.ids = io.Writes(op.outputs[0]);
+    routing.weights = io.Writes(op.outputs[1]);
     routing.experts = static_cast<uint32_t>(e.Cols(op.inputs[0]));
     routing.used = static_cast<uint32_t>(e.Cols(op.outputs[0]));
     routing.groups = static_cast<uint32_t>(a.groups);
@@ -51,26 +57,24 @@ Result<Routing> RoutingOf(const Emitter& e, const program::Op& op) {
     routing.sigmoid = a.score == program::GateScore::kSigmoid ? 1 : 0;
     routing.renormalise = a.renormalise ? 1 : 0;
     routing.scale = a.scale;
-    if (routing.experts <= kMostRoutedExperts) return routing;
-    return MakeError(ErrorCode::kUnsupported,
-                     "route: {} experts; Vulkan kernels support at most {}", routing.experts,
-                     kMostRoutedExperts);
+    WEFT_TRY(CheckExperts(routing.experts));
+    return routing;
 }
 
-// Arguments of expert_plan.comp.
-struct PlanShaderArgs {
+// Arguments of expert_order.comp.
+struct OrderArgs {
     uint64_t ids = 0, plan = 0;
     uint32_t slots = 0, first_expert = 0, experts = 0, tile = 0, most_blocks = 0;
 };
 
 // Arguments of weigh_rows.comp.
-struct WeighShaderArgs {
+struct WeighArgs {
     uint64_t x = 0, weights = 0, y = 0, rest = 0;
     uint32_t cols = 0, used = 0;
 };
 
 // Arguments of expert_sum.comp.
-struct SumShaderArgs {
+struct SlotSumArgs {
     uint64_t ids = 0, weights = 0, products = 0, base = 0, y = 0;
     uint32_t n = 0, first_expert = 0, experts = 0, used = 0;
 };
@@ -85,39 +89,6 @@ void SetExperts(Emitter& e, const program::Op& op, int64_t first_expert, Product
     args.first_expert = static_cast<uint16_t>(first_expert);
     args.experts = static_cast<uint16_t>(e.Weight(program::WeightOf(op)).matrices);
     args.used = static_cast<uint16_t>(e.Cols(op.inputs[1]));
-}
-
-// A plan by expert_plan.comp.
-struct PlanPlace {
-    Region region;
-    int64_t tile = 0, most_blocks = 0;
-};
-
-// The plan of the op's rows, made once for the ops that share a routing.
-Result<PlanPlace> EmitPlan(Emitter& e, const program::Op& op, const ProductArgs& args) {
-    const program::ValueId ids = op.inputs[1];
-    PlanShaderArgs plan;
-    const int64_t slots = e.Rows(ids) * args.used;
-    PlanPlace place;
-    place.tile = TileOf(slots / args.experts);
-    place.most_blocks = slots / place.tile + std::min<int64_t>(args.experts, slots);
-    const int64_t ints = 2 + 3 * place.most_blocks + slots;
-    WEFT_ASSIGN(place.region,
-                e.Scratch("expert plan", static_cast<uint64_t>(ints) * sizeof(int32_t)));
-    plan.ids = args.ids;
-    plan.plan = place.region.address;
-    plan.slots = static_cast<uint32_t>(slots);
-    plan.first_expert = args.first_expert;
-    plan.experts = args.experts;
-    plan.tile = static_cast<uint32_t>(place.tile);
-    plan.most_blocks = static_cast<uint32_t>(place.most_blocks);
-    const std::string made =
-        fmt::format("expert plan {} {} {} {}", slots, plan.first_expert, plan.experts, plan.tile);
-    if (e.FindDerived(made, e.All(ids)) == place.region) return place;
-    WEFT_TRY(
-        e.Run("expert_plan", {GroupSize(e.gpu())}, plan, {1, 1, 1}, {e.All(ids)}, {place.region}));
-    e.NoteDerived(made, e.All(ids), place.region);
-    return place;
 }
 
 // Whether the step has so many rows that experts' weights are read once for all rows that chose
@@ -135,10 +106,11 @@ Status EmitSlots(Emitter& e, const program::Op& op, ProductArgs args, ProductReg
         regions.reads.push_back(e.All(ids));
         return EmitMatvec(e, ProductKind::kExperts, weight, args, 1, slots, std::move(regions));
     }
-    WEFT_ASSIGN(const PlanPlace plan, EmitPlan(e, op, args));
-    args.ids = plan.region.address;
-    regions.reads.push_back(plan.region);
-    return EmitTiles(e, ProductKind::kExperts, weight, args, slots, plan.tile, plan.most_blocks, 1,
+    WEFT_ASSIGN(const SlotOrder order,
+                OrderSlots(e, ids, args.first_expert, args.experts, TileOf(slots / args.experts)));
+    args.ids = order.plan.address;
+    regions.reads.push_back(order.plan);
+    return EmitTiles(e, ProductKind::kExperts, weight, args, slots, order.tile, order.blocks, 1,
                      std::move(regions));
 }
 
@@ -177,37 +149,55 @@ Status EmitSumOfSlots(Emitter& e, const program::Op& op, const ProductArgs& args
 
 }  // namespace
 
+Result<SlotOrder> OrderSlots(Emitter& e, program::ValueId ids, int64_t first_expert,
+                             int64_t experts, int64_t tile) {
+    WEFT_TRY(CheckExperts(experts));
+    const int64_t count = e.Rows(ids) * e.Cols(ids);
+    SlotOrder order{{}, tile, count / tile + std::min(experts + 1, count)};
+    const int64_t ints = 4 + 3 * order.blocks + count + experts + 1;
+    WEFT_ASSIGN(order.plan,
+                e.Scratch("expert order", static_cast<uint64_t>(ints) * sizeof(int32_t)));
+    const std::string made =
+        fmt::format("expert order {} {} {} {}", count, first_expert, experts, tile);
+    if (e.FindDerived(made, e.All(ids)) == order.plan) return order;
+    Operands io(e);
+    OrderArgs args;
+    args.ids = io.Reads(ids);
+    args.plan = io.Writes(order.plan);
+    args.slots = static_cast<uint32_t>(count);
+    args.first_expert = static_cast<uint32_t>(first_expert);
+    args.experts = static_cast<uint32_t>(experts);
+    args.tile = static_cast<uint32_t>(tile);
+    args.most_blocks = static_cast<uint32_t>(order.blocks);
+    WEFT_TRY(io.Run("expert_order", {kWalkGroup}, args, {experts + 1, 1, 1}));
+    e.NoteDerived(made, e.All(ids), order.plan);
+    return order;
+}
+
 Status EmitSlotSum(Emitter& e, const SlotSum& sum, const Region& products) {
-    SumShaderArgs args;
-    args.ids = e.Address(sum.ids);
-    args.products = products.address;
-    args.y = e.Address(sum.y);
+    Operands io(e);
+    SlotSumArgs args;
+    args.ids = io.Reads(sum.ids);
+    args.weights = io.Reads(sum.weights);
+    args.products = io.Reads(products);
+    args.base = io.Reads(sum.base);
+    args.y = io.Writes(sum.y, 0);
     args.n = static_cast<uint32_t>(e.Cols(sum.y));
     args.first_expert = static_cast<uint32_t>(sum.first_expert);
     args.experts = static_cast<uint32_t>(sum.experts);
     args.used = static_cast<uint32_t>(e.Cols(sum.ids));
-    std::vector<Region> reads = {products, e.All(sum.ids)};
-    if (sum.weights != program::kNoValue) {
-        args.weights = e.Address(sum.weights);
-        reads.push_back(e.All(sum.weights));
-    }
-    if (sum.base != program::kNoValue) {
-        args.base = e.Address(sum.base);
-        reads.push_back(e.All(sum.base));
-    }
-    WEFT_ASSIGN(const uint32_t type, ElementType(e.program().value(sum.y).dtype));
     const uint32_t size = GroupSize(e.gpu());
-    return e.Run("expert_sum", {size, type}, args, {(args.n + size - 1) / size, e.Rows(sum.y), 1},
-                 std::move(reads), {e.All(sum.y)});
+    return io.Run("expert_sum", {size, io.types()}, args,
+                  {CeilDiv(args.n, size), e.Rows(sum.y), 1});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::Route&) {
-    const program::ValueId logits = op.inputs[0], ids = op.outputs[0], weights = op.outputs[1];
-    RouteShaderArgs args;
-    args.logits = e.Address(logits);
-    WEFT_ASSIGN(args.routing, RoutingOf(e, op));
-    return e.Run("route", {MatvecSize(e.gpu())}, args, {1, e.Rows(ids), 1}, {e.All(logits)},
-                 {e.All(ids), e.All(weights)}, PinnedSubgroup(e.gpu()));
+    Operands io(e);
+    RouteArgs args;
+    args.logits = io.Reads(op.inputs[0]);
+    WEFT_ASSIGN(args.routing, RoutingOf(e, op, io));
+    return io.Run("route", {MatvecSize(e.gpu())}, args, {1, e.Rows(op.outputs[0]), 1},
+                  PinnedSubgroup(e.gpu()));
 }
 
 bool CanRouteInProduct(const Emitter& e, const program::Op& product) {
@@ -218,7 +208,8 @@ bool CanRouteInProduct(const Emitter& e, const program::Op& product) {
 
 // The routing, and the count of finished workgroups (matvec.comp), which is 0 before and after.
 Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::Op& route) {
-    WEFT_ASSIGN(const Routing routing, RoutingOf(e, route));
+    Operands io(e);
+    WEFT_ASSIGN(const Routing routing, RoutingOf(e, route, io));
     const std::span<const std::byte> bytes = std::as_bytes(std::span(&routing, 1));
     const std::string name = fmt::format("router {} {} {}", routing.ids, routing.weights,
                                          e.program().value(route.outputs[0]).name);
@@ -242,23 +233,21 @@ Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::
 
 Status Lower(Emitter& e, const program::Op& op, const program::WeighRows&) {
     const program::ValueId x = op.inputs[0], weights = op.inputs[2];
-    const program::ValueId y = op.outputs[0], rest = op.outputs[1];
-    WeighShaderArgs args;
-    args.x = e.Address(x);
-    args.weights = e.Address(weights);
-    args.y = e.Address(y);
-    args.rest = e.Address(rest);
+    Operands io(e);
+    WeighArgs args;
+    args.x = io.Reads(x);
+    args.weights = io.Reads(weights);
+    args.y = io.Writes(op.outputs[0]);
+    args.rest = io.Writes(op.outputs[1]);
     args.cols = static_cast<uint32_t>(e.Cols(x));
     args.used = static_cast<uint32_t>(e.Cols(weights));
     const uint32_t size = GroupSize(e.gpu());
-    return e.Run("weigh_rows", {size}, args,
-                 {(args.cols + size - 1) / size, e.Rows(x) * args.used, 1},
-                 {e.All(x), e.All(weights)}, {e.All(y), e.All(rest)});
+    return io.Run("weigh_rows", {size}, args, {CeilDiv(args.cols, size), e.Rows(x) * args.used, 1});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul& a) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
-    if (IsTrainingProduct(e, x, op.inputs[2], y)) return LowerTrainingExperts(e, op, a);
+    if (IsTrainingProduct(e, x, op.inputs[2], y)) return LowerExpertGemm(e, op, a);
     return EmitSlots(e, op, ArgsOfSlots(e, op, y), {e.All(x), {}, {e.All(y)}});
 }
 
@@ -280,7 +269,7 @@ Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op&
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertSum& a) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
-    if (IsTrainingProduct(e, x, op.inputs[3], y)) return LowerTrainingExperts(e, op, a);
+    if (IsTrainingProduct(e, x, op.inputs[3], y)) return LowerExpertGemm(e, op, a);
     ProductArgs args;
     SetExperts(e, op, a.first_expert, args);
     args.x = e.Address(x);

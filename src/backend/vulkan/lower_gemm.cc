@@ -383,35 +383,22 @@ bool IsTrainingProduct(const Emitter& e, ValueId x, ValueId weight, ValueId y) {
     return half(x) || half(y) || e.program().value(weight).storage != program::Storage::kWeight;
 }
 
-Status LowerTrainingMatMul(Emitter& e, const program::Op& op) {
-    if (op.inputs.size() == 3) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "a matrix product for training has a bias; use a separate add_bias op");
-    }
+Status EmitValueGemm(Emitter& e, GemmForm form, ValueId a, ValueId b, ValueId c, GemmEnd end) {
     Gemm gemm;
-    WEFT_ASSIGN(gemm.a, MatrixOf(e, op.inputs[0]));
-    WEFT_ASSIGN(gemm.b, MatrixOf(e, op.inputs[1]));
-    WEFT_ASSIGN(gemm.c, MatrixOf(e, op.outputs[0]));
+    gemm.form = form;
+    gemm.accumulate = end == GemmEnd::kAdds;
+    WEFT_ASSIGN(gemm.a, MatrixOf(e, a));
+    WEFT_ASSIGN(gemm.b, MatrixOf(e, b));
+    WEFT_ASSIGN(gemm.c, MatrixOf(e, c));
     return EmitGemm(e, gemm);
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::MatMulGradInput&) {
-    Gemm gemm;
-    gemm.form = GemmForm::kNN;
-    WEFT_ASSIGN(gemm.a, MatrixOf(e, op.inputs[0]));
-    WEFT_ASSIGN(gemm.b, MatrixOf(e, op.inputs[1]));
-    WEFT_ASSIGN(gemm.c, MatrixOf(e, op.outputs[0]));
-    return EmitGemm(e, gemm);
+    return EmitValueGemm(e, GemmForm::kNN, op.inputs[0], op.inputs[1], op.outputs[0]);
 }
-
 Status Lower(Emitter& e, const program::Op& op, const program::MatMulGradWeight&) {
-    Gemm gemm;
-    gemm.form = GemmForm::kTN;
-    gemm.accumulate = true;
-    WEFT_ASSIGN(gemm.a, MatrixOf(e, op.inputs[0]));
-    WEFT_ASSIGN(gemm.b, MatrixOf(e, op.inputs[1]));
-    WEFT_ASSIGN(gemm.c, MatrixOf(e, op.outputs[0]));
-    return EmitGemm(e, gemm);
+    return EmitValueGemm(e, GemmForm::kTN, op.inputs[0], op.inputs[1], op.outputs[0],
+                         GemmEnd::kAdds);
 }
 
 }  // namespace weft::backend::vulkan

@@ -75,9 +75,13 @@ Result<GemmMatrix> RowsOfWeight(Emitter& e, const WeightPlace& weight, int64_t b
 // the layout of weights.h. Other products use the inference kernels.
 bool IsTrainingProduct(const Emitter& e, program::ValueId x, program::ValueId weight,
                        program::ValueId y);
-// The forward products of training. Errors: kUnsupported (a bias: train/graph.h splits it off).
-Status LowerTrainingMatMul(Emitter& e, const program::Op& op);
-Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertMatMul& a);
-Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertSum& a);
+// C = A . B, or C += A . B, of three values of training. Errors: kUnsupported.
+enum class GemmEnd { kSets, kAdds };
+Status EmitValueGemm(Emitter& e, GemmForm form, program::ValueId a, program::ValueId b,
+                     program::ValueId c, GemmEnd end = GemmEnd::kSets);
+// lower_gemm_experts.cc: lower the products of experts with the training kernels. Errors:
+// kUnsupported (a bias).
+Status LowerExpertGemm(Emitter& e, const program::Op& op, const program::ExpertMatMul& a);
+Status LowerExpertGemm(Emitter& e, const program::Op& op, const program::ExpertSum& a);
 
 }  // namespace weft::backend::vulkan

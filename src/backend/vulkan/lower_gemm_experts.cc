@@ -14,56 +14,30 @@ namespace {
 
 using program::ValueId;
 
-constexpr int64_t kMostOrderedExperts = 1024;  // limit of expert_order.comp
-constexpr int64_t kSlotTile = 64;              // tile of gemm.comp for rows that are slots
+constexpr int64_t kSlotTile = 64;  // tile of gemm.comp for rows that are slots
 
-// Arguments of expert_order.comp.
-struct OrderArgs {
-    uint64_t ids = 0, plan = 0;
-    uint32_t slots = 0, first_expert = 0, experts = 0, tile = 0, most_blocks = 0;
-};
 // Arguments of expert_dot.comp.
 struct DotArgs {
     uint64_t products = 0, x = 0, ids = 0, weights = 0, dx = 0, dweights = 0;
     uint32_t cols = 0, slots = 0, first_expert = 0, experts = 0;
 };
 
-// Orders rows for a stack of `experts` matrices, by the ids of an op. Made once for all ops that
-// share a routing.
-Result<GemmSlots> EmitOrder(Emitter& e, ValueId ids, int64_t first_expert, int64_t experts) {
-    if (experts > kMostOrderedExperts) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{} experts; Vulkan training kernels support at most {}", experts,
-                         kMostOrderedExperts);
-    }
-    const int64_t count = e.Rows(ids) * e.Cols(ids);
-    GemmSlots slots;
-    slots.experts = experts;
-    slots.tile = kSlotTile;
-    slots.blocks = count / kSlotTile + std::min(experts + 1, count);
-    const int64_t ints = 4 + 3 * slots.blocks + count + experts + 1;
-    WEFT_ASSIGN(slots.plan,
-                e.Scratch("expert order", static_cast<uint64_t>(ints) * sizeof(int32_t)));
-    const std::string made = fmt::format("expert order {} {} {}", count, first_expert, experts);
-    if (e.FindDerived(made, e.All(ids)) == slots.plan) return slots;
-    OrderArgs args;
-    args.ids = e.Address(ids);
-    args.plan = slots.plan.address;
-    args.slots = static_cast<uint32_t>(count);
-    args.first_expert = static_cast<uint32_t>(first_expert);
-    args.experts = static_cast<uint32_t>(experts);
-    args.tile = static_cast<uint32_t>(kSlotTile);
-    args.most_blocks = static_cast<uint32_t>(slots.blocks);
-    constexpr uint32_t kInvocations = 256;  // each counts its own run of slots
-    WEFT_TRY(e.Run("expert_order", {kInvocations}, args, {experts + 1, 1, 1}, {e.All(ids)},
-                   {slots.plan}));
-    e.NoteDerived(made, e.All(ids), slots.plan);
-    return slots;
-}
-
 // Number of matrices of a stack: the first dimension of its value.
 int64_t ExpertsOf(const Emitter& e, ValueId stack) {
     return e.program().value(stack).shape[0];
+}
+// The slots of a routing, for a stack of matrices.
+Result<GemmSlots> SlotsOf(Emitter& e, GemmSlots::Kind kind, ValueId ids, int64_t first_expert,
+                          ValueId stack) {
+    const int64_t experts = ExpertsOf(e, stack);
+    WEFT_ASSIGN(const SlotOrder order, OrderSlots(e, ids, first_expert, experts, kSlotTile));
+    GemmSlots slots;
+    slots.kind = kind;
+    slots.plan = order.plan;
+    slots.experts = experts;
+    slots.tile = order.tile;
+    slots.blocks = order.blocks;
+    return slots;
 }
 // Number of slots that share a row of x.
 int64_t SharedBy(const Emitter& e, ValueId x, ValueId ids) {
@@ -82,9 +56,8 @@ Status EmitSlotProduct(Emitter& e, const SlotProduct& product, const GemmMatrix&
     gemm.c = c;
     WEFT_ASSIGN(gemm.a, MatrixOf(e, product.x));
     WEFT_ASSIGN(gemm.b, MatrixOf(e, product.stack));
-    WEFT_ASSIGN(GemmSlots slots,
-                EmitOrder(e, product.ids, product.first_expert, ExpertsOf(e, product.stack)));
-    slots.kind = GemmSlots::Kind::kRows;
+    WEFT_ASSIGN(GemmSlots slots, SlotsOf(e, GemmSlots::Kind::kRows, product.ids,
+                                         product.first_expert, product.stack));
     slots.a_used = SharedBy(e, product.x, product.ids);
     return EmitGemm(e, gemm, slots);
 }
@@ -112,46 +85,37 @@ Status EmitSlotGradient(Emitter& e, const SlotGradient& gradient) {
     WEFT_ASSIGN(gemm.a, MatrixOf(e, gradient.dy));
     WEFT_ASSIGN(gemm.b, MatrixOf(e, gradient.x));
     WEFT_ASSIGN(gemm.c, MatrixOf(e, gradient.dw));
-    WEFT_ASSIGN(GemmSlots slots,
-                EmitOrder(e, gradient.ids, gradient.first_expert, ExpertsOf(e, gradient.dw)));
-    slots.kind = GemmSlots::Kind::kTerms;
+    WEFT_ASSIGN(GemmSlots slots, SlotsOf(e, GemmSlots::Kind::kTerms, gradient.ids,
+                                         gradient.first_expert, gradient.dw));
     slots.a_used = SharedBy(e, gradient.dy, gradient.ids);
     slots.b_used = SharedBy(e, gradient.x, gradient.ids);
-    if (gradient.weights != program::kNoValue) slots.factors = e.All(gradient.weights);
+    if (gradient.weights != program::kNoValue) {
+        WEFT_TRY(CheckWide(e, gradient.weights));
+        slots.factors = e.All(gradient.weights);
+    }
     return EmitGemm(e, gemm, slots);
 }
 
-Status CheckFloat(const Emitter& e, ValueId id) {
-    const DType dtype = e.program().value(id).dtype;
-    if (dtype == DType::kF32) return {};
-    return MakeError(ErrorCode::kUnsupported, "{} is of type {}; Vulkan kernels take float32 there",
-                     e.program().value(id).name, Info(dtype).name);
+Status CheckNoBias(bool bias) {
+    if (!bias) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "experts with biases are not trained on Vulkan devices. Use --device cpu.");
 }
 
 }  // namespace
 
-Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertMatMul& a) {
-    if (op.inputs.size() == 4) {
-        return MakeError(
-            ErrorCode::kUnsupported,
-            "experts with biases are not trained on Vulkan devices. Use --device cpu.");
-    }
+Status LowerExpertGemm(Emitter& e, const program::Op& op, const program::ExpertMatMul& a) {
+    WEFT_TRY(CheckNoBias(op.inputs.size() == 4));
     WEFT_ASSIGN(const GemmMatrix y, MatrixOf(e, op.outputs[0]));
     return EmitSlotProduct(
         e, {GemmForm::kNT, op.inputs[0], op.inputs[1], op.inputs[2], a.first_expert}, y);
 }
 
-Status LowerTrainingExperts(Emitter& e, const program::Op& op, const program::ExpertSum& a) {
-    if (a.bias) {
-        return MakeError(
-            ErrorCode::kUnsupported,
-            "experts with biases are not trained on Vulkan devices. Use --device cpu.");
-    }
-    SlotSum sum{op.inputs[1],   op.outputs[0],
-                op.inputs[2],   a.base ? op.inputs.back() : program::kNoValue,
-                a.first_expert, ExpertsOf(e, op.inputs[3])};
-    WEFT_TRY(CheckFloat(e, sum.weights));
-    if (a.base) WEFT_TRY(CheckFloat(e, sum.base));
+Status LowerExpertGemm(Emitter& e, const program::Op& op, const program::ExpertSum& a) {
+    WEFT_TRY(CheckNoBias(a.bias));
+    const SlotSum sum{op.inputs[1],   op.outputs[0],
+                      op.inputs[2],   a.base ? op.inputs.back() : program::kNoValue,
+                      a.first_expert, ExpertsOf(e, op.inputs[3])};
     WEFT_ASSIGN(
         const GemmMatrix products,
         EmitSlotProducts(e, {GemmForm::kNT, op.inputs[0], sum.ids, op.inputs[3], a.first_expert},
@@ -177,38 +141,30 @@ Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMulGradW
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertSumGradWeight& a) {
-    WEFT_TRY(CheckFloat(e, op.inputs[3]));
     return EmitSlotGradient(
         e, {op.inputs[0], op.inputs[1], op.inputs[2], op.inputs[3], op.outputs[0], a.first_expert});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertSumGradInput& a) {
-    const ValueId x = op.inputs[1], ids = op.inputs[2], weights = op.inputs[3];
-    const ValueId dx = op.outputs[0], dweights = op.outputs[1];
-    WEFT_TRY(CheckFloat(e, weights));
-    WEFT_TRY(CheckFloat(e, dweights));
+    const ValueId ids = op.inputs[2], dx = op.outputs[0];
     WEFT_ASSIGN(
         const GemmMatrix products,
         EmitSlotProducts(e, {GemmForm::kNN, op.inputs[0], ids, op.inputs[4], a.first_expert},
                          e.Cols(dx)));
+    Operands io(e);
     DotArgs args;
-    args.products = products.address;
-    args.x = e.Address(x);
-    args.ids = e.Address(ids);
-    args.weights = e.Address(weights);
-    args.dx = e.Address(dx);
-    args.dweights = e.Address(dweights);
+    args.products = io.Reads(products.All());
+    args.x = io.Reads(op.inputs[1], 0);
+    args.ids = io.Reads(ids);
+    args.weights = io.Reads(op.inputs[3]);
+    args.dx = io.Writes(dx, 1);
+    args.dweights = io.Writes(op.outputs[1]);
     args.cols = static_cast<uint32_t>(products.cols);
     args.slots = static_cast<uint32_t>(products.rows);
     args.first_expert = static_cast<uint32_t>(a.first_expert);
     args.experts = static_cast<uint32_t>(ExpertsOf(e, op.inputs[4]));
-    WEFT_ASSIGN(const uint32_t x_type, ElementType(e.program().value(x).dtype));
-    WEFT_ASSIGN(const uint32_t dx_type, ElementType(e.program().value(dx).dtype));
-    constexpr int64_t kMostDotGroups = 65535;
-    return e.Run("expert_dot", {GroupSize(e.gpu()), x_type, dx_type}, args,
-                 {std::min(products.rows, kMostDotGroups), 1, 1},
-                 {products.All(), e.All(x), e.All(ids), e.All(weights)},
-                 {e.All(dx), e.All(dweights)}, PinnedSubgroup(e.gpu()));
+    return io.Run("expert_dot", {GroupSize(e.gpu()), io.types()}, args,
+                  {RowGroups(products.rows), 1, 1}, PinnedSubgroup(e.gpu()));
 }
 
 }  // namespace weft::backend::vulkan

@@ -31,6 +31,16 @@ Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op&
 Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t count, DType to,
                   const Region& out);
 
+// lower_experts.cc: the slots of a routing (lower_gemm.h), ordered by expert and divided into
+// blocks of at most `tile` slots of one expert (expert_order.comp). Slots of experts that this rank
+// does not hold come last. Made once for all ops that share a routing. blocks: an upper bound.
+struct SlotOrder {
+    Region plan;
+    int64_t tile = 0, blocks = 0;
+};
+Result<SlotOrder> OrderSlots(Emitter& e, program::ValueId ids, int64_t first_expert,
+                             int64_t experts, int64_t tile);
+
 // lower_experts.cc: y[t] = base[t] + the sum of weights[slot] * products[slot] over the slots of
 // row t (lower_gemm.h), in the order of the slots' experts. products: float32 [slots, n].
 struct SlotSum {

@@ -124,7 +124,11 @@ Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
 // within a float64 sum, has no effect here.
 Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
-    if (IsTrainingProduct(e, x, op.inputs[1], y)) return LowerTrainingMatMul(e, op);
+    if (IsTrainingProduct(e, x, op.inputs[1], y)) {
+        if (op.inputs.size() == 2) return EmitValueGemm(e, GemmForm::kNT, x, op.inputs[1], y);
+        return MakeError(ErrorCode::kUnsupported,
+                         "a matrix product for training has a bias; use a separate add_bias op");
+    }
     return EmitProduct(e, ProductKind::kPlain, e.Weight(op.inputs[1]), ProductArgsOf(e, op, y),
                        e.Rows(x), 1, {e.All(x), {}, {e.All(y)}});
 }
