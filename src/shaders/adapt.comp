@@ -14,7 +14,7 @@ struct Pair {
     uint a_row_bytes, b_row_bytes;
     int adapter;
     uint rank;
-    uint a_type, b_type;  // 0: F32, 1: F16, 2: BF16
+    uint a_type, b_type;  // 0: F32, 1: BF16, 2: F16
 };
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Pairs { Pair at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Words { uint at[]; };
@@ -41,7 +41,7 @@ uint PairOf(uint row) {
 float Element(uint64_t row, uint type, uint i) {
     if (type == 0) return Floats(row).at[i];
     const uint word = Words(row).at[i >> 1];
-    if (type == 1) return HalvesOf(word)[i & 1];
+    if (type == 2) return HalvesOf(word)[i & 1];
     return uintBitsToFloat((i & 1) != 0 ? word & 0xffff0000u : word << 16);
 }
 

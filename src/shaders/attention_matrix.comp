@@ -43,15 +43,15 @@ layout(constant_id = 9) const bool kHeld = false;  // subgroups hold their queri
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
     uint64_t k_cache, v_cache;
-    Floats result, sinks;  // sinks: 0 if there are none
+    Floats result, unused, sinks;  // sinks: 0 if there are none
     Blocks blocks;
     Sequences sequences;
     Ints pages;
     uint heads, first_head, group, first_kv_head, kv_heads;
     uint page_tokens, window;
     uint block_count;
-    uint span;  // rows of a tile of blocks; blocks that do not begin such a tile are skipped
     float scale, soft_cap;
+    uint span;  // rows of a tile of blocks; blocks that do not begin such a tile are skipped
 };
 
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer Words4 {

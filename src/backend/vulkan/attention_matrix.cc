@@ -8,7 +8,7 @@
 namespace weft::backend::vulkan {
 namespace {
 
-constexpr int64_t kF32 = 0, kF16 = 1;  // numbers of types in cache.glsl
+constexpr int64_t kF32 = 0, kF16 = 2;  // numbers of types in cache.glsl
 constexpr int64_t kSide = 16;          // of a fragment
 // Fragments of sums, and of held queries, in a subgroup's registers.
 constexpr int64_t kMostSums = 8, kMostHeld = 8;

@@ -14,6 +14,7 @@
 #include "backend/vulkan/attention_matrix.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_parts.h"
+#include "backend/vulkan/operands.h"
 #include "backend/vulkan/products.h"
 
 namespace weft::backend::vulkan {
@@ -35,57 +36,60 @@ constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 1
 // Scratch memory for the chunks of rows that are split together.
 constexpr uint64_t kPartialBytes = 64 << 20;
 
-struct KvWriteShaderArgs {
+struct KvWriteArgs {
     uint64_t k = 0, v = 0, k_cache = 0, v_cache = 0;
     uint64_t row_sequence = 0, sequences = 0, pages = 0;
     uint32_t kv_heads = 0, head_dim = 0, page_tokens = 0, latent = 0;
 };
 
-// caches: number of caches to write, of two.
+// What kv_write.comp writes: k and v to their caches, k only, or a row of a latent and a key.
+enum class RowKind { kBoth, kOne, kLatent };
+
 Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlace& k_cache,
-                 const CachePlace& v_cache, int64_t latent, int64_t caches = 2) {
+                 const CachePlace& v_cache, RowKind kind) {
     WEFT_ASSIGN(const uint32_t type, CacheType(op, k_cache));
-    KvWriteShaderArgs args;
-    args.k = e.Address(k);
-    args.v = e.Address(v);
-    args.k_cache = k_cache.address;
-    args.v_cache = v_cache.address;
+    const bool latent = kind == RowKind::kLatent;
+    Operands io(e);
+    KvWriteArgs args;
+    args.k = io.Reads(k);
+    args.v = io.Reads(v);
+    args.k_cache = io.Writes(k_cache.All());
+    args.v_cache = io.Writes(v_cache.All());
     args.row_sequence = e.tables().row_sequence;
     args.sequences = e.tables().sequences;
     args.pages = e.tables().pages;
     args.kv_heads = static_cast<uint32_t>(k_cache.kv_heads);
     args.head_dim = static_cast<uint32_t>(k_cache.head_dim);
     args.page_tokens = static_cast<uint32_t>(k_cache.page_tokens);
-    args.latent = static_cast<uint32_t>(latent);
+    args.latent = latent ? static_cast<uint32_t>(e.Cols(k)) : 0;
     const int64_t each = k_cache.dtype == DType::kQ8_0 ? 32 : 1;
-    const int64_t pieces = (k_cache.kv_heads * k_cache.head_dim / each + 127) / 128;
-    std::vector<Region> writes = {k_cache.All()};
-    if (latent == 0) writes.push_back(v_cache.All());
-    return e.Run("kv_write", {128, type, latent != 0 ? 1u : 0u}, args,
-                 {pieces, e.shape().rows, latent != 0 ? 1 : caches}, {e.All(k), e.All(v)},
-                 std::move(writes));
+    return io.Run("kv_write", {128, type, latent}, args,
+                  {CeilDiv(k_cache.kv_heads * k_cache.head_dim / each, 128), e.shape().rows,
+                   kind == RowKind::kBoth ? 2 : 1});
 }
 
-struct AttentionShaderArgs {
+// Arguments of attention.comp and of attention_matrix.comp.
+struct AttentionArgs {
     uint64_t q = 0, q_more = 0, k_cache = 0, v_cache = 0;
     uint64_t result = 0, partial = 0, sinks = 0;
     uint64_t rows_or_blocks = 0, sequences = 0, pages = 0;
     uint32_t heads = 0, first_head = 0, group = 1, first_kv_head = 0, kv_heads = 0;
-    uint32_t page_tokens = 0, window = 0, chunks = 1;
+    uint32_t page_tokens = 0, window = 0;
+    uint32_t chunks = 1;  // attention_matrix.comp: number of blocks
     float scale = 1, soft_cap = 0;
-    uint32_t row_and_bit = 0;
+    uint32_t row_and_bit = 0;  // attention_matrix.comp: rows of a tile of blocks
     uint32_t block = 1;
 };
-static_assert(sizeof(AttentionShaderArgs) <= gpu::kMostArgsBytes);
+static_assert(sizeof(AttentionArgs) <= gpu::kMostArgsBytes);
 
 // Writes k and v, one after the other if their heads differ in size.
 Status WriteKeysAndValues(Emitter& e, const Op& op, const AttentionCaches& caches) {
     const ValueId k = op.inputs[1], v = op.inputs[2];
     if (caches.k.head_dim == caches.v.head_dim) {
-        return WriteRows(e, op, k, v, caches.k, caches.v, 0);
+        return WriteRows(e, op, k, v, caches.k, caches.v, RowKind::kBoth);
     }
-    WEFT_TRY(WriteRows(e, op, k, k, caches.k, caches.k, 0, 1));
-    return WriteRows(e, op, v, v, caches.v, caches.v, 0, 1);
+    WEFT_TRY(WriteRow(e, op, k, caches.k));
+    return WriteRow(e, op, v, caches.v);
 }
 
 struct AttentionTiles {
@@ -94,7 +98,9 @@ struct AttentionTiles {
 
 // pairs: a power of two that the queries fill and shared memory holds. In split steps, fewer pairs
 // allow more keys. In other steps only `pairs` varies, which does not change the order of sums.
-AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, bool split) {
+enum class Keys { kWhole, kSplit };
+AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, Keys keys) {
+    const bool split = keys == Keys::kSplit;
     AttentionTiles tiles;
     const auto filled = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
     tiles.pairs = split ? std::min(filled, kMostSplitPairs)
@@ -113,15 +119,6 @@ AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, bool split) 
     return tiles;
 }
 
-// Arguments of attention_matrix.comp.
-struct MatrixArgs {
-    uint64_t q = 0, q_more = 0, k_cache = 0, v_cache = 0, result = 0, sinks = 0;
-    uint64_t blocks = 0, sequences = 0, pages = 0;
-    uint32_t heads = 0, first_head = 0, group = 1, first_kv_head = 0, kv_heads = 0;
-    uint32_t page_tokens = 0, window = 0, block_count = 0, span = 0;
-    float scale = 1, soft_cap = 0;
-};
-
 struct MergeArgs {
     uint64_t partial = 0, sinks = 0, result = 0, row_sequence = 0, sequences = 0;
     uint64_t codes = 0, scales = 0;
@@ -131,7 +128,7 @@ struct MergeArgs {
 
 class AttentionLowering {
   public:
-    AttentionLowering(Emitter& e, const AttentionSizes& sizes, const AttentionShaderArgs& args,
+    AttentionLowering(Emitter& e, const AttentionSizes& sizes, const AttentionArgs& args,
                       std::vector<Region> reads, ValueId result)
         : e_(e), sizes_(sizes), args_(args), reads_(std::move(reads)), result_(result) {}
 
@@ -157,55 +154,30 @@ class AttentionLowering {
             if (fragments) return RunMatrix(*fragments);
         }
         const int64_t pairs = (single ? 1 : kBlockRows) * args_.group;
-        const AttentionTiles tiles = TilesOf(sizes_, pairs, false);
-        return RunTiles(tiles, false, (pairs + tiles.pairs - 1) / tiles.pairs, e_.shape().blocks,
+        const AttentionTiles tiles = TilesOf(sizes_, pairs, Keys::kWhole);
+        return RunTiles(tiles, Keys::kWhole, CeilDiv(pairs, tiles.pairs), e_.shape().blocks,
                         {e_.All(result_)});
     }
     Status RunMatrix(const AttentionFragments& fragments) {
         const int64_t span = SpanOf(fragments, args_.group);
-        const MatrixArgs args{args_.q,
-                              args_.q_more,
-                              args_.k_cache,
-                              args_.v_cache,
-                              args_.result,
-                              args_.sinks,
-                              args_.rows_or_blocks,
-                              args_.sequences,
-                              args_.pages,
-                              args_.heads,
-                              args_.first_head,
-                              args_.group,
-                              args_.first_kv_head,
-                              args_.kv_heads,
-                              args_.page_tokens,
-                              args_.window,
-                              static_cast<uint32_t>(e_.shape().blocks),
-                              static_cast<uint32_t>(span),
-                              args_.scale,
-                              args_.soft_cap};
+        args_.chunks = static_cast<uint32_t>(e_.shape().blocks);
+        args_.row_and_bit = static_cast<uint32_t>(span);
         const bool units = e_.arithmetic().matrix == Arithmetic::Matrix::kUnits;
         const bool single = e_.shape().blocks == e_.shape().rows;
         const int64_t pairs = (single ? 1 : span) * args_.group;
-        const int64_t x = (pairs + fragments.pairs - 1) / fragments.pairs;
-        return e_.Run(
-            units ? "attention_matrix" : "attention_matrix_emulated",
-            {fragments.Invocations(e_.gpu().subgroup), sizes_.type,
-             static_cast<uint32_t>(sizes_.key_dims), static_cast<uint32_t>(sizes_.value_dims),
-             static_cast<uint32_t>(sizes_.first_dims), static_cast<uint32_t>(fragments.pairs),
-             static_cast<uint32_t>(fragments.keys), static_cast<uint32_t>(fragments.slice),
-             static_cast<uint32_t>(fragments.across), fragments.held ? 1u : 0u},
-            args, {x, args_.kv_heads, e_.shape().blocks}, reads_, {e_.All(result_)},
-            PinnedSubgroup(e_.gpu()), Parts::kAlongZ);
+        return e_.Run(units ? "attention_matrix" : "attention_matrix_emulated",
+                      {fragments.Invocations(e_.gpu().subgroup), sizes_.type, sizes_.key_dims,
+                       sizes_.value_dims, sizes_.first_dims, fragments.pairs, fragments.keys,
+                       fragments.slice, fragments.across, fragments.held},
+                      args_, {CeilDiv(pairs, fragments.pairs), args_.kv_heads, e_.shape().blocks},
+                      reads_, {e_.All(result_)}, PinnedSubgroup(e_.gpu()), Parts::kAlongZ);
     }
-    Status RunTiles(const AttentionTiles& tiles, bool split, int64_t x, int64_t z,
+    Status RunTiles(const AttentionTiles& tiles, Keys keys, int64_t x, int64_t z,
                     std::vector<Region> writes) {
         return e_.Run("attention",
-                      {kAttentionGroup, sizes_.type, static_cast<uint32_t>(sizes_.key_dims),
-                       static_cast<uint32_t>(sizes_.value_dims),
-                       static_cast<uint32_t>(sizes_.first_dims), static_cast<uint32_t>(tiles.pairs),
-                       static_cast<uint32_t>(tiles.keys), static_cast<uint32_t>(tiles.slice),
-                       split ? 1u : 0u, static_cast<uint32_t>(tiles.lanes),
-                       static_cast<uint32_t>(tiles.key_groups), listed() ? 1u : 0u},
+                      {kAttentionGroup, sizes_.type, sizes_.key_dims, sizes_.value_dims,
+                       sizes_.first_dims, tiles.pairs, tiles.keys, tiles.slice,
+                       keys == Keys::kSplit, tiles.lanes, tiles.key_groups, listed()},
                       args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
     }
 
@@ -220,11 +192,12 @@ class AttentionLowering {
         } else if (window != 0) {
             keys = std::min(keys, window + kChunkKeys);
         }
-        const int64_t chunks = std::min((keys + kChunkKeys - 1) / kChunkKeys, kMostChunks);
+        const int64_t chunks = std::min(CeilDiv(keys, kChunkKeys), kMostChunks);
         args_.chunks = static_cast<uint32_t>(chunks);
-        const AttentionTiles tiles = TilesOf(sizes_, args_.group, true);
-        const int64_t x = (args_.group + tiles.pairs - 1) / tiles.pairs * chunks;
-        if (chunks == 1) return RunTiles(tiles, true, x, e_.shape().rows, {e_.All(result_)});
+        const AttentionTiles tiles = TilesOf(sizes_, args_.group, Keys::kSplit);
+        const int64_t x = CeilDiv(args_.group, tiles.pairs) * chunks;
+        if (chunks == 1)
+            return RunTiles(tiles, Keys::kSplit, x, e_.shape().rows, {e_.All(result_)});
         const uint64_t row_bytes = sizeof(float) * static_cast<uint64_t>(chunks) * args_.heads *
                                    static_cast<uint64_t>(sizes_.value_dims + 2);
         const int64_t rows = e_.shape().rows;
@@ -241,7 +214,7 @@ class AttentionLowering {
         for (int64_t first = 0; first < rows; first += turn) {
             const int64_t count = std::min(turn, rows - first);
             args_.row_and_bit = (args_.row_and_bit & kFewBit) | static_cast<uint32_t>(first);
-            WEFT_TRY(RunTiles(tiles, true, x, count, {partial}));
+            WEFT_TRY(RunTiles(tiles, Keys::kSplit, x, count, {partial}));
             WEFT_TRY(Merge(partial, first, count));
         }
         if (encodes) NoteIntegers(e_, result_, codes_);
@@ -271,21 +244,21 @@ class AttentionLowering {
             args.scales = codes_.scales;
             writes.push_back(codes_.region);
         }
-        return e_.Run("attention_merge", {64, encodes ? 1u : 0u}, args, {args_.heads, count, 1},
-                      {partial}, std::move(writes));
+        return e_.Run("attention_merge", {64, encodes}, args, {args_.heads, count, 1}, {partial},
+                      std::move(writes));
     }
 
     Emitter& e_;
     AttentionSizes sizes_;
-    AttentionShaderArgs args_;
+    AttentionArgs args_;
     std::vector<Region> reads_;
     ValueId result_;
     IntegerRows codes_;  // of the result; empty: no conversion to int8 here
 };
 
 // The arguments of both kinds of attention that come from the step and the caches.
-AttentionShaderArgs ArgsOf(const Emitter& e, const CachePlace& k_cache, const CachePlace& v_cache) {
-    AttentionShaderArgs args;
+AttentionArgs ArgsOf(const Emitter& e, const CachePlace& k_cache, const CachePlace& v_cache) {
+    AttentionArgs args;
     args.k_cache = k_cache.address;
     args.v_cache = v_cache.address;
     args.sequences = e.tables().sequences;
@@ -308,13 +281,8 @@ Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
                          "{}: a q8_0 cache cannot hold heads of {} dims; expected a multiple of 32",
                          OpName(op.kind()), cache.head_dim);
     }
-    switch (cache.dtype) {
-        case DType::kF32: return 0;
-        case DType::kF16: return 1;
-        case DType::kBF16: return 2;
-        case DType::kQ8_0: return 3;
-        default: break;
-    }
+    if (cache.dtype == DType::kQ8_0) return 3u;
+    if (const auto type = ElementType(cache.dtype); type.ok()) return type;
     return MakeError(ErrorCode::kUnsupported,
                      "{}: a cache of {} is not supported by the GPU; use f16, bf16, f32 or q8_0",
                      OpName(op.kind()), Info(cache.dtype).name);
@@ -332,14 +300,8 @@ Result<AttentionCaches> CachesOf(const Emitter& e, const Op& op) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
-    if (!a.cached(op.inputs.size())) return LowerCausal(e, op, a);
-    for (const ValueId id : {op.inputs[0], op.inputs[1], op.inputs[2], op.outputs[0]}) {
-        const program::Value& value = e.program().value(id);
-        if (value.dtype == DType::kF32) continue;
-        return MakeError(ErrorCode::kUnsupported,
-                         "attention: {} is of type {}; with a KV cache the GPU needs f32",
-                         value.name, Info(value.dtype).name);
-    }
+    if (!a.cached(op.inputs.size())) return LowerWithoutCache(e, op, a);
+    for (const ValueId id : {op.inputs[0], op.outputs[0]}) WEFT_TRY(CheckWide(e, id));
     WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e, op));
     WEFT_TRY(WriteKeysAndValues(e, op, caches));
     return LowerOverCache(e, op, a);
@@ -349,7 +311,7 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
     WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e, op));
     const CachePlace &k_cache = caches.k, &v_cache = caches.v;
     const ValueId q = op.inputs[0], out = op.outputs[0];
-    AttentionShaderArgs args = ArgsOf(e, k_cache, v_cache);
+    AttentionArgs args = ArgsOf(e, k_cache, v_cache);
     args.q = e.Address(q);
     args.result = e.Address(out);
     args.heads = static_cast<uint32_t>(a.heads);
@@ -380,7 +342,8 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
 
 Status Lower(Emitter& e, const Op& op, const program::LatentAttention& a) {
     const CachePlace& cache = e.Cache(op.inputs.back());
-    WEFT_TRY(WriteRows(e, op, op.inputs[2], op.inputs[3], cache, cache, e.Cols(op.inputs[2])));
+    for (const ValueId id : {op.inputs[0], op.inputs[1], op.outputs[0]}) WEFT_TRY(CheckWide(e, id));
+    WEFT_TRY(WriteRows(e, op, op.inputs[2], op.inputs[3], cache, cache, RowKind::kLatent));
     return LowerOverCache(e, op, a);
 }
 
@@ -388,7 +351,7 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::LatentAttention& 
     const ValueId q_latent = op.inputs[0], q_key = op.inputs[1], out = op.outputs[0];
     const int64_t rank = e.Cols(op.inputs[2]);
     const CachePlace& cache = e.Cache(op.inputs.back());
-    AttentionShaderArgs args = ArgsOf(e, cache, cache);
+    AttentionArgs args = ArgsOf(e, cache, cache);
     args.q = e.Address(q_latent);
     args.q_more = e.Address(q_key);
     args.result = e.Address(out);
@@ -406,7 +369,7 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::LatentAttention& 
 }
 
 Status WriteRow(Emitter& e, const Op& op, ValueId x, const CachePlace& cache) {
-    return WriteRows(e, op, x, x, cache, cache, 0, 1);
+    return WriteRows(e, op, x, x, cache, cache, RowKind::kOne);
 }
 
 Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count) {
@@ -418,9 +381,9 @@ Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t c
         args.copies = e.tables().copies;
         args.count = static_cast<uint32_t>(count);
         args.page_units = static_cast<uint32_t>(bytes / unit);
-        const int64_t groups = std::min<int64_t>((bytes / unit + 63) / 64, 16384);
-        WEFT_TRY(e.Run("copy_pages", {64, static_cast<uint32_t>(unit)}, args, {groups, 1, 1},
-                       {cache.All()}, {cache.All()}));
+        const int64_t groups = std::min(CeilDiv(bytes / unit, 64), kMostWalkGroups);
+        WEFT_TRY(
+            e.Run("copy_pages", {64, unit}, args, {groups, 1, 1}, {cache.All()}, {cache.All()}));
     }
     return {};
 }

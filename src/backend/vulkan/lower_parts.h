@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/vulkan/dispatch.h"
+#include "backend/vulkan/operands.h"
 
 namespace weft::backend::vulkan {
 
@@ -71,6 +72,6 @@ Result<AttentionCaches> CachesOf(const Emitter& e, const program::Op& op);
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::Attention& a);
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::LatentAttention& a);
 // lower_causal.cc: lowers attention without a cache, over the rows of the step.
-Status LowerCausal(Emitter& e, const program::Op& op, const program::Attention& a);
+Status LowerWithoutCache(Emitter& e, const program::Op& op, const program::Attention& a);
 
 }  // namespace weft::backend::vulkan

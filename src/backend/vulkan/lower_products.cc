@@ -38,7 +38,7 @@ struct AdapterEntry {
     uint32_t a_row_bytes = 0, b_row_bytes = 0;
     int32_t adapter = 0;
     uint32_t rank = 0;
-    uint32_t a_type = 0, b_type = 0;  // 0: F32, 1: F16, 2: BF16
+    uint32_t a_type = 0, b_type = 0;  // ElementType
 };
 
 // Arguments of adapt.comp.
@@ -48,14 +48,6 @@ struct AdaptArgs {
     uint32_t count = 0, rows = 0, cols = 0, n = 0, u_stride = 0;
 };
 
-Result<uint32_t> AdapterType(DType dtype) {
-    if (dtype == DType::kF32) return 0u;
-    if (dtype == DType::kF16) return 1u;
-    if (dtype == DType::kBF16) return 2u;
-    return MakeError(ErrorCode::kUnsupported, "no Vulkan kernel supports adapters of type {}",
-                     Info(dtype).name);
-}
-
 Result<AdapterEntry> EntryOf(int32_t adapter, const WeightPlace& a, const WeightPlace& b) {
     AdapterEntry entry;
     entry.a = a.address;
@@ -64,8 +56,8 @@ Result<AdapterEntry> EntryOf(int32_t adapter, const WeightPlace& a, const Weight
     entry.b_row_bytes = static_cast<uint32_t>(LayoutOf(b.dtype, 1, b.cols).planes[0].row_bytes);
     entry.adapter = adapter;
     entry.rank = static_cast<uint32_t>(a.rows);
-    WEFT_ASSIGN(entry.a_type, AdapterType(a.dtype));
-    WEFT_ASSIGN(entry.b_type, AdapterType(b.dtype));
+    WEFT_ASSIGN(entry.a_type, ElementType(a.dtype));
+    WEFT_ASSIGN(entry.b_type, ElementType(b.dtype));
     return entry;
 }
 
