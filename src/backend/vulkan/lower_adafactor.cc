@@ -85,47 +85,47 @@ bool IsEmpty(const FactoredRun& run) {
     return run.range.end <= run.range.begin;
 }
 
-uint64_t AddressIn(const Emitter& e, ValueId id, int64_t element) {
-    const DType dtype = e.program().value(id).dtype;
-    return e.Address(id) + static_cast<uint64_t>(RowBytes(dtype, element));
+// Bytes of the first `element` elements of a value.
+uint64_t BytesTo(const Emitter& e, ValueId id, int64_t element) {
+    return static_cast<uint64_t>(RowBytes(e.program().value(id).dtype, element));
 }
 
 Status SumRows(Emitter& e, const FactoredRun& run, const FactoredBlock& block, ValueId gradient,
-               uint32_t types, ValueId sums) {
+               ValueId sums) {
     if (run.tensor.rows == 0) return {};
+    Operands io(e, Operands::Count::kMany);
     FactoredRowsArgs args;
-    args.gradient = AddressIn(e, gradient, run.own);
+    args.gradient = io.Reads(gradient, 0) + BytesTo(e, gradient, run.own);
     args.gradient_scale = e.UpdateScalar(UpdateScalarKind::kGradientScale);
-    args.to = RowNumbers(run, block, e.Address(sums));
+    args.to = RowNumbers(run, block, io.Adds(sums));
     args.block = block;
-    return e.Run("adafactor_rows", {NormGroup(block.cols), types, 0}, args,
-                 {RowGroups(block.rows), 1, 1}, {e.All(gradient), e.All(sums)}, {e.All(sums)});
+    return io.Run("adafactor_rows", {NormGroup(block.cols), io.types(), false}, args,
+                  {RowGroups(block.rows), 1, 1});
 }
 
 Status SumColumns(Emitter& e, const FactoredRun& run, const FactoredBlock& block, ValueId gradient,
-                  uint32_t types, ValueId sums) {
+                  ValueId sums) {
     const int64_t rows = std::min(block.rows, block.matrix_rows), matrices = block.Matrices();
-    const int64_t turn = std::max(kLeastTurn, (rows + kMostPieces - 1) / kMostPieces);
-    const int64_t pieces = (rows + turn - 1) / turn;
-    const int64_t groups = (block.cols + kTrainGroup - 1) / kTrainGroup;
+    const int64_t turn = std::max(kLeastTurn, CeilDiv(rows, kMostPieces));
+    const int64_t pieces = CeilDiv(rows, turn), groups = CeilDiv(block.cols, kWalkGroup);
     const auto numbers = static_cast<uint64_t>(matrices * pieces) * block.cols;
     WEFT_ASSIGN(const Region parts, e.Scratch("factored columns", numbers * sizeof(float)));
+    Operands io(e, Operands::Count::kMany), end_io(e, Operands::Count::kMany);
     FactoredColumnsArgs args;
-    args.gradient = AddressIn(e, gradient, run.own);
+    args.gradient = io.Reads(gradient, 0) + BytesTo(e, gradient, run.own);
     args.gradient_scale = e.UpdateScalar(UpdateScalarKind::kGradientScale);
-    args.sums = parts.address;
+    args.sums = io.Writes(parts);
     args.block = block;
     args.turn = static_cast<uint32_t>(turn);
-    WEFT_TRY(e.Run("adafactor_columns", {kTrainGroup, types}, args, {groups, pieces, matrices},
-                   {e.All(gradient)}, {parts}));
+    WEFT_TRY(
+        io.Run("adafactor_columns", {kWalkGroup, io.types()}, args, {groups, pieces, matrices}));
     FactoredColumnsEndArgs end;
-    end.sums = parts.address;
-    end.to = ColumnNumbers(run, block, e.Address(sums));
+    end.sums = end_io.Reads(parts);
+    end.to = ColumnNumbers(run, block, end_io.Adds(sums));
     end.pieces = static_cast<uint32_t>(pieces);
     end.cols = block.cols;
     end.tensor_cols = block.tensor_cols;
-    return e.Run("adafactor_columns_end", {kTrainGroup}, end, {groups, matrices, 1},
-                 {parts, e.All(sums)}, {e.All(sums)});
+    return end_io.Run("adafactor_columns_end", {kWalkGroup}, end, {groups, matrices, 1});
 }
 
 // The region of one tensor's number in the vector of all tensors.
@@ -137,14 +137,12 @@ Region TensorNumber(const Emitter& e, ValueId all, int64_t number) {
 
 Status Lower(Emitter& e, const Op& op, const program::AdafactorSums& a) {
     const ValueId gradient = op.inputs[0], weights = op.inputs[1], sums = op.outputs[0];
-    WEFT_TRY(CheckFloat32(e, sums));
-    WEFT_TRY(CheckFloat32(e, weights));
-    WEFT_ASSIGN(const uint32_t type, ElementTypeOf(e, gradient));
+    for (const ValueId id : {weights, sums}) WEFT_TRY(CheckWide(e, id));
     for (const FactoredRun& run : a.runs) {
         if (IsEmpty(run)) continue;
         WEFT_ASSIGN(const FactoredBlock block, BlockOf(run));
-        WEFT_TRY(SumRows(e, run, block, gradient, type, sums));
-        WEFT_TRY(SumColumns(e, run, block, gradient, type, sums));
+        WEFT_TRY(SumRows(e, run, block, gradient, sums));
+        WEFT_TRY(SumColumns(e, run, block, gradient, sums));
         if (!a.sizes) continue;
         const program::ElementRange own{run.own, run.own + run.range.end - run.range.begin};
         WEFT_ASSIGN(const SquareBlocks squares, SumSquaresOf(e, weights, {&own, 1}));
@@ -154,13 +152,12 @@ Status Lower(Emitter& e, const Op& op, const program::AdafactorSums& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::AdafactorMoments& a) {
-    const ValueId sums = op.inputs[0], moments = op.outputs[0], inverse = op.outputs[1];
-    for (const ValueId id : {sums, moments, inverse}) WEFT_TRY(CheckFloat32(e, id));
     for (const FactoredTensor& f : a.tensors) {
+        Operands io(e);
         FactoredMomentsArgs args;
-        args.sums = e.Address(sums);
-        args.moments = e.Address(moments);
-        args.inverse = e.Address(inverse);
+        args.sums = io.Reads(op.inputs[0]);
+        args.moments = io.Adds(op.outputs[0]);
+        args.inverse = io.Writes(op.outputs[1]);
         args.new_part = e.UpdateScalar(UpdateScalarKind::kPower, a.decay_rate);
         args.rows_at = static_cast<uint32_t>(f.rows_at);
         args.cols_at = static_cast<uint32_t>(f.cols_at);
@@ -168,60 +165,55 @@ Status Lower(Emitter& e, const Op& op, const program::AdafactorMoments& a) {
         args.cols = static_cast<uint32_t>(f.cols);
         args.matrices = static_cast<uint32_t>(f.matrices);
         args.eps_square = static_cast<float>(a.eps_square);
-        WEFT_TRY(e.Run("adafactor_moments", {kTrainGroup}, args, {RowGroups(f.matrices), 1, 1},
-                       {e.All(sums), e.All(moments)}, {e.All(moments), e.All(inverse)}));
+        WEFT_TRY(io.Run("adafactor_moments", {kWalkGroup}, args, {RowGroups(f.matrices), 1, 1}));
     }
     return {};
 }
 
 Status Lower(Emitter& e, const Op& op, const program::AdafactorSizes& a) {
-    const ValueId gradient = op.inputs[0], inverse = op.inputs[1], squares = op.outputs[0];
-    WEFT_TRY(CheckFloat32(e, inverse));
-    WEFT_TRY(CheckFloat32(e, squares));
-    WEFT_ASSIGN(const uint32_t type, ElementTypeOf(e, gradient));
+    const ValueId gradient = op.inputs[0], squares = op.outputs[0];
+    WEFT_TRY(CheckWide(e, squares));
     for (const FactoredRun& run : a.runs) {
         if (IsEmpty(run)) continue;
         WEFT_ASSIGN(const FactoredBlock block, BlockOf(run));
         SquareBlocks rows{{}, block.rows};
         WEFT_ASSIGN(rows.region, e.Scratch("squares", uint64_t{block.rows} * 2 * sizeof(float)));
+        Operands io(e, Operands::Count::kMany);
         FactoredRowsArgs args;
-        args.gradient = AddressIn(e, gradient, run.own);
+        args.gradient = io.Reads(gradient, 0) + BytesTo(e, gradient, run.own);
         args.gradient_scale = e.UpdateScalar(UpdateScalarKind::kGradientScale);
-        args.inverse_rows = RowNumbers(run, block, e.Address(inverse));
-        args.inverse_cols = ColumnNumbers(run, block, e.Address(inverse));
-        args.to = rows.region.address;
+        const uint64_t inverse = io.Reads(op.inputs[1]);
+        args.inverse_rows = RowNumbers(run, block, inverse);
+        args.inverse_cols = ColumnNumbers(run, block, inverse);
+        args.to = io.Writes(rows.region);
         args.block = block;
-        WEFT_TRY(e.Run("adafactor_rows", {NormGroup(block.cols), type, 1}, args,
-                       {RowGroups(block.rows), 1, 1}, {e.All(gradient), e.All(inverse)},
-                       {rows.region}));
+        WEFT_TRY(io.Run("adafactor_rows", {NormGroup(block.cols), io.types(), true}, args,
+                        {RowGroups(block.rows), 1, 1}));
         WEFT_TRY(AddSquareBlocks(e, rows, TensorNumber(e, squares, run.tensor.number)));
     }
     return {};
 }
 
 Status Lower(Emitter& e, const Op& op, const program::AdafactorUpdate& a) {
-    const ValueId gradient = op.inputs[0], inverse = op.inputs[1], sums = op.inputs[2];
-    const ValueId squares = op.inputs[3], weights = op.inputs[4];
+    const ValueId gradient = op.inputs[0], sums = op.inputs[2], squares = op.inputs[3];
+    const ValueId weights = op.inputs[4];
     const ValueId copy = op.inputs.size() > 5 ? op.inputs[5] : program::kNoValue;
-    for (const ValueId id : {inverse, sums, squares, weights}) WEFT_TRY(CheckFloat32(e, id));
-    ElementTypes types(e);
-    WEFT_TRY(types.Set(0, gradient));
-    if (copy != program::kNoValue) WEFT_TRY(types.Set(1, copy));
-    std::vector<Region> reads, writes;
-    for (const ValueId id : op.inputs) reads.push_back(e.All(id));
-    for (const ValueId id : op.outputs) writes.push_back(e.All(id));
+    Operands io(e, Operands::Count::kMany);
+    const uint64_t inverse = io.Reads(op.inputs[1]), weights_at = io.Adds(weights);
+    const uint64_t gradient_at = io.Reads(gradient, 0), copy_at = io.Adds(copy, 1);
+    for (const ValueId id : {sums, squares}) io.Reads(id);
     for (const FactoredRun& run : a.runs) {
         if (IsEmpty(run)) continue;
         FactoredUpdateArgs args;
         WEFT_ASSIGN(args.block, BlockOf(run));
-        args.gradient = AddressIn(e, gradient, run.own);
-        args.weights = AddressIn(e, weights, run.own);
-        args.copy = copy == program::kNoValue ? 0 : AddressIn(e, copy, run.own);
+        args.gradient = gradient_at + BytesTo(e, gradient, run.own);
+        args.weights = weights_at + BytesTo(e, weights, run.own);
+        args.copy = copy == program::kNoValue ? 0 : copy_at + BytesTo(e, copy, run.own);
         args.gradient_scale = e.UpdateScalar(UpdateScalarKind::kGradientScale);
         args.rate = a.relative_step ? e.UpdateScalar(UpdateScalarKind::kPower, -0.5)
                                     : e.UpdateScalar(UpdateScalarKind::kRate);
-        args.inverse_rows = RowNumbers(run, args.block, e.Address(inverse));
-        args.inverse_cols = ColumnNumbers(run, args.block, e.Address(inverse));
+        args.inverse_rows = RowNumbers(run, args.block, inverse);
+        args.inverse_cols = ColumnNumbers(run, args.block, inverse);
         args.weight_squares = a.scale_parameter
                                   ? TensorNumber(e, sums, a.moments + run.tensor.number).address
                                   : e.Address(squares);
@@ -230,11 +222,9 @@ Status Lower(Emitter& e, const Op& op, const program::AdafactorUpdate& a) {
         args.eps_scale = static_cast<float>(a.eps_scale);
         args.clip = static_cast<float>(a.clip_threshold);
         args.decay = run.decays ? static_cast<float>(a.decay) : 0.0f;
-        const int64_t pieces = (args.block.cols + kTrainGroup - 1) / kTrainGroup;
-        WEFT_TRY(e.Run(
-            "adafactor_update",
-            {kTrainGroup, types.packed(), a.scale_parameter ? 1u : 0u, a.relative_step ? 1u : 0u},
-            args, {RowGroups(args.block.rows), pieces, 1}, reads, writes));
+        WEFT_TRY(io.Run("adafactor_update",
+                        {kWalkGroup, io.types(), a.scale_parameter, a.relative_step}, args,
+                        {RowGroups(args.block.rows), CeilDiv(args.block.cols, kWalkGroup), 1}));
     }
     return {};
 }

@@ -215,9 +215,8 @@ class HeadsLowering {
         const int64_t head_dim = attention_.head_dim;
         const int64_t units = int64_t{args_.heads} + 2 * int64_t{args_.kv_heads};
         WEFT_TRY(e_.Run("heads",
-                        {NormGroup(head_dim), type, static_cast<uint32_t>(head_dim), pairs_,
-                         neighbours_ ? 1u : 0u, parts_, static_cast<uint32_t>(caches.k.page_tokens),
-                         std::bit_cast<uint32_t>(eps_), whole_[0], whole_[1]},
+                        {NormGroup(head_dim), type, head_dim, pairs_, neighbours_, parts_,
+                         caches.k.page_tokens, std::bit_cast<uint32_t>(eps_), whole_[0], whole_[1]},
                         args_, {units, e_.shape().rows, 1}, std::move(reads_), std::move(writes_),
                         PinnedSubgroup(e_.gpu())));
         return LowerOverCache(e_, op_, attention_);
@@ -323,15 +322,16 @@ Status LowerLatent(Emitter& e, const LatentRun& run) {
     const CachePlace& cache = e.Cache(attention.inputs.back());
     WEFT_ASSIGN(const uint32_t type, CacheType(attention, cache));
     WEFT_ASSIGN(const AngleTables angles, PlaceAngles(e, rope.as<program::Rope>()));
+    Operands io(e);
     LatentArgs args;
-    args.q = e.Address(q.inputs[0]);
-    args.kv = e.Address(latent.inputs[0]);
-    args.to = e.Address(to);
-    args.weight = e.Address(norm.inputs[1]);
-    args.cache = cache.address;
+    args.q = io.Reads(q.inputs[0]);
+    args.kv = io.Reads(latent.inputs[0]);
+    args.to = io.Writes(to);
+    args.weight = io.Reads(norm.inputs[1]);
+    args.cache = io.Writes(cache.All());
     args.positions = e.tables().positions;
-    args.fine = angles.fine.address;
-    args.coarse = angles.coarse.address;
+    args.fine = io.Reads(angles.fine);
+    args.coarse = io.Reads(angles.coarse);
     args.row_sequence = e.tables().row_sequence;
     args.sequences = e.tables().sequences;
     args.pages = e.tables().pages;
@@ -343,14 +343,10 @@ Status LowerLatent(Emitter& e, const LatentRun& run) {
     args.latent_begin = BeginOf(latent);
     args.key_begin = BeginOf(key);
     args.eps = norm.as<RmsNorm>().eps;
-    WEFT_TRY(e.Run(
-        "latent",
-        {NormGroup(rank), type, static_cast<uint32_t>(rank), static_cast<uint32_t>(turned),
-         rope.as<program::Rope>().neighbours ? 1u : 0u, static_cast<uint32_t>(cache.page_tokens)},
-        args, {int64_t{args.heads} + 1, e.shape().rows, 1},
-        {e.All(q.inputs[0]), e.All(latent.inputs[0]), e.All(norm.inputs[1]), angles.fine,
-         angles.coarse},
-        {e.All(to), cache.All()}, PinnedSubgroup(e.gpu())));
+    WEFT_TRY(io.Run("latent",
+                    {NormGroup(rank), type, rank, turned, rope.as<program::Rope>().neighbours,
+                     cache.page_tokens},
+                    args, {int64_t{args.heads} + 1, e.shape().rows, 1}, PinnedSubgroup(e.gpu())));
     return LowerOverCache(e, attention, attention.as<program::LatentAttention>());
 }
 

@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "backend/vulkan/lower.h"
-#include "backend/vulkan/lower_train.h"
+#include "backend/vulkan/operands.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -48,77 +48,61 @@ uint32_t StatsGroup(const Emitter& e) {
 }  // namespace
 
 Status Lower(Emitter& e, const Op& op, const program::SoftmaxStats& a) {
-    WEFT_TRY(CheckCounts(e, op));
-    const ValueId logits = op.inputs[0], targets = op.inputs[1], stats = op.outputs[0];
-    WEFT_TRY(CheckFloat32(e, stats));
-    ElementTypes types(e);
-    WEFT_TRY(types.Set(0, logits));
-    types.SetRows(e.Cols(logits));
+    const ValueId logits = op.inputs[0];
+    Operands io(e);
+    io.SetRows(e.Cols(logits));
     SoftmaxStatsArgs args;
-    args.logits = e.Address(logits);
-    args.targets = e.Address(targets);
-    args.stats = e.Address(stats);
+    args.logits = io.Reads(logits, 0);
+    args.targets = io.Reads(op.inputs[1]);
+    args.stats = io.Writes(op.outputs[0]);
     args.rows = static_cast<uint32_t>(FlatRowsOf(e, logits));
     args.cols = static_cast<uint32_t>(e.Cols(logits));
     args.first_row = static_cast<int32_t>(a.first_row);
-    return e.Run("softmax_stats", {StatsGroup(e), types.packed(), types.wide()}, args,
-                 {RowGroups(args.rows), 1, 1}, {e.All(logits), e.All(targets)}, {e.All(stats)});
+    return io.Run("softmax_stats", {StatsGroup(e), io.types(), io.wide()}, args,
+                  {RowGroups(args.rows), 1, 1});
 }
 
 Status Lower(Emitter& e, const Op& op, const program::CrossEntropy&) {
-    WEFT_TRY(CheckCounts(e, op));
-    const ValueId stats = op.inputs[0], targets = op.inputs[1], losses = op.outputs[0];
-    WEFT_TRY(CheckFloat32(e, stats));
-    WEFT_TRY(CheckFloat32(e, losses));
+    const ValueId stats = op.inputs[0];
+    Operands io(e);
     CrossEntropyArgs args;
     WEFT_ASSIGN(args.ranks, StatsRanksOf(e, stats));
-    args.stats = e.Address(stats);
-    args.targets = e.Address(targets);
-    args.losses = e.Address(losses);
+    args.stats = io.Reads(stats);
+    args.targets = io.Reads(op.inputs[1]);
+    args.losses = io.Writes(op.outputs[0]);
     args.rows = static_cast<uint32_t>(FlatRowsOf(e, stats));
-    return e.Run("cross_entropy", {kTrainGroup}, args,
-                 {(args.rows + kTrainGroup - 1) / kTrainGroup, 1, 1},
-                 {e.All(stats), e.All(targets)}, {e.All(losses)});
+    return io.Run("cross_entropy", {kWalkGroup}, args, {CeilDiv(args.rows, kWalkGroup), 1, 1});
 }
 
 Status Lower(Emitter& e, const Op& op, const program::CrossEntropyGrad& a) {
-    WEFT_TRY(CheckCounts(e, op));
-    const ValueId dloss = op.inputs[0], stats = op.inputs[1], targets = op.inputs[2];
-    const ValueId logits = op.outputs[0];
-    WEFT_TRY(CheckFloat32(e, dloss));
-    WEFT_TRY(CheckFloat32(e, stats));
-    ElementTypes types(e);
-    WEFT_TRY(types.Set(0, logits));
-    types.SetRows(e.Cols(logits));
+    const ValueId stats = op.inputs[1], logits = op.outputs[0];
+    Operands io(e);
+    io.SetRows(e.Cols(logits));
     CrossEntropyGradArgs args;
     WEFT_ASSIGN(args.ranks, StatsRanksOf(e, stats));
-    args.logits = e.Address(logits);
-    args.dloss = e.Address(dloss);
-    args.stats = e.Address(stats);
-    args.targets = e.Address(targets);
+    args.logits = io.Adds(logits, 0);
+    args.dloss = io.Reads(op.inputs[0]);
+    args.stats = io.Reads(stats);
+    args.targets = io.Reads(op.inputs[2]);
     args.rows = static_cast<uint32_t>(FlatRowsOf(e, logits));
     args.cols = static_cast<uint32_t>(e.Cols(logits));
     args.first_row = static_cast<int32_t>(a.first_row);
-    const int64_t pieces = (e.Cols(logits) + 4 * kTrainGroup - 1) / (4 * kTrainGroup);
-    return e.Run("cross_entropy_grad", {kTrainGroup, types.packed(), types.wide()}, args,
-                 {RowGroups(args.rows), pieces, 1},
-                 {e.All(dloss), e.All(stats), e.All(targets), e.All(logits)}, {e.All(logits)});
+    return io.Run("cross_entropy_grad", {kWalkGroup, io.types(), io.wide()}, args,
+                  {RowGroups(args.rows), QuadPieces(e.Cols(logits)), 1});
 }
 
 Status LowerFindNonFinite(Emitter& e, ValueId value, Region to) {
-    ElementTypes types(e);
-    WEFT_TRY(types.Set(0, value));
+    Operands io(e, Operands::Count::kMany);
     FindNonFiniteArgs args;
-    args.from = e.Address(value);
+    args.from = io.Reads(value, 0);
     args.count = static_cast<uint64_t>(CountOf(e, value));
     const int64_t groups = std::clamp<int64_t>(QuadGroups(CountOf(e, value)), 1, kMostFindGroups);
     WEFT_ASSIGN(const Region found,
                 e.Scratch("not finite", static_cast<uint64_t>(groups) * sizeof(uint64_t)));
-    args.found = found.address;
-    WEFT_TRY(e.Run("find_non_finite", {kTrainGroup, types.packed(), types.wide()}, args,
-                   {groups, 1, 1}, {e.All(value)}, {found}));
+    args.found = io.Writes(found);
+    WEFT_TRY(io.Run("find_non_finite", {kWalkGroup, io.types(), io.wide()}, args, {groups, 1, 1}));
     const FindNonFiniteArgs end{found.address, to.address, static_cast<uint64_t>(groups)};
-    return e.Run("find_non_finite_end", {kTrainGroup}, end, {1, 1, 1}, {found}, {to});
+    return e.Run("find_non_finite_end", {kWalkGroup}, end, {1, 1, 1}, {found}, {to});
 }
 
 }  // namespace weft::backend::vulkan

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backend/vulkan/lower.h"
+#include "backend/vulkan/operands.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -51,40 +52,35 @@ Status ForPieces(const Emitter& e, Args& args, const Run& run) {
 }  // namespace
 
 Status Lower(Emitter& e, const Op& op, const program::CausalConv& a) {
-    const ValueId x = op.inputs[0], y = op.outputs[0], state = op.inputs.back();
+    const ValueId y = op.outputs[0];
     const int64_t taps = e.Cols(op.inputs[1]);
     if (taps > kMostConvTaps) {
         return MakeError(ErrorCode::kUnsupported,
                          "a convolution of {} taps; at most {} are supported", taps, kMostConvTaps);
     }
+    Operands io(e);
     ConvArgs args;
-    args.x = e.Address(x);
-    args.weight = e.Address(op.inputs[1]);
-    if (a.biased(op.inputs.size())) args.bias = e.Address(op.inputs[2]);
-    std::vector<Region> reads = {e.All(x), e.All(state)};
+    args.x = io.Reads(op.inputs[0]);
+    args.weight = io.Reads(op.inputs[1]);
+    if (a.biased(op.inputs.size())) args.bias = io.Reads(op.inputs[2]);
     if (a.gated) {
-        const ValueId inner = op.inputs.end()[-3], outer = op.inputs.end()[-2];
-        args.inner = e.Address(inner);
-        args.outer = e.Address(outer);
-        reads.push_back(e.All(inner));
-        reads.push_back(e.All(outer));
+        args.inner = io.Reads(op.inputs.end()[-3]);
+        args.outer = io.Reads(op.inputs.end()[-2]);
     }
-    args.state = e.Address(state);
-    args.y = e.Address(y);
+    args.state = io.Adds(op.inputs.back());
+    args.y = io.Writes(y);
     args.states = e.tables().states;
     args.writes = e.tables().state_writes;
     args.cols = static_cast<uint32_t>(e.Cols(y));
     args.slot_floats = static_cast<uint32_t>((taps - 1) * e.Cols(y));
-    const int64_t pieces = (e.Cols(y) + kConvGroup - 1) / kConvGroup;
     return ForPieces(e, args, [&] {
-        return e.Run("causal_conv",
-                     {kConvGroup, static_cast<uint32_t>(taps), a.silu ? 1u : 0u, a.gated ? 1u : 0u},
-                     args, {pieces, e.shape().sequences, 1}, reads, {e.All(y), e.All(state)});
+        return io.Run("causal_conv", {kConvGroup, taps, a.silu, a.gated}, args,
+                      {CeilDiv(e.Cols(y), kConvGroup), e.shape().sequences, 1});
     });
 }
 
 Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
-    const ValueId y = op.outputs[0], state = op.inputs[7];
+    const ValueId state = op.inputs[7];
     const program::Shape& shape = e.program().value(state).shape;
     const int64_t heads = shape[0], dims = shape[1], cols = shape[2];
     const int64_t most = std::max({heads, a.key_heads, a.first_head, a.group, a.cycle});
@@ -99,13 +95,11 @@ Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
                               &args.beta, &args.a, &args.dt, &args.state};
     uint64_t* const ssd[] = {&args.q, &args.k,  &args.v,    &args.decay,
                              &args.a, &args.dt, &args.beta, &args.state};
-    const size_t rows = a.ssd ? 4 : 5;  // inputs with rows of the step, before the weights
-    std::vector<Region> reads;
+    Operands io(e);
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-        *(a.ssd ? ssd : rule)[i] = e.Address(op.inputs[i]);
-        if (i < rows || i == 7) reads.push_back(e.All(op.inputs[i]));
+        *(a.ssd ? ssd : rule)[i] = i == 7 ? io.Adds(state) : io.Reads(op.inputs[i]);
     }
-    args.y = e.Address(y);
+    args.y = io.Writes(op.outputs[0]);
     args.states = e.tables().states;
     args.writes = e.tables().state_writes;
     args.heads_and_keys = Both(heads, a.key_heads);
@@ -115,12 +109,9 @@ Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
     args.query_scale = a.query_scale;
     args.key_scale = a.key_scale;
     args.floor = a.floor;
-    const int64_t blocks = (cols + kDeltaColumns - 1) / kDeltaColumns;
     return ForPieces(e, args, [&] {
-        return e.Run(
-            "delta_rule",
-            {kDeltaGroup, static_cast<uint32_t>(dims), a.by_channel ? 1u : 0u, a.ssd ? 1u : 0u},
-            args, {blocks, heads, e.shape().sequences}, reads, {e.All(y), e.All(state)});
+        return io.Run("delta_rule", {kDeltaGroup, dims, a.by_channel, a.ssd}, args,
+                      {CeilDiv(cols, kDeltaColumns), heads, e.shape().sequences});
     });
 }
 

@@ -46,7 +46,7 @@ Result<RunTable> PlaceRuns(Emitter& e, std::span<const UpdateRun> runs, int64_t 
         entry.first_block = static_cast<uint32_t>(blocks);
         entry.l2 = run.decays ? static_cast<float>(l2) : 0.0f;
         entry.decay = run.decays ? static_cast<float>(decay) : 0.0f;
-        blocks += (run.count + block - 1) / block;
+        blocks += CeilDiv(run.count, block);
     }
     RunTable table;
     if (entries.empty()) return table;
@@ -97,47 +97,23 @@ struct Adam8bitArgs {
     float beta1 = 0, beta2 = 0, eps = 0;
 };
 
-// Operands of an update op: the gradient, the weights, `kept` state values, and a copy of the
-// weights or none.
-struct UpdateOperands {
-    UpdateOperands(const Emitter& e, const Op& op, size_t kept)
-        : gradient(op.inputs[0]),
-          weights(op.inputs[1]),
-          copy(op.inputs.size() > 2 + kept ? op.inputs.back() : program::kNoValue),
-          types(e) {
-        for (const ValueId id : op.inputs) reads.push_back(e.All(id));
-        for (const ValueId id : op.outputs) writes.push_back(e.All(id));
-    }
-    Status Check(const Emitter& e) {
-        WEFT_TRY(CheckFloat32(e, weights));
-        WEFT_TRY(types.Set(0, gradient));
-        if (copy != program::kNoValue) WEFT_TRY(types.Set(1, copy));
-        wide = types.wide() != 0 && e.Address(weights) % 16 == 0;
-        return {};
-    }
-    // Checks a float32 value of the optimizer state.
-    Status CheckKept(const Emitter& e, ValueId id) {
-        WEFT_TRY(CheckFloat32(e, id));
-        wide = wide && e.Address(id) % 16 == 0;
-        return {};
-    }
-    uint64_t CopyAddress(const Emitter& e) const {
-        return copy == program::kNoValue ? 0 : e.Address(copy);
-    }
-    ValueId gradient, weights, copy;
-    ElementTypes types;
-    bool wide = false;
-    std::vector<Region> reads, writes;
-};
-
+// Operands of an update op with `kept` state values: the gradient (slot 0), the weights, and a copy
+// of the weights (slot 1) or none.
 template <typename Args>
-void SetScalars(Emitter& e, Args& args) {
+Operands UpdateOperands(Emitter& e, const Op& op, size_t kept, const RunTable& runs, Args& args) {
+    Operands io(e, Operands::Count::kMany);
+    args.gradient = io.Reads(op.inputs[0], 0);
+    args.weights = io.Adds(op.inputs[1], Operands::By::kQuads);
+    args.copy = io.Adds(op.inputs.size() > 2 + kept ? op.inputs.back() : program::kNoValue, 1);
+    args.runs = io.Reads(runs.region);
+    args.run_count = runs.runs;
+    args.blocks = runs.blocks;
     args.rate = e.UpdateScalar(UpdateScalarKind::kRate);
     args.gradient_scale = e.UpdateScalar(UpdateScalarKind::kGradientScale);
+    return io;
 }
 template <typename Args>
 void SetAdamArgs(Emitter& e, const program::AdamUpdate& a, Args& args) {
-    SetScalars(e, args);
     args.beta1 = static_cast<float>(a.beta1);
     args.beta2 = static_cast<float>(a.beta2);
     // Uses the betas that the kernels multiply by, as on the CPU (kernels/dense/update.cc).
@@ -146,20 +122,9 @@ void SetAdamArgs(Emitter& e, const program::AdamUpdate& a, Args& args) {
     args.eps = static_cast<float>(a.eps);
 }
 
-Status RunDense(Emitter& e, std::string_view shader, UpdateOperands operands, const RunTable& runs,
-                DenseUpdateArgs args) {
-    args.gradient = e.Address(operands.gradient);
-    args.weights = e.Address(operands.weights);
-    args.copy = operands.CopyAddress(e);
-    args.runs = runs.region.address;
-    args.run_count = runs.runs;
-    args.blocks = runs.blocks;
-    operands.reads.push_back(runs.region);
-    return e.Run(shader,
-                 {kTrainGroup, operands.types.packed(), operands.wide ? 1u : 0u,
-                  static_cast<uint32_t>(kUpdateBlock)},
-                 args, {RowGroups(runs.blocks), 1, 1}, std::move(operands.reads),
-                 std::move(operands.writes));
+Status RunDense(std::string_view shader, const Operands& io, const DenseUpdateArgs& args) {
+    return io.Run(shader, {kWalkGroup, io.types(), io.wide(), kUpdateBlock}, args,
+                  {RowGroups(args.blocks), 1, 1});
 }
 
 // For both kinds of codes: 256 values, the 255 midpoints between them, and an unused number.
@@ -195,19 +160,16 @@ Result<SquareBlocks> SumSquaresOf(Emitter& e, ValueId x,
     WEFT_ASSIGN(const RunTable runs, PlaceRuns(e, list, kSquaresBlock));
     SquareBlocks sums{{}, runs.blocks};
     if (runs.blocks == 0) return sums;
-    ElementTypes types(e);
-    WEFT_TRY(types.Set(0, x));
-    AddSquaresArgs args;
-    args.x = e.Address(x);
-    args.runs = runs.region.address;
     WEFT_ASSIGN(sums.region, e.Scratch("squares", runs.blocks * 2 * sizeof(float)));
-    args.sums = sums.region.address;
+    Operands io(e, Operands::Count::kMany);
+    AddSquaresArgs args;
+    args.x = io.Reads(x, 0);
+    args.runs = io.Reads(runs.region);
+    args.sums = io.Writes(sums.region);
     args.run_count = runs.runs;
     args.blocks = runs.blocks;
-    WEFT_TRY(
-        e.Run("add_squares",
-              {kTrainGroup, types.packed(), types.wide(), static_cast<uint32_t>(kSquaresBlock)},
-              args, {RowGroups(runs.blocks), 1, 1}, {e.All(x), runs.region}, {sums.region}));
+    WEFT_TRY(io.Run("add_squares", {kWalkGroup, io.types(), io.wide(), kSquaresBlock}, args,
+                    {RowGroups(runs.blocks), 1, 1}));
     return sums;
 }
 
@@ -216,8 +178,8 @@ Status AddSquareBlocks(Emitter& e, const SquareBlocks& blocks, Region to) {
     const AddSquaresEndArgs args{blocks.region.address, to.address,
                                  static_cast<uint32_t>(blocks.count)};
     const bool single = to.bytes == sizeof(float);
-    return e.Run("add_squares_end", {kTrainGroup, single ? 1u : 0u}, args, {1, 1, 1},
-                 {blocks.region, to}, {to});
+    return e.Run("add_squares_end", {kWalkGroup, single}, args, {1, 1, 1}, {blocks.region, to},
+                 {to});
 }
 
 Status Lower(Emitter& e, const Op& op, const program::AddSquares& a) {
@@ -227,61 +189,43 @@ Status Lower(Emitter& e, const Op& op, const program::AddSquares& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::AdamUpdate& a) {
-    UpdateOperands operands(e, op, 2);
-    WEFT_TRY(operands.Check(e));
-    for (const size_t i : {2, 3}) WEFT_TRY(operands.CheckKept(e, op.inputs[i]));
     WEFT_ASSIGN(const RunTable runs, PlaceRuns(e, a.runs, kUpdateBlock, a.l2, a.decay));
     DenseUpdateArgs args;
+    Operands io = UpdateOperands(e, op, 2, runs, args);
     SetAdamArgs(e, a, args);
-    args.m = e.Address(op.inputs[2]);
-    args.v = e.Address(op.inputs[3]);
-    return RunDense(e, "adam_update", std::move(operands), runs, args);
+    args.m = io.Adds(op.inputs[2], Operands::By::kQuads);
+    args.v = io.Adds(op.inputs[3], Operands::By::kQuads);
+    return RunDense("adam_update", io, args);
 }
 
 Status Lower(Emitter& e, const Op& op, const program::SgdUpdate& a) {
     const bool keeps = a.momentum > 0;
-    UpdateOperands operands(e, op, keeps ? 1 : 0);
-    WEFT_TRY(operands.Check(e));
     WEFT_ASSIGN(const RunTable runs, PlaceRuns(e, a.runs, kUpdateBlock, a.l2));
     DenseUpdateArgs args;
-    SetScalars(e, args);
+    Operands io = UpdateOperands(e, op, keeps ? 1 : 0, runs, args);
     args.correction1 = e.UpdateScalar(UpdateScalarKind::kFirst);
     args.beta1 = static_cast<float>(a.momentum);
     args.beta2 = static_cast<float>(1 - a.dampening);
     args.eps = a.nesterov ? 1.0f : 0.0f;
-    if (keeps) {
-        WEFT_TRY(operands.CheckKept(e, op.inputs[2]));
-        args.m = e.Address(op.inputs[2]);
-    }
-    return RunDense(e, "sgd_update", std::move(operands), runs, args);
+    if (keeps) args.m = io.Adds(op.inputs[2], Operands::By::kQuads);
+    return RunDense("sgd_update", io, args);
 }
 
 Status Lower(Emitter& e, const Op& op, const program::Adam8bitUpdate& a) {
-    UpdateOperands operands(e, op, 4);
-    WEFT_TRY(operands.Check(e));
-    for (const size_t i : {4, 5}) WEFT_TRY(CheckFloat32(e, op.inputs[i]));
     WEFT_ASSIGN(const RunTable runs,
                 PlaceRuns(e, a.adam.runs, kStateBlock, a.adam.l2, a.adam.decay));
     WEFT_ASSIGN(const Region codes, PlaceCodes(e));
     Adam8bitArgs args;
+    Operands io = UpdateOperands(e, op, 4, runs, args);
     SetAdamArgs(e, a.adam, args);
-    args.gradient = e.Address(operands.gradient);
-    args.weights = e.Address(operands.weights);
-    uint64_t* const kept[] = {&args.m, &args.v, &args.m_scales, &args.v_scales};
-    for (size_t i = 0; i < std::size(kept); ++i) *kept[i] = e.Address(op.inputs[2 + i]);
-    args.copy = operands.CopyAddress(e);
-    args.codes = codes.address;
-    args.runs = runs.region.address;
-    args.run_count = runs.runs;
-    args.blocks = runs.blocks;
-    operands.reads.push_back(codes);
-    operands.reads.push_back(runs.region);
+    args.m = io.Adds(op.inputs[2]);
+    args.v = io.Adds(op.inputs[3]);
+    args.m_scales = io.Adds(op.inputs[4]);
+    args.v_scales = io.Adds(op.inputs[5]);
+    args.codes = io.Reads(codes);
     constexpr uint32_t kLanes = kStateBlock / 4;
-    return e.Run("adam8bit_update",
-                 {kLanes, operands.types.packed(), operands.wide ? 1u : 0u,
-                  static_cast<uint32_t>(kStateBlock)},
-                 args, {RowGroups(runs.blocks), 1, 1}, std::move(operands.reads),
-                 std::move(operands.writes));
+    return io.Run("adam8bit_update", {kLanes, io.types(), io.wide(), kStateBlock}, args,
+                  {RowGroups(runs.blocks), 1, 1});
 }
 
 }  // namespace weft::backend::vulkan

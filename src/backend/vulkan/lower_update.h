@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "backend/vulkan/lower_train.h"
+#include "backend/vulkan/operands.h"
 #include "program/update.h"
 
 namespace weft::backend::vulkan {
