@@ -1,35 +1,103 @@
-// Element-wise y = f(a, b), where b has the same shape, or is a row or a column. f is
-// specialization constant 1 (RowMap of lower_rows.cc). cols: of a row, or the number of columns per
-// gate.
+// Element-wise y (and z) = f(a, b, c), of any types. b may belong to the columns, or be the gates,
+// each of `cols` elements. f is kMap (Map of lower_maps.cc).
 #version 460
-#include "floats.glsl"
+#include "element.glsl"
 #include "glu.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kMap = 0;
+layout(constant_id = 2) const uint kTypes = 0;  // of a, b, c, y, z
+layout(constant_id = 3) const bool kWide = false;
 layout(push_constant, scalar) uniform Args {
-    Floats a, b, y;
+    uint64_t a, b, c, y, z;
     uint count, cols;
     float factor;
     uint length, offset;
 };
 
-float Of(uint i) {
-    const float x = a.at[i];
-    switch (kMap) {
-        case 0: return x + b.at[i];
-        case 1: return x + b.at[i % cols];
-        case 2: return factor * x;
-        case 3: return factor * Tanh(x / factor);
-        case 4: return x * Sigmoid(b.at[i / cols]);
-        case 5: return x * TemperatureAt(Ints(uint64_t(b)).at[i / cols], factor, length, offset);
-        case 6: return x * Softplus(b.at[i / cols]);
-        case 7: return min(Glu(0, x, 1.0), factor) * clamp(b.at[i], -factor, factor);
-        case 11: return max(x, 0.0) * max(x, 0.0);
-        default: return Glu(kMap - 8, x, b.at[i]);
+const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kSoftplusRows = 5;
+const uint kScaleByPosition = 6, kReluSquared = 7, kLimitedSilu = 8, kGlu = 9, kGluEnd = 12;
+const uint kSoftCapGrad = 12, kSiluGrad = 13, kGeluGrad = 14, kZero = 15;
+
+// 1 - tanh(v)^2, computed without cancellation where tanh is near 1.
+float TanhSlope(float v) {
+    const float t = exp(-2.0 * abs(v)), sum = 1.0 + t;
+    return 4.0 * t / (sum * sum);
+}
+// The gradients of gate and up for act(gate) * up.
+vec2 GluGrad(float dout, float gate, float up) {
+    const float kRoot = 0.7978845608;  // sqrt(2 / pi)
+    const float square = 0.044715 * gate * gate;
+    const bool gelu = kMap == kGeluGrad;
+    const float u = gelu ? 2.0 * kRoot * gate * (1.0 + square) : gate;
+    const float slope = gelu ? 2.0 * kRoot * (1.0 + 3.0 * square) : 1.0;
+    const float part = Sigmoid(u);
+    return vec2(dout * up * part * (1.0 + gate * slope * Sigmoid(-u)), dout * gate * part);
+}
+
+float Of(float x, float with) {
+    if (kMap == kAdd || kMap == kAddBias) return x + with;
+    if (kMap == kScale) return factor * x;
+    if (kMap == kSoftCap) return IsNan(x) ? x : factor * Tanh(x / factor);
+    if (kMap == kGateRows) return x * Sigmoid(with);
+    if (kMap == kSoftplusRows) return x * Softplus(with);
+    if (kMap == kScaleByPosition) return x * with;
+    if (kMap == kReluSquared) return max(x, 0.0) * max(x, 0.0);
+    if (kMap == kLimitedSilu) return min(Glu(0, x, 1.0), factor) * clamp(with, -factor, factor);
+    if (kMap == kSoftCapGrad) return x * TanhSlope(with / factor);
+    return Glu(kMap - kGlu, x, with);
+}
+
+// The element of b for a row or gate, and a column.
+float Element(uint row, uint column) {
+    if (kMap == kScaleByPosition) {
+        return TemperatureAt(Ints(b).at[row], factor, length, offset);
     }
+    return Load(b, TypeIn(kTypes, 1), kMap == kAddBias ? column : row);
+}
+
+// The elements of b for elements i to i + 3, by their columns or rows.
+vec4 Spread(uint i, uint left) {
+    uint row = i / cols, column = i % cols;
+    vec4 quad = vec4(0);
+    [[unroll]] for (uint k = 0; k < 4; ++k) {
+        if (k < left) quad[k] = Element(row, column);
+        if (++column == cols) {
+            column = 0;
+            ++row;
+        }
+    }
+    return quad;
+}
+
+void Map(uint i, uint left) {
+    const uint y_type = TypeIn(kTypes, 3);
+    if (kMap == kZero) {
+        StoreQuad(y, y_type, i, left, kWide, vec4(0));
+        return;
+    }
+    const vec4 x = LoadQuad(a, TypeIn(kTypes, 0), i, left, kWide);
+    vec4 with = vec4(0), result, other;
+    if (kMap == kAddBias || kMap >= kGateRows && kMap <= kScaleByPosition) {
+        with = Spread(i, left);
+    } else if (kMap != kScale && kMap != kSoftCap && kMap != kReluSquared) {
+        with = LoadQuad(b, TypeIn(kTypes, 1), i, left, kWide);
+    }
+    if (kMap == kSiluGrad || kMap == kGeluGrad) {
+        const vec4 up = LoadQuad(c, TypeIn(kTypes, 2), i, left, kWide);
+        [[unroll]] for (uint k = 0; k < 4; ++k) {
+            const vec2 both = GluGrad(x[k], with[k], up[k]);
+            result[k] = both.x;
+            other[k] = both.y;
+        }
+        StoreQuad(z, TypeIn(kTypes, 4), i, left, kWide, other);
+    } else {
+        [[unroll]] for (uint k = 0; k < 4; ++k) result[k] = Of(x[k], with[k]);
+    }
+    StoreQuad(y, y_type, i, left, kWide, result);
 }
 
 void main() {
+    const uint quads = count / 4 + (count % 4 == 0 ? 0 : 1);
     const uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
-    for (uint i = gl_GlobalInvocationID.x; i < count; i += stride) y.at[i] = Of(i);
+    for (uint q = gl_GlobalInvocationID.x; q < quads; q += stride) Map(4 * q, count - 4 * q);
 }

@@ -1,64 +1,110 @@
-// rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over groups of columns: workgroup (group, row).
-// With `squares`, reads the sum of squares instead. sum_squares (specialization constant 1): writes
-// that sum to y, for columns of rows. kEncodes: also writes y as codes (codes.glsl); a group must
-// then be a row. kCentered: subtracts the mean of the group from x.
+// rms_norm, sum_squares, and the gradient of a norm's input, of any types. A workgroup processes a
+// group of columns of a row, a unit, at a time:
+//     s = 1 / sqrt(mean(x^2) + eps), y = x * s * weight
+//     dx = s * (dy * weight - x * s^2 * mean(dy * weight * x))
+// With `squares`, reads the sum of squares of the unit's row instead. kSumSquares: writes that sum to
+// y. kGrad: dx, and s of each unit if `inverse` is not 0. kInverse: only s. kEncodes: also writes y
+// as codes (codes.glsl); a unit must then be a row. kCentered: subtracts the mean of the unit from x.
+//
+// kQuads: an invocation adds four columns at a time, else single ones. The order of a sum, and so its
+// bits, depend on it: residual.comp, heads.comp and latent.comp give the bits of single columns.
 #version 460
-#include "floats.glsl"
+#include "element.glsl"
 #include "norm.glsl"
 #include "reduce.glsl"
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const bool kSumSquares = false;
-layout(constant_id = 2) const bool kEncodes = false;
-layout(constant_id = 3) const bool kCentered = false;
+layout(constant_id = 1) const uint kMode = 0;
+layout(constant_id = 2) const uint kTypes = 0;  // of x, weight, dy, y
+layout(constant_id = 3) const bool kWide = false;
+layout(constant_id = 4) const bool kQuads = false;
+layout(constant_id = 5) const bool kEncodes = false;
+layout(constant_id = 6) const bool kCentered = false;
 #include "encode_row.glsl"
 layout(push_constant, scalar) uniform Args {
-    Floats x, weight, squares, y;  // weight, squares: 0 if absent
-    uint64_t codes, scales;        // kEncodes: of y
-    uint x_stride, cols;           // cols: per group
+    uint64_t x, weight, dy, y;  // weight: 0 if absent
+    Floats squares, inverse;    // 0 if absent
+    uint64_t codes, scales;     // kEncodes: of y
+    uint units, cols, x_stride;  // x_stride: from one unit to the next
     uint squares_stride, y_stride;
+    uint weights;  // units of a row, if each has weights of its own; else 1
     float whole, eps;  // whole: number of columns that the sum covers
-    uint weight_step;  // distance between the weights of groups; 0: all groups share them
 };
+const uint kForward = 0, kSumSquares = 1, kGrad = 2, kInverse = 3;
+const uint kEach = kQuads ? 4 : 1;
 
-void Scale(uint begin, float center, float scale) {
-    const bool plain = uint64_t(weight) == 0;
-    const uint lane = gl_LocalInvocationIndex, lanes = gl_WorkGroupSize.x;
+vec4 ColumnsOf(uint64_t from, uint operand, uint64_t begin, uint column) {
+    return LoadQuad(from, TypeIn(kTypes, operand), begin + column, min(kEach, cols - column), kWide);
+}
+vec4 WeightOf(uint unit, uint column) {
+    if (weight == 0) return vec4(1);
+    return ColumnsOf(weight, 1, uint64_t(unit % weights) * cols, column);
+}
+// Adds in the order of columns.
+float AddProducts(vec4 a, vec4 b, float sum) {
+    precise float added = sum;
+    [[unroll]] for (uint k = 0; k < kEach; ++k) added = fma(a[k], b[k], added);
+    return added;
+}
+
+float CenterOf(uint64_t begin) {
+    if (!kCentered) return 0.0;
+    float all = 0.0;
+    for (uint c = kEach * gl_LocalInvocationIndex; c < cols; c += kEach * gl_WorkGroupSize.x) {
+        const vec4 value = ColumnsOf(x, 0, begin, c);
+        [[unroll]] for (uint k = 0; k < kEach; ++k) all += value[k];
+    }
+    return SumOfGroup(all) / whole;
+}
+
+// Writes the results of a unit, which begins at element `begin` of x, in turns of kRowTurn columns.
+void Finish(uint unit, uint64_t begin, float center, float s, float pull) {
     for (uint first = 0; first < cols; first += kRowTurn) {
-        for (uint at = lane; at < min(kRowTurn, cols - first); at += lanes) {
-            const uint i = first + at;
-            precise float value = (x.at[begin + i] - center) * scale;
-            if (!plain) value = value * weight.at[gl_WorkGroupID.x * weight_step + i];
-            y.at[begin + i] = value;
-            if (kEncodes) encode_columns[at] = value;
+        const uint count = min(kRowTurn, cols - first);
+        for (uint at = kEach * gl_LocalInvocationIndex; at < count;
+             at += kEach * gl_WorkGroupSize.x) {
+            const uint c = first + at;
+            const vec4 value = ColumnsOf(x, 0, begin, c) - center;
+            vec4 result;
+            if (kMode == kForward) {
+                precise vec4 scaled = value * s;
+                if (weight != 0) scaled = scaled * WeightOf(unit, c);
+                result = scaled;
+            } else {
+                result = s * (ColumnsOf(dy, 2, begin, c) * WeightOf(unit, c) - value * pull);
+            }
+            StoreQuad(y, TypeIn(kTypes, 3), begin + c, min(kEach, cols - c), kWide, result);
+            if (kEncodes) encode_columns[at] = result.x;
         }
-        if (kEncodes) EncodeTurn(codes, scales, begin + first, cols - first);
+        if (kEncodes) EncodeTurn(codes, scales, uint(begin) + first, cols - first);
     }
 }
 
-void main() {
-    const uint row = gl_WorkGroupID.y;
-    const uint begin = row * x_stride + gl_WorkGroupID.x * cols;
+void Unit(uint unit) {
+    const uint64_t begin = uint64_t(unit) * x_stride;
     if (uint64_t(squares) != 0) {
-        Scale(begin, 0.0, InverseRms(squares.at[row * squares_stride], whole, eps));
+        Finish(unit, begin, 0.0, InverseRms(squares.at[unit * squares_stride], whole, eps), 0.0);
         return;
     }
-    float center = 0.0;
-    if (kCentered) {
-        float all = 0.0;
-        for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
-            all += x.at[begin + i];
-        }
-        center = SumOfGroup(all) / whole;
-    }
-    float sum = 0.0;
-    for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
-        const float value = x.at[begin + i] - center;
-        sum = fma(value, value, sum);
+    const float center = CenterOf(begin);
+    float sum = 0, along = 0;
+    for (uint c = kEach * gl_LocalInvocationIndex; c < cols; c += kEach * gl_WorkGroupSize.x) {
+        const vec4 value = ColumnsOf(x, 0, begin, c) - center;
+        sum = AddProducts(value, value, sum);
+        if (kMode != kGrad) continue;
+        along = AddProducts(ColumnsOf(dy, 2, begin, c) * WeightOf(unit, c), value, along);
     }
     sum = SumOfGroup(sum);
-    if (!kSumSquares) {
-        Scale(begin, center, InverseRms(sum, whole, eps));
-    } else if (gl_LocalInvocationIndex == 0) {
-        y.at[row * y_stride] = sum;
+    if (kMode == kSumSquares) {
+        if (gl_LocalInvocationIndex == 0) Floats(y).at[unit * y_stride] = sum;
+        return;
     }
+    const float s = InverseRms(sum, whole, eps);
+    if (uint64_t(inverse) != 0 && gl_LocalInvocationIndex == 0) inverse.at[unit] = s;
+    if (kMode == kInverse) return;
+    const float pull = kMode == kGrad ? s * s * SumOfGroup(along) / whole : 0.0;
+    Finish(unit, begin, center, s, pull);
+}
+
+void main() {
+    for (uint unit = gl_WorkGroupID.x; unit < units; unit += gl_NumWorkGroups.x) Unit(unit);
 }

@@ -116,11 +116,12 @@ TEST(VulkanGate, SubmissionEndsIfTheHostDoesNotAnswer) {
     std::fill_n(x.data(), 64, 3.0F);
     std::fill_n(y.data(), 64, -1.0F);
     struct MapArgs {
-        uint64_t a, b, y;
+        uint64_t a, b, c, y, z;
         uint32_t count, cols;
         float factor;
         uint32_t length, offset, unused;
-    } const args{x.buffer.address(), x.buffer.address(), y.buffer.address(), 64, 64, 1, 1, 0, 0};
+    } const args{
+        x.buffer.address(), x.buffer.address(), 0, y.buffer.address(), 0, 64, 64, 1, 1, 0, 0};
     const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, true).value();
     const auto commands = device->Record().value();
     const HostSignal::Exchange exchange{x.buffer.address(), host.buffer.address(),

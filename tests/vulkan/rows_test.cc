@@ -344,7 +344,8 @@ TEST(VulkanRows, CopiesOfRowsAndColumns) {
         e.SetStep(step);
         const int64_t cols = heads * head_cols;
         const std::vector<float> x = random.Normals(rows * cols);
-        const ValueId in = e.AddFloats({kTokens, cols}, x), ids = e.AddInts({kOutputs});
+        const ValueId in = e.AddFloats({kTokens, cols}, x),
+                      ids = e.AddInts({kOutputs}, step.output_rows);
         std::vector<float> got, expected;
         RunMapOn(e, program::SelectRows{}, {in, ids}, e.AddFloats({kOutputs, cols}), got);
         for (const int32_t row : step.output_rows) {

@@ -435,6 +435,49 @@ TEST(VulkanTrainRows, ZeroesValuesOfAnyType) {
     }
 }
 
+// Norms that only inference has, of bfloat16: a mean that is subtracted, weights of each group,
+// sums of squares that are given; and units with limits. As of float32, rounded.
+TEST(VulkanTrainRows, NarrowTypesHaveAllFormsOfAnOp) {
+    WEFT_VULKAN(device);
+    Random random(5);
+    const std::vector<float> values = RoundedTo(DType::kBF16, random.Normals(3 * 16));
+    const std::vector<float> others = RoundedTo(DType::kBF16, random.Normals(3 * 16));
+    const std::vector<float> weights = random.Normals(16), squares = {9, 4, 25};
+    const auto run = [&](DType dtype, const auto& op, std::vector<std::vector<float>> more) {
+        TrainEmitter e(device, TrainShape(3));
+        std::vector<ValueId> inputs = {e.Place({kTokens, 16}, dtype, values)};
+        for (const std::vector<float>& one : more) {
+            const bool rows = one.size() > 16;
+            const program::Shape shape = rows              ? program::Shape{kTokens, 16}
+                                         : one.size() == 3 ? program::Shape{kTokens, 1}
+                                                           : program::Shape{16};
+            inputs.push_back(e.Place(shape, rows ? dtype : DType::kF32, one));
+        }
+        const ValueId y = e.Place({kTokens, 16}, dtype);
+        const Status done = e.Do(op, inputs, {y});
+        EXPECT_TRUE(done.ok()) << done.error().message;
+        return e.Read(y);
+    };
+    const auto check = [&](const auto& op, const std::vector<std::vector<float>>& more,
+                           const char* what) {
+        const std::vector<float> wide = run(DType::kF32, op, more);
+        const std::vector<float> narrow = run(DType::kBF16, op, more);
+        const std::vector<double> expected(wide.begin(), wide.end());
+        ExpectNear(
+            narrow, expected, DType::kBF16,
+            [&](size_t i) { return 64 * kUlp * (1 + std::fabs(expected[i])); }, what);
+    };
+    program::RmsNorm centered{1e-5f, 16}, apart{1e-5f, 8}, whole{1e-5f, 16, 32, 0};
+    centered.centered = true;
+    apart.apart = true;
+    check(centered, {weights}, "centered");
+    check(apart, {weights}, "apart");
+    check(whole, {weights, squares}, "whole");
+    program::Glu limited;
+    limited.limit = 0.5f;
+    check(limited, {others}, "limited");
+}
+
 TEST(VulkanTrainRows, RefuseTypesByName) {
     WEFT_VULKAN(device);
     TrainEmitter e(device, TrainShape(2));
@@ -445,8 +488,11 @@ TEST(VulkanTrainRows, RefuseTypesByName) {
     EXPECT_NE(status.error().message.find(e.program().value(wide).name), std::string::npos)
         << status.error().message;
     program::RmsNorm norm{1e-5f, 8, 16, 0};
-    const ValueId squares = e.Place({kTokens, 1}, DType::kF32);
-    EXPECT_FALSE(e.Do(norm, {x, e.Place({8}, DType::kF32), squares}, {y}).ok());
+    const ValueId squares = e.Place({kTokens, 1}, DType::kBF16);
+    const Status narrow = e.Do(norm, {x, e.Place({8}, DType::kF32), squares}, {y});
+    ASSERT_FALSE(narrow.ok());
+    EXPECT_NE(narrow.error().message.find(e.program().value(squares).name), std::string::npos)
+        << narrow.error().message;
 }
 
 }  // namespace

@@ -39,11 +39,6 @@ struct Indexer {
     int64_t heads = 1, lists = 1, block = 1, local = 0, each = 1;
 };
 
-struct ScaleHeadsArgs {
-    uint64_t x = 0, positions = 0, slope = 0, offset = 0, y = 0;
-    uint32_t cols = 0, heads = 0;
-};
-
 Status EmitIndexer(Emitter& e, const Op& op, const Indexer& index) {
     const CachePlace& cache = e.Cache(index.cache);
     WEFT_ASSIGN(const uint32_t type, CacheType(op, cache));
@@ -102,21 +97,6 @@ Status Lower(Emitter& e, const Op& op, const program::IndexBlocks& a) {
     index.block = a.block;
     index.local = a.local;
     return EmitIndexer(e, op, index);
-}
-
-Status Lower(Emitter& e, const Op& op, const program::ScaleHeads&) {
-    const ValueId x = op.inputs[0], slope = op.inputs[2];
-    Operands io(e);
-    ScaleHeadsArgs args;
-    args.x = io.Reads(x);
-    args.positions = e.tables().positions;
-    args.slope = io.Reads(slope);
-    args.offset = io.Reads(op.inputs[3]);
-    args.y = io.Writes(op.outputs[0]);
-    args.cols = static_cast<uint32_t>(e.Cols(x));
-    args.heads = static_cast<uint32_t>(e.program().value(slope).shape[0]);
-    return io.Run("scale_heads", {kWalkGroup}, args,
-                  {CeilDiv(e.Cols(x), kWalkGroup), e.shape().rows, 1});
 }
 
 Status Lower(Emitter& e, const Op& op, const program::IndexTopK& a) {

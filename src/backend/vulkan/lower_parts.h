@@ -1,4 +1,4 @@
-// Parts of lowerings that runs of fused ops (lower_fused.cc) also use.
+// Parts of lowerings that other files, such as those of fused ops (lower_fused.cc), also use.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,38 @@
 
 namespace weft::backend::vulkan {
 
-// lower_rows.cc: number of invocations in a norm's workgroup. This number determines the order in
+// lower_norms.cc: number of invocations in a norm's workgroup. This number determines the order in
 // which the norm's sum is added.
 uint32_t NormGroup(int64_t cols);
 
-// lower_rows.cc: tables of the angles of RoPE ops, created once for all ops with the same angles.
+// lower_norms.cc: sums of the columns of a matrix. SumBlocks adds each column within blocks of
+// rows; AddBlocks then adds the blocks. io: the operands, without the sums; dy has slot 0, x
+// slot 1.
+struct ColumnSums {
+    int64_t rows = 0, cols = 0;
+    uint64_t dy = 0, x = 0, inverse = 0;  // if `inverse` is not 0, the sums are of dy * x *
+                                          // inverse[row]
+};
+struct BlockSums {
+    Region region;  // float32 [blocks, stride]
+    int64_t blocks = 0, stride = 0;
+};
+Result<BlockSums> SumBlocks(Emitter& e, const ColumnSums& of, Operands& io);
+// Computes `to` (slot 1) = `from` (slot 0; 0: nothing) + the sum over all blocks.
+Status AddBlocks(const BlockSums& sums, Operands& io, uint64_t from, uint64_t to, int64_t cols);
+
+// lower_copies.cc: y[r][c] = x[from(r)][c + shift], or zero if there is no such element. Rows are
+// those of `heads` heads. from(r): kSame: r + first_row; kListed: list[r] - first_row; kFound: the
+// index of r in the list, which ascends.
+enum class CopyMode : uint32_t { kSame, kListed, kFound };
+struct RowsCopied {
+    CopyMode mode = CopyMode::kSame;
+    program::ValueId list = program::kNoValue;
+    int64_t shift = 0, first_row = 0, heads = 1;
+};
+Status CopyRows(Emitter& e, program::ValueId x, program::ValueId y, const RowsCopied& how);
+
+// lower_rope.cc: tables of the angles of RoPE ops, created once for all ops with the same angles.
 struct AngleTables {
     Region fine, coarse;
 };

@@ -6,11 +6,12 @@
 #include "backend/vulkan/lower_gemm.h"
 #include "backend/vulkan/lower_parts.h"
 #include "backend/vulkan/operands.h"
-#include "backend/vulkan/lower_train.h"
 #include "backend/vulkan/products.h"
 
 namespace weft::backend::vulkan {
 namespace {
+
+using program::ValueId;
 
 // Arguments of embedding.comp.
 struct EmbeddingTableArgs {
@@ -66,7 +67,7 @@ uint64_t BiasOf(const Emitter& e, const program::Op& op) {
     return op.inputs.size() == 3 ? e.Address(op.inputs[2]) : 0;
 }
 // The arguments of a MatMul, with the result at y.
-ProductArgs ProductArgsOf(const Emitter& e, const program::Op& op, program::ValueId y) {
+ProductArgs ProductArgsOf(const Emitter& e, const program::Op& op, ValueId y) {
     ProductArgs args;
     args.x = e.Address(op.inputs[0]);
     args.y = e.Address(y);
@@ -85,37 +86,33 @@ Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t 
     args.first_row = static_cast<int32_t>(begin);
     WEFT_ASSIGN(const uint32_t type, ElementType(to));
     const uint32_t size = GroupSize(e.gpu());
-    const int64_t groups = (weight.cols + 32 * size - 1) / (32 * size);
     const int64_t down = std::min(count, kMostRows);
-    return e.Run(ShaderOf("embedding", weight.dtype), {size, 1u, type}, args,
-                 {groups, down, count == 0 ? 0 : (count + down - 1) / down}, {AllOf(weight)},
-                 {out});
+    return e.Run(ShaderOf("embedding", weight.dtype), {size, true, type}, args,
+                 {CeilDiv(weight.cols, 32 * size), down, count == 0 ? 0 : CeilDiv(count, down)},
+                 {AllOf(weight)}, {out});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
-    const program::Value& value = e.program().value(op.inputs[1]);
-    if (e.trains() && !Info(value.dtype).quantized) return LowerPlain(e, op, a);
-    if (HasHalves(e, op)) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{} is {}; Vulkan devices read rows of it as float32 only", value.name,
-                         Info(value.dtype).name);
+    const ValueId tokens = op.inputs[0], y = op.outputs[0];
+    if (e.trains() && !Info(e.program().value(op.inputs[1]).dtype).quantized) {
+        return CopyRows(e, op.inputs[1], y, {CopyMode::kListed, tokens, 0, a.first_row});
     }
     const WeightPlace& table = e.Weight(op.inputs[1]);
     WEFT_ASSIGN(EmbeddingTableArgs args, TableArgsOf(table));
-    args.tokens = e.Address(op.inputs[0]);
-    args.y = e.Address(op.outputs[0]);
+    Operands io(e);
+    io.Reads(AllOf(table));
+    args.tokens = io.Reads(tokens);
+    args.y = io.Writes(y);
     args.first_row = static_cast<int32_t>(a.first_row);
     const uint32_t size = GroupSize(e.gpu());
-    const int64_t groups = (table.cols + 32 * size - 1) / (32 * size);
-    return e.Run(ShaderOf("embedding", table.dtype), {size, 0u, 0u}, args,
-                 {groups, e.Rows(op.outputs[0]), 1}, {AllOf(table), e.All(op.inputs[0])},
-                 {e.All(op.outputs[0])});
+    return io.Run(ShaderOf("embedding", table.dtype), {size, false, 0}, args,
+                  {CeilDiv(table.cols, 32 * size), e.Rows(y), 1});
 }
 
 // A product's sums are float32, without further rounding. segment_cols, which bounds float32 sums
 // within a float64 sum, has no effect here.
 Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
-    const program::ValueId x = op.inputs[0], y = op.outputs[0];
+    const ValueId x = op.inputs[0], y = op.outputs[0];
     if (IsTrainingProduct(e, x, op.inputs[1], y)) {
         if (op.inputs.size() == 2) return EmitValueGemm(e, GemmForm::kNT, x, op.inputs[1], y);
         return MakeError(ErrorCode::kUnsupported,
@@ -128,7 +125,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
 Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& up,
                         const program::Op& glu) {
     const program::Op& first = gate != nullptr ? *gate : up;
-    const program::ValueId x = first.inputs[0], y = glu.outputs[0];
+    const ValueId x = first.inputs[0], y = glu.outputs[0];
     Gated gated{glu.as<program::Glu>().activation, y};
     if (gate != nullptr) {
         gated.up = &e.Weight(up.inputs[1]);
@@ -141,7 +138,8 @@ Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& 
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul&) {
-    const program::ValueId x = op.inputs[0], y = op.outputs[0];
+    const ValueId x = op.inputs[0], y = op.outputs[0];
+    for (const ValueId id : {x, y}) WEFT_TRY(CheckWide(e, id));
     const WeightPlace& weight = e.Weight(op.inputs[1]);
     ProductArgs args;
     args.x = e.Address(x);
@@ -152,9 +150,9 @@ Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul&) {
 
 Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {
     if (!e.shape().adapted) return {};
-    const program::ValueId x = op.inputs[0], y = op.outputs[0];
+    const ValueId x = op.inputs[0], y = op.outputs[0];
     std::vector<AdapterEntry> entries;
-    std::vector<Region> reads = {e.All(x)};
+    Operands down_io(e), up_io(e);
     uint32_t u_stride = 0;
     for (size_t i = 0; i < a.adapters.size(); ++i) {
         const WeightPlace& down = e.Weight(a.A(op.inputs, i));
@@ -162,8 +160,8 @@ Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {
         WEFT_ASSIGN(const AdapterEntry entry, EntryOf(a.adapters[i], down, up));
         entries.push_back(entry);
         u_stride = std::max(u_stride, entry.rank);
-        reads.push_back(AllOf(down));
-        reads.push_back(AllOf(up));
+        down_io.Reads(AllOf(down));
+        up_io.Reads(AllOf(up));
     }
     AdaptArgs args;
     const std::string name = "adapters of " + e.program().value(y).name;
@@ -174,9 +172,9 @@ Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {
     const int64_t rows = e.Rows(x);
     WEFT_ASSIGN(const Region u,
                 e.Scratch("adapter", static_cast<uint64_t>(rows) * u_stride * sizeof(float)));
-    args.x = e.Address(x);
-    args.u = u.address;
-    args.y = e.Address(y);
+    args.x = down_io.Reads(x);
+    args.u = down_io.Writes(u);
+    args.y = up_io.Adds(y);
     args.pairs = pairs.address;
     args.row_sequence = e.tables().row_sequence;
     args.sequences = e.tables().sequences;
@@ -186,12 +184,9 @@ Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {
     args.n = static_cast<uint32_t>(e.Cols(y));
     args.u_stride = u_stride;
     const uint32_t size = GroupSize(e.gpu());
-    WEFT_TRY(e.Run("adapt_down", {size}, args, {u_stride, rows, 1}, reads, {u},
-                   PinnedSubgroup(e.gpu())));
-    reads.push_back(u);
-    reads.push_back(e.All(y));
-    return e.Run("adapt_up", {size}, args, {(args.n + size - 1) / size, rows, 1}, std::move(reads),
-                 {e.All(y)});
+    WEFT_TRY(down_io.Run("adapt_down", {size}, args, {u_stride, rows, 1}, PinnedSubgroup(e.gpu())));
+    up_io.Reads(u);
+    return up_io.Run("adapt_up", {size}, args, {CeilDiv(args.n, size), rows, 1});
 }
 
 }  // namespace weft::backend::vulkan

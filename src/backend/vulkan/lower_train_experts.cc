@@ -1,8 +1,7 @@
-// Ops of a mixture of experts other than products: the gradient of the choice, statistics of the
-// router, and gates of rows.
+// Ops of a router in training: the gradient of the choice of experts, and the experts' load.
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_parts.h"
-#include "backend/vulkan/lower_train.h"
+#include "backend/vulkan/operands.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -23,19 +22,10 @@ struct RouterLoadArgs {
     uint64_t load = 0, ids = 0, dloss = 0, y = 0;
     uint32_t count = 0, experts = 0, used = 0;
 };
-struct GateRowsGradArgs {
-    uint64_t dy = 0, x = 0, gate = 0, dx = 0, dgate = 0;
-    uint32_t rows = 0, cols = 0;
-};
 
-Status CheckAllFloat32(const Emitter& e, std::initializer_list<ValueId> ids) {
-    for (const ValueId id : ids) WEFT_TRY(CheckFloat32(e, id));
-    return {};
-}
-
-RouterRowsArgs RouterRowsOf(const Emitter& e, ValueId logits, uint64_t y) {
+RouterRowsArgs RouterRowsOf(const Emitter& e, Operands& io, ValueId logits, uint64_t y) {
     RouterRowsArgs args;
-    args.logits = e.Address(logits);
+    args.logits = io.Reads(logits);
     args.y = y;
     args.rows = static_cast<uint32_t>(FlatRowsOf(e, logits));
     args.experts = static_cast<uint32_t>(e.Cols(logits));
@@ -44,132 +34,87 @@ RouterRowsArgs RouterRowsOf(const Emitter& e, ValueId logits, uint64_t y) {
 
 // Adds the counts of `ids` to those of `load`, into y.
 Status CountIds(Emitter& e, ValueId ids, ValueId load, ValueId y) {
+    Operands io(e);
     RouterLoadArgs args;
-    std::vector<Region> reads = {e.All(ids)};
-    if (load != program::kNoValue) {
-        args.load = e.Address(load);
-        reads.push_back(e.All(load));
-    }
-    args.ids = e.Address(ids);
-    args.y = e.Address(y);
+    args.load = io.Reads(load);
+    args.ids = io.Reads(ids);
+    args.y = io.Writes(y);
     args.count = static_cast<uint32_t>(CountOf(e, ids));
     args.experts = static_cast<uint32_t>(e.Cols(y));
-    return e.Run("router_counts", {kTrainGroup}, args, {e.Cols(y), 1, 1}, std::move(reads),
-                 {e.All(y)});
+    return io.Run("router_counts", {kWalkGroup}, args, {e.Cols(y), 1, 1});
 }
 
 }  // namespace
 
 Status Lower(Emitter& e, const Op& op, const program::RouteGrad& grad) {
-    WEFT_TRY(CheckCounts(e, op));
     const program::Route& a = grad.forward;
     if (a.factors) {
         return MakeError(ErrorCode::kUnsupported,
                          "a choice of experts with factors has no gradient");
     }
-    const ValueId dweights = op.inputs[0], logits = op.inputs[1], ids = op.inputs[2];
-    const ValueId y = op.outputs[0];
-    WEFT_TRY(CheckAllFloat32(e, {dweights, logits, y}));
+    const ValueId logits = op.inputs[1], ids = op.inputs[2];
+    Operands io(e);
     RouteGradArgs args;
-    args.logits = e.Address(logits);
-    args.y = e.Address(y);
-    args.dweights = e.Address(dweights);
-    args.ids = e.Address(ids);
+    args.logits = io.Reads(logits);
+    args.y = io.Writes(op.outputs[0]);
+    args.dweights = io.Reads(op.inputs[0]);
+    args.ids = io.Reads(ids);
     args.rows = static_cast<uint32_t>(FlatRowsOf(e, logits));
     args.experts = static_cast<uint32_t>(e.Cols(logits));
     args.used = static_cast<uint32_t>(e.Cols(ids));
     args.sigmoid = a.score == program::GateScore::kSigmoid ? 1 : 0;
     args.renormalise = a.renormalise ? 1 : 0;
     args.scale = a.scale;
-    return e.Run("route_grad", {NormGroup(e.Cols(logits))}, args, {RowGroups(args.rows), 1, 1},
-                 {e.All(dweights), e.All(logits), e.All(ids)}, {e.All(y)});
+    return io.Run("route_grad", {NormGroup(args.experts)}, args, {RowGroups(args.rows), 1, 1});
 }
 
 // Writes the scores of all rows to scratch memory, then adds them by column.
 Status Lower(Emitter& e, const Op& op, const program::RouterLoad&) {
-    WEFT_TRY(CheckCounts(e, op));
     const ValueId logits = op.inputs[0], ids = op.inputs[1], y = op.outputs[0];
     const ValueId load = op.inputs.size() > 2 ? op.inputs[2] : program::kNoValue;
-    WEFT_TRY(CheckAllFloat32(e, {logits, y}));
-    if (load != program::kNoValue) WEFT_TRY(CheckFloat32(e, load));
     const int64_t rows = FlatRowsOf(e, logits), experts = e.Cols(logits);
     const auto bytes = static_cast<uint64_t>(rows * experts) * sizeof(float);
     WEFT_ASSIGN(const Region scores, e.Scratch("router scores", bytes));
-    const RouterRowsArgs args = RouterRowsOf(e, logits, scores.address);
-    WEFT_TRY(e.Run("router_scores", {NormGroup(experts)}, args, {RowGroups(rows), 1, 1},
-                   {e.All(logits)}, {scores}));
-    ColumnSums sums;
-    sums.dy = scores.address;
-    sums.wide = experts % 4 == 0 ? 1 : 0;
-    sums.rows = rows;
-    sums.cols = experts;
-    sums.reads = {scores};
-    WEFT_ASSIGN(const BlockSums blocks, SumBlocks(e, sums));
+    Operands score_io(e), sum_io(e), end_io(e);
+    const RouterRowsArgs args = RouterRowsOf(e, score_io, logits, score_io.Writes(scores));
+    WEFT_TRY(score_io.Run("router_scores", {NormGroup(experts)}, args, {RowGroups(rows), 1, 1}));
+    WEFT_ASSIGN(const BlockSums blocks,
+                SumBlocks(e, {rows, experts, sum_io.Reads(scores)}, sum_io));
     const uint64_t behind_counts = static_cast<uint64_t>(experts) * sizeof(float);
-    SumsEnd end{0, e.Address(y) + behind_counts, 0, experts, {}, {e.All(y)}};
-    if (load != program::kNoValue) {
-        end.from = e.Address(load) + behind_counts;
-        end.reads = {e.All(load)};
-    }
-    WEFT_TRY(AddBlocks(e, blocks, std::move(end)));
+    const uint64_t from = load == program::kNoValue ? 0 : end_io.Reads(load) + behind_counts;
+    WEFT_TRY(AddBlocks(blocks, end_io, from, end_io.Writes(y) + behind_counts, experts));
     return CountIds(e, ids, load, y);
 }
 
 Status Lower(Emitter& e, const Op& op, const program::RouterLoadGrad&) {
-    WEFT_TRY(CheckCounts(e, op));
-    const ValueId dload = op.inputs[0], logits = op.inputs[1], y = op.outputs[0];
-    WEFT_TRY(CheckAllFloat32(e, {dload, logits, y}));
-    RouterRowsArgs args = RouterRowsOf(e, logits, e.Address(y));
-    args.dsums = e.Address(dload) + args.experts * sizeof(float);
-    return e.Run("router_load_grad", {NormGroup(args.experts)}, args, {RowGroups(args.rows), 1, 1},
-                 {e.All(dload), e.All(logits)}, {e.All(y)});
+    Operands io(e);
+    RouterRowsArgs args = RouterRowsOf(e, io, op.inputs[1], io.Writes(op.outputs[0]));
+    args.dsums = io.Reads(op.inputs[0]) + args.experts * sizeof(float);
+    return io.Run("router_load_grad", {NormGroup(args.experts)}, args,
+                  {RowGroups(args.rows), 1, 1});
 }
 
 Status Lower(Emitter& e, const Op& op, const program::LoadBalance& a) {
-    const ValueId load = op.inputs[0], loss = op.outputs[0];
-    WEFT_TRY(CheckAllFloat32(e, {load, loss}));
+    const ValueId load = op.inputs[0];
+    Operands io(e);
     RouterLoadArgs args;
-    args.load = e.Address(load);
-    args.y = e.Address(loss);
+    args.load = io.Reads(load);
+    args.y = io.Writes(op.outputs[0]);
     args.experts = static_cast<uint32_t>(e.Cols(load));
     args.used = static_cast<uint32_t>(a.used);
-    return e.Run("load_balance", {kTrainGroup}, args, {1, 1, 1}, {e.All(load)}, {e.All(loss)});
+    return io.Run("load_balance", {kWalkGroup}, args, {1, 1, 1});
 }
 
 Status Lower(Emitter& e, const Op& op, const program::LoadBalanceGrad& a) {
-    const ValueId dloss = op.inputs[0], load = op.inputs[1], dload = op.outputs[0];
-    WEFT_TRY(CheckAllFloat32(e, {dloss, load, dload}));
+    const ValueId load = op.inputs[1];
+    Operands io(e);
     RouterLoadArgs args;
-    args.load = e.Address(load);
-    args.dloss = e.Address(dloss);
-    args.y = e.Address(dload);
+    args.load = io.Reads(load);
+    args.dloss = io.Reads(op.inputs[0]);
+    args.y = io.Writes(op.outputs[0]);
     args.experts = static_cast<uint32_t>(e.Cols(load));
     args.used = static_cast<uint32_t>(a.forward.used);
-    return e.Run("load_balance_grad", {kTrainGroup}, args, {1, 1, 1}, {e.All(dloss), e.All(load)},
-                 {e.All(dload)});
-}
-
-Status Lower(Emitter& e, const Op& op, const program::GateRowsGrad&) {
-    WEFT_TRY(CheckCounts(e, op));
-    const ValueId dy = op.inputs[0], x = op.inputs[1], gate = op.inputs[2];
-    const ValueId dx = op.outputs[0], dgate = op.outputs[1];
-    WEFT_TRY(CheckAllFloat32(e, {gate, dgate}));
-    ElementTypes types(e);
-    types.SetRows(e.Cols(dy));
-    WEFT_TRY(types.Set(0, dy));
-    WEFT_TRY(types.Set(1, x));
-    WEFT_TRY(types.Set(2, dx));
-    GateRowsGradArgs args;
-    args.dy = e.Address(dy);
-    args.x = e.Address(x);
-    args.gate = e.Address(gate);
-    args.dx = e.Address(dx);
-    args.dgate = e.Address(dgate);
-    args.rows = static_cast<uint32_t>(FlatRowsOf(e, dy));
-    args.cols = static_cast<uint32_t>(e.Cols(dy));
-    return e.Run("gate_rows_grad", {NormGroup(e.Cols(dy)), types.packed(), types.wide()}, args,
-                 {RowGroups(args.rows), 1, 1}, {e.All(dy), e.All(x), e.All(gate)},
-                 {e.All(dx), e.All(dgate)});
+    return io.Run("load_balance_grad", {kWalkGroup}, args, {1, 1, 1});
 }
 
 }  // namespace weft::backend::vulkan

@@ -1,5 +1,5 @@
-//: train_sums
-//: train_sums_end -DEND
+//: column_sums
+//: column_sums_end -DEND
 // Sums over rows of each column, in an order that depends only on sizes. First per block of rows:
 //     sums[block][c] = the sum over the block's rows of dy[row][c], or, kNorm, of
 //                      dy * x * inverse[row]

@@ -2,7 +2,7 @@
 //     y[r][c] = x[from(r)][c + shift], zero if there is no such element
 //     from(r)   kSame: r + first_row;  kListed: list[r] - first_row;  kFound: the index of r in
 //               list, which ascends
-// Workgroup (rows, columns).
+// An invocation handles quads of the rows of y.
 #version 460
 #include "element.glsl"
 layout(local_size_x_id = 0) in;
@@ -52,10 +52,10 @@ vec4 QuadOf(uint row, uint c, uint left) {
 }
 
 void main() {
-    const uint c = 4 * (gl_WorkGroupID.y * gl_WorkGroupSize.x + gl_LocalInvocationIndex);
-    if (c >= y_cols) return;
-    for (uint r = gl_WorkGroupID.x; r < y_rows; r += gl_NumWorkGroups.x) {
-        const uint row = RowOf(r);
+    const uint quads = (y_cols + 3) / 4, all = y_rows * quads;
+    const uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+    for (uint i = gl_GlobalInvocationID.x; i < all; i += stride) {
+        const uint r = i / quads, c = 4 * (i % quads), row = RowOf(r);
         const vec4 quad = row < x_rows ? QuadOf(row, c, y_cols - c) : vec4(0);
         StoreQuad(y, TypeIn(kTypes, 1), uint64_t(r) * y_cols + c, y_cols - c, kWide, quad);
     }
