@@ -1,8 +1,6 @@
 #include "backend/vulkan/lower.h"
 
-#include <algorithm>
 #include <initializer_list>
-#include <type_traits>
 
 #include "backend/vulkan/buffers.h"
 #include "backend/vulkan/dry_run.h"
@@ -12,34 +10,13 @@ namespace weft::backend::vulkan {
 namespace {
 
 using program::Op;
-using program::Trait;
-
-bool IsHalf(const Emitter& emitter, program::ValueId id) {
-    const program::Value& value = emitter.program().value(id);
-    const bool half = value.dtype == DType::kBF16 || value.dtype == DType::kF16;
-    return half && value.storage == program::Storage::kActivation;
-}
-
-// Ops that program::ExpandLoss replaces by others.
-template <typename T>
-constexpr bool kExpanded = std::is_same_v<T, program::LinearCrossEntropy> ||
-                           std::is_same_v<T, program::LinearCrossEntropyGrad>;
 
 // An op without a Lower() does not link.
 template <typename T>
 Status LowerAny(Emitter& emitter, const Op& op, const T& attributes) {
-    if constexpr (T::kRow.Is(Trait::kTransfer)) {
-        return MakeError(ErrorCode::kUnsupported, "a transfer; it is not computed");
-    } else if constexpr (kExpanded<T>) {
-        return MakeError(ErrorCode::kUnsupported, "it has to be expanded first (program/loss.h)");
+    if constexpr (constexpr const char* kWhy = WhyNotLowered<T>(); kWhy != nullptr) {
+        return MakeError(ErrorCode::kUnsupported, "{}", kWhy);
     } else {
-        const auto half = [&](program::ValueId id) { return IsHalf(emitter, id); };
-        if (!kTakesHalves<T> &&
-            (std::ranges::any_of(op.inputs, half) || std::ranges::any_of(op.outputs, half))) {
-            return MakeError(
-                ErrorCode::kUnsupported,
-                "its Vulkan kernel supports only float32 activations. Use --device cpu.");
-        }
         return Lower(emitter, op, attributes);
     }
 }

@@ -5,6 +5,8 @@
 // Errors: kUnsupported (no kernel takes an op, a type or a size; the message names it).
 #pragma once
 
+#include <type_traits>
+
 #include "backend/vulkan/dispatch.h"
 
 namespace weft::backend::vulkan {
@@ -16,40 +18,28 @@ Status LowerOp(Emitter& emitter, const program::Op& op);
 Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
                     const Arithmetic& arithmetic, bool trains = false);
 
-// Whether the Lower() of an op accepts activations of bfloat16 and float16, and checks the types
-// itself. It is true for all ops that only training has, and for the ops listed below
-// (WEFT_TAKES_HALVES).
-template <typename T>
-inline constexpr bool kTakesHalves =
-    T::kRow.pass != program::Pass::kInference&& T::kRow.pass != program::Pass::kBoth;
-
-// The definitions are in lower_products.cc, lower_gemm.cc, lower_experts.cc, lower_rows.cc,
-// lower_attention.cc, lower_index.cc, lower_recurrent.cc, lower_train_rows.cc,
-// lower_train_experts.cc,
-// lower_loss.cc, lower_update.cc, lower_adafactor.cc and lower_causal.cc.
+// The definitions are in the files lower_*.cc. Ops with a reason in
+// WhyNotLowered() have none.
 #define WEFT_LOWER(name) Status Lower(Emitter& e, const program::Op& op, const program::name& a);
 WEFT_OPS(WEFT_LOWER)
 #undef WEFT_LOWER
 
-#define WEFT_TAKES_HALVES(name) \
-    template <>                 \
-    inline constexpr bool kTakesHalves<program::name> = true;
-WEFT_TAKES_HALVES(MatMul)
-WEFT_TAKES_HALVES(ExpertMatMul)
-WEFT_TAKES_HALVES(ExpertSum)
-WEFT_TAKES_HALVES(Add)
-WEFT_TAKES_HALVES(AddBias)
-WEFT_TAKES_HALVES(Scale)
-WEFT_TAKES_HALVES(ScaleByPosition)
-WEFT_TAKES_HALVES(SoftCap)
-WEFT_TAKES_HALVES(GateRows)
-WEFT_TAKES_HALVES(Glu)
-WEFT_TAKES_HALVES(RmsNorm)
-WEFT_TAKES_HALVES(Rope)
-WEFT_TAKES_HALVES(SelectRows)
-WEFT_TAKES_HALVES(Embedding)
-WEFT_TAKES_HALVES(Attention)
-#undef WEFT_TAKES_HALVES
+// Why no Vulkan kernel computes an op of this type; nullptr: one does.
+template <typename T>
+constexpr const char* WhyNotLowered() {
+    if (T::kRow.Is(program::Trait::kTransfer)) return "a transfer; it is not computed";
+    if (std::is_same_v<T, program::LinearCrossEntropy> ||
+        std::is_same_v<T, program::LinearCrossEntropyGrad>) {
+        return "it has to be expanded first (program/loss.h)";
+    }
+    // DeepSeek-V4's. Target::pools_windows = false makes BuildProgram refuse them earlier.
+    if (std::is_same_v<T, program::StreamWeights> || std::is_same_v<T, program::MergeStreams> ||
+        std::is_same_v<T, program::MixStreams> || std::is_same_v<T, program::PoolWindows> ||
+        std::is_same_v<T, program::WindowAttention>) {
+        return "GPUs have no kernel for it";
+    }
+    return nullptr;
+}
 
 // The input of LowerTop: `rows` rows of float32, each `stride` elements after the previous one.
 // Only the first `columns` elements of a row count.
