@@ -135,9 +135,8 @@ class BenchEmitter : public Emitter {
     }
     // Sets the numbers of the update that Run() executes.
     void SetUpdate(const UpdateNumbers& update) { update_ = update; }
-    Result<const gpu::Kernel*> Kernel(std::string_view shader,
-                                      std::span<const uint32_t> constants, uint32_t args_bytes,
-                                      uint32_t subgroup) override {
+    Result<const gpu::Kernel*> Kernel(std::string_view shader, std::span<const uint32_t> constants,
+                                      uint32_t args_bytes, uint32_t subgroup) override {
         std::string key(shader);
         for (const uint32_t value : constants) key += " " + std::to_string(value);
         // All tests of a program share kernels, because compiling them takes most of the time.

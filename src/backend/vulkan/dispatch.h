@@ -274,9 +274,10 @@ class Emitter {
     virtual bool Exchanges(const program::Op& sum) const = 0;
 
     template <typename Args>
-    Status Run(std::string_view shader, std::initializer_list<SpecConstant> constants, const Args& args,
-               std::array<int64_t, 3> groups, std::vector<Region> reads, std::vector<Region> writes,
-               uint32_t subgroup = 0, Parts parts = Parts::kOne, int32_t sum = -1) {
+    Status Run(std::string_view shader, std::initializer_list<SpecConstant> constants,
+               const Args& args, std::array<int64_t, 3> groups, std::vector<Region> reads,
+               std::vector<Region> writes, uint32_t subgroup = 0, Parts parts = Parts::kOne,
+               int32_t sum = -1) {
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= gpu::kMostArgsBytes);
         if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0) return {};
         Dispatch dispatch;

@@ -80,8 +80,8 @@ class Operands {
 
     // Emits a dispatch. May be called several times.
     template <typename Args>
-    Status Run(std::string_view shader, std::initializer_list<SpecConstant> constants, const Args& args,
-               std::array<int64_t, 3> groups, uint32_t subgroup = 0,
+    Status Run(std::string_view shader, std::initializer_list<SpecConstant> constants,
+               const Args& args, std::array<int64_t, 3> groups, uint32_t subgroup = 0,
                Parts parts = Parts::kOne) const {
         WEFT_TRY(status_);
         return e_.Run(shader, constants, args, groups, reads_, writes_, subgroup, parts);

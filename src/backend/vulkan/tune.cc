@@ -147,7 +147,8 @@ Result<ProductMemory> MakeMemory(ProductEmitter& e, DType dtype, int64_t rows, i
 }
 
 // Commands for a product by each of the weights.
-Result<std::unique_ptr<gpu::Commands>> Record(ProductEmitter& e, const ProductMemory& of, int64_t rows) {
+Result<std::unique_ptr<gpu::Commands>> Record(ProductEmitter& e, const ProductMemory& of,
+                                              int64_t rows) {
     ProductArgs args;
     args.x = of.x.address();
     args.y = of.y.address();
@@ -165,8 +166,9 @@ struct Candidate {
 
 // Kernels are compiled here; those that the driver refuses are left out. complete: set to false if
 // the deadline passed before all were tried.
-std::vector<Candidate> Prepare(ProductEmitter& e, Arithmetic arithmetic, const ProductMemory& operands,
-                               int64_t count, int64_t deadline_ns, bool& complete) {
+std::vector<Candidate> Prepare(ProductEmitter& e, Arithmetic arithmetic,
+                               const ProductMemory& operands, int64_t count, int64_t deadline_ns,
+                               bool& complete) {
     const bool emulated = arithmetic.matrix == Arithmetic::Matrix::kEmulated;
     const WeightPlace& weight = operands.weights.front();
     const TileClass rows = TileClassOf(count);
