@@ -277,7 +277,7 @@ TEST_F(Net, ALostRankIsNamed) {
                   Environment());
         const std::vector<pid_t> children = test::ChildrenAre(weft.pid(), 2);
         ASSERT_EQ(children.size(), 2u);
-        ASSERT_TRUE(test::Computes(children[0], 10));
+        ASSERT_TRUE(test::Computes(children[0], 3));
         ::kill(children[0], SIGKILL);
         const Ran ran = weft.Wait(10'000);
         EXPECT_EQ(ran.status, 3) << ran.err;
@@ -293,7 +293,7 @@ TEST_F(Net, InterruptEndsAllRanks) {
                         "--transport", "shm"},
                   Environment());
         const std::vector<pid_t> children = test::ChildrenAre(weft.pid(), 1);
-        for (const pid_t child : children) ASSERT_TRUE(test::Computes(child, 10));
+        for (const pid_t child : children) ASSERT_TRUE(test::Computes(child, 3));
         ::kill(weft.pid(), SIGINT);
         const Ran ran = weft.Wait(10'000);
         EXPECT_EQ(ran.status, 130) << ran.err;

@@ -6,42 +6,23 @@
 
 #include "support/process.h"
 #include "support/run_weft.h"
-#include "support/temp_dir.h"
-#include "support/tiny_gguf.h"
-#include "support/train_run.h"
+#include "support/train_case.h"
 
 namespace weft::support {
 namespace {
 
 namespace fs = std::filesystem;
 
-class TrainForeignFiles : public testing::Test {
+class TrainForeignFiles : public TrainCase {
   protected:
-    void SetUp() override {
-        model::Hyper hyper = OddHyper();
-        hyper.tied = true;
-        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
-        WriteQuestions(data_, 40);
-    }
     Words Command(const Words& more, const std::string& steps) const {
         return Words{"train",   model_, "--data",  data_, "--seq-len",    "96", "--json", "-t", "1",
                      "--dtype", "f32",  "--steps", steps, "--output-dir", out_} +
                more;
     }
-    static std::string Slurp(const std::string& path) {
-        std::ifstream file(path, std::ios::binary);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
-    static void Put(const std::string& path, const std::string& text) {
-        std::ofstream(path, std::ios::binary) << text;
-    }
     std::string Step(int64_t step) const {
         return out_ + "/checkpoints/step-0000000" + std::to_string(step);
     }
-
-    test::TempDir dir_;
-    const std::string model_ = dir_ / "model.gguf", data_ = dir_ / "data.jsonl",
-                      out_ = dir_ / "out";
 };
 
 // A folder that has the name of a checkpoint's, but was not written by Weft, is refused before the

@@ -12,9 +12,7 @@
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
-#include "support/temp_dir.h"
-#include "support/tiny_gguf.h"
-#include "support/train_run.h"
+#include "support/train_case.h"
 #include "support/wait.h"
 
 namespace weft::support {
@@ -23,15 +21,14 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-class TrainKeep : public testing::Test {
+class TrainKeep : public TrainCase {
   protected:
-    void SetUp() override {
+    static model::Hyper Wide() {
         model::Hyper hyper = OddHyper();
-        hyper.tied = true;
         hyper.ffn = 256;
-        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
-        WriteQuestions(data_, 40);
+        return hyper;
     }
+    TrainKeep() : TrainCase(Wide()) {}
     Words Command(const Words& more, const std::string& steps = "10") const {
         return Words{"train",  model_,    "--data", data_,     "--seq-len", "96",
                      "--json", "-t",      "1",      "--lr",    "1e-3",      "--micro-batch",
@@ -39,22 +36,10 @@ class TrainKeep : public testing::Test {
                      out_} +
                more;
     }
-    static std::map<int64_t, json> StepsOf(const std::string& text) {
-        std::map<int64_t, json> steps;
-        for (const json& line : JsonLines(text)) steps[line.value("step", int64_t{0})] = line;
-        return steps;
-    }
     static size_t Count(const std::string& text, const std::string& word) {
         size_t count = 0;
         for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) ++count;
         return count;
-    }
-    std::string Slurp(const std::string& path) const {
-        std::ifstream file(path, std::ios::binary);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
-    static void Put(const std::string& path, const std::string& text) {
-        std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
     }
     std::string Step(int64_t step) const {
         return fmt::format("{}/checkpoints/step-{:08}", out_, step);
@@ -67,9 +52,6 @@ class TrainKeep : public testing::Test {
         }
         return "";
     }
-
-    test::TempDir dir_;
-    std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl", out_ = dir_ / "out";
 };
 
 TEST_F(TrainKeep, AModelIsWrittenWhateverBecomesOfTheLog) {

@@ -12,9 +12,7 @@
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
-#include "support/temp_dir.h"
-#include "support/tiny_gguf.h"
-#include "support/train_run.h"
+#include "support/train_case.h"
 #include "support/wait.h"
 
 namespace weft::support {
@@ -23,14 +21,8 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-class TrainResume : public testing::Test {
+class TrainResume : public TrainCase {
   protected:
-    void SetUp() override {
-        model::Hyper hyper = OddHyper();
-        hyper.tied = true;
-        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
-        WriteQuestions(data_, 40);
-    }
     // Batches of four sequences in any layout.
     Words Command(const std::string& out, const Words& more) const {
         return Words{"train",     model_,
@@ -44,20 +36,11 @@ class TrainResume : public testing::Test {
                      out} +
                more;
     }
-    // The last line of each step, and of the end (step 0).
-    static std::map<int64_t, json> StepsOf(const std::string& text) {
-        std::map<int64_t, json> steps;
-        for (const json& line : JsonLines(text)) steps[line.value("step", int64_t{0})] = line;
-        return steps;
-    }
     std::map<int64_t, json> Train(const std::string& out, const Words& more) const {
         const Ran ran = RunTrain(Command(out, more));
         EXPECT_EQ(ran.status, 0) << ran.err;
         return StepsOf(ran.out);
     }
-
-    test::TempDir dir_;
-    std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
 };
 
 void ExpectSameSteps(const std::map<int64_t, json>& expected, const std::map<int64_t, json>& got,

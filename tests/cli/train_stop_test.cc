@@ -12,9 +12,7 @@
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
-#include "support/temp_dir.h"
-#include "support/tiny_gguf.h"
-#include "support/train_run.h"
+#include "support/train_case.h"
 #include "support/wait.h"
 #include "train/stop.h"
 
@@ -30,14 +28,10 @@ constexpr int64_t kSteps = 30;
 // Receivers of a signal: a launcher, scancel or kill reach one rank, a terminal all.
 enum class To { kRank0, kLast, kGroup };
 
-class TrainStop : public testing::Test {
+class TrainStop : public TrainCase {
   protected:
-    void SetUp() override {
+    TrainStop() : TrainCase(TrainHyper()) {
         ::signal(SIGINT, SIG_DFL);  // (background jobs of a shell ignore it)
-        model::Hyper hyper = TrainHyper();
-        hyper.tied = true;
-        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
-        WriteQuestions(data_, 40);
     }
     Words Command(const std::string& out, const Words& more) const {
         return Words{"train",
@@ -60,11 +54,6 @@ class TrainStop : public testing::Test {
                      "--output-dir",
                      out} +
                more;
-    }
-    static std::map<int64_t, json> StepsOf(const std::string& text) {
-        std::map<int64_t, json> steps;
-        for (const json& line : JsonLines(text)) steps[line.value("step", int64_t{0})] = line;
-        return steps;
     }
     static void Send(const Weft& weft, int signal, To to) {
         if (to != To::kLast) {
@@ -114,9 +103,6 @@ class TrainStop : public testing::Test {
         }
         EXPECT_TRUE(fs::exists(out + "/model.gguf"));
     }
-
-    test::TempDir dir_;
-    std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
 };
 
 TEST_F(TrainStop, AnySignalToAnyRankSavesAndGoesOnToTheBit) {
@@ -181,7 +167,7 @@ TEST_F(TrainStop, BeforeTheFirstUpdate) {
         pids.push_back(weft.pid());
         ASSERT_TRUE(test::Until([&] { return fs::exists(out + "/.weft-train.lock"); }));
         // The ranks have met and count the work.
-        for (const pid_t pid : pids) ASSERT_TRUE(test::Computes(pid, 20));
+        for (const pid_t pid : pids) ASSERT_TRUE(test::Computes(pid, 10));
         const int64_t begin_ns = NowNs();
         Send(weft, SIGTERM, to);
         const Ran ran = weft.Wait();
@@ -203,10 +189,10 @@ TEST_F(TrainStop, ASecondSignalEndsAtOnce) {
                    "--reference", "-t", "1", "--local", ranks, "--output-dir",
                    dir_ / ("second" + std::string(ranks)), "--steps", "3"});
         ASSERT_TRUE(test::Reports(weft, "million parameters")) << weft.Err();
-        ASSERT_TRUE(test::Computes(weft.pid(), 20));
+        ASSERT_TRUE(test::Computes(weft.pid(), 5));
         Send(weft, SIGTERM, To::kGroup);
         // For longer than a launcher repeats a signal; its ranks have one thread.
-        ASSERT_TRUE(test::Computes(weft.pid(), 100)) << "an update is too quick to show anything";
+        ASSERT_TRUE(test::Computes(weft.pid(), 60)) << "an update is too quick to show anything";
         const int64_t most_ns = test::LimitNs(4000), begin_ns = NowNs();
         Send(weft, SIGTERM, To::kGroup);
         const Ran ran = weft.Wait();
