@@ -2,6 +2,7 @@
 #include "doctor/checks/checks.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "doctor/check.h"
 #include "doctor/facts.h"
@@ -14,14 +15,9 @@ namespace {
 #define ACROSS_CHECK(function, ...) {__VA_ARGS__, nullptr, &checks::function},
 #define PEERS_CHECK(function, ...) {__VA_ARGS__, nullptr, &checks::function, true},
 #define RANKS_CHECK(...) {__VA_ARGS__},
-
-const std::vector<Check>& Table() {
-    static const std::vector<Check> table = {
+constexpr Check kChecks[] = {
 #include "doctor/checks/checks.inc"
-    };
-    return table;
-}
-
+};
 #undef HOST_CHECK
 #undef ACROSS_CHECK
 #undef PEERS_CHECK
@@ -44,16 +40,6 @@ void ExcuseContainer(HostView& view, Finding& finding) {
     finding.why += "; this is a container: the setting is that of its host";
 }
 
-// number: position among several hosts, from 1; 0: the only host.
-void Append(std::vector<Finding>& all, Findings& some, HostView* view = nullptr,
-            size_t number = 0) {
-    for (Finding& finding : some.Take()) {
-        if (view != nullptr) finding.fix = ForHost(*view, std::move(finding.fix), number);
-        if (view != nullptr) ExcuseContainer(*view, finding);
-        all.push_back(std::move(finding));
-    }
-}
-
 std::string AllNames(Hosts hosts) {
     std::string names;
     for (const auto& host : hosts) names += (names.empty() ? "" : ", ") + host->host();
@@ -63,14 +49,14 @@ std::string AllNames(Hosts hosts) {
 }  // namespace
 
 std::span<const Check> AllChecks() {
-    return Table();
+    return kChecks;
 }
 
 Result<std::vector<Finding>> RunChecks(Hosts all_hosts, std::span<const std::string> only,
                                        size_t peers) {
     const Hosts hosts = all_hosts.first(all_hosts.size() - peers);
     for (const std::string& name : only) {
-        if (std::ranges::none_of(Table(), [&](const Check& check) { return name == check.name; })) {
+        if (std::ranges::find(kChecks, name, &Check::name) == std::end(kChecks)) {
             return MakeError(ErrorCode::kUsage,
                              "--check {}: no such check. 'weft doctor --list' explains them all",
                              name);
@@ -80,30 +66,45 @@ Result<std::vector<Finding>> RunChecks(Hosts all_hosts, std::span<const std::str
         return only.empty() || std::ranges::find(only, check.name) != only.end();
     };
     std::vector<Finding> all;
-    const auto say_nothing = [&](const Check& check, const std::string& host, Findings& out) {
-        if (only.empty() || !out.empty()) return;
-        out.Note(fmt::format("nothing that this check looks at on {}", host), check.reads,
-                 "it has nothing to say here");
+    const auto take = [&](const Check& check, const std::string& host, Findings& out) {
+        if (!only.empty() && out.empty()) {
+            out.Note(fmt::format("nothing that this check looks at on {}", host), check.reads,
+                     "it has nothing to say here");
+        }
+        std::ranges::move(out.Take(), std::back_inserter(all));
     };
     for (size_t i = 0; i < hosts.size(); ++i) {
-        const auto& host = hosts[i];
-        for (const Check& check : Table()) {
+        HostView& view = *hosts[i];
+        const size_t before = all.size();
+        for (const Check& check : kChecks) {
             if (check.run == nullptr || !wanted(check)) continue;
-            Findings out(check.name, host->host());
-            check.run(*host, out);
-            say_nothing(check, host->host(), out);
-            Append(all, out, host.get(), hosts.size() > 1 ? i + 1 : 0);
+            Findings out(check.name, view.host(), &view);
+            check.run(view, out);
+            take(check, view.host(), out);
+        }
+        for (Finding& finding : std::span(all).subspan(before)) {
+            finding.fix = ForHost(view, std::move(finding.fix), hosts.size() > 1 ? i + 1 : 0);
+            ExcuseContainer(view, finding);
         }
     }
-    for (const Check& check : Table()) {
+    for (const Check& check : kChecks) {
         if (check.across == nullptr || !wanted(check)) continue;
         const Hosts part = check.with_peers ? all_hosts : hosts;
-        Findings out(check.name, AllNames(part));
+        Findings out(check.name, AllNames(part), part.empty() ? nullptr : part[0].get());
         if (part.size() > 1) check.across(part, out);
-        say_nothing(check, AllNames(part), out);
-        Append(all, out);
+        take(check, AllNames(part), out);
     }
     return all;
+}
+
+std::string ChecksPage() {
+    std::string page = "## The checks\n";
+    for (const Check& check : kChecks) {
+        page += fmt::format("\n### {}\n\n{}{}\n\n- reads: {}\n- why: {}\n", check.name, check.what,
+                            check.across == nullptr ? "" : " Needs two hosts or more.", check.reads,
+                            check.why);
+    }
+    return page;
 }
 
 }  // namespace weft::doctor

@@ -202,9 +202,8 @@ using Answers = std::vector<std::optional<Result<SnapshotFiles>>>;
 // Both views show one machine.
 bool IsSameMachine(HostView& a, HostView& b) {
     if (a.host() != b.host()) return false;
-    const std::vector<NetDevice> devices = NetDevices(a);
     return std::ranges::any_of(NetDevices(b), [&](const NetDevice& device) {
-        const NetDevice* same = FindNetDevice(devices, device.name);
+        const NetDevice* same = FindNetDevice(a, device.name);
         return same != nullptr && !device.addresses.empty() && !IsOfContainers(device.name) &&
                same->addresses == device.addresses;
     });

@@ -36,7 +36,7 @@ bool IsOn(const std::string& link, const std::string& address) {
 // In a handmade copy without links: RDMA devices belong to the only card.
 bool IsOnlyCard(HostView& view, const PciDevice& card) {
     if (view.Complete() || !card.fabric) return false;
-    const std::vector<PciDevice> all = PciDevices(view);
+    const std::vector<PciDevice>& all = PciDevices(view);
     return std::ranges::count_if(all, &PciDevice::fabric) == 1;
 }
 
@@ -47,7 +47,7 @@ HostFacts FactsOf(HostView& view) {
     facts.memory_bytes = MemInfo(view, "MemTotal").value_or(0);
     for (const PciDevice& device : PciDevices(view)) {
         const bool named = !device.vendor.empty() && !device.device.empty();
-        if (device.IsGpu() && named) ++facts.gpus[device.vendor + ":" + device.device];
+        if (device.IsGpu() && named) ++facts.gpus[device.Id()];
     }
     for (const AmdGpu& gpu : AmdGpus(view)) {
         // If only the kernel's name of the GPU was read.

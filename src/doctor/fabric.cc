@@ -47,11 +47,8 @@ double LatencyBound(std::string_view transport, double megabits) {
 double MegabitsTo(HostView& here, const std::string& worker) {
     const auto address = ParseIpv4(worker.substr(0, worker.find(':')));
     if (!address || address->IsLoopback()) return 0;
-    const std::vector<Route> routes = Routes(here);
-    const Route* route = RouteTo(routes, *address);
-    if (route == nullptr) return 0;
-    const std::vector<NetDevice> devices = NetDevices(here);
-    const NetDevice* device = FindNetDevice(devices, route->device);
+    const Route* route = RouteTo(here, *address);
+    const NetDevice* device = route == nullptr ? nullptr : FindNetDevice(here, route->device);
     return device == nullptr ? 0 : device->megabits;
 }
 
@@ -165,7 +162,7 @@ std::vector<Finding> JudgeFabric(HostView& here, const std::vector<std::string>&
         for (const Pair& other : pairs) {
             if (other.transport == pair.transport) best = std::max(best, other.bytes_s);
         }
-        Findings out("across-measured", pair.hosts);
+        Findings out("across-measured", pair.hosts, &here);
         JudgePair(here, pair, best, rdma, out);
         std::ranges::move(out.Take(), std::back_inserter(all));
     }

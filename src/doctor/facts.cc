@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "doctor/network.h"
 #include "doctor/rdma.h"
 
 namespace weft::doctor {
@@ -19,11 +18,10 @@ Reading CommandLike(HostView& view, const std::string& words) {
 
 std::string CloudInterface(HostView& view, const RdmaPort& port) {
     if (!IsVirtualMachine(view)) return "";
-    const std::vector<NetDevice> devices = NetDevices(view);
     for (const std::string& name : RdmaInterfaces(view, port)) {
-        const NetDevice* device = FindNetDevice(devices, name);
+        const NetDevice* device = FindNetDevice(view, name);
         if (device == nullptr || device->master.empty()) continue;
-        const NetDevice* master = FindNetDevice(devices, device->master);
+        const NetDevice* master = FindNetDevice(view, device->master);
         const bool cloud =
             master != nullptr && !master->name.starts_with("bond") && !master->addresses.empty();
         if (cloud) return master->name;
@@ -33,7 +31,7 @@ std::string CloudInterface(HostView& view, const RdmaPort& port) {
 
 bool HasRdma(HostView& view) {
     if (IsVirtualMachine(view)) {
-        const std::vector<RdmaPort> ports = RdmaPorts(view);
+        const std::vector<RdmaPort>& ports = RdmaPorts(view);
         const auto cloud = [&](const RdmaPort& port) {
             return !CloudInterface(view, port).empty();
         };
@@ -74,9 +72,7 @@ std::string SystemByHand(HostView& view) {
     return words;
 }
 
-}  // namespace
-
-std::vector<std::string> SystemTags(HostView& view) {
+std::vector<std::string> ReadTags(HostView& view) {
     const Reading probe = view.Probe("system");
     const std::string words = probe.found() || view.Complete() ? probe.text : SystemByHand(view);
     std::vector<std::string> tags;
@@ -102,9 +98,43 @@ std::vector<std::string> SystemTags(HostView& view) {
     return tags;
 }
 
+std::vector<NetDevice> ReadFabric(HostView& view) {
+    std::vector<std::string> rdma;
+    for (const RdmaPort& port : RdmaPorts(view)) {
+        for (std::string& name : RdmaInterfaces(view, port)) rdma.push_back(std::move(name));
+    }
+    std::vector<NetDevice> special, cards;
+    for (const NetDevice& device : NetDevices(view)) {
+        if (!device.up || device.wireless || device.addresses.empty()) continue;
+        const bool fabric = std::ranges::find(rdma, device.name) != rdma.end() ||
+                            device.name.starts_with("thunderbolt") || IsIpoib(view, device);
+        if (fabric) special.push_back(device);
+        if (device.physical || device.over_card) cards.push_back(device);
+    }
+    if (!special.empty() || cards.empty()) return special;
+    const double fastest = std::ranges::max(cards, {}, &NetDevice::megabits).megabits;
+    std::erase_if(cards, [&](const NetDevice& card) { return card.megabits < fastest; });
+    return cards;
+}
+
+}  // namespace
+
+const std::vector<std::string>& SystemTags(HostView& view) {
+    return view.Derived(ReadTags);
+}
+
 bool HasTag(HostView& view, std::string_view tag) {
-    const std::vector<std::string> tags = SystemTags(view);
-    return std::ranges::find(tags, tag) != tags.end();
+    return std::ranges::find(SystemTags(view), tag) != SystemTags(view).end();
+}
+
+const std::vector<NetDevice>& FabricDevices(HostView& view) {
+    return view.Derived(ReadFabric);
+}
+
+bool IsForRanks(HostView& view, const NetDevice& device) {
+    const std::vector<NetDevice>& fabric = FabricDevices(view);
+    return fabric.empty() ||
+           std::ranges::find(fabric, device.name, &NetDevice::name) != fabric.end();
 }
 
 std::string KernelRelease(HostView& view) {
@@ -119,6 +149,22 @@ std::string KernelRelease(HostView& view) {
 
 std::optional<Version> KernelVersion(HostView& view) {
     return ParseVersion(KernelRelease(view));
+}
+
+std::string ProvenDevice(HostView& view) {
+    for (const std::string& device : view.List("sys/class/infiniband")) {
+        const std::string proof = view.Text("probe/register_memory/" + device);
+        if (proof.starts_with("registered")) return device + ": " + proof;
+    }
+    return "";
+}
+
+std::vector<std::string> ConfFiles(HostView& view, const std::string& folder) {
+    std::vector<std::string> paths;
+    for (const std::string& name : view.List(folder)) {
+        if (name.ends_with(".conf")) paths.push_back(folder + "/" + name);
+    }
+    return paths;
 }
 
 std::optional<double> MemInfo(HostView& view, const std::string& name) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "doctor/host_view.h"
+#include "doctor/network.h"
 #include "doctor/rdma.h"
 #include "doctor/text.h"
 
@@ -20,14 +21,24 @@ bool HasRdma(HostView& view);
 // The cloud's own interface (of hv_netvsc and the like) over a port that is its virtual function:
 // that interface has the address, and clouds offer no RDMA there. "": none.
 std::string CloudInterface(HostView& view, const RdmaPort& port);
+// The interfaces that ranks would use: those of RDMA ports, InfiniBand and Thunderbolt; if there
+// are none, the fastest other network cards. Interfaces that are down or have no address are left
+// out. So the list is empty if addresses could not be read.
+const std::vector<NetDevice>& FabricDevices(HostView& view);
+// Whether ranks use, or may use, this interface.
+bool IsForRanks(HostView& view, const NetDevice& device);
 // Whether the processor reports that it is virtual. Much of the hardware is then hidden.
 bool IsVirtualMachine(HostView& view);
 // Tags for the environment of the host, as far as known: "container" and its kind ("lxc", "podman",
 // "docker", "kubernetes"), the boot loader ("grub", "limine", "systemd-boot"), "ostree".
-std::vector<std::string> SystemTags(HostView& view);
+const std::vector<std::string>& SystemTags(HostView& view);
 bool HasTag(HostView& view, std::string_view tag);
 std::string KernelRelease(HostView& view);  // "6.14.0-37-generic"; "": unknown
 std::optional<Version> KernelVersion(HostView& view);
+// "mlx5_0: registered 67108864", for the first RDMA device that registered memory; "": none.
+std::string ProvenDevice(HostView& view);
+// The paths of the files in `folder` whose names end with ".conf", in order.
+std::vector<std::string> ConfFiles(HostView& view, const std::string& folder);
 // A value of /proc/meminfo in bytes.
 std::optional<double> MemInfo(HostView& view, const std::string& name);
 // The names in `folder` that are `prefix` and a number ("cpu0", "cpu1"), in the order of the

@@ -36,8 +36,9 @@ struct Finding {
 // Collects the findings of one check on one host.
 class Findings {
   public:
-    Findings(std::string check, std::string host)
-        : check_(std::move(check)), host_(std::move(host)) {}
+    // view: the host that repairs are for; across hosts, one of them.
+    Findings(std::string check, std::string host, HostView* view = nullptr)
+        : check_(std::move(check)), host_(std::move(host)), view_(view) {}
 
     void Ok(std::string read, std::string expected = "") {
         Add(Severity::kOk, std::move(read), std::move(expected), "", "");
@@ -56,12 +57,14 @@ class Findings {
     // Asks for the cost of the finding that was added last.
     void AskCost(std::optional<CostQuestion> question);
 
+    HostView& view() const { return *view_; }
     bool empty() const { return list_.empty(); }
     size_t Count() const { return list_.size(); }
     std::vector<Finding> Take() { return std::move(list_); }
 
   private:
     std::string check_, host_;
+    HostView* view_;
     std::vector<Finding> list_;
 };
 

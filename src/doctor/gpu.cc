@@ -42,9 +42,7 @@ std::string TargetOf(HostView& view) {
     return "";
 }
 
-}  // namespace
-
-std::vector<AmdGpu> AmdGpus(HostView& view) {
+std::vector<AmdGpu> ReadGpus(HostView& view) {
     std::vector<AmdGpu> gpus;
     const std::string target = TargetOf(view);
     constexpr const char* kFolder = "sys/class/drm";
@@ -54,8 +52,8 @@ std::vector<AmdGpu> AmdGpus(HostView& view) {
         if (vendor != "0x1002") continue;
         AmdGpu gpu;
         gpu.card = card;
-        gpu.vram_bytes = Number(view.Text(path + "/mem_info_vram_total")).value_or(0);
-        gpu.gtt_bytes = Number(view.Text(path + "/mem_info_gtt_total")).value_or(0);
+        gpu.vram_bytes = view.Number(path + "/mem_info_vram_total").value_or(0);
+        gpu.gtt_bytes = view.Number(path + "/mem_info_gtt_total").value_or(0);
         SetTarget(gpu, id.substr(std::min<size_t>(2, id.size())), target);
         gpus.push_back(std::move(gpu));
     }
@@ -76,6 +74,12 @@ std::vector<AmdGpu> AmdGpus(HostView& view) {
         SetTarget(gpus.back(), named ? "1586" : "", target);
     }
     return gpus;
+}
+
+}  // namespace
+
+const std::vector<AmdGpu>& AmdGpus(HostView& view) {
+    return view.Derived(ReadGpus);
 }
 
 std::string BorrowForModels(HostView& view) {

@@ -15,7 +15,7 @@ struct AmdGpu {
     bool unified = false;                  // an APU, which shares the processor's memory
     bool IsStrixHalo() const { return target == "gfx1151"; }
 };
-std::vector<AmdGpu> AmdGpus(HostView& view);
+const std::vector<AmdGpu>& AmdGpus(HostView& view);
 
 // A fix that sets kernel parameters so that the GPU may use all memory except 8 GiB for the system.
 // All checks use it, so they state the same numbers.

@@ -47,6 +47,10 @@ std::string HostView::Text(const std::string& path) {
     return reading.found() ? std::string(Trim(reading.text)) : std::string();
 }
 
+std::optional<double> HostView::Number(const std::string& path) {
+    return doctor::Number(Text(path));
+}
+
 bool HostView::Has(const std::string& path) {
     const size_t slash = path.rfind('/');
     if (slash == std::string::npos) return false;

@@ -15,8 +15,10 @@
 // saved. Every answer has a deadline. A view never changes the host. Thread: one at a time.
 #pragma once
 
+#include <any>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,11 +67,23 @@ class HostView {
     std::vector<std::string> List(const std::string& path);
     // The file's text without blanks at its ends; "": no such file.
     std::string Text(const std::string& path);
+    // The whole text as a number; nullopt: no such file, or another text.
+    std::optional<double> Number(const std::string& path);
     // Whether the parent folder lists this file, folder or device.
     bool Has(const std::string& path);
 
+    // Facts that `read` derives from the answers. The result is kept, so that all checks share it.
+    template <typename Facts>
+    const Facts& Derived(Facts (*read)(HostView&)) {
+        std::any& kept = derived_[reinterpret_cast<void*>(read)];
+        if (!kept.has_value()) kept = read(*this);
+        return *std::any_cast<Facts>(&kept);
+    }
     // Sets the answer to Read(path).
-    void Keep(const std::string& path, Reading reading) { answers_[path] = std::move(reading); }
+    void Keep(const std::string& path, Reading reading) {
+        answers_[path] = std::move(reading);
+        derived_.clear();
+    }
     // All answers so far, by path.
     const std::map<std::string, Reading>& answers() const { return answers_; }
     // Reason for each source that could not be read, by path. An empty kernel log counts as unread,
@@ -90,6 +104,7 @@ class HostView {
     std::map<std::string, Reading> answers_;
     std::map<std::string, std::vector<std::string>> folders_;
     std::map<std::string, std::string> commands_;  // by path
+    std::map<void*, std::any> derived_;            // by the function
 };
 
 }  // namespace weft::doctor

@@ -203,6 +203,12 @@ Reading FirstLog(HostView& view) {
     return {};
 }
 
+std::vector<LogLine> ReadLines(HostView& view) {
+    Pseudonyms names(true);
+    const Reading log = KernelLog(view);
+    return log.found() ? KernelLogLines(log.text, names) : std::vector<LogLine>();
+}
+
 }  // namespace
 
 Reading ReadableLog(Reading log) {
@@ -277,9 +283,8 @@ std::vector<LogLine> KernelLogLines(std::string_view log, Pseudonyms& names) {
     return lines;
 }
 
-std::vector<LogLine> KernelLogLines(const Reading& log) {
-    Pseudonyms names(true);
-    return log.found() ? KernelLogLines(log.text, names) : std::vector<LogLine>();
+const std::vector<LogLine>& KernelLogLines(HostView& view) {
+    return view.Derived(ReadLines);
 }
 
 }  // namespace weft::doctor

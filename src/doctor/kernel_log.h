@@ -34,8 +34,8 @@ Reading KernelLog(HostView& view);
 Reading ReadableLog(Reading log);
 
 std::vector<LogLine> KernelLogLines(std::string_view log, Pseudonyms& names);
-// The same with real names. Empty if the log was not read.
-std::vector<LogLine> KernelLogLines(const Reading& log);
+// The lines of the host's log, with real names. Empty if the log was not read.
+const std::vector<LogLine>& KernelLogLines(HostView& view);
 
 // Whether the line has "CPU: 7" where kernels before Linux 6.6 have the device: "DRIVER PLACE eth0:
 // NETDEV WATCHDOG: CPU: 7: transmit queue ..."

@@ -8,7 +8,6 @@
 
 #include "base/json.h"
 #include "doctor/facts.h"
-#include "doctor/network_text.h"
 
 namespace weft::doctor {
 namespace {
@@ -49,8 +48,8 @@ NetDevice ReadSysfs(HostView& view, const std::string& name) {
     const std::string path = "sys/class/net/" + name;
     NetDevice device;
     device.name = name;
-    device.megabits = std::max(0.0, Number(view.Text(path + "/speed")).value_or(0));
-    device.mtu = ClampedMtu(Number(view.Text(path + "/mtu")).value_or(0));
+    device.megabits = std::max(0.0, view.Number(path + "/speed").value_or(0));
+    device.mtu = ClampedMtu(view.Number(path + "/mtu").value_or(0));
     device.duplex = view.Text(path + "/duplex");
     const std::string state = view.Text(path + "/operstate");
     device.up = state == "up";
@@ -167,12 +166,6 @@ void ReadInetLine(std::string_view line, NetDevice& device) {
     if (const auto address = ParseIpv4(words[1])) device.addresses.push_back(*address);
 }
 
-// Safe as an argument of a command line.
-bool IsPlainName(const std::string& name) {
-    return !name.empty() && name.size() < 64 && !name.starts_with('-') &&
-           name.find_first_of(" \t/") == std::string::npos;
-}
-
 using Places = std::map<std::string, size_t, std::less<>>;  // index by name
 
 // For a handmade snapshot without `ip -j`.
@@ -213,7 +206,7 @@ void AddEthtoolOnly(HostView& view, Places& places, std::vector<NetDevice>& devi
         if (!name.starts_with(kProgram)) continue;
         name.remove_prefix(kProgram.size());
         if (name.starts_with(kDriver)) name.remove_prefix(kDriver.size());
-        if (!IsPlainName(std::string(name)) || devices.size() >= kMostLinks) continue;
+        if (!IsPlainName(name) || devices.size() >= kMostLinks) continue;
         if (!places.try_emplace(std::string(name), devices.size()).second) continue;
         NetDevice device;
         device.name = std::string(name);
@@ -222,51 +215,7 @@ void AddEthtoolOnly(HostView& view, Places& places, std::vector<NetDevice>& devi
     }
 }
 
-}  // namespace
-
-uint32_t Ipv4::network() const {
-    return prefix <= 0 ? 0 : bits & (~0u << (32 - prefix));
-}
-
-std::string Ipv4::Text() const {
-    return fmt::format("{}.{}.{}.{}", bits >> 24, bits >> 16 & 255, bits >> 8 & 255, bits & 255);
-}
-
-std::optional<Ipv4> ParseIpv4(std::string_view text) {
-    Ipv4 address;
-    const size_t slash = text.find('/');
-    if (slash != std::string_view::npos) {
-        const auto prefix = Integer(text.substr(slash + 1));
-        if (!prefix || *prefix < 0 || *prefix > 32) return {};
-        address.prefix = static_cast<int>(*prefix);
-        text = text.substr(0, slash);
-    }
-    const auto parts = Split(text, '.');
-    if (parts.size() != 4) return {};
-    for (std::string_view part : parts) {
-        const auto value = Integer(part);
-        if (!value || *value < 0 || *value > 255) return {};
-        address.bits = address.bits << 8 | static_cast<uint32_t>(*value);
-    }
-    return address;
-}
-
-std::string NetDevice::SpeedText() const {
-    if (megabits <= 0) return "a speed not known";
-    if (megabits < 1000) return fmt::format("{:g} Mb/s", megabits);
-    return fmt::format("{:g} Gb/s", megabits / 1000);
-}
-
-std::optional<int64_t> NetDevice::VlanId() const {
-    constexpr int64_t kLastId = 4094;  // IEEE 802.1Q
-    const size_t digits = name.find_last_not_of("0123456789") + 1;
-    const std::string_view before = std::string_view(name).substr(0, digits);
-    if (lower.empty() || !(before.ends_with('.') || before == "vlan")) return {};
-    const auto id = Integer(std::string_view(name).substr(digits));
-    return id && *id > 0 && *id <= kLastId ? id : std::nullopt;
-}
-
-std::vector<NetDevice> NetDevices(HostView& view) {
+std::vector<NetDevice> ReadDevices(HostView& view) {
     std::vector<NetDevice> devices;
     Places places;
     size_t addresses_left = kMostAddresses;
@@ -306,24 +255,7 @@ std::vector<NetDevice> NetDevices(HostView& view) {
     return devices;
 }
 
-bool IsOfContainers(const std::string& name) {
-    return std::ranges::any_of(
-        Words(
-            "docker br- virbr vnet cni podman lxc lxd veth tap fwbr fwln fwpr cali flannel cilium "
-            "kube- dummy incus"),
-        [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
-bool IsUsbDriver(std::string_view driver) {
-    return IsOneOf(driver, "r8152 ax88179_178a cdc_ncm cdc_ether aqc111");
-}
-
-const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std::string& name) {
-    const auto found = std::ranges::find(devices, name, &NetDevice::name);
-    return found == devices.end() ? nullptr : &*found;
-}
-
-std::vector<Route> Routes(HostView& view) {
+std::vector<Route> ReadRoutes(HostView& view) {
     std::vector<Route> routes;
     const Reading json = CommandLike(view, "ip -j route");
     if (!json.found() && !view.Complete()) {
@@ -339,9 +271,104 @@ std::vector<Route> Routes(HostView& view) {
     return routes;
 }
 
-const Route* RouteTo(const std::vector<Route>& routes, const Ipv4& to) {
+}  // namespace
+
+uint32_t Ipv4::network() const {
+    return prefix <= 0 ? 0 : bits & (~0u << (32 - prefix));
+}
+
+std::string Ipv4::Text() const {
+    return fmt::format("{}.{}.{}.{}", bits >> 24, bits >> 16 & 255, bits >> 8 & 255, bits & 255);
+}
+
+std::string Ipv4::PrefixText() const {
+    return fmt::format("{}/{}", Text(), prefix);
+}
+
+bool Ipv4::Overlaps(const Ipv4& other) const {
+    const int common = std::min(prefix, other.prefix);
+    return common > 0 && Ipv4{bits, common}.Shares({other.bits, common});
+}
+
+std::optional<Ipv4> ParseIpv4(std::string_view text) {
+    Ipv4 address;
+    const size_t slash = text.find('/');
+    if (slash != std::string_view::npos) {
+        const auto prefix = Integer(text.substr(slash + 1));
+        if (!prefix || *prefix < 0 || *prefix > 32) return {};
+        address.prefix = static_cast<int>(*prefix);
+        text = text.substr(0, slash);
+    }
+    const auto parts = Split(text, '.');
+    if (parts.size() != 4) return {};
+    for (std::string_view part : parts) {
+        const auto value = Integer(part);
+        if (!value || *value < 0 || *value > 255) return {};
+        address.bits = address.bits << 8 | static_cast<uint32_t>(*value);
+    }
+    return address;
+}
+
+std::optional<Ipv4> ParseMappedIpv4(std::string_view gid) {
+    if (!gid.starts_with(kMappedIpv4) || gid.size() != kMappedIpv4.size() + 9) return {};
+    const auto high = Integer(gid.substr(kMappedIpv4.size(), 4), 16);
+    const auto low = Integer(gid.substr(kMappedIpv4.size() + 5, 4), 16);
+    if (!high || !low || *high < 0 || *low < 0) return {};
+    return Ipv4{static_cast<uint32_t>(*high << 16 | *low), 32};
+}
+
+std::string NetDevice::SpeedText() const {
+    if (megabits <= 0) return "a speed not known";
+    if (megabits < 1000) return fmt::format("{:g} Mb/s", megabits);
+    return fmt::format("{:g} Gb/s", megabits / 1000);
+}
+
+std::optional<int64_t> NetDevice::VlanId() const {
+    constexpr int64_t kLastId = 4094;  // IEEE 802.1Q
+    const size_t digits = name.find_last_not_of("0123456789") + 1;
+    const std::string_view before = std::string_view(name).substr(0, digits);
+    if (lower.empty() || !(before.ends_with('.') || before == "vlan")) return {};
+    const auto id = Integer(std::string_view(name).substr(digits));
+    return id && *id > 0 && *id <= kLastId ? id : std::nullopt;
+}
+
+const std::vector<NetDevice>& NetDevices(HostView& view) {
+    return view.Derived(ReadDevices);
+}
+
+bool IsPlainName(std::string_view name) {
+    return !name.empty() && name.size() < 64 && !name.starts_with('-') &&
+           name.find_first_of(" \t/") == name.npos;
+}
+
+bool IsOfContainers(std::string_view name) {
+    return BeginsWithOneOf(name,
+                           "docker br- virbr vnet cni podman lxc lxd veth tap fwbr fwln fwpr cali "
+                           "flannel cilium kube- dummy incus");
+}
+
+bool IsUsbDriver(std::string_view driver) {
+    return IsOneOf(driver, "r8152 ax88179_178a cdc_ncm cdc_ether aqc111");
+}
+
+const NetDevice* FindNetDevice(HostView& view, std::string_view name) {
+    const std::vector<NetDevice>& devices = NetDevices(view);
+    const auto found = std::ranges::find(devices, name, &NetDevice::name);
+    return found == devices.end() ? nullptr : &*found;
+}
+
+bool IsIpoib(HostView& view, const NetDevice& device, bool unread) {
+    const std::string type = view.Text("sys/class/net/" + device.name + "/type");
+    return type.empty() ? unread : type == "32";  // ARPHRD_INFINIBAND
+}
+
+const std::vector<Route>& Routes(HostView& view) {
+    return view.Derived(ReadRoutes);
+}
+
+const Route* RouteTo(HostView& view, const Ipv4& to) {
     const Route* best = nullptr;
-    for (const Route& route : routes) {
+    for (const Route& route : Routes(view)) {
         if (Ipv4{to.bits, route.to.prefix}.network() != route.to.network()) continue;
         if (best == nullptr || route.to.prefix > best->to.prefix ||
             (route.to.prefix == best->to.prefix && route.metric < best->metric)) {

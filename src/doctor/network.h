@@ -15,7 +15,14 @@ struct Ipv4 {
     uint32_t bits = 0;
     int prefix = 32;
     uint32_t network() const;
-    std::string Text() const;  // "10.0.0.1"
+    std::string Text() const;        // "10.0.0.1"
+    std::string PrefixText() const;  // "10.0.0.1/24"
+    // Whether both are in one network, with the same prefix.
+    bool Shares(const Ipv4& other) const {
+        return prefix == other.prefix && network() == other.network();
+    }
+    // Whether one of the networks contains the other. (A default route overlaps nothing.)
+    bool Overlaps(const Ipv4& other) const;
     bool IsLoopback() const { return bits >> 24 == 127; }
     bool IsLinkLocal() const { return bits >> 16 == 0xa9fe; }
     // Of RFC 1918, or shared by a carrier's customers (RFC 6598).
@@ -28,6 +35,9 @@ struct Ipv4 {
 };
 // "10.0.0.1" or "10.0.0.0/24".
 std::optional<Ipv4> ParseIpv4(std::string_view text);
+// The address in a GID, "0000:0000:0000:0000:0000:ffff:0a00:0001".
+std::optional<Ipv4> ParseMappedIpv4(std::string_view gid);
+inline constexpr std::string_view kMappedIpv4 = "0000:0000:0000:0000:0000:ffff:";
 
 struct NetDevice {
     std::string name;
@@ -52,13 +62,21 @@ struct NetDevice {
 // addresses of each link.
 std::vector<NetDevice> ParseIpText(std::string_view text);
 // The interfaces of the host. At most 4,096 links and 4,096 addresses are read.
-std::vector<NetDevice> NetDevices(HostView& view);
+const std::vector<NetDevice>& NetDevices(HostView& view);
+// Null: no such interface.
+const NetDevice* FindNetDevice(HostView& view, std::string_view name);
+// Whether `ip addr` prints "link/infiniband" below the interface's line.
+bool SaysInfiniband(std::string_view ip, std::string_view interface);
 // Whether interfaces of containers and virtual machines have such names. They do not lead to other
 // hosts.
-bool IsOfContainers(const std::string& name);
+bool IsOfContainers(std::string_view name);
+// Whether the name is safe as an argument of a command line.
+bool IsPlainName(std::string_view name);
 // Whether the driver is one of USB network adapters.
 bool IsUsbDriver(std::string_view driver);
-const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std::string& name);
+
+// Whether the interface is IPoIB. unread: the result if the kernel's type of it was not read.
+bool IsIpoib(HostView& view, const NetDevice& device, bool unread = false);
 
 struct Route {
     Ipv4 to;
@@ -67,12 +85,12 @@ struct Route {
     double metric = 0;
     std::string gateway;  // its address; "": none, or no IPv4 address
 };
-std::vector<Route> Routes(HostView& view);
+const std::vector<Route>& Routes(HostView& view);
 std::vector<Route> ParseRouteText(std::string_view text);
 // The fastest mode that `ethtool` lists as supported, in Mb/s; 0: unknown.
 double FastestMode(std::string_view ethtool);
 // The route that a packet to `to` takes: the one with the longest prefix; among these, with the
 // lowest metric. Null: none.
-const Route* RouteTo(const std::vector<Route>& routes, const Ipv4& to);
+const Route* RouteTo(HostView& view, const Ipv4& to);
 
 }  // namespace weft::doctor

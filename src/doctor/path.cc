@@ -16,7 +16,7 @@ constexpr int kHeaders = 28;  // IPv4 and ICMP
 
 std::vector<Path> PathsFrom(HostView& host, Hosts hosts) {
     std::vector<Path> paths;
-    const std::vector<NetDevice> own = NetDevices(host);
+    const std::vector<NetDevice>& own = NetDevices(host);
     for (const auto& other : hosts) {
         if (other.get() == &host) continue;
         for (const NetDevice& theirs : NetDevices(*other)) {

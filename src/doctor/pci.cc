@@ -66,7 +66,7 @@ std::vector<Reading> LspciReadings(HostView& view) {
 // Virtual functions of Mellanox and Intel cards in a guest, where there is no physfn.
 bool IsVirtualId(const PciDevice& device) {
     return IsOneOf(
-        device.vendor + ":" + device.device,
+        device.Id(),
         "15b3:1002 15b3:1004 15b3:1012 15b3:1014 15b3:1016 15b3:1018 15b3:101a 15b3:101c "
         "15b3:101e 8086:1889 8086:154c 8086:10ed 8086:1515 1d0f:ec20");
 }
@@ -159,7 +159,7 @@ class PciReader {
     double PortRate(const std::vector<std::string>& rdma, const std::vector<std::string>& net) {
         double rate = 0;
         for (const std::string& name : net) {
-            const auto mbps = Number(view_.Text("sys/class/net/" + name + "/speed"));
+            const auto mbps = view_.Number("sys/class/net/" + name + "/speed");
             if (mbps) rate = std::max(rate, *mbps * 1e-3);
         }
         for (const std::string& name : rdma) {
@@ -287,9 +287,8 @@ class PciReader {
             const auto port = devices_.find(address);
             if (port == devices_.end()) return false;
             const PciDevice& bridge = port->second;
-            const std::string id = bridge.vendor + ":" + bridge.device;
-            return IsOneOf(id, "1002:1478 1002:1479 8086:4fa0 8086:4fa1 8086:4fa4") ||
-                   id.starts_with("8086:e2f") || Contains(bridge.name, "Navi 10 XL") ||
+            return IsOneOf(bridge.Id(), "1002:1478 1002:1479 8086:4fa0 8086:4fa1 8086:4fa4") ||
+                   bridge.Id().starts_with("8086:e2f") || Contains(bridge.name, "Navi 10 XL") ||
                    Contains(bridge.name, "Port of PCI");
         };
         if (!is_own(gpu.bridges[0]) || !is_own(gpu.bridges[1])) return;
@@ -323,6 +322,10 @@ class PciReader {
     std::map<std::string, BusRange> buses_;
 };
 
+std::vector<PciDevice> ReadDevicesOfPci(HostView& view) {
+    return PciReader(view).Take();
+}
+
 }  // namespace
 
 double PciLink::GigabytesPerSecond() const {
@@ -348,22 +351,25 @@ std::string PciDevice::Text() const {
     return text;
 }
 
-const PciDevice* SlotOf(const PciDevice& card, const std::vector<PciDevice>& devices) {
-    return card.bridges.empty() ? nullptr : FindPci(devices, card.bridges.front());
+bool IsOneCard(std::string_view a, std::string_view b) {
+    return a.size() == 12 && b.size() == 12 && a.substr(0, 10) == b.substr(0, 10);
 }
 
-LinkJudgement JudgeLink(HostView& view, const PciDevice& card,
-                        const std::vector<PciDevice>& devices) {
+const PciDevice* SlotOf(HostView& view, const PciDevice& card) {
+    return card.bridges.empty() ? nullptr : FindPci(view, card.bridges.front());
+}
+
+LinkJudgement JudgeLink(HostView& view, const PciDevice& card) {
     constexpr double kEnough = 0.98;
     if (!card.most.known() || !card.now.known()) return LinkJudgement::kUnknown;
     const double now = card.now.GigabytesPerSecond();
     if (now >= card.most.GigabytesPerSecond() * kEnough) return LinkJudgement::kFull;
     if (card.bridges.empty() && IsVirtualMachine(view)) return LinkJudgement::kBridgeHidden;
-    const PciDevice* slot = SlotOf(card, devices);
+    const PciDevice* slot = SlotOf(view, card);
     if (slot == nullptr || !slot->most.known()) {
         // A device with few facts may be the bridge.
         const bool others = std::ranges::any_of(
-            devices, [](const PciDevice& one) { return one.IsBridge() || one.type == 0; });
+            PciDevices(view), [](const PciDevice& one) { return one.IsBridge() || one.type == 0; });
         return others ? LinkJudgement::kSlotUnknown : LinkJudgement::kBelow;
     }
     const PciLink both{std::min(card.most.gigatransfers, slot->most.gigatransfers),
@@ -372,8 +378,8 @@ LinkJudgement JudgeLink(HostView& view, const PciDevice& card,
     return all ? LinkJudgement::kByDesign : LinkJudgement::kBelow;
 }
 
-std::vector<PciDevice> PciDevices(HostView& view) {
-    return PciReader(view).Take();
+const std::vector<PciDevice>& PciDevices(HostView& view) {
+    return view.Derived(ReadDevicesOfPci);
 }
 
 bool KnowsAllPci(HostView& view) {
@@ -407,7 +413,8 @@ std::optional<Version> FirstKernelOf(const PciDevice& device) {
     return {};
 }
 
-const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address) {
+const PciDevice* FindPci(HostView& view, std::string_view address) {
+    const std::vector<PciDevice>& devices = PciDevices(view);
     const auto found = std::ranges::find(devices, address, &PciDevice::address);
     return found == devices.end() ? nullptr : &*found;
 }

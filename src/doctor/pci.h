@@ -55,8 +55,12 @@ struct PciDevice {
     // A GPU for computing: not a server's management display, nor Intel's integrated graphics.
     bool IsComputeGpu() const;
     bool IsBridge() const { return type == 0x0604; }
+    std::string Id() const { return vendor + ":" + device; }  // "15b3:1019"
     std::string Text() const;  // "0000:01:00.0 Mellanox ... [ConnectX-5]"
 };
+
+// Whether functions at these addresses, "0000:01:00.0" and "0000:01:00.1", belong to one card.
+bool IsOneCard(std::string_view a, std::string_view b);
 
 // How the speed of a card's link compares with the limits of the card and of its slot.
 enum class LinkJudgement {
@@ -67,17 +71,16 @@ enum class LinkJudgement {
     kSlotUnknown,   // below the card's limit; this slot is unknown, others may be known
     kBridgeHidden,  // a virtual machine that owns the card reports an emulated link
 };
-LinkJudgement JudgeLink(HostView& view, const PciDevice& card,
-                        const std::vector<PciDevice>& devices);
+LinkJudgement JudgeLink(HostView& view, const PciDevice& card);
 // The bridge at the other end of the card's link; null: unknown.
-const PciDevice* SlotOf(const PciDevice& card, const std::vector<PciDevice>& devices);
+const PciDevice* SlotOf(HostView& view, const PciDevice& card);
 
-std::vector<PciDevice> PciDevices(HostView& view);
+const std::vector<PciDevice>& PciDevices(HostView& view);
 // Whether all devices of the host were listed, so that a missing device is absent.
 bool KnowsAllPci(HostView& view);
 // The first kernel that has a driver for the device; nullopt: unknown, or an old kernel.
 std::optional<Version> FirstKernelOf(const PciDevice& device);
 // Null: no such device.
-const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address);
+const PciDevice* FindPci(HostView& view, std::string_view address);
 
 }  // namespace weft::doctor

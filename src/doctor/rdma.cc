@@ -6,6 +6,7 @@
 #include <array>
 
 #include "doctor/facts.h"
+#include "doctor/network.h"
 #include "doctor/pci.h"
 #include "doctor/text.h"
 
@@ -47,23 +48,7 @@ RdmaPort ReadPort(HostView& view, const std::string& device, const std::string& 
     return port;
 }
 
-// "0000:0000:0000:0000:0000:ffff:0a00:0001" -> "10.0.0.1"
-std::string MappedIpv4(std::string_view gid) {
-    constexpr std::string_view kMapped = "0000:0000:0000:0000:0000:ffff:";
-    if (!gid.starts_with(kMapped) || gid.size() != kMapped.size() + 9) return "";
-    const auto high = Integer(gid.substr(kMapped.size(), 4), 16);
-    const auto low = Integer(gid.substr(kMapped.size() + 5, 4), 16);
-    if (!high || !low || *high < 0 || *low < 0) return "";
-    return fmt::format("{}.{}.{}.{}", *high >> 8, *high & 255, *low >> 8, *low & 255);
-}
-
-}  // namespace
-
-std::string RdmaPort::Text() const {
-    return fmt::format("{} port {}", device, port);
-}
-
-std::vector<RdmaPort> RdmaPorts(HostView& view) {
+std::vector<RdmaPort> ReadPorts(HostView& view) {
     std::vector<RdmaPort> ports;
     for (const std::string& device : view.List(kDeviceFolder)) {
         for (const std::string& port :
@@ -80,6 +65,170 @@ std::vector<RdmaPort> RdmaPorts(HostView& view) {
     return ports;
 }
 
+constexpr size_t kMostPorts = 256;
+
+// "LINK_UP (5)" -> "LINK_UP", "5: LinkUp" -> "LinkUp"
+std::string_view StateText(std::string_view text) {
+    if (const size_t colon = text.find(": "); colon != text.npos) text = text.substr(colon + 2);
+    return Trim(text.substr(0, text.find(" (")));
+}
+
+// "LINK_UP (5)", "5: LinkUp" -> "linkup"; "PORT_ACTIVE (4)", "4: ACTIVE" -> "active".
+std::string StateWord(std::string_view text) {
+    std::string word = Lower(StateText(text));
+    if (word.starts_with("port_")) word = word.substr(5);
+    std::erase(word, '_');
+    return word;
+}
+
+std::string PhysicalState(std::string_view text) {
+    const std::string word = StateWord(text);
+    for (const char* state : {"LinkUp", "Polling", "Disabled", "Sleep", "PortConfigurationTraining",
+                              "LinkErrorRecovery"}) {
+        if (word == Lower(state)) return state;
+    }
+    return std::string(StateText(text));
+}
+
+std::string LogicalState(std::string_view text) {
+    const std::string word = StateWord(text);
+    for (const char* state : {"ACTIVE", "DOWN", "INIT", "ARMED"}) {
+        if (word == Lower(state)) return state;
+    }
+    return word == "initializing" ? "INIT" : std::string(StateText(text));
+}
+
+// Numbers of ibstat ("2") and ibstatus ("0x2").
+std::optional<int64_t> LidOf(std::string_view text) {
+    return Integer(text, text.starts_with("0x") ? 16 : 10);
+}
+
+bool IsZeroGuid(std::string_view text) {
+    return text.find_first_not_of("0:x") == text.npos;
+}
+
+// "4X (2)" and "25.0 Gbps (32)" from `ibv_devinfo -v`.
+void SetRate(RdmaPort& port, double lanes, double gigabits) {
+    if (lanes <= 0 || gigabits <= 0 || lanes > 12) return;
+    constexpr std::pair<double, const char*> kKinds[] = {
+        {2.5, "SDR"}, {5, "DDR"}, {10, "QDR"}, {14, "FDR"}, {25, "EDR"}, {50, "HDR"}, {100, "NDR"}};
+    const char* kind = "";
+    for (const auto& [speed, name] : kKinds) {
+        if (gigabits == speed) kind = name;
+    }
+    port.gigabits = lanes * gigabits;
+    port.rate = fmt::format("{:g} Gb/sec ({:g}X {})", port.gigabits, lanes, kind);
+}
+
+class ProgramReader {
+  public:
+    std::vector<RdmaPort> Take(std::string_view text) {
+        for (std::string_view line : Lines(text)) {
+            if (ports_.size() >= kMostPorts) break;
+            ReadRdmaLine(Trim(line));
+        }
+        return std::move(ports_);
+    }
+
+  private:
+    void ReadRdmaLine(std::string_view line) {
+        const std::string_view value = After(line, ":");
+        // "Physical state" -> "physical_state"
+        std::string key = Lower(line.substr(0, line.find(':')));
+        std::ranges::replace(key, ' ', '_');
+        if (line.starts_with("CA '")) {
+            OpenDevice(After(line, "CA '", "'"));
+        } else if (key == "hca_id") {
+            OpenDevice(value);
+        } else if (line.starts_with("Infiniband device '")) {
+            OpenDevice(After(line, "device '", "'"));
+            OpenPort(LeadingNumber(After(line, "port ")).value_or(1));
+        } else if (line.starts_with("Port ") && line.ends_with(':')) {
+            if (const auto number = Number(std::string_view(key).substr(5))) OpenPort(*number);
+        } else if (line.starts_with("port:")) {
+            if (const auto number = Number(value)) OpenPort(*number);
+        } else if (Contains(line, "physical_state ") && Contains(line, "/")) {
+            ReadRdmaLink(line);
+        } else if (inside_) {
+            ReadPortField(key, value, ports_.back());
+        } else {
+            ReadDeviceField(key, value);
+        }
+    }
+    void OpenDevice(std::string_view name) {
+        device_ = {};
+        device_.device = std::string(name);
+        inside_ = false;
+    }
+    void OpenPort(double number) {
+        if (device_.device.empty()) return;
+        ports_.push_back(device_);
+        ports_.back().port = number >= 1 && number < 256 ? static_cast<int64_t>(number) : 1;
+        inside_ = true;
+        lanes_ = 0;
+    }
+    void ReadDeviceField(std::string_view key, std::string_view value) {
+        if (IsOneOf(key, "firmware_version fw_ver")) device_.firmware = value;
+        if (key == "ca_type") device_.kind = value;
+        if (key == "vendor_part_id" && Integer(value)) {
+            device_.kind = fmt::format("MT{}", *Integer(value));
+        }
+        if (key == "transport") device_.iwarp = Contains(value, "iWARP");
+        if (IsOneOf(key, "system_image_guid sys_image_guid")) {
+            device_.image = IsZeroGuid(value) || value.size() > 32 ? "" : value;
+        }
+        if (key == "node_guid") device_.no_guid = value.size() > 8 && IsZeroGuid(value);
+    }
+    void ReadPortField(std::string_view key, std::string_view value, RdmaPort& port) {
+        if (key == "state") port.state = LogicalState(value);
+        if (IsOneOf(key, "physical_state phys_state")) port.physical = PhysicalState(value);
+        if (IsOneOf(key, "base_lid port_lid lid")) port.lid = LidOf(value);
+        if (key == "sm_lid") port.sm_lid = LidOf(value);
+        if (key == "link_layer") port.link_layer = value;
+        if (key == "netdev") port.interface = value;
+        if (key == "rate") {
+            port.rate = std::string(value) + (Contains(value, "Gb/sec") ? "" : " Gb/sec");
+            port.gigabits = LeadingNumber(value).value_or(0);
+        }
+        if (key == "active_width") lanes_ = LeadingNumber(value).value_or(0);
+        if (key == "active_speed") SetRate(port, lanes_, LeadingNumber(value).value_or(0));
+    }
+    // "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev enp1s0", "0/1: mlx5_0/1: state ..."
+    void ReadRdmaLink(std::string_view line) {
+        RdmaPort port;
+        const auto words = Words(line);
+        for (size_t i = 0; i < words.size(); ++i) {
+            const size_t slash = words[i].find('/');
+            const bool numbered = slash != words[i].npos && !LeadingNumber(words[i]);
+            if (port.device.empty() && numbered) {
+                port.device = std::string(words[i].substr(0, slash));
+                port.port =
+                    static_cast<int64_t>(LeadingNumber(words[i].substr(slash + 1)).value_or(1));
+            }
+            if (i + 1 < words.size()) ReadPortField(words[i], words[i + 1], port);
+        }
+        if (port.device.empty()) return;
+        port.link_layer = port.sm_lid ? "InfiniBand" : port.interface.empty() ? "" : "Ethernet";
+        ports_.push_back(std::move(port));
+        inside_ = false;
+    }
+
+    std::vector<RdmaPort> ports_;
+    RdmaPort device_;
+    bool inside_ = false;
+    double lanes_ = 0;
+};
+
+}  // namespace
+
+std::string RdmaPort::Text() const {
+    return fmt::format("{} port {}", device, port);
+}
+
+const std::vector<RdmaPort>& RdmaPorts(HostView& view) {
+    return view.Derived(ReadPorts);
+}
+
 bool RdmaPort::mlx4() const {
     const auto model =
         kind.starts_with("MT") ? Integer(std::string_view(kind).substr(2)) : std::nullopt;
@@ -87,20 +236,19 @@ bool RdmaPort::mlx4() const {
     return device.starts_with("mlx4");
 }
 
-int64_t PortOfCard(const RdmaPort& port, const std::vector<RdmaPort>& all) {
+int64_t PortOfCard(HostView& view, const RdmaPort& port) {
     if (port.mlx4() || port.port > 1) return port.port;
     if (port.pci.size() == 12) return port.pci.back() == '1' ? 2 : 1;
     if (port.image.empty()) return port.port;
     const auto of_card = [&](const RdmaPort& one) {
         return one.image == port.image && one.device < port.device;
     };
-    return std::min<int64_t>(1 + std::ranges::count_if(all, of_card), 2);
+    return std::min<int64_t>(1 + std::ranges::count_if(RdmaPorts(view), of_card), 2);
 }
 
 bool LacksRoceV2(HostView& view, const RdmaPort& port) {
     if (!port.mlx4()) return false;
-    const std::vector<PciDevice> cards = PciDevices(view);
-    const PciDevice* card = FindPci(cards, port.pci);
+    const PciDevice* card = FindPci(view, port.pci);
     if (card == nullptr) return port.kind == "MT4099";
     return card->device == "1003" || card->device == "1004" ||
            (Contains(card->name, "ConnectX-3") && !Contains(card->name, "ConnectX-3 Pro"));
@@ -138,7 +286,7 @@ std::vector<RdmaGid> RdmaGids(HostView& view, const RdmaPort& port) {
         gid.index = Integer(index).value_or(0);
         gid.type = view.Text(port.path + "/gid_attrs/types/" + index);
         gid.interface = view.Text(port.path + "/gid_attrs/ndevs/" + index);
-        gid.ipv4 = MappedIpv4(text);
+        if (const auto mapped = ParseMappedIpv4(text)) gid.ipv4 = mapped->Text();
         gids.push_back(std::move(gid));
     }
     return gids;
@@ -156,6 +304,10 @@ std::vector<std::string> RdmaInterfaces(HostView& view, const RdmaPort& port) {
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     return names;
+}
+
+std::vector<RdmaPort> ParseRdmaPorts(std::string_view text) {
+    return ProgramReader().Take(text);
 }
 
 }  // namespace weft::doctor

@@ -48,10 +48,10 @@ struct RdmaPort {
     std::string Text() const;  // "mlx5_0 port 1"
 };
 
-std::vector<RdmaPort> RdmaPorts(HostView& view);
+const std::vector<RdmaPort>& RdmaPorts(HostView& view);
 // Number of the port on its card, from 1. Since ConnectX-4, each port is a device of its own:
 // function 0 or 1 of the card.
-int64_t PortOfCard(const RdmaPort& port, const std::vector<RdmaPort>& all);
+int64_t PortOfCard(HostView& view, const RdmaPort& port);
 // Whether the port's card is a ConnectX-3, but not a Pro: as Ethernet it has RoCE v1 only.
 bool LacksRoceV2(HostView& view, const RdmaPort& port);
 // Whether the port is, or can be set to be, one for this protocol, with RoCE v2 in Ethernet.

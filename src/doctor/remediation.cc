@@ -43,9 +43,7 @@ const std::vector<Row>& Rows() {
 std::string ValueOfCure(std::string_view release, std::string_view key) {
     for (std::string_view line : Lines(release)) {
         if (!line.starts_with(key) || line.substr(key.size(), 1) != "=") continue;
-        std::string value(line.substr(key.size() + 1));
-        std::erase_if(value, [](char c) { return c == '"' || c == '\''; });
-        return value;
+        return WithoutQuotes(line.substr(key.size() + 1));
     }
     return "";
 }
@@ -72,11 +70,9 @@ std::string_view OfFedora(HostView& view, std::string_view release) {
 // Realtek's own module for the chip at `pci`, or under `device`: r8168 drives chips of 1 Gb/s,
 // r8125 of 2.5, r8126 of 5 and r8127 of 10 Gb/s.
 std::string RealtekModule(HostView& view, std::string pci, const std::string& device) {
-    const std::vector<NetDevice> devices = NetDevices(view);
-    const NetDevice* net = FindNetDevice(devices, device);
+    const NetDevice* net = FindNetDevice(view, device);
     if (pci.empty() && net != nullptr) pci = net->pci;
-    const std::vector<PciDevice> cards = PciDevices(view);
-    const PciDevice* card = FindPci(cards, pci);
+    const PciDevice* card = FindPci(view, pci);
     for (std::string_view chip : {"8125", "8126", "8127", "8168", "8161", "8111"}) {
         if (card == nullptr || (card->device != chip && !Contains(card->name, chip))) continue;
         return chip.starts_with("812") ? fmt::format("r{}", chip) : "r8168";
@@ -240,7 +236,12 @@ std::string FilledFix(HostView& view, std::string_view fix, const std::string& p
                            : fmt::format("\"$(ls /sys/bus/pci/devices/{}/net)\"", card ? pci : "*");
     std::vector<std::string> tags = TagsOf(view);
     if (card) tags.emplace_back("card");
-    if (Contains(fix, "{linktype}")) values["linktype"] = SetLinkType(view, pci, 1, true, true);
+    if (Contains(fix, "{linktype}")) {  // a message of mlx4_core, about its first port
+        RdmaPort port;
+        port.device = "mlx4";
+        port.pci = pci;
+        values["linktype"] = SetLinkType(view, port, true);
+    }
     return Filler(std::move(tags)).Fill(fix, values);
 }
 
@@ -313,15 +314,12 @@ std::string KeepFor(HostView& view, const std::string& device, CureValues settin
 
 // One of the host's addresses or routes is in this network.
 bool IsTaken(HostView& view, const Ipv4& subnet) {
-    const auto meets = [&](const Ipv4& other) {
-        const int prefix = std::min(other.prefix, subnet.prefix);
-        return prefix > 0 &&
-               Ipv4{other.bits, prefix}.network() == Ipv4{subnet.bits, prefix}.network();
-    };
-    for (const NetDevice& device : NetDevices(view)) {
-        if (std::ranges::any_of(device.addresses, meets)) return true;
-    }
-    return std::ranges::any_of(Routes(view), [&](const Route& route) { return meets(route.to); });
+    const auto meets = [&](const Ipv4& other) { return subnet.Overlaps(other); };
+    return std::ranges::any_of(NetDevices(view),
+                               [&](const NetDevice& device) {
+                                   return std::ranges::any_of(device.addresses, meets);
+                               }) ||
+           std::ranges::any_of(Routes(view), [&](const Route& route) { return meets(route.to); });
 }
 
 // Each interface without an address gets its own subnet; the first is the same on every host.
@@ -381,17 +379,18 @@ std::string AddAddress(HostView& view, const std::string& device) {
                                        address)}}));
 }
 
-std::string SetLinkType(HostView& view, const std::string& pci, int64_t port, bool infiniband,
-                        bool mlx4) {
+std::string SetLinkType(HostView& view, const RdmaPort& port, bool infiniband) {
+    const bool known = !port.pci.empty();
     const std::string card =
-        pci.empty() ? "\"$(lspci -D | awk '/Mellanox/ {print $1; exit}')\"" : ShellWord(pci);
+        known ? ShellWord(port.pci) : "\"$(lspci -D | awk '/Mellanox/ {print $1; exit}')\"";
+    // The ports of a ConnectX-3 can change without a reboot.
     return Cure(view, "link-type",
                 {{"card", card},
-                 {"pci", ShellWord(pci)},
-                 {"port", std::to_string(port)},
+                 {"pci", ShellWord(port.pci)},
+                 {"port", std::to_string(PortOfCard(view, port))},
                  {"protocol", infiniband ? "ib" : "eth"},
                  {"number", infiniband ? "1" : "2"}},
-                {mlx4 && !pci.empty() ? "mlx4" : "mlx5"});
+                {port.mlx4() && known ? "mlx4" : "mlx5"});
 }
 
 std::string ForHost(HostView& view, std::string fix, size_t number) {

@@ -51,10 +51,8 @@ std::string SetMtu(HostView& view, const std::string& device, int mtu);
 // address by a byte that differs between hosts (ForHost).
 std::string AddAddress(HostView& view, const std::string& device);
 inline constexpr std::string_view kHostByte = "\x01";
-// Sets a port of a VPI card to InfiniBand or Ethernet. pci: "" if unknown. mlx4: a ConnectX-3,
-// whose ports can change without a reboot.
-std::string SetLinkType(HostView& view, const std::string& pci, int64_t port, bool infiniband,
-                        bool mlx4);
+// Sets a port of a VPI card to InfiniBand or Ethernet.
+std::string SetLinkType(HostView& view, const RdmaPort& port, bool infiniband);
 
 // Adapts `fix` to a host. Removes sudo on Proxmox, where the administrator is root. Replaces
 // kHostByte by `number`, or if that is 0, by a number derived from the host's name.

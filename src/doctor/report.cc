@@ -114,7 +114,7 @@ std::string Summary(std::span<const Finding> findings, const std::string& host,
 
 std::vector<std::string> HostLines(HostView& view, bool verbose) {
     std::vector<std::string> lines;
-    const std::vector<PciDevice> devices = PciDevices(view);
+    const std::vector<PciDevice>& devices = PciDevices(view);
     const bool gpu = std::ranges::any_of(devices, &PciDevice::IsComputeGpu);
     if (!gpu && AmdGpus(view).empty() && (view.Complete() || !devices.empty())) {
         lines.emplace_back("no GPU found");

@@ -140,14 +140,8 @@ const Vocabulary& Known() {
     return known;
 }
 
-bool AreDigits(std::string_view text, size_t most) {
-    return !text.empty() && text.size() <= most &&
-           text.find_first_not_of("0123456789") == text.npos;
-}
-
 bool AreHexDigits(std::string_view text, size_t most) {
-    return !text.empty() && text.size() <= most &&
-           text.find_first_not_of("0123456789abcdef") == text.npos;
+    return AreDigits(text, most, 16);
 }
 
 // "0x15b3", or a longer number that is zero.

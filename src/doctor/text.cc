@@ -66,6 +66,14 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
     return pieces;
 }
 
+std::vector<std::vector<std::string_view>> WordLines(std::string_view text) {
+    std::vector<std::vector<std::string_view>> lines;
+    for (std::string_view line : Lines(text)) {
+        if (auto words = Words(line); !words.empty()) lines.push_back(std::move(words));
+    }
+    return lines;
+}
+
 std::optional<int64_t> Integer(std::string_view text, int base) {
     text = Trim(text);
     if (base == 16 && text.starts_with("0x")) text.remove_prefix(2);
@@ -109,6 +117,11 @@ bool Contains(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
 
+bool ContainsAny(std::string_view text, std::string_view parts) {
+    return std::ranges::any_of(Split(parts, '|'),
+                               [&](std::string_view part) { return Contains(text, part); });
+}
+
 bool IsOneOf(std::string_view word, std::string_view list) {
     if (word.empty() || Contains(word, " ")) return false;
     for (size_t at = list.find(word); at != list.npos; at = list.find(word, at + 1)) {
@@ -117,6 +130,17 @@ bool IsOneOf(std::string_view word, std::string_view list) {
             return true;
     }
     return false;
+}
+
+bool BeginsWithOneOf(std::string_view text, std::string_view list) {
+    return std::ranges::any_of(Words(list),
+                               [&](std::string_view word) { return text.starts_with(word); });
+}
+
+bool AreDigits(std::string_view text, size_t most, int base) {
+    const std::string_view digits = std::string_view("0123456789abcdef").substr(0, base);
+    return !text.empty() && text.size() <= most &&
+           text.find_first_not_of(digits) == std::string_view::npos;
 }
 
 std::string_view Bare(std::string_view word) {
@@ -136,6 +160,12 @@ std::string Lower(std::string_view text) {
         return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     });
     return lower;
+}
+
+std::string WithoutQuotes(std::string_view text) {
+    std::string plain(text);
+    std::erase_if(plain, [](char c) { return c == '"' || c == '\''; });
+    return plain;
 }
 
 std::optional<Version> ParseVersion(std::string_view text) {

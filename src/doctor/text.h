@@ -16,6 +16,8 @@ std::vector<std::string_view> Lines(std::string_view text);
 // Splits at blanks and tabs; no empty words.
 std::vector<std::string_view> Words(std::string_view text);
 std::vector<std::string_view> Split(std::string_view text, char separator);
+// The words of each line that has words.
+std::vector<std::vector<std::string_view>> WordLines(std::string_view text);
 
 // The whole text, without surrounding blanks, as a number.
 std::optional<int64_t> Integer(std::string_view text, int base = 10);
@@ -27,11 +29,18 @@ std::optional<double> NumberAfter(std::string_view text, std::string_view key);
 // The text after `key` up to the end of its line or any of `ends`, trimmed; "": no key.
 std::string_view After(std::string_view text, std::string_view key, std::string_view ends = "");
 bool Contains(std::string_view text, std::string_view part);
+// Whether any of `parts`, which are separated by '|', is in the text.
+bool ContainsAny(std::string_view text, std::string_view parts);
 // Whether the word is in `list`, whose words are separated by blanks.
 bool IsOneOf(std::string_view word, std::string_view list);
+// Whether the text begins with a word of `list`.
+bool BeginsWithOneOf(std::string_view text, std::string_view list);
+// Whether the text has 1 to `most` digits (in base 16, small ones) and nothing else.
+bool AreDigits(std::string_view text, size_t most, int base = 10);
 // A word without brackets, quotes and punctuation at its ends: "(timeout)," -> "timeout".
 std::string_view Bare(std::string_view word);
 std::string Lower(std::string_view text);
+std::string WithoutQuotes(std::string_view text);
 // The last part of a path, trimmed.
 std::string BaseName(std::string_view path);
 
@@ -42,6 +51,7 @@ void Trim(Ending auto&& text) = delete;
 void Lines(Ending auto&& text) = delete;
 void Words(Ending auto&& text) = delete;
 void Split(Ending auto&& text, char separator) = delete;
+void WordLines(Ending auto&& text) = delete;
 void Bare(Ending auto&& word) = delete;
 void After(Ending auto&& text, std::string_view key, std::string_view ends = "") = delete;
 

@@ -493,7 +493,7 @@ TEST(DoctorHosts, LinksAreBounded) {
     const auto view = MakeSnapshotView(host.Files(), "h");
     const auto devices = NetDevices(*view);
     EXPECT_EQ(devices.size(), 4096u);
-    EXPECT_NE(FindNetDevice(devices, "veth7"), nullptr);
+    EXPECT_NE(FindNetDevice(*view, "veth7"), nullptr);
 }
 
 TEST(DoctorHosts, WhatCannotBeReadIsSaid) {

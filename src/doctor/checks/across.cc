@@ -25,9 +25,9 @@ bool CheckModes(const std::vector<End>& ends, Findings& out) {
     if (unlike == ends.end() || first.mode.empty() || unlike->mode.empty()) return false;
     const End& connected = first.mode == "connected" ? first : *unlike;
     const End& datagram = first.mode == "connected" ? *unlike : first;
-    Report<found::kIpoibModes>(*connected.view, out, first.name(), first.mode, first.mtu,
-                               unlike->name(), unlike->mode, unlike->mtu,
-                               ShellWord(connected.view->host()), ShellWord(connected.device),
+    Report<found::kIpoibModes>(out, first.name(), first.mode, first.mtu, unlike->name(),
+                               unlike->mode, unlike->mtu, ShellWord(connected.view->host()),
+                               ShellWord(connected.device),
                                SetMtu(*connected.view, connected.device, datagram.mtu));
     return true;
 }
@@ -51,6 +51,10 @@ EndPair FarthestEnds(const std::vector<End>& ends) {
     return rise >= fall ? to_least : to_most;
 }
 
+std::string LinkText(const HostView& view, const Path& path) {
+    return fmt::format("{} to {} ({}) by {}", view.host(), path.address, path.peer, path.device);
+}
+
 // ---- across-path: packets of the full MTU pass every switch.
 
 void CheckPath(HostView& view, const Path& path, Findings& out) {
@@ -58,26 +62,24 @@ void CheckPath(HostView& view, const Path& path, Findings& out) {
     const Reading large = view.Command(PingCommand(path, path.mtu));
     const Reading small = view.Command(PingCommand(path, kSmallPacket));
     if (large.state == ReadState::kAbsent) return;
-    const std::string link =
-        fmt::format("{} to {} ({}) by {}", view.host(), path.address, path.peer, path.device);
-    if (Contains(large.text, "not found") || Contains(large.text, "not permitted")) {
-        Report<found::kPingUnable>(view, out, link, path.mtu);
+    const std::string link = LinkText(view, path);
+    if (ContainsAny(large.text, "not found|not permitted")) {
+        Report<found::kPingUnable>(out, link, path.mtu, Cure(view, "ping"));
     } else if (Contains(large.text, " 0% packet loss")) {
         const auto ms = NumberAfter(large.text, " time=");
         const bool slow = ms && *ms >= kSlowMs;
-        ReportAs<found::kPathSlow>(slow ? Severity::kNote : Severity::kOk, view, out, link,
-                                   path.mtu, ms ? fmt::format(", {:g} ms both ways", *ms) : "",
-                                   kSlowMs);
-        if (!slow) return;
-        const std::vector<NetDevice> devices = NetDevices(view);
-        const NetDevice* device = FindNetDevice(devices, path.device);
-        if (device == nullptr) return;
-        AskLinkCost(view, out, PortLink(*device),
-                    [&](HostLink& actual, HostLink&) { actual.latency_s = *ms / 2 * 1e-3; });
+        ReportUnless<found::kPathSlow>(!slow, out, link, path.mtu,
+                                       ms ? fmt::format(", {:g} ms both ways", *ms) : "", kSlowMs);
+        const NetDevice* device = slow ? FindNetDevice(view, path.device) : nullptr;
+        const auto fast = device == nullptr ? std::nullopt : PortLink(*device);
+        if (!fast) return;
+        HostLink actual = *fast;
+        actual.latency_s = *ms / 2 * 1e-3;
+        out.AskCost(LinkQuestion(view, actual, *fast));
     } else if (Contains(small.text, " 0% packet loss")) {
-        Report<found::kPathMtu>(view, out, link, path.mtu, SetMtu(view, path.device, 1500));
+        Report<found::kPathMtu>(out, link, path.mtu, SetMtu(view, path.device, 1500));
     } else {
-        Report<found::kPathNoAnswer>(view, out, link, path.mtu, path.address);
+        Report<found::kPathNoAnswer>(out, link, path.mtu, path.address);
     }
 }
 
@@ -98,13 +100,12 @@ void CheckPorts(HostView& view, const Path& path, std::string_view outcomes, Fin
             other.push_back(fmt::format("{} ({})", port, line.substr(line.find(words[2]))));
         }
     }
-    const std::string link =
-        fmt::format("{} to {} ({}) by {}", view.host(), path.address, path.peer, path.device);
+    const std::string link = LinkText(view, path);
     if (!filtered.empty()) {
-        Report<found::kPortsFiltered>(view, out, link, ListText(filtered), path.address,
+        Report<found::kPortsFiltered>(out, link, ListText(filtered), path.address,
                                       ShellWord(path.peer));
     } else if (!other.empty()) {
-        Report<found::kPortsRefused>(view, out, link, ListText(other), ShellWord(path.peer));
+        Report<found::kPortsRefused>(out, link, ListText(other), ShellWord(path.peer));
     } else if (!open.empty()) {
         ReportOk(out, "{}: ports {} are open", link, ListText(open));
     }
@@ -190,9 +191,8 @@ void AcrossAddress(Hosts hosts, Findings& out) {
                 any = true;
                 const auto taken = owners.find(address.bits);
                 if (taken == owners.end() || out.Count() > 16) continue;
-                Report<found::kAddressTwice>(*host, out, address.Text(), taken->second,
-                                             own[address.bits], address.prefix,
-                                             ShellWord(device.name));
+                Report<found::kAddressTwice>(out, address.Text(), taken->second, own[address.bits],
+                                             address.prefix, ShellWord(device.name));
             }
         }
         owners.merge(own);
@@ -222,8 +222,8 @@ void AcrossMtu(Hosts hosts, Findings& out) {
             ReportOk(out, "{}/{}: MTU {} on {} ends", Ipv4{subnet.first, 0}.Text(), subnet.second,
                      ends[0].mtu, ends.size());
         } else if (least != nullptr) {
-            Report<found::kMtuDiffers>(*least->view, out, least->name(), least->mtu, most->name(),
-                                       most->mtu, ShellWord(least->view->host()),
+            Report<found::kMtuDiffers>(out, least->name(), least->mtu, most->name(), most->mtu,
+                                       ShellWord(least->view->host()),
                                        SetMtu(*least->view, least->device, most->mtu));
         }
     }
@@ -241,7 +241,7 @@ void AcrossPorts(Hosts hosts, Findings& out) {
     for (const auto& host : hosts) {
         const Reading outcomes = host->Probe("reach");
         if (outcomes.refused()) {
-            Report<found::kPortsUntested>(*host, out, host->host(), outcomes.text,
+            Report<found::kPortsUntested>(out, host->host(), outcomes.text,
                                           ShellWord(host->host()));
         }
         if (!outcomes.found()) continue;
@@ -264,10 +264,10 @@ void AcrossClock(Hosts hosts, Findings& out) {
         // The host's clock minus this machine's, in seconds, is between these two.
         const double least = (*clock - *after) * 1e-9, most = (*clock - *before) * 1e-9;
         const double distance = std::max({least, -most, 0.0});
-        ReportAs<found::kClockOffset>(distance < 0.1 ? Severity::kOk
-                                      : distance < 5 ? Severity::kNote
-                                                     : Severity::kWarn,
-                                      *host, out, host->host(), least, most);
+        ReportAs<found::kClockOffset>(distance < 0.1 ? kOk
+                                      : distance < 5 ? kNote
+                                                     : kWarn,
+                                      out, host->host(), least, most);
     }
 }
 
@@ -281,9 +281,8 @@ void AcrossKernel(Hosts hosts, Findings& out) {
         kernels[fmt::format("kernel {}.{}", version->part[0], version->part[1])].push_back(
             host->host());
     }
-    HostView& view = *hosts.front();
-    if (sets.size() > 1) Report<found::kProcessorsDiffer>(view, out, TextOf(sets));
-    if (kernels.size() > 1) Report<found::kKernelsDiffer>(view, out, TextOf(kernels));
+    if (sets.size() > 1) Report<found::kProcessorsDiffer>(out, TextOf(sets));
+    if (kernels.size() > 1) Report<found::kKernelsDiffer>(out, TextOf(kernels));
     if (out.empty() && !kernels.empty()) out.Ok(TextOf(kernels));
 }
 
@@ -300,11 +299,9 @@ void AcrossFec(Hosts hosts, Findings& out) {
                                     return two.configured.contains(fec);
                                 });
             const bool down = !one.up || !two.up;
+            const Severity severity = common ? kOk : down ? kWarn : kNote;
             ReportAs<found::kFecDiffers>(
-                common ? Severity::kOk
-                : down ? Severity::kWarn
-                       : Severity::kNote,
-                *hosts.front(), out, one.Text(), two.Text(),
+                severity, out, one.Text(), two.Text(),
                 down ? "a link whose ends differ in FEC stays down"
                      : "with a switch between the hosts, each end has its own FEC",
                 ShellWord(one.host), ShellWord(one.device), ShellWord(two.host),

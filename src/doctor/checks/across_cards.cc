@@ -8,18 +8,16 @@ namespace {
 
 // A virtual interface, or one that combines others.
 bool IsVirtual(const NetDevice& device) {
-    constexpr std::array<std::string_view, 16> kPrefixes = {
-        "bond", "team", "br",     "docker", "virbr", "veth",  "vlan",    "tun",
-        "tap",  "wg",   "podman", "cni",    "lxc",   "vxlan", "macvlan", "dummy"};
-    return device.name.find('.') != std::string::npos ||
-           std::ranges::any_of(
-               kPrefixes, [&](std::string_view prefix) { return device.name.starts_with(prefix); });
+    return Contains(device.name, ".") ||
+           BeginsWithOneOf(device.name,
+                           "bond team br docker virbr veth vlan tun tap wg podman cni lxc vxlan "
+                           "macvlan dummy");
 }
 
 // Null: unknown.
-const NetDevice* FastestCard(const std::vector<NetDevice>& devices) {
+const NetDevice* FastestCard(HostView& view) {
     const NetDevice* fastest = nullptr;
-    for (const NetDevice& device : devices) {
+    for (const NetDevice& device : NetDevices(view)) {
         const bool known = device.physical && !device.driver.empty();
         // A device that is up and lacks a known speed or driver may be the fastest.
         if (device.up && !device.wireless && !IsVirtual(device) &&
@@ -35,7 +33,7 @@ const NetDevice* FastestCard(const std::vector<NetDevice>& devices) {
 // Drivers of one vendor, whose cards understand each other's settings.
 std::string VendorOf(const std::string& driver) {
     if (driver.starts_with("mlx")) return "NVIDIA (Mellanox)";
-    if (driver == "ice" || driver == "i40e" || driver == "ixgbe" || driver == "igc") return "Intel";
+    if (IsOneOf(driver, "ice i40e ixgbe igc")) return "Intel";
     if (driver.starts_with("bnxt")) return "Broadcom";
     if (driver.starts_with("r81")) return "Realtek";
     return driver;
@@ -76,11 +74,10 @@ Protocols ProtocolsOf(const std::vector<RdmaPort>& ports) {
     return protocols;
 }
 
-// A port that hosts would use, its host, and all ports of that host.
+// A port that hosts would use, and its host.
 struct OwnedPort {
     HostView& view;
     const RdmaPort& port;
-    const std::vector<RdmaPort>& all;
 };
 
 // Sets one of two ports to the protocol of the other: to InfiniBand if most hosts have it and the
@@ -94,14 +91,11 @@ std::string ProtocolCure(const OwnedPort& ethernet, const OwnedPort& infiniband,
             continue;
         }
         const bool both_up = ethernet.port.active() && infiniband.port.active();
-        return fmt::format(
-            "on {}: {}; {}{}or --transport tcp", changed.view.host(),
-            SetLinkType(changed.view, changed.port.pci, PortOfCard(changed.port, changed.all),
-                        to_infiniband, changed.port.mlx4()),
-            both_up ? fmt::format("connect it to the {} switch; ",
-                                  to_infiniband ? "InfiniBand" : "Ethernet")
-                    : "",
-            to_infiniband ? "one subnet manager (opensm) must run; " : "");
+        const char* kind = to_infiniband ? "InfiniBand" : "Ethernet";
+        return fmt::format("on {}: {}; {}{}or --transport tcp", changed.view.host(),
+                           SetLinkType(changed.view, changed.port, to_infiniband),
+                           both_up ? fmt::format("connect it to the {} switch; ", kind) : "",
+                           to_infiniband ? "one subnet manager (opensm) must run; " : "");
     }
     if (ethernet.port.iwarp) {
         return "set the iWARP card to RoCE (rdma-device has the command) and the other port to "
@@ -113,19 +107,18 @@ std::string ProtocolCure(const OwnedPort& ethernet, const OwnedPort& infiniband,
 // Reports two hosts whose RDMA ports have no protocol in common. most_infiniband: most hosts have
 // InfiniBand.
 bool CheckProtocols(HostView& a, HostView& b, bool most_infiniband, Findings& out) {
-    const auto first = RdmaPorts(a), second = RdmaPorts(b);
-    const Protocols one = ProtocolsOf(first), two = ProtocolsOf(second);
+    const Protocols one = ProtocolsOf(RdmaPorts(a)), two = ProtocolsOf(RdmaPorts(b));
     if (one.names.empty() || two.names.empty()) return false;
     for (const std::string& name : one.names) {
         if (IsIn(two.names, name)) return false;
     }
-    const OwnedPort left{a, *one.port, first}, right{b, *two.port, second};
+    const OwnedPort left{a, *one.port}, right{b, *two.port};
     const bool swap = one.port->infiniband();
     const bool differ = one.port->infiniband() != two.port->infiniband();
     const std::string fix =
         differ ? ProtocolCure(swap ? right : left, swap ? left : right, most_infiniband)
                : "set both to RoCE (rdma-device has the commands), or --transport tcp";
-    Report<found::kProtocolsDiffer>(a, out, Joined(one.names), a.host(), one.port->Text(),
+    Report<found::kProtocolsDiffer>(out, Joined(one.names), a.host(), one.port->Text(),
                                     Joined(two.names), b.host(), two.port->Text(), fix);
     return true;
 }
@@ -135,8 +128,7 @@ void AskSlowestCost(Hosts hosts, Findings& out) {
     std::optional<HostLink> slow, fast;
     HostView* owner = nullptr;
     for (const auto& host : hosts) {
-        const std::vector<NetDevice> devices = NetDevices(*host);
-        const NetDevice* card = FastestCard(devices);
+        const NetDevice* card = FastestCard(*host);
         const auto link = card == nullptr ? std::nullopt : PortLink(*card);
         if (!link) continue;
         if (!slow || link->gigabits < slow->gigabits) slow = link;
@@ -152,20 +144,13 @@ void AskSlowestCost(Hosts hosts, Findings& out) {
 struct Host {
     HostView* view = nullptr;
     std::string name;
-    std::vector<NetDevice> devices;
-    std::vector<Route> routes;
     const NetDevice* fastest = nullptr;  // among those that are up
 };
-
-std::string PrefixText(const Ipv4& address) {
-    return fmt::format("{}/{}", address.Text(), address.prefix);
-}
 
 // The route of packets from `from` to `device` of another host; null: none.
 const Route* RouteToDevice(const Host& from, const NetDevice& device) {
     for (const Ipv4& address : device.addresses) {
-        if (address.IsLoopback()) continue;
-        const Route* route = RouteTo(from.routes, address);
+        const Route* route = address.IsLoopback() ? nullptr : RouteTo(*from.view, address);
         if (route != nullptr) return route;
     }
     return nullptr;
@@ -189,16 +174,15 @@ bool CheckNetmasks(const Host& from, const Host& to, Findings& out) {
     for (const Ipv4& mine : own.addresses) {
         for (const Ipv4& other : far.addresses) {
             const Ipv4 wide{mine.bits, other.prefix}, narrow{other.bits, mine.prefix};
-            const Route* route = RouteTo(from.routes, other);
+            const Route* route = RouteTo(*from.view, other);
             const bool direct = route != nullptr && !route->has_gateway;
             if (mine.prefix <= other.prefix || mine.prefix >= 31 || direct || other.IsLinkLocal() ||
-                wide.network() != other.network() || narrow.network() == mine.network()) {
+                !wide.Shares(other) || narrow.Shares(mine)) {
                 continue;
             }
-            Report<found::kNetmasksDiffer>(*from.view, out, PrefixText(mine), own.name, from.name,
-                                           PrefixText(other), far.name, to.name,
-                                           ShellWord(from.name), mine.Text(), other.prefix,
-                                           ShellWord(own.name), mine.prefix);
+            Report<found::kNetmasksDiffer>(
+                out, mine.PrefixText(), own.name, from.name, other.PrefixText(), far.name, to.name,
+                ShellWord(from.name), mine.Text(), other.prefix, ShellWord(own.name), mine.prefix);
             return true;
         }
     }
@@ -208,14 +192,10 @@ bool CheckNetmasks(const Host& from, const Host& to, Findings& out) {
 // Whether `from` connected to one of the device's addresses while the doctor ran (doctor/reach.h).
 bool Connected(const Host& from, const NetDevice& device) {
     const Reading outcomes = from.view->Probe("reach");
-    for (std::string_view line : Lines(outcomes.text)) {
-        const auto words = Words(line);
-        const auto connects = [&](const Ipv4& address) {
-            return words.size() >= 3 && words[0] == address.Text() && words[2] == "open";
-        };
-        if (std::ranges::any_of(device.addresses, connects)) return true;
-    }
-    return false;
+    return std::ranges::any_of(WordLines(outcomes.text), [&](const auto& words) {
+        return words.size() >= 3 && words[2] == "open" &&
+               std::ranges::find(device.addresses, words[0], &Ipv4::Text) != device.addresses.end();
+    });
 }
 
 bool IsWsl(const Host& host) {
@@ -223,11 +203,11 @@ bool IsWsl(const Host& host) {
 }
 
 bool HasVpn(const Host& host) {
-    return std::ranges::any_of(host.devices, [](const NetDevice& device) {
-        const bool named = device.name.starts_with("tailscale") || device.name.starts_with("wg") ||
-                           device.name.starts_with("zt") || device.name.starts_with("nebula");
+    return std::ranges::any_of(NetDevices(*host.view), [](const NetDevice& device) {
         const bool shared = std::ranges::any_of(device.addresses, &Ipv4::IsShared);
-        return !device.addresses.empty() && (named || (shared && !device.physical));
+        return !device.addresses.empty() &&
+               (BeginsWithOneOf(device.name, "tailscale wg zt nebula") ||
+                (shared && !device.physical));
     });
 }
 
@@ -244,19 +224,6 @@ bool AreJoined(const Host& from, const Route& route, const Host& to, const Route
     return (one && !IsWsl(from) && !IsWsl(to)) || Connected(from, *to.fastest);
 }
 
-// Reports two hosts that only their default routes join.
-void ReportDefaultRoutes(const Host& from, const Host& to, Findings& out) {
-    const Ipv4 &own = from.fastest->addresses.front(), &far = to.fastest->addresses.front();
-    const std::string expected = fmt::format("{} reaches {} by {} ({})", from.name, to.name,
-                                             from.fastest->name, from.fastest->SpeedText());
-    if (HasSignOfNat(from, own, to, far)) {
-        return Report<found::kOnlyDefaultRoute>(*from.view, out, expected, from.name, far.Text(),
-                                                to.fastest->name, to.name);
-    }
-    Report<found::kRouted>(*from.view, out, expected, from.name, far.Text(), to.fastest->name,
-                           to.name);
-}
-
 void CheckRoute(const Host& from, const Host& to, Findings& out) {
     if (from.fastest == nullptr || to.fastest == nullptr) return;
     const NetDevice &own = *from.fastest, &far = *to.fastest;
@@ -265,34 +232,37 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
         fmt::format("{} reaches {} by {} ({})", from.name, to.name, own.name, own.SpeedText());
     if (far.addresses.empty() || own.addresses.empty()) {
         const Host& bare = far.addresses.empty() ? to : from;
-        return Report<found::kCardNoAddress>(
-            *bare.view, out, expected, bare.name, bare.fastest->name, bare.fastest->SpeedText(),
-            ShellWord(bare.name), AddAddress(*bare.view, bare.fastest->name));
+        return Report<found::kCardNoAddress>(out, expected, bare.name, bare.fastest->name,
+                                             bare.fastest->SpeedText(), ShellWord(bare.name),
+                                             AddAddress(*bare.view, bare.fastest->name));
     }
     const Route* route = RouteToDevice(from, far);
-    const NetDevice* device =
-        route == nullptr ? nullptr : FindNetDevice(from.devices, route->device);
-    const Ipv4& address = far.addresses.front();
+    const NetDevice* device = route == nullptr ? nullptr : FindNetDevice(*from.view, route->device);
+    const Ipv4 &mine = own.addresses.front(), &address = far.addresses.front();
     const double possible = std::min(own.megabits, far.megabits);
     const bool fine =
         device == nullptr || device->megabits >= possible * 0.99 || device->megabits <= 0;
     if (fine && CheckNetmasks(from, to, out)) return;
     if (device == nullptr) {
-        return Report<found::kNoRoute>(*from.view, out, expected, from.name, address.Text(),
-                                       far.name, to.name);
+        return Report<found::kNoRoute>(out, expected, from.name, address.Text(), far.name, to.name);
     }
     const auto leaves = [](const Route* one) {
         return one != nullptr && one->to.prefix == 0 && one->has_gateway;
     };
     const Route* back = RouteToDevice(to, own);
+    // Only their default routes join the hosts.
     if (fine && leaves(route) && leaves(back) && !AreJoined(from, *route, to, *back)) {
-        return ReportDefaultRoutes(from, to, out);
+        return HasSignOfNat(from, mine, to, address)
+                   ? Report<found::kOnlyDefaultRoute>(out, expected, from.name, address.Text(),
+                                                      far.name, to.name)
+                   : Report<found::kRouted>(out, expected, from.name, address.Text(), far.name,
+                                            to.name);
     }
-    ReportAs<found::kSlowRoute>(
-        fine ? Severity::kOk : Severity::kFail, *from.view, out, expected, from.name,
-        address.Text(), far.name, to.name, device->name, device->SpeedText(),
-        device->megabits / 8000, possible / 8000, ShellWord(own.name), ShellWord(from.name),
-        PrefixText(address), ShellWord(far.name), ShellWord(to.name), own.addresses.front().Text());
+    ReportUnless<found::kSlowRoute>(fine, out, expected, from.name, address.Text(), far.name,
+                                    to.name, device->name, device->SpeedText(),
+                                    device->megabits / 8000, possible / 8000, ShellWord(own.name),
+                                    ShellWord(from.name), address.PrefixText(), ShellWord(far.name),
+                                    ShellWord(to.name), mine.Text());
     if (fine) return;
     if (const auto slow = PortLink(*device)) {
         out.AskCost(LinkQuestion(*from.view, *slow, FastLink(from, possible)));
@@ -301,7 +271,8 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
 
 // Another interface over this one, such as a VLAN, has the addresses.
 bool CarriesAddresses(const Host& host, const NetDevice& device) {
-    return device.addresses.empty() && std::ranges::any_of(host.devices, [&](const NetDevice& one) {
+    return device.addresses.empty() &&
+           std::ranges::any_of(NetDevices(*host.view), [&](const NetDevice& one) {
                return one.lower == device.name && one.up && !one.addresses.empty();
            });
 }
@@ -314,10 +285,10 @@ bool CheckVlans(const Host& a, const Host& b, bool known, Findings& out) {
     if (!one || !two || *one == *two) return false;
     for (const Ipv4& mine : a.fastest->addresses) {
         for (const Ipv4& other : b.fastest->addresses) {
-            if (mine.prefix != other.prefix || mine.network() != other.network()) continue;
+            if (!mine.Shares(other)) continue;
             if (known) return true;
-            Report<found::kVlansDiffer>(*b.view, out, PrefixText(mine), a.fastest->name, a.name,
-                                        *one, PrefixText(other), b.fastest->name, b.name, *two);
+            Report<found::kVlansDiffer>(out, mine.PrefixText(), a.fastest->name, a.name, *one,
+                                        other.PrefixText(), b.fastest->name, b.name, *two);
             return true;
         }
     }
@@ -327,7 +298,7 @@ bool CheckVlans(const Host& a, const Host& b, bool known, Findings& out) {
 // A host's addresses on Thunderbolt cables, without those with a route per address.
 std::vector<Ipv4> CableAddresses(const Host& host) {
     std::vector<Ipv4> addresses;
-    for (const NetDevice& device : host.devices) {
+    for (const NetDevice& device : NetDevices(*host.view)) {
         const bool cable =
             device.name.starts_with("thunderbolt") || device.driver.starts_with("thunderbolt");
         if (!cable || !device.up) continue;
@@ -344,11 +315,11 @@ void CheckCables(const Host& a, const Host& b, Findings& out) {
     if (one.empty() || two.empty()) return;
     for (const Ipv4& mine : one) {
         for (const Ipv4& other : two) {
-            if (mine.prefix == other.prefix && mine.network() == other.network()) return;
+            if (mine.Shares(other)) return;
         }
     }
-    Report<found::kCableSubnets>(*b.view, out, PrefixText(one.front()), a.name,
-                                 PrefixText(two.front()), b.name, ShellWord(b.name));
+    Report<found::kCableSubnets>(out, one.front().PrefixText(), a.name, two.front().PrefixText(),
+                                 b.name, ShellWord(b.name));
 }
 
 }  // namespace
@@ -356,9 +327,8 @@ void CheckCables(const Host& a, const Host& b, Findings& out) {
 void AcrossCards(Hosts hosts, Findings& out) {
     HostGroups vendors, drivers, firmware, speeds;
     for (const auto& host : hosts) {
-        const std::vector<NetDevice> devices = NetDevices(*host);
-        const NetDevice* card = FastestCard(devices);
-        if (card == nullptr && !devices.empty()) continue;
+        const NetDevice* card = FastestCard(*host);
+        if (card == nullptr && !NetDevices(*host).empty()) continue;
         const std::string driver = card == nullptr ? DriverByPci(*host) : card->driver;
         if (driver.empty()) continue;
         vendors[VendorOf(driver)].push_back(host->host());
@@ -367,20 +337,19 @@ void AcrossCards(Hosts hosts, Findings& out) {
         if (!card->firmware.empty()) firmware[card->firmware].push_back(host->host());
         if (card->megabits > 0) speeds[card->SpeedText()].push_back(host->host());
     }
-    HostView& view = *hosts.front();
     if (speeds.size() > 1) {
-        Report<found::kSpeedsDiffer>(view, out, TextOf(speeds));
+        Report<found::kSpeedsDiffer>(out, TextOf(speeds));
         AskSlowestCost(hosts, out);
     }
     if (vendors.size() > 1) {
         const bool rdma =
             std::ranges::any_of(hosts, [](const auto& host) { return HasRdma(*host); });
-        if (rdma) Report<found::kVendorsDifferRdma>(view, out, TextOf(vendors));
-        if (!rdma) Report<found::kVendorsDiffer>(view, out, TextOf(vendors));
+        if (rdma) Report<found::kVendorsDifferRdma>(out, TextOf(vendors));
+        if (!rdma) Report<found::kVendorsDiffer>(out, TextOf(vendors));
     } else if (drivers.size() > 1) {
-        Report<found::kDriversDiffer>(view, out, TextOf(drivers));
+        Report<found::kDriversDiffer>(out, TextOf(drivers));
     } else if (firmware.size() > 1) {
-        Report<found::kFirmwareDiffers>(view, out, TextOf(firmware));
+        Report<found::kFirmwareDiffers>(out, TextOf(firmware));
     }
     const auto infiniband = std::ranges::count_if(hosts, [](const auto& host) {
         return IsIn(ProtocolsOf(RdmaPorts(*host)).names, "InfiniBand");
@@ -398,10 +367,10 @@ void AcrossCards(Hosts hosts, Findings& out) {
 void AcrossRoute(Hosts hosts, Findings& out) {
     std::vector<Host> known;
     for (const auto& view : hosts) {
-        known.push_back({view.get(), view->host(), NetDevices(*view), Routes(*view)});
+        known.push_back({view.get(), view->host()});
     }
     for (Host& host : known) {
-        for (const NetDevice& device : host.devices) {
+        for (const NetDevice& device : NetDevices(*host.view)) {
             if (!device.up || device.wireless || device.megabits <= 0 || !device.master.empty() ||
                 IsOfContainers(device.name) || CarriesAddresses(host, device)) {
                 continue;
@@ -418,7 +387,7 @@ void AcrossRoute(Hosts hosts, Findings& out) {
         for (const Host& to : known) {
             if (&from == &to || out.Count() >= 64) continue;
             const bool apart = CheckVlans(from, to, &from > &to, out);
-            if (!apart && !from.routes.empty()) CheckRoute(from, to, out);
+            if (!apart && !Routes(*from.view).empty()) CheckRoute(from, to, out);
         }
     }
 }

@@ -44,6 +44,8 @@ struct FindingText {
     const char *read, *expected, *why, *fix;
 };
 
+using enum Severity;
+
 namespace found {
 #define FINDING(name, severity, read, expected, why, fix) \
     inline constexpr FindingText name{Severity::severity, read, expected, why, fix};
@@ -51,26 +53,31 @@ namespace found {
 #undef FINDING
 }  // namespace found
 
-// Formats the fix of a row. Replaces each <<NAME VALUE>> before it inserts the arguments, so an
-// argument cannot name a cure.
-std::string FilledIn(HostView& view, std::string_view fix, fmt::format_args args);
+// Formats the fix of a row. Replaces each <<NAME VALUE>> by the cure of the host of `out` before it
+// inserts the arguments, so an argument cannot name a cure.
+std::string FilledIn(const Findings& out, std::string_view fix, fmt::format_args args);
 
 // Adds the finding `text`, with `severity` instead of the row's severity.
 template <const FindingText& text, typename... Args>
-void ReportAs(Severity severity, HostView& view, Findings& out, const Args&... args) {
+void ReportAs(Severity severity, Findings& out, const Args&... args) {
     [[maybe_unused]] const fmt::format_string<const Args&...> checked = text.fix;
-    if (severity == Severity::kOk) {
-        return out.Ok(fmt::format(text.read, args...), fmt::format(text.expected, args...));
-    }
-    out.Add(severity, fmt::format(text.read, args...), fmt::format(text.expected, args...),
-            fmt::format(text.why, args...),
-            FilledIn(view, text.fix, fmt::make_format_args(args...)));
+    const std::string read = fmt::format(text.read, args...);
+    const std::string expected = fmt::format(text.expected, args...);
+    if (severity == Severity::kOk) return out.Ok(read, expected);
+    out.Add(severity, read, expected, fmt::format(text.why, args...),
+            FilledIn(out, text.fix, fmt::make_format_args(args...)));
 }
 
 // Adds the finding `text`.
 template <const FindingText& text, typename... Args>
-void Report(HostView& view, Findings& out, const Args&... args) {
-    ReportAs<text>(text.severity, view, out, args...);
+void Report(Findings& out, const Args&... args) {
+    ReportAs<text>(text.severity, out, args...);
+}
+
+// Adds the finding `text`, as ok if `fine`.
+template <const FindingText& text, typename... Args>
+void ReportUnless(bool fine, Findings& out, const Args&... args) {
+    ReportAs<text>(fine ? Severity::kOk : text.severity, out, args...);
 }
 
 template <typename... Args>
@@ -81,16 +88,13 @@ void ReportOk(Findings& out, fmt::format_string<const Args&...> read, const Args
 // Asks for the cost of the last finding. `change` receives two copies of `link` and sets them to
 // the actual link and to the expected link.
 template <typename Change>
-void AskLinkCost(HostView& view, Findings& out, const std::optional<HostLink>& link,
-                 Change change) {
+void AskLinkCost(Findings& out, const std::optional<HostLink>& link, Change change) {
     if (!link || out.empty()) return;
     HostLink actual = *link, expected = *link;
     change(actual, expected);
-    out.AskCost(LinkQuestion(view, actual, expected));
+    out.AskCost(LinkQuestion(out.view(), actual, expected));
 }
 
-// Whether ranks use, or may use, this interface. fabric: FabricDevices of the host; empty: unknown.
-bool IsForRanks(const NetDevice& device, const std::vector<NetDevice>& fabric);
 // "thunderbolt0: up, MTU 1500, 10.0.1.1". more: text after the state.
 std::string InterfaceText(const NetDevice& device, std::string_view more = "");
 

@@ -43,10 +43,10 @@ std::string FixOf(const Counter& counter, const std::string& device) {
 }
 
 // False: the counter grew by no more than it may.
-bool CheckGrowth(HostView& view, const std::string& device, std::string_view name,
-                 const Counter& counter, double first, double now, Findings& out) {
+bool CheckGrowth(const std::string& device, std::string_view name, const Counter& counter,
+                 double first, double now, Findings& out) {
     if (!(now - first > counter.allowed)) return false;
-    ReportAs<found::kCounterGrew>(counter.severity, view, out, device, name, now - first, now,
+    ReportAs<found::kCounterGrew>(counter.severity, out, device, name, now - first, now,
                                   counter.why, FixOf(counter, device));
     return true;
 }
@@ -66,12 +66,10 @@ void CheckNicCounters(HostView& view, const NetDevice& device, Findings& out) {
         for (std::string_view name : Words(counter.names)) {
             const double count = ValueOf(first.text, name);
             if (second.found()) {
-                CheckGrowth(view, device.name, name, counter, count, ValueOf(second.text, name),
-                            out);
-            } else if (counter.severity == Severity::kWarn && count >= 100 &&
-                       count >= packets * 1e-4) {
-                Report<found::kCounterShare>(view, out, device.name, name, count, packets,
-                                             counter.why, FixOf(counter, device.name));
+                CheckGrowth(device.name, name, counter, count, ValueOf(second.text, name), out);
+            } else if (counter.severity == kWarn && count >= 100 && count >= packets * 1e-4) {
+                Report<found::kCounterShare>(out, device.name, name, count, packets, counter.why,
+                                             FixOf(counter, device.name));
             }
         }
     }
@@ -85,44 +83,40 @@ void CheckRdmaCounters(HostView& view, const RdmaPort& port, Findings& out) {
     for (const Counter& counter : kRdmaCounters) {
         for (std::string_view name : Words(counter.names)) {
             const std::string path = fmt::format("{}/{}", port.path, name);
-            const auto first = Number(view.Text(path));
+            const auto first = view.Number(path);
             if (!first) continue;
             any = true;
             const Reading again = view.Later(path);
             const double now = again.found() ? Number(again.text).value_or(*first) : *first;
-            if (CheckGrowth(view, port.Text(), name, counter, *first, now, out)) continue;
-            if (now < kManyEver || counter.severity != Severity::kWarn) continue;
-            ReportAs<found::kCounterTotal>(
-                again.found() ? Severity::kNote : Severity::kWarn, view, out, port.Text(), name,
-                now, again.found() ? ", none of it now" : "", counter.why, counter.fix);
+            if (CheckGrowth(port.Text(), name, counter, *first, now, out)) continue;
+            if (now < kManyEver || counter.severity != kWarn) continue;
+            ReportAs<found::kCounterTotal>(again.found() ? kNote : kWarn, out, port.Text(), name,
+                                           now, again.found() ? ", none of it now" : "",
+                                           counter.why, counter.fix);
         }
     }
     if (any && out.Count() == before) ReportOk(out, "{}: no error counter grew", port.Text());
 }
 
-struct Segments {
-    double sent = 0, again = 0;
-};
-
-// /proc/net/snmp: a line of names and a line of values for each protocol.
-std::optional<Segments> ParseSegments(std::string_view text) {
+// TCP's value `name` in /proc/net/snmp, which has a line of names and a line of values for each
+// protocol.
+std::optional<double> TcpValue(std::string_view text, std::string_view name) {
     std::vector<std::string_view> names;
-    for (std::string_view line : Lines(text)) {
-        if (!line.starts_with("Tcp:")) continue;
-        const auto words = Words(line);
-        if (names.empty()) {
-            names = words;
-            continue;
+    for (const auto& words : WordLines(text)) {
+        if (words[0] != "Tcp:") continue;
+        const auto at = static_cast<size_t>(std::ranges::find(names, name) - names.begin());
+        if (!names.empty()) {
+            return at < std::min(names.size(), words.size()) ? Number(words[at]).value_or(0) : 0;
         }
-        Segments segments;
-        for (size_t i = 1; i < std::min(names.size(), words.size()); ++i) {
-            const double value = Number(words[i]).value_or(0);
-            if (names[i] == "OutSegs") segments.sent = value;
-            if (names[i] == "RetransSegs") segments.again = value;
-        }
-        return segments;
+        names = words;
     }
     return {};
+}
+
+// The counter at `path` now; unread: `first`.
+double Again(HostView& view, const std::string& path, double first) {
+    const Reading again = view.Later(path);
+    return again.found() ? Number(again.text).value_or(first) : first;
 }
 
 }  // namespace
@@ -141,25 +135,22 @@ void RunRdmaCounters(HostView& view, Findings& out) {
 
 void RunTcpRetransmits(HostView& view, Findings& out) {
     const Reading first = view.Read("proc/net/snmp");
-    const auto before = first.found() ? ParseSegments(first.text) : std::nullopt;
-    if (!before || before->sent < 1) return;
-    const Reading again = view.Later("proc/net/snmp");
-    const auto after = again.found() ? ParseSegments(again.text) : std::nullopt;
-    const double share = before->again / before->sent;
-    const double grown = after ? after->again - before->again : 0;
-    const bool few = grown < 10 && (share < 0.01 || before->sent < 1e5);
-    ReportAs<found::kTcpRetransmits>(few ? Severity::kOk : Severity::kNote, view, out,
-                                     before->again, before->sent, 100 * share, grown);
+    const double sent = TcpValue(first.text, "OutSegs").value_or(0);
+    if (sent < 1) return;
+    const double again = TcpValue(first.text, "RetransSegs").value_or(0);
+    const Reading second = view.Later("proc/net/snmp");
+    const double grown = TcpValue(second.text, "RetransSegs").value_or(again) - again;
+    const double share = again / sent;
+    ReportUnless<found::kTcpRetransmits>(grown < 10 && (share < 0.01 || sent < 1e5), out, again,
+                                         sent, 100 * share, grown);
 }
 
 void RunCpuThrottling(HostView& view, Findings& out) {
-    constexpr const char* kPath =
-        "sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count";
-    const auto first = Number(view.Text(kPath));
+    const std::string path = "sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count";
+    const auto first = view.Number(path);
     if (!first) return;
-    const Reading again = view.Later(kPath);
-    const double now = again.found() ? Number(again.text).value_or(*first) : *first;
-    if (now > *first) return Report<found::kCpuThrottled>(view, out, now, now - *first);
+    const double now = Again(view, path, *first);
+    if (now > *first) return Report<found::kCpuThrottled>(out, now, now - *first);
     ReportOk(out, "the package was throttled {} times since boot", now);
 }
 

@@ -1,4 +1,5 @@
-// Checks GPUs: drivers, device files, Vulkan, memory split of an APU, kernel parameters.
+// Checks GPUs: drivers, device files, Vulkan, memory split of an APU, kernel parameters; kernel,
+// ROCm and firmware of AMD GPUs.
 #include "doctor/gpu.h"
 #include "doctor/checks/checks.h"
 
@@ -10,7 +11,7 @@ namespace {
 bool IsPermitted(HostView& view, const std::string& device, Findings& out) {
     const Reading access = view.Probe("access/" + device);
     if (!access.found() || Trim(access.text) == "rw") return true;
-    Report<found::kGpuDenied>(view, out, device, Trim(access.text));
+    Report<found::kGpuDenied>(out, device, Trim(access.text));
     return false;
 }
 
@@ -26,7 +27,7 @@ std::string GpuDriverFix(HostView& view, const PciDevice& gpu) {
     const std::string dkms = view.Complete() ? "" : CommandLike(view, "dkms status").text;
     const std::string boot = view.Complete() ? "" : CommandLike(view, "mokutil --sb-state").text;
     bool rejected = Contains(boot, "SecureBoot enabled");
-    for (const LogLine& line : KernelLogLines(KernelLog(view))) {
+    for (const LogLine& line : KernelLogLines(view)) {
         rejected = rejected || Contains(line.lower, "unavailable key is rejected") ||
                    Contains(line.lower, "unsigned module loading is restricted");
     }
@@ -60,13 +61,13 @@ void CheckGpuDrivers(HostView& view, const std::vector<PciDevice>& devices, Find
         if (gpu.driver == "vfio-pci") {
             ReportOk(out, "{}: handed to a guest (vfio-pci)", gpu.Text());
         } else if (gpu.driver == "nouveau") {
-            Report<found::kGpuNouveau>(view, out, gpu.Text());
+            Report<found::kGpuNouveau>(out, gpu.Text());
         } else if (!gpu.driver.empty()) {
             continue;
         } else if (!view.List("sys/class/drm").empty() && HasTag(view, "container")) {
-            Report<found::kGpuDriverHidden>(view, out, gpu.Text());
+            Report<found::kGpuDriverHidden>(out, gpu.Text());
         } else if (!gpu.name.empty() && !HasDisplay(view, gpu)) {
-            Report<found::kGpuNoDriver>(view, out, gpu.Text(), GpuDriverFix(view, gpu));
+            Report<found::kGpuNoDriver>(out, gpu.Text(), GpuDriverFix(view, gpu));
         }
     }
 }
@@ -141,19 +142,19 @@ void CheckAmdVulkan(HostView& view, const std::set<std::string>& drivers, Findin
     constexpr Version kMesaForHalo = {{25, 0, 0}};
     // From kernel 7 on a job is killed after 2 s; earlier after 10 s, or never.
     constexpr Version kShortWatchdog = {{7, 0, 0}};
-    const std::vector<AmdGpu> gpus = AmdGpus(view);
+    const std::vector<AmdGpu>& gpus = AmdGpus(view);
     if (gpus.empty()) return;
     if (drivers.contains("AMDVLK")) {
-        Report<found::kAmdvlk>(view, out, drivers.contains("RADV") ? " beside RADV" : "");
+        Report<found::kAmdvlk>(out, drivers.contains("RADV") ? " beside RADV" : "");
     }
     const Reading mesa = MesaPackage(view);
     const auto version = mesa.found() ? MesaVersion(mesa.text) : std::nullopt;
     if (std::ranges::any_of(gpus, &AmdGpu::IsStrixHalo) && version && *version < kMesaForHalo) {
-        Report<found::kMesaOld>(view, out, Trim(mesa.text));
+        Report<found::kMesaOld>(out, Trim(mesa.text));
     }
     const auto kernel = KernelVersion(view);
     if (kernel && *kernel >= kShortWatchdog) {
-        Report<found::kShortLockup>(view, out, KernelRelease(view));
+        Report<found::kShortLockup>(out, KernelRelease(view));
     }
 }
 
@@ -188,20 +189,37 @@ void CheckMemoryParameters(HostView& view, const Parameters& parameters, Finding
                     gtt_size, pages.value_or(0), limit_size);
     const std::string fix = BorrowForModels(view);
     if (ram && (gtt > *ram || limit > *ram)) {
-        Report<found::kParametersTooLarge>(view, out, read, SizeText(*ram), fix);
+        Report<found::kParametersTooLarge>(out, read, SizeText(*ram), fix);
     } else if (gtt_mib && pages && *gtt_mib > 0 && limit < gtt * 0.98) {
-        Report<found::kParametersDiffer>(view, out, read, limit_size, gtt_size, fix);
+        Report<found::kParametersDiffer>(out, read, limit_size, gtt_size, fix);
     } else if (gtt_mib && !pages) {
-        Report<found::kParameterOld>(view, out, read, fix);
+        Report<found::kParameterOld>(out, read, fix);
     } else {
         out.Ok(read);
     }
 }
 
+bool HasStrixHalo(HostView& view) {
+    return std::ranges::any_of(AmdGpus(view), &AmdGpu::IsStrixHalo);
+}
+
+// Version of the installed package with AMD's firmware; "": not read.
+std::string FirmwarePackage(HostView& view) {
+    for (const char* command :
+         {"dpkg-query -W -f=${Version} linux-firmware",
+          "dpkg-query -W -f=${Version} firmware-amd-graphics",
+          "rpm -q --qf=%{VERSION} amd-gpu-firmware", "rpm -q --qf=%{VERSION} linux-firmware",
+          "pacman -Q linux-firmware-amdgpu"}) {
+        const Reading reading = view.Command(command);
+        if (reading.found() && DateIn(reading.text)) return std::string(Trim(reading.text));
+    }
+    return "";
+}
+
 }  // namespace
 
 void RunGpuAccess(HostView& view, Findings& out) {
-    const std::vector<PciDevice> devices = PciDevices(view);
+    const std::vector<PciDevice>& devices = PciDevices(view);
     CheckGpuDrivers(view, devices, out);
     const bool amd = !AmdGpus(view).empty();
     const auto mesa = std::ranges::find_if(devices, HasMesaDriver);
@@ -209,7 +227,7 @@ void RunGpuAccess(HostView& view, Findings& out) {
         const bool any = std::ranges::any_of(devices, [](const PciDevice& device) {
             return device.IsComputeGpu() || Contains(device.name, "NVIDIA");
         });
-        if (!any && KnowsAllPci(view)) Report<found::kNoGpu>(view, out);
+        if (!any && KnowsAllPci(view)) Report<found::kNoGpu>(out);
         return;
     }
     const std::vector<std::string> nodes = Numbered(view, "dev/dri", "renderD");
@@ -217,22 +235,22 @@ void RunGpuAccess(HostView& view, Findings& out) {
     if (!view.Complete() && view.List("dev").empty()) return;
     // A node that this user can open exists.
     if (nodes.empty() && !view.Probe("access/dev/dri/renderD128").found()) {
-        if (HasTag(view, "container")) return Report<found::kGpuNotInContainer>(view, out);
+        if (HasTag(view, "container")) return Report<found::kGpuNotInContainer>(out);
         const std::string driver = amd ? "amdgpu" : mesa->driver;
         return Report<found::kGpuNoNode>(
-            view, out, driver,
+            out, driver,
             driver == "amdgpu" ? " (firmware: " + Cure(view, "gpufirmware") + ")" : "");
     }
     bool good = true;
     for (const std::string& node : nodes) good = IsPermitted(view, "dev/dri/" + node, out) && good;
     const bool kfd = view.Has("dev/kfd");
     if (kfd) good = IsPermitted(view, "dev/kfd", out) && good;
-    if (amd && !kfd) return Report<found::kGpuNoKfd>(view, out);
+    if (amd && !kfd) return Report<found::kGpuNoKfd>(out);
     if (good) ReportOk(out, "/dev/dri: {}{}", Joined(nodes), kfd ? ", /dev/kfd" : "");
 }
 
 void RunGpuVulkan(HostView& view, Findings& out) {
-    const std::vector<PciDevice> devices = PciDevices(view);
+    const std::vector<PciDevice>& devices = PciDevices(view);
     const bool gpu = std::ranges::any_of(devices, [](const PciDevice& device) {
         return HasMesaDriver(device) || (device.IsGpu() && device.driver == "nvidia");
     });
@@ -240,10 +258,10 @@ void RunGpuVulkan(HostView& view, Findings& out) {
     const std::set<std::string> drivers = VulkanDrivers(view);
     if (drivers.empty()) {
         if (!view.Complete()) return;  // the snapshot does not cover drivers
-        return Report<found::kNoVulkan>(view, out, InstallVulkan(view, devices));
+        return Report<found::kNoVulkan>(out, InstallVulkan(view, devices));
     }
     if (drivers.size() == 1 && drivers.contains("lavapipe")) {
-        Report<found::kLavapipe>(view, out, InstallVulkan(view, devices));
+        Report<found::kLavapipe>(out, InstallVulkan(view, devices));
     }
     CheckAmdVulkan(view, drivers, out);
     if (out.empty()) out.Ok(ListText(drivers));
@@ -261,15 +279,15 @@ void RunGpuMemory(HostView& view, Findings& out) {
         const double usable = std::max(gpu.vram_bytes, gpu.gtt_bytes);
         // The kernel's default is half of the memory. That is a fault only on machines bought for
         // models.
-        const Severity severity = usable >= possible * 0.8 ? Severity::kOk
-                                  : gpu.IsStrixHalo()      ? Severity::kWarn
-                                                           : Severity::kNote;
+        const Severity severity = usable >= possible * 0.8 ? kOk
+                                  : gpu.IsStrixHalo()      ? kWarn
+                                                           : kNote;
         ReportAs<found::kGpuMemory>(
-            severity, view, out, gpu.card, SizeText(gpu.vram_bytes), SizeText(gpu.gtt_bytes),
+            severity, out, gpu.card, SizeText(gpu.vram_bytes), SizeText(gpu.gtt_bytes),
             SizeText(*ram), SizeText(possible), SizeText(all), SizeText(usable),
             (gpu.vram_bytes > 2 * kGib ? "set the GPU's memory to 512 MB in the BIOS; " : "") +
                 BorrowForModels(view));
-        if (severity == Severity::kOk) continue;
+        if (severity == kOk) continue;
         CostQuestion question;
         question.host = FactsOf(view);
         question.faulty.room_bytes = usable;
@@ -284,12 +302,85 @@ void RunKernelParameters(HostView& view, Findings& out) {
     const Parameters parameters = ParseParameters(line.text);
     const bool gpu = !AmdGpus(view).empty();
     CheckMemoryParameters(view, parameters, out);
-    if (gpu && parameters.contains("nomodeset")) Report<found::kNomodeset>(view, out);
+    if (gpu && parameters.contains("nomodeset")) Report<found::kNomodeset>(out);
     if (const auto cwsr = ValueOf(parameters, "amdgpu.cwsr_enable"); cwsr && *cwsr == 0) {
-        Report<found::kCwsrOff>(view, out);
+        Report<found::kCwsrOff>(out);
     }
     if (out.empty()) {
         out.Ok("no parameter on the kernel's command line that hurts");
+    }
+}
+
+// From reports of Strix Halo users (gfx1151): compute hangs (MES failed to respond) before 6.18.4
+// with ROCm 7 and newer. 6.18.4 changed the size of saved wave states, so ROCm before 7.2 does not
+// run on it. 6.19 is known to work.
+void RunGpuKernel(HostView& view, Findings& out) {
+    constexpr Version kFixed = {{6, 18, 4}}, kGoodKernel = {{6, 19, 0}};
+    constexpr Version kNewRocm = {{7, 0, 0}}, kMatchingRocm = {{7, 2, 0}};
+    const auto kernel = KernelVersion(view);
+    if (!kernel || !HasStrixHalo(view)) return;
+    const std::string name = RocmVersion(view);
+    const auto rocm = ParseVersion(name);
+    const std::string read = fmt::format("Strix Halo (gfx1151) with kernel {}{}",
+                                         KernelRelease(view), name.empty() ? "" : ", ROCm " + name);
+    if (*kernel >= kFixed && rocm && *rocm < kMatchingRocm) {
+        Report<found::kGpuRocmTooOld>(out, read);
+    } else if (*kernel >= kFixed) {
+        Report<found::kGpuKernelFine>(out, read, *kernel >= kGoodKernel ? " (known good)" : "");
+    } else if (rocm && *rocm >= kNewRocm) {
+        Report<found::kGpuKernelHangs>(out, read, "");
+    } else {
+        // Harmless while ROCm is absent or was not read.
+        ReportAs<found::kGpuKernelHangs>(kNote, out, read,
+                                         "with ROCm 7 or newer (not with Vulkan), ");
+    }
+}
+
+void RunGpuRocm(HostView& view, Findings& out) {
+    // The oldest mainline kernel whose amdgpu each ROCm is tested with (AMD's compatibility matrix:
+    // two years between them). Older kernels need the amdgpu-dkms of that release.
+    struct Pair {
+        Version rocm, kernel;
+    };
+    constexpr Pair kOldest[] = {
+        {{{7, 0, 0}}, {{6, 8, 0}}}, {{{6, 3, 0}}, {{6, 5, 0}}}, {{{6, 0, 0}}, {{5, 15, 0}}}};
+    const std::string rocm = RocmVersion(view);
+    const auto version = ParseVersion(rocm);
+    const auto kernel = KernelVersion(view);
+    if (!version || !kernel) return;
+    const std::string dkms = view.Text("sys/module/amdgpu/version");
+    const std::string read = fmt::format("ROCm {}, kernel {}{}", rocm, KernelRelease(view),
+                                         dkms.empty() ? "" : ", amdgpu-dkms " + dkms);
+    for (const Pair& pair : kOldest) {
+        if (*version < pair.rocm) continue;
+        if (*kernel >= pair.kernel || !dkms.empty()) {
+            return out.Ok(read);
+        }
+        return Report<found::kRocmKernelOld>(out, read, pair.kernel.part[0], pair.kernel.part[1]);
+    }
+    Report<found::kRocmOld>(out, read);
+}
+
+// linux-firmware 20251125 brought scheduler firmware (MES 0x83) that faults on Strix Halo and was
+// later reverted; 20260110 is known to work.
+void RunGpuFirmware(HostView& view, Findings& out) {
+    constexpr int64_t kBroken = 20251125, kGood = 20260110, kOldForHalo = 20250808;
+    if (AmdGpus(view).empty()) return;
+    const bool halo = HasStrixHalo(view);
+    const std::string package = FirmwarePackage(view);
+    if (package.empty()) return;
+    const int64_t date = *DateIn(package);
+    if (Contains(package, "ubuntu")) {
+        // Ubuntu's version keeps the date of the release and adds newer firmware as an update.
+        ReportOk(out, "firmware package {}: Ubuntu adds firmware without a new date", package);
+    } else if (halo && date == kBroken) {
+        Report<found::kFirmwareBroken>(out, package, kGood);
+    } else if (halo && date < kOldForHalo) {
+        Report<found::kFirmwareOldHalo>(out, package, kGood);
+    } else if (date < 20240101) {
+        Report<found::kFirmwareOld>(out, package);
+    } else {
+        Report<found::kFirmwareFine>(out, package, halo ? fmt::format("{} or newer", kGood) : "");
     }
 }
 

@@ -1,6 +1,5 @@
 // Checks InfiniBand: subnet managers and IP over InfiniBand.
 #include "doctor/checks/checks.h"
-#include "doctor/network_text.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -23,8 +22,7 @@ bool MayShareSubnet(Hosts hosts) {
     std::map<std::pair<uint32_t, int>, std::string> owners;
     for (const auto& host : hosts) {
         for (const NetDevice& device : NetDevices(*host)) {
-            const std::string type = host->Text("sys/class/net/" + device.name + "/type");
-            if (type.empty() ? !device.name.starts_with("ib") : type != "32") continue;
+            if (!IsIpoib(*host, device, device.name.starts_with("ib"))) continue;
             for (const Ipv4& address : device.addresses) {
                 const auto [owner, fresh] =
                     owners.try_emplace({address.network(), address.prefix}, host->host());
@@ -37,40 +35,43 @@ bool MayShareSubnet(Hosts hosts) {
 
 constexpr int64_t kPartitionNumber = 0x7fff;  // the highest bit is set for full members
 
-std::optional<int64_t> PartitionOf(std::string_view pkey) {
-    return Integer(pkey.starts_with("0x") ? pkey.substr(2) : pkey, 16);
-}
+// A line of the table of partitions that the subnet manager gave a port.
+struct Partition {
+    std::string text;  // "0x8001"
+    int64_t key = 0;
+    int64_t number() const { return key & kPartitionNumber; }
+    bool full() const { return key > kPartitionNumber; }
+};
 
-// The partitions of the host's active InfiniBand ports, by number; true: as a full member.
-using Partitions = std::map<int64_t, bool>;
-
-Partitions PartitionsOf(HostView& view) {
-    Partitions partitions;
+// The partitions of the host's active ports.
+std::vector<Partition> PartitionsOf(HostView& view, bool infiniband_only) {
+    std::vector<Partition> partitions;
     for (const RdmaPort& port : RdmaPorts(view)) {
-        if (port.path.empty() || !port.infiniband() || !port.active()) continue;
+        if (port.path.empty() || !port.active()) continue;
+        if (infiniband_only && !port.infiniband()) continue;
         for (const std::string& index : view.List(port.path + "/pkeys")) {
-            const auto pkey = PartitionOf(view.Text(port.path + "/pkeys/" + index));
-            if (!pkey || (*pkey & kPartitionNumber) == 0) continue;
-            bool& full = partitions[*pkey & kPartitionNumber];
-            full = full || *pkey > kPartitionNumber;
+            const std::string text = view.Text(port.path + "/pkeys/" + index);
+            const auto key = Integer(text, 16);
+            if (key && *key != 0) partitions.push_back({text, *key});
         }
     }
     return partitions;
 }
 
 // Reports two hosts that are limited members of all partitions that they share.
-bool CheckMembers(HostView& a, const Partitions& one, HostView& b, const Partitions& two,
-                  Findings& out) {
+bool CheckMembers(HostView& a, HostView& b, Findings& out) {
+    const auto one = PartitionsOf(a, true), two = PartitionsOf(b, true);
     std::optional<int64_t> shared;
-    for (const auto& [number, full] : one) {
-        const auto other = two.find(number);
-        if (other == two.end()) continue;
-        if (full || other->second) return false;
-        if (!shared) shared = number;
+    for (const Partition& mine : one) {
+        for (const Partition& other : two) {
+            if (mine.number() == 0 || mine.number() != other.number()) continue;
+            if (mine.full() || other.full()) return false;
+            shared = std::min(shared.value_or(mine.number()), mine.number());
+        }
     }
     if (!shared) return false;
     Report<found::kLimitedMembers>(
-        b, out, a.host(), b.host(), *shared,
+        out, a.host(), b.host(), *shared,
         *shared == kPartitionNumber ? "Default=0x7fff" : fmt::format("ranks={:#06x}", *shared));
     return true;
 }
@@ -79,7 +80,7 @@ bool CheckMembers(HostView& a, const Partitions& one, HostView& b, const Partiti
 
 // "avc: denied { open } for comm="opensm" path="/var/log/opensm.log" ... permissive=0"
 std::string LogDenial(HostView& view) {
-    for (const LogLine& line : KernelLogLines(KernelLog(view))) {
+    for (const LogLine& line : KernelLogLines(view)) {
         if (Contains(line.lower, "avc:") && Contains(line.lower, "comm=\"opensm\"") &&
             !Contains(line.lower, "permissive=1")) {
             return line.raw;
@@ -87,9 +88,8 @@ std::string LogDenial(HostView& view) {
     }
     if (view.Complete()) return "";
     for (const std::string& name : view.List("cmd")) {
-        const bool log = name.starts_with("ausearch") || name.starts_with("journalctl") ||
-                         name.starts_with("systemctl_status_opensm");
-        const std::string text = log ? view.Text("cmd/" + name) : "";
+        if (!BeginsWithOneOf(name, "ausearch journalctl systemctl_status_opensm")) continue;
+        const std::string text = view.Text("cmd/" + name);
         for (std::string_view line : Lines(text)) {
             if (!Contains(line, "opensm") || Contains(line, "permissive=1")) continue;
             if (Contains(line, "avc:") ||
@@ -120,12 +120,12 @@ void CheckIpoib(HostView& view, const NetDevice& device, bool rails, Findings& o
     const bool down = !device.up && device.state_read;
     const int small_mtu = mode == "connected" ? 4096 : mode == "datagram" ? 2043 : 0;
     if (down || (device.addressed && device.addresses.empty())) {
-        ReportAs<found::kIpoibDown>(rails ? Severity::kNote : Severity::kWarn, view, out, read,
+        ReportAs<found::kIpoibDown>(rails ? kNote : kWarn, out, read,
                                     AddAddress(view, device.name));
     } else if (device.mtu > 0 && device.mtu <= small_mtu) {
         const bool connected = mode == "connected";
         Report<found::kIpoibMtu>(
-            view, out, read,
+            out, read,
             connected ? "MTU 65520 in connected mode" : "MTU 2044 (4092 where the fabric allows)",
             connected ? "TCP sends packets of 2 KB: half of the speed or less"
                       : "TCP sends small packets",
@@ -139,37 +139,27 @@ void CheckIpoib(HostView& view, const NetDevice& device, bool rails, Findings& o
 // highest bit distinguishes full from limited members.
 void CheckPartition(HostView& view, const NetDevice& device, Findings& out) {
     const std::string text = view.Text("sys/class/net/" + device.name + "/pkey");
-    const auto wanted = PartitionOf(text);
+    const auto wanted = Integer(text, 16);
     if (!wanted) return;
     std::vector<std::string> table;
-    for (const RdmaPort& port : RdmaPorts(view)) {
-        if (port.path.empty() || !port.active()) continue;
-        for (const std::string& index : view.List(port.path + "/pkeys")) {
-            const std::string pkey = view.Text(port.path + "/pkeys/" + index);
-            const auto value = PartitionOf(pkey);
-            if (!value || *value == 0) continue;
-            if ((*value & kPartitionNumber) == (*wanted & kPartitionNumber)) return;
-            table.push_back(pkey);
-        }
+    for (const Partition& partition : PartitionsOf(view, false)) {
+        if (partition.number() == (*wanted & kPartitionNumber)) return;
+        table.push_back(partition.text);
     }
-    if (!table.empty()) {
-        Report<found::kIpoibPartition>(view, out, device.name, text, Joined(table));
-    }
+    if (!table.empty()) Report<found::kIpoibPartition>(out, device.name, text, Joined(table));
 }
 
 bool IsInUse(const NetDevice& device) {
     return device.up && (!device.addressed || !device.addresses.empty());
 }
 
-// Interfaces of type ARPHRD_INFINIBAND.
-std::vector<NetDevice> IpoibDevices(HostView& view, const std::vector<NetDevice>& all) {
+std::vector<NetDevice> IpoibDevices(HostView& view) {
     std::vector<NetDevice> found;
-    for (const NetDevice& device : all) {
-        const std::string type = view.Text("sys/class/net/" + device.name + "/type");
+    for (const NetDevice& device : NetDevices(view)) {
         const bool named =
             device.name.starts_with("ib") ||
             (!view.Complete() && SaysInfiniband(CommandLike(view, "ip addr").text, device.name));
-        if (type.empty() ? named : type == "32") found.push_back(device);
+        if (IsIpoib(view, device, named)) found.push_back(device);
     }
     return found;
 }
@@ -180,9 +170,9 @@ void RunIbSubnetManager(HostView& view, Findings& out) {
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (!IsManaged(port)) continue;
         const bool managed = *port.sm_lid != 0 && port.lid.value_or(1) != 0;
-        ReportAs<found::kNoManager>(managed ? Severity::kOk : Severity::kFail, view, out,
-                                    port.Text(), port.lid.value_or(0), *port.sm_lid, port.state,
-                                    managed ? "" : StartManager(view, port));
+        ReportUnless<found::kNoManager>(managed, out, port.Text(), port.lid.value_or(0),
+                                        *port.sm_lid, port.state,
+                                        managed ? "" : StartManager(view, port));
     }
 }
 
@@ -201,19 +191,16 @@ void AcrossIbSubnetManager(Hosts hosts, Findings& out) {
         }
     }
     if (lids.empty()) return;
-    HostView& view = *hosts.front();
     bool limited = !MayShareSubnet(hosts);  // ports of separate fabrics
-    std::vector<Partitions> partitions;
-    for (const auto& host : hosts) partitions.push_back(PartitionsOf(*host));
     for (size_t a = 0; a < hosts.size(); ++a) {
         for (size_t b = a + 1; b < hosts.size() && !limited; ++b) {
-            limited = CheckMembers(*hosts[a], partitions[a], *hosts[b], partitions[b], out);
+            limited = CheckMembers(*hosts[a], *hosts[b], out);
         }
     }
     if (masters.size() > 1 && managers.size() > 1 && MayShareSubnet(hosts)) {
-        Report<found::kTwoManagers>(view, out, Joined(managers), Joined(lids));
+        Report<found::kTwoManagers>(out, Joined(managers), Joined(lids));
     } else if (masters.size() > 1) {
-        Report<found::kTwoFabrics>(view, out, Joined(lids));
+        Report<found::kTwoFabrics>(out, Joined(lids));
     } else {
         ReportOk(out, "{}{}", Joined(lids),
                  managers.size() > 1 ? "; one master, the others stand by" : "");
@@ -224,28 +211,28 @@ void RunIbManagerLog(HostView& view, Findings& out) {
     if (const std::string denial = LogDenial(view); !denial.empty()) {
         const std::string state = ManagerState(view);
         return ReportAs<found::kManagerLog>(
-            state == "active" ? Severity::kWarn : Severity::kFail, view, out,
+            state == "active" ? kWarn : kFail, out,
             fmt::format("opensm is {}", state.empty() ? "denied" : state), denial);
     }
     const std::string label = LabelOfLog(view);
     if (label.empty()) return;
     const Reading enforce = view.Command("getenforce");
-    const bool lets = Contains(enforce.text, "Permissive") || Contains(enforce.text, "Disabled");
-    ReportAs<found::kManagerLog>(label == "opensm_log_t" ? Severity::kOk
-                                 : lets                  ? Severity::kNote
-                                                         : Severity::kWarn,
-                                 view, out, "/var/log/opensm.log", label);
+    const Severity bad = ContainsAny(enforce.text, "Permissive|Disabled") ? kNote : kWarn;
+    ReportAs<found::kManagerLog>(label == "opensm_log_t" ? kOk : bad, out, "/var/log/opensm.log",
+                                 label);
 }
 
 void RunIbIpoib(HostView& view, Findings& out) {
     const auto active = std::ranges::count_if(
         RdmaPorts(view), [](const RdmaPort& port) { return port.infiniband() && port.active(); });
     if (active == 0) return;
-    const std::vector<NetDevice> all = NetDevices(view), devices = IpoibDevices(view, all);
-    const bool rails = active > 1 && std::ranges::any_of(all, [&](const NetDevice& device) {
-                           return FindNetDevice(devices, device.name) == nullptr && device.up &&
-                                  !device.addresses.empty() && !IsOfContainers(device.name);
-                       });
+    const std::vector<NetDevice>& all = NetDevices(view);
+    const std::vector<NetDevice> devices = IpoibDevices(view);
+    const bool rails =
+        active > 1 && std::ranges::any_of(all, [&](const NetDevice& device) {
+            return device.up && !device.addresses.empty() && !IsOfContainers(device.name) &&
+                   std::ranges::find(devices, device.name, &NetDevice::name) == devices.end();
+        });
     const auto used = std::ranges::count_if(devices, IsInUse);
     for (const NetDevice& device : devices) {
         // An interface without a cable is down; that is fine.
@@ -254,7 +241,7 @@ void RunIbIpoib(HostView& view, Findings& out) {
     }
     if (!devices.empty() || all.empty()) return;
     if (view.List("sys/class/net").empty() && !view.Complete()) return;
-    ReportAs<found::kIpoibAbsent>(rails ? Severity::kNote : Severity::kWarn, view, out);
+    ReportAs<found::kIpoibAbsent>(rails ? kNote : kWarn, out);
 }
 
 }  // namespace weft::doctor::checks

@@ -21,16 +21,16 @@ void CheckGpuLevels(HostView& view, Findings& out) {
         const std::string path =
             fmt::format("{}/{}/device/power_dpm_force_performance_level", kCards, card);
         const std::string level = view.Text(path);
-        if (IsIn(kLow, level)) Report<found::kGpuLevelLow>(view, out, path, level);
+        if (IsIn(kLow, level)) Report<found::kGpuLevelLow>(out, path, level);
     }
 }
 
 // The firmware's profile (the kernel's Documentation/ABI/testing/sysfs-platform_profile).
 void CheckPlatformProfile(HostView& view, Findings& out) {
     const std::string profile = view.Text("sys/firmware/acpi/platform_profile");
-    if (profile == "low-power") Report<found::kPlatformProfile>(view, out, profile);
+    if (profile == "low-power") Report<found::kPlatformProfile>(out, profile);
     if (profile == "quiet" || profile == "cool") {
-        ReportAs<found::kPlatformProfile>(Severity::kNote, view, out, profile);
+        ReportAs<found::kPlatformProfile>(kNote, out, profile);
     }
 }
 
@@ -39,22 +39,22 @@ void CheckClockCap(HostView& view, Findings& out) {
     constexpr std::string_view kCpus = "sys/devices/system/cpu/";
     for (const std::string& name : Numbered(view, std::string(kCpus) + "cpufreq", "policy")) {
         const std::string policy = fmt::format("{}cpufreq/{}", kCpus, name);
-        const auto most = Number(view.Text(policy + "/scaling_max_freq"));
-        const auto possible = Number(view.Text(policy + "/cpuinfo_max_freq"));
+        const auto most = view.Number(policy + "/scaling_max_freq");
+        const auto possible = view.Number(policy + "/cpuinfo_max_freq");
         if (!most || !possible || *most <= 0 || *most >= kLeastShare * *possible) continue;
-        return Report<found::kClockCap>(view, out, name, *most * kGhz, *possible * kGhz, *possible);
+        return Report<found::kClockCap>(out, name, *most * kGhz, *possible * kGhz, *possible);
     }
-    const auto percent = Number(view.Text(std::string(kCpus) + "intel_pstate/max_perf_pct"));
+    const auto percent = view.Number(std::string(kCpus) + "intel_pstate/max_perf_pct");
     if (percent && *percent > 0 && *percent < 100 * kLeastShare) {
-        return Report<found::kPerformanceCap>(view, out, *percent);
+        return Report<found::kPerformanceCap>(out, *percent);
     }
     if (view.Text(std::string(kCpus) + "intel_pstate/no_turbo") == "1") {
-        return Report<found::kNoTurbo>(view, out, "intel_pstate/no_turbo = 1",
+        return Report<found::kNoTurbo>(out, "intel_pstate/no_turbo = 1",
                                        "/sys/devices/system/cpu/intel_pstate/no_turbo", 0);
     }
     if (view.Text(std::string(kCpus) + "cpufreq/boost") == "0") {
-        Report<found::kNoTurbo>(view, out, "cpufreq/boost = 0",
-                                "/sys/devices/system/cpu/cpufreq/boost", 1);
+        Report<found::kNoTurbo>(out, "cpufreq/boost = 0", "/sys/devices/system/cpu/cpufreq/boost",
+                                1);
     }
 }
 
@@ -106,11 +106,11 @@ void CheckNvidia(HostView& view, Findings& out) {
         const std::string name = gpu.name.empty() ? "NVIDIA's GPU" : gpu.name;
         if (Contains(gpu.name, "GB10") && gpu.busy_percent >= kLeastBusyPercent &&
             gpu.clock_mhz > 0 && gpu.clock_mhz <= 1.2 * kStuckMhz) {
-            Report<found::kGb10Stuck>(view, out, name, gpu.clock_mhz, gpu.busy_percent);
+            Report<found::kGb10Stuck>(out, name, gpu.clock_mhz, gpu.busy_percent);
         } else if (!gpu.reasons.empty() && gpu.reasons.front() != "SW Power Cap") {
-            Report<found::kGpuSlowed>(view, out, name, Joined(gpu.reasons));
+            Report<found::kGpuSlowed>(out, name, Joined(gpu.reasons));
         } else if (gpu.limit_watts > 0 && gpu.limit_watts < kLeastShare * gpu.usual_watts) {
-            Report<found::kGpuPowerLimit>(view, out, name, gpu.limit_watts, gpu.usual_watts);
+            Report<found::kGpuPowerLimit>(out, name, gpu.limit_watts, gpu.usual_watts);
         }
     }
 }
@@ -132,11 +132,11 @@ std::optional<Limit> MemoryLimit(HostView& view, std::string_view membership) {
     for (const ControlGroup& group : ControlGroups("sys/fs/cgroup", membership, "memory")) {
         if (!group.version2) {
             const std::string file = group.folder + "/memory.limit_in_bytes";
-            TakeLeast(least, file, Number(view.Text(file)));
+            TakeLeast(least, file, view.Number(file));
             continue;
         }
         for (const char* name : {"/memory.max", "/memory.high"}) {
-            TakeLeast(least, group.folder + name, Number(view.Text(group.folder + name)));
+            TakeLeast(least, group.folder + name, view.Number(group.folder + name));
         }
     }
     return least;
@@ -152,8 +152,7 @@ std::optional<Limit> ProcessorLimit(HostView& view, std::string_view membership)
         const double quota = words.empty() ? 0 : Number(words[0]).value_or(0);
         const double own = words.size() > 1 ? Number(words[1]).value_or(0) : 0;
         const double period =
-            group.version2 ? own
-                           : Number(view.Text(group.folder + "/cpu.cfs_period_us")).value_or(0);
+            group.version2 ? own : view.Number(group.folder + "/cpu.cfs_period_us").value_or(0);
         if (period > 0) TakeLeast(least, file, quota / period);
     }
     return least;
@@ -205,12 +204,11 @@ void RunCgroupLimits(HostView& view, Findings& out) {
     const auto cpus = Number(saved_cpus.empty() ? view.Probe("cpus").text : saved_cpus);
     if (memory && ram && memory->value < *ram * 0.95) {
         const bool soft = memory->file.ends_with("memory.high");
-        Report<found::kCgroupMemory>(view, out, memory->file, SizeText(memory->value),
-                                     SizeText(*ram), soft ? "stops" : "kills",
-                                     soft ? "MemoryHigh=" : "MemoryMax=");
+        Report<found::kCgroupMemory>(out, memory->file, SizeText(memory->value), SizeText(*ram),
+                                     soft ? "stops" : "kills", soft ? "MemoryHigh=" : "MemoryMax=");
     }
     if (processors && cpus && processors->value < *cpus * 0.99) {
-        Report<found::kCgroupCpu>(view, out, processors->file, processors->value, *cpus,
+        Report<found::kCgroupCpu>(out, processors->file, processors->value, *cpus,
                                   std::max(0.0, std::ceil(processors->value) - 1));
     }
     const auto all = ControlGroups("sys/fs/cgroup", groups.text, "memory");
@@ -225,16 +223,16 @@ void RunMemoryTaken(HostView& view, Findings& out) {
     const auto total = MemInfo(view, "MemTotal");
     const auto cache = ZfsCache(view);
     if (cache && total && *cache > *total / 4) {
-        Report<found::kZfsCache>(view, out, SizeText(*cache), SizeText(*total), *total / 8);
+        Report<found::kZfsCache>(out, SizeText(*cache), SizeText(*total), *total / 8);
     }
     if (view.Text("proc/sys/vm/overcommit_memory") == "2") {
         const auto limit = MemInfo(view, "CommitLimit");
-        Report<found::kOvercommit>(view, out,
+        Report<found::kOvercommit>(out,
                                    limit ? fmt::format(" (CommitLimit {})", SizeText(*limit)) : "",
                                    SetSysctl(view, "vm.overcommit_memory=0"));
     }
     if (const auto bare = BareNodes(view); !bare.empty()) {
-        Report<found::kNodeWithoutMemory>(view, out, Joined(bare));
+        Report<found::kNodeWithoutMemory>(out, Joined(bare));
     }
     const std::string overcommit = view.Text("proc/sys/vm/overcommit_memory");
     if (out.empty() && !overcommit.empty()) ReportOk(out, "overcommit_memory = {}", overcommit);

@@ -1,6 +1,5 @@
 // Reports messages of the kernel log: nic-log those of network drivers, kernel-log the others.
 #include "doctor/checks/checks.h"
-#include "doctor/fabric_devices.h"
 #include "doctor/log_rules.h"
 
 namespace weft::doctor::checks {
@@ -36,6 +35,13 @@ void AddMessage(std::vector<LogMessage>& messages, const LogLine& line, const st
     at->worst = shown;
 }
 
+void AddFinding(const LogMessage& message, Severity severity, const std::string& read,
+                Findings& out) {
+    const LogRule& rule = *message.rule;
+    out.Add(severity, read, std::string(rule.expected), std::string(rule.why),
+            FilledFix(out.view(), rule.cure, message.pci, message.interface));
+}
+
 // The line from the driver's name on, as the kernel wrote it.
 std::string FromDriver(const LogLine& line) {
     const std::string_view driver = NetworkDriverIn(line.raw);
@@ -67,15 +73,14 @@ bool IsCrash(std::string_view lower) {
 
 // Judgement of the card's link if the line's limit is at its slot; kUnknown: the link was not read.
 LinkJudgement LimitAt(HostView& view, std::string_view line) {
-    const std::vector<PciDevice> devices = PciDevices(view);
     const std::string_view limit = After(line, "link at ", " (");
     for (std::string_view word : Words(line)) {
         if (word.ends_with(':')) word.remove_suffix(1);
-        const PciDevice* card = FindPci(devices, std::string(word));
+        const PciDevice* card = FindPci(view, word);
         if (card == nullptr) continue;
-        const PciDevice* slot = SlotOf(*card, devices);
+        const PciDevice* slot = SlotOf(view, *card);
         const bool at_slot = slot == nullptr || limit == slot->address || limit == card->address;
-        return at_slot ? JudgeLink(view, *card, devices) : LinkJudgement::kBelow;
+        return at_slot ? JudgeLink(view, *card) : LinkJudgement::kBelow;
     }
     return LinkJudgement::kUnknown;
 }
@@ -99,14 +104,15 @@ void CheckBandwidth(HostView& view, std::string_view line, const std::string& sh
     const LinkJudgement judgement = LimitAt(view, line);
     const bool unknown = judgement == LinkJudgement::kUnknown;
     if (judgement == LinkJudgement::kBelow || (unknown && !IsSmallSlot(line))) {
-        return Report<found::kLogBandwidth>(view, out, shown, RateText(*have / 8),
-                                            RateText(*most / 8), After(line, "link at ", " ("));
+        Report<found::kLogBandwidth>(out, shown, RateText(*have / 8), RateText(*most / 8),
+                                     After(line, "link at ", " ("));
+    } else if (unknown) {
+        Report<found::kLogBandwidthSmallSlot>(out, shown);
+    } else if (judgement == LinkJudgement::kBridgeHidden) {
+        Report<found::kLogBandwidthHidden>(out, shown);
+    } else {
+        Report<found::kLogBandwidthBySlot>(out, shown);
     }
-    if (unknown) return Report<found::kLogBandwidthSmallSlot>(view, out, shown);
-    if (judgement == LinkJudgement::kBridgeHidden) {
-        return Report<found::kLogBandwidthHidden>(view, out, shown);
-    }
-    Report<found::kLogBandwidthBySlot>(view, out, shown);
 }
 
 // ---- Transmit queues that stall.
@@ -124,11 +130,10 @@ Watchdog ParseWatchdog(const LogLine& line) {
     found.shown = raw_at == std::string::npos ? line.raw : line.raw.substr(raw_at);
     const auto at = std::ranges::find(words, "NETDEV") - words.begin();
     const auto word = [&](ptrdiff_t i) {
-        std::string_view text =
-            i >= 0 && i < std::ssize(words) ? words[static_cast<size_t>(i)] : std::string_view();
-        while (!text.empty() && (text.ends_with(':') || text.ends_with(')'))) text.remove_suffix(1);
+        const bool there = i >= 0 && i < std::ssize(words);
+        std::string_view text = there ? words[static_cast<size_t>(i)] : "";
         if (text.starts_with('(')) text.remove_prefix(1);
-        return std::string(text);
+        return std::string(text.substr(0, text.find_last_not_of(":)") + 1));
     };
     if (!WatchdogNamesProcessor(line.known)) {
         found.device = word(at + 2);
@@ -145,41 +150,30 @@ Watchdog ParseWatchdog(const LogLine& line) {
     return found;
 }
 
-// The interfaces of a host. fabric: FabricDevices.
-struct Interfaces {
-    std::vector<NetDevice> fabric, all;
-};
-
 // Ranks would use the interface, or that is unknown.
-bool IsOfFabric(const Interfaces& interfaces, const std::string& device, std::string_view driver) {
-    constexpr std::array<std::string_view, 9> kFast = {
-        "mlx4_core", "mlx4_en", "mlx5_core", "ice", "bnxt_en", "cxgb4", "qede", "ionic", "cxi_ss1"};
-    const NetDevice* port = FindNetDevice(interfaces.all, device);
-    const std::string master = port == nullptr ? "" : port->master;
-    for (const NetDevice& one : interfaces.fabric) {
-        if (one.name == device || one.name == master) return true;
+bool IsOfFabric(HostView& view, const std::string& device, std::string_view driver) {
+    const NetDevice* port = FindNetDevice(view, device);
+    const std::vector<NetDevice>& fabric = FabricDevices(view);
+    for (const NetDevice& one : fabric) {
+        if (one.name == device || (port != nullptr && one.name == port->master)) return true;
     }
-    if (IsIn(kFast, driver)) return true;
-    return interfaces.fabric.empty() && (driver.empty() || IsNetworkDriver(driver));
+    return IsOneOf(driver, "mlx4_core mlx4_en mlx5_core ice bnxt_en cxgb4 qede ionic cxi_ss1") ||
+           (fabric.empty() && (driver.empty() || IsNetworkDriver(driver)));
 }
 
-void CheckWatchdog(HostView& view, const Interfaces& interfaces, const Watchdog& watchdog,
-                   Findings& out) {
-    const std::string fix =
-        FilledFix(view,
-                  IsUsbDriver(watchdog.driver)
-                      ? "use another USB 3 port without a hub; turn off USB autosuspend for the "
-                        "adapter; install a newer kernel; or use a PCIe card"
-                  : watchdog.driver.starts_with("r81")
-                      ? "{realtek}; replace the cable"
-                      : "update the card's firmware and the kernel; reseat the card; replace the "
-                        "cable",
-                  "", watchdog.device);
-    if (IsOfFabric(interfaces, watchdog.device, watchdog.driver)) {
-        Report<found::kLogStalled>(view, out, watchdog.shown, fix);
-    } else {
-        Report<found::kLogStalledUnused>(view, out, watchdog.shown, fix);
-    }
+void CheckWatchdog(const Watchdog& watchdog, Findings& out) {
+    const char* fix =
+        IsUsbDriver(watchdog.driver)
+            ? "use another USB 3 port without a hub; turn off USB autosuspend for the adapter; "
+              "install a newer kernel; or use a PCIe card"
+        : watchdog.driver.starts_with("r81")
+            ? "{realtek}; replace the cable"
+            : "update the card's firmware and the kernel; reseat the card; replace the cable";
+    const bool used = IsOfFabric(out.view(), watchdog.device, watchdog.driver);
+    ReportAs<found::kLogStalled>(used ? kFail : kNote, out, watchdog.shown,
+                                 used ? "the driver reset it, and every connection stalled"
+                                      : "ranks do not use it, but a login over it may end",
+                                 FilledFix(out.view(), fix, "", watchdog.device));
 }
 
 // ---- Links that flap.
@@ -204,21 +198,19 @@ bool AreTooMany(const Flaps& flaps) {
     return false;
 }
 
-void CheckFlaps(HostView& view, const Interfaces& interfaces, const std::vector<LogLine>& lines,
-                Findings& out) {
+void CheckFlaps(HostView& view, Findings& out) {
     std::map<std::string, Flaps> links;
-    for (const LogLine& line : lines) {
+    for (const LogLine& line : KernelLogLines(view)) {
         const bool down =
-            Contains(line.lower, "link is down") || Contains(line.lower, "link down") ||
+            ContainsAny(line.lower, "link is down|link down") ||
             (Contains(line.lower, "link change old") && line.lower.ends_with("new 0"));
-        if (!down || Contains(line.lower, "alert")) continue;
-        const std::string_view driver = NetworkDriverIn(line.known);
-        if (driver.empty()) continue;
+        const std::string driver(down ? NetworkDriverIn(line.known) : "");
+        if (driver.empty() || Contains(line.lower, "alert")) continue;
         const std::string interface = InterfaceIn(line.known);
-        if (!IsOfFabric(interfaces, interface, driver)) continue;
+        if (!IsOfFabric(view, interface, driver)) continue;
         const std::string name =
             !interface.empty() ? interface : std::string(PciAddressIn(line.known));
-        Flaps& flaps = links[name.empty() ? std::string(driver) : name];
+        Flaps& flaps = links[name.empty() ? driver : name];
         ++flaps.count;
         if (line.seconds) flaps.seconds.push_back(*line.seconds);
         flaps.shown = FromDriver(line);
@@ -226,11 +218,10 @@ void CheckFlaps(HostView& view, const Interfaces& interfaces, const std::vector<
     }
     for (const auto& [name, flaps] : links) {
         if (!AreTooMany(flaps)) continue;
-        if (flaps.driver == "atlantic" || flaps.driver.starts_with("r8")) {
-            Report<found::kLogFlapsCopper>(view, out, name, flaps.count, flaps.shown,
-                                           ShellWord(name));
+        if (BeginsWithOneOf(flaps.driver, "atlantic r8")) {
+            Report<found::kLogFlapsCopper>(out, name, flaps.count, flaps.shown, ShellWord(name));
         } else {
-            Report<found::kLogFlaps>(view, out, name, flaps.count, flaps.shown, ShellWord(name));
+            Report<found::kLogFlaps>(out, name, flaps.count, flaps.shown, ShellWord(name));
         }
     }
 }
@@ -238,49 +229,45 @@ void CheckFlaps(HostView& view, const Interfaces& interfaces, const std::vector<
 // ---- Crashes.
 
 // Reports a kernel crash with the network driver in its registers or trace.
-void CheckDriverCrashes(HostView& view, const std::vector<LogLine>& lines, Findings& out) {
+void CheckDriverCrashes(const std::vector<LogLine>& lines, Findings& out) {
     for (size_t i = 0; i < lines.size(); ++i) {
         if (!IsCrash(lines[i].lower)) continue;
-        std::string driver(NetworkDriverIn(lines[i].known));
+        std::string_view driver = NetworkDriverIn(lines[i].known);
         for (size_t k = i + 1; driver.empty() && k < std::min(i + kTraceLines, lines.size()); ++k) {
-            const bool trace = Contains(lines[k].lower, "rip: ") || Contains(lines[k].lower, "+0x");
-            if (!trace && !IsCrash(lines[k].lower)) break;
+            if (!ContainsAny(lines[k].lower, "rip: |+0x") && !IsCrash(lines[k].lower)) break;
             driver = NetworkDriverIn(lines[k].known);
         }
         if (driver.empty()) continue;  // kernel-log reports the others
-        return Report<found::kLogDriverCrash>(view, out, driver, lines[i].raw);
+        return Report<found::kLogDriverCrash>(out, driver, lines[i].raw);
     }
 }
 
 // Reports crashes that name no network driver.
-void CheckOtherCrashes(HostView& view, const std::vector<LogLine>& lines, Findings& out) {
+void CheckOtherCrashes(const std::vector<LogLine>& lines, Findings& out) {
     for (size_t i = 0; i < lines.size(); ++i) {
         const LogRule* crash = FindRule(lines[i].lower, {LogSubject::kCrash});
         if (crash == nullptr) continue;
-        std::string_view net = NetworkDriverIn(lines[i].known), gpu = GpuDriverIn(lines[i].known);
-        for (size_t k = i + 1; k < std::min(i + kTraceLines, lines.size()); ++k) {
+        std::string_view net, gpu;
+        for (size_t k = i; k < std::min(i + kTraceLines, lines.size()); ++k) {
             if (net.empty()) net = NetworkDriverIn(lines[k].known);
             if (gpu.empty()) gpu = GpuDriverIn(lines[k].known);
         }
         if (!net.empty()) return;
-        return Report<found::kLogCrash>(view, out, lines[i].raw, crash->why,
+        return Report<found::kLogCrash>(out, lines[i].raw, crash->why,
                                         gpu.empty() ? "" : fmt::format(" in {}", gpu));
     }
 }
 
-void CheckCardLines(HostView& view, const Interfaces& interfaces, const std::vector<LogLine>& lines,
-                    Findings& out) {
+void CheckCardLines(HostView& view, Findings& out) {
     std::set<std::string> stalled, limited;
     std::vector<LogMessage> messages;
-    for (const LogLine& line : lines) {
+    for (const LogLine& line : KernelLogLines(view)) {
         const std::string card(PciAddressIn(line.known));
         const std::string driver(NetworkDriverIn(line.known));
         if (Contains(line.lower, "netdev watchdog") && Contains(line.lower, "timed out")) {
             const Watchdog watchdog = ParseWatchdog(line);
             const bool fresh = stalled.insert(watchdog.device).second;
-            if (fresh && stalled.size() <= kMaxFindings) {
-                CheckWatchdog(view, interfaces, watchdog, out);
-            }
+            if (fresh && stalled.size() <= kMaxFindings) CheckWatchdog(watchdog, out);
         } else if (Contains(line.lower, "limited by") && !driver.empty()) {
             const bool fresh = limited.insert(card).second;
             if (fresh && limited.size() <= kMaxFindings) {
@@ -295,13 +282,9 @@ void CheckCardLines(HostView& view, const Interfaces& interfaces, const std::vec
     }
     for (const LogMessage& message : messages) {
         if (out.Count() >= kMaxFindings) break;
-        const LogRule& rule = *message.rule;
-        out.Add(rule.severity,
-                message.count == 1
-                    ? message.worst
-                    : fmt::format("{} ({} such lines)", message.worst, message.count),
-                std::string(rule.expected), std::string(rule.why),
-                FilledFix(view, rule.cure, message.pci, message.interface));
+        const std::string times =
+            message.count == 1 ? "" : fmt::format(" ({} such lines)", message.count);
+        AddFinding(message, message.rule->severity, message.worst + times, out);
     }
 }
 
@@ -309,42 +292,39 @@ void CheckCardLines(HostView& view, const Interfaces& interfaces, const std::vec
 
 void RunNicLog(HostView& view, Findings& out) {
     const Reading log = KernelLog(view);
-    if (log.refused()) return Report<found::kLogUnread>(view, out, log.text);
+    if (log.refused()) return Report<found::kLogUnread>(out, log.text);
     if (!log.found()) return;
-    const std::vector<LogLine> lines = KernelLogLines(log);
-    const Interfaces interfaces{FabricDevices(view), NetDevices(view)};
-    CheckCardLines(view, interfaces, lines, out);
-    CheckFlaps(view, interfaces, lines, out);
-    CheckDriverCrashes(view, lines, out);
+    CheckCardLines(view, out);
+    CheckFlaps(view, out);
+    CheckDriverCrashes(KernelLogLines(view), out);
     if (out.empty()) out.Ok("the kernel's log has no complaint of a network driver");
 }
 
 void RunKernelLog(HostView& view, Findings& out) {
     // A processor with at least this many throttle events is hot all the time.
     constexpr double kOftenThrottled = 100;
-    const Reading log = KernelLog(view);
-    if (!log.found()) return;  // nic-log reports the reason
-    const std::vector<LogLine> lines = KernelLogLines(log);
+    if (!KernelLog(view).found()) return;  // nic-log reports the reason
+    const std::vector<LogLine>& lines = KernelLogLines(view);
     std::vector<LogMessage> messages;
     for (const LogLine& line : lines) {
         const LogRule* rule = FindRule(line.lower, {LogSubject::kGpu, LogSubject::kMachine});
         if (rule != nullptr) AddMessage(messages, line, line.raw, rule, "", "");
     }
-    for (const LogMessage& message : messages) {
+    for (LogMessage& message : messages) {
         const LogRule& rule = *message.rule;
         const auto count = static_cast<double>(message.count);
         const bool hot = message.events >= kOftenThrottled ||
                          (Contains(rule.words, "above threshold") && count >= kOftenThrottled);
         // The hypervisor provides a guest's time.
         const bool guest = Contains(rule.words, "tsc") && IsVirtualMachine(view);
-        out.Add(guest ? Severity::kNote
-                : hot ? Severity::kWarn
-                      : rule.severity,
-                fmt::format("{} times, at last: {}", message.count, message.last),
-                std::string(rule.expected), std::string(rule.why),
-                FilledFix(view, rule.cure, "", ""));
+        message.pci.clear();
+        AddFinding(message,
+                   guest ? kNote
+                   : hot ? kWarn
+                         : rule.severity,
+                   fmt::format("{} times, at last: {}", message.count, message.last), out);
     }
-    CheckOtherCrashes(view, lines, out);
+    CheckOtherCrashes(lines, out);
     if (out.empty()) out.Ok("the kernel's log has no complaint of GPU, memory or processor");
 }
 

@@ -1,4 +1,5 @@
-// Checks processor, memory, clock and IOMMU settings, temperatures, and ranks on one host.
+// Checks processor, memory, clock and IOMMU settings, temperatures, memory modules, and ranks on
+// one host.
 #include <cmath>
 
 #include "doctor/checks/checks.h"
@@ -26,8 +27,8 @@ std::vector<std::string> Policies(HostView& view) {
 }
 
 std::string ClockText(HostView& view, const std::string& policy) {
-    const auto least = Number(view.Text(policy + "/scaling_min_freq"));
-    const auto most = Number(view.Text(policy + "/cpuinfo_max_freq"));
+    const auto least = view.Number(policy + "/scaling_min_freq");
+    const auto most = view.Number(policy + "/cpuinfo_max_freq");
     if (!least || !most || *most <= 0) return "";
     return fmt::format(": an idle core starts at {:.1f} of {:.1f} GHz", *least * 1e-6,
                        *most * 1e-6);
@@ -40,8 +41,7 @@ std::string ClockText(HostView& view, const std::string& policy) {
 double CompressedMemory(HostView& view) {
     const Reading swaps = view.Read("proc/swaps");
     double bytes = 0;
-    for (std::string_view line : Lines(swaps.text)) {
-        const auto words = Words(line);
+    for (const auto& words : WordLines(swaps.text)) {
         if (words.size() < 4 || !words[0].starts_with("/dev/zram")) continue;
         bytes += Number(words[3]).value_or(0) * 1024;
     }
@@ -72,9 +72,10 @@ bool RedirectsPeers(std::string_view lspci) {
 struct RedirectedPair {
     const PciDevice *gpu, *other, *bridge;
 };
-std::optional<RedirectedPair> PairBelowSwitch(const std::vector<PciDevice>& devices) {
+std::optional<RedirectedPair> PairBelowSwitch(HostView& view) {
+    const std::vector<PciDevice>& devices = PciDevices(view);
     for (const PciDevice& gpu : devices) {
-        const PciDevice* slot = SlotOf(gpu, devices);
+        const PciDevice* slot = SlotOf(view, gpu);
         if (!gpu.IsComputeGpu() || slot == nullptr || !slot->redirects) continue;
         for (const PciDevice& other : devices) {
             const bool card = other.IsComputeGpu() || (other.fabric && !other.is_virtual);
@@ -93,7 +94,7 @@ std::optional<RedirectedPair> PairBelowSwitch(const std::vector<PciDevice>& devi
 
 // hwmon reports thousandths of a degree; nullopt: not a temperature.
 std::optional<double> Degrees(HostView& view, const std::string& path) {
-    const auto value = Number(view.Text(path));
+    const auto value = view.Number(path);
     if (!value || *value < -50e3 || *value > 250e3) return {};
     return *value / 1000;
 }
@@ -107,8 +108,7 @@ struct Times {
 // Lines "one_way 64 0.21 0.35" and "all_reduce 8192 0.9 1.4".
 Times ParseTimes(std::string_view text) {
     Times times;
-    for (std::string_view line : Lines(text)) {
-        const auto words = Words(line);
+    for (const auto& words : WordLines(text)) {
         if (words.size() != 4) continue;
         const double us = Number(words[2]).value_or(0);
         if (words[0] == "all_reduce") times.reduce_us = us;
@@ -118,12 +118,110 @@ Times ParseTimes(std::string_view text) {
     return times;
 }
 
+// ---- memory-speed: half of the channels means half of the bandwidth and of the tokens/s.
+
+struct Modules {
+    size_t filled = 0, slots = 0, declared = 0;  // declared: slots by the board's count
+    bool virtual_machine = false;
+    double rated = 0, configured = 0;      // MT/s of the slowest module
+    std::map<std::string, bool> channels;  // by name: a slot is filled
+};
+
+// The channel in "Locator: Controller1-ChannelA-DIMM0", "Locator: DIMM_A2" or "Bank Locator: P0
+// CHANNEL B", with the processor or controller before it; "": the board names none.
+std::string ChannelOf(std::string_view locator) {
+    const std::string_view text = Trim(locator.substr(locator.find(':') + 1));
+    for (std::string_view key : {"Channel", "CHANNEL ", "CHANNEL_"}) {
+        const size_t at = text.find(key);
+        if (at != text.npos && at + key.size() < text.size()) {
+            return std::string(text.substr(0, at + key.size() + 1));
+        }
+    }
+    const size_t at = text.find("DIMM");
+    if (at == text.npos) return {};
+    std::string_view rest = text.substr(at + 4);
+    rest.remove_prefix(std::min(rest.find_first_not_of("_ "), rest.size()));
+    const bool letter =
+        rest.size() == 2 && rest[0] >= 'A' && rest[0] <= 'P' && rest[1] >= '0' && rest[1] <= '9';
+    return letter ? std::string(text.substr(0, text.size() - 1)) : std::string();
+}
+
+// Number of channels with a module, and number of all channels of processors that have one.
+std::pair<size_t, size_t> Channels(const Modules& modules) {
+    std::map<std::string_view, std::pair<size_t, size_t>> processors;
+    for (const auto& [name, filled] : modules.channels) {
+        // "P1 CHANNEL ", "P1-DIMM": the name without the channel's letter; Intel's controllers
+        // count as one.
+        std::string_view processor = std::string_view(name).substr(0, name.size() - 1);
+        if (processor.starts_with("Controller")) processor = "Controller";
+        auto& [used, all] = processors[processor];
+        used += filled ? 1 : 0;
+        ++all;
+    }
+    std::pair<size_t, size_t> sum{0, 0};
+    for (const auto& [processor, count] : processors) {
+        if (count.first == 0) continue;
+        sum.first += count.first;
+        sum.second += count.second;
+    }
+    return sum;
+}
+
+void TakeSlower(double& slowest, std::string_view value) {
+    const double speed = LeadingNumber(value).value_or(0);
+    if (speed > 0 && (slowest == 0 || speed < slowest)) slowest = speed;
+}
+
+Modules ParseModules(std::string_view text) {
+    Modules modules;
+    bool inside = false, filled = false;
+    std::string channel;
+    for (std::string_view line : Lines(text)) {
+        const std::string_view trimmed = Trim(line);
+        const std::string_view key = trimmed.substr(0, trimmed.find(':'));
+        const std::string_view value = trimmed.substr(std::min(key.size() + 1, trimmed.size()));
+        if (key == "Number Of Devices") {
+            modules.declared += static_cast<size_t>(Integer(value).value_or(0));
+        }
+        modules.virtual_machine |=
+            key == "Manufacturer" && ContainsAny(value, "QEMU|VMware|Microsoft|Google|Amazon");
+        if (trimmed == "Memory Device") {
+            inside = true;
+            filled = false;
+            ++modules.slots;
+        } else if (!inside) {
+            continue;
+        } else if (key == "Size") {
+            filled = !Contains(value, "No Module");
+            modules.filled += filled ? 1 : 0;
+            channel.clear();
+        } else if (key == "Locator" || key == "Bank Locator") {
+            if (!channel.empty()) continue;
+            channel = ChannelOf(trimmed);
+            if (!channel.empty()) modules.channels[channel] |= filled;
+        } else if (filled && key == "Speed") {
+            TakeSlower(modules.rated, Trim(value));
+        } else if (filled && key == "Configured Memory Speed") {
+            TakeSlower(modules.configured, Trim(value));
+        }
+    }
+    return modules;
+}
+
+// Asks for the cost only if models run from this memory; a discrete GPU has its own.
+void AskMemoryCost(HostView& view, double share, Findings& out) {
+    CostQuestion question;
+    question.host = FactsOf(view);
+    question.faulty.bandwidth_share = share;
+    const bool own = question.host.unified_bytes <= 0 && !question.host.gpus.empty();
+    if (!own) out.AskCost(question);
+}
+
 }  // namespace
 
 void RunCpuGovernor(HostView& view, Findings& out) {
     // The hardware chooses the clock; "powersave" then means "automatic".
-    constexpr std::array<std::string_view, 3> kAutomatic = {"intel_pstate", "amd-pstate-epp",
-                                                            "amd_pstate_epp"};
+    constexpr std::string_view kAutomatic = "intel_pstate amd-pstate-epp amd_pstate_epp";
     const std::vector<std::string> policies = Policies(view);
     for (const std::string& policy : policies) {
         const std::string governor = view.Text(policy + "/scaling_governor");
@@ -132,15 +230,17 @@ void RunCpuGovernor(HostView& view, Findings& out) {
         if (governor.empty()) continue;
         const std::string name = policy.substr(kCpus.size()), clock = ClockText(view, policy);
         const std::string driver_text = driver.empty() ? "unknown" : driver;
-        if (preference == "power" || preference == "balance_power") {
-            return Report<found::kEnergyPreference>(view, out, name, governor, driver_text, clock,
+        if (IsOneOf(preference, "power balance_power")) {
+            return Report<found::kEnergyPreference>(out, name, governor, driver_text, clock,
                                                     preference);
         }
         // Only hardware-controlled clocks have a preference.
-        if (governor == "performance" || IsIn(kAutomatic, driver) || !preference.empty()) continue;
+        if (governor == "performance" || IsOneOf(driver, kAutomatic) || !preference.empty()) {
+            continue;
+        }
         return ReportAs<found::kGovernor>(
-            governor == "powersave" && !driver.empty() ? Severity::kWarn : Severity::kNote, view,
-            out, name, governor, driver_text, clock);
+            governor == "powersave" && !driver.empty() ? kWarn : kNote, out, name, governor,
+            driver_text, clock);
     }
     if (policies.empty()) return;
     ReportOk(out, "governor {} on {} policies", view.Text(policies.front() + "/scaling_governor"),
@@ -154,9 +254,8 @@ void RunNumaBalancing(HostView& view, Findings& out) {
     const size_t nodes = Numbered(view, "sys/devices/system/node", "node").size();
     if (state.empty()) return;
     // The kernel's default on such machines: worth a note, not a fault.
-    ReportAs<found::kNumaBalancing>(nodes < 2 || state == "0" ? Severity::kOk : Severity::kNote,
-                                    view, out, state, nodes,
-                                    SetSysctl(view, "kernel.numa_balancing=0"));
+    ReportUnless<found::kNumaBalancing>(nodes < 2 || state == "0", out, state, nodes,
+                                        SetSysctl(view, "kernel.numa_balancing=0"));
 }
 
 void RunHugePages(HostView& view, Findings& out) {
@@ -168,13 +267,12 @@ void RunHugePages(HostView& view, Findings& out) {
     const double unused_bytes = unused * MemInfo(view, "Hugepagesize").value_or(0);
     const double total_bytes = MemInfo(view, "MemTotal").value_or(0);
     if (total_bytes > 0 && unused_bytes > total_bytes / 4) {
-        Report<found::kHugePagesUnused>(view, out, unused, count("HugePages_Total:"),
+        Report<found::kHugePagesUnused>(out, unused, count("HugePages_Total:"),
                                         SizeText(unused_bytes), SizeText(total_bytes));
     }
     const std::string enabled = view.Text("sys/kernel/mm/transparent_hugepage/enabled");
     if (enabled.empty()) return;
-    ReportAs<found::kHugePages>(Contains(enabled, "[never]") ? Severity::kWarn : Severity::kOk,
-                                view, out, enabled);
+    ReportAs<found::kHugePages>(Contains(enabled, "[never]") ? kWarn : kOk, out, enabled);
 }
 
 void RunSwap(HostView& view, Findings& out) {
@@ -189,10 +287,9 @@ void RunSwap(HostView& view, Findings& out) {
                       : "";
     const std::string size = SizeText(*total), used_size = SizeText(used);
     if (used >= kGib && !view.Read("proc/swaps").found() && !Cure(view, "swaps-to-zram").empty()) {
-        return Report<found::kSwapZramUnread>(view, out, size, used_size, zram);
+        return Report<found::kSwapZramUnread>(out, size, used_size, zram);
     }
-    ReportAs<found::kSwapUsed>(used < kGib ? Severity::kOk : Severity::kWarn, view, out, size,
-                               used_size, zram, used / 2e9);
+    ReportUnless<found::kSwapUsed>(used < kGib, out, size, used_size, zram, used / 2e9);
 }
 
 // ---- clock-sync: synchronization of the host's clock with a time server.
@@ -209,27 +306,24 @@ void RunClockSync(HostView& view, Findings& out) {
         }
     }
     if (value == "yes") out.Ok("NTPSynchronized=yes");
-    if (value == "no") Report<found::kClockFree>(view, out);
+    if (value == "no") Report<found::kClockFree>(out);
 }
 
 void RunIommu(HostView& view, Findings& out) {
     const bool rdma = HasRdma(view), gpu = !AmdGpus(view).empty();
-    const std::vector<PciDevice> devices = PciDevices(view);
-    const auto pair = PairBelowSwitch(devices);
+    const auto pair = PairBelowSwitch(view);
     if (pair) {
-        Report<found::kAcsBelowSwitch>(view, out, pair->gpu->Text(), pair->other->Text(),
+        Report<found::kAcsBelowSwitch>(out, pair->gpu->Text(), pair->other->Text(),
                                        pair->bridge->address);
     }
     if (!rdma && !gpu) return;
     const Reading parameters = view.Read("proc/cmdline");
     const std::string type = GroupType(view);
-    const std::string& line = parameters.text;
-    const bool passes = Contains(line, "iommu=pt") || Contains(line, "iommu.passthrough=1");
-    const bool off = Contains(line, "amd_iommu=off") || Contains(line, "intel_iommu=off") ||
-                     Contains(line, "iommu=off");
+    const bool passes = ContainsAny(parameters.text, "iommu=pt|iommu.passthrough=1");
+    const bool off = Contains(parameters.text, "iommu=off");  // also amd_iommu and intel_iommu
     if (type.starts_with("DMA") && !passes && !off) {
         Report<found::kIommuTranslates>(
-            view, out,
+            out,
             rdma ? "the IOMMU translates each 4 KiB of a transfer: 5 to 30 % of bandwidth, and up "
                    "to 1 us a message"
                  : "the IOMMU translates each access of the GPU to memory: 2 to 6 % of token speed "
@@ -237,7 +331,7 @@ void RunIommu(HostView& view, Findings& out) {
     }
     const Reading lspci = CommandLike(view, "lspci -vv");
     if (!pair && rdma && gpu && lspci.found() && RedirectsPeers(lspci.text)) {
-        Report<found::kAcsRedirects>(view, out);
+        Report<found::kAcsRedirects>(out);
     }
     if (!out.empty() || (!parameters.found() && type.empty())) return;
     ReportOk(out, "IOMMU {}",
@@ -252,16 +346,14 @@ void RunHeat(HostView& view, Findings& out) {
     constexpr size_t kMaxSensors = 64;
     constexpr double kMarginDegrees = 3;
     // Driver names under hwmon.
-    constexpr std::array<std::string_view, 8> kCards = {"mlx5", "mlx4",  "bnxt_en", "ice",
-                                                        "i40e", "ixgbe", "cxgb4",   "atlantic"};
-    constexpr std::array<std::string_view, 4> kGpus = {"amdgpu", "nouveau", "xe", "i915"};
-    constexpr std::string_view kEnd = "_input";
+    constexpr std::string_view kCards = "mlx5 mlx4 bnxt_en ice i40e ixgbe cxgb4 atlantic";
+    constexpr std::string_view kGpus = "amdgpu nouveau xe i915", kEnd = "_input";
     size_t sensors = 0;
     for (const std::string& device : Numbered(view, kSensors, "hwmon")) {
         const std::string folder = fmt::format("{}/{}", kSensors, device);
         const std::string name = view.Text(folder + "/name");
-        const bool card = IsIn(kCards, name);
-        if (!card && !IsIn(kGpus, name)) continue;
+        const bool card = IsOneOf(name, kCards);
+        if (!card && !IsOneOf(name, kGpus)) continue;
         for (const std::string& file : view.List(folder)) {
             if (!file.starts_with("temp") || !file.ends_with(kEnd)) continue;
             if (++sensors > kMaxSensors) return;
@@ -269,17 +361,11 @@ void RunHeat(HostView& view, Findings& out) {
             const auto now = Degrees(view, path + "_input"), limit = Degrees(view, path + "_crit");
             if (!now || !limit || *limit < 40) continue;
             const std::string label = view.Text(path + "_label");
-            const Severity severity = *now >= *limit                    ? Severity::kFail
-                                      : *now >= *limit - kMarginDegrees ? Severity::kWarn
-                                                                        : Severity::kOk;
+            const double warm = *limit - kMarginDegrees;
+            const Severity severity = *now >= *limit ? kFail : *now >= warm ? kWarn : kOk;
             const std::string sensor = name + (label.empty() ? "" : " " + label);
-            if (card) {
-                ReportAs<found::kCardHeat>(severity, view, out, sensor, *now,
-                                           *limit - kMarginDegrees);
-            } else {
-                ReportAs<found::kGpuHeat>(severity, view, out, sensor, *now,
-                                          *limit - kMarginDegrees);
-            }
+            if (card) ReportAs<found::kCardHeat>(severity, out, sensor, *now, warm);
+            if (!card) ReportAs<found::kGpuHeat>(severity, out, sensor, *now, warm);
         }
     }
 }
@@ -295,7 +381,7 @@ void RunMeasured(HostView& view, Findings& out) {
     for (const Limit& limit : kLimits) {
         const Reading measured = view.Probe(std::string("measure/") + limit.transport);
         if (measured.refused()) {
-            Report<found::kMeasuredFailed>(view, out, limit.transport, measured.text);
+            Report<found::kMeasuredFailed>(out, limit.transport, measured.text);
             continue;
         }
         const Times times = measured.found() ? ParseTimes(measured.text) : Times{};
@@ -304,15 +390,48 @@ void RunMeasured(HostView& view, Findings& out) {
         const bool fine = times.small_us <= small && times.large_us <= large;
         const auto cpus = Number(view.Probe("cpus").text);
         const bool shared = cpus && *cpus < 2;
-        ReportAs<found::kMeasured>(
-            fine ? Severity::kOk : Severity::kNote, view, out, limit.transport, times.small_us,
-            times.large_us, times.reduce_us, small, large,
+        ReportUnless<found::kMeasured>(
+            fine, out, limit.transport, times.small_us, times.large_us, times.reduce_us, small,
+            large,
             shared ? "two ranks take turns on one processor"
                    : "ranks of this host wait this long for each other, twice in each layer",
             shared
                 ? ""
                 : "look for other programs (top), cpu-governor and cpu-throttling; measure again "
                   "on an idle machine");
+    }
+}
+
+void RunMemorySpeed(HostView& view, Findings& out) {
+    if (IsVirtualMachine(view)) return;
+    Reading table = view.Command("dmidecode -t memory");
+    for (const char* command : {"dmidecode -t 17", "dmidecode --type memory", "dmidecode"}) {
+        if (!table.found() && !view.Complete()) table = view.Command(command);
+    }
+    if (!table.found()) return;
+    const Modules modules = ParseModules(table.text);
+    if (modules.filled == 0 || modules.virtual_machine) return;
+    const std::string read =
+        fmt::format("{} of {} memory slots filled, {:g} MT/s (rated {:g})", modules.filled,
+                    modules.slots, modules.configured, modules.rated);
+    // A truncated list shows too few modules.
+    const bool whole = !table.cut && modules.slots >= modules.declared;
+    const auto [used, channels] = Channels(modules);
+    if (modules.filled == 1 && modules.slots > 1 && whole) {
+        Report<found::kMemoryOneModule>(out, read, modules.configured * 8e-3,
+                                        modules.configured * 16e-3);
+        AskMemoryCost(view, 0.5, out);
+    } else if (whole && used > 0 && used < channels) {
+        const double share = static_cast<double>(used) / static_cast<double>(channels);
+        ReportAs<found::kMemoryChannels>(share <= 0.5 ? kWarn : kNote, out, read, used, channels,
+                                         100 * share);
+        AskMemoryCost(view, share, out);
+    } else if (modules.configured > 0 && modules.configured < modules.rated * 0.95) {
+        const double share = modules.configured / modules.rated;
+        Report<found::kMemorySlow>(out, read, modules.rated, 100 * share);
+        AskMemoryCost(view, share, out);
+    } else {
+        out.Ok(read);
     }
 }
 

@@ -29,17 +29,6 @@ Reading ProcessLimit(HostView& view) {
     return limit;
 }
 
-// The first RDMA device that registered memory, with the result; nullopt: none.
-std::optional<std::string> ProvenDevice(HostView& view) {
-    for (const std::string& device : view.List("sys/class/infiniband")) {
-        const Reading proof = view.Probe("register_memory/" + device);
-        if (proof.text.starts_with("registered")) {
-            return fmt::format("{}: {}", device, Trim(proof.text));
-        }
-    }
-    return {};
-}
-
 // ---- memlock-login: locked memory of a login shell.
 
 // Value of the last line that applies to everybody (or to a group or user); "": none.
@@ -50,8 +39,7 @@ struct LoginLimits {
 void ReadLoginLimits(std::string_view text, const std::string& file, LoginLimits& limits) {
     for (std::string_view line : Lines(text)) {
         const auto words = Words(line.substr(0, line.find('#')));
-        if (words.size() < 4 || words[2] != "memlock") continue;
-        if (words[1] != "soft" && words[1] != "-") continue;
+        if (words.size() < 4 || words[2] != "memlock" || !IsOneOf(words[1], "soft -")) continue;
         (words[0] == "*" ? limits.everybody : limits.somebody) = words[3];
         limits.file = file;
     }
@@ -74,27 +62,22 @@ bool IsEnoughForUnit(std::string_view value) {
     return value == "infinity" || (value != "unlimited" && value != "-1" && IsEnough(value, unit));
 }
 
-// The last value in a unit or drop-in; an empty value resets earlier ones.
-void ReadUnitLimit(HostView& view, const std::string& path, std::string& limit, bool& cut) {
-    const Reading file = view.Read(path);
-    cut = cut || file.cut;
-    for (std::string_view line : Lines(std::string_view(file.text))) {
-        line = Trim(line);
-        constexpr std::string_view kKey = "LimitMEMLOCK";
-        if (!line.starts_with(kKey)) continue;
-        line = Trim(line.substr(kKey.size()));
-        if (line.starts_with('=')) limit = std::string(Trim(line.substr(1)));
-    }
-}
-
-// The unit's value, overridden by its drop-ins in order of their names (systemd.unit(5)). cut: one
-// of the files is incomplete.
+// The last value in the unit and its drop-ins, in order of their names (systemd.unit(5)); an empty
+// value resets earlier ones. cut: one of the files is incomplete.
 std::string UnitLimit(HostView& view, const std::string& name, bool& cut) {
+    constexpr std::string_view kKey = "LimitMEMLOCK";
     std::string limit;
-    const std::string path = fmt::format("{}/{}", kUnits, name);
-    ReadUnitLimit(view, path, limit, cut);
-    for (const std::string& drop_in : view.List(path + ".d")) {
-        if (drop_in.ends_with(".conf")) ReadUnitLimit(view, path + ".d/" + drop_in, limit, cut);
+    std::vector<std::string> files = ConfFiles(view, fmt::format("{}/{}.d", kUnits, name));
+    files.insert(files.begin(), fmt::format("{}/{}", kUnits, name));
+    for (const std::string& path : files) {
+        const Reading file = view.Read(path);
+        cut = cut || file.cut;
+        for (std::string_view line : Lines(file.text)) {
+            line = Trim(line);
+            if (!line.starts_with(kKey)) continue;
+            line = Trim(line.substr(kKey.size()));
+            if (line.starts_with('=')) limit = std::string(Trim(line.substr(1)));
+        }
     }
     return limit;
 }
@@ -114,8 +97,7 @@ void RunMemlock(HostView& view, Findings& out) {
         const Reading proof = view.Probe("register_memory/" + device);
         if (!proof.found()) continue;
         const bool fine = proof.text.starts_with("registered");
-        ReportAs<found::kMemlockDevice>(fine ? Severity::kOk : Severity::kFail, view, out, device,
-                                        Trim(proof.text), soft, needed);
+        ReportUnless<found::kMemlockDevice>(fine, out, device, Trim(proof.text), soft, needed);
         if (!fine) out.AskCost(TcpQuestion(view));
     }
     if (!out.empty()) return;
@@ -124,22 +106,18 @@ void RunMemlock(HostView& view, Findings& out) {
         tried.found() ? Contains(tried.text, "refused") : bytes && *bytes < kLockedBytesNeeded;
     const bool passed = !HasTag(view, "container") || !view.List("dev/infiniband").empty();
     const bool matters = HasRdma(view) && passed;
-    ReportAs<found::kMemlockSmall>(!small    ? Severity::kOk
-                                   : matters ? Severity::kFail
-                                             : Severity::kNote,
-                                   view, out, bytes ? SizeText(*bytes) : std::string(soft),
+    const Severity severity = !small ? kOk : matters ? kFail : kNote;
+    ReportAs<found::kMemlockSmall>(severity, out, bytes ? SizeText(*bytes) : std::string(soft),
                                    tried.found() ? Trim(tried.text) : "not tried", needed,
                                    matters ? "" : "; it does not matter without an RDMA device");
-    if (small && matters) out.AskCost(TcpQuestion(view));
+    if (severity == kFail) out.AskCost(TcpQuestion(view));
 }
 
 void RunMemlockLogin(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
     LoginLimits limits;
-    std::vector<std::string> files = {"etc/security/limits.conf"};
-    for (const std::string& name : view.List("etc/security/limits.d")) {
-        if (name.ends_with(".conf")) files.push_back("etc/security/limits.d/" + name);
-    }
+    std::vector<std::string> files = ConfFiles(view, "etc/security/limits.d");
+    files.insert(files.begin(), "etc/security/limits.conf");
     bool any = false;
     for (const std::string& file : files) {
         const Reading reading = view.Read(file);
@@ -151,25 +129,24 @@ void RunMemlockLogin(HostView& view, Findings& out) {
     const Reading limit = view.Probe("memlock");
     const std::string session(After(limit.text, "soft ", " "));
     const auto bytes = Number(session);
-    const auto proven = ProvenDevice(view);
+    const std::string proven = ProvenDevice(view);
     if (enough && bytes && *bytes < kLockedBytesNeeded) {
-        Report<found::kLoginPending>(view, out, limits.file, limits.everybody, SizeText(*bytes));
+        Report<found::kLoginPending>(out, limits.file, limits.everybody, SizeText(*bytes));
     } else if (enough || (limits.everybody.empty() && IsEnough(limits.somebody, 1024))) {
         const std::string& value = limits.everybody.empty() ? limits.somebody : limits.everybody;
-        Report<found::kLoginFine>(view, out, fmt::format("memlock {} in /{}", value, limits.file));
-    } else if (proven) {
-        Report<found::kLoginFine>(view, out, *proven + " in this session");
+        Report<found::kLoginFine>(out, fmt::format("memlock {} in /{}", value, limits.file));
+    } else if (!proven.empty()) {
+        Report<found::kLoginFine>(out, proven + " in this session");
     } else if (session == "unlimited" || (bytes && *bytes >= kLockedBytesNeeded)) {
         // The session has the limit for another reason: it is root's, or systemd's default.
-        Report<found::kLoginFine>(view, out, fmt::format("memlock {} in this session", session));
+        Report<found::kLoginFine>(out, fmt::format("memlock {} in this session", session));
     } else if (!view.Complete() && !bytes && limits.file.empty() && files.size() == 1) {
-        Report<found::kLoginUnread>(view, out);
+        Report<found::kLoginUnread>(out);
     } else {
         Report<found::kLoginSmall>(
-            view, out,
-            limits.everybody.empty()
-                ? "no line about memlock in /etc/security/limits.conf and limits.d"
-                : fmt::format("memlock {} KiB in /{}", limits.everybody, limits.file));
+            out, limits.everybody.empty()
+                     ? "no line about memlock in /etc/security/limits.conf and limits.d"
+                     : fmt::format("memlock {} KiB in /{}", limits.everybody, limits.file));
     }
 }
 
@@ -184,17 +161,16 @@ void RunMemlockSystemd(HostView& view, Findings& out) {
         const std::string own = UnitLimit(view, name, cut);
         const std::string value = own.empty() ? "not set, by default " + usual : own;
         if (own.empty() ? usual_enough : IsEnoughForUnit(own)) {
-            Report<found::kUnitFine>(view, out, name, value);
+            Report<found::kUnitFine>(out, name, value);
         } else if (cut) {
-            Report<found::kUnitCut>(view, out, name, value);
+            Report<found::kUnitCut>(out, name, value);
         } else {
-            Report<found::kUnitSmall>(view, out, name, value, UnlockUnit(view, name));
+            Report<found::kUnitSmall>(out, name, value, UnlockUnit(view, name));
             out.AskCost(TcpQuestion(view));
         }
     }
     if (!out.empty() || usual.empty()) return;
-    ReportAs<found::kUnitDefault>(usual_enough ? Severity::kOk : Severity::kNote, view, out, usual,
-                                  UnlockUnit(view, "weft.service"));
+    ReportUnless<found::kUnitDefault>(usual_enough, out, usual, UnlockUnit(view, "weft.service"));
 }
 
 }  // namespace weft::doctor::checks

@@ -27,16 +27,14 @@ void CheckSubnets(HostView& view, const NetDevice& i, const NetDevice& j, Findin
     // A laptop is often in one network by cable and by Wi-Fi.
     const bool harmless = i.wireless || j.wireless || AreTwins(i, j);
     const auto text = [](const NetDevice& device, const Ipv4& address) {
-        return fmt::format("{} ({}/{}, {})", device.name, address.Text(), address.prefix,
-                           device.SpeedText());
+        return fmt::format("{} ({}, {})", device.name, address.PrefixText(), device.SpeedText());
     };
     for (const Ipv4& a : i.addresses) {
         for (const Ipv4& b : j.addresses) {
-            if (a.prefix != b.prefix || a.prefix >= 31 || a.network() != b.network()) continue;
             // Each interface may have its own link-local address.
-            if (a.IsLinkLocal() || out.Count() > 8) continue;
-            ReportAs<found::kSubnetShared>(harmless ? Severity::kNote : Severity::kWarn, view, out,
-                                           text(i, a), text(j, b), SubnetFix(view, i, a, j, b));
+            if (!a.Shares(b) || a.prefix >= 31 || a.IsLinkLocal() || out.Count() > 8) continue;
+            ReportAs<found::kSubnetShared>(harmless ? kNote : kWarn, out, text(i, a), text(j, b),
+                                           SubnetFix(view, i, a, j, b));
         }
     }
 }
@@ -48,27 +46,24 @@ struct BondMode {
     std::string_view name, long_name;
     bool roce;  // drivers merge the cards' RDMA devices in this mode
 };
-constexpr std::array<BondMode, 7> kBondModes = {
-    {{"balance-rr", "load balancing (round-robin)", false},
-     {"active-backup", "fault-tolerance (active-backup)", true},
-     {"balance-xor", "load balancing (xor)", true},
-     {"broadcast", "fault-tolerance (broadcast)", false},
-     {"802.3ad", "IEEE 802.3ad Dynamic link aggregation", true},
-     {"balance-tlb", "transmit load balancing", false},
-     {"balance-alb", "adaptive load balancing", false}}};
+constexpr BondMode kBondModes[] = {{"balance-rr", "load balancing (round-robin)", false},
+                                   {"active-backup", "fault-tolerance (active-backup)", true},
+                                   {"balance-xor", "load balancing (xor)", true},
+                                   {"broadcast", "fault-tolerance (broadcast)", false},
+                                   {"802.3ad", "IEEE 802.3ad Dynamic link aggregation", true},
+                                   {"balance-tlb", "transmit load balancing", false},
+                                   {"balance-alb", "adaptive load balancing", false}};
 
 // RDMA devices belong to the bond or to one of its parts.
 bool CarriesRdma(HostView& view, const std::string& bond, const std::vector<std::string>& parts) {
-    const std::vector<RdmaPort> ports = RdmaPorts(view);
-    for (const RdmaPort& port : ports) {
+    for (const RdmaPort& port : RdmaPorts(view)) {
         if (!port.ethernet() || port.software()) continue;
         for (const std::string& name : RdmaInterfaces(view, port)) {
             if (name == bond || IsIn(parts, name)) return true;
         }
     }
-    const std::vector<NetDevice> devices = NetDevices(view);
-    return !ports.empty() && std::ranges::any_of(parts, [&](const std::string& name) {
-        const NetDevice* device = FindNetDevice(devices, name);
+    return !RdmaPorts(view).empty() && std::ranges::any_of(parts, [&](const std::string& name) {
+        const NetDevice* device = FindNetDevice(view, name);
         return device != nullptr && device->driver.starts_with("mlx");
     });
 }
@@ -82,26 +77,25 @@ void CheckBond(HostView& view, const std::string& bond, Findings& out) {
         return (!words.empty() && words[0] == one.name) ||
                After(proc, "Bonding Mode:").starts_with(one.long_name);
     });
-    if (mode == kBondModes.end()) return;
+    if (mode == std::end(kBondModes)) return;
     std::vector<std::string> parts;
     for (std::string_view name : Words(slaves)) parts.emplace_back(name);
     for (std::string_view line : Lines(proc)) {
-        if (!line.starts_with("Slave Interface:")) continue;
-        const std::string part(After(line, "Interface:"));
-        if (!IsIn(parts, part)) parts.push_back(part);
+        const std::string_view part = After(line, "Slave Interface:");
+        if (!part.empty() && !IsIn(parts, part)) parts.emplace_back(part);
     }
     const std::string name = ShellWord(bond), all = Joined(parts);
     auto active = Integer(view.Text(folder + "ad_num_ports"));
     if (!active) active = Integer(After(proc, "Number of ports:"));
     if (mode->name == "802.3ad" && active && static_cast<size_t>(*active) < parts.size()) {
-        return Report<found::kBondNoPartner>(view, out, bond, mode->name, all, name, *active,
+        return Report<found::kBondNoPartner>(out, bond, mode->name, all, name, *active,
                                              parts.size());
     }
     if (!mode->roce && CarriesRdma(view, bond, parts)) {
-        Report<found::kBondRdma>(view, out, bond, mode->name, all, name);
+        Report<found::kBondRdma>(out, bond, mode->name, all, name);
     } else {
-        ReportAs<found::kBondOrder>(mode->name == "balance-rr" ? Severity::kNote : Severity::kOk,
-                                    view, out, bond, mode->name, all, name);
+        ReportAs<found::kBondOrder>(mode->name == "balance-rr" ? kNote : kOk, out, bond, mode->name,
+                                    all, name);
     }
 }
 
@@ -140,16 +134,15 @@ void CheckThunderbolt(HostView& view, const NetDevice& device, Findings& out) {
     // Desktops and installers often put all cables into one bridge.
     if (const std::string bridge = BridgeOf(view, device); !bridge.empty()) {
         const std::string name = ShellWord(device.name);
-        Report<found::kCableInBridge>(view, out, read, bridge, name, AddAddress(view, device.name),
+        Report<found::kCableInBridge>(out, read, bridge, name, AddAddress(view, device.name),
                                       Cure(view, "leave-bridge", {{"device", name}}));
     } else if (device.up && device.addresses.empty() && IsUnnumbered(view, device)) {
         out.Ok(read + ", routed without one");
     } else if ((!device.up && device.state_read) ||
                (device.addressed && device.addresses.empty())) {
-        Report<found::kCableDown>(view, out, read, AddAddress(view, device.name));
+        Report<found::kCableDown>(out, read, AddAddress(view, device.name));
     } else if (device.mtu > 0 && device.mtu < 9000) {
-        Report<found::kCableMtu>(view, out, read, 65520.0 / device.mtu,
-                                 SetMtu(view, device.name, 65520));
+        Report<found::kCableMtu>(out, read, 65520.0 / device.mtu, SetMtu(view, device.name, 65520));
     } else {
         out.Ok(read);
     }
@@ -158,9 +151,9 @@ void CheckThunderbolt(HostView& view, const NetDevice& device, Findings& out) {
 // A link to another host is an entry like "0-1", with rx_speed "20.0 Gb/s" and rx_lanes "2".
 void CheckCableLinks(HostView& view, Findings& out) {
     constexpr double kFullGigabits = 40;  // two lanes of 20 Gb/s
-    const std::string folder = "sys/bus/thunderbolt/devices/";
-    for (const std::string& name : view.List(folder.substr(0, folder.size() - 1))) {
-        const std::string path = folder + name;
+    const std::string folder = "sys/bus/thunderbolt/devices";
+    for (const std::string& name : view.List(folder)) {
+        const std::string path = folder + "/" + name;
         const auto speed = LeadingNumber(view.Text(path + "/rx_speed"));
         const auto lanes = LeadingNumber(view.Text(path + "/rx_lanes"));
         // Hosts have a service of their own; docks and drives do not carry a network.
@@ -170,15 +163,12 @@ void CheckCableLinks(HostView& view, Findings& out) {
         if (!speed || !lanes || !host) continue;
         const double gigabits = *speed * *lanes;
         const bool fine = gigabits >= kFullGigabits;
-        ReportAs<found::kCableSlow>(fine ? Severity::kOk : Severity::kWarn, view, out, name, *speed,
-                                    *lanes, gigabits / 8, kFullGigabits / 8);
+        ReportUnless<found::kCableSlow>(fine, out, name, *speed, *lanes, gigabits / 8,
+                                        kFullGigabits / 8);
         if (fine || gigabits <= 0) continue;
-        HostLink link;
-        link.kind = plan::LinkKind::kThunderbolt;
-        AskLinkCost(view, out, std::optional(link), [&](HostLink& actual, HostLink& expected) {
-            actual.gigabits = gigabits;
-            expected.gigabits = kFullGigabits;
-        });
+        HostLink actual{.kind = plan::LinkKind::kThunderbolt, .gigabits = gigabits};
+        HostLink expected{.kind = plan::LinkKind::kThunderbolt, .gigabits = kFullGigabits};
+        out.AskCost(LinkQuestion(view, actual, expected));
     }
 }
 
@@ -206,9 +196,7 @@ void EachPair(std::string_view line, Each&& each) {
 
 // "Enabled: 3" or "enabled: 3,4" from lldptool and from Broadcom's bnxtqos and niccli.
 void ReadPriorities(std::string_view text, std::string_view key, FlowControl& flow) {
-    std::string list(After(text, key));
-    std::ranges::replace(list, ',', ' ');
-    for (std::string_view word : Words(list)) {
+    for (std::string_view word : Split(After(text, key), ',')) {
         const auto priority = Integer(word);
         if (priority && *priority >= 0 && *priority < 8) {
             flow.priorities.insert(static_cast<int>(*priority));
@@ -247,8 +235,8 @@ FlowControl ReadFlowControl(HostView& view, const std::string& name) {
     return flow;
 }
 
-void CheckFlowControl(HostView& view, const std::string& name, bool broadcom,
-                      const FlowControl& flow, Findings& out) {
+void CheckFlowControl(const std::string& name, bool broadcom, const FlowControl& flow,
+                      Findings& out) {
     const bool pfc = !flow.priorities.empty();
     const std::string read =
         fmt::format("{}: pause frames rx {}, tx {}{}", name, flow.rx_pause ? "on" : "off",
@@ -256,21 +244,21 @@ void CheckFlowControl(HostView& view, const std::string& name, bool broadcom,
                     pfc ? ", PFC on for priority " + ListText(flow.priorities) : "");
     const std::string device = ShellWord(name);
     if (pfc && flow.roce_priority >= 0 && !flow.priorities.contains(flow.roce_priority)) {
-        Report<found::kRocePriority>(view, out, read, kRoceDscp, flow.roce_priority, device,
+        Report<found::kRocePriority>(out, read, kRoceDscp, flow.roce_priority, device,
                                      *flow.priorities.begin());
     } else if (pfc || (flow.rx_pause && flow.tx_pause)) {
         out.Ok(read);
     } else if (broadcom) {
-        Report<found::kRocePfcOff>(view, out, read, device, kRoceDscp);
+        Report<found::kRocePfcOff>(out, read, device, kRoceDscp);
     } else {
-        Report<found::kRocePauseOff>(view, out, read, device);
+        Report<found::kRocePauseOff>(out, read, device);
     }
 }
 
 }  // namespace
 
 void RunNetSubnet(HostView& view, Findings& out) {
-    const std::vector<NetDevice> devices = NetDevices(view);
+    const std::vector<NetDevice>& devices = NetDevices(view);
     for (size_t i = 0; i < devices.size(); ++i) {
         for (size_t j = i + 1; j < devices.size(); ++j) {
             if (devices[i].up && devices[j].up) CheckSubnets(view, devices[i], devices[j], out);
@@ -280,8 +268,7 @@ void RunNetSubnet(HostView& view, Findings& out) {
     if (!addresses.found() && !devices.empty() &&
         std::ranges::none_of(devices, &NetDevice::addressed)) {
         return Report<found::kAddressesUnread>(
-            view, out, devices.size(),
-            addresses.refused() ? ": " + addresses.text : " is not installed",
+            out, devices.size(), addresses.refused() ? ": " + addresses.text : " is not installed",
             view.Complete() ? Cure(view, "iproute") + " (5.0 or newer)"
                             : "save the output of 'ip -j addr' in the snapshot");
     }
@@ -306,7 +293,7 @@ void RunTcpSettings(HostView& view, Findings& out) {
     const double needed = fastest * 1e6 / 8 * kRoundTripSeconds;
     const std::string read = fmt::format("{}", fmt::join(words, " "));
     if (most && *most < needed) {
-        Report<found::kTcpWindow>(view, out, read, needed, *most / kRoundTripSeconds * 1e-9,
+        Report<found::kTcpWindow>(out, read, needed, *most / kRoundTripSeconds * 1e-9,
                                   fastest / 8000,
                                   SetSysctl(view,
                                             "net.core.rmem_max=67108864\n"
@@ -316,7 +303,7 @@ void RunTcpSettings(HostView& view, Findings& out) {
     }
     if (view.Text("proc/sys/net/ipv4/tcp_timestamps") == "0" &&
         view.Text("proc/sys/net/ipv4/tcp_sack") == "0") {
-        Report<found::kTcpSackOff>(view, out, SetSysctl(view, "net.ipv4.tcp_sack=1"));
+        Report<found::kTcpSackOff>(out, SetSysctl(view, "net.ipv4.tcp_sack=1"));
     }
     if (out.empty()) ReportOk(out, "net.ipv4.tcp_rmem = {}", read);
 }
@@ -333,8 +320,8 @@ void RunBondMode(HostView& view, Findings& out) {
 void RunThunderbolt(HostView& view, Findings& out) {
     bool any = false;
     for (const NetDevice& device : NetDevices(view)) {
-        if (!device.name.starts_with("thunderbolt") && device.driver != "thunderbolt-net" &&
-            device.driver != "thunderbolt_net") {
+        if (!device.name.starts_with("thunderbolt") &&
+            !IsOneOf(device.driver, "thunderbolt-net thunderbolt_net")) {
             continue;
         }
         any = true;
@@ -344,20 +331,17 @@ void RunThunderbolt(HostView& view, Findings& out) {
 }
 
 void RunRoceFlowControl(HostView& view, Findings& out) {
-    const std::vector<NetDevice> devices = NetDevices(view);
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (!port.ethernet() || !port.active() || port.software()) continue;
         for (const std::string& name : RdmaInterfaces(view, port)) {
             // A VLAN has the settings of the interface below it.
-            const bool plain = !name.empty() && !name.starts_with('-') && name.size() < 64 &&
-                               name.find_first_of(" \t/.") == name.npos;
-            if (!plain) continue;
+            if (!IsPlainName(name) || Contains(name, ".")) continue;
             const FlowControl flow = ReadFlowControl(view, name);
             if (!flow.any_read) continue;
-            const NetDevice* device = FindNetDevice(devices, name);
+            const NetDevice* device = FindNetDevice(view, name);
             const bool broadcom = port.device.starts_with("bnxt") ||
                                   (device != nullptr && device->driver.starts_with("bnxt"));
-            CheckFlowControl(view, name, broadcom, flow, out);
+            CheckFlowControl(name, broadcom, flow, out);
         }
     }
 }

@@ -1,6 +1,5 @@
 // Checks network cards: driver, firmware, speed, interrupts, and the distance to GPUs.
 #include "doctor/checks/checks.h"
-#include "doctor/fabric_devices.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -13,21 +12,20 @@ struct KnownFirmware {
     const char* card;
     Version good;
 };
-constexpr std::array<KnownFirmware, 5> kKnownFirmware = {{{"ConnectX-3", {{2, 42, 5000}}},
-                                                          {"ConnectX-4", {{12, 28, 2006}}},
-                                                          {"ConnectX-4 Lx", {{14, 32, 1010}}},
-                                                          {"ConnectX-5", {{16, 35, 2000}}},
-                                                          {"ConnectX-6", {{20, 35, 2000}}}}};
+constexpr KnownFirmware kKnownFirmware[] = {{"ConnectX-3", {{2, 42, 5000}}},
+                                            {"ConnectX-4", {{12, 28, 2006}}},
+                                            {"ConnectX-4 Lx", {{14, 32, 1010}}},
+                                            {"ConnectX-5", {{16, 35, 2000}}},
+                                            {"ConnectX-6", {{20, 35, 2000}}}};
 
-void CheckFirmware(HostView& view, const NetDevice& device, Findings& out) {
+void CheckFirmware(const NetDevice& device, Findings& out) {
     const auto version = ParseVersion(device.firmware);
-    const bool mellanox =
-        device.driver == "mlx4_en" || device.driver == "mlx4_core" || device.driver == "mlx5_core";
+    const bool mellanox = IsOneOf(device.driver, "mlx4_en mlx4_core mlx5_core");
     const std::string firmware = device.firmware.empty() ? "unknown" : device.firmware;
     for (const auto& [card, good] : kKnownFirmware) {
         if (!version || !mellanox || good.part[0] != version->part[0] || *version >= good) continue;
         return Report<found::kNicFirmwareOld>(
-            view, out, device.name, device.driver, firmware, card,
+            out, device.name, device.driver, firmware, card,
             fmt::format("{}", fmt::join(good.part, ".")),
             device.pci.empty() ? "query the card with mstflint"
                                : "sudo mstflint -d " + ShellWord(device.pci) + " query");
@@ -39,20 +37,20 @@ void CheckFirmware(HostView& view, const NetDevice& device, Findings& out) {
 struct CardModule {
     std::string_view vendor;
     int64_t first, last;     // device ids
-    std::string_view names;  // parts of lspci's name, separated by commas
+    std::string_view names;  // parts of lspci's name, separated by '|'
     std::string_view module;
 };
 constexpr CardModule kCardModules[] = {
     // ConnectX-3 Pro is 1007. Connect-IB, the first card of mlx5, is 1011.
-    {"15b3", 0x1001, 0x1010, "ConnectX-3,MT275,ConnectX-2,MT26", "mlx4_core"},
+    {"15b3", 0x1001, 0x1010, "ConnectX-3|MT275|ConnectX-2|MT26", "mlx4_core"},
     {"15b3", 0x6340, 0x6778, "", "mlx4_core"},
     {"15b3", 0, 0xffff, "Mellanox", "mlx5_core"},
-    {"8086", 0x1591, 0x159b, "E810,E823", "ice"},
+    {"8086", 0x1591, 0x159b, "E810|E823", "ice"},
     {"8086", 0x188a, 0x1894, "", "ice"},
-    {"8086", 0x1572, 0x158b, "X710,X722", "i40e"},
+    {"8086", 0x1572, 0x158b, "X710|X722", "i40e"},
     {"8086", 0x37cc, 0x37d3, "", "i40e"},
     // Broadcom's cards from 10 Gb/s on; its 1 Gb/s cards (16xx below 16c0) belong to tg3.
-    {"14e4", 0x16c0, 0x16f1, "NetXtreme-E,BCM57", "bnxt_en"},
+    {"14e4", 0x16c0, 0x16f1, "NetXtreme-E|BCM57", "bnxt_en"},
     {"14e4", 0x1750, 0x1807, "", "bnxt_en"},
     {"14e4", 0xd802, 0xffff, "", "bnxt_en"},
     {"17db", 0, 0xffff, "", "cxi_ss1"},
@@ -60,7 +58,7 @@ constexpr CardModule kCardModules[] = {
     {"1425", 0, 0xffff, "", "cxgb4"},
     {"1d6a", 0, 0xffff, "", "atlantic"},
     {"10ec", 0, 0xffff, "", "r8169"},
-    {"8086", 0x15f2, 0x15f3, "I225,I226", "igc"},
+    {"8086", 0x15f2, 0x15f3, "I225|I226", "igc"},
     {"8086", 0x125b, 0x125d, "", "igc"},
 };
 
@@ -68,11 +66,8 @@ constexpr CardModule kCardModules[] = {
 std::string_view ModuleOf(const PciDevice& card) {
     const int64_t id = Integer(card.device, 16).value_or(0);
     for (const CardModule& row : kCardModules) {
-        if (card.vendor == row.vendor && id >= row.first && id <= row.last) return row.module;
-        const bool named = std::ranges::any_of(Split(row.names, ','), [&](std::string_view part) {
-            return !part.empty() && Contains(card.name, part);
-        });
-        if (named) return row.module;
+        const bool known = card.vendor == row.vendor && id >= row.first && id <= row.last;
+        if (known || (!row.names.empty() && ContainsAny(card.name, row.names))) return row.module;
     }
     return {};
 }
@@ -81,9 +76,8 @@ std::string DriverFix(HostView& view, const PciDevice& card) {
     if (const std::string newer = NewerKernelFor(view, card); !newer.empty()) return newer;
     const std::string lspci = "'lspci -k -s " + ShellWord(card.address) + "'";
     const std::string_view module = ModuleOf(card);
-    if (module == "mlx4_core") {
-        if (std::string none = Cure(view, "mlx4-driver"); !none.empty()) return none;
-    }
+    const std::string none = module == "mlx4_core" ? Cure(view, "mlx4-driver") : "";
+    if (!none.empty()) return none;
     return (module.empty() ? "load the module that " + lspci + " lists with sudo modprobe"
                            : fmt::format("sudo modprobe {} ({} lists it)", module, lspci)) +
            Cure(view, "more-modules");
@@ -91,26 +85,15 @@ std::string DriverFix(HostView& view, const PciDevice& card) {
 
 // ---- nic-speed: negotiated Ethernet speeds.
 
-// Cards, by PCI id, all of whose ports reach this speed. For hosts without ethtool's output.
-struct PortSpeed {
-    std::string_view vendor, device;
-    double megabits;
-};
-constexpr std::array<PortSpeed, 6> kPortSpeeds = {{{"8086", "1592", 100000},    // E810-C for QSFP
-                                                   {"15b3", "1013", 100000},    // ConnectX-4
-                                                   {"15b3", "1019", 100000},    // ConnectX-5 Ex
-                                                   {"15b3", "101b", 100000},    // ConnectX-6
-                                                   {"15b3", "1021", 100000},    // ConnectX-7
-                                                   {"14e4", "1760", 200000}}};  // Thor 2
-
-double MaxSpeedOf(const NetDevice& device, const std::vector<PciDevice>& cards) {
+// For hosts without ethtool's output: cards, by PCI id, all of whose ports reach this speed.
+double MaxSpeedOf(HostView& view, const NetDevice& device) {
+    // E810-C for QSFP, ConnectX-4, ConnectX-5 Ex, ConnectX-6 and ConnectX-7; Thor 2.
+    constexpr std::string_view k100 = "8086:1592 15b3:1013 15b3:1019 15b3:101b 15b3:1021";
+    constexpr std::string_view k200 = "14e4:1760";
     if (device.most_megabits > 0) return device.most_megabits;
-    const PciDevice* card = FindPci(cards, device.pci);
+    const PciDevice* card = FindPci(view, device.pci);
     if (card == nullptr || card->is_virtual) return 0;
-    const auto known = std::ranges::find_if(kPortSpeeds, [&](const PortSpeed& one) {
-        return one.vendor == card->vendor && one.device == card->device;
-    });
-    return known == kPortSpeeds.end() ? 0 : known->megabits;
+    return IsOneOf(card->Id(), k100) ? 100'000 : card->Id() == k200 ? 200'000 : 0;
 }
 
 // One of four lanes: 25 Gb/s on a 100 Gb/s port, 10 on a 40 Gb/s port.
@@ -119,22 +102,21 @@ bool LostLanes(double megabits, double most) {
     return megabits * 4 <= most || megabits == 25000 || (megabits == 50000 && most == 100000);
 }
 
-void AskSpeedCost(HostView& view, const NetDevice& device, double megabits, Findings& out) {
-    AskLinkCost(view, out, PortLink(device),
+void AskSpeedCost(const NetDevice& device, double megabits, Findings& out) {
+    AskLinkCost(out, PortLink(device),
                 [&](HostLink&, HostLink& expected) { expected.gigabits = megabits / 1000; });
 }
 
-void CheckLanes(HostView& view, const NetDevice& device, const std::vector<NetDevice>& all,
-                const std::vector<NetDevice>& fabric, double most, Findings& out) {
-    const bool sibling = std::ranges::any_of(all, [&](const NetDevice& one) {
-        return one.up && one.name != device.name && one.pci.size() == 12 &&
-               one.pci.substr(0, 10) == device.pci.substr(0, 10) && one.megabits > device.megabits;
+void CheckLanes(HostView& view, const NetDevice& device, double most, Findings& out) {
+    const bool sibling = std::ranges::any_of(NetDevices(view), [&](const NetDevice& one) {
+        return one.up && one.name != device.name && IsOneCard(one.pci, device.pci) &&
+               one.megabits > device.megabits;
     });
-    const bool fault = LostLanes(device.megabits, most) && IsForRanks(device, fabric) && !sibling;
-    ReportAs<found::kNicLanes>(fault ? Severity::kWarn : Severity::kNote, view, out, device.name,
-                               device.SpeedText(), most / 1000, device.megabits / 8000, most / 8000,
+    const bool fault = LostLanes(device.megabits, most) && IsForRanks(view, device) && !sibling;
+    ReportAs<found::kNicLanes>(fault ? kWarn : kNote, out, device.name, device.SpeedText(),
+                               most / 1000, device.megabits / 8000, most / 8000,
                                ShellWord(device.name));
-    AskSpeedCost(view, device, most, out);
+    AskSpeedCost(device, most, out);
 }
 
 // The kernel's USB port of an adapter, "2-1.4"; "": not on USB.
@@ -150,37 +132,36 @@ std::string UsbPort(HostView& view, const NetDevice& device) {
     return dash == bus.npos ? std::string() : bus.substr(dash);
 }
 
-// Warns about an adapter for 1 Gb/s or more on a 480 Mb/s port.
-bool CheckUsb(HostView& view, const NetDevice& device, Severity severity, Findings& out) {
+// The line of the log that says that the adapter is on a port of 480 Mb/s; "": it is not.
+std::string SlowUsbLine(HostView& view, const NetDevice& device) {
+    std::string slow;
     const std::string port = UsbPort(view, device);
-    if (port.empty() || device.megabits < 1000) return false;
-    bool slow = false;
-    std::string attached;
-    for (const LogLine& line : KernelLogLines(KernelLog(view))) {
+    if (port.empty() || device.megabits < 1000) return slow;
+    for (const LogLine& line : KernelLogLines(view)) {
         if (!Contains(line.lower, "usb ") || !Contains(line.lower, port + ":")) continue;
         if (!Contains(line.lower, "usb device number")) continue;
-        slow = Contains(line.lower, " high-speed usb device");
-        attached = line.raw;
+        slow = Contains(line.lower, " high-speed usb device") ? line.raw : "";
     }
-    if (!slow) return false;
-    ReportAs<found::kNicUsb2>(severity, view, out, device.name, device.SpeedText(), attached,
-                              device.megabits / 8);
-    return true;
+    return slow;
 }
 
-// Reports a card that the hypervisor emulates.
-bool CheckEmulated(HostView& view, const NetDevice& device, Severity severity, Findings& out) {
-    constexpr std::array<std::string_view, 5> kDrivers = {"e1000", "8139cp", "8139too", "pcnet32",
-                                                          "ne2k-pci"};
-    if (!IsIn(kDrivers, device.driver) || !IsVirtualMachine(view)) return false;
-    ReportAs<found::kNicEmulated>(severity, view, out, device.name, device.driver);
-    return true;
+// The hypervisor emulates the card.
+bool IsEmulated(HostView& view, const NetDevice& device) {
+    return IsOneOf(device.driver, "e1000 8139cp 8139too pcnet32 ne2k-pci") &&
+           IsVirtualMachine(view);
 }
 
-void CheckSpeed(HostView& view, const NetDevice& device, bool for_ranks, Findings& out) {
-    const Severity severity = for_ranks ? Severity::kWarn : Severity::kNote;
-    if (CheckUsb(view, device, severity, out) || CheckEmulated(view, device, severity, out)) return;
-    if (device.wireless) return Report<found::kNicWireless>(view, out, device.name);
+void CheckSpeed(HostView& view, const NetDevice& device, Findings& out) {
+    const bool for_ranks = IsForRanks(view, device);
+    const Severity severity = for_ranks ? kWarn : kNote;
+    if (const std::string line = SlowUsbLine(view, device); !line.empty()) {
+        return ReportAs<found::kNicUsb2>(severity, out, device.name, device.SpeedText(), line,
+                                         device.megabits / 8);
+    }
+    if (IsEmulated(view, device)) {
+        return ReportAs<found::kNicEmulated>(severity, out, device.name, device.driver);
+    }
+    if (device.wireless) return Report<found::kNicWireless>(out, device.name);
     const std::string read = fmt::format("{}: {}{}", device.name, device.SpeedText(),
                                          device.duplex.empty() ? "" : ", duplex " + device.duplex);
     const std::string name = ShellWord(device.name);
@@ -190,12 +171,12 @@ void CheckSpeed(HostView& view, const NetDevice& device, bool for_ranks, Finding
     const bool unused = device.addressed && device.addresses.empty();
     const bool management = device.driver.starts_with("cdc_") || device.driver == "rndis_host";
     if (!for_ranks && (unused || management) && (slow || half)) {
-        Report<found::kNicSlowUnused>(view, out, read, name);
+        Report<found::kNicSlowUnused>(out, read, name);
     } else if (half) {
-        Report<found::kNicHalfDuplex>(view, out, read, name);
+        Report<found::kNicHalfDuplex>(out, read, name);
     } else if (slow) {
-        Report<found::kNicSlow>(view, out, read, name, 1000 / device.megabits);
-        AskSpeedCost(view, device, 1000, out);
+        Report<found::kNicSlow>(out, read, name, 1000 / device.megabits);
+        AskSpeedCost(device, 1000, out);
     } else if (device.megabits > 0) {
         out.Ok(read);
     }
@@ -203,49 +184,34 @@ void CheckSpeed(HostView& view, const NetDevice& device, bool for_ranks, Finding
 
 // ---- nic-gpu: distance of network card and GPU on machines with several memory nodes.
 
-// From a GPU's row of `nvidia-smi topo -m`, "GPU0  X  SYS  SYS  0-31  0": its nearest card.
-enum class Distance { kUnknown, kNear, kFar };
-
-Distance NearestCard(std::string_view row, const std::vector<size_t>& cards) {
-    const auto words = Words(row);
-    Distance nearest = Distance::kUnknown;
-    for (size_t card : cards) {
-        if (card + 1 >= words.size()) continue;
-        const std::string_view link = words[card + 1];
-        if (link == "PIX" || link == "PXB" || link == "PHB" || link == "NODE") {
-            return Distance::kNear;
-        }
-        if (link == "SYS") nearest = Distance::kFar;
-    }
-    return nearest;
-}
-
-// True if the table lists GPUs and cards.
+// Checks the table of `nvidia-smi topo -m`: "GPU0  X  SYS  SYS  0-31  0". False: it does not list
+// GPUs and cards.
 bool CheckTopology(HostView& view, Findings& out) {
     const Reading table = view.Command("nvidia-smi topo -m");
     if (!table.found()) return false;
     std::vector<size_t> cards;  // columns
     size_t far = 0, all = 0;
-    for (std::string_view line : Lines(table.text)) {
-        const auto words = Words(line);
-        if (words.empty() || Trim(line).starts_with("Legend")) continue;
-        if (words[0] == "GPU0" && words.size() > 1 &&
-            (words[1] == "GPU1" || words[1] == "NIC0" || words[1].starts_with("mlx"))) {
-            for (size_t i = 0; i < words.size(); ++i) {
-                if (words[i].starts_with("NIC") || words[i].starts_with("mlx")) cards.push_back(i);
-            }
-        } else if (words[0].starts_with("GPU") && !cards.empty()) {
-            const Distance distance = NearestCard(line, cards);
-            all += distance != Distance::kUnknown;
-            far += distance == Distance::kFar;
+    for (const auto& words : WordLines(table.text)) {
+        const bool head = words[0] == "GPU0" && words.size() > 1 &&
+                          (IsOneOf(words[1], "GPU1 NIC0") || words[1].starts_with("mlx"));
+        for (size_t i = 0; head && i < words.size(); ++i) {
+            if (BeginsWithOneOf(words[i], "NIC mlx")) cards.push_back(i);
         }
+        if (head || !words[0].starts_with("GPU")) continue;
+        bool is_near = false, is_far = false;
+        for (size_t card : cards) {
+            const std::string_view link = card + 1 < words.size() ? words[card + 1] : "";
+            is_near = is_near || IsOneOf(link, "PIX PXB PHB NODE");
+            is_far = is_far || link == "SYS";
+        }
+        all += is_near || is_far;
+        far += is_far && !is_near;
     }
     if (all == 0) return false;
     if (far == 0) {
         out.Ok("each GPU has a network card beside it");
     } else {
-        ReportAs<found::kGpuFarTable>(far == all ? Severity::kWarn : Severity::kNote, view, out,
-                                      far, all);
+        ReportAs<found::kGpuFarTable>(far == all ? kWarn : kNote, out, far, all);
     }
     return true;
 }
@@ -253,7 +219,7 @@ bool CheckTopology(HostView& view, Findings& out) {
 }  // namespace
 
 void RunNicDriver(HostView& view, Findings& out) {
-    const std::vector<PciDevice> cards = PciDevices(view);
+    const std::vector<PciDevice>& cards = PciDevices(view);
     // Drivers are missing only if the reading shows drivers at all.
     const bool drivers =
         std::ranges::any_of(cards, [](const auto& one) { return !one.driver.empty(); });
@@ -267,26 +233,23 @@ void RunNicDriver(HostView& view, Findings& out) {
             continue;
         }
         if ((drivers && !card.name.empty()) || view.Link(folder).found()) {
-            Report<found::kNicNoDriver>(view, out, card.Text(), DriverFix(view, card));
+            Report<found::kNicNoDriver>(out, card.Text(), DriverFix(view, card));
         }
     }
     for (const NetDevice& device : NetDevices(view)) {
-        if (device.physical && !device.driver.empty()) CheckFirmware(view, device, out);
+        if (device.physical && !device.driver.empty()) CheckFirmware(device, out);
     }
 }
 
 void RunNicSpeed(HostView& view, Findings& out) {
-    const std::vector<NetDevice> all = NetDevices(view), fabric = FabricDevices(view);
-    const std::vector<PciDevice> cards = PciDevices(view);
-    for (const NetDevice& device : all) {
+    for (const NetDevice& device : NetDevices(view)) {
         if (!device.physical || !device.up) continue;
-        const double most = MaxSpeedOf(device, cards);
-        const bool ethernet = view.Text("sys/class/net/" + device.name + "/type") != "32";
-        if (ethernet && !device.wireless && device.megabits > 0 && most >= 40000 &&
+        const double most = MaxSpeedOf(view, device);
+        if (!IsIpoib(view, device) && !device.wireless && device.megabits > 0 && most >= 40000 &&
             device.megabits * 2 <= most) {
-            CheckLanes(view, device, all, fabric, most, out);
+            CheckLanes(view, device, most, out);
         } else {
-            CheckSpeed(view, device, IsForRanks(device, fabric), out);
+            CheckSpeed(view, device, out);
         }
     }
 }
@@ -303,11 +266,11 @@ void RunNicCoalescing(HostView& view, Findings& out) {
         if (!delay_us) continue;
         const bool adaptive = After(settings.text, "Adaptive RX:").starts_with("on");
         const bool fine = *delay_us <= kMaxDelayUs || adaptive;
-        ReportAs<found::kNicCoalescing>(fine ? Severity::kOk : Severity::kNote, view, out,
-                                        device.name, *delay_us, adaptive ? ", adaptive" : "",
-                                        kMaxDelayUs, ShellWord(device.name));
+        ReportUnless<found::kNicCoalescing>(fine, out, device.name, *delay_us,
+                                            adaptive ? ", adaptive" : "", kMaxDelayUs,
+                                            ShellWord(device.name));
         if (fine) continue;
-        AskLinkCost(view, out, PortLink(device),
+        AskLinkCost(out, PortLink(device),
                     [&](HostLink& actual, HostLink&) { actual.waits_s = *delay_us * 1e-6; });
     }
 }
@@ -316,7 +279,7 @@ void RunNicGpu(HostView& view, Findings& out) {
     constexpr double kFastGigabits = 20;
     if (CheckTopology(view, out)) return;
     std::vector<PciDevice> gpus, cards;
-    for (PciDevice& device : PciDevices(view)) {
+    for (const PciDevice& device : PciDevices(view)) {
         if (device.node < 0 || device.lost || device.is_virtual) continue;
         if (device.IsComputeGpu()) gpus.push_back(device);
         const bool fast = device.fabric || device.port_gigabits >= kFastGigabits;
@@ -332,8 +295,8 @@ void RunNicGpu(HostView& view, Findings& out) {
     for (const PciDevice& card : cards) {
         places.push_back(fmt::format("{} on node {}", card.Text(), card.node));
     }
-    ReportAs<found::kGpuFarNode>(far.size() == gpus.size() ? Severity::kWarn : Severity::kNote,
-                                 view, out, ListText(places), Joined(far));
+    ReportAs<found::kGpuFarNode>(far.size() == gpus.size() ? kWarn : kNote, out, ListText(places),
+                                 Joined(far));
 }
 
 }  // namespace weft::doctor::checks

@@ -1,6 +1,5 @@
-// Checks RDMA: devices, addresses, device files, libraries, packet size, leaks.
+// Checks RDMA: devices, ports, addresses, device files, libraries, packet size, leaks.
 #include "doctor/checks/checks.h"
-#include "doctor/fabric_devices.h"
 #include "doctor/unreadable.h"
 
 namespace weft::doctor::checks {
@@ -8,70 +7,65 @@ namespace {
 
 // ---- rdma-device: a card without an RDMA device, or with one of another protocol.
 
+// X722, whose RDMA is iWARP. The other cards of i40e have none.
+bool IsX722(const PciDevice* card) {
+    if (card == nullptr) return false;
+    const int64_t id = Integer(card->device, 16).value_or(0);
+    return (id >= 0x37cc && id <= 0x37d3) || Contains(card->name, "X722");
+}
+
 // The module that creates RDMA devices for cards of this driver; null: none.
-const char* RdmaModule(const NetDevice& device, const std::vector<PciDevice>& cards) {
-    constexpr std::array<std::pair<std::string_view, const char*>, 8> kModules = {
-        {{"mlx5_core", "mlx5_ib"},
-         {"mlx4_core", "mlx4_ib"},
-         {"mlx4_en", "mlx4_ib"},
-         {"ice", "irdma"},
-         {"bnxt_en", "bnxt_re"},
-         {"cxgb4", "iw_cxgb4"},
-         {"qede", "qedr"},
-         {"ionic", "ionic_rdma"}}};
+const char* RdmaModule(HostView& view, const NetDevice& device) {
+    constexpr std::pair<std::string_view, const char*> kModules[] = {
+        {"mlx5_core", "mlx5_ib"}, {"mlx4_core", "mlx4_ib"}, {"mlx4_en", "mlx4_ib"},
+        {"ice", "irdma"},         {"bnxt_en", "bnxt_re"},   {"cxgb4", "iw_cxgb4"},
+        {"qede", "qedr"},         {"ionic", "ionic_rdma"}};
     for (const auto& [driver, module] : kModules) {
         if (device.driver == driver) return module;
     }
-    // Only X722, of the cards of i40e, supports RDMA.
-    const PciDevice* card = FindPci(cards, device.pci);
-    if (device.driver != "i40e" || card == nullptr) return nullptr;
-    const int64_t id = Integer(card->device, 16).value_or(0);
-    return (id >= 0x37cc && id <= 0x37d3) || Contains(card->name, "X722") ? "irdma" : nullptr;
+    return device.driver == "i40e" && IsX722(FindPci(view, device.pci)) ? "irdma" : nullptr;
 }
 
 // An E810 supports either protocol, one at a time.
-void CheckIwarp(HostView& view, const RdmaPort& port, const std::vector<PciDevice>& cards,
-                Findings& out) {
-    const PciDevice* card = FindPci(cards, port.pci);
-    const bool never =
-        port.device.starts_with("cxgb") ||
-        (card != nullptr && (card->driver == "i40e" || Contains(card->name, "X722")));
-    if (never) return Report<found::kIwarpOnly>(view, out, port.Text());
+void CheckIwarp(const RdmaPort& port, Findings& out) {
+    const PciDevice* card = FindPci(out.view(), port.pci);
+    const bool never = port.device.starts_with("cxgb") || IsX722(card) ||
+                       (card != nullptr && card->driver == "i40e");
+    if (never) return Report<found::kIwarpOnly>(out, port.Text());
     const std::string path =
         port.pci.size() == 12
             ? "pci/" + port.pci
             : fmt::format("pci/\"$(basename \"$(readlink -f /sys/class/infiniband/{}/device)\")\"",
                           ShellWord(port.device));
-    Report<found::kIwarp>(view, out, port.Text(), path);
+    Report<found::kIwarp>(out, port.Text(), path);
 }
 
 // Reports software RDMA, which is for tests and should at least use the fast card.
 void CheckSoftware(HostView& view, const RdmaPort& port, bool only, Findings& out) {
-    const std::vector<NetDevice> devices = NetDevices(view);
     const std::vector<std::string> names = RdmaInterfaces(view, port);
-    const NetDevice* under = names.empty() ? nullptr : FindNetDevice(devices, names.front());
+    const NetDevice* under = names.empty() ? nullptr : FindNetDevice(view, names.front());
     const NetDevice* fastest = nullptr;
-    for (const NetDevice& device : devices) {
+    for (const NetDevice& device : NetDevices(view)) {
         if (!device.up || !device.physical || device.wireless) continue;
         if (fastest == nullptr || device.megabits > fastest->megabits) fastest = &device;
     }
     if (under != nullptr && fastest != nullptr && fastest->name != under->name &&
         (under->wireless || fastest->megabits > under->megabits)) {
         Report<found::kSoftRdmaSlow>(
-            view, out, port.Text(), under->name, under->wireless ? "wireless" : under->SpeedText(),
+            out, port.Text(), under->name, under->wireless ? "wireless" : under->SpeedText(),
             fastest->name, fastest->SpeedText(), ShellWord(port.device),
             port.device.starts_with("siw") ? "siw" : "rxe", ShellWord(fastest->name));
     } else if (only) {
-        Report<found::kSoftRdma>(view, out, port.Text());
+        Report<found::kSoftRdma>(out, port.Text());
     }
 }
 
 // Slingshot has no verbs.
-bool HasSlingshot(HostView& view, const std::vector<PciDevice>& cards) {
+bool HasSlingshot(HostView& view) {
     return !view.List("sys/class/cxi").empty() ||
-           std::ranges::any_of(cards, [](const PciDevice& one) {
+           std::ranges::any_of(PciDevices(view), [](const PciDevice& one) {
                return one.vendor == "17db" || one.driver.starts_with("cxi") ||
-                      Contains(one.name, "Slingshot") || Contains(one.name, "Cassini");
+                      ContainsAny(one.name, "Slingshot|Cassini");
            });
 }
 
@@ -81,13 +75,11 @@ bool KnowsThereIsNone(HostView& view, const std::string& driver, std::string_vie
     if (view.Complete() || view.Has("sys/class/infiniband")) return true;
     for (const char* command : {"ibv_devices", "ibv_devinfo"}) {
         const std::string text = CommandLike(view, command).text;
-        if (Contains(text, "node GUID") || Contains(text, "No IB devices found")) return true;
+        if (ContainsAny(text, "node GUID|No IB devices found")) return true;
     }
     bool loaded = false;
     const std::string modules = view.Command("lsmod").text;
-    for (std::string_view line : Lines(modules)) {
-        const auto words = Words(line);
-        if (words.empty()) continue;
+    for (const auto& words : WordLines(modules)) {
         if (words[0] == module) return false;
         loaded = loaded || words[0] == driver;
     }
@@ -95,34 +87,32 @@ bool KnowsThereIsNone(HostView& view, const std::string& driver, std::string_vie
 }
 
 // Interfaces of the host; if no card's interface was read, the cards from lspci.
-std::vector<NetDevice> CardDevices(HostView& view, const std::vector<PciDevice>& cards) {
+std::vector<NetDevice> CardDevices(HostView& view) {
     std::vector<NetDevice> devices = NetDevices(view);
     if (view.Complete()) return devices;
-    for (const PciDevice& card : cards) {
+    for (const PciDevice& card : PciDevices(view)) {
         const bool listed = std::ranges::any_of(devices, [&](const NetDevice& one) {
             return one.pci == card.address || one.driver == card.driver;
         });
         if (listed || card.driver.empty() || !card.IsNetwork() || card.is_virtual) continue;
-        NetDevice device;
+        NetDevice& device = devices.emplace_back();
         device.name = device.pci = card.address;
         device.driver = card.driver;
-        devices.push_back(std::move(device));
     }
     return devices;
 }
 
-void CheckModules(HostView& view, const std::vector<PciDevice>& cards, Findings& out) {
-    for (const NetDevice& device : CardDevices(view, cards)) {
-        const char* module = RdmaModule(device, cards);
+void CheckModules(HostView& view, Findings& out) {
+    for (const NetDevice& device : CardDevices(view)) {
+        const char* module = RdmaModule(view, device);
         if (module == nullptr) continue;
         const bool known = KnowsThereIsNone(view, device.driver, module);
-        ReportAs<found::kRdmaNoDevice>(
-            known && IsForRanks(device, FabricDevices(view)) ? Severity::kWarn : Severity::kNote,
-            view, out, device.name, device.driver, module);
+        ReportAs<found::kRdmaNoDevice>(known && IsForRanks(view, device) ? kWarn : kNote, out,
+                                       device.name, device.driver, module);
         std::optional<HostLink> link = PortLink(device);
-        if (link) link->kind = plan::LinkKind::kRoce;
-        if (link) out.AskCost(TcpQuestion(view, link));
-        return;
+        if (!link) return;
+        link->kind = plan::LinkKind::kRoce;
+        return out.AskCost(TcpQuestion(view, link));
     }
 }
 
@@ -151,7 +141,7 @@ void CheckGids(HostView& view, const RdmaPort& port, bool other, Findings& out) 
         return ReportOk(out, "{}: GID {} is {}, RoCE v2, of {}", port.Text(), good->index,
                         good->ipv4, good->interface);
     }
-    if (IsIncomplete(view, port, gids)) return Report<found::kGidUnread>(view, out, port.Text());
+    if (IsIncomplete(view, port, gids)) return Report<found::kGidUnread>(out, port.Text());
     std::vector<std::string> listed;
     bool ipv4 = false;
     for (const RdmaGid& gid : gids) {
@@ -161,15 +151,13 @@ void CheckGids(HostView& view, const RdmaPort& port, bool other, Findings& out) 
     }
     const std::string read = listed.empty() ? "none" : Joined(listed);
     if (!listed.empty() && LacksRoceV2(view, port)) {
-        Report<found::kGidOnlyV1>(
-            view, out, port.Text(), read,
-            SetLinkType(view, port.pci, PortOfCard(port, RdmaPorts(view)), true, port.mlx4()));
+        Report<found::kGidOnlyV1>(out, port.Text(), read, SetLinkType(view, port, true));
     } else if (ipv4) {
-        Report<found::kGidNotV2>(view, out, port.Text(), read, ShellWord(port.device), port.port);
+        Report<found::kGidNotV2>(out, port.Text(), read, ShellWord(port.device), port.port);
     } else {
         const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
         ReportAs<found::kGidMissing>(
-            other ? Severity::kNote : Severity::kFail, view, out, port.Text(), read,
+            other ? kNote : kFail, out, port.Text(), read,
             interfaces.empty() ? "give the port's interface an IPv4 address, and the peer another "
                                  "one of the same subnet"
                                : AddAddress(view, interfaces.front()));
@@ -197,8 +185,7 @@ struct Package {
 Package ReadPackage(HostView& view) {
     const std::string_view distribution = DistributionOf(view);
     const bool any = distribution == "unknown";
-    const bool rpm =
-        IsIn(std::array<std::string_view, 4>{"fedora", "yum", "ostree", "suse"}, distribution);
+    const bool rpm = IsOneOf(distribution, "fedora yum ostree suse");
     Package package;
     for (const auto& [command, own] : {std::pair("dpkg-query -W -f=${Version} ibverbs-providers",
                                                  any || distribution == "debian"),
@@ -217,14 +204,148 @@ Package ReadPackage(HostView& view) {
     return package;
 }
 
+std::string StateText(const RdmaPort& port) {
+    return fmt::format("{}: state {}, physical {}, {} {}", port.Text(), port.state,
+                       port.physical.empty() ? "unknown" : port.physical, port.link_layer,
+                       port.rate);
+}
+
+struct OtherPorts {
+    bool active = false;
+    bool on_card = false;         // active, on the same card
+    bool on_card_unlike = false;  // active, with the other protocol
+    bool unread = false;
+};
+
+bool AreOnOneCard(const RdmaPort& a, const RdmaPort& b) {
+    return a.device == b.device || (!a.image.empty() && a.image == b.image) ||
+           IsOneCard(a.pci, b.pci);
+}
+
+// Enables a disabled port.
+std::string EnableFix(HostView& view, const RdmaPort& port) {
+    const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
+    const std::string device = ShellWord(port.device);
+    std::string name = interfaces.empty() ? "" : ShellWord(interfaces.front());
+    const std::string by_port = fmt::format("sudo ibportstate -C {} {} enable", device, port.port);
+    if (name.empty() && !port.ethernet()) return by_port;
+    if (name.empty()) {
+        name = fmt::format("\"$(rdma link show {}/{} | sed 's/.*netdev //; s/ .*//')\"", device,
+                           port.port);
+    }
+    // ibportstate does not handle Ethernet.
+    return fmt::format("sudo ip link set dev {} up{}", name,
+                       port.ethernet() ? "" : ", or: " + by_port);
+}
+
+// A port that is down is meant to be used: its interface has an address, or the driver reported a
+// plugged cable.
+bool IsMeantToBeUsed(HostView& view, const RdmaPort& port) {
+    for (const std::string& name : RdmaInterfaces(view, port)) {
+        const NetDevice* device = FindNetDevice(view, name);
+        // A link-local address is assigned automatically.
+        if (device != nullptr && !std::ranges::all_of(device->addresses, &Ipv4::IsLinkLocal)) {
+            return true;
+        }
+    }
+    bool plugged = false;
+    for (const LogLine& line : KernelLogLines(view)) {
+        if (port.pci.empty() || PciAddressIn(line.known) != port.pci) continue;
+        const auto module = NumberAfter(line.lower, "module ");
+        if (!module || static_cast<int64_t>(*module) != port.port - 1) continue;
+        if (Contains(line.lower, "cable plugged")) plugged = true;
+        if (Contains(line.lower, "cable unplugged")) plugged = false;
+    }
+    return plugged;
+}
+
+void AskRateCost(const RdmaPort& port, double gigabits, Findings& out) {
+    const auto link = PortLink(port);
+    if (!link || gigabits <= link->gigabits) return;
+    AskLinkCost(out, link, [&](HostLink&, HostLink& expected) { expected.gigabits = gigabits; });
+}
+
+void CheckActive(const RdmaPort& port, Findings& out) {
+    const std::string read = StateText(port);
+    const double min_rate = LeastRateOf(port);
+    const char* generation = min_rate >= 56   ? "FDR 56 Gb/s or more"
+                             : min_rate >= 40 ? "QDR 40 or FDR 56 Gb/s"
+                                              : "QDR 40, FDR 56, EDR 100 Gb/s";
+    const bool slow = min_rate > 0 && port.gigabits > 0 && port.gigabits < min_rate * 0.7;
+    const bool sdr = Contains(port.rate, "SDR") && port.gigabits <= 10;
+    if (!port.infiniband()) {
+        out.Ok(read);
+    } else if (Contains(port.rate, "(1X")) {  // one of four lanes: "25 Gb/sec (1X EDR)"
+        Report<found::kPortOneLane>(out, read, port.gigabits / 8, port.gigabits / 2);
+        AskRateCost(port, port.gigabits * 4, out);
+    } else if (slow || sdr) {
+        Report<found::kPortSlow>(out, read, generation, port.gigabits / 8);
+        AskRateCost(port, min_rate, out);
+    } else if (Contains(port.rate, "DDR") && port.gigabits <= 20) {
+        // Also the speed of cards before ConnectX-2.
+        Report<found::kPortDdr>(out, read, generation);
+    } else {
+        out.Ok(read);
+    }
+}
+
+// The protocol that the port does not have now.
+const char* OtherProtocol(const RdmaPort& port) {
+    return port.ethernet() ? "InfiniBand" : "Ethernet";
+}
+
+void CheckDown(HostView& view, const RdmaPort& port, const OtherPorts& others, Findings& out) {
+    // A card with two ports and one cable.
+    const bool idle = IsOneOf(port.physical, "Polling Disabled");
+    std::string read = StateText(port);
+    if (others.on_card && idle) {
+        return ReportOk(out, "{}: not in use, another port of the card is", read);
+    }
+    std::string fix = port.physical == "Disabled"
+                          ? EnableFix(view, port)
+                          : "plug in the cable on both ends, try another cable, set the same "
+                            "speed and FEC on both ends; 'rdma link' shows the state";
+    if (port.mellanox()) {
+        fix += fmt::format("; if the other end uses {}, set this port to it: {}",
+                           OtherProtocol(port), SetLinkType(view, port, port.ethernet()));
+    }
+    if (others.unread) read += "; the state of another port could not be read";
+    ReportAs<found::kPortDown>(others.active || others.unread ? kNote : kFail, out, read,
+                               others.active && !others.unread
+                                   ? "another port is up"
+                                   : "no link: Weft falls back to another network",
+                               fix);
+}
+
+void CheckPort(HostView& view, const RdmaPort& port, const OtherPorts& others, Findings& out) {
+    const std::string read = StateText(port);
+    if (port.active()) return CheckActive(port, out);
+    if (port.no_guid && port.infiniband()) {
+        // A virtual function without GUIDs never comes up.
+        return ReportAs<found::kPortNoGuid>(others.active || others.unread ? kNote : kFail, out,
+                                            read);
+    }
+    if (port.state == "INIT" || port.state == "ARMED") {
+        return Report<found::kPortNoManager>(out, read, StartManager(view, port));
+    }
+    // A VPI card supports both protocols, separately for each port.
+    if (others.on_card_unlike && port.mellanox()) {
+        const bool meant = IsMeantToBeUsed(view, port);
+        return ReportAs<found::kPortProtocol>(
+            meant ? kWarn : kNote, out, read, OtherProtocol(port),
+            meant ? "a port of a VPI card in the wrong mode stays down: its cable carries nothing"
+                  : "the mode does not matter while no cable is in the port",
+            SetLinkType(view, port, port.ethernet()));
+    }
+    CheckDown(view, port, others, out);
+}
+
 }  // namespace
 
 void RunRdmaDevice(HostView& view, Findings& out) {
-    const std::vector<RdmaPort> ports = RdmaPorts(view);
-    const std::vector<PciDevice> cards = PciDevices(view);
+    const std::vector<RdmaPort>& ports = RdmaPorts(view);
     if (ports.empty()) {
-        if (HasSlingshot(view, cards)) return Report<found::kSlingshot>(view, out);
-        return CheckModules(view, cards, out);
+        return HasSlingshot(view) ? Report<found::kSlingshot>(out) : CheckModules(view, out);
     }
     const bool only_software = std::ranges::all_of(ports, &RdmaPort::software);
     std::vector<std::string> good;
@@ -232,7 +353,7 @@ void RunRdmaDevice(HostView& view, Findings& out) {
         if (port.software()) {
             CheckSoftware(view, port, only_software, out);
         } else if (port.iwarp) {
-            CheckIwarp(view, port, cards, out);
+            CheckIwarp(port, out);
         } else {
             good.push_back(port.Text());
         }
@@ -242,7 +363,7 @@ void RunRdmaDevice(HostView& view, Findings& out) {
 
 void RunRdmaGid(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
-    const std::vector<RdmaPort> ports = RdmaPorts(view);
+    const std::vector<RdmaPort>& ports = RdmaPorts(view);
     const bool any_active = std::ranges::any_of(ports, &RdmaPort::active);
     for (const RdmaPort& port : ports) {
         const bool other = std::ranges::any_of(ports, [&](const RdmaPort& one) {
@@ -269,22 +390,19 @@ void RunRdmaAccess(HostView& view, Findings& out) {
     const std::vector<std::string> devices = Numbered(view, "dev/infiniband", "uverbs");
     if (devices.empty()) {
         if (!view.Complete() && view.List("dev").empty()) return;
-        for (const std::string& card : view.List("sys/class/infiniband")) {
-            const Reading proof = view.Probe("register_memory/" + card);
-            if (!proof.text.starts_with("registered")) continue;
-            return Report<found::kRdmaAccessFine>(view, out, card, Trim(proof.text));
-        }
-        if (HasTag(view, "container")) return Report<found::kRdmaNotInContainer>(view, out);
-        Report<found::kRdmaNoNode>(view, out);
+        const std::string proven = ProvenDevice(view);
+        if (!proven.empty()) return Report<found::kRdmaAccessFine>(out, proven);
+        if (HasTag(view, "container")) return Report<found::kRdmaNotInContainer>(out);
+        Report<found::kRdmaNoNode>(out);
         return out.AskCost(TcpQuestion(view));
     }
     for (const std::string& device : devices) {
         const Reading access = view.Probe("access/dev/infiniband/" + device);
         if (!access.found() || Trim(access.text) == "rw") continue;
-        Report<found::kRdmaDenied>(view, out, device, Trim(access.text));
+        Report<found::kRdmaDenied>(out, device, Trim(access.text));
         return out.AskCost(TcpQuestion(view));
     }
-    Report<found::kRdmaAccessFine>(view, out, "/dev/infiniband", Joined(devices));
+    Report<found::kRdmaAccessFine>(out, "/dev/infiniband: " + Joined(devices));
 }
 
 // ---- rdma-leaks: queue pairs of ended programs, or too many of them.
@@ -299,9 +417,8 @@ void RunRdmaLeaks(HostView& view, Findings& out) {
         const auto pairs = NumberAfter(line, " qp ");
         const double regions = NumberAfter(line, " mr ").value_or(0);
         if (device.empty() || !pairs) continue;
-        ReportAs<found::kRdmaLeaks>(
-            *pairs < kMany && regions < kMany ? Severity::kOk : Severity::kWarn, view, out, device,
-            *pairs, regions, kMany);
+        ReportUnless<found::kRdmaLeaks>(*pairs < kMany && regions < kMany, out, device, *pairs,
+                                        regions, kMany);
     }
 }
 
@@ -310,13 +427,13 @@ void RunRdmaLibrary(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
     const auto [text, missing] = ReadPackage(view);
     if (text.empty()) {
-        if (missing) Report<found::kRdmaCoreMissing>(view, out);
+        if (missing) Report<found::kRdmaCoreMissing>(out);
         return;
     }
     const auto version = PackageVersion(text);
     if (!version) return;
-    ReportAs<found::kRdmaCore>(*version >= kOld ? Severity::kOk : Severity::kNote, view, out,
-                               text.starts_with("rdma-core ") ? text : "rdma-core " + text);
+    ReportUnless<found::kRdmaCore>(*version >= kOld, out,
+                                   text.starts_with("rdma-core ") ? text : "rdma-core " + text);
 }
 
 // ---- rdma-mtu: packet size of RoCE, set by the interface's MTU.
@@ -329,24 +446,39 @@ void RunRdmaMtu(HostView& view, Findings& out) {
     const auto share = [](int size) {
         return static_cast<double>(size) / (size + kHeaders + kGap);
     };
-    const std::vector<NetDevice> devices = NetDevices(view);
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (!port.ethernet() || !port.active()) continue;
         for (const std::string& name : RdmaInterfaces(view, port)) {
-            const NetDevice* device = FindNetDevice(devices, name);
+            const NetDevice* device = FindNetDevice(view, name);
             if (device == nullptr || device->mtu == 0) continue;
             int size = kMaxSize;
             while (size > 256 && device->mtu < size + kHeaders) size /= 2;
             const bool fine = size == kMaxSize;
-            ReportAs<found::kRdmaMtu>(fine ? Severity::kOk : Severity::kNote, view, out,
-                                      port.Text(), name, device->mtu, size, 8192 / size,
-                                      100 * share(size), 100 * share(kMaxSize),
-                                      SetMtu(view, name, 9000));
+            ReportUnless<found::kRdmaMtu>(fine, out, port.Text(), name, device->mtu, size,
+                                          8192 / size, 100 * share(size), 100 * share(kMaxSize),
+                                          SetMtu(view, name, 9000));
             if (fine) continue;
-            AskLinkCost(view, out, PortLink(port), [&](HostLink& actual, HostLink&) {
+            AskLinkCost(out, PortLink(port), [&](HostLink& actual, HostLink&) {
                 actual.share = share(size) / share(kMaxSize);
             });
         }
+    }
+}
+
+void RunRdmaPort(HostView& view, Findings& out) {
+    const std::vector<RdmaPort>& ports = RdmaPorts(view);
+    for (const RdmaPort& port : ports) {
+        OtherPorts others;
+        for (const RdmaPort& other : ports) {
+            const bool on_card = other.active() && AreOnOneCard(port, other);
+            others.active |= other.active() && !other.software();
+            others.on_card |= on_card;
+            others.on_card_unlike |= on_card && !port.link_layer.empty() &&
+                                     !other.link_layer.empty() &&
+                                     port.link_layer != other.link_layer;
+            others.unread |= other.state.empty();
+        }
+        if (!port.state.empty()) CheckPort(view, port, others, out);
     }
 }
 

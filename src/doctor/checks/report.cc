@@ -2,24 +2,19 @@
 
 namespace weft::doctor::checks {
 
-std::string FilledIn(HostView& view, std::string_view fix, fmt::format_args args) {
+std::string FilledIn(const Findings& out, std::string_view fix, fmt::format_args args) {
     std::string filled;
     for (size_t at = fix.find("<<"); at != fix.npos; at = fix.find("<<")) {
         const size_t end = fix.find(">>", at);
         const std::string mark = fmt::vformat(fix.substr(at + 2, end - at - 2), args);
         const size_t blank = std::min(mark.find(' '), mark.size());
         filled += fmt::vformat(fix.substr(0, at), args);
-        filled += blank == mark.size()
-                      ? Cure(view, mark)
-                      : Cure(view, mark.substr(0, blank), {{"value", mark.substr(blank + 1)}});
+        CureValues values;
+        if (blank < mark.size()) values["value"] = mark.substr(blank + 1);
+        filled += Cure(out.view(), mark.substr(0, blank), values);
         fix.remove_prefix(end + 2);
     }
     return filled + fmt::vformat(fix, args);
-}
-
-bool IsForRanks(const NetDevice& device, const std::vector<NetDevice>& fabric) {
-    return fabric.empty() ||
-           std::ranges::find(fabric, device.name, &NetDevice::name) != fabric.end();
 }
 
 std::string InterfaceText(const NetDevice& device, std::string_view more) {
