@@ -6,6 +6,16 @@
 
 namespace weft::doctor {
 
+void DropCoveredFolders(SnapshotFiles& files) {
+    for (auto it = files.begin(); it != files.end();) {
+        const auto next = std::next(it);
+        const bool covered = it->first.ends_with('/') &&
+                             (files.contains(it->first.substr(0, it->first.size() - 1)) ||
+                              (next != files.end() && next->first.starts_with(it->first)));
+        it = covered ? files.erase(it) : next;
+    }
+}
+
 std::string CommandPath(std::string_view words) {
     std::string path(words);
     std::ranges::replace_if(

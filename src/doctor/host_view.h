@@ -42,6 +42,9 @@ struct Reading {
 // Content of files by path. The path of a folder ends with '/', and its content is empty.
 using SnapshotFiles = std::map<std::string, std::string>;
 
+// Drops the entry of a folder that was also read, or has content.
+void DropCoveredFolders(SnapshotFiles& files);
+
 // Path of a command's output in a snapshot: blanks and slashes become underscores.
 std::string CommandPath(std::string_view words);
 

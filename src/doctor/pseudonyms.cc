@@ -29,12 +29,6 @@ uint64_t Hash(std::string_view text, uint64_t seed = 0) {
     return hash ^ hash >> 29;
 }
 
-// One to `most` digits and nothing else.
-bool IsNumber(std::string_view text, size_t most = 5) {
-    return !text.empty() && text.size() <= most &&
-           text.find_first_not_of("0123456789") == text.npos;
-}
-
 // The part after "en", "ib", ... in systemd's names (systemd.net-naming-scheme(7)): a letter for
 // the kind of each number, "p1s0f0np0". 'x' is excluded, because a hardware address follows it.
 bool IsPlace(std::string_view text) {
@@ -46,7 +40,7 @@ bool IsPlace(std::string_view text) {
         const bool known =
             IsOneOf(text.substr(at, first - at),
                     groups == 0 ? "P p s o b v i d" : "p s f n d u c i v r b np npf pf vf sf");
-        if (!known || !IsNumber(text.substr(first, end - first))) return false;
+        if (!known || !AreDigits(text.substr(first, end - first), 5)) return false;
         at = end;
     }
     return groups > 0 && groups <= kMostGroups;
@@ -63,9 +57,9 @@ constexpr std::string_view kBeginnings = "docker br- virbr cni podman lxc veth t
 
 // Not a public address.
 bool IsHere(const Ipv4& address) {
-    return std::ranges::any_of(Words(kSharedNetworks), [&](std::string_view text) {
-        const auto range = ParseIpv4(text);
-        return Ipv4{address.bits, range->prefix}.network() == range->bits;
+    return std::ranges::any_of(Words(kSharedNetworks), [&](std::string_view network) {
+        const auto range = ParseIpv4(network);
+        return range->Shares({address.bits, range->prefix});
     });
 }
 
@@ -74,10 +68,10 @@ bool IsHere(const Ipv4& address) {
 bool IsUsualDeviceName(std::string_view name) {
     if (name == "lo") return true;
     if (const size_t dot = name.find('.'); dot != std::string_view::npos) {  // a VLAN
-        return IsNumber(name.substr(dot + 1)) && IsUsualDeviceName(name.substr(0, dot));
+        return AreDigits(name.substr(dot + 1), 5) && IsUsualDeviceName(name.substr(0, dot));
     }
     const size_t letters = name.find_last_not_of("0123456789") + 1;
-    if (IsNumber(name.substr(letters), 4) && IsOneOf(name.substr(0, letters), kNumbered))
+    if (AreDigits(name.substr(letters), 4) && IsOneOf(name.substr(0, letters), kNumbered))
         return true;
     return std::ranges::any_of(Words(kPlaced), [&](std::string_view begin) {
         return name.starts_with(begin) && IsPlace(name.substr(begin.size()));
@@ -129,8 +123,8 @@ std::optional<std::string> Pseudonyms::OrderedFile(std::string_view name) const 
     return found == ordered_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::string Pseudonyms::Address(const Ipv4& address) const {
-    if (real_ || IsHere(address)) return address.Text();
+Ipv4 Pseudonyms::Address(const Ipv4& address) const {
+    if (real_ || IsHere(address)) return address;
     uint32_t low = 0;
     for (int bit = kKeptBits - 1; bit >= 0; --bit) {
         // the hash of the bits above decides whether a bit flips
@@ -138,23 +132,19 @@ std::string Pseudonyms::Address(const Ipv4& address) const {
         const uint64_t turn = Hash(fmt::format("{} {}", bit, above)) & 1;
         low = low << 1 | ((address.bits >> bit & 1) ^ static_cast<uint32_t>(turn));
     }
-    return Ipv4{kPseudonyms | low, 32}.Text();
+    return {kPseudonyms | low, 32};
 }
 
 std::string Pseudonyms::AddressText(std::string_view text) const {
     if (text == "default") return "default";
-    auto address = ParseIpv4(text);
+    const auto address = ParseIpv4(text);
     if (!address) return "";
-    const bool network = Contains(text, "/");
-    if (!network) return Address(*address);
-    if (real_ || IsHere(*address)) return fmt::format("{}/{}", address->Text(), address->prefix);
-    // The prefix covers all addresses, or half of them.
-    if (address->prefix <= 1) {
-        return fmt::format("{}/{}", Ipv4{address->network(), 32}.Text(), address->prefix);
-    }
+    if (!Contains(text, "/")) return Address(*address).Text();
+    if (real_ || IsHere(*address)) return address->PrefixText();
+    // A prefix of 0 or 1 covers all addresses, or half of them.
+    if (address->prefix <= 1) return Ipv4{address->network(), address->prefix}.PrefixText();
     const int prefix = std::max(address->prefix, 32 - kKeptBits);
-    const auto made = ParseIpv4(Address(*address));
-    return fmt::format("{}/{}", Ipv4{Ipv4{made->bits, prefix}.network(), prefix}.Text(), prefix);
+    return Ipv4{Ipv4{Address(*address).bits, prefix}.network(), prefix}.PrefixText();
 }
 
 }  // namespace weft::doctor

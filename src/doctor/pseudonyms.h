@@ -39,7 +39,7 @@ class Pseudonyms {
     // "0002-file.conf"; nullopt: OrderFiles did not get the name.
     void OrderFiles(const std::set<std::string>& files);
     std::optional<std::string> OrderedFile(std::string_view name) const;
-    std::string Address(const Ipv4& address) const;
+    Ipv4 Address(const Ipv4& address) const;
     // "10.0.0.1", "10.0.0.0/24" or "default"; "": not an address.
     std::string AddressText(std::string_view text) const;
 

@@ -79,37 +79,18 @@ std::string SavedLine(const SavedRow& row, std::string_view key, std::string_vie
     if (row.form == SavedForm::kValue && numbers && line.size() <= 128) return std::string(line);
     if (whole && names.real()) return Printable(line);
     const std::string_view rest = line.substr(key.size());
-    if (row.form == SavedForm::kTable) {
-        return std::string(key) + SavedWords(rest, UnknownWord::kRename, names);
-    }
-    std::string kept = SavedWords(rest, UnknownWord::kDrop, names);
-    const bool lost = Trim(std::string_view(kept)).empty() && !Trim(rest).empty();
+    const bool renames = row.form == SavedForm::kTable || row.form == SavedForm::kRules;
+    std::string kept = SavedWords(rest, renames ? UnknownWord::kRename : UnknownWord::kDrop, names);
+    if (renames) return std::string(key) + kept;
+    const bool lost = Trim(kept).empty() && !Trim(rest).empty();
     const bool field = row.form == SavedForm::kFields || key.starts_with("Kernel driver");
     if (lost && field) kept = key.ends_with('=') ? "other" : " other";
     if (key.ends_with("Locator:") && IsSlotLabel(rest)) kept = std::string(rest);
     if (key == "bus-info:" && IsUsbPlace(Trim(rest))) kept = std::string(rest);
-    if (key.empty() && Trim(std::string_view(kept)).empty()) return "";
-    return std::string(key) + kept;
+    return key.empty() && Trim(kept).empty() ? "" : std::string(key) + kept;
 }
 
-std::string SavedLines(const SavedRow& row, std::string_view text, Pseudonyms& names) {
-    std::string kept;
-    size_t count = 0;
-    for (std::string_view line : Lines(text)) {
-        // A comment in a configuration file.
-        if (row.path.starts_with("etc/")) line = line.substr(0, line.find('#'));
-        const std::string_view bare = Trim(line);
-        const auto key = KeyOf(bare, row.keys);
-        if (bare.empty() || !key || count++ == kMostSavedLines) continue;
-        const std::string shown = SavedLine(row, *key, bare, names);
-        const size_t indent = row.form == SavedForm::kVersion ? 0 : line.find(bare);
-        if (!shown.empty()) kept += std::string(line.substr(0, indent)) + shown + "\n";
-        if (row.form == SavedForm::kValue) break;
-    }
-    return kept;
-}
-
-// A rule without its comment and without strings that it compares or logs.
+// A firewall's rule without its comment and without strings that it compares or logs.
 std::string WithoutStrings(std::string_view rule) {
     rule = rule.substr(0, std::min(rule.find("/*"), rule.find(" #")));
     std::string kept(rule.starts_with('#') ? std::string_view() : rule);
@@ -129,13 +110,21 @@ std::string WithoutStrings(std::string_view rule) {
     return kept;
 }
 
-std::string SavedRules(std::string_view text, Pseudonyms& names) {
+std::string SavedLines(const SavedRow& row, std::string_view text, Pseudonyms& names) {
     std::string kept;
     size_t count = 0;
     for (std::string_view line : Lines(text)) {
-        const std::string bare = WithoutStrings(line);
-        if (Trim(std::string_view(bare)).empty() || count++ == kMostSavedLines) continue;
-        kept += SavedWords(bare, UnknownWord::kRename, names) + "\n";
+        const std::string rule = row.form == SavedForm::kRules ? WithoutStrings(line) : "";
+        if (row.form == SavedForm::kRules) line = rule;
+        // A comment in a configuration file.
+        if (row.path.starts_with("etc/")) line = line.substr(0, line.find('#'));
+        const std::string_view bare = Trim(line);
+        const auto key = KeyOf(bare, row.keys);
+        if (bare.empty() || !key || count++ == kMostSavedLines) continue;
+        const std::string shown = SavedLine(row, *key, bare, names);
+        const size_t indent = row.form == SavedForm::kVersion ? 0 : line.find(bare);
+        if (!shown.empty()) kept += std::string(line.substr(0, indent)) + shown + "\n";
+        if (row.form == SavedForm::kValue) break;
     }
     return kept;
 }
@@ -158,16 +147,13 @@ std::string SavedParameters(std::string_view text, std::string_view keys, Pseudo
 std::string SavedGrub(const SavedRow& row, std::string_view text, Pseudonyms& names) {
     std::string kept;
     for (std::string_view line : Lines(text)) {
-        line = Trim(line);
-        std::string value(line.substr(std::min(line.find('='), line.size() - 1) + 1));
-        std::erase_if(value, [](char c) { return c == '"' || c == '\''; });
-        if (line.starts_with("GRUB_DEFAULT=")) {
-            kept += fmt::format("GRUB_DEFAULT=\"{}\"\n", SavedVersion(value, names));
-        }
-        for (std::string_view key : {"GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"}) {
-            if (line.substr(0, line.find('=')) != key) continue;
+        const std::string_view key = Trim(line.substr(0, line.find('=')));
+        const std::string value = WithoutQuotes(After(line, "="));
+        if (key == "GRUB_DEFAULT") {
+            kept += fmt::format("{}=\"{}\"\n", key, SavedVersion(value, names));
+        } else if (IsOneOf(key, "GRUB_CMDLINE_LINUX GRUB_CMDLINE_LINUX_DEFAULT")) {
             const std::string shown = SavedParameters(value, row.keys, names);
-            kept += fmt::format("{}=\"{}\"\n", key, Trim(std::string_view(shown)));
+            kept += fmt::format("{}=\"{}\"\n", key, Trim(shown));
         }
     }
     return kept;
@@ -179,7 +165,7 @@ std::string SavedPath(std::string_view text, Pseudonyms& names) {
     std::string kept;
     for (size_t i = 0; i < parts.size(); ++i) {
         std::string shown = SavedWords(parts[i], UnknownWord::kDrop, names);
-        if (Integer(std::string_view(shown))) shown = "";
+        if (Integer(shown)) shown = "";
         if (i + 1 == parts.size() && names.real()) shown = Printable(parts[i]);
         if (i + 1 == parts.size() && shown.empty()) shown = "other";
         if (!shown.empty()) kept += (kept.empty() ? "" : "/") + shown;
@@ -196,19 +182,15 @@ std::string SavedDevice(std::string_view text, Pseudonyms& names) {
 }
 
 std::string SavedGid(std::string_view text, const Pseudonyms& names) {
-    constexpr std::string_view kMapped = "0000:0000:0000:0000:0000:ffff:";
     text = Trim(text);
     if (names.real()) return Printable(text.substr(0, 64)) + "\n";
-    if (!text.starts_with(kMapped) || text.size() != kMapped.size() + 9) {
+    const auto address = ParseMappedIpv4(text);
+    if (!address) {
         const bool zero = text.find_first_not_of("0:") == text.npos;
         return zero ? "" : "fe80:0000:0000:0000:0000:0000:0000:0001\n";
     }
-    const auto high = Integer(text.substr(kMapped.size(), 4), 16);
-    const auto low = Integer(text.substr(kMapped.size() + 5, 4), 16);
-    if (!high || !low || *high < 0 || *low < 0) return "";
-    const auto shown =
-        ParseIpv4(names.Address({static_cast<uint32_t>(*high << 16 | *low), 32})).value();
-    return fmt::format("{}{:04x}:{:04x}\n", kMapped, shown.bits >> 16, shown.bits & 0xffff);
+    const uint32_t shown = names.Address(*address).bits;
+    return fmt::format("{}{:04x}:{:04x}\n", kMappedIpv4, shown >> 16, shown & 0xffff);
 }
 
 // The path of a control group: "/user.slice/group".
@@ -299,8 +281,8 @@ std::string SavedText(const SavedRow& row, std::string_view text, Pseudonyms& na
         case SavedForm::kLines:
         case SavedForm::kFields:
         case SavedForm::kTable:
+        case SavedForm::kRules:
         case SavedForm::kVersion: return SavedLines(row, text, names);
-        case SavedForm::kRules: return SavedRules(text, names);
         case SavedForm::kParameters: return SavedParameters(text, row.keys, names);
         case SavedForm::kGrub: return SavedGrub(row, text, names);
         case SavedForm::kPath: return SavedPath(text, names);
@@ -315,10 +297,6 @@ std::string SavedText(const SavedRow& row, std::string_view text, Pseudonyms& na
 }
 
 // ---- Paths ------------------------------------------------------------------------------------
-
-bool OnlyOf(std::string_view text, std::string_view letters, size_t most) {
-    return text.size() <= most && text.find_first_not_of(letters) == std::string_view::npos;
-}
 
 // "weft-alice.service" -> "weft-net-3fa2.service"
 std::optional<std::string> UnitName(std::string_view text, Pseudonyms& names) {
@@ -347,15 +325,14 @@ std::optional<std::string> Filled(std::string_view place, std::string_view text,
         std::string shown = names.AddressText(text);
         return shown.empty() ? std::nullopt : std::optional(shown);
     }
-    bool fits = false;
-    if (place == "n") fits = OnlyOf(text, "0123456789", 6);
-    if (place == "id") fits = OnlyOf(text, "0123456789-:.", 16);
-    if (place == "pci") fits = IsPciAddress(text);
-    if (place == "word") fits = IsKnownWord(text);
-    if (place == "icd") {
-        fits = IsOneOf(text, "radeon amd amd_pro intel intel_hasvk nvidia nouveau lvp virtio");
-    }
-    for (std::string_view one : Split(place, '|')) fits = fits || one == text;
+    const bool fits =
+        (place == "n" && AreDigits(text, 6)) ||
+        (place == "id" && text.size() <= 16 &&
+         text.find_first_not_of("0123456789-:.") == text.npos) ||
+        (place == "pci" && IsPciAddress(text)) || (place == "word" && IsKnownWord(text)) ||
+        (place == "icd" &&
+         IsOneOf(text, "radeon amd amd_pro intel intel_hasvk nvidia nouveau lvp virtio")) ||
+        std::ranges::count(Split(place, '|'), text) > 0;
     return fits ? std::optional(std::string(text)) : std::nullopt;
 }
 
@@ -451,8 +428,8 @@ std::string Unread(std::string_view text, Pseudonyms& names) {
         const auto match = FindRow(line.substr(0, colon), names);
         if (!match) continue;
         std::string why = SavedWords(line.substr(colon + 2), UnknownWord::kDrop, names);
-        if (Trim(std::string_view(why)).empty()) why = "it could not be read";
-        kept += fmt::format("{}: {}\n", match->path, Trim(std::string_view(why)));
+        if (Trim(why).empty()) why = "it could not be read";
+        kept += fmt::format("{}: {}\n", match->path, Trim(why));
     }
     return kept;
 }
@@ -467,31 +444,13 @@ void CountSource(const SavedRow& row, std::vector<SavedSource>& sources) {
     ++found->files;
 }
 
-// Keeps a folder that was only listed. Drops a folder entry that was also read or has content.
-void DropCovered(SnapshotFiles& files) {
-    for (auto it = files.begin(); it != files.end();) {
-        bool covered = false;
-        if (it->first.ends_with('/')) {
-            const auto next = std::next(it);
-            covered = files.contains(it->first.substr(0, it->first.size() - 1)) ||
-                      (next != files.end() && next->first.starts_with(it->first));
-        }
-        it = covered ? files.erase(it) : std::next(it);
-    }
-}
-
 // Names of files in limits.d, modprobe.d and drop-in folders.
 std::set<std::string> OrderedFiles(const SnapshotFiles& raw) {
     std::set<std::string> files;
     const auto add = [&](std::string_view path) {
         if (path.ends_with('/')) path.remove_suffix(1);
-        const size_t slash = path.rfind('/');
-        if (slash == path.npos || !path.ends_with(".conf")) return;
-        const std::string_view folder = path.substr(0, slash);
-        const bool drop_ins = folder.starts_with("etc/systemd/system/") && folder.ends_with(".d");
-        if (drop_ins || folder == "etc/security/limits.d" || folder == "etc/modprobe.d") {
-            files.emplace(path.substr(slash + 1));
-        }
+        const size_t folder = path.rfind(".d/");
+        if (folder != path.npos && path.ends_with(".conf")) files.emplace(path.substr(folder + 3));
     };
     for (const auto& [path, text] : raw) {
         add(path);
@@ -534,7 +493,7 @@ SnapshotFiles SavedFiles(const SnapshotFiles& raw, Pseudonyms& names,
             CountSource(*match->row, *sources);
         }
     }
-    DropCovered(files);
+    DropCoveredFolders(files);
     return files;
 }
 

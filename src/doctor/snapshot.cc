@@ -92,12 +92,7 @@ class Intake {
     SnapshotFiles Take() {
         if (!refused_.empty()) files_["unread"] += refused_;
         if (ends_here_) files_.erase("probe/complete");
-        for (auto it = files_.begin(); it != files_.end();) {  // only empty folders have an entry
-            const auto next = std::next(it);
-            const bool full = it->first.ends_with('/') && next != files_.end() &&
-                              next->first.starts_with(it->first);
-            it = full ? files_.erase(it) : next;
-        }
+        DropCoveredFolders(files_);
         return std::move(files_);
     }
 

@@ -80,29 +80,21 @@ bool HasMesaDriver(const PciDevice& device) {
 // ---- gpu-vulkan: Vulkan drivers.
 
 // A Vulkan driver is present if a file with this name exists.
-struct IcdName {
-    const char *prefix, *driver;
-};
-constexpr std::array<IcdName, 9> kIcdNames = {{{"radeon_icd", "RADV"},
-                                               {"amd_icd", "AMDVLK"},
-                                               {"amd_pro_icd", "AMDVLK"},
-                                               {"intel_icd", "ANV"},
-                                               {"intel_hasvk", "HASVK"},
-                                               {"nvidia_icd", "NVIDIA"},
-                                               {"nouveau_icd", "NVK"},
-                                               {"lvp_icd", "lavapipe"},
-                                               {"virtio_icd", "Venus"}}};
-constexpr std::array<const char*, 4> kIcdFolders = {"usr/share/vulkan/icd.d", "etc/vulkan/icd.d",
-                                                    "usr/local/share/vulkan/icd.d",
-                                                    "run/opengl-driver/share/vulkan/icd.d"};
+constexpr std::pair<std::string_view, const char*> kIcdNames[] = {
+    {"radeon_icd", "RADV"}, {"amd_icd", "AMDVLK"},    {"amd_pro_icd", "AMDVLK"},
+    {"intel_icd", "ANV"},   {"intel_hasvk", "HASVK"}, {"nvidia_icd", "NVIDIA"},
+    {"nouveau_icd", "NVK"}, {"lvp_icd", "lavapipe"},  {"virtio_icd", "Venus"}};
+constexpr const char* kIcdFolders[] = {"usr/share/vulkan/icd.d", "etc/vulkan/icd.d",
+                                       "usr/local/share/vulkan/icd.d",
+                                       "run/opengl-driver/share/vulkan/icd.d"};
 
 std::set<std::string> VulkanDrivers(HostView& view) {
     std::set<std::string> drivers;
     for (const char* folder : kIcdFolders) {
         for (const std::string& file : view.List(folder)) {
-            const auto known = std::ranges::find_if(
-                kIcdNames, [&](const IcdName& icd) { return file.starts_with(icd.prefix); });
-            if (known != kIcdNames.end()) drivers.insert(known->driver);
+            for (const auto& [begin, driver] : kIcdNames) {
+                if (file.starts_with(begin)) drivers.insert(driver);
+            }
         }
     }
     return drivers;
@@ -160,26 +152,20 @@ void CheckAmdVulkan(HostView& view, const std::set<std::string>& drivers, Findin
 
 // ---- kernel-parameters: kernel parameters that affect GPUs.
 
-using Parameters = std::map<std::string, std::string, std::less<>>;
-
-Parameters ParseParameters(std::string_view text) {
-    Parameters parameters;
-    for (std::string_view word : Words(text)) {
+// The value of the parameter NAME=VALUE on the kernel's command line.
+std::optional<double> ValueOf(std::string_view line, std::string_view name) {
+    std::optional<double> value;
+    for (std::string_view word : Words(line)) {
         const size_t equals = std::min(word.find('='), word.size());
-        parameters[std::string(word.substr(0, equals))] =
-            word.substr(std::min(equals + 1, word.size()));
+        if (word.substr(0, equals) != name) continue;
+        value = Number(word.substr(std::min(equals + 1, word.size())));
     }
-    return parameters;
+    return value;
 }
 
-std::optional<double> ValueOf(const Parameters& parameters, std::string_view name) {
-    const auto at = parameters.find(name);
-    return at == parameters.end() ? std::nullopt : Number(at->second);
-}
-
-void CheckMemoryParameters(HostView& view, const Parameters& parameters, Findings& out) {
-    const auto gtt_mib = ValueOf(parameters, "amdgpu.gttsize");
-    const auto pages = ValueOf(parameters, "ttm.pages_limit");
+void CheckMemoryParameters(HostView& view, std::string_view line, Findings& out) {
+    const auto gtt_mib = ValueOf(line, "amdgpu.gttsize");
+    const auto pages = ValueOf(line, "ttm.pages_limit");
     const auto ram = MemInfo(view, "MemTotal");
     if (!gtt_mib && !pages) return;
     const double gtt = gtt_mib.value_or(0) * (1 << 20), limit = pages.value_or(0) * 4096;
@@ -299,16 +285,13 @@ void RunGpuMemory(HostView& view, Findings& out) {
 void RunKernelParameters(HostView& view, Findings& out) {
     const Reading line = view.Read("proc/cmdline");
     if (!line.found()) return;
-    const Parameters parameters = ParseParameters(line.text);
-    const bool gpu = !AmdGpus(view).empty();
-    CheckMemoryParameters(view, parameters, out);
-    if (gpu && parameters.contains("nomodeset")) Report<found::kNomodeset>(out);
-    if (const auto cwsr = ValueOf(parameters, "amdgpu.cwsr_enable"); cwsr && *cwsr == 0) {
-        Report<found::kCwsrOff>(out);
-    }
-    if (out.empty()) {
-        out.Ok("no parameter on the kernel's command line that hurts");
-    }
+    CheckMemoryParameters(view, line.text, out);
+    const bool nomodeset = std::ranges::any_of(Words(line.text), [](std::string_view word) {
+        return word.substr(0, word.find('=')) == "nomodeset";
+    });
+    if (nomodeset && !AmdGpus(view).empty()) Report<found::kNomodeset>(out);
+    if (ValueOf(line.text, "amdgpu.cwsr_enable") == 0) Report<found::kCwsrOff>(out);
+    if (out.empty()) out.Ok("no parameter on the kernel's command line that hurts");
 }
 
 // From reports of Strix Halo users (gfx1151): compute hangs (MES failed to respond) before 6.18.4

@@ -3,58 +3,52 @@
 #include <cmath>
 
 #include "doctor/checks/checks.h"
-#include "doctor/gpu.h"
 #include "hw/control_group.h"
 
 namespace weft::doctor::checks {
 namespace {
 
-constexpr const char* kCards = "sys/class/drm";
 constexpr double kGhz = 1e-6;  // per kHz of cpufreq
 
 // ---- power-limits: clocks and power that a setting keeps below the hardware's.
 
 void CheckGpuLevels(HostView& view, Findings& out) {
-    constexpr std::array<std::string_view, 3> kLow = {"low", "profile_min_sclk",
-                                                      "profile_min_mclk"};
-    for (const std::string& card : Numbered(view, kCards, "card")) {
+    for (const std::string& card : Numbered(view, "sys/class/drm", "card")) {
         const std::string path =
-            fmt::format("{}/{}/device/power_dpm_force_performance_level", kCards, card);
+            fmt::format("sys/class/drm/{}/device/power_dpm_force_performance_level", card);
         const std::string level = view.Text(path);
-        if (IsIn(kLow, level)) Report<found::kGpuLevelLow>(out, path, level);
+        if (IsOneOf(level, "low profile_min_sclk profile_min_mclk")) {
+            Report<found::kGpuLevelLow>(out, path, level);
+        }
     }
 }
 
 // The firmware's profile (the kernel's Documentation/ABI/testing/sysfs-platform_profile).
 void CheckPlatformProfile(HostView& view, Findings& out) {
     const std::string profile = view.Text("sys/firmware/acpi/platform_profile");
-    if (profile == "low-power") Report<found::kPlatformProfile>(out, profile);
-    if (profile == "quiet" || profile == "cool") {
-        ReportAs<found::kPlatformProfile>(kNote, out, profile);
-    }
+    if (!IsOneOf(profile, "low-power quiet cool")) return;
+    ReportAs<found::kPlatformProfile>(profile == "low-power" ? kWarn : kNote, out, profile);
 }
 
 void CheckClockCap(HostView& view, Findings& out) {
     constexpr double kLeastShare = 0.9;
-    constexpr std::string_view kCpus = "sys/devices/system/cpu/";
-    for (const std::string& name : Numbered(view, std::string(kCpus) + "cpufreq", "policy")) {
-        const std::string policy = fmt::format("{}cpufreq/{}", kCpus, name);
+    const std::string cpus = "sys/devices/system/cpu/";
+    for (const std::string& name : Numbered(view, cpus + "cpufreq", "policy")) {
+        const std::string policy = cpus + "cpufreq/" + name;
         const auto most = view.Number(policy + "/scaling_max_freq");
         const auto possible = view.Number(policy + "/cpuinfo_max_freq");
         if (!most || !possible || *most <= 0 || *most >= kLeastShare * *possible) continue;
         return Report<found::kClockCap>(out, name, *most * kGhz, *possible * kGhz, *possible);
     }
-    const auto percent = view.Number(std::string(kCpus) + "intel_pstate/max_perf_pct");
+    const auto percent = view.Number(cpus + "intel_pstate/max_perf_pct");
     if (percent && *percent > 0 && *percent < 100 * kLeastShare) {
         return Report<found::kPerformanceCap>(out, *percent);
     }
-    if (view.Text(std::string(kCpus) + "intel_pstate/no_turbo") == "1") {
-        return Report<found::kNoTurbo>(out, "intel_pstate/no_turbo = 1",
-                                       "/sys/devices/system/cpu/intel_pstate/no_turbo", 0);
-    }
-    if (view.Text(std::string(kCpus) + "cpufreq/boost") == "0") {
-        Report<found::kNoTurbo>(out, "cpufreq/boost = 0", "/sys/devices/system/cpu/cpufreq/boost",
-                                1);
+    for (const auto& [file, off, on] :
+         {std::tuple("intel_pstate/no_turbo", 1, 0), std::tuple("cpufreq/boost", 0, 1)}) {
+        if (view.Text(cpus + file) != std::to_string(off)) continue;
+        return Report<found::kNoTurbo>(out, fmt::format("{} = {}", file, off),
+                                       fmt::format("/{}{}", cpus, file), on);
     }
 }
 
@@ -65,34 +59,27 @@ struct NvidiaGpu {
     double clock_mhz = 0, busy_percent = 0, limit_watts = 0, usual_watts = 0;
 };
 
-// Takes "key : value" of the section `section`, a line that has no value.
-void TakeNvidia(NvidiaGpu& gpu, std::string_view section, std::string_view key,
-                std::string_view value) {
+std::vector<NvidiaGpu> ParseNvidia(std::string_view text) {
     constexpr std::array<std::string_view, 5> kReasons = {
         "SW Power Cap", "HW Slowdown", "HW Thermal Slowdown", "HW Power Brake Slowdown",
         "SW Thermal Slowdown"};
-    const double number = LeadingNumber(value).value_or(0);
-    if (key == "Product Name") gpu.name = value;
-    if (value == "Active" && IsIn(kReasons, key)) gpu.reasons.emplace_back(key);
-    if (section == "Clocks" && key == "SM") gpu.clock_mhz = number;
-    if (section == "Utilization" && (key == "Gpu" || key == "GPU")) gpu.busy_percent = number;
-    if (key == "Power Limit" || key == "Current Power Limit") gpu.limit_watts = number;
-    if (key == "Default Power Limit") gpu.usual_watts = number;
-}
-
-std::vector<NvidiaGpu> ParseNvidia(std::string_view text) {
     std::vector<NvidiaGpu> gpus;
-    std::string_view section;
+    std::string_view section;  // the last line without a value
     for (std::string_view line : Lines(text)) {
         if (line.starts_with("GPU ")) gpus.emplace_back();
         if (gpus.empty()) continue;
-        const size_t colon = line.find(" : ");
-        const std::string_view key = Trim(line.substr(0, std::min(colon, line.size())));
-        if (colon == line.npos) {
-            section = key;
-        } else {
-            TakeNvidia(gpus.back(), section, key, Trim(line.substr(colon + 3)));
-        }
+        NvidiaGpu& gpu = gpus.back();
+        const size_t colon = std::min(line.find(" : "), line.size());
+        const std::string_view key = Trim(line.substr(0, colon));
+        const std::string_view value = Trim(line.substr(std::min(colon + 3, line.size())));
+        const double number = LeadingNumber(value).value_or(0);
+        if (colon == line.size()) section = key;
+        if (key == "Product Name") gpu.name = value;
+        if (value == "Active" && IsIn(kReasons, key)) gpu.reasons.emplace_back(key);
+        if (section == "Clocks" && key == "SM") gpu.clock_mhz = number;
+        if (section == "Utilization" && IsOneOf(key, "Gpu GPU")) gpu.busy_percent = number;
+        if (key == "Power Limit" || key == "Current Power Limit") gpu.limit_watts = number;
+        if (key == "Default Power Limit") gpu.usual_watts = number;
     }
     return gpus;
 }
@@ -163,8 +150,7 @@ std::optional<Limit> ProcessorLimit(HostView& view, std::string_view membership)
 // "size                            4    34359738368" in ZFS's arcstats.
 std::optional<double> ZfsCache(HostView& view) {
     const Reading stats = view.Read("proc/spl/kstat/zfs/arcstats");
-    for (std::string_view line : Lines(stats.text)) {
-        const auto words = Words(line);
+    for (const auto& words : WordLines(stats.text)) {
         if (words.size() == 3 && words[0] == "size") return Number(words[2]);
     }
     return {};
@@ -172,13 +158,12 @@ std::optional<double> ZfsCache(HostView& view) {
 
 // Nodes whose processors have no memory of their own.
 std::vector<std::string> BareNodes(HostView& view) {
-    constexpr const char* kNodes = "sys/devices/system/node";
     std::vector<std::string> bare;
-    const std::vector<std::string> nodes = Numbered(view, kNodes, "node");
-    for (const std::string& node : nodes) {
-        const Reading memory = view.Read(fmt::format("{}/{}/meminfo", kNodes, node));
+    for (const std::string& node : Numbered(view, "sys/devices/system/node", "node")) {
+        const std::string folder = "sys/devices/system/node/" + node;
+        const Reading memory = view.Read(folder + "/meminfo");
         const auto total = NumberAfter(memory.text, "MemTotal:");
-        const bool computes = !view.Text(fmt::format("{}/{}/cpulist", kNodes, node)).empty();
+        const bool computes = !view.Text(folder + "/cpulist").empty();
         if (total && *total <= 0 && computes) bare.push_back(node);
     }
     return bare;
@@ -200,8 +185,7 @@ void RunCgroupLimits(HostView& view, Findings& out) {
     const auto memory = MemoryLimit(view, groups.text);
     const auto processors = ProcessorLimit(view, groups.text);
     const auto ram = MemInfo(view, "MemTotal");
-    const std::string saved_cpus = view.Text("probe/cpus");
-    const auto cpus = Number(saved_cpus.empty() ? view.Probe("cpus").text : saved_cpus);
+    const auto cpus = Number(view.Probe("cpus").text);
     if (memory && ram && memory->value < *ram * 0.95) {
         const bool soft = memory->file.ends_with("memory.high");
         Report<found::kCgroupMemory>(out, memory->file, SizeText(memory->value), SizeText(*ram),
