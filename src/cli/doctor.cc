@@ -23,7 +23,6 @@
 #include "doctor/check.h"
 #include "doctor/collect.h"
 #include "doctor/cost_model.h"
-#include "doctor/distinct.h"
 #include "doctor/fabric.h"
 #include "doctor/live_view.h"
 #include "doctor/model.h"

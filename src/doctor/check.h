@@ -13,8 +13,6 @@
 
 namespace weft::doctor {
 
-using Hosts = std::span<const std::unique_ptr<HostView>>;
-
 struct Check {
     const char* name;   // "pcie-link"
     const char* what;   // what it examines, one sentence

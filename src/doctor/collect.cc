@@ -12,7 +12,6 @@
 #include "base/shell_word.h"
 #include "cluster/socket.h"
 #include "doctor/network.h"
-#include "doctor/path.h"
 #include "doctor/program.h"
 #include "doctor/reach.h"
 #include "doctor/snapshot.h"
@@ -29,17 +28,11 @@ constexpr int64_t kConfigMs = 10'000;  // for a busy machine; ssh -G answers at 
 // Printed by the host before the archive.
 constexpr std::string_view kMark = "==weft-doctor-archive==";
 
-std::vector<std::string> Ssh(const std::string& name) {
-    return {"ssh",
-            "-o",
-            "BatchMode=yes",
-            "-o",
-            "ConnectTimeout=5",
-            "-o",
-            "ServerAliveInterval=15",
-            "-T",
-            "--",
-            name};
+Result<Ran> RunSsh(const std::string& name, const std::string& command, const Deadline& deadline,
+                   size_t most_bytes = ChildOptions{}.max_output_bytes) {
+    return RunProgram({"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o",
+                       "ServerAliveInterval=15", "-T", "--", name, command},
+                      deadline, most_bytes);
 }
 
 int64_t WallNs() {
@@ -49,10 +42,8 @@ int64_t WallNs() {
 
 // Records the other host's clock between two readings of this one, for clock-difference.
 void AskClock(const std::string& name, const Deadline& deadline, SnapshotFiles& files) {
-    std::vector<std::string> words = Ssh(name);
-    words.emplace_back("date +%s%N");
     const int64_t before = WallNs();
-    const Result<Ran> ran = RunProgram(words, deadline, 1024);
+    const Result<Ran> ran = RunSsh(name, "date +%s%N", deadline, 1024);
     const int64_t after = WallNs();
     if (!ran.ok() || !Integer(ran->out)) return;
     files["probe/clock"] = ran->out;
@@ -116,11 +107,10 @@ Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions&
                                   std::optional<LossyPath>* lost) {
     constexpr int kStatusOfSsh = 255;
     const Deadline deadline = Deadline::In(options.timeout_ms);
-    std::vector<std::string> words = Ssh(name);
     const std::string command = options.program + " doctor --save - --real-names" +
                                 (options.measure ? "" : " --no-measure");
-    words.push_back(fmt::format("echo {}; {}", kMark, command));
-    const Result<Ran> ran = RunProgram(words, deadline, kMostBytes);
+    const Result<Ran> ran =
+        RunSsh(name, fmt::format("echo {}; {}", kMark, command), deadline, kMostBytes);
     const std::string_view archive =
         ran.ok() && ran->status == 0 ? WithoutGreeting(ran->out) : std::string_view();
     if (archive.empty() && ran.ok() && ran->status == 0) {
@@ -152,9 +142,8 @@ void TryPaths(const std::string& host, const std::vector<Path>& paths, int64_t t
             script += fmt::format("echo '==> {} <=='; {}; echo; ", CommandPath(ping), ping);
         }
     }
-    std::vector<std::string> words = Ssh(host.substr(0, host.find(':')));
-    words.push_back(script);
-    const Result<Ran> ran = RunProgram(words, Deadline::In(timeout_ms));
+    const Result<Ran> ran =
+        RunSsh(host.substr(0, host.find(':')), script, Deadline::In(timeout_ms));
     if (!ran.ok()) return;
     Result<SnapshotFiles> answers = ParseTextSnapshot(ran->out, host);
     if (!answers.ok()) return;
@@ -192,9 +181,11 @@ void TryPorts(const std::string& host, const ReachOptions& reach, const CollectO
         if (!outcomes.ok()) return StoreReach(outcomes.error(), files);
         return StoreReach(Ran{0, *outcomes, ""}, files);
     }
-    std::vector<std::string> words = Ssh(host.substr(0, host.find(':')));
-    words.push_back(fmt::format("{} doctor --reach '{}'", options.program, ReachText(reach)));
-    StoreReach(RunProgram(words, Deadline::In(options.timeout_ms), 1 << 16), files);
+    const std::string command =
+        fmt::format("{} doctor --reach '{}'", options.program, ReachText(reach));
+    StoreReach(
+        RunSsh(host.substr(0, host.find(':')), command, Deadline::In(options.timeout_ms), 1 << 16),
+        files);
 }
 
 using Answers = std::vector<std::optional<Result<SnapshotFiles>>>;
@@ -306,9 +297,8 @@ Finding Unreachable(const std::string& host, const Error& error,
 
 Result<std::string> RunOverSsh(const std::string& name, const std::string& command,
                                const Deadline& deadline, size_t most_bytes) {
-    std::vector<std::string> words = Ssh(name);
-    words.push_back(fmt::format("echo {}; {}", kMark, command));
-    const Result<Ran> ran = RunProgram(words, deadline, most_bytes);
+    const Result<Ran> ran =
+        RunSsh(name, fmt::format("echo {}; {}", kMark, command), deadline, most_bytes);
     if (ran.ok() && ran->status == 0) return std::string(WithoutGreeting(ran->out));
     const std::string_view said = ran.ok() ? Trim(ran->err) : std::string_view();
     if (ran.ok() && ran->status == 1 && !said.empty()) {  // the command's own error

@@ -48,7 +48,7 @@ struct Collected {
 
 // Asks all hosts at once for their snapshots, each with its own deadline. ssh never asks for a
 // password (BatchMode). Output of login scripts before the snapshot is skipped. Then each host
-// pings the others and connects to their ports (path.h, reach.h). If ssh to a host hangs, tests
+// pings the others and connects to their ports (network.h, reach.h). If ssh to a host hangs, tests
 // whether large packets are lost on the way (net/path_mtu.h). here: this machine, whose ports are
 // tested, too; the result is its answer to Probe("reach"). Errors: kUsage (not a host name), kIo
 // (threads).

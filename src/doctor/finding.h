@@ -17,12 +17,16 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "doctor/cost.h"
 
 namespace weft::doctor {
 
 enum class Severity { kOk, kNote, kWarn, kFail };
-const char* SeverityName(Severity severity);
+inline const char* SeverityName(Severity severity) {
+    constexpr const char* kNames[] = {"ok", "note", "warn", "fail"};
+    return kNames[static_cast<size_t>(severity)];
+}
 
 struct Finding {
     std::string check;
@@ -53,9 +57,15 @@ class Findings {
         Add(Severity::kFail, std::move(read), std::move(expected), std::move(why), std::move(fix));
     }
     void Add(Severity severity, std::string read, std::string expected, std::string why,
-             std::string fix);
+             std::string fix) {
+        list_.push_back({check_, severity, host_, std::move(read), std::move(expected),
+                         std::move(why), std::move(fix)});
+    }
     // Asks for the cost of the finding that was added last.
-    void AskCost(std::optional<CostQuestion> question);
+    void AskCost(std::optional<CostQuestion> question) {
+        WEFT_CHECK(!list_.empty());
+        list_.back().asks = std::move(question);
+    }
 
     HostView& view() const { return *view_; }
     bool empty() const { return list_.empty(); }

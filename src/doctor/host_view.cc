@@ -98,4 +98,21 @@ SnapshotFiles HostView::Recorded() const {
     return files;
 }
 
+void MakeNamesDistinct(std::vector<std::unique_ptr<HostView>>& hosts,
+                       const std::vector<std::string>& origins, std::set<std::string> taken) {
+    std::map<std::string, int> given;
+    for (const std::string& name : taken) ++given[name];
+    for (const auto& host : hosts) ++given[host->host()];
+    for (size_t i = 0; i < hosts.size(); ++i) {
+        std::string wanted = hosts[i]->host();
+        const bool told = i < origins.size() && !origins[i].empty() && origins[i] != wanted;
+        if (given[wanted] > 1 && told) wanted += " (" + origins[i] + ")";
+        std::string name = wanted;
+        for (int count = 2; !taken.insert(name).second; ++count) {
+            name = wanted + " (" + std::to_string(count) + ")";
+        }
+        hosts[i]->Rename(std::move(name));
+    }
+}
+
 }  // namespace weft::doctor

@@ -18,7 +18,10 @@
 #include <any>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -109,5 +112,14 @@ class HostView {
     std::map<std::string, std::string> commands_;  // by path
     std::map<void*, std::any> derived_;            // by the function
 };
+
+using Hosts = std::span<const std::unique_ptr<HostView>>;
+
+// Renames hosts with equal names to "NAME (ORIGIN)", for example two that are called "localhost".
+// origins: the file or address of each host. If the origin is missing or not distinct either, the
+// names are "NAME (2)", "NAME (3)". taken: names that are in use elsewhere.
+void MakeNamesDistinct(std::vector<std::unique_ptr<HostView>>& hosts,
+                       const std::vector<std::string>& origins = {},
+                       std::set<std::string> taken = {});
 
 }  // namespace weft::doctor

@@ -22,21 +22,15 @@ constexpr std::string_view kNetworkDrivers =
     "cxi_eth hfi1 efa ena mana be2net ib_ipoib thunderbolt_net thunderbolt-net";
 constexpr std::string_view kGpuDrivers = "amdgpu nvidia xe i915 nouveau";
 
-bool IsDigit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-double SecondsOf(std::string_view clock) {  // "13:00:43"
+double SecondsOf(std::string_view clock) {  // "13:00:43"; IsClock
     const auto parts = Split(clock, ':');
-    return parts.size() < 3
-               ? 0
-               : LeadingNumber(parts[0]).value_or(0) * 3600 +
-                     LeadingNumber(parts[1]).value_or(0) * 60 + LeadingNumber(parts[2]).value_or(0);
+    return LeadingNumber(parts[0]).value_or(0) * 3600 + LeadingNumber(parts[1]).value_or(0) * 60 +
+           LeadingNumber(parts[2]).value_or(0);
 }
 
 bool IsClock(std::string_view word) {  // "13:00:43", "13:00:43.123456+00:00"
-    return word.size() >= 8 && IsDigit(word[0]) && IsDigit(word[1]) && word[2] == ':' &&
-           IsDigit(word[3]) && IsDigit(word[4]) && word[5] == ':' && IsDigit(word[6]);
+    return word.size() >= 8 && AreDigits(word.substr(0, 2), 2) && word[2] == ':' &&
+           AreDigits(word.substr(3, 2), 2) && word[5] == ':' && AreDigits(word.substr(6, 1), 1);
 }
 
 struct Message {
@@ -69,11 +63,10 @@ Message WithoutBrackets(Message message) {
         const std::string_view inside = Trim(message.text.substr(1, end - 1));
         const bool number =
             !inside.empty() && inside.find_first_not_of("0123456789.") == inside.npos;
-        const bool caller = inside.size() > 1 && (inside[0] == 'T' || inside[0] == 'C') &&
-                            inside.substr(1).find_first_not_of("0123456789") == inside.npos;
+        const bool caller = BeginsWithOneOf(inside, "T C") && AreDigits(inside.substr(1), 40);
         const bool delta = inside.starts_with('+') && LeadingNumber(inside.substr(1)).has_value();
         const auto date = DateSeconds(inside);
-        const bool day = inside.size() > 6 && inside.size() < 16 && inside.find(':') != inside.npos;
+        const bool day = inside.size() > 6 && inside.size() < 16 && Contains(inside, ":");
         if (!number && !caller && !delta && !date && !day) return message;
         if (number) {
             message.seconds = Number(inside);

@@ -19,39 +19,23 @@ struct LogTable {
     std::vector<std::string_view> words;
 };
 
-std::string_view SubjectName(LogSubject subject) {
-    using enum LogSubject;
-    switch (subject) {
-        case kCard: return "card";
-        case kGpu: return "gpu";
-        case kMachine: return "machine";
-        case kCrash: return "crash";
-        case kKeep: return "keep";
-    }
-    WEFT_CHECK(false);
-}
-
-LogSubject SubjectOf(std::string_view word) {
-    using enum LogSubject;
-    for (LogSubject subject : {kCard, kGpu, kMachine, kCrash}) {
-        if (word == SubjectName(subject)) return subject;
-    }
-    WEFT_CHECK(word == SubjectName(kKeep));
-    return kKeep;
-}
-
-Severity SeverityOf(std::string_view word) {
-    for (Severity severity : {Severity::kNote, Severity::kWarn}) {
-        if (word == SeverityName(severity)) return severity;
-    }
-    WEFT_CHECK(word == "fail");
-    return Severity::kFail;
+// The value that `word` names.
+template <typename Value>
+Value Named(std::string_view word, const std::map<std::string_view, Value>& values) {
+    const auto found = values.find(word);
+    WEFT_CHECK(found != values.end());
+    return found->second;
 }
 
 LogTable ReadTable() {
     LogTable table;
     std::map<std::string_view, std::string_view> texts;
     LogRule rule{};
+    using enum LogSubject;
+    const std::map<std::string_view, LogSubject> subjects = {
+        {"card", kCard}, {"gpu", kGpu}, {"machine", kMachine}, {"crash", kCrash}, {"keep", kKeep}};
+    const std::map<std::string_view, Severity> severities = {
+        {"note", Severity::kNote}, {"warn", Severity::kWarn}, {"fail", Severity::kFail}};
     for (std::string_view line : Lines(kLogTable)) {
         if (Trim(line).empty() || line.starts_with('#')) continue;
         if (line.starts_with("words ")) {
@@ -76,7 +60,8 @@ LogTable ReadTable() {
                 return known == texts.end() ? Trim(fields[field]) : known->second;
             };
             const auto head = Words(fields[0]);
-            rule = {SubjectOf(head[0]), SeverityOf(head[1]), text(1), text(2), text(3), {}, {}};
+            rule = {Named(head[0], subjects), Named(head[1], severities), text(1), text(2),
+                    text(3)};
         }
     }
     return table;

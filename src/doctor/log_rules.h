@@ -25,7 +25,7 @@ struct LogRule {
     LogSubject subject;
     Severity severity;
     std::string_view expected, why, cure;
-    std::string_view drivers, words;
+    std::string_view drivers = {}, words = {};
 };
 
 // In the order of the table.

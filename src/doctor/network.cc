@@ -90,26 +90,30 @@ void ReadSpeed(HostView& view, NetDevice& device) {
     if (Contains(settings.text, "Link detected: yes")) device.up = device.physical = true;
 }
 
-void ReadAddresses(const Json& link, size_t& left, NetDevice& device) {
+// A link of `ip -j addr`. left: the number of addresses that may still be read.
+NetDevice ReadJsonLink(const Json& link, size_t& left) {
+    NetDevice device;
+    device.name = TextOf(link, "ifname");
     device.addressed = true;
-    if (device.mtu == 0) device.mtu = ClampedMtu(NumberOf(link, "mtu"));
+    device.mtu = ClampedMtu(NumberOf(link, "mtu"));
     const std::string state = TextOf(link, "operstate");
-    if (state == "UP") device.up = true;
-    device.state_read = device.state_read || !state.empty();
-    if (device.master.empty()) device.master = TextOf(link, "master");
+    device.up = state == "UP";
+    device.state_read = !state.empty();
+    device.master = TextOf(link, "master");
     device.lower = TextOf(link, "link");
     const auto list = link.find("addr_info");
-    if (list == link.end() || !list->is_array()) return;
+    if (list == link.end() || !list->is_array()) return device;
     for (const Json& item : *list) {
         if (!item.is_object() || TextOf(item, "family") != "inet") continue;
         auto address = ParseIpv4(TextOf(item, "local"));
         if (!address) continue;
         const double prefix = NumberOf(item, "prefixlen");
         address->prefix = prefix >= 0 && prefix <= 32 ? static_cast<int>(prefix) : 32;
-        if (left == 0) return;
+        if (left == 0) break;
         --left;
         device.addresses.push_back(*address);
     }
+    return device;
 }
 
 // "3: enp1s0f0np0: <BROADCAST,UP,LOWER_UP> mtu 9000 qdisc mq master br0 state UP group default",
@@ -127,10 +131,7 @@ bool ReadLinkLine(std::string_view line, NetDevice& device) {
     }
     const auto words = Words(line);
     for (size_t i = 0; i + 1 < words.size(); ++i) {
-        if (words[i] == "mtu") {
-            device.mtu =
-                static_cast<int>(std::clamp(LeadingNumber(words[i + 1]).value_or(0), 0.0, 1e6));
-        }
+        if (words[i] == "mtu") device.mtu = ClampedMtu(LeadingNumber(words[i + 1]).value_or(0));
         if (words[i] == "master") device.master = std::string(words[i + 1]);
         if (words[i] == "state") {
             device.up = words[i + 1] == "UP";
@@ -159,39 +160,42 @@ bool ReadBriefLine(std::string_view line, NetDevice& device) {
     return true;
 }
 
-// "inet 10.0.0.1/24 brd 10.0.0.255 scope global enp1s0f0np0"
-void ReadInetLine(std::string_view line, NetDevice& device) {
-    const auto words = Words(line);
-    if (words.size() < 2 || words[0] != "inet") return;
-    if (const auto address = ParseIpv4(words[1])) device.addresses.push_back(*address);
-}
-
 using Places = std::map<std::string, size_t, std::less<>>;  // index by name
 
-// For a handmade snapshot without `ip -j`.
-void AddIpText(HostView& view, Places& places, std::vector<NetDevice>& devices) {
-    if (view.Complete() || CommandLike(view, "ip -j addr").found()) return;
+// Adds what ip prints about an interface.
+void AddTold(HostView& view, NetDevice told, Places& places, std::vector<NetDevice>& devices) {
+    if (told.name == "lo" || !IsPlainName(told.name)) return;
+    const auto place = places.find(told.name);
+    if (place == places.end()) {
+        if (devices.size() >= kMostLinks) return;
+        places[told.name] = devices.size();
+        ReadEthtool(view, told);
+        return devices.push_back(std::move(told));
+    }
+    NetDevice& device = devices[place->second];
+    if (device.mtu == 0) device.mtu = told.mtu;
+    if (device.master.empty()) device.master = told.master;
+    if (device.lower.empty()) device.lower = told.lower;
+    device.up = device.up || told.up;
+    device.state_read = device.state_read || told.state_read;
+    if (!told.addressed || device.addressed) return;
+    device.addressed = true;
+    device.addresses = std::move(told.addresses);
+}
+
+// From `ip -j addr`, or in a handmade snapshot from other output of ip.
+void AddFromIp(HostView& view, Places& places, std::vector<NetDevice>& devices) {
+    size_t addresses_left = kMostAddresses;
+    const Reading json = CommandLike(view, "ip -j addr");
+    for (const Json& link : Objects(json)) {
+        AddTold(view, ReadJsonLink(link, addresses_left), places, devices);
+    }
+    if (view.Complete() || json.found()) return;
     for (const std::string& command : view.List("cmd")) {
         if (!command.starts_with("ip_") || Contains(command, "route")) continue;
         const Reading text = view.Read("cmd/" + command);
         for (NetDevice& told : ParseIpText(text.text)) {
-            if (told.name == "lo" || !IsPlainName(told.name)) continue;
-            const auto [place, fresh] = places.try_emplace(told.name, devices.size());
-            if (fresh) {
-                if (devices.size() >= kMostLinks) return;
-                ReadEthtool(view, told);
-                devices.push_back(std::move(told));
-                continue;
-            }
-            NetDevice& device = devices[place->second];
-            if (device.mtu == 0) device.mtu = told.mtu;
-            if (device.master.empty()) device.master = told.master;
-            if (device.lower.empty()) device.lower = told.lower;
-            device.up = device.up || told.up;
-            device.state_read = device.state_read || told.state_read;
-            if (!told.addressed || device.addressed) continue;
-            device.addressed = true;
-            device.addresses = std::move(told.addresses);
+            AddTold(view, std::move(told), places, devices);
         }
     }
 }
@@ -218,7 +222,6 @@ void AddEthtoolOnly(HostView& view, Places& places, std::vector<NetDevice>& devi
 std::vector<NetDevice> ReadDevices(HostView& view) {
     std::vector<NetDevice> devices;
     Places places;
-    size_t addresses_left = kMostAddresses;
     for (const std::string& name : view.List("sys/class/net")) {
         if (name == "lo" || !IsPlainName(name)) continue;
         places[name] = devices.size();
@@ -226,18 +229,7 @@ std::vector<NetDevice> ReadDevices(HostView& view) {
         // A handmade snapshot seldom has the links that show which devices are physical.
         if (devices.back().physical || !view.Complete()) ReadEthtool(view, devices.back());
     }
-    for (const Json& link : Objects(CommandLike(view, "ip -j addr"))) {
-        const std::string name = TextOf(link, "ifname");
-        if (name == "lo" || !IsPlainName(name)) continue;
-        const auto [place, fresh] = places.try_emplace(name, devices.size());
-        if (fresh) {
-            devices.push_back({});
-            devices.back().name = name;
-            ReadEthtool(view, devices.back());
-        }
-        ReadAddresses(link, addresses_left, devices[place->second]);
-    }
-    AddIpText(view, places, devices);
+    AddFromIp(view, places, devices);
     AddEthtoolOnly(view, places, devices);
     for (NetDevice& device : devices) ReadSpeed(view, device);
     for (const NetDevice& member : devices) {
@@ -381,18 +373,21 @@ const Route* RouteTo(HostView& view, const Ipv4& to) {
 std::vector<NetDevice> ParseIpText(std::string_view text) {
     std::vector<NetDevice> devices;
     // `ip link` prints no addresses, so none is known to be missing.
-    const bool addresses = Contains(text, " inet ") || Contains(text, " inet6 ");
+    const bool addresses = ContainsAny(text, " inet | inet6 ");
     for (std::string_view line : Lines(text)) {
         NetDevice device;
-        if (!line.starts_with(' ') && ReadLinkLine(line, device)) {
-            if (devices.size() >= kMostLinks) break;
-            device.addressed = addresses;
-            devices.push_back(std::move(device));
-        } else if (!line.starts_with(' ') && ReadBriefLine(line, device)) {
+        device.addressed = addresses;
+        const bool head = !line.starts_with(' ');
+        if (head && (ReadLinkLine(line, device) || ReadBriefLine(line, device))) {
             if (devices.size() >= kMostLinks) break;
             devices.push_back(std::move(device));
-        } else if (!devices.empty()) {
-            ReadInetLine(Trim(line), devices.back());
+            continue;
+        }
+        // "inet 10.0.0.1/24 brd 10.0.0.255 scope global enp1s0f0np0"
+        const auto words = Words(line);
+        if (devices.empty() || words.size() < 2 || words[0] != "inet") continue;
+        if (const auto address = ParseIpv4(words[1])) {
+            devices.back().addresses.push_back(*address);
         }
     }
     return devices;
@@ -413,12 +408,10 @@ bool SaysInfiniband(std::string_view ip, std::string_view interface) {
 
 std::vector<Route> ParseRouteText(std::string_view text) {
     std::vector<Route> routes;
-    for (std::string_view line : Lines(text)) {
-        const auto words = Words(line);
-        if (words.empty() || routes.size() >= kMostLinks) continue;
+    for (const auto& words : WordLines(text)) {
         const auto to = ParseIpv4(words[0] == "default" ? "0.0.0.0/0" : words[0]);
-        if (!to) continue;
-        Route route{*to, false, "", 0, ""};
+        if (!to || routes.size() >= kMostLinks) continue;
+        Route& route = routes.emplace_back(Route{*to, false, "", 0, ""});
         for (size_t i = 1; i + 1 < words.size(); ++i) {
             if (words[i] == "via") {
                 route.has_gateway = true;
@@ -427,7 +420,6 @@ std::vector<Route> ParseRouteText(std::string_view text) {
             if (words[i] == "dev") route.device = std::string(words[i + 1]);
             if (words[i] == "metric") route.metric = LeadingNumber(words[i + 1]).value_or(0);
         }
-        routes.push_back(std::move(route));
     }
     return routes;
 }
@@ -451,6 +443,34 @@ double FastestMode(std::string_view ethtool) {
         }
     }
     return fastest;
+}
+
+std::vector<Path> PathsFrom(HostView& host, Hosts hosts) {
+    constexpr size_t kMostPaths = 16;
+    std::vector<Path> paths;
+    for (const auto& other : hosts) {
+        if (other.get() == &host) continue;
+        for (const NetDevice& theirs : NetDevices(*other)) {
+            for (const Ipv4& to : theirs.addresses) {
+                for (const NetDevice& device : NetDevices(host)) {
+                    const bool shared = std::ranges::any_of(device.addresses, [&](const Ipv4& a) {
+                        return a.Shares(to) && a.bits != to.bits && !a.IsLoopback() &&
+                               a.prefix < 32;
+                    });
+                    if (!shared || !device.up || device.mtu < 576) continue;
+                    if (paths.size() == kMostPaths) return paths;
+                    paths.push_back({device.name, to.Text(), other->host(), device.mtu});
+                }
+            }
+        }
+    }
+    return paths;
+}
+
+std::string PingCommand(const Path& path, int bytes) {
+    constexpr int kHeaders = 28;  // IPv4 and ICMP
+    return fmt::format("ping -c 1 -W 1 -M do -s {} {}", std::min(bytes, 65000) - kHeaders,
+                       path.address);
 }
 
 }  // namespace weft::doctor

@@ -93,4 +93,17 @@ double FastestMode(std::string_view ethtool);
 // lowest metric. Null: none.
 const Route* RouteTo(HostView& view, const Ipv4& to);
 
+// A path to another host over a subnet that both share.
+struct Path {
+    std::string device, address, peer;  // own interface; peer's address; peer's name
+    int mtu = 0;                        // of `device`
+};
+// The paths from `host` to every other host, at most 16.
+std::vector<Path> PathsFrom(HostView& host, Hosts hosts);
+
+inline constexpr int kSmallPacket = 576;  // bytes; every path must carry such packets
+// A command that sends one packet of `bytes` (with headers), without fragmentation, and waits a
+// second for the reply.
+std::string PingCommand(const Path& path, int bytes);
+
 }  // namespace weft::doctor

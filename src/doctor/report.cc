@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
 #include "doctor/gpu.h"
 #include "doctor/pci.h"
 #include "doctor/text.h"
@@ -17,15 +16,7 @@ namespace {
 
 constexpr size_t kIndent = 10;  // of lines below a finding
 
-const char* Colour(Severity severity) {
-    switch (severity) {
-        case Severity::kOk: return "\033[32m";
-        case Severity::kNote: return "\033[36m";
-        case Severity::kWarn: return "\033[33m";
-        case Severity::kFail: return "\033[31;1m";
-    }
-    WEFT_CHECK(false);
-}
+constexpr const char* kColours[] = {"\033[32m", "\033[36m", "\033[33m", "\033[31;1m"};
 
 std::string Label(Severity severity, const ReportStyle& style) {
     std::string label = SeverityName(severity);
@@ -34,7 +25,7 @@ std::string Label(Severity severity, const ReportStyle& style) {
                                [](char c) { return static_cast<char>(c - 'a' + 'A'); });
     }
     label = fmt::format("{:<4}", label);
-    return style.colour ? Colour(severity) + label + "\033[0m" : label;
+    return style.colour ? kColours[static_cast<size_t>(severity)] + label + "\033[0m" : label;
 }
 
 // Breaks `text` at blanks to fit; indents all lines but the first.
@@ -73,14 +64,9 @@ void Print(std::string& out, const Finding& finding, size_t name_width, const Re
 
 // "2 warnings"
 std::string Counted(size_t count, Severity severity) {
-    const char* many = count == 1 ? "" : "s";
-    switch (severity) {
-        case Severity::kOk: return fmt::format("{} ok", count);
-        case Severity::kNote: return fmt::format("{} note{}", count, many);
-        case Severity::kWarn: return fmt::format("{} warning{}", count, many);
-        case Severity::kFail: return fmt::format("{} failure{}", count, many);
-    }
-    WEFT_CHECK(false);
+    constexpr const char* kWords[] = {"ok", "note", "warning", "failure"};
+    return fmt::format("{} {}{}", count, kWords[static_cast<size_t>(severity)],
+                       count == 1 || severity == Severity::kOk ? "" : "s");
 }
 
 // "54 checks: 1 warning, 13 ok, 40 had nothing to read": counts each check once, by its worst

@@ -30,12 +30,6 @@ constexpr std::string_view kNotShownTexts =
     "позволена|Отказано в доступе|不允许的操作|权限不够|"
     "許可されていない操作です";
 
-// parts: separated by '|'.
-bool HasAny(std::string_view text, std::string_view parts) {
-    return std::ranges::any_of(Split(parts, '|'),
-                               [&](std::string_view part) { return Contains(text, part); });
-}
-
 void CutPart(std::string& text, std::string_view begin, std::string_view end) {
     for (size_t at = text.find(begin); at != text.npos; at = text.find(begin, at)) {
         const size_t last = text.find(end, at);
@@ -98,8 +92,8 @@ Said WhatIsSaid(std::string_view text) {
     const std::string_view first = Lines(Trim(text))[0];
     // Text that begins like a JSON list or value is not an error, whatever names it contains.
     if (first.starts_with('[') || first.starts_with('{')) return Said::kOutput;
-    if (HasAny(first, kNoSuchTexts)) return Said::kNoSuch;
-    return HasAny(first, kNotShownTexts) ? Said::kNotShown : Said::kOutput;
+    if (ContainsAny(first, kNoSuchTexts)) return Said::kNoSuch;
+    return ContainsAny(first, kNotShownTexts) ? Said::kNotShown : Said::kOutput;
 }
 
 }  // namespace weft::doctor

@@ -9,7 +9,6 @@
 
 #include "base/shell_word.h"
 #include "doctor/check.h"
-#include "doctor/distinct.h"
 #include "doctor/gpu.h"
 #include "doctor/healthy_hosts.h"
 #include "doctor/report.h"

@@ -12,7 +12,6 @@
 #include "base/deadline.h"
 #include "base/file.h"
 #include "doctor/check.h"
-#include "doctor/distinct.h"
 #include "doctor/healthy_hosts.h"
 #include "doctor/program.h"
 #include "doctor/saved_words.h"

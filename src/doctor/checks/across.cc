@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "doctor/checks/checks.h"
-#include "doctor/path.h"
 
 namespace weft::doctor::checks {
 namespace {
