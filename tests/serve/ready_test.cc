@@ -71,10 +71,10 @@ TEST_F(Ready, AServerThatLeavesIsNotReadyAndAnswers) {
     asked->request_.body = R"({"prompt": [97, 98], "max_tokens": 1, "ignore_eos": true})";
     api_->Handle(asked);
     // Once no request is being read, the engine has them all, and may drain.
-    while (api_->reading()) std::this_thread::yield();
+    EXPECT_TRUE(test::Until([&] { return !api_->reading(); }));
     engine_->Drain();
     ASSERT_TRUE(engine_->Run().ok());
-    while (!asked->over_) std::this_thread::yield();
+    EXPECT_TRUE(test::Until([&] { return asked->over_.load(); }));
     EXPECT_EQ(asked->status_, 200) << asked->text_;
 }
 
@@ -97,7 +97,7 @@ TEST_F(Ready, ALongPromptStaysReady) {
     ASSERT_TRUE(engine_->Submit(request, std::make_shared<Nobody>()).ok());
     std::vector<int> answers;
     std::thread asker([&] {
-        while (engine_->counters().steps < 20) std::this_thread::yield();
+        EXPECT_TRUE(test::Until([&] { return engine_->counters().steps >= 20; }));
         for (const test::Pace probes(5'000); engine_->counters().last_token_ns == 0;
              probes.Next()) {
             const auto exchange = Ask();

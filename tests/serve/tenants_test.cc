@@ -10,6 +10,7 @@
 #include "support/kept_exchange.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::serve {
 namespace {
@@ -58,7 +59,7 @@ class Tenants : public testing::Test {
         exchange->request_.headers = {{"Authorization", "Bearer " + key}};
         exchange->request_.body = Dump(body);
         api_->Handle(exchange);
-        while (!exchange->over_) std::this_thread::yield();
+        EXPECT_TRUE(test::Until([&] { return exchange->over_.load(); }));
         return Json::parse(exchange->text_, nullptr, false);
     }
     // Tokens of the long prompt found in the cache.
@@ -69,7 +70,7 @@ class Tenants : public testing::Test {
             Ask("POST", path, key, {{"prompt", prompt}, {"max_tokens", 1}, {"temperature", 0}});
         // The tokens count once the last step is complete.
         ++asked_;
-        while (engine_->counters().ended < asked_) std::this_thread::yield();
+        EXPECT_TRUE(test::Until([&] { return engine_->counters().ended >= asked_; }));
         const Json usage = answer.value("usage", Json::object());
         EXPECT_EQ(usage.value("prompt_tokens", 0), kPromptTokens) << answer;
         return usage.value("prompt_tokens_details", Json::object()).value("cached_tokens", -1);
@@ -226,7 +227,8 @@ TEST_F(Tenants, CancelledRequestsDoNotWait) {
         for (int i = 0; i < 200; ++i) {
             const auto left = post("key-a");
             ASSERT_EQ(left->status_, 0) << i << left->text_;
-            while (workers > 0 && engine_->waiting("alice").own < 2) std::this_thread::yield();
+            EXPECT_TRUE(
+                test::Until([&] { return !(workers > 0 && engine_->waiting("alice").own < 2); }));
             left->Leave();
             ASSERT_EQ(engine_->waiting("alice").own, 0);
         }
@@ -267,7 +269,7 @@ TEST_F(Tenants, LongAnswersCountTowardTheLimit) {
         exchange->request_.body = Dump(body);
         exchange->most_bytes_ = most_bytes;
         api_->Handle(exchange);
-        while (!exchange->over_) std::this_thread::yield();
+        EXPECT_TRUE(test::Until([&] { return exchange->over_.load(); }));
         return exchange;
     };
     const Json logprobs{
@@ -276,7 +278,7 @@ TEST_F(Tenants, LongAnswersCountTowardTheLimit) {
         const auto refused = ask("/v1/completions", logprobs, 200'000);
         EXPECT_EQ(refused->status_, 503) << refused->text_;
         EXPECT_EQ(Json::parse(refused->text_)["error"]["code"], "too_many_large_requests");
-        while (engine_->counters().cancelled < 4) std::this_thread::yield();
+        EXPECT_TRUE(test::Until([&] { return engine_->counters().cancelled >= 4; }));
         EXPECT_LT(engine_->counters().said_tokens, 4 * 200) << "it does not go on";
         const auto whole = ask("/v1/completions", logprobs, 10'000'000);
         EXPECT_EQ(whole->status_, 200);
@@ -300,13 +302,13 @@ TEST_F(Tenants, RequestsThatDidNotRunAreNotCharged) {
         exchange->request_.headers = {{"Authorization", "Bearer key-a"}};
         exchange->request_.body = Dump(body);
         api_->Handle(exchange);
-        while (engine_->waiting("alice").own == 0) std::this_thread::yield();
+        EXPECT_TRUE(test::Until([&] { return engine_->waiting("alice").own != 0; }));
         exchange->Leave();
         return exchange;
     };
     for (int i = 0; i < 2; ++i) EXPECT_EQ(cancel()->status_, 0);
     Run([&] {
-        while (engine_->counters().cancelled < 2) std::this_thread::yield();
+        EXPECT_TRUE(test::Until([&] { return engine_->counters().cancelled >= 2; }));
         for (const bool answered : {true, true, false}) {
             const Json answer = Ask("POST", "/v1/completions", "key-a", body);
             EXPECT_EQ(answer.contains("choices"), answered) << answer;
