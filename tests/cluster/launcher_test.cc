@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <thread>
 
 #include "base/file.h"
@@ -247,6 +248,19 @@ class Meeting : public testing::Test {
         if (!fd.ok()) return fd.error();
         return ProveRank(std::move(*fd), rank, 3, Key(key), Deadline::In(3000));
     }
+    // A rank that has dialed, said its hello, and waits for an answer.
+    std::thread SaidHello(int rank) const {
+        const auto tid = std::make_shared<std::atomic<pid_t>>(0);
+        const auto prove = [rank, tid](Result<Fd> dialed) {
+            *tid = ::gettid();
+            tid->notify_all();
+            EXPECT_TRUE(Prove(std::move(dialed), rank).ok());
+        };
+        std::thread thread(prove, DialRankZero({address_}, Deadline::In(2000)));
+        tid->wait(0);
+        EXPECT_TRUE(test::Sleeps(*tid));
+        return thread;
+    }
     Status Gather(int64_t ms, bool may_return = true) {
         return GatherRanks(listener_.get(), 3, Key("the right key of this test"), hall_,
                            {1000, Deadline::In(ms), nullptr, may_return});
@@ -335,10 +349,7 @@ TEST_F(Meeting, AWrongKeyAndAMissingRankAreNamed) {
 
 // Ranks that came first, followed by a crowd.
 TEST_F(Meeting, ACrowdPushesNoRankOut) {
-    Result<Fd> first = DialRankZero({address_}, Deadline::In(2000));
-    Result<Fd> second = DialRankZero({address_}, Deadline::In(2000));
-    std::thread two([&] { EXPECT_TRUE(Prove(std::move(first), 2).ok()); });
-    std::thread one([&] { EXPECT_TRUE(Prove(std::move(second), 1).ok()); });
+    std::thread two = SaidHello(2), one = SaidHello(1);
     std::vector<Fd> crowd;
     for (int i = 0; i < 300; ++i) {
         crowd.push_back(net::DialTcp("127.0.0.1", address_.port, Deadline::In(1000)).value());
