@@ -10,6 +10,7 @@
 #include "support/nightly.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 namespace weft::engine {
 namespace {
@@ -306,7 +307,7 @@ TEST_F(EngineTest, WhoIsCancelledLeavesAtOnceAndTheOthersGoOn) {
     ASSERT_TRUE(id.ok());
     ASSERT_TRUE(engine->Submit(RequestOf(1), stayer).ok());
     std::thread other([&] {
-        while (leaver->tokens().size() < 5) std::this_thread::yield();
+        EXPECT_TRUE(test::Until([&] { return leaver->tokens().size() >= 5; }));
         engine->Cancel(*id);
         engine->Cancel(*id);
         engine->Cancel(12345);
