@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/bytes.h"
+#include "base/text.h"
 
 namespace weft::hub {
 namespace {
@@ -21,23 +22,17 @@ struct Group {
     uint64_t bytes = 0;
 };
 
-std::string Lower(std::string_view text) {
-    std::string lower(text);
-    for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return lower;
-}
-
 std::string_view BaseName(std::string_view path) {
     return path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1);
 }
 
 bool IsGguf(std::string_view path) {
-    return Lower(path).ends_with(".gguf");
+    return LowerCase(path).ends_with(".gguf");
 }
 
 // Image projectors and importance matrices are not models.
 bool IsModelGguf(std::string_view path) {
-    const std::string name = Lower(BaseName(path));
+    const std::string name = LowerCase(BaseName(path));
     return IsGguf(path) && name.find("mmproj") == name.npos && !name.starts_with("imatrix");
 }
 
@@ -120,7 +115,7 @@ Result<Choice> ByTag(const std::map<std::string, Group>& groups, const RepoSpec&
 
 bool IsSetting(const std::string& path) {
     if (path.find('/') != path.npos) return false;
-    const std::string name = Lower(path);
+    const std::string name = LowerCase(path);
     if (name.ends_with(".index.json")) return name == kIndex;
     return name.ends_with(".json") || name.ends_with(".model") || name.ends_with(".tiktoken") ||
            name.ends_with(".jinja") || name == "merges.txt" || name == "vocab.txt";
@@ -137,7 +132,7 @@ bool IsOfModule(const std::string& path) {
 }
 
 bool IsShard(const std::string& path) {
-    return path.find('/') == path.npos && Lower(path).ends_with(".safetensors");
+    return path.find('/') == path.npos && LowerCase(path).ends_with(".safetensors");
 }
 
 Choice Folder(const std::vector<RepoFile>& files) {
@@ -157,7 +152,7 @@ Choice Folder(const std::vector<RepoFile>& files) {
 
 // "Q4_K_M", "iq2_xs", "mxfp4", "BF16".
 bool IsType(std::string_view word) {
-    const std::string lower = Lower(word);
+    const std::string lower = LowerCase(word);
     if (lower == "f16" || lower == "f32" || lower == "bf16" || lower.starts_with("mxfp"))
         return true;
     const size_t letters = lower.starts_with("iq") || lower.starts_with("tq") ? 2
@@ -171,7 +166,7 @@ bool IsType(std::string_view word) {
 
 // (Words are separated by '-', '.', '/' and the ends of the path.)
 bool HasTag(std::string_view path, std::string_view tag) {
-    const std::string lower = Lower(path), wanted = Lower(tag);
+    const std::string lower = LowerCase(path), wanted = LowerCase(tag);
     const auto is_border = [](char c) { return c == '-' || c == '.' || c == '/'; };
     for (size_t at = 0; (at = lower.find(wanted, at)) != lower.npos; ++at) {
         const size_t end = at + wanted.size();

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "base/text.h"
 #include "hub/curl_handle.h"
 #include "hub/listing.h"
 
@@ -37,8 +38,7 @@ std::string Origin(const std::string& url) {
         origin += part == CURLUPART_SCHEME ? "://" : part == CURLUPART_HOST ? ":" : "";
         curl_free(text);
     }
-    std::ranges::transform(origin, origin.begin(), [](unsigned char c) { return std::tolower(c); });
-    return origin;
+    return LowerCase(origin);
 }
 
 bool IsThisMachine(const std::string& origin) {
@@ -129,14 +129,8 @@ Error StatusError(const Response& response, const Config& config, bool asked_hub
 
 bool ReadHeader(std::string_view line, std::string_view name, std::string& value) {
     if (line.size() <= name.size() || line[name.size()] != ':') return false;
-    const auto same = [](char a, char b) {
-        return a == std::tolower(static_cast<unsigned char>(b));
-    };
-    if (!std::equal(name.begin(), name.end(), line.begin(), same)) return false;
-    line.remove_prefix(name.size() + 1);
-    const size_t begin = line.find_first_not_of(" \t");
-    const size_t end = line.find_last_not_of(" \t\r\n");
-    value = begin == line.npos ? "" : std::string(line.substr(begin, end - begin + 1));
+    if (LowerCase(line.substr(0, name.size())) != name) return false;
+    value = Trim(line.substr(name.size() + 1));
     return true;
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "hub/cache.h"
 #include "hub/choose.h"
 #include "hub/part.h"
@@ -188,18 +189,11 @@ class RepoWalk {
     std::set<std::string> linked_;      // contents
 };
 
-std::string LowerWord(std::string text) {
-    for (char& c : text) {
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    return text;
-}
-
 bool Matches(const CachedModel& model, const RepoSpec& asked) {
     if (model.spec.Repo() != asked.Repo()) return false;
     if (model.spec.revision != asked.revision && model.commit != asked.revision) return false;
     if (asked.what.empty()) return true;
-    if (LowerWord(model.spec.what) == LowerWord(asked.what)) return true;
+    if (LowerCase(model.spec.what) == LowerCase(asked.what)) return true;
     return model.path.ends_with("/" + asked.what) ||
            (!model.spec.what.empty() && HasTag(model.spec.what, asked.what));
 }

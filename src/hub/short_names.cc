@@ -5,19 +5,13 @@
 #include <vector>
 
 #include "base/nearest_word.h"
+#include "base/text.h"
 #include "hub/spec.h"
 
 namespace weft::hub {
 namespace {
 
 constexpr size_t kMostNamed = 12;
-
-std::string LowerCase(std::string text) {
-    for (char& c : text) {
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    return text;
-}
 
 // A file without access permission exists, too.
 bool IsThere(const std::string& path) {

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/home_folder.h"
+#include "base/text.h"
 
 namespace weft::hub {
 namespace {
@@ -41,8 +42,8 @@ std::string Env(const char* name) {
 }
 
 // The values that huggingface_hub accepts as true.
-bool IsYes(std::string value) {
-    std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::toupper(c); });
+bool IsYes(std::string_view word) {
+    const std::string value = UpperCase(word);
     return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
 }
 
@@ -58,12 +59,6 @@ std::string Expanded(std::string path, const std::string& home) {
     return path.starts_with("~/") ? home + path.substr(1) : path;
 }
 
-std::string Trimmed(const std::string& text) {
-    const size_t begin = text.find_first_not_of(" \t\r\n");
-    if (begin == text.npos) return {};
-    return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
-
 // The token becomes an HTTP header, so it must not contain line ends.
 Status CheckToken(const std::string& token, const std::string& source) {
     const bool plain = std::ranges::all_of(token, [](char c) { return c > ' ' && c < 127; });
@@ -73,12 +68,13 @@ Status CheckToken(const std::string& token, const std::string& source) {
 }
 
 Status FindToken(Config& config, const std::string& hf_home, const std::string& home) {
-    config.token = Trimmed(FirstOf({Env("HF_TOKEN"), Env("HUGGING_FACE_HUB_TOKEN")}));
+    const std::string own = FirstOf({Env("HF_TOKEN"), Env("HUGGING_FACE_HUB_TOKEN")});
+    config.token = Trim(own);
     if (!config.token.empty()) return CheckToken(config.token, "HF_TOKEN");
     const std::string path = Expanded(FirstOf({Env("HF_TOKEN_PATH"), hf_home + "/token"}), home);
     const auto text = ReadTextFile(path, kMostToken * 2);
     if (!text.ok()) return {};  // a token file is optional
-    config.token = Trimmed(*text);
+    config.token = Trim(*text);
     return CheckToken(config.token, path);
 }
 
@@ -183,7 +179,8 @@ Result<Config> ConfigFromEnvironment() {
     config.ca_file = FirstOf({Env("SSL_CERT_FILE"), Env("CURL_CA_BUNDLE")});
     config.ca_folder = Env("SSL_CERT_DIR");
     config.offline = IsYes(Env("HF_HUB_OFFLINE")) || IsYes(Env("TRANSFORMERS_OFFLINE"));
-    if (const std::string endpoint = Trimmed(Env("HF_ENDPOINT")); !endpoint.empty()) {
+    const std::string endpoint_word = Env("HF_ENDPOINT");
+    if (const std::string endpoint(Trim(endpoint_word)); !endpoint.empty()) {
         config.endpoint = endpoint;
         while (config.endpoint.ends_with('/')) config.endpoint.pop_back();
         if (!endpoint.starts_with("https://") && !endpoint.starts_with("http://")) {

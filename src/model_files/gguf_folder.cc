@@ -9,6 +9,8 @@
 
 #include <fmt/ranges.h>
 
+#include "base/text.h"
+
 namespace weft::model_files {
 namespace {
 
@@ -16,19 +18,13 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostFiles = 10'000, kMostShown = 12;
 
-std::string LowerCase(std::string name) {
-    std::ranges::transform(name, name.begin(),
-                           [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
-    return name;
-}
-
 std::vector<std::string> GgufNames(const std::string& folder) {
     std::vector<std::string> names;
     std::error_code ignored;
     fs::directory_iterator files(folder, ignored);
     for (size_t seen = 0; !ignored && files != fs::directory_iterator() && seen < kMostFiles;
          ++seen, files.increment(ignored)) {
-        if (LowerCase(files->path().extension()) == ".gguf") {
+        if (LowerCase(files->path().extension().string()) == ".gguf") {
             names.push_back(files->path().filename());
         }
     }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "base/text.h"
 #include "tensor/encode.h"
 
 namespace weft::quantize {
@@ -50,14 +51,6 @@ struct Alias {
 };
 constexpr Alias kAliases[] = {
     {"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}, {"MXFP4_MOE", "MXFP4"}};
-
-std::string Upper(std::string_view text) {
-    std::string upper(text);
-    std::ranges::transform(upper, upper.begin(), [](char c) {
-        return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    });
-    return upper;
-}
 
 bool Contains(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
@@ -207,7 +200,7 @@ std::string FileTypeNames() {
 }
 
 Result<FileType> FindFileType(std::string_view name) {
-    std::string wanted = Upper(name);
+    std::string wanted = UpperCase(name);
     for (const Alias& alias : kAliases) {
         if (wanted == alias.name) wanted = alias.stands_for;
     }

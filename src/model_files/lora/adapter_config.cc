@@ -4,6 +4,8 @@
 #include <cctype>
 #include <string_view>
 
+#include "base/text.h"
+
 namespace weft::model_files {
 namespace {
 
@@ -115,8 +117,7 @@ Status CheckKeys(const Config& config) {
 Status CheckBegin(const Config& config) {
     const auto found = config.json().find("init_lora_weights");
     if (found == config.json().end() || found->is_null() || found->is_boolean()) return {};
-    std::string began = found->is_string() ? found->get<std::string>() : "";
-    std::ranges::transform(began, began.begin(), [](unsigned char c) { return std::tolower(c); });
+    const std::string began = found->is_string() ? LowerCase(found->get<std::string>()) : "";
     for (const char* kept : {"gaussian", "eva", "orthogonal", "mica", "true", "false"}) {
         if (began == kept) return {};
     }
@@ -141,9 +142,7 @@ Status CheckBegin(const Config& config) {
 
 Status CheckKind(const Config& config) {
     WEFT_ASSIGN(const std::string type, config.StringOr({"peft_type"}, "LORA"));
-    std::string upper = type;
-    std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return std::toupper(c); });
-    if (upper == "LORA") return {};
+    if (UpperCase(type) == "LORA") return {};
     return MakeError(ErrorCode::kUnsupported,
                      "{}: peft_type is {}; expected LORA. Other kinds of adapters are not "
                      "supported: {}",

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/text.h"
 #include "model_files/hf/export.h"
 #include "model_files/lora/adapter.h"
 
@@ -22,16 +23,6 @@ bool Means(const std::string& word, const std::string& module) {
     if (word == "attn") return module.find(".self_attn.") != module.npos;
     if (word == "mlp") return module.find(".mlp.") != module.npos;
     return EndsWithModule(module, word);
-}
-
-std::vector<std::string> SplitWords(const std::string& words) {
-    std::vector<std::string> out;
-    for (size_t begin = 0; begin <= words.size();) {
-        const size_t end = std::min(words.find(',', begin), words.size());
-        out.push_back(words.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return out;
 }
 
 // The 2-D weights of layers, except routers: the matrices that can be adapted. experts: receives
@@ -128,7 +119,8 @@ Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words) {
     WEFT_TRY(CheckWords(plan.words));
     std::vector<std::string> experts;
     WEFT_ASSIGN(const std::vector<LoraTarget> linears, Linears(source, experts));
-    const std::vector<std::string> wanted = SplitWords(plan.words.targets);
+    const auto pieces = Split(plan.words.targets, ',');
+    const std::vector<std::string> wanted(pieces.begin(), pieces.end());
     std::vector<bool> met(wanted.size(), false);
     for (const LoraTarget& linear : linears) {
         bool chosen = false;
