@@ -9,23 +9,13 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "net/addresses.h"
 
 namespace weft::cluster {
 namespace {
 
 constexpr size_t kMostHostFile = 1 << 20;
-
-std::vector<std::string_view> Words(std::string_view line) {
-    line = line.substr(0, line.find('#'));
-    std::vector<std::string_view> words;
-    for (size_t at = 0; (at = line.find_first_not_of(" \t\r", at)) != std::string_view::npos;) {
-        const size_t end = std::min(line.find_first_of(" \t\r", at), line.size());
-        words.push_back(line.substr(at, end - at));
-        at = end;
-    }
-    return words;
-}
 
 std::string_view Short(std::string_view name) {
     return name.substr(0, name.find('.'));
@@ -79,7 +69,7 @@ Result<std::vector<std::string>> ParseHostFile(std::string_view text, const std:
     for (int number = 1; !text.empty(); ++number) {
         const std::string_view line = text.substr(0, text.find('\n'));
         text.remove_prefix(std::min(text.size(), line.size() + 1));
-        const std::vector<std::string_view> words = Words(line);
+        const std::vector<std::string_view> words = Words(line.substr(0, line.find('#')));
         if (words.empty()) continue;
         const std::string where = fmt::format("{}:{}", path, number);
         WEFT_TRY(CheckSlots(words, where));

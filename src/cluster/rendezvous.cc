@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/dial.h"
 #include "cluster/links.h"
@@ -122,14 +123,8 @@ std::string SystemHostName() {
 }
 
 std::vector<std::string> DeviceWords(const std::string& devices) {
-    std::vector<std::string> words(1);
-    for (const char letter : devices) {
-        if (letter == ',')
-            words.emplace_back();
-        else
-            words.back() += letter;
-    }
-    return words;
+    const auto words = Split(devices, ',');
+    return {words.begin(), words.end()};
 }
 
 Result<std::string> RdmaDeviceOf(const std::string& devices, int rank, int size) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "base/text.h"
 #include "serve/api/dialect.h"
 #include "serve/api/model_lists.h"
 
@@ -30,12 +31,7 @@ constexpr std::array kOllamaRoutes = {
 };
 
 std::string TimeText(int64_t unix_s, int64_t ns) {
-    const std::time_t seconds = unix_s;
-    std::tm parts{};
-    ::gmtime_r(&seconds, &parts);
-    return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:09}Z", parts.tm_year + 1900,
-                       parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
-                       ns);
+    return fmt::format("{}.{:09}Z", UtcText(unix_s, "%Y-%m-%dT%H:%M:%S"), ns);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "model_files/hf/json.h"
 #include "train/config/ds_check.h"
 
@@ -169,9 +170,8 @@ class Resolver {
         return {};
     }
 
-    Result<UpdateKind> KindOf(std::string name) {
-        std::ranges::transform(name, name.begin(),
-                               [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    Result<UpdateKind> KindOf(std::string_view said) {
+        const std::string name = LowerCase(said);
         if (name == "adamw") return UpdateKind::kAdamW;
         if (name == "sgd") return UpdateKind::kSgd;
         if (name == "adafactor") return UpdateKind::kAdafactor;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/text.h"
 #include "train/data/unpack.h"
 
 namespace weft::train {
@@ -39,15 +40,9 @@ bool IsLetter(char c) {
     return c >= 'a' && c <= 'z';
 }
 
-std::string LowerCase(std::string text) {
-    std::ranges::transform(text, text.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return text;
-}
-
 // Whether a file of a folder is used.
 Result<bool> IsTaken(const fs::path& path) {
-    const std::string whole = LowerCase(path.filename());
+    const std::string whole = LowerCase(path.filename().string());
     const std::string_view name = WithoutCompression(whole);
     if (HasSuffix(name, kRefusedSuffixes)) {
         return MakeError(ErrorCode::kUnsupported,

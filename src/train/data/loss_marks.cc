@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/text.h"
 #include "chat/tool_words.h"
 #include "model_files/hf/json.h"
 #include "train/data/messages.h"
@@ -188,9 +189,7 @@ bool IsAnswerTag(std::string_view name, const OrderedJson& value) {
     if (name != "label" && name != "kto_tag") return false;
     if (value.is_boolean()) return true;
     if (!value.is_string()) return false;
-    std::string text = value.get<std::string>();
-    std::ranges::transform(text, text.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string text = LowerCase(value.get_ref<const std::string&>());
     return text == "true" || text == "false";
 }
 

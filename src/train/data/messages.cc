@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "chat/conversation.h"
 #include "model_files/hf/json.h"
 
@@ -158,9 +159,7 @@ Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std:
 }  // namespace
 
 std::string RoleNamed(std::string_view said) {
-    std::string lower(said);
-    std::ranges::transform(lower, lower.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string lower = LowerCase(said);
     const auto known = std::ranges::find(kRoleNames, lower, &RoleName::said);
     return known == std::end(kRoleNames) ? "" : std::string(known->role);
 }

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <optional>
 
+#include "base/text.h"
 #include "base/utf8.h"
 #include "train/data/table.h"
 #include "train/data/unpack.h"
@@ -35,13 +36,6 @@ Status CheckText(const std::string& path, std::string_view head) {
                      "{}: neither JSON nor text in UTF-8. Convert another encoding of text with "
                      "iconv",
                      path);
-}
-
-std::string LowerCase(std::string_view text) {
-    std::string lower(text);
-    std::ranges::transform(lower, lower.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return lower;
 }
 
 // The last suffix of a name without its compression suffix: ".csv".
@@ -216,7 +210,7 @@ std::vector<std::string> ColumnsOf(std::string_view first_row, char delimiter) {
     const auto fields = ParseRow(first_row, delimiter);
     std::vector<std::string> columns;
     if (!fields.ok()) return columns;
-    for (const std::string& field : *fields) columns.push_back(LowerCase(TrimBlanks(field)));
+    for (const std::string& field : *fields) columns.push_back(LowerCase(Trim(field)));
     return columns;
 }
 
