@@ -44,6 +44,25 @@ std::string FreshName(const std::string& path) {
     return path + "." + Hex(bits) + ".tmp";
 }
 
+Status ReplaceFile(const std::string& path, std::string_view text, mode_t mode, bool sync) {
+    std::error_code ignored;  // opening the file reports it
+    std::filesystem::create_directories(FolderOf(path), ignored);
+    const std::string fresh = FreshName(path);
+    const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    int error = fd < 0 ? errno : 0;
+    while (error == 0 && !text.empty()) {
+        const ssize_t put = ::write(fd, text.data(), text.size());
+        if (put > 0) text.remove_prefix(static_cast<size_t>(put));
+        if (put < 0 && errno != EINTR) error = errno;
+    }
+    if (error == 0 && sync && ::fsync(fd) != 0) error = errno;
+    if (fd >= 0 && ::close(fd) != 0 && error == 0) error = errno;
+    if (error == 0 && ::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
+    if (error == 0) return {};
+    ::unlink(fresh.c_str());
+    return WriteError(path, "write the file", error);
+}
+
 Result<uint64_t> FreeBytes(const std::string& folder) {
     struct statvfs info {};
     if (::statvfs(folder.c_str(), &info) == 0) {

@@ -8,10 +8,13 @@
 // if the file system supports flock(2)).
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -26,6 +29,12 @@ Status CheckSpace(const std::string& path, uint64_t bytes);
 // Returns a name in the folder of PATH for a temporary file, which then replaces PATH by rename(2).
 // The name ends with 64 random bits, so that no other thread, process or host uses the same one.
 std::string FreshName(const std::string& path);
+
+// Replaces a small file by `text`, so that a reader sees the old text or the new one: writes a file
+// with a FreshName and renames it. Creates missing folders. sync: the text is on the disk
+// afterwards. Errors: kIo, kUnsupported (a file size limit); the old file then stays.
+Status ReplaceFile(const std::string& path, std::string_view text, mode_t mode = 0644,
+                   bool sync = false);
 
 class OutputFile {
   public:

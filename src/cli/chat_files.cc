@@ -8,8 +8,8 @@
 #include "base/file.h"
 #include "base/home_folder.h"
 #include "base/json.h"
+#include "base/output_file.h"
 #include "base/utf8.h"
-#include "cli/private_file.h"
 
 namespace weft::cli {
 namespace {
@@ -73,8 +73,8 @@ Status SaveConversation(const std::string& given, const chat::OrderedJson& messa
     }
     const chat::OrderedJson whole{
         {"format", "weft-conversation"}, {"version", 1}, {"messages", messages}};
-    return WritePrivateFile(
-        path, whole.dump(1, ' ', false, chat::OrderedJson::error_handler_t::replace) + "\n");
+    const auto text = whole.dump(1, ' ', false, chat::OrderedJson::error_handler_t::replace);
+    return ReplaceFile(path, text + "\n", 0600);
 }
 
 Result<std::string> QuoteFile(const std::string& given) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -16,16 +15,6 @@
 #include "base/output_file.h"
 
 namespace weft::cli {
-namespace {
-
-Error CannotWrite(const std::string& path) {
-    const int reason = errno;
-    return MakeError(reason == EACCES || reason == EPERM ? ErrorCode::kDenied : ErrorCode::kIo,
-                     "{}: cannot write the file: {}", path, std::strerror(reason));
-}
-
-}  // namespace
-
 std::string StateFile(const std::string& name) {
     const char* state = std::getenv("XDG_STATE_HOME");
     const std::string home = HomeFolder();
@@ -47,24 +36,11 @@ std::string StateFile(const std::string& name) {
 Result<std::string> CreatePrivateFile(const std::string& path) {
     std::string fresh = FreshName(path);
     const Fd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (file.get() < 0) return CannotWrite(path);
-    return fresh;
-}
-
-Status WritePrivateFile(const std::string& path, std::string_view text) {
-    WEFT_ASSIGN(const std::string fresh, CreatePrivateFile(path));
-    Status written;
-    {
-        const Fd file(::open(fresh.c_str(), O_WRONLY | O_CLOEXEC));
-        while (!text.empty() && written.ok()) {
-            const ssize_t put = ::write(file.get(), text.data(), text.size());
-            if (put > 0) text.remove_prefix(static_cast<size_t>(put));
-            if (put < 0 && errno != EINTR) written = CannotWrite(path);
-        }
+    if (file.get() < 0) {
+        return MakeError(ErrorCode::kIo, "{}: cannot write the file: {}", path,
+                         std::strerror(errno));
     }
-    if (written.ok() && std::rename(fresh.c_str(), path.c_str()) != 0) written = CannotWrite(path);
-    if (!written.ok()) ::unlink(fresh.c_str());
-    return written;
+    return fresh;
 }
 
 }  // namespace weft::cli

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "base/result.h"
 
@@ -12,9 +11,7 @@ namespace weft::cli {
 // ~/.local/state/weft. "": there is no such folder.
 std::string StateFile(const std::string& name);
 
-// Replaces the file by rename(2). Errors: kIo, kDenied.
-Status WritePrivateFile(const std::string& path, std::string_view text);
-// Creates an empty file with a new name, for WritePrivateFile's way of replacing `path`.
+// Creates an empty file with a new name, which may replace `path` by rename(2). Errors: kIo.
 Result<std::string> CreatePrivateFile(const std::string& path);
 
 }  // namespace weft::cli

@@ -219,16 +219,7 @@ Result<SelfTestRecord> ReadRecord(const std::string& path) {
 }
 
 Status WriteRecord(const std::string& path, const SelfTestRecord& record) {
-    std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-    const std::string text = EncodeRecord(record);
-    const std::string half = FreshName(path);
-    WEFT_TRY(WriteFile(half, std::as_bytes(std::span(text))));
-    std::filesystem::rename(half, path, error);
-    if (!error) return {};
-    std::error_code ignored;
-    std::filesystem::remove(half, ignored);
-    return MakeError(ErrorCode::kIo, "{}: {}", path, error.message());
+    return ReplaceFile(path, EncodeRecord(record));
 }
 
 double Distance(std::span<const float> a, std::span<const float> b) {

@@ -1,7 +1,6 @@
 #include "fabric/table.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -86,26 +85,15 @@ void ReadCache(const std::string& path, const std::string& fingerprint, Word& wo
     word.tail_us = json["tail_us"].get<double>();
 }
 
-void MakeFolders(const std::string& path) {
-    for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
-        ::mkdir(path.substr(0, at).c_str(), 0700);
-    }
-}
-
-// Atomic, so a reader never sees a part. If the write fails, the next run measures again.
+// If the write fails, the next run measures again.
 void WriteCache(const std::string& path, const std::string& fingerprint, const coll::Tuning& tuning,
                 double tail_us) {
     if (path.empty()) return;
-    MakeFolders(path);
     const nlohmann::ordered_json json{
         {"fingerprint", fingerprint},
         {"tail_us", tail_us},
         {"table", nlohmann::ordered_json::parse(tuning.ToJson(), nullptr, false)}};
-    const std::string text = json.dump(1) + "\n";
-    const std::string part = FreshName(path);
-    const Status written = WriteFile(part, std::as_bytes(std::span(text)));
-    if (written.ok() && ::rename(part.c_str(), path.c_str()) == 0) return;
-    ::unlink(part.c_str());
+    if (ReplaceFile(path, json.dump(1) + "\n").ok()) return;
     Log(LogLevel::kDebug, "the fabric's table could not be kept in {}", path);
 }
 

@@ -1,9 +1,7 @@
 #include "fleet/cluster_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +14,7 @@
 #include "base/file.h"
 #include "base/home_folder.h"
 #include "base/output_file.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "cluster/socket.h"
 #include "net/socket.h"
@@ -133,42 +132,7 @@ std::string Quoted(std::string_view text) {
     return quoted + "\"";
 }
 
-Status MakeFolders(const std::string& folder) {
-    std::error_code failed;
-    std::filesystem::create_directories(folder, failed);
-    if (!failed) return {};
-    return MakeError(ErrorCode::kIo, "cannot make {}: {}", folder, failed.message());
-}
-
-// Atomic; a crash leaves only a file with another name.
-Status Replace(const std::string& path, std::string_view text, mode_t mode) {
-    WEFT_TRY(MakeFolders(std::filesystem::path(path).parent_path()));
-    const std::string fresh = FreshName(path);
-    const auto failed = [&](int error) {
-        ::unlink(fresh.c_str());
-        return MakeError(ErrorCode::kIo, "cannot write {}: {}", path, std::strerror(error));
-    };
-    const Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
-    if (!fd.valid()) return failed(errno);
-    while (!text.empty()) {
-        const ssize_t put = ::write(fd.get(), text.data(), text.size());
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) return failed(errno);
-        text.remove_prefix(static_cast<size_t>(put));
-    }
-    if (::fsync(fd.get()) != 0) return failed(errno);
-    if (::rename(fresh.c_str(), path.c_str()) != 0) return failed(errno);
-    return {};
-}
-
 #ifdef WEFT_HAS_TOML
-// The code point of a well-formed sequence of 2 to 4 bytes.
-uint32_t CodePointOf(std::string_view bytes) {
-    uint32_t code = static_cast<unsigned char>(bytes[0]) & (0x7F >> bytes.size());
-    for (const char byte : bytes.substr(1)) code = code << 6 | (byte & 0x3F);
-    return code;
-}
-
 // Writes non-ASCII characters of a line as TOML escapes, which are equivalent within "..."; drops a
 // comment; nullopt: an escape would not be equivalent. (toml++ 3.0 treats some such characters
 // outside of strings as unreachable code.)
@@ -182,7 +146,7 @@ std::optional<std::string> AsciiLine(std::string_view line) {
         if (length == 1) {
             ascii += line[at];
         } else {
-            ascii += fmt::format("\\U{:08X}", CodePointOf(line.substr(at, length)));
+            ascii += fmt::format("\\U{:08X}", uint32_t{CodePointOf(line.substr(at, length))});
         }
         at += length;
     }
@@ -304,11 +268,11 @@ Status WriteClusterFile(const std::string& cluster, const ClusterFile& file) {
     WEFT_ASSIGN(const ClusterPaths paths, PathsOf(cluster));
     ClusterFile shown = file;
     if (shown.key == paths.key) shown.key.clear();
-    return Replace(paths.file, ClusterFileText(shown), 0644);
+    return ReplaceFile(paths.file, ClusterFileText(shown), 0644, true);
 }
 
 Status WriteKey(const std::string& path, const std::string& key) {
-    return Replace(path, key + "\n", 0600);
+    return ReplaceFile(path, key + "\n", 0600, true);
 }
 
 }  // namespace weft::fleet

@@ -98,18 +98,12 @@ bool ReadCache(const Stamp& stamp, FileContent& file) {
     return fits;
 }
 
-// Atomic. If the write fails, the next job reads the file again.
+// If the write fails, the next job reads the file again.
 void WriteCache(const Stamp& stamp, const FileContent& file, int64_t now_ns) {
     const std::string path = CachePath(stamp);
     if (path.empty() || now_ns - stamp.changed_ns < kTickNs) return;
-    std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-    const std::string text = EncodeFields(CacheEntry{stamp.text, file.hashes}, kCacheFields);
-    const std::string part = FreshName(path);
-    const Status written = WriteFile(part, std::as_bytes(std::span(text)));
-    if (written.ok()) std::filesystem::rename(part, path, error);
-    if (written.ok() && !error) return;
-    std::filesystem::remove(part, error);
+    const CacheEntry entry{stamp.text, file.hashes};
+    if (ReplaceFile(path, EncodeFields(entry, kCacheFields)).ok()) return;
     Log(LogLevel::kDebug, "the hashes of {} could not be kept in {}", file.path, path);
 }
 

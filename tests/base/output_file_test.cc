@@ -36,5 +36,22 @@ TEST(OutputFile, RefusesExistingFilesAndFullDisks) {
     EXPECT_FALSE(std::filesystem::exists(dir / "old.part"));
 }
 
+TEST(ReplaceFile, WritesTheTextOrLeavesTheOldFile) {
+    const test::TempDir dir;
+    const std::string path = dir / "a/b/file";
+    ASSERT_TRUE(ReplaceFile(path, "old", 0600, true).ok());
+    EXPECT_EQ(std::filesystem::status(path).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    ASSERT_TRUE(ReplaceFile(path, "new").ok());
+    EXPECT_EQ(ReadTextFile(path).value(), "new");
+    const Status folder = ReplaceFile(dir / "a", "text");
+    ASSERT_FALSE(folder.ok());
+    EXPECT_EQ(folder.error().code, ErrorCode::kIo);
+    EXPECT_NE(folder.error().message.find("cannot write the file"), std::string::npos);
+    EXPECT_FALSE(ReplaceFile(path + "/below", "text").ok());
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir / "a/b"), {}), 1);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
+}
+
 }  // namespace
 }  // namespace weft

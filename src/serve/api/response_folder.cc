@@ -136,14 +136,7 @@ Status ResponseFolder::Write(const std::string& owner, const std::string& id,
     const std::string path = PathOf(owner, id);
     if (path.empty()) return MakeError(ErrorCode::kUsage, "'{}' is not a response's id", id);
     WEFT_TRY(MakeFolder(fs::path(path).parent_path().string()));
-    const std::string fresh = FreshName(path);
-    Status written = WriteFile(fresh, std::as_bytes(std::span(text)));
-    if (written.ok() && ::rename(fresh.c_str(), path.c_str()) != 0) {
-        written = MakeError(ErrorCode::kIo, "{}: cannot rename it to {}: {}", fresh, path,
-                            std::strerror(errno));
-    }
-    if (!written.ok()) ::unlink(fresh.c_str());
-    return written;
+    return ReplaceFile(path, text);
 }
 
 void ResponseFolder::Put(const std::string& owner, const std::string& id, Stored stored) {
