@@ -1,8 +1,20 @@
 // The subcommands. Each Add... function registers one with its flags and help; its callback sets
 // `status`, the exit status.
+//
+// Includes what every command uses: flags, output, fmt and the containers.
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/flags.h"
 #include "cli/options.h"
+#include "cli/output.h"
 
 namespace weft::cli {
 
@@ -17,7 +29,6 @@ void AddQuantize(const Command& app, int& status);
 void AddMerge(const Command& app, int& status);
 void AddModels(const Command& app, int& status);
 void AddNet(const Command& app, int& status);
-void AddTrace(const Command& app);
 void AddPull(const Command& app, int& status);
 void AddListCommand(const Command& app, int& status);
 void AddShow(const Command& app, int& status);

@@ -95,7 +95,6 @@ class Place {
 
     void TakeWord(const std::string& word) {
         if (values_ == 0 && !fallen_) {
-            if (at_->name == "trace") at_ = program_;
             if (at_->name == "bench" && word == "serve") {
                 const DescribedCommand* load = program_->Find("bench-serve");
                 if (load != nullptr) at_ = load;
@@ -218,7 +217,7 @@ Completion Complete(const DescribedCommand& program, const std::vector<std::stri
         return offer.Take();
     }
     if (place.may_name_command()) {
-        offer.AddCommands(command.name == "trace" ? program : command);
+        offer.AddCommands(command);
         if (command.name == "bench") offer.Add("serve", "Measure the speed of a server");
     }
     const DescribedFlag* value = place.value(implied == nullptr ? command : *implied);

@@ -12,6 +12,7 @@
 #include "backend/device_list.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "cli/duration.h"
 #include "cli/output.h"
 #include "cluster/frame.h"
@@ -31,30 +32,15 @@ constexpr const char* kEngine = "Engine";
 constexpr int kLauncherGraceMs = 200;
 constexpr const char* kDeviceVariable = "WEFT_DEVICE";
 
-// Splits at any of `separators`; skips empty pieces.
-std::vector<std::string> Pieces(const std::string& text, const char* separators) {
-    std::vector<std::string> pieces;
-    size_t at = 0;
-    while ((at = text.find_first_not_of(separators, at)) != std::string::npos) {
-        const size_t end = text.find_first_of(separators, at);
-        pieces.push_back(text.substr(at, end - at));
-        if (end == std::string::npos) break;
-        at = end;
-    }
-    return pieces;
-}
-
 // --device of inference: a list that starts empty.
 void AddDevices(const Command& app, std::string& devices) {
-    app.AddOption("--device", devices,
-                  fmt::format("Device of all ranks: {}; or one per rank: A,B,C (default: {}, or "
-                              "auto)",
-                              backend::kDeviceNames, kDeviceVariable))
-        .Valid([](const std::string& names) {
-            const Status status = backend::CheckDeviceNames(names);
-            return status.ok() ? std::string() : status.error().message;
-        })
-        .Group(kEngine);
+    const Command group = app.Group(kEngine);
+    group
+        .AddOption(
+            "--device", devices,
+            fmt::format("Device of all ranks: {}; or one per rank: A,B,C (default: {}, or auto)",
+                        backend::kDeviceNames, kDeviceVariable))
+        .Valid(backend::CheckDeviceNames);
 }
 
 // Sets the default of --device.
@@ -78,20 +64,21 @@ Status CheckTrainDevices(const std::string& names) {
 
 }  // namespace
 
+std::string ModelHelp() {
+    return fmt::format(
+        "GGUF file, Hugging Face folder, [hf:]OWNER/NAME[:TYPE] (download with 'weft "
+        "pull'), short name (qwen3:8b, qwen3-8b:q8_0) or synthetic:NAME[:dtype] "
+        "(random weights of a known shape: {})",
+        model_files::Synthetic::Names());
+}
+
 void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
-    const Option option = app.AddOption(
-        "MODEL", model,
-        fmt::format(
-            "GGUF file, Hugging Face folder, [hf:]OWNER/NAME[:TYPE] (download with 'weft pull'), "
-            "short name (qwen3:8b, qwen3-8b:q8_0) or synthetic:NAME[:dtype] (random weights of a "
-            "known shape: {})",
-            model_files::Synthetic::Names()));
+    const Option option = app.AddOption("MODEL", model, ModelHelp());
     if (needed) option.Required();
     app.AddFlag("--pull", pull, "Download the model from the Hub first if the cache lacks it");
     const auto layers = std::make_shared<int>(0);
-    app.AddOption("--layers", *layers, "Use only the first N layers of a synthetic model")
-        .Range(1, 4096)
-        .TypeName("N");
+    app.AddNumber("--layers N", *layers, 1, 4096,
+                  "Use only the first N layers of a synthetic model");
     app.Check("--layers", [layers, &model] {
         if (*layers == 0) return "";
         if (!model.starts_with("synthetic:")) return "only a synthetic model can be cut";
@@ -101,28 +88,21 @@ void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
 }
 
 Option AddDevice(const Command& app, std::string& device) {
-    return app
+    return app.ShowDefaults()
         .AddOption("--device", device,
                    fmt::format("Device of all ranks: {}", backend::kDeviceNames))
-        .Valid([](const std::string& name) {
-            const Status status = backend::CheckDeviceName(name);
-            return status.ok() ? std::string() : status.error().message;
-        })
-        .ShowDefault();
+        .Valid(backend::CheckDeviceName);
 }
 
 void AddTrainDevices(const Command& app, std::string& devices) {
     const char* own = std::getenv(kDeviceVariable);
     if (own != nullptr && *own != 0) devices = own;
-    app.AddOption("--device", devices,
-                  fmt::format("Device of all ranks: {}; or one per rank: A,B,C. {} in the "
-                              "environment sets the default",
-                              backend::kDeviceNames, kDeviceVariable))
-        .Valid([](const std::string& names) {
-            const Status status = CheckTrainDevices(names);
-            return status.ok() ? std::string() : status.error().message;
-        })
-        .ShowDefault();
+    app.ShowDefaults()
+        .AddOption("--device", devices,
+                   fmt::format("Device of all ranks: {}; or one per rank: A,B,C. {} in the "
+                               "environment sets the default",
+                               backend::kDeviceNames, kDeviceVariable))
+        .Valid(CheckTrainDevices);
 }
 
 void AddJson(const Command& app, bool& json) {
@@ -130,45 +110,37 @@ void AddJson(const Command& app, bool& json) {
 }
 
 void AddClusterFlags(const Command& app, CommonFlags& flags) {
+    const Command group = app.Group(kCluster);
     flags.hosts_beyond = true;  // stages need cables between neighbors only
     AddRankFlags(app, flags);
-    app.AddOption(
-           "--tensor-split", flags.split,
-           "Shares of the ranks or stages, such as 3,2,1; auto: by the measured read speed of each "
-           "rank's device, within its memory")
-        .Group(kCluster);
+    group.AddOption("--tensor-split", flags.split,
+                    "Shares of the ranks or stages, such as 3,2,1; auto: by the measured read "
+                    "speed of each rank's device, within its memory");
 }
 
 void AddDataPortOptions(const Command& app, cluster::DataPortOptions& data) {
-    app.AddOption("--data-ports", data.ports,
-                  "Port range for data between hosts, as 7001-7010 (default: any)")
-        .TypeName("A-B")
-        .Group(kCluster);
-    app.AddOption("--advertise", data.advertise,
-                  "Address under which the other hosts reach this host, if the host does not know "
-                  "it (NAT, containers)")
-        .TypeName("ADDR")
-        .Group(kCluster);
+    const Command group = app.Group(kCluster);
+    group.AddOption("--data-ports A-B", data.ports,
+                    "Port range for data between hosts, as 7001-7010 (default: any)");
+    group.AddOption("--advertise ADDR", data.advertise,
+                    "Address under which the other hosts reach this host, if the host does not "
+                    "know it (NAT, containers)");
     // From 'weft up': the hosts heard now, and a file with the current list.
     app.AddOption("--neighbours", data.neighbours, "").Group("");
     app.AddOption("--neighbours-file", data.neighbours_file, "").Group("");
 }
 
 void AddFoldersOption(const Command& app, std::vector<std::string>& folders) {
-    app.AddOption("--folders", folders,
+    app.AddOption("--folders DIR,...", folders,
                   "Only read and write files of jobs in these folders, as /models,/runs (default: "
                   "any file of this user)")
-        .TypeName("DIR,...")
         .Commas();
 }
 
 void AddJobsOption(const Command& app, int& jobs) {
-    app.AddOption("--jobs", jobs,
-                  "Run up to N jobs at the same time, each on its part of the cores; further jobs "
-                  "wait in line")
-        .Range(1, static_cast<int>(cluster::kMostJobs))
-        .TypeName("N")
-        .ShowDefault();
+    app.ShowDefaults().AddNumber("--jobs N", jobs, 1, static_cast<int>(cluster::kMostJobs),
+                                 "Run up to N jobs at the same time, each on its part of the "
+                                 "cores; further jobs wait in line");
 }
 
 std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data,
@@ -188,229 +160,167 @@ namespace {
 
 // Options of the links between the ranks.
 void AddLinkFlags(const Command& app, CommonFlags& flags) {
-    app.AddOption("--rdma-device", flags.cluster.rdma_device,
-                  "RDMA device of all ranks, such as mlx5_0:1, or one per rank: A,B,C (default: "
-                  "the device of the host's address)")
-        .Group(kCluster);
-    app.AddOption("--gid-index", flags.cluster.gid_index,
-                  "Index in the RDMA port's GID table (default: RoCE v2 with the port's IPv4 "
-                  "address)")
-        .Range(0, 1023)
-        .Group(kCluster);
-    app.AddOption("--data-net", flags.cluster.data_net,
-                  "Networks for data links between hosts, as 10.0.1.0/24 or an interface name "
-                  "(default: the fastest network that both hosts share)")
-        .TypeName("CIDR|IFACE,...")
-        .Group(kCluster);
+    const Command group = app.Group(kCluster);
+    group.AddOption("--rdma-device", flags.cluster.rdma_device,
+                    "RDMA device of all ranks, such as mlx5_0:1, or one per rank: A,B,C (default: "
+                    "the device of the host's address)");
+    group.AddNumber(
+        "--gid-index", flags.cluster.gid_index, 0, 1023,
+        "Index in the RDMA port's GID table (default: RoCE v2 with the port's IPv4 address)");
+    group.AddOption("--data-net CIDR|IFACE,...", flags.cluster.data_net,
+                    "Networks for data links between hosts, as 10.0.1.0/24 or an interface name "
+                    "(default: the fastest network that both hosts share)");
     AddDataPortOptions(app, flags.cluster.data);
-    app.AddFlag("-v,--verbose", flags.cluster.verbose,
-                "Print which ranks are linked over which network")
-        .Group(kCluster);
-    app.AddFlag("--plain-links", flags.cluster.plain_links,
-                "Do not encrypt TCP data links between hosts: the network is trusted")
-        .Group(kCluster);
-    app.AddFlag("--checksum", flags.cluster.checksum,
-                "Protect every collective message with a CRC-32C")
-        .Group(kCluster);
-    app.AddOption("--net-table", flags.net_table,
-                  "Measured table of the fabric: auto (use the cache or measure), off (use "
-                  "built-in values) or remeasure")
-        .OneOf({"auto", "off", "remeasure"})
-        .Group(kCluster);
+    group.AddFlag("-v,--verbose", flags.cluster.verbose,
+                  "Print which ranks are linked over which network");
+    group.AddFlag("--plain-links", flags.cluster.plain_links,
+                  "Do not encrypt TCP data links between hosts: the network is trusted");
+    group.AddFlag("--checksum", flags.cluster.checksum,
+                  "Protect every collective message with a CRC-32C");
+    group.AddChoice("--net-table", flags.net_table, {"auto", "off", "remeasure"},
+                    "Measured table of the fabric: auto (use the cache or measure), off (use "
+                    "built-in values) or remeasure");
 }
 
 }  // namespace
 
 void AddRankFlags(const Command& app, CommonFlags& flags) {
+    const Command group = app.Group(kCluster);
     flags.command = app;
-    app.AddOption("--local", flags.cluster.local,
-                  "Number of ranks on this machine, up to 256 (default: the product of --tp and "
-                  "--pp)")
-        .Range(1, 256)
-        .Group(kCluster);
-    app.AddOption("--hosts", flags.hosts,
-                  "Workers to use, as host,host or host:port (port 7000); each runs 'weft worker "
-                  "--listen'")
-        .Group(kCluster);
-    app.AddOption(
-           "--hostfile", flags.hostfile,
-           "File with one worker per line; also hostfiles of DeepSpeed and Open MPI ('b slots=1')")
-        .Group(kCluster);
-    app.AddOption("--cluster", flags.named_cluster,
-                  "Use the hosts of a cluster, each of which runs 'weft up': the hosts in "
-                  "~/.config/weft/clusters/NAME.toml, or all hosts that discovery finds")
-        .TypeName("NAME")
-        .Group(kCluster);
-    app.AddOption("--expect-workers", flags.cluster.wait_for,
-                  "Wait for N workers that connect to this host (each runs 'weft worker --join "
-                  "THIS_HOST')")
-        .Range(1, 255)
-        .TypeName("N")
-        .Group(kCluster);
-    app.AddOption(
-           "--listen", flags.cluster.listen,
-           "With --expect-workers: address on which to accept workers (default: every address, "
-           "port 7000)")
-        .TypeName("HOST:PORT")
-        .Group(kCluster);
-    app.AddOption("--wait", flags.wait,
-                  "Maximum time to wait for the hosts, as 90s or 10m (default: --hosts 3/4 of "
-                  "--timeout-ms, --expect-workers 10m, ranks of a launcher 1m)")
-        .TypeName("TIME")
-        .Group(kCluster);
-    app.AddOption("--key-file", flags.cluster.key_file, "File with the key that the workers share")
-        .Group(kCluster);
-    app.AddOption("--timeout-ms", flags.cluster.timeout_ms,
-                  "Milliseconds of silence after which a rank counts as lost (5000)")
-        .Range(200, 3'600'000)
-        .Group(kCluster);
+    group.AddNumber(
+        "--local", flags.cluster.local, 1, 256,
+        "Number of ranks on this machine, up to 256 (default: the product of --tp and --pp)");
+    group.AddOption(
+        "--hosts", flags.hosts,
+        "Workers to use, as host,host or host:port (port 7000); each runs 'weft worker --listen'");
+    group.AddOption(
+        "--hostfile", flags.hostfile,
+        "File with one worker per line; also hostfiles of DeepSpeed and Open MPI ('b slots=1')");
+    group.AddOption("--cluster NAME", flags.named_cluster,
+                    "Use the hosts of a cluster, each of which runs 'weft up': the hosts in "
+                    "~/.config/weft/clusters/NAME.toml, or all hosts that discovery finds");
+    group.AddNumber(
+        "--expect-workers N", flags.cluster.wait_for, 1, 255,
+        "Wait for N workers that connect to this host (each runs 'weft worker --join THIS_HOST')");
+    group.AddOption("--listen HOST:PORT", flags.cluster.listen,
+                    "With --expect-workers: address on which to accept workers (default: every "
+                    "address, port 7000)");
+    group.AddOption("--wait TIME", flags.wait,
+                    "Maximum time to wait for the hosts, as 90s or 10m (default: --hosts 3/4 of "
+                    "--timeout-ms, --expect-workers 10m, ranks of a launcher 1m)");
+    group.AddOption("--key-file", flags.cluster.key_file,
+                    "File with the key that the workers share");
+    group.AddNumber("--timeout-ms", flags.cluster.timeout_ms, 200, 3'600'000,
+                    "Milliseconds of silence after which a rank counts as lost (5000)");
     AddLinkFlags(app, flags);
 }
 
 void AddLayoutFlags(const Command& app, CommonFlags& flags) {
-    app.AddOption("--tp", flags.job.tp,
-                  "Tensor-parallel ranks (default: all ranks; with one rank per host, --tp or "
-                  "--pp, whichever answers sooner over the measured network)")
-        .Range(1, 1024)
-        .Group(kCluster);
-    app.AddOption("--ep", flags.job.ep,
-                  "Expert-parallel groups of the tensor ranks; each group holds whole experts "
-                  "(default: 1, or as many as the quantization needs)")
-        .Range(1, 1024)
-        .Group(kCluster);
-    app.AddOption("--pp", flags.job.pp, "Pipeline stages (default: 1, or as for --tp)")
-        .Range(1, 1024)
-        .Group(kCluster);
-    app.AddOption("--transport", flags.cluster.transport,
-                  "Transport between ranks: auto, shm, tcp, verbs or mpi (auto: shm within a host, "
-                  "verbs where both hosts have RDMA, mpi between hosts under mpirun)")
-        .OneOf(net::TransportNames())
-        .Group(kCluster);
-    app.AddOption("-t,--threads", flags.job.threads,
-                  "Threads per rank (default: the cores of the rank)")
-        .Range(1, 1024)
-        .Group(kEngine);
-    app.AddOption("--trace", flags.trace_file, "Write a timeline for Perfetto to this file")
-        .Group(kEngine);
+    const Command ranks = app.Group(kCluster), engine = app.Group(kEngine);
+    ranks.AddNumber("--tp", flags.job.tp, 1, 1024,
+                    "Tensor-parallel ranks (default: all ranks; with one rank per host, --tp or "
+                    "--pp, whichever answers sooner over the measured network)");
+    ranks.AddNumber("--ep", flags.job.ep, 1, 1024,
+                    "Expert-parallel groups of the tensor ranks; each group holds whole experts "
+                    "(default: 1, or as many as the quantization needs)");
+    ranks.AddNumber("--pp", flags.job.pp, 1, 1024, "Pipeline stages (default: 1, or as for --tp)");
+    ranks.AddChoice("--transport", flags.cluster.transport, net::TransportNames(),
+                    "Transport between ranks: auto, shm, tcp, verbs or mpi (auto: shm within a "
+                    "host, verbs where both hosts have RDMA, mpi between hosts under mpirun)");
+    engine.AddNumber("-t,--threads", flags.job.threads, 1, 1024,
+                     "Threads per rank (default: the cores of the rank)");
+    engine.AddOption("--trace", flags.trace_file, "Write a timeline for Perfetto to this file");
 }
 
 void AddEngineFlags(const Command& app, CommonFlags& flags) {
-    app.AddOption(
-           "--ctx", flags.ctx,
-           "Maximum tokens of a sequence, prompt and answer together, as 4096, 8k (8000) or 8K "
-           "(8192), up to the model's trained context including RoPE scaling; 0: that context; "
-           "auto (default): as needed; for serve and conversations: the model's context, as far as "
-           "memory goes")
+    const Command group = app.Group(kEngine);
+    group
+        .AddOption("--ctx", flags.ctx,
+                   "Maximum tokens of a sequence, prompt and answer together, as 4096, 8k (8000) "
+                   "or 8K (8192), up to the model's trained context including RoPE scaling; 0: "
+                   "that context; auto (default): as needed; for serve and conversations: the "
+                   "model's context, as far as memory goes")
         .Range(CommonFlags::kAutomaticContext, int64_t{1} << 30)
-        .Tokens(CommonFlags::kAutomaticContext)
-        .Group(kEngine);
-    app.AddOption("--prefill-chunk", flags.job.chunk, "Maximum prompt tokens per step (512)")
-        .Range(1, 65536)
-        .Group(kEngine);
-    app.AddOption("--kv-dtype", flags.kv,
-                  "Data type of the KV cache: f16 (default), bf16, q8_0 or f32")
-        .Group(kEngine);
+        .Tokens(CommonFlags::kAutomaticContext);
+    group.AddNumber("--prefill-chunk", flags.job.chunk, 1, 65536,
+                    "Maximum prompt tokens per step (512)");
+    group.AddOption("--kv-dtype", flags.kv,
+                    "Data type of the KV cache: f16 (default), bf16, q8_0 or f32");
     flags.job.device.clear();
     AddDevices(app, flags.job.device);
-    app.AddFlag("--reference", flags.job.reference,
-                "Use reference kernels with float32 activations and KV cache: slow, for checks")
-        .Group(kEngine);
-    app.AddFlag("--exact", flags.job.exact,
-                "Keep activations in float32: GPUs skip int8 and f16 products; CPUs use reference "
-                "kernels, which are slow")
-        .Group(kEngine);
-    app.AddOption("--overlap", flags.overlap,
-                  "Compute one part of a prompt's rows during the all-reduces of the other parts: "
-                  "auto (on slow wires), off or on")
-        .OneOf({"auto", "off", "on"})
-        .Group(kEngine);
-    app.AddOption(
-           "--allreduce-dtype", flags.wire,
-           "Data type of tensor-parallel all-reduces on the wire: auto (f64; GPUs: f32), f64 "
-           "(the same bits for every split), f32, bf16 or q8 (fewer bytes, less exact)")
-        .OneOf(engine::SumWireNames())
-        .Group(kEngine);
-    app.AddOption("--prompt-allreduce-dtype", flags.prompt_wire,
-                  "The same for prompts of 128 tokens or more: auto (bf16 between hosts with a "
-                  "slow network, else as --allreduce-dtype), f64, f32, bf16 (error of a value at "
-                  "most 2^-8 of it, of logits 0.3 % to 5 %) or q8 (1/254 of the largest of 64; "
-                  "4 % to 19 %)")
-        .OneOf(engine::SumWireNames())
-        .Group(kEngine);
-    app.AddOption("--gpu-allreduce", flags.gpu_sum,
-                  "How GPUs wait for all-reduces in steps of few tokens: auto, split (end a "
-                  "submission for each) or spin (wait within a submission, if a trial at the start "
-                  "shows that the driver can)")
-        .OneOf({"auto", "split", "spin"})
-        .Group(kEngine);
-    app.AddOption("--weights-from", flags.weights_from,
-                  "0: only rank 0 reads the model and sends each rank its shard; the other hosts "
-                  "need no copy of the file")
-        .Range(0, 0)
-        .Group(kEngine);
-    app.AddFlag(
-           "--skip-self-test", [&flags] { flags.job.self_test = false; },
-           "Skip the start-up test that compares the result of all ranks with the result of "
-           "one rank")
-        .Group(kEngine);
-    app.AddFlag("--verify", flags.job.verify, "Compare checksums of the tensor ranks at every step")
-        .Group(kEngine);
-    app.AddFlag("--verify-model", flags.job.verify_model,
-                "Compare the contents of the model's files on all hosts (SHA-256, cached) before "
-                "the first step")
-        .Group(kEngine);
+    group.AddFlag("--reference", flags.job.reference,
+                  "Use reference kernels with float32 activations and KV cache: slow, for checks");
+    group.AddFlag("--exact", flags.job.exact,
+                  "Keep activations in float32: GPUs skip int8 and f16 products; CPUs use "
+                  "reference kernels, which are slow");
+    group.AddChoice("--overlap", flags.overlap, {"auto", "off", "on"},
+                    "Compute one part of a prompt's rows during the all-reduces of the other "
+                    "parts: auto (on slow wires), off or on");
+    group.AddChoice(
+        "--allreduce-dtype", flags.wire, engine::SumWireNames(),
+        "Data type of tensor-parallel all-reduces on the wire: auto (f64; GPUs: f32), f64 (the "
+        "same bits for every split), f32, bf16 or q8 (fewer bytes, less exact)");
+    group.AddChoice(
+        "--prompt-allreduce-dtype", flags.prompt_wire, engine::SumWireNames(),
+        "The same for prompts of 128 tokens or more: auto (bf16 between hosts with a slow network, "
+        "else as --allreduce-dtype), f64, f32, bf16 (error of a value at most 2^-8 of it, of "
+        "logits 0.3 % to 5 %) or q8 (1/254 of the largest of 64; 4 % to 19 %)");
+    group.AddChoice("--gpu-allreduce", flags.gpu_sum, {"auto", "split", "spin"},
+                    "How GPUs wait for all-reduces in steps of few tokens: auto, split (end a "
+                    "submission for each) or spin (wait within a submission, if a trial at the "
+                    "start shows that the driver can)");
+    group.AddNumber("--weights-from", flags.weights_from, 0, 0,
+                    "0: only rank 0 reads the model and sends each rank its shard; the other hosts "
+                    "need no copy of the file");
+    group.AddFlag(
+        "--skip-self-test", [&flags] { flags.job.self_test = false; },
+        "Skip the start-up test that compares the result of all ranks with the result of one rank");
+    group.AddFlag("--verify", flags.job.verify,
+                  "Compare checksums of the tensor ranks at every step");
+    group.AddFlag("--verify-model", flags.job.verify_model,
+                  "Compare the contents of the model's files on all hosts (SHA-256, cached) before "
+                  "the first step");
     AddJson(app, flags.json);
 }
 
 void AddLora(const Command& app, CommonFlags& flags) {
-    app.AddOption("--lora", flags.lora,
-                  "Folder of a LoRA adapter (adapter_config.json, adapter_model.safetensors) to "
-                  "apply beside the unchanged weights")
-        .TypeName("DIR")
-        .Group(kEngine);
+    const Command group = app.Group(kEngine);
+    group.AddOption("--lora DIR", flags.lora,
+                    "Folder of a LoRA adapter (adapter_config.json, adapter_model.safetensors) to "
+                    "apply beside the unchanged weights");
 }
 
 void AddRecoveryFlags(const Command& app, CommonFlags& flags) {
-    app.AddOption("--restart-timeout-ms", flags.cluster.rejoin_ms,
-                  "Milliseconds to wait for a lost rank: Weft restarts the rank, or calls its "
-                  "host's worker, and the job continues (0: the job ends; serve: 60000 unless "
-                  "--max-restarts is 0; --elastic: only if the job needs the rank)")
-        .Range(0, 3'600'000)
-        .Group(kCluster);
-    app.AddFlag("--elastic", flags.cluster.elastic,
-                "Continue with fewer ranks when a rank is lost and does not return within two "
-                "seconds (local ranks: --restart-timeout-ms), and take in a host of --hosts or "
-                "--cluster that is back, and workers that connect (--expect-workers)")
-        .Group(kCluster);
-    app.AddFlag(
-           "--new-hosts", flags.new_hosts,
-           "With --elastic and --cluster: also take in hosts of the cluster on which 'weft up' "
-           "starts during the job, or whose worker was busy")
-        .Group(kCluster);
+    const Command group = app.Group(kCluster);
+    group.AddNumber("--restart-timeout-ms", flags.cluster.rejoin_ms, 0, 3'600'000,
+                    "Milliseconds to wait for a lost rank: Weft restarts the rank, or calls its "
+                    "host's worker, and the job continues (0: the job ends; serve: 60000 unless "
+                    "--max-restarts is 0; --elastic: only if the job needs the rank)");
+    group.AddFlag("--elastic", flags.cluster.elastic,
+                  "Continue with fewer ranks when a rank is lost and does not return within two "
+                  "seconds (local ranks: --restart-timeout-ms), and take in a host of --hosts or "
+                  "--cluster that is back, and workers that connect (--expect-workers)");
+    group.AddFlag("--new-hosts", flags.new_hosts,
+                  "With --elastic and --cluster: also take in hosts of the cluster on which 'weft "
+                  "up' starts during the job, or whose worker was busy");
 }
 
 void AddDraftFlags(const Command& app, engine::DraftOptions& draft) {
-    const char* group = "Drafts (several tokens a step)";
-    app.AddFlag("--prompt-lookup", draft.lookup,
-                "Draft tokens from earlier occurrences in the text: fast if the answer quotes or "
-                "edits its prompt, harmless otherwise")
-        .Group(group);
-    app.AddOption("--draft", draft.model,
-                  "Small model with the same vocabulary that drafts tokens on rank 0, which MODEL "
-                  "verifies in one step; or mtp: draft with MODEL's own multi-token prediction "
-                  "head (DeepSeek V3, GLM 4.5, Qwen3-Next, Qwen 3.5 and later)")
-        .TypeName("MODEL|mtp")
-        .Group(group);
-    app.AddOption(
-           "--draft-tokens", draft.tokens,
-           "Maximum draft tokens per step (--prompt-lookup: 16, --draft: 8, mtp: 4); Weft drafts "
-           "fewer, or none, when drafts are seldom accepted")
-        .Range(int64_t{1}, engine::kMostDraftTokens)
-        .TypeName("K")
-        .Group(group);
-    app.AddFlag("--draft-always", draft.always,
-                "Draft --draft-tokens at every step, even if it is slower (for measurements)")
-        .Group(group);
+    const Command group = app.Group("Drafts (several tokens a step)");
+    group.AddFlag("--prompt-lookup", draft.lookup,
+                  "Draft tokens from earlier occurrences in the text: fast if the answer "
+                  "quotes or edits its prompt, harmless otherwise");
+    group.AddOption(
+        "--draft MODEL|mtp", draft.model,
+        "Small model with the same vocabulary that drafts tokens on rank 0, which MODEL verifies "
+        "in one step; or mtp: draft with MODEL's own multi-token prediction head (DeepSeek V3, GLM "
+        "4.5, Qwen3-Next, Qwen 3.5 and later)");
+    group.AddNumber(
+        "--draft-tokens K", draft.tokens, 1, engine::kMostDraftTokens,
+        "Maximum draft tokens per step (--prompt-lookup: 16, --draft: 8, mtp: 4); Weft drafts "
+        "fewer, or none, when drafts are seldom accepted");
+    group.AddFlag("--draft-always", draft.always,
+                  "Draft --draft-tokens at every step, even if it is slower (for measurements)");
 }
 
 namespace {
@@ -469,7 +379,10 @@ Result<int64_t> ContextAsked(const CommonFlags& flags) {
 
 Status ResolveHosts(CommonFlags& flags) {
     std::vector<std::string>& hosts = flags.cluster.hosts;
-    hosts = Pieces(flags.hosts, ",");
+    hosts.clear();
+    for (const std::string_view host : Split(flags.hosts, ',')) {
+        if (!host.empty()) hosts.emplace_back(host);
+    }
     if (!flags.hostfile.empty()) {
         if (!hosts.empty()) {
             return MakeError(ErrorCode::kUsage, "--hosts and --hostfile exclude each other");

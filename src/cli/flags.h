@@ -42,6 +42,8 @@ struct CommonFlags {
     Command command;  // with --local
 };
 
+// What a MODEL may be.
+std::string ModelHelp();
 // Adds MODEL to a subcommand. pull: set by --pull, which SetCallback executes. needed: MODEL is
 // required.
 void AddModel(const Command& app, std::string& model, bool& pull, bool needed = true);
@@ -136,6 +138,14 @@ void SetCallback(const Command& command, std::shared_ptr<Flags> flags, const boo
             status = run_here();
         }
     });
+}
+
+// SetCallback, after adding --json.
+template <typename Flags, typename Function>
+void SetJsonCallback(const Command& command, std::shared_ptr<Flags> flags, int& status,
+                     Function run) {
+    AddJson(command, flags->json);
+    SetCallback(command, flags, flags->json, status, run);
 }
 
 }  // namespace weft::cli

@@ -38,6 +38,13 @@ constexpr const char* kWeftFooter =
     "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce\n"
     "  weft doctor";
 
+// In the order of --help.
+constexpr void (*kAddCommands[])(const Command&, int&) = {
+    AddRun,     AddServe,    AddBench,  AddBenchServe, AddLogits,    AddPerplexity, AddTokenize,
+    AddInspect, AddQuantize, AddMerge,  AddModels,     AddNet,       AddPull,       AddListCommand,
+    AddShow,    AddRm,       AddWorker, AddUp,         AddHosts,     AddDoctor,     AddKey,
+    AddPlan,    AddTrain,    AddSubmit, AddJob,        AddCompletion};
+
 bool Has(const std::vector<std::string>& words, const char* word) {
     return std::ranges::find(words, word) != words.end();
 }
@@ -113,33 +120,7 @@ int RunCommand(std::vector<std::string> words) {
                 "Print the version, the built-in features and the CPU's kernels");
     app.AddFlag("--json", json, "With --version: print JSON");
     app.Footer(kWeftFooter);
-    AddRun(app, status);
-    AddServe(app, status);
-    AddBench(app, status);
-    AddBenchServe(app, status);
-    AddLogits(app, status);
-    AddPerplexity(app, status);
-    AddTokenize(app, status);
-    AddInspect(app, status);
-    AddQuantize(app, status);
-    AddMerge(app, status);
-    AddModels(app, status);
-    AddNet(app, status);
-    AddTrace(app);
-    AddPull(app, status);
-    AddListCommand(app, status);
-    AddShow(app, status);
-    AddRm(app, status);
-    AddWorker(app, status);
-    AddUp(app, status);
-    AddHosts(app, status);
-    AddDoctor(app, status);
-    AddKey(app, status);
-    AddPlan(app, status);
-    AddTrain(app, status);
-    AddSubmit(app, status);
-    AddJob(app, status);
-    AddCompletion(app, status);
+    for (const auto add : kAddCommands) add(app, status);
     AddMan(app, parser, status);
     if (AnswersItself(parser, words)) return 0;
     TypedLine typed{words, {}};

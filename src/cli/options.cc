@@ -77,16 +77,19 @@ std::string NotA(const std::string& text, const CLI::Option& option) {
 }
 
 template <typename Number>
-Option CheckNumbers(CLI::Option* option) {
+void CheckNumbers(CLI::Option* option) {
     const auto wrong = [option](const std::string& text) { return NotA<Number>(text, *option); };
-    return Option(option->check(CLI::Validator(wrong, "")));
+    option->check(CLI::Validator(wrong, ""));
 }
 
-// An option of numbers.
-template <typename Value, typename Number = Value>
-Option AddNumbers(CLI::App* app, const std::string& names, Value& value, const std::string& help) {
-    return CheckNumbers<Number>(app->add_option(names, value, help));
-}
+template <typename Value>
+struct Element {
+    using Type = Value;
+};
+template <typename Value>
+struct Element<std::vector<Value>> {
+    using Type = Value;
+};
 
 // The command that parsing had reached when it failed.
 const CLI::App& LastParsed(const CLI::App& root) {
@@ -375,9 +378,12 @@ Option Option::ExistingFile() const {
     return Option(option_->check(CLI::Validator(wrong, "FILE")));
 }
 
-Option Option::Valid(std::function<std::string(const std::string&)> wrong) const {
-    return Option(option_->check(CLI::Validator(
-        [wrong = std::move(wrong)](const std::string& value) { return wrong(value); }, "")));
+Option Option::Valid(std::function<Status(const std::string&)> check) const {
+    const auto wrong = [check = std::move(check)](const std::string& value) {
+        const Status status = check(value);
+        return status.ok() ? std::string() : status.error().message;
+    };
+    return Option(option_->check(CLI::Validator(wrong, "")));
 }
 
 Option Option::Bytes() const {
@@ -467,71 +473,72 @@ std::string Option::value() const {
 
 // ---- Command ------------------------------------------------------------------------------------
 
-Command Command::AddCommand(const std::string& name, const std::string& help) const {
-    return Command(app_->add_subcommand(name, help));
+Command Command::AddCommand(const std::string& name, const std::string& help,
+                            const std::string& footer) const {
+    return Command(app_->add_subcommand(name, help)->footer(footer));
 }
 
 void Command::NeedsCommand() const {
     app_->require_subcommand(1);
 }
 
-Option Command::AddOption(Names names, int32_t& value, Help help) const {
-    return AddNumbers(app_, names, value, help);
+Command Command::Group(const std::string& heading) const {
+    Command command = *this;
+    command.group_ = heading;
+    return command;
 }
 
-Option Command::AddOption(Names names, int64_t& value, Help help) const {
-    return AddNumbers(app_, names, value, help);
+Command Command::ShowDefaults() const {
+    Command command = *this;
+    command.shows_defaults_ = true;
+    return command;
 }
 
-Option Command::AddOption(Names names, uint64_t& value, Help help) const {
-    return AddNumbers(app_, names, value, help);
+// names: as in AddOption, with the name of the value.
+Option Command::Styled(CLI::Option* option, Names names) const {
+    const size_t blank = names.find(' ');
+    if (blank != names.npos) option->type_name(names.substr(blank + 1));
+    if (shows_defaults_) option->capture_default_str();
+    return Option(option->group(group_));
 }
 
-Option Command::AddOption(Names names, float& value, Help help) const {
-    return AddNumbers(app_, names, value, help);
+template <typename Value>
+Option Command::AddOption(Names names, Value& value, Help help) const {
+    using Type = typename Element<Value>::Type;
+    CLI::Option* option = app_->add_option(names.substr(0, names.find(' ')), value, help);
+    if constexpr (std::is_arithmetic_v<Type> && !std::is_same_v<Type, bool>) {
+        CheckNumbers<Type>(option);
+    }
+    return Styled(option, names);
 }
 
-Option Command::AddOption(Names names, double& value, Help help) const {
-    return AddNumbers(app_, names, value, help);
-}
-
-Option Command::AddOption(Names names, bool& value, Help help) const {
-    return Option(app_->add_option(names, value, help));
-}
-
-Option Command::AddOption(Names names, std::string& value, Help help) const {
-    return Option(app_->add_option(names, value, help));
-}
-
-Option Command::AddOption(Names names, std::vector<int32_t>& values, Help help) const {
-    return AddNumbers<std::vector<int32_t>, int32_t>(app_, names, values, help);
-}
-
-Option Command::AddOption(Names names, std::vector<int64_t>& values, Help help) const {
-    return AddNumbers<std::vector<int64_t>, int64_t>(app_, names, values, help);
-}
-
-Option Command::AddOption(Names names, std::vector<double>& values, Help help) const {
-    return AddNumbers<std::vector<double>, double>(app_, names, values, help);
-}
-
-Option Command::AddOption(Names names, std::vector<std::string>& values, Help help) const {
-    return Option(app_->add_option(names, values, help));
-}
+template Option Command::AddOption(Names, int32_t&, Help) const;
+template Option Command::AddOption(Names, int64_t&, Help) const;
+template Option Command::AddOption(Names, uint64_t&, Help) const;
+template Option Command::AddOption(Names, float&, Help) const;
+template Option Command::AddOption(Names, double&, Help) const;
+template Option Command::AddOption(Names, bool&, Help) const;
+template Option Command::AddOption(Names, std::string&, Help) const;
+template Option Command::AddOption(Names, std::vector<int32_t>&, Help) const;
+template Option Command::AddOption(Names, std::vector<int64_t>&, Help) const;
+template Option Command::AddOption(Names, std::vector<double>&, Help) const;
+template Option Command::AddOption(Names, std::vector<std::string>&, Help) const;
 
 Option Command::AddTaker(Names names, Take take, Help help) const {
     const auto checked = [names, take = std::move(take)](double value) {
         Throw(names, take(value));
     };
-    return CheckNumbers<double>(app_->add_option_function<double>(names, checked, help));
+    CLI::Option* option = app_->add_option_function<double>(names, checked, help);
+    CheckNumbers<double>(option);
+    return Styled(option, names);
 }
 
 Option Command::AddFlag(Names names, bool& value, Help help) const {
-    return Option(app_->add_flag(names, value, help));
+    return Styled(app_->add_flag(names, value, help), names);
 }
 
 Option Command::AddFlag(Names names, std::function<void()> act, Help help) const {
-    return Option(app_->add_flag_callback(names, std::move(act), help));
+    return Styled(app_->add_flag_callback(names, std::move(act), help), names);
 }
 
 Option Command::Find(const std::string& flag) const {
@@ -544,10 +551,6 @@ void Command::Footer(const std::string& text) const {
 
 void Command::LeaveOut(const std::string& last_word) const {
     app_->formatter(std::make_shared<ShorterUsage>(last_word));
-}
-
-void Command::OnlyHelp() const {
-    app_->callback([] { throw CLI::CallForHelp(); });
 }
 
 void Command::Callback(std::function<void()> act) const {

@@ -1,7 +1,7 @@
 // Declares commands with flags and help texts, and parses a command line into variables.
 //
 //     Command run = app.AddCommand("run", "Answer a prompt");
-//     run.AddOption("-n,--predict", request.max_tokens, "Most tokens (128)").Range(-1, 1 << 30);
+//     run.AddNumber("-n,--predict", request.max_tokens, -1, 1 << 30, "Most tokens (128)");
 //     run.Callback([&] { status = Run(request); });
 //
 // The parser is CLI11 (github.com/CLIUtils/CLI11). Only options.cc includes it, because its
@@ -17,6 +17,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/result.h"
@@ -46,9 +47,8 @@ class Option {
     // Completion offers these words, but other values may be valid.
     Option Suggest(const std::vector<std::string>& words) const;
     Option ExistingFile() const;
-    // wrong: returns the fault of a value, "" for none.
-    Option Valid(std::function<std::string(const std::string&)> wrong) const;
-    Option Bytes() const;  // 16KB, 2MB: powers of 1024
+    Option Valid(std::function<Status(const std::string&)> check) const;
+    Option Bytes() const;
     // The value counts tokens: 8k is 8000, 8K is 8192, 1m and 1M likewise; auto is `automatic`.
     Option Tokens(int64_t automatic) const;
     Option OnOff() const;   // for a bool: on or off
@@ -71,29 +71,52 @@ class Option {
     CLI::Option* option_ = nullptr;
 };
 
+// The type of a number's bounds.
+template <typename Value>
+using BoundOf = std::conditional_t<std::is_floating_point_v<Value>, double, int64_t>;
+
 // A command, or the program itself with its commands.
 class Command {
   public:
     Command() = default;
     explicit Command(CLI::App* app) : app_(app) {}
 
-    Command AddCommand(const std::string& name, const std::string& help) const;
+    // footer: text below the flags in the help.
+    Command AddCommand(const std::string& name, const std::string& help,
+                       const std::string& footer = "") const;
     void NeedsCommand() const;  // requires exactly one of its commands
 
-    // names: "-n,--predict", or "MODEL" for a positional value.
+    // This command: flags added to the result stand under `heading` in --help ("": hidden), or show
+    // their variable's present value.
+    Command Group(const std::string& heading) const;
+    Command ShowDefaults() const;
+
+    // names: "-n,--predict", "--wait TIME" with the name of the value, or "MODEL" for a positional
+    // value. Value: a number, bool, std::string, or a vector of numbers or strings.
     using Names = const std::string&;
     using Help = const std::string&;
-    Option AddOption(Names names, int32_t& value, Help help) const;
-    Option AddOption(Names names, int64_t& value, Help help) const;
-    Option AddOption(Names names, uint64_t& value, Help help) const;
-    Option AddOption(Names names, float& value, Help help) const;
-    Option AddOption(Names names, double& value, Help help) const;
-    Option AddOption(Names names, bool& value, Help help) const;
-    Option AddOption(Names names, std::string& value, Help help) const;
-    Option AddOption(Names names, std::vector<int32_t>& values, Help help) const;
-    Option AddOption(Names names, std::vector<int64_t>& values, Help help) const;
-    Option AddOption(Names names, std::vector<double>& values, Help help) const;
-    Option AddOption(Names names, std::vector<std::string>& values, Help help) const;
+    template <typename Value>
+    Option AddOption(Names names, Value& value, Help help) const;
+    // A number from `least` to `most`, both included.
+    template <typename Value>
+    Option AddNumber(Names names, Value& value, BoundOf<Value> least, BoundOf<Value> most,
+                     Help help) const {
+        return AddOption(names, value, help).Range(least, most);
+    }
+    // A size in bytes: 16KB, 2MB (powers of 1024); at most 1 TiB.
+    template <typename Value>
+    Option AddSize(Names names, Value& value, int64_t least, Help help) const {
+        return AddOption(names, value, help).Bytes().Range(least, int64_t{1} << 40);
+    }
+    Option AddChoice(Names names, std::string& value, const std::vector<std::string>& words,
+                     Help help) const {
+        return AddOption(names, value, help).OneOf(words);
+    }
+    // A list: one value after each flag, which may be repeated.
+    template <typename Values>
+    Option AddEach(Names names, Values& values, Help help) const {
+        return AddOption(names, values, help).OneEach();
+    }
     // take: receives the value and returns its fault, "" for none.
     using Take = std::function<std::string(double)>;
     Option AddTaker(Names names, Take take, Help help) const;
@@ -107,8 +130,6 @@ class Command {
     void Footer(const std::string& text) const;
     // Makes `last_word` of the name optional and omits it in the help.
     void LeaveOut(const std::string& last_word) const;
-    // Marks a command that only prints its help.
-    void OnlyHelp() const;
 
     // The action of the command; Parse calls it after all checks.
     void Callback(std::function<void()> act) const;
@@ -119,7 +140,11 @@ class Command {
     bool Given(const std::string& flag) const;
 
   private:
+    Option Styled(CLI::Option* option, Names names) const;
+
     CLI::App* app_ = nullptr;
+    std::string group_ = "Options";
+    bool shows_defaults_ = false;
 };
 
 // A command line as the user typed it, so that errors name flags as the user spelled them.

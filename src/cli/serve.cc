@@ -1,6 +1,4 @@
 // weft serve: an OpenAI-compatible server.
-#include <fmt/format.h>
-
 #include <cstdlib>
 
 #include "base/json.h"
@@ -8,10 +6,8 @@
 #include "base/log_format.h"
 #include "cli/commands.h"
 #include "cli/duration.h"
-#include "cli/flags.h"
 #include "cli/loading_line.h"
 #include "cli/model_words.h"
-#include "cli/output.h"
 #include "cli/serve_flags.h"
 #include "cli/summary.h"
 #include "cli/systemd_unit.h"
@@ -189,166 +185,130 @@ Status Serve(ServeFlags& flags) {
     return ended;
 }
 
-// The options of one group in the help.
-class Group {
-  public:
-    Group(const Command& app, const char* name) : app_(app), name_(name) {}
-    template <typename Value>
-    Option Add(const char* flag, Value& value, const char* what) {
-        return app_.AddOption(flag, value, what).Group(name_);
-    }
-    void Switch(const char* flag, bool& value, const char* what) {
-        app_.AddFlag(flag, value, what).Group(name_);
-    }
-    template <typename Value>
-    void Number(const char* flag, Value& value, int64_t least, int64_t most, const char* what) {
-        Add(flag, value, what).Range(least, most);
-    }
-    template <typename Value>
-    void Size(const char* flag, Value& value, int64_t least, const char* what) {
-        Add(flag, value, what).Bytes().Range(least, int64_t{1} << 40).TypeName("SIZE");
-    }
-    void Choice(const char* flag, std::string& value, const std::vector<std::string>& words,
-                const char* what) {
-        Add(flag, value, what).OneOf(words);
-    }
-    void Several(const char* flag, std::vector<std::string>& values, const char* what) {
-        Add(flag, values, what).OneEach();
-    }
-
-  private:
-    Command app_;
-    const char* name_;
-};
-
 void AddServing(const Command& app, ServeFlags& flags) {
-    Group group(app, "Serving");
+    const Command group = app.Group("Serving");
     serve::ServerOptions& server = flags.server;
-    group.Add("--host", server.http.host,
-              "Address to listen on (127.0.0.1: this machine only; any other address needs keys)");
-    group.Number("--port", server.http.port, 0, 65535,
-                 "Port to listen on (8080; 0: any free port)");
-    group.Number("--max-seqs", server.batch.max_seqs, 1, 4096, "Maximum running sequences (32)");
-    group.Number("--step-tokens", flags.common.job.chunk, 1, 65536,
-                 "Maximum rows per step (512): the part of a long prompt that Weft computes "
-                 "between two tokens of other sequences; same as --prefill-chunk");
-    group.Number("--kv-tokens", flags.common.job.kv_tokens, 1, int64_t{1} << 31,
-                 "Total tokens in the KV cache (default: --ctx times --max-seqs, or what fits into "
-                 "memory)");
-    group.Switch("--no-prefix-cache", flags.no_prefix_cache,
-                 "Disable the prefix cache: compute every prompt in full");
-    group.Switch("--shared-prefix-cache", server.api.shared_prefix_cache,
-                 "Share one prefix cache among all API keys; a key's owner can then learn from "
-                 "cached_tokens and timing what others asked (default: one cache per key)");
-    group.Number("--max-waiting", server.api.max_waiting, 1, 1 << 20,
-                 "Maximum waiting requests (1024), half of them from one API key; more get status "
-                 "429");
-    group.Number("--max-responses", server.api.max_responses, 0, 1 << 20,
-                 "Maximum responses (/v1/responses) stored; new ones replace the oldest (1000; 0: "
-                 "none)");
-    group.Size("--max-responses-size", server.api.max_responses_bytes, 1,
-               "Maximum size of stored responses (64MB)");
-    group
-        .Add("--responses-dir", server.responses_folder,
-             "Store responses in this folder, which several servers may share (default: in "
-             "memory)")
-        .TypeName("DIR");
-    group
-        .Add("--max-responses-age", flags.max_responses_age,
-             "Time after which a response in --responses-dir expires: 12h, 7d (30d)")
-        .TypeName("TIME");
-    group.Number("--max-restarts", server.batch.max_restarts, 0, 1 << 30,
-                 "Maximum lost ranks within --restart-window-ms from which the server recovers; "
-                 "one more ends it (10)");
-    group.Number("--restart-window-ms", server.batch.restart_window_ms, 0, int64_t{1} << 50,
-                 "Milliseconds for which a lost rank counts against --max-restarts (3600000: one "
-                 "hour; 0: forever)");
-    group.Number("--drain-ms", server.drain_ms, 0, 3'600'000,
-                 "Milliseconds that running requests have after Ctrl-C, SIGTERM or SIGHUP, and "
-                 "after --drain-delay-ms (30000)");
-    group.Number("--drain-delay-ms", server.drain_delay_ms, 0, 3'600'000,
-                 "Milliseconds for which the server accepts requests after Ctrl-C, SIGTERM or "
-                 "SIGHUP, while /ready already answers 503 (0); behind a load balancer: the time "
-                 "that the balancer needs to notice");
-    group.Add("--name", server.name, "Name of the model in the API (default: from its file)");
-    group.Several("--alias", server.aliases,
+    group.AddOption(
+        "--host", server.http.host,
+        "Address to listen on (127.0.0.1: this machine only; any other address needs keys)");
+    group.AddNumber("--port", server.http.port, 0, 65535,
+                    "Port to listen on (8080; 0: any free port)");
+    group.AddNumber("--max-seqs", server.batch.max_seqs, 1, 4096, "Maximum running sequences (32)");
+    group.AddNumber("--step-tokens", flags.common.job.chunk, 1, 65536,
+                    "Maximum rows per step (512): the part of a long prompt that Weft computes "
+                    "between two tokens of other sequences; same as --prefill-chunk");
+    group.AddNumber(
+        "--kv-tokens", flags.common.job.kv_tokens, 1, int64_t{1} << 31,
+        "Total tokens in the KV cache (default: --ctx times --max-seqs, or what fits into memory)");
+    group.AddFlag("--no-prefix-cache", flags.no_prefix_cache,
+                  "Disable the prefix cache: compute every prompt in full");
+    group.AddFlag("--shared-prefix-cache", server.api.shared_prefix_cache,
+                  "Share one prefix cache among all API keys; a key's owner can then learn from "
+                  "cached_tokens and timing what others asked (default: one cache per key)");
+    group.AddNumber(
+        "--max-waiting", server.api.max_waiting, 1, 1 << 20,
+        "Maximum waiting requests (1024), half of them from one API key; more get status 429");
+    group.AddNumber(
+        "--max-responses", server.api.max_responses, 0, 1 << 20,
+        "Maximum responses (/v1/responses) stored; new ones replace the oldest (1000; 0: none)");
+    group.AddSize("--max-responses-size SIZE", server.api.max_responses_bytes, 1,
+                  "Maximum size of stored responses (64MB)");
+    group.AddOption(
+        "--responses-dir DIR", server.responses_folder,
+        "Store responses in this folder, which several servers may share (default: in memory)");
+    group.AddOption("--max-responses-age TIME", flags.max_responses_age,
+                    "Time after which a response in --responses-dir expires: 12h, 7d (30d)");
+    group.AddNumber("--max-restarts", server.batch.max_restarts, 0, 1 << 30,
+                    "Maximum lost ranks within --restart-window-ms from which the server recovers; "
+                    "one more ends it (10)");
+    group.AddNumber("--restart-window-ms", server.batch.restart_window_ms, 0, int64_t{1} << 50,
+                    "Milliseconds for which a lost rank counts against --max-restarts (3600000: "
+                    "one hour; 0: forever)");
+    group.AddNumber("--drain-ms", server.drain_ms, 0, 3'600'000,
+                    "Milliseconds that running requests have after Ctrl-C, SIGTERM or SIGHUP, and "
+                    "after --drain-delay-ms (30000)");
+    group.AddNumber("--drain-delay-ms", server.drain_delay_ms, 0, 3'600'000,
+                    "Milliseconds for which the server accepts requests after Ctrl-C, SIGTERM or "
+                    "SIGHUP, while /ready already answers 503 (0); behind a load balancer: the "
+                    "time that the balancer needs to notice");
+    group.AddOption("--name", server.name, "Name of the model in the API (default: from its file)");
+    group.AddEach("--alias", server.aliases,
                   "Additional name of the model in the API; may be repeated");
-    group.Several("--lora", flags.lora,
-                  "NAME=FOLDER: serve a LoRA adapter to requests with \"model\": \"NAME\"; may be "
-                  "repeated");
-    group.Switch("--embeddings", server.embeddings,
-                 "Serve embeddings only; with pipeline stages a server serves either text or "
-                 "embeddings (default: on for embedding models)");
-    group.Choice("--pooling", flags.pooling,
-                 {"auto", "last", "mean", "cls", "max", "mean_sqrt_len", "weightedmean"},
-                 "Pooling of embeddings: the hidden state of the last token, of the first (cls), "
-                 "the mean or the maximum of all, their sum over the root of their number, or "
-                 "their mean weighted by position (default: from the model's files, else last)");
+    group.AddEach(
+        "--lora", flags.lora,
+        "NAME=FOLDER: serve a LoRA adapter to requests with \"model\": \"NAME\"; may be repeated");
+    group.AddFlag("--embeddings", server.embeddings,
+                  "Serve embeddings only; with pipeline stages a server serves either text or "
+                  "embeddings (default: on for embedding models)");
+    group.AddChoice(
+        "--pooling", flags.pooling,
+        {"auto", "last", "mean", "cls", "max", "mean_sqrt_len", "weightedmean"},
+        "Pooling of embeddings: the hidden state of the last token, of the first (cls), the mean "
+        "or the maximum of all, their sum over the root of their number, or their mean weighted by "
+        "position (default: from the model's files, else last)");
 }
 
 void AddChat(const Command& app, ServeFlags& flags) {
-    Group group(app, "Serving");
-    group.Number("--reasoning-budget", flags.server.reasoning_budget, -1, int64_t{1} << 31,
-                 "Maximum tokens of reasoning in an answer; then Weft ends the reasoning and the "
-                 "answer begins (-1: no limit; 0: no reasoning)");
-    group
-        .Add("--chat-template-kwargs", flags.template_kwargs,
-             "Variables of the chat template for requests that do not set them, such as "
-             "'{\"enable_thinking\": false}'")
-        .TypeName("JSON");
+    const Command group = app.Group("Serving");
+    group.AddNumber("--reasoning-budget", flags.server.reasoning_budget, -1, int64_t{1} << 31,
+                    "Maximum tokens of reasoning in an answer; then Weft ends the reasoning and "
+                    "the answer begins (-1: no limit; 0: no reasoning)");
+    group.AddOption("--chat-template-kwargs JSON", flags.template_kwargs,
+                    "Variables of the chat template for requests that do not set them, such as "
+                    "'{\"enable_thinking\": false}'");
 }
 
 // Limits of the HTTP layer (docs/serve-http.md).
 void AddLimits(const Command& app, serve::HttpLimits& limits) {
-    Group group(app, "Limits");
+    const Command group = app.Group("Limits");
     constexpr int64_t kDayMs = 86'400'000;
-    group.Number(
-        "--max-connections", limits.max_connections, 1, 1 << 20,
-        "Maximum open connections with an API key (8192); beyond it Weft closes idle ones, "
-        "then answers 503");
-    group.Number("--max-strangers", limits.max_strangers, 1, 1 << 20,
-                 "Maximum open connections from one address (IPv6: one /64) without an API key; "
-                 "beyond it Weft closes the oldest (default: a quarter of --max-connections)");
-    group.Number("--max-headers", limits.headers, 1, 10'000,
-                 "Maximum number of headers per request (100)");
-    group.Size("--max-head-size", limits.head_bytes, 256,
-               "Maximum size of request line and headers (16KB)");
-    group.Size("--max-body-size", limits.body_bytes, 1, "Maximum size of a request body (32MB)");
-    group.Size("--max-bodies-size", limits.all_bodies_bytes, 1,
-               "Maximum memory of all requests and unread answers (256MB); beyond it Weft "
-               "disconnects the slowest readers and answers 503");
-    group.Number("--head-timeout-ms", limits.head_ms, 1, kDayMs,
-                 "Milliseconds from a request's first byte to the end of its headers (10000)");
-    group.Number("--body-timeout-ms", limits.body_ms, 1, kDayMs,
-                 "Milliseconds from a request's first byte to the end of its body (120000)");
-    group.Number("--idle-timeout-ms", limits.idle_ms, 1, kDayMs,
-                 "Milliseconds after which an idle connection closes (75000)");
-    group.Number(
+    group.AddNumber("--max-connections", limits.max_connections, 1, 1 << 20,
+                    "Maximum open connections with an API key (8192); beyond it Weft closes idle "
+                    "ones, then answers 503");
+    group.AddNumber("--max-strangers", limits.max_strangers, 1, 1 << 20,
+                    "Maximum open connections from one address (IPv6: one /64) without an API key; "
+                    "beyond it Weft closes the oldest (default: a quarter of --max-connections)");
+    group.AddNumber("--max-headers", limits.headers, 1, 10'000,
+                    "Maximum number of headers per request (100)");
+    group.AddSize("--max-head-size SIZE", limits.head_bytes, 256,
+                  "Maximum size of request line and headers (16KB)");
+    group.AddSize("--max-body-size SIZE", limits.body_bytes, 1,
+                  "Maximum size of a request body (32MB)");
+    group.AddSize("--max-bodies-size SIZE", limits.all_bodies_bytes, 1,
+                  "Maximum memory of all requests and unread answers (256MB); beyond it Weft "
+                  "disconnects the slowest readers and answers 503");
+    group.AddNumber("--head-timeout-ms", limits.head_ms, 1, kDayMs,
+                    "Milliseconds from a request's first byte to the end of its headers (10000)");
+    group.AddNumber("--body-timeout-ms", limits.body_ms, 1, kDayMs,
+                    "Milliseconds from a request's first byte to the end of its body (120000)");
+    group.AddNumber("--idle-timeout-ms", limits.idle_ms, 1, kDayMs,
+                    "Milliseconds after which an idle connection closes (75000)");
+    group.AddNumber(
         "--stall-timeout-ms", limits.stall_ms, 1, kDayMs,
         "Close a connection if its client reads nothing for this many milliseconds (30000)");
 }
 
 void AddLog(const Command& app, ServeFlags& flags) {
-    Group group(app, "Log");
-    group.Choice("--log-format", flags.log_format, {"text", "json"},
-                 "Format of log lines on standard error: text, or json (one object per line)");
-    group.Switch("--no-access-log", flags.no_access_log,
-                 "Do not log requests (Weft never logs probes and the web page)");
+    const Command group = app.Group("Log");
+    group.AddChoice("--log-format", flags.log_format, {"text", "json"},
+                    "Format of log lines on standard error: text, or json (one object per line)");
+    group.AddFlag("--no-access-log", flags.no_access_log,
+                  "Do not log requests (Weft never logs probes and the web page)");
 }
 
 // Access control.
 void AddAccess(const Command& app, serve::ServerOptions& server) {
-    Group group(app, "Access");
-    group.Add("--api-key-file", server.key_file,
-              "File with the API keys of clients ('weft key new NAME' creates one)");
-    group.Choice("--metrics-prefix", server.metrics_prefix, {"weft", "vllm", "vllm_"},
-                 "Prefix of names in /metrics: weft (default: weft:NAME), vllm or vllm_ "
-                 "(vllm:NAME, vllm_NAME, for vLLM's dashboards)");
-    group.Add("--tls-cert", server.http.tls_cert, "TLS certificate with its chain");
-    group.Add("--tls-key", server.http.tls_key, "Private key of the TLS certificate");
-    group.Several("--allow-origin", server.http.allow_origins,
+    const Command group = app.Group("Access");
+    group.AddOption("--api-key-file", server.key_file,
+                    "File with the API keys of clients ('weft key new NAME' creates one)");
+    group.AddChoice("--metrics-prefix", server.metrics_prefix, {"weft", "vllm", "vllm_"},
+                    "Prefix of names in /metrics: weft (default: weft:NAME), vllm or vllm_ "
+                    "(vllm:NAME, vllm_NAME, for vLLM's dashboards)");
+    group.AddOption("--tls-cert", server.http.tls_cert, "TLS certificate with its chain");
+    group.AddOption("--tls-key", server.http.tls_key, "Private key of the TLS certificate");
+    group.AddEach("--allow-origin", server.http.allow_origins,
                   "CORS origin whose pages may call the API, or *; may be repeated");
-    group.Several("--allow-host", server.http.allowed_hosts,
+    group.AddEach("--allow-host", server.http.allowed_hosts,
                   "Host name that requests may use without API keys, besides localhost, or *; may "
                   "be repeated");
 }
@@ -407,11 +367,11 @@ Status PrepareServer(ServeFlags& flags) {
 void AddServe(const Command& app, int& status) {
     auto flags = std::make_shared<ServeFlags>();
     const Command serve = app.AddCommand(
-        "serve", "Serve a model over HTTP with the APIs of OpenAI, Anthropic and Ollama");
-    serve.Footer(kServeFooter);
+        "serve", "Serve a model over HTTP with the APIs of OpenAI, Anthropic and Ollama",
+        kServeFooter);
     // config.h replaces it before parsing.
-    serve.AddOption("--config", flags->config, "Read flags from a TOML file, such as ctx = 8192")
-        .TypeName("FILE");
+    serve.AddOption("--config FILE", flags->config,
+                    "Read flags from a TOML file, such as ctx = 8192");
     AddServedModels(serve, *flags);
     AddServing(serve, *flags);
     AddChat(serve, *flags);
@@ -423,15 +383,13 @@ void AddServe(const Command& app, int& status) {
     AddClusterFlags(serve, flags->common);
     AddLayoutFlags(serve, flags->common);
     AddRecoveryFlags(serve, flags->common);
-    serve
-        .AddFlag("--restart", flags->restart,
-                 "Restart the server when it ends for a reason that may pass, such as an "
-                 "unreachable host; wait for hosts without a limit, and answer 503 meanwhile")
-        .Group("Serving");
-    serve
-        .AddFlag("--unit", flags->unit,
-                 "With --restart: print a systemd --user unit for this command, and start nothing")
-        .Group("Serving");
+    const Command serving = serve.Group("Serving");
+    serving.AddFlag("--restart", flags->restart,
+                    "Restart the server when it ends for a reason that may pass, such as an "
+                    "unreachable host; wait for hosts without a limit, and answer 503 meanwhile");
+    serving.AddFlag(
+        "--unit", flags->unit,
+        "With --restart: print a systemd --user unit for this command, and start nothing");
     AddEngineFlags(serve, flags->common);
     SetCallback(serve, flags, flags->common.json, status, Serve);
 }

@@ -20,7 +20,6 @@
 #include "hw/cpu.h"
 #include "model/shard.h"
 #include "model_files/model_file.h"
-#include "model_files/synthetic.h"
 #include "plan/memory.h"
 #include "plan/walk.h"
 #include "serve/pool/pool.h"
@@ -183,40 +182,28 @@ void BecomeMember(const PoolMember& member, int port, ServeFlags& flags) {
 }
 
 void AddServedModels(const Command& app, ServeFlags& flags) {
+    const Command serving = app.Group("Serving");
     app.AddOption("MODEL", flags.words,
-                  fmt::format("GGUF file, Hugging Face folder, [hf:]OWNER/NAME[:TYPE] (download "
-                              "with 'weft pull'), short name (qwen3:8b, qwen3-8b:q8_0) or "
-                              "synthetic:NAME[:dtype] (random weights of a known shape: {}); "
-                              "several are loaded on demand; NAME=MODEL names one in the API",
-                              model_files::Synthetic::Names()))
+                  ModelHelp() + "; several are loaded on demand; NAME=MODEL names one in the API")
         .Required();
     app.AddFlag("--pull", flags.common.pull,
                 "Download models from the Hub first if the cache lacks them");
     const auto layers = std::make_shared<int>(0);
-    app.AddOption("--layers", *layers, "Use only the first N layers of a synthetic model")
-        .Range(1, 4096)
-        .TypeName("N");
-    app.AddOption("--max-loaded", flags.max_loaded,
-                  "Maximum loaded models (default: as many as fit into memory); for another one, "
-                  "Weft unloads the idle model that was used least recently")
-        .Range(int64_t{1}, int64_t{4096})
-        .Group("Serving");
-    app.AddOption("--keep-alive", flags.keep_alive,
-                  "Unload a model that was idle for this time: 5m, 1h (default: only for another "
-                  "model); Ollama's keep_alive of a request overrides it")
-        .TypeName("TIME")
-        .Group("Serving");
-    app.AddOption("--load-share", flags.load_share,
-                  "Percent of the time for which one API key may make Weft load models, if there "
-                  "are several keys (50; 100: no limit); beyond it, its requests of unloaded "
-                  "models get status 429")
-        .Range(int64_t{1}, int64_t{100})
-        .Group("Serving");
-    app.AddOption("--load-timeout-ms", flags.load_timeout_ms,
-                  "Milliseconds that a load may take, and that a request waits until its model is "
-                  "loaded (600000), if there are several models")
-        .Range(int64_t{1}, int64_t{86'400'000})
-        .Group("Serving");
+    app.AddNumber("--layers N", *layers, 1, 4096,
+                  "Use only the first N layers of a synthetic model");
+    serving.AddNumber("--max-loaded", flags.max_loaded, 1, 4096,
+                      "Maximum loaded models (default: as many as fit into memory); for another "
+                      "one, Weft unloads the idle model that was used least recently");
+    serving.AddOption("--keep-alive TIME", flags.keep_alive,
+                      "Unload a model that was idle for this time: 5m, 1h (default: only for "
+                      "another model); Ollama's keep_alive of a request overrides it");
+    serving.AddNumber(
+        "--load-share", flags.load_share, 1, 100,
+        "Percent of the time for which one API key may make Weft load models, if there are several "
+        "keys (50; 100: no limit); beyond it, its requests of unloaded models get status 429");
+    serving.AddNumber("--load-timeout-ms", flags.load_timeout_ms, 1, int64_t{86'400'000},
+                      "Milliseconds that a load may take, and that a request waits until its model "
+                      "is loaded (600000), if there are several models");
     app.Check("--layers", [layers, &flags]() -> std::string {
         flags.member = PoolMember::Take();
         for (const std::string& word : flags.words) {

@@ -7,14 +7,6 @@ namespace {
 
 constexpr ImpliedCommand kImplied[] = {{"net", "table"}, {"train", "run"}, {"hosts", "list"}};
 
-void ExpandTrace(std::vector<std::string>& words) {
-    if (words.size() < 2 || words[0] != "trace" || words[1].starts_with("-")) return;
-    words.erase(words.begin());
-    const bool named = std::ranges::any_of(
-        words, [](const std::string& word) { return word.starts_with("--trace"); });
-    if (!named) words.insert(words.end(), {"--trace", "weft-trace.json"});
-}
-
 // For commands whose own help lists all their subcommands.
 void ExpandFlags(const char* command, std::vector<std::string>& words) {
     if (words.empty() || words[0] != command) return;
@@ -32,9 +24,14 @@ void ExpandBench(std::vector<std::string>& words) {
 
 void ExpandTrain(std::vector<std::string>& words) {
     if (words.empty() || words[0] != "train") return;
-    const char* others[] = {"data", "estimate", "plot", "run"};
-    const auto is_next = [&](const char* word) { return words.size() > 1 && words[1] == word; };
-    if (std::ranges::none_of(others, is_next)) words.insert(words.begin() + 1, ImpliedBy("train"));
+    const std::string next = words.size() > 1 ? words[1] : "";
+    if (next == "estimate") {
+        words.erase(words.begin());
+        words[0] = "plan";
+        words.push_back("--train");
+    } else if (next != "data" && next != "run") {
+        words.insert(words.begin() + 1, ImpliedBy("train"));
+    }
 }
 
 // `weft help run` is `weft run --help`; `weft version` is `weft --version`.
@@ -61,7 +58,6 @@ std::string ImpliedBy(const std::string& command) {
 
 void ExpandShorthand(std::vector<std::string>& words) {
     ExpandWords(words);
-    ExpandTrace(words);
     ExpandFlags("net", words);
     ExpandFlags("hosts", words);
     ExpandBench(words);

@@ -16,11 +16,11 @@ std::span<const ImpliedCommand> ImpliedCommands();
 // "": the command implies no subcommand.
 std::string ImpliedBy(const std::string& command);
 
-// weft trace run ...   weft run ... --trace weft-trace.json
 // weft net --local 2   weft net table --local 2
 // weft hosts --json   weft hosts list --json
 // weft bench serve     weft bench-serve: it takes no MODEL, as weft bench does
 // weft train MODEL     weft train run MODEL
+// weft train estimate MODEL    weft plan MODEL --train
 void ExpandShorthand(std::vector<std::string>& words);
 
 }  // namespace weft::cli

@@ -1,20 +1,15 @@
 // weft submit, weft job: run a command on N nodes of a cluster engine.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <ctime>
-#include <memory>
 #include <sstream>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "fleet/find.h"
 #include "serve/keys.h"
 #include "submit/client.h"
@@ -64,12 +59,8 @@ std::string NameNow(const std::string& command) {
     for (const char c : command) {
         if ((c >= 'a' && c <= 'z') || c == '-') name += c;
     }
-    const time_t now = std::time(nullptr);
-    tm parts{};
-    char text[32] = "";
-    if (::gmtime_r(&now, &parts) != nullptr)
-        std::strftime(text, sizeof text, "%m%d-%H%M%S", &parts);
-    return fmt::format("{}-{}", name.empty() ? "job" : name, text);
+    return fmt::format("{}-{}", name.empty() ? "job" : name,
+                       UtcText(std::time(nullptr), "%m%d-%H%M%S"));
 }
 
 // The key in hexadecimal digits, which any file format can hold.
@@ -190,14 +181,9 @@ Status ListJobs(JobFlags& flags) {
                         {"at", job.at_s},
                         {"command", job.command}});
         if (flags.json) continue;
-        const time_t at = job.at_s;
-        tm parts{};
-        char text[32] = "";
-        if (::gmtime_r(&at, &parts) != nullptr) {
-            std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &parts);
-        }
         PrintOut("{:<24} {:<8} {:<10} {}  {}\n", job.name, submit::EngineName(job.target.engine),
-                 job.id.empty() ? "-" : job.id, text, Printable(submit::ShellWords(job.command)));
+                 job.id.empty() ? "-" : job.id, UtcText(job.at_s, "%Y-%m-%d %H:%M"),
+                 Printable(submit::ShellWords(job.command)));
     }
     if (flags.json) PrintJson(json);
     return {};
@@ -230,8 +216,7 @@ Status Cancel(JobFlags& flags) {
 
 Command AddJobCommand(const Command& jobs, const std::shared_ptr<JobFlags>& flags, const char* name,
                       const char* help, int& status, Status (*run)(JobFlags&)) {
-    const Command command = jobs.AddCommand(name, help);
-    command.Footer(kJobFooter);
+    const Command command = jobs.AddCommand(name, help, kJobFooter);
     if (run != ListJobs)
         command.AddOption("NAME", flags->name, "Name of the job, as 'weft job list' prints it")
             .Required();
@@ -240,70 +225,46 @@ Command AddJobCommand(const Command& jobs, const std::shared_ptr<JobFlags>& flag
 }
 
 void AddEngineOptions(const Command& command, submit::JobSpec& job, SubmitFlags& flags) {
-    const char* slurm = "Slurm";
-    command.AddOption("--time", job.time, "Time limit, as for sbatch: 2:00:00").Group(slurm);
-    command.AddOption("--partition", job.partition, "Slurm partition").Group(slurm);
-    command.AddOption("--account", job.account, "Slurm account").Group(slurm);
-    command.AddOption("--slurm", job.native, "Additional option for sbatch: --constraint=ib")
-        .OneEach()
-        .TypeName("--OPTION=VALUE")
-        .Group(slurm);
-    const char* pods = "Kubernetes";
-    command.AddOption("--image", job.image, "Container image of the pods")
-        .ShowDefault()
-        .Group(pods);
-    const auto several = [&](const char* flag, std::vector<std::string>& values, const char* type,
-                             const char* help) {
-        command.AddOption(flag, values, help).OneEach().TypeName(type).Group(pods);
+    const Command slurm = command.Group("Slurm");
+    slurm.AddOption("--time", job.time, "Time limit, as for sbatch: 2:00:00");
+    slurm.AddOption("--partition", job.partition, "Slurm partition");
+    slurm.AddOption("--account", job.account, "Slurm account");
+    slurm.AddEach("--slurm --OPTION=VALUE", job.native,
+                  "Additional option for sbatch: --constraint=ib");
+    const Command pods = command.Group("Kubernetes");
+    pods.ShowDefaults().AddOption("--image", job.image, "Container image of the pods");
+    const auto several = [&](const char* flag, std::vector<std::string>& values, const char* help) {
+        pods.AddEach(flag, values, help);
     };
-    several("--pull-secret", job.pull_secrets, "NAME",
+    several("--pull-secret NAME", job.pull_secrets,
             "Secret with the credentials of the image's registry");
-    several("--mount", flags.mounts, "SOURCE=/path",
+    several("--mount SOURCE=/path", flags.mounts,
             "Volume of the pods: CLAIM=/path, secret/NAME=/path or /host/path=/path");
-    several("--resource", job.resources, "NAME=AMOUNT",
+    several("--resource NAME=AMOUNT", job.resources,
             "Device of a pod: nvidia.com/gpu=1, rdma/hca=1");
-    several("--env", job.environment, "NAME=VALUE", "Environment variable of the pods");
-    several("--node-selector", job.node_labels, "KEY=VALUE", "Label that the nodes must have");
-    several("--toleration", job.tolerations, "KEY[=VALUE][:EFFECT]",
-            "Taint that the nodes may have");
-    command.AddOption("--network", job.networks, "Multus networks of the pods").Group(pods);
-    command
-        .AddOption("--queue", job.queue, "Queue of Kueue, or of Volcano with --scheduler volcano")
-        .Group(pods);
-    command
-        .AddOption("--scheduler", job.scheduler, "Scheduler that places the pods, such as volcano")
-        .Group(pods);
-    command
-        .AddOption("--secret", job.secret,
+    several("--env NAME=VALUE", job.environment, "Environment variable of the pods");
+    several("--node-selector KEY=VALUE", job.node_labels, "Label that the nodes must have");
+    several("--toleration KEY[=VALUE][:EFFECT]", job.tolerations, "Taint that the nodes may have");
+    pods.AddOption("--network", job.networks, "Multus networks of the pods");
+    pods.AddOption("--queue", job.queue, "Queue of Kueue, or of Volcano with --scheduler volcano");
+    pods.AddOption("--scheduler", job.scheduler, "Scheduler that places the pods, such as volcano");
+    pods.AddOption("--secret NAME", job.secret,
                    "Use this Secret, with the entries key (of the ranks) and keys (of clients), "
-                   "instead of writing one")
-        .TypeName("NAME")
-        .Group(pods);
-    const char* serve = "Kubernetes, with serve";
-    command.AddOption("--replicas", job.replicas, "Number of servers, each on all --nodes nodes")
-        .TypeName("N")
-        .Range(1, 1000)
-        .ShowDefault()
-        .Group(serve);
-    command
-        .AddOption("--api-keys", flags.api_key_file,
-                   "Store this file of 'weft key new' in the job's Secret; clients need one of its "
-                   "keys")
-        .TypeName("FILE")
-        .Group(serve);
-    command.AddOption("--service-type", job.service, "Type of the Service for clients")
-        .OneOf({"ClusterIP", "NodePort", "LoadBalancer"})
-        .ShowDefault()
-        .Group(serve);
-    const char* ssh = "ssh";
-    command.AddOption("--hosts", flags.hosts, "HOST or USER@HOST of each node, separated by commas")
-        .Group(ssh);
-    command.AddOption("--hostfile", flags.hostfile, "File with one HOST or USER@HOST per line")
-        .Group(ssh);
-    command.AddOption("--port", job.port, "Address at which the other hosts reach the first host")
-        .Range(1, 65'535)
-        .ShowDefault()
-        .Group(ssh);
+                   "instead of writing one");
+    const Command serve = command.Group("Kubernetes, with serve");
+    serve.ShowDefaults().AddNumber("--replicas N", job.replicas, 1, 1000,
+                                   "Number of servers, each on all --nodes nodes");
+    serve.AddOption(
+        "--api-keys FILE", flags.api_key_file,
+        "Store this file of 'weft key new' in the job's Secret; clients need one of its keys");
+    serve.ShowDefaults().AddChoice("--service-type", job.service,
+                                   {"ClusterIP", "NodePort", "LoadBalancer"},
+                                   "Type of the Service for clients");
+    const Command ssh = command.Group("ssh");
+    ssh.AddOption("--hosts", flags.hosts, "HOST or USER@HOST of each node, separated by commas");
+    ssh.AddOption("--hostfile", flags.hostfile, "File with one HOST or USER@HOST per line");
+    ssh.ShowDefaults().AddNumber("--port", job.port, 1, 65'535,
+                                 "Address at which the other hosts reach the first host");
 }
 
 }  // namespace
@@ -311,34 +272,27 @@ void AddEngineOptions(const Command& command, submit::JobSpec& job, SubmitFlags&
 void AddSubmit(const Command& app, int& status) {
     const auto flags = std::make_shared<SubmitFlags>();
     submit::JobSpec& job = flags->job;
-    const Command command = app.AddCommand(
-        "submit", "Submit a command as a job to Slurm, Ray, Kubernetes or ssh hosts");
-    command.Footer(kSubmitFooter);
+    const Command command =
+        app.AddCommand("submit", "Submit a command as a job to Slurm, Ray, Kubernetes or ssh hosts",
+                       kSubmitFooter);
+    const Command shown = command.ShowDefaults();
     command
         .AddOption("--to", flags->to,
                    "Engine: slurm, ray[:URL], kuberay[:NAMESPACE], k8s[:NAMESPACE], ssh[:CLUSTER]")
         .Suggest({"slurm", "ray", "kuberay", "k8s", "ssh"})
         .Required();
-    command.AddOption("-N,--nodes", job.nodes, "Number of nodes; each node runs one rank")
-        .ShowDefault();
+    shown.AddOption("-N,--nodes", job.nodes, "Number of nodes; each node runs one rank");
     command.AddOption("--name", job.name, "Name of the job (default: the command and the time)");
     command.AddFlag("--dry-run", flags->dry_run, "Print the job file, and submit nothing");
-    command.AddOption("--cpus", job.cpus, "Cores per rank (0: all cores of a node)")
-        .Range(0, 10'000)
-        .ShowDefault();
+    shown.AddNumber("--cpus", job.cpus, 0, 10'000, "Cores per rank (0: all cores of a node)");
     command.AddOption("--memory", job.memory,
                       "Memory per rank, in the engine's notation: 32Gi, 32G");
-    command.AddOption("--folder", job.folder, "Working folder of the ranks (default: the engine's)")
-        .TypeName("DIR");
-    command.AddOption("--program", job.program, "Path of the weft program on the nodes")
-        .ShowDefault();
-    command
-        .AddOption("--restarts", job.restarts,
-                   "Restart the ranks after a lost rank or a preemption, at most N times (not with "
-                   "ssh)")
-        .TypeName("N")
-        .Range(0, 1000)
-        .ShowDefault();
+    command.AddOption("--folder DIR", job.folder,
+                      "Working folder of the ranks (default: the engine's)");
+    shown.AddOption("--program", job.program, "Path of the weft program on the nodes");
+    shown.AddNumber(
+        "--restarts N", job.restarts, 0, 1000,
+        "Restart the ranks after a lost rank or a preemption, at most N times (not with ssh)");
     AddEngineOptions(command, job, *flags);
     AddJson(command, flags->json);
     command.AddOption("COMMAND", job.command, "Arguments of 'weft' on each rank, after --");
@@ -347,8 +301,7 @@ void AddSubmit(const Command& app, int& status) {
 
 void AddJob(const Command& app, int& status) {
     const auto flags = std::make_shared<JobFlags>();
-    const Command jobs = app.AddCommand("job", "Show or end jobs of 'weft submit'");
-    jobs.Footer(kJobFooter);
+    const Command jobs = app.AddCommand("job", "Show or end jobs of 'weft submit'", kJobFooter);
     jobs.NeedsCommand();
     const Command list = AddJobCommand(jobs, flags, "list",
                                        "List the jobs submitted from this host", status, ListJobs);

@@ -1,23 +1,17 @@
 // weft up: serves ranks of the cluster on this host, and finds the cluster's other hosts.
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <memory>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "base/folder_limit.h"
 #include "base/log.h"
 #include "base/start_thread.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
 #include "cli/host_facts.h"
-#include "cli/output.h"
 #include "cli/systemd_unit.h"
 #include "cluster/cluster.h"
 #include "cluster/handshake.h"
@@ -262,19 +256,16 @@ void AddUp(const Command& app, int& status) {
     auto flags = std::make_shared<UpFlags>();
     const Command up =
         app.AddCommand("up", "Join this host to a cluster: serve ranks, and find the other hosts");
+    const Command shown = up.ShowDefaults();
     up.AddOption("WORDS", flags->words,
                  "'-': read the key phrase that 'weft up' printed on the first host, from a prompt "
                  "or standard input; none: use this host's key, or create one. The phrase itself "
                  "works, too, but other users can read a command line");
-    up.AddOption("--cluster", flags->cluster,
-                 "Name of the cluster; its key is ~/.config/weft/clusters/NAME.key")
-        .TypeName("NAME")
-        .ShowDefault();
+    shown.AddOption("--cluster NAME", flags->cluster,
+                    "Name of the cluster; its key is ~/.config/weft/clusters/NAME.key");
     up.AddOption("--key-file", flags->key_file,
                  "Path of the cluster key, if it is not in the configuration folder");
-    up.AddOption("--port", flags->port, "TCP port on which to accept jobs")
-        .Range(1, 65'535)
-        .ShowDefault();
+    shown.AddNumber("--port", flags->port, 1, 65'535, "TCP port on which to accept jobs");
     up.AddFlag("--unit", flags->unit,
                "Print a systemd --user unit for this command, and start nothing");
     AddJobsOption(up, flags->jobs);

@@ -1,14 +1,7 @@
-// weft --version, and the help of `weft trace`, which main() turns into flags of other commands.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <string>
-#include <vector>
-
+// weft --version.
 #include "backend/device.h"
 #include "cli/commands.h"
 #include "cli/devices.h"
-#include "cli/output.h"
 #include "cluster/build.h"
 #include "hw/cpu.h"
 #include "model/model.h"
@@ -84,18 +77,6 @@ void PrintVersion(bool json) {
              plugins.empty() ? "none" : fmt::format("{}", fmt::join(plugins, ", ")));
     PrintOut("architectures  {}\n", model::SupportedArchitectures());
     PrintOut("tensor types   {}\n", fmt::join(dtypes, ", "));
-}
-
-void AddTrace(const Command& app) {
-    const Command trace =
-        app.AddCommand("trace", "Run another command and write a timeline for Perfetto");
-    trace.Footer(
-        "weft trace COMMAND ... is weft COMMAND ... --trace weft-trace.json: for each rank a\n"
-        "timeline of compute, wait and wire. Open it at https://ui.perfetto.dev.\n\n"
-        "Examples:\n"
-        "  weft trace run model.gguf -p \"Hello\" -n 16 --local 2\n"
-        "  weft trace run model.gguf -p \"Hello\" --trace mine.json");
-    trace.OnlyHelp();
 }
 
 }  // namespace weft::cli

@@ -2,14 +2,12 @@
 // --join, it dials rank 0; with --handle (used by weft itself) it is one rank of one job.
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "base/confine.h"
 #include "base/folder_limit.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/duration.h"
-#include "cli/flags.h"
 #include "cluster/job_child.h"
 #include "cluster/socket.h"
 
@@ -109,23 +107,18 @@ int BeRank(const WorkerFlags& flags) {
 void AddWorker(const Command& app, int& status) {
     auto flags = std::make_shared<WorkerFlags>();
     const Command worker = app.AddCommand("worker", "Run ranks of jobs that other hosts start");
-    worker.AddOption("--listen", flags->listen, "Accept calls of rank 0 (--hosts) at this address")
-        .TypeName("HOST:PORT");
-    worker
-        .AddOption("--join", flags->join.join,
-                   "Connect to rank 0 (--expect-workers) at this address (port 7000), and retry")
-        .TypeName("HOST:PORT");
+    worker.AddOption("--listen HOST:PORT", flags->listen,
+                     "Accept calls of rank 0 (--hosts) at this address");
+    worker.AddOption("--join HOST:PORT", flags->join.join,
+                     "Connect to rank 0 (--expect-workers) at this address (port 7000), and retry");
     worker.AddOption("--key-file", flags->key_file, "File with the key shared with rank 0");
-    worker.AddOption("--rank", flags->join.rank, "With --join: request this rank (default: any)")
-        .Range(1, 255)
-        .TypeName("N");
+    worker.AddNumber("--rank N", flags->join.rank, 1, 255,
+                     "With --join: request this rank (default: any)");
     worker.AddFlag("--once", flags->join.once,
                    "With --join: end after the first job, with its status");
-    worker
-        .AddOption("--wait", flags->wait,
-                   "With --join: give up after this time without a job, as 90s or 10m (default: "
-                   "never)")
-        .TypeName("TIME");
+    worker.AddOption(
+        "--wait TIME", flags->wait,
+        "With --join: give up after this time without a job, as 90s or 10m (default: never)");
     AddJobsOption(worker, flags->jobs);
     AddFoldersOption(worker, flags->folders);
     AddDataPortOptions(worker, flags->data);

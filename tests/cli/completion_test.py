@@ -75,11 +75,9 @@ class Answers(CompletionTest):
 
     def test_what_is_left_out(self):
         self.assertEqual(self.ask("train", "--rec")[0], ["--recompute"])
-        self.assertIn("estimate", self.ask("train", "")[0])
+        self.assertIn("data", self.ask("train", "")[0])
         self.assertEqual(self.ask("net", "--timeout-m")[0], ["--timeout-ms"])
         self.assertEqual(self.ask("bench", "serve", "--url")[0], ["--url"])
-        self.assertEqual(self.ask("trace", "ru")[0], ["run"])
-        self.assertEqual(self.ask("trace", "run", "--overl")[0], ["--overlap"])
         self.assertNotIn("--version", self.ask("run", "--")[0])
 
     def test_values(self):

@@ -320,8 +320,8 @@ TEST_F(Contract, Inspect) {
 
 TEST_F(Contract, TraceOfSeveralRanks) {
     const std::string file = dir_ / "trace.json";
-    const Ran ran = RunWeft({"trace", "run", model_, "-p", "hello", "-n", "4", "--ignore-eos",
-                             "--tp", "2", "--trace", file});
+    const Ran ran = RunWeft(
+        {"run", model_, "-p", "hello", "-n", "4", "--ignore-eos", "--tp", "2", "--trace", file});
     ASSERT_EQ(ran.status, 0) << ran.err;
     std::ifstream stream(file);
     const json trace = json::parse(stream, nullptr, false);
@@ -347,7 +347,7 @@ TEST_F(Contract, Version) {
 
 TEST_F(Contract, HelpHasExamples) {
     for (const char* command : {"run", "bench", "logits", "tokenize", "perplexity", "inspect",
-                                "models", "trace", "pull", "worker", "key", "plan"}) {
+                                "models", "pull", "worker", "key", "plan"}) {
         const Ran ran = RunWeft({command, "--help"});
         EXPECT_EQ(ran.status, 0) << command;
         EXPECT_NE(ran.out.find("Examples:"), std::string::npos) << command;

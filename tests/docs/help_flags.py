@@ -6,7 +6,7 @@ import subprocess
 IMPLIED = {("net",): ("net", "table"), ("train",): ("train", "run"), ("hosts",): ("hosts", "list")}
 ALIASES = {("bench", "serve"): ("bench-serve",)}
 # Commands that the help of the command above them does not list.
-UNLISTED = (("train", "data"), ("train", "estimate"), ("train", "plot"))
+UNLISTED = (("train", "data"), ("train", "estimate"))
 # Only weft itself gives these.
 HIDDEN = {("worker",): {"--handle", "--neighbours"}}
 
@@ -40,8 +40,6 @@ class Help:
 
     def command_of(self, words):
         """The command that a line's words name, as a key of `flags`."""
-        if words[:1] == ["trace"] and len(words) > 1:
-            return self.command_of(words[1:])
         command = ()
         while len(command) < len(words) and (*command, words[len(command)]) in self.flags:
             command = (*command, words[len(command)])
@@ -54,9 +52,7 @@ class Help:
         command = self.command_of(words)
         if not command and words and re.fullmatch(r"[a-z][a-z-]*", words[0]):
             return [words[0]]
-        known = set(self.flags[command])
-        if words[:1] == ["trace"]:
-            known.add("--trace")
+        known = self.flags[command]
         wrong = []
         for word in words:
             if word == "--":
