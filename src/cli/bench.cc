@@ -1,24 +1,18 @@
 // weft bench: prefill and decode speed over a sweep of layouts, transports and thread counts. Ranks
 // start once per configuration; every test runs once to warm up, then -r times.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <cctype>
 #include <ctime>
 #include <map>
-#include <memory>
 #include <optional>
 
 #include "backend/device.h"
 #include "backend/device_list.h"
+#include "base/text.h"
 #include "cli/bench_predict.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
 #include "cli/loading_line.h"
 #include "cli/model_words.h"
-#include "cli/output.h"
 #include "cli/summary.h"
 #include "engine/device_options.h"
 #include "engine/measure.h"
@@ -131,15 +125,6 @@ Result<BenchModel> DescribeModel(const engine::Job& job) {
     return model;
 }
 
-std::string TimeNow() {
-    const std::time_t now = std::time(nullptr);
-    std::tm utc{};
-    ::gmtime_r(&now, &utc);
-    char text[32];
-    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    return text;
-}
-
 using Reports = std::vector<engine::RankReport>;
 
 // A sensor that failed meanwhile has no more joules than before, and is reported like that.
@@ -172,7 +157,7 @@ Result<BenchRow> RunTest(const BenchFlags& flags, engine::StepRunner& runner, in
     row.depth = depth;
     row.seqs = seqs;
     if (depth > 0) WEFT_TRY(engine::TimePrompts(runner, seqs, depth));
-    row.time = TimeNow();
+    row.time = UtcText(std::time(nullptr), "%Y-%m-%dT%H:%M:%SZ");
     Reports before;
     int64_t begin_ns = 0;
     for (int i = flags.no_warmup ? 0 : -1; i < flags.repetitions; ++i) {
@@ -260,9 +245,7 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     row.wire = c.tp == 1 ? "none" : engine::SumWireName(rank.wire());
     row.prompt_wire = c.tp == 1 ? "none" : engine::SumWireName(rank.prompt_wire());
     row.split = ranks == 1 ? "" : fmt::format("{}", fmt::join(runner->rank().job().split, ","));
-    row.kv_type = Info(job.kv_dtype).name;
-    std::ranges::transform(row.kv_type, row.kv_type.begin(),
-                           [](unsigned char ch) { return static_cast<char>(std::tolower(ch)); });
+    row.kv_type = LowerCase(Info(job.kv_dtype).name);
     row.chunk = job.chunk;
     const auto test = [&](int64_t prompt, int64_t generate, int64_t depth, int64_t at_once) {
         return ShowTest(flags, *runner, {prompt, generate, depth, at_once}, row, label, predictor,
@@ -302,18 +285,16 @@ Status RunBenchCommand(BenchFlags& flags) {
 }
 
 template <typename T>
-void AddList(const Command& app, const char* name, std::vector<T>& values, const char* help,
-             const char* group = "Sweep") {
-    app.AddOption(name, values, help).Commas().OneEach().Group(group);
+void AddList(const Command& app, const char* name, std::vector<T>& values, const char* help) {
+    app.Group("Sweep").AddOption(name, values, help).Commas().OneEach();
 }
 
 }  // namespace
 
 void AddBench(const Command& app, int& status) {
     auto flags = std::make_shared<BenchFlags>();
-    const Command bench =
-        app.AddCommand("bench", "Measure the speed of a model over a sweep of layouts");
-    bench.Footer(kBenchFooter);
+    const Command bench = app.AddCommand(
+        "bench", "Measure the speed of a model over a sweep of layouts", kBenchFooter);
     AddModel(bench, flags->common.job.model, flags->common.pull);
     AddList(bench, "-p,--n-prompt", flags->prompts,
             "Prompt tokens of a prefill test (512; 0: no prefill test)");
@@ -327,12 +308,12 @@ void AddBench(const Command& app, int& status) {
             "Threads per rank (default: the cores of the rank)");
     AddList(bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
     AddList(bench, "--pp", flags->pp, "Pipeline stages (1)");
-    bench.AddOption("--ep", flags->common.job.ep, "Expert-parallel groups of the tensor ranks (1)")
-        .Range(1, 1024);
+    bench.AddNumber("--ep", flags->common.job.ep, 1, 1024,
+                    "Expert-parallel groups of the tensor ranks (1)");
     AddList(bench, "--transport", flags->transports,
             "Transport between ranks: auto, shm, tcp, verbs or mpi");
-    bench.AddOption("-r,--repetitions", flags->repetitions, "Repetitions of each test (5)")
-        .Range(1, 1000);
+    bench.AddNumber("-r,--repetitions", flags->repetitions, 1, 1000,
+                    "Repetitions of each test (5)");
     bench.AddOption("--machines", flags->machines,
                     "Add a column with the prediction of 'weft plan' for these machines, as "
                     "2xstrix-halo,roce (default: this host, if its GPU is known)");

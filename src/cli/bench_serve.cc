@@ -1,13 +1,7 @@
 // weft bench serve: sends a load of requests to an OpenAI endpoint and reports its latency and
 // speed.
-#include <fmt/format.h>
-
-#include <memory>
-
 #include "base/file.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "load/load.h"
 
 namespace weft::cli {
@@ -131,51 +125,39 @@ void AddLoadFlags(const Command& command, ServeLoadFlags& flags) {
     command.AddOption(
         "--model", load.model,
         "Model name in the requests (default: the first model that the endpoint lists)");
-    command.AddOption("--api", flags.api, "API to call: completions (default) or chat")
-        .OneOf({"completions", "chat"});
-    command.AddOption("--requests", load.requests, "Number of requests (100)").Range(1, 1'000'000);
-    command
-        .AddOption("--clients", load.clients,
-                   "Maximum concurrent requests (1; with --rate: no limit)")
-        .Range(1, 10'000);
-    command
-        .AddOption("--rate", load.rate,
-                   "Mean requests per second, as a Poisson process (default: send as fast as "
-                   "answers come)")
-        .Range(1e-3, 1e5);
-    command.AddOption("--input-len", load.input_len, "Prompt tokens per request (256)")
-        .Range(1, kMostTokens);
-    command.AddOption("--output-len", load.output_len, "Generated tokens per request (128)")
-        .Range(1, kMostTokens);
-    command
-        .AddOption("--mix", flags.mix,
-                   "Distribution of prompt and answer lengths: sharegpt varies them as ShareGPT "
-                   "does")
-        .OneOf({"sharegpt"});
-    command
-        .AddOption("--shared-prefix", load.shared_prefix,
-                   "Leading tokens that all prompts share (0)")
-        .Range(0, 1 << 24);
-    command
-        .AddOption("--prompt", flags.prompt,
-                   "Prompt content: ids (random tokens), words, or auto: ids if the endpoint takes "
-                   "them")
-        .OneOf({"auto", "ids", "words"});
-    command.AddOption("--vocab", load.vocab, "Exclusive upper bound of prompt token ids (30000)")
-        .Range(2, 1 << 24);
+    command.AddChoice("--api", flags.api, {"completions", "chat"},
+                      "API to call: completions (default) or chat");
+    command.AddNumber("--requests", load.requests, 1, 1'000'000, "Number of requests (100)");
+    command.AddNumber("--clients", load.clients, 1, 10'000,
+                      "Maximum concurrent requests (1; with --rate: no limit)");
+    command.AddNumber(
+        "--rate", load.rate, 1e-3, 1e5,
+        "Mean requests per second, as a Poisson process (default: send as fast as answers come)");
+    command.AddNumber("--input-len", load.input_len, 1, kMostTokens,
+                      "Prompt tokens per request (256)");
+    command.AddNumber("--output-len", load.output_len, 1, kMostTokens,
+                      "Generated tokens per request (128)");
+    command.AddChoice(
+        "--mix", flags.mix, {"sharegpt"},
+        "Distribution of prompt and answer lengths: sharegpt varies them as ShareGPT does");
+    command.AddNumber("--shared-prefix", load.shared_prefix, 0, 1 << 24,
+                      "Leading tokens that all prompts share (0)");
+    command.AddChoice(
+        "--prompt", flags.prompt, {"auto", "ids", "words"},
+        "Prompt content: ids (random tokens), words, or auto: ids if the endpoint takes them");
+    command.AddNumber("--vocab", load.vocab, 2, 1 << 24,
+                      "Exclusive upper bound of prompt token ids (30000)");
     command.AddOption("--seed", load.seed, "Seed of prompts, lengths and arrival times (1)");
-    command.AddOption("--warmup", load.warmup, "Warm-up requests before the measurement (1)")
-        .Range(0, 10'000);
+    command.AddNumber("--warmup", load.warmup, 0, 10'000,
+                      "Warm-up requests before the measurement (1)");
     command.AddOption("--key-file", flags.key_file, "Read the API key from this file");
-    command.AddOption("--key", load.key,
-                      "API key, sent as a bearer token (other users can read a command line: "
-                      "prefer --key-file)");
+    command.AddOption(
+        "--key", load.key,
+        "API key, sent as a bearer token (other users can read a command line: prefer --key-file)");
     command.AddOption("--cacert", load.ca_file, "CA certificates to trust instead of the system's")
         .ExistingFile();
-    command
-        .AddOption("--timeout", flags.timeout_s,
-                   "Fail a request after this many seconds of silence (120)")
-        .Range(1.0, 86400.0);
+    command.AddNumber("--timeout", flags.timeout_s, 1.0, 86400.0,
+                      "Fail a request after this many seconds of silence (120)");
 }
 
 }  // namespace
@@ -183,11 +165,10 @@ void AddLoadFlags(const Command& command, ServeLoadFlags& flags) {
 void AddBenchServe(const Command& app, int& status) {
     auto flags = std::make_shared<ServeLoadFlags>();
     const Command command = app.AddCommand(
-        "bench-serve", "Put a load of requests on an OpenAI endpoint ('weft bench serve')");
-    command.Footer(kBenchServeFooter);
+        "bench-serve", "Put a load of requests on an OpenAI endpoint ('weft bench serve')",
+        kBenchServeFooter);
     AddLoadFlags(command, *flags);
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, RunBenchServeCommand);
+    SetJsonCallback(command, flags, status, RunBenchServeCommand);
 }
 
 }  // namespace weft::cli

@@ -1,10 +1,6 @@
 // weft completion: prints a shell's completion script for weft. The scripts contain no flags: at
 // each key press they run `weft completion -- WORDS` (complete.h).
-#include <memory>
-
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 
 namespace weft::cli {
 namespace {
@@ -128,12 +124,11 @@ void AddCompletion(const Command& app, int& status) {
         bool json = false;
     };
     const auto flags = std::make_shared<Flags>();
-    const Command command = app.AddCommand("completion", "Print command completion for a shell");
-    command.Footer(kCompletionFooter);
+    const Command command =
+        app.AddCommand("completion", "Print command completion for a shell", kCompletionFooter);
     command
-        .AddOption("SHELL", flags->shell,
+        .AddChoice("SHELL", flags->shell, {"bash", "zsh", "fish"},
                    "Shell whose completion script to print: bash, zsh or fish")
-        .OneOf({"bash", "zsh", "fish"})
         .Required();
     SetCallback(command, flags, flags->json, status, [](const Flags& asked) -> Status {
         WriteOut(asked.shell == "bash" ? kBash : asked.shell == "zsh" ? kZsh : kFish);

@@ -1,24 +1,16 @@
 // weft doctor: checks hosts, locally, over ssh and from snapshots.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
-#include <memory>
 #include <mutex>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "base/file.h"
 #include "base/shell_word.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "cluster/socket.h"
 #include "doctor/check.h"
 #include "doctor/collect.h"
@@ -351,15 +343,10 @@ void AddDoctor(const Command& app, int& status) {
     const Command command =
         app.AddCommand("doctor", "Find faults that make a cluster slow or fail");
     command.AddOption("--hosts", flags->hosts, "Check these hosts over ssh, as a,b,c").Commas();
-    command
-        .AddOption("--cluster", flags->cluster,
-                   "Check this host and, over ssh, the hosts that have an ssh entry in the file of "
-                   "this cluster ('weft up'); measure the links to all hosts that answer")
-        .TypeName("NAME");
-    command
-        .AddOption("--from", flags->from,
-                   "Check a snapshot, a tar file or a folder; may be repeated")
-        .OneEach();
+    command.AddOption("--cluster NAME", flags->cluster,
+                      "Check this host and, over ssh, the hosts that have an ssh entry in the file "
+                      "of this cluster ('weft up'); measure the links to all hosts that answer");
+    command.AddOption("--from", flags->from, "Check snapshots, each a tar file or a folder");
     command.AddOption("--save", flags->save, "Write a snapshot of this machine (- is stdout)");
     command.AddFlag("--real-names", flags->real_names, "With --save: keep names and addresses");
     command.AddOption("--check", flags->checks, "Run only these checks, as a,b").Commas();
@@ -375,10 +362,8 @@ void AddDoctor(const Command& app, int& status) {
         .AddOption("--workers", flags->fabric.hosts,
                    "Measure the links to these workers, as a:7000,b:7000")
         .Commas();
-    command
-        .AddOption("--model", flags->model,
-                   "Check that this model is complete, and has the same bytes on all hosts")
-        .TypeName("MODEL");
+    command.AddOption("--model MODEL", flags->model,
+                      "Check that this model is complete, and has the same bytes on all hosts");
     command.AddOption("--model-content", flags->model_content, "").Group("");
     command.AddOption("--key-file", flags->fabric.key_file,
                       "File with the key that the workers share");
@@ -386,8 +371,8 @@ void AddDoctor(const Command& app, int& status) {
         "--transport", flags->fabric.transport,
         "Transport for --workers: " + fmt::format("{}", fmt::join(net::TransportNames(), ", ")));
     command.AddOption("--remote", flags->collect.program, "Path of weft on the hosts (weft)");
-    command.AddOption("--timeout-ms", flags->collect.timeout_ms, "Time-out for each host (30000)")
-        .Range(200, 3'600'000);
+    command.AddNumber("--timeout-ms", flags->collect.timeout_ms, 200, 3'600'000,
+                      "Time-out for each host (30000)");
     command.AddOption("--reach", flags->reach, "Connect to other hosts, for --hosts").Group("");
     command.AddFlag("-v,--verbose", flags->verbose,
                     "Also print passed checks and sources that could not be read");

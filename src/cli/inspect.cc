@@ -1,15 +1,10 @@
 // weft inspect: the content of a model file, the Program of a layout's rank, and the GPUs.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
-#include <memory>
 
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/devices.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "model/model.h"
 #include "program/cost.h"
 
@@ -177,29 +172,20 @@ Status RunInspectCommand(InspectFlags& flags) {
 void AddInspect(const Command& app, int& status) {
     auto flags = std::make_shared<InspectFlags>();
     const Command command = app.AddCommand(
-        "inspect", "Show metadata and tensors of a model, or the GPUs of this machine");
-    command.Footer(kInspectFooter);
+        "inspect", "Show metadata and tensors of a model, or the GPUs of this machine",
+        kInspectFooter);
     AddModel(command, flags->model, flags->pull, false);
     command.AddFlag("--devices", flags->devices,
                     "Show the GPUs of this machine instead: driver, memory, features");
-    const char* group = "Program";
-    command
-        .AddFlag("--program", flags->program,
-                 "Show the Program of one rank instead, and the cost of one step")
-        .Group(group);
-    command.AddOption("--tp", flags->tp, "Tensor-parallel ranks (1)").Range(1, 1024).Group(group);
-    command.AddOption("--ep", flags->ep, "Expert-parallel groups of the tensor ranks")
-        .Range(1, 1024)
-        .Group(group);
-    command.AddOption("--pp", flags->pp, "Pipeline stages (1)").Range(1, 1024).Group(group);
-    command
-        .AddOption("--tensor-split", flags->split, "Shares of the ranks or stages, such as 3,2,1")
-        .Group(group);
-    command.AddOption("--rank", flags->rank, "Rank whose Program is shown (0)")
-        .Range(0, 1 << 20)
-        .Group(group);
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, RunInspectCommand);
+    const Command group = command.Group("Program");
+    group.AddFlag("--program", flags->program,
+                  "Show the Program of one rank instead, and the cost of one step");
+    group.AddNumber("--tp", flags->tp, 1, 1024, "Tensor-parallel ranks (1)");
+    group.AddNumber("--ep", flags->ep, 1, 1024, "Expert-parallel groups of the tensor ranks");
+    group.AddNumber("--pp", flags->pp, 1, 1024, "Pipeline stages (1)");
+    group.AddOption("--tensor-split", flags->split, "Shares of the ranks or stages, such as 3,2,1");
+    group.AddNumber("--rank", flags->rank, 0, 1 << 20, "Rank whose Program is shown (0)");
+    SetJsonCallback(command, flags, status, RunInspectCommand);
 }
 
 }  // namespace weft::cli

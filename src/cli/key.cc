@@ -1,13 +1,8 @@
 // weft key: API keys of `weft serve`.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <memory>
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "serve/keys.h"
 
 namespace weft::cli {
@@ -79,11 +74,10 @@ Status Check(KeyFlags& flags) {
 
 void AddNew(const Command& keys, int& status) {
     auto flags = std::make_shared<KeyFlags>();
-    const Command command =
-        keys.AddCommand("new",
-                        "Create an API key: print the line for the key file, and the key "
-                        "itself on standard error");
-    command.Footer(kKeyFooter);
+    const Command command = keys.AddCommand(
+        "new",
+        "Create an API key: print the line for the key file, and the key itself on standard error",
+        kKeyFooter);
     serve::KeyLimits& limits = flags->limits;
     command.AddOption("NAME", flags->name, "Name of the key's owner: letters, digits and '._-'")
         .Required();
@@ -99,24 +93,21 @@ void AddNew(const Command& keys, int& status) {
     command.AddOption("--group", limits.group,
                       "Group of keys that share the prefix cache; its members can learn from "
                       "cached_tokens what the others asked (none)");
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, New);
+    SetJsonCallback(command, flags, status, New);
 }
 
 void AddCheck(const Command& keys, int& status) {
     auto flags = std::make_shared<KeyFlags>();
-    const Command command = keys.AddCommand("check", "Check a key file and describe its keys");
-    command.Footer(kKeyFooter);
+    const Command command =
+        keys.AddCommand("check", "Check a key file and describe its keys", kKeyFooter);
     command.AddOption("FILE", flags->file, "Path of the key file").Required();
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, Check);
+    SetJsonCallback(command, flags, status, Check);
 }
 
 }  // namespace
 
 void AddKey(const Command& app, int& status) {
-    const Command keys = app.AddCommand("key", "Manage the API keys of a server");
-    keys.Footer(kKeyFooter);
+    const Command keys = app.AddCommand("key", "Manage the API keys of a server", kKeyFooter);
     keys.NeedsCommand();
     AddNew(keys, status);
     AddCheck(keys, status);

@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <memory>
 
 #include "base/printable.h"
+#include "base/text.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "hub/choose.h"
 #include "hub/inventory.h"
 #include "hub/short_names.h"
@@ -54,14 +52,6 @@ std::string TypeOf(const hub::CachedModel& model) {
     return TypeOfWeights(model.path);
 }
 
-std::string TimeText(int64_t seconds, const char* format) {
-    const time_t time = seconds;
-    tm parts{};
-    char text[64] = "";
-    if (::gmtime_r(&time, &parts) != nullptr) std::strftime(text, sizeof text, format, &parts);
-    return text;
-}
-
 Json ModelToJson(const hub::CachedModel& model) {
     constexpr const char* kTime = "%Y-%m-%dT%H:%M:%SZ";
     return {{"name", model.spec.Text()},
@@ -69,8 +59,8 @@ Json ModelToJson(const hub::CachedModel& model) {
             {"type", TypeOf(model)},
             {"bytes", model.bytes},
             {"held_bytes", model.held_bytes},
-            {"modified", TimeText(model.modified_s, kTime)},
-            {"used", TimeText(model.used_s, kTime)},
+            {"modified", UtcText(model.modified_s, kTime)},
+            {"used", UtcText(model.used_s, kTime)},
             {"commit", model.commit},
             {"path", model.path}};
 }
@@ -103,7 +93,7 @@ void PrintModelTable(const std::vector<hub::CachedModel>& models) {
     for (const hub::CachedModel& model : models) {
         const std::string type = Printable(TypeOf(model));
         PrintOut("{:<{}}  {:>10}  {:<8}  {}{}\n", NameOf(model), width, BytesText(model.bytes),
-                 type.empty() ? "-" : type, TimeText(model.used_s, "%Y-%m-%d"), Remark(model));
+                 type.empty() ? "-" : type, UtcText(model.used_s, "%Y-%m-%d"), Remark(model));
     }
 }
 
@@ -207,25 +197,22 @@ Status Remove(RmFlags& flags) {
 
 void AddListCommand(const Command& app, int& status) {
     auto flags = std::make_shared<ListFlags>();
-    const Command command = app.AddCommand("list", "List the models in the cache folder");
-    command.Footer(kListFooter);
+    const Command command =
+        app.AddCommand("list", "List the models in the cache folder", kListFooter);
     command.AddFlag("--names", flags->names, "List the short names and their models");
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, List);
+    SetJsonCallback(command, flags, status, List);
 }
 
 void AddRm(const Command& app, int& status) {
     auto flags = std::make_shared<RmFlags>();
-    const Command command = app.AddCommand("rm", "Remove models from the cache folder");
-    command.Footer(kRmFooter);
+    const Command command = app.AddCommand("rm", "Remove models from the cache folder", kRmFooter);
     command
         .AddOption("MODEL", flags->models,
                    "Model to remove, as 'weft list' prints it; without FILE or TYPE, all models of "
                    "the repository's revision (main)")
         .Required();
     command.AddFlag("-y,--yes", flags->yes, "Do not ask for confirmation");
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, Remove);
+    SetJsonCallback(command, flags, status, Remove);
 }
 
 }  // namespace weft::cli

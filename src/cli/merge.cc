@@ -1,14 +1,9 @@
 // weft merge: merges a LoRA adapter into a model's weights, as one GGUF file or a folder.
 #include "train/lora/merge.h"
 
-#include <fmt/format.h>
-
 #include <filesystem>
-#include <memory>
 
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "train/export.h"
 
 namespace weft::cli {
@@ -54,23 +49,19 @@ Status Merge(MergeFlags& flags) {
 
 void AddMerge(const Command& app, int& status) {
     auto flags = std::make_shared<MergeFlags>();
-    const Command command = app.AddCommand("merge", "Merge a LoRA adapter into a model's weights");
-    command.Footer(kMergeFooter);
+    const Command command =
+        app.AddCommand("merge", "Merge a LoRA adapter into a model's weights", kMergeFooter);
+    const Command shown = command.ShowDefaults();
     AddModel(command, flags->model, flags->pull);
     command.AddOption("--lora", flags->adapter, "Folder of the adapter").Required();
     command.AddOption("-o,--out", flags->out, "File or folder to write").Required();
-    command
-        .AddOption("--save-format", flags->format,
-                   "Format of the result: gguf (a file) or hf (a Hugging Face folder)")
-        .ShowDefault();
-    command
-        .AddOption("--save-type", flags->type,
-                   "Data type of the result: F32, F16, BF16; for gguf also Q8_0, Q4_K_M, ...")
-        .ShowDefault();
-    command.AddOption("-t,--threads", flags->threads, "Threads (0: all cores)").ShowDefault();
+    shown.AddOption("--save-format", flags->format,
+                    "Format of the result: gguf (a file) or hf (a Hugging Face folder)");
+    shown.AddOption("--save-type", flags->type,
+                    "Data type of the result: F32, F16, BF16; for gguf also Q8_0, Q4_K_M, ...");
+    shown.AddOption("-t,--threads", flags->threads, "Threads (0: all cores)");
     command.AddFlag("--force", flags->force, "Replace an existing OUT");
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, Merge);
+    SetJsonCallback(command, flags, status, Merge);
 }
 
 }  // namespace weft::cli

@@ -1,14 +1,10 @@
 // weft models: the architectures that run, those that are refused, and the names of their models.
 // docs/models.md holds the two tables.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cctype>
 #include <map>
 
+#include "base/text.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "hub/short_names.h"
 #include "model/model.h"
 #include "model_files/refused.h"
@@ -38,12 +34,6 @@ struct NamedModel {
     std::string name, architecture, short_name;  // short_name: may be empty
     double billions = 0;                         // of parameters
 };
-
-std::string Lowercase(std::string_view text) {
-    std::string low(text);
-    std::ranges::transform(low, low.begin(), [](unsigned char c) { return std::tolower(c); });
-    return low;
-}
 
 // Short names by the main name of the model.
 std::map<std::string, std::string> ShortNamesOfModels() {
@@ -105,7 +95,7 @@ std::string ModelTables() {
 // Whether any of the words contains `word`.
 bool Holds(const std::string& word, std::initializer_list<std::string_view> words) {
     return std::ranges::any_of(words, [&](std::string_view each) {
-        return Lowercase(each).find(word) != std::string::npos;
+        return LowerCase(each).find(word) != std::string::npos;
     });
 }
 
@@ -129,7 +119,7 @@ std::string FamilyText(const model::Family& family, const std::string& word,
 
 Status PrintMatching(const ModelsFlags& flags) {
     WEFT_ASSIGN(const std::vector<NamedModel> models, NamedModels());
-    const std::string word = Lowercase(flags.word);
+    const std::string word = LowerCase(flags.word);
     std::string text;
     for (const model::Family& family : model::Families()) {
         text += FamilyText(family, word, models);
@@ -151,7 +141,7 @@ Status PrintMatching(const ModelsFlags& flags) {
 
 Status PrintAll(const ModelsFlags& flags) {
     WEFT_ASSIGN(const std::vector<NamedModel> models, NamedModels());
-    const std::string word = Lowercase(flags.word);
+    const std::string word = LowerCase(flags.word);
     Json list = Json::array();
     for (const model::Family& family : model::Families()) {
         if (!word.empty() && FamilyText(family, word, models).empty()) continue;
@@ -191,13 +181,11 @@ Status RunModels(ModelsFlags& flags) {
 
 void AddModels(const Command& app, int& status) {
     auto flags = std::make_shared<ModelsFlags>();
-    const Command command =
-        app.AddCommand("models", "List the supported architectures, and names and sizes of models");
-    command.Footer(kModelsFooter);
+    const Command command = app.AddCommand(
+        "models", "List the supported architectures, and names and sizes of models", kModelsFooter);
     command.AddOption("WORD", flags->word,
                       "Show only architectures and models whose name contains this word");
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, RunModels);
+    SetJsonCallback(command, flags, status, RunModels);
 }
 
 }  // namespace weft::cli

@@ -1,14 +1,9 @@
 // weft perplexity: measures how well a model predicts a text.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <memory>
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
 #include "cli/model_words.h"
-#include "cli/output.h"
 #include "cli/summary.h"
 #include "engine/measure.h"
 
@@ -69,8 +64,8 @@ Status RunPerplexityCommand(PerplexityFlags& flags) {
 
 void AddPerplexity(const Command& app, int& status) {
     auto flags = std::make_shared<PerplexityFlags>();
-    const Command command = app.AddCommand("perplexity", "Compute the perplexity of a text");
-    command.Footer(kPerplexityFooter);
+    const Command command =
+        app.AddCommand("perplexity", "Compute the perplexity of a text", kPerplexityFooter);
     AddModel(command, flags->common.job.model, flags->common.pull);
     command.AddOption("FILE", flags->file, "Text to read").Required();
     AddClusterFlags(command, flags->common);

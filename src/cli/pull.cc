@@ -1,18 +1,12 @@
 // weft pull: downloads a model, or one rank's shard, from the Hugging Face Hub to the cache folder.
 #include "hub/pull.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <deque>
-#include <memory>
-#include <utility>
 
 #include "base/deadline.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
 #include "cli/model_names.h"
-#include "cli/output.h"
 #include "cli/pull_model.h"
 #include "engine/shard_ranges.h"
 #include "hub/short_names.h"
@@ -172,27 +166,22 @@ Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& co
 }
 
 void AddShardFlags(const Command& command, PullFlags& flags) {
-    constexpr const char* kGroup = "One rank's shard";
-    const Option shard =
-        command.AddOption("--shard", flags.shard,
-                          "Download only the bytes that one rank reads, as RANK/RANKS, counted "
-                          "from 0: 1/3");
-    shard.Group(kGroup);
+    const Command group = command.Group("One rank's shard");
+    const Option shard = group.AddOption(
+        "--shard", flags.shard,
+        "Download only the bytes that one rank reads, as RANK/RANKS, counted from 0: 1/3");
     const auto number = [&](const char* name, int& value, const char* help) {
-        command.AddOption(name, value, help).Range(1, 1024).Needs(shard).Group(kGroup);
+        group.AddNumber(name, value, 1, 1024, help).Needs(shard);
     };
     number("--tp", flags.tp, "Tensor-parallel ranks of the layout (default: all ranks)");
     number("--pp", flags.pp, "Pipeline stages of the layout (default: 1)");
     number("--ep", flags.ep, "Expert-parallel groups of the layout (default: as the model needs)");
-    command.AddOption("--tensor-split", flags.split, "Shares of the layout, such as 3,2,1")
-        .Needs(shard)
-        .Group(kGroup);
-    command
-        .AddOption("--gap", flags.gap_kib,
+    group.AddOption("--tensor-split", flags.split, "Shares of the layout, such as 3,2,1")
+        .Needs(shard);
+    group
+        .AddNumber("--gap", flags.gap_kib, 0, 1 << 20,
                    "Join byte ranges that are at most this many KiB apart (256)")
-        .Range(0, 1 << 20)
-        .Needs(shard)
-        .Group(kGroup);
+        .Needs(shard);
 }
 
 }  // namespace
@@ -206,22 +195,19 @@ Result<hub::Pulled> PullShown(const hub::Config& config, const hub::RepoSpec& sp
 
 void AddPull(const Command& app, int& status) {
     auto flags = std::make_shared<PullFlags>();
-    const Command command = app.AddCommand("pull", "Download a model from the Hugging Face Hub");
-    command.Footer(kPullFooter);
+    const Command command =
+        app.AddCommand("pull", "Download a model from the Hugging Face Hub", kPullFooter);
     command
         .AddOption("NAME", flags->name, "Model to download, such as hf:Qwen/Qwen3-8B-GGUF:Q4_K_M")
         .Required();
-    command
-        .AddOption("--timeout", flags->timeout_s,
-                   "Give up after this many seconds without data (120)")
-        .Range(1.0, 86400.0);
-    command.AddOption("--connections", flags->connections, "Connections per file (8)").Range(1, 64);
+    command.AddNumber("--timeout", flags->timeout_s, 1.0, 86400.0,
+                      "Give up after this many seconds without data (120)");
+    command.AddNumber("--connections", flags->connections, 1, 64, "Connections per file (8)");
     command
         .AddOption("--cacert", flags->ca_file, "CA certificates to trust instead of the system's")
         .ExistingFile();
     AddShardFlags(command, *flags);
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, RunPullCommand);
+    SetJsonCallback(command, flags, status, RunPullCommand);
 }
 
 }  // namespace weft::cli

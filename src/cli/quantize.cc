@@ -1,18 +1,13 @@
 // weft quantize: converts a model to another type, as one GGUF file.
 #include "quantize/quantize.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <memory>
 
 #include "base/deadline.h"
 #include "base/printable.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 
 namespace weft::cli {
 namespace {
@@ -219,23 +214,19 @@ Status RunQuantizeCommand(QuantizeFlags& flags) {
 
 void AddQuantize(const Command& app, int& status) {
     auto flags = std::make_shared<QuantizeFlags>();
-    const Command command =
-        app.AddCommand("quantize", "Convert a model to another type, as a GGUF file");
-    command.Footer(kQuantizeFooter);
+    const Command command = app.AddCommand(
+        "quantize", "Convert a model to another type, as a GGUF file", kQuantizeFooter);
     command.AddOption("IN", flags->in, "GGUF file, Hugging Face folder, or synthetic:NAME")
         .Required();
     command.AddOption("OUT", flags->out, "Path of the GGUF file to write").Required();
     command.AddOption("TYPE", flags->type, "One of " + quantize::FileTypeNames()).Required();
-    command.AddOption("-t,--threads", flags->threads, "Threads (default: all cores)")
-        .Range(1, 1024);
-    command.AddOption("--imatrix", flags->imatrix,
-                      "Importance matrix of llama-imatrix (GGUF or .dat), which weights the "
-                      "rounding errors");
-    command
-        .AddOption("--tensor", flags->rules,
-                   "REGEX=TYPE: give TYPE to tensors whose name matches; the first match counts; "
-                   "may be repeated")
-        .OneEach();
+    command.AddNumber("-t,--threads", flags->threads, 1, 1024, "Threads (default: all cores)");
+    command.AddOption(
+        "--imatrix", flags->imatrix,
+        "Importance matrix of llama-imatrix (GGUF or .dat), which weights the rounding errors");
+    command.AddEach("--tensor", flags->rules,
+                    "REGEX=TYPE: give TYPE to tensors whose name matches; the first match counts; "
+                    "may be repeated");
     command.AddOption("--output-type", flags->output_type,
                       "Type of output.weight, or of the embedding if the model ties them");
     command.AddOption("--embedding-type", flags->embedding_type, "Type of token_embd.weight");
@@ -245,8 +236,7 @@ void AddQuantize(const Command& app, int& status) {
     command.AddFlag("--dry-run", flags->dry_run,
                     "Print the type of each tensor, and write nothing");
     command.AddFlag("--force", flags->force, "Replace an existing OUT");
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, RunQuantizeCommand);
+    SetJsonCallback(command, flags, status, RunQuantizeCommand);
 }
 
 }  // namespace weft::cli

@@ -56,29 +56,23 @@ model_files::SamplingHints SamplingFlags::Given() const {
 }
 
 void AddSamplingFlags(const Command& command, SamplingFlags& flags) {
-    const char* group = "Sampling";
+    const Command group = command.Group("Sampling");
     flags.command = command;
     model_files::SamplingHints unused;
     size_t at = 0;
     engine::VisitSampling(flags.sampler, unused, [&](const char* name, auto& value, auto&) {
         const SamplingHelp& help = kSamplingHelp.at(at++);
-        command
-            .AddOption(
-                FlagOf(name), value,
-                fmt::format("{} (default: {}{})", help.what,
-                            help.of_file ? "the value in the model's file, else " : "", value))
-            .Group(group);
+        group.AddOption(
+            FlagOf(name), value,
+            fmt::format("{} (default: {}{})", help.what,
+                        help.of_file ? "the value in the model's file, else " : "", value));
     });
-    command
-        .AddFlag("--greedy", flags.greedy,
-                 "Always take the most likely token, so that the answer is reproducible (--temp 0)")
-        .Group(group);
-    command
-        .AddOption("--generation-config", flags.generation_config,
-                   "Defaults of the sampler: auto: from the model's file (generation_config.json, "
-                   "general.sampling.*); none: Weft's (default: auto)")
-        .OneOf({"auto", "none"})
-        .Group(group);
+    group.AddFlag(
+        "--greedy", flags.greedy,
+        "Always take the most likely token, so that the answer is reproducible (--temp 0)");
+    group.AddChoice("--generation-config", flags.generation_config, {"auto", "none"},
+                    "Defaults of the sampler: auto: from the model's file (generation_config.json, "
+                    "general.sampling.*); none: Weft's (default: auto)");
 }
 
 }  // namespace weft::cli

@@ -1,14 +1,9 @@
 // weft show: summarizes a model in a few lines. Reads headers, no weights.
 #include <algorithm>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "base/printable.h"
 #include "chat/chat.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "engine/sampler_defaults.h"
 #include "model/hyper.h"
 #include "model_files/model_file.h"
@@ -132,12 +127,10 @@ Status Show(ShowFlags& flags) {
 
 void AddShow(const Command& app, int& status) {
     auto flags = std::make_shared<ShowFlags>();
-    const Command command =
-        app.AddCommand("show", "Show architecture, size, context, template and license of a model");
-    command.Footer(kShowFooter);
+    const Command command = app.AddCommand(
+        "show", "Show architecture, size, context, template and license of a model", kShowFooter);
     AddModel(command, flags->model, flags->pull);
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, Show);
+    SetJsonCallback(command, flags, status, Show);
 }
 
 }  // namespace weft::cli

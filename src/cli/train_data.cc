@@ -1,11 +1,5 @@
 // weft train data inspect: shows what a training run will see of a data set.
-#include <fmt/format.h>
-
-#include <memory>
-
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "cli/train.h"
 #include "model/hyper.h"
 #include "model_files/hf/scratch.h"
@@ -59,35 +53,29 @@ Status Inspect(DataFlags& flags) {
 }  // namespace
 
 void AddDataFlags(const Command& app, train::DatasetOptions& flags) {
+    const Command shown = app.ShowDefaults();
     flags.day = train::Today();
-    app.AddOption(
+    app.AddEach(
            "--data", flags.data,
            "File of records (JSON, JSON lines, CSV, TSV, plain text, also compressed) or folder of "
            "such files; may be repeated; or synthetic:random-tokens[:LENGTH[:COUNT]]")
-        .OneEach()
         .Required();
-    app.AddOption("--prompt-type", flags.prompt_type,
-                  "Template of question records: 0 question alone, 1 context then question, 2 "
-                  "question then context, 3 no added words, 4 sections, 5 the model's chat "
-                  "template")
-        .ShowDefault();
-    app.AddOption("--control-tokens", flags.control_tokens,
-                  "Control tokens spelled out in text, prompt and completion: auto (parse them if "
-                  "the chat template writes all of them), parse, letters")
-        .OneOf({"auto", "parse", "letters"})
-        .ShowDefault();
-    app.AddOption("--seq-len,--seq", flags.sequence, "Tokens per sequence")
-        .Range(1, 1 << 20)
+    shown.AddOption(
+        "--prompt-type", flags.prompt_type,
+        "Template of question records: 0 question alone, 1 context then question, 2 question then "
+        "context, 3 no added words, 4 sections, 5 the model's chat template");
+    shown.AddChoice("--control-tokens", flags.control_tokens, {"auto", "parse", "letters"},
+                    "Control tokens spelled out in text, prompt and completion: auto (parse them "
+                    "if the chat template writes all of them), parse, letters");
+    app.AddNumber("--seq-len,--seq", flags.sequence, 1, 1 << 20, "Tokens per sequence")
         .DefaultText("1024, at most the model's context");
-    app.AddOption("--test-split", flags.test_split, "Share of the records to hold out for tests")
-        .ShowDefault();
-    app.AddOption("--seed", flags.seed, "Seed of the order, the split and random tokens")
-        .ShowDefault();
+    shown.AddOption("--test-split", flags.test_split, "Share of the records to hold out for tests");
+    shown.AddOption("--seed", flags.seed, "Seed of the order, the split and random tokens");
     app.AddFlag(
         "--no-pack", [&flags] { flags.pack = false; },
         "Put one sample into each sequence, padded, instead of packing");
-    app.AddOption("--long", flags.longs, "Samples longer than a sequence: truncate, skip or split")
-        .ShowDefault();
+    shown.AddOption("--long", flags.longs,
+                    "Samples longer than a sequence: truncate, skip or split");
     app.AddFlag(
         "--no-shuffle", [&flags] { flags.shuffle = false; }, "Keep the order of the file");
     app.AddFlag("--skip-bad", flags.skip_bad, "Skip and count unusable records");
@@ -98,16 +86,14 @@ void AddTrainData(const Command& train, int& status) {
     data.NeedsCommand();
     auto flags = std::make_shared<DataFlags>();
     const Command command = data.AddCommand(
-        "inspect", "Show lengths, masks and errors of a data set, as training reads it");
-    command.Footer(kTrainDataFooter);
+        "inspect", "Show lengths, masks and errors of a data set, as training reads it",
+        kTrainDataFooter);
+    const Command shown = command.ShowDefaults();
     AddModel(command, flags->model, flags->pull);
     AddDataFlags(command, flags->data);
-    command.AddOption("--show", flags->show, "Number of samples to show with their masks")
-        .ShowDefault();
-    command.AddOption("--most", flags->most, "Maximum samples to read from each part")
-        .ShowDefault();
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, [](DataFlags& f) { return Inspect(f); });
+    shown.AddOption("--show", flags->show, "Number of samples to show with their masks");
+    shown.AddOption("--most", flags->most, "Maximum samples to read from each part");
+    SetJsonCallback(command, flags, status, [](DataFlags& f) { return Inspect(f); });
 }
 
 }  // namespace weft::cli

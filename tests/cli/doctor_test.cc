@@ -152,6 +152,7 @@ TEST(Doctor, TwoHostsOfOneNameStayTwo) {
         std::ofstream(dir / folder + "/proc/meminfo") << "SwapTotal: 0 kB\nSwapFree: 0 kB\n";
     }
     const json j = RunWeft({"doctor", "--from", dir / "a", "--from", dir / "b", "--json"}).Json();
+    EXPECT_EQ(RunWeft({"doctor", "--from", dir / "a", dir / "b", "--json"}).Json(), j);
     std::set<std::string> hosts;
     for (const json& finding : j["findings"]) {
         if (finding["check"] == "swap") hosts.insert(finding["host"].get<std::string>());
