@@ -187,6 +187,7 @@ Result<std::string> ReadTextStream(int fd, const std::string& name, uint64_t mos
 }
 
 Result<std::string> ReadTextStream(const std::string& path, uint64_t most_bytes) {
+    if (path == "-") return ReadTextStream(STDIN_FILENO, "standard input", most_bytes);
     int fd = -1;
     do {
         fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

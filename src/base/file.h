@@ -67,8 +67,8 @@ class MappedFile {
 
 // The whole file as text. Errors: kUnsupported if it has more than `most_bytes`.
 Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes = 1ull << 30);
-// As ReadTextFile, but the path may also be a pipe or a device, which is read to its end
-// (blocking).
+// As ReadTextFile, but the path may also be a pipe, a device, or "-" for standard input, which is
+// read to its end (blocking).
 Result<std::string> ReadTextStream(const std::string& path, uint64_t most_bytes);
 // As the function above, from an open descriptor, which stays open. name: the file's name in
 // errors.

@@ -1,17 +1,13 @@
 // weft logits: the logits of a model for given tokens, to compare with other programs.
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <bit>
 #include <cstdio>
-#include <memory>
 #include <numeric>
 
+#include "base/file.h"
 #include "base/printable.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
 #include "cli/model_words.h"
-#include "cli/npy.h"
-#include "cli/output.h"
 #include "cli/summary.h"
 #include "engine/measure.h"
 
@@ -34,6 +30,24 @@ struct LogitsFlags {
     bool all = false;
     std::string npy;
 };
+
+// Writes NumPy's format .npy, version 1.0 (numpy.lib.format): float32 in C order, [rows, cols].
+Status WriteNpy(const std::string& path, std::span<const float> values, int64_t rows,
+                int64_t cols) {
+    static_assert(std::endian::native == std::endian::little);
+    WEFT_CHECK(static_cast<int64_t>(values.size()) == rows * cols);
+    constexpr size_t kHead = 10;  // magic, version, length of the dictionary
+    std::string dictionary =
+        fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, cols);
+    while ((kHead + dictionary.size() + 1) % 64 != 0) dictionary += ' ';
+    dictionary += '\n';
+    std::string head("\x93NUMPY\x01\x00", 8);
+    head += static_cast<char>(dictionary.size() & 0xff);
+    head += static_cast<char>(dictionary.size() >> 8);
+    head += dictionary;
+    head.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+    return WriteFile(path, std::as_bytes(std::span(head)));
+}
 
 std::vector<size_t> BestIds(std::span<const float> logits) {
     std::vector<size_t> ids(logits.size());
@@ -115,8 +129,8 @@ Status RunLogitsCommand(LogitsFlags& flags) {
 
 void AddLogits(const Command& app, int& status) {
     auto flags = std::make_shared<LogitsFlags>();
-    const Command logits = app.AddCommand("logits", "Print the logits after given tokens");
-    logits.Footer(kLogitsFooter);
+    const Command logits =
+        app.AddCommand("logits", "Print the logits after given tokens", kLogitsFooter);
     AddModel(logits, flags->common.job.model, flags->common.pull);
     logits.AddOption("--tokens", flags->tokens, "Token ids, as 1,2,3")
         .Commas()

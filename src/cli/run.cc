@@ -1,23 +1,17 @@
 // weft run: answers a prompt, streams the answer, and prints a summary.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <memory>
-
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/answer_text.h"
 #include "cli/chat_model.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
 #include "cli/loading_line.h"
 #include "cli/model_words.h"
-#include "cli/output.h"
 #include "cli/run_chat.h"
 #include "cli/sampling_flags.h"
 #include "cli/summary.h"
-#include "cli/text_input.h"
 #include "engine/engine.h"
 
 namespace weft::cli {
@@ -94,15 +88,16 @@ Result<std::string> PromptText(const RunFlags& flags) {
     const std::string path = file ? flags.file : "-";
     std::string text = words ? fmt::format("{}", fmt::join(flags.words, " ")) : flags.prompt;
     if (!prompt) {
-        WEFT_ASSIGN(text, ReadTextInput(path, kMostPromptBytes));
+        WEFT_ASSIGN(text, ReadTextStream(path, kMostPromptBytes));
     }
     if (text.find_first_not_of(" \t\r\n") == text.npos) {
         return MakeError(ErrorCode::kUsage,
                          "{} is empty: write the prompt there, or use -p TEXT, -f FILE or standard "
                          "input",
-                         words    ? "the text after MODEL"
-                         : prompt ? "the text of -p"
-                                  : NameOfInput(path));
+                         words         ? "the text after MODEL"
+                         : prompt      ? "the text of -p"
+                         : path == "-" ? "standard input"
+                                       : path);
     }
     // The final newline of a file does not belong to the prompt.
     if (!prompt && text.ends_with('\n')) text.pop_back();
@@ -299,23 +294,18 @@ Status RunPrompt(RunFlags& flags) {
 }
 
 void AddSampling(const Command& run, RunFlags& flags) {
-    const char* group = "Sampling";
+    const Command group = run.Group("Sampling");
     AddSamplingFlags(run, flags.sampling);
     engine::SamplerOptions& sampler = flags.request.sampler;
-    run.AddOption("--presence-penalty", sampler.presence_penalty,
-                  "Penalty on each token that the answer already has; 0 (default): off")
-        .Group(group);
-    run.AddOption("--frequency-penalty", sampler.frequency_penalty,
-                  "Penalty on each occurrence of a token in the answer; 0 (default): off")
-        .Group(group);
-    run.AddOption("--seed", flags.request.sampler.seed,
-                  "Seed of the sampler; equal seeds give equal answers (default: random)")
-        .Group(group);
-    run.AddOption("--stop", flags.request.stop,
+    group.AddOption("--presence-penalty", sampler.presence_penalty,
+                    "Penalty on each token that the answer already has; 0 (default): off");
+    group.AddOption("--frequency-penalty", sampler.frequency_penalty,
+                    "Penalty on each occurrence of a token in the answer; 0 (default): off");
+    group.AddOption("--seed", flags.request.sampler.seed,
+                    "Seed of the sampler; equal seeds give equal answers (default: random)");
+    group.AddEach("--stop", flags.request.stop,
                   "Stop string: ends the answer before this text; matches in reasoning do not "
-                  "count; may be repeated")
-        .OneEach()
-        .Group(group);
+                  "count; may be repeated");
 }
 
 }  // namespace
@@ -324,23 +314,22 @@ void AddRun(const Command& app, int& status) {
     auto flags = std::make_shared<RunFlags>();
     flags->request.max_tokens = kUsualTokens;
     const Command run = flags->run = app.AddCommand(
-        "run", "Answer a prompt, or hold a conversation (at a terminal, without a prompt)");
-    run.Footer(kRunFooter);
+        "run", "Answer a prompt, or hold a conversation (at a terminal, without a prompt)",
+        kRunFooter);
     AddModel(run, flags->common.job.model, flags->common.pull);
     run.AddOption("PROMPT", flags->words, "Prompt, as with -p; several words are joined");
     run.AddOption("-p,--prompt", flags->prompt, "Prompt");
     run.AddOption("-f,--file", flags->file,
                   "File with the prompt; - : standard input, which Weft also reads without -p, -f "
                   "and a terminal");
-    run.AddFlag("--chat", flags->chat,
-                "Use the model's chat template (default if the model has one); fail if it has "
-                "none");
+    run.AddFlag(
+        "--chat", flags->chat,
+        "Use the model's chat template (default if the model has one); fail if it has none");
     run.AddFlag("--raw", flags->raw, "Complete the prompt as it is, without a chat template");
     run.AddOption("--system", flags->system, "System message before the prompt");
-    run.AddOption("-n,--predict", flags->request.max_tokens,
+    run.AddNumber("-n,--predict", flags->request.max_tokens, kLeastTokens, kMostTokens,
                   "Maximum tokens to generate (128; in a conversation -1); -1: until the model "
-                  "stops or the context is full")
-        .Range(kLeastTokens, kMostTokens);
+                  "stops or the context is full");
     run.AddFlag("--ignore-eos", flags->request.ignore_eos, "Continue after an end-of-text token");
     AddSampling(run, *flags);
     AddDraftFlags(run, flags->draft);

@@ -1,13 +1,7 @@
 // weft tokenize: shows a text as the model's tokens.
-#include <fmt/format.h>
-
-#include <memory>
-
+#include "base/file.h"
 #include "base/printable.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
-#include "cli/text_input.h"
 #include "model_files/gguf_folder.h"
 #include "model_files/hf/folder.h"
 #include "model_files/read_tokenizer.h"
@@ -46,7 +40,7 @@ Status RunTokenizeCommand(TokenizeFlags& flags) {
         return MakeError(ErrorCode::kUsage, "the text is missing: use --text T or --file F");
     }
     if (!has_text) {
-        WEFT_ASSIGN(flags.text, ReadTextInput(flags.file, kMostTextBytes));
+        WEFT_ASSIGN(flags.text, ReadTextStream(flags.file, kMostTextBytes));
     }
     WEFT_ASSIGN(const auto tokenizer, TokenizerOf(flags.model));
     const std::vector<int32_t> ids = tokenizer->Encode(
@@ -69,8 +63,8 @@ Status RunTokenizeCommand(TokenizeFlags& flags) {
 
 void AddTokenize(const Command& app, int& status) {
     auto flags = std::make_shared<TokenizeFlags>();
-    const Command command = app.AddCommand("tokenize", "Print the token ids and pieces of a text");
-    command.Footer(kTokenizeFooter);
+    const Command command =
+        app.AddCommand("tokenize", "Print the token ids and pieces of a text", kTokenizeFooter);
     AddModel(command, flags->model, flags->pull);
     flags->text_option = command.AddOption("--text", flags->text, "Text to read");
     flags->file_option =
@@ -78,8 +72,7 @@ void AddTokenize(const Command& app, int& status) {
     command.AddFlag("--no-bos", flags->no_bos, "Omit the begin and end tokens of the model");
     command.AddFlag("--no-special", flags->no_special,
                     "Read names of special tokens as plain text");
-    AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, RunTokenizeCommand);
+    SetJsonCallback(command, flags, status, RunTokenizeCommand);
 }
 
 }  // namespace weft::cli
