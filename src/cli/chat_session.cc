@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/nearest_word.h"
+#include "base/text.h"
 #include "cli/chat_files.h"
 #include "cli/sampling_flags.h"
 #include "engine/sampler_defaults.h"
@@ -44,17 +45,10 @@ bool Parse(std::string_view text, T& value) {
     return true;
 }
 
-std::string_view Trimmed(std::string_view text) {
-    constexpr std::string_view kSpace = " \t\r\n";
-    const size_t begin = text.find_first_not_of(kSpace);
-    if (begin == text.npos) return {};
-    return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-}
-
 // The first word, and the text after it.
 std::pair<std::string_view, std::string_view> FirstWord(std::string_view text) {
     const size_t end = std::min(text.find_first_of(" \t\n"), text.size());
-    return {text.substr(0, end), Trimmed(text.substr(end))};
+    return {text.substr(0, end), Trim(text.substr(end))};
 }
 
 // True for "/set temp 1" and "/?", false for a path or a program's comment.
@@ -98,7 +92,7 @@ ChatSession::ChatSession(std::string system, engine::Request settings, bool seed
 }
 
 ChatSession::Next ChatSession::Take(std::string_view entered, bool only_text) {
-    const std::string_view text = Trimmed(entered);
+    const std::string_view text = Trim(entered);
     if (text.empty()) return {};
     if (only_text || !IsCommand(text)) {
         const bool replaces = std::exchange(pending_, false);

@@ -1,20 +1,16 @@
 #include "cli/man.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <span>
 #include <sstream>
 
 #include "base/file.h"
 #include "base/nearest_word.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
-#include "cli/output.h"
 #include "cli/shorthand.h"
 #include "cluster/build.h"
 
@@ -34,21 +30,12 @@ struct ManFlags {
     bool json = false;
 };
 
-// The UTF-8 character at `at` and its length in bytes; an invalid byte has length 1.
-std::pair<uint32_t, size_t> Decode(const std::string& text, size_t at) {
-    const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
-    const size_t bytes = byte(0) < 0x80 ? 1 : byte(0) < 0xe0 ? 2 : byte(0) < 0xf0 ? 3 : 4;
-    if (bytes == 1 || at + bytes > text.size()) return {byte(0), 1};
-    uint32_t code = byte(0) & (0x7f >> bytes);
-    for (size_t i = 1; i < bytes; ++i) code = code << 6 | (byte(i) & 0x3f);
-    return {code, bytes};
-}
-
 // Text that roff prints literally at any position. breaks: long words may break after a comma.
 std::string Roff(const std::string& text, bool breaks = false) {
     std::string out;
     for (size_t i = 0; i < text.size();) {
-        const auto [code, bytes] = Decode(text, i);
+        const size_t bytes = std::max<size_t>(1, CodePointLength(text, i));
+        const uint32_t code = CodePointOf(std::string_view(text).substr(i, bytes));
         i += bytes;
         switch (code) {
             case '\\': out += "\\e"; break;
@@ -128,9 +115,7 @@ std::string Flags(const DescribedCommand& command) {
     if (arguments != order.end()) std::rotate(order.begin(), arguments, arguments + 1);
     for (const std::string& group : order) {
         const bool usual = group == "Options" || group == "Arguments";
-        std::string heading = group;
-        std::ranges::transform(heading, heading.begin(),
-                               [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+        const std::string heading = UpperCase(group);
         text += fmt::format("{} \"{}\"\n{}", ".SH", Roff(usual ? heading : "OPTIONS: " + heading),
                             groups[group]);
     }
@@ -186,13 +171,10 @@ ManPage PageOf(const DescribedCommand& command, const std::string& name) {
     const std::string implied_name = name == "weft" ? "" : ImpliedBy(command.name);
     const DescribedCommand* implied = command.Find(implied_name);
     const DescribedCommand& what = implied == nullptr ? command : *implied;
-    std::string upper = name;
-    std::ranges::transform(upper, upper.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     std::string text = fmt::format(
         ".\\\" Made by 'weft man' of the flags of weft {}.\n.TH {} 1 \"{}\" \"weft {}\" \"User "
         "Commands\"\n.ad l\n.nh\n",
-        WEFT_VERSION, Roff(upper), cluster::CommitDate(), WEFT_VERSION);
+        WEFT_VERSION, Roff(UpperCase(name)), cluster::CommitDate(), WEFT_VERSION);
     std::string about = implied == nullptr ? command.about : what.about;
     while (about.ends_with('.')) about.pop_back();
     text += fmt::format(".SH NAME\n{} \\- {}\n", Roff(name), Roff(about));
@@ -263,13 +245,12 @@ std::vector<ManPage> ManPages(const DescribedCommand& program) {
 
 void AddMan(const Command& app, const Parser& parser, int& status) {
     const auto flags = std::make_shared<ManFlags>();
-    const Command command = app.AddCommand("man", "Print the manual page of a command as roff");
-    command.Footer(kManFooter);
+    const Command command =
+        app.AddCommand("man", "Print the manual page of a command as roff", kManFooter);
     command.AddOption("COMMAND", flags->command,
                       "Command to describe, such as train data (default: weft itself)");
-    command
-        .AddOption("--all", flags->all, "Write the manual pages of all commands into this folder")
-        .TypeName("DIR");
+    command.AddOption("--all DIR", flags->all,
+                      "Write the manual pages of all commands into this folder");
     SetCallback(command, flags, flags->json, status,
                 [&parser](const ManFlags& asked) { return RunMan(parser, asked); });
 }

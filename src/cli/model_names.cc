@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/text.h"
 #include "cli/output.h"
 #include "cli/pull_model.h"
 #include "engine/drafting.h"
@@ -42,15 +43,6 @@ hub::RepoSpec RepositoryOf(const plan::ShapeWord& named) {
         if (spec.ok()) return *spec;
     }
     return {};
-}
-
-std::string UpperCase(std::string text) {
-    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
-    return text;
-}
-std::string LowerCase(std::string text) {
-    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-    return text;
 }
 
 // Decides by the repository's name.

@@ -94,6 +94,37 @@ double UsualValue(const std::vector<std::vector<Cell>>& cells, const std::string
     return values[values.size() / 2];
 }
 
+// A column of a table, and a field of --json.
+struct Figure {
+    const char *heading, *key;
+    int width, digits;
+    double (*of)(const NetRow&);
+};
+
+constexpr Figure kLatencyFigures[] = {
+    {"t_min[usec]", "t_min_us", 12, 2, [](const NetRow& r) { return r.timings.min_us; }},
+    {"t_max[usec]", "t_max_us", 12, 2, [](const NetRow& r) { return r.timings.max_us; }},
+    {"t_typical[usec]", "t_typical_us", 16, 2,
+     [](const NetRow& r) { return r.timings.typical_us; }},
+    {"t_avg[usec]", "t_avg_us", 12, 2, [](const NetRow& r) { return r.timings.average_us; }},
+    {"t_stdev[usec]", "t_stdev_us", 14, 2, [](const NetRow& r) { return r.timings.stdev_us; }},
+    {"99% percentile[usec]", "t_p99_us", 21, 2, [](const NetRow& r) { return r.timings.p99_us; }},
+    {"99.9% percentile[usec]", "t_p999_us", 23, 2,
+     [](const NetRow& r) { return r.timings.p999_us; }}};
+
+constexpr Figure kBandwidthFigures[] = {
+    {"BW peak[MiB/sec]", "bw_peak_mib_s", 17, 2,
+     [](const NetRow& r) { return r.peak_bytes_s / kMiB; }},
+    {"BW average[MiB/sec]", "bw_average_mib_s", 20, 2,
+     [](const NetRow& r) { return r.average_bytes_s / kMiB; }},
+    {"MsgRate[Mpps]", "msg_rate_mpps", 14, 6, [](const NetRow& r) { return r.messages_s * 1e-6; }}};
+
+// The figures of an operation on pairs.
+std::span<const Figure> FiguresOf(NetOp op) {
+    if (op == NetOp::kLatency) return kLatencyFigures;
+    return op == NetOp::kBandwidth ? kBandwidthFigures : std::span<const Figure>();
+}
+
 double RoundTo(double value, double a_unit) {
     return std::round(value * a_unit) / a_unit;
 }
@@ -120,21 +151,9 @@ Json RowToJson(const NetReport& report, const NetRow& row) {
     json["p99_us"] = RoundTo(row.timings.p99_us, 1e4);
     json["algbw_gbps"] = RoundTo(fabric::AlgorithmBandwidth(row) * 1e-9, 1e6);
     json["errors"] = row.errors;
-    if (report.op == NetOp::kLatency) {
-        const coll::Timings& t = row.timings;
-        json["iterations"] = t.iterations;
-        json["t_min_us"] = RoundTo(t.min_us, 1e4);
-        json["t_max_us"] = RoundTo(t.max_us, 1e4);
-        json["t_typical_us"] = RoundTo(t.typical_us, 1e4);
-        json["t_avg_us"] = RoundTo(t.average_us, 1e4);
-        json["t_stdev_us"] = RoundTo(t.stdev_us, 1e4);
-        json["t_p999_us"] = RoundTo(t.p999_us, 1e4);
-    } else if (report.op == NetOp::kBandwidth) {
-        json["iterations"] = row.timings.iterations;
-        json["bw_peak_mib_s"] = RoundTo(row.peak_bytes_s / kMiB, 1e3);
-        json["bw_average_mib_s"] = RoundTo(row.average_bytes_s / kMiB, 1e3);
-        json["msg_rate_mpps"] = RoundTo(row.messages_s * 1e-6, 1e6);
-    }
+    const auto figures = FiguresOf(report.op);
+    if (!figures.empty()) json["iterations"] = row.timings.iterations;
+    for (const Figure& figure : figures) json[figure.key] = RoundTo(figure.of(row), 1e6);
     return json;
 }
 
@@ -206,61 +225,34 @@ std::string NetTitle(const NetReport& report) {
 }
 
 std::string NetHeading(NetOp op) {
-    switch (op) {
-        case NetOp::kLatency:
-            return fmt::format("{:>10} {:>11} {:>12} {:>12} {:>16} {:>12} {:>14} {:>21} {:>23}\n",
-                               "#bytes", "#iterations", "t_min[usec]", "t_max[usec]",
-                               "t_typical[usec]", "t_avg[usec]", "t_stdev[usec]",
-                               "99% percentile[usec]", "99.9% percentile[usec]");
-        case NetOp::kBandwidth:
-            return fmt::format("{:>10} {:>11} {:>17} {:>20} {:>14}\n", "#bytes", "#iterations",
-                               "BW peak[MiB/sec]", "BW average[MiB/sec]", "MsgRate[Mpps]");
-        case NetOp::kAllReduce:
-        case NetOp::kAllGather:
-        case NetOp::kReduceScatter:
-        case NetOp::kAllToAll:
-        case NetOp::kTable:
-            return fmt::format(
-                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n"
-                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n",
-                "size", "count", "type", "algorithm", "wire", "time", "99%", "algbw", "busbw",
-                "#wrong", "(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
+    if (!fabric::IsOfPairs(op)) {
+        return fmt::format(
+            "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n"
+            "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n",
+            "size", "count", "type", "algorithm", "wire", "time", "99%", "algbw", "busbw", "#wrong",
+            "(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
     }
-    return "";
+    std::string text = fmt::format("{:>10} {:>11}", "#bytes", "#iterations");
+    for (const Figure& figure : FiguresOf(op)) {
+        text += fmt::format(" {:>{}}", figure.heading, figure.width);
+    }
+    return text + "\n";
 }
 
 std::string NetRowText(NetOp op, int ranks, const NetRow& row) {
     const coll::Timings& t = row.timings;
-    switch (op) {
-        case NetOp::kLatency: {
-            const std::string wrong =
-                row.errors == 0 ? "" : fmt::format("  {} WRONG BYTES", row.errors);
-            return fmt::format(
-                "{:>10} {:>11} {:>12.2f} {:>12.2f} {:>16.2f} {:>12.2f} {:>14.2f} {:>21.2f} "
-                "{:>23.2f}{}\n",
-                row.size, t.iterations, t.min_us, t.max_us, t.typical_us, t.average_us, t.stdev_us,
-                t.p99_us, t.p999_us, wrong);
-        }
-        case NetOp::kBandwidth: {
-            const std::string wrong =
-                row.errors == 0 ? "" : fmt::format("  {} WRONG BYTES", row.errors);
-            return fmt::format("{:>10} {:>11} {:>17.2f} {:>20.2f} {:>14.6f}{}\n", row.size,
-                               t.iterations, row.peak_bytes_s / kMiB, row.average_bytes_s / kMiB,
-                               row.messages_s * 1e-6, wrong);
-        }
-        case NetOp::kAllReduce:
-        case NetOp::kAllGather:
-        case NetOp::kReduceScatter:
-        case NetOp::kAllToAll:
-        case NetOp::kTable: {
-            const double bandwidth = fabric::AlgorithmBandwidth(row) * 1e-9;
-            return fmt::format(
-                " {:>11} {:>11} {:>6} {:>18} {:>5} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7}\n",
-                row.size, row.size / 4, "float", row.algorithm, row.wire, t.typical_us, t.p99_us,
-                bandwidth, bandwidth * fabric::BusFactor(op, ranks), row.errors);
-        }
+    if (!fabric::IsOfPairs(op)) {
+        const double bandwidth = fabric::AlgorithmBandwidth(row) * 1e-9;
+        return fmt::format(
+            " {:>11} {:>11} {:>6} {:>18} {:>5} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7}\n",
+            row.size, row.size / 4, "float", row.algorithm, row.wire, t.typical_us, t.p99_us,
+            bandwidth, bandwidth * fabric::BusFactor(op, ranks), row.errors);
     }
-    return "";
+    std::string text = fmt::format("{:>10} {:>11}", row.size, t.iterations);
+    for (const Figure& figure : FiguresOf(op)) {
+        text += fmt::format(" {:>{}.{}f}", figure.of(row), figure.width, figure.digits);
+    }
+    return text + (row.errors == 0 ? "\n" : fmt::format("  {} WRONG BYTES\n", row.errors));
 }
 
 std::string NetMatrix(const NetReport& report, int64_t size) {

@@ -1,6 +1,10 @@
 #include "cli/terminal_keys.h"
 
 #include <string_view>
+#include <utility>
+
+#include "base/text.h"
+#include "base/utf8.h"
 
 namespace weft::cli {
 namespace {
@@ -8,46 +12,6 @@ namespace {
 constexpr std::string_view kBegins = "\033[200~", kEnds = "\033[201~";
 constexpr char kControlD = '\4';
 constexpr char32_t kReplacement = 0xfffd;
-
-constexpr uint32_t Value(char byte) {
-    return static_cast<unsigned char>(byte);
-}
-
-// Length of the character that begins with `lead`; 0: invalid.
-size_t LengthOf(char lead) {
-    const uint32_t value = Value(lead);
-    if (value < 0x80) return 1;
-    if (value >= 0xc2 && value < 0xe0) return 2;
-    if (value >= 0xe0 && value < 0xf0) return 3;
-    return value >= 0xf0 && value < 0xf5 ? 4 : 0;
-}
-
-// Whether these bytes can begin a character (RFC 3629: no overlong forms, no surrogates, at most
-// U+10FFFF).
-bool MayBegin(std::string_view bytes) {
-    const size_t length = LengthOf(bytes[0]);
-    if (length == 0 || bytes.size() > length) return false;
-    for (size_t i = 1; i < bytes.size(); ++i) {
-        if ((Value(bytes[i]) & 0xc0) != 0x80) return false;
-    }
-    if (bytes.size() < 2) return true;
-    const uint32_t second = Value(bytes[1]);
-    switch (Value(bytes[0])) {
-        case 0xe0: return second >= 0xa0;
-        case 0xed: return second < 0xa0;
-        case 0xf0: return second >= 0x90;
-        case 0xf4: return second < 0x90;
-        default: return true;
-    }
-}
-
-char32_t Decoded(std::string_view bytes) {
-    const size_t length = bytes.size();
-    if (length == 1) return Value(bytes[0]);
-    char32_t code = Value(bytes[0]) & (0x7fu >> length);
-    for (const char byte : bytes.substr(1)) code = code << 6 | (Value(byte) & 0x3f);
-    return code;
-}
 
 }  // namespace
 
@@ -83,16 +47,13 @@ void TerminalKeys::TakePlain(char byte) {
         ready_.push_back({Kind::kPasteEnds});
     }
     character_ += byte;
-    if (!MayBegin(character_)) {
-        const bool alone = character_.size() == 1;
-        BreakOff();
-        if (!alone) TakePlain(byte);
-        return;
+    if (IncompleteTail(character_) == character_.size()) return;  // more bytes may complete it
+    if (CodePointLength(character_, 0) == character_.size()) {
+        return Add(CodePointOf(std::exchange(character_, {})));
     }
-    if (character_.size() < LengthOf(character_[0])) return;
-    const char32_t character = Decoded(character_);
-    character_.clear();
-    Add(character);
+    const bool alone = character_.size() == 1;
+    BreakOff();
+    if (!alone) TakePlain(byte);
 }
 
 void TerminalKeys::BreakOff() {
