@@ -9,7 +9,7 @@ BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev l
     ca-certificates node-markdown-it libjs-katex fonts-katex libjs-highlight.js)
 # Each MPI library adds an `mpi` plug-in; both are optional.
 MPI_PACKAGES=(libopenmpi-dev openmpi-bin libmpich-dev mpich)
-TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl librsvg2-bin curl)
+TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl curl)
 # Packages to compile and emulate kernels for aarch64 (118 MB to fetch, 600 MB installed).
 CROSS_PACKAGES=(g++-aarch64-linux-gnu qemu-user-static googletest)
 # The virtual machine of tests/rdma (about 45 MB with dependencies, and 70 MB of kernel).

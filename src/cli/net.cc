@@ -1,18 +1,11 @@
 // weft net: measures the fabric between the ranks. `lat` and `bw` measure links, `allreduce` and
 // similar ones collectives; `table` shows the autotuner's choices. Ranks start once per transport.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <memory>
 #include <optional>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
 #include "cli/net_print.h"
-#include "cli/output.h"
-#include "cli/plot.h"
 #include "cli/sizes.h"
 #include "coll/timings.h"
 #include "coll/tuning.h"
@@ -33,7 +26,7 @@ constexpr const char* kNetFooter =
     "  weft net lat --hosts 10.0.0.2:7000 --key-file weft.key\n"
     "  weft net bw --local 3 --transport shm,tcp\n"
     "  weft net allreduce --local 2 --transport shm --sizes 64,8192,65536 --json\n"
-    "  weft net allreduce --local 2 --algorithm all --plot curves.svg\n"
+    "  weft net allreduce --local 2 --algorithm all\n"
     "  weft net --local 2        (the tuning table that all commands use)";
 
 constexpr const char* kPairSizes = "8,64,512,4K,8K,64K,1M";
@@ -44,7 +37,7 @@ struct NetFlags {
     CommonFlags common;
     NetOp op = NetOp::kTable;
     std::vector<std::string> transports = {"auto"};
-    std::string sizes, plot;
+    std::string sizes;
     std::vector<std::string> algorithms = {"auto"}, wires = {"full"};
     int64_t iterations = 0;
     double seconds = 0.1;
@@ -199,10 +192,6 @@ Status RunNetCommand(NetFlags& flags) {
         for (const NetReport& report : reports) all.push_back(NetToJson(report));
         PrintJson(all.size() == 1 ? all[0] : all);
     }
-    if (!flags.plot.empty()) {
-        const std::string svg = PlotSvg(NetPlot(reports));
-        WEFT_TRY(WriteFile(flags.plot, std::as_bytes(std::span(svg))));
-    }
     if (errors == 0) return {};
     return MakeError(ErrorCode::kCorrupt,
                      "{} values are wrong: the fabric or the memory corrupts data, so answers over "
@@ -211,19 +200,13 @@ Status RunNetCommand(NetFlags& flags) {
 }
 
 void AddMeasuring(const Command& command, NetOp op, NetFlags& flags) {
-    command
-        .AddOption("--sizes", flags.sizes,
-                   fmt::format("Message sizes in bytes: 64,8K,1M or ranges 64:1M:x4 (default {})",
-                               DefaultSizes(op)))
-        .OneEach();
-    command
-        .AddOption("--iters", flags.iterations,
-                   "Iterations per row (default: as many as fit into the time)")
-        .Range(int64_t{1}, coll::kMostIterations);
-    command
-        .AddOption("--seconds", flags.seconds, "Seconds per row (0.1), at most 100000 iterations")
-        .Range(1e-4, 3600.0);
-    command.AddOption("--plot", flags.plot, "Write the curves as an SVG file");
+    command.AddEach("--sizes", flags.sizes,
+                    fmt::format("Message sizes in bytes: 64,8K,1M or ranges 64:1M:x4 (default {})",
+                                DefaultSizes(op)));
+    command.AddNumber("--iters", flags.iterations, 1, coll::kMostIterations,
+                      "Iterations per row (default: as many as fit into the time)");
+    command.AddNumber("--seconds", flags.seconds, 1e-4, 3600.0,
+                      "Seconds per row (0.1), at most 100000 iterations");
     if (fabric::IsOfPairs(op) || op == NetOp::kAllToAll) return;
     std::vector<std::string> names{coll::AlgorithmName(coll::Algorithm::kAuto)};
     for (const auto algorithm : coll::AlgorithmsOf(fabric::CollectiveOf(op))) {
@@ -244,14 +227,13 @@ void AddMeasuring(const Command& command, NetOp op, NetFlags& flags) {
 
 void AddRanks(const Command& command, NetFlags& flags) {
     AddRankFlags(command, flags.common);
-    command
+    command.Group("Cluster")
         .AddOption("--transport", flags.transports,
                    fmt::format("{}, or several separated by commas",
                                fmt::join(net::TransportNames(), ", ")))
         .Commas()
         .OneEach()
-        .Suggest(net::TransportNames())
-        .Group("Cluster");
+        .Suggest(net::TransportNames());
     AddJson(command, flags.common.json);
     command.Footer(kNetFooter);
 }
@@ -272,9 +254,8 @@ void AddOp(const Command& net, std::shared_ptr<NetFlags> flags, NetOp op, const 
 void AddNet(const Command& app, int& status) {
     auto flags = std::make_shared<NetFlags>();
     const Command net = app.AddCommand(
-        "net",
-        "Measure the fabric between the ranks; without a subcommand: build the tuning table");
-    net.Footer(kNetFooter);
+        "net", "Measure the fabric between the ranks; without a subcommand: build the tuning table",
+        kNetFooter);
     net.NeedsCommand();
     AddOp(net, flags, NetOp::kLatency,
           "Measure the one-way latency of every link (as ib_write_lat)", status);

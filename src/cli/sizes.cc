@@ -77,10 +77,4 @@ Result<std::vector<int64_t>> ParseSizes(const std::string& text, int64_t least, 
     return sizes;
 }
 
-std::string SizeText(int64_t bytes) {
-    if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{}M", bytes >> 20);
-    if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{}K", bytes >> 10);
-    return fmt::format("{}", bytes);
-}
-
 }  // namespace weft::cli

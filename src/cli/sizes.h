@@ -13,7 +13,4 @@ namespace weft::cli {
 // Errors: kUsage (an invalid size, a size outside least..most, more than 256 sizes).
 Result<std::vector<int64_t>> ParseSizes(const std::string& text, int64_t least, int64_t most);
 
-// "64", "8K", "1M": exact, otherwise the plain number.
-std::string SizeText(int64_t bytes);
-
 }  // namespace weft::cli

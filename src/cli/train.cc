@@ -1,7 +1,6 @@
 // weft train: fine-tunes a model on a data set, on one or more ranks.
 #include "cli/train.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,18 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "base/deadline.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/duration.h"
-#include "cli/flags.h"
 #include "cli/loading_line.h"
-#include "cli/output.h"
 #include "cli/train_ds.h"
 #include "hw/cpu.h"
 #include "model/shard.h"
@@ -54,8 +48,7 @@ constexpr const char* kTrainFooter =
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --local 2 --zero 1\n"
     "  weft train model-q4.gguf --data qca.jsonl --output-dir tuned --lora 16 --lora-alpha 32\n"
     "  weft train models/abacus --from-scratch --data train.jsonl --output-dir new --lr 1e-3\n"
-    "  weft train data inspect model.gguf --data qca.jsonl\n"
-    "  weft train plot tuned/log.csv -o curves.svg";
+    "  weft train data inspect model.gguf --data qca.jsonl";
 
 // Longest silence at the terminal.
 constexpr int64_t kMostSilenceNs = 10'000'000'000;
@@ -508,14 +501,14 @@ int ExitStatusOf(const TrainFlags& flags, const Result<int>& done) {
 }
 
 void AddLoraFlags(const Command& app, train::TrainerOptions& trainer) {
+    const Command shown = app.ShowDefaults();
     train::LoraOptions& lora = trainer.lora;
     app.AddOption("--lora", lora.rank,
                   "Train LoRA adapters of this rank and write only them to --output-dir, in the "
                   "format of PEFT; the model's weights stay unchanged, also quantized ones");
-    app.AddOption("--lora-alpha", lora.alpha, "Scale of an adapter: alpha / rank").ShowDefault();
-    app.AddOption("--lora-targets", lora.targets,
-                  "Matrices with adapters: all, attn, mlp, or module names, as q_proj,v_proj")
-        .ShowDefault();
+    shown.AddOption("--lora-alpha", lora.alpha, "Scale of an adapter: alpha / rank");
+    shown.AddOption("--lora-targets", lora.targets,
+                    "Matrices with adapters: all, attn, mlp, or module names, as q_proj,v_proj");
     app.AddFlag("--rslora", lora.rslora, "Scale adapters by alpha / sqrt(rank)");
     app.AddOption("--lora-from", lora.from,
                   "Continue to train the adapter in this folder, with its rank, alpha and targets");
@@ -543,13 +536,13 @@ void AddExpertFlags(const Command& app, train::TrainerOptions& trainer) {
     app.AddOption("--ep", trainer.ep,
                   "Expert-parallel groups of the tensor ranks; each group holds whole experts "
                   "(default: 1; without --tp, --tp becomes the same number)");
-    app.AddOption("--router-aux-loss", trainer.router_aux_loss,
+    app.AddNumber("--router-aux-loss", trainer.router_aux_loss, 0.0, 1e6,
                   "Weight of the load-balance loss of experts (default: router_aux_loss_coef of "
-                  "config.json if it sets output_router_logits, else 0)")
-        .Range(0.0, 1e6);
+                  "config.json if it sets output_router_logits, else 0)");
 }
 
 void AddResultFlags(const Command& app, TrainFlags& flags) {
+    const Command shown = app.ShowDefaults();
     train::TrainJob& job = flags.job;
     app.AddOption("--output-dir", flags.output,
                   "Folder for the result, checkpoints and logs; one job at a time");
@@ -558,54 +551,48 @@ void AddResultFlags(const Command& app, TrainFlags& flags) {
     app.AddFlag("--overwrite", flags.overwrite,
                 "Start over in a folder with results of an earlier job: Weft deletes its result, "
                 "checkpoints and logs before the first update, except files that this job reads");
-    app.AddOption("--save-format", flags.save.format,
-                  "Format of the result: gguf (DIR/model.gguf) or hf (DIR/model, a Hugging Face "
-                  "folder)")
-        .ShowDefault();
-    app.AddOption("--save-type", flags.save.type,
-                  "Data type of the result: F32, F16, BF16; for gguf also Q8_0, ...")
-        .ShowDefault();
-    app.AddOption("--save-every", job.save.every,
-                  "Write a checkpoint to DIR/checkpoints every N updates and at the end (0: none)")
-        .ShowDefault();
-    app.AddOption("--keep-last", job.save.keep, "Number of checkpoints to keep (0: all)")
-        .ShowDefault();
+    shown.AddOption(
+        "--save-format", flags.save.format,
+        "Format of the result: gguf (DIR/model.gguf) or hf (DIR/model, a Hugging Face folder)");
+    shown.AddOption("--save-type", flags.save.type,
+                    "Data type of the result: F32, F16, BF16; for gguf also Q8_0, ...");
+    shown.AddOption(
+        "--save-every", job.save.every,
+        "Write a checkpoint to DIR/checkpoints every N updates and at the end (0: none)");
+    shown.AddOption("--keep-last", job.save.keep, "Number of checkpoints to keep (0: all)");
     app.AddOption("--resume", job.save.resume,
                   "Resume from a checkpoint: its folder, the --output-dir of another job, or auto: "
                   "the newest checkpoint in DIR, if any");
     app.AddFlag("--new-data", job.data.renewed,
                 "With --resume: start at the beginning of other data, or of the same data with "
                 "another tokenizer, template or --seq-len");
-    app.AddOption("--time-limit", flags.time_limit,
+    app.AddOption("--time-limit TIME", flags.time_limit,
                   "Write a checkpoint and end with status 75 before this time has passed (90s, "
-                  "30m, 4h, 4:00:00); --resume auto continues")
-        .TypeName("TIME");
-    app.AddOption("--max-restarts", job.save.max_restarts,
-                  "With --save-every and several ranks: restart lost ranks from the last "
-                  "checkpoint, at most N times")
-        .ShowDefault();
-    app.AddFlag("--elastic", flags.common.cluster.elastic,
-                "With --save-every: continue without a rank that does not return within two "
-                "seconds; a host of --hosts or --cluster that is back, and workers that connect "
-                "(--expect-workers), join at the next update. The batch and the loss curve stay "
-                "the same");
-    app.AddOption("--restart-timeout-ms", flags.common.cluster.rejoin_ms,
+                  "30m, 4h, 4:00:00); --resume auto continues");
+    shown.AddOption("--max-restarts", job.save.max_restarts,
+                    "With --save-every and several ranks: restart lost ranks from the last "
+                    "checkpoint, at most N times");
+    app.AddFlag(
+        "--elastic", flags.common.cluster.elastic,
+        "With --save-every: continue without a rank that does not return within two seconds; a "
+        "host of --hosts or --cluster that is back, and workers that connect (--expect-workers), "
+        "join at the next update. The batch and the loss curve stay the same");
+    app.AddNumber("--restart-timeout-ms", flags.common.cluster.rejoin_ms, 1, 3'600'000,
                   "Milliseconds to wait for a lost rank (default: 60000; 10000 if --elastic can "
-                  "continue with fewer ranks)")
-        .Range(1, 3'600'000);
+                  "continue with fewer ranks)");
 }
 
 void AddOptimizerFlags(const Command& app, TrainFlags& flags) {
+    const Command shown = app.ShowDefaults();
     train::UpdateOptions& update = flags.job.trainer.update;
-    app.AddOption("--optimizer,--optim", flags.optimizer,
-                  "Optimizer: adamw, adam (L2 decay in the gradient), sgd, adafactor, adam8bit; or "
-                  "its name in transformers")
-        .ShowDefault();
+    shown.AddOption("--optimizer,--optim", flags.optimizer,
+                    "Optimizer: adamw, adam (L2 decay in the gradient), sgd, adafactor, adam8bit; "
+                    "or its name in transformers");
     app.AddOption("--betas", flags.betas, "Beta 1 and beta 2 of Adam, as 0.9,0.999").Commas();
-    app.AddOption("--eps", update.eps, "Epsilon of Adam").ShowDefault();
+    shown.AddOption("--eps", update.eps, "Epsilon of Adam");
     app.AddOption("--weight-decay", update.weight_decay,
                   "Weight decay of matrices (default: 0.01 for adamw and adam8bit, else 0)");
-    app.AddOption("--momentum", update.momentum, "Momentum of SGD").ShowDefault();
+    shown.AddOption("--momentum", update.momentum, "Momentum of SGD");
     app.AddFlag("--nesterov", update.nesterov, "Use Nesterov momentum with SGD");
     app.AddFlag("--scale-parameter", update.scale_parameter,
                 "Adafactor: multiply the rate by the root mean square of each tensor");
@@ -614,118 +601,99 @@ void AddOptimizerFlags(const Command& app, TrainFlags& flags) {
 }
 
 void AddSampleFlags(const Command& app, TrainFlags& flags) {
+    const Command shown = app.ShowDefaults();
     train::SampleOptions& sample = flags.job.sample;
-    app.AddOption("--sample", sample.prompts,
-                  "Prompt that the model completes during training, beside the losses; may be "
-                  "repeated")
-        .OneEach();
+    app.AddEach(
+        "--sample", sample.prompts,
+        "Prompt that the model completes during training, beside the losses; may be repeated");
     app.AddOption("--sample-file", flags.sample_file,
                   "File with one such prompt per line (or JSON strings)");
-    app.AddOption("--sample-every", sample.every,
-                  "Generate the samples every N updates and at the end (0: after each evaluation, "
-                  "or epoch)")
-        .ShowDefault();
-    app.AddOption("--sample-tokens", sample.tokens, "Maximum tokens of a sample").ShowDefault();
-    app.AddOption("--sample-temperature", sample.temperature,
-                  "Sampling temperature of samples (0: greedy)")
-        .ShowDefault();
+    shown.AddOption(
+        "--sample-every", sample.every,
+        "Generate the samples every N updates and at the end (0: after each evaluation, or epoch)");
+    shown.AddOption("--sample-tokens", sample.tokens, "Maximum tokens of a sample");
+    shown.AddOption("--sample-temperature", sample.temperature,
+                    "Sampling temperature of samples (0: greedy)");
 }
 
 void AddPrecisionFlags(const Command& app, TrainFlags& flags) {
-    app.AddOption("--dtype", flags.dtype,
-                  "Data type of weights and matrix products: bf16, f16 (with loss scaling) or f32; "
-                  "the optimizer keeps float32 weights")
-        .OneOf({"bf16", "f16", "f32"})
-        .ShowDefault();
-    app.AddOption("--grad-dtype", flags.job.trainer.grad_dtype,
-                  "Data type in which matrix gradients accumulate over micro-batches and replicas: "
-                  "f32, bf16 (f16 with --dtype f16: half the memory and bytes on the wire), or "
-                  "auto: f32 if micro-batches x replicas > 8")
-        .OneOf({"auto", "f32", "bf16", "f16"})
-        .ShowDefault();
-    app.AddOption("--loss-scale", flags.loss_scale,
-                  "With --dtype f16: factor of the loss. dynamic: start at 65536, halve when "
-                  "gradients overflow (and skip the step), double after 2000 steps without "
-                  "overflow")
-        .ShowDefault();
+    const Command shown = app.ShowDefaults();
+    shown.AddChoice("--dtype", flags.dtype, {"bf16", "f16", "f32"},
+                    "Data type of weights and matrix products: bf16, f16 (with loss scaling) or "
+                    "f32; the optimizer keeps float32 weights");
+    shown.AddChoice("--grad-dtype", flags.job.trainer.grad_dtype, {"auto", "f32", "bf16", "f16"},
+                    "Data type in which matrix gradients accumulate over micro-batches and "
+                    "replicas: f32, bf16 (f16 with --dtype f16: half the memory and bytes on the "
+                    "wire), or auto: f32 if micro-batches x replicas > 8");
+    shown.AddOption(
+        "--loss-scale", flags.loss_scale,
+        "With --dtype f16: factor of the loss. dynamic: start at 65536, halve when gradients "
+        "overflow (and skip the step), double after 2000 steps without overflow");
 }
 
 void AddTrainLayoutFlags(const Command& app, TrainFlags& flags) {
+    const Command shown = app.ShowDefaults();
     train::TrainJob& job = flags.job;
-    app.AddOption("--zero", job.trainer.zero,
-                  "ZeRO stage: replicas shard the optimizer state (1), also gradients (2), also "
-                  "weights (3)")
-        .Range(0, 3)
-        .ShowDefault();
-    app.AddOption("--overlap", job.trainer.overlap,
-                  "Overlap the collectives of ZeRO 2 and 3 with arithmetic: auto (if replicas are "
-                  "on several hosts), on or off")
-        .OneOf({"auto", "on", "off"})
-        .ShowDefault();
+    shown.AddNumber(
+        "--zero", job.trainer.zero, 0, 3,
+        "ZeRO stage: replicas shard the optimizer state (1), also gradients (2), also weights (3)");
+    shown.AddChoice("--overlap", job.trainer.overlap, {"auto", "on", "off"},
+                    "Overlap the collectives of ZeRO 2 and 3 with arithmetic: auto (if replicas "
+                    "are on several hosts), on or off");
     app.AddOption("--tp", job.trainer.tp, "Tensor-parallel ranks (default: 1)");
     app.AddOption("--pp", job.trainer.pp, "Pipeline stages (default: 1)");
-    app.AddOption("--virtual-stages", job.trainer.virtual_stages,
-                  "Interleaved pipeline: V model chunks per stage; the bubble shrinks to 1/V, the "
-                  "traffic grows V times")
-        .Range(1, 1024)
-        .ShowDefault();
+    shown.AddNumber("--virtual-stages", job.trainer.virtual_stages, 1, 1024,
+                    "Interleaved pipeline: V model chunks per stage; the bubble shrinks to 1/V, "
+                    "the traffic grows V times");
     app.AddOption("--dp", job.trainer.dp, "Data-parallel replicas (default: ranks / tp / pp)");
     app.AddOption("--tensor-split", flags.common.split,
                   "Shares of tensor ranks or stages, as 3,2,1");
-    app.AddOption("--recompute", job.trainer.recompute,
-                  "Activations to recompute in the backward pass: none, selective (norms and gated "
-                  "units), full (all but the residual stream), or auto: the first of these that "
-                  "fits into memory")
-        .OneOf({"auto", "none", "selective", "full"})
-        .ShowDefault();
+    shown.AddChoice(
+        "--recompute", job.trainer.recompute, {"auto", "none", "selective", "full"},
+        "Activations to recompute in the backward pass: none, selective (norms and gated units), "
+        "full (all but the residual stream), or auto: the first of these that fits into memory");
 }
 
 void AddTrainingFlags(const Command& app, TrainFlags& flags) {
+    const Command shown = app.ShowDefaults();
     train::TrainJob& job = flags.job;
     app.AddOption("--ds-config", flags.ds_config,
                   "DeepSpeed configuration file (JSON); flags fill in its \"auto\" values "
                   "(docs/deepspeed.md)");
-    app.AddOption("--eval-every", job.eval_every,
-                  "With --test-split: evaluate the test part every N updates and at the end (0: "
-                  "after each epoch)")
-        .ShowDefault();
+    shown.AddOption("--eval-every", job.eval_every,
+                    "With --test-split: evaluate the test part every N updates and at the end (0: "
+                    "after each epoch)");
     app.AddFlag("--from-scratch", job.trainer.from_scratch,
                 "Start from random weights (by --seed); MODEL is a folder with config.json, "
                 "tokenizer.json and tokenizer_config.json");
     app.AddFlag("--verify-model", job.trainer.verify_model,
                 "Compare the contents of the model's files on all hosts (SHA-256, cached) before "
                 "the first update");
-    app.AddOption("--steps", job.steps, "Number of updates (0: set by --epochs)").ShowDefault();
-    app.AddOption("--epochs", job.epochs, "Number of passes over the data").ShowDefault();
-    app.AddOption("--micro-batch,--batch-size-per-device", job.trainer.micro_batch,
-                  "Sequences per micro-batch, on each replica")
-        .ShowDefault();
-    app.AddOption("--grad-accum", job.trainer.accumulation,
-                  "Micro-batches per update, on each replica")
-        .ShowDefault();
-    app.AddOption("--lr", job.schedule.rate, "Learning rate").ShowDefault();
+    shown.AddOption("--steps", job.steps, "Number of updates (0: set by --epochs)");
+    shown.AddOption("--epochs", job.epochs, "Number of passes over the data");
+    shown.AddOption("--micro-batch,--batch-size-per-device", job.trainer.micro_batch,
+                    "Sequences per micro-batch, on each replica");
+    shown.AddOption("--grad-accum", job.trainer.accumulation,
+                    "Micro-batches per update, on each replica");
+    shown.AddOption("--lr", job.schedule.rate, "Learning rate");
     AddPrecisionFlags(app, flags);
-    app.AddOption("--schedule", flags.schedule,
-                  "Learning-rate schedule: constant, linear, cosine, WarmupLR, WarmupDecayLR, "
-                  "WarmupCosineLR")
-        .Suggest({"constant", "linear", "cosine", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"})
-        .ShowDefault();
-    app.AddOption("--schedule-steps", job.schedule.total_steps,
-                  "Length of the schedule in updates (0: the run); afterwards the rate stays at "
-                  "its last value")
-        .ShowDefault();
-    app.AddOption("--warmup-steps", job.schedule.warmup_steps, "Number of warm-up updates")
-        .ShowDefault();
+    shown
+        .AddOption("--schedule", flags.schedule,
+                   "Learning-rate schedule: constant, linear, cosine, WarmupLR, WarmupDecayLR, "
+                   "WarmupCosineLR")
+        .Suggest({"constant", "linear", "cosine", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"});
+    shown.AddOption("--schedule-steps", job.schedule.total_steps,
+                    "Length of the schedule in updates (0: the run); afterwards the rate stays at "
+                    "its last value");
+    shown.AddOption("--warmup-steps", job.schedule.warmup_steps, "Number of warm-up updates");
     AddOptimizerFlags(app, flags);
-    app.AddOption("--clip", job.trainer.clip, "Maximum gradient norm (0: no clipping)")
-        .ShowDefault();
+    shown.AddOption("--clip", job.trainer.clip, "Maximum gradient norm (0: no clipping)");
     AddTrainLayoutFlags(app, flags);
     AddRowShareFlag(app, job.trainer);
     AddExpertFlags(app, job.trainer);
     AddLoraFlags(app, job.trainer);
     AddTrainDevices(app, job.trainer.device);
-    app.AddOption("-t,--threads", job.trainer.threads, "Threads per rank (0: all its cores)")
-        .ShowDefault();
+    shown.AddOption("-t,--threads", job.trainer.threads, "Threads per rank (0: all its cores)");
     app.AddFlag("--reference", job.trainer.reference, "Use reference kernels");
 }
 
@@ -734,28 +702,23 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
 void AddTrain(const Command& app, int& status) {
     auto flags = std::make_shared<TrainFlags>();
     flags->job.schedule.rate = 5e-5;
-    const Command train = app.AddCommand("train", "Train a model; inspect its data and logs");
+    const Command train = app.AddCommand("train", "Train a model; inspect its data");
     train.NeedsCommand();
     AddTrainData(train, status);
-    AddTrainEstimate(train, status);
-    AddTrainPlot(train, status);
     // `weft train MODEL ...` means `weft train run MODEL ...` (main.cc).
     const Command command =
-        train.AddCommand("run", "Fine-tune a model, or train it from random weights");
+        train.AddCommand("run", "Fine-tune a model, or train it from random weights", kTrainFooter);
     command.LeaveOut("run");
     flags->command = command;
-    command.Footer(kTrainFooter);
     AddModel(command, flags->job.trainer.model, flags->common.pull);
     AddDataFlags(command, flags->job.data);
     AddResultFlags(command, *flags);
     AddTrainingFlags(command, *flags);
     AddSampleFlags(command, *flags);
     AddRankFlags(command, flags->common);
-    command
-        .AddOption("--transport", flags->common.cluster.transport,
-                   "Transport between ranks: auto, shm, tcp, verbs or mpi (auto: shm within a "
-                   "host)")
-        .OneOf(net::TransportNames());
+    command.AddChoice(
+        "--transport", flags->common.cluster.transport, net::TransportNames(),
+        "Transport between ranks: auto, shm, tcp, verbs or mpi (auto: shm within a host)");
     AddJson(command, flags->common.json);
     command.Callback([flags, &status] {
         flags->job.save.begin_ns = NowNs();

@@ -9,10 +9,6 @@ namespace weft::cli {
 
 // weft train data inspect.
 void AddTrainData(const Command& train, int& status);
-// weft train estimate.
-void AddTrainEstimate(const Command& train, int& status);
-// weft train plot.
-void AddTrainPlot(const Command& train, int& status);
 
 // The flags that define the training data, the same for `weft train` and `weft train data inspect`:
 // --data, --prompt-type, --seq-len, --test-split, --seed, --no-pack, --no-shuffle, --long,

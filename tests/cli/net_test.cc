@@ -182,23 +182,6 @@ TEST_F(Net, TablesHaveTheColumnsOfTheirPeers) {
             "61-layer model at TP=2", "ms per token on the wire (123 syncs"});
 }
 
-TEST_F(Net, Plot) {
-    const std::string path = dir_ / "curves.svg";
-    ASSERT_EQ(Run(Words{"allreduce", "--local", "2", "--sizes", "64,4K", "--algorithm", "all",
-                        "--plot", path} +
-                  kShort)
-                  .status,
-              0);
-    std::ifstream file(path);
-    const std::string svg{std::istreambuf_iterator<char>(file), {}};
-    EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
-    size_t lines = 0;
-    for (size_t at = 0; (at = svg.find("<polyline", at)) != std::string::npos; ++at) ++lines;
-    EXPECT_EQ(lines, 4u);
-    EXPECT_EQ(svg.find("nan"), std::string::npos);
-    EXPECT_EQ(svg.find("inf"), std::string::npos);
-}
-
 TEST_F(Net, TheTableIsMeasuredThenKept) {
     const Words command = {"--local", "2", "--transport", "shm", "--json"};
     const json first = Run(command).Json();
