@@ -10,19 +10,16 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/output_file.h"
 
 namespace weft::train {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr uint64_t kLogBytes = 1ull << 30;
 // Wrong bytes that a head line may have and still count as ours: one or two flipped bits.
@@ -60,18 +57,8 @@ std::optional<int64_t> StepOfRow(std::string_view line, std::string_view head) {
     }
 }
 
-// head: of a CSV file.
-std::optional<int64_t> StepOfLine(std::string_view line, std::string_view head) {
-    if (!head.empty()) return StepOfRow(line, head);
-    const Json row = OrderedJsonOrDiscarded(line);
-    if (!row.is_object()) return std::nullopt;
-    const auto step = row.find("step");
-    if (step == row.end() || !step->is_number()) return std::nullopt;
-    return StepOf(step->get<double>());
-}
-
 bool IsDamagedHead(std::string_view text, std::string_view head) {
-    if (head.empty() || text.size() < head.size()) return false;
+    if (text.size() < head.size()) return false;
     int wrong = 0;
     for (size_t i = 0; i < head.size(); ++i) wrong += text[i] == head[i] ? 0 : 1;
     return wrong <= kMostWrongBytes;
@@ -88,25 +75,23 @@ struct Mended {
 };
 
 // Drops lines whose step has a flipped bit: the step is above the next line's step, or not above
-// the previous line's. (Texts of a step follow its row.)
+// the previous line's.
 Mended Mend(std::string_view body, std::string_view head, int64_t first_step) {
     std::vector<Line> lines;
     for (size_t at = 0; at < body.size();) {
         const size_t end = body.find('\n', at);
         if (end == body.npos) break;
-        const auto step = StepOfLine(body.substr(at, end - at), head);
+        const auto step = StepOfRow(body.substr(at, end - at), head);
         lines.push_back({body.substr(at, end + 1 - at), step.value_or(-1)});
         at = end + 1;
     }
     Mended mended{std::string(head), 0};
     int64_t last = -1, damaged = 0;
-    const bool rows = !head.empty();
     for (size_t i = 0; i < lines.size(); ++i) {
         const int64_t step = lines[i].step;
         const int64_t next = i + 1 < lines.size() ? lines[i + 1].step : -1;
-        const bool behind = rows ? step <= last : step < last;
         const bool ahead = next > last && next < step;
-        if (step < 0 || behind || ahead) {
+        if (step <= last || ahead) {
             ++damaged;
             continue;
         }
@@ -116,16 +101,6 @@ Mended Mend(std::string_view body, std::string_view head, int64_t first_step) {
         last = step;
     }
     return mended;
-}
-
-// Replaces the file by `text` atomically.
-Status Replace(const std::string& path, const std::string& text) {
-    const std::string part = path + ".part";
-    WEFT_TRY(WriteFile(part, std::as_bytes(std::span(text))));
-    if (::rename(part.c_str(), path.c_str()) == 0) return {};
-    const int error = errno;
-    ::unlink(part.c_str());
-    return LogFailed(path, "replace it", error);
 }
 
 }  // namespace
@@ -170,7 +145,7 @@ Result<int64_t> LogFile::GoOn(int64_t first_step) {
         }
         return mended.damaged;
     }
-    WEFT_TRY(Replace(path_, mended.text));
+    WEFT_TRY(ReplaceFile(path_, mended.text));
     return mended.damaged + (ours || text.empty() ? 0 : 1);
 }
 

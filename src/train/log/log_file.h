@@ -1,4 +1,4 @@
-// A text file to which a run appends lines, robust against faults of the disk.
+// A CSV file to which a run appends rows, robust against faults of the disk.
 //
 // Each line is appended with its own open, write and close. So a deleted file is created again with
 // its head line, and logging continues when a missing folder exists again. Lines that can't be
@@ -22,7 +22,7 @@ class LogFile {
   public:
     static constexpr size_t kMostWaitingBytes = 4 << 20;
 
-    // head: the file's first line, with its line end; empty: none.
+    // head: the file's first line, with its line end.
     LogFile(std::string path, std::string head) : path_(std::move(path)), head_(std::move(head)) {}
 
     // Continues an existing file: keeps valid lines with ascending steps below `first_step`, and

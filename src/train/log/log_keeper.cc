@@ -32,18 +32,18 @@ std::string SetAside(const std::string& path) {
 void LogKeeper::Open(TrainLogOptions options) {
     log_.reset();
     faulty_ = false;
-    if (options.csv.empty() && options.jsonl.empty() && options.tensorboard.empty()) return;
+    if (options.csv.empty() && options.tensorboard.empty()) return;
     auto opened = TrainLog::Open(options);
-    for (std::string* path : {&options.csv, &options.jsonl}) {
-        if (opened.ok() || path->empty() || !opened.error().message.starts_with(*path)) continue;
-        const std::string to = SetAside(*path);
+    const auto& csv = options.csv;
+    if (!opened.ok() && !csv.empty() && opened.error().message.starts_with(csv)) {
+        const std::string to = SetAside(options.csv);
         if (to.empty()) {
             Log(LogLevel::kWarning, "{}. Training goes on without this log",
                 opened.error().message);
-            path->clear();
+            options.csv.clear();
         } else {
-            Log(LogLevel::kWarning, "{}: is a log with other columns; Weft renamed it to {}", *path,
-                to);
+            Log(LogLevel::kWarning, "{}: is a log with other columns; Weft renamed it to {}",
+                options.csv, to);
         }
         opened = TrainLog::Open(options);
     }
