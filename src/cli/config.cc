@@ -31,8 +31,8 @@ Result<std::vector<std::string>> FlagsOf(const std::string& path,
         std::string flag = "--" + line.name;
         std::string dashed = flag;  // (as in main.cc)
         std::ranges::replace(dashed, '_', '-');
-        const auto former = std::ranges::find(FormerFlags(), dashed, &Synonym::names);
-        if (former != FormerFlags().end()) flag = dashed = former->flag;
+        const auto former = std::ranges::find(Synonyms(), dashed, &Synonym::names);
+        if (former != Synonyms().end()) flag = dashed = former->flag;
         if (Given(words, flag) || Given(words, dashed)) continue;
         for (const std::string& value : line.values) {
             if (line.name == "model") {

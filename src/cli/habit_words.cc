@@ -28,8 +28,8 @@ constexpr Synonym kSynonyms[] = {
     {"--max-num-batched-tokens", "--step-tokens"},
     {"--max-total-tokens", "--kv-tokens"},
     {"--served-model-name", "--name"},
-    {"-a", "--name", true},
-    {"-p", "--port", true},
+    {"-a", "--name", Taker::kInference},
+    {"-p", "--port", Taker::kInference},
     {"--embedding --is-embedding", "--embeddings"},
     {"--no-enable-prefix-caching --no-cache-prompt --disable-radix-cache", "--no-prefix-cache"},
     {"--disable-log-requests --no-enable-log-requests --log-disable", "--no-access-log"},
@@ -62,14 +62,17 @@ constexpr Synonym kSynonyms[] = {
     {"--deepspeed --deepspeed-config", "--ds-config"},
     {"--router-aux-loss-coef --moe-aux-loss-coeff", "--router-aux-loss"},
     {"--tensor-model-parallel-size", "--tp"},
-    {"--pipeline-model-parallel-size", "--pp"}};
-
-constexpr Synonym kFormerFlags[] = {
-    {"--chunk", "--prefill-chunk"},          {"--kv", "--kv-dtype"},
-    {"--split", "--tensor-split"},           {"--wait-for", "--expect-workers"},
-    {"--rejoin-ms", "--restart-timeout-ms"}, {"--gpu-sum", "--gpu-allreduce"},
-    {"--wire", "--allreduce-dtype"},         {"--lookup", "--prompt-lookup"},
-    {"--no-proof", "--skip-self-test"}};
+    {"--pipeline-model-parallel-size", "--pp"},
+    // Former names of Weft's own flags, one per row.
+    {"--chunk", "--prefill-chunk", Taker::kFormer},
+    {"--kv", "--kv-dtype", Taker::kFormer},
+    {"--split", "--tensor-split", Taker::kFormer},
+    {"--wait-for", "--expect-workers", Taker::kFormer},
+    {"--rejoin-ms", "--restart-timeout-ms", Taker::kFormer},
+    {"--gpu-sum", "--gpu-allreduce", Taker::kFormer},
+    {"--wire", "--allreduce-dtype", Taker::kFormer},
+    {"--lookup", "--prompt-lookup", Taker::kFormer},
+    {"--no-proof", "--skip-self-test", Taker::kFormer}};
 
 constexpr ValueSynonym kValueSynonyms[] = {
     {"-n --predict", "-2", "-1"},   {"--top-k", "-1", "0"},
@@ -86,7 +89,6 @@ constexpr Advice kAdvices[] = {
      "each GPU is a rank: --tp 3 --tensor-split 3,2,1 gives three ranks these shares of each "
      "layer"},
     {"--rpc", "each host runs 'weft worker' or 'weft up': --hosts b,c or --cluster home"},
-    {"-fa --flash-attn --attention-backend", "attention is always fused; leave the flag out"},
     {"--jinja --no-jinja --chat-template --chat-template-file",
      "the model's own chat template is always used (--raw, of 'weft run', uses none); leave the "
      "flag out"},
@@ -111,7 +113,6 @@ constexpr Advice kAdvices[] = {
      "'weft serve' takes a response_format in each request (docs/structured.md)"},
     {"-i --interactive -if --interactive-first",
      "'weft run MODEL' without a prompt, at a terminal, is a conversation"},
-    {"-st --single-turn", "a prompt behind the MODEL gets one answer; leave the flag out"},
     {"--keepalive --keep-alive", "'weft serve MODEL' keeps the model loaded until it is stopped"},
     {"--think --hidethinking --reasoning-format --reasoning-budget --reasoning-effort "
      "--enable-reasoning --chat-template-kwargs --reasoning",
@@ -159,16 +160,15 @@ constexpr Advice kAdvices[] = {
      "the prompt is taken as it is, and a line break in it stays one; leave the flag out"},
     {"-sysf --system-prompt-file", "--system \"$(cat FILE)\" passes the text of a file"},
     {"--list-devices", "'weft inspect --devices' lists the GPUs"},
-    {"--trust-remote-code", "Weft runs no code of a model; leave the flag out"},
     {"--enforce-eager --enable-chunked-prefill --enable-prefix-caching --cont-batching -cb "
      "--cache-prompt --async-scheduling --warmup --no-warmup --cache-reuse --kv-unified -kvu "
-     "--swa-full --cuda-graph-max-bs --disable-cuda-graph --compilation-config -O",
+     "--swa-full --cuda-graph-max-bs --disable-cuda-graph --compilation-config -O -fa --flash-attn "
+     "--attention-backend -nr --no-repack --repack --check-tensors --no-host -fit --fit -st "
+     "--single-turn --offline --tokenizer --tokenizer-path --tokenizer-mode "
+     "--color -co --nowordwrap --simple-io --no-display-prompt --display-prompt -mli "
+     "--multiline-input --log-disable --log-file -lv --log-verbosity --verbosity --log-level "
+     "--uvicorn-log-level --perf --no-perf --special",
      "Weft always does what this asks for, or needs no such choice; leave the flag out"},
-    {"--color -co --nowordwrap --simple-io --no-display-prompt --display-prompt --verbose-prompt "
-     "-mli --multiline-input --log-disable --log-file --log-colors -lv --log-verbosity "
-     "--verbosity --log-prefix --log-timestamps --uvicorn-log-level --log-level --perf --no-perf "
-     "-sp --special --in-prefix --in-suffix --in-prefix-bos",
-     "Weft has no such setting of its output; leave the flag out"},
     {"--keep --context-shift --no-context-shift --prompt-cache --prompt-cache-all "
      "--prompt-cache-ro -dt --defrag-thold --ctx-checkpoints --swa-checkpoints -cram --cache-ram "
      "--slot-save-path -sps --slot-prompt-similarity --block-size --page-size -nocb "
@@ -177,14 +177,11 @@ constexpr Advice kAdvices[] = {
     {"--prio --prio-batch --poll --poll-batch -C --cpu-mask -Cr --cpu-range --cpu-strict -Cb "
      "--cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch",
      "the operating system schedules the threads: 'nice' and 'taskset' before 'weft' change that"},
-    {"-nr --no-repack --repack --check-tensors --no-host -fit --fit", "leave the flag out"},
     {"--enable-auto-tool-choice --tool-call-parser --reasoning-parser",
      "the model's template decides how tools and thoughts are written; leave the flag out"},
-    {"--tokenizer --tokenizer-path --tokenizer-mode --skip-tokenizer-init",
-     "the tokenizer is the model's; leave the flag out"},
+    {"--trust-remote-code", "Weft runs no code of a model; leave the flag out"},
     {"--download-dir", "HF_HUB_CACHE in the environment names the folder"},
     {"--revision", "the MODEL names it: OWNER/NAME@REVISION"},
-    {"--offline", "only --pull fetches anything; leave the flag out"},
     {"--insecure", "HF_ENDPOINT in the environment names another hub; leave the flag out"},
     {"--speculative-config -sc --speculative-algorithm --draft-min --draft-n-min --draft-p-min",
      "--prompt-lookup, or --draft MODEL --draft-tokens N, guesses tokens ahead"},
@@ -262,6 +259,11 @@ constexpr Advice kTrainingAdvices[] = {
     {"--global-batch-size --train-batch-size",
      "the batch is --micro-batch x --grad-accum x replicas"}};
 
+// Former flags of 'weft net' and 'weft hosts'.
+constexpr Advice kRemovedFlags[] = {
+    {"--plot", "gnuplot draws the printed table (docs/fabric.md)"},
+    {"--measure", "'weft net lat --cluster NAME' and 'weft net bw' measure the links"}};
+
 constexpr OtherCommand kCommands[] = {
     {"chat cli generate complete", "run", ""},
     {"server api start launch", "serve", ""},
@@ -273,6 +275,9 @@ constexpr OtherCommand kCommands[] = {
     {"benchmark", "bench", ""},
     {"collect-env", "doctor", ""},
     {"finetune fine-tune sft", "train", ""},
+    {"trace", "",
+     "--trace FILE, of the command itself, writes a timeline: weft run ... --trace FILE"},
+    {"train-plot", "", "TensorBoard and gnuplot draw the logs in --output-dir (docs/train.md)"},
     {"ps status", "",
      "no service holds models in the background. 'weft hosts' shows the hosts of a cluster, and "
      "GET /api/ps of a 'weft serve' its model"},
@@ -297,24 +302,22 @@ std::span<const Synonym> Synonyms() {
     return kSynonyms;
 }
 
-std::span<const Synonym> FormerFlags() {
-    return kFormerFlags;
-}
-
 std::span<const ValueSynonym> ValueSynonyms() {
     return kValueSynonyms;
 }
 
-std::span<const Advice> Advices() {
-    return kAdvices;
-}
-
-std::span<const Advice> TrainingAdvices() {
-    return kTrainingAdvices;
+std::span<const Advice> AdvicesOf(std::string_view command) {
+    if (command == "weft train") return kTrainingAdvices;
+    if (command.starts_with("weft net ") || command == "weft hosts list") return kRemovedFlags;
+    return IsInference(command) ? std::span<const Advice>(kAdvices) : std::span<const Advice>();
 }
 
 std::span<const OtherCommand> OtherCommands() {
     return kCommands;
+}
+
+bool IsInference(std::string_view command) {
+    return Lists("run serve bench", command.substr(command.find(' ') + 1));
 }
 
 bool Lists(std::string_view names, std::string_view name) {

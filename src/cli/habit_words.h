@@ -10,15 +10,18 @@ namespace weft::cli {
 
 inline constexpr std::string_view kModelWord = "MODEL";
 
+enum class Taker {
+    kAll,
+    kInference,  // commands that run a model
+    kFormer      // all; a former name of Weft's own flag, which help, completion and pages omit
+};
+
 // Flags with the same meaning. flag: Weft's; kModelWord: the value is the MODEL.
 struct Synonym {
     std::string_view names, flag;  // names: separated by spaces
-    bool inference = false;        // only for commands that run a model
+    Taker taker = Taker::kAll;
 };
 std::span<const Synonym> Synonyms();
-// Former names of Weft's own flags, one per row. They still work; help, completion and pages omit
-// them.
-std::span<const Synonym> FormerFlags();
 
 // A value that Weft's flag does not accept. value: Weft's; empty: drop the flag.
 struct ValueSynonym {
@@ -26,15 +29,17 @@ struct ValueSynonym {
 };
 std::span<const ValueSynonym> ValueSynonyms();
 
-// Flags without a counterpart, and the next step: of commands that run a model, and of 'weft
-// train'.
+// Flags without a counterpart, and the next step.
 struct Advice {
     std::string_view names, advice;
 };
-std::span<const Advice> Advices();
-std::span<const Advice> TrainingAdvices();
+// command: "weft run".
+std::span<const Advice> AdvicesOf(std::string_view command);
+// Whether the users of the command come from programs that run a model.
+bool IsInference(std::string_view command);
 
-// Commands of other programs: Weft's command, or the next step.
+// Commands of other programs, and former ones (two words: "train-plot"): Weft's command, or the
+// next step.
 struct OtherCommand {
     std::string_view names, command, advice;
 };

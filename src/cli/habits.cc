@@ -11,18 +11,6 @@
 namespace weft::cli {
 namespace {
 
-// Commands whose users come from inference programs.
-constexpr std::string_view kInference[] = {"run", "serve", "bench"};
-
-// Commands that lack their MODEL.
-struct Lacking {
-    std::string_view command, nothing;
-};
-constexpr Lacking kLacking[] = {
-    {"run", "MODEL is missing: weft run MODEL, such as qwen3:8b. 'weft list' shows those here"},
-    {"serve",
-     "MODEL is missing: weft serve MODEL, such as qwen3:8b. 'weft list' shows those here"}};
-
 // Training, by the name that users type; the command's own name is "run" (cli/train.cc).
 constexpr std::string_view kTrain = "weft train", kTrainRun = "weft train run";
 
@@ -57,26 +45,26 @@ class Line {
         for (size_t at = first_; at < words_.size() && words_[at] != "--"; ++at) {
             if (IsFlag(words_[at])) WEFT_TRY(ApplyTo(at));
         }
-        const auto row = std::ranges::find(kLacking, command_.name, &Lacking::command);
-        if (row != std::end(kLacking) && words_.size() == first_) {
-            return MakeError(ErrorCode::kUsage, "'{}': {}", full_name_, row->nothing);
-        }
-        return {};
+        const bool needs_model = full_name_ == "weft run" || full_name_ == "weft serve";
+        if (words_.size() > first_ || !needs_model) return {};
+        return MakeError(ErrorCode::kUsage,
+                         "'{0}': MODEL is missing: {0} MODEL, such as qwen3:8b. 'weft list' shows "
+                         "those here",
+                         full_name_);
     }
 
   private:
     // Translates the flag at `at`, and moves `at` after its value.
     Status ApplyTo(size_t& at) {
         std::string& word = words_[at];
-        if (const Synonym* same = FindSynonym(NameOf(word));
-            same != nullptr && same->flag == kModelWord) {
+        const std::string typed = NameOf(word);
+        const Synonym* same = FindSynonym(typed);
+        if (same != nullptr && same->flag == kModelWord) {
             return MoveModel(at, std::min(word.find('='), word.size()));
         }
-        const std::string typed = NameOf(word);
         WEFT_TRY(Translate(word));
         const std::string name = NameOf(word);
-        const bool former = std::ranges::any_of(
-            FormerFlags(), [&](const Synonym& row) { return Lists(row.names, typed); });
+        const bool former = same != nullptr && same->taker == Taker::kFormer;
         if (name != typed && !former) translated_[typed] = name;
         const DescribedFlag* flag = command_.FindFlag(name);
         if (flag == nullptr) return {};
@@ -97,14 +85,11 @@ class Line {
     // The row of a flag that the command lacks; null: the command has it, or no row names it.
     const Synonym* FindSynonym(const std::string& name) const {
         if (command_.FindFlag(name) != nullptr) return nullptr;
-        for (const std::span<const Synonym> rows : {FormerFlags(), Synonyms()}) {
-            const auto same = std::ranges::find_if(rows, [&](const Synonym& row) {
-                return Lists(row.names, name) && Takes(command_, row.flag) &&
-                       (!row.inference || IsInference());
-            });
-            if (same != rows.end()) return &*same;
-        }
-        return nullptr;
+        const auto same = std::ranges::find_if(Synonyms(), [&](const Synonym& row) {
+            return Lists(row.names, name) && Takes(command_, row.flag) &&
+                   (row.taker != Taker::kInference || IsInference(full_name_));
+        });
+        return same == Synonyms().end() ? nullptr : &*same;
     }
 
     // Replaces the flag's name by Weft's. Errors: kUsage, with the next step, if there is no such
@@ -186,15 +171,8 @@ class Line {
         return {};
     }
 
-    bool IsInference() const {
-        return full_name_ != kTrain &&
-               std::ranges::find(kInference, command_.name) != std::end(kInference);
-    }
-
     Status Advise(const std::string& name) const {
-        const bool training = full_name_ == kTrain;
-        if (!training && !IsInference()) return {};
-        for (const Advice& row : training ? TrainingAdvices() : Advices()) {
+        for (const Advice& row : AdvicesOf(full_name_)) {
             if (!Lists(row.names, name)) continue;
             return MakeError(ErrorCode::kUsage, "'{}' has no flag {}: {}", full_name_, name,
                              row.advice);
@@ -239,14 +217,17 @@ Status WithoutCommand(const DescribedCommand& program, std::vector<std::string>&
 }  // namespace
 
 Status TranslateCommand(const DescribedCommand& program, std::vector<std::string>& words) {
-    if (words.empty() || program.Find(words[0]) != nullptr) return {};
-    std::string& word = words[0];
+    if (words.empty()) return {};
+    const bool known = program.Find(words[0]) != nullptr;
+    const std::string two = words.size() > 1 ? words[0] + "-" + words[1] : "";
     for (const OtherCommand& row : OtherCommands()) {
-        if (!Lists(row.names, word)) continue;
+        const bool one = !known && Lists(row.names, words[0]);
+        if (!one && (!row.command.empty() || !Lists(row.names, two))) continue;
         if (row.command.empty()) {
-            return MakeError(ErrorCode::kUsage, "there is no 'weft {}': {}", word, row.advice);
+            return MakeError(ErrorCode::kUsage, "there is no 'weft {}': {}",
+                             one ? words[0] : words[0] + " " + words[1], row.advice);
         }
-        word = row.command;
+        words[0] = row.command;
         return {};
     }
     return {};
