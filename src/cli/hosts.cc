@@ -1,29 +1,16 @@
 // weft hosts: lists the hosts of a cluster, their jobs and the cables between them, and adds and
 // removes hosts.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <atomic>
-#include <memory>
 #include <optional>
-#include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "base/on_threads.h"
 #include "base/printable.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
 #include "cli/host_facts.h"
-#include "cli/output.h"
 #include "cluster/build.h"
 #include "cluster/dial.h"
 #include "cluster/handshake.h"
 #include "cluster/socket.h"
-#include "fabric/measure.h"
-#include "fabric/paths.h"
-#include "fabric/predict.h"
 #include "fleet/find.h"
 #include "fleet/hosts_change.h"
 #include "net/addresses.h"
@@ -33,15 +20,7 @@ namespace {
 
 struct HostsFlags {
     std::string cluster = "home", key_file, ssh;
-    bool measure = false, json = false;
-};
-
-// The measured speed of a cable of this host.
-struct CableSpeed {
-    std::string interface, peer_address;
-    double latency_us = 0, bytes_s = 0;  // one way: 8 bytes; large messages
-    std::string transport;
-    std::string failed;  // why there are no figures; "": there are figures
+    bool json = false;
 };
 
 struct HostList {
@@ -51,86 +30,16 @@ struct HostList {
     // The jobs of this host's worker and of the peers' workers; nullopt: no answer.
     std::optional<cluster::PlaceAnswer> own_jobs;
     std::vector<std::optional<cluster::PlaceAnswer>> peer_jobs;
-    std::vector<CableSpeed> speeds;  // of measured cables
 };
 
-constexpr double kMeasureSeconds = 0.3;  // per figure of a cable
 constexpr int64_t kAskJobsMs = 1000;
 constexpr int64_t kAskOwnMs = 200;  // often there is no worker here
 
 constexpr const char* kHostsFooter =
     "Examples:\n"
     "  weft hosts\n"
-    "  weft hosts --measure\n"
     "  weft hosts add me@b\n"
     "  weft hosts remove b";
-
-// ---- Measuring ----------------------------------------------------------------------------------
-
-// Measures two ranks over one cable only.
-Result<fabric::NetRow> MeasureOp(const HostList& list, const fleet::Peer& peer,
-                                 const fleet::HeardCable& cable, fabric::NetOp op, int64_t size,
-                                 const std::atomic<bool>* stop, std::string& transport) {
-    cluster::ClusterOptions options;
-    options.hosts = {fleet::WorkerAddress(peer, cable)};
-    options.host_names = {peer.name};
-    options.key_file = list.file.key;
-    options.data.neighbours =
-        net::NeighboursText(std::vector<net::Neighbour>{{cable.interface, cable.peer_address}});
-    options.data_net = cable.interface;
-    if (cable.peer_interface != cable.interface) options.data_net += "," + cable.peer_interface;
-    options.stop = stop;
-    fabric::NetJob job;
-    job.op = op;
-    job.sizes = {size};
-    job.budget = {.iterations = 0, .seconds = kMeasureSeconds};
-    const auto ran = fabric::RunNet(options, job);
-    if (!ran.ok()) return fabric::WithPathFaults(ran.error(), options);
-    const fabric::NetReport& report = *ran;
-    if (report.rows.empty()) return MakeError(ErrorCode::kIo, "nothing was measured");
-    const bool known = !report.ends.empty() && report.ends[0].size() > 1;
-    const std::string over = known ? report.ends[0][1].interface : "";
-    if (over != cable.interface) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "data between the hosts does not use this cable{}{}",
-                         over.empty() ? "" : ", but ", over);
-    }
-    transport = report.transport;
-    return report.rows.front();
-}
-
-void MeasureCables(HostList& list) {
-    ProgressLine progress;
-    const std::atomic<bool>* stop = CatchInterrupts();
-    for (const fleet::Peer& peer : list.hearing.peers) {
-        for (const fleet::HeardCable& cable : peer.heard) {
-            if (stop->load()) return;
-            CableSpeed speed{cable.interface, cable.peer_address, 0, 0, "", ""};
-            progress.Show(fmt::format("measuring {} to {} ...", cable.interface, peer.name));
-            const auto latency = MeasureOp(list, peer, cable, fabric::NetOp::kLatency,
-                                           fabric::kSmallPut, stop, speed.transport);
-            const auto rate = latency.ok() ? MeasureOp(list, peer, cable, fabric::NetOp::kBandwidth,
-                                                       fabric::kLargePut, stop, speed.transport)
-                                           : latency;
-            if (rate.ok()) {
-                speed.latency_us = latency->timings.typical_us;
-                speed.bytes_s = rate->average_bytes_s;
-            } else {
-                speed.failed = rate.error().message;
-            }
-            list.speeds.push_back(std::move(speed));
-        }
-    }
-}
-
-const CableSpeed* SpeedOfCable(const HostList& list, const fleet::HeardCable& cable) {
-    for (const CableSpeed& speed : list.speeds) {
-        const bool same =
-            speed.interface == cable.interface && speed.peer_address == cable.peer_address;
-        if (same) return &speed;
-    }
-    return nullptr;
-}
 
 // ---- Jobs ---------------------------------------------------------------------------------------
 
@@ -257,21 +166,13 @@ std::vector<FarCable> FarCables(const HostList& list) {
     return far;
 }
 
-std::string MeasuredText(const CableSpeed* speed) {
-    if (speed == nullptr) return "";
-    if (!speed->failed.empty()) return "; not measured: " + speed->failed;
-    return fmt::format("; measured over {}: {:.2f} Gbit/s, {:.1f} us", speed->transport,
-                       speed->bytes_s * 8e-9, speed->latency_us);
-}
-
 void PrintCables(const HostList& list) {
     PrintOut("\ncables\n");
     for (const fleet::Peer& peer : list.hearing.peers) {
         for (const fleet::HeardCable& cable : peer.heard) {
-            PrintOut("  {} {} - {} {}  {}{}\n", list.self.name, cable.interface, peer.name,
+            PrintOut("  {} {} - {} {}  {}\n", list.self.name, cable.interface, peer.name,
                      cable.peer_interface,
-                     CableText(fleet::CableMbps(cable, list.hearing.wires), HasRdma(list, cable)),
-                     MeasuredText(SpeedOfCable(list, cable)));
+                     CableText(fleet::CableMbps(cable, list.hearing.wires), HasRdma(list, cable)));
         }
     }
     for (const FarCable& each : FarCables(list)) {
@@ -342,13 +243,6 @@ Json HostsJson(const HostList& list) {
                               {"to_address", cable.peer_address},
                               {"mbps", fleet::CableMbps(cable, list.hearing.wires)},
                               {"rdma", HasRdma(list, cable)}});
-            const CableSpeed* speed = SpeedOfCable(list, cable);
-            if (speed == nullptr) continue;
-            Json measured = {{"transport", speed->transport},
-                             {"bytes_per_s", speed->bytes_s},
-                             {"latency_us", speed->latency_us}};
-            if (!speed->failed.empty()) measured = {{"failed", speed->failed}};
-            cables.back()["measured"] = measured;
         }
     }
     for (const FarCable& each : FarCables(list)) {
@@ -374,7 +268,6 @@ Result<HostList> LookForHosts(const HostsFlags& flags) {
 Status ListHosts(HostsFlags& flags) {
     WEFT_ASSIGN(HostList list, LookForHosts(flags));
     AskForJobs(list);
-    if (flags.measure) MeasureCables(list);
     if (flags.json) {
         PrintJson(HostsJson(list));
         return {};
@@ -388,17 +281,6 @@ Status ListHosts(HostsFlags& flags) {
 }
 
 // ---- Changing -----------------------------------------------------------------------------------
-
-// Another host's output, made safe for this terminal.
-std::string PlainLines(const std::string& text) {
-    std::string plain;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        if (line.ends_with('\r')) line.pop_back();
-        plain += Printable(line) + "\n";
-    }
-    return plain;
-}
 
 Status AddHost(HostsFlags& flags) {
     const auto notice = [](const std::string& line) { PrintErr("weft: {}\n", line); };
@@ -428,7 +310,7 @@ Status AddHost(HostsFlags& flags) {
         flags.cluster);
     const auto findings = fleet::AskDoctor(flags.ssh, added.program);
     if (findings.ok()) {
-        PrintOut("\n{}", PlainLines(*findings));
+        PrintOut("\n{}", PrintableLines(*findings));
     } else {
         PrintErr("weft: 'weft doctor' failed on the new host: {}\n", findings.error().message);
     }
@@ -455,9 +337,7 @@ Status RemoveHost(HostsFlags& flags) {
 }
 
 void AddClusterName(const Command& command, HostsFlags& flags) {
-    command.AddOption("--cluster", flags.cluster, "Name of the cluster")
-        .TypeName("NAME")
-        .ShowDefault();
+    command.ShowDefaults().AddOption("--cluster NAME", flags.cluster, "Name of the cluster");
     AddJson(command, flags.json);
     command.Footer(kHostsFooter);
 }
@@ -467,15 +347,12 @@ void AddClusterName(const Command& command, HostsFlags& flags) {
 void AddHosts(const Command& app, int& status) {
     auto flags = std::make_shared<HostsFlags>();
     const Command hosts =
-        app.AddCommand("hosts", "List the hosts of a cluster, their jobs and cables");
+        app.AddCommand("hosts", "List the hosts of a cluster, their jobs and cables", kHostsFooter);
     hosts.NeedsCommand();
-    hosts.Footer(kHostsFooter);
     const Command list =
         hosts.AddCommand("list", "List the hosts that discovery finds, their jobs and cables");
     list.AddOption("--key-file", flags->key_file,
                    "Path of the cluster key, if it is not in the configuration folder");
-    list.AddFlag("--measure", flags->measure,
-                 "Measure latency and bandwidth of each cable of this host (seconds per cable)");
     AddClusterName(list, *flags);
     SetCallback(list, flags, flags->json, status, ListHosts);
     const Command add = hosts.AddCommand(

@@ -171,8 +171,7 @@ def read_from_1_to_5(a, b, package, tar):
     page.says(r"^  a enp1s0f0 - b enp1s0f0  10 Gbit/s")
     said = await_line(a, "weft hosts", r"^  a enp1s0f0 - b enp1s0f0  10 Gbit/s$")
     assert re.search(r"^b +\S+ GiB  0\.1\.0 ", said, re.MULTILINE), said
-    said = a.type("weft hosts --measure")
-    assert re.search(r"measured over tcp: \S+ Gbit/s, \S+ us$", said, re.MULTILINE), said
+    assert "BW average[MiB/sec]" in a.type("weft net bw --cluster home")
     for reader in (a, b):
         assert re.search(r"\d+ checks|\[", reader.type("weft doctor", status=None))
 

@@ -23,8 +23,8 @@ GROUP, PORT = "ff12::5745:4654", 7000
 NIGHTLY_ONLY = ("test_what_is_played_back",)
 
 
-def listed(host, *words):
-    ran = host.run("hosts", "--json", *words)
+def listed(host):
+    ran = host.run("hosts", "--json")
     assert ran.returncode == 0, ran
     return json.loads(ran.stdout)
 
@@ -53,10 +53,6 @@ def test_a_ring_without_addresses(room, model):
         assert pair in ran.stderr, ran.stderr
     text = a.run("hosts").stdout
     assert "(this host)" in text and "a eth1 - b eth2" in text, text
-    measured = [each for each in listed(a, "--measure")["cables"] if each["from"] == "a"]
-    for each in measured:
-        assert each["measured"]["bytes_per_s"] > 1e6, each
-        assert each["measured"]["transport"] == "tcp", each
 
 
 def test_hosts_that_die_leave_and_come(room, _):
