@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
@@ -161,6 +163,18 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
             EXPECT_NE(ran.err.find(word), std::string::npos) << ran.err << "\nlacks " << word;
         }
     }
+}
+
+TEST_F(Lora, ValuesThatAreNotNumbersAreRefused) {
+    const std::string model = Model(DType::kF32), out = dir_ / "merged.gguf";
+    const std::string folder = Adapter(model, {.size = std::nanf("")}, "nan");
+    for (const Words& words : {Words{"merge", model, "--lora", folder, "-o", out},
+                               Words{"run", model, "-p", "hi", "--lora", folder}}) {
+        const Ran ran = RunWeft(words);
+        EXPECT_EQ(ran.status, 1) << ran.err;
+        EXPECT_NE(ran.err.find("lora_B.weight: a value is nan"), std::string::npos) << ran.err;
+    }
+    EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 // The restarted rank reads the adapter again.

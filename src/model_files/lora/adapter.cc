@@ -279,7 +279,14 @@ Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64
                                              static_cast<size_t>(row_bytes)),
                       out.subspan(static_cast<size_t>(i * cols), static_cast<size_t>(cols)));
     }
-    return {};
+    const auto read = out.first(static_cast<size_t>(rows * cols));
+    const auto bad = std::ranges::find_if_not(read, [](float v) { return std::isfinite(v); });
+    if (bad == read.end()) return {};
+    return MakeError(
+        ErrorCode::kCorrupt,
+        "{}: tensor {}: a value is {}; expected finite numbers. Is the adapter of a run "
+        "that diverged? Use an earlier checkpoint",
+        path(), tensor->name, *bad);
 }
 
 Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std::string& model,
