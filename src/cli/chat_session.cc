@@ -12,7 +12,7 @@
 #include "base/nearest_word.h"
 #include "base/text.h"
 #include "cli/chat_files.h"
-#include "cli/sampling_flags.h"
+#include "cli/command_line/sampling_flags.h"
 #include "engine/sampler_defaults.h"
 
 namespace weft::cli {

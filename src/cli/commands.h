@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/flags.h"
-#include "cli/options.h"
+#include "cli/command_line/flags.h"
+#include "cli/command_line/options.h"
 #include "cli/output.h"
 
 namespace weft::cli {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "cli/flags.h"
+#include "cli/command_line/flags.h"
 #include "cli/output.h"
 #include "cluster/job_kind.h"
 #include "cluster/launched.h"

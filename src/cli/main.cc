@@ -10,14 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "cli/command_line/complete.h"
+#include "cli/command_line/config.h"
+#include "cli/command_line/flags.h"
+#include "cli/command_line/habits.h"
+#include "cli/command_line/options.h"
+#include "cli/command_line/shorthand.h"
 #include "cli/commands.h"
-#include "cli/complete.h"
-#include "cli/config.h"
-#include "cli/flags.h"
-#include "cli/habits.h"
-#include "cli/options.h"
 #include "cli/output.h"
-#include "cli/shorthand.h"
 #include "hw/environment.h"
 
 namespace weft::cli {

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "base/shell_word.h"
+#include "cli/command_line/flags.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "plan/backwards.h"

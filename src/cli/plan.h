@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/flags.h"
+#include "cli/command_line/flags.h"
 #include "cli/output.h"
 #include "cli/plan_train.h"
 #include "plan/launch_command.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "cli/flags.h"
+#include "cli/command_line/flags.h"
 #include "plan/train_search.h"
 
 namespace weft::cli {

@@ -6,11 +6,11 @@
 #include "base/log.h"
 #include "cli/answer_text.h"
 #include "cli/chat_model.h"
+#include "cli/command_line/sampling_flags.h"
 #include "cli/commands.h"
 #include "cli/loading_line.h"
 #include "cli/model_words.h"
 #include "cli/run_chat.h"
-#include "cli/sampling_flags.h"
 #include "cli/summary.h"
 #include "engine/engine.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "cli/flags.h"
+#include "cli/command_line/flags.h"
 #include "cli/model_words.h"
 #include "engine/batch/step_drafts.h"
 #include "engine/request.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/flags.h"
-#include "cli/sampling_flags.h"
+#include "cli/command_line/flags.h"
+#include "cli/command_line/sampling_flags.h"
 #include "cli/supervise.h"
 #include "serve/server.h"
 

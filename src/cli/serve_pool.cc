@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
-#include "cli/duration.h"
+#include "cli/command_line/duration.h"
 #include "cli/output.h"
 #include "cli/serve_flags.h"
 #include "engine/cache_size.h"

@@ -13,8 +13,8 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "cli/command_line/duration.h"
 #include "cli/commands.h"
-#include "cli/duration.h"
 #include "cli/loading_line.h"
 #include "cli/train_ds.h"
 #include "hw/cpu.h"

@@ -2,7 +2,7 @@
 // sets `status`, the exit status.
 #pragma once
 
-#include "cli/options.h"
+#include "cli/command_line/options.h"
 #include "train/data/open.h"
 
 namespace weft::cli {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/options.h"
+#include "cli/command_line/options.h"
 #include "train/config/ds_apply.h"
 
 namespace weft::cli {

@@ -6,8 +6,8 @@
 #include "base/confine.h"
 #include "base/folder_limit.h"
 #include "base/log.h"
+#include "cli/command_line/duration.h"
 #include "cli/commands.h"
-#include "cli/duration.h"
 #include "cluster/job_child.h"
 #include "cluster/socket.h"
 

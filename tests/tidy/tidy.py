@@ -97,7 +97,7 @@ FORMER_FLAGS = {"--chunk": "--prefill-chunk", "--kv": "--kv-dtype", "--split": "
                 "--gpu-sum": "--gpu-allreduce", "--wire": "--allreduce-dtype",
                 "--lookup": "--prompt-lookup", "--no-proof": "--skip-self-test"}
 # Files that hold them on purpose: what takes the former flags, and the test of it.
-HOLD_FORMER = ("src/cli/habit_words.cc", "tests/cli/former_flags_test.py",
+HOLD_FORMER = ("src/cli/command_line/habit_words.cc", "tests/cli/former_flags_test.py",
                "tests/tidy/tidy_test.py", "CHANGELOG.md")
 FLAG = re.compile("(?<![\\w-])(?:" + "|".join(FORMER_FLAGS) + ")(?![\\w-])")
 # Literals and comments.

@@ -1,11 +1,11 @@
-#include "cli/habits.h"
+#include "cli/command_line/habits.h"
 
 #include <algorithm>
 #include <cctype>
 #include <span>
 #include <string_view>
 
-#include "cli/habit_words.h"
+#include "cli/command_line/habit_words.h"
 #include "cli/model_names.h"
 
 namespace weft::cli {

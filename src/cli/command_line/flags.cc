@@ -1,4 +1,4 @@
-#include "cli/flags.h"
+#include "cli/command_line/flags.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/text.h"
-#include "cli/duration.h"
+#include "cli/command_line/duration.h"
 #include "cli/output.h"
 #include "cluster/frame.h"
 #include "cluster/host_file.h"

@@ -1,4 +1,4 @@
-#include "cli/man.h"
+#include "cli/command_line/man.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,8 +10,8 @@
 #include "base/nearest_word.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "cli/command_line/shorthand.h"
 #include "cli/commands.h"
-#include "cli/shorthand.h"
 #include "cluster/build.h"
 
 namespace weft::cli {

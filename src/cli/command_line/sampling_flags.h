@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cli/options.h"
+#include "cli/command_line/options.h"
 #include "engine/sampler_defaults.h"
 
 namespace weft::cli {

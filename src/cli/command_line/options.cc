@@ -1,4 +1,4 @@
-#include "cli/options.h"
+#include "cli/command_line/options.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "cli/shorthand.h"
+#include "cli/command_line/shorthand.h"
 
 #include <algorithm>
 

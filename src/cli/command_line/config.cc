@@ -1,10 +1,10 @@
-#include "cli/config.h"
+#include "cli/command_line/config.h"
 
 #include <algorithm>
 
 #include "base/file.h"
-#include "cli/habit_words.h"
-#include "cli/options.h"
+#include "cli/command_line/habit_words.h"
+#include "cli/command_line/options.h"
 
 namespace weft::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/command_tree.h"
+#include "cli/command_line/command_tree.h"
 
 namespace weft::cli {
 

@@ -1,4 +1,4 @@
-#include "cli/sampling_flags.h"
+#include "cli/command_line/sampling_flags.h"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/command_tree.h"
+#include "cli/command_line/command_tree.h"
 
 namespace weft::cli {
 

@@ -1,11 +1,11 @@
-#include "cli/complete.h"
+#include "cli/command_line/complete.h"
 
 #include <algorithm>
 #include <set>
 
 #include "base/printable.h"
+#include "cli/command_line/shorthand.h"
 #include "cli/output.h"
-#include "cli/shorthand.h"
 #include "hub/cache.h"
 #include "hub/inventory.h"
 #include "hub/short_names.h"

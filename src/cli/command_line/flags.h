@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/command_line/options.h"
 #include "cli/model_names.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "cluster/cluster.h"
 #include "cluster/job_kind.h"

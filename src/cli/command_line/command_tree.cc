@@ -1,4 +1,4 @@
-#include "cli/command_tree.h"
+#include "cli/command_line/command_tree.h"
 
 #include <algorithm>
 

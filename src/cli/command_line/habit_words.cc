@@ -1,4 +1,4 @@
-#include "cli/habit_words.h"
+#include "cli/command_line/habit_words.h"
 
 #include <algorithm>
 

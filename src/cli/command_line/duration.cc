@@ -1,4 +1,4 @@
-#include "cli/duration.h"
+#include "cli/command_line/duration.h"
 
 #include <charconv>
 #include <string_view>
