@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 
 namespace weft::cli {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "backend/device.h"
 #include "base/result.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 
 namespace weft::cli {
 

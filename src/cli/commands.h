@@ -14,7 +14,7 @@
 
 #include "cli/command_line/flags.h"
 #include "cli/command_line/options.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 
 namespace weft::cli {
 

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "backend/memory_plan.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "shaders/shaders.h"
 
 namespace weft::cli {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "gpu/device.h"
 
 namespace weft::cli {

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "cli/command_line/flags.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "cluster/job_kind.h"
 #include "cluster/launched.h"
 #include "engine/runner.h"

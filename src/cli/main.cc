@@ -17,7 +17,7 @@
 #include "cli/command_line/options.h"
 #include "cli/command_line/shorthand.h"
 #include "cli/commands.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "hw/environment.h"
 
 namespace weft::cli {

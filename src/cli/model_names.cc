@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/text.h"
-#include "cli/output.h"
 #include "cli/pull_model.h"
+#include "cli/terminal/output.h"
 #include "engine/drafting.h"
 #include "hub/cache.h"
 #include "hub/short_names.h"

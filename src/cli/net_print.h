@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "fabric/job.h"
 
 namespace weft::cli {

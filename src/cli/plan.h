@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cli/command_line/flags.h"
-#include "cli/output.h"
 #include "cli/plan_train.h"
+#include "cli/terminal/output.h"
 #include "plan/launch_command.h"
 #include "plan/measure.h"
 #include "plan/search.h"

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "cli/output.h"
 #include "cli/plan.h"
+#include "cli/terminal/output.h"
 #include "plan/shapes.h"
 #include "plan/weft_rates.h"
 #include "train/data/open.h"

@@ -8,10 +8,10 @@
 #include "cli/chat_model.h"
 #include "cli/command_line/sampling_flags.h"
 #include "cli/commands.h"
-#include "cli/loading_line.h"
 #include "cli/model_words.h"
 #include "cli/run_chat.h"
 #include "cli/summary.h"
+#include "cli/terminal/loading_line.h"
 #include "engine/engine.h"
 
 namespace weft::cli {

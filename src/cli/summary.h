@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "engine/rank.h"
 
 namespace weft::cli {

@@ -27,7 +27,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "serve/waiting.h"
 
 // Linux 5.9, in glibc 2.34's unistd.h; the flag is in a kernel header that clashes with others.

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "net/socket.h"
 #include "serve/http/server.h"
 

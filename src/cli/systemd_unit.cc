@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "cli/output.h"
 #include "cli/supervise.h"
+#include "cli/terminal/output.h"
 
 namespace weft::cli {
 namespace {

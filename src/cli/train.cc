@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "cli/command_line/duration.h"
 #include "cli/commands.h"
-#include "cli/loading_line.h"
+#include "cli/terminal/loading_line.h"
 #include "cli/train_ds.h"
 #include "hw/cpu.h"
 #include "model/shard.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "model/hyper.h"
 #include "model_files/model_file.h"
 

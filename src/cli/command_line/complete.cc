@@ -5,7 +5,7 @@
 
 #include "base/printable.h"
 #include "cli/command_line/shorthand.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "hub/cache.h"
 #include "hub/inventory.h"
 #include "hub/short_names.h"

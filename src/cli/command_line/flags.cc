@@ -14,7 +14,7 @@
 #include "base/printable.h"
 #include "base/text.h"
 #include "cli/command_line/duration.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "cluster/frame.h"
 #include "cluster/host_file.h"
 #include "cluster/socket.h"

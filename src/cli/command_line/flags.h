@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "cli/command_line/options.h"
 #include "cli/model_names.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "cluster/cluster.h"
 #include "cluster/job_kind.h"
 #include "engine/drafting.h"

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/nearest_word.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 
 namespace weft::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/line_editor.h"
+#include "cli/terminal/line_editor.h"
 
 #include <fmt/format.h>
 #include <langinfo.h>
@@ -20,10 +20,10 @@
 #include <utility>
 
 #include "base/log.h"
-#include "cli/output.h"
-#include "cli/private_file.h"
-#include "cli/terminal_keys.h"
-#include "cli/terminal_signals.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/private_file.h"
+#include "cli/terminal/terminal_keys.h"
+#include "cli/terminal/terminal_signals.h"
 
 #ifdef WEFT_HAS_LIBEDIT
 #include <histedit.h>

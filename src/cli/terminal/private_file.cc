@@ -1,4 +1,4 @@
-#include "cli/private_file.h"
+#include "cli/terminal/private_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "cluster/cluster.h"
 
 namespace weft::cli {

@@ -1,4 +1,4 @@
-#include "cli/terminal_signals.h"
+#include "cli/terminal/terminal_signals.h"
 
 #include <atomic>
 

@@ -1,4 +1,4 @@
-#include "cli/loading_line.h"
+#include "cli/terminal/loading_line.h"
 
 #include <unistd.h>
 

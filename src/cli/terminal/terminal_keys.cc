@@ -1,4 +1,4 @@
-#include "cli/terminal_keys.h"
+#include "cli/terminal/terminal_keys.h"
 
 #include <string_view>
 #include <utility>
