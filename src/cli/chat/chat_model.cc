@@ -1,4 +1,4 @@
-#include "cli/chat_model.h"
+#include "cli/chat/chat_model.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "cli/chat_session.h"
+#include "cli/chat/chat_session.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/nearest_word.h"
 #include "base/text.h"
-#include "cli/chat_files.h"
+#include "cli/chat/chat_files.h"
 #include "cli/command_line/sampling_flags.h"
 #include "engine/sampler_defaults.h"
 

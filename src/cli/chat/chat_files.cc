@@ -1,4 +1,4 @@
-#include "cli/chat_files.h"
+#include "cli/chat/chat_files.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "cli/answer_text.h"
+#include "cli/chat/answer_text.h"
 
 #include <memory>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "cli/run_chat.h"
+#include "cli/chat/run_chat.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "base/start_thread.h"
-#include "cli/answer_text.h"
-#include "cli/chat_model.h"
-#include "cli/chat_session.h"
+#include "cli/chat/answer_text.h"
+#include "cli/chat/chat_model.h"
+#include "cli/chat/chat_session.h"
 #include "cli/model_words.h"
 #include "cli/summary.h"
 #include "cli/terminal/line_editor.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "chat/answer.h"
-#include "cli/chat_model.h"
+#include "cli/chat/chat_model.h"
 #include "engine/request.h"
 #include "serve/api/content_stops.h"
 
