@@ -11,7 +11,7 @@
 #include "cli/bench_predict.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
-#include "cli/model_words.h"
+#include "cli/models/model_words.h"
 #include "cli/summary.h"
 #include "cli/terminal/loading_line.h"
 #include "engine/device_options.h"

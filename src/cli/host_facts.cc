@@ -1,6 +1,6 @@
 #include "cli/host_facts.h"
 
-#include "cli/devices.h"
+#include "cli/models/devices.h"
 #include "hw/cpu.h"
 
 namespace weft::cli {

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/printable.h"
 #include "cli/commands.h"
-#include "cli/model_words.h"
+#include "cli/models/model_words.h"
 #include "cli/summary.h"
 #include "engine/measure.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "cli/model_words.h"
+#include "cli/models/model_words.h"
 #include "cli/summary.h"
 #include "engine/measure.h"
 

@@ -6,7 +6,7 @@
 #include "base/log_format.h"
 #include "cli/command_line/duration.h"
 #include "cli/commands.h"
-#include "cli/model_words.h"
+#include "cli/models/model_words.h"
 #include "cli/serve_flags.h"
 #include "cli/summary.h"
 #include "cli/systemd_unit.h"

@@ -1,7 +1,7 @@
 // weft --version.
 #include "backend/device.h"
 #include "cli/commands.h"
-#include "cli/devices.h"
+#include "cli/models/devices.h"
 #include "cluster/build.h"
 #include "hw/cpu.h"
 #include "model/model.h"

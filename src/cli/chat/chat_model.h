@@ -9,7 +9,7 @@
 #include "chat/answer.h"
 #include "chat/chat.h"
 #include "chat/conversation.h"
-#include "cli/model_words.h"
+#include "cli/models/model_words.h"
 
 namespace weft::cli {
 

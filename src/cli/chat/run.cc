@@ -9,7 +9,7 @@
 #include "cli/chat/run_chat.h"
 #include "cli/command_line/sampling_flags.h"
 #include "cli/commands.h"
-#include "cli/model_words.h"
+#include "cli/models/model_words.h"
 #include "cli/summary.h"
 #include "cli/terminal/loading_line.h"
 #include "engine/engine.h"

@@ -13,7 +13,7 @@
 #include "cli/chat/answer_text.h"
 #include "cli/chat/chat_model.h"
 #include "cli/chat/chat_session.h"
-#include "cli/model_words.h"
+#include "cli/models/model_words.h"
 #include "cli/summary.h"
 #include "cli/terminal/line_editor.h"
 #include "cli/terminal/loading_line.h"

@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 #include "cli/command_line/flags.h"
-#include "cli/model_words.h"
+#include "cli/models/model_words.h"
 #include "engine/batch/step_drafts.h"
 #include "engine/request.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "cli/command_line/options.h"
-#include "cli/model_names.h"
+#include "cli/models/model_names.h"
 #include "cli/terminal/output.h"
 #include "cluster/cluster.h"
 #include "cluster/job_kind.h"

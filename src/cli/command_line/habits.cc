@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "cli/command_line/habit_words.h"
-#include "cli/model_names.h"
+#include "cli/models/model_names.h"
 
 namespace weft::cli {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/printable.h"
 #include "cli/commands.h"
-#include "cli/devices.h"
+#include "cli/models/devices.h"
 #include "model/model.h"
 #include "program/cost.h"
 

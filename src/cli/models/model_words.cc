@@ -1,4 +1,4 @@
-#include "cli/model_words.h"
+#include "cli/models/model_words.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "cli/devices.h"
+#include "cli/models/devices.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

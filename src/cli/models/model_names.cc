@@ -1,4 +1,4 @@
-#include "cli/model_names.h"
+#include "cli/models/model_names.h"
 
 #include <fmt/ranges.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "cli/pull_model.h"
+#include "cli/models/pull_model.h"
 #include "cli/terminal/output.h"
 #include "engine/drafting.h"
 #include "hub/cache.h"

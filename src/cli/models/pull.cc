@@ -6,8 +6,8 @@
 
 #include "base/deadline.h"
 #include "cli/commands.h"
-#include "cli/model_names.h"
-#include "cli/pull_model.h"
+#include "cli/models/model_names.h"
+#include "cli/models/pull_model.h"
 #include "engine/shard_ranges.h"
 #include "hub/short_names.h"
 #include "model/shard.h"
