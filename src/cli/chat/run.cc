@@ -4,13 +4,13 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "cli/bench/summary.h"
 #include "cli/chat/answer_text.h"
 #include "cli/chat/chat_model.h"
 #include "cli/chat/run_chat.h"
 #include "cli/command_line/sampling_flags.h"
 #include "cli/commands.h"
 #include "cli/models/model_words.h"
-#include "cli/summary.h"
 #include "cli/terminal/loading_line.h"
 #include "engine/engine.h"
 

@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "base/start_thread.h"
+#include "cli/bench/summary.h"
 #include "cli/chat/answer_text.h"
 #include "cli/chat/chat_model.h"
 #include "cli/chat/chat_session.h"
 #include "cli/models/model_words.h"
-#include "cli/summary.h"
 #include "cli/terminal/line_editor.h"
 #include "cli/terminal/loading_line.h"
 #include "cli/terminal/output.h"

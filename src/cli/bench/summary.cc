@@ -1,4 +1,4 @@
-#include "cli/summary.h"
+#include "cli/bench/summary.h"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "cli/bench_table.h"
+#include "cli/bench/bench_table.h"
 #include "plan/predict.h"
 #include "plan/shapes.h"
 

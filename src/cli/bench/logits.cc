@@ -6,9 +6,9 @@
 
 #include "base/file.h"
 #include "base/printable.h"
+#include "cli/bench/summary.h"
 #include "cli/commands.h"
 #include "cli/models/model_words.h"
-#include "cli/summary.h"
 #include "engine/measure.h"
 
 namespace weft::cli {

@@ -1,4 +1,4 @@
-#include "cli/bench_predict.h"
+#include "cli/bench/bench_predict.h"
 
 #include <algorithm>
 

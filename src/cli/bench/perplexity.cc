@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "cli/bench/summary.h"
 #include "cli/commands.h"
 #include "cli/models/model_words.h"
-#include "cli/summary.h"
 #include "engine/measure.h"
 
 namespace weft::cli {
