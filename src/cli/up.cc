@@ -12,7 +12,7 @@
 #include "base/start_thread.h"
 #include "cli/commands.h"
 #include "cli/host_facts.h"
-#include "cli/systemd_unit.h"
+#include "cli/serve/systemd_unit.h"
 #include "cluster/cluster.h"
 #include "cluster/handshake.h"
 #include "cluster/socket.h"

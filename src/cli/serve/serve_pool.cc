@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "cli/command_line/duration.h"
-#include "cli/serve_flags.h"
+#include "cli/serve/serve_flags.h"
 #include "cli/terminal/output.h"
 #include "engine/cache_size.h"
 #include "hw/cpu.h"

@@ -1,4 +1,4 @@
-#include "cli/systemd_unit.h"
+#include "cli/serve/systemd_unit.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "cli/supervise.h"
+#include "cli/serve/supervise.h"
 #include "cli/terminal/output.h"
 
 namespace weft::cli {

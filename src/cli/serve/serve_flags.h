@@ -8,7 +8,7 @@
 
 #include "cli/command_line/flags.h"
 #include "cli/command_line/sampling_flags.h"
-#include "cli/supervise.h"
+#include "cli/serve/supervise.h"
 #include "serve/server.h"
 
 namespace weft::cli {
