@@ -1,4 +1,4 @@
-#include "cli/net_print.h"
+#include "cli/cluster/net_print.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "cli/sizes.h"
+#include "cli/cluster/sizes.h"
 #include "cluster/links.h"
 #include "coll/tuning.h"
 #include "plan/predict.h"

@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "base/log.h"
+#include "cli/cluster/net_print.h"
+#include "cli/cluster/sizes.h"
 #include "cli/commands.h"
-#include "cli/net_print.h"
-#include "cli/sizes.h"
 #include "coll/timings.h"
 #include "coll/tuning.h"
 #include "fabric/measure.h"

@@ -1,4 +1,4 @@
-#include "cli/sizes.h"
+#include "cli/cluster/sizes.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "cli/host_facts.h"
+#include "cli/cluster/host_facts.h"
 
 #include "cli/models/devices.h"
 #include "hw/cpu.h"

@@ -5,8 +5,8 @@
 
 #include "base/on_threads.h"
 #include "base/printable.h"
+#include "cli/cluster/host_facts.h"
 #include "cli/commands.h"
-#include "cli/host_facts.h"
 #include "cluster/build.h"
 #include "cluster/dial.h"
 #include "cluster/handshake.h"
