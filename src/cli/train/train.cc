@@ -1,5 +1,5 @@
 // weft train: fine-tunes a model on a data set, on one or more ranks.
-#include "cli/train.h"
+#include "cli/train/train.h"
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 #include "cli/command_line/duration.h"
 #include "cli/commands.h"
 #include "cli/terminal/loading_line.h"
-#include "cli/train_ds.h"
+#include "cli/train/train_ds.h"
 #include "hw/cpu.h"
 #include "model/shard.h"
 #include "net/fabric.h"

@@ -1,6 +1,6 @@
 // weft train data inspect: shows what a training run will see of a data set.
 #include "cli/commands.h"
-#include "cli/train.h"
+#include "cli/train/train.h"
 #include "model/hyper.h"
 #include "model_files/hf/scratch.h"
 #include "train/data/day.h"

@@ -1,4 +1,4 @@
-#include "cli/train_ds.h"
+#include "cli/train/train_ds.h"
 
 #include <fmt/format.h>
 
