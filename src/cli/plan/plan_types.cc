@@ -1,7 +1,7 @@
 // weft plan: the default weight type, and the largest type that fits.
 #include <fmt/format.h>
 
-#include "cli/plan.h"
+#include "cli/plan/plan.h"
 
 namespace weft::cli {
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
-#include "cli/plan.h"
+#include "cli/plan/plan.h"
 #include "net/fabric.h"
 
 namespace weft::cli {

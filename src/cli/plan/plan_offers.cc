@@ -1,7 +1,7 @@
 // weft plan --want 20tok/s --budget 8000EUR: finds machines that meet the conditions.
 #include <fmt/format.h>
 
-#include "cli/plan.h"
+#include "cli/plan/plan.h"
 #include "plan/backwards.h"
 
 namespace weft::cli {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/command_line/flags.h"
-#include "cli/plan_train.h"
+#include "cli/plan/plan_train.h"
 #include "cli/terminal/output.h"
 #include "plan/launch_command.h"
 #include "plan/measure.h"

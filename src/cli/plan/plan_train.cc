@@ -1,10 +1,10 @@
-#include "cli/plan_train.h"
+#include "cli/plan/plan_train.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "cli/plan.h"
+#include "cli/plan/plan.h"
 #include "cli/terminal/output.h"
 #include "plan/shapes.h"
 #include "plan/weft_rates.h"

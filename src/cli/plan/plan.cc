@@ -8,7 +8,7 @@
 #include "base/shell_word.h"
 #include "cli/command_line/flags.h"
 #include "cli/commands.h"
-#include "cli/plan.h"
+#include "cli/plan/plan.h"
 #include "cli/terminal/output.h"
 #include "plan/backwards.h"
 #include "plan/weft_rates.h"
