@@ -22,7 +22,7 @@ OTHERS = {
     "--gtest_filter", "--preset", "--build", "--prefix", "--target",  # tests, CMake
     "--device=/dev/infiniband", "--ulimit", "--network",  # containers
     "--user", "--now",  # systemctl
-    "--temperature", "--max-model-len",  # of other programs, taken as Weft's (src/cli/habits.cc)
+    "--temperature", "--max-model-len",  # of other programs, taken as Weft's (src/cli/command_line)
     "--permanent", "--zone", "--change-interface", "--reload",  # firewall-cmd
 }
 
