@@ -38,6 +38,11 @@ class ThreadTeam {
     using Function = void (*)(void* context, int part);
     // Calls function(context, part) on every thread, and returns when all calls have returned.
     void Run(Function function, void* context);
+    // Calls run(part) likewise.
+    template <typename F>
+    void Run(F run) {
+        Run([](void* context, int part) { (*static_cast<F*>(context))(part); }, &run);
+    }
     // Called within a running function. Returns once every part has called it.
     void Barrier();
 

@@ -147,11 +147,10 @@ void Engine::OnHostThreads(size_t count,
     backend::ThreadTeam& team = rank().device()->host_team();
     weights_of_part_.resize(static_cast<size_t>(team.size()));
     std::atomic<size_t> next = 0;
-    auto run = [&](int part) {
+    team.Run([&](int part) {
         Weights& weights = weights_of_part_[static_cast<size_t>(part)];
         for (size_t i = next++; i < count; i = next++) work(i, weights);
-    };
-    team.Run([](void* context, int part) { (*static_cast<decltype(run)*>(context))(part); }, &run);
+    });
 }
 
 }  // namespace weft::engine

@@ -144,14 +144,4 @@ struct HeadMatMulArgs {
 };
 void HeadMatMul(const Kernels& kernels, const HeadMatMulArgs& args, int part, int parts);
 
-// y = x * sigmoid(gate of the row), or times softplus(gate) = log(1 + exp(gate)).
-struct GateRowsArgs {
-    const float* x = nullptr;     // [rows, cols]
-    const float* gate = nullptr;  // [rows]
-    int64_t rows = 0, cols = 0;
-    float* y = nullptr;  // may be x
-    bool softplus = false;
-};
-void GateRows(const GateRowsArgs& args, int part, int parts);
-
 }  // namespace weft::kernels

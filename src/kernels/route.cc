@@ -161,17 +161,4 @@ void WeighRows(const WeighRowsArgs& args, int part, int parts) {
     }
 }
 
-void GateRows(const GateRowsArgs& args, int part, int parts) {
-    const Range share = Share(args.rows, 1, part, parts);
-    for (int64_t row = share.begin; row < share.end; ++row) {
-        const float gate = args.gate[row];
-        const float factor = args.softplus
-                                 ? std::max(gate, 0.0f) + std::log1p(std::exp(-std::fabs(gate)))
-                                 : 1.0f / (1.0f + std::exp(-gate));
-        const float* x = args.x + row * args.cols;
-        float* y = args.y + row * args.cols;
-        for (int64_t i = 0; i < args.cols; ++i) y[i] = x[i] * factor;
-    }
-}
-
 }  // namespace weft::kernels

@@ -5,7 +5,7 @@
 // checks of operand counts, shapes, types and accesses (check.cc); byte counts (cost.cc); the
 // operands that keep all bits when a training step uses narrow types (train/graph.cc); the ops that
 // a device may run on half of a step's rows; and the check that a backend's calls access operands
-// as the row says (backend/cpu/lowerer.h).
+// as the row says (backend/cpu/lowering.h).
 //
 // A row's operands, inputs -> outputs:
 //

@@ -247,7 +247,7 @@ TEST(Tails, FollowEachSum) {
     const program::ChunkedProgram chunked{program};
     Buffers buffers(chunked, options, kernels);
     ASSERT_TRUE(buffers.Allocate().ok());
-    const std::vector<Call> calls = Lower(chunked, options, kernels, 3, buffers).value().plain;
+    const std::vector<Call> calls = LowerProgram(buffers, 3).value().plain;
     int sums = 0, tails = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
         if (calls[i].kind != CallKind::kAllReduce) {

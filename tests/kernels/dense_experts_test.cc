@@ -402,6 +402,23 @@ TEST(DenseExperts, GateRows) {
     });
 }
 
+TEST(DenseExperts, GateRowsBySoftplus) {
+    const std::vector<float> x(5, 1), gate = {-50, -3, 0, 2, 90};
+    std::vector<float> y(5);
+    GateRows(KernelsFor(CpuLevel::kReference),
+             {.x = {x.data(), 1},
+              .gate = gate.data(),
+              .rows = 5,
+              .cols = 1,
+              .y = {y.data(), 1},
+              .softplus = true},
+             0, 1);
+    for (size_t i = 0; i < 5; ++i) {
+        const double right = std::log1p(std::exp(double{gate[i]}));
+        EXPECT_FALSE(!(std::fabs(y[i] - right) <= right * 4 * 0x1p-24)) << gate[i];
+    }
+}
+
 TEST(DenseExperts, GateRowsGrad) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 9), cols = random.Int(1, 70);

@@ -380,22 +380,5 @@ TEST(WeighRows, ARowForEachExpertOfAToken) {
     }
 }
 
-TEST(GateRows, ScalesARowByTheSigmoidOfItsGate) {
-    const std::vector<float> x = {1, 2, 3, 4}, gate = {0, 100};
-    std::vector<float> y(4);
-    test::RunParts(GateRows, GateRowsArgs{x.data(), gate.data(), 2, 2, y.data()}, 2);
-    EXPECT_EQ(y, (std::vector<float>{0.5f, 1, 3, 4}));
-}
-
-TEST(GateRows, ScalesARowByTheSoftplusOfItsGate) {
-    const std::vector<float> x = {1, 1, 1, 1, 1}, gate = {-50, -3, 0, 2, 90};
-    std::vector<float> y(5);
-    test::RunParts(GateRows, GateRowsArgs{x.data(), gate.data(), 5, 1, y.data(), true}, 2);
-    for (size_t i = 0; i < 5; ++i) {
-        const double right = std::log1p(std::exp(double{gate[i]}));
-        EXPECT_LE(std::fabs(y[i] - right), right * 4 * 0x1p-24) << gate[i];
-    }
-}
-
 }  // namespace
 }  // namespace weft::kernels

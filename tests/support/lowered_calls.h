@@ -27,16 +27,12 @@ struct LoweredCalls {
         const Status status = checks ? program::CheckShapes(program) : Status();
         EXPECT_TRUE(status.ok()) << status.error().message;
         EXPECT_TRUE(buffers.Allocate().ok());
-        auto lowered = backend::Lower(chunked, options, kernels::KernelsFor(level), 2, buffers);
+        auto lowered = backend::LowerProgram(buffers, 2);
         EXPECT_TRUE(lowered.ok()) << lowered.error().message;
         if (lowered.ok()) lists = std::move(*lowered);
     }
     const char* OpOf(const backend::Call& call) const {
         return program::OpName(program.ops[static_cast<size_t>(call.op)].kind());
-    }
-    // Rows of the largest step.
-    int64_t RowsOf(const backend::Call& call) const {
-        return program::BindDim(call.rows.dim, options.max_tokens, options.max_outputs);
     }
 
     const program::ChunkedProgram chunked;
@@ -68,7 +64,7 @@ inline void ExpectAddressesAreSlots(const LoweredCalls& lowered,
         for (const backend::OperandRef& slot : call.slots) {
             slots.insert(slot.at);
             const bool own = slot.access == backend::MemoryAccess::kOwn;
-            if (own || slot.region.Bytes(lowered.RowsOf(call)) > 0) filled.insert(slot.at);
+            if (own || slot.region.bytes > 0) filled.insert(slot.at);
         }
         for (size_t at = 0; at < call.args.bytes().size(); at += sizeof(void*)) {
             const auto* word = call.args.Load<const std::byte*>(static_cast<uint16_t>(at));
@@ -86,12 +82,11 @@ inline void ExpectSlotsHaveSizesOfValues(const LoweredCalls& lowered,
     const backend::CompileOptions& options = lowered.options;
     const std::span<const std::byte> scratch = lowered.buffers.scratch().bytes();
     for (const backend::Call& call : calls) {
-        const int64_t rows = lowered.RowsOf(call);
         for (const backend::OperandRef& slot : call.slots) {
             const backend::OperandRegion& region = slot.region;
             if (region.value == program::kNoValue) {
                 EXPECT_TRUE(HoldsAddress(scratch, region.data));
-                EXPECT_LE(region.data + region.Bytes(rows), scratch.data() + scratch.size());
+                EXPECT_LE(region.data + region.bytes, scratch.data() + scratch.size());
                 continue;
             }
             const program::Value& value = lowered.program.value(region.value);
@@ -101,23 +96,20 @@ inline void ExpectSlotsHaveSizesOfValues(const LoweredCalls& lowered,
                     : RowBytes(value.dtype,
                                value.shape.Elements(options.max_tokens, options.max_outputs));
             const bool slots = value.storage == program::Storage::kSlots;
-            EXPECT_EQ(region.Bytes(rows), slots ? bytes * options.state_slots : bytes)
-                << value.name;
+            EXPECT_EQ(region.bytes, slots ? bytes * options.state_slots : bytes) << value.name;
         }
     }
 }
 
 // One of the calls writes bytes that the other reads or writes.
-inline bool CallsCollide(const LoweredCalls& lowered, const backend::Call& a,
-                         const backend::Call& b) {
+inline bool CallsCollide(const backend::Call& a, const backend::Call& b) {
     using backend::MemoryAccess;
     for (const backend::OperandRef& x : a.slots) {
         for (const backend::OperandRef& y : b.slots) {
             const bool reads = x.access == MemoryAccess::kRead && y.access == MemoryAccess::kRead;
             const bool own = x.access == MemoryAccess::kOwn || y.access == MemoryAccess::kOwn;
-            const bool overlap =
-                x.region.data < y.region.data + y.region.Bytes(lowered.RowsOf(b)) &&
-                y.region.data < x.region.data + x.region.Bytes(lowered.RowsOf(a));
+            const bool overlap = x.region.data < y.region.data + y.region.bytes &&
+                                 y.region.data < x.region.data + x.region.bytes;
             if (overlap && !reads && !own) return true;
         }
     }
@@ -125,12 +117,11 @@ inline bool CallsCollide(const LoweredCalls& lowered, const backend::Call& a,
 }
 
 // Without a barrier between two calls, neither writes bytes that the other reads or writes.
-inline void ExpectBarriersKeepWritersApart(const LoweredCalls& lowered,
+inline void ExpectBarriersKeepWritersApart(const LoweredCalls&,
                                            const std::vector<backend::Call>& calls) {
     for (size_t i = 0; i < calls.size(); ++i) {
         for (size_t j = i + 1; j < calls.size() && !calls[j].barrier; ++j) {
-            EXPECT_FALSE(CallsCollide(lowered, calls[i], calls[j]))
-                << "calls " << i << " and " << j;
+            EXPECT_FALSE(CallsCollide(calls[i], calls[j])) << "calls " << i << " and " << j;
         }
     }
 }

@@ -214,14 +214,14 @@ TEST(Lowering, SlotsKeepTheirValuesApart) {
 // order.)
 TEST(Lowering, CallsWaitForTransfersBeside) {
     size_t beside = 0;
-    ForEachLowered([&](const LoweredCalls& lowered, const std::vector<Call>& calls) {
+    ForEachLowered([&](const LoweredCalls&, const std::vector<Call>& calls) {
         size_t awaited = 0;  // 1 + index of a call
         for (size_t i = 0; i < calls.size(); ++i) {
             awaited = std::max(awaited, static_cast<size_t>(calls[i].waits_for));
             EXPECT_LE(calls[i].waits_for, static_cast<int32_t>(i));
             if (calls[i].beside) ++beside;
             for (size_t k = awaited; k < i && !calls[i].beside; ++k) {
-                EXPECT_FALSE(calls[k].beside && support::CallsCollide(lowered, calls[k], calls[i]))
+                EXPECT_FALSE(calls[k].beside && support::CallsCollide(calls[k], calls[i]))
                     << "calls " << k << " and " << i;
             }
         }

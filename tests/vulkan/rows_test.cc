@@ -8,7 +8,7 @@
 #include <functional>
 #include <limits>
 
-#include "kernels/experts.h"
+#include "kernels/dense/experts.h"
 #include "kernels/reference/ops.h"
 #include "kernels/sparse.h"
 #include "support/kernel_levels.h"
@@ -196,8 +196,14 @@ TEST(VulkanRows, GatesByHead) {
             RunMapOn(e, program::GateRows{kind}, {in, in_gate},
                      e.AddFloats({kTokens, gates * cols}), got);
             const bool softplus = kind == program::RowGate::kSoftplus;
-            kernels::GateRows(
-                {x.data(), gate.data(), rows * gates, cols, expected.data(), softplus}, 0, 1);
+            kernels::dense::GateRows(kernels::KernelsFor(CpuLevel::kReference),
+                                     {.x = {x.data(), cols},
+                                      .gate = gate.data(),
+                                      .rows = rows * gates,
+                                      .cols = cols,
+                                      .y = {expected.data(), cols},
+                                      .softplus = softplus},
+                                     0, 1);
             ExpectClose(
                 got, expected, [&](size_t i) { return 120 * kUlp * std::fabs(expected[i]); },
                 "gate_rows by head, " + Sizes(rows, cols));

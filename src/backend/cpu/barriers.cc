@@ -20,11 +20,10 @@ struct Touched {
     std::vector<Range> reads, writes;
 };
 
-Touched TouchedBy(const Call& call, const CompileOptions& options) {
-    const int64_t rows = program::BindDim(call.rows.dim, options.max_tokens, options.max_outputs);
+Touched TouchedBy(const Call& call) {
     Touched touched;
     for (const OperandRef& slot : call.slots) {
-        const Range range{slot.region.data, slot.region.Bytes(rows)};
+        const Range range{slot.region.data, slot.region.bytes};
         const bool changes = slot.access == MemoryAccess::kChange;
         if (changes || slot.access == MemoryAccess::kRead) touched.reads.push_back(range);
         if (changes || slot.access == MemoryAccess::kWrite) touched.writes.push_back(range);
@@ -34,11 +33,11 @@ Touched TouchedBy(const Call& call, const CompileOptions& options) {
 
 }  // namespace
 
-void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options) {
+void PlaceBarriers(std::vector<Call>& calls) {
     program::Hazards<Range> hazards;
     bool after_communication = false;
     for (Call& call : calls) {
-        const Touched touched = TouchedBy(call, options);
+        const Touched touched = TouchedBy(call);
         // The other threads see a failure of communication at the next barrier.
         if (after_communication) hazards.Clear();
         call.barrier = hazards.Touch(touched.reads, touched.writes) || after_communication;
@@ -46,11 +45,11 @@ void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options) {
     }
 }
 
-void PlaceWaits(std::vector<Call>& calls, const CompileOptions& options) {
+void PlaceWaits(std::vector<Call>& calls) {
     std::vector<std::pair<int32_t, Touched>> beside;  // 1 + index, and memory
     for (size_t i = 0; i < calls.size(); ++i) {
         Call& call = calls[i];
-        const Touched touched = TouchedBy(call, options);
+        const Touched touched = TouchedBy(call);
         if (call.beside) {
             beside.emplace_back(static_cast<int32_t>(i) + 1, touched);
             continue;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/quant.h"
+
 namespace weft::backend {
 namespace {
 
@@ -9,6 +11,9 @@ using program::Pool;
 using program::ValueId;
 
 constexpr int64_t kAlign = 64;
+// Rows of a weight are read and packed in pieces of about this size, so that loading needs little
+// extra memory.
+constexpr int64_t kLoadPieceBytes = 1 << 20;
 // Pretended addresses of the pools before allocation.
 constexpr uintptr_t kNowhere = uintptr_t{1} << 44;
 
@@ -19,17 +24,6 @@ int64_t LineUp(int64_t bytes) {
 // Whether the value holds vectors, which are float32: also a stack of vectors [m, 1, n].
 bool IsVectors(const program::Shape& shape) {
     return shape.rank == 1 || (shape.rank == 3 && shape[1] == 1);
-}
-
-std::vector<bool> FindAdapters(const program::Program& program) {
-    std::vector<bool> found(program.values.size());
-    for (const program::Op& op : program.ops) {
-        if (op.kind() != program::OpKind::kAdapt) continue;
-        for (size_t i = 1; i + 1 < op.inputs.size(); ++i) {
-            found[static_cast<size_t>(op.inputs[i])] = true;
-        }
-    }
-    return found;
 }
 
 const char* PoolText(Pool pool) {
@@ -90,11 +84,7 @@ Status Scratch::Allocate(int threads) {
 
 Buffers::Buffers(const program::ChunkedProgram& chunked, const CompileOptions& options,
                  const kernels::Kernels& kernels)
-    : program_(chunked.program),
-      options_(options),
-      kernels_(kernels),
-      packs_(chunked.chunks.empty()),
-      is_adapter_(FindAdapters(chunked.program)) {
+    : chunked_(chunked), program_(chunked.program), options_(options), kernels_(kernels) {
     program::LayoutOptions layout;
     layout.tokens = options.max_tokens;
     layout.outputs = options.max_outputs;
@@ -104,16 +94,24 @@ Buffers::Buffers(const program::ChunkedProgram& chunked, const CompileOptions& o
     layout.overlap = options.beside;
     layout.in_halves = options.overlap != Overlap::kNever;
     layout.keep = options.keep;
-    if (packs_) layout.weight_bytes = [this](ValueId id) { return WeightBytes(id); };
+    if (packs()) layout.weight_bytes = [this](ValueId id) { return WeightBytes(id); };
     layout_ = program::MemoryLayout(chunked, layout);
-    PointAtWeights();
+}
+
+// Whether an Adapt op reads the matrix.
+bool Buffers::IsAdapter(ValueId id) const {
+    return std::ranges::any_of(program_.ops, [&](const program::Op& op) {
+        const auto& ids = op.inputs;
+        return op.kind() == program::OpKind::kAdapt &&
+               std::find(ids.begin() + 1, ids.end() - 1, id) != ids.end() - 1;
+    });
 }
 
 int64_t Buffers::WeightBytes(ValueId id) const {
     const program::Value& value = program_.value(id);
     const program::Shape& shape = value.shape;
     if (IsVectors(shape)) return shape.Elements(0, 0) * static_cast<int64_t>(sizeof(float));
-    if (is_adapter(id)) return kernels::AdapterBytes(value.dtype, shape[0], shape[1]);
+    if (IsAdapter(id)) return kernels::AdapterBytes(value.dtype, shape[0], shape[1]);
     if (shape.rank == 2) return kernels_.packed_bytes(value.dtype, shape[0], shape[1]);
     return shape[0] * kernels::StackStride(kernels_, value.dtype, shape[1], shape[2]);
 }
@@ -126,7 +124,6 @@ Status Buffers::Allocate() {
         WEFT_ASSIGN(pools_[i], Memory::Allocate(bytes, PoolText(pool)));
     }
     allocated_ = true;
-    PointAtWeights();
     return {};
 }
 
@@ -144,27 +141,91 @@ std::span<std::byte> Buffers::PoolBytes(Pool pool) const {
     return {memory.data(), static_cast<size_t>(memory.size_bytes())};
 }
 
-void Buffers::PointAtWeights() {
-    const size_t count = program_.values.size();
-    matrices_.assign(count, {});
-    stacks_.assign(count, {});
-    caches_.assign(count, {});
-    for (size_t i = 0; i < count; ++i) {
-        const program::Value& value = program_.values[i];
-        const program::Shape& s = value.shape;
-        std::byte* const data = At(static_cast<ValueId>(i));
-        if (value.storage == program::Storage::kState) {
-            const int64_t page_rows = options_.page_tokens / value.row_positions;
-            caches_[i] = {value.dtype, data, s[0], page_rows, s[1]};
-        } else if (value.storage != program::Storage::kWeight || !packs_) {
-            continue;
-        } else if (s.rank == 2) {
-            matrices_[i] = {value.dtype, s[0], s[1], data};
-        } else if (!IsVectors(s)) {
-            const int64_t stride = kernels::StackStride(kernels_, value.dtype, s[1], s[2]);
-            stacks_[i] = {value.dtype, s[0], s[1], s[2], stride, data};
-        }
+kernels::PackedMatrix Buffers::matrix(ValueId id) const {
+    const program::Value& value = program_.value(id);
+    return {value.dtype, value.shape[0], value.shape[1], At(id)};
+}
+
+kernels::PackedStack Buffers::stack(ValueId id) const {
+    const program::Value& value = program_.value(id);
+    const program::Shape& s = value.shape;
+    const int64_t stride = kernels::StackStride(kernels_, value.dtype, s[1], s[2]);
+    return {value.dtype, s[0], s[1], s[2], stride, At(id)};
+}
+
+kernels::KvCache Buffers::cache(ValueId id) const {
+    const program::Value& value = program_.value(id);
+    const int64_t page_rows = options_.page_tokens / value.row_positions;
+    return {value.dtype, At(id), value.shape[0], page_rows, value.shape[1]};
+}
+
+// ---- Weights ------------------------------------------------------------------------------------
+
+namespace {
+
+// Loads a vector, or a stack [m, 1, n] with a vector in each row, as float32.
+Status LoadVectors(const program::Value& value, std::byte* out, const RowSource& source) {
+    const bool stack = value.shape.rank == 3;
+    const int64_t vectors = stack ? value.shape[0] : 1, count = value.shape[stack ? 2 : 0];
+    std::vector<std::byte> raw(static_cast<size_t>(RowBytes(value.dtype, count)));
+    for (int64_t i = 0; i < vectors; ++i) {
+        WEFT_TRY(source(i, stack ? 1 : count, raw));
+        DequantizeRow(value.dtype, raw,
+                      {reinterpret_cast<float*>(out) + i * count, static_cast<size_t>(count)});
     }
+    return {};
+}
+
+// Loads the rows unpacked, in order.
+Status LoadRows(const program::Value& value, std::byte* out, const RowSource& source) {
+    const program::Shape& shape = value.shape;
+    const bool vector = shape.rank == 1;
+    const int64_t rows = vector ? shape[0] : shape.Elements(0, 0) / shape[shape.rank - 1];
+    const int64_t row_bytes = RowBytes(value.dtype, vector ? 1 : shape[shape.rank - 1]);
+    const int64_t of_matrix = shape.rank == 3 ? shape[1] : rows;
+    const int64_t piece = std::max(kLoadPieceBytes / row_bytes, int64_t{1});
+    for (int64_t row = 0; row < rows;) {
+        const int64_t left = of_matrix - row % of_matrix;
+        const int64_t count = vector ? rows : std::min(piece, left);
+        WEFT_TRY(
+            source(row, count, {out + row * row_bytes, static_cast<size_t>(count * row_bytes)}));
+        row += count;
+    }
+    return {};
+}
+
+// first_row: the weight's row that is the matrix's first.
+Status LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row, const RowSource& source,
+                  decltype(kernels::Kernels::pack) pack) {
+    const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
+    const int64_t strips =
+        std::max<int64_t>(1, kLoadPieceBytes / (row_bytes * kernels::kStripRows));
+    const int64_t piece = std::min(strips * kernels::kStripRows, matrix.rows);
+    std::vector<std::byte> raw(static_cast<size_t>(piece * row_bytes));
+    for (int64_t row = 0; row < matrix.rows; row += piece) {
+        const int64_t count = std::min(piece, matrix.rows - row);
+        const std::span<std::byte> rows(raw.data(), static_cast<size_t>(count * row_bytes));
+        WEFT_TRY(source(first_row + row, count, rows));
+        pack(matrix, row, count, rows.data(), row_bytes);
+    }
+    return {};
+}
+
+}  // namespace
+
+Status Buffers::Load(ValueId id, const RowSource& source) const {
+    const program::Value& value = program_.value(id);
+    if (!packs()) return LoadRows(value, At(id), source);
+    if (IsVectors(value.shape)) return LoadVectors(value, At(id), source);
+    if (value.shape.rank == 2) {
+        const auto pack = IsAdapter(id) ? kernels::PackAdapter : kernels_.pack;
+        return LoadMatrix(matrix(id), 0, source, pack);
+    }
+    const kernels::PackedStack matrices = stack(id);
+    for (int64_t i = 0; i < matrices.count; ++i) {
+        WEFT_TRY(LoadMatrix(matrices.Matrix(i), i * matrices.rows, source, kernels_.pack));
+    }
+    return {};
 }
 
 MemoryUse Buffers::Use(int threads) const {

@@ -57,8 +57,13 @@ class Buffers {
     // bytes.
     Buffers(const program::ChunkedProgram& chunked, const CompileOptions& options,
             const kernels::Kernels& kernels);
+    const program::ChunkedProgram& chunked() const { return chunked_; }
+    const CompileOptions& options() const { return options_; }
+    const kernels::Kernels& kernels() const { return kernels_; }
     // Errors: kOutOfMemory.
     Status Allocate();
+    // Reads a weight. Thread: several threads may load different weights at once.
+    Status Load(program::ValueId id, const RowSource& source) const;
 
     // Address of a value's first byte; null: no op uses the value.
     std::byte* At(program::ValueId id, int slot = 0) const;
@@ -67,12 +72,10 @@ class Buffers {
     }
     std::span<std::byte> PoolBytes(program::Pool pool) const;
     // Weights in packed form. Only Programs without chunks have them; other weights are row-major.
-    const kernels::PackedMatrix& matrix(program::ValueId id) const { return matrices_[Index(id)]; }
-    const kernels::PackedStack& stack(program::ValueId id) const { return stacks_[Index(id)]; }
-    const kernels::KvCache& cache(program::ValueId id) const { return caches_[Index(id)]; }
-    const std::vector<kernels::KvCache>& caches() const { return caches_; }
-    bool is_adapter(program::ValueId id) const { return is_adapter_[Index(id)]; }
-    bool packs() const { return packs_; }
+    kernels::PackedMatrix matrix(program::ValueId id) const;
+    kernels::PackedStack stack(program::ValueId id) const;
+    kernels::KvCache cache(program::ValueId id) const;
+    bool packs() const { return chunked_.chunks.empty(); }
 
     Scratch& scratch() { return scratch_; }
     const Scratch& scratch() const { return scratch_; }
@@ -83,21 +86,16 @@ class Buffers {
     MemoryUse Use(int threads) const;
 
   private:
-    static size_t Index(program::ValueId id) { return static_cast<size_t>(id); }
+    bool IsAdapter(program::ValueId id) const;
     int64_t WeightBytes(program::ValueId id) const;
-    void PointAtWeights();
 
+    const program::ChunkedProgram& chunked_;
     const program::Program& program_;
     const CompileOptions& options_;
     const kernels::Kernels& kernels_;
-    const bool packs_;
-    std::vector<bool> is_adapter_;  // matrices that Adapt ops read
     program::MemoryLayout layout_;
     std::array<Memory, program::kPools> pools_;
     bool allocated_ = false;
-    std::vector<kernels::PackedMatrix> matrices_;  // rank-2 weights
-    std::vector<kernels::PackedStack> stacks_;     // rank-3 weights
-    std::vector<kernels::KvCache> caches_;
     std::deque<std::vector<kernels::AdapterPair>> pairs_;
     dense::UpdateNumbers numbers_;
     Scratch scratch_;

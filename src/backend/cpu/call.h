@@ -4,8 +4,8 @@
 // OperandRef: the offset of the address in the arguments, the kind of access, and the number of
 // bytes. The code that places barriers (barriers.cc), that splits a step into parts (step_parts.h)
 // and that binds a step (BindCall) reads these OperandRefs and need not know the kernel. Only
-// CallOf stores an address in the arguments, and it also adds the OperandRef. So the OperandRefs
-// cover all memory that a kernel touches.
+// OpCall (lowering.h) stores an address in the arguments, and it also adds the OperandRef. So the
+// OperandRefs cover all memory that a kernel touches.
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backend/step.h"
+#include "backend/transfer.h"
 #include "base/check.h"
 #include "kernels/adapt.h"
 #include "kernels/kernels.h"
@@ -25,15 +26,14 @@
 
 namespace weft::backend {
 
-// Bytes that a call touches: `row_bytes` for each row of the call (T or R), or `bytes` in all. With
-// `row_bytes`, the address depends on the call's first row. In step slot i (Step::slot) the address
-// is i * slot_stride bytes higher.
+// Bytes that a call may touch: `bytes` in the largest step. If `row_bytes` is not 0, each row of
+// the step has so many of them, and the address depends on the call's first row. In step slot i
+// (Step::slot) the address is i * slot_stride bytes higher.
 struct OperandRegion {
     std::byte* data = nullptr;
     int64_t row_bytes = 0, bytes = 0;
     program::ValueId value = program::kNoValue;  // the value in these bytes; kNoValue: scratch
     int64_t slot_stride = 0;
-    int64_t Bytes(int64_t rows) const { return row_bytes != 0 ? rows * row_bytes : bytes; }
 };
 
 enum class MemoryAccess : uint8_t {
@@ -104,7 +104,7 @@ struct Call {
     Bound bound = Bound::kNothing;
     uint16_t bound_at = 0;
     RowCount rows;       // a call without rows is skipped
-    RowCount more_rows;  // row count of an operand with another row dimension
+    RowCount more_rows;  // row count of another operand, which may have another row dimension
     // Not null: the call works on a value with one row for each pair of a token and one of its
     // experts. The row count is the number of such pairs with an expert of this rank. It is stored
     // here when the plan (kernels/experts.h) is made.
@@ -153,78 +153,9 @@ struct Bindings {
 };
 void BindCall(Call& call, const Bindings& to);
 
-// Builds a call.
-template <typename Args>
-class CallOf {
-  public:
-    Args args{};  // set sizes and constants here, addresses by the functions below
-    Call call;
-
-    template <typename T>
-    void Reads(T*& address, const OperandRegion& region, int64_t first_byte = 0) {
-        Add(address, MemoryAccess::kRead, region, first_byte);
-    }
-    template <typename T>
-    void Writes(T*& address, const OperandRegion& region, int64_t first_byte = 0) {
-        Add(address, MemoryAccess::kWrite, region, first_byte);
-    }
-    template <typename T>
-    void Changes(T*& address, const OperandRegion& region) {
-        Add(address, MemoryAccess::kChange, region, 0);
-    }
-    template <typename T>
-    void Owns(T*& address, const OperandRegion& region) {
-        Add(address, MemoryAccess::kOwn, region, 0);
-    }
-    // `region` holds the row count.
-    void RowsFrom(const OperandRegion& region) {
-        call.rows_from = reinterpret_cast<const int32_t*>(region.data);
-        call.slots.push_back({OperandRef::kNowhere, MemoryAccess::kRead, region});
-    }
-    // Stores rows * factor in `count`. dim: not set here; Push() sets it.
-    void Rows(int64_t& count, int64_t factor = 1) {
-        call.rows.at = At(&count);
-        call.rows.factor = factor;
-    }
-    void RowsOf(int64_t& count, int64_t dim, int64_t factor = 1) {
-        call.rows = {At(&count), dim, factor};
-    }
-    void MoreRowsOf(int64_t& count, int64_t dim, int64_t factor = 1) {
-        call.more_rows = {At(&count), dim, factor};
-    }
-    template <typename T>
-    void Binds(T& address, Bound what) {
-        call.bound = what;
-        call.bound_at = At(&address);
-    }
-    Call Take() {
-#if __has_builtin(__builtin_clear_padding)
-        __builtin_clear_padding(&args);  // no old address is left in the padding between members
-#endif
-        call.args.Set(args);
-        return std::move(call);
-    }
-
-  private:
-    template <typename T>
-    void Add(T*& address, MemoryAccess access, const OperandRegion& region, int64_t first_byte) {
-        WEFT_CHECK(region.data != nullptr);
-        address = reinterpret_cast<T*>(region.data + first_byte);
-        call.slots.push_back({At(&address), access, region});
-    }
-    uint16_t At(const void* member) const {
-        const auto* begin = reinterpret_cast<const std::byte*>(&args);
-        return static_cast<uint16_t>(static_cast<const std::byte*>(member) - begin);
-    }
-};
-
-// Arguments of a transfer: the operands of RunTransfer (transfer.h).
+// Arguments of a transfer: the operands of RunTransfer.
 struct TransferArgs {
-    std::byte* in = nullptr;   // null: the op has no input
-    std::byte* out = nullptr;  // null: the op has no output
-    DType in_dtype = DType::kF32, out_dtype = DType::kF32;
-    int64_t in_cols = 0, out_cols = 0, rows = 0;
-    int64_t out_rows = -1;  // row count of the output if it differs from `rows`; else -1
+    HostValue in, out;
 };
 
 }  // namespace weft::backend

@@ -19,7 +19,6 @@ class ThreadTeam;
 
 // State of the device. It must outlive the executables.
 struct CpuContext {
-    CpuLevel level;
     const kernels::Kernels& kernels;
     ThreadTeam& team;
     std::vector<int> cores;  // the team is pinned to these; empty: not pinned

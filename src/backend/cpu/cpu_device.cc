@@ -46,7 +46,7 @@ class CpuDevice final : public Device {
   public:
     explicit CpuDevice(const CpuOptions& options)
         : info_(DescribeCpu(options.level)),
-          context_{options.level, kernels::KernelsFor(options.level), team_, options.cores},
+          context_{kernels::KernelsFor(options.level), team_, options.cores},
           team_({options.threads, options.cores, options.cores_shared}) {}
 
     const DeviceInfo& info() const override { return info_; }
@@ -65,20 +65,11 @@ class CpuDevice final : public Device {
 };
 
 double CpuDevice::MeasurePeak(DType compute) {
-    struct Peaks {
-        const kernels::Kernels& kernels;
-        dense::Compute compute;
-        std::vector<double> of_part;
-    } peaks{context_.kernels,
-            compute == DType::kBF16 ? dense::Compute::kBf16 : dense::Compute::kF32,
-            std::vector<double>(static_cast<size_t>(team_.size()))};
+    const auto as = compute == DType::kBF16 ? dense::Compute::kBf16 : dense::Compute::kF32;
+    std::vector<double> peaks(static_cast<size_t>(team_.size()));
     team_.Run(
-        [](void* context, int part) {
-            auto& p = *static_cast<Peaks*>(context);
-            p.of_part[static_cast<size_t>(part)] = PeakOfThread(p.kernels, p.compute);
-        },
-        &peaks);
-    return std::accumulate(peaks.of_part.begin(), peaks.of_part.end(), 0.0);
+        [&](int part) { peaks[static_cast<size_t>(part)] = PeakOfThread(context_.kernels, as); });
+    return std::accumulate(peaks.begin(), peaks.end(), 0.0);
 }
 
 }  // namespace

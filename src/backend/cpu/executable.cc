@@ -15,17 +15,11 @@
 #include "backend/thread_team.h"
 #include "backend/transfer.h"
 #include "kernels/dense/lookup.h"
-#include "tensor/quant.h"
 
 namespace weft::backend {
 namespace {
 
 using kernels::Sequence;
-using program::OpKind;
-
-// Rows of a weight are read and packed in pieces of about this size, so that loading needs little
-// extra memory.
-constexpr int64_t kLoadPieceBytes = 1 << 20;
 
 // Data that a step of a slot has bound.
 struct SlotState {
@@ -50,12 +44,14 @@ class CpuExecutable final : public Executable {
 
     Status Prepare() {
         WEFT_TRY(buffers_.Allocate());
-        WEFT_ASSIGN(CallLists lists, Lower(chunked_, options_, kernels_, team_.size(), buffers_));
+        WEFT_ASSIGN(CallLists lists, LowerProgram(buffers_, team_.size()));
         Prepare(plain_, std::move(lists.plain));
         Prepare(adapted_, std::move(lists.adapted));
         for (size_t i = 0; i < program_.values.size(); ++i) {
             const auto id = static_cast<program::ValueId>(i);
-            if (program_.values[i].storage == program::Storage::kInput) inputs_.push_back(id);
+            const program::Storage storage = program_.values[i].storage;
+            if (storage == program::Storage::kInput) inputs_.push_back(id);
+            if (storage == program::Storage::kState) caches_.push_back(buffers_.cache(id));
         }
         orders_tokens_ = std::ranges::any_of(
             plain_.calls, [](const Call& call) { return call.bound == Bound::kTokenOrder; });
@@ -63,7 +59,9 @@ class CpuExecutable final : public Executable {
     }
 
     const program::Program& program() const override { return program_; }
-    Status LoadWeight(program::ValueId id, const RowSource& source) override;
+    Status LoadWeight(program::ValueId id, const RowSource& source) override {
+        return buffers_.Load(id, source);
+    }
     Status Run(const program::OpRange& ops, const Step& step, const Communicators& groups) override;
     Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) override;
     Status Write(program::ValueId id, int64_t first_byte,
@@ -76,7 +74,10 @@ class CpuExecutable final : public Executable {
         return {reinterpret_cast<const float*>(data) + first, static_cast<size_t>(count)};
     }
     Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
-                    std::span<Candidate> out) override;
+                    std::span<Candidate> out) override {
+        TopK(HostFloats(id, row * program_.value(id).shape[1], columns), out);
+        return {};
+    }
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override;
 
     MemoryUse memory() const override { return buffers_.Use(team_.size()); }
@@ -109,16 +110,9 @@ class CpuExecutable final : public Executable {
     };
     void Prepare(List& list, std::vector<Call> calls) const;
 
-    Status LoadVector(const program::Value& value, std::byte* out, const RowSource& source) const;
-    Status LoadVectors(const program::Value& value, std::byte* out, const RowSource& source) const;
-    Status LoadRows(program::ValueId id, const RowSource& source) const;
-    using Pack = decltype(kernels::Kernels::pack);
-    Status LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row,
-                      const RowSource& source, Pack pack) const;
     void BindInputs(const Step& step);
     void BindInput(program::ValueId id, const Step& step);
     void BindCalls(const Step& step);
-    void OrderTokens(SlotState& slot, std::span<const int32_t> tokens) const;
     size_t PartsOfStep() const;
     void BindParts();
     void RunPart(int part);
@@ -138,22 +132,21 @@ class CpuExecutable final : public Executable {
         const bool shared = call.communicates() && program::SharingRanks(dim) > 0;
         return by_rows && !shared && bindings_.RowsOf(dim) == 0;
     }
-    void RunTimed(size_t index, int part, int parts);
-    void RunCall(size_t index, int part, int parts);
+    void RunTimed(const Call& call, size_t index, int part, int parts);
     void Done(const Call& call, int64_t begin_ns);
     void Fail(size_t index, Status status);
     bool Failed(size_t below) const { return failed_call_.load(std::memory_order_relaxed) < below; }
-    Status Transfer(const Call& call, std::span<const RowRange> prompt_rows, bool aside);
+    enum class Core { kOwn, kShared };  // kShared: kernels run on the same core meanwhile
+    Status Transfer(const Call& call, std::span<const RowRange> prompt_rows, Core core);
     Status Communicate(const Call& call);
-    void NoteTransfer(const Call& call, int64_t took_ns);
-    bool MayOverlap(const Call& call) const { return call.beside && !probe_; }
+    void NoteTransfer(const Call& call, int64_t took_ns) {
+        transfers_.Note(program_.ops[static_cast<size_t>(call.op)],
+                        call.As<TransferArgs>().out.bytes(), groups_, took_ns);
+    }
     void StartBeside(size_t index);
     Status WaitForBeside(size_t index);
     void EndBeside();
     void ShowToProbe(size_t index);
-    int64_t LastArrival(const Call& call) const {
-        return call.communicates() ? transfers_.last_arrival_ns() : 0;
-    }
 
     const program::ChunkedProgram chunked_;
     const program::Program& program_;
@@ -163,6 +156,7 @@ class CpuExecutable final : public Executable {
     Buffers buffers_;
     List plain_, adapted_;
     std::vector<program::ValueId> inputs_;
+    std::vector<kernels::KvCache> caches_;
     bool orders_tokens_ = false;
     std::vector<SlotState> slots_;
 
@@ -212,84 +206,6 @@ void CpuExecutable::Prepare(List& list, std::vector<Call> calls) const {
     if (options_.overlap != Overlap::kNever) list.region = FindOverlapRegion(list.calls);
 }
 
-// ---- Loading ------------------------------------------------------------------------------------
-
-Status CpuExecutable::LoadWeight(program::ValueId id, const RowSource& source) {
-    const program::Value& value = program_.value(id);
-    const program::Shape& shape = value.shape;
-    if (!buffers_.packs()) return LoadRows(id, source);
-    if (shape.rank == 1) return LoadVector(value, buffers_.At(id), source);
-    if (shape.rank == 2) {
-        const auto pack = buffers_.is_adapter(id) ? kernels::PackAdapter : kernels_.pack;
-        return LoadMatrix(buffers_.matrix(id), 0, source, pack);
-    }
-    if (shape[1] == 1) return LoadVectors(value, buffers_.At(id), source);
-    const kernels::PackedStack& stack = buffers_.stack(id);
-    for (int64_t i = 0; i < stack.count; ++i) {
-        WEFT_TRY(LoadMatrix(stack.Matrix(i), i * stack.rows, source, kernels_.pack));
-    }
-    return {};
-}
-
-Status CpuExecutable::LoadVector(const program::Value& value, std::byte* out,
-                                 const RowSource& source) const {
-    const int64_t count = value.shape[0];
-    std::vector<std::byte> raw(static_cast<size_t>(RowBytes(value.dtype, count)));
-    WEFT_TRY(source(0, count, raw));
-    DequantizeRow(value.dtype, raw, {reinterpret_cast<float*>(out), static_cast<size_t>(count)});
-    return {};
-}
-
-// Loads a stack [m, 1, n], each row of which is a vector.
-Status CpuExecutable::LoadVectors(const program::Value& value, std::byte* out,
-                                  const RowSource& source) const {
-    const int64_t count = value.shape[2];
-    std::vector<std::byte> raw(static_cast<size_t>(RowBytes(value.dtype, count)));
-    for (int64_t i = 0; i < value.shape[0]; ++i) {
-        WEFT_TRY(source(i, 1, raw));
-        DequantizeRow(value.dtype, raw,
-                      {reinterpret_cast<float*>(out) + i * count, static_cast<size_t>(count)});
-    }
-    return {};
-}
-
-// Loads the rows unpacked, in order.
-Status CpuExecutable::LoadRows(program::ValueId id, const RowSource& source) const {
-    const program::Value& value = program_.value(id);
-    const program::Shape& shape = value.shape;
-    const bool vector = shape.rank == 1;
-    const int64_t rows = vector ? shape[0] : shape.Elements(0, 0) / shape[shape.rank - 1];
-    const int64_t row_bytes =
-        vector ? RowBytes(value.dtype, 1) : RowBytes(value.dtype, shape[shape.rank - 1]);
-    const int64_t of_matrix = shape.rank == 3 ? shape[1] : rows;
-    const int64_t piece = std::max(kLoadPieceBytes / row_bytes, int64_t{1});
-    for (int64_t row = 0; row < rows;) {
-        const int64_t left = of_matrix - row % of_matrix;
-        const int64_t count = vector ? rows : std::min(piece, left);
-        std::byte* const to = buffers_.At(id) + row * row_bytes;
-        WEFT_TRY(source(row, count, {to, static_cast<size_t>(count * row_bytes)}));
-        row += count;
-    }
-    return {};
-}
-
-// first_row: the weight's row that is the matrix's first.
-Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row,
-                                 const RowSource& source, Pack pack) const {
-    const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
-    const int64_t strips =
-        std::max<int64_t>(1, kLoadPieceBytes / (row_bytes * kernels::kStripRows));
-    const int64_t piece = std::min(strips * kernels::kStripRows, matrix.rows);
-    std::vector<std::byte> raw(static_cast<size_t>(piece * row_bytes));
-    for (int64_t row = 0; row < matrix.rows; row += piece) {
-        const int64_t count = std::min(piece, matrix.rows - row);
-        const std::span<std::byte> rows(raw.data(), static_cast<size_t>(count * row_bytes));
-        WEFT_TRY(source(first_row + row, count, rows));
-        pack(matrix, row, count, rows.data(), row_bytes);
-    }
-    return {};
-}
-
 // ---- Running ------------------------------------------------------------------------------------
 
 Status CpuExecutable::Run(const program::OpRange& ops, const Step& step,
@@ -311,7 +227,7 @@ Status CpuExecutable::Run(const program::OpRange& ops, const Step& step,
         jobs_.assign(list_->calls.size(), 0);
         side_statuses_.assign(jobs_.size(), Status());
     }
-    team_.Run([](void* self, int part) { static_cast<CpuExecutable*>(self)->RunPart(part); }, this);
+    team_.Run([this](int part) { RunPart(part); });
     if (options_.beside) EndBeside();
     // After an error, sums of other parts may still run; they fail soon.
     for (size_t i = 0; i < count_; ++i) FinishSum(parts_[i]);
@@ -336,7 +252,11 @@ void CpuExecutable::BindInputs(const Step& step) {
     std::ranges::stable_sort(adapted_rows_, {}, &kernels::AdaptedRow::adapter);
     list_ = adapted_rows_.empty() || adapted_.calls.empty() ? &plain_ : &adapted_;
     for (const program::ValueId id : inputs_) BindInput(id, step);
-    if (orders_tokens_) OrderTokens(slot, step.tokens);
+    if (!orders_tokens_) return;
+    slot.token_order.resize(step.tokens.size());
+    std::iota(slot.token_order.begin(), slot.token_order.end(), 0);
+    std::ranges::stable_sort(slot.token_order, {},
+                             [&](int32_t row) { return step.tokens[static_cast<size_t>(row)]; });
 }
 
 void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
@@ -353,13 +273,6 @@ void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
         if (id == chunk.output_gradient) put(std::span(&step.loss_gradient, 1));
         if (id == chunk.side_gradient) put(std::span(&step.side_gradient, 1));
     }
-}
-
-void CpuExecutable::OrderTokens(SlotState& slot, std::span<const int32_t> tokens) const {
-    slot.token_order.resize(tokens.size());
-    std::iota(slot.token_order.begin(), slot.token_order.end(), 0);
-    std::ranges::stable_sort(slot.token_order, {},
-                             [&](int32_t row) { return tokens[static_cast<size_t>(row)]; });
 }
 
 void CpuExecutable::BindCalls(const Step& step) {
@@ -388,7 +301,7 @@ size_t CpuExecutable::PartsOfStep() const {
         return static_cast<size_t>(std::min(rows, kMostParts));
     }
     const auto& sum = list_->calls[region.sums[0]].As<TransferArgs>();
-    const int64_t bytes = SumBytes(groups_, sum.in_dtype, rows, sum.in_cols);
+    const int64_t bytes = SumBytes(groups_, sum.in.dtype, rows, sum.in.cols);
     const bool pays =
         bytes >= kLeastSumInParts && groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
     return pays ? static_cast<size_t>(PartsOfRows(rows)) : 0;
@@ -431,7 +344,7 @@ void CpuExecutable::RunPart(int part) {
 void CpuExecutable::CopyPages(int part) {
     if (step_->copies.empty()) return;
     int turn = 0;
-    for (const kernels::KvCache& cache : buffers_.caches()) {
+    for (const kernels::KvCache& cache : caches_) {
         if (cache.data == nullptr || turn++ % team_.size() != part) continue;
         for (const auto& [from, to] : step_->copies) {
             if (from == to) continue;
@@ -458,7 +371,7 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
         }
         if (IsLeftOut(call)) continue;
         const size_t tail = TailOf(call);
-        if (part == 0 || tail == 0) RunTimed(i, part, team_.size());
+        if (part == 0 || tail == 0) RunTimed(call, i, part, team_.size());
         if (probe_ && list_->last_of_op[i]) {
             team_.Barrier();
             // (Other threads may be late: they check for a failure only after the next barrier.)
@@ -469,7 +382,8 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
         const bool failed = part == 0 && failed_call_.load(std::memory_order_relaxed) == i;
         // With one thread there may be no later barrier to stop at.
         if (team_.size() == 1 && failed) return false;
-        for (size_t k = i + 1; part == 0 && !failed && k <= i + tail; ++k) RunTimed(k, 0, 1);
+        for (size_t k = i + 1; part == 0 && !failed && k <= i + tail; ++k)
+            RunTimed(list_->calls[k], k, 0, 1);
         i += tail;
     }
     return true;
@@ -484,18 +398,23 @@ void CpuExecutable::Fail(size_t index, Status status) {
 // Number of calls after this one that thread 0 makes alone.
 size_t CpuExecutable::TailOf(const Call& call) const {
     if (call.tail == 0 || probe_ || team_.size() == 1) return 0;
-    return call.As<TransferArgs>().rows == 1 ? static_cast<size_t>(call.tail) : 0;
+    return call.As<TransferArgs>().in.rows == 1 ? static_cast<size_t>(call.tail) : 0;
 }
 
-void CpuExecutable::RunTimed(size_t index, int part, int parts) {
+// index: of the call in the list.
+void CpuExecutable::RunTimed(const Call& call, size_t index, int part, int parts) {
     const int64_t begin_ns = tracing_ && part == 0 ? NowNs() : 0;
-    RunCall(index, part, parts);
-    if (part == 0) Done(list_->calls[index], begin_ns);
+    call.Run(kernels_, part, parts);
+    if (part != 0) return;
+    if (call.communicates())
+        call.beside && !probe_ ? StartBeside(index) : Fail(index, Communicate(call));
+    Done(call, begin_ns);
 }
 
 void CpuExecutable::Done(const Call& call, int64_t begin_ns) {
     progress_.fetch_add(1, std::memory_order_relaxed);
-    if (tracing_) timings_.push_back({call.op, begin_ns, NowNs(), LastArrival(call)});
+    const int64_t last_arrival_ns = call.communicates() ? transfers_.last_arrival_ns() : 0;
+    if (tracing_) timings_.push_back({call.op, begin_ns, NowNs(), last_arrival_ns});
 }
 
 // ---- In parts (step_parts.h) --------------------------------------------------------------------
@@ -533,9 +452,7 @@ void CpuExecutable::RunSegment(size_t item, int part) {
     for (size_t i = begin; i < end; ++i) {
         const Call& call = parts_[item % count_].calls[i - list_->region.begin];
         if (call.barrier && i > begin) team_.Barrier();
-        const int64_t begin_ns = tracing_ && part == 0 ? NowNs() : 0;
-        call.Run(kernels_, part, team_.size());
-        if (part == 0) Done(call, begin_ns);
+        RunTimed(call, i, part, team_.size());
     }
 }
 
@@ -547,7 +464,7 @@ void CpuExecutable::StartSum(size_t item) {
     part.sum = &part.calls[part.index - list_->region.begin];
     const Result<int64_t> job = side_.Start([this, &part] {
         part.timing = {part.sum->op, NowNs(), 0, 0};
-        part.status = Transfer(*part.sum, part.rows.prompt_rows, true);
+        part.status = Transfer(*part.sum, part.rows.prompt_rows, Core::kShared);
         if (!part.status.ok()) return;
         // Before the next sum, which the same thread runs.
         NoteTransfer(*part.sum, 0);
@@ -567,56 +484,37 @@ void CpuExecutable::FinishSum(Part& part) {
     if (status_.ok() && tracing_) timings_.push_back(part.timing);
 }
 
-void CpuExecutable::RunCall(size_t index, int part, int parts) {
-    const Call& call = list_->calls[index];
-    call.Run(kernels_, part, parts);
-    if (part != 0 || !call.communicates()) return;
-    if (MayOverlap(call)) return StartBeside(index);
-    Fail(index, Communicate(call));
-}
-
 // ---- Communication ------------------------------------------------------------------------------
 
-// prompt_rows: those of the call's rows, if these are rows of the step. aside: the transfer runs
-// beside kernels on this core.
-Status CpuExecutable::Transfer(const Call& call, std::span<const RowRange> prompt_rows,
-                               bool aside) {
+// prompt_rows: those of the call's rows, if these are rows of the step.
+Status CpuExecutable::Transfer(const Call& call, std::span<const RowRange> prompt_rows, Core core) {
     const program::Op& op = program_.ops[static_cast<size_t>(call.op)];
     net::OpTag tag{program::OpName(op.kind()), call.op, step_->number};
-    tag.aside = aside;
+    tag.aside = core == Core::kShared;
     const auto& args = call.As<TransferArgs>();
-    const int64_t out_rows = args.out_rows < 0 ? args.rows : args.out_rows;
     Communicators groups = groups_;
     groups.prompt_rows = {};
     const bool of_step = call.rows.at != OperandRef::kNowhere && call.rows.dim == program::kTokens;
     if (of_step) groups.prompt_rows = prompt_rows;
-    return RunTransfer(op, {args.in, args.in_dtype, args.rows, args.in_cols},
-                       {args.out, args.out_dtype, out_rows, args.out_cols}, groups, tag);
+    return RunTransfer(op, args.in, args.out, groups, tag);
 }
 
 Status CpuExecutable::Communicate(const Call& call) {
     // In inference an all-reduce measures its own time.
     const bool timed = call.kind == CallKind::kTransfer || !buffers_.packs();
     const int64_t begin_ns = timed ? NowNs() : 0;
-    const Status status = Transfer(call, prompt_rows_, false);
+    const Status status = Transfer(call, prompt_rows_, Core::kOwn);
     const int64_t took_ns = timed ? NowNs() - begin_ns : 0;
     transfers_.NoteIdle(took_ns);
     if (status.ok() && buffers_.packs()) NoteTransfer(call, took_ns);
     return status;
 }
 
-void CpuExecutable::NoteTransfer(const Call& call, int64_t took_ns) {
-    const auto& args = call.As<TransferArgs>();
-    const int64_t out_rows = args.out_rows < 0 ? args.rows : args.out_rows;
-    const HostValue out{args.out, args.out_dtype, out_rows, args.out_cols};
-    transfers_.Note(program_.ops[static_cast<size_t>(call.op)], out.bytes(), groups_, took_ns);
-}
-
 // ---- Transfers beside ---------------------------------------------------------------------------
 
 void CpuExecutable::StartBeside(size_t index) {
     const Result<int64_t> job = side_.Start([this, index] {
-        if (side_failed_.ok()) side_failed_ = Transfer(list_->calls[index], {}, false);
+        if (side_failed_.ok()) side_failed_ = Transfer(list_->calls[index], {}, Core::kOwn);
         side_statuses_[index] = side_failed_;
     });
     if (!job.ok()) return Fail(index, job.error());
@@ -668,25 +566,8 @@ Status CpuExecutable::Write(program::ValueId id, int64_t first_byte,
 
 Status CpuExecutable::ZeroFill(program::Pool pool) {
     const std::span<std::byte> bytes = buffers_.PoolBytes(pool);
-    struct {
-        dense::FillArgs args;
-        int parts;
-    } fill{{bytes.data(), static_cast<int64_t>(bytes.size())}, team_.size()};
-    team_.Run(
-        [](void* context, int part) {
-            const auto& f = *static_cast<decltype(fill)*>(context);
-            dense::Fill(f.args, part, f.parts);
-        },
-        &fill);
-    return {};
-}
-
-Status CpuExecutable::ReadTopK(program::ValueId id, int64_t row, int64_t columns,
-                               std::span<Candidate> out) {
-    const std::byte* data = buffers_.At(id);
-    WEFT_CHECK(data != nullptr);
-    const auto* values = reinterpret_cast<const float*>(data);
-    TopK({values + row * program_.value(id).shape[1], static_cast<size_t>(columns)}, out);
+    const dense::FillArgs fill{bytes.data(), static_cast<int64_t>(bytes.size())};
+    team_.Run([&](int part) { dense::Fill(fill, part, team_.size()); });
     return {};
 }
 
@@ -711,9 +592,8 @@ Result<std::unique_ptr<HostSnapshot>> CpuExecutable::Snapshot(std::span<const pr
 
 Result<MemoryUse> PlanCpuMemory(const program::ChunkedProgram& chunked,
                                 const CompileOptions& options, CpuLevel level, int threads) {
-    const kernels::Kernels& kernels = kernels::KernelsFor(level);
-    Buffers buffers(chunked, options, kernels);
-    WEFT_TRY(CountScratch(chunked, options, kernels, buffers));
+    Buffers buffers(chunked, options, kernels::KernelsFor(level));
+    WEFT_TRY(CountScratch(buffers));
     return buffers.Use(threads);
 }
 

@@ -1,15 +1,13 @@
-// Lowering: turns a Program's ops into calls of CPU kernels, with addresses and barriers.
+// Lowering of a Program: its ops become calls of CPU kernels, with addresses and barriers.
 //
 // The lowering fills in every address of a call (call.h). Before each step, BindCall sets only row
 // counts, sequences and the slot, and only if they changed. executable.cc runs the calls.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "backend/cpu/buffers.h"
 #include "backend/cpu/call.h"
-#include "backend/executable.h"
 
 namespace weft::backend {
 
@@ -19,27 +17,18 @@ struct CallLists {
     std::vector<Call> adapted;  // empty if the Program has no Adapt op
 };
 
-// Lowers the Program twice, and allocates buffers.scratch() between the two. Errors: kUnsupported
-// (an op that this backend does not run), kOutOfMemory.
-Result<CallLists> Lower(const program::ChunkedProgram& chunked, const CompileOptions& options,
-                        const kernels::Kernels& kernels, int threads, Buffers& buffers);
+// Lowers the Program of `buffers` twice, and allocates buffers.scratch() between the two. Errors:
+// kUnsupported (an op that this backend does not run), kOutOfMemory.
+Result<CallLists> LowerProgram(Buffers& buffers, int threads);
 // Runs only the first lowering, after which buffers.scratch() knows its size.
-Status CountScratch(const program::ChunkedProgram& chunked, const CompileOptions& options,
-                    const kernels::Kernels& kernels, Buffers& buffers);
+Status CountScratch(Buffers& buffers);
 
-// Lower a Program without chunks (lower_inference.cc) or with chunks (lower_training.cc).
-Result<CallLists> LowerInference(const program::Program& program, const CompileOptions& options,
-                                 const kernels::Kernels& kernels, Buffers& buffers);
-Result<std::vector<Call>> LowerTraining(const program::ChunkedProgram& chunked,
-                                        const CompileOptions& options,
-                                        const kernels::Kernels& kernels, Buffers& buffers);
-
-// Sets `barrier` on every call that touches bytes written since the last barrier, or writes bytes
-// read since then.
-void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options);
+// barriers.cc. Sets `barrier` on every call that touches bytes written since the last barrier, or
+// writes bytes read since then.
+void PlaceBarriers(std::vector<Call>& calls);
 // Sets `tail`. Call it after PlaceBarriers.
 void FuseEpilogues(std::vector<Call>& calls);
 // Sets `waits_for`.
-void PlaceWaits(std::vector<Call>& calls, const CompileOptions& options);
+void PlaceWaits(std::vector<Call>& calls);
 
 }  // namespace weft::backend

@@ -1,345 +1,275 @@
-// Lowers mixtures of experts in training. Rows of a value [T, K, n] are sorted by expert, so an
-// expert's rows form one matrix. Rows after those of this rank's experts are zeros.
-#include "backend/cpu/lower_training.h"
+// Lowers the products of experts and their gradients. Rows of a value [T, K, n] are sorted by
+// expert, so an expert's rows form one matrix. Inference multiplies packed matrices
+// (kernels/experts.h); in training (kernels/dense/experts.h), rows after those of this rank's
+// experts are zeros.
+#include "backend/cpu/products.h"
+#include "kernels/dense/experts.h"
 
 namespace weft::backend {
-
-using program::Op;
-using program::ValueId;
-
 namespace {
-
-constexpr auto kInt = static_cast<int64_t>(sizeof(int32_t));
-
-}  // namespace
 
 // ---- The plan -----------------------------------------------------------------------------------
 
-TrainingLowerer::Experts TrainingLowerer::ExpertsOf(ValueId ids, ValueId stack,
-                                                    int64_t first) const {
-    const program::Shape& shape = ShapeOf(stack);
-    return {ids, stack, first, shape[0], Cols(ids), shape[1], shape[2]};
+// Number of slots of the current plan.
+int64_t PlanSlots(const Lowering& l) {
+    return l.MostRows(l.prepared.planned_ids) * l.plan.used;
 }
 
-// Plans all slots in the order of their experts, once for the ops of a layer.
-Status TrainingLowerer::Plan(const Experts& experts) {
-    if (planned_ids_ == experts.ids) return {};
-    planned_ids_ = experts.ids;
-    CallOf<kernels::PlanExpertsArgs> call;
-    kernels::PlanExpertsArgs& args = call.args;
-    const int64_t slots = MostRows(experts.ids) * experts.used;
-    // (The first planning op of a layer names the ids.)
-    call.Reads(args.ids, Of(experts.ids));
-    args.used = experts.used;
-    args.first_expert = experts.first;
-    args.count = experts.count;
-    call.Writes(args.plan.begin, PlanBegin(experts));
-    call.Writes(args.plan.slots, ScratchBytes("slots", slots * kInt));
-    call.Writes(args.plan.place, ScratchBytes("places", slots * kInt));
-    Rows(call, args.rows, experts.ids);
-    return Push<kernels::PlanExperts>(call);
+// Adds the current plan.
+void AccessPlan(Lowering& l, auto& call, MemoryAccess access) {
+    kernels::ExpertPlan& plan = call.plan;
+    const auto add = [&](int32_t*& address, const OperandRegion& region) {
+        access == MemoryAccess::kRead ? call.Reads(address, region) : call.Writes(address, region);
+    };
+    add(plan.begin, l.PlanBegin());
+    add(plan.slots, l.ScratchBytes("slots", PlanSlots(l) * kInt));
+    if (l.trains()) add(plan.place, l.ScratchBytes("places", PlanSlots(l) * kInt));
 }
 
-OperandRegion TrainingLowerer::PlanBegin(const Experts& experts) {
-    return ScratchBytes("plan", (experts.count + 1) * kInt);
+// Makes the plan for `count` experts of this rank, unless it is the current one: ops that share ids
+// follow one another.
+Status Plan(Lowering& l, const Op& op, ValueId ids, int64_t first, int64_t count) {
+    kernels::PlanExpertsArgs& current = l.plan;
+    const bool at_hand =
+        l.prepared.planned_ids == ids && current.first_expert == first && current.count == count;
+    if (at_hand) return {};
+    if (!l.trains() && l.IsSlots(op.inputs[0])) {
+        return l.Unsupported("its input rows are sorted by another choice of experts than its own");
+    }
+    l.prepared.planned_ids = ids;
+    KernelCall<kernels::PlanExperts> call(l);
+    call.used = l.Cols(ids);
+    call.first_expert = first;
+    call.count = count;
+    current = call;
+    call.Reads(call.ids, ids);
+    AccessPlan(l, call, MemoryAccess::kWrite);
+    call.Rows(call.rows, ids);
+    return call.Push();
+}
+// The plan for the experts whose matrices are in `stack`.
+Status PlanStack(Lowering& l, const Op& op, ValueId ids, ValueId stack, int64_t first) {
+    return Plan(l, op, ids, first, l.ShapeOf(stack)[0]);
 }
 
-template <typename Args>
-void TrainingLowerer::ReadsPlan(CallOf<Args>& call, kernels::ExpertPlan& plan,
-                                const Experts& experts) {
-    const int64_t slots = MostRows(experts.ids) * experts.used;
-    call.Reads(plan.begin, PlanBegin(experts));
-    call.Reads(plan.slots, ScratchBytes("slots", slots * kInt));
-    call.Reads(plan.place, ScratchBytes("places", slots * kInt));
-}
+// ---- Calls of training --------------------------------------------------------------------------
 
-TrainingLowerer::Plain TrainingLowerer::ScratchSlots(const std::string& name,
-                                                     const Experts& experts, DType dtype,
-                                                     int64_t cols) {
-    const int64_t slots = MostRows(experts.ids) * experts.used;
-    return {dtype, cols, ScratchBytes(name, RowBytes(dtype, slots * cols))};
+RowMajor ScratchSlots(Lowering& l, const std::string& name, DType dtype, int64_t cols) {
+    return {dtype, cols, l.ScratchBytes(name, RowBytes(dtype, PlanSlots(l) * cols))};
 }
-
-// ---- Calls --------------------------------------------------------------------------------------
 
 // Row i is the row of x for slot i's token, times the slot's weight if there are weights.
-Status TrainingLowerer::PushGather(const Experts& experts, ValueId x, const Plain& to,
-                                   ValueId weights) {
-    CallOf<dense::GatherRowsArgs> call;
-    dense::GatherRowsArgs& args = call.args;
-    ReadsPlan(call, args.plan, experts);
-    args.experts = experts.count;
-    args.used = experts.used;
-    In(call, args.x, x);
-    if (weights != program::kNoValue) call.Reads(args.weights, Of(weights));
-    args.cols = to.cols;
-    call.Writes(args.y.data, to.region);
-    args.y.stride = to.cols;
-    args.y.type = ElementOf(to.dtype);
-    return Push<dense::GatherRows>(call);
+Result<RowMajor> Gather(Lowering& l, ValueId x, ValueId weights = program::kNoValue) {
+    const RowMajor to = ScratchSlots(l, "gathered", l.TypeOf(x), l.Cols(x));
+    KernelCall<dense::GatherRows> call(l);
+    AccessPlan(l, call, MemoryAccess::kRead);
+    call.experts = l.plan.count;
+    call.used = l.plan.used;
+    call.Reads(call.x, x);
+    if (weights != program::kNoValue) call.Reads(call.weights, weights);
+    call.cols = to.cols;
+    call.Writes(call.y, to);
+    WEFT_TRY(call.Push());
+    return to;
 }
 
-// A stack of a block type is widened and multiplied expert by expert.
-Status TrainingLowerer::PushExpertGemm(const Experts& experts, dense::ExpertProduct product,
-                                       const Plain& a, const Plain& b, const Plain& c) {
-    const bool packed = Info(TypeOf(experts.stack)).quantized;
-    const int64_t step = packed ? 1 : experts.count;
-    for (int64_t first = 0; first < experts.count; first += step) {
-        CallOf<dense::ExpertGemmArgs> call;
-        dense::ExpertGemmArgs& args = call.args;
-        args.product = product;
-        args.compute = compute();
-        args.first = first;
-        args.last = first + step;
-        args.n = experts.n;
-        args.k = experts.k;
-        const auto set = [](auto& matrix, const Plain& x) {
-            matrix.stride = x.cols;
-            matrix.type = ElementOf(x.dtype);
-        };
-        call.Reads(args.begin, PlanBegin(experts));
-        call.Reads(args.a.data, a.region);
-        set(args.a, a);
+// The matrices of experts from `first` on: one of them if the stack has a block type, else all.
+Result<RowMajor> MatricesOf(Lowering& l, ValueId stack, int64_t first) {
+    OperandRegion chosen = l.PlanBegin();
+    chosen.data += first * kInt;
+    chosen.bytes -= first * kInt;
+    const int64_t rows = l.ShapeOf(stack)[1];
+    return Widened(l, stack, first * rows, rows, &chosen);
+}
+
+// The products of each expert's rows of `a` with its matrix W in `stack`. kNT, kNN: `other` is the
+// result. kTN: `other` is the second factor, and the product is added to W.
+Status PushExpertGemm(Lowering& l, dense::ExpertProduct product, ValueId stack, const RowMajor& a,
+                      const RowMajor& other) {
+    const program::Shape& shape = l.ShapeOf(stack);
+    const int64_t step = Info(l.TypeOf(stack)).quantized ? 1 : shape[0];
+    for (int64_t first = 0; first < shape[0]; first += step) {
+        KernelCall<dense::ExpertGemm> call(l);
+        call.product = product;
+        call.compute = l.compute();
+        call.first = first;
+        call.last = first + step;
+        call.n = shape[1];
+        call.k = shape[2];
+        call.Reads(call.begin, l.PlanBegin());
+        call.Reads(call.a, a);
         if (product == dense::ExpertProduct::kTN) {
-            call.Reads(args.b.data, b.region);
-            set(args.b, b);
-            call.Changes(args.dw.data, c.region);
-            set(args.dw, c);
+            call.Reads(call.b, other);
+            call.Changes(call.dw, stack);
         } else {
-            WEFT_ASSIGN(const Plain w,
-                        packed ? Widened(experts.stack, first * experts.n, experts.n, &experts)
-                               : Result<Plain>(Slots(experts.stack)));
-            call.Reads(args.w.data, w.region);
-            set(args.w, w);
-            call.Writes(args.c.data, c.region);
-            set(args.c, c);
+            WEFT_ASSIGN(const RowMajor w, MatricesOf(l, stack, first));
+            call.Reads(call.w, w);
+            call.Writes(call.c, other);
         }
-        const int64_t slots = MostRows(experts.ids) * experts.used;
-        Owns(call, args.scratch, args.scratch_bytes,
-             dense::ExpertGemmScratchBytes(kernels_, args, slots));
-        WEFT_TRY(Push<dense::ExpertGemm>(call));
+        call.Owns(call.scratch, call.scratch_bytes,
+                  dense::ExpertGemmScratchBytes(l.kernels, call, PlanSlots(l)));
+        WEFT_TRY(call.Push());
     }
     return {};
 }
 
-Status TrainingLowerer::PushClearRest(const Experts& experts, ValueId y) {
-    CallOf<dense::ClearRestArgs> call;
-    ReadsPlan(call, call.args.plan, experts);
-    call.args.experts = experts.count;
-    call.args.used = experts.used;
-    call.args.cols = Cols(y);
-    Out(call, call.args.y, y);
-    Rows(call, call.args.tokens, experts.ids);
-    return Push<dense::ClearRest>(call);
+// Products in scratch memory, in float32.
+Result<RowMajor> ScratchProduct(Lowering& l, dense::ExpertProduct product, ValueId stack,
+                                const RowMajor& a) {
+    const int64_t cols = l.ShapeOf(stack)[product == dense::ExpertProduct::kNT ? 1 : 2];
+    const RowMajor sums = ScratchSlots(l, "sums", DType::kF32, cols);
+    WEFT_TRY(PushExpertGemm(l, product, stack, a, sums));
+    return sums;
 }
 
-Status TrainingLowerer::PushCombine(const Experts& experts, const Plain& sums, ValueId weights,
-                                    ValueId base, ValueId y) {
-    CallOf<dense::CombineArgs> call;
-    dense::CombineArgs& args = call.args;
-    ReadsPlan(call, args.plan, experts);
-    args.used = experts.used;
-    call.Reads(args.x, sums.region);
-    if (weights != program::kNoValue) call.Reads(args.weights, Of(weights));
-    if (base != program::kNoValue) In(call, args.base, base);
-    args.cols = Cols(y);
-    Out(call, args.y, y);
-    Rows(call, args.tokens, experts.ids);
-    Owns(call, args.scratch, args.scratch_bytes, dense::CombineScratchBytes(args));
-    return Push<dense::Combine>(call);
+Status PushClearRest(Lowering& l, ValueId y) {
+    KernelCall<dense::ClearRest> call(l);
+    AccessPlan(l, call, MemoryAccess::kRead);
+    call.experts = l.plan.count;
+    call.used = l.plan.used;
+    call.cols = l.Cols(y);
+    call.Writes(call.y, y);
+    call.Rows(call.tokens, l.prepared.planned_ids);
+    return call.Push();
 }
 
-// ---- Ops ----------------------------------------------------------------------------------------
-
-Status TrainingLowerer::Lower(const Op& op, const program::ExpertMatMul& a) {
-    if (op.inputs.size() == 4) return Unsupported("experts' biases have no gradient");
-    const ValueId x = op.inputs[0], y = op.outputs[0];
-    const Experts experts = ExpertsOf(op.inputs[1], op.inputs[2], a.first_expert);
-    WEFT_TRY(Plan(experts));
-    const Plain gathered = ScratchSlots("gathered", experts, TypeOf(x), experts.k);
-    WEFT_TRY(PushGather(experts, x, gathered, program::kNoValue));
-    WEFT_TRY(PushExpertGemm(experts, dense::ExpertProduct::kNT, gathered, {}, Slots(y)));
-    return PushClearRest(experts, y);
+Status PushCombine(Lowering& l, const RowMajor& sums, ValueId weights, ValueId base, ValueId y) {
+    KernelCall<dense::Combine> call(l);
+    AccessPlan(l, call, MemoryAccess::kRead);
+    call.used = l.plan.used;
+    call.Reads(call.x, sums.region);
+    if (weights != program::kNoValue) call.Reads(call.weights, weights);
+    if (base != program::kNoValue) call.Reads(call.base, base);
+    call.cols = l.Cols(y);
+    call.Writes(call.y, y);
+    call.Rows(call.tokens, l.prepared.planned_ids);
+    call.Owns(call.scratch, call.scratch_bytes, dense::CombineScratchBytes(call));
+    return call.Push();
 }
 
-Status TrainingLowerer::Lower(const Op& op, const program::ExpertSum& a) {
-    if (a.bias) return Unsupported("experts' biases have no gradient");
-    const Experts experts = ExpertsOf(op.inputs[1], op.inputs[3], a.first_expert);
-    WEFT_TRY(Plan(experts));
-    const Plain sums = ScratchSlots("sums", experts, DType::kF32, experts.n);
-    WEFT_TRY(PushExpertGemm(experts, dense::ExpertProduct::kNT, Slots(op.inputs[0]), {}, sums));
-    return PushCombine(experts, sums, op.inputs[2], a.base ? op.inputs.back() : program::kNoValue,
+// ---- Calls of inference -------------------------------------------------------------------------
+
+// The experts' matrices, the plan of their rows, and x.
+Status ReadsExperts(Lowering& l, const Op& op, auto& call) {
+    call.weight = l.buffers.stack(program::WeightOf(op));
+    AccessPlan(l, call, MemoryAccess::kRead);
+    call.used = l.plan.used;
+    call.x_stride = call.weight.cols;
+    WEFT_TRY(ReadsLeft(l, op, call));
+    OwnsGroupScratch(l, call);
+    return {};
+}
+
+Status PackedProduct(Lowering& l, const Op& op) {
+    KernelCall<kernels::ExpertMatMul> call(l);
+    WEFT_TRY(ReadsExperts(l, op, call));
+    if (op.inputs.size() == 4) call.Reads(call.bias, op.inputs[3]);
+    call.by_token = !l.IsSlots(op.inputs[0]);
+    call.Writes(call.y, op.outputs[0]);
+    call.y_stride = l.Cols(op.outputs[0]);
+    return call.Push();
+}
+
+Status PackedSum(Lowering& l, const Op& op, const program::ExpertSum& a) {
+    KernelCall<kernels::ExpertSum> call(l);
+    const ValueId y = op.outputs[0];
+    WEFT_TRY(ReadsExperts(l, op, call));
+    if (a.bias) call.Reads(call.bias, op.inputs[4]);
+    call.Reads(call.weights, op.inputs[2]);
+    call.segment_cols = a.segment_cols;
+    call.x_used = l.used_columns[op.inputs[0]];
+    if (a.base) {
+        const ValueId base = op.inputs.back();
+        l.IsWide(base) ? call.Reads(call.wide_base, base) : call.Reads(call.base, base);
+    }
+    if (l.IsWide(y)) {
+        call.Writes(call.wide, y);
+    } else {
+        const int64_t row_bytes = l.Cols(y) * kDouble;
+        call.Writes(call.wide, l.ScratchRows("wide", row_bytes, l.MostRows(y)));
+        call.Writes(call.y, y);
+    }
+    call.Rows(call.rows, y);
+    return call.Push();
+}
+
+}  // namespace
+
+Status Lower(Lowering& l, const Op& op, const program::WeighRows& a) {
+    WEFT_TRY(Plan(l, op, op.inputs[1], a.first_expert, a.experts));
+    KernelCall<kernels::WeighRows> call(l);
+    call.Reads(call.x, op.inputs[0]);
+    call.Reads(call.weights, op.inputs[2]);
+    AccessPlan(l, call, MemoryAccess::kRead);
+    call.cols = l.Cols(op.inputs[0]);
+    call.used = l.plan.used;
+    call.experts = l.plan.count;
+    call.Writes(call.y, op.outputs[0]);
+    call.Writes(call.rest, op.outputs[1]);
+    call.Rows(call.rows, op.outputs[1]);
+    return call.Push();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ExpertMatMul& a) {
+    WEFT_TRY(PlanStack(l, op, op.inputs[1], op.inputs[2], a.first_expert));
+    if (!l.trains()) return PackedProduct(l, op);
+    if (op.inputs.size() == 4) return l.Unsupported("experts' biases have no gradient");
+    const ValueId y = op.outputs[0];
+    WEFT_ASSIGN(const RowMajor x, Gather(l, op.inputs[0]));
+    WEFT_TRY(PushExpertGemm(l, dense::ExpertProduct::kNT, op.inputs[2], x, l.RowMajorOf(y)));
+    return PushClearRest(l, y);
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ExpertMatMulGradInput& a) {
+    const ValueId stack = op.inputs[2];
+    WEFT_TRY(PlanStack(l, op, op.inputs[1], stack, a.first_expert));
+    const RowMajor dy = l.RowMajorOf(op.inputs[0]);
+    WEFT_ASSIGN(const RowMajor sums, ScratchProduct(l, dense::ExpertProduct::kNN, stack, dy));
+    return PushCombine(l, sums, program::kNoValue, program::kNoValue, op.outputs[0]);
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ExpertMatMulGradWeight& a) {
+    const ValueId dw = op.outputs[0];
+    WEFT_TRY(PlanStack(l, op, op.inputs[2], dw, a.first_expert));
+    WEFT_ASSIGN(const RowMajor x, Gather(l, op.inputs[1]));
+    return PushExpertGemm(l, dense::ExpertProduct::kTN, dw, l.RowMajorOf(op.inputs[0]), x);
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ExpertSum& a) {
+    WEFT_TRY(PlanStack(l, op, op.inputs[1], op.inputs[3], a.first_expert));
+    if (!l.trains()) return PackedSum(l, op, a);
+    if (a.bias) return l.Unsupported("experts' biases have no gradient");
+    const RowMajor x = l.RowMajorOf(op.inputs[0]);
+    WEFT_ASSIGN(const RowMajor sums, ScratchProduct(l, dense::ExpertProduct::kNT, op.inputs[3], x));
+    return PushCombine(l, sums, op.inputs[2], a.base ? op.inputs.back() : program::kNoValue,
                        op.outputs[0]);
 }
 
-Status TrainingLowerer::Lower(const Op& op, const program::ExpertMatMulGradInput& a) {
-    const Experts experts = ExpertsOf(op.inputs[1], op.inputs[2], a.first_expert);
-    WEFT_TRY(Plan(experts));
-    const Plain sums = ScratchSlots("sums", experts, DType::kF32, experts.k);
-    WEFT_TRY(PushExpertGemm(experts, dense::ExpertProduct::kNN, Slots(op.inputs[0]), {}, sums));
-    return PushCombine(experts, sums, program::kNoValue, program::kNoValue, op.outputs[0]);
+Status Lower(Lowering& l, const Op& op, const program::ExpertSumGradInput& a) {
+    const ValueId ids = op.inputs[2], stack = op.inputs[4], dx = op.outputs[0];
+    WEFT_TRY(PlanStack(l, op, ids, stack, a.first_expert));
+    WEFT_ASSIGN(const RowMajor dy, Gather(l, op.inputs[0]));
+    WEFT_ASSIGN(const RowMajor products, ScratchProduct(l, dense::ExpertProduct::kNN, stack, dy));
+    KernelCall<dense::ExpertWeightGrad> call(l);
+    AccessPlan(l, call, MemoryAccess::kRead);
+    call.used = l.plan.used;
+    call.Reads(call.products, products.region);
+    call.Reads(call.x, op.inputs[1]);
+    call.Reads(call.weights, op.inputs[3]);
+    call.cols = products.cols;
+    call.Writes(call.dx, dx);
+    call.Writes(call.dweights, op.outputs[1]);
+    call.Rows(call.tokens, ids);
+    call.Owns(call.scratch, call.scratch_bytes, dense::ExpertWeightGradScratchBytes(call));
+    WEFT_TRY(call.Push());
+    return PushClearRest(l, dx);
 }
 
-Status TrainingLowerer::Lower(const Op& op, const program::ExpertMatMulGradWeight& a) {
-    const ValueId dy = op.inputs[0], x = op.inputs[1], dw = op.outputs[0];
-    const Experts experts = ExpertsOf(op.inputs[2], dw, a.first_expert);
-    WEFT_TRY(Plan(experts));
-    const Plain gathered = ScratchSlots("gathered", experts, TypeOf(x), experts.k);
-    WEFT_TRY(PushGather(experts, x, gathered, program::kNoValue));
-    return PushExpertGemm(experts, dense::ExpertProduct::kTN, Slots(dy), gathered, Slots(dw));
-}
-
-Status TrainingLowerer::Lower(const Op& op, const program::ExpertSumGradInput& a) {
-    const ValueId dy = op.inputs[0], x = op.inputs[1], dx = op.outputs[0];
-    const Experts experts = ExpertsOf(op.inputs[2], op.inputs[4], a.first_expert);
-    WEFT_TRY(Plan(experts));
-    const Plain gathered = ScratchSlots("gathered", experts, TypeOf(dy), experts.n);
-    WEFT_TRY(PushGather(experts, dy, gathered, program::kNoValue));
-    const Plain products = ScratchSlots("sums", experts, DType::kF32, experts.k);
-    WEFT_TRY(PushExpertGemm(experts, dense::ExpertProduct::kNN, gathered, {}, products));
-    CallOf<dense::ExpertWeightGradArgs> call;
-    dense::ExpertWeightGradArgs& args = call.args;
-    ReadsPlan(call, args.plan, experts);
-    args.used = experts.used;
-    call.Reads(args.products, products.region);
-    In(call, args.x, x);
-    call.Reads(args.weights, Of(op.inputs[3]));
-    args.cols = experts.k;
-    Out(call, args.dx, dx);
-    call.Writes(args.dweights, Of(op.outputs[1]));
-    Rows(call, args.tokens, experts.ids);
-    Owns(call, args.scratch, args.scratch_bytes, dense::ExpertWeightGradScratchBytes(args));
-    WEFT_TRY(Push<dense::ExpertWeightGrad>(call));
-    return PushClearRest(experts, dx);
-}
-
-Status TrainingLowerer::Lower(const Op& op, const program::ExpertSumGradWeight& a) {
-    const ValueId dy = op.inputs[0], x = op.inputs[1], dw = op.outputs[0];
-    const Experts experts = ExpertsOf(op.inputs[2], dw, a.first_expert);
-    WEFT_TRY(Plan(experts));
-    const Plain gathered = ScratchSlots("gathered", experts, TypeOf(dy), experts.n);
-    WEFT_TRY(PushGather(experts, dy, gathered, op.inputs[3]));
-    return PushExpertGemm(experts, dense::ExpertProduct::kTN, gathered, Slots(x), Slots(dw));
-}
-
-// ---- Routers ------------------------------------------------------------------------------------
-
-Status TrainingLowerer::Lower(const Op& op, const program::Route& a) {
-    if (a.factors) return Unsupported("experts' factors have no gradient");
-    if (a.by_token) return Unsupported("experts by token have no gradient");
-    CallOf<kernels::RouteArgs> call;
-    kernels::RouteArgs& args = call.args;
-    call.Reads(args.logits, Of(op.inputs[0]));
-    if (op.inputs.size() > 1) call.Reads(args.bias, Of(op.inputs[1]));
-    args.experts = Cols(op.inputs[0]);
-    args.used = Cols(op.outputs[0]);
-    args.score = static_cast<kernels::RouterScore>(a.score);
-    args.groups = a.groups;
-    args.groups_used = a.groups_used;
-    args.group_best = a.group_best;
-    args.renormalise = a.renormalise;
-    args.scale = a.scale;
-    if (args.experts > kernels::kMostExperts) {
-        return Unsupported(fmt::format("{} experts; at most {} are supported", args.experts,
-                                       kernels::kMostExperts));
-    }
-    call.Writes(args.ids, Of(op.outputs[0]));
-    call.Writes(args.weights, Of(op.outputs[1]));
-    Rows(call, args.rows, op.inputs[0]);
-    return Push<kernels::Route>(call);
-}
-
-Status TrainingLowerer::Lower(const Op& op, const program::RouteGrad& a) {
-    CallOf<dense::RouteGradArgs> call;
-    dense::RouteGradArgs& args = call.args;
-    call.Reads(args.dweights, Of(op.inputs[0]));
-    call.Reads(args.logits, Of(op.inputs[1]));
-    call.Reads(args.ids, Of(op.inputs[2]));
-    args.experts = Cols(op.inputs[1]);
-    args.used = Cols(op.inputs[0]);
-    args.sigmoid = a.forward.score == program::GateScore::kSigmoid;
-    args.renormalise = a.forward.renormalise;
-    args.scale = a.forward.scale;
-    call.Writes(args.dlogits, Of(op.outputs[0]));
-    Rows(call, args.rows, op.inputs[0]);
-    return Push<dense::RouteGrad>(call);
-}
-
-Status TrainingLowerer::Lower(const Op& op, const program::GateRows& a) {
-    if (Cols(op.inputs[1]) != 1 || a.gate != program::RowGate::kSigmoid) {
-        return Unsupported("gates by head have no gradient");
-    }
-    CallOf<dense::GateRowsArgs> call;
-    In(call, call.args.x, op.inputs[0]);
-    call.Reads(call.args.gate, Of(op.inputs[1]));
-    call.args.cols = Cols(op.inputs[0]);
-    Out(call, call.args.y, op.outputs[0]);
-    Rows(call, call.args.rows, op.outputs[0]);
-    return Push<dense::GateRows>(call);
-}
-
-Status TrainingLowerer::Lower(const Op& op, const program::GateRowsGrad&) {
-    CallOf<dense::GateRowsGradArgs> call;
-    dense::GateRowsGradArgs& args = call.args;
-    In(call, args.dy, op.inputs[0]);
-    In(call, args.x, op.inputs[1]);
-    call.Reads(args.gate, Of(op.inputs[2]));
-    args.cols = Cols(op.inputs[0]);
-    Out(call, args.dx, op.outputs[0]);
-    call.Writes(args.dgate, Of(op.outputs[1]));
-    Rows(call, args.rows, op.inputs[0]);
-    Owns(call, args.scratch, args.scratch_bytes, dense::GateRowsGradScratchBytes(args));
-    return Push<dense::GateRowsGrad>(call);
-}
-
-Status TrainingLowerer::Lower(const Op& op, const program::RouterLoad&) {
-    const ValueId logits = op.inputs[0], ids = op.inputs[1];
-    const OperandRegion scores = ScratchBytes("scores", MostRows(logits) * Cols(logits) * kFloat);
-    CallOf<dense::RouterScoresArgs> make;
-    make.Reads(make.args.logits, Of(logits));
-    make.args.experts = Cols(logits);
-    make.Writes(make.args.scores, scores);
-    Rows(make, make.args.rows, logits);
-    WEFT_TRY(Push<dense::RouterScores>(make));
-    CallOf<dense::RouterLoadArgs> call;
-    dense::RouterLoadArgs& args = call.args;
-    call.Reads(args.scores, scores);
-    call.Reads(args.ids, Of(ids));
-    args.experts = Cols(logits);
-    args.used = Cols(ids);
-    if (op.inputs.size() == 3) call.Reads(args.before, Of(op.inputs[2]));
-    call.Writes(args.load, Of(op.outputs[0]));
-    Rows(call, args.rows, logits);
-    return Push<dense::RouterLoad>(call);
-}
-
-Status TrainingLowerer::Lower(const Op& op, const program::RouterLoadGrad&) {
-    CallOf<dense::RouterLoadGradArgs> call;
-    call.Reads(call.args.dload, Of(op.inputs[0]));
-    call.Reads(call.args.logits, Of(op.inputs[1]));
-    call.args.experts = Cols(op.inputs[1]);
-    call.Writes(call.args.dlogits, Of(op.outputs[0]));
-    Rows(call, call.args.rows, op.inputs[1]);
-    return Push<dense::RouterLoadGrad>(call);
-}
-
-Status TrainingLowerer::Lower(const Op& op, const program::LoadBalance& a) {
-    CallOf<dense::LoadBalanceArgs> call;
-    call.Reads(call.args.load, Of(op.inputs[0]));
-    call.args.experts = Cols(op.inputs[0]);
-    call.args.used = a.used;
-    call.Writes(call.args.y, Of(op.outputs[0]));
-    return Push<dense::LoadBalance>(call);
-}
-
-Status TrainingLowerer::Lower(const Op& op, const program::LoadBalanceGrad& a) {
-    CallOf<dense::LoadBalanceGradArgs> call;
-    call.Reads(call.args.dy, Of(op.inputs[0]));
-    call.Reads(call.args.load, Of(op.inputs[1]));
-    call.args.experts = Cols(op.inputs[1]);
-    call.args.used = a.forward.used;
-    call.Writes(call.args.dload, Of(op.outputs[0]));
-    return Push<dense::LoadBalanceGrad>(call);
+Status Lower(Lowering& l, const Op& op, const program::ExpertSumGradWeight& a) {
+    const ValueId x = op.inputs[1], dw = op.outputs[0];
+    WEFT_TRY(PlanStack(l, op, op.inputs[2], dw, a.first_expert));
+    WEFT_ASSIGN(const RowMajor dy, Gather(l, op.inputs[0], op.inputs[3]));
+    return PushExpertGemm(l, dense::ExpertProduct::kTN, dw, dy, l.RowMajorOf(x));
 }
 
 }  // namespace weft::backend

@@ -6,11 +6,29 @@ namespace weft::backend {
 namespace {
 
 using kernels::Sequence;
+using kernels::StateSequence;
 
 // A call that communicates can be cut only if it is a sum: sums run beside the other half's calls.
 bool CanBeCut(const Call& call) {
     return !call.per_output() && !call.whole &&
            (!call.communicates() || call.kind == CallKind::kAllReduce);
+}
+
+// Calls finish(part, whole) for the part of each sequence whose rows lie in [begin, begin + count).
+template <typename T, typename Finish>
+void CutEach(std::span<const T> sequences, int64_t begin, int64_t count, std::vector<T>& out,
+             Finish finish) {
+    out.clear();
+    for (const T& whole : sequences) {
+        const int64_t whole_end = whole.row_begin + whole.row_count;
+        const int64_t first = std::max<int64_t>(whole.row_begin, begin);
+        const int64_t end = std::min(whole_end, begin + count);
+        if (first >= end) continue;
+        T& part = out.emplace_back(whole);
+        part.row_begin = static_cast<int32_t>(first);
+        part.row_count = static_cast<int32_t>(end - first);
+        finish(part, whole);
+    }
 }
 
 }  // namespace
@@ -40,8 +58,8 @@ void ShiftRows(Call& call, const PartRows& rows) {
     if (call.bound == Bound::kSequences) return bind(rows.sequences);
     if (call.bound == Bound::kStates) return bind(rows.states);
     if (call.bound == Bound::kAdapted) return bind(rows.adapted);
-    if (call.rows.at != OperandRef::kNowhere) {
-        call.args.Store(call.rows.at, rows.count * call.rows.factor);
+    for (const RowCount& count : {call.rows, call.more_rows}) {
+        if (count.at != OperandRef::kNowhere) call.args.Store(count.at, rows.count * count.factor);
     }
     for (const OperandRef& slot : call.slots) {
         if (slot.at == OperandRef::kNowhere || slot.region.row_bytes == 0) continue;
@@ -52,35 +70,20 @@ void ShiftRows(Call& call, const PartRows& rows) {
 
 void CutSequences(std::span<const Sequence> sequences, int64_t begin, int64_t count,
                   std::vector<Sequence>& out) {
-    out.clear();
-    for (Sequence sequence : sequences) {
-        const int64_t first = std::max<int64_t>(sequence.row_begin, begin);
-        const int64_t end =
-            std::min<int64_t>(sequence.row_begin + sequence.row_count, begin + count);
-        if (first >= end) continue;
-        sequence.position += static_cast<int32_t>(first - sequence.row_begin);
-        sequence.row_begin = static_cast<int32_t>(first);
-        sequence.row_count = static_cast<int32_t>(end - first);
-        out.push_back(sequence);
-    }
+    CutEach(sequences, begin, count, out, [](Sequence& part, const Sequence& whole) {
+        part.position += part.row_begin - whole.row_begin;
+    });
 }
 
-void CutStates(std::span<const kernels::StateSequence> states, int64_t begin, int64_t count,
-               std::vector<kernels::StateSequence>& out) {
-    out.clear();
-    for (kernels::StateSequence state : states) {
-        const int64_t first = std::max<int64_t>(state.row_begin, begin);
-        const int64_t end = std::min<int64_t>(state.row_begin + state.row_count, begin + count);
-        if (first >= end) continue;
-        if (first > state.row_begin) state.from = state.to;
+void CutStates(std::span<const StateSequence> states, int64_t begin, int64_t count,
+               std::vector<StateSequence>& out) {
+    CutEach(states, begin, count, out, [](StateSequence& part, const StateSequence& whole) {
+        if (part.row_begin > whole.row_begin) part.from = part.to;
         const auto write_at = [&](int64_t row) {
-            return std::ranges::lower_bound(state.writes, row, {}, &kernels::StateWrite::row);
+            return std::ranges::lower_bound(whole.writes, row, {}, &kernels::StateWrite::row);
         };
-        state.writes = {write_at(first), write_at(end)};
-        state.row_begin = static_cast<int32_t>(first);
-        state.row_count = static_cast<int32_t>(end - first);
-        out.push_back(state);
-    }
+        part.writes = {write_at(part.row_begin), write_at(part.row_begin + part.row_count)};
+    });
 }
 
 }  // namespace weft::backend

@@ -228,7 +228,11 @@ void RouteGrad(const RouteGradArgs& args, int part, int parts) {
 void GateRows(const Kernels& kernels, const GateRowsArgs& args, int part, int parts) {
     const Range share = Share(args.rows, 1, part, parts);
     for (int64_t row = share.begin; row < share.end; ++row) {
-        CopyRow(kernels, args.x, row, args.y, row, args.cols, Sigmoid(args.gate[row]));
+        const float gate = args.gate[row];
+        const float factor = args.softplus
+                                 ? std::max(gate, 0.0f) + std::log1p(std::exp(-std::fabs(gate)))
+                                 : Sigmoid(gate);
+        CopyRow(kernels, args.x, row, args.y, row, args.cols, factor);
     }
 }
 

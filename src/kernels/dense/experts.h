@@ -120,12 +120,13 @@ struct RouteGradArgs {
 };
 void RouteGrad(const RouteGradArgs& args, int part, int parts);
 
-// y = x * sigmoid(gate of the row).
+// y = x * sigmoid(gate of the row), or times softplus(gate) = log(1 + exp(gate)).
 struct GateRowsArgs {
     ConstMatrix x;                // [rows, cols], any type
     const float* gate = nullptr;  // [rows]
     int64_t rows = 0, cols = 0;
-    Matrix y;  // [rows, cols], any type
+    Matrix y;  // [rows, cols], any type; may be x
+    bool softplus = false;
 };
 void GateRows(const Kernels& kernels, const GateRowsArgs& args, int part, int parts);
 

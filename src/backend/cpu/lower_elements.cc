@@ -1,0 +1,97 @@
+// Lowers ops that work element by element.
+#include "backend/cpu/lowering.h"
+#include "kernels/dense/lookup.h"
+#include "kernels/relu.h"
+
+namespace weft::backend {
+namespace {
+
+Status CheckFloats(const Lowering& l, const Op& op) {
+    const bool floats =
+        l.TypeOf(op.inputs[0]) == DType::kF32 && l.TypeOf(op.outputs[0]) == DType::kF32;
+    return floats ? Status() : l.Unsupported("supports float32 only");
+}
+
+}  // namespace
+
+Status Lower(Lowering& l, const Op&, const program::Glu& a) {
+    if (l.trains() && a.limit != 0)
+        return l.Unsupported("gated units with a clamp have no backward op yet");
+    KernelCall<&Kernels::glu> call(l);
+    call.Operands(call.gate, call.up, call.out);
+    call.activation = a.activation;
+    call.limit = a.limit;
+    call.limits_gate = a.limits_gate;
+    return call.PushRows();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::GluGrad& a) {
+    KernelCall<&Kernels::glu_grad> call(l);
+    call.Operands(call.dout, call.gate, call.up, call.dgate, call.dup);
+    call.activation = a.activation;
+    return call.PushRows(op.inputs[0]);
+}
+
+Status Lower(Lowering& l, const Op&, const program::ReluSquared&) {
+    KernelCall<kernels::ReluSquared> call(l);
+    call.Operands(call.x, call.y);
+    return call.PushRows();
+}
+
+// All rows are one row of the kernel, whose elements the parts divide.
+Status Lower(Lowering& l, const Op& op, const program::Add&) {
+    KernelCall<&Kernels::add> call(l);
+    call.Operands(call.a, call.b, call.y);
+    call.rows = 1;
+    call.Rows(call.cols, op.outputs[0], l.Cols(op.outputs[0]));
+    call.built.light = true;
+    return call.Push();
+}
+
+Status Lower(Lowering& l, const Op&, const program::Scale& a) {
+    KernelCall<&Kernels::scale> call(l);
+    call.Operands(call.x, call.y);
+    call.factor = a.factor;
+    call.built.light = true;
+    return call.PushRows();
+}
+
+Status Lower(Lowering& l, const Op&, const program::ScaleByPosition& a) {
+    KernelCall<&Kernels::scale> call(l);
+    call.Operands(call.x, call.positions, call.y);
+    call.temperature = a.temperature;
+    call.built.light = true;
+    return call.PushRows();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ScaleHeads&) {
+    KernelCall<kernels::ScaleHeads> call(l);
+    call.Operands(call.x, call.positions, call.slope, call.offset, call.y);
+    call.heads = l.ShapeOf(op.inputs[2])[0];
+    return call.PushRows();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::SoftCap& a) {
+    WEFT_TRY(CheckFloats(l, op));
+    KernelCall<&Kernels::soft_cap> call(l);
+    call.Operands(call.x, call.y);
+    call.cap = a.cap;
+    return call.PushRows();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::SoftCapGrad& a) {
+    WEFT_TRY(CheckFloats(l, op));
+    KernelCall<&Kernels::soft_cap_grad> call(l);
+    call.Operands(call.dy, call.x, call.dx);
+    call.cap = a.cap;
+    return call.PushRows();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::Zero&) {
+    KernelCall<dense::Fill> call(l);
+    call.Operands(call.y);
+    call.bytes = l.Of(op.outputs[0]).bytes;
+    return call.Push();
+}
+
+}  // namespace weft::backend

@@ -1,0 +1,36 @@
+// Operands of matrix products, for the products of lower_products.cc and those of experts.
+#pragma once
+
+#include "backend/cpu/lowering.h"
+#include "kernels/experts.h"
+
+namespace weft::backend {
+
+// Rows [begin, begin + count) of a weight as products of training read them: rows of a block type
+// are widened to scratch memory. chosen: begin[m] and begin[m + 1] of the expert whose matrix this
+// is (kernels/experts.h); the rows are not widened if no row of the step chose the expert.
+Result<RowMajor> Widened(Lowering& l, ValueId weight, int64_t begin, int64_t count,
+                         const OperandRegion* chosen = nullptr);
+
+// x in the format `as`, prepared once for consecutive products that read x. heads: parts of x's
+// rows that are prepared as rows of their own.
+Result<OperandRegion> Prepare(Lowering& l, ValueId x, kernels::ActivationFormat as, int64_t heads);
+
+// Adds the left operand of a product of inference: x, or its prepared form.
+Status ReadsLeft(Lowering& l, const Op& op, auto& call, int64_t heads = 1) {
+    const kernels::ActivationFormat as =
+        l.kernels.activation_format(l.TypeOf(program::WeightOf(op)));
+    if (as == kernels::ActivationFormat::kNone) {
+        call.Reads(call.x, op.inputs[0]);
+    } else {
+        WEFT_ASSIGN(const OperandRegion prepared, Prepare(l, op.inputs[0], as, heads));
+        call.Reads(call.quantized, prepared);
+    }
+    return {};
+}
+void OwnsGroupScratch(Lowering& l, auto& call) {
+    call.Owns(call.scratch, call.scratch_bytes,
+              kernels::GroupScratchBytes(l.kernels, call.weight.cols));
+}
+
+}  // namespace weft::backend
