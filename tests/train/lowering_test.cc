@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "support/every_op.h"
 #include "support/lowered_calls.h"
 #include "support/training_case.h"
 
@@ -13,72 +14,14 @@ namespace {
 
 using backend::Call;
 using backend::OperandRef;
-using program::OpKind;
-using program::Recompute;
 using program::Storage;
 using program::ValueId;
 using support::LoweredCalls;
 using support::TrainingCase;
 using support::TrainingRank;
 
-const TrainingCase kLoweringCases[] = {
-    {.tied = true, .dtype = DType::kBF16, .temperature = 0.7f},
-    {.recompute = Recompute::kFull, .scale = 0.5f},
-    {.experts = true, .dtype = DType::kF16, .balance = true, .optimizer = "sgd"},
-    {.experts = true, .tp = 3, .shard = 2, .optimizer = "sgd", .momentum = true},
-    {.architecture = "qwen2", .dtype = DType::kBF16, .gradients = DType::kBF16, .tp = 2},
-    {.architecture = "qwen2", .dtype = DType::kF16, .gradients = DType::kF16, .lora = true},
-    {.architecture = "qwen2", .tp = 4, .shard = 1, .row_shares = true, .cap = 5},
-    {.architecture = "qwen2moe", .experts = true, .optimizer = "adafactor"},
-    {.architecture = "qwen3", .dtype = DType::kBF16, .tp = 2, .shard = 1, .row_shares = true},
-    {.architecture = "qwen3",
-     .recompute = Recompute::kSelective,
-     .zero = {.stage = 1, .ranks = 2},
-     .optimizer = "adam"},
-    {.architecture = "qwen3",
-     .tied = true,
-     .weights = DType::kQ8_0,
-     .dtype = DType::kBF16,
-     .zero = {.stage = 2, .ranks = 2, .rank = 1},
-     .optimizer = "adam8bit",
-     .beside = true},
-    {.architecture = "qwen3",
-     .dtype = DType::kBF16,
-     .recompute = Recompute::kFull,
-     .zero = {.stage = 3, .ranks = 2, .rank = 1, .prefetch_elements = 900},
-     .beside = true},
-    {.architecture = "qwen3moe",
-     .experts = true,
-     .recompute = Recompute::kFull,
-     .zero = {.stage = 3, .ranks = 3},
-     .balance = true,
-     .optimizer = "adafactor",
-     .beside = true},
-    {.architecture = "qwen3moe",
-     .experts = true,
-     .dtype = DType::kBF16,
-     .tp = 2,
-     .shard = 1,
-     .row_shares = true,
-     .balance = true},
-    {.architecture = "qwen3moe",
-     .experts = true,
-     .weights = DType::kQ8_0,
-     .dtype = DType::kBF16,
-     .recompute = Recompute::kFull,
-     .lora = true},
-    {.dtype = DType::kF16, .recompute = Recompute::kFull, .temperature = 0.7f},
-    {.weights = DType::kQ4_0, .zero = {.stage = 3, .ranks = 2}, .lora = true, .beside = true},
-    {.weights = DType::kQ8_0, .zero = {.stage = 2, .ranks = 40, .rank = 39}, .lora = true},
-    {.weights = DType::kQ8_0, .zero = {.stage = 3, .ranks = 40}, .lora = true, .beside = true},
-    {.zero = {.stage = 3, .ranks = 40, .rank = 39}, .optimizer = "sgd"},
-    {.experts = true, .pp = 2, .shard = 0, .balance = true},
-    {.tied = true, .tp = 2, .pp = 2, .shard = 3, .row_shares = true},
-    {.architecture = "granite", .dtype = DType::kBF16, .pp = 2, .chunks = 2, .scale = 0.25f},
-};
-
 void ForEachLowered(const std::function<void(const LoweredCalls&, const std::vector<Call>&)>& f) {
-    for (const TrainingCase& c : kLoweringCases) {
+    for (const TrainingCase& c : support::kEveryTrainingOp) {
         SCOPED_TRACE(c.Name());
         const TrainingRank rank(c);
         if (rank.program().chunks.empty()) continue;
@@ -86,22 +29,6 @@ void ForEachLowered(const std::function<void(const LoweredCalls&, const std::vec
             const LoweredCalls lowered(rank.program(), c.compile(), level);
             f(lowered, lowered.lists.plain);
         }
-    }
-}
-
-// ExpandLoss replaces the loss of logits in one piece.
-TEST(Lowering, EveryOpOfTrainingIsTried) {
-    std::set<OpKind> tried;
-    for (const TrainingCase& c : kLoweringCases) {
-        const TrainingRank rank(c);
-        for (const program::Op& op : rank.program().program.ops) tried.insert(op.kind());
-    }
-    for (size_t i = 0; i < program::kOpKinds; ++i) {
-        const auto kind = static_cast<OpKind>(i);
-        const bool replaced =
-            kind == OpKind::kLinearCrossEntropy || kind == OpKind::kLinearCrossEntropyGrad;
-        const bool trains = program::RowOf(kind).pass != program::Pass::kInference && !replaced;
-        EXPECT_EQ(tried.contains(kind), trains) << program::OpName(kind);
     }
 }
 
@@ -232,7 +159,7 @@ TEST(Lowering, CallsWaitForTransfersBeside) {
 // Every result of a pass's op has a reader: inputs of the loss's backward ops are recomputed and
 // gathered as for every other op.
 TEST(Lowering, EveryResultHasAReader) {
-    for (const TrainingCase& c : kLoweringCases) {
+    for (const TrainingCase& c : support::kEveryTrainingOp) {
         SCOPED_TRACE(c.Name());
         const TrainingRank rank(c);
         const program::ChunkedProgram& list = rank.program();

@@ -1,0 +1,53 @@
+// Every op lowers on the CPU, or a row says why it does not.
+#include "support/every_op.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/cpu_device.h"
+
+namespace weft::backend {
+namespace {
+
+using program::OpKind;
+using support::Use;
+
+constexpr const char* kExpanded = "ExpandLoss (program/loss.h) replaces it by other ops";
+constexpr support::NotLowered kNotOnTheCpu[] = {
+    {OpKind::kLinearCrossEntropy, Use::kTraining, kExpanded},
+    {OpKind::kLinearCrossEntropyGrad, Use::kTraining, kExpanded},
+};
+
+TEST(EveryOp, OfInferenceLowersOnTheCpu) {
+    const auto device = MakeCpuDevice({});
+    std::set<OpKind> lowered;
+    support::AddCompiled(*device, {support::EveryOp(DType::kQ8_0).program}, support::SmallSteps(),
+                         lowered);
+    support::ExpectEveryOp(Use::kInference, lowered, kNotOnTheCpu);
+}
+
+TEST(EveryOp, OfTrainingLowersOnTheCpu) {
+    const auto device = MakeCpuDevice({});
+    std::set<OpKind> lowered;
+    for (const support::TrainingCase& c : support::kEveryTrainingOp) {
+        SCOPED_TRACE(c.Name());
+        const support::TrainingRank rank(c);
+        support::AddCompiled(*device, rank.program(), c.compile(), lowered);
+    }
+    support::ExpectEveryOp(Use::kTraining, lowered, kNotOnTheCpu);
+}
+
+// An op without a lowering is refused before a step runs.
+TEST(EveryOp, TheCpuRefusesOthers) {
+    const auto device = MakeCpuDevice({});
+    program::Program program;
+    const program::Shape rows{program::kTokens, 32};
+    const program::ValueId dy = program.AddValue({"dy", DType::kF32, rows});
+    program.Emit(program::SoftCapGrad{}, {dy, dy}, "dx", rows);
+    const auto compiled = device->Compile({program}, support::SmallSteps());
+    ASSERT_FALSE(compiled.ok());
+    EXPECT_EQ(compiled.error().message,
+              "program op 0 (soft_cap_grad): is a training op, but the Program is for inference");
+}
+
+}  // namespace
+}  // namespace weft::backend
