@@ -61,7 +61,7 @@ class Shopping {
         : walk_(walk),
           load_(load),
           wanted_(wanted),
-          known_(walk, load),
+          predictor_(walk, load),
           weights_(static_cast<double>(walk.source().TotalBytes())),
           read_bytes_(ReadBytes(walk)) {}
 
@@ -174,7 +174,7 @@ class Shopping {
         IsEnough enough;
         if (only_enough) enough = [&](const Prediction& p) { return DoesIt(p); };
         auto best = FindFitting(
-            walk_, cluster, load_, known_, layouts,
+            predictor_, cluster, layouts,
             [&](const Prediction& a, const Prediction& b) { return IsBetter(a, b); }, enough);
         return best.ok() ? std::optional(*std::move(best)) : std::nullopt;
     }
@@ -260,7 +260,7 @@ class Shopping {
     const ModelWalk& walk_;
     const Workload& load_;
     const Wanted& wanted_;
-    RanksKnown known_;
+    LayoutPredictor predictor_;
     double weights_ = 0, read_bytes_ = 0;  // read_bytes_: bytes of weights read per token
     Pass pass_ = Pass::kEnough;
     std::string last_;

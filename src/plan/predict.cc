@@ -53,7 +53,7 @@ class Numbers {
 }  // namespace
 
 // Ranks of all layouts that were predicted so far.
-struct RanksKnown::Tables {
+struct LayoutPredictor::Tables {
     struct Timed {
         StageSteps times;
         uint64_t weight_bytes = 0;
@@ -74,18 +74,27 @@ namespace {
 
 class Predictor {
   public:
-    using Known = RanksKnown::Tables;
+    using Known = LayoutPredictor::Tables;
     Predictor(const ModelWalk& walk, const ClusterSpec& cluster, const model::Layout& layout,
-              const Workload& load, Known& known, std::span<const int> host_of, bool with_memory)
+              const Workload& load, Known& known, bool with_memory)
         : walk_(walk),
           cluster_(cluster),
           layout_(layout),
           load_(load),
           known_(known),
-          host_of_(host_of),
-          with_memory_(with_memory) {}
+          with_memory_(with_memory) {
+        for (size_t host = 0; host < cluster.hosts.size(); ++host) {
+            const auto devices = static_cast<size_t>(cluster.hosts[host].devices);
+            host_of_.insert(host_of_.end(), devices, static_cast<int>(host));
+        }
+    }
 
     Result<Prediction> Run() {
+        if (static_cast<size_t>(layout_.size()) > host_of_.size()) {
+            return MakeError(ErrorCode::kUsage, "a layout of {} ranks; {} has {}", layout_.size(),
+                             cluster_.words, host_of_.size());
+        }
+        WEFT_TRY(engine::CheckKvType(walk_.hyper(), walk_.kv_dtype(), walk_.source().name()));
         std::optional<Result<model::ShardPlan>> own;
         const Result<model::ShardPlan>& planned = PlanOf(own);
         if (!planned.ok()) return planned.error();
@@ -318,7 +327,6 @@ class Predictor {
         Breakdown through;
         const Breakdown* slowest = &stages_[0].decode;
         for (const Stage& stage : stages_) {
-            out_.stage_s.push_back(stage.decode.total());
             through += stage.decode;
             if (stage.decode.total() > slowest->total()) slowest = &stage.decode;
         }
@@ -475,7 +483,7 @@ class Predictor {
     const Workload& load_;
     int64_t flights_ = 1, chunk_ = 1;  // per token; rows of a prompt's step
     Known& known_;
-    std::span<const int> host_of_;  // by rank
+    std::vector<int> host_of_;  // by rank
     const bool with_memory_;
     coll::TierGroup tensor_;         // of the stage being added
     int64_t kinds_ = 0, group_ = 0;  // its numbers in the tables
@@ -520,58 +528,29 @@ bool Prediction::IsBetterThan(const Prediction& other) const {
     return fits() ? answer_s < other.answer_s : worst().needed < other.worst().needed;
 }
 
-RanksKnown::RanksKnown(const ModelWalk& walk, const Workload& load)
-    : tables_(std::make_unique<Tables>(walk, load)) {}
-
-RanksKnown::~RanksKnown() = default;
-
-LayoutPredictor::LayoutPredictor(const ModelWalk& walk, const ClusterSpec& cluster,
-                                 const Workload& load, RanksKnown* known)
-    : walk_(walk),
-      cluster_(cluster),
-      load_(load),
-      own_(known == nullptr ? std::make_unique<RanksKnown>(walk, load) : nullptr),
-      known_(known == nullptr ? *own_ : *known) {
-    for (size_t host = 0; host < cluster.hosts.size(); ++host) {
-        const auto devices = static_cast<size_t>(cluster.hosts[host].devices);
-        host_of_.insert(host_of_.end(), devices, static_cast<int>(host));
-    }
-}
+LayoutPredictor::LayoutPredictor(const ModelWalk& walk, const Workload& load)
+    : walk_(walk), load_(load), tables_(std::make_unique<Tables>(walk, load)) {}
 
 LayoutPredictor::~LayoutPredictor() = default;
 
 size_t LayoutPredictor::known_kinds() const {
-    return known_.tables().ranks.size();
+    return tables_->ranks.size();
 }
 
-Result<Prediction> LayoutPredictor::Predict(const model::Layout& layout) {
-    return PredictWith(layout, true);
+Result<Prediction> LayoutPredictor::Predict(const ClusterSpec& cluster, const model::Layout& layout,
+                                            bool with_memory) {
+    return Predictor(walk_, cluster, layout, load_, *tables_, with_memory).Run();
 }
 
-Result<Prediction> LayoutPredictor::PredictTime(const model::Layout& layout) {
-    return PredictWith(layout, false);
-}
-
-bool LayoutPredictor::MayFit(const Prediction& timed) {
+bool LayoutPredictor::MayFit(const ClusterSpec& cluster, const Prediction& timed) {
     const auto holds =
-        Predictor(walk_, cluster_, timed.layout, load_, known_.tables(), host_of_, true)
-            .Holds(timed.heaviest_rank);
+        Predictor(walk_, cluster, timed.layout, load_, *tables_, true).Holds(timed.heaviest_rank);
     return !holds.ok() || *holds;
-}
-
-Result<Prediction> LayoutPredictor::PredictWith(const model::Layout& layout, bool with_memory) {
-    const size_t ranks = host_of_.size();
-    if (static_cast<size_t>(layout.size()) > ranks) {
-        return MakeError(ErrorCode::kUsage, "a layout of {} ranks; {} has {}", layout.size(),
-                         cluster_.words, ranks);
-    }
-    WEFT_TRY(engine::CheckKvType(walk_.hyper(), walk_.kv_dtype(), walk_.source().name()));
-    return Predictor(walk_, cluster_, layout, load_, known_.tables(), host_of_, with_memory).Run();
 }
 
 Result<Prediction> Predict(const ModelWalk& walk, const ClusterSpec& cluster,
                            const model::Layout& layout, const Workload& load) {
-    return LayoutPredictor(walk, cluster, load).Predict(layout);
+    return LayoutPredictor(walk, load).Predict(cluster, layout);
 }
 
 Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks) {

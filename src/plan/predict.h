@@ -56,7 +56,6 @@ struct Prediction {
     std::vector<MemoryUse> memory;  // by rank
     int heaviest_rank = 0;          // the rank with the most weights
     std::optional<cluster::MemoryLack> lack;
-    std::vector<double> stage_s;         // by stage: its time for one token of every sequence
     double tok_s = 0;                    // tokens/s of all sequences together
     double spread = 0;                   // standard deviation of tok_s
     double ttft_s = 0, ttft_spread = 0;  // time to the first token, and its standard deviation
@@ -73,55 +72,29 @@ struct Prediction {
     bool IsBetterThan(const Prediction& other) const;
 };
 
-// Cache of the ranks predicted so far. LayoutPredictors for several clusters share it, with one
-// model and workload. The arguments must outlive this object. Thread: one caller.
-class RanksKnown {
-  public:
-    RanksKnown(const ModelWalk& walk, const Workload& load);
-    ~RanksKnown();
-    RanksKnown(const RanksKnown&) = delete;
-    RanksKnown& operator=(const RanksKnown&) = delete;
-    struct Tables;
-    Tables& tables() { return *tables_; }
-
-  private:
-    std::unique_ptr<Tables> tables_;
-};
-
-// Predicts layouts of one model on one cluster. Ranks with the same work are predicted once. All
-// arguments must outlive this object. Thread: one caller.
+// Predicts layouts of one model and workload on any clusters. Ranks with the same work are
+// predicted once. The arguments must outlive this object. Thread: one caller.
 class LayoutPredictor {
   public:
-    // known: a cache for the same model and workload; null: the predictor makes its own.
-    LayoutPredictor(const ModelWalk& walk, const ClusterSpec& cluster, const Workload& load,
-                    RanksKnown* known = nullptr);
+    LayoutPredictor(const ModelWalk& walk, const Workload& load);
     ~LayoutPredictor();
     LayoutPredictor(const LayoutPredictor&) = delete;
     LayoutPredictor& operator=(const LayoutPredictor&) = delete;
-    // Like the function Predict below.
-    Result<Prediction> Predict(const model::Layout& layout);
-    // Predicts the time only, because predicting the memory takes longer. fits() of the result is
-    // true.
-    Result<Prediction> PredictTime(const model::Layout& layout);
+    // Like the function Predict below. with_memory: false predicts the time only, because
+    // predicting the memory takes longer; fits() of the result is true.
+    Result<Prediction> Predict(const ClusterSpec& cluster, const model::Layout& layout,
+                               bool with_memory = true);
     // Plans only the memory of timed.heaviest_rank. Returns false if that rank needs too much.
-    bool MayFit(const Prediction& timed);
-    const ClusterSpec& cluster() const { return cluster_; }
+    bool MayFit(const ClusterSpec& cluster, const Prediction& timed);
     const ModelWalk& walk() const { return walk_; }
-    const Machine& machine_of(int rank) const {
-        return cluster_.hosts[static_cast<size_t>(host_of_[static_cast<size_t>(rank)])];
-    }
     // Number of different ranks predicted so far, a measure of the predictions' cost.
     size_t known_kinds() const;
+    struct Tables;
 
   private:
-    Result<Prediction> PredictWith(const model::Layout& layout, bool with_memory);
-
     const ModelWalk& walk_;
-    const ClusterSpec& cluster_;
     const Workload& load_;
-    std::unique_ptr<RanksKnown> own_;  // if none was given
-    RanksKnown& known_;
-    std::vector<int> host_of_;  // by rank
+    std::unique_ptr<Tables> tables_;
 };
 
 // Predicts a layout on the first ranks of the cluster. Errors: kUsage (the cluster has fewer

@@ -1,9 +1,9 @@
 #include "plan/search.h"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -87,13 +87,18 @@ bool IsBetter(const Prediction& a, const Prediction& b) {
 // layers each stage gets. Shares have the form of --tensor-split.
 class UnevenLayout {
   public:
-    UnevenLayout(LayoutPredictor& predictor, const model::Layout& layout)
-        : predictor_(&predictor), layout_(layout) {}
+    UnevenLayout(LayoutPredictor& predictor, const ClusterSpec& cluster,
+                 const model::Layout& layout)
+        : predictor_(&predictor), cluster_(&cluster), layout_(layout) {
+        for (const Machine& host : cluster.hosts) {
+            machines_.insert(machines_.end(), static_cast<size_t>(host.devices), &host);
+        }
+    }
 
     // Tries even shares, shares by devices' bandwidth, and shares by devices' memory. Errors: those
     // of Predict.
     Status Begin() {
-        Result<Prediction> even = predictor_->Predict(layout_);
+        Result<Prediction> even = predictor_->Predict(*cluster_, layout_);
         for (const Shares& tensor : TensorShares()) {
             if (layout_.pp == 1) {
                 Try(tensor, {});
@@ -126,7 +131,7 @@ class UnevenLayout {
   private:
     int Layers() const { return static_cast<int>(predictor_->walk().hyper().layers); }
     const Machine& MachineOf(int stage, int tensor_rank) const {
-        return predictor_->machine_of(stage * layout_.tp + tensor_rank);
+        return *machines_[static_cast<size_t>(stage * layout_.tp + tensor_rank)];
     }
     double Speed(int stage, int tensor_rank) const {
         return MachineOf(stage, tensor_rank).sustained_bytes_per_s();
@@ -183,7 +188,7 @@ class UnevenLayout {
         model::Layout layout = layout_;
         layout.tp_shares = AsShares(tensor);
         layout.pp_shares = AsShares(stages);
-        Result<Prediction> prediction = predictor_->Predict(layout);
+        Result<Prediction> prediction = predictor_->Predict(*cluster_, layout);
         if (!prediction.ok()) return false;  // a rank's share is too small
         if (best_ && !IsBetter(*prediction, *best_)) return false;
         best_ = std::move(*prediction);
@@ -230,6 +235,8 @@ class UnevenLayout {
     }
 
     LayoutPredictor* predictor_;
+    const ClusterSpec* cluster_;
+    std::vector<const Machine*> machines_;  // by rank
     model::Layout layout_;
     std::optional<Prediction> best_, even_;  // even_: set while it is better than all shares tried
     Shares tensor_, stages_;                 // of the best
@@ -248,8 +255,7 @@ struct Found {
 // predicted.
 class LayoutSearch {
   public:
-    LayoutSearch(const ModelWalk& walk, const Workload& load, RanksKnown& known)
-        : walk_(walk), load_(load), known_(known) {}
+    explicit LayoutSearch(LayoutPredictor& predictor) : predictor_(predictor) {}
 
     Found Run(const ClusterSpec& cluster, size_t most_kinds) {
         for (const std::vector<int>& hosts : PartsOf(cluster)) Begin(cluster, hosts);
@@ -257,11 +263,10 @@ class LayoutSearch {
             return a.layout.best().IsBetterThan(b.layout.best());
         });
         for (Uneven& uneven : uneven_) {
-            LayoutPredictor& predictor = uneven.part->predictor;
-            const size_t before = predictor.known_kinds();
+            const size_t before = predictor_.known_kinds();
             // One layout takes at most half of what is left.
             uneven.layout.Refine(most_kinds / 2);
-            most_kinds -= std::min(most_kinds, predictor.known_kinds() - before);
+            most_kinds -= std::min(most_kinds, predictor_.known_kinds() - before);
             Add(*uneven.part, uneven.layout.best());
         }
         std::ranges::stable_sort(found_.layouts, &Prediction::IsBetterThan);
@@ -270,33 +275,26 @@ class LayoutSearch {
 
   private:
     struct Part {
-        Part(const ModelWalk& walk, const Workload& load, RanksKnown& known,
-             const ClusterSpec& whole, const std::vector<int>& which)
-            : hosts(which),
-              cluster(whole.Part(which)),
-              is_all(which.size() == whole.hosts.size()),
-              predictor(walk, cluster, load, &known) {}
         std::vector<int> hosts;
         ClusterSpec cluster;
         bool is_all;
-        LayoutPredictor predictor;
     };
     struct Uneven {
-        Part* part;
+        const Part* part;
         UnevenLayout layout;
     };
 
     void Begin(const ClusterSpec& cluster, const std::vector<int>& hosts) {
-        Part& part =
-            *parts_.emplace_back(std::make_unique<Part>(walk_, load_, known_, cluster, hosts));
+        parts_.push_back({hosts, cluster.Part(hosts), hosts.size() == cluster.hosts.size()});
+        const Part& part = parts_.back();
         const bool alike = part.cluster.alike();
-        for (const model::Layout& layout : LayoutsOf(part.cluster, walk_.hyper())) {
+        for (const model::Layout& layout : LayoutsOf(part.cluster, predictor_.walk().hyper())) {
             if (alike) {
-                const auto prediction = part.predictor.Predict(layout);
+                const auto prediction = predictor_.Predict(part.cluster, layout);
                 prediction.ok() ? Add(part, *prediction) : Refuse(layout, prediction.error());
                 continue;
             }
-            UnevenLayout uneven(part.predictor, layout);
+            UnevenLayout uneven(predictor_, part.cluster, layout);
             const Status begun = uneven.Begin();
             if (begun.ok()) {
                 uneven_.push_back({&part, std::move(uneven)});
@@ -329,10 +327,8 @@ class LayoutSearch {
         }
     }
 
-    const ModelWalk& walk_;
-    const Workload& load_;
-    RanksKnown& known_;
-    std::vector<std::unique_ptr<Part>> parts_;
+    LayoutPredictor& predictor_;
+    std::deque<Part> parts_;  // (references stay valid)
     std::vector<Uneven> uneven_;
     Found found_;
 };
@@ -400,31 +396,29 @@ std::vector<std::vector<int>> PartsOf(const ClusterSpec& cluster) {
     return parts;
 }
 
-Result<Prediction> FindFitting(const ModelWalk& walk, const ClusterSpec& cluster,
-                               const Workload& load, RanksKnown& known,
+Result<Prediction> FindFitting(LayoutPredictor& predictor, const ClusterSpec& cluster,
                                std::span<const model::Layout> layouts, const IsBetterLayout& better,
                                const IsEnough& enough) {
-    LayoutPredictor predictor(walk, cluster, load, &known);
     std::vector<Prediction> timed;
     for (const model::Layout& layout : layouts) {
-        auto prediction = predictor.PredictTime(layout);
+        auto prediction = predictor.Predict(cluster, layout, false);
         if (prediction.ok()) timed.push_back(*std::move(prediction));
     }
     std::ranges::stable_sort(timed, better);
     for (const Prediction& prediction : timed) {
         if (enough && !enough(prediction)) break;
-        if (!predictor.MayFit(prediction)) continue;
-        auto whole = predictor.Predict(prediction.layout);
+        if (!predictor.MayFit(cluster, prediction)) continue;
+        auto whole = predictor.Predict(cluster, prediction.layout);
         if (whole.ok() && whole->fits()) return whole;
     }
-    return NothingFits(walk, cluster);
+    return NothingFits(predictor.walk(), cluster);
 }
 
 Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
                             const Workload& load) {
     WEFT_TRY(CheckSize(cluster));
-    RanksKnown known(walk, load);
-    Found found = LayoutSearch(walk, load, known).Run(cluster, kMostKinds);
+    LayoutPredictor predictor(walk, load);
+    Found found = LayoutSearch(predictor).Run(cluster, kMostKinds);
     if (found.layouts.empty() || !found.layouts[0].fits()) return NothingFits(walk, cluster);
     return std::move(found.layouts[0]);
 }
@@ -432,8 +426,8 @@ Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
 Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Library& library,
                     const Workload& load) {
     WEFT_TRY(CheckSize(cluster));
-    RanksKnown known(walk, load);
-    Found found = LayoutSearch(walk, load, known).Run(cluster, kMostKinds);
+    LayoutPredictor predictor(walk, load);
+    Found found = LayoutSearch(predictor).Run(cluster, kMostKinds);
     if (found.layouts.empty()) {
         return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks is possible: {}",
                          walk.source().name(), cluster.ranks(), found.error);
@@ -445,7 +439,7 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
     const auto ask = [&](const std::string& words, const ClusterSpec& other, bool machines,
                          bool no_worse = true) {
         if (other.ranks() > kMostAsked) return;
-        const Found there = LayoutSearch(walk, load, known).Run(other, kMostKinds / 8);
+        const Found there = LayoutSearch(predictor).Run(other, kMostKinds / 8);
         if (there.layouts.empty() || !there.layouts[0].fits()) return;
         // The current layout also runs there, if no better one was found.
         const bool better = !no_worse || there.layouts[0].IsBetterThan(best);

@@ -50,19 +50,17 @@ std::vector<model::Layout> PipelinesOf(const ClusterSpec& cluster, const model::
 
 // For a cluster of like hosts: sorts the layouts by `better` and returns the first one that fits;
 // if `enough` is set, stops at the first layout for which it returns false. Plans the memory of as
-// few layouts as possible. known: a cache for the same model and workload. Errors: kUnsupported if
-// none fits.
+// few layouts as possible. Errors: kUnsupported if none fits.
 using IsBetterLayout = std::function<bool(const Prediction&, const Prediction&)>;
 using IsEnough = std::function<bool(const Prediction&)>;
-Result<Prediction> FindFitting(const ModelWalk& walk, const ClusterSpec& cluster,
-                               const Workload& load, RanksKnown& known,
+Result<Prediction> FindFitting(LayoutPredictor& predictor, const ClusterSpec& cluster,
                                std::span<const model::Layout> layouts, const IsBetterLayout& better,
                                const IsEnough& enough = {});
 
 // Predicts all layouts tp x pp (x expert groups) on all ranks, on the first 1, 2, 4, ... devices of
 // a host, and on the first 1, 2, 4, ... hosts. If hosts differ, does so for each set of PartsOf,
-// and also searches how large a share each rank should get. Errors: kUsage (more
-// than kMostSearched ranks), kUnsupported (no layout is possible).
+// and also searches how large a share each rank should get. Errors: kUsage (more than kMostSearched
+// ranks), kUnsupported (no layout is possible).
 Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Library& library,
                     const Workload& load);
 

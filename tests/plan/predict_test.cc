@@ -276,15 +276,16 @@ TEST(Search, MayFitRejectsOnlyWhatLacksMemory) {
     for (const double gigabytes : {2.0, 5.0, 6.0, 9.0, 17.0, 40.0}) {
         for (Machine& host : c.cluster.hosts) host.memory.value = gigabytes * 1e9;
         const Workload load;
-        LayoutPredictor predictor(c.walk, c.cluster, load);
+        LayoutPredictor predictor(c.walk, load);
         for (const model::Layout& layout : LayoutsOf(c.cluster, c.walk.hyper())) {
-            const auto whole = predictor.Predict(layout), timed = predictor.PredictTime(layout);
+            const auto whole = predictor.Predict(c.cluster, layout);
+            const auto timed = predictor.Predict(c.cluster, layout, false);
             ASSERT_EQ(whole.ok(), timed.ok());
             if (!whole.ok()) continue;
             const MemoryUse& heaviest = whole->memory[static_cast<size_t>(timed->heaviest_rank)];
             for (const MemoryUse& use : whole->memory) EXPECT_LE(use.weights, heaviest.weights);
             const bool holds = heaviest.needed <= heaviest.room;
-            EXPECT_EQ(predictor.MayFit(*timed), holds) << whole->name << gigabytes;
+            EXPECT_EQ(predictor.MayFit(c.cluster, *timed), holds) << whole->name << gigabytes;
             EXPECT_TRUE(holds || !whole->fits()) << whole->name << gigabytes;
             fitting += whole->fits();
             rejected += !holds;
@@ -415,10 +416,10 @@ TEST(Search, TwoStagesAreCutAtTheBestLayer) {
         ASSERT_TRUE(plan.ok()) << plan.error().message;
         const Prediction& found = NamedLayout(*plan, "pp2");
         ASSERT_TRUE(found.fits());
-        LayoutPredictor predictor(c.walk, c.cluster, load);
+        LayoutPredictor predictor(c.walk, load);
         double best = INFINITY, first = 0;
         for (double layers = 1; layers < 80; ++layers) {
-            const auto p = predictor.Predict({1, 2, {}, {layers, 80 - layers}, 0});
+            const auto p = predictor.Predict(c.cluster, {1, 2, {}, {layers, 80 - layers}, 0});
             ASSERT_TRUE(p.ok()) << p.error().message;
             if (p->fits() && p->answer_s < best) best = p->answer_s, first = layers;
         }
