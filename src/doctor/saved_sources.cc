@@ -115,7 +115,6 @@ constexpr SavedRow kRows[] = {
     {"cmd/<ibstat|ibstatus>", kTable, kIbKeys},
     {"cmd/<ibv_devinfo|rdma_link><more>", kTable, kIbKeys},
     {"cmd/ibv_devices", kLines, "device "},
-    {"cmd/rdma_resource_show", kTable, "0|1|2|3|4|5|6|7|8|9"},
     {"cmd/systemctl_is-active_opensm", kValue},
     {"cmd/ls_-Z__var_log_opensm.log", kValue},
     {"cmd/getenforce", kValue},

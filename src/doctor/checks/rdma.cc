@@ -1,4 +1,4 @@
-// Checks RDMA: devices, ports, addresses, device files, libraries, packet size, leaks.
+// Checks RDMA: devices, ports, addresses, device files, libraries, packet size.
 #include "doctor/checks/checks.h"
 #include "doctor/unreadable.h"
 
@@ -403,23 +403,6 @@ void RunRdmaAccess(HostView& view, Findings& out) {
         return out.AskCost(TcpQuestion(view));
     }
     Report<found::kRdmaAccessFine>(out, "/dev/infiniband: " + Joined(devices));
-}
-
-// ---- rdma-leaks: queue pairs of ended programs, or too many of them.
-
-// "0: mlx5_0: pd 3 cq 5 qp 2 cm_id 0 mr 0 ctx 0 srq 2"
-void RunRdmaLeaks(HostView& view, Findings& out) {
-    constexpr double kMany = 1000;
-    const Reading summary = view.Command("rdma resource show");
-    if (!summary.found()) return;
-    for (std::string_view line : Lines(summary.text)) {
-        const std::string_view device = After(line, ": ", ":");
-        const auto pairs = NumberAfter(line, " qp ");
-        const double regions = NumberAfter(line, " mr ").value_or(0);
-        if (device.empty() || !pairs) continue;
-        ReportUnless<found::kRdmaLeaks>(*pairs < kMany && regions < kMany, out, device, *pairs,
-                                        regions, kMany);
-    }
 }
 
 void RunRdmaLibrary(HostView& view, Findings& out) {
