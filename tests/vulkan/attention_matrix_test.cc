@@ -255,7 +255,7 @@ TEST(VulkanAttentionMatrix, WorkgroupsFitManyGpus) {
         }
     }
     gpu.shared_bytes = 48 << 10, gpu.subgroup = 32, gpu.most_invocations = 1024;
-    const auto usual = FragmentsOf(gpu, {1, 128, 128, 128}, 64, false);
+    const auto usual = FragmentsOf(gpu, {2, 128, 128, 128}, 64, false);
     EXPECT_EQ(usual->pairs, 64);
     EXPECT_EQ(usual->keys, 64);
     EXPECT_TRUE(usual->held);

@@ -122,7 +122,7 @@ TEST(VulkanGate, SubmissionEndsIfTheHostDoesNotAnswer) {
         uint32_t length, offset, unused;
     } const args{
         x.buffer.address(), x.buffer.address(), 0, y.buffer.address(), 0, 64, 64, 1, 1, 0, 0};
-    const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, true).value();
+    const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, Guard::kStopWord).value();
     const auto commands = device->Record().value();
     const HostSignal::Exchange exchange{x.buffer.address(), host.buffer.address(),
                                         x.buffer.address(), 64, 1};

@@ -5,62 +5,18 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
+#include <utility>
 
 #include "backend/vulkan/dispatch.h"
 #include "backend/vulkan/host_signal.h"
-#include "base/deadline.h"
-#include "base/result.h"
+#include "backend/vulkan/kernel_cache.h"
 #include "gpu/device.h"
 
 namespace weft::backend::vulkan {
-
-// Cache of compiled kernels (compute pipelines). The arguments of Get are the key.
-class KernelCache {
-  public:
-    explicit KernelCache(gpu::Device& device) : device_(device) {}
-    // guarded: KernelCode::guarded. Errors: kUnsupported (this build lacks the shader).
-    Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
-                                   uint32_t args_bytes, uint32_t subgroup, bool guarded = false);
-    // A number that grows with each compiled kernel; heartbeats report it. While the driver
-    // compiles a kernel, which may take many seconds, the number also grows at each call of this
-    // function, but for at most kMostCompileNs. Thread: any.
-    int64_t progress(int64_t now_ns = NowNs()) const;
-    static constexpr int64_t kMostCompileNs = 300'000'000'000;
-    // Marks the time in which the driver may compile a kernel, which is when a kernel is created or
-    // runs for the first time. Callers keep an object of this class for that time.
-    class Compiling {
-      public:
-        explicit Compiling(KernelCache& cache) : cache_(cache) {
-            cache_.compiles_since_ns_.store(NowNs(), std::memory_order_relaxed);
-        }
-        ~Compiling() { cache_.compiles_since_ns_.store(0, std::memory_order_relaxed); }
-        Compiling(const Compiling&) = delete;
-        Compiling& operator=(const Compiling&) = delete;
-
-      private:
-        KernelCache& cache_;
-    };
-
-  private:
-    struct Key {
-        std::string shader;
-        std::vector<uint32_t> constants;
-        uint32_t args_bytes = 0, subgroup = 0;
-        bool guarded = false;
-        auto operator<=>(const Key&) const = default;
-    };
-    gpu::Device& device_;
-    std::map<Key, std::unique_ptr<gpu::Kernel>> kernels_;
-    mutable std::atomic<int64_t> progress_{0};
-    std::atomic<int64_t> compiles_since_ns_{0};  // 0: no kernel is being compiled
-};
 
 // Limits that tests override.
 struct Limits {

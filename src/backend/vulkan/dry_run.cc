@@ -14,6 +14,7 @@
 #include "backend/vulkan/step_parts.h"
 #include "backend/vulkan/step_tables.h"
 #include "backend/vulkan/vulkan_device.h"
+#include "backend/vulkan/weights.h"
 #include "program/communication.h"
 #include "shaders/shaders.h"
 
@@ -35,13 +36,10 @@ constexpr uint64_t kApart = uint64_t{1} << 40;
 
 class DryEmitter final : public Emitter {
   public:
-    DryEmitter(const program::Program& program, const gpu::Description& gpu, bool reference,
-               const Arithmetic& arithmetic)
-        : program_(program),
-          gpu_(gpu),
-          reference_(reference),
-          arithmetic_(arithmetic),
-          kernel_(gpu.subgroup) {
+    DryEmitter(const program::Program& program, const gpu::Description& gpu,
+               const DryOptions& options)
+        : program_(program), gpu_(gpu), options_(options), kernel_(gpu.subgroup) {
+        set_trains(options.trains);
         for (uint64_t* table :
              {&tables_.tokens, &tables_.positions, &tables_.output_rows, &tables_.row_sequence,
               &tables_.sequences, &tables_.states, &tables_.state_writes, &tables_.blocks,
@@ -65,8 +63,8 @@ class DryEmitter final : public Emitter {
     const gpu::Description& gpu() const override { return gpu_; }
     const StepShape& shape() const override { return shape_; }
     const StepTables& tables() const override { return tables_; }
-    bool reference() const override { return reference_; }
-    const Arithmetic& arithmetic() const override { return arithmetic_; }
+    bool reference() const override { return options_.reference; }
+    const Arithmetic& arithmetic() const override { return options_.arithmetic; }
     uint64_t Address(program::ValueId id) const override {
         const bool input = program_.value(id).storage == program::Storage::kInput;
         return input ? TableOf(program_, id, tables_) : addresses_[static_cast<size_t>(id)];
@@ -130,8 +128,7 @@ class DryEmitter final : public Emitter {
     const program::Program& program_;
     const gpu::Description& gpu_;
     StepShape shape_;
-    const bool reference_;
-    const Arithmetic arithmetic_;
+    const DryOptions options_;
     const NoKernel kernel_;
     const bool none_built_ = shaders::Names().empty();  // memory is the same without shaders
     StepTables tables_;
@@ -143,13 +140,45 @@ class DryEmitter final : public Emitter {
     std::map<std::string, Region> scratch_, constants_;
 };
 
+Status CheckValue(const program::Value& value) {
+    using program::Storage;
+    if (value.storage == Storage::kWeight) {
+        if (HoldsVectors(value.shape)) return {};
+        return CheckWeightType(value.dtype, value.shape[value.shape.rank - 1]);
+    }
+    const bool known = value.storage == Storage::kInput || value.storage == Storage::kState ||
+                       value.dtype == DType::kF32 || value.dtype == DType::kI32 ||
+                       value.dtype == DType::kBF16 || value.dtype == DType::kF16;
+    if (known) return {};
+    return MakeError(ErrorCode::kUnsupported, "Vulkan devices have no activations of type {}",
+                     Info(value.dtype).name);
+}
+
 }  // namespace
+
+// Lowers steps of few rows and of many.
+Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
+                    const DryOptions& options) {
+    for (const program::Value& value : program.values) {
+        if (const Status status = CheckValue(value); !status.ok()) {
+            return MakeError(status.error().code, "{}: {}", value.name, status.error().message);
+        }
+    }
+    std::vector<StepShape> shapes;
+    for (const int32_t rows : {1, 2, 64}) {
+        StepShape& shape = shapes.emplace_back();
+        shape.rows = shape.outputs = shape.sequences = shape.blocks = rows;
+        shape.positions = 256;
+        shape.adapted = true;
+    }
+    WEFT_TRY(ScratchBytes(program, Fusion(), gpu, shapes, options));
+    return {};
+}
 
 Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
                               const gpu::Description& gpu, std::span<const StepShape> shapes,
-                              bool reference, const Arithmetic& arithmetic, bool trains) {
-    DryEmitter emitter(program, gpu, reference, arithmetic);
-    emitter.set_trains(trains);
+                              const DryOptions& options) {
+    DryEmitter emitter(program, gpu, options);
     emitter.set_fuses(fusion.fuses());
     for (const StepShape& shape : shapes) {
         emitter.Begin(shape);
@@ -196,14 +225,13 @@ std::vector<StepShape> LargestOf(const CompileOptions& options, const Arithmetic
 
 Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
                              const gpu::Description& gpu, const Arithmetic& arithmetic) {
-    WEFT_TRY(CheckProgram(program, gpu, arithmetic));
+    WEFT_TRY(CheckProgram(program, gpu, {arithmetic}));
     const program::ChunkedProgram chunked{program};
     const Fusion fusion(program, options.keep);
     Buffers buffers;
     WEFT_TRY(buffers.Plan(chunked, fusion.LivesOf(program), options));
-    WEFT_ASSIGN(
-        const uint64_t scratch,
-        ScratchBytes(program, fusion, gpu, LargestOf(options, arithmetic), false, arithmetic));
+    WEFT_ASSIGN(const uint64_t scratch,
+                ScratchBytes(program, fusion, gpu, LargestOf(options, arithmetic), {arithmetic}));
     uint64_t tables = TableMemory::Bytes(options);
     const int parts = MostParts(program, options);
     for (int i = 0; i < parts; ++i) tables += TableMemory::Bytes(PartOptions(options, parts));

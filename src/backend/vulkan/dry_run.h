@@ -12,12 +12,23 @@
 
 namespace weft::backend::vulkan {
 
+// How a device would lower (Emitter).
+struct DryOptions {
+    Arithmetic arithmetic{};
+    bool reference = false, trains = false;
+};
+
+// Checks that all ops of the Program can be lowered, with their types and sizes. Called before any
+// weight is loaded.
+Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
+                    const DryOptions& options);
+
 // Returns the bytes of scratch memory and constants that steps of these shapes need if they run one
 // after another. Errors: kUnsupported (names the op; no kernel takes it, or it needs more
 // workgroups than the device allows).
 Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
                               const gpu::Description& gpu, std::span<const StepShape> shapes,
-                              bool reference, const Arithmetic& arithmetic, bool trains = false);
+                              const DryOptions& options);
 
 // MostOf returns the shape of the largest step of an executable. LargestOf returns that shape and
 // the shapes of decode steps with few rows, because such steps use other kernels.

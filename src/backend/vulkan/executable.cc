@@ -24,16 +24,15 @@ using program::OpKind;
 
 Status VulkanExecutable::Prepare(const MemoryPool& pool) {
     lowering_.set_trains(trains());
-    WEFT_TRY(CheckProgram(program_, gpu_.description(), lowering_.arithmetic(), trains()));
+    const DryOptions dry{lowering_.arithmetic(), context_->reference, trains()};
+    WEFT_TRY(CheckProgram(program_, gpu_.description(), {dry.arithmetic, false, dry.trains}));
     if (context_->limits.fuses && !context_->reference && !trains()) {
         fusion_ = Fusion(program_, options_.keep);
     }
     WEFT_TRY(buffers_.Plan(chunked_, fusion_.LivesOf(program_), options_));
     most_parts_ = trains() ? 0 : MostParts(program_, options_);
-    WEFT_ASSIGN(scratch_bytes_,
-                ScratchBytes(program_, fusion_, gpu_.description(),
-                             LargestOf(options_, lowering_.arithmetic()), context_->reference,
-                             lowering_.arithmetic(), trains()));
+    WEFT_ASSIGN(scratch_bytes_, ScratchBytes(program_, fusion_, gpu_.description(),
+                                             LargestOf(options_, lowering_.arithmetic()), dry));
     adapts_ = std::ranges::any_of(
         program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAdapt; });
     // (Training checks all ranks of a host together.)
@@ -219,7 +218,7 @@ Status VulkanExecutable::RunKept(const RecordingKey& key, bool* too_long) {
 // Passes seldom repeat a shape, so the device starts while the rest is recorded.
 Status VulkanExecutable::RunPass(const RecordingKey& key, bool* too_long) {
     if (Recording* const kept = recordings_.Find(key)) return RunStages(*kept, 0, too_long);
-    WEFT_TRY(BeginStages(true));
+    WEFT_TRY(BeginStages(FirstRun::kYes));
     return recordings_.MakeAndRun(key, [&](const Stage& stage) -> Status {
         WEFT_TRY(SubmitStage(stage, too_long));
         return EndStage(stage, too_long);

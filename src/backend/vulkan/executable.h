@@ -103,7 +103,8 @@ class VulkanExecutable final : public Executable {
     Status BindPart(size_t part, const OpRange& ops, const Step& step);
     Status RecordParts();
     Status RunPartStages(bool* too_long);
-    Status BeginStages(bool first_run);
+    enum class FirstRun { kNo, kYes };
+    Status BeginStages(FirstRun first_run);
     Status WaitFor(uint64_t number, int64_t deadline_ms);
     Status SubmitStage(const Stage& stage, bool* too_long);
     Status EndStage(const Stage& stage, bool* too_long);

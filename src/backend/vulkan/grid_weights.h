@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "backend/vulkan/weights.h"
+#include "tensor/dtype.h"
 
 namespace weft::backend::vulkan {
 

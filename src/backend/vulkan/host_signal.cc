@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-#include "backend/vulkan/context.h"
+#include "backend/vulkan/kernel_cache.h"
 #include "base/check.h"
 #include "net/wait_policy.h"
 
@@ -90,8 +90,8 @@ Status HostSignal::Allocate(KernelCache& kernels, gpu::Place inbox) {
     const uint64_t state = device_.stop_word().address();
     *InboxWord(kStateLowWord) = static_cast<uint32_t>(state);
     *InboxWord(kStateHighWord) = static_cast<uint32_t>(state >> 32);
-    WEFT_ASSIGN(kernel_,
-                kernels.Get("exchange", {kExchangeInvocations}, sizeof(ExchangeArgs), 0, true));
+    WEFT_ASSIGN(kernel_, kernels.Get("exchange", {kExchangeInvocations}, sizeof(ExchangeArgs), 0,
+                                     Guard::kStopWord));
     return {};
 }
 

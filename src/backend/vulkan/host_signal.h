@@ -57,7 +57,7 @@ class HostSignal {
 
     // ---- Recording
     // Call this before recording the first exchange of a sequence of submissions. All kernels
-    // recorded after it must be guarded (KernelCache::Get).
+    // recorded after it must be guarded (Guard::kStopWord).
     void RecordBegin(gpu::Commands& commands) const;
     struct Exchange {
         uint64_t x = 0, to_host = 0, y = 0;  // device addresses

@@ -13,10 +13,6 @@ namespace weft::backend::vulkan {
 
 // Emits the dispatches of `op` for a step of the shape emitter.shape().
 Status LowerOp(Emitter& emitter, const program::Op& op);
-// Checks that all ops of the Program can be lowered, with their types and sizes. Called before any
-// weight is loaded.
-Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
-                    const Arithmetic& arithmetic, bool trains = false);
 
 // The definitions are in the files lower_*.cc. Ops with a reason in
 // WhyNotLowered() have none.

@@ -69,9 +69,9 @@ class Lowering final : public Emitter {
     // Sets the place of the update scalars. Call this before lowering anything.
     void SetUpdateScalars(const UpdateScalars& scalars) { scalars_ = scalars; }
     void FillUpdateScalars(const UpdateNumbers& update) { scalars_.value().Fill(update); }
-    // Sets whether kernels lowered from now on are guarded (KernelCode::guarded). Only submissions
-    // whose kernels are guarded can wait for sums over ranks.
-    void SetGuarded(bool guarded) { guarded_ = guarded; }
+    // Sets the guard of kernels lowered from now on. Only submissions whose kernels are guarded can
+    // wait for sums over ranks.
+    void SetGuard(Guard guard) { guard_ = guard; }
     // Returns the dispatches for everything that the device computes, in order. Dispatch::op is the
     // op in whose place the dispatch runs, or ops.end for work after all ops. When scratch memory
     // grows, generation() changes and all earlier recordings become invalid.
@@ -100,10 +100,10 @@ class Lowering final : public Emitter {
     Result<const gpu::Kernel*> Kernel(std::string_view shader, std::span<const uint32_t> constants,
                                       uint32_t args_bytes, uint32_t subgroup) override {
         return context_.kernels.Get(shader, {constants.begin(), constants.end()}, args_bytes,
-                                    subgroup, guarded_);
+                                    subgroup, guard_);
     }
     bool Exchanges(const program::Op& sum) const override {
-        return guarded_ && CanExchange(program_, sum, shape_);
+        return guard_ == Guard::kStopWord && CanExchange(program_, sum, shape_);
     }
     void Emit(Dispatch dispatch) override {
         dispatch.op = op_;
@@ -143,7 +143,7 @@ class Lowering final : public Emitter {
     std::vector<gpu::Buffer> constant_blocks_;
     uint64_t constants_used_ = 0;  // bytes used in the last block
     int64_t generation_ = 0;
-    bool guarded_ = false;
+    Guard guard_ = Guard::kNone;
 };
 
 }  // namespace weft::backend::vulkan

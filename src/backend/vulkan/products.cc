@@ -337,9 +337,10 @@ bool WantsIntegers(const Emitter& e, program::ValueId x) {
     });
 }
 
-Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x, bool gates) {
+Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x, Int8Place place) {
     WEFT_ASSIGN(const NarrowRows rows,
-                PlaceIntegerRows(e, gates ? kMadeOfGates : kMadeWithX, e.All(x)));
+                PlaceIntegerRows(e, place == Int8Place::kBesideGates ? kMadeOfGates : kMadeWithX,
+                                 e.All(x)));
     return IntegerRows{rows.region, rows.Scales()};
 }
 
@@ -367,7 +368,7 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
     const bool encodes = gated != nullptr && WantsIntegers(e, gated->y);
     IntegerRows codes;
     if (encodes) {
-        WEFT_ASSIGN(codes, PlaceIntegers(e, gated->y, true));
+        WEFT_ASSIGN(codes, PlaceIntegers(e, gated->y, Int8Place::kBesideGates));
         const auto blocks = static_cast<uint64_t>(weight.rows) / kBlockColumns;
         const int64_t units = kind == ProductKind::kExperts ? depth : 1;
         WEFT_ASSIGN(const Region encoder,

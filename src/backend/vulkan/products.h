@@ -73,9 +73,11 @@ struct IntegerRows {
 // products read `x` in int8 and the step has at most as many rows as the matvec kernels take.
 bool WantsIntegers(const Emitter& e, program::ValueId x);
 // PlaceIntegers returns scratch memory for the int8 rows that such a kernel writes. NoteIntegers
-// notes that the kernel has written them. gates: the kernel that writes these int8 rows may also
-// read int8 rows that an earlier kernel wrote, so the new rows get separate scratch memory.
-Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x, bool gates = false);
+// notes that the kernel has written them. kBesideGates: the kernel that writes these int8 rows may
+// also read int8 rows that an earlier kernel wrote, so the new rows get separate scratch memory.
+enum class Int8Place { kUsual, kBesideGates };
+Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x,
+                                  Int8Place place = Int8Place::kUsual);
 void NoteIntegers(Emitter& e, program::ValueId x, const IntegerRows& rows);
 
 // IsInteger: whether products with this weight read x in int8. IsForMatrix: whether the tile

@@ -62,9 +62,9 @@ Result<Recording> Recorder::Record(const StepWork& work, const RunStage& run) {
 
 Status Recorder::RecordOps(const StepWork& work) {
     const OpRange& range = work.ops;
-    lowering_.SetGuarded(options_.signal != nullptr);
+    lowering_.SetGuard(options_.signal != nullptr ? Guard::kStopWord : Guard::kNone);
     auto lowered = lowering_.LowerStep(shape_, work);
-    lowering_.SetGuarded(false);
+    lowering_.SetGuard(Guard::kNone);
     WEFT_ASSIGN(const std::vector<Dispatch> all, std::move(lowered));
     auto next = all.begin();
     for (size_t i = range.begin; i < range.end; ++i) {

@@ -89,7 +89,7 @@ Status VulkanExecutable::RecordParts() {
 Status VulkanExecutable::RunPartStages(bool* too_long) {
     const bool first_run =
         std::ranges::any_of(parts_, [](const Part& part) { return !part.recording->ran; });
-    WEFT_TRY(BeginStages(first_run));
+    WEFT_TRY(BeginStages(first_run ? FirstRun::kYes : FirstRun::kNo));
     size_t most = 0;
     for (const Part& part : parts_) {
         part.recording->ran = true;

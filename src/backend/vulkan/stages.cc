@@ -18,7 +18,7 @@ constexpr int64_t kLeastExactWaitNs = 50'000;
 }  // namespace
 
 Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too_long) {
-    WEFT_TRY(BeginStages(!recording.ran));
+    WEFT_TRY(BeginStages(recording.ran ? FirstRun::kNo : FirstRun::kYes));
     recording.ran = true;
     for (size_t i = first; i < recording.stages.size(); ++i) {
         const Stage& stage = recording.stages[i];
@@ -34,8 +34,8 @@ Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too
     return {};
 }
 
-Status VulkanExecutable::BeginStages(bool first_run) {
-    first_run_ = first_run;
+Status VulkanExecutable::BeginStages(FirstRun first_run) {
+    first_run_ = first_run == FirstRun::kYes;
     running_.clear();
     last_end_is_exact_ = true;
     starting_ = nullptr;

@@ -9,9 +9,9 @@
 #include <optional>
 #include <string_view>
 
+#include "backend/vulkan/kernel_cache.h"
 #include "backend/vulkan/product_emitter.h"
 #include "backend/vulkan/products.h"
-#include "backend/vulkan/vulkan_device.h"
 #include "base/deadline.h"
 #include "base/file.h"
 #include "base/hash.h"

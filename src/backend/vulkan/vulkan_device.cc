@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "backend/vulkan/compile.h"
+#include "backend/vulkan/kernel_cache.h"
 #include "backend/vulkan/products.h"
 #include "backend/vulkan/tune.h"
 #include "base/hash.h"
@@ -165,22 +166,6 @@ class VulkanDevice final : public Device {
 };
 
 }  // namespace
-
-std::string KernelFolder() {
-    const char* cache = std::getenv("XDG_CACHE_HOME");
-    const char* home = std::getenv("HOME");
-    if (cache != nullptr && *cache != 0) return std::string(cache) + "/weft/vulkan";
-    return home == nullptr || *home == 0 ? "" : std::string(home) + "/.cache/weft/vulkan";
-}
-
-uint64_t ShaderBuild() {
-    uint64_t sum = 0;
-    for (const std::string_view name : shaders::Names()) {
-        sum = Checksum64(std::as_bytes(std::span(name)), sum);
-        sum = Checksum64(std::as_bytes(shaders::Find(name)), sum);
-    }
-    return sum;
-}
 
 program::Target TargetOfGpus() {
     program::Target target;

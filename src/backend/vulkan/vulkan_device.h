@@ -48,11 +48,6 @@ Result<MemoryPool> DescribePool(const std::string& name);
 Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
                                      const Limits& limits = {});
 
-// The folder for compiled kernels and tuned shapes; "": none.
-std::string KernelFolder();
-// A checksum of all shaders of this build: other kernels may round differently.
-uint64_t ShaderBuild();
-
 // The arithmetic of a device's matrix products. If `options` allows activations to be rounded, it
 // is the fastest arithmetic that the device has.
 Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options);
