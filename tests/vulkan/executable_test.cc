@@ -535,7 +535,7 @@ void ExpectNoStepNeedsMore(const program::Program& program, const vulkan::Arithm
     const vulkan::Fusion fusion(program, options.keep);
     std::vector<vulkan::StepShape> shapes = vulkan::LargestOf(options, arithmetic);
     const auto bytes = [&] {
-        return vulkan::ScratchBytes(program, fusion, gpu, shapes, false, arithmetic).value();
+        return vulkan::ScratchBytes(program, fusion, gpu, shapes, {arithmetic}).value();
     };
     const uint64_t planned = bytes();
     shapes.resize(1);

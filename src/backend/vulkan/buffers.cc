@@ -53,10 +53,6 @@ Spot PoolBuffers::At(uint64_t offset) const {
     return {&buffers_[buffer], offset - BeginOf(buffer)};
 }
 
-bool HoldsVectors(const program::Shape& shape) {
-    return shape.rank == 1 || (shape.rank == 3 && shape[1] == 1);
-}
-
 Status Buffers::Plan(const program::ChunkedProgram& chunked, const program::Program& lives,
                      const CompileOptions& options) {
     program_ = &chunked.program;

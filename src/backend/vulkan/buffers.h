@@ -64,9 +64,6 @@ class PoolBuffers {
     std::vector<gpu::Buffer> buffers_;
 };
 
-// Whether the value is a vector or a stack of vectors [m, 1, n]; both are float32.
-bool HoldsVectors(const program::Shape& shape);
-
 // Offsets of a transfer's operands in Buffers::transfers(). The operand at `in` is sent to other
 // ranks; the operand at `out` is received.
 struct OperandPlace {

@@ -176,6 +176,11 @@ struct CachePlace {
     Region All() const { return {address, static_cast<uint64_t>(PageBytes() * pages)}; }
 };
 
+// Whether a weight is a vector or a stack of vectors [m, 1, n]. In inference, both are float32.
+inline bool HoldsVectors(const program::Shape& shape) {
+    return shape.rank == 1 || (shape.rank == 3 && shape[1] == 1);
+}
+
 // A specialization constant: a number, a bool or an enumerator.
 struct SpecConstant {
     template <typename T>

@@ -6,7 +6,6 @@
 #include <limits>
 #include <string>
 
-#include "backend/vulkan/buffers.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_parts.h"
 #include "backend/vulkan/operands.h"

@@ -4,8 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "backend/vulkan/buffers.h"
-
 namespace weft::backend::vulkan {
 namespace {
 
