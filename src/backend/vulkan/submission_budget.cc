@@ -14,7 +14,7 @@ constexpr double kDecay = 0.95;
 constexpr int64_t kGpuMs = 10'000, kHostMs = 120'000;
 constexpr double kPatience = 50;
 // Maximum parts of one op: each is a submission, which costs time.
-constexpr double kMostParts = 1024;
+constexpr double kMostPartsOfOp = 1024;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ double SubmissionBudget::Estimate(const program::OpCost& cost) const {
 
 uint32_t SubmissionBudget::PartsOf(double estimate) const {
     const double parts = std::ceil(estimate * slowness_ / aim_seconds());
-    return static_cast<uint32_t>(std::clamp(parts, 1.0, kMostParts));
+    return static_cast<uint32_t>(std::clamp(parts, 1.0, kMostPartsOfOp));
 }
 
 bool SubmissionBudget::Took(double estimate, double seconds) {
