@@ -1,6 +1,6 @@
 // Matrix products of training on a GPU: TFLOP/s of each form and shape, in bfloat16. With matrix
 // units, also products of inference in all shapes of tiles that are measured at the first start
-// (backend/vulkan/tune.h). Prints one JSON object, which bench/gpu.py turns into tables.
+// (backend/vulkan/tune/tune.h). Prints one JSON object, which bench/gpu.py turns into tables.
 //
 //     gpu_gemm_bench DEVICE [ROWS SIZE]
 //
@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "backend/device.h"
-#include "backend/vulkan/lower_gemm.h"
-#include "backend/vulkan/product_emitter.h"
-#include "backend/vulkan/products.h"
-#include "backend/vulkan/tune.h"
+#include "backend/vulkan/lower/gemm.h"
+#include "backend/vulkan/lower/products.h"
+#include "backend/vulkan/tune/product_emitter.h"
+#include "backend/vulkan/tune/tune.h"
 #include "base/deadline.h"
 
 namespace {

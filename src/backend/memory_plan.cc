@@ -3,7 +3,7 @@
 #include "backend/cpu/compile.h"
 #include "backend/cpu/cpu_device.h"
 #include "backend/vulkan/dry_run.h"
-#include "backend/vulkan/tune.h"
+#include "backend/vulkan/tune/tune.h"
 #include "backend/vulkan/vulkan_device.h"
 
 namespace weft::backend {

@@ -8,7 +8,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 2) buffer Halves { uin
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Words2 { uvec2 at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer Quads { vec4 at[]; };
 
-const uint kF32 = 0, kBF16 = 1, kF16 = 2, kQ8_0 = 3;  // CacheType of lower_attention.cc
+const uint kF32 = 0, kBF16 = 1, kF16 = 2, kQ8_0 = 3;  // CacheType of lower/attention.cc
 const uint kBlockBytes = 34;                          // of Q8_0
 
 // Attention of few rows divides a row's keys into chunks (attention.comp). The chunk size depends

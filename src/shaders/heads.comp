@@ -10,7 +10,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 2) const uint kHeadDim = 64;
 layout(constant_id = 3) const uint kPairs = 0;
 layout(constant_id = 4) const bool kNeighbours = false;
-layout(constant_id = 5) const uint kParts = 0;  // HeadParts of lower_fused.cc
+layout(constant_id = 5) const uint kParts = 0;  // HeadParts of lower/fused.cc
 layout(constant_id = 6) const uint kPageTokens = 64;
 layout(constant_id = 7) const uint kEps = 0;  // as bits
 // Columns over all ranks of a norm of q and of k whose sums of squares are given; 0: a norm per

@@ -1,5 +1,5 @@
 // Element-wise y (and z) = f(a, b, c), of any types. b may belong to the columns, or be the gates,
-// each of `cols` elements. f is kMap (Map of lower_maps.cc).
+// each of `cols` elements. f is kMap (Map of lower/maps.cc).
 #version 460
 #include "element.glsl"
 #include "glu.glsl"

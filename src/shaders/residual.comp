@@ -13,7 +13,7 @@
 #include "norm.glsl"
 #include "reduce.glsl"
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint kParts = 0;  // ResidualParts of lower_fused.cc
+layout(constant_id = 1) const uint kParts = 0;  // ResidualParts of lower/fused.cc
 #ifdef SUM
 #include "exchange.glsl"
 #define cols count

@@ -1,5 +1,6 @@
-// Weights of all types, in the layout of src/backend/vulkan/weights.cc: a unit of UNIT columns of a
-// row is decoded to QUADS vec4 of float32, with the bits of DequantizeRow (tensor/quant.h).
+// Weights of all types, in the layout of src/backend/vulkan/dispatch/weights.cc: a unit of UNIT
+// columns of a row is decoded to QUADS vec4 of float32, with the bits of DequantizeRow
+// (tensor/quant.h).
 //
 // FP8 or one of these is defined. Lines "//: NAME_@ ..." (shaders.h) name the lists.
 //= PLAIN F32 F16 BF16

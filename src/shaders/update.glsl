@@ -1,4 +1,4 @@
-// Runs of elements of an update (lower_update.cc), divided into blocks of kUpdateBlock, which
+// Runs of elements of an update (lower/update.cc), divided into blocks of kUpdateBlock, which
 // workgroups process one at a time.
 struct UpdateRun {
     uint64_t begin, kept, count;  // in elements: start in the rank's own shard; start in the

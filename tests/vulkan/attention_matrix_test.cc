@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "backend/vulkan/attention_matrix.h"
+#include "backend/vulkan/lower/attention_matrix.h"
 #include "support/nightly.h"
 #include "vulkan/attention_on_gpu.h"
 #include "vulkan/matrix_of.h"

@@ -28,9 +28,9 @@
 #include <utility>
 #include <vector>
 
-#include "backend/vulkan/lower.h"
-#include "backend/vulkan/update_scalars.h"
-#include "backend/vulkan/weights.h"
+#include "backend/vulkan/dispatch/update_scalars.h"
+#include "backend/vulkan/dispatch/weights.h"
+#include "backend/vulkan/lower/lower.h"
 #include "shaders/shaders.h"
 #include "support/lavapipe.h"
 #include "tensor/half.h"

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "backend/vulkan/fuse.h"
-#include "backend/vulkan/products.h"
+#include "backend/vulkan/lower/fuse.h"
+#include "backend/vulkan/lower/products.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/weight_types.h"
 

@@ -11,7 +11,7 @@
 
 #include "backend/memory_plan.h"
 #include "backend/vulkan/dry_run.h"
-#include "backend/vulkan/submission_budget.h"
+#include "backend/vulkan/record/submission_budget.h"
 #include "coll/comm.h"
 #include "net/local.h"
 #include "support/golden_models.h"

@@ -1,7 +1,7 @@
 // Fused ops: which runs of ops are found, that fusion does not change bits, and how many dispatches
 // and barriers a decode token takes. Also that a decode step is one submission, which includes the
 // top of its logits.
-#include "backend/vulkan/fuse.h"
+#include "backend/vulkan/lower/fuse.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 
 #include "backend/top.h"
 #include "backend/vulkan/compile.h"
-#include "backend/vulkan/operands.h"
-#include "backend/vulkan/products.h"
-#include "backend/vulkan/recordings.h"
-#include "backend/vulkan/step_tables.h"
+#include "backend/vulkan/dispatch/operands.h"
+#include "backend/vulkan/lower/products.h"
+#include "backend/vulkan/memory/step_tables.h"
+#include "backend/vulkan/record/recordings.h"
 #include "program/communication.h"
 #include "support/loaded_rank.h"
 #include "support/nightly.h"

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "backend/vulkan/lower_gemm.h"
+#include "backend/vulkan/lower/gemm.h"
 #include "kernels/kernels.h"
 #include "support/dense_elements.h"
 #include "support/nightly.h"

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "backend/vulkan/fuse.h"
-#include "backend/vulkan/products.h"
+#include "backend/vulkan/lower/fuse.h"
+#include "backend/vulkan/lower/products.h"
 #include "support/nightly.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/weight_types.h"

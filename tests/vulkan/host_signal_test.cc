@@ -1,14 +1,14 @@
 // Sums in the middle of submissions: the host signal alone, and in steps of tensor ranks.
-#include "backend/vulkan/host_signal.h"
+#include "backend/vulkan/device/host_signal.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "backend/vulkan/backoff.h"
 #include "backend/vulkan/compile.h"
-#include "backend/vulkan/context.h"
+#include "backend/vulkan/device/context.h"
+#include "backend/vulkan/record/backoff.h"
 #include "backend/vulkan/vulkan_device.h"
 #include "coll/comm.h"
 #include "net/local.h"

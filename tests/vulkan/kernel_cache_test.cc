@@ -5,7 +5,7 @@
 #include <mutex>
 #include <thread>
 
-#include "backend/vulkan/context.h"
+#include "backend/vulkan/device/context.h"
 #include "shaders/shaders.h"
 
 namespace weft::backend::vulkan {

@@ -6,7 +6,7 @@
 #include <array>
 #include <string_view>
 
-#include "backend/vulkan/lower.h"
+#include "backend/vulkan/lower/lower.h"
 #include "program/program.h"
 
 namespace weft::backend::vulkan {

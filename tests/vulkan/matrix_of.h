@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
-#include "backend/vulkan/dispatch.h"
-#include "backend/vulkan/products.h"
+#include "backend/vulkan/dispatch/dispatch.h"
+#include "backend/vulkan/lower/products.h"
 
 namespace weft::backend::vulkan::test {
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "backend/vulkan/products.h"
+#include "backend/vulkan/lower/products.h"
 #include "tensor/quant_parts.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/matrix_of.h"

@@ -1,5 +1,5 @@
 // Times of ops, combined from the device's clock and the host's.
-#include "backend/vulkan/op_times.h"
+#include "backend/vulkan/record/op_times.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <bit>
 #include <vector>
 
-#include "backend/vulkan/fuse.h"
+#include "backend/vulkan/lower/fuse.h"
 #include "support/nightly.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/weight_types.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "backend/vulkan/products.h"
+#include "backend/vulkan/lower/products.h"
 #include "tensor/dtype.h"
 
 namespace weft::shaders {

@@ -1,6 +1,6 @@
 // Steps that run in parts: how rows are cut, the same bits as in one piece for any mix of
 // sequences, and a lost peer, which ends the step with an error.
-#include "backend/vulkan/step_parts.h"
+#include "backend/vulkan/memory/step_parts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The choice of the fastest shapes of tiles, and its file.
-#include "backend/vulkan/tune.h"
+#include "backend/vulkan/tune/tune.h"
 
 #include <gtest/gtest.h>
 

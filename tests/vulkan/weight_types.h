@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "backend/vulkan/weights.h"
+#include "backend/vulkan/dispatch/weights.h"
 #include "model_files/synthetic_weights.h"
 #include "tensor/quant.h"
 

@@ -1,6 +1,6 @@
 // Planes hold the same weights as blocks: a mirror of src/shaders/types.glsl, in C++, gives the
 // floats of DequantizeRow, bit by bit. No device is needed.
-#include "backend/vulkan/weights.h"
+#include "backend/vulkan/dispatch/weights.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "backend/device.h"
-#include "backend/vulkan/context.h"
+#include "backend/vulkan/device/context.h"
 #include "base/result.h"
 
 namespace weft::backend::vulkan {

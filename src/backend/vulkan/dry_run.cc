@@ -6,15 +6,15 @@
 #include <map>
 #include <string>
 
-#include "backend/vulkan/buffers.h"
-#include "backend/vulkan/fuse.h"
-#include "backend/vulkan/lower.h"
-#include "backend/vulkan/lowering.h"
-#include "backend/vulkan/products.h"
-#include "backend/vulkan/step_parts.h"
-#include "backend/vulkan/step_tables.h"
+#include "backend/vulkan/dispatch/weights.h"
+#include "backend/vulkan/lower/fuse.h"
+#include "backend/vulkan/lower/lower.h"
+#include "backend/vulkan/lower/products.h"
+#include "backend/vulkan/memory/buffers.h"
+#include "backend/vulkan/memory/step_parts.h"
+#include "backend/vulkan/memory/step_tables.h"
+#include "backend/vulkan/record/lowering.h"
 #include "backend/vulkan/vulkan_device.h"
-#include "backend/vulkan/weights.h"
 #include "program/communication.h"
 #include "shaders/shaders.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backend/executable.h"
-#include "backend/vulkan/dispatch.h"
-#include "backend/vulkan/fuse.h"
+#include "backend/vulkan/dispatch/dispatch.h"
+#include "backend/vulkan/lower/fuse.h"
 #include "base/result.h"
 
 namespace weft::backend::vulkan {

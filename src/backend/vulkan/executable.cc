@@ -9,8 +9,8 @@
 #include <map>
 
 #include "backend/vulkan/dry_run.h"
-#include "backend/vulkan/lower.h"
-#include "backend/vulkan/products.h"
+#include "backend/vulkan/lower/lower.h"
+#include "backend/vulkan/lower/products.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/log.h"

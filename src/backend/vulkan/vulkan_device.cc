@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "backend/vulkan/compile.h"
-#include "backend/vulkan/kernel_cache.h"
-#include "backend/vulkan/products.h"
-#include "backend/vulkan/tune.h"
+#include "backend/vulkan/device/kernel_cache.h"
+#include "backend/vulkan/lower/products.h"
+#include "backend/vulkan/tune/tune.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "hw/cpu.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "backend/device.h"
-#include "backend/vulkan/context.h"
+#include "backend/vulkan/device/context.h"
 #include "base/result.h"
 #include "gpu/device.h"
 

@@ -1,0 +1,44 @@
+// Attention on matrix units: the sizes of attention_matrix.comp's workgroups.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "backend/vulkan/dispatch/dispatch.h"
+
+namespace weft::backend::vulkan {
+
+// Sizes for which kernels of attention over a cache are specialized. type: the number of the
+// cache's type (CacheType). first_dims: dims of a key that come from the first input.
+struct AttentionSizes {
+    uint32_t type = 0;
+    int64_t key_dims = 0, value_dims = 0, first_dims = 0;
+};
+
+// A workgroup of attention_matrix.comp: `down` x `across` subgroups. pairs: a multiple of 16, of
+// rows and heads. keys: per tile. slice: most dims in shared memory. held: subgroups hold their
+// queries in registers.
+struct AttentionFragments {
+    int64_t pairs = 0, keys = 0, slice = 0, across = 1;
+    bool held = false;
+    uint32_t Invocations(uint32_t subgroup) const {
+        return subgroup * static_cast<uint32_t>(pairs / 16 * across);
+    }
+};
+
+// The workgroup for blocks of `wanted` pairs, or nothing if the device has too little shared memory
+// or the cache's type would lose precision in f16. A row's bits depend on `keys` only, which is the
+// same for all `wanted`.
+std::optional<AttentionFragments> FragmentsOf(const gpu::Description& gpu,
+                                              const AttentionSizes& sizes, int64_t wanted,
+                                              bool emulated);
+
+// The workgroup that a step uses, or nothing if the step's attention does not run on matrix units.
+// The rule is that of products: steps with more rows than the matvec kernels take.
+std::optional<AttentionFragments> StepFragments(const Emitter& e, const AttentionSizes& sizes,
+                                                int64_t wanted);
+
+// Rows of a tile of blocks, a multiple of kBlockRows, whose pairs fill workgroups.
+int64_t SpanOf(const AttentionFragments& fragments, int64_t group);
+
+}  // namespace weft::backend::vulkan
