@@ -82,9 +82,9 @@ class Operands {
     template <typename Args>
     Status Run(std::string_view shader, std::initializer_list<SpecConstant> constants,
                const Args& args, std::array<int64_t, 3> groups, uint32_t subgroup = 0,
-               Parts parts = Parts::kOne) const {
+               Parts parts = Parts::kOne, int32_t sum = -1) const {
         WEFT_TRY(status_);
-        return e_.Run(shader, constants, args, groups, reads_, writes_, subgroup, parts);
+        return e_.Run(shader, constants, args, groups, reads_, writes_, subgroup, parts, sum);
     }
 
   private:

@@ -68,9 +68,8 @@ class ResidualLowering {
         if (encoded != program::kNoValue) {
             WEFT_ASSIGN(codes, PlaceIntegers(e_, encoded));
             parts_ |= encoded == y_ ? kEncodesSum : kEncodesNext;
-            args_.codes = codes.region.address;
+            args_.codes = io_.Writes(codes.region);
             args_.scales = codes.scales;
-            writes_.push_back(codes.region);
         }
         WEFT_TRY(Emit());
         if (encoded != program::kNoValue) NoteIntegers(e_, encoded, codes);
@@ -83,13 +82,12 @@ class ResidualLowering {
         const uint32_t group = NormGroup(cols), subgroup = PinnedSubgroup(e_.gpu());
         if (const int32_t sum = SumBefore(); sum != kNoOp) {
             const SumResidualArgs args{{}, args_};
-            writes_.push_back(e_.All(m_));
-            return e_.Run("sum_residual", {group, parts_ & ~kRows}, args, {1, 1, 1},
-                          std::move(reads_), std::move(writes_), subgroup, Parts::kOne, sum);
+            io_.Writes(m_);
+            return io_.Run("sum_residual", {group, parts_ & ~kRows}, args, {1, 1, 1}, subgroup,
+                           Parts::kOne, sum);
         }
         const ResidualArgs args{rows_, args_, static_cast<uint32_t>(cols)};
-        return e_.Run("residual", {group, parts_}, args, {1, e_.Rows(y_), 1}, std::move(reads_),
-                      std::move(writes_), subgroup);
+        return io_.Run("residual", {group, parts_}, args, {1, e_.Rows(y_), 1}, subgroup);
     }
     // The sum over ranks that computes m, if it has one row, the submission waits for it while
     // running, and no other op runs between it and the end of this run.
@@ -106,14 +104,6 @@ class ResidualLowering {
             std::ranges::count_if(parts, [](int32_t op) { return op != kNoOp; }));
     }
 
-    uint64_t Reads(ValueId id) {
-        reads_.push_back(e_.All(id));
-        return e_.Address(id);
-    }
-    uint64_t Writes(ValueId id) {
-        writes_.push_back(e_.All(id));
-        return e_.Address(id);
-    }
     // The value that is also converted to int8: the norm or the sum. (If both need it,
     // quantize_x.comp converts one.)
     ValueId Encoded() const {
@@ -135,18 +125,18 @@ class ResidualLowering {
             args_.eps = norm->as<RmsNorm>().eps;
             if (!norm->as<RmsNorm>().plain) {
                 parts_ |= kNormWeight;
-                args_.weight = Reads(norm->inputs[1]);
+                args_.weight = io_.Reads(norm->inputs[1]);
             }
             m = norm->inputs[0];
         }
         if (const Op* bias = OpAt(e_, run_.bias)) {
             parts_ |= kBias;
-            args_.bias = Reads(bias->inputs[1]);
+            args_.bias = io_.Reads(bias->inputs[1]);
             m = bias->inputs[0];
         }
         m_ = m;
-        args_.m = Reads(m);
-        args_.x = Reads(add.inputs[0]);
+        args_.m = io_.Reads(m);
+        args_.x = io_.Reads(add.inputs[0]);
         y_ = add.outputs[0];
     }
 
@@ -161,16 +151,16 @@ class ResidualLowering {
             rows_ = e_.tables().output_rows;
             y_ = select->outputs[0];
         }
-        args_.y = Writes(y_);
+        args_.y = io_.Writes(y_);
         const Op* next = OpAt(e_, run_.next);
         if (next == nullptr) return;
         parts_ |= kNext;
         args_.next_eps = next->as<RmsNorm>().eps;
         if (!next->as<RmsNorm>().plain) {
             parts_ |= kNextWeight;
-            args_.next_weight = Reads(next->inputs[1]);
+            args_.next_weight = io_.Reads(next->inputs[1]);
         }
-        args_.result = Writes(next->outputs[0]);
+        args_.result = io_.Writes(next->outputs[0]);
     }
 
     Emitter& e_;
@@ -180,7 +170,7 @@ class ResidualLowering {
     uint64_t rows_ = 0;
     uint32_t parts_ = 0;
     ValueId m_ = program::kNoValue, y_ = program::kNoValue;  // the addend, and the sum
-    std::vector<Region> reads_, writes_;
+    Operands io_{e_};
 };
 
 // Parts of heads.comp for q; << 1 for k, << 2 for v.
@@ -214,11 +204,11 @@ class HeadsLowering {
         args_.pages = e_.tables().pages;
         const int64_t head_dim = attention_.head_dim;
         const int64_t units = int64_t{args_.heads} + 2 * int64_t{args_.kv_heads};
-        WEFT_TRY(e_.Run("heads",
-                        {NormGroup(head_dim), type, head_dim, pairs_, neighbours_, parts_,
-                         caches.k.page_tokens, std::bit_cast<uint32_t>(eps_), whole_[0], whole_[1]},
-                        args_, {units, e_.shape().rows, 1}, std::move(reads_), std::move(writes_),
-                        PinnedSubgroup(e_.gpu())));
+        WEFT_TRY(
+            io_.Run("heads",
+                    {NormGroup(head_dim), type, head_dim, pairs_, neighbours_, parts_,
+                     caches.k.page_tokens, std::bit_cast<uint32_t>(eps_), whole_[0], whole_[1]},
+                    args_, {units, e_.shape().rows, 1}, PinnedSubgroup(e_.gpu())));
         return LowerOverCache(e_, op_, attention_);
     }
 
@@ -237,17 +227,14 @@ class HeadsLowering {
             id = op->inputs[0];
             eps_ = op->as<RmsNorm>().eps;
             if (weight != nullptr) {
-                *weight = e_.Address(op->inputs[1]);
-                reads_.push_back(e_.All(op->inputs[1]));
+                *weight = io_.Reads(op->inputs[1]);
             }
             if (op->as<RmsNorm>().whole != 0) {
                 whole_[which] = static_cast<uint32_t>(op->as<RmsNorm>().whole);
-                args_.squares = e_.Address(op->inputs.back());
-                reads_.push_back(e_.All(op->inputs.back()));
+                args_.squares = io_.Reads(op->inputs.back());
             }
         }
-        reads_.push_back(e_.All(id));
-        return e_.Address(id);
+        return io_.Reads(id);
     }
 
     Status SetAngles(const program::Rope& rope) {
@@ -256,10 +243,8 @@ class HeadsLowering {
         if (args_.fine != 0) return {};
         WEFT_ASSIGN(const AngleTables angles, PlaceAngles(e_, rope));
         args_.positions = e_.tables().positions;
-        args_.fine = angles.fine.address;
-        args_.coarse = angles.coarse.address;
-        reads_.push_back(angles.fine);
-        reads_.push_back(angles.coarse);
+        args_.fine = io_.Reads(angles.fine);
+        args_.coarse = io_.Reads(angles.coarse);
         return {};
     }
 
@@ -268,8 +253,7 @@ class HeadsLowering {
         if (run_.q_norm == kNoOp && run_.q_rope == kNoOp) return {};
         const ValueId q = op_.inputs[0];
         WEFT_ASSIGN(args_.q, SetHead(q, run_.q_norm, run_.q_rope, 0, &args_.q_weight));
-        args_.to = e_.Address(q);
-        writes_.push_back(e_.All(q));
+        args_.to = io_.Writes(q);
         args_.heads = static_cast<uint32_t>(attention_.heads);
         return {};
     }
@@ -277,10 +261,8 @@ class HeadsLowering {
     Status SetKeyAndValue(const AttentionCaches& caches) {
         WEFT_ASSIGN(args_.k, SetHead(op_.inputs[1], run_.k_norm, run_.k_rope, 1, &args_.k_weight));
         WEFT_ASSIGN(args_.v, SetHead(op_.inputs[2], run_.v_norm, kNoOp, 2, nullptr));
-        args_.k_cache = caches.k.address;
-        args_.v_cache = caches.v.address;
-        writes_.push_back(caches.k.All());
-        writes_.push_back(caches.v.All());
+        args_.k_cache = io_.Writes(caches.k.All());
+        args_.v_cache = io_.Writes(caches.v.All());
         args_.kv_heads = static_cast<uint32_t>(caches.k.kv_heads);
         return {};
     }
@@ -294,7 +276,7 @@ class HeadsLowering {
     uint32_t whole_[2] = {};  // columns of the norms of q and k; 0: those of a head
     float eps_ = 0;
     bool neighbours_ = false;
-    std::vector<Region> reads_, writes_;
+    Operands io_{e_};
 };
 
 struct LatentArgs {

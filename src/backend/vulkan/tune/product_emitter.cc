@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "base/deadline.h"
-#include "shaders/shaders.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -32,21 +31,6 @@ Result<Region> ProductEmitter::Constant(const std::string& name, uint64_t bytes,
     WEFT_TRY(commands->End());
     WEFT_TRY(SecondsOf(*commands));
     return Region{buffer.address(), bytes};
-}
-
-Result<const gpu::Kernel*> ProductEmitter::Kernel(std::string_view shader,
-                                                  std::span<const uint32_t> constants,
-                                                  uint32_t args_bytes, uint32_t subgroup) {
-    std::string key(shader);
-    for (const uint32_t value : constants) key += fmt::format(" {}", value);
-    auto& kernel = kernels_[key];
-    if (kernel != nullptr) return kernel.get();
-    WEFT_ASSIGN(kernel, device_.MakeKernel({.name = shader,
-                                            .spirv = shaders::Find(shader),
-                                            .args_bytes = args_bytes,
-                                            .constants = constants,
-                                            .subgroup = subgroup}));
-    return kernel.get();
 }
 
 Result<gpu::Buffer> ProductEmitter::Filled(uint64_t bytes, uint32_t word) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/vulkan/device/kernel_cache.h"
 #include "backend/vulkan/dispatch/dispatch.h"
 #include "base/result.h"
 #include "gpu/device.h"
@@ -22,7 +23,7 @@ namespace weft::backend::vulkan {
 class ProductEmitter final : public Emitter {
   public:
     ProductEmitter(gpu::Device& device, const Arithmetic& arithmetic)
-        : device_(device), arithmetic_(arithmetic) {}
+        : device_(device), kernels_(device), arithmetic_(arithmetic) {}
     void set_arithmetic(const Arithmetic& arithmetic) { arithmetic_ = arithmetic; }
 
     const program::Program& program() const override { return program_; }
@@ -40,7 +41,9 @@ class ProductEmitter final : public Emitter {
     Result<Region> Constant(const std::string& name, uint64_t bytes,
                             const MakeBytes& make) override;
     Result<const gpu::Kernel*> Kernel(std::string_view shader, std::span<const uint32_t> constants,
-                                      uint32_t args_bytes, uint32_t subgroup) override;
+                                      uint32_t args_bytes, uint32_t subgroup) override {
+        return kernels_.Get(shader, {constants.begin(), constants.end()}, args_bytes, subgroup);
+    }
     void Emit(Dispatch dispatch) override { dispatches_.push_back(std::move(dispatch)); }
 
     // Device memory whose 32-bit words are all `word`.
@@ -54,6 +57,7 @@ class ProductEmitter final : public Emitter {
 
   private:
     gpu::Device& device_;
+    KernelCache kernels_;
     Arithmetic arithmetic_;
     program::Program program_;
     StepShape shape_;
@@ -61,7 +65,6 @@ class ProductEmitter final : public Emitter {
     WeightPlace weight_;
     CachePlace cache_;
     std::map<std::string, gpu::Buffer> scratch_, constants_;
-    std::map<std::string, std::unique_ptr<gpu::Kernel>> kernels_;
     std::vector<Dispatch> dispatches_;
 };
 
