@@ -45,8 +45,9 @@ std::string FreshName(const std::string& path) {
 }
 
 Status ReplaceFile(const std::string& path, std::string_view text, mode_t mode, bool sync) {
-    std::error_code ignored;  // opening the file reports it
-    std::filesystem::create_directories(FolderOf(path), ignored);
+    std::error_code failed;
+    std::filesystem::create_directories(FolderOf(path), failed);
+    if (failed) return WriteError(path, "make its folder", failed.value());
     const std::string fresh = FreshName(path);
     const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     int error = fd < 0 ? errno : 0;

@@ -48,7 +48,11 @@ TEST(ReplaceFile, WritesTheTextOrLeavesTheOldFile) {
     ASSERT_FALSE(folder.ok());
     EXPECT_EQ(folder.error().code, ErrorCode::kIo);
     EXPECT_NE(folder.error().message.find("cannot write the file"), std::string::npos);
-    EXPECT_FALSE(ReplaceFile(path + "/below", "text").ok());
+    const Status below = ReplaceFile(path + "/below/file", "text");
+    ASSERT_FALSE(below.ok());
+    EXPECT_NE(below.error().message.find("cannot make its folder: Not a directory"),
+              std::string::npos)
+        << below.error().message;
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir / "a/b"), {}), 1);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
 }

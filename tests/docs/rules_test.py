@@ -153,7 +153,8 @@ class Commands(unittest.TestCase):
                          self.runner.reasons)
 
     def test_sees_a_server_that_ends(self):
-        self.assertIn("does not answer", self.run_page("```sh\nweft serve nothing.gguf\n```\n")[0])
+        self.assertIn("the process ended with status",
+                      self.run_page("```sh\nweft serve nothing.gguf\n```\n")[0])
 
     def test_counts_what_is_not_run(self):
         self.assertEqual([], self.run_page("<!-- not run: a card -->\n```sh\nfalse\nfalse\n```\n"))
