@@ -70,7 +70,10 @@ std::shared_ptr<Limiter::State> Limiter::StateOf(const std::string& name) {
     if (states_.size() >= kMostStates) {
         std::erase_if(states_, [](const auto& entry) { return entry.second.use_count() == 1; });
     }
-    return states_.emplace(name, std::make_shared<State>(table_, name)).first->second;
+    auto state = std::make_shared<State>();
+    state->table = table_;
+    state->key = name;
+    return states_.emplace(name, std::move(state)).first->second;
 }
 
 namespace {

@@ -503,7 +503,7 @@ Status CpuExecutable::Communicate(const Call& call) {
     // In inference an all-reduce measures its own time.
     const bool timed = call.kind == CallKind::kTransfer || !buffers_.packs();
     const int64_t begin_ns = timed ? NowNs() : 0;
-    const Status status = Transfer(call, prompt_rows_, Core::kOwn);
+    Status status = Transfer(call, prompt_rows_, Core::kOwn);
     const int64_t took_ns = timed ? NowNs() - begin_ns : 0;
     transfers_.NoteIdle(took_ns);
     if (status.ok() && buffers_.packs()) NoteTransfer(call, took_ns);

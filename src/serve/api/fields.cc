@@ -217,8 +217,10 @@ std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
                                              .depth = kMostBodyDepth,
                                              .values = kMostBodyValues,
                                              .keys = kMostBodyKeys});
-    if (parsed.ok()) out = std::move(parsed).value();
-    if (parsed.ok() && out.is_object()) return {};
+    if (parsed.ok()) {
+        out = std::move(parsed).value();
+        if (out.is_object()) return {};
+    }
     std::string message = "The body must be a JSON object.";
     if (!parsed.ok()) {
         const bool limit = parsed.error().code == ErrorCode::kUnsupported;

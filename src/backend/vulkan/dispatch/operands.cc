@@ -87,7 +87,7 @@ Result<uint32_t> Operands::TypeOf(ValueId id, int slot) const {
                          value.name, count, kMostCount);
     }
     if (slot == kNoSlot) return 0u;
-    const Result<uint32_t> type = ElementType(TypeInMemory(e_, value));
+    Result<uint32_t> type = ElementType(TypeInMemory(e_, value));
     if (type.ok()) return type;
     return MakeError(type.error().code, "{}: {}", value.name, type.error().message);
 }
