@@ -121,11 +121,11 @@ class Ending(unittest.TestCase):
         return True
 
     def test_running_and_queued_requests_finish(self):
-        server = Serving("--max-seqs", "1", "--drain-delay-ms", "500", "--drain-ms", "600000")
+        server = Serving("--max-seqs", "1", "--drain-delay-ms", "100", "--drain-ms", "600000")
         try:
-            running = Stream(server, LONG | {"max_tokens": 600})
+            running = Stream(server, LONG)
             self.assertTrue(running.begun.wait(serving.PATIENCE))
-            queued = Stream(server, LONG | {"max_tokens": 5})
+            queued = Stream(server, LONG)
             status = server.wait_for(lambda s: s["waiting"] == 1, serving.PATIENCE)
             self.assertEqual((status["running"], status["waiting"]), (1, 1))
             server.process.send_signal(signal.SIGTERM)

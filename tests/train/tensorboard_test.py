@@ -35,10 +35,10 @@ def main():
         for each in loss:
             assert abs(each.value - 4 / (1 + each.step)) <= 1e-6, each  # float32
         assert [each.step for each in events.Scalars("train/lr")] == list(range(STEPS))
-        text = events.Tensors("config")
+        text = events.Tensors("sample/1")
         assert len(text) == 1 and text[0].step == 0, text
         assert text[0].tensor_proto.string_val == ["a *text* of \u00e9".encode()], text
-        plugin = events.SummaryMetadata("config").plugin_data.plugin_name
+        plugin = events.SummaryMetadata("sample/1").plugin_data.plugin_name
         assert plugin == "text", plugin
     print(f"tensorboard reads {len(loss)} steps of {len(tags['scalars'])} scalars, and the text")
     return 0
