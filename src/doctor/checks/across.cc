@@ -16,7 +16,8 @@ struct End {
     std::string name() const { return view->host() + " " + device; }
 };
 
-// Only one end of IPoIB is in connected mode, so the other end can't use its MTU.
+// Reports IPoIB with one end in connected mode and the other in datagram mode, which has a smaller
+// MTU.
 bool CheckModes(const std::vector<End>& ends, Findings& out) {
     const End& first = ends.front();
     const auto unlike =
@@ -31,8 +32,8 @@ bool CheckModes(const std::vector<End>& ends, Findings& out) {
     return true;
 }
 
-// The pair of ends on different hosts whose MTU differs most; nulls: one host has all ends. One of
-// the two has the smallest or the largest MTU of all ends.
+// The pair of ends on different hosts whose MTU differs most; nulls: one host has all ends. This
+// pair always contains the smallest or the largest MTU of all ends.
 struct EndPair {
     const End *least = nullptr, *most = nullptr;
 };
@@ -84,7 +85,7 @@ void CheckPath(HostView& view, const Path& path, Findings& out) {
 
 // ---- across-ports: ranks on the hosts can connect to each other.
 
-// outcomes: lines of an address, a port and the result, for the ports of all peers.
+// outcomes: a line "ADDRESS PORT OUTCOME" for each port of each peer (doctor/reach.h).
 void CheckPorts(HostView& view, const Path& path, std::string_view outcomes, Findings& out) {
     std::vector<std::string> open, filtered, other;
     for (std::string_view line : Lines(outcomes)) {
@@ -155,8 +156,8 @@ std::set<std::string> ConfiguredFec(std::string_view text) {
     return configured;
 }
 
-// The only port of the host for which FEC is known; nullopt: none or several, for which it is
-// unknown which one is connected to which.
+// The host's port whose FEC is known; nullopt: no such port, or several. With several, it is
+// unknown which port is connected to the other host.
 std::optional<FecPort> OnlyFecPort(HostView& view) {
     constexpr double kMinMegabits = 25000;  // slower links have no FEC
     std::vector<FecPort> ports;

@@ -6,7 +6,7 @@ namespace {
 
 // ---- across-cards: the same kind of card, driver and firmware on all hosts.
 
-// A virtual interface, or one that combines others.
+// Whether the interface is virtual or combines other interfaces.
 bool IsVirtual(const NetDevice& device) {
     return Contains(device.name, ".") ||
            BeginsWithOneOf(device.name,
@@ -14,7 +14,7 @@ bool IsVirtual(const NetDevice& device) {
                            "macvlan dummy");
 }
 
-// Null: unknown.
+// The host's fastest interface that is up; null: unknown.
 const NetDevice* FastestCard(HostView& view) {
     const NetDevice* fastest = nullptr;
     for (const NetDevice& device : NetDevices(view)) {
@@ -30,7 +30,7 @@ const NetDevice* FastestCard(HostView& view) {
     return fastest;
 }
 
-// Drivers of one vendor, whose cards understand each other's settings.
+// Groups of drivers by vendor. Cards of one vendor understand each other's settings.
 std::string VendorOf(const std::string& driver) {
     if (driver.starts_with("mlx")) return "NVIDIA (Mellanox)";
     if (IsOneOf(driver, "ice i40e ixgbe igc")) return "Intel";
@@ -80,8 +80,8 @@ struct OwnedPort {
     const RdmaPort& port;
 };
 
-// Sets one of two ports to the protocol of the other: to InfiniBand if most hosts have it and the
-// Ethernet port can.
+// The command that sets one of two ports to the protocol of the other port. It prefers InfiniBand
+// if most hosts have InfiniBand and the Ethernet port supports it.
 std::string ProtocolCure(const OwnedPort& ethernet, const OwnedPort& infiniband,
                          bool most_infiniband) {
     for (const bool to_infiniband : {most_infiniband, !most_infiniband}) {
@@ -123,7 +123,7 @@ bool CheckProtocols(HostView& a, HostView& b, bool most_infiniband, Findings& ou
     return true;
 }
 
-// For the host with the fastest card: its link at the speed of the slowest card.
+// Asks what it costs the host with the fastest card that the slowest card limits the link.
 void AskSlowestCost(Hosts hosts, Findings& out) {
     std::optional<HostLink> slow, fast;
     HostView* owner = nullptr;
@@ -250,7 +250,7 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
         return one != nullptr && one->to.prefix == 0 && one->has_gateway;
     };
     const Route* back = RouteToDevice(to, own);
-    // Only their default routes join the hosts.
+    // The hosts reach each other only over default routes.
     if (fine && leaves(route) && leaves(back) && !AreJoined(from, *route, to, *back)) {
         return HasSignOfNat(from, mine, to, address)
                    ? Report<found::kOnlyDefaultRoute>(out, expected, from.name, address.Text(),

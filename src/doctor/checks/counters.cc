@@ -5,9 +5,9 @@ namespace weft::doctor::checks {
 namespace {
 
 struct Counter {
-    std::string_view names;  // of drivers, separated by blanks
+    std::string_view names;  // the counter's names in drivers, separated by blanks
     Severity severity;
-    double allowed;  // between the readings
+    double allowed;  // growth between the two readings that is no fault
     const char* why;
     const char* fix;  // {0}: the interface
 };
@@ -24,7 +24,7 @@ constexpr Counter kRdmaCounters[] = {
 };
 #undef COUNTER
 
-// RDMA errors since the port came up that matter even if none was added between the readings.
+// This many RDMA errors since the port came up are reported even if the counter is constant.
 constexpr double kManyEver = 10000;
 
 double ValueOf(std::string_view statistics, std::string_view name) {
@@ -42,7 +42,7 @@ std::string FixOf(const Counter& counter, const std::string& device) {
     return fmt::vformat(counter.fix, fmt::make_format_args(name));
 }
 
-// False: the counter grew by no more than it may.
+// Reports a counter that grew by more than it may. False: it did not.
 bool CheckGrowth(const std::string& device, std::string_view name, const Counter& counter,
                  double first, double now, Findings& out) {
     if (!(now - first > counter.allowed)) return false;

@@ -74,7 +74,7 @@ bool AreManyPorts(std::string_view word) {
     return first && last && *last - *first >= kManyPorts;
 }
 
-// The rule may accept all traffic of ranks over the devices.
+// Whether the rule may accept all traffic of ranks over the devices.
 bool NamesFabric(std::string_view rule, const Devices& devices) {
     const auto words = WordsOfRule(rule);
     const auto is = [&](auto&& test) {

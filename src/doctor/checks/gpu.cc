@@ -45,7 +45,8 @@ std::string GpuDriverFix(HostView& view, const PciDevice& gpu) {
            Cure(view, "nvidiadkms");
 }
 
-// The kernel has an AMD display device, so only the driver's name was not read.
+// Whether the kernel shows a display device for an AMD GPU. Then a driver runs whose name was not
+// read.
 bool HasDisplay(HostView& view, const PciDevice& gpu) {
     const bool amd = gpu.vendor == "1002" || Contains(gpu.name, "AMD");
     return amd && (!Numbered(view, "sys/class/drm", "card").empty() ||
@@ -53,7 +54,7 @@ bool HasDisplay(HostView& view, const PciDevice& gpu) {
 }
 
 void CheckGpuDrivers(HostView& view, const std::vector<PciDevice>& devices, Findings& out) {
-    // Drivers are missing only if the reading shows drivers at all.
+    // If no device shows a driver, the reading has no drivers, so none is known to be missing.
     if (std::ranges::all_of(devices, [](const auto& one) { return one.driver.empty(); })) return;
     for (const PciDevice& gpu : devices) {
         const bool compute = gpu.IsComputeGpu() || Contains(gpu.name, "NVIDIA");
@@ -130,7 +131,7 @@ std::string InstallVulkan(HostView& view, const std::vector<PciDevice>& devices)
 }
 
 void CheckAmdVulkan(HostView& view, const std::set<std::string>& drivers, Findings& out) {
-    // Mesa 25.0 is the first that Strix Halo users report as fast and correct.
+    // Mesa 25.0 is the first version that Strix Halo users report as fast and correct.
     constexpr Version kMesaForHalo = {{25, 0, 0}};
     // From kernel 7 on a job is killed after 2 s; earlier after 10 s, or never.
     constexpr Version kShortWatchdog = {{7, 0, 0}};
@@ -320,8 +321,8 @@ void RunGpuKernel(HostView& view, Findings& out) {
 }
 
 void RunGpuRocm(HostView& view, Findings& out) {
-    // The oldest mainline kernel whose amdgpu each ROCm is tested with (AMD's compatibility matrix:
-    // two years between them). Older kernels need the amdgpu-dkms of that release.
+    // For each ROCm release, the oldest mainline kernel whose amdgpu driver AMD tests it with
+    // (AMD's compatibility matrix). Older kernels need that release's amdgpu-dkms.
     struct Pair {
         Version rocm, kernel;
     };

@@ -16,7 +16,7 @@ std::string ManagerState(HostView& view) {
     return state.found() ? std::string(Trim(state.text)) : "";
 }
 
-// IPoIB interfaces of the hosts share a subnet, so the hosts should be on one fabric; or their
+// Whether the hosts should be on one fabric: their IPoIB interfaces share a subnet, or the
 // addresses are unknown.
 bool MayShareSubnet(Hosts hosts) {
     std::map<std::pair<uint32_t, int>, std::string> owners;
@@ -101,7 +101,7 @@ std::string LogDenial(HostView& view) {
     return "";
 }
 
-// "system_u:object_r:var_log_t:s0 /var/log/opensm.log" -> "var_log_t".
+// The type of a file's label: "system_u:object_r:var_log_t:s0 /var/log/opensm.log" -> "var_log_t".
 std::string LabelOfLog(HostView& view) {
     const Reading listed = CommandLike(view, "ls -Z /var/log/opensm.log");
     for (std::string_view word : Words(listed.text)) {
@@ -113,7 +113,7 @@ std::string LabelOfLog(HostView& view) {
 
 // ---- ib-ipoib: IP over InfiniBand, over which hosts find each other before RDMA starts.
 
-// rails: the host has several InfiniBand ports, and hosts find each other over another network.
+// rails: the host has several InfiniBand ports, and ranks find each other over another network.
 void CheckIpoib(HostView& view, const NetDevice& device, bool rails, Findings& out) {
     const std::string mode = view.Text("sys/class/net/" + device.name + "/mode");
     const std::string read = InterfaceText(device, ", mode " + (mode.empty() ? "unknown" : mode));

@@ -55,7 +55,7 @@ void CheckClockCap(HostView& view, Findings& out) {
 // The facts of one GPU in `nvidia-smi -q`.
 struct NvidiaGpu {
     std::string name;
-    std::vector<std::string> reasons;  // that are active
+    std::vector<std::string> reasons;  // active reasons for lower clocks
     double clock_mhz = 0, busy_percent = 0, limit_watts = 0, usual_watts = 0;
 };
 
@@ -105,7 +105,7 @@ void CheckNvidia(HostView& view, Findings& out) {
 // ---- cgroup-limits: limits of a container, a service or Slurm.
 
 struct Limit {
-    std::string file;  // that states it
+    std::string file;  // the file that states the limit
     double value = 0;
 };
 
@@ -113,7 +113,7 @@ void TakeLeast(std::optional<Limit>& least, const std::string& file, std::option
     if (value && *value > 0 && (!least || *value < least->value)) least = Limit{file, *value};
 }
 
-// The least limit of memory in bytes, of the process's group and those above it.
+// The smallest memory limit, in bytes, of the process's control group and of the groups above it.
 std::optional<Limit> MemoryLimit(HostView& view, std::string_view membership) {
     std::optional<Limit> least;
     for (const ControlGroup& group : ControlGroups("sys/fs/cgroup", membership, "memory")) {
@@ -129,7 +129,7 @@ std::optional<Limit> MemoryLimit(HostView& view, std::string_view membership) {
     return least;
 }
 
-// The least quota of processor time, in processors.
+// The smallest quota of processor time among these groups, in processors.
 std::optional<Limit> ProcessorLimit(HostView& view, std::string_view membership) {
     std::optional<Limit> least;
     for (const ControlGroup& group : ControlGroups("sys/fs/cgroup", membership, "cpu")) {

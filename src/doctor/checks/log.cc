@@ -6,7 +6,7 @@ namespace weft::doctor::checks {
 namespace {
 
 constexpr size_t kMaxFindings = 32;
-constexpr size_t kTraceLines = 24;  // of a crash to scan
+constexpr size_t kTraceLines = 24;  // lines of a crash that are scanned
 
 // A message with one meaning (about one card), reported once.
 struct LogMessage {
@@ -71,7 +71,8 @@ bool IsCrash(std::string_view lower) {
 
 // ---- PCIe bandwidth as the driver reports it.
 
-// Judgement of the card's link if the line's limit is at its slot; kUnknown: the link was not read.
+// Judgement of the link of the card in the line; kBelow if the line names a limit above the card's
+// slot. kUnknown: the link was not read.
 LinkJudgement LimitAt(HostView& view, std::string_view line) {
     const std::string_view limit = After(line, "link at ", " (");
     for (std::string_view word : Words(line)) {
@@ -150,7 +151,7 @@ Watchdog ParseWatchdog(const LogLine& line) {
     return found;
 }
 
-// Ranks would use the interface, or that is unknown.
+// Whether ranks would use the interface. True if that is unknown.
 bool IsOfFabric(HostView& view, const std::string& device, std::string_view driver) {
     const NetDevice* port = FindNetDevice(view, device);
     const std::vector<NetDevice>& fabric = FabricDevices(view);

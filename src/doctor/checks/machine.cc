@@ -67,8 +67,8 @@ bool RedirectsPeers(std::string_view lspci) {
     });
 }
 
-// A GPU and another GPU or fast network card below one PCIe switch that sends their requests to the
-// root.
+// Finds a GPU and another GPU or fast network card below one PCIe switch that sends their requests
+// to the root.
 struct RedirectedPair {
     const PciDevice *gpu, *other, *bridge;
 };
@@ -150,8 +150,8 @@ std::string ChannelOf(std::string_view locator) {
 std::pair<size_t, size_t> Channels(const Modules& modules) {
     std::map<std::string_view, std::pair<size_t, size_t>> processors;
     for (const auto& [name, filled] : modules.channels) {
-        // "P1 CHANNEL ", "P1-DIMM": the name without the channel's letter; Intel's controllers
-        // count as one.
+        // The name without the channel's letter, "P1 CHANNEL " or "P1-DIMM". All Intel memory
+        // controllers count as one processor.
         std::string_view processor = std::string_view(name).substr(0, name.size() - 1);
         if (processor.starts_with("Controller")) processor = "Controller";
         auto& [used, all] = processors[processor];
@@ -220,7 +220,7 @@ void AskMemoryCost(HostView& view, double share, Findings& out) {
 }  // namespace
 
 void RunCpuGovernor(HostView& view, Findings& out) {
-    // The hardware chooses the clock; "powersave" then means "automatic".
+    // With these drivers the hardware chooses the clock, and "powersave" means "automatic".
     constexpr std::string_view kAutomatic = "intel_pstate amd-pstate-epp amd_pstate_epp";
     const std::vector<std::string> policies = Policies(view);
     for (const std::string& policy : policies) {

@@ -138,7 +138,7 @@ void RunMemlockLogin(HostView& view, Findings& out) {
     } else if (!proven.empty()) {
         Report<found::kLoginFine>(out, proven + " in this session");
     } else if (session == "unlimited" || (bytes && *bytes >= kLockedBytesNeeded)) {
-        // The session has the limit for another reason: it is root's, or systemd's default.
+        // No file sets the session's limit: the limit is root's or systemd's default.
         Report<found::kLoginFine>(out, fmt::format("memlock {} in this session", session));
     } else if (!view.Complete() && !bytes && limits.file.empty() && files.size() == 1) {
         Report<found::kLoginUnread>(out);

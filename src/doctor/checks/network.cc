@@ -172,7 +172,8 @@ void CheckCableLinks(HostView& view, Findings& out) {
     }
 }
 
-// ---- roce-flow-control: without it RoCE loses packets as soon as two hosts send to one.
+// ---- roce-flow-control: without flow control, RoCE loses packets as soon as two hosts send to
+// one.
 
 constexpr int kRoceDscp = 26;
 

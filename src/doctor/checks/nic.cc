@@ -6,8 +6,8 @@ namespace {
 
 // ---- nic-driver: drivers and firmware.
 
-// Latest firmware, or latest of the long-term branch, by the first number of the version, which
-// identifies the card model (release notes of NVIDIA's ConnectX firmware).
+// Latest firmware, or latest of the long-term branch. The first number of a version identifies the
+// card model (release notes of NVIDIA's ConnectX firmware).
 struct KnownFirmware {
     const char* card;
     Version good;
@@ -85,7 +85,8 @@ std::string DriverFix(HostView& view, const PciDevice& card) {
 
 // ---- nic-speed: negotiated Ethernet speeds.
 
-// For hosts without ethtool's output: cards, by PCI id, all of whose ports reach this speed.
+// Highest speed of the interface in Mb/s; 0: unknown. Without ethtool's output, the card's PCI id
+// tells the speed if all ports of that model have the same one.
 double MaxSpeedOf(HostView& view, const NetDevice& device) {
     // E810-C for QSFP, ConnectX-4, ConnectX-5 Ex, ConnectX-6 and ConnectX-7; Thor 2.
     constexpr std::string_view k100 = "8086:1592 15b3:1013 15b3:1019 15b3:101b 15b3:1021";
@@ -96,7 +97,8 @@ double MaxSpeedOf(HostView& view, const NetDevice& device) {
     return IsOneOf(card->Id(), k100) ? 100'000 : card->Id() == k200 ? 200'000 : 0;
 }
 
-// One of four lanes: 25 Gb/s on a 100 Gb/s port, 10 on a 40 Gb/s port.
+// Whether the port runs on fewer than its four lanes: 25 Gb/s on a 100 Gb/s port, 10 on a 40 Gb/s
+// port.
 bool LostLanes(double megabits, double most) {
     if (most < 40000 || megabits >= 100000) return false;
     return megabits * 4 <= most || megabits == 25000 || (megabits == 50000 && most == 100000);
@@ -220,13 +222,13 @@ bool CheckTopology(HostView& view, Findings& out) {
 
 void RunNicDriver(HostView& view, Findings& out) {
     const std::vector<PciDevice>& cards = PciDevices(view);
-    // Drivers are missing only if the reading shows drivers at all.
+    // If no card shows a driver, the reading has no drivers, so none is known to be missing.
     const bool drivers =
         std::ranges::any_of(cards, [](const auto& one) { return !one.driver.empty(); });
     for (const PciDevice& card : cards) {
         if (!card.IsNetwork() || !card.driver.empty() || card.lost) continue;
         if (card.is_virtual || card.cut) continue;
-        if (card.last && card.modules.empty()) continue;  // its last lines name driver and modules
+        if (card.last && card.modules.empty()) continue;  // the end of the text is missing
         // A card with an interface has a driver, even if none was read.
         const std::string folder = "sys/bus/pci/devices/" + card.address;
         if (!view.List(folder + "/net").empty() || !view.List(folder + "/infiniband").empty()) {

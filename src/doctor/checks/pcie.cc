@@ -77,8 +77,8 @@ void CheckLink(const PciDevice& card, LinkJudgement judgement, Findings& out) {
             }
             return ReportNarrowLink(card, slot, false, out);
         case LinkJudgement::kSlotUnknown:
-            // Below any slot for such a card: too few lanes, or the speed of an untrained link
-            // (boards for cards of 8 GT/s and more have slots as fast).
+            // No slot for such a card is this slow: too few lanes, or the speed of an untrained
+            // link (boards for cards of 8 GT/s and more have slots of that speed).
             if (card.fabric &&
                 (few_lanes || (card.now.gigatransfers <= 5 && card.most.gigatransfers >= 8))) {
                 return ReportNarrowLink(card, nullptr, false, out);
@@ -152,7 +152,8 @@ struct ErrorCount {
 
 // The kernel logs one error in two lines: the root port's "AER: Corrected error message received
 // from 0000:01:00.0" ("AER: Multiple Corrected error received: 0000:01:00.0"), then the card's
-// "PCIe Bus Error: severity=Corrected". Each form is counted by itself; the larger count holds.
+// "PCIe Bus Error: severity=Corrected". Each form is counted by itself, and the larger count is
+// used.
 struct LoggedErrors {
     ErrorCount by_card, by_port;
     ErrorCount count() const { return by_card.Larger(by_port); }
@@ -251,7 +252,7 @@ void CheckUnlisted(HostView& view, const ErrorsByAddress& logged, Findings& out)
 
 // ---- pcie-absent: cards that left the bus or did not come up.
 
-// A driver that is only loaded for a card.
+// A driver that is loaded only if the host has such a card.
 struct CardDriver {
     std::string_view module, vendor;
     const char* card;
@@ -340,7 +341,7 @@ void RunPciePower(HostView& view, Findings& out) {
         if (!card.IsNetwork() || !card.now.known()) continue;
         any = true;
         if (!Contains(card.power, "L1")) continue;
-        // For other cards drivers enable it by default (r8169, igc).
+        // Drivers of other cards, such as r8169 and igc, enable power saving by default.
         const bool used = fabric.empty() ||
                           std::ranges::find(fabric, card.address, &NetDevice::pci) != fabric.end();
         ReportAs<found::kAspmCard>(card.fabric && used ? kWarn : kNote, out, card.Text(),

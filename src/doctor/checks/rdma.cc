@@ -7,7 +7,7 @@ namespace {
 
 // ---- rdma-device: a card without an RDMA device, or with one of another protocol.
 
-// X722, whose RDMA is iWARP. The other cards of i40e have none.
+// Whether the card is an X722, whose RDMA is iWARP. Other cards of the driver i40e have no RDMA.
 bool IsX722(const PciDevice* card) {
     if (card == nullptr) return false;
     const int64_t id = Integer(card->device, 16).value_or(0);
@@ -69,7 +69,7 @@ bool HasSlingshot(HostView& view) {
            });
 }
 
-// The host is known to have no RDMA device. (Empty output may mean that the program is not
+// Whether the host is known to have no RDMA device. (Empty output may mean that the program is not
 // installed.)
 bool KnowsThereIsNone(HostView& view, const std::string& driver, std::string_view module) {
     if (view.Complete() || view.Has("sys/class/infiniband")) return true;
@@ -122,7 +122,7 @@ bool IsGood(const RdmaGid& gid) {
     return Contains(gid.type, "RoCE v2") && !gid.ipv4.empty();
 }
 
-// An entry has a type or an interface but no GID, or a GID but no type.
+// Whether an entry of the GID table has a type or an interface but no GID, or a GID but no type.
 bool IsIncomplete(HostView& view, const RdmaPort& port, const std::vector<RdmaGid>& gids) {
     const std::vector<std::string> listed = view.List(port.path + "/gids");
     for (const char* attribute : {"/gid_attrs/types", "/gid_attrs/ndevs"}) {
@@ -238,8 +238,8 @@ std::string EnableFix(HostView& view, const RdmaPort& port) {
                        port.ethernet() ? "" : ", or: " + by_port);
 }
 
-// A port that is down is meant to be used: its interface has an address, or the driver reported a
-// plugged cable.
+// Whether a port that is down is meant to be used: its interface has an address, or the driver
+// reported a plugged cable.
 bool IsMeantToBeUsed(HostView& view, const RdmaPort& port) {
     for (const std::string& name : RdmaInterfaces(view, port)) {
         const NetDevice* device = FindNetDevice(view, name);
@@ -282,7 +282,7 @@ void CheckActive(const RdmaPort& port, Findings& out) {
         Report<found::kPortSlow>(out, read, generation, port.gigabits / 8);
         AskRateCost(port, min_rate, out);
     } else if (Contains(port.rate, "DDR") && port.gigabits <= 20) {
-        // Also the speed of cards before ConnectX-2.
+        // DDR is also the full speed of cards before ConnectX-2.
         Report<found::kPortDdr>(out, read, generation);
     } else {
         out.Ok(read);
@@ -295,7 +295,7 @@ const char* OtherProtocol(const RdmaPort& port) {
 }
 
 void CheckDown(HostView& view, const RdmaPort& port, const OtherPorts& others, Findings& out) {
-    // A card with two ports and one cable.
+    // The port may be the unused one of a card with two ports and one cable.
     const bool idle = IsOneOf(port.physical, "Polling Disabled");
     std::string read = StateText(port);
     if (others.on_card && idle) {
@@ -370,7 +370,7 @@ void RunRdmaGid(HostView& view, Findings& out) {
             return (one.device != port.device || one.port != port.port) && one.active() &&
                    std::ranges::any_of(RdmaGids(view, one), IsGood);
         });
-        // A port with few facts may be an unused one.
+        // A port with few known facts may be unused.
         const bool up = port.active() || (port.state.empty() && !any_active);
         const bool listed = !port.path.empty() && !view.List(port.path + "/gids").empty();
         if (!port.ethernet() || port.iwarp || !up || !listed) continue;
@@ -425,7 +425,7 @@ void RunRdmaMtu(HostView& view, Findings& out) {
     constexpr int kMaxSize = 4096;
     constexpr int kGap = 20;      // preamble and gap between Ethernet packets
     constexpr int kHeaders = 70;  // of RoCE v2 in an Ethernet packet: IP, UDP, BTH, RETH, checksums
-    // Data share of the wire with packets of this size.
+    // Share of the wire's bytes that is data, with packets of this size.
     const auto share = [](int size) {
         return static_cast<double>(size) / (size + kHeaders + kGap);
     };

@@ -72,7 +72,7 @@ constexpr Keeper kKeepers[] = {
     {"cmd/grub2-editenv_list", "saved_entry=", "grub2-set-default"},
 };
 
-// "GRUB_DEFAULT=2", "GRUB_DEFAULT=\"1>2\"": another entry than the first.
+// "GRUB_DEFAULT=2", "GRUB_DEFAULT=\"1>2\"": the setting names an entry other than the first.
 bool IsOtherEntry(std::string_view line) {
     constexpr std::string_view kKey = "GRUB_DEFAULT=";
     if (!line.starts_with(kKey)) return false;
@@ -225,7 +225,7 @@ void CheckModuleOptions(HostView& view, Findings& out) {
     }
 }
 
-// Reports kernel parameters for ranks that need a reboot.
+// Reports kernel parameters for ranks that take effect only after a reboot.
 void CheckCommandLine(HostView& view, Findings& out) {
     constexpr std::string_view kParameters =
         "iommu iommu.passthrough intel_iommu amd_iommu amdgpu.gttsize ttm.pages_limit "
