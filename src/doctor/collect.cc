@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kMostBytes = 64 << 20;
 // The usual range from which the system chooses ports.
 constexpr int64_t kFirstDataPort = 32768, kDataPorts = 28232;
-constexpr int64_t kConfigMs = 10'000;  // for a busy machine; ssh -G answers at once
+constexpr int64_t kConfigMs = 10'000;  // ssh -G answers at once, except on a busy machine
 // Printed by the host before the archive.
 constexpr std::string_view kMark = "==weft-doctor-archive==";
 
@@ -40,7 +40,7 @@ int64_t WallNs() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-// Records the other host's clock between two readings of this one, for clock-difference.
+// Reads this machine's clock, the other host's, and this machine's again, for clock-difference.
 void AskClock(const std::string& name, const Deadline& deadline, SnapshotFiles& files) {
     const int64_t before = WallNs();
     const Result<Ran> ran = RunSsh(name, "date +%s%N", deadline, 1024);
@@ -80,9 +80,9 @@ Error NotReached(const std::string& name, const std::string& command, const Resu
                      name);
 }
 
-// The path on which ssh hung, if it loses large packets: small packets pass, so the connection
-// opens, but the first large one, of the key exchange or the archive, never arrives. nullopt: full
-// packets arrive, none does, or ssh uses a jump host or proxy.
+// The path on which ssh hung, if it loses large packets. Small packets pass, so the connection
+// opens, but the first large packet (key exchange or archive) never arrives. nullopt: full packets
+// arrive, no packets arrive, or ssh uses a jump host or proxy.
 std::optional<LossyPath> LossyPathTo(const std::string& name) {
     const Result<Ran> ran = RunProgram({"ssh", "-G", "--", name}, Deadline::In(kConfigMs), 1 << 20);
     if (!ran.ok() || ran->status != 0) return {};
@@ -190,7 +190,7 @@ void TryPorts(const std::string& host, const ReachOptions& reach, const CollectO
 
 using Answers = std::vector<std::optional<Result<SnapshotFiles>>>;
 
-// Both views show one machine.
+// Whether both views show the same machine.
 bool IsSameMachine(HostView& a, HostView& b) {
     if (a.host() != b.host()) return false;
     return std::ranges::any_of(NetDevices(b), [&](const NetDevice& device) {
@@ -201,7 +201,7 @@ bool IsSameMachine(HostView& a, HostView& b) {
 }
 
 // Second round, after all addresses are known. here: this machine, or null. Returns whether this
-// machine took part, which it does unless it is one of the hosts. Errors: kIo (threads).
+// machine took part. It does not if it is one of the hosts. Errors: kIo (threads).
 Result<bool> TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& options,
                          Answers& collected, HostView* here) {
     std::vector<std::unique_ptr<HostView>> views;

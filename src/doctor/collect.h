@@ -24,7 +24,7 @@ struct CollectOptions {
 // host name, since it becomes an argument of ssh.
 Result<std::string> SshName(const std::string& host);
 
-// The path to a host, if it loses large packets. address: of the host, as ssh resolves its name.
+// The path to a host, if it loses large packets. address: the host's, as ssh resolves its name.
 struct LossyPath {
     std::string address;
     net::PathMtu mtu;
@@ -34,13 +34,13 @@ struct LossyPath {
 Finding Unreachable(const std::string& host, const Error& error,
                     const std::optional<LossyPath>& lost);
 
-// Runs `command` on the host over ssh and returns its standard output, without that of login
+// Runs `command` on the host over ssh and returns its standard output, without the output of login
 // scripts. name: from SshName. Errors: why ssh or the command failed.
 Result<std::string> RunOverSsh(const std::string& name, const std::string& command,
                                const Deadline& deadline, size_t most_bytes);
 
 struct Collected {
-    std::vector<std::unique_ptr<HostView>> hosts;  // that answered, in the argument's order
+    std::vector<std::unique_ptr<HostView>> hosts;  // hosts that answered, in the argument's order
     std::vector<std::string> names;                // of `hosts`, as in the argument
     std::vector<Finding> unreachable;              // a finding of "reachable" for each other host
     bool tested_here = false;  // whether connections from and to this machine were tested
@@ -49,9 +49,9 @@ struct Collected {
 // Asks all hosts at once for their snapshots, each with its own deadline. ssh never asks for a
 // password (BatchMode). Output of login scripts before the snapshot is skipped. Then each host
 // pings the others and connects to their ports (network.h, reach.h). If ssh to a host hangs, tests
-// whether large packets are lost on the way (net/path_mtu.h). here: this machine, whose ports are
-// tested, too; the result is its answer to Probe("reach"). Errors: kUsage (not a host name), kIo
-// (threads).
+// whether large packets are lost on the way (net/path_mtu.h). here: this machine. Its ports are
+// tested, too, and the result becomes its answer to Probe("reach"). Errors: kUsage (not a host
+// name), kIo (threads).
 Result<Collected> CollectHosts(const std::vector<std::string>& hosts, const CollectOptions& options,
                                HostView* here = nullptr);
 

@@ -10,7 +10,7 @@
 namespace weft::doctor {
 namespace {
 
-// Data share of a PCI Express link's bytes, in packets of 256.
+// Share of a PCI Express link's bytes that is data, with packets of 256 bytes.
 constexpr double kPayload = 0.85;
 constexpr const char* kStrixHalo = "1002:1586";
 
@@ -33,7 +33,8 @@ bool IsOn(const std::string& link, const std::string& address) {
     return !address.empty() && link.ends_with("/" + address);
 }
 
-// In a handmade copy without links: RDMA devices belong to the only card.
+// Whether this is the only fast card of a handmade copy without links. RDMA devices then belong to
+// it.
 bool IsOnlyCard(HostView& view, const PciDevice& card) {
     if (view.Complete() || !card.fabric) return false;
     const std::vector<PciDevice>& all = PciDevices(view);
@@ -50,7 +51,7 @@ HostFacts FactsOf(HostView& view) {
         if (device.IsGpu() && named) ++facts.gpus[device.Id()];
     }
     for (const AmdGpu& gpu : AmdGpus(view)) {
-        // If only the kernel's name of the GPU was read.
+        // The PCI id was not read, but the kernel's name of the GPU was.
         if (facts.gpus.empty() && gpu.IsStrixHalo()) facts.gpus[kStrixHalo] = 1;
         if (gpu.unified && facts.memory_bytes > 0) {
             facts.unified_bytes = facts.memory_bytes + gpu.vram_bytes;

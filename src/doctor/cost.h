@@ -5,7 +5,7 @@
 // computes the figures afterwards, for the largest known model that fits, with all devices as
 // tensor ranks. It assumes two such hosts if a link is at fault, else one host. If the host is not
 // in machines/, its memory and compute rates are unknown. Then only the time on the links is
-// stated, which is the same on any machine. Without a link, there are no figures.
+// stated, because it is the same on any machine. Without a link, there are no figures.
 #pragma once
 
 #include <cstdint>

@@ -14,11 +14,12 @@ constexpr const char* kModels[] = {
     "llama-3.3-70b:q4_k_m", "qwen3-32b:q4_k_m",       "qwen3-14b:q4_k_m",
     "qwen3-8b:q4_k_m",      "qwen3-4b:q4_k_m",        "qwen3-0.6b:q4_k_m"};
 
-// Stands in for a host of unknown speed; times on its links do not depend on the machine.
+// Machine used for a host of unknown speed. Only times on links are stated, which do not depend on
+// it.
 constexpr const char* kStandIn = "strix-halo";
 // Share of system memory left for a model.
 constexpr double kShareForModels = 0.9;
-// Slower than any real link: the value was misread.
+// A link slower than this was misread.
 constexpr double kLeastBytes = 1e3;
 
 std::optional<plan::Wire> WireOfLink(const plan::Library& library, const HostLink& link) {

@@ -25,18 +25,18 @@ namespace {
 
 constexpr double kSecondsEach = 0.1;
 constexpr int64_t kOwnWorkerMs = 1000;
-constexpr int64_t kAskMs = 2000;  // for a worker to say what it runs
+constexpr int64_t kAskMs = 2000;  // time for a worker to name the job that it runs
 // Shares of the card's speed left after frames, headers and the slot. TCP above 10 Gb/s is limited
 // by a core.
 constexpr double kShareOfCard = 0.8, kShareOfFastTcp = 0.4;
 constexpr double kFastMegabits = 10'000;
-// Seconds of latency assumed for a message that takes no longer than its bytes.
+// Latency in seconds that is assumed if the bandwidth alone explains a message's time.
 constexpr double kLeastLatency = 1e-7;
 // A link below this share of the fastest link of its kind is slow.
 constexpr double kShareOfKin = 0.5;
 
-// One-way latency of 8 KB on an idle pair with a cable or a switch between them. TCP: 30 us for the
-// two stacks, interrupts and wake-ups, and 65 us on a wire of 1 Gb/s.
+// Highest usual one-way latency of 8 KB, in us, on an idle pair with a cable or a switch between
+// them. TCP: 30 us for the two stacks, interrupts and wake-ups, and 65 us on a wire of 1 Gb/s.
 double LatencyBound(std::string_view transport, double megabits) {
     if (transport == "verbs") return 12;
     if (transport == "shm") return 20;
@@ -90,7 +90,7 @@ std::vector<Pair> PairsOf(HostView& here, const std::vector<std::string>& worker
     return pairs;
 }
 
-// us: one way of kFabricSmall bytes; bytes_s: of a large transfer.
+// us: one-way latency of kFabricSmall bytes; bytes_s: bandwidth of a large transfer.
 HostLink MeasuredLink(double us, double bytes_s) {
     const double on_wire_s = static_cast<double>(kFabricSmall) / bytes_s;
     HostLink link;
@@ -106,7 +106,8 @@ void AskMeasured(HostView& here, const Pair& pair, double bound_us, double bytes
         LinkQuestion(here, MeasuredLink(pair.us, pair.bytes_s), MeasuredLink(bound_us, bytes_s)));
 }
 
-// best_bytes_s: of all pairs with this transport. rdma: this machine has an active RDMA port.
+// best_bytes_s: the highest bandwidth of all pairs with this transport. rdma: this machine has an
+// active RDMA port.
 void JudgePair(HostView& here, const Pair& pair, double best_bytes_s, bool rdma, Findings& out) {
     const std::string read =
         fmt::format("{}: 8 KiB one way in {:.1f} us (99 %: {:.1f}), {:.2f} GB/s", pair.transport,

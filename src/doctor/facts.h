@@ -18,8 +18,8 @@ namespace weft::doctor {
 Reading CommandLike(HostView& view, const std::string& words);
 // Whether the kernel has a usable RDMA device, so that limits on locked memory matter.
 bool HasRdma(HostView& view);
-// The cloud's own interface (of hv_netvsc and the like) over a port that is its virtual function:
-// that interface has the address, and clouds offer no RDMA there. "": none.
+// The cloud's own interface (driver hv_netvsc and the like) whose virtual function is this port;
+// "": none. The cloud's interface has the address, and clouds offer no RDMA on such a port.
 std::string CloudInterface(HostView& view, const RdmaPort& port);
 // The interfaces that ranks would use: those of RDMA ports, InfiniBand and Thunderbolt; if there
 // are none, the fastest other network cards. Interfaces that are down or have no address are left

@@ -40,7 +40,7 @@ struct Finding {
 // Collects the findings of one check on one host.
 class Findings {
   public:
-    // view: the host that repairs are for; across hosts, one of them.
+    // view: the host to which fixes apply; for a check across hosts, one of the hosts.
     Findings(std::string check, std::string host, HostView* view = nullptr)
         : check_(std::move(check)), host_(std::move(host)), view_(view) {}
 

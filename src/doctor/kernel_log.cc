@@ -264,7 +264,7 @@ std::vector<LogLine> KernelLogLines(std::string_view log, Pseudonyms& names) {
         LogLine kept{Printable(line.substr(0, kMostShown)), Kept(message.text, names), "",
                      message.seconds};
         kept.lower = Lower(kept.known);
-        // Nothing may be left of a line of unknown words.
+        // A line of unknown words may now be empty.
         if (!IsKnown(kept.lower)) continue;
         if (kept.seconds) {
             kept.known = message.time.empty()

@@ -37,14 +37,14 @@ std::vector<LogLine> KernelLogLines(std::string_view log, Pseudonyms& names);
 // The lines of the host's log, with real names. Empty if the log was not read.
 const std::vector<LogLine>& KernelLogLines(HostView& view);
 
-// Whether the line has "CPU: 7" where kernels before Linux 6.6 have the device: "DRIVER PLACE eth0:
-// NETDEV WATCHDOG: CPU: 7: transmit queue ..."
+// Whether the line has a processor, "CPU: 7", in the position in which kernels before Linux 6.6
+// print the device: "DRIVER PLACE eth0: NETDEV WATCHDOG: CPU: 7: transmit queue ..."
 bool WatchdogNamesProcessor(std::string_view line);
 
 // Whether the word is the name of a network driver as it appears in the log.
 bool IsNetworkDriver(std::string_view word);
-// The first network driver (GPU driver) that the line names; "": none. Brackets are allowed, as in
-// "RIP: 0010:mlx5e_poll_rx_cq [mlx5_core]".
+// The first network driver, or the first GPU driver, that the line names; "": none. Brackets are
+// allowed, as in "RIP: 0010:mlx5e_poll_rx_cq [mlx5_core]".
 std::string_view NetworkDriverIn(std::string_view line);
 std::string_view GpuDriverIn(std::string_view line);
 // "0000:01:00.0" in a line; "": none.

@@ -12,7 +12,7 @@ namespace weft::doctor {
 struct LiveOptions {
     int64_t command_ms = 5000;  // per program
     int64_t total_ms = 60000;   // for all programs together
-    bool measure = true;        // run the probes measure/... (probe.h)
+    bool measure = true;        // run the probes "measure/..." (probe.h)
 };
 
 std::unique_ptr<HostView> MakeLiveView(const LiveOptions& options = {});

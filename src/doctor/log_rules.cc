@@ -19,7 +19,7 @@ struct LogTable {
     std::vector<std::string_view> words;
 };
 
-// The value that `word` names.
+// The enum value that `word` names.
 template <typename Value>
 Value Named(std::string_view word, const std::map<std::string_view, Value>& values) {
     const auto found = values.find(word);

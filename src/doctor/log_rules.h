@@ -28,7 +28,7 @@ struct LogRule {
     std::string_view drivers = {}, words = {};
 };
 
-// In the order of the table.
+// All rules, in the order of the table.
 std::span<const LogRule> LogRules();
 // The words in the rows "words".
 std::span<const std::string_view> LogVocabulary();

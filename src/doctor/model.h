@@ -15,9 +15,9 @@ namespace weft::doctor {
 inline constexpr char kModelCheck[] = "model-files";
 
 // Hashes the files of the model `word` and returns one line of JSON per file: the output of `weft
-// doctor --model-content`. Reads all bytes, whatever the cache has. progress: gets the share that
-// is done, 0 to 1, on any thread; may be null. Errors: those of model_files::OpenModel and
-// ReadContent.
+// doctor --model-content`. Reads all bytes, even if the cache has their hashes. progress: receives
+// the finished share, 0 to 1, on any thread; may be null. Errors: those of model_files::OpenModel
+// and ReadContent.
 Result<std::string> ModelContentText(const std::string& word,
                                      const std::function<void(double done)>& progress = nullptr);
 
