@@ -25,7 +25,7 @@ struct Ipv4 {
     bool Overlaps(const Ipv4& other) const;
     bool IsLoopback() const { return bits >> 24 == 127; }
     bool IsLinkLocal() const { return bits >> 16 == 0xa9fe; }
-    // Of RFC 1918, or shared by a carrier's customers (RFC 6598).
+    // Whether the address is private (RFC 1918) or shared by a carrier's customers (RFC 6598).
     bool IsPrivate() const {
         return bits >> 24 == 10 || bits >> 20 == 0xac1 || IsHome() || IsShared();
     }
@@ -67,8 +67,8 @@ const std::vector<NetDevice>& NetDevices(HostView& view);
 const NetDevice* FindNetDevice(HostView& view, std::string_view name);
 // Whether `ip addr` prints "link/infiniband" below the interface's line.
 bool SaysInfiniband(std::string_view ip, std::string_view interface);
-// Whether interfaces of containers and virtual machines have such names. They do not lead to other
-// hosts.
+// Whether the name is one of an interface of containers or virtual machines, which does not lead to
+// other hosts.
 bool IsOfContainers(std::string_view name);
 // Whether the name is safe as an argument of a command line.
 bool IsPlainName(std::string_view name);

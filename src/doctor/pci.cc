@@ -280,7 +280,7 @@ class PciReader {
         device.most_bar_bytes = most;
     }
     // GPUs of AMD and Intel have a switch of their own whose inner links always run at full speed.
-    // The upstream port of the switch has the link of the card.
+    // The card's link is the one of the switch's upstream port.
     void StepOverOwnSwitch(PciDevice& gpu) {
         if (!gpu.IsGpu() || gpu.bridges.size() < 2) return;
         const auto is_own = [&](const std::string& address) {
@@ -383,7 +383,7 @@ const std::vector<PciDevice>& PciDevices(HostView& view) {
 }
 
 bool KnowsAllPci(HostView& view) {
-    constexpr size_t kFewest = 6;  // every machine has more; a copy of one card's folder has fewer
+    constexpr size_t kFewest = 6;  // every machine has more; one card's folder has fewer
     const auto listed =
         static_cast<size_t>(std::ranges::count_if(view.List(kFolder), IsPciAddress));
     if (view.Complete()) return listed > 0;
@@ -398,8 +398,8 @@ bool KnowsAllPci(HostView& view) {
 }
 
 std::optional<Version> FirstKernelOf(const PciDevice& device) {
-    // Vendor, the beginning of the device's id, and the kernel: Navi 48, Strix Halo, Navi 31 and
-    // 32, Battlemage, Alchemist, RTL8126, RTL8127, E610, E830, AQC113.
+    // Each entry: vendor, beginning of the device's id, first kernel. In this order: Navi 48, Strix
+    // Halo, Navi 31 and 32, Battlemage, Alchemist, RTL8126, RTL8127, E610, E830, AQC113.
     constexpr std::string_view kKnown =
         "1002 755 6.12|1002 1586 6.11|1002 744 6.0|1002 747 6.3|8086 e20 6.12|8086 56 6.2|10ec "
         "8126 "

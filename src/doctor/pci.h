@@ -32,8 +32,8 @@ struct PciDevice {
     std::string power;                 // "L1" if ASPM is enabled, else ""
     std::vector<std::string> bridges;  // addresses, nearest first
     double port_gigabits = 0;          // its fastest network port; 0: unknown
-    // A fast network card, by its driver, vendor or RDMA device. The class does not tell:
-    // ConnectX-3 has class 0280, like Wi-Fi cards.
+    // A fast network card, recognized by its driver, vendor or RDMA device. (The class is not
+    // enough: ConnectX-3 has class 0280, like Wi-Fi cards.)
     bool fabric = false;
     int node = -1;            // NUMA node; -1: unknown, or there is only one
     bool lost = false;        // all bits of its registers are 1: it has left the bus
@@ -67,7 +67,7 @@ enum class LinkJudgement {
     kUnknown,       // the card's limit or the link's state is unknown
     kFull,          // at the card's limit
     kByDesign,      // at the slot's limit, which is below the card's
-    kBelow,         // below both limits, or below the card's, and no slot is known
+    kBelow,         // below both limits; or below the card's limit, if no slot is known
     kSlotUnknown,   // below the card's limit; this slot is unknown, others may be known
     kBridgeHidden,  // a virtual machine that owns the card reports an emulated link
 };
@@ -80,7 +80,7 @@ const std::vector<PciDevice>& PciDevices(HostView& view);
 bool KnowsAllPci(HostView& view);
 // The first kernel that has a driver for the device; nullopt: unknown, or an old kernel.
 std::optional<Version> FirstKernelOf(const PciDevice& device);
-// Null: no such device.
+// The device at this address; null: no such device.
 const PciDevice* FindPci(HostView& view, std::string_view address);
 
 }  // namespace weft::doctor

@@ -128,8 +128,8 @@ std::string TimesLine(const char* op, size_t bytes, const coll::Timings& times) 
     return fmt::format("{} {} {:.2f} {:.2f}\n", op, bytes, times.typical_us, times.p99_us);
 }
 
-// The part of one of two ranks. pair, group: its ends of two fabrics, because a LinkProbe needs a
-// whole link.
+// Runs the measurement on one of two ranks. pair, group: this rank's ends of two fabrics, because a
+// LinkProbe needs a link of its own.
 Result<std::string> MeasureRank(net::Fabric& pair, net::Fabric& group) {
     constexpr coll::Budget kBudget{.seconds = 0.06};
     constexpr int64_t kTimeoutMs = 3000;

@@ -55,7 +55,7 @@ constexpr std::string_view kPlaced = "en ib wl ww sl roce";
 // Prefixes that checks use, in otherwise private names.
 constexpr std::string_view kBeginnings = "docker br- virbr cni podman lxc veth thunderbolt rxe";
 
-// Not a public address.
+// Whether the address is in one of these networks, so that it is not public.
 bool IsHere(const Ipv4& address) {
     return std::ranges::any_of(Words(kSharedNetworks), [&](std::string_view network) {
         const auto range = ParseIpv4(network);
@@ -141,7 +141,7 @@ std::string Pseudonyms::AddressText(std::string_view text) const {
     if (!address) return "";
     if (!Contains(text, "/")) return Address(*address).Text();
     if (real_ || IsHere(*address)) return address->PrefixText();
-    // A prefix of 0 or 1 covers all addresses, or half of them.
+    // A prefix of 0 or 1 bits covers at least half of all addresses.
     if (address->prefix <= 1) return Ipv4{address->network(), address->prefix}.PrefixText();
     const int prefix = std::max(address->prefix, 32 - kKeptBits);
     return Ipv4{Ipv4{Address(*address).bits, prefix}.network(), prefix}.PrefixText();

@@ -54,7 +54,7 @@ const std::vector<RdmaPort>& RdmaPorts(HostView& view);
 int64_t PortOfCard(HostView& view, const RdmaPort& port);
 // Whether the port's card is a ConnectX-3, but not a Pro: as Ethernet it has RoCE v1 only.
 bool LacksRoceV2(HostView& view, const RdmaPort& port);
-// Whether the port is, or can be set to be, one for this protocol, with RoCE v2 in Ethernet.
+// Whether the port has this protocol or can be set to it. Ethernet means RoCE v2.
 bool CanSpeak(HostView& view, const RdmaPort& port, bool infiniband);
 // Parses the output of ibstat, ibstatus, ibv_devinfo or `rdma link`; empty: another format.
 std::vector<RdmaPort> ParseRdmaPorts(std::string_view text);

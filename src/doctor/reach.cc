@@ -55,7 +55,7 @@ Result<std::string> ReachPeers(const ReachOptions& options) {
             ::usleep(kPauseUs);
         }
     };
-    // At once, because one deadline holds for all.
+    // All connections start at once, because they share one deadline.
     WEFT_TRY(AllAtOnce(outcomes.size() + 1, [&](size_t i) {
         if (i == outcomes.size()) return accept();
         const std::string& address = options.addresses[i / options.ports.size()];

@@ -15,7 +15,7 @@ struct ReachOptions {
     std::vector<std::string> addresses;  // IPv4 addresses of the other hosts
     // A worker's control port, and one port of the range from which the system chooses data ports.
     std::vector<uint16_t> ports;
-    size_t peers = 0;  // stop early after so many connections to each port here
+    size_t peers = 0;  // stop early once each port here has this many connections
     int64_t timeout_ms = 4000;
 };
 

@@ -48,7 +48,7 @@ std::string ValueOfCure(std::string_view release, std::string_view key) {
     return "";
 }
 
-// WHERE of the first row of `table` with a word that satisfies `fits`.
+// The WHERE column of the first row of `table` with a word that satisfies `fits`.
 template <typename Fits>
 std::string_view SystemIn(std::string_view table, Fits&& fits) {
     for (const Row& row : Rows()) {
@@ -109,7 +109,7 @@ bool Fits(std::string_view where, const std::vector<std::string>& tags) {
     });
 }
 
-// Each of "a b" between `before` and `after`.
+// Puts each word of "a b" between `before` and `after`.
 std::string EachWord(std::string_view words, std::string_view before, std::string_view after) {
     std::string text;
     for (std::string_view word : Words(words)) {
@@ -118,7 +118,7 @@ std::string EachWord(std::string_view words, std::string_view before, std::strin
     return text;
 }
 
-// Values of a row that another row names with a blank and a value.
+// Values for a row that another row names together with a value: {NAME VALUE}.
 CureValues ValuesOf(const CureValues& outer, std::string_view name, const std::string& value) {
     CureValues values = outer;
     values["value"] = value;
@@ -312,7 +312,7 @@ std::string KeepFor(HostView& view, const std::string& device, CureValues settin
     return kept.empty() ? "" : "; to keep it: " + kept;
 }
 
-// One of the host's addresses or routes is in this network.
+// Whether one of the host's addresses or routes is in this network.
 bool IsTaken(HostView& view, const Ipv4& subnet) {
     const auto meets = [&](const Ipv4& other) { return subnet.Overlaps(other); };
     return std::ranges::any_of(NetDevices(view),
@@ -322,7 +322,8 @@ bool IsTaken(HostView& view, const Ipv4& subnet) {
            std::ranges::any_of(Routes(view), [&](const Route& route) { return meets(route.to); });
 }
 
-// Each interface without an address gets its own subnet; the first is the same on every host.
+// Each interface without an address gets its own subnet. The first interface gets the same subnet
+// on every host.
 Ipv4 FreeSubnet(HostView& view, const std::string& device) {
     size_t before = 0;
     for (const NetDevice& other : NetDevices(view)) {

@@ -1,4 +1,5 @@
-// Prints findings for a terminal, host by host: the worst first, and all that are ok in one line.
+// Prints findings for a terminal, host by host: the worst first, and all findings that are ok in
+// one line.
 #pragma once
 
 #include <map>

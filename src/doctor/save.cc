@@ -20,7 +20,7 @@ namespace {
 using SavedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostSavedLines = 20'000;
-// The content of a kernel log without lines that a check reads.
+// Saved content of a kernel log in which no line is one that a check reads.
 constexpr const char* kNoKnownLine = "[no line that a check reads]\n";
 
 // ---- Texts ------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ std::optional<std::string> UnitName(std::string_view text, Pseudonyms& names) {
     return fmt::format("weft-{}.service", names.Interface(rest.substr(rest.starts_with('-'))));
 }
 
-// The placeholder of a pattern, filled with the savable part of `text`; nullopt: no match.
+// Fills the placeholder of a pattern with the part of `text` that may be saved; nullopt: no match.
 std::optional<std::string> Filled(std::string_view place, std::string_view text,
                                   Pseudonyms& names) {
     if (place == "more") return std::string();

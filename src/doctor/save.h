@@ -1,7 +1,7 @@
 // Makes snapshots that can be shown to strangers. An allow-list (saved_sources.h) has a row for
-// each source that a check reads; other sources are not saved. Of a source, only the fields in its
-// row are saved, as known words, numbers and pseudonyms (saved_words.h, pseudonyms.h). Checks give
-// the same findings on a saved snapshot as on the host.
+// each source that a check reads; other sources are not saved. Only the fields in a source's row
+// are saved, as known words, numbers and pseudonyms (saved_words.h, pseudonyms.h). Checks give the
+// same findings on a saved snapshot as on the host.
 #pragma once
 
 #include <string>

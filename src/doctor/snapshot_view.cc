@@ -51,7 +51,7 @@ class SnapshotView : public HostView {
             return {ReadState::kRefused, found->second};
         }
         if (!link) return {};
-        // Saved by an older version; in a copied folder, the link itself.
+        // An older version saved the link under this path, or the folder was copied with its links.
         if (const auto found = files_.find(path); found != files_.end()) {
             return Whole(found->second);
         }

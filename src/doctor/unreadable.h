@@ -1,5 +1,5 @@
 // Cleans text in handmade snapshots. Recognizes error messages of shells and tools in many
-// languages, and removes the lecture and prompt of sudo and foreign line ends.
+// languages. Removes sudo's lecture and prompt, and carriage returns.
 #pragma once
 
 #include <string>
