@@ -12,14 +12,14 @@ namespace {
 
 constexpr int kCounts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
 constexpr size_t kMostNearest = 5, kMostEnough = 12;
-// Most ranks on several hosts that are tried.
+// The search tries at most this many ranks on several hosts.
 constexpr int kMostRanks = 32;
 
 // Hosts of one kind and the wire between them.
 struct MachineOnWire {
     Machine machine;
     Wire wire;
-    // A cluster of `count` such hosts.
+    // A cluster of `count` hosts of this kind.
     ClusterSpec Times(int count) const {
         ClusterSpec cluster;
         cluster.hosts.assign(static_cast<size_t>(count), machine);
@@ -65,8 +65,8 @@ class Shopping {
           weights_(static_cast<double>(walk.source().TotalBytes())),
           read_bytes_(ReadBytes(walk)) {}
 
-    // Finds the fewest hosts of this kind that meet the request. With a budget alone: the number
-    // with the smallest answer_s.
+    // Finds the fewest hosts of this kind that meet the request. If the request is only a budget,
+    // finds the number of hosts with the smallest answer_s.
     void Try(const MachineOnWire& kind) {
         std::optional<Found> nearest;
         const bool again = std::exchange(last_, kind.machine.word) == kind.machine.word;
@@ -97,7 +97,8 @@ class Shopping {
         (enough ? enough_ : nearest_).push_back(std::move(*nearest));
     }
 
-    // True if nothing was found: search again for the closest offers, at last without the bound.
+    // Returns true if no offer was found, so the caller must search again for the closest offers;
+    // the last search ignores the bound.
     bool WantsAnotherPass() {
         if (!enough_.empty() || !nearest_.empty() || pass_ == Pass::kAny) return false;
         pass_ = pass_ == Pass::kEnough ? Pass::kNearest : Pass::kAny;
@@ -133,7 +134,7 @@ class Shopping {
     }
 
   private:
-    // kEnough: offers that meet the request, without the memory of those that do not.
+    // kEnough: only offers that meet the request; the memory of other offers is not planned.
     enum class Pass { kEnough, kNearest, kAny };
     struct Found {
         MachineOnWire kind;
@@ -163,8 +164,8 @@ class Shopping {
         if (!offers.enough.empty()) offers.nearest.clear();
         std::ranges::stable_sort(offers.enough, {}, &Offer::price);
     }
-    // Best of all layouts, or only of those that meet the request; nullopt: too many ranks, or no
-    // layout fits.
+    // The best layout of all, or of the layouts that meet the request; nullopt: too many ranks, or
+    // no layout fits.
     std::optional<Prediction> Best(const ClusterSpec& cluster, bool only_enough) {
         if (cluster.ranks() > kMostAsked) return std::nullopt;
         return BestOf(cluster, LayoutsOf(cluster, walk_.hyper()), only_enough);
@@ -192,7 +193,8 @@ class Shopping {
         return weights_ <= kind.machine.memory.value * kind.machine.devices * count;
     }
 
-    // Bound: too slow even if all ranks only read the weights of a token, all at once.
+    // Whether the hosts are too slow even if each rank did nothing but read its weights for a
+    // token.
     bool IsTooSlow(const MachineOnWire& kind, int count) const {
         const Machine& machine = kind.machine;
         if (machine.measured || wanted_.tok_s == 0 || load_.draft.on()) return false;
@@ -233,7 +235,7 @@ class Shopping {
         if (DoesIt(a) || !is_wanted()) return a.answer_s < b.answer_s;
         return Nearness(a) > Nearness(b);
     }
-    // The worst ratio of reached to wanted among the requirements.
+    // The smallest ratio of reached to wanted value over the requirements.
     double Nearness(const Prediction& p) const {
         double part = INFINITY;
         if (wanted_.tok_s > 0) part = p.tok_s / wanted_.tok_s;

@@ -26,9 +26,9 @@ struct Offer {
 
 struct Offers {
     // Offers that meet the request, cheapest first. For each machine and wire: the fewest hosts
-    // that meet it, unless a cheaper offer is at least as good in every figure. If only a budget is
-    // given: for each machine and wire, the number of hosts with the smallest answer_s, smallest
-    // answer_s first.
+    // that meet it, unless a cheaper offer is at least as good in every figure. If the request is
+    // only a budget: for each machine and wire, the number of hosts with the smallest answer_s,
+    // sorted by answer_s.
     std::vector<Offer> enough;
     // If `enough` is empty: the offers within the budget that come closest to the request.
     std::vector<Offer> nearest;

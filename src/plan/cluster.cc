@@ -47,7 +47,7 @@ const LinkTier* ClusterSpec::LinkOf(Place one, Place other) const {
 }
 
 coll::Tier ClusterSpec::Between(int rank, int other) const {
-    // A rank and itself: nothing is sent.
+    // A rank sends nothing to itself.
     if (rank == other) return {std::numeric_limits<double>::infinity(), 0, 0};
     const LinkTier* link = LinkOf(PlaceOf(rank), PlaceOf(other));
     return link != nullptr ? link->AsTier() : wire.AsTier();

@@ -47,8 +47,8 @@ constexpr UnitRow kUnits[] = {{Unit::kBytes, "B", 1},
                               {Unit::kShare, "%", 0.01},
                               {Unit::kShare, "", 1}};
 
-// Limits outside of any machine: sums of quotients of figures stay finite, and bytes fit 64 bits.
-// written: the unit in which files are written.
+// Limits beyond the figures of any machine. Within them, sums of quotients of figures stay finite,
+// and bytes fit 64 bits. written: the unit in which Weft writes files.
 struct UnitFacts {
     Unit unit;
     double least, most;

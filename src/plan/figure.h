@@ -67,7 +67,8 @@ class ObjectFields {
     // fields(inner) lists the members of an inner object. set: whether it is written.
     using Fields = std::function<void(ObjectFields&)>;
     void Object(const char* key, bool set, const Fields& fields);
-    // fields(inner, value). fallback: has the fields of members that are absent.
+    // A map. fields(inner, value) lists the members of one value. fallback: supplies the fields of
+    // absent members.
     template <typename T, typename ValueFields>
     void Object(const char* key, std::optional<T>& value, const ValueFields& fields,
                 const T& fallback = {}) {

@@ -41,7 +41,7 @@ std::vector<std::string> MadeUpWorkers(const ClusterSpec& cluster, const std::ve
     return workers;
 }
 
-// The named workers, of all ranks of the cluster or of the layout's ranks.
+// The workers that the user named: one per rank of the cluster, or one per rank of the layout.
 std::vector<std::string> WorkersOf(const RunRequest& request, const ClusterSpec& cluster,
                                    const std::vector<int>& ranks) {
     const std::vector<std::string>& named = request.workers;
@@ -73,7 +73,7 @@ bool AreUnlike(const Machine& a, const Machine& b) {
 std::string SplitOf(const model::Layout& layout) {
     std::vector<double> shares = layout.tp_shares;
     const bool one_list = shares.empty() && layout.tp > 1;
-    // Weft would read a list of stage shares alone as tensor shares if it had tp entries.
+    // With tp entries, Weft would read a list of stage shares as tensor shares.
     if (one_list && !layout.pp_shares.empty()) shares.assign(static_cast<size_t>(layout.tp), 1);
     if (layout.pp > 1 || layout.tp == 1) {
         shares.insert(shares.end(), layout.pp_shares.begin(), layout.pp_shares.end());

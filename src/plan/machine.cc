@@ -34,8 +34,8 @@ const char* PoolText(backend::MemoryKind kind) {
     return std::ranges::find(kPools, kind, &PoolName::kind)->name;
 }
 
-// The link between devices of a host: the file's, or PCIe through host memory, as Weft's device
-// backends exchange data through it.
+// The link between devices of a host: the file's, or PCIe through host memory, which Weft's device
+// backends use.
 LinkTier PcieOf(int devices) {
     const std::string source = "PCIe 4.0, 16 lanes, by way of the host";
     return {devices, {14e9, Mark::kFitted, source}, {10e-6, Mark::kGuessed, source}};
@@ -70,7 +70,7 @@ void WireFields(ObjectFields& io, Wire& wire) {
     io.Take("price", Unit::kPrice, wire.price);
 }
 
-// "wire" is the name of a wire, or a wire of the machine's own.
+// Reads "wire": the name of a wire, or the figures of the machine's own wire.
 void OwnWireFields(ObjectFields& io, Machine& machine) {
     const nlohmann::json* member = io.Member("wire");
     if (machine.own_wire || (member != nullptr && member->is_object())) {
@@ -150,8 +150,8 @@ Error GivenTwice(const std::string& where, const std::string& row, const std::st
 
 // The rows of machines/machines.json and machines/wires.json by name, as objects. A table is a list
 // of groups. The cells of a row are the members named by `columns` (null: none), and an object with
-// further members. `all` has members of each row. A figure without a source has that of its column.
-// where: the table's file. Errors: kUsage; the message names the file and the row.
+// further members. `all` has members that each row gets. A figure without a source gets the source
+// of its column. where: the table's file. Errors: kUsage; the message names the file and the row.
 Result<std::map<std::string, nlohmann::json>> RowsOf(const nlohmann::json& table,
                                                      const std::string& where) {
     std::map<std::string, nlohmann::json> rows;
@@ -218,8 +218,8 @@ std::string TakeWord(std::string& list) {
     return word;
 }
 
-// "4xstrix-halo", "4 x strix halo", "4*strix-halo" -> 4, and leaves the name; a word without a
-// number counts as 1.
+// Takes the number of hosts from the front of `word`: "4xstrix-halo", "4 x strix halo",
+// "4*strix-halo" -> 4. A word without a number counts as 1.
 Result<int> TakeHosts(std::string& word) {
     constexpr std::string_view kTimes[] = {"x", "X", "*", "\u00d7"};
     int hosts = 0;
@@ -251,7 +251,8 @@ constexpr Nominal kNominal[] = {
     {LinkKind::kRoce, 200, "roce-200g"}, {LinkKind::kInfiniBand, 100, "ib-100g"},
     {LinkKind::kThunderbolt, 80, "tb5"}};
 
-// The fastest of this kind that is not faster than `gigabits`; if all are faster, the slowest.
+// The fastest wire of this kind that is not faster than `gigabits`; if all wires are faster, the
+// slowest.
 const Nominal& Below(LinkKind kind, double gigabits) {
     const Nominal* below = nullptr;
     for (const Nominal& row : kNominal) {
@@ -261,8 +262,8 @@ const Nominal& Below(LinkKind kind, double gigabits) {
     return *below;
 }
 
-// "rtx-3090:2" -> 2, and leaves the part before the colon; nullopt: no colon. A path may have one
-// in its folders, or be that of a file *.json.
+// Takes the number of devices from the end of `word`: "rtx-3090:2" -> 2; nullopt: no colon. A colon
+// in a folder's name, or in the path of a file *.json, does not count.
 Result<std::optional<int>> TakeDevices(std::string& word) {
     const size_t colon = word.rfind(':');
     const bool counts = colon != word.npos && word.find('/', colon) == word.npos;
@@ -466,7 +467,7 @@ Result<Wire> Library::OwnWireOf(const Machine& machine) const {
     return FindWire(machine.wire);
 }
 
-// Uses the slowest of the hosts' own wires; assumes that the other hosts have its cards, too.
+// Uses the slowest of the hosts' own wires, and assumes that the other hosts have such a card, too.
 Status Library::JoinByOwnWires(ClusterSpec& cluster) const {
     const std::string* seen = nullptr;  // hosts of a kind are adjacent
     for (const Machine& host : cluster.hosts) {
@@ -484,7 +485,8 @@ Status Library::JoinByOwnWires(ClusterSpec& cluster) const {
     return {};
 }
 
-// ("7900xtx" is a machine, not 7,900 of them, and "8 xeon-8480" are 8, not 8 of "eon-8480".)
+// ("7900xtx" is one machine, not 7,900 of the machine "xtx". "8 xeon-8480" is 8 of "xeon-8480", not
+// 8 of "eon-8480".)
 Result<int> Library::TakeHostsOf(std::string& word) const {
     const auto known = [&](const std::string& name) {
         return KnownMachine(name.substr(0, name.find(':'))).has_value();
@@ -505,7 +507,7 @@ bool Library::NamesMachine(std::string words) const {
     if (!TakeHostsOf(word).ok()) return false;
     (void)TakeDevices(word);
     if (word.ends_with(".json")) return true;
-    word.resize(std::min(word.find(':'), word.size()));  // a wrong number of devices
+    word.resize(std::min(word.find(':'), word.size()));  // drops a malformed number of devices
     return KnownMachine(word).has_value() || IsMac(word);
 }
 

@@ -11,8 +11,8 @@
 //     threads     threads of each rank if the device is a processor (16)
 //     bandwidth   of one device's memory; a data-sheet figure is multiplied by kSustained
 //     compute     FLOP/s of one device in dense BF16 matrix products
-//     family      optional: devices of one architecture, which reach like shares of their limits
-//                 (plan/weft_rates.h lists the names)
+//     family      optional: architecture of the devices (names: plan/weft_rates.h); the devices of
+//                 a family reach similar shares of their limits
 //     products, attention   optional: shares of `compute` that matrix products and attention reach
 //                 in training on this machine, as measured or as published for other programs
 //     link        optional: bandwidth of a device's link to the others of the host (NVLink), which
@@ -78,7 +78,7 @@ struct Machine {
     backend::MemoryKind pool = backend::MemoryKind::kDevice;
     Figure memory, bandwidth, compute;
     std::optional<LinkTier> within;  // link between devices of the host; set if it has several
-    std::optional<LinkTier> link;    // the vendor's, of published training
+    std::optional<LinkTier> link;    // the vendor's link, used in published training
     std::optional<Figure> products, attention;
     std::optional<Figure> watts_idle, watts_busy, price;
     std::optional<Wire> own_wire;  // replaces `wire` if the file describes its own wire
@@ -101,9 +101,9 @@ struct ClusterSpec {
     std::string words;
     std::vector<Machine> hosts;
     Wire wire;
-    // True if there are several hosts and the user named no wire, except where all hosts are of one
-    // machine file that describes its wire. Then `wire` is the hosts' own wire; if the hosts have
-    // different ones, the slowest of these.
+    // True if there are several hosts and the user named no wire, so `wire` is the hosts' own wire
+    // or, if these differ, the slowest of them. False if all hosts are of one machine file that
+    // describes its wire.
     bool wire_assumed = false;
     int ranks() const;
     Place PlaceOf(int rank) const;
@@ -120,7 +120,7 @@ struct ClusterSpec {
     // The link between two devices of one host; null: the devices are on different hosts.
     const LinkTier* LinkOf(Place one, Place other) const;
     // The link within the host that has most of the `count` ranks first, first + stride, ... If
-    // several hosts have equally many, the slowest of their links. Null: no host has two of these
+    // several hosts have equally many, the slowest of their links. Null: no host has two of the
     // ranks.
     const LinkTier* NearLinkOf(int first, int count, int stride) const;
     // The cluster of the hosts with these indices.
@@ -156,7 +156,7 @@ class Library {
     // their own wire; if their wires differ, by the slowest of these. Errors: kUsage.
     Result<ClusterSpec> ParseCluster(const std::string& words) const;
     // The machine whose devices have this PCI id, with `count` devices. nullopt: no machine has the
-    // id, or such a host has fewer devices.
+    // id, or the machine holds fewer devices.
     std::optional<Machine> MachineWith(std::string_view pci_id, int count) const;
     std::vector<std::string> MachineNames() const;
     std::vector<std::string> WireNames() const;
@@ -169,7 +169,8 @@ class Library {
   private:
     std::optional<Machine> KnownMachine(const std::string& word) const;
     Error NoMachine(const std::string& word) const;
-    // Takes the number of hosts in front of a machine's name, such as 4x; without one: 1.
+    // Removes the number of hosts in front of a machine's name, such as 4x, and returns it. Without
+    // a number, returns 1.
     Result<int> TakeHostsOf(std::string& word) const;
     Status JoinByOwnWires(ClusterSpec& cluster) const;
     Status CheckNoWire(const std::string& word, const std::string& behind) const;
@@ -187,8 +188,8 @@ enum class LinkKind { kTcp, kRoce, kInfiniBand, kThunderbolt };
 
 // Returns the known wire of this kind and speed (`gigabits`, > 0). If the speed is between those of
 // two known wires, the slower wire's bandwidth is scaled in proportion to the speed. TCP never
-// exceeds the fastest known TCP wire, because the copies of one stream limit it. Of two ports of a
-// kind, the faster one never gets less bandwidth. RDMA never gets less bandwidth than TCP over the
+// exceeds the fastest known TCP wire, because the copies of one stream limit it. Among ports of one
+// kind, a faster port never gets less bandwidth. RDMA never gets less bandwidth than TCP over the
 // same port.
 Result<Wire> WireOf(const Library& library, LinkKind kind, double gigabits);
 

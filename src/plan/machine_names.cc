@@ -16,7 +16,8 @@ namespace {
 constexpr std::string_view kMakers[] = {"amd",    "ati",      "intel", "nvidia",    "geforce",
                                         "radeon", "instinct", "tesla", "processor", "cpu",
                                         "gpu",    "graphics", "tm",    "r"};
-// Words of processors' names that say nothing about the series: "xeon gold 6248r", "ryzen 7 pro".
+// Words of processors' names that do not identify the series, as in "xeon gold 6248r", "ryzen 7
+// pro".
 constexpr std::string_view kClasses[] = {"core",     "pro", "platinum", "gold", "silver", "bronze",
                                          "scalable", "gen", "11th",     "12th", "13th",   "14th"};
 // Words before a digit that is a class: "ryzen 9 7950x", "core 7 150u", "ultra 7 155h".
@@ -184,7 +185,7 @@ std::vector<std::string> NearestProcessors(std::string_view word, const SeriesRo
         const bool begins = name.starts_with(std::string_view(pattern).substr(0, letters));
         alike =
             alike || (begins && (letters > 3 || (name.size() > letters && IsDigit(name[letters]))));
-        // The digits that a pattern leaves open count as right.
+        // Digits that the pattern leaves open count as matched.
         std::string filled = pattern;
         if (filled.ends_with('*')) filled.pop_back();
         for (size_t i = 0; i < std::min(filled.size(), name.size()); ++i) {

@@ -19,11 +19,10 @@ std::string PlainMachineName(std::string_view name);
 // from "core-i7-12700k", "xeonw2465x" from "Xeon w5-2465X".
 std::string SeriesName(std::string_view name);
 
-// The entry that `word` names. In this order: the entry itself; the entry with the same plain name
-// or the same SeriesName;
-// an entry of the plain name without its memory ("rtx-3060-12gb"), if memory_of(entry) is about as
-// many bytes; the only entry that `word` is the end of, without the letters before it ("4090",
-// "7900 XTX"); the only entry that is `word` and a size of memory. Empty: none.
+// The entry that `word` names. In this order: the entry itself; the entry with the same plain
+// name or the same SeriesName; an entry of the plain name without its memory ("rtx-3060-12gb"),
+// if memory_of(entry) is about that many bytes; the only entry whose name is `word` after some
+// letters ("4090", "7900 XTX"); the only entry that is `word` and a size of memory. Empty: none.
 template <typename T, typename MemoryOf>
 std::string FindMachineName(std::string_view word, const std::map<std::string, T>& machines,
                             MemoryOf memory_of);
@@ -42,8 +41,8 @@ std::vector<std::string> NearestMachines(std::string_view word, std::span<const 
 //     channels        "2 x 5600": channels of 64 bits and million transfers a second
 //     GHz             clock of all cores at work
 //     FLOP a clock    of a core: 16, 32 with AVX2 or NEON's dot products, 64 with AVX-512 or i8mm
-//     cores, small    large and small cores: a number, or numbers by the '#' digits, of which the
-//                     longest key counts that they begin with. A small core counts as half of one.
+//     cores, small    large and small cores: a number, or numbers by the first '#' digits, of which
+//                     the longest match counts. A small core counts as half of a large one.
 using SeriesRows = std::map<std::string, nlohmann::json>;
 
 // The members of a machine file for the processor that `word` names: "ryzen-9-7950x",
@@ -51,8 +50,8 @@ using SeriesRows = std::map<std::string, nlohmann::json>;
 // digits counts. nullopt: no series has the name.
 std::optional<nlohmann::json> FindProcessor(std::string_view word, const SeriesRows& series);
 
-// What up to five series are ("AMD Ryzen 9000, Zen 5"), nearest first, if `word` begins as
-// processors' names do ("i5-2500k", "epyc"); else none.
+// Descriptions of up to five series ("AMD Ryzen 9000, Zen 5"), nearest first, if `word` begins like
+// a processor's name ("i5-2500k", "epyc"); else none.
 std::vector<std::string> NearestProcessors(std::string_view word, const SeriesRows& series);
 
 // ---- Implementation -----------------------------------------------------------------------------

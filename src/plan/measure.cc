@@ -28,7 +28,7 @@ constexpr int64_t kSumSizes[] = {1 << 10,  4 << 10,   8 << 10, 16 << 10,
                                  64 << 10, 256 << 10, 1 << 20, 4 << 20};
 constexpr int64_t kShareSizes[] = {4 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20};
 constexpr double kLinkSeconds = 0.05;
-// Has two query heads of 128 columns per KV head; MeasureOptions::model has four of 64.
+// This model has two query heads of 128 columns per KV head; MeasureOptions::model has four of 64.
 constexpr const char* kOtherHeads = "synthetic:qwen3-0.6b";
 
 // ---- Steps of a small model ---------------------------------------------------------------------
@@ -61,7 +61,7 @@ constexpr int kRepeats = 4;
 constexpr double kIdleSeconds = 1;
 constexpr double kLeastOp = 1e-8;  // resolution of the clock
 
-// Watts of the host with the highest consumption between two surveys.
+// Watts between two surveys of the host that consumes the most.
 double WattsBetween(const std::vector<engine::RankReport>& before,
                     const std::vector<engine::RankReport>& after, double seconds) {
     double most = 0;
@@ -90,7 +90,7 @@ class StepsRunner {
         job_.trace = true;
         job_.chunk = std::max(wanted.rows.back(), most);
         job_.ctx = kDeep + kDeepTokens;
-        job_.kv_tokens = std::max<int64_t>(most, 32) * 64;  // a page for each, and more than ctx
+        job_.kv_tokens = std::max<int64_t>(most, 32) * 64;  // a page each, and more than ctx
         job_.max_outputs = job_.state_slots = most;
     }
 
@@ -197,8 +197,8 @@ Figure Told(double value, const char* how) {
     return {value, Mark::kMeasured, std::string("weft plan --measure: ") + how};
 }
 
-// Adds the run's rates of products, by rows, to `rates`; of two rates for the same rows, keeps the
-// higher one. experts: measures the products of experts instead.
+// Adds the run's rates of products, by rows, to `rates`. If `rates` has a rate for the same rows,
+// the higher one stays. experts: adds the rates of products of experts instead.
 void AddProducts(const StepsRun& run, bool experts, MeasuredRates& rates) {
     const model::Moe* moe = experts ? &run.hyper.moe : nullptr;
     for (const StepRange& range : run.ranges) {
@@ -238,14 +238,14 @@ MeasuredRates::Cache CacheRates(const StepsRun& run, double bandwidth, const Mea
             Told(wide.flops / std::max(wide.seconds, kLeastOp), "attention of many rows")};
 }
 
-// Sets cache, scores, positions and attention of `rates` from two runs. The runs' models have
-// attention heads of different shapes, so the time for bytes and the time for arithmetic can be
-// told apart.
+// Sets cache, scores, positions and attention of `rates` from two runs. The models of the two runs
+// have attention heads of different shapes, which separates the time for bytes from the time for
+// arithmetic.
 void SetAttention(const StepsRun& run, const StepsRun& other, double bandwidth,
                   MeasuredRates& rates) {
     const OpTimes::Work a = GrownAttention(run), b = GrownAttention(other);
-    // Both equations are seconds = bytes * x + flops * y. If they have no solution above 0, reading
-    // the cache is taken as half of the time.
+    // Both equations are seconds = bytes * x + flops * y. If x or y is not above 0, reading the
+    // cache is assumed to take half of the time.
     const double determinant = a.bytes * b.flops - b.bytes * a.flops;
     double y = (a.bytes * b.seconds - b.bytes * a.seconds) / determinant;
     const double most = a.seconds / a.flops;
@@ -508,8 +508,8 @@ class MachineMeasurer {
         return {};
     }
 
-    // A rank that computes alone is at least as fast as one among many. Takes the rates of many
-    // where those alone are slower or missing.
+    // A rank that computes alone is at least as fast as one among many. Where a rate of ranks alone
+    // is slower or missing, takes the rate of many ranks.
     void KeepFaster(MeasuredRates& rates) {
         const auto faster = [](const auto& types, auto& own) {
             for (const auto& [type, curve] : types) {
@@ -574,8 +574,7 @@ class MachineMeasurer {
         return {};
     }
 
-    // Sets the time of a token's all-reduce in its step beyond its time alone: the step's time
-    // minus the other ops, each with its slowest rank's time.
+    // Sets `sync`: the seconds of an all-reduce within a token's step minus its seconds alone.
     void SetSync() {
         const OpTimes::Sums in_step = first_.times.SumsOf(first_.ranges[0]);
         const double alone = measured().AllReduceSeconds(ranks_, in_step.bytes).value_or(0);
@@ -604,8 +603,8 @@ class MachineMeasurer {
     const int ranks_;
     const DType kv_dtype_;
     Machine machine_;
-    StepsRun first_;   // of the first type
-    coll::Tier tier_;  // of the slowest link
+    StepsRun first_;   // the run of the first weight type
+    coll::Tier tier_;  // latency and bandwidth of the slowest link
 };
 
 Status CheckModel(const char* flag, const std::string& model, const std::string& type) {

@@ -8,9 +8,9 @@
 // measurements are latency and bandwidth of the links, and the time of collectives by size. Watts
 // come from the hosts' sensors, if they have any.
 //
-// The time of an op in a step is that of the slowest rank (with stages: of the first stage); the
-// lower quartile over the steps counts. If hosts differ, each figure of the machine is that of the
-// slowest host. Thread: the main thread (cluster.h).
+// The time of an op in a step is that of the slowest rank (with stages: of the first stage); its
+// figure is the lower quartile over the steps. If hosts differ, each figure of the machine is the
+// slowest host's. Thread: the main thread (cluster.h).
 #pragma once
 
 #include <functional>

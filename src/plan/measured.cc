@@ -153,7 +153,7 @@ void MeasuredFields(ObjectFields& io, Measured& measured) {
     if (cores > 0) measured.cores = cores;
     RateFields(io, true, measured);
     const auto alone = [](ObjectFields& inner, auto& rates) { RateFields(inner, false, rates); };
-    // Rates that are left out are those of all ranks at once.
+    // Rates that `alone` omits equal the rates of all ranks at once.
     io.Object("alone", measured.alone, alone, MeasuredRates(measured));
     io.Take("hop", Unit::kTime, measured.hop);
     io.Take("sync", Unit::kTime, measured.sync);

@@ -9,12 +9,12 @@
 //                 absent, `cache` covers both
 //     positions   fixed time of attention, as a number of extra positions (0)
 //     attention   FLOP/s of attention of many rows
-//     kv          {"Q8_0": {"cache": .., "attention": ..}}: these two by type of the KV cache
+//     kv          {"Q8_0": {"cache": .., "attention": ..}}: both by type of the KV cache
 //     op          fixed seconds of an op other than a product
 //     rest        bytes/s of ops other than products with many rows (default: the memory's
 //                 bandwidth)
 //     step        fixed seconds of a step
-//     alone       members from products to step again, for a rank that computes while the other
+//     alone       the members `products` to `step`, for a rank that computes while the other
 //                 ranks wait, as pipeline stages do
 //     sync        extra seconds of an all-reduce within a step, on top of all_reduce
 //     hop         fixed seconds of a message between stages, beyond the link's time

@@ -14,16 +14,16 @@
 namespace weft::plan {
 namespace {
 
-// Layers after which an arena's plan repeats.
+// An arena's plan repeats after this many layers.
 constexpr int64_t kMoreLayers = 2;
 
-// Size of the memory that the rank uses.
+// Bytes of the memory that the rank uses, which other ranks may share.
 double RoomOf(const Machine& machine) {
     return machine.memory.value * (machine.shares_memory() ? machine.devices : 1);
 }
 
-// For a weight type that no kernel of Weft reads (an approximate type of plan/names.h): weights in
-// the file's layout.
+// Memory for a weight type that no kernel of Weft reads (an approximate type of plan/names.h).
+// Weights keep the file's layout.
 backend::MemoryUse PlainMemory(const program::Program& list,
                                const backend::CompileOptions& options) {
     backend::MemoryUse use;
@@ -71,7 +71,7 @@ int64_t TypicalLayers(std::span<const int> kinds) {
     };
     std::set<Neighbours> missing;
     for (int64_t layer = 0; layer + 1 < all; ++layer) missing.insert(around(layer));
-    int64_t met = 0;  // first layers in which all neighborhoods occur
+    int64_t met = 0;  // number of first layers that contain all neighborhoods
     for (int64_t some = 1; some < all; ++some) {
         if (some >= 2) missing.erase(around(some - 2));
         if (missing.empty() && met == 0) met = some;
@@ -121,8 +121,8 @@ Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Device& d
             WEFT_ASSIGN(one->second, PlanPart(PartOf(shard, 1, {at, at + 1}), device));
         }
         use.weights += one->second.weight_bytes;
-        // A part of one layer plans its own cache; in the whole, the layer may share an earlier
-        // layer's.
+        // A part of one layer always plans a cache of its own; in the whole stage, the layer may
+        // share an earlier layer's cache.
         if (walk_.hyper().KvLayer(at) == at) use.cache += one->second.kv_bytes;
     }
     return use;

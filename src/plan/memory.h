@@ -44,7 +44,7 @@ class MemoryPlanner {
     Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine, bool one_host);
 
   private:
-    // Facts besides the shard that its memory depends on.
+    // Facts besides the shard on which a rank's memory depends.
     struct Device {
         backend::DescribedDevice described;
         bool one_host;

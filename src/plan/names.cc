@@ -97,8 +97,9 @@ void AddAliases(const nlohmann::json& aliases, std::vector<Known>& known) {
     }
 }
 
-// A type outside of 'weft quantize': the nearest one, and its types of embeddings and logits, a key
-// of "other_types" of aliases.json: a type, or "pure" or "mix", as in QuantizeOptions.
+// A type that 'weft quantize' lacks, from "other_types" of aliases.json: the nearest type of 'weft
+// quantize', and the types of embeddings and logits: a type, "pure" or "mix", as in
+// QuantizeOptions.
 struct OtherType {
     std::string as, ends;
 };
@@ -187,7 +188,7 @@ size_t LengthOfName(std::string_view text, const std::vector<std::string>& parts
     return at < text.size() && IsWordChar(text[at]) ? 0 : at;
 }
 
-// The matching known name with the most parts.
+// The known name with the most parts that matches.
 std::optional<ShapeWord> FindName(std::string_view text, const std::vector<Known>& names) {
     std::optional<ShapeWord> found;
     size_t most = 0;

@@ -18,7 +18,7 @@ struct ShapeWord {
     std::string model;    // the model's main name: "qwen3-coder-30b-a3b"
     std::string shape;    // a file of models/shapes: "qwen3-30b-a3b"
     std::string type;     // as written; empty: none
-    std::string variant;  // which weights of this shape: "base", "it qat"; empty: the usual
+    std::string variant;  // which weights of this shape: "base", "it qat"; empty: the usual ones
     bool runs = true;     // false: Weft lacks the architecture; `shape` is a similar one
     int64_t context = 0;  // most tokens, if the shape's file has another limit; else 0
 };
