@@ -13,7 +13,7 @@ using program::Trait;
 
 constexpr JsonLimits kTraceLimits = {.bytes = size_t{300} << 20, .values = size_t{1} << 26};
 
-// An op other than a product of weights and a collective.
+// Whether the op is neither a product of weights nor a collective.
 bool IsRest(const program::Op& op) {
     return !op.Is(Trait::kProduct | Trait::kTransfer);
 }
@@ -59,7 +59,7 @@ Result<std::map<int64_t, OpTimes::Step>> OpTimes::StepsOf(const std::string& tra
             step.begin_us = begin_us;
             step.op_s.resize(program_.ops.size(), 0);
         }
-        // (A collective has two events, waiting and sending.)
+        // (A collective has two events: waiting and sending.)
         step.op_s[static_cast<size_t>(op)] += took_us * 1e-6;
         step.begin_us = std::min(step.begin_us, begin_us);
         step.end_us = std::max(step.end_us, begin_us + took_us);
@@ -85,7 +85,8 @@ Status OpTimes::AddRank(const std::string& trace) {
         Step& step = found->second;
         if (is_new) continue;
         for (size_t op = 0; op < its.op_s.size(); ++op) {
-            // The rank that enters a collective last waits for no other, so its time is the cost.
+            // The rank that enters a collective last does not wait, so its time is the collective's
+            // cost.
             const bool shared = program_.ops[op].Is(Trait::kTransfer);
             double& seconds = step.op_s[op];
             seconds = shared ? std::min(seconds, its.op_s[op]) : std::max(seconds, its.op_s[op]);

@@ -39,10 +39,10 @@ class OpTimes {
     // JSON. Errors: kCorrupt (an event does not name an op of the program).
     static Result<OpTimes> Read(program::Program program, const std::vector<std::string>& traces);
 
-    // The time of an op in a step is that of the slowest rank; of a collective, that of the rank
-    // that entered last and so did not wait. The lower quartile over the steps counts. RestOf first
-    // adds up the times within each step and rank, because a rank that waits for another waits at a
-    // different op in each step.
+    // The time of an op in a step is the slowest rank's. The time of a collective is that of the
+    // rank that entered last, because it did not wait. Results are the lower quartile over the
+    // steps. RestOf first adds up the times within each step and rank, because a rank that waits
+    // for another waits at a different op in each step.
     //
     // Products by weight type and number of rows. experts: if set, products of the chosen experts
     // instead; their number of rows is the expected one of a used expert, rounded to tenths.
@@ -71,11 +71,11 @@ class OpTimes {
     std::map<int64_t, Step> steps_;
 };
 
-// Seconds of a message between stages: the mean over a step's messages, of which the lower quartile
-// over steps [first, last] is returned. The messages' time is the time on the first stage from its
-// send to the end of its receive from the last stage, minus the compute time of the other stages
-// (each by its own clock). traces: events of one rank of each stage. Errors: kCorrupt (a malformed
-// timeline, or one without messages).
+// Seconds of a message between stages: the lower quartile over steps [first, last] of the mean of a
+// step's messages. A step's messages take the time from the first stage's send to the end of its
+// receive from the last stage, minus the compute time of the other stages (each by its own clock).
+// traces: events of one rank of each stage. Errors: kCorrupt (a malformed timeline, or one without
+// messages).
 Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first, int64_t last);
 
 }  // namespace weft::plan

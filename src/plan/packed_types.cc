@@ -81,7 +81,8 @@ std::string PackedTypes::ModuleOf(const std::string& tensor) const {
             return module;
         }
     }
-    // Experts that a family's layer function reads have no rule. This is the name in Step 3.5.
+    // No rule maps the names of experts that a family's layer function reads. This is the name in
+    // Step 3.5.
     const bool experts = name.starts_with("ffn_") && name.ends_with("_exps");
     return experts ? begin + "moe.up_proj" : "";
 }
@@ -98,7 +99,7 @@ std::optional<DType> PackedTypes::Of(const std::string& tensor, int64_t cols) co
     const std::string module = ModuleOf(tensor);
     const int64_t block = Info(type_).block_elements;
     const int64_t group = group_ == 0 ? cols : group_;
-    // For other group sizes the folder's reader also makes BF16.
+    // The folder's reader, too, converts weights with other group sizes to BF16.
     if (module.empty() || cols % block != 0 || group % block != 0 || IsLeftOut(module)) {
         return std::nullopt;
     }

@@ -19,7 +19,7 @@ class PackedTypes {
     // Type of a tensor, by its GGUF name and its number of columns; nullopt: the tensor is not
     // quantized in memory.
     std::optional<DType> Of(const std::string& tensor, int64_t cols) const;
-    // A note for the user if weights are held in another type than in the file; else empty.
+    // A note for the user if memory holds weights in another type than the file; else empty.
     const std::string& note() const { return note_; }
 
   private:

@@ -22,7 +22,7 @@ constexpr double kTablesSpread = 0.05;
 
 struct StageSteps {
     Breakdown decode, chunk, rest, last;  // a step of each kind
-    Breakdown guesses, reading;           // of a draft head: per step, and for a whole prompt
+    Breakdown guesses, reading;           // draft head: seconds per step, and for a whole prompt
 };
 
 // Ranks with equal signatures have equal work.
@@ -38,7 +38,7 @@ std::vector<double> TierKey(const coll::TierGroup& group) {
     return key;
 }
 
-// Numbers distinct keys in the order in which they come.
+// Gives each distinct key a number, in the order in which keys arrive.
 template <typename Key>
 class Numbers {
   public:
@@ -59,8 +59,8 @@ struct LayoutPredictor::Tables {
         uint64_t weight_bytes = 0;
         std::optional<MemoryUse> memory;
     };
-    Numbers<std::vector<double>> groups;  // of tensor ranks
-    Numbers<std::vector<int>> sequences;  // of kinds of layers
+    Numbers<std::vector<double>> groups;  // groups of tensor ranks
+    Numbers<std::vector<int>> sequences;  // sequences of kinds of layers
     std::map<Signature, Timed> ranks;
     // Layouts with even shares, by tensor ranks, stages and expert groups.
     std::map<std::array<int, 3>, Result<model::ShardPlan>> plans;
@@ -236,7 +236,7 @@ class Predictor {
         return timed;
     }
 
-    // As the ranks choose them by a measurement.
+    // The types of sums on the wire that ranks would choose after a measurement.
     engine::SumWires WiresOf(const Machine& machine) const {
         const bool submits = !machine.is_processor();
         const double rate = tensor_.hosts > 1 ? tensor_.far.bytes_per_s : 0;
@@ -268,8 +268,8 @@ class Predictor {
     }
     program::StepShape RestShape() const { return {1, rest(), 1, load_.depth + chunks() * chunk_}; }
 
-    // How far this many stages that compute at once slow each other down on `machine`
-    // (StepPlace::busy): they share cores if there are too few, and the memory.
+    // How much `stages` stages that compute at the same time slow each other down on `machine`
+    // (StepPlace::busy). They share the memory, and the cores if there are too few.
     double BusyOf(const Machine& machine, int64_t stages) const {
         if (!machine.measured) return 1;
         const int devices = machine.devices, all = machine.measured->ranks;
@@ -297,7 +297,7 @@ class Predictor {
     }
 
     // Bytes of a row's answer from the last stage to rank 0 (engine/step_links.h): the best logits.
-    // All logits travel only for options that a workload does not have.
+    // Sampling options that need all logits are not part of a workload.
     static int64_t AnswerBytes() {
         return engine::DefaultSampling().top_k * static_cast<int64_t>(sizeof(backend::Candidate));
     }
@@ -380,8 +380,8 @@ class Predictor {
                     HopSeconds(layout_.pp - 1, AnswerBytes(), load_.batch);
     }
 
-    // The draft model runs K steps on rank 0 for all sequences, and prefills each chunk of a prompt
-    // after the model.
+    // For each step, the draft model runs `tokens` steps on rank 0 for all sequences. In a prompt,
+    // it prefills each chunk after the model has.
     Status AddDraft() {
         const ModelWalk& walk = *load_.draft.walk;
         WEFT_ASSIGN(const model::ShardPlan plan,
@@ -485,8 +485,8 @@ class Predictor {
     Known& known_;
     std::vector<int> host_of_;  // by rank
     const bool with_memory_;
-    coll::TierGroup tensor_;         // of the stage being added
-    int64_t kinds_ = 0, group_ = 0;  // its numbers in the tables
+    coll::TierGroup tensor_;         // link group of the stage being added
+    int64_t kinds_ = 0, group_ = 0;  // the stage's numbers in the tables
     std::vector<Stage> stages_;
     double draft_s_ = 0, draft_prompt_s_ = 0;
     uint64_t heaviest_bytes_ = 0;

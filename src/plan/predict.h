@@ -80,8 +80,8 @@ class LayoutPredictor {
     ~LayoutPredictor();
     LayoutPredictor(const LayoutPredictor&) = delete;
     LayoutPredictor& operator=(const LayoutPredictor&) = delete;
-    // Like the function Predict below. with_memory: false predicts the time only, because
-    // predicting the memory takes longer; fits() of the result is true.
+    // Like the function Predict below. with_memory: if false, predicts only the time, which is
+    // faster; fits() of the result is then true.
     Result<Prediction> Predict(const ClusterSpec& cluster, const model::Layout& layout,
                                bool with_memory = true);
     // Plans only the memory of timed.heaviest_rank. Returns false if that rank needs too much.

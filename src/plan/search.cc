@@ -12,10 +12,11 @@
 namespace weft::plan {
 namespace {
 
-// Most kinds of ranks predicted while a search of unlike hosts moves shares: a second or two.
+// A search of unlike hosts predicts at most this many kinds of ranks while it moves shares. This
+// takes a second or two.
 constexpr size_t kMostKinds = 1400;
 
-// Counts of hosts or devices up to which each is tried; beyond, only doubled counts.
+// Every count of hosts or devices up to this one is tried; above it, only doubled counts.
 constexpr int kEachCount = 16;
 
 // Most cards in one host.
@@ -71,7 +72,7 @@ std::vector<double> AsShares(const Shares& parts) {
 // Two tensor ranks or stages with equal machines, share and ends of the pipeline are of one kind.
 using Kind = std::tuple<std::vector<std::string>, int, int>;
 
-// `a` fits and `b` does not, lacks less memory, or answers sooner.
+// Whether `a` fits and `b` does not, or else `a` lacks less memory or answers sooner.
 bool IsBetter(const Prediction& a, const Prediction& b) {
     const auto lack = [](const Prediction& p) {
         double all = 0;
@@ -137,7 +138,8 @@ class UnevenLayout {
         return MachineOf(stage, tensor_rank).sustained_bytes_per_s();
     }
 
-    // Even shares, each stage's own, by the sum over stages, and by memory.
+    // Tensor shares to try: even ones; by the speeds in each stage; by the sums of speeds over
+    // stages; and by memory.
     std::set<Shares> TensorShares() const {
         std::set<Shares> all;
         if (layout_.tp == 1) return {Shares()};
@@ -441,7 +443,7 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
         if (other.ranks() > kMostAsked) return;
         const Found there = LayoutSearch(predictor).Run(other, kMostKinds / 8);
         if (there.layouts.empty() || !there.layouts[0].fits()) return;
-        // The current layout also runs there, if no better one was found.
+        // If the search found no better layout there, the current layout is used.
         const bool better = !no_worse || there.layouts[0].IsBetterThan(best);
         const Prediction& then = better ? there.layouts[0] : best;
         const double gain = best.answer_s / then.answer_s - 1;

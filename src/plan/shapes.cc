@@ -248,7 +248,7 @@ class ShapeWriter {
         }
         IsRecurrent(layer) ? Mamba2() : Attention(layer);
     }
-    // Layers may lack attention, or the MLP.
+    // A layer may lack attention or the MLP.
     void DeciLayer(int64_t layer) {
         if (kv_[static_cast<size_t>(layer)] > 0) {
             Vector("attn_norm.weight", h_.hidden);
@@ -278,7 +278,7 @@ class ShapeWriter {
         }
         Matrix("ssm_out", inner, h_.hidden);
     }
-    // Ling 3 has whole matrices; Kimi Linear has two low-rank factors instead.
+    // Ling 3 has whole gate matrices; Kimi Linear has two low-rank factors for each.
     void KimiDelta() {
         const model::Recurrent& r = h_.recurrent;
         const int64_t all = r.heads * r.key_dim;
@@ -303,7 +303,8 @@ class ShapeWriter {
         model_.Add(block_ + "shortconv.conv.weight", {h_.recurrent.taps, h_.hidden}, DType::kF32);
         Matrix("shortconv.out_proj", h_.hidden, h_.hidden);
     }
-    // Gemma 4's small models: a layer's use of its own embedding, and the tables of all layers.
+    // Gemma 4's small models: each layer's matrices for its own embedding, and the tables of all
+    // layers.
     void LayerInput() {
         Matrix("inp_gate", h_.hidden, h_.layer_columns);
         Matrix("proj", h_.layer_columns, h_.hidden);
@@ -467,8 +468,8 @@ class ShapeWriter {
     std::vector<int64_t> kv_;
 };
 
-// int4_experts: the model is published with 4-bit experts and BF16 elsewhere; its "4bit" files keep
-// that.
+// int4_experts: the model is published with 4-bit experts and other weights in BF16; so are its
+// "4bit" files.
 Status SetTypes(ShapeModel& model, const std::string& architecture, std::string_view type,
                 bool int4_experts) {
     const bool gpt = architecture == "gpt-oss";
@@ -487,7 +488,7 @@ Status SetTypes(ShapeModel& model, const std::string& architecture, std::string_
     return {};
 }
 
-// Types of the file's own quantization, if no type is given.
+// If no type is given, uses the types of the file's own quantization.
 void SetPackedTypes(const PackedTypes& packed, ShapeModel& model) {
     for (size_t i = 0; i < model.tensors().size(); ++i) {
         const TensorInfo& tensor = model.tensors()[i];

@@ -7,9 +7,9 @@
 namespace weft::plan {
 namespace {
 
-// Share of a link's data-sheet bandwidth that collectives reach, apart from their latency.
+// Share of a link's data-sheet bandwidth that collectives reach; their latency is added.
 constexpr double kLinkShare = 0.78;
-// Most of a data sheet's compute that products reach in training.
+// Largest share of a data sheet's compute that products reach in training.
 constexpr double kMostOfPeak = 0.6;
 
 coll::Tier TierOf(const Figure& bandwidth, const Figure& latency) {
@@ -22,7 +22,7 @@ coll::Tier TierOf(const Figure& bandwidth, const Figure& latency) {
 DeviceRates RatesOf(const Machine& machine) {
     const WeftRates weft = RatesOfKind(machine);
     const double peak = machine.compute.value;
-    // A measured or fitted figure already is the rate of products.
+    // A measured or fitted figure is the rate of products already.
     const Mark mark = machine.compute.mark;
     const bool reached = mark == Mark::kMeasured || mark == Mark::kFitted;
     const bool processor = machine.is_processor();

@@ -85,7 +85,7 @@ class TrainPredictor {
         out.hosts = links_.HostOf(cut_.ranks() - 1) + 1;
         out.parts = SlowestStage();
         if (cut_.ranks() > 1) {
-            // The largest of n normal values.
+            // Expected largest of n standard normal values.
             const double most = std::sqrt(2 * std::log(static_cast<double>(cut_.ranks())));
             out.parts.stragglers = out.parts.total() * kJitter * most;
         }
@@ -164,7 +164,7 @@ class TrainPredictor {
             const double kept = std::max(stage.kept, chunks_[i].kept);
             stage.Add(chunks_[i]);
             stage.elements.Add(chunks_[i].elements);
-            stage.kept = kept;  // of the chunk that keeps most
+            stage.kept = kept;  // `kept` of the chunk that keeps the most bytes
         }
         return {};
     }
@@ -197,7 +197,7 @@ class TrainPredictor {
 
     const StageUse& UseOf(int stage) const { return stages_[static_cast<size_t>(stage)]; }
 
-    // Over the replicas: gathers weights, reduces gradients.
+    // Seconds in which the replicas gather weights (Gather) or reduce gradients (Scatter).
     double Gather(double elements) const {
         return AllGatherSeconds(place_.measured, data_, elements * bytes_.gathered);
     }
@@ -206,7 +206,7 @@ class TrainPredictor {
                                     bytes_.summed);
     }
 
-    // Ranks that hold a share of what this ZeRO stage and the later ones shard.
+    // Number of ranks over which state is sharded that ZeRO shards from stage `zero` on.
     double SharesFrom(int zero) const { return cut_.zero >= zero ? replicas_ : 1; }
 
     StageMemory MemoryOf(int stage) const {
@@ -220,7 +220,7 @@ class TrainPredictor {
                        e.matrices * bytes_.gradient / SharesFrom(2) +
                        e.matrices * bytes_.master / SharesFrom(1);
         memory.work = use.kept * static_cast<double>(slots) + use.brief;
-        const double whole = (overlap_ ? 2 : 1) * e.unit;  // elements that are whole at once
+        const double whole = (overlap_ ? 2 : 1) * e.unit;  // gathered elements at one time
         if (cut_.zero >= 3) memory.work += whole * bytes_.gathered;
         if (cut_.zero >= 2) memory.work += whole * bytes_.summed;
         return memory;

@@ -18,7 +18,7 @@ PipelineWalk WalkAll(size_t stages, size_t chunks, std::span<const ChunkSeconds>
     // Arrival time of a pass's input, by position in the pipeline and micro-batch.
     std::vector<std::vector<double>> came_forward(places, unknown), came_backward = came_forward;
     std::ranges::fill(came_forward.front(), 0);
-    std::ranges::fill(came_backward.back(), 0);         // the stage's own forward pass comes before
+    std::ranges::fill(came_backward.back(), 0);         // needs only the stage's own forward pass
     std::vector<std::vector<train::StagePass>> orders;  // the next pass is the last element
     for (size_t s = 0; s < stages; ++s) {
         const train::PipelinePlace place{static_cast<int>(s), static_cast<int>(stages),
@@ -63,7 +63,7 @@ PipelineWalk WalkAll(size_t stages, size_t chunks, std::span<const ChunkSeconds>
 PipelineWalk WalkPipeline(int stages, int chunks_of_a_stage, std::span<const ChunkSeconds> chunks,
                           int64_t micro_batches, int64_t most_rounds) {
     WEFT_CHECK(chunks.size() == static_cast<size_t>(stages * chunks_of_a_stage));
-    // The remainder of a round is walked with the other rounds.
+    // A partial round is simulated together with the whole rounds.
     const int64_t rest = micro_batches % stages;
     const int64_t more = (micro_batches - rest) / stages - most_rounds;
     const auto walk = [&](int64_t count) {

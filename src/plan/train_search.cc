@@ -118,7 +118,7 @@ class TrainSearcher {
         cut.dp = wishes_.dp > 0 ? wishes_.dp : most_ranks_ / (tp * pp);
         cut.ep = wishes_.ep;
         if (cut.dp == 0 || cut.ranks() > links_.ranks()) return;
-        // With --tp: the default of `weft train`; else with shares of rows.
+        // With --tp, uses the default of `weft train`; else enables sequence parallelism.
         cut.sequence_parallel = tp > 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
         const int most_zero = cut.dp == 1 ? 0 : pp > 1 ? 1 : 3;
         const int last = wishes_.zero >= 0 ? wishes_.zero : most_zero;
@@ -171,7 +171,7 @@ class TrainSearcher {
         if (wishes_.global_batch > 0) {
             const int64_t each = micro_batch * cut.dp;
             if (wishes_.global_batch % each != 0) {
-                // (Larger micro-batches do not divide it either.)
+                // (Larger micro-batches do not divide the batch either.)
                 Refuse(fmt::format(
                     "micro-batches of {} on {} replicas do not divide --global-batch {}",
                     micro_batch, cut.dp, wishes_.global_batch));

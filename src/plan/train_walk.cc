@@ -17,12 +17,12 @@ using program::OpKind;
 using program::Program;
 using program::Trait;
 
-// Columns that a tile could add up while it is begun and written.
+// Starting and writing a tile takes as long as this many terms of its sums.
 constexpr double kEdge = 128;
 // Sequence length at which fused attention has half of its rate.
 constexpr double kShortSequence = 400;
 
-constexpr double kUnitElements = 1 << 24;  // of a unit of weights (program/zero.h)
+constexpr double kUnitElements = 1 << 24;  // elements of a unit of weights (program/zero.h)
 constexpr std::string_view kEmbedding = "token_embd.weight";
 
 constexpr CauseRow<TrainSeconds> kTrainRows[] = {

@@ -26,7 +26,7 @@ constexpr CauseRow<Breakdown> kBreakdownRows[] = {
     {"sync overhead", &Breakdown::sync},   {"hops", &Breakdown::hops},
     {"draft", &Breakdown::draft}};
 
-// A step of at most this many tokens reads its cache as that many rows.
+// Up to this many rows, memory limits attention and products, not arithmetic.
 constexpr int kVectorRows = 8;
 
 // For each layer: the first layer with the same tensor names, types and shapes.
@@ -166,7 +166,7 @@ class StepTimer {
         return load.most > 0 ? load.mean / load.most : 1;
     }
 
-    // Adds a product whose type was measured; the rate includes its overhead.
+    // Adds a product whose type was measured. The measured rate includes the op's overhead.
     bool AddMeasuredProduct(const program::Program& list, const program::Op& op, const OpCost& cost,
                             Breakdown& all) const {
         if (!op.Is(Trait::kProduct)) return false;
@@ -181,7 +181,7 @@ class StepTimer {
         return true;
     }
 
-    // Adds attention of few rows from measured parts, which include its overhead.
+    // Adds attention of few rows from measured rates, which include the op's overhead.
     bool AddRowAttention(const program::Program& list, const program::Op& op, const OpCost& cost,
                          Breakdown& all) const {
         if (!op.Is(Trait::kAttention) || !rates_->scores || step_.tokens > kVectorRows)
@@ -280,7 +280,7 @@ int64_t PartsOf(const program::StepShape& step, const StepPlace& place, int64_t 
 }  // namespace
 
 // While a part computes the ops between two all-reduces, all-reduces of the other parts are on the
-// wire. The first ops have no all-reduce beside them, and the last all-reduce no ops.
+// wire. No all-reduce overlaps with the first ops, and no ops overlap with the last all-reduce.
 Breakdown TimePromptStep(const RankWork& work, const program::StepShape& step,
                          const StepPlace& place) {
     const int64_t sums = work.CountSums(false);
@@ -377,7 +377,7 @@ Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
         for (const program::Value& value : piece.program.values) {
             if (value.storage != program::Storage::kWeight) continue;
             const std::string& name = value.slice.name;
-            // (Each piece has its own columns of per-layer tables.)
+            // (Each piece counts its own columns of per-layer tables.)
             const bool layer = name.starts_with("blk.") || name.starts_with("per_layer_");
             if (!layer && !ends.insert(name).second) continue;
             work.weight_bytes += static_cast<uint64_t>(

@@ -81,8 +81,8 @@ struct Breakdown : SecondsByCause<Breakdown> {
     static std::span<const CauseRow<Breakdown>> Rows();
 };
 
-// Of a rank that holds `held` experts, in a step of `rows` rows: how many of them are chosen, and
-// the expected rows of each chosen one.
+// For a rank that holds `held` experts and a step of `rows` rows: how many of its experts are
+// chosen, and the expected rows of each chosen expert.
 program::ExpertLoad LoadOfExperts(const model::Moe& moe, int64_t held, int64_t rows);
 double RowsOfExpert(const model::Moe& moe, int64_t held, int64_t rows);
 
@@ -95,10 +95,11 @@ struct StepPlace {
     // rates `alone`). 1: as much as when all of them compute at the same time. Times between are
     // interpolated.
     double busy = 1;
-    // Types of all-reduces on the wire. prompts: of steps that read a long prompt (`prompt`).
+    // Types of all-reduces on the wire. prompts: the type in steps that read a long prompt
+    // (`prompt`).
     engine::SumWires wires{};
     bool prompt = false;
-    int64_t most_rows = 0;  // of a step (--prefill-chunk); 0: of this one
+    int64_t most_rows = 0;  // most rows of a step (--prefill-chunk); 0: this step's rows
     const Measured* measured() const { return machine->measured ? &*machine->measured : nullptr; }
 };
 

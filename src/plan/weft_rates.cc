@@ -28,10 +28,10 @@ constexpr WeftRates kProcessor = {0.5e-6, 4e-6, 3e-6, 10e-6, 0.90, 0.33, 0.065, 
 // llama.cpp on a family of GPUs, a row of machines/families.json: the share of the data sheet's
 // bandwidth at which it reads weights, the time of an op of Weft's Programs in microseconds, and
 // the share of the compute in tiles. fitted: to published measurements, of which docs/plan.md lists
-// the devices; else as of the nearest family. bandwidth, flops: of the device to which the shares
-// belong; the rates of a device with less bandwidth or compute are less by the square root only,
-// since llama.cpp does not fill the largest devices. Without them, all devices of the family have
-// these shares.
+// the devices; false: copied from the nearest family. bandwidth, flops: of the device on which the
+// shares were fitted. With less bandwidth or compute, rates fall only with the square root, since
+// llama.cpp does not fill the largest devices. Without these two figures, all devices of the family
+// have equal shares.
 //
 // llama.cpp multiplies with F16 accumulators or in INT8, whose rate is twice the data sheet's
 // figure (F16 with F32 accumulators) on GeForce cards, and equal on professional ones (-pro).
@@ -63,12 +63,12 @@ const std::vector<Family>& Families() {
     return families;
 }
 
-// llama.cpp's attention on such GPUs: its rate in prompts as a share of that of products, the bytes
-// of KV cache a second at most (of the H200, whose bandwidth does not limit it), and its share of
-// the bandwidth at most.
+// llama.cpp's attention on GPUs: its rate in prompts as a share of the rate of products, its
+// highest rate of reading the KV cache (bytes/s, on the H200, whose bandwidth is not the limit),
+// and the highest share of the bandwidth.
 constexpr double kAttention = 0.35, kCacheRate = 0.5e12, kCacheShare = 0.6;
 constexpr double kExpertRows = 32;
-// Most of the data sheet's bandwidth that a device reads.
+// Largest share of the data sheet's bandwidth that a device reaches.
 constexpr double kMostOfSheet = 0.93;
 
 WeftRates RatesOf(const Family& family, const Machine& machine) {
@@ -92,8 +92,8 @@ WeftRates RatesOf(const Family& family, const Machine& machine) {
 }
 
 // llama.cpp on processors: the share of the data sheet's bandwidth at which it reads weights, the
-// seconds that an op takes more for each thread, and its shares of the compute as a part of Weft's
-// on two cores. kRestOfCore: bytes/s of other ops of a core (as on the EPYC).
+// extra seconds of an op per thread, and its shares of the compute relative to Weft's on two cores.
+// kRestOfCore: bytes/s of a core in other ops (as on the EPYC).
 constexpr double kWeightsOfChannels = 0.62, kOpOfThread = 0.1e-6, kComputeOfCores = 0.365;
 constexpr double kRestOfCore = 2.15e9, kMostRest = 0.6;
 
@@ -109,7 +109,8 @@ WeftRates RatesOfProcessor(const Machine& machine) {
     return rates;
 }
 
-// Whether the rates of two cores of an EPYC hold: the bandwidth is what the host's cores read.
+// Whether the rates of the two EPYC cores apply. They do if the bandwidth was measured by the
+// host's cores.
 bool IsAsEpyc(const Machine& machine) {
     return machine.is_processor() && machine.bandwidth.mark == Mark::kMeasured;
 }
@@ -121,12 +122,13 @@ const Family& FamilyOf(const Machine& machine) {
     return found != Families().end() ? *found : any;
 }
 
-// Standard deviations: of a measured device, of families that were fitted, of others.
+// Standard deviations of predictions: on a measured device, a fitted family, a processor, and other
+// devices.
 constexpr double kMeasuredSpread = 0.08, kFittedSpread = 0.25, kProcessorSpread = 0.3,
                  kGuessedSpread = 0.4;
 
-// A device with kLargeDevice FLOP/s computes kMostInFlight outputs at a time: 108 to 132 units with
-// tiles of 128 x 128.
+// A device with kLargeDevice FLOP/s computes kMostInFlight outputs at a time: one tile of 128 x 128
+// on each of its 108 to 132 units.
 constexpr double kLargeDevice = 1e14, kMostInFlight = 2e6;
 
 }  // namespace

@@ -37,7 +37,8 @@ bool IsMeasured(const Machine& machine);
 // Names the source of the rates of a machine that was not measured: "llama.cpp's Vulkan on GPUs of
 // its family (ampere) and the ratio of Weft to llama.cpp on an H200".
 std::string OriginOfRates(const Machine& machine);
-// Standard deviation of a prediction on this machine beside the spread of its figures.
+// Standard deviation of a prediction on this machine, in addition to the spread of the machine's
+// figures.
 double SpreadOfRates(const Machine& machine);
 
 // Weft's speed as a multiple of llama.cpp's Vulkan on the H200 (docs/gpu.md): decode of 1.2 B Q4_0
