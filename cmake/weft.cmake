@@ -9,6 +9,9 @@ target_compile_options(weft_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtu
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")  # the fuzz preset; pragmas and flags are GCC's
   target_compile_options(weft_options INTERFACE -Wno-unknown-pragmas -Wno-unknown-warning-option
     -Wno-missing-braces)
+  # Boost 1.74 looks for Clang's former header of coroutines only.
+  target_compile_definitions(weft_options INTERFACE BOOST_ASIO_HAS_CO_AWAIT
+    BOOST_ASIO_HAS_STD_COROUTINE)
 endif()
 # A build without a compiler launcher (ccache) is a user's: a warning of a newer compiler does not end
 # it. GCC collects its garbage later: 7 % less time for 250 MB more a job.

@@ -153,9 +153,9 @@ class TrainPredictor {
                 uses.emplace(key, plan::UseOf(part, place_, overlap_ && cut_.zero >= 2));
             }
             for (size_t place = 0; place < keys.size(); ++place) {
-                StageUse use = UseOfChunk(parts, uses, keys[place]);
+                const StageUse use = UseOfChunk(parts, uses, keys[place]);
                 StageUse& slowest = chunks_[place % pp * each + place / pp];
-                if (use.seconds() > slowest.seconds()) slowest = std::move(use);
+                if (use.seconds() > slowest.seconds()) slowest = use;
             }
         }
         stages_.resize(pp);
