@@ -3,24 +3,24 @@
 //: adafactor_columns_end -DCOLUMNS_END
 //: adafactor_moments -DMOMENTS
 //: adafactor_update -DUPDATE
-// Adafactor (Shazeer and Stern 2018; program/update.h) over a block of a tensor: its rows are a
-// range of the tensor's rows [rows, cols], of which each `matrix_rows` are a matrix.
+// Adafactor (Shazeer and Stern 2018; program/update.h) over a block of a tensor. A tensor is a
+// stack of matrices of `matrix_rows` rows, and a block is a range of the tensor's rows.
 #version 460
 #include "element.glsl"
 #include "reduce.glsl"
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint kTypes = 0;  // of gradient, copy
+layout(constant_id = 1) const uint kTypes = 0;  // types of gradient, copy
 
 struct Block {
-    uint row;             // of the tensor, at the block's start
+    uint row;             // row of the tensor at which the block starts
     uint rows, cols;      // of the block, whose first row starts at column `skipped`
     uint skipped, count;  // count: number of elements
     uint matrix_rows, tensor_cols;
 };
 
 #if defined(ROWS) || defined(COLUMNS) || defined(UPDATE)
-// Index of element (r, c) of a block, whose elements are contiguous; b.count or more: the block
-// lacks it.
+// Index of element (r, c) of a block, whose elements are contiguous. A result of b.count or more
+// means that the block lacks the element.
 uint ElementOf(Block b, uint r, uint c) {
     return r == 0 && c < b.skipped ? b.count : r * b.cols + c - b.skipped;
 }
@@ -31,8 +31,8 @@ uint MatrixBegin(Block b, uint r) {
 #endif
 
 #ifdef ROWS
-// Sums of squares of each row: to[row] += squares of gradients; kSizes: squares of updates
-// (gradients times their factors), as pairs.
+// Adds each row's squares of gradients to to[row]. kSizes: writes each row's sum of squares of
+// updates (gradients times their factors), as pairs.
 layout(constant_id = 2) const bool kSizes = false;
 layout(push_constant, scalar) uniform Args {
     uint64_t gradient;
@@ -77,7 +77,7 @@ layout(push_constant, scalar) uniform Args {
 void main() {
     const uint c = gl_GlobalInvocationID.x;
     if (c >= block.cols) return;
-    // Rows of the block: those of the matrix, and among these the piece's.
+    // The matrix's rows in the block, and then the rows of this piece.
     const uint matrix = block.row / block.matrix_rows + gl_WorkGroupID.z;
     const uint first = max(matrix * block.matrix_rows, block.row) - block.row;
     const uint last = min(min((matrix + 1) * block.matrix_rows, block.row + block.rows) - block.row,
@@ -95,7 +95,7 @@ void main() {
 #endif
 
 #ifdef COLUMNS_END
-// to[matrix][c] += the pieces, in order. Workgroup (columns, matrix).
+// Adds the pieces to to[matrix][c], in order. Workgroup (columns, matrix).
 layout(push_constant, scalar) uniform Args {
     Floats sums, to;
     uint pieces, cols, tensor_cols;

@@ -28,7 +28,7 @@ vec4 Widen(uint64_t table, uint word, float scale) {
     }
     return wide;
 }
-// The nearest code, the greater of two: the number of midpoints that are not above x.
+// The nearest code (the greater one of two), which is the number of midpoints that are not above x.
 uint Nearest(uint64_t table, float x) {
     Floats middles = Floats(table + kTableBytes);
     uint begin = 0, end = 255;
@@ -42,7 +42,7 @@ uint Nearest(uint64_t table, float x) {
     }
     return begin;
 }
-// Encodes the first `left` of four; keeps the other bytes of the word.
+// Encodes the first `left` of four elements and keeps the other bytes of the word.
 uint Narrow(uint64_t table, vec4 wide, float scale, uint left, uint word) {
     [[unroll]] for (uint k = 0; k < 4; ++k) {
         if (k >= left) continue;

@@ -1,9 +1,9 @@
 //: add_squares
 //: add_squares_end -DEND
-// The sum of squares of the elements of runs, as two float32 (pairs.glsl): first per block, then
-// over blocks, which is added to `sums`. The order depends only on sizes. A chain has fewer than
-// 1,024 additions for 2^30 elements, so that the relative error is below 2^-28. Squares below
-// 2^-126 may count as zeros.
+// The sum of squares of the elements of runs, as two float32 (pairs.glsl). The first shader sums
+// each block; the second adds the sum over blocks to `sums`. The order depends only on sizes. A
+// chain has fewer than 1,024 additions for 2^30 elements, so that the relative error is below
+// 2^-28. Squares below 2^-126 may count as zeros.
 #version 460
 #include "element.glsl"
 #include "pairs.glsl"

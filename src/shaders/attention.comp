@@ -10,8 +10,8 @@
 //
 // kList: a row attends to the positions that `sinks` lists (latent attention), or to the blocks of
 // positions that it lists for the KV head, and keys are counted along the list. If the list has
-// space for all keys, it holds all in order, and the bits equal those without a list. Blocks of
-// several rows have no list: they skip rows at positions beyond the capacity.
+// space for all keys, it holds all of them in order, and the bits equal those without a list.
+// Blocks of several rows have no list: they skip rows at positions beyond the capacity.
 //
 // Workgroup (tile of pairs * chunks + chunk, KV head, block or row).
 #version 460
@@ -22,14 +22,14 @@ layout(constant_id = 0) const uint kThreads = 128;
 layout(constant_id = 1) const uint kType = 1;      // of the caches
 layout(constant_id = 2) const uint kKeyDims = 64;
 layout(constant_id = 3) const uint kValueDims = 64;
-layout(constant_id = 4) const uint kFirstDims = 64;  // dims of a key that come from q; the others
+layout(constant_id = 4) const uint kFirstDims = 64;  // dims of a query that come from q; the others
                                                      // from q_more
 layout(constant_id = 5) const uint kPairs = 16;
 layout(constant_id = 6) const uint kKeys = 32;   // per tile; a multiple of 4, at most kThreads
 layout(constant_id = 7) const uint kSlice = 64;  // dims kept in shared memory; a multiple of 4
 layout(constant_id = 8) const bool kSplit = false;
-// These define the order of sums: the number of invocations that share a pair's softmax, and the
-// number of groups of keys whose values are summed separately.
+// Two sizes that define the order of sums: the number of invocations that share a pair's softmax,
+// and the number of groups of keys whose values are summed separately.
 layout(constant_id = 9) const uint kLanes = 8;
 layout(constant_id = 10) const uint kKeyGroups = 1;
 layout(constant_id = 11) const bool kList = false;
@@ -44,8 +44,8 @@ layout(push_constant, scalar) uniform Args {
     uint heads, first_head, group, first_kv_head, kv_heads;
     uint page_tokens, window, chunks;
     float scale, soft_cap;
-    // kSplit: the row of workgroup z = 0, whose chunks come first in `partial`. kList, in the
-    // highest bit: skip rows for which the list has space for all keys.
+    // With kSplit: the row of workgroup z = 0, whose chunks come first in `partial`. With kList,
+    // the highest bit means: skip rows for which the list has space for all keys.
     uint row_and_bit;
     uint block;  // positions per list entry
 };
@@ -71,8 +71,8 @@ const uint kScoreGroups = kThreads / kKeys;
 const uint kScorePairs = (kPairs + kScoreGroups - 1) / kScoreGroups;
 // Softmax: kLanes invocations per pair.
 shared float lanes[kPairs * kLanes];
-// Values: each invocation computes one dim of a slice and every kValueGroups-th pair; with key
-// groups, one pair and every kKeyGroups-th four keys.
+// Values: each invocation computes one dim of a slice, for every kValueGroups-th pair. With key
+// groups it does so for one pair and every kKeyGroups-th group of four keys.
 const uint kValueGroups = kThreads / kSlice;
 const uint kValuePairs = (kPairs + kValueGroups - 1) / kValueGroups;
 
@@ -81,7 +81,7 @@ uint row_begin, row_count, head_begin, head_count, first_position, first_page, f
 uint begin, end;  // of keys
 uint first_row, own_row;
 float sums[kValueSlices * kValuePairs];
-float most = kHidden, total = 0.0;  // of the invocation's pair and lane
+float most = kHidden, total = 0.0;  // maximum and total of the invocation's pair and lane
 
 uint RowOf(uint pair) { return (first_pair + pair) / head_count; }
 uint HeadOf(uint pair) { return head_begin + (first_pair + pair) % head_count; }

@@ -15,11 +15,11 @@
 //     stay within f16, and most tiles need no such multiplication. The weights' total is in float32,
 //     of unrounded weights.
 //
-// All subgroups run all barriers, also those of subgroups: lavapipe requires it.
+// All subgroups run all barriers, including subgroup barriers, because lavapipe requires it.
 //
-// Subgroups form a grid: kDown rows of 16 pairs each, and kAcross columns, which divide a row's
-// fragments of keys, and those of values' dims. Tiles of keys begin at multiples of kKeys. A tile
-// that is hidden from a row changes none of its bits.
+// Subgroups form a grid: kDown rows of 16 pairs each, and kAcross columns that divide a row's
+// fragments of keys and of values' dims. Tiles of keys begin at multiples of kKeys. A tile that is
+// hidden from a row changes none of its bits.
 //
 // Workgroup (tile of pairs, KV head, block).
 #version 460
@@ -51,14 +51,15 @@ layout(push_constant, scalar) uniform Args {
     uint page_tokens, window;
     uint block_count;
     float scale, soft_cap;
-    uint span;  // rows of a tile of blocks; blocks that do not begin such a tile are skipped
+    uint span;  // rows per tile of blocks; a block that begins no tile is skipped
 };
 
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer Words4 {
     uvec4 at[];
 };
 
-// Loops over registers. Emulated, the registers are in memory, and long code takes long to compile.
+// Unrolls loops over registers. When emulated, registers are in memory, and unrolled code takes
+// long to compile.
 #ifdef EMULATED
 const bool kEmulated = true;
 #define UNROLL dont_unroll
@@ -66,7 +67,7 @@ const bool kEmulated = true;
 const bool kEmulated = false;
 #define UNROLL unroll
 #endif
-const float kHidden = -3.0e38, kLeastSeen = -2.9e38;  // score of a hidden key; a bound of others
+const float kHidden = -3.0e38, kLeastSeen = -2.9e38;  // score of a hidden key; bound of others
 const float kLog2E = 1.44269504;
 const float kBias = 8.0, kHeadroom = 7.0;
 const uint kNoSlot = 0xffffffffu;
@@ -85,9 +86,9 @@ const uint kKeySlice = (kKeyFragments + kKeySlices - 1) / kKeySlices;  // fragme
 const uint kValueSlice = (kValueFragments + kValueSlices - 1) / kValueSlices;
 const uint kMostSlice = kKeySlice > kValueSlice ? kKeySlice : kValueSlice;
 
-// `halves`: a slice of a tile of keys or values, then weights, then queries. Queries that are held
-// in registers are only there at the start, in the place of the tile and the weights. Strides are
-// in groups of four elements, and chosen to avoid bank conflicts.
+// The array `halves` holds a slice of a tile of keys or values, then weights, then queries. If
+// registers hold the queries, `halves` has them only at the start, in place of the tile and
+// weights. Strides are in groups of four elements, and chosen to avoid bank conflicts.
 const uint kTileStride = kMostSlice * 4 + 2, kWeightStride = kKeys / 4 + 2;
 const uint kQueryStride = kKeyFragments * 4 + 2;
 const uint kWeightsAt = kKeys * kTileStride, kTileFours = kWeightsAt + kPairs * kWeightStride;
@@ -96,35 +97,35 @@ const bool kQueriesFirst = kHeld && !kEmulated;
 const uint kQueriesAt = kQueriesFirst ? 0 : kTileFours;
 const uint kLargerFours = kTileFours > kQueryFours ? kTileFours : kQueryFours;
 const uint kHalfFours = kQueriesFirst ? kLargerFours : kTileFours + kQueryFours;
-// `floats`: scores; of a subgroup, a block of 16 pairs and 16 columns.
+// The array `floats` holds scores. Each subgroup has a block of 16 pairs and 16 columns.
 const uint kScoreColumns = kKeys > 16 * kAcross ? kKeys : 16 * kAcross;
 const uint kScoreStride = kScoreColumns / 4 + 2, kFloatFours = kPairs * kScoreStride;
-// A subgroup's fragments of scores, of the values of a slice, and of all values.
+// Numbers of a subgroup's fragments: of scores, of the values of a slice, and of all values.
 const uint kEachKeys = (kKeys / 16 + kAcross - 1) / kAcross;
 const uint kEachValues = (kValueSlice + kAcross - 1) / kAcross;
 const uint kOfValues = kValueSlices * kEachValues;
 const uint kMatrices = kEachKeys + kOfValues + 1;
 #include "fragments.glsl"
 
-// Softmax: kLanes invocations of a subgroup per pair. A pair's total has kParts parts, which do not
-// depend on kLanes.
+// Softmax: kLanes invocations of a subgroup per pair. A pair's total has kParts parts. Their number
+// does not depend on kLanes.
 const uint kParts = 8, kWantedLanes = kThreads / kPairs;
 const uint kLanes = kWantedLanes < kParts ? kWantedLanes : kParts;
 const uint kOwnParts = kParts / kLanes, kOwnFours = kKeys / 4 / kLanes;
 
-shared uint slots[2 * kKeys];  // of two successive tiles
-shared float scales[kChecks ? 2 * kKeys : 1];  // of keys, then of values
+shared uint slots[2 * kKeys];  // slots of two successive tiles
+shared float scales[kChecks ? 2 * kKeys : 1];  // scales of keys, then of values
 shared float lanes[kPairs * kLanes];
 shared float factors[kPairs];
-// The number of the last tile with elements beyond f16 in keys and in values, and of the last tile
-// in which a row's sums change by a factor.
+// large_tile: number of the last tile with elements beyond f16, in keys and in values. moved_tile:
+// number of the last tile in which a row's sums change by a factor.
 shared uint large_tile[2];
 shared uint moved_tile[kDown];
 
 // The rows and heads of this workgroup.
 uint row_begin, head_begin, head_count, first_pair, pair_count, first_position, first_page;
 uint begin, end;  // of keys
-// This invocation's pair and lane in the softmax, and what the pair sees.
+// This invocation's pair and lane in the softmax, and the keys that the pair sees.
 uint own_pair, own_lane;
 bool works;
 int least_key, last_key;
@@ -141,7 +142,7 @@ uint Across() { return gl_SubgroupID % kAcross; }
 bool HasPairs() { return IsPair(16 * Down()); }
 // 2^shift, for a shift of at most 126 up or down.
 float PowerOfTwo(int shift) { return uintBitsToFloat(uint(shift + 127) << 23); }
-// The shift by which a power of two is below 1.
+// The exponent of a power of two, negated: 2^-3 gives 3.
 int ShiftOf(float power) { return 127 - int(floatBitsToUint(power) >> 23); }
 float InverseOf(float power) { return uintBitsToFloat((254u << 23) - floatBitsToUint(power)); }
 
@@ -232,8 +233,8 @@ void FindSlots(uint first, uint half_of) {
 // The slices of the keys or values of a tile.
 struct Slices {
     uint64_t cache;
-    uint row_dims, dims;    // of a row of the cache, and those of them that are used
-    uint fragments, count;  // of a slice, and the number of slices
+    uint row_dims, dims;    // dims of a row of the cache, and how many of them are used
+    uint fragments, count;  // fragments of a slice, and number of slices
     uint half_of;           // the tile's half of `slots`
     uint scales_at;         // in `scales`
     bool scaled;            // whether `scales` has numbers other than 1
@@ -247,7 +248,7 @@ Slices ValuesOf(uint half_of) {
     return Slices(v_cache, row_dims, kValueDims, kValueSlice, kValueSlices, half_of, kKeys, false);
 }
 
-// The part of a slice that an invocation loads: groups of eight elements.
+// Number of groups of eight elements of a slice that an invocation loads.
 const uint kJobs = (kKeys * kMostSlice * 2 + kThreads - 1) / kThreads;
 
 // Elements [d, d + 8) of the row at `row`, for any type but f16. d is a multiple of 8.
@@ -299,8 +300,8 @@ void PlaceJob(Slices tile, uint i, f16vec4 low, f16vec4 high) {
     halves[to + 1] = high;
 }
 
-// Fetch loads a slice to registers, and PlaceSlice writes it to `halves` and returns whether it has
-// elements beyond f16. Emulated, PlaceSlice does both.
+// Fetch loads a slice to registers. PlaceSlice writes it to `halves` and returns whether it has
+// elements beyond f16. When emulated, PlaceSlice does both.
 #ifdef EMULATED
 struct Brought { uint slice; };
 void Fetch(Slices tile, uint slice, out Brought next) { next.slice = slice; }
@@ -332,7 +333,8 @@ bool PlaceSlice(Slices tile, Brought next) {
 }
 #endif
 
-// Notes whether the tile has elements beyond f16. large: whether its first slice has.
+// Sets large_tile to `number` if the tile has elements beyond f16. large: whether its first slice
+// has.
 void NoteLarge(Slices tile, bool large, uint number) {
     [[dont_unroll]] for (uint i = kJobs; tile.count > 1 && i < tile.count * kJobs; ++i) {
         f16vec4 low, high;
@@ -340,7 +342,8 @@ void NoteLarge(Slices tile, bool large, uint number) {
     }
     if (large) large_tile[tile.scales_at / kKeys] = number;
 }
-// Determines the scales of the tile's keys or values, by their largest finite elements. Rare.
+// Computes the scales of the tile's keys or values from their largest finite elements. Rarely
+// called.
 void FindScales(Slices tile) {
     [[dont_unroll]] for (uint key = Invocation(); key < kKeys; key += kThreads) {
         const uint slot = slots[tile.half_of * kKeys + key];
@@ -356,8 +359,7 @@ void FindScales(Slices tile) {
         scales[tile.scales_at + key] = large ? PowerOfTwo(14 - (int(peak >> 23) - 127)) : 1.0;
     }
 }
-// If the first slice of the tile, which is in `halves`, has elements beyond f16, replaces it by a
-// scaled one.
+// If the tile has elements beyond f16, scales its first slice, which is in `halves`.
 void ScaleLarge(inout Slices tile, uint number) {
     if (large_tile[tile.scales_at / kKeys] != number) return;
     FindScales(tile);
@@ -435,7 +437,7 @@ void Soften(uint first, uint number, bool keys_scaled, bool values_scaled) {
     }
     float factor = 1.0;
     if (largest > top + kHeadroom) {
-        if (top > kLeastSeen) {  // else the sums are zeros
+        if (top > kLeastSeen) {  // otherwise the sums are zeros
             factor = exp2(top - largest);
             moved_tile[own_pair / 16] = number;
         }

@@ -1,6 +1,6 @@
-// Merges the chunks of a row's and head's keys (attention.comp, kSplit), in order. kEncodes: also
-// writes the result as codes (codes.glsl); a head must then be whole blocks of 32. Workgroup (head,
-// row).
+// Merges the partial results of a row and head over chunks of keys (attention.comp, kSplit), in
+// order. kEncodes: also writes the result as codes (codes.glsl); a head must then be whole blocks
+// of 32. Workgroup (head, row).
 #version 460
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;

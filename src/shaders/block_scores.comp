@@ -1,7 +1,7 @@
 // Scores of an indexer of blocks: for a row, a head and a block of positions, the highest q . key,
-// in scores [rows of the turn, heads, stride]. Only for rows that see more than `top` blocks, and
-// for blocks that are not always chosen. Workgroup (block, row of the turn). Each invocation
-// processes every 32nd position and every kGroups-th head.
+// in scores [rows of the turn, heads, stride]. Skips rows that see at most `top` blocks, and blocks
+// that are always chosen. Workgroup (block, row of the turn). Each invocation processes every 32nd
+// position and every kGroups-th head.
 #version 460
 #include "index_tile.glsl"
 layout(constant_id = 3) const uint kHeads = 4;

@@ -26,15 +26,16 @@ const uint kListed = 1u << 30, kMostListed = kListed - 1;
 bool IsListed(uint window) {
     return window >= kListed && window < 0x80000000u;
 }
-// The last place of the list that a row attends to, which determines its chunks; for other windows,
-// the row's position. A list of blocks ends with the row's own block, up to its position.
+// For a list: the last place of the list that the row attends to. A list of blocks ends with the
+// row's own block, up to its position. For other windows: the row's position. The result determines
+// the row's chunks.
 uint LastPlace(uint window, uint block, uint position) {
     const uint listed = window & kMostListed;
     return !IsListed(window) || position < listed ? position : listed - block + position % block;
 }
 
-// The first key that a query sees: by the window (0: all keys), or, if its highest bit is set, by
-// chunks of that many keys.
+// The first key that a query sees. The window is a number of keys (0: all keys) or, if its highest
+// bit is set, the size of chunks in which queries see keys.
 uint FirstKeyOf(uint window, uint position) {
     if (window >= 0x80000000u) {
         const uint chunk = window & 0x7fffffffu;

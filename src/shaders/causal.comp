@@ -9,7 +9,7 @@
 
 const float kHidden = -3.0e38;  // score of a hidden key
 
-vec4 most = vec4(kHidden), totals = vec4(0.0);  // of the invocation's rows, over its own columns
+vec4 most = vec4(kHidden), totals = vec4(0.0);  // per row, over the invocation's columns
 
 // Turns scores into weights, up to a factor per row.
 void Soften(uint first, inout Products scores, inout Sums sums) {

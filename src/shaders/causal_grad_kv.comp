@@ -35,7 +35,7 @@ void AddQueries(uint head, uint first, uint queries, inout Sums dk, inout Sums d
 void main() {
     if (!Place()) return;
     const uint kv = gl_WorkGroupID.y;
-    uint end = sequence_rows;  // of the queries that see one of these keys
+    uint end = sequence_rows;  // end of the queries that see one of these keys
     if (a.window != 0) end = min(end, own_begin + own_rows - 1 + a.window);
     Sums dk, dv;
     Clear(dk);

@@ -16,7 +16,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kType = 0;   // of all matrices
 layout(constant_id = 2) const uint kDims = 64;  // of a head: a multiple of 8, at most 256
 layout(constant_id = 3) const uint kRows = 64;  // or 32
-layout(constant_id = 4) const uint kSlice = 32;  // others whose dims are in shared memory at the
+layout(constant_id = 4) const uint kSlice = 32;  // others with dims in shared memory at the
                                                  // same time
 layout(constant_id = 5) const bool kCapped = false;
 
@@ -38,20 +38,21 @@ const uint kQuads = kDims / 4, kQuadsEach = (kQuads + kAcross - 1) / kAcross;
 const uint kRowPitch = kRows / 4 + 1, kOtherPitch = kOthers / 4 + 1;
 const uint kDeepQuads = kDeep * (kRowPitch + kOtherPitch), kSliceQuads = kSlice * kQuads;
 
-// Dims of rows and of others, one term per line of fours; or others, with their dims in quads.
+// Holds dims of rows and of others, with one term per line of groups of four; or others, with their
+// dims in quads.
 shared vec4 staged[kDeepQuads > kSliceQuads ? kDeepQuads : kSliceQuads];
 shared vec4 weights[kOthers * kRowPitch];
 shared float lanes[kRows * kAcross];
 
 uint Down() { return gl_LocalInvocationIndex / kAcross; }
 uint Across() { return gl_LocalInvocationIndex % kAcross; }
-uint OtherOf(uint c) { return 4 * (Across() + c * kAcross); }  // the first of four
+uint OtherOf(uint c) { return 4 * (Across() + c * kAcross); }  // first of four others
 
 // This workgroup's sequence, and its own rows of it.
 uint sequence_begin, sequence_rows, own_begin, own_rows;
 
-// Whether the workgroup has rows: among the blocks of the step's table, it uses those that begin a
-// tile. The last blocks come first: their rows see the most keys.
+// Sets the workgroup's rows and returns whether it has any. Only blocks of the step's table that
+// begin a tile have rows. The last blocks come first, because their rows see the most keys.
 bool Place() {
     const BlockEntry block = a.blocks.at[a.block_count - 1 - gl_WorkGroupID.z];
     const SequenceEntry sequence = a.sequences.at[block.sequence];
@@ -93,7 +94,7 @@ void Stage(Tile tile, uint count, uint quad, uint begin, uint pitch) {
 
 struct Products { vec4 of[4 * kFours]; };  // [c][r], a vec4 of four others
 
-// rows . others^T, over the dims.
+// Returns rows . others^T, summed over the dims.
 void Multiply(Tile rows, Tile others, out Products products) {
     [[unroll]] for (uint i = 0; i < 4 * kFours; ++i) products.of[i] = vec4(0);
     const uint begin = kDeep * kRowPitch;

@@ -17,10 +17,11 @@ const uint kBlockLanes = 8;  // invocations per block
 shared uint encode_parts[kEncodes ? gl_WorkGroupSize.x : 1];
 
 // Encodes x, columns [4 four, 4 four + 4) of all rows. All invocations of the workgroup must call
-// it; each eight consecutive ones have one block, or none of them is `inside`.
+// it. Eight consecutive invocations have one block; all eight are `inside`, or none is.
 void Encode(uint64_t codes, uint64_t scales, uint lane, uint four, vec4 x, bool inside) {
     const uint head = lane / kBlockLanes * kBlockLanes;
-    // Compared as integers, magnitudes have the order of the floats, and NaN is the largest.
+    // Bits of magnitudes, compared as integers, have the order of the floats, and NaN is the
+    // largest.
     const uvec4 size = floatBitsToUint(x) & 0x7fffffffu;
     encode_parts[lane] = max(max(size.x, size.y), max(size.z, size.w));
     barrier();

@@ -17,7 +17,7 @@ layout(push_constant, scalar) uniform Args {
 };
 const uint kSame = 0, kListed = 1, kFound = 2;
 
-// x_rows or more: there is no such row.
+// The row of x for a row of y; x_rows or more: there is no such row.
 uint RowOf(uint r) {
     if (kMode == kSame) return r + uint(first_row);
     if (kMode == kListed) {

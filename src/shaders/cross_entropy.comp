@@ -2,8 +2,8 @@
 //: cross_entropy_grad -DGRAD
 // The loss of each row, log(sum) + most - chosen; and its gradient, in place of the logits:
 //     dloss * (exp(logit - most) / sum - (the target is here))
-// A negative target gives zeros. For the loss an invocation handles a row; for the gradient a quad,
-// in workgroups (rows, columns).
+// A negative target gives zeros. For the loss, an invocation handles a row. For the gradient, it
+// handles a quad, in workgroups (rows, columns).
 #version 460
 #include "element.glsl"
 #include "stats.glsl"

@@ -40,7 +40,7 @@ void main() {
     const uint group = group_and_cycle & 0xffffu, cycle = group_and_cycle >> 16;
     const uint of_model = (first_heads & 0xffffu) + head;
     const uint key = (cycle > 0 ? of_model % cycle : of_model / group) - (first_heads >> 16);
-    const uint width = min(kColumns, cols - first);  // of the block, as stored in a slot
+    const uint width = min(kColumns, cols - first);  // columns of the block, as stored in a slot
     const bool own = column < width;
     const uint slot_floats = heads * kDims * cols;
     const uint place = (head * cols + first) * kDims + column;

@@ -1,5 +1,5 @@
 //: embedding_@ -D@ for PLAIN CODED FP8
-// Rows of a weight as floats: y[t] = table[tokens[t] - first_row], zeros for tokens outside the
+// Decodes rows of a weight: y[t] = table[tokens[t] - first_row], zeros for tokens outside the
 // table.
 // kDecodes: rows [first_row, first_row + n), as float32, bfloat16 or float16, with t counted along
 // z and y.

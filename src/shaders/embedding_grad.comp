@@ -1,6 +1,6 @@
-// dtable[token - first_row] += the sum of the token's rows of dy, in order, rounded once. `order`
-// lists the rows of dy by token, ascending among equal tokens. A workgroup (place in the list,
-// columns) handles a token if the token's first row is at its place.
+// Adds the sum of a token's rows of dy to dtable[token - first_row], in order, rounded once.
+// `order` lists the rows of dy by token, ascending among equal tokens. A workgroup (place in the
+// list, columns) handles a token if the token's first row is at its place.
 #version 460
 #include "element.glsl"
 layout(local_size_x_id = 0) in;

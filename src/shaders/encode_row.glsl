@@ -1,6 +1,6 @@
-// Encodes rows as int8 in the kernel that computes them (codes.glsl): a workgroup has a row, an
-// invocation every gl_WorkGroupSize.x-th column, of which it shares kEncodeTurns with its
-// neighbors.
+// Encodes rows as int8 in the kernel that computes them (codes.glsl). A workgroup has a row, and an
+// invocation every gl_WorkGroupSize.x-th column. Invocations exchange kEncodeTurns columns each at
+// a time through shared memory.
 #include "codes.glsl"
 
 const uint kEncodeTurns = 4;

@@ -61,7 +61,8 @@ bool Await(Words gate, Words inbox, uint index) {
     return open;
 }
 
-// False: abandoned. Each invocation writes every gl_WorkGroupSize.x-th float of `sum`.
+// Returns false if the submission is abandoned. Each invocation writes every gl_WorkGroupSize.x-th
+// float of `sum`.
 bool Exchange(Words gate, Floats part, Shared to_host, Shared from_host, uint count, uint index,
               Floats sum) {
     const uint lane = gl_LocalInvocationIndex;
