@@ -6,8 +6,8 @@
 //           of experts; [expert, first slot, slots] of each block; slots; each expert's first slot
 //           [experts + 1]
 //
-// x is an expert, or all experts that are not held. An invocation counts a run of slots, then
-// places it.
+// Workgroup x handles an expert, or all experts that are not held. An invocation counts a run of
+// slots, then places it.
 #version 460
 #include "head.glsl"
 

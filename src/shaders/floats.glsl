@@ -44,8 +44,8 @@ float TemperatureAt(int position, float beta, uint length, uint offset) {
     return steps == 0 ? 1.0 : fma(beta, Log(1.0 + float(steps)), 1.0);
 }
 
-// a / b, rounded to nearest except for ties of the last step (GLSL's division may be off by 2.5
-// ulp).
+// Quotient a / b, rounded to nearest except for ties of the last step (GLSL's division may be off
+// by 2.5 ulp).
 float Divide(float a, float b) {
     const float q = a / b;
     return fma(fma(-q, b, a), 1.0 / b, q);

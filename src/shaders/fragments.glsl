@@ -1,5 +1,5 @@
 // 16 x 16 matrices of a subgroup in a shader's own layout: f16 times f16, summed in float32. With
-// EMULATED, the same with ordinary instructions, to test on devices without matrix units.
+// EMULATED, ordinary instructions compute the same, to test on devices without matrix units.
 // (matrix.glsl has the layout of products.)
 //
 // Operands are in the shared array `halves`, sums in `floats`. A matrix has a position in its array
@@ -28,8 +28,8 @@ void StoreSums(MatrixSums sums, uint at, uint stride) { STORE_SUMS(sums, floats,
 // Multiplies each element by the element of `factors` at the same place.
 void ScaleSums(inout MatrixSums sums, MatrixSums factors) { ScaleUnits(sums, factors); }
 #else
-// An operand is a place in `halves`. Sums are a place in `own_sums`: an invocation has every kSize-th
-// element. (A struct of elements would be copied at every call.)
+// An operand is a place in `halves`. A matrix of sums is a place in `own_sums`, where an invocation
+// has every kSize-th element. (A struct of elements would be copied at every call.)
 struct Operand {
     uint at, stride;
     bool by_rows;

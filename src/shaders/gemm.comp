@@ -29,7 +29,7 @@ layout(constant_id = 9) const bool kRounds = false;  // round operands to bfloat
 
 const uint kNT = 0, kNN = 1, kTN = 2;
 const uint kRows = 1, kTerms = 2;
-const bool kTurnA = kForm == kTN, kTurnB = kForm != kNT;  // a row in memory is one term
+const bool kTurnA = kForm == kTN, kTurnB = kForm != kNT;  // whether a row in memory is one term
 const bool kAlignedA = (kAligned & 1) != 0, kAlignedB = (kAligned & 2) != 0;
 const bool kAlignedC = (kAligned & 4) != 0;
 const uint kSize = gl_WorkGroupSize.x;
@@ -37,13 +37,13 @@ const uint kSize = gl_WorkGroupSize.x;
 layout(push_constant, scalar) uniform Args {
     uint64_t a, b, c;
     uint64_t a_peaks, b_peaks;  // MATRIX: from gemm_peaks.comp
-    uint64_t plan, factors;     // factors: of the slots, for kTerms, or 0
+    uint64_t plan, factors;     // factors: factors of the slots, for kTerms, or 0
     uint a_stride, b_stride, c_stride;
     uint m, n, k;
     uint split, accumulate;
     uint matrix_rows;           // per matrix of the stack: B for kRows, C for kTerms
     uint a_used, b_used;        // slots that share a row of A or B
-    uint groups;                // of peaks of A; of B << 16
+    uint groups;                // groups of peaks of A; those of B << 16
     uint a_count, b_count;      // peaks per group
 } g;
 
@@ -53,7 +53,7 @@ shared uint slots[kTileM];
 
 uint SlotAt(uint i) { return uint(Ints(g.plan).at[slots_at + i]); }
 
-// The row in memory of row `i` of the tile of A; or of term `term`.
+// The row in memory of row `i` of the tile of A, or (TermOfA) of term `term`.
 uint RowOfA(uint i) { return kGroups == kRows ? slots[i] / g.a_used : first_m + i; }
 uint TermOfA(uint term) { return kGroups == kTerms ? SlotAt(term) / g.a_used : term; }
 uint RowOfB(uint j) { return (kGroups == kRows ? matrix * g.matrix_rows : 0) + first_n + j; }
@@ -71,8 +71,8 @@ vec4 Prepared(vec4 x, float factor) {
     return WidenFour(kBF16, NarrowFour(kBF16, x));
 }
 
-// Eight elements of a tile, which has its operand's layout: row `line` of it, from element 8 *
-// eight on, where the terms begin at `deep`.
+// Eight elements of row `line` of a tile, from element 8 * eight on. The tile has its operand's
+// layout, and its terms begin at `deep`.
 Eight FetchA(uint line, uint eight, uint deep) {
     Eight x = Eight(vec4(0), vec4(0));
     float factor = 1;

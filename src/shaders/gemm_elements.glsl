@@ -33,7 +33,7 @@ Eight LoadEight(uint type, bool aligned, uint64_t row, uint first, uint end) {
 }
 
 // Stores elements [first, first + 4) of a row, up to `end`: = value, or += value if `adds`.
-// aligned: as above, with a multiple of 4.
+// aligned: the row is aligned to 16 bytes and `first` is a multiple of 4.
 void StoreFour(uint type, bool aligned, bool adds, uint64_t row, uint first, uint end, vec4 value) {
     if (first >= end) return;
     if (aligned && end - first >= 4) {

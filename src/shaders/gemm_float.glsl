@@ -5,12 +5,12 @@ layout(constant_id = 10) const uint kLanesN = 16;
 const uint kDeep = 16;
 const uint kLanesM = kSize / kLanesN;
 const uint kFoursM = kTileM / (4 * kLanesM), kFoursN = kTileN / (4 * kLanesN);
-// A row is a term; the stride is chosen to avoid bank conflicts.
+// A row of the array is a term; its stride is chosen to avoid bank conflicts.
 const uint kStrideA = kTileM / 4 + 1, kStrideB = kTileN / 4 + 1;
 shared vec4 tile_a[kDeep * kStrideA];
 shared vec4 tile_b[kDeep * kStrideB];
 
-// The eight elements of a tile that an invocation loads, at most one group.
+// An invocation loads at most one group of eight elements of a tile.
 const uint kEightsA = (kTurnA ? kTileM : kDeep) / 8, kEightsB = (kTurnB ? kTileN : kDeep) / 8;
 const uint kJobsA = kTileM * kDeep / 8, kJobsB = kTileN * kDeep / 8;
 

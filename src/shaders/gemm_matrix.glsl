@@ -10,8 +10,9 @@
 layout(constant_id = 10) const uint kDeep = 32;
 layout(constant_id = 11) const uint kSubgroups = 4;
 
-// Tiles have their operands' layout, in groups of four elements: a row is a term, or holds the
-// terms. Strides are multiples of 16 bytes, chosen to avoid bank conflicts.
+// Tiles have their operands' layout, in groups of four elements: a row of a tile is one term, or
+// holds all terms of an output's row or column. Strides are multiples of 16 bytes, chosen to avoid
+// bank conflicts.
 const uint kAlongA = kTurnA ? kTileM : kDeep, kAlongB = kTurnB ? kTileN : kDeep;
 const uint kLinesA = kTurnA ? kDeep : kTileM, kLinesB = kTurnB ? kDeep : kTileN;
 const uint kStrideA = kAlongA / 4 + 2, kStrideB = kAlongB / 4 + 2;
@@ -102,7 +103,7 @@ uint FragmentM(uint i) { return gl_SubgroupID / kGroupsN * kEachM + i; }
 uint FragmentN(uint j) { return gl_SubgroupID % kGroupsN * kEachN + j; }
 
 // The factor that scales the largest peak of a row or column, over its groups, to [2^14, 2^15).
-// Zero if that is NaN or infinity.
+// Zero if the peak is NaN or infinity.
 float ScaleOf(uint64_t peaks, uint groups, uint count, uint index) {
     uint peak = 0;
     for (uint i = 0; i < groups; ++i) peak = max(peak, uint(Ints(peaks).at[i * count + index]));
@@ -110,14 +111,14 @@ float ScaleOf(uint64_t peaks, uint groups, uint count, uint index) {
     return uintBitsToFloat(uint(clamp(14 - (int(peak >> 23) - 127), -120, 120) + 127) << 23);
 }
 float InverseOf(float power) { return uintBitsToFloat((254u << 23) - floatBitsToUint(power)); }
-// sum / (a * b), by the smaller factor first, since the other might overflow.
+// Computes sum / (a * b). Multiplies by the smaller inverse first, since the other might overflow.
 float Unscaled(float sum, float a, float b) {
     if (a == 0 || b == 0) return uintBitsToFloat(0x7fc00000u);
     const float x = InverseOf(a), y = InverseOf(b);
     return sum * min(x, y) * max(x, y);
 }
 
-// Columns beyond n and rows beyond `rows` use the scale of the last one.
+// Columns beyond n use the scale of the last column, and rows beyond `rows` that of the last row.
 void LoadScales(uint lane) {
     for (uint i = lane; i < kTileM; i += kSize) {
         const uint last = min(i, rows - 1);
@@ -135,7 +136,7 @@ void LoadScales(uint lane) {
 
 vec4 ScalesA(uint i) { return vec4(scale_a[i], scale_a[i + 1], scale_a[i + 2], scale_a[i + 3]); }
 vec4 ScalesB(uint i) { return vec4(scale_b[i], scale_b[i + 1], scale_b[i + 2], scale_b[i + 3]); }
-// If a scale is zero, this may be NaN, which affects only that row or column of C, which is NaN
+// If a scale is zero, the result may be NaN. It affects only that row or column of C, which is NaN
 // anyway.
 f16vec4 Halved(vec4 x, vec4 scale) { return f16vec4(x * scale); }
 

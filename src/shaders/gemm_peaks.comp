@@ -2,7 +2,7 @@
 // float16 matrix, from which gemm_matrix.glsl derives scales. NaN counts as the largest.
 //
 // kColumns: y is one of several groups of rows, each with its own peaks; z is a matrix of a stack.
-// With a plan (expert_order.comp), the rows are those of its slots, times factors.
+// With a plan (expert_order.comp), the rows are the rows of the plan's slots, times factors.
 #version 460
 #include "gemm_elements.glsl"
 layout(local_size_x_id = 0) in;

@@ -1,5 +1,5 @@
-// C = the sum of its partial sums (gemm.comp), or C += that sum. They are float32 [parts, m, n] and
-// are added in order. An invocation per element.
+// Sets C to the sum of its partial sums (gemm.comp), or adds that sum to C. Partial sums are
+// float32 [parts, m, n] and are added in order. An invocation per element.
 #version 460
 #include "element.glsl"
 layout(local_size_x_id = 0) in;

@@ -1,4 +1,4 @@
-// Activations and gates. `precise`, so that every kernel gives the same bits.
+// Activations and gates. Their arithmetic is `precise`, so that every kernel gives the same bits.
 
 // 1 / (1 + exp(-x)), without intermediate overflow.
 float Sigmoid(float x) {

@@ -1,5 +1,5 @@
-// Two halves as floats, including those below 2^-14: unpackHalf2x16 may flush these to zero, and
-// block scales are often that small.
+// Converts two halves to floats. Unlike unpackHalf2x16, it never flushes halves below 2^-14 to
+// zero; block scales are often that small.
 vec2 HalvesOf(uint two) {
     const uvec2 bits = uvec2(two & 0xffffu, two >> 16), size = bits & 0x7fffu;
     const uvec2 normal = (size << 13) + mix(uvec2(0x38000000u), uvec2(0x70000000u),

@@ -13,8 +13,8 @@ layout(constant_id = 4) const bool kNeighbours = false;
 layout(constant_id = 5) const uint kParts = 0;  // HeadParts of lower/fused.cc
 layout(constant_id = 6) const uint kPageTokens = 64;
 layout(constant_id = 7) const uint kEps = 0;  // as bits
-// Columns over all ranks of a norm of q and of k whose sums of squares are given; 0: a norm per
-// head.
+// If the sums of squares of a norm over all heads of q (or k) are given: the norm's number of
+// columns over all ranks. 0: a norm per head.
 layout(constant_id = 8) const uint kWholeQuery = 0;
 layout(constant_id = 9) const uint kWholeKey = 0;
 layout(push_constant, scalar) uniform Args {
@@ -26,7 +26,7 @@ layout(push_constant, scalar) uniform Args {
     Ints row_sequence;
     Sequences sequences;
     Ints pages;
-    Floats squares;  // per row: of q, then of k
+    Floats squares;  // per row: sum of squares of q, then of k
     uint heads, kv_heads;
 };
 

@@ -1,10 +1,10 @@
-// The choice of an indexer of blocks of positions; a block may be one position. For a row and head
-// that see more than `top` blocks: the `local` last ones and those with the highest scores (the
-// lower of equal ones), ascending. For other rows: all, padded with -1. Workgroup (head, row of the
-// turn).
+// The choice of an indexer of blocks of positions; a block may be one position. If a row and head
+// see more than `top` blocks, chooses the `local` last blocks and the blocks with the highest
+// scores (the lower of equal ones), in ascending order. For other rows, chooses all blocks, padded
+// with -1. Workgroup (head, row of the turn).
 //
-// Finds the lowest chosen score digit by digit, from the top: counts the scores that begin with the
-// digits so far by their next digit. Then each invocation handles a run of blocks.
+// Finds the lowest chosen score digit by digit, from the top: among the scores that begin with the
+// digits found so far, counts each next digit. Then each invocation handles a run of blocks.
 #version 460
 #include "floats.glsl"
 #include "sequences.glsl"
@@ -28,7 +28,7 @@ uint Ordered(float value) {
     const uint bits = floatBitsToUint(value == 0.0 ? 0.0 : value);
     return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
-uint from, scored;  // of the row and head: its first score, and the number of scores
+uint from, scored;  // first score of the row and head, and number of scores
 
 uint Key(uint i) {
     return i < scored ? Ordered(scores.at[from + i]) : 0xffffffffu;
@@ -79,7 +79,7 @@ void main() {
     above[lane] = own_above;
     equal[lane] = own_equal;
     barrier();
-    uint place = 0, met = 0;  // chosen and equal ones before this run
+    uint place = 0, met = 0;  // chosen scores, and equal scores, before this run
     for (uint i = 0; i < lane; ++i) {
         place += above[i];
         met += equal[i];

@@ -1,5 +1,5 @@
 // Scores of an indexer: for a row and each position up to its own, the sum over heads of weight *
-// max(0, q . key), in scores [rows of the turn, stride]. Only for rows that see more than `top`
+// max(0, q . key), in scores [rows of the turn, stride]. Skips rows that see at most `top`
 // positions. Workgroup (tile of 32 positions, row of the turn). Each invocation processes one
 // position and every kGroups-th head; the groups' sums are added in order.
 #version 460

@@ -7,7 +7,8 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Cou
 
 shared bool came_last;
 
-// Whether this is the last of `all` workgroups to call it; it then sees the writes of the others.
+// Whether this workgroup is the last of `all` to call it. The last one sees the writes of the
+// others.
 bool ComesLast(uint64_t counter, uint all, uint lane) {
     memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
     barrier();

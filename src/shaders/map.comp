@@ -1,5 +1,5 @@
-// Element-wise y (and z) = f(a, b, c), of any types. b may belong to the columns, or be the gates,
-// each of `cols` elements. f is kMap (Map of lower/maps.cc).
+// Element-wise y (and z) = f(a, b, c), of any types. b may have one element per column, or one per
+// group of `cols` elements (a gate). f is kMap (Map of lower/maps.cc).
 #version 460
 #include "element.glsl"
 #include "glu.glsl"

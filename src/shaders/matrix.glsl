@@ -1,12 +1,13 @@
-// 16 x 16 matrices of a subgroup: f16 times f16, summed in float32. With EMULATED, the same with
-// ordinary instructions, to test on devices without matrix units.
+// 16 x 16 matrices of a subgroup: f16 times f16, summed in float32. With EMULATED, ordinary
+// instructions compute the same, to test on devices without matrix units.
 //
 // For a product out[m][n] += rows[m][k] * weights[n][k], operands are in the shared arrays
 // `half_columns` and `half_weights`, kHalfStride groups of four elements per row. Results are
 // stored in `results`, kResultStride floats per row, visible to the subgroup.
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 
-// How many tiles of operands are held, and the most subgroups that store at the same time.
+// How many tiles of operands shared memory holds, and how many subgroups store at the same time at
+// most.
 #ifndef MATRIX_BUFFERS
 #define MATRIX_BUFFERS 1
 #endif
@@ -44,8 +45,8 @@ uint StoreMatrix(MatrixSums sums) {
     return at;
 }
 #else
-// Each is a position in shared memory; an invocation has every gl_SubgroupSize-th element of the
-// sums.
+// Each matrix is a position in shared memory. An invocation has every gl_SubgroupSize-th element of
+// the sums.
 #define MatrixRows uint
 #define MatrixWeights uint
 #define MatrixSums uint

@@ -5,15 +5,16 @@
 //
 // A workgroup computes kOut rows of the output for kRows rows of x. Its invocations process units
 // of columns in turn; their sums are added by subgroups, then over subgroups. So the order of a sum
-// depends only on the number of columns and the sizes of workgroup and subgroup, never on the rows:
-// products and sums are `precise` fma, which compilers cannot contract differently for another
+// depends only on the number of columns and the sizes of workgroup and subgroup, never on the rows.
+// Products and sums are `precise` fma, which compilers cannot contract differently for another
 // kRows.
 // DOT: x is in the planes of quantize_x.comp (dot.glsl).
 // kGlu: y[t][r] = act(x[t] . weight[r] + bias[r]) * (x[t] . up[r] + its bias[r]), for two weights
 // of one layout. kGateMade: y[t][r] = act(gate[t][r]) * (x[t] . weight[r] + bias[r]).
-// kEncodes: also writes y as codes (codes.glsl). Several workgroups compute a block of 32 outputs;
-// the last one to finish encodes it, and none waits. ROUTE: y is scores of experts, and the last
-// workgroup to finish chooses experts (route.glsl); each computes kOut scores of one block of rows.
+// kEncodes: also writes y as codes (codes.glsl). Several workgroups compute a block of 32 outputs.
+// The last workgroup to finish encodes the block; no workgroup waits. ROUTE: y is scores of
+// experts, and the last workgroup to finish chooses experts (route.glsl); each computes kOut scores
+// of one block of rows.
 //
 // z  kPlain: -.  kHeads: a matrix of the stack and its columns of x and y.  kExperts: a slot (row
 //    of the step * used + k), which selects the expert's matrix.  kSum: a row of the step; its
@@ -77,7 +78,7 @@ bool IsByToken() { return a.slots >> 16 != 0; }
 const uint kMostSubgroups = 32;
 shared float partial[kMostSubgroups * kSums];
 
-uint64_t up_offset = 0;  // of the weight being multiplied
+uint64_t up_offset = 0;  // offset of the weight being multiplied
 
 WeightRow RowOf(uint row) {
     WeightRow at;
@@ -110,7 +111,7 @@ float Total(uint lane, float sums[kSums]) {
     return total;
 }
 
-// The slot of `row` after (expert, slot) in the order of ids; Used(): none.
+// The slot of `row` with the next id above `expert`, which is then set to that id; Used(): none.
 uint NextSlot(uint row, inout int expert) {
     int best = 0x7fffffff;
     uint found = Used();

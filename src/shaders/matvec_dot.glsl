@@ -2,7 +2,7 @@
 #include "dot.glsl"
 #define X_BYTES 1
 
-// The product of a unit of columns of x and of the weight, without the scale of x.
+// The product of a unit of x and a unit of the weight, without the scale of x.
 float UnitProduct(uint w[QUADS], Scales s, int zero, uint x[QUADS], ivec2 sums) {
     ivec2 dots = ivec2(0);
     [[unroll]] for (uint j = 0; j < QUADS; ++j) {
