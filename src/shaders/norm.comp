@@ -1,5 +1,5 @@
-// rms_norm, sum_squares, and the gradient of a norm's input, of any types. A workgroup processes a
-// group of columns of a row, a unit, at a time:
+// rms_norm, sum_squares, and the gradient of a norm's input, of any types. A workgroup processes
+// one unit (a group of columns of a row) at a time:
 //     s = 1 / sqrt(mean(x^2) + eps), y = x * s * weight
 //     dx = s * (dy * weight - x * s^2 * mean(dy * weight * x))
 // With `squares`, reads the sum of squares of the unit's row instead. kSumSquares: writes that sum to

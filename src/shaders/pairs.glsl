@@ -1,6 +1,7 @@
 // Numbers as the sum of two float32 (Dekker 1971; Knuth's TwoSum): x is the rounded number, y its
 // rounding error. A chain of n additions of numbers of one sign has a relative error below n^2
-// 2^-48. Loops with these must not be unrolled: glslc -O copies their bodies without `precise`.
+// 2^-48. Loops that call these functions must not be unrolled: glslc -O copies their bodies without
+// `precise`.
 vec2 TwoSum(float a, float b) {
     precise const float sum = a + b;
     precise const float of_b = sum - a;

@@ -1,5 +1,6 @@
 // Sums and maxima over a workgroup of at most 1024 invocations, in an order that depends only on
-// its size and the driver's subgroups. Every invocation must call them, and gets the result.
+// its size and the driver's subgroups. Every invocation must call these functions, and gets the
+// result.
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 

@@ -27,7 +27,7 @@ void Out(uint64_t i, vec4 quad) {
     StoreQuad(y, TypeIn(kTypes, 1), i, 4, true, quad);
 }
 
-// begin: of the head. Unit i of a head is pair i, or a dim after the pairs.
+// begin: first element of the head. Unit i of a head is pair i, or a dim after the pairs.
 void One(uint64_t begin, uint unit, uint position) {
     const uint from = TypeIn(kTypes, 0), to = TypeIn(kTypes, 1);
     if (unit >= pairs) {

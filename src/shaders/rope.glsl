@@ -1,6 +1,6 @@
-// Rotation by an angle. The angle of position p is the sum of those of p / 256 * 256 and p % 256;
-// the host computes tables of cosines and sines for both in float64. A GPU's sine may be off by
-// 2^-11.
+// Rotation by an angle. The angle of position p is the sum of the angles of p / 256 * 256 and of p
+// % 256. The host computes tables of cosines and sines for both angles in float64. A GPU's sine may
+// be off by 2^-11.
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Angles { vec2 at[]; };
 
 // Cosine and sine of a pair's angle. fine, coarse: [256, pairs], [_, pairs].

@@ -11,7 +11,7 @@ struct Routing {
     uint sigmoid, renormalise;
     float scale;
 };
-// May have been written by another workgroup.
+// Logits that another workgroup may have written.
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedLogits {
     float at[];
 };
@@ -79,7 +79,7 @@ uint TakeBest() {
     return index;
 }
 
-// The sum of the best group_best of a group, by one invocation.
+// The sum of the group_best highest scores of a group, computed by one invocation.
 float SumOfBest(uint begin, uint size) {
     float sum = 0, last = 0;
     uint last_index = size;
@@ -88,7 +88,7 @@ float SumOfBest(uint begin, uint size) {
         uint index = size;
         for (uint i = 0; i < size; ++i) {
             const float rank = ranking[begin + i];
-            // Ranked after the last one taken.
+            // Whether the expert ranks after the last one taken.
             const bool left = n == 0 || rank < last || (rank == last && i > last_index);
             if (left && (rank > value || index == size)) {
                 value = rank;
@@ -111,7 +111,7 @@ void CloseGroups() {
     }
     barrier();
     for (uint g = route_lane; g < routing.groups; g += gl_WorkGroupSize.x) {
-        uint before = 0;  // better groups
+        uint before = 0;  // number of better groups
         for (uint h = 0; h < routing.groups; ++h) {
             if (group_sum[h] > group_sum[g] || (group_sum[h] == group_sum[g] && h < g)) ++before;
         }

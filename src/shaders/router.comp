@@ -3,8 +3,8 @@
 //: router_load_grad -DLOAD_GRAD
 // Rows of a router's logits [rows, experts], one workgroup per row at a time:
 //     router_scores     y = softmax(logits)
-//     route_grad        gradient of the logits, from that of the chosen experts' weights
-//     router_load_grad  gradient of the logits, from that of the sums over rows of softmax(logits)
+//     route_grad        gradient of the logits, from the gradient of the experts' weights
+//     router_load_grad  gradient of the logits, from the gradient of column sums of y
 #version 460
 #include "floats.glsl"
 #include "glu.glsl"
@@ -62,7 +62,8 @@ void Row(uint row) {
     }
 }
 #else
-// For w = scale * s / sum(s), or scale * s, where s are the scores of the chosen experts.
+// Gradient of w = scale * s / sum(s), or w = scale * s, where s are the scores of the chosen
+// experts.
 float ChosenScore(uint e) {
     return sigmoid != 0 ? Sigmoid(logits.at[begin + e]) : Score(e);
 }

@@ -40,7 +40,7 @@ namespace weft::shaders {
 // SPIR-V; empty if this build has no shader of this name.
 std::span<const uint32_t> Find(std::string_view name);
 std::vector<std::string_view> Names();
-// The features above that glslc lacked.
+// The features (": FEATURE" above) that glslc lacked.
 std::vector<std::string_view> FeaturesLacking();
 
 }  // namespace weft::shaders

@@ -1,5 +1,5 @@
 // A step's sequences with their slots of recurrent state (StateEntry of dispatch.h), and the part
-// of one that a dispatch processes.
+// of a sequence that a dispatch processes.
 struct StateEntry {
     int row_begin, row_count, from, to, first_write, writes;
 };
@@ -7,14 +7,15 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Sta
     StateEntry at[];
 };
 
-// Rows [begin, end) of the step. `from`: the slot with their initial state, -1: zeros.
+// Rows [begin, end) of the step. from: slot with the initial state; -1: zeros. to: slot for the
+// state after the rows.
 struct StatePart {
     int begin, end, from, to;
     int next, last;  // indexes of the writes
 };
 
-// The part within `count` rows of the step from `first` on. If earlier rows of the sequence were
-// processed before, it continues from the slot `to`.
+// The part of the sequence within `count` rows of the step from `first` on. If earlier rows of the
+// sequence were processed before, the part continues from the slot `to`.
 StatePart PartOf(StateEntry s, Ints writes, uint first, uint count) {
     StatePart part;
     part.begin = max(s.row_begin, int(first));

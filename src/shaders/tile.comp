@@ -4,12 +4,11 @@
 //: tile_matrix_emulated_@ -D@ -DMATRIX -DEMULATED for F16 Q4_0 Q8_0 Q4_K Q6_K IQ2_S MXFP4 W4 W8 NVFP4
 // Products of a weight and more than a few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
-// A workgroup computes kTile rows of the step (y) by kWide rows of the weight (x) of the output,
-// kDeep columns at a time: these columns of the weight are decoded to shared memory once for all
-// rows. A sum is one chain of fma over the columns in order, so that it depends on nothing
-// else.
-// DOT: x is in the planes of quantize_x.comp (dot.glsl). MATRIX: in those of halve_x.comp,
-// multiplied by matrix units (tile_matrix.glsl).
+// A workgroup computes a tile of the output: kTile rows of the step (workgroup y) by kWide rows of
+// the weight (workgroup x). It decodes kDeep columns of the weight at a time to shared memory, once
+// for all rows. A sum is one chain of fma over the columns in order, so it depends on nothing else.
+// DOT: x is in the planes of quantize_x.comp (dot.glsl). MATRIX: x is in the planes of
+// halve_x.comp, and matrix units multiply (tile_matrix.glsl).
 //
 // z  kHeads: a matrix of the stack and its columns of x and y.  kPlain: a part of the columns
 //    (MATRIX only).
@@ -29,8 +28,8 @@ layout(push_constant, scalar) uniform Args {
     uint64_t plane[4];
     uint64_t x, y, bias;  // bias: may be 0
     uint64_t plan;
-    // MATRIX, with several parts: their sums, and for each tile the number of finished workgroups,
-    // which is 0 before and after.
+    // MATRIX with several parts. partial: the parts' sums. arrivals: for each tile, the number of
+    // finished workgroups, which is 0 before and after.
     uint64_t partial;
     uint64_t unused_base;
     uint64_t arrivals;

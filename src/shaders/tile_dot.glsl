@@ -4,7 +4,7 @@
 
 uint64_t XStride() { return uint64_t(a.cols); }
 
-// Words of four codes, with four rows adjacent; and the scales and offsets of these rows.
+// Words of four codes, with four rows adjacent, and the scales and offsets of the rows.
 const uint kWords = kDeep / 4;
 const uint kWideFours = kWide / 4, kTileFours = kTile / 4;
 shared uvec4 weights[kWords * (kWideFours + 1)];

@@ -2,7 +2,7 @@
 // written by halve_x.comp: rows padded to 32 columns, each multiplied by a power of two that scales
 // its peak to [2^14, 2^15). Each row of the weight is scaled likewise, by a bound of its elements
 // that follows from its block scales. So nothing overflows, and f16 loses less than 2^-28 of the
-// largest. The float32 sums are multiplied by the inverses, which is exact.
+// largest element. The float32 sums are multiplied by the inverses, which is exact.
 //
 // A kPlain product of few rows may be divided along the columns, so that it has more workgroups:
 // workgroup z of gl_NumWorkGroups.z sums a part of the columns. The last workgroup of a tile to
@@ -149,8 +149,8 @@ void DecodeStored(Stored stored, uint unit, bool inside, float scale, out f16vec
 #endif
 }
 
-// The part of the next columns that an invocation loads: of kWide rows of the weight, and of kTile
-// rows of x. An invocation has the same columns of all of its rows.
+// The part of the next columns that an invocation loads, of kWide rows of the weight and of kTile
+// rows of x. An invocation loads the same columns of each of its rows.
 const uint kUnits = kDeep / UNIT, kEights = kDeep / 8;
 const uint kWeightJobs = (kWide * kUnits + kSize - 1) / kSize;
 const uint kColumnJobs = (kTile * kEights + kSize - 1) / kSize;
@@ -163,7 +163,7 @@ uint WeightRowOf(uint lane, uint job) { return lane / kUnits + job * (kSize / kU
 uint ColumnRowOf(uint lane, uint job) { return lane / kEights + job * (kSize / kEights); }
 
 // Fetches columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row
-// `head`. Columns beyond the last are replaced by others: Place() makes their weights zero.
+// `head`. Columns beyond the last hold other columns' values; Place() makes their weights zero.
 void Fetch(uint head, uint first, uint64_t x, Places places, uint begin, uint lane,
            out Brought next) {
     const uint unit = min(begin / UNIT + lane % kUnits, (a.cols - 1) / UNIT);
@@ -176,7 +176,7 @@ void Fetch(uint head, uint first, uint64_t x, Places places, uint begin, uint la
         next.columns[i] = Words4(x + places.rows[i]).at[eight];
     }
 }
-// Places them in buffer `side`.
+// Writes fetched columns to buffer `side`.
 void Place(uint lane, uint side, uint begin, Brought next) {
     [[unroll]] for (uint i = 0; i < kColumnJobs; ++i) {
         const uint row = ColumnRowOf(lane, i);
@@ -199,7 +199,7 @@ void Place(uint lane, uint side, uint begin, Brought next) {
 
 const uint kBusy = kGroupsN * kGroupsM;
 bool IsBusy() { return kBusy >= kSubgroups || gl_SubgroupID < kBusy; }
-// (Idle subgroups have fragments of others, which they only clear at the start.)
+// (An idle subgroup has another subgroup's fragments, and only clears its own registers for them.)
 uint FragmentN(uint i) { return gl_SubgroupID % kBusy % kGroupsN * kEachN + i; }
 uint FragmentM(uint j) { return gl_SubgroupID % kBusy / kGroupsN * kEachM + j; }
 

@@ -1,10 +1,11 @@
-// The `count` best of up to 2,048 values per workgroup, in order: the largest first, the lower
-// index first among equals, NaN before all. Input is a row, or the choices of an earlier stage's
+// The `count` best of up to 2,048 values per workgroup, in order: NaN first, then the largest
+// value; among equals, the lower index first. Input is a row, or the choices of an earlier stage's
 // workgroups; the last stage, a single workgroup, writes values and indices. Workgroup (part of a
 // row, row).
 //
-// A value and its index form one number, larger for the better: the float's bits mapped to ordered
-// integers, then the inverted index. No two are equal, so any sorting method gives the same result.
+// A value and its index form one number, which is larger for a better value: the float's bits
+// mapped to ordered integers, then the inverted index. No two numbers are equal, so any sorting
+// method gives the same result.
 #version 460
 #include "floats.glsl"
 layout(local_size_x_id = 0) in;

@@ -147,7 +147,7 @@ const float kBook[16] = float[](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13,
 shared BOOK_ENTRY the_book[16];
 #endif
 
-// Call at the start of main(), in all invocations: number `lane` of `lanes`.
+// All invocations must call it at the start of main(), as number `lane` of `lanes`.
 void PrepareType(uint lane, uint lanes) {
 #if BOOK == 1
     for (uint i = lane; i < 16; i += lanes) the_book[i] = BOOK_ENTRY(kBook[i]);

@@ -1,13 +1,13 @@
 // 16 x 16 matrices of a subgroup on matrix units: f16 times f16, summed in float32.
 //
 // With SMALL_UNITS, a unit multiplies kUnitM x kUnitK by kUnitK x kUnitN elements, each 8 or 16.
-// gpu/kernel.cc sets them to a size that the device has. So a matrix consists of one, two or four of
-// the unit's. Otherwise a unit has 16 x 16 x 16 elements.
+// gpu/kernel.cc sets them to a size that the device has. So a matrix consists of one, two or four
+// matrices of a unit. Otherwise a unit has 16 x 16 x 16 elements.
 //
 // Macros load and store matrices, since a function would copy the array in shared memory. A matrix
-// begins at `at`; `stride` is the distance of the array's rows. Both are in elements of the array:
-// four halves, or `width` floats. LOAD_ROWS: the array's rows are the matrix's; LOAD_COLUMNS: they
-// are the matrix's columns.
+// begins at `at`; `stride` is the distance of the array's rows. Both are in elements of the array.
+// An element is four halves, or `width` floats. LOAD_ROWS: the array's rows are the matrix's;
+// LOAD_COLUMNS: they are the matrix's columns.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_cooperative_matrix : require

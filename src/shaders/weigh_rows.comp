@@ -1,5 +1,5 @@
-// y[slot] = weights[slot] * x[token of slot], where a slot is token * used + k; and rest[slot] = 1.
-// An invocation per element; workgroup (columns, slot).
+// Computes y[slot] = weights[slot] * x[token of slot], where a slot is token * used + k, and sets
+// rest[slot] = 1. An invocation per element; workgroup (columns, slot).
 #version 460
 #include "floats.glsl"
 layout(local_size_x_id = 0) in;
