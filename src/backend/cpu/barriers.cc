@@ -46,7 +46,7 @@ void PlaceBarriers(std::vector<Call>& calls) {
 }
 
 void PlaceWaits(std::vector<Call>& calls) {
-    std::vector<std::pair<int32_t, Touched>> beside;  // 1 + index, and memory
+    std::vector<std::pair<int32_t, Touched>> beside;  // 1 + index of a transfer, and its memory
     for (size_t i = 0; i < calls.size(); ++i) {
         Call& call = calls[i];
         const Touched touched = TouchedBy(call);

@@ -14,14 +14,14 @@ constexpr int64_t kAlign = 64;
 // Rows of a weight are read and packed in pieces of about this size, so that loading needs little
 // extra memory.
 constexpr int64_t kLoadPieceBytes = 1 << 20;
-// Pretended addresses of the pools before allocation.
+// Made-up addresses of the pools before allocation.
 constexpr uintptr_t kNowhere = uintptr_t{1} << 44;
 
 int64_t LineUp(int64_t bytes) {
     return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-// Whether the value holds vectors, which are float32: also a stack of vectors [m, 1, n].
+// Whether the value is a vector or a stack of vectors [m, 1, n], which are float32.
 bool IsVectors(const program::Shape& shape) {
     return shape.rank == 1 || (shape.rank == 3 && shape[1] == 1);
 }
@@ -119,7 +119,7 @@ int64_t Buffers::WeightBytes(ValueId id) const {
 Status Buffers::Allocate() {
     for (size_t i = 0; i < program::kPools; ++i) {
         const auto pool = static_cast<Pool>(i);
-        // (Empty values also have an address, such as the share of a rank that has none.)
+        // (Empty values also have an address, such as an empty share of a rank.)
         const int64_t bytes = std::max(layout_.PoolBytes(pool), kAlign);
         WEFT_ASSIGN(pools_[i], Memory::Allocate(bytes, PoolText(pool)));
     }
@@ -194,7 +194,7 @@ Status LoadRows(const program::Value& value, std::byte* out, const RowSource& so
     return {};
 }
 
-// first_row: the weight's row that is the matrix's first.
+// first_row: the row of the weight with which the matrix begins.
 Status LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row, const RowSource& source,
                   decltype(kernels::Kernels::pack) pack) {
     const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);

@@ -2,10 +2,10 @@
 //
 // A call holds a kernel's arguments by value. For each address among the arguments it also has an
 // OperandRef: the offset of the address in the arguments, the kind of access, and the number of
-// bytes. The code that places barriers (barriers.cc), that splits a step into parts (step_parts.h)
-// and that binds a step (BindCall) reads these OperandRefs and need not know the kernel. Only
-// OpCall (lowering.h) stores an address in the arguments, and it also adds the OperandRef. So the
-// OperandRefs cover all memory that a kernel touches.
+// bytes. Three parts of the code read these OperandRefs and need not know the kernel: placing
+// barriers (barriers.cc), splitting a step into parts (step_parts.h), and binding a step
+// (BindCall). Only OpCall (lowering.h) stores an address in the arguments, and it also adds the
+// OperandRef. So the OperandRefs cover all memory that a kernel touches.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@
 namespace weft::backend {
 
 // Bytes that a call may touch: `bytes` in the largest step. If `row_bytes` is not 0, each row of
-// the step has so many of them, and the address depends on the call's first row. In step slot i
+// the step has that many bytes, and the address depends on the call's first row. In step slot i
 // (Step::slot) the address is i * slot_stride bytes higher.
 struct OperandRegion {
     std::byte* data = nullptr;
@@ -78,7 +78,7 @@ class CallArgs {
     alignas(8) std::array<std::byte, kBytes> bytes_{};
 };
 
-enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer };  // kTransfer: all other transfers
+enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer };  // kTransfer: any other transfer
 
 // Data of a step that is bound to a call, besides addresses and row counts: the rows of the step's
 // sequences, the same rows with their state slots, the rows with an adapter, the order of the
@@ -97,7 +97,7 @@ struct Call {
     int32_t op = 0;  // index in the Program
     CallKind kind = CallKind::kKernel;
     bool barrier = false;   // wait for the team before this call
-    bool whole = false;     // may read any row or writes all rows, so it cannot be split by rows
+    bool whole = false;     // may read any row, or writes all; cannot be split by rows
     bool light = false;     // one row is faster on one thread than on a team
     bool beside = false;    // a transfer that may run on the side thread, beside later calls
     int32_t waits_for = 0;  // 1 + index of the last call that must end before this one; 0: none
@@ -106,8 +106,8 @@ struct Call {
     RowCount rows;       // a call without rows is skipped
     RowCount more_rows;  // row count of another operand, which may have another row dimension
     // Not null: the call works on a value with one row for each pair of a token and one of its
-    // experts. The row count is the number of such pairs with an expert of this rank. It is stored
-    // here when the plan (kernels/experts.h) is made.
+    // experts. The row count is the number of such pairs with an expert of this rank. The count is
+    // stored here when the plan (kernels/experts.h) is made.
     const int32_t* rows_from = nullptr;
     // all_reduce only: the number of following calls that continue with the same rows (residual,
     // norm, quantized activations) while those rows are in the L1 cache. If there is one row,
@@ -124,7 +124,7 @@ struct Call {
     }
     // Whether the call communicates. Only thread 0 runs such calls.
     bool communicates() const { return kind != CallKind::kKernel; }
-    // Whether the call's rows are R, not T.
+    // Whether the call's rows are output rows (R), not rows of the step (T).
     bool per_output() const { return rows.dim == program::kOutputs; }
     // Runs one part. Does nothing for calls that communicate.
     void Run(const kernels::Kernels& kernels, int part, int parts) const {

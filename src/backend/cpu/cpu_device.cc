@@ -15,11 +15,12 @@ namespace {
 
 namespace dense = kernels::dense;
 
-// 280 x 448 x 512: whole tiles of every instruction set, 1.9 MB of float32 in all.
+// The measured product has 280 x 448 x 512 elements: whole tiles of every instruction set, and 1.9
+// MB of float32 in all.
 constexpr int64_t kRows = 280, kCols = 448, kDepth = 512;
 constexpr int64_t kMeasureNs = 20'000'000;
 
-// Peak of one thread: the best of the products that fit into the time.
+// Peak FLOP/s of one thread: that of the fastest product of those that fit into the time.
 double PeakOfThread(const kernels::Kernels& kernels, dense::Compute compute) {
     const std::vector<float> a(kRows * kDepth, 1.0f), b(kCols * kDepth, 1.0f);
     std::vector<float> c(kRows * kCols);
@@ -90,7 +91,7 @@ DeviceInfo DescribeCpu(CpuLevel level) {
     for (const CpuLevel built : kCpuLevels) {
         if (kernels::IsBuilt(built)) info.kernels_built.emplace_back(CpuLevelName(built));
     }
-    // All results of AVX-VNNI have the bits of AVX2.
+    // AVX-VNNI kernels give the same bits as AVX2 kernels.
     const CpuLevel same_bits = used == CpuLevel::kAvxVnni ? CpuLevel::kAvx2 : used;
     info.identity = std::string("cpu-") + CpuLevelName(same_bits);
     info.target.page_tokens = kPageTokens;

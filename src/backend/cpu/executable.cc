@@ -21,7 +21,7 @@ namespace {
 
 using kernels::Sequence;
 
-// Data that a step of a slot has bound.
+// Data that the last step of a slot has bound to calls.
 struct SlotState {
     int64_t tokens = 0, outputs = 0;
     std::vector<Sequence> sequences;
@@ -95,7 +95,7 @@ class CpuExecutable final : public Executable {
     struct List {
         std::vector<Call> calls;
         std::vector<bool> last_of_op;
-        std::vector<size_t> first_of_op;  // by op; the last entry is the end
+        std::vector<size_t> first_of_op;  // by op: its first call; the last entry is the end
         OverlapRegion region;
     };
     // A part of a step: the region's calls, and its all-reduce in progress.
@@ -103,7 +103,7 @@ class CpuExecutable final : public Executable {
         PartRows rows;
         std::vector<Call> calls;
         const Call* sum = nullptr;
-        size_t index = 0;  // of the sum, in the list
+        size_t index = 0;  // index of the sum in the list
         int64_t job = 0;   // 0: no sum in progress
         OpTiming timing;
         Status status;
@@ -125,7 +125,7 @@ class CpuExecutable final : public Executable {
     void StartSum(size_t item);
     void FinishSum(Part& part);
     size_t TailOf(const Call& call) const;
-    // A rank without own rows still takes part in the transfers of such rows.
+    // A rank that owns no rows still takes part in the transfers of rows.
     bool IsLeftOut(const Call& call) const {
         const int64_t dim = call.rows.dim;
         const bool by_rows = call.rows.at != OperandRef::kNowhere || call.per_output();
@@ -177,7 +177,7 @@ class CpuExecutable final : public Executable {
     TransferLog transfers_;
     Probe probe_;
 
-    size_t count_ = 0;  // of parts; 0: the step runs as a whole
+    size_t count_ = 0;  // number of parts; 0: the step runs as a whole
     std::array<Part, static_cast<size_t>(kMostParts)> parts_;
     std::vector<RowRange> prompt_rows_;  // of the step
     // Transfers beside calls: the job and the result of each, by call. The side thread writes a
@@ -401,7 +401,7 @@ size_t CpuExecutable::TailOf(const Call& call) const {
     return call.As<TransferArgs>().in.rows == 1 ? static_cast<size_t>(call.tail) : 0;
 }
 
-// index: of the call in the list.
+// index: the call's index in the list.
 void CpuExecutable::RunTimed(const Call& call, size_t index, int part, int parts) {
     const int64_t begin_ns = tracing_ && part == 0 ? NowNs() : 0;
     call.Run(kernels_, part, parts);
@@ -429,8 +429,8 @@ bool CpuExecutable::RunParts(int part) {
     return MeetBetweenParts(items, part);
 }
 
-// Before an item: starts the sum of the previous item, and finishes the sum that the item needs. At
-// the end, all sums.
+// Call before each item and at the end. Starts the sum of the previous item, and finishes the sum
+// that the item needs (at the end: all sums).
 bool CpuExecutable::MeetBetweenParts(size_t item, int part) {
     team_.Barrier();
     if (part == 0) {
@@ -440,7 +440,7 @@ bool CpuExecutable::MeetBetweenParts(size_t item, int part) {
         for (size_t i = 0; item == items && i < count_; ++i) FinishSum(parts_[i]);
     }
     team_.Barrier();
-    // Thread 0 writes it before the second barrier, and not again before the next first barrier.
+    // Thread 0 writes failed_call_ only between these two barriers.
     return failed_call_.load(std::memory_order_relaxed) == SIZE_MAX;
 }
 
@@ -458,7 +458,7 @@ void CpuExecutable::RunSegment(size_t item, int part) {
 
 void CpuExecutable::StartSum(size_t item) {
     const size_t segment = item / count_;
-    if (segment == list_->region.sums.size()) return;  // the last segments end without one
+    if (segment == list_->region.sums.size()) return;  // a part's last segment has no sum
     Part& part = parts_[item % count_];
     part.index = list_->region.sums[segment];
     part.sum = &part.calls[part.index - list_->region.begin];
@@ -466,7 +466,7 @@ void CpuExecutable::StartSum(size_t item) {
         part.timing = {part.sum->op, NowNs(), 0, 0};
         part.status = Transfer(*part.sum, part.rows.prompt_rows, Core::kShared);
         if (!part.status.ok()) return;
-        // Before the next sum, which the same thread runs.
+        // Noted before the next sum, which the same thread runs.
         NoteTransfer(*part.sum, 0);
         part.timing.end_ns = NowNs();
         part.timing.last_arrival_ns = transfers_.last_arrival_ns();
@@ -486,7 +486,7 @@ void CpuExecutable::FinishSum(Part& part) {
 
 // ---- Communication ------------------------------------------------------------------------------
 
-// prompt_rows: those of the call's rows, if these are rows of the step.
+// prompt_rows: the prompt rows among the call's rows, if these are rows of the step.
 Status CpuExecutable::Transfer(const Call& call, std::span<const RowRange> prompt_rows, Core core) {
     const program::Op& op = program_.ops[static_cast<size_t>(call.op)];
     net::OpTag tag{program::OpName(op.kind()), call.op, step_->number};
@@ -532,7 +532,7 @@ Status CpuExecutable::WaitForBeside(size_t index) {
 void CpuExecutable::EndBeside() {
     const auto last = static_cast<size_t>(std::ranges::max_element(jobs_) - jobs_.begin());
     if (status_.ok() && jobs_[last] != 0) status_ = WaitForBeside(last);
-    if (!probe_) ended_ = status_;  // with a probe nothing runs beside
+    if (!probe_) ended_ = status_;  // with a probe, no transfer runs beside calls
 }
 
 // ---- Reading ------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ Status Lower(Lowering& l, const Op& op, const program::Attention& a) {
     kernels::Sequence longest;
     WEFT_TRY(FillCausal(l, a, call, longest));
     call.Operands(call.q, call.k, call.v, call.out);
-    // (If nothing before it is trained, no gradient passes through it, and it has no lse.)
+    // (If no earlier op is trained, no gradient passes through attention, and it has no lse.)
     if (op.outputs.size() == 2) {
         call.Writes(call.lse, op.outputs[1]);
         call.MoreRows(call.lse_stride, op.outputs[0]);

@@ -38,7 +38,7 @@ Status Lower(Lowering& l, const Op&, const program::ReluSquared&) {
     return call.PushRows();
 }
 
-// All rows are one row of the kernel, whose elements the parts divide.
+// The kernel sees all rows as one row, whose elements are divided over the threads.
 Status Lower(Lowering& l, const Op& op, const program::Add&) {
     KernelCall<&Kernels::add> call(l);
     call.Operands(call.a, call.b, call.y);

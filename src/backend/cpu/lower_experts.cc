@@ -73,7 +73,7 @@ Result<RowMajor> Gather(Lowering& l, ValueId x, ValueId weights = program::kNoVa
     return to;
 }
 
-// The matrices of experts from `first` on: one of them if the stack has a block type, else all.
+// The matrices of experts from `first` on: one matrix if the stack has a block type, else all.
 Result<RowMajor> MatricesOf(Lowering& l, ValueId stack, int64_t first) {
     OperandRegion chosen = l.PlanBegin();
     chosen.data += first * kInt;

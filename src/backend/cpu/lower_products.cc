@@ -7,7 +7,7 @@
 namespace weft::backend {
 namespace {
 
-// A weight of a block type that is larger than this when widened is widened some rows at a time.
+// A weight of a block type whose widened size exceeds this is widened some rows at a time.
 constexpr int64_t kWholeBytes = 32 << 20, kWidenedBytes = 8 << 20, kWidenedUnit = 32;
 
 OperandRegion ActivationBuffer(Lowering& l, size_t which, ValueId x, int64_t bytes) {
@@ -18,8 +18,8 @@ OperandRegion ActivationBuffer(Lowering& l, size_t which, ValueId x, int64_t byt
 
 // ---- Packed -------------------------------------------------------------------------------------
 
-// Whether y is a sum over columns, but no sum over ranks. Such a sum is rounded after its adapters,
-// just as it is rounded after the all-reduce if there are several ranks.
+// Whether y is a sum over columns that no all-reduce follows. Such a sum is rounded after its
+// adapters, as several ranks round it after the all-reduce.
 bool IsRoundedLate(const Lowering& l, ValueId y) {
     return l.adapts && !l.IsWide(y) && std::ranges::any_of(l.program.ops, [&](const Op& op) {
                const auto* adapt = op.attributes.If<program::Adapt>();
@@ -208,8 +208,8 @@ Status Lower(Lowering& l, const Op& op, const program::HeadMatMul&) {
     return call.Push();
 }
 
-// Makes two calls. The second calls of consecutive ops (Q, K and V) are added together, so that the
-// team meets once for all of them.
+// Makes two calls. The second calls of consecutive ops (Q, K and V) follow one another, so that one
+// barrier serves all of them.
 Status Lower(Lowering& l, const Op& op, const program::Adapt& a) {
     if (!l.adapts) return {};
     std::vector<kernels::AdapterPair>& pairs = l.buffers.pairs().emplace_back();

@@ -11,7 +11,8 @@ Status LowerTransfer(Lowering& l, const Op& op) {
     call.built.kind = sums ? CallKind::kAllReduce : CallKind::kTransfer;
     call.built.beside = l.options.beside && op.Is(program::Trait::kBeside) &&
                         static_cast<size_t>(l.op) < l.chunked.chunks.back().end;
-    // In a step in parts (step_parts.h), another part may overwrite the prepared form meanwhile.
+    // In a step in parts (step_parts.h), another part may overwrite the prepared form during the
+    // transfer.
     if (sums) l.prepared.activations = {};
     const auto adds = [](const program::Operand* row) {
         return row->access == program::Access::kAdd;

@@ -66,7 +66,7 @@ Status LowerSquares(Lowering& l, const Op& op, const program::AddSquares& a) {
 
 }  // namespace
 
-// In float64; in pairs of float32 if devices of other ranks lack float64.
+// Sums are float64, or pairs of float32 if devices of other ranks lack float64.
 Status Lower(Lowering& l, const Op& op, const program::AddSquares& a) {
     return l.IsWide(op.outputs[0])
                ? LowerSquares<dense::BlockSquares, dense::AddSquares>(l, op, a)

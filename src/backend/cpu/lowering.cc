@@ -3,7 +3,7 @@
 namespace weft::backend {
 namespace {
 
-// Whether the op's row allows the access.
+// Whether the op's kRow (program/ops.h) allows the access.
 bool RowAllows(const Op& op, const OperandRef& slot) {
     const program::Operands operands = program::OperandsOf(op).value();
     const bool reads = slot.access == MemoryAccess::kRead;

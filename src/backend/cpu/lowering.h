@@ -51,7 +51,7 @@ struct Lowering {
 
     int32_t op = 0;  // index of the current op
     std::vector<Call> calls{};
-    std::vector<Call> pending{};  // second calls of Adapt ops, for after the last of these ops
+    std::vector<Call> pending{};  // second calls of Adapt ops, added after the last of these ops
 
     // Prepared activations (lower_products.cc).
     struct Activations {
@@ -60,11 +60,12 @@ struct Lowering {
         int64_t heads = 1;
         bool operator==(const Activations&) const = default;
     };
-    // Scratch memory that calls filled and that later ops may read. It is not valid in another part
-    // of the Program, nor after a kept value: a run may begin there, and its inputs may differ from
-    // those of earlier ops (Executable::Write).
+    // Scratch memory that calls filled and that later ops may read. It is valid up to the next part
+    // of the Program or kept value. A run may begin there, with other inputs than earlier ops had
+    // (Executable::Write).
     struct Prepared {
-        // Two buffers, so that the next activations do not wait for readers of the last.
+        // There are two buffers, so that preparing activations does not wait for readers of the
+        // previous ones.
         std::array<Activations, 2> activations{};
         std::vector<std::byte*> rope_tables{};
         ValueId planned_ids = program::kNoValue;  // of the current plan of experts
@@ -72,7 +73,7 @@ struct Lowering {
     size_t last_activation = 0;
     kernels::PlanExpertsArgs plan{};  // the current plan of experts
     std::vector<std::tuple<std::vector<float>, float, int64_t>> angles{};  // of tables, by number
-    std::map<ValueId, kernels::Range> used_columns{};  // of padded values; 0, 0 for others
+    std::map<ValueId, kernels::Range> used_columns{};  // of padded values; else 0, 0
 
     bool trains() const { return !buffers.packs(); }
     dense::Compute compute() const {
@@ -101,7 +102,7 @@ struct Lowering {
     // Regions of scratch memory: for a number of rows of the step, or for a number of bytes.
     OperandRegion ScratchRows(const std::string& name, int64_t row_bytes, int64_t rows);
     OperandRegion ScratchBytes(const std::string& name, int64_t bytes);
-    // The regions of the current plan of experts (kernels/experts.h). PlanCount: the number of rows
+    // The regions of the current plan of experts (kernels/experts.h). PlanCount: number of rows
     // whose expert this rank has.
     OperandRegion PlanBegin();
     OperandRegion PlanCount();
@@ -112,7 +113,7 @@ struct Lowering {
 };
 
 // Lowers one op: adds its calls to `l`. Errors: kUnsupported. An op without a Lower() does not
-// link; LowerTransfer() is that of all transfers.
+// link. LowerTransfer() lowers all transfers.
 #define WEFT_LOWER(name) Status Lower(Lowering& l, const Op& op, const program::name& a);
 WEFT_OPS(WEFT_LOWER)
 #undef WEFT_LOWER
@@ -120,9 +121,9 @@ Status LowerTransfer(Lowering& l, const Op& op);
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-// A kernel is a member of a kernel table, or a function that is the same for all tables. It takes
-// (args, part, parts), after the table if it is a function that needs it; or (args, scratch, part,
-// parts), and its arguments have the scratch memory of all parts.
+// A kernel is a member of a kernel table, or a function that is the same for all tables. Its
+// parameters are (args, part, parts), or (table, args, part, parts) for a function that needs the
+// table; or (args, scratch, part, parts) if its arguments hold the scratch memory of all parts.
 template <typename Args>
 struct WithScratch : Args {
     std::byte* scratch = nullptr;
@@ -192,8 +193,8 @@ class CallBuilder {
         };
         (access(operands), ...);
     }
-    // from: a value, whose element `first` is the operand's first; or a region or a row-major
-    // matrix, whose byte `first` is.
+    // from: a value, and then `first` is the element at which the operand begins; or a region or a
+    // row-major matrix, and then `first` is the byte.
     template <typename Operand, typename From>
     void Reads(Operand& operand, const From& from, int64_t first = 0) {
         Access(operand, MemoryAccess::kRead, from, first);
@@ -218,7 +219,7 @@ class CallBuilder {
     // BindCall stores the number of rows of `like` in `count`, times `factor`. In inference, the
     // rows of [T, K, n] are those whose expert this rank has.
     void Rows(int64_t& count, ValueId like, int64_t factor = 1);
-    // The row count of an operand with other rows.
+    // The row count of an operand whose row dimension differs.
     void MoreRows(int64_t& count, ValueId like);
     template <typename T>
     void Binds(T& address, Bound what) {

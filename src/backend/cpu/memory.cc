@@ -14,7 +14,7 @@ Result<Memory> Memory::Allocate(int64_t bytes, const char* what) {
         return MakeError(ErrorCode::kOutOfMemory, "no {} bytes of memory for {}: {}", bytes, what,
                          std::strerror(errno));
     }
-    // Without huge pages all works, a few percent slower.
+    // Without huge pages, kernels are a few percent slower.
     ::madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
     memory.data_ = static_cast<std::byte*>(data);
     memory.size_bytes_ = bytes;

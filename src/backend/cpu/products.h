@@ -1,4 +1,4 @@
-// Operands of matrix products, for the products of lower_products.cc and those of experts.
+// Operands of matrix products, for lower_products.cc and lower_experts.cc.
 #pragma once
 
 #include "backend/cpu/lowering.h"

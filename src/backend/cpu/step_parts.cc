@@ -8,7 +8,8 @@ namespace {
 using kernels::Sequence;
 using kernels::StateSequence;
 
-// A call that communicates can be cut only if it is a sum: sums run beside the other half's calls.
+// A call that communicates can be cut only if it is a sum, which runs beside the other part's
+// calls.
 bool CanBeCut(const Call& call) {
     return !call.per_output() && !call.whole &&
            (!call.communicates() || call.kind == CallKind::kAllReduce);
@@ -49,9 +50,9 @@ OverlapRegion FindOverlapRegion(const std::vector<Call>& calls) {
     return 2 * best.sums.size() >= static_cast<size_t>(sums) ? best : OverlapRegion{};
 }
 
-// Rows of experts are in the order of a plan. Each half plans its own rows, at the place of its
-// first row. Calls that are bound to sequences, or to rows with adapters, find their rows through
-// these.
+// Moves a call's addresses to the part's first row. Rows of experts are in the order of a plan, and
+// each part plans its own rows. Calls bound to sequences, or to rows with adapters, find their rows
+// through that binding.
 void ShiftRows(Call& call, const PartRows& rows) {
     WEFT_CHECK(CanBeCut(call));
     const auto bind = [&](const auto& list) { call.args.Store(call.bound_at, std::span(list)); };
