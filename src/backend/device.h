@@ -109,7 +109,7 @@ Result<MemoryPool> DescribePool(const std::string& name, uint64_t needed_bytes =
 // The candidates for `auto` on this host.
 struct AutoChoice {
     // Best first: usable GPUs, then "cpu". Discrete GPUs come before GPUs that share the
-    // processor's memory. The local ranks begin with the GPUs of one kind in turn. GPUs emulated in
+    // processor's memory. Each local rank begins with another GPU of a kind. GPUs emulated in
     // software are excluded.
     std::vector<std::string> names;
     std::string left_out;  // unusable GPUs with reasons; "": none

@@ -28,10 +28,10 @@
 namespace weft::backend {
 
 // Whether a step may run in parts of its rows, so that one part computes during the all-reduces of
-// the other parts (backend/parts.h). kAuto: if coll::Comm::LeavesCpuIdle recommends it. kAlways: in
-// every step of two or more rows (for tests). All ranks of the tensor group must have the same
-// setting. kAuto does not change the bits of results. kAlways may change them on Vulkan devices,
-// where parts of few rows use other kernels than the whole step.
+// the other parts (backend/parts.h). kAuto: a step runs in parts if coll::Comm::LeavesCpuIdle
+// recommends it. kAlways: every step of two or more rows runs in parts (for tests). All ranks of
+// the tensor group must have the same setting. kAuto does not change the bits of results. kAlways
+// may change them on Vulkan devices, where parts of few rows use other kernels than the whole step.
 enum class Overlap { kNever, kAuto, kAlways };
 
 // How a device with submissions runs all-reduces over tensor ranks in steps of few rows. kSplit:

@@ -10,24 +10,26 @@ namespace weft::backend {
 
 // With four parts the wire idles less than with two, but the weights are read four times.
 inline constexpr int64_t kMostParts = 4;
-// The least bytes of an all-reduce in a step that runs in parts. A smaller sum takes no longer than
-// its hand-over.
+// A step runs in parts only if its all-reduces have at least this many bytes. The hand-over of a
+// smaller sum takes at least as long as the sum.
 inline constexpr int64_t kLeastSumInParts = 512 << 10;
 
-// The least rows of a part on a processor. The part is still limited by arithmetic, not by reading
-// weights.
+// The smallest number of rows of a part on a processor. With this many rows, arithmetic still
+// limits the part, not reading weights.
 inline constexpr int64_t kLeastRowsOfPart = 64;
-// The same on a device. A part has more rows than a product that matrix units divide along the
-// columns (vulkan/products.h), because the division changes bits. Each expert gets at least 16 rows
-// on average. experts: of a layer, of which each row uses `used`; 0: none.
+// The smallest number of rows of a part on a device. A part has more rows than a product that
+// matrix units divide along the columns (vulkan/products.h), because the division changes bits.
+// Each expert gets at least 16 rows on average. experts: number of experts of a layer. used: number
+// of experts that a row uses; 0: none.
 constexpr int64_t LeastRowsOfDevicePart(int64_t experts, int64_t used) {
     constexpr int64_t kLeast = 129, kRowsOfExpert = 16;
     const int64_t by_expert = used > 0 ? kRowsOfExpert * experts / used : 0;
     return std::max(kLeast, by_expert);
 }
 
-// The number of parts of a step of `rows` rows on a processor and on a device (there at most
-// `most`); 0: it runs as a whole. On a device, a step of 1024 rows without experts has four.
+// The number of parts of a step of `rows` rows, on a processor and on a device (on which it is at
+// most `most`); 0: the step runs as a whole. On a device, a step of 1024 rows without experts has
+// four.
 constexpr int64_t PartsOfRows(int64_t rows) {
     return rows < 2 * kLeastRowsOfPart ? 0 : std::min(rows / kLeastRowsOfPart, kMostParts);
 }
@@ -36,14 +38,14 @@ constexpr int64_t DevicePartsOfRows(int64_t rows, int64_t least_rows, int64_t mo
     return std::min<int64_t>(rows < 7 * least_rows ? 2 : 4, most);
 }
 
-// The memory of parts on a device. most_rows: of a step. most_parts: the number of parts of such a
-// step (DevicePartsOfRows).
+// The memory of parts on a device. most_rows: largest number of rows of a step. most_parts: number
+// of parts of such a step (DevicePartsOfRows).
 struct DevicePartRoom {
     int64_t most_rows, most_parts;
     // The most rows of a part.
     constexpr int64_t rows() const { return (most_rows + most_parts - 1) / most_parts; }
 };
-// As DevicePartsOfRows, but with more parts if so few do not fit.
+// As DevicePartsOfRows, but with more parts if the parts would be too large for `room`.
 constexpr int64_t DevicePartsOfRows(int64_t rows, int64_t least_rows, const DevicePartRoom& room) {
     int64_t parts = DevicePartsOfRows(rows, least_rows, room.most_parts);
     while (parts > 0 && parts < room.most_parts && parts * room.rows() < rows) ++parts;

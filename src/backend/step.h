@@ -28,8 +28,8 @@ struct StepSequence {
     // sequence never writes a slot that another sequence reads or writes.
     int32_t state_from = -1, state_to = -1;
     std::span<const StateWrite> state_writes{};
-    // The first so many rows belong to a prompt whose all-reduces may be sent in a narrower type
-    // (Communicators::prompt_wire).
+    // Number of first rows that belong to a prompt. All-reduces of these rows may be sent in a
+    // narrower type (Communicators::prompt_wire).
     int32_t prompt_rows = 0;
 };
 // Copies KV page `from` to page `to` in every layer. All copies of a step run in order, before any

@@ -9,8 +9,9 @@
 namespace weft::backend {
 namespace {
 
-// Time that a thread polls before it yields and then sleeps. Within a step, the next barrier is at
-// most the wait for a peer's data away. Between decode steps lie some tens of microseconds.
+// Time that a thread polls before it yields and then sleeps. Within a step, the wait for the next
+// barrier is at most as long as the wait for a peer's data. Decode steps are tens of microseconds
+// apart.
 constexpr int64_t kSpinNs = 200'000;
 constexpr int64_t kSharedSpinNs = 5'000;
 constexpr int64_t kYieldNs = 500'000;

@@ -9,7 +9,8 @@
 namespace weft::backend {
 namespace {
 
-// Parallel lanes in the search for the largest value, which then runs at the speed of memory.
+// Parallel lanes in the search for the largest value. With this many, the search runs at the speed
+// of memory.
 constexpr size_t kLanes = 32;
 
 struct Lanes {
@@ -69,7 +70,7 @@ void TopK(std::span<const float> values, std::span<Candidate> out) {
     std::ranges::fill(out, largest);
     if (out.size() == 1 || std::isnan(largest.value)) return;
     for (size_t i = 0; i < out.size(); ++i) out[i] = {values[i], static_cast<int32_t>(i)};
-    std::ranges::make_heap(out, Better);  // the worst is in front
+    std::ranges::make_heap(out, Better);  // the smallest candidate is in front
     const auto see = [&](size_t i) {
         if (!(values[i] > out.front().value)) return;
         std::ranges::pop_heap(out, Better);
@@ -79,7 +80,7 @@ void TopK(std::span<const float> values, std::span<Candidate> out) {
     size_t i = out.size();
     for (; i + kLanes <= values.size(); i += kLanes) {
         const float worst = out.front().value;
-        uint32_t better = 0;  // few steps have any, so this loop is the fast one
+        uint32_t better = 0;  // few blocks have better values, so this loop decides the speed
         for (size_t j = 0; j < kLanes; ++j) better |= values[i + j] > worst ? 1u : 0u;
         for (size_t j = 0; j < kLanes && better != 0; ++j) see(i + j);
     }

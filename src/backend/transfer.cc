@@ -56,8 +56,8 @@ std::vector<size_t> BytesOf(DType dtype, std::span<const int64_t> parts) {
     return bytes;
 }
 
-// Rows of at most this size are gathered together: first all rows of each rank, which are then
-// placed side by side.
+// Rows of at most this size are gathered in one all-gather, and the ranks' rows are then placed
+// side by side.
 constexpr int64_t kTogetherBytes = 1024;
 Status GatherTogether(const program::AllGather& a, const HostValue& in, const HostValue& out,
                       coll::Comm& comm, const net::OpTag& tag) {
