@@ -70,8 +70,8 @@ Result<FactoredBlock> BlockOf(const FactoredRun& run) {
     return block;
 }
 
-// Address, in a vector of all tensors' numbers, of the numbers of the block's first row, or of its
-// first column. A vector has none by row.
+// `all` is an array of the row (or column) numbers of all tensors. Returns the address of the
+// number of the block's first row (or column). A vector has no row numbers.
 uint64_t RowNumbers(const FactoredRun& run, const FactoredBlock& block, uint64_t all) {
     if (run.tensor.rows == 0) return 0;
     return all + static_cast<uint64_t>(run.tensor.rows_at + block.row) * sizeof(float);
@@ -128,7 +128,7 @@ Status SumColumns(Emitter& e, const FactoredRun& run, const FactoredBlock& block
     return end_io.Run("adafactor_columns_end", {kWalkGroup}, end, {groups, matrices, 1});
 }
 
-// The region of one tensor's number in the vector of all tensors.
+// The region of one tensor's number in the array of all tensors' numbers.
 Region TensorNumber(const Emitter& e, ValueId all, int64_t number) {
     return {e.Address(all) + static_cast<uint64_t>(number) * sizeof(float), sizeof(float)};
 }

@@ -27,8 +27,8 @@ using program::ValueId;
 // Constants of attention.comp and cache.glsl.
 constexpr int64_t kMostSplitRows = 8, kChunkKeys = 128, kMostChunks = 128;
 constexpr uint32_t kAttentionGroup = 128;
-constexpr uint32_t kInChunks = 1u << 31;    // bit of `window`: it is a chunk of keys
-constexpr uint32_t kListed = 1u << 30;      // bit of `window`: it is the room of a list
+constexpr uint32_t kInChunks = 1u << 31;    // bit of `window`: the value is a chunk size
+constexpr uint32_t kListed = 1u << 30;      // bit of `window`: the value is a list's capacity
 constexpr uint32_t kFewBit = 1u << 31;      // bit of a row: skip rows that fit the list
 constexpr int64_t kMostQueryFloats = 4608;  // per tile, in shared memory
 constexpr int64_t kMostPairs = 64;          // of a workgroup on matrix units
@@ -109,7 +109,7 @@ AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, Keys keys) {
     while (tiles.pairs > 1 && tiles.pairs * padded > kMostQueryFloats) tiles.pairs /= 2;
     tiles.keys = split ? std::max<int64_t>(32, kAttentionGroup / tiles.pairs) : 32;
     int64_t most_slice = tiles.keys == 128 ? 32 : 64;
-    // Fewer dependent loads, if shared memory (at least 32 KiB) has room.
+    // A larger slice has fewer dependent loads. It needs room in shared memory (at least 32 KiB).
     if (split && tiles.keys == 32 && tiles.pairs * padded <= 2048) most_slice = 128;
     const int64_t slices = (sizes.key_dims + most_slice - 1) / most_slice;
     tiles.slice = ((sizes.key_dims + slices - 1) / slices + 3) / 4 * 4;
@@ -256,7 +256,7 @@ class AttentionLowering {
     IntegerRows codes_;  // of the result; empty: no conversion to int8 here
 };
 
-// The arguments of both kinds of attention that come from the step and the caches.
+// The arguments from the step and the caches, for both kinds of attention.
 AttentionArgs ArgsOf(const Emitter& e, const CachePlace& k_cache, const CachePlace& v_cache) {
     AttentionArgs args;
     args.k_cache = k_cache.address;

@@ -27,8 +27,8 @@ struct AttentionFragments {
 };
 
 // The workgroup for blocks of `wanted` pairs, or nothing if the device has too little shared memory
-// or the cache's type would lose precision in f16. A row's bits depend on `keys` only, which is the
-// same for all `wanted`.
+// or the cache's type would lose precision in f16. Of these sizes, a row's bits depend only on
+// `keys`, which is the same for all `wanted`.
 std::optional<AttentionFragments> FragmentsOf(const gpu::Description& gpu,
                                               const AttentionSizes& sizes, int64_t wanted,
                                               bool emulated);

@@ -74,14 +74,15 @@ CausalArgs ArgsOf(const Emitter& e, const program::Attention& a) {
     args.kv_heads = static_cast<uint32_t>(a.kv_heads);
     args.rows = static_cast<uint32_t>(e.shape().rows);
     args.block_count = static_cast<uint32_t>(e.shape().blocks);
-    // A longer window hides nothing. So the kernels can add the window to a row without overflow.
+    // A window of more rows than the step has hides no keys and becomes 0 (none). So kernels can
+    // add the window to a row without overflow.
     args.window = static_cast<uint32_t>(a.window <= e.shape().rows ? a.window : 0);
     args.scale = a.scale;
     args.soft_cap = a.soft_cap;
     return args;
 }
 
-// own: rows per workgroup. heads: workgroups along y.
+// own: rows per workgroup. heads: number of workgroups along y.
 Status RunCausal(const Operands& io, std::string_view shader, const program::Attention& a,
                  uint32_t type, int64_t own, int64_t heads, const CausalArgs& args) {
     static_assert(kBlockRows <= 32 && 32 % kBlockRows == 0);  // a tile begins with a block

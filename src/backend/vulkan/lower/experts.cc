@@ -97,7 +97,7 @@ bool UsesPlan(const Emitter& e, program::ValueId ids) {
     return !e.reference() && e.Rows(ids) > kMatvecRows;
 }
 
-// Computes y, a row per slot, from args.x.
+// Computes y, which has a row per slot, from args.x.
 Status EmitSlots(Emitter& e, const program::Op& op, ProductArgs args, ProductRegions regions) {
     const WeightPlace& weight = e.Weight(program::WeightOf(op));
     const program::ValueId ids = op.inputs[1];

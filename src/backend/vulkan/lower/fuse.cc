@@ -167,7 +167,7 @@ std::optional<FusedRun> RunFinder::Make(decltype(FusedRun::what) what,
 
 // ---- Residuals ----------------------------------------------------------------------------------
 
-// Walks back from an operand of the sum.
+// Finds the ops of the run before the sum, from one of its operands backward.
 void RunFinder::FindBefore(ValueId id, int32_t reader, ResidualRun& run) const {
     const auto step = [&](OpKind kind, int32_t& part) {
         const int32_t op = MakerOf(id, reader, kind);
@@ -180,7 +180,7 @@ void RunFinder::FindBefore(ValueId id, int32_t reader, ResidualRun& run) const {
     step(OpKind::kAddBias, run.bias);
 }
 
-// Walks on from the sum, and takes the first norm that reads it.
+// Finds the ops of the run after the sum, up to the first norm that reads it.
 void RunFinder::FindNext(ResidualRun& run) const {
     ValueId y = At(run.add).outputs[0];
     run.sum_scale = ReaderOf(y, OpKind::kScale);
@@ -313,7 +313,7 @@ std::optional<FusedRun> RunFinder::FindLatent(int32_t attention) {
 
 // ---- Gates --------------------------------------------------------------------------------------
 
-// Whether one kernel can compute both products: of the same rows, with weights of one layout.
+// Whether one kernel can compute both products: they have the same rows, and weights of one layout.
 bool RunFinder::AreAlike(const Op& gate, const Op& up) const {
     const bool experts = gate.kind() == OpKind::kExpertMatMul;
     if (gate.kind() != up.kind() || (gate.kind() != OpKind::kMatMul && !experts)) return false;

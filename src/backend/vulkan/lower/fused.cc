@@ -213,8 +213,7 @@ class HeadsLowering {
     }
 
   private:
-    // Address of the input of the norm, or without one of the RoPE; of `id` if the head has
-    // neither.
+    // Address of the input of the head's norm; without a norm, of its RoPE; without both, of `id`.
     Result<uint64_t> SetHead(ValueId id, int32_t norm, int32_t rope, uint32_t which,
                              uint64_t* weight) {
         if (const Op* op = OpAt(e_, rope)) {
@@ -273,7 +272,7 @@ class HeadsLowering {
     const program::Attention& attention_;
     HeadsArgs args_;
     uint32_t parts_ = 0, pairs_ = 0;
-    uint32_t whole_[2] = {};  // columns of the norms of q and k; 0: those of a head
+    uint32_t whole_[2] = {};  // columns of the norms of q and k; 0: a head's columns
     float eps_ = 0;
     bool neighbours_ = false;
     Operands io_{e_};
@@ -288,7 +287,7 @@ struct LatentArgs {
     float eps = 0;
 };
 
-// The first column of a pick in each head, and the number of columns of these.
+// The first column that an op picks from each head, and the number of columns that it picks.
 uint32_t BeginOf(const Op& pick) {
     return static_cast<uint32_t>(pick.as<program::PickColumns>().begin);
 }

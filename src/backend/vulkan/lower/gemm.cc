@@ -44,8 +44,9 @@ constexpr int64_t kMostTerms = 1'000'000;   // per sum: 62,500 turns of 16
 constexpr uint32_t kGemmInvocations = 256;  // of all kernels but those for matrix units
 constexpr int64_t kMostGemmGroups = 65535;
 
-// The tile of a gemm.comp workgroup, and specialization constant 10: in the float kernel the
-// invocations side by side, in the kernel for matrix units the terms per turn.
+// The tile of a gemm.comp workgroup, and specialization constant 10. In the float kernel the
+// constant is the number of invocations side by side; in the kernel for matrix units, the terms per
+// turn.
 struct GemmTile {
     uint32_t invocations = 0;
     int64_t m = 0, n = 0;
@@ -125,14 +126,14 @@ bool IsAligned(const GemmMatrix& x, uint64_t bytes) {
            static_cast<uint64_t>(x.stride) * ElementBytes(x.dtype) % bytes == 0;
 }
 
-// Peaks by gemm_peaks.comp: `count` per group.
+// Peaks computed by gemm_peaks.comp: `count` peaks per group.
 struct Peaks {
     Region region;
     int64_t groups = 1, count = 0;
 };
 
-// Peaks of each row of a matrix; or of each column of `matrices` matrices below each other; or,
-// with `slots`, of the columns of those rows. where: the name of the scratch memory.
+// Peaks of each row of a matrix, or of each column of `matrices` stacked matrices. With `slots`,
+// only the rows of these slots count. where: the name of the scratch memory.
 struct PeaksOf {
     const char* where;
     GemmMatrix x;
@@ -205,7 +206,7 @@ Status SetPeaks(Emitter& e, const Gemm& gemm, const GemmSlots& slots, GemmArgs& 
     return {};
 }
 
-// All arguments but peaks and partial sums.
+// All arguments except peaks and partial sums.
 Result<GemmArgs> GemmArgsOf(const Gemm& gemm, const GemmSlots& slots) {
     const bool turned = gemm.form == GemmForm::kTN;
     GemmArgs args;
@@ -269,7 +270,7 @@ bool Fit(const Gemm& gemm, const GemmSlots& slots) {
     return false;
 }
 
-// Runs the kernel, with C or the place of its partial sums.
+// Runs the kernel. Its output is C, or the scratch memory for partial sums of C.
 Status EmitGemmTiles(Emitter& e, const Gemm& gemm, const GemmSlots& slots, const GemmTile& tile,
                      const GemmArgs& args, const GemmMatrix& c, int64_t splits,
                      std::vector<Region> reads) {
@@ -324,7 +325,7 @@ Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots) {
     if (slots.factors.bytes != 0) reads.push_back(slots.factors);
     if (UsesMatrixUnits(e)) WEFT_TRY(SetPeaks(e, gemm, slots, args, reads));
     const int64_t wanted = grouped ? 1 : SplitsOf(gemm, tile, args.k);
-    // Each part may begin at any row, because k counts rows here; operands stay aligned.
+    // A part may begin at any row, because k counts rows here, so operands stay aligned.
     args.split = static_cast<uint32_t>(CeilDiv(args.k, wanted));
     const int64_t splits = args.split == 0 ? 1 : CeilDiv(args.k, args.split);
     if (splits == 1) {

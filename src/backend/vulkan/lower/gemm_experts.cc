@@ -73,7 +73,7 @@ Result<GemmMatrix> EmitSlotProducts(Emitter& e, const SlotProduct& product, int6
 }
 
 // dw[expert] += the sum over its slots of dy[slot]^T . x[slot], for a stack dw. weights: of the
-// slots, or none.
+// slots; may be empty.
 struct SlotGradient {
     ValueId dy, x, ids, weights, dw;
     int64_t first_expert;

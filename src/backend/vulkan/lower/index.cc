@@ -18,7 +18,7 @@ using program::ValueId;
 constexpr uint32_t kScoreGroup = 128, kChooseGroup = 256;
 constexpr int64_t kTileKeys = 32;
 constexpr int64_t kMostIndexDims = 224;  // a tile in 32 KiB of shared memory
-// Scratch memory for the scores of the rows at a time.
+// Scratch memory for scores. It limits the number of rows that are scored at a time.
 constexpr uint64_t kScoreBytes = 64 << 20;
 
 struct IndexScoresArgs {
@@ -31,8 +31,8 @@ struct IndexChooseArgs {
     uint32_t heads = 0, top = 0, block = 1, local = 0, stride = 0, first_row = 0;
 };
 
-// heads: of q. A row chooses for each of `lists` lists among blocks of positions, and always the
-// `local` last ones. A workgroup of the shader scores `each` blocks.
+// heads: number of heads of q. For each of `lists` lists, a row chooses blocks of positions, among
+// them always the `local` last blocks. A workgroup of the shader scores `each` blocks.
 struct Indexer {
     std::string_view shader;
     ValueId q, key, weights, cache, chosen;

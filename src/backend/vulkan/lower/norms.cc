@@ -61,7 +61,8 @@ Status RunNorm(const Emitter& e, const Operands& io, NormMode mode, const NormFo
 Result<Region> PlaceInverse(Emitter& e, const NormUnits& units) {
     return e.Scratch("norm inverse", static_cast<uint64_t>(units.Count(e)) * sizeof(float));
 }
-// float32 [units]: the values that the gradient of the input left, or newly computed ones.
+// The inverses, float32 [units]. Reuses those that the gradient of the input has computed, or
+// computes them.
 Result<Region> FindInverse(Emitter& e, const NormUnits& units) {
     const Region x = e.All(units.x);
     if (const auto made = e.FindDerived(units.NameOfInverse(), x)) return *made;
@@ -93,13 +94,13 @@ Status AddSums(Emitter& e, const BlockSums& sums, ValueId y) {
 
 }  // namespace
 
-// Each invocation has some columns.
+// Each invocation has about four columns.
 uint32_t NormGroup(int64_t cols) {
     const auto wanted = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(cols / 4, 1)));
     return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 32, 256));
 }
 
-// float32 is added by single columns, as in the kernels of fused ops.
+// With float32, invocations add single columns, as in the kernels of fused ops.
 Status Lower(Emitter& e, const Op& op, const program::RmsNorm& a) {
     const ValueId y = op.outputs[0];
     Operands io(e);

@@ -73,7 +73,7 @@ Result<SlotOrder> OrderSlots(Emitter& e, program::ValueId ids, int64_t first_exp
 // row t (gemm.h), in the order of the slots' experts. products: float32 [slots, n].
 struct SlotSum {
     program::ValueId ids = program::kNoValue, y = program::kNoValue;
-    program::ValueId weights = program::kNoValue, base = program::kNoValue;  // or none
+    program::ValueId weights = program::kNoValue, base = program::kNoValue;  // kNoValue: none
     int64_t first_expert = 0, experts = 0;
 };
 Status EmitSlotSum(Emitter& e, const SlotSum& sum, const Region& products);

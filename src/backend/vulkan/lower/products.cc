@@ -11,17 +11,17 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// Vulkan's guaranteed number of workgroups in a dimension; kernels loop from there.
+// Number of workgroups that every Vulkan device allows in a dimension. For more work, kernels loop.
 constexpr int64_t kMostGroups = 65535;
 
-// Whether columns of x can be loaded four at a time in whole units, for all rows. Block types
-// always can; the others have units of 4 and 8.
+// Whether columns of x can be loaded four at a time in whole units, for all rows. This always holds
+// for block types. Units of other types are 4 or 8 columns.
 bool HasWholeUnits(DType dtype, int64_t cols) {
     return Info(dtype).quantized || cols % (dtype == DType::kF32 ? 4 : 8) == 0;
 }
 
-// Workgroup size of matvec.comp if subgroups are no larger: sums of one subgroup need no shared
-// memory.
+// Workgroup size of matvec.comp on devices without larger subgroups. Sums within one subgroup need
+// no shared memory.
 constexpr uint32_t kMatvecInvocations = 32;
 
 // Invocations of a tile.comp workgroup, and its rows of the weight.
@@ -41,8 +41,8 @@ struct HalveArgs {
     uint32_t rows = 0, cols = 0;
 };
 
-// x in a narrower type: a plane of elements, then one of scales. Made once for all products that
-// read the same x.
+// x in a narrower type: a plane of elements, then a plane of scales. Made once for all products
+// that read the same x.
 struct NarrowRows {
     static constexpr uint64_t kScalesUnit = 256;
     Region region;
@@ -62,7 +62,8 @@ TileShape ShapeOf(const Emitter& e, DType dtype, TileClass rows) {
     return tuned.invocations != 0 ? tuned : DefaultTile(e.gpu(), rows, IsEmulated(e));
 }
 
-// Large tiles read and decode less per product, but a few of them leave much of a GPU idle.
+// Large tiles read and decode less per product, but only a few large tiles leave much of a GPU
+// idle.
 TileShape ShapeOf(const Emitter& e, const WeightPlace& weight, int64_t rows, int64_t depth) {
     TileClass size = TileClassOf(rows);
     for (; size > TileClass::k64; size = static_cast<TileClass>(static_cast<int>(size) - 1)) {
@@ -73,8 +74,8 @@ TileShape ShapeOf(const Emitter& e, const WeightPlace& weight, int64_t rows, int
     return ShapeOf(e, weight.dtype, size);
 }
 
-// The parts into which a product of few rows is divided along the columns. The bits depend on their
-// number. So it follows from the sizes of the weight alone, and not from the shape of the tiles.
+// The number of parts into which a product of few rows is divided along the columns. Bits depend on
+// it, so it follows from the sizes of the weight alone, not from the shape of the tiles.
 int64_t PartsOf(const Emitter& e, ProductKind kind, const WeightPlace& weight, int64_t rows) {
     constexpr int64_t kUsualWide = 64, kLeastColumns = 512, kColumns = 256, kMostParts = 16;
     if (kind != ProductKind::kPlain || rows > kMostDividedRows) return 1;
@@ -191,7 +192,7 @@ Status SetWeight(const WeightPlace& weight, int64_t rows, ProductArgs& args) {
 }
 
 // For matvec.comp: the address for codes of its results, and the number of finished workgroups per
-// block. Made once for all products of that size; kernels restore it.
+// block. Made once for all products of that size. Kernels restore the numbers to 0.
 Result<Region> PlaceEncoder(Emitter& e, const IntegerRows& rows, uint64_t blocks) {
     const uint64_t address[2] = {rows.region.address, rows.scales};
     const std::string name = fmt::format("encoder {} {} {}", address[0], address[1], blocks);
@@ -203,7 +204,8 @@ Result<Region> PlaceEncoder(Emitter& e, const IntegerRows& rows, uint64_t blocks
 }
 
 // Memory of a product in parts: their sums, and a number of finished workgroups per tile, which
-// kernels restore to 0. Products of the same x may run at the same time, so places differ.
+// kernels restore to 0. Products of the same x may run at the same time, so each has its own
+// memory.
 struct PartsPlace {
     std::string name;
     Region sums, arrivals;
@@ -289,7 +291,7 @@ uint32_t PinnedSubgroup(const gpu::Description& gpu) {
 
 void SetSizes(const gpu::Description& gpu, Arithmetic& arithmetic) {
     if (gpu.kind == gpu::Kind::kCpu) return;
-    arithmetic.matvec_rows = 4 * kMatvecRows;  // the same on all GPUs: bits depend on it
+    arithmetic.matvec_rows = 4 * kMatvecRows;  // equal on all GPUs, because bits depend on it
     const bool discrete = gpu.kind == gpu::Kind::kDiscrete;
     arithmetic.least_large_tiles = discrete ? 100 : 32;
     arithmetic.split_groups = discrete ? 512 : 160;

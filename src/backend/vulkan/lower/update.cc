@@ -32,7 +32,7 @@ struct RunTable {
     uint32_t runs = 0, blocks = 0;
 };
 
-// l2, decay: for runs that decay.
+// l2, decay: used by runs that decay.
 Result<RunTable> PlaceRuns(Emitter& e, std::span<const UpdateRun> runs, int64_t block,
                            double l2 = 0, double decay = 0) {
     std::vector<UpdateRunEntry> entries;
