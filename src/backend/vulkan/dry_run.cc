@@ -31,7 +31,7 @@ class NoKernel final : public gpu::Kernel {
     uint32_t subgroup_;
 };
 
-// Addresses are invented: two values, tables or pieces of scratch memory are far apart.
+// Addresses are made up. Values, tables and pieces of scratch memory are far apart.
 constexpr uint64_t kApart = uint64_t{1} << 40;
 
 class DryEmitter final : public Emitter {

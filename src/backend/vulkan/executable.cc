@@ -192,7 +192,8 @@ Status VulkanExecutable::RunBound(const OpRange& ops, const Step& step,
     in_parts_ = !parts_.empty();
     if (in_parts_) return RunInParts(ops, step);
     const RecordingKey key = KeyOf(step, ops);
-    // Ranges before the last keep the results that the host reads, unless they compute them again.
+    // An earlier range of the step keeps results that the host reads, unless this range computes
+    // them again.
     if (ops.end == program_.ops.size() || Computes(ops, step.wanted.value)) {
         reading_.NoteBrought({}, 0);
     }
@@ -265,8 +266,9 @@ bool VulkanExecutable::Computes(const OpRange& ops, program::ValueId value) cons
     });
 }
 
-// The part of step.wanted that these ops can copy to the host: few rows, which they compute. The
-// top count is rounded up, so that steps with slightly different counts share a recording.
+// The part of step.wanted that these ops can copy to the host: a few rows of a value that they
+// compute. The top count is rounded up, so that steps with slightly different counts share a
+// recording.
 WantedRows VulkanExecutable::WantedOf(const Step& step, const OpRange& ops) const {
     WantedRows wanted = step.wanted;
     if (wanted.value == program::kNoValue || shape_.outputs == 0) return {};
@@ -293,7 +295,7 @@ Status VulkanExecutable::Read(program::ValueId id, int64_t first_byte, std::span
     return reading_.Read(id, slot_, static_cast<uint64_t>(first_byte), out, budget_.DeadlineMs(0));
 }
 
-// Nothing runs on the device, because Run waits for it.
+// The device is idle, because Run waits for it.
 Status VulkanExecutable::Write(program::ValueId id, int64_t first_byte,
                                std::span<const std::byte> bytes) {
     if (!broken_.ok()) return broken_;

@@ -153,7 +153,7 @@ class VulkanExecutable final : public Executable {
     Lowering lowering_;
     Reading reading_;
     TableMemory tables_;
-    int most_parts_ = 0;  // of a step; 0: steps do not run in parts
+    int most_parts_ = 0;  // most parts of a step; 0: steps run as a whole
     std::array<TableMemory, static_cast<size_t>(kMostParts)> part_tables_;
     SubmissionBudget budget_;
     bool adapts_ = false;
@@ -189,7 +189,7 @@ class VulkanExecutable final : public Executable {
     // Whether last_end_ns_ is exact. In a step in parts, a submission may end during a transfer.
     bool last_end_is_exact_ = true;
     bool in_parts_ = false;  // the running step runs in parts
-    // A stage whose transfer runs beside later stages. The transfer starts when the first
+    // A stage whose transfer runs beside later stages. The transfer starts once the first
     // `starts_behind_` entries of running_ are done.
     const Stage* starting_ = nullptr;
     size_t starts_behind_ = 0;

@@ -8,8 +8,8 @@
 
 namespace weft::backend::vulkan {
 
-// The number of parts in which the step runs, with their rows in part_rows_; 0: it runs as a whole.
-// All tensor ranks have the same step, table and options, so they decide alike.
+// The number of parts in which the step runs, whose rows are set in part_rows_; 0: the step runs as
+// a whole. All tensor ranks have the same step and options, so they get the same number.
 size_t VulkanExecutable::PartsOf(const OpRange& ops, const Step& step) {
     if (most_parts_ == 0 || probe_ || tracing_) return 0;
     if (groups_.tensor == nullptr || groups_.tensor->size() == 1) return 0;
@@ -41,7 +41,7 @@ Status VulkanExecutable::RunInParts(const OpRange& ops, const Step& step) {
     backoff_.CountStep();
     bool too_long = false;
     const Status status = RunPartStages(&too_long);
-    // Nothing may run on the device after an error of a link.
+    // After an error of a link, waits until the device is idle.
     if (!status.ok() && broken_.ok()) static_cast<void>(AwaitAll(&too_long));
     for (const Part& part : parts_) {
         if (too_long) recordings_.Drop(part.key);
@@ -53,8 +53,8 @@ Status VulkanExecutable::RunInParts(const OpRange& ops, const Step& step) {
     return status;
 }
 
-// Writes the tables of a part, and finds its shape and key. The last part stays the executable's
-// current shape and slot, because it has the output rows.
+// Writes the tables of a part, and finds its shape and key. After the last call, the executable's
+// shape and slot are those of the last part, which has the output rows.
 Status VulkanExecutable::BindPart(size_t number, const OpRange& ops, const Step& step) {
     Part& part = parts_[number];
     TableMemory& tables = part_tables_[number];
@@ -70,7 +70,8 @@ Status VulkanExecutable::BindPart(size_t number, const OpRange& ops, const Step&
     return {};
 }
 
-// Recording a part may drop the recordings of others, because scratch memory has moved.
+// Recording a part may move scratch memory, which drops the recordings of other parts. Repeats
+// until all are kept.
 Status VulkanExecutable::RecordParts() {
     for (size_t kept = 0; kept < parts_.size();) {
         kept = 0;
@@ -84,8 +85,9 @@ Status VulkanExecutable::RecordParts() {
     return {};
 }
 
-// Stages run in the order 0a 0b 1a 1b ... on the device, and so do their transfers on the links. A
-// part's next stage is submitted after its transfer, behind the other part's running stage.
+// Stages run in the order 0a 0b 1a 1b ... on the device, and their transfers in the same order on
+// the links. After a part's transfer, its next stage is submitted behind the other part's running
+// stage.
 Status VulkanExecutable::RunPartStages(bool* too_long) {
     const bool first_run =
         std::ranges::any_of(parts_, [](const Part& part) { return !part.recording->ran; });

@@ -1,5 +1,5 @@
-// Runs the stages of a step on a Vulkan device: submissions one after another, sums by the host
-// within or between them (backend/transfer.h), and reports about them.
+// Runs the stages of a step on a Vulkan device: submissions one after another, and the host's sums
+// within or between them (backend/transfer.h). Reports their times.
 #include "backend/vulkan/executable.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// In a step in parts, a wait shorter than this may have begun after the submission's end.
+// In a step in parts, a wait shorter than this may have begun after the submission had ended.
 constexpr int64_t kLeastExactWaitNs = 50'000;
 
 }  // namespace
@@ -66,7 +66,8 @@ Status VulkanExecutable::SubmitStage(const Stage& stage, bool* too_long) {
     return {};
 }
 
-// Runs the end of the stage. The host does not wait while the device has later submissions.
+// Runs the transfer at the end of the stage. The host does not wait while the device has later
+// submissions.
 Status VulkanExecutable::EndStage(const Stage& stage, bool* too_long) {
     WEFT_TRY(StartBeside(too_long));
     if (stage.beside) {
@@ -92,7 +93,7 @@ Status VulkanExecutable::AwaitFirst(size_t count, bool* too_long) {
 }
 
 // Answers the stage's exchanges one after another as the device reaches them. If the device gives
-// one up, its submissions end.
+// up an exchange, its submissions end.
 Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
     const int64_t deadline_ms = budget_.DeadlineMs(stage.submissions.back().estimate);
     for (uint32_t i = 0; i < stage.exchanged.size(); ++i) {
@@ -114,7 +115,7 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
         const Status summed =
             Transfer(stage.exchanged[i], {buffers_.ExchangeOffset(), buffers_.OutOffset()});
         if (!summed.ok()) {
-            // The submission gives up and ends before anything else may run.
+            // Nothing else may run until the submission has given up and ended.
             if (!gpu_.Wait(last, Deadline::In(deadline_ms)).ok()) context_->hangs = true;
             return summed;
         }
@@ -147,8 +148,8 @@ Status VulkanExecutable::GoOnWithout(const Stage& stage) {
     return status;
 }
 
-// If kernels run for the first time, other ranks see progress meanwhile. The device's own deadline
-// detects a hang.
+// While kernels run for the first time, heartbeats tell other ranks of progress. The device's own
+// deadline detects a hang.
 Status VulkanExecutable::WaitFor(uint64_t number, int64_t deadline_ms) {
     std::optional<KernelCache::Compiling> compiling;
     if (first_run_) compiling.emplace(context_->kernels);
@@ -224,7 +225,8 @@ VulkanExecutable::HostTransfer VulkanExecutable::TransferOf(int32_t number,
         !op.outputs.empty() && program_.value(op.outputs[0]).shape[0] == program::kTokens;
     if (!of_rows) transfer.groups.prompt_rows = {};
     transfer.tag = {program::OpName(op.kind()), number, step_->number};
-    // The wait is long, and a GPU may share its power or its cores with this thread.
+    // Waits are long, so they sleep at once: a GPU may share its power or its cores with this
+    // thread.
     transfer.tag.aside = in_parts_;
     return transfer;
 }
@@ -247,7 +249,7 @@ Status VulkanExecutable::Transfer(int32_t number, const OperandPlace& place) {
 void VulkanExecutable::NoteTransfer(const HostTransfer& transfer) {
     const program::Op& op = *transfer.op;
     const int64_t begin_ns = transfer.begin_ns, end_ns = transfer.end_ns;
-    const bool timed = op.kind() != program::OpKind::kAllReduce;  // all-reduces time themselves
+    const bool timed = op.kind() != program::OpKind::kAllReduce;  // they time themselves
     const std::span<const std::byte> result =
         transfer.out.data == nullptr ? std::span<const std::byte>() : transfer.out.bytes();
     transfers_.Note(op, result, groups_, timed ? end_ns - begin_ns : 0);

@@ -48,7 +48,7 @@ struct Context {
     std::unique_ptr<HostSignal> signal;
     std::atomic<uint64_t> held_bytes{0};     // bytes held by all executables
     std::atomic<bool> hangs{false};          // the device missed a deadline
-    std::atomic<double> longest_seconds{0};  // of a submission that waits for no host signal
+    std::atomic<double> longest_seconds{0};  // longest submission without a wait for the host
     std::mutex mutex;                        // guards `gpu` while weights are loaded
 };
 

@@ -33,7 +33,8 @@ constexpr int64_t kTrialMs = 30'000;
 constexpr double kTimedSeconds = 0.02;
 constexpr uint32_t kLeastPolls = 1 << 12, kMostPolls = 240'000'000;
 
-// For a wait: turns without a pause, and the interval of checks whether the device has finished.
+// A wait polls this many turns without a pause, and checks at this interval whether the device has
+// finished.
 constexpr int kTurns = 2000;
 constexpr int64_t kAskNs = 1'000'000;
 
@@ -121,8 +122,8 @@ void HostSignal::Record(gpu::Commands& commands, const Exchange& exchange,
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// Numbers continue from one submission to the next and wrap at 32 bits, so an old one opens
-// nothing.
+// Numbers of exchanges continue from one submission to the next and wrap at 32 bits, so an old
+// number opens no exchange.
 void HostSignal::Begin(uint32_t exchanges) {
     base_ += exchanges_;
     exchanges_ = exchanges;
@@ -183,7 +184,7 @@ Status HostSignal::Try() {
     WEFT_TRY(TimeSubmissions());
     WEFT_TRY(Calibrate());
     if (works()) WEFT_TRY(TryExchanges(kMostBytes / sizeof(float), kLargeTrials));
-    // (Last, because exchange_us_ holds the time of these exchanges.)
+    // (This trial comes last, because exchange_us_ keeps the time of the last trial.)
     if (works()) WEFT_TRY(TryExchanges(kTrialFloats, kTrials));
     opened_ = 0;
     return {};
@@ -205,8 +206,8 @@ Status HostSignal::TimeSubmissions() {
     return {};
 }
 
-// Finds the number of polls that takes the patience, from waits that nobody answers. The exchange
-// after each such wait must not begin.
+// Runs waits that the host does not answer, to find the number of polls in patience_seconds_. The
+// exchange after such a wait must not begin.
 Status HostSignal::Calibrate() {
     uint32_t polls = kLeastPolls;
     for (;;) {
@@ -222,7 +223,7 @@ Status HostSignal::Calibrate() {
     }
 }
 
-// Call while no submission runs.
+// May only be called while no submission runs.
 void HostSignal::SetMostPolls(uint32_t polls) {
     Shared(InboxWord(kMostPollsWord)).store(polls);
     DrainWrites();
@@ -244,8 +245,8 @@ Result<double> HostSignal::RunUnanswered(uint32_t polls) {
     return SecondsSince(begin_ns);
 }
 
-// The host adds 1 to all floats at each exchange; an exchange that was missed or late is missing at
-// the end.
+// The host adds 1 to all floats at each exchange, so the final value shows missed and late
+// exchanges.
 Status HostSignal::TryExchanges(uint32_t floats, int trials) {
     WEFT_ASSIGN(const auto commands, device_.Record());
     RecordBegin(*commands);

@@ -1,4 +1,4 @@
-// Compiled kernels: the cache of a device, and what identifies them on disk.
+// Compiled kernels: a device's cache, and the folder and checksum for kernels on disk.
 //
 // Thread: one caller, except where a comment says otherwise.
 #pragma once

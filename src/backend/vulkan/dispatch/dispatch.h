@@ -95,9 +95,9 @@ struct Region {
     }
 };
 
-// Arithmetic that matrix products use if it is faster than the float32 kernels, which support all
-// types on all devices. In training, only `compute` decides how operands are rounded: `integer` has
-// no effect, and `matrix` affects only products of bfloat16 (lower/gemm.h).
+// Faster arithmetic for matrix products than the float32 kernels, which support all types on all
+// devices. In training, only `compute` decides how operands are rounded: `integer` has no effect,
+// and `matrix` affects only products of bfloat16 (lower/gemm.h).
 struct Arithmetic {
     // Activations for quantized weights are rounded to int8, with one scale per 32 columns.
     bool integer = false;
@@ -112,7 +112,8 @@ struct Arithmetic {
     // few tiles to keep the whole GPU busy.
     int64_t matvec_rows = 8;
     // On matrix units, products of up to kMostDividedRows rows are divided along the columns until
-    // they have about this many workgroups. 0: they are not divided. Bits depend on it.
+    // they have about this many workgroups. 0: they are not divided. The bits of results depend on
+    // this number.
     int64_t split_groups = 0;
     // Shapes of tiles on matrix units. Bits do not depend on them.
     TileShapes shapes{};

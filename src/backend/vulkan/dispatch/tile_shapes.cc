@@ -21,7 +21,7 @@ std::vector<TileShape> NarrowShapes(TileClass rows) {
             {256, r, 128, 64, down, 1}};
 }
 
-// The smallest shape, which fits if any does.
+// The smallest shape. If it does not fit a device, no shape fits.
 TileShape LeastShape(TileClass rows) {
     return {128, RowsOf(rows), 64, 32, 2, 1};
 }
@@ -38,7 +38,7 @@ std::vector<TileShape> AllShapes(TileClass rows) {
                     {256, 64, 128, 64, 2, 1},
                     {256, 128, 64, 64, 4, 1},
                     {256, 128, 128, 32, 2, 2}};
-        // Fragments per subgroup of 32: 2 x 2, 4 x 2, 4 x 2, 4 x 4, 4 x 4.
+        // With subgroups of 32, a subgroup has these fragments: 2 x 2, 4 x 2, 4 x 2, 4 x 4, 4 x 4.
         case TileClass::kMany:
             return {kLarge,
                     {256, 128, 128, 64, 2, 1},

@@ -60,8 +60,7 @@ struct TileShapes {
 // The shapes of a class that are worth measuring on the device. Not empty if the device runs
 // tile_matrix.glsl at all.
 std::vector<TileShape> TileCandidates(const gpu::Description& gpu, TileClass rows, bool emulated);
-// The shape of a class if none was measured. These were the fastest on an H200, before tiles could
-// have other shapes.
+// The shape of a class if none was measured. The defaults were measured on an H200.
 TileShape DefaultTile(const gpu::Description& gpu, TileClass rows, bool emulated);
 // Whether the device runs tile_matrix.glsl: whole subgroups, and enough shared memory.
 bool TakesMatrixTiles(const gpu::Description& gpu);

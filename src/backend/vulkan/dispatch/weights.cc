@@ -11,8 +11,8 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// Planes of a block type in this order, as far as the type has them: the low bits of codes, the
-// high bits, the scales of sub-blocks, the scale of a block. src/shaders/types.glsl reads them.
+// The planes of a block type, in this order (a type may lack some): low bits of codes, high bits of
+// codes, scales of sub-blocks, scale of a block. src/shaders/types.glsl reads them.
 //
 // Elements are stored in units of 32, and within a unit in fours, 4 j + i: byte i of a word has the
 // bits of elements 4 j + i, so that one shift and one mask give four bytes.

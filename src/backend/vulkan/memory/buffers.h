@@ -104,8 +104,8 @@ class Buffers {
         return pool != program::Pool::kNone && pool != program::Pool::kInput;
     }
 
-    // Valid after Allocate(). slot: of training; of a step that runs in parts (step_parts.h), the
-    // number of the part, from 1. The parts share the memory of the whole step's arena.
+    // Valid after Allocate(). slot: the slot of training, or the number (from 1) of a part of a
+    // step in parts (step_parts.h). The parts share the memory of the whole step's arena.
     Spot At(program::ValueId id, int slot) const {
         if (parts_ > 0 && slot > 0 && layout_.PlaceOf(id).pool == program::Pool::kBrief) {
             return Pool(program::Pool::kBrief)

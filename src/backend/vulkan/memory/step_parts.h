@@ -24,9 +24,10 @@ namespace weft::backend::vulkan {
 // CompileOptions::overlap allows it, all-reduces are the only transfers of a step's rows, and the
 // host reads results of output rows only.
 int MostParts(const program::Program& program, const CompileOptions& options);
-// The least rows of a part with CompileOptions::overlap kAuto. The same on all tensor ranks.
+// The smallest number of rows of a part with CompileOptions::overlap kAuto. All tensor ranks have
+// the same number.
 int64_t LeastRowsOfPart(const program::Program& program);
-// Options for the memory of a part: it has at most so many rows.
+// Options for the memory of a part. They limit the rows of a step to the rows of a part.
 CompileOptions PartOptions(CompileOptions options, int most_parts);
 
 // A part of a step. View() refers to this object and to the step.

@@ -19,7 +19,7 @@ bool ReadsOutput(const program::Op& transfer) {
     return IsInPlace(transfer) || (shares != nullptr && shares->adds);
 }
 
-// Costs assume one sequence with as many positions as the longest of the step.
+// Costs assume one sequence that has as many positions as the step's longest sequence.
 Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
                    gpu::Device& device, const SubmissionBudget& budget, const StepShape& shape,
                    const RecordOptions& options)
@@ -131,7 +131,7 @@ Status Recorder::MakeRoom(double estimate) {
     return full || !fits ? Close() : Status();
 }
 
-// Each part ends a submission, except the last, which other ops may follow.
+// Each part ends a submission, except the last part, which other ops may follow.
 Status Recorder::RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts, double estimate) {
     const uint32_t count = std::min(parts, dispatch.MostParts());
     const double each = estimate / count;
@@ -151,7 +151,7 @@ Status Recorder::RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts
     return {};
 }
 
-// For traces: the work of the op ends here.
+// Marks, for traces, the end of the op's work.
 void Recorder::NoteTimeOf(int32_t op) {
     if (!options_.trace) return;
     open_.timed.push_back(op);
@@ -251,7 +251,7 @@ Status Recorder::CollectFor(const program::Op& op) {
     return Collect(count);
 }
 
-// Collects the first `count` transfers, which end in order.
+// Collects the first `count` transfers. Transfers end in order.
 Status Recorder::Collect(size_t count) {
     if (count == 0) return {};
     WEFT_TRY(Close());

@@ -26,7 +26,7 @@ struct Submission {
     int32_t shows = -1;    // with each_op: the op whose result the probe sees after this
                            // submission; -1: none
     double estimate = 0;   // SubmissionBudget::Estimate
-    bool waits = false;    // it waits for the host, so its duration says nothing about the device
+    bool waits = false;    // it waits for the host, so the budget ignores its duration
     bool divides = false;  // can be divided further
     // For traces: the ops of this submission. If the device has a clock, the submission records
     // times: time 0 is the beginning of the submission, and time i + 1 is the end of the op

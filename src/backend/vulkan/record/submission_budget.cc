@@ -6,14 +6,14 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// In shorter submissions the hand-over takes a large part of the time. They show only that a device
-// is not slower, with less weight the shorter they are.
+// In submissions shorter than this, the hand-over takes a large part of the time. They only show
+// that the device is not slower, and count less the shorter they are.
 constexpr double kLeastToJudge = 2e-3;
 constexpr double kDecay = 0.95;
-// Software GPUs get only the cores that are left, and so a longer deadline.
+// Software GPUs share the cores with other programs, so they have a longer deadline.
 constexpr int64_t kGpuMs = 10'000, kHostMs = 120'000;
 constexpr double kPatience = 50;
-// Maximum parts of one op: each is a submission, which costs time.
+// Maximum parts of one op. Each part is a submission, which costs time.
 constexpr double kMostPartsOfOp = 1024;
 
 }  // namespace

@@ -99,7 +99,8 @@ std::string ShapesText(const TileShapes& shapes, const std::string& key) {
     return file.dump(1) + "\n";
 }
 
-// The file while its contents are measured: other processes see that, and do not measure as well.
+// Creates the file before its contents are measured. Other processes see the file and do not
+// measure.
 Result<OutputFile> BeginFile(const std::string& path) {
     std::error_code ignored;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
@@ -119,7 +120,7 @@ int64_t MeasuredRows(TileClass rows) {
     return kRows[static_cast<size_t>(rows)];
 }
 
-// More than the caches of a GPU hold, so that weights come from memory, as in a step.
+// Bytes of weights: more than a GPU's caches hold, so that weights come from memory, as in a step.
 uint64_t WeightBytes(const gpu::Description& gpu) {
     return gpu.kind == gpu::Kind::kCpu ? 0 : uint64_t{128} << 20;
 }
@@ -197,8 +198,8 @@ const TileTime& FastestOf(const std::vector<TileTime>& times) {
     return *std::ranges::min_element(times, {}, &TileTime::seconds);
 }
 
-// Measures what `shapes` lacks, the classes that users notice most first. best_so_far: shapes of
-// the classes that were not measured completely.
+// Measures the classes that `shapes` lacks, first kMany, because users notice it most. best_so_far:
+// shapes of the classes that were not measured completely.
 TuneReport MeasureLacking(gpu::Device& device, std::span<const Decoding> decodings,
                           const TuneOptions& options, const Arithmetic& arithmetic,
                           TileShapes& shapes, TileShapes& best_so_far) {
@@ -253,7 +254,7 @@ Result<TileTimes> MeasureTiles(gpu::Device& device, const Arithmetic& arithmetic
         return MakeError(ErrorCode::kUnsupported, "the driver compiles no tile for {} rows", rows);
     }
     const double least = device.description().kind == gpu::Kind::kCpu ? 0 : kRaiseSeconds;
-    // In turns, so that a change of the clock affects all of them.
+    // Measures the shapes in turns, so that a change of the clock affects all of them.
     const int64_t begin_ns = NowNs();
     for (int i = 0; i < kLeastRounds || static_cast<double>(NowNs() - begin_ns) * 1e-9 < least;
          ++i) {
