@@ -21,7 +21,7 @@ namespace weft::backend::vulkan {
 // Number of positions in a KV page.
 inline constexpr int64_t kPageTokens = 64;
 
-// The program::Target of all Vulkan devices: their requirements on Programs.
+// The program::Target of all Vulkan devices, which states their requirements on Programs.
 program::Target TargetOfGpus();
 
 // Whether `name` has the form of a Vulkan device's name: "vulkan", "vulkan:0".

@@ -21,7 +21,7 @@
 namespace weft::backend::vulkan {
 
 struct TuneOptions {
-    std::string folder{};     // of the file; "": no file
+    std::string folder{};     // folder of the file; "": no file
     bool again = false;       // measure also the shapes that the file has
     double most_seconds = 2;  // no measurement of a class begins later
     // After this time, the tuner compiles only the first kernel of each class. A class that lacks
