@@ -1,5 +1,5 @@
 // weft bench: prefill and decode speed over a sweep of layouts, transports and thread counts. Ranks
-// start once per configuration; every test runs once to warm up, then -r times.
+// start once per configuration. Each test runs once to warm up, and then -r times.
 #include <algorithm>
 #include <ctime>
 #include <map>
@@ -127,7 +127,7 @@ Result<BenchModel> DescribeModel(const engine::Job& job) {
 
 using Reports = std::vector<engine::RankReport>;
 
-// A sensor that failed meanwhile has no more joules than before, and is reported like that.
+// A sensor that fails during the test reports the joules of its last reading.
 BenchPower PowerBetween(const Reports& before, const Reports& after, double seconds) {
     BenchPower power;
     power.seconds = seconds;

@@ -1,5 +1,5 @@
 // The predicted column of `weft bench`: the result of `weft plan` for the named machines, or for
-// this one if its GPUs identify it (known_by in machines/).
+// this host if its GPUs identify it (known_by in machines/).
 #pragma once
 
 #include <memory>

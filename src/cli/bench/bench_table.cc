@@ -47,10 +47,10 @@ std::string TestName(const BenchRow& row) {
 constexpr const char* kPredictedCell = " {:>9} |";
 constexpr const char* kPowerCells = " {:>8} | {:>9} |";
 constexpr double kLeastPowerSeconds = 5;
-// llama-bench's value.
+// The value that llama-bench prints.
 constexpr int kAllLayers = 99;
 
-// For the table: "tcp", "tcp f32".
+// Text of the table: "tcp", "tcp f32".
 std::string Transport(const BenchRow& row) {
     const std::string& wire = row.prompt > 0 ? row.prompt_wire : row.wire;
     const bool plain = wire == "none" || wire == "f64";
@@ -61,7 +61,7 @@ int64_t Nanoseconds(double seconds) {
     return std::llround(seconds * 1e9);
 }
 
-// For the mean repetition. NaN, which is null in JSON, without a sensor.
+// Joules per token of the mean repetition. Without a sensor, NaN, which is null in JSON.
 double JoulesPerToken(const BenchRow& row) {
     if (row.power->sensors.empty()) return std::nan("");
     const double repetitions = static_cast<double>(row.seconds.size());
@@ -217,7 +217,7 @@ std::string BenchTable::PredictedCell(const BenchRow& row) const {
                        row.predicted_ts ? fmt::format("{:.2f}", *row.predicted_ts) : "none");
 }
 
-// The fields of all tables, and those of this one.
+// The fields that all tables have, and the fields of this table.
 Json BenchTable::Fields(const BenchRow& row) const {
     Json json = TableJson(model_, row);
     if (predicted_.empty()) return json;

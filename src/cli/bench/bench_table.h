@@ -42,7 +42,8 @@ struct BenchRow {
     int64_t seqs = 1;                  // concurrent sequences, each with that many tokens
     int threads = 0, tp = 1, pp = 1, ep = 1;
     std::string transport, split, kv_type;
-    // Of all-reduces (--allreduce-dtype, --prompt-allreduce-dtype); "none" without tensor ranks.
+    // Types of all-reduces on the wire (--allreduce-dtype, --prompt-allreduce-dtype); "none"
+    // without tensor ranks.
     std::string wire, prompt_wire;
     int64_t chunk = 512;
     std::string time;             // ISO 8601, UTC

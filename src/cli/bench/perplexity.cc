@@ -18,7 +18,7 @@ constexpr const char* kPerplexityFooter =
     "  weft perplexity model.gguf text.txt --ctx 2048 --local 2 --json";
 
 constexpr int64_t kDefaultContext = 512;
-// Rows per step: their logits are in memory at the same time.
+// Rows per step. The logits of a step are in memory at the same time.
 constexpr int64_t kMostOutputs = 256;
 
 struct PerplexityFlags {

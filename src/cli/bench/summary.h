@@ -26,7 +26,7 @@ Json ToJson(const AllReduceCost& cost);
 // Adds the fields `wire` and `prompt_wire` if there are tensor ranks.
 void AddWire(const std::vector<engine::RankReport>& reports, Json& json);
 
-// One line per rank, and one about the all-reduces.
+// Prints one line per rank, and one line about the all-reduces.
 std::string RanksText(const std::vector<engine::RankReport>& reports, const AllReduceCost& cost,
                       const std::string& transport);
 

@@ -15,7 +15,8 @@ Status SaveConversation(const std::string& path, const chat::OrderedJson& messag
 // have a role (system first, then user and assistant) and a text.
 Result<chat::OrderedJson> LoadConversation(const std::string& path);
 
-// A text file in a message: its name, and the text in a fence. Errors also: it is not UTF-8 text.
+// A text file in a message: its name, and the text in a fence. Also an error: the file is not UTF-8
+// text.
 Result<std::string> QuoteFile(const std::string& path);
 
 }  // namespace weft::cli

@@ -201,8 +201,8 @@ size_t ChatSession::OldestKept(bool half) const {
     return oldest.value_or(first());
 }
 
-// Keeps the newer half of the included messages, by size, and a pending question. If that is all of
-// the conversation and it is answered, the conversation restarts.
+// Keeps the newer half of the included messages, by size, and a pending question. If nothing would
+// be dropped and no question is pending, the conversation restarts.
 ChatSession::Next ChatSession::Drop() {
     size_t end = OldestKept(true);
     if (end == first() && !pending_) end = size();
@@ -254,7 +254,7 @@ ChatSession::Next ChatSession::Load(const std::string& path) {
     return {Act::kTell, fmt::format("The conversation continues after {} messages.", size())};
 }
 
-// The file's text stands before the words of the next message.
+// The next message begins with the file's text.
 ChatSession::Next ChatSession::Attach(const std::string& path) {
     if (path.empty()) return {Act::kTell, "Name a file: /file PATH."};
     const auto text = QuoteFile(path);

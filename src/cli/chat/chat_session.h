@@ -21,7 +21,7 @@ class ChatSession {
     enum class Act { kAsk, kTell, kEnd };
     struct Next {
         Act act = Act::kTell;
-        std::string text{};  // text for the user, before the answer if there is one
+        std::string text{};  // text shown to the user, before any answer
     };
     // Handles the user's input: a message, which becomes the last of the conversation, or a
     // command, whose first word is a slash and letters ("/etc/passwd" is a message). only_text:
@@ -57,8 +57,8 @@ class ChatSession {
     Next Think(std::string_view word);
     // Index of the first included message that is not the system's, or size().
     size_t first() const;
-    // Index of the oldest message that /drop keeps, always a question: that of the last turn, or of
-    // the newer `half` of the conversation.
+    // Index of the oldest message that /drop keeps, which is always a question: the last turn's
+    // question, or (half) the first question of the newer half of the conversation.
     size_t OldestKept(bool half) const;
     size_t size() const { return input_.messages.size(); }
     std::string Settings() const;

@@ -62,7 +62,7 @@ bool HasBytesWaiting(int fd) {
     return ::ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-// Exactly one of the flag, the file and standard input gives the prompt.
+// Checks that exactly one of the flag, the file and standard input gives the prompt.
 Result<std::string> PromptText(const RunFlags& flags) {
     const bool words = !flags.words.empty(), file = flags.run.Given("--file");
     const bool prompt = flags.run.Given("--prompt") || words;
@@ -99,7 +99,7 @@ Result<std::string> PromptText(const RunFlags& flags) {
                          : path == "-" ? "standard input"
                                        : path);
     }
-    // The final newline of a file does not belong to the prompt.
+    // The final newline of a file is not part of the prompt.
     if (!prompt && text.ends_with('\n')) text.pop_back();
     return text;
 }

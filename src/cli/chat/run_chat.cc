@@ -29,7 +29,7 @@ namespace {
 constexpr auto kLookEvery = std::chrono::milliseconds(50);
 
 LineEditor* g_editor = nullptr;     // the editor of this process's only conversation
-std::atomic<bool> g_reads{false};   // it waits for a line
+std::atomic<bool> g_reads{false};   // the editor waits for a line
 std::atomic<bool> g_enough{false};  // stops the current answer
 
 void OnEnough(int) {
@@ -61,13 +61,13 @@ class Shown final : public engine::Listener {
         std::unique_lock lock(mutex_);
         return ended_.wait_for(lock, time, [&] { return over_; });
     }
-    // A stop string was found, so the engine should end the answer.
+    // Whether a stop string was found, so that the engine should end the answer.
     bool stopped() const { return stopped_; }
-    // Whether there is any text, after the end.
+    // After the end of the answer: whether it has any text.
     bool any() const { return any_; }
     const std::string& content() const { return answer_.content(); }
     const Status& error() const { return error_; }
-    // The context had no room for the rest of the answer.
+    // Whether the context had no room for the rest of the answer.
     bool full() const { return full_; }
 
   private:
@@ -85,7 +85,8 @@ class Shown final : public engine::Listener {
     bool over_ = false, full_ = false, any_ = false;
 };
 
-// The user's side, on its own thread: the engine uses the main one.
+// The user's side of the conversation. It runs on its own thread, because the engine uses the main
+// thread.
 class Conversation {
   public:
     Conversation(engine::Engine& engine, const ChatModel& model, ChatSession& session,
@@ -114,9 +115,9 @@ class Conversation {
 
     struct Entry {
         std::string text;
-        bool quoted = false;  // it was enclosed in kMany
+        bool quoted = false;  // the message was enclosed in kMany
     };
-    // Reads a message or command of one or more lines; empty: the end.
+    // Reads a message or command of one or more lines; empty: the input has ended.
     std::optional<Entry> Entered() {
         std::string text;
         bool many = false;
@@ -148,7 +149,7 @@ class Conversation {
         }
     }
 
-    // False: no question will be answered any more.
+    // False: the engine has ended and answers no more questions.
     bool Ask() {
         engine::Request request = session_.NextRequest();
         auto prompt = model_.MakePrompt(session_.conversation());
@@ -178,7 +179,7 @@ class Conversation {
     }
 
     // Reports a refused request. full: the conversation does not fit the context. Returns whether
-    // the engine continues; otherwise its own end gives the reason.
+    // the engine continues; if not, the engine itself reports the reason.
     bool Refuse(const Error& error, bool full = false) {
         if (engine_.counters().state == engine::EngineState::kOver) return false;
         full ? session_.KeepQuestion() : session_.ForgetQuestion();

@@ -18,7 +18,8 @@ struct ChatOptions {
     std::string sampling_by;   // source of the sampling values
 };
 
-// Asks and answers until the user ends the conversation. flags: resolved. words: the model's.
+// Reads questions and shows answers until the user ends the conversation. flags: resolved. words:
+// the model's.
 // Errors: those of a job; kUsage: the model has no chat template; kCancelled: SIGTERM.
 Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& chat,
                const engine::DraftOptions& draft);

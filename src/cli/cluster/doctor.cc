@@ -34,9 +34,9 @@ namespace {
 struct DoctorFlags {
     std::vector<std::string> from, hosts, checks, ignored;
     std::string save, cluster, reach, model, model_content;
-    std::string cluster_fault;  // why its workers were not found
+    std::string cluster_fault;  // why the cluster's workers were not found
     doctor::CollectOptions collect;
-    cluster::ClusterOptions fabric;  // its hosts: --workers
+    cluster::ClusterOptions fabric;  // hosts of the fabric: --workers
     bool list = false, markdown = false, json = false, verbose = false, no_measure = false;
     bool real_names = false;
 };
@@ -110,7 +110,7 @@ Status Save(const DoctorFlags& flags) {
     const doctor::SnapshotFiles files = doctor::SavedFiles(views[0]->Recorded(), names, &sources);
     WEFT_ASSIGN(const std::string tar, doctor::WriteTar(files));
     if (flags.save == "-") {
-        // Print the contents first, so that the user can still stop before sending it on.
+        // The contents are printed first, so that the user can stop before the snapshot is sent.
         if (!flags.real_names) WriteErr(ContentsText(sources, names));
         Stream(tar);
         return {};
@@ -193,7 +193,8 @@ void PrintFindings(const DoctorFlags& flags, const Views& views,
         PrintOut("{}", doctor::Report(findings, style));
         return;
     }
-    // Names of hosts and parts are hostile input, also for a program's terminal.
+    // Names of hosts and parts are hostile input, even for the terminal of a program that reads
+    // them.
     using doctor::Printable;
     Json list = Json::array();
     for (const doctor::Finding& finding : findings) {
@@ -242,7 +243,7 @@ Result<std::vector<doctor::Finding>> CheckModel(const DoctorFlags& flags, const 
                               });
 }
 
-// --cluster: its hosts, as far as ssh reaches them, and the links to all serving hosts.
+// --cluster: checks the cluster's hosts that ssh reaches, and the links to all serving hosts.
 Status FindClusterOf(DoctorFlags& flags) {
     if (!flags.hosts.empty() || !flags.from.empty() || !flags.fabric.hosts.empty() ||
         !flags.save.empty()) {

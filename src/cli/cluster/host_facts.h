@@ -7,7 +7,7 @@
 
 namespace weft::cli {
 
-// port: the worker's; 0: none.
+// port: the worker's port; 0: no worker.
 fleet::SelfFacts OwnFacts(uint16_t port);
 
 }  // namespace weft::cli

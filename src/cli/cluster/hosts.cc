@@ -143,7 +143,7 @@ bool HasRdma(const HostList& list, const fleet::HeardCable& cable) {
     return own != nullptr && !own->rdma.empty() && !cable.peer_rdma.empty();
 }
 
-// Cables between two other hosts, each once.
+// Prints each cable between two other hosts once.
 struct FarCable {
     const fleet::Peer *from, *to;
     const fleet::Cable* cable;

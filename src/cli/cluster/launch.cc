@@ -74,7 +74,7 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
     auto launched = cluster::Launched::Start(
         launcher, {flags.cluster.key_file, wants("mpi"), wants("auto"), flags.cluster.wait_ms});
     if (!launched.ok()) {
-        // Every rank has the same command line, so only one prints its error.
+        // Every rank has the same command line, so only rank 0 prints an error about it.
         const bool same = launched.error().code == ErrorCode::kUsage && launcher.rank > 0;
         return same ? LeaveToRankZero(ErrorCode::kUsage) : Fail(launched.error(), flags.json);
     }
@@ -86,7 +86,7 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
     } else {
         status = Follow(**launched, flags.cluster.data);
     }
-    // (All ranks reach the end of a stopped job.)
+    // (A job that was asked to stop ends in order on all ranks.)
     const bool orderly = status == 0 || status == train::kStoppedStatus;
     if (const Status ended = (*launched)->End(orderly); !ended.ok()) {
         status = Fail(ended.error());
@@ -132,7 +132,8 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
         return command();
     }
     if (!NamesRanks(flags)) return RunLaunched(flags, **launcher, transports, command);
-    // Only mpirun counts here: variables of other launchers may be left over.
+    // Only mpirun counts here, because variables of other launchers may be left over from a parent
+    // process.
     if ((*launcher)->mpi.empty()) return command();
     const Error error =
         MakeError(ErrorCode::kUsage,

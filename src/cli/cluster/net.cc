@@ -89,7 +89,7 @@ void PrintRows(const NetReport& report, int from, int to) {
     }
 }
 
-// For several pairs: all at one size, and the slowest pair at every size.
+// With several pairs, prints all pairs at one size, and the slowest pair at every size.
 void PrintPairs(const NetReport& report) {
     int64_t small = report.rows.front().size, large = small;
     for (const NetRow& row : report.rows) {
@@ -104,7 +104,7 @@ void PrintPairs(const NetReport& report) {
     PrintRows(report, worst.from, worst.to);
 }
 
-// The fastest measured all-reduce of 8 KB; null without one.
+// The fastest measured all-reduce of 8 KB; null: none was measured.
 const NetRow* SyncRow(const NetReport& report) {
     const bool sums = report.op == NetOp::kAllReduce || report.op == NetOp::kTable;
     const NetRow* best = nullptr;

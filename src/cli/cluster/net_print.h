@@ -22,7 +22,7 @@ std::string NetLinks(const fabric::NetReport& report);
 // The heading of a table, and one row.
 std::string NetHeading(fabric::NetOp op);
 std::string NetRowText(fabric::NetOp op, int ranks, const fabric::NetRow& row);
-// All pairs, for rows of `size` only; "" for two ranks.
+// The matrix of all pairs, from rows of `size` only; "" for two ranks.
 std::string NetMatrix(const fabric::NetReport& report, int64_t size);
 // The row of the slowest pair at `size`.
 fabric::NetRow SlowestPair(const fabric::NetReport& report, int64_t size);

@@ -86,7 +86,7 @@ Status ResolveMounts(SubmitFlags& flags) {
     return {};
 }
 
-// The file has hashes of the keys, and becomes an entry of the job's Secret.
+// The file of API keys holds their hashes, and becomes an entry of the job's Secret.
 Status ReadApiKeys(SubmitFlags& flags) {
     if (flags.api_key_file.empty()) return {};
     WEFT_ASSIGN(flags.job.api_keys, ReadTextFile(flags.api_key_file, kMostKeyFile));
