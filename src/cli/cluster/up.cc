@@ -106,7 +106,7 @@ void TellWords(const UpFlags& flags, const fleet::Bytes& key, bool made) {
         ClusterWords(flags), words);
 }
 
-// An unnamed file with the current list of heard hosts: ranks read it when an epoch begins, because
+// An unnamed file with the current list of heard hosts. Ranks read it when an epoch begins, because
 // cables may have changed since the ranks started.
 class NeighbourFile {
   public:
@@ -155,7 +155,7 @@ struct Ears {
     std::unique_ptr<NeighbourFile> file;
 };
 
-// ears: set, or not, before the listener runs.
+// ears: its members are set (or stay null) before the listener runs.
 Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(const UpFlags& flags,
                                                                   const std::string& key_file,
                                                                   const Ears& ears) {
@@ -184,7 +184,7 @@ Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(const UpFlags&
     };
     options.listen = fmt::format("[::]:{}", flags.port);
     auto listener = cluster::WorkerListener::Open(options);
-    if (!listener.ok() && listener.error().code == ErrorCode::kIo) {  // perhaps without IPv6
+    if (!listener.ok() && listener.error().code == ErrorCode::kIo) {  // the host may lack IPv6
         options.listen = fmt::format("0.0.0.0:{}", flags.port);
         listener = cluster::WorkerListener::Open(options);
     }

@@ -32,7 +32,7 @@ Error UnknownFlag(const DescribedCommand& command, const std::string& full_name,
             if (name.starts_with("--")) names.push_back(name.substr(2));
         }
     }
-    // Compare without dashes: all flags have them, so they do not make flags similar.
+    // Compares names without dashes, because dashes do not make flags similar.
     const size_t begin = std::min(flag.find_first_not_of('-'), flag.size());
     const std::string nearest = NearestWord(flag.substr(begin), names);
     return MakeError(ErrorCode::kUsage, "'{}' has no flag {}.{} '--help' lists the flags.",

@@ -55,7 +55,7 @@ class Place {
     bool may_name_command() const { return !only_values_ && values_ == 0 && !fallen_; }
     bool may_be_flag() const { return !only_values_; }
     bool Given(const DescribedFlag& flag) const { return given_.contains(&flag); }
-    // The command that is meant if none is named; null: none.
+    // The command that a line without a command name means; null: none.
     const DescribedCommand* implied() const { return at_->Find(ImpliedBy(at_->name)); }
     // The next positional value; null: none.
     const DescribedFlag* value(const DescribedCommand& command) const {
@@ -114,7 +114,7 @@ class Place {
     const DescribedCommand* at_;
     const DescribedFlag* flag_ = nullptr;
     std::set<const DescribedFlag*> given_;
-    size_t values_ = 0;  // positional values so far
+    size_t values_ = 0;  // number of positional values so far
     bool only_values_ = false, fallen_ = false;
 };
 

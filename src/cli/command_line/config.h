@@ -16,7 +16,7 @@
 
 namespace weft::cli {
 
-// `words`: a command line without the program's name. Replaces --config FILE by the file's flags.
+// words: a command line without the program's name. Replaces --config FILE by the file's flags.
 Status ExpandConfig(std::vector<std::string>& words);
 
 }  // namespace weft::cli

@@ -54,7 +54,7 @@ Status SetDevices(std::string& devices) {
                      known.error().message);
 }
 
-// All ranks choose together with auto.
+// With auto, all ranks choose their devices together.
 Status CheckTrainDevices(const std::string& names) {
     WEFT_TRY(backend::CheckDeviceNames(names));
     if (!backend::HasAuto(names) || names == backend::kAutoDevice) return {};
@@ -111,7 +111,7 @@ void AddJson(const Command& app, bool& json) {
 
 void AddClusterFlags(const Command& app, CommonFlags& flags) {
     const Command group = app.Group(kCluster);
-    flags.hosts_beyond = true;  // stages need cables between neighbors only
+    flags.hosts_beyond = true;  // stages need cables only between neighbors
     AddRankFlags(app, flags);
     group.AddOption("--tensor-split", flags.split,
                     "Shares of the ranks or stages, such as 3,2,1; auto: by the measured read "
@@ -125,7 +125,7 @@ void AddDataPortOptions(const Command& app, cluster::DataPortOptions& data) {
     group.AddOption("--advertise ADDR", data.advertise,
                     "Address under which the other hosts reach this host, if the host does not "
                     "know it (NAT, containers)");
-    // From 'weft up': the hosts heard now, and a file with the current list.
+    // Data from 'weft up': the hosts that it hears now, and a file with the current list.
     app.AddOption("--neighbours", data.neighbours, "").Group("");
     app.AddOption("--neighbours-file", data.neighbours_file, "").Group("");
 }

@@ -32,10 +32,10 @@ struct CommonFlags {
                                                              net_table = "auto";
     std::string overlap = "auto", wire = "auto", prompt_wire = "auto", gpu_sum = "auto";
     std::string lora;                       // a folder
-    std::vector<std::string> needed_hosts;  // with --cluster: `needed` of fleet::FindCluster
+    std::vector<std::string> needed_hosts;  // with --cluster: FindCluster's `needed`
     bool new_hosts = false;
-    bool hosts_beyond = false;  // the job may have hosts that are no neighbors: `beyond` there
-    std::vector<std::string> missing_hosts;  // its `missing`, if Resolve failed
+    bool hosts_beyond = false;               // hosts may be no neighbors: FindCluster's `beyond`
+    std::vector<std::string> missing_hosts;  // FindCluster's `missing`, if Resolve failed
     int64_t ctx = kAutomaticContext;         // 0: the model's context
     int weights_from = -1;
     bool json = false, pull = false;
@@ -51,7 +51,7 @@ void AddDataPortOptions(const Command& app,
                         cluster::DataPortOptions& data);  // --data-ports, --advertise
 void AddJobsOption(const Command& app, int& jobs);
 void AddFoldersOption(const Command& app, std::vector<std::string>& folders);  // --folders
-// Arguments for the process of a job's rank, besides its handle. folders: FolderLimit::folders.
+// Arguments of the process of a job's rank, besides its handle. folders: FolderLimit::folders.
 std::vector<std::string> WorkerArguments(const cluster::DataPortOptions& data,
                                          const std::vector<std::string>& folders);
 void AddRankFlags(const Command& app, CommonFlags& flags);      // hosts and ranks, and --net-table

@@ -29,7 +29,7 @@ struct ValueSynonym {
 };
 std::span<const ValueSynonym> ValueSynonyms();
 
-// Flags without a counterpart, and the next step.
+// A flag without a counterpart in Weft, and the next step for the user.
 struct Advice {
     std::string_view names, advice;
 };

@@ -11,7 +11,7 @@
 namespace weft::cli {
 namespace {
 
-// Training, by the name that users type; the command's own name is "run" (cli/train.cc).
+// Names of the training command: the one that users type, and the full one (train/train.cc).
 constexpr std::string_view kTrain = "weft train", kTrainRun = "weft train run";
 
 bool Takes(const DescribedCommand& command, std::string_view flag) {
@@ -30,7 +30,7 @@ bool IsFlag(const std::string& word) {
     return word.size() > 1 && word[0] == '-' && !IsDigit(word[1]) && word[1] != '.';
 }
 
-// One command line whose command is known.
+// A command line whose command is known.
 class Line {
   public:
     Line(const DescribedCommand& command, std::string full_name, size_t first,
@@ -82,7 +82,7 @@ class Line {
         return name;
     }
 
-    // The row of a flag that the command lacks; null: the command has it, or no row names it.
+    // The row of a flag that the command lacks; null: the command has the flag, or no row names it.
     const Synonym* FindSynonym(const std::string& name) const {
         if (command_.FindFlag(name) != nullptr) return nullptr;
         const auto same = std::ranges::find_if(Synonyms(), [&](const Synonym& row) {

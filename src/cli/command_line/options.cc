@@ -54,7 +54,7 @@ std::string Described(const CLI::Option& option, std::string_view prefix) {
     }
 }
 
-// The fault of a value's text, "" for none. Comparisons, such as a range check, let NaN through.
+// The fault of a value's text; "": none. Rejects NaN here, because range checks accept it.
 template <typename Number>
 std::string NotA(const std::string& text, const CLI::Option& option) {
     Number value{};
@@ -65,7 +65,7 @@ std::string NotA(const std::string& text, const CLI::Option& option) {
         return std::isfinite(value) ? "" : fmt::format("'{}': expected a finite number", text);
     } else {
         if (CLI::detail::lexical_cast(text, value)) return "";
-        int64_t whole = 0;  // of any size: lexical_cast saturates
+        int64_t whole = 0;  // may have any size, because lexical_cast saturates
         if (!CLI::detail::lexical_cast(text, whole)) {
             return fmt::format("'{}': expected a whole number", text);
         }
@@ -254,8 +254,8 @@ std::vector<TypedFlag> FlagsTyped(const CLI::Option& option, const TypedLine& ty
     return flags;
 }
 
-// CLI11's text about an error. It begins with the option's name: errors of CLI11 have no other
-// reference to their option. Only texts about conversions have words before the name.
+// CLI11's text about an error. It begins with the option's name, which is the only reference to the
+// option in CLI11's errors. Only texts about conversions have words before the name.
 std::string TextOf(const CLI::ParseError& error) {
     std::string text = error.what();
     constexpr std::string_view kConversion = "Could not convert: ";

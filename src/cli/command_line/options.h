@@ -8,7 +8,7 @@
 // templates add 10 seconds and more to the compilation of each file.
 //
 // Command and Option are handles: they can be copied, and are valid as long as their Parser.
-// Variables that options fill must live as long. Thread: one for all of them.
+// Variables that options fill must live as long as the Parser. Thread: one for all of them.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class Option {
     Option Tokens(int64_t automatic) const;
     Option OnOff() const;   // for a bool: on or off
     Option Commas() const;  // for a list: a,b,c
-    // For a list: one value (or a,b,c) after each flag; the next word is not a value of it.
+    // For a list: each flag takes one word, a value or a,b,c.
     Option OneEach() const;
 
     // Help.
@@ -86,8 +86,8 @@ class Command {
                        const std::string& footer = "") const;
     void NeedsCommand() const;  // requires exactly one of its commands
 
-    // This command: flags added to the result stand under `heading` in --help ("": hidden), or show
-    // their variable's present value.
+    // Handles of this command. Flags added to them appear under `heading` in --help ("": hidden),
+    // or show their variable's current value.
     Command Group(const std::string& heading) const;
     Command ShowDefaults() const;
 
@@ -124,7 +124,7 @@ class Command {
     // Sets `value` if the flag is given; "!--no-x" clears it.
     Option AddFlag(Names names, bool& value, Help help) const;
     Option AddFlag(Names names, std::function<void()> act, Help help) const;
-    Option Find(const std::string& flag) const;  // one added before, by any of its names
+    Option Find(const std::string& flag) const;  // an option of this command, by any of its names
 
     // Text below the flags in the help.
     void Footer(const std::string& text) const;
@@ -150,7 +150,7 @@ class Command {
 // A command line as the user typed it, so that errors name flags as the user spelled them.
 struct TypedLine {
     std::vector<std::string> words;
-    std::map<std::string, std::string> translated;  // other names of flags (cli/habits.h) to Weft's
+    std::map<std::string, std::string> translated;  // other flag names (habits.h) to Weft's
 };
 
 // The program. Owns all commands.

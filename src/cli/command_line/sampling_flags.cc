@@ -9,7 +9,7 @@ namespace {
 
 struct SamplingHelp {
     const char* what;
-    bool of_file;  // whether a model's file may set it
+    bool of_file;  // whether a model's file may set the value
 };
 
 // In the order of engine::VisitSampling.

@@ -7,7 +7,8 @@ namespace {
 
 constexpr ImpliedCommand kImplied[] = {{"net", "table"}, {"train", "run"}, {"hosts", "list"}};
 
-// For commands whose own help lists all their subcommands.
+// Inserts the implied subcommand before flags other than -h, for commands whose own help lists all
+// subcommands.
 void ExpandFlags(const char* command, std::vector<std::string>& words) {
     if (words.empty() || words[0] != command) return;
     const bool flag = words.size() > 1 && words[1].starts_with("-");

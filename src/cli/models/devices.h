@@ -11,7 +11,7 @@ namespace weft::cli {
 
 struct GpuList {
     std::vector<gpu::Description> gpus;
-    std::string none;  // if the list is empty: why, in one line
+    std::string none;  // why the list is empty, in one line
 };
 GpuList FindGpus();
 

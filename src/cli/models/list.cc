@@ -70,7 +70,7 @@ std::string NameOf(const hub::CachedModel& model) {
     return Printable(model.spec.Text());
 }
 
-// The remark beside the size; "" for a complete model.
+// The note beside the size; "" for a complete model.
 std::string Remark(const hub::CachedModel& model) {
     switch (model.state) {
         case hub::HeldState::kWhole: return {};

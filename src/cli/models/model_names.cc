@@ -45,7 +45,7 @@ hub::RepoSpec RepositoryOf(const plan::ShapeWord& named) {
     return {};
 }
 
-// Decides by the repository's name.
+// Whether the repository has GGUF files, judged by its name.
 bool IsRepositoryOfGgufs(const std::string& word) {
     std::error_code ignored;
     return word.find('/') != word.npos && UpperCase(word).find("GGUF") != word.npos &&

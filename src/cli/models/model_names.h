@@ -30,7 +30,7 @@ Result<std::string> NeedSpec(const std::string& word);
 // Errors: kUsage: --pull with a word without a repository; kNotFound: a known name whose repository
 // is not in the cache, or is unknown.
 Status FindModel(std::string& model, bool pull);
-// The same for a draft model, which may be empty, or a path even with --pull.
+// Does the same for a draft model. `word` may be empty, or a path even with --pull.
 Status FindDraft(std::string& model, bool pull);
 
 // `word` with the type that `weft run` would choose ("qwen3-8b:q4_k_m"), if it names a model or a

@@ -9,7 +9,8 @@
 namespace weft::cli {
 namespace {
 
-// Without a limit on the answer: room for a long one, but less than a 128 Ki context.
+// Tokens reserved for an answer without a limit: enough for a long answer, but less than a context
+// of 128 Ki.
 constexpr int64_t kOpenEnd = 4096;
 
 }  // namespace

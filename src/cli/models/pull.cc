@@ -71,7 +71,7 @@ Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& co
                                    const hub::RepoSpec& spec);
 
 Status RunPullCommand(PullFlags& flags) {
-    // (A path with that name does not matter.)
+    // (A local path with this name is ignored.)
     auto parsed = hub::ParseSpec(hub::ExpandShortName(flags.name));
     if (!parsed.ok()) {
         WEFT_ASSIGN(const std::string meant, NeedSpec(flags.name));

@@ -129,7 +129,7 @@ void PrintSummary(const QuantizeFlags& flags, const model_files::ModelSource& so
     }
 }
 
-// The result may not replace a file that it is made from: a model has several files.
+// The result must not replace any of the model's files, because it is made from them.
 Status CheckPaths(const QuantizeFlags& flags, const model_files::ModelSource& source) {
     namespace fs = std::filesystem;
     std::vector<std::string> inputs = source.Files();
