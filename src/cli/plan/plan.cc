@@ -267,8 +267,8 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     return {};
 }
 
-// Derives the missing ones of prompt, answer and context from the given ones, within the model's
-// context.
+// Derives those of prompt, answer and context that are not given from the others, within the
+// model's context.
 Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
     plan::Workload& load = flags.load;
     if (!flags.context.given()) load.context = std::min(load.context, hyper.context);
@@ -355,7 +355,7 @@ Status CheckMeasureFlags(const PlanFlags& flags) {
                      other);
 }
 
-// The options of inference on the command line, for a command to repeat: " --batch 8".
+// The options of inference on the command line (" --batch 8"), for the command that Weft suggests.
 std::string GivenOptions(const PlanFlags& flags) {
     std::string words;
     for (const Option& option : flags.inference) {
@@ -365,7 +365,7 @@ std::string GivenOptions(const PlanFlags& flags) {
     return words;
 }
 
-// Whether the model alone fits, but not with the draft.
+// Whether the model fits without the draft, but not with it.
 bool FitsWithoutDraft(const PlanFlags& flags, const PlanRun& run,
                       const plan::ClusterSpec& cluster) {
     if (!flags.load.draft.on()) return false;

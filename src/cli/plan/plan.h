@@ -19,7 +19,7 @@ struct PlanFlags {
     std::string model, machines, kv = "f16", draft, want, budget, ttft;
     plan::Workload load;
     bool explain = false, json = false;
-    Option context, prompt, answer;  // to ask whether they are given
+    Option context, prompt, answer;  // to know which of them are given
     std::vector<Option> inference;   // flags that training lacks
     PlanTrainFlags training;         // with --train
     // --measure
@@ -37,8 +37,8 @@ struct PlanRun {
 
 // Names the assumed weight type; "" if the user named one.
 std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape);
-// The largest smaller type with a layout that fits, as a MODEL: "qwen3-235b:q2_k". Empty: none
-// fits, or the type is that of a file.
+// The largest of the smaller types with a layout that fits, as a MODEL: "qwen3-235b:q2_k". Empty:
+// none fits, or a file sets the type.
 std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run,
                          const plan::ClusterSpec& cluster);
 
@@ -46,7 +46,7 @@ std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run,
 Status PrintOffers(const PlanFlags& flags, const PlanRun& run);
 
 void AddMeasureOptions(const Command& command, PlanFlags& flags);
-// --measure: writes a machine file of these ranks to --out or standard output.
+// --measure: writes a machine file that describes these ranks to --out or standard output.
 Status MeasureHere(PlanFlags& flags);
 
 // "17.3 of 129 GB", with more decimals if fewer would contradict the verdict, and "no: " first if
@@ -61,7 +61,7 @@ std::string SecondsText(double seconds);
 // Decimals of a rate that show two of its digits, at least `least`: 52 has none, 5.2 one, 0.012
 // three.
 int RateDigits(double rate, int least);
-// "66.6 ±20.1", "0.012 ±0.004"; with least 0: "501 ±110". `least` is that of RateDigits.
+// "66.6 ±20.1", "0.012 ±0.004"; with least 0: "501 ±110". least: as in RateDigits.
 std::string RateText(double rate, double spread, int least = 1);
 // "a prompt of 2048 tokens and 512 tokens of answer".
 std::string AnswerWords(const plan::Workload& load);

@@ -1,4 +1,4 @@
-// weft plan --measure: writes a machine file of the present ranks.
+// weft plan --measure: writes a machine file that describes the given ranks.
 #include <fmt/format.h>
 
 #include "base/file.h"

@@ -20,7 +20,7 @@ struct PlanTrainFlags {
 };
 
 // Adds flags besides --machines, --explain and --json, which both commands define themselves.
-// needed: the flag that these require; may be null.
+// needed: the flag that the added flags require; may be null.
 void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Option* needed);
 Status RunPlanTrain(PlanTrainFlags& flags);
 

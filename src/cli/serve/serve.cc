@@ -35,7 +35,7 @@ constexpr const char* kServeFooter =
 
 constexpr int64_t kDefaultRejoinMs = 60'000;
 
-// Sets it in this process and in the ranks that it starts.
+// Sets JSON logs in this process and in the ranks that it starts.
 void UseJsonLog() {
     SetLogJson(true);
     ::setenv("WEFT_LOG_FORMAT", "json", 1);
@@ -107,7 +107,7 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
                 engine::SizeCache(flags.common.job, options.batch, hosts));
     options.job = flags.common.job;
     const bool member = flags.member.has_value();
-    if (member) options.say = nullptr;  // the parent says it
+    if (member) options.say = nullptr;  // the parent prints it
     std::unique_ptr<serve::Server> server;
     const int64_t begin_ns = NowNs();
     {

@@ -18,7 +18,7 @@ struct ModelWord {
     std::string name, model;
 };
 
-// A server of several models passes these values to the process of one model.
+// Values that a server of several models passes to the process of one model.
 struct PoolMember {
     std::string name, model;
     int64_t ctx = 0, kv_tokens = 0;
@@ -56,7 +56,7 @@ struct ServeFlags {
 
 // Prints a line for the user on standard error, or logs it with --log-format json.
 void Tell(const std::string& line);
-// Fills in flags.server and resolves flags.common, but for the model.
+// Fills in flags.server and resolves flags.common, except for the model.
 Status PrepareServer(ServeFlags& flags);
 
 // MODEL, --max-loaded, --keep-alive and --load-timeout-ms. Sets common.job.model to the first

@@ -73,7 +73,7 @@ size_t MostLoaded(const ServeFlags& flags) {
     return flags.max_loaded == 0 ? all : std::min(all, static_cast<size_t>(flags.max_loaded));
 }
 
-// The memory for all loaded models: that of the first rank's device.
+// The memory for all loaded models, which is the memory of the first rank's device.
 Result<backend::MemoryPool> PoolMemory(const engine::Job& job, uint64_t weights) {
     WEFT_ASSIGN(backend::MemoryPool pool,
                 backend::DescribePool(backend::DeviceNames(job.device)[0], weights));
@@ -81,7 +81,7 @@ Result<backend::MemoryPool> PoolMemory(const engine::Job& job, uint64_t weights)
     return pool;
 }
 
-// Bytes that the ranks of a job on this machine need, as they compute it before they load.
+// Bytes that the ranks of a job on this machine need, by the same computation as before they load.
 Result<uint64_t> NeedOf(const serve::ServerOptions& options, const backend::MemoryPool& pool) {
     engine::Job job = options.job;
     job.max_outputs = options.batch.max_seqs;
@@ -157,7 +157,8 @@ std::optional<PoolMember> PoolMember::Take() {
 }
 
 std::string PoolMember::Variable() const {
-    // The path is last, because it may have any bytes. A name has no line break (CheckName).
+    // The path is the last part, because it may contain any bytes. A name has no line break
+    // (CheckName).
     return fmt::format("{}={} {} {} {}\n{}", kMember, ctx, kv_tokens, rates, name, model);
 }
 

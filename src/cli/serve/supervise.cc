@@ -67,8 +67,8 @@ std::string JoinedHosts(const std::vector<std::string>& hosts) {
 // The end of a child, and its last messages.
 struct Ended {
     int status = 0;       // as in waitpid
-    bool served = false;  // it had begun to serve
-    bool again = false;   // it was told that it will be restarted
+    bool served = false;  // the child had begun to serve
+    bool again = false;   // the child was told that it will be restarted
     std::string why;      // for the log
     std::string waits;    // for clients
     int exit_status() const {
@@ -115,7 +115,7 @@ Status Runner::Open() {
     ::pthread_sigmask(SIG_BLOCK, &set, &before_);
     signals_ = Fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
     if (!signals_.valid()) return MakeError(ErrorCode::kIo, "signalfd: {}", std::strerror(errno));
-    // A port in use is reported at once.
+    // Opening the port now reports a port in use at once.
     WEFT_ASSIGN(waiting_, serve::WaitingServer::Start(http_, "the server is starting"));
     http_.port = waiting_->port();
     return {};
@@ -127,7 +127,7 @@ void Runner::PassSignals(pid_t pid) {
         int number = static_cast<int>(info.ssi_signo);
         if (number == SIGCHLD) continue;
         if (number == SIGHUP) {
-            // A closing terminal may send several, and a second SIGTERM makes the child cut
+            // A closing terminal may send several SIGHUPs, and a second SIGTERM makes the child cut
             // answers.
             if (stopping_) continue;
             if (hangups_.Stops()) {
@@ -191,7 +191,8 @@ Result<Ended> Runner::Watch(pid_t pid, Fd socket) {
 bool Runner::StartsAgain(const Ended& ended) {
     if (stopping_) return false;
     if (ended.again) return true;
-    // A crash, or a kill for lack of memory: it would repeat if the child never served.
+    // Restarts after a crash or a kill for lack of memory, unless the child never served: then the
+    // fault would repeat.
     return WIFSIGNALED(ended.status) && served_;
 }
 
@@ -235,7 +236,7 @@ Result<int> Runner::Run() {
         listens_ = false;
         WEFT_ASSIGN(const Ended ended, Watch(process.pid, std::move(process.socket)));
         if (!StartsAgain(ended)) {
-            // A child that was stopped before it could catch signals also did as requested.
+            // A child that a signal ended before it could catch signals also stopped as requested.
             const int status = ended.exit_status();
             const bool by_signal = status == 128 + SIGINT || status == 128 + SIGTERM;
             return stopping_ && by_signal ? 0 : status;
@@ -249,7 +250,8 @@ Result<int> Runner::Run() {
 
 namespace {
 
-// Gives the signals that ask a server to stop the action that they have after exec.
+// Resets the signals that ask a server to stop to the default action, which they also have after
+// exec.
 void DropHandlers() {
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
         struct sigaction action {};
@@ -279,7 +281,8 @@ Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
     argv.push_back(nullptr);
     environment.push_back(nullptr);
     const pid_t parent = ::getpid();
-    // Until exec, the child has this process's handlers, which would lose a signal to it.
+    // Until exec, the child has this process's handlers, which would swallow a signal for the
+    // child.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);

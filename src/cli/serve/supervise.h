@@ -28,7 +28,7 @@ class Supervisor {
     static Supervisor Take();
 
     bool present() const { return socket_.valid(); }
-    // The port to listen at: the supervisor has chosen one if the user asked for any.
+    // The port to listen at. If the user asked for any port, the supervisor has chosen one.
     int port() const { return port_; }
     // The hosts of an earlier server; empty: this is the first one.
     const std::vector<std::string>& hosts() const { return hosts_; }
@@ -36,8 +36,8 @@ class Supervisor {
     // Returns after the supervisor has freed the port.
     void AskForPort() const;
     void SayServing(int port, const std::vector<std::string>& hosts) const;
-    // missing: the absent hosts, as far as known. True: the supervisor will restart the server and
-    // has logged the reason, so this process only has to exit.
+    // missing: the hosts that are known to be absent. True: the supervisor will restart the server
+    // and has logged the reason, so this process only has to exit.
     bool SayFailed(const Error& error, const std::vector<std::string>& missing) const;
 
   private:
@@ -55,8 +55,8 @@ struct ServerProcess {
 };
 // Starts this program as a child with the command line `words` (OwnCommandLine). Its Supervisor has
 // `port` and `hosts`. variables: NAME=VALUE, added to its environment. signals: its signal mask;
-// null: the thread's. orphan_signal: it gets this signal when the calling thread ends. inherits: a
-// descriptor that it has under the same number; -1: none. Errors: kIo.
+// null: the thread's. orphan_signal: the child gets this signal when the calling thread ends.
+// inherits: a descriptor that the child inherits under the same number; -1: none. Errors: kIo.
 Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
                                   const std::vector<std::string>& hosts,
                                   std::vector<std::string> variables, const sigset_t* signals,

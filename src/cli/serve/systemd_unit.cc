@@ -12,7 +12,8 @@
 namespace weft::cli {
 namespace {
 
-// Variables that the service needs as in this process: the folders of Weft and of the Hub.
+// Environment variables that the service copies from this process: the folders of Weft and of the
+// Hub.
 constexpr const char* kVariables[] = {"XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HF_HOME",
                                       "HF_HUB_CACHE",    "WEFT_DEVICE",    "WEFT_LOG_FORMAT"};
 

@@ -14,7 +14,7 @@ struct UserUnit {
     std::string name;  // without ".service"
     std::string description;
     int64_t stop_seconds = 90;  // time limit of the service to stop
-    bool reloads = false;       // on SIGHUP
+    bool reloads = false;       // whether SIGHUP reloads files
 };
 
 // Text for [Service]: an ExecStart= line with exactly these words.

@@ -79,7 +79,7 @@ struct LineEditor::State {
         Stream(prompt);
         NotePrompt(true);
     }
-    // Reads a line that the terminal itself lets the user edit.
+    // Reads a line with the terminal's own line editing.
     Line ReadPlain() {
         ShowPrompt();
         std::string text;
@@ -140,7 +140,8 @@ std::string ToFirstRow(EditLine* edit, const std::string& prompt, bool escapes) 
     return row > 0 ? fmt::format("\r\033[{}A\033[J", row) : "\r\033[J";
 }
 
-// The key that stands for a paste: libedit calls Paste for it. It is on no keyboard (a C1 control).
+// The key that stands for a paste: libedit calls Paste for this key. No keyboard has it (it is a C1
+// control).
 constexpr wchar_t kPasteKey = 0x80;
 constexpr const char* kPasteKeyText = "\xc2\x80";
 
@@ -151,7 +152,8 @@ State& StateOf(EditLine* edit) {
     return *state;
 }
 
-// In vi mode Escape alone is a key; in emacs mode it begins one, however long the rest takes.
+// In vi mode, Escape alone is a key. In emacs mode, Escape begins a key, however long the rest
+// takes.
 bool EscapeIsKey(EditLine* edit) {
     const char* manner = nullptr;
     return ::el_get(edit, EL_EDITOR, &manner) == 0 && manner != nullptr &&
@@ -247,7 +249,8 @@ History* MakeHistory(const std::string& path) {
     return history;
 }
 
-// Adds a line to the file, beside the lines of other sessions. A failure loses the line only.
+// Adds a line to the file, beside the lines of other sessions. If writing fails, only this line is
+// lost.
 void KeepLine(const std::string& path, const std::string& line) {
     if (path.empty() || line.starts_with(' ') || line.size() > LineEditor::kMostHistoryLine) return;
     const auto fresh = CreatePrivateFile(path);
@@ -273,7 +276,8 @@ void LineEditor::State::HeedSignals() {
     const bool continued = signals->TakeContinued(), resized = signals->TakeResized();
     if (!continued && !resized) return;
     if (continued) {
-        // A shell has used the terminal. (libedit skips a terminal that it considers prepared.)
+        // A shell has changed the terminal's settings. (libedit skips a terminal that it considers
+        // prepared.)
         ::el_set(edit, EL_PREP_TERM, 0);
         ::el_set(edit, EL_PREP_TERM, 1);
         Stream(escapes ? fmt::format("{}\r\033[J", kPasteModeOn) : "\n");

@@ -82,7 +82,7 @@ constexpr size_t kBufferBytes = 64 << 10;
 constexpr int64_t kTurnMs = 50, kLastMs = 500;
 std::mutex g_buffer_mutex;
 std::string g_buffer;
-std::atomic<bool> g_given_up{false};  // the user asked to stop, and the reader took nothing
+std::atomic<bool> g_given_up{false};  // after a stop request, the reader took nothing
 
 // Waits until the reader has taken everything that is queued. False: standard output failed, or the
 // user asked to stop and the reader has paused.
@@ -235,8 +235,8 @@ const std::atomic<bool>* CatchInterrupts(int grace_ms) {
         sigevent event{};
         event.sigev_notify = SIGEV_SIGNAL;
         event.sigev_signo = SIGALRM;
-        // A launcher forwards a signal that its ranks already have: the second one is not a request
-        // to stop at once.
+        // A launcher forwards a signal that its ranks already have, so the second signal is not a
+        // request to stop at once.
         action.sa_flags = static_cast<int>(SA_RESTART);
         ::sigaction(SIGALRM, &action, nullptr);
         action.sa_handler = OnTerminate;

@@ -30,10 +30,10 @@ void WriteOut(std::string_view text);
 // go to the same terminal, no log line begins within a line of this text.
 void Stream(std::string_view text);
 // As Stream, but returns before the text is written, so decoding does not wait for the writing
-// thread (some 80 us per token). The next text waits for this one.
+// thread (some 80 us per token). The next call waits until this text is written.
 void StreamToken(std::string_view text);
-// Marks a prompt with the user's input as such an unfinished line. stands: false once it is
-// entered.
+// Marks a prompt with the user's input as an unfinished line, within which no log line begins.
+// stands: false once the line is entered.
 void NotePrompt(bool stands);
 inline void FlushOut() {
     Stream({});
@@ -55,10 +55,10 @@ void PostJson(const Json& json);
 
 // Whether standard output failed. A command that was then asked to stop needs no further message.
 bool OutputFailed();
-// Writes all buffered and queued output, including log lines, and returns `status`. Exceptions, if
-// nothing else is wrong: after a failure of standard output it reports the failure and returns 1,
-// or silently 141, as shells do, for a pipe without a reader; 130 if the user asked to stop before
-// a paused reader had taken everything.
+// Writes all buffered and queued output, including log lines, and returns `status`. If `status` is
+// 0, a failure of standard output is reported and returns 1. A pipe without a reader returns 141,
+// as in shells, without a message. A stop request before a paused reader had taken everything
+// returns 130.
 int FinishOutput(int status);
 // Opens /dev/null as each of descriptors 0, 1 and 2 that the caller closed. Otherwise the next
 // opened file would get that number.

@@ -10,12 +10,12 @@ namespace weft::cli {
 class TerminalSignals {
   public:
     TerminalSignals();
-    // Executes a stop that was requested and not seen yet.
+    // Executes a stop that was requested and not handled yet.
     ~TerminalSignals();
     TerminalSignals(const TerminalSignals&) = delete;
     TerminalSignals& operator=(const TerminalSignals&) = delete;
 
-    // Returns and clears the mark.
+    // Returns the mark and clears it.
     bool TakeResized();
     bool TakeStopping();
     bool TakeContinued();

@@ -243,8 +243,8 @@ class Teller final : public train::TrainListener {
     void PrintLine(const train::StepLine& line) {
         elapsed_s_ += line.seconds;
         ++told_;
-        // Even if a DeepSpeed file asks for few lines, the first one is shown, and then one every
-        // few seconds. A line on a terminal is rewritten in place.
+        // Even if a DeepSpeed file asks for few lines, the first line is shown, and then one line
+        // every few seconds. A line on a terminal is rewritten in place.
         const bool asked = line.step % flags_.telling.print_every == 0 || line.step == line.steps;
         const bool due = asked || told_ == 1 || NowNs() - printed_ns_ >= kMostSilenceNs;
         // (The next line covers this one.)

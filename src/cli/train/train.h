@@ -1,5 +1,5 @@
-// Parts of `weft train`. Each Add... function registers one subcommand of `train`; its callback
-// sets `status`, the exit status.
+// Parts of `weft train`. Each Add... function registers one subcommand of `train`, whose callback
+// sets the exit status `status`.
 #pragma once
 
 #include "cli/command_line/options.h"
