@@ -56,9 +56,9 @@ void PostJson(const Json& json);
 // Whether standard output failed. A command that was then asked to stop needs no further message.
 bool OutputFailed();
 // Writes all buffered and queued output, including log lines, and returns `status`. If `status` is
-// 0, a failure of standard output is reported and returns 1. A pipe without a reader returns 141,
-// as in shells, without a message. A stop request before a paused reader had taken everything
-// returns 130.
+// 0 or that of a stop, three cases return another status. A failure of standard output is reported
+// and returns 1. A pipe without a reader returns 141, as in shells, without a message. A stop
+// request before a paused reader had taken everything returns 130.
 int FinishOutput(int status);
 // Opens /dev/null as each of descriptors 0, 1 and 2 that the caller closed. Otherwise the next
 // opened file would get that number.
