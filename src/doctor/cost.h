@@ -66,8 +66,8 @@ struct Cost {
     std::string machine;  // "strix-halo"; "": unknown, only wire times are stated
     int hosts = 1, tensor_ranks = 1;
     int64_t context = 0, prompt = 0;  // tokens
-    // With the fault, and without it. Both are of the same model, unless that model fits only
-    // without the fault.
+    // The figures with the fault and without it. Both are of the same model, unless that model fits
+    // only without the fault.
     CostFigures faulty, healthy;
     // "qwen3-32b:q4_k_m on 2 x strix-halo (tp2): 9.1 tokens/s now, 11.4 without the fault; ..."
     std::string Text() const;

@@ -67,8 +67,8 @@ const std::vector<NetDevice>& NetDevices(HostView& view);
 const NetDevice* FindNetDevice(HostView& view, std::string_view name);
 // Whether `ip addr` prints "link/infiniband" below the interface's line.
 bool SaysInfiniband(std::string_view ip, std::string_view interface);
-// Whether the name is one of an interface of containers or virtual machines, which does not lead to
-// other hosts.
+// Whether interfaces of containers or virtual machines have such names. These interfaces do not
+// lead to other hosts.
 bool IsOfContainers(std::string_view name);
 // Whether the name is safe as an argument of a command line.
 bool IsPlainName(std::string_view name);

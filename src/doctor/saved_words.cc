@@ -163,7 +163,8 @@ bool IsModeOfEthernet(std::string_view text) {
 enum class Source { kOutput, kLog };
 
 // "-22", "8.0", "1.3534.0", "40000Mb": at most eleven digits, at most four groups, and a known
-// unit. In the log at most six digits, and three behind a point: longer ones may be serial numbers.
+// unit. A number of the log may have six digits, and three behind a point, because longer numbers
+// may be serial numbers.
 bool IsSavedNumber(std::string_view part, Source source) {
     const bool log = source == Source::kLog;
     const size_t most_groups = log ? 2 : 4, most_first = log ? 6 : 11, most_more = log ? 3 : 6;

@@ -73,9 +73,9 @@ struct Known {
     bool runs = true;
 };
 
-// Adds the names of aliases.json. "same_shape" has models of their own, NAME: SHAPE, or with
-// another context NAME: {"shape": SHAPE, "context": TOKENS}. "same_model" has other names of these,
-// NAME: MODEL. "not_run" has models and shapes of architectures that Weft lacks.
+// Adds the names of aliases.json. "same_shape" maps a model to its shape: NAME: SHAPE, or, for
+// another context, NAME: {"shape": SHAPE, "context": TOKENS}. "same_model" maps other names to
+// models: NAME: MODEL. "not_run" maps models of architectures that Weft lacks to shapes.
 void AddAliases(const nlohmann::json& aliases, std::vector<Known>& known) {
     for (const auto& [name, shape] : aliases.at("same_shape").items()) {
         if (shape.is_string()) {

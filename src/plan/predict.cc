@@ -481,7 +481,7 @@ class Predictor {
     const ClusterSpec& cluster_;
     const model::Layout& layout_;
     const Workload& load_;
-    int64_t flights_ = 1, chunk_ = 1;  // per token; rows of a prompt's step
+    int64_t flights_ = 1, chunk_ = 1;  // steps in flight; rows of a prompt's step
     Known& known_;
     std::vector<int> host_of_;  // by rank
     const bool with_memory_;

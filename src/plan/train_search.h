@@ -17,9 +17,11 @@ struct TrainWishes {
     int zero = -1;                          // -1: searched
     std::optional<bool> sequence_parallel;  // nullopt: searched, but only if tp is, too
     std::optional<program::Recompute> recompute;
-    // 0: searched. Without a global batch: powers of two, and the largest micro-batch that fits.
+    // 0: searched; without a global batch, among powers of two and the largest micro-batch that
+    // fits.
     int64_t micro_batch = 0;
-    // 0: follows from global_batch; without one, 1, or with a pipeline four times the stages.
+    // 0: follows from global_batch. Without global_batch, it is 1, or four times the stages of a
+    // pipeline.
     int64_t accumulation = 0;
     int64_t global_batch = 0;  // sequences of an update; 0: micro-batch x accumulation x replicas
 };

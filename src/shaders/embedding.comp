@@ -1,8 +1,8 @@
 //: embedding_@ -D@ for PLAIN CODED FP8
 // Decodes rows of a weight: y[t] = table[tokens[t] - first_row], zeros for tokens outside the
 // table.
-// kDecodes: rows [first_row, first_row + n), as float32, bfloat16 or float16, with t counted along
-// z and y.
+// kDecodes: decodes rows [first_row, first_row + n) instead, to float32, bfloat16 or float16. The
+// number t counts along z and y.
 #version 460
 #include "head.glsl"
 #include "narrow.glsl"

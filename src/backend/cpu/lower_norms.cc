@@ -3,7 +3,7 @@
 
 namespace weft::backend {
 
-// A call for each group with its own weights.
+// Makes a call for each group with its own weights.
 Status Lower(Lowering& l, const Op& op, const program::RmsNorm& a) {
     if (l.trains() && a.whole != 0) {
         return l.Unsupported("norms over rows that ranks share out have no gradient");
@@ -46,7 +46,7 @@ Status Lower(Lowering& l, const Op& op, const program::RmsNormGradWeight& a) {
     return call.PushRows(op.inputs[1]);
 }
 
-// A call for each input.
+// Makes a call for each input.
 Status Lower(Lowering& l, const Op& op, const program::SumSquares& a) {
     const ValueId y = op.outputs[0];
     for (size_t i = 0; i < a.columns.size(); ++i) {

@@ -182,8 +182,8 @@ class CallBuilder {
 
     Call built;  // the call, except for its arguments
 
-    // The op's operands in the order of its row, all or the first of them. An operand to which the
-    // op adds is an output.
+    // Sets the op's operands, all or the first of them, in the order of the op's kRow. An operand
+    // to which the op adds is an output.
     template <typename... Operand>
     void Operands(Operand&... operands) {
         size_t index = 0;

@@ -34,8 +34,8 @@ Status FindModel(std::string& model, bool pull);
 Status FindDraft(std::string& model, bool pull);
 
 // `word` with the type that `weft run` would choose ("qwen3-8b:q4_k_m"), if it names a model or a
-// repository of GGUF files without a type. Unchanged otherwise, and for models published in their
-// own type (gpt-oss).
+// repository of GGUF files without a type. Other words, and models published in a type of their own
+// (gpt-oss), stay unchanged.
 std::string WithUsualType(const std::string& word);
 // `word` with `type` instead of its own.
 std::string WithType(const std::string& word, const std::string& type);

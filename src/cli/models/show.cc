@@ -28,7 +28,7 @@ std::string TextOr(const model_files::Metadata& meta, const std::string& key) {
     return text.ok() ? std::move(text).value() : std::string();
 }
 
-// By share of bytes, in descending order.
+// The types, sorted by their share of bytes, largest first.
 std::vector<std::pair<std::string, uint64_t>> Types(const model_files::ModelSource& source) {
     const auto bytes = source.BytesByType();
     std::vector<std::pair<std::string, uint64_t>> types(bytes.begin(), bytes.end());

@@ -17,8 +17,8 @@ namespace {
 constexpr size_t kMostTrainLayouts = 12;  // in the table
 
 Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
-    // A weight type has no effect on training with its own --dtype, except with adapters, which
-    // leave the model's weights unchanged.
+    // Training computes in --dtype, so the weight type matters only with adapters, which leave the
+    // model's weights unchanged.
     const std::string type = plan::QuantizedTypeOf(flags.model);
     if (!type.empty() && flags.lora_rank == 0) {
         return MakeError(ErrorCode::kUsage,

@@ -43,7 +43,7 @@ struct ServeFlags {
     std::string max_responses_age = "30d";
     bool restart = false, unit = false;
     std::vector<std::string> words;  // MODEL or NAME=MODEL, as given
-    std::vector<ModelWord> models;   // the same, divided
+    std::vector<ModelWord> models;   // `words`, parsed
     int64_t max_loaded = 0;          // 0: as memory allows
     std::string keep_alive;          // "": forever
     int64_t load_timeout_ms = 600'000;

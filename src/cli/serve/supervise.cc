@@ -250,8 +250,7 @@ Result<int> Runner::Run() {
 
 namespace {
 
-// Resets the signals that ask a server to stop to the default action, which they also have after
-// exec.
+// Gives SIGINT, SIGTERM and SIGHUP their default action, as exec does.
 void DropHandlers() {
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
         struct sigaction action {};

@@ -124,7 +124,7 @@ FilterRule NftRule(const std::string& table, const std::string& chain, std::stri
     return rule;
 }
 
-// A line of `iptables -L`: "ACCEPT  all  --  anywhere  anywhere", with -v after two counts.
+// A line of `iptables -L`, "ACCEPT all -- anywhere anywhere". With -v, two counts precede it.
 void AddListed(std::string_view line, const std::string& chain, FilterRules& all) {
     auto words = WordsOfRule(line);
     while (!words.empty() && LeadingNumber(words[0])) words.erase(words.begin());

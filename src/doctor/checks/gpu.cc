@@ -314,7 +314,7 @@ void RunGpuKernel(HostView& view, Findings& out) {
     } else if (rocm && *rocm >= kNewRocm) {
         Report<found::kGpuKernelHangs>(out, read, "");
     } else {
-        // Harmless while ROCm is absent or was not read.
+        // Such a kernel is harmless if ROCm is absent or was not read.
         ReportAs<found::kGpuKernelHangs>(kNote, out, read,
                                          "with ROCm 7 or newer (not with Vulkan), ");
     }

@@ -134,7 +134,7 @@ std::string UsbPort(HostView& view, const NetDevice& device) {
     return dash == bus.npos ? std::string() : bus.substr(dash);
 }
 
-// The line of the log that says that the adapter is on a port of 480 Mb/s; "": it is not.
+// The log's line about an adapter on a port of 480 Mb/s; "": there is no such line.
 std::string SlowUsbLine(HostView& view, const NetDevice& device) {
     std::string slow;
     const std::string port = UsbPort(view, device);

@@ -67,8 +67,8 @@ void PackIq3SScales(const std::byte* block, std::span<std::byte*> planes) {
     }
 }
 
-// Indices; their high bits with the signs of offsets; and two 3-bit scales beside two bits of the
-// block's f16, lowest bits first.
+// Plane 0: indices. Plane 1: high bits of indices, and signs of offsets. Plane 2: bytes of two
+// 3-bit scales and, in the spare bits, two bits of the block's f16, lowest bits first.
 void PackIq1M(const std::byte* block, std::span<std::byte*> planes) {
     PlaneWriter(planes[0]).Copy(block, 32);
     PlaneWriter(planes[1]).Copy(block + 32, 16);

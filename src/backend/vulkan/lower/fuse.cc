@@ -247,8 +247,8 @@ std::optional<FusedRun> RunFinder::FindHeads(int32_t attention) {
     if (v_rope != kNoOp || (run.v_norm != kNoOp && !At(run.v_norm).as<RmsNorm>().plain)) {
         run.v_norm = kNoOp;
     }
-    // One kernel has one table of angles, one of squares, and one eps; the norms of q and k have
-    // weights.
+    // The fused kernel has one table of angles, one table of squares and one eps, and its norms of
+    // q and k have weights.
     const bool ropes = run.q_rope != kNoOp && run.k_rope != kNoOp;
     if (ropes && !IsSameRope(At(run.q_rope).as<Rope>(), At(run.k_rope).as<Rope>())) {
         return std::nullopt;

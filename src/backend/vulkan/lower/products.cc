@@ -379,7 +379,7 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
         regions.writes.push_back(codes.region);
         regions.writes.push_back(encoder);
     }
-    // Few kernels per type: 1, 2, 4 or 8 rows.
+    // Kernels exist for 1, 2, 4 and 8 rows only, so that there are few per type.
     const auto at_once =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(rows, kMatvecRows))));
     // More weight rows per workgroup read x less often; fewer give more workgroups.
