@@ -61,8 +61,8 @@ class ThreadTeam {
     Patience at_barrier_, between_runs_;
     Function function_ = nullptr;
     void* context_ = nullptr;
-    // These are on separate cache lines, because one thread writes each variable while others poll
-    // it.
+    // The following variables are on separate cache lines, because one thread writes each while
+    // others poll it.
     alignas(64) std::atomic<uint32_t> start_{0};
     alignas(64) std::atomic<int> start_sleepers_{0};
     alignas(64) std::atomic<int> arrived_{0};

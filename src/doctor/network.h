@@ -63,7 +63,7 @@ struct NetDevice {
 std::vector<NetDevice> ParseIpText(std::string_view text);
 // The interfaces of the host. At most 4,096 links and 4,096 addresses are read.
 const std::vector<NetDevice>& NetDevices(HostView& view);
-// Null: no such interface.
+// The interface of this name; null: none.
 const NetDevice* FindNetDevice(HostView& view, std::string_view name);
 // Whether `ip addr` prints "link/infiniband" below the interface's line.
 bool SaysInfiniband(std::string_view ip, std::string_view interface);

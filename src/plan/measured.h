@@ -44,7 +44,7 @@ namespace weft::plan {
 
 // Rates of a rank's ops in a step.
 struct MeasuredRates {
-    // By rows or bytes, ascending. Values: FLOP/s of products, seconds of collectives.
+    // A curve. Keys: rows or bytes, ascending. Values: FLOP/s of products, seconds of collectives.
     using Curve = std::map<double, double>;
     struct Cache {
         Figure cache, attention;

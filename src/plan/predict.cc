@@ -381,7 +381,7 @@ class Predictor {
     }
 
     // For each step, the draft model runs `tokens` steps on rank 0 for all sequences. In a prompt,
-    // it prefills each chunk after the model has.
+    // it prefills each chunk after the model has prefilled it.
     Status AddDraft() {
         const ModelWalk& walk = *load_.draft.walk;
         WEFT_ASSIGN(const model::ShardPlan plan,

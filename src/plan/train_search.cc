@@ -163,7 +163,7 @@ class TrainSearcher {
         return most;
     }
 
-    // False: does not fit, or is impossible.
+    // Returns false if the cut does not fit or is impossible.
     bool AddChunks(TrainCut cut, int64_t micro_batch) {
         cut.micro_batch = micro_batch;
         cut.accumulation = cut.pp > 1 ? 4 * cut.pp : 1;

@@ -57,7 +57,7 @@ std::vector<Family> ReadFamilies() {
     return families;
 }
 
-// By name. Parsed once, because the text is part of the program.
+// The families by name. Parsed once, because the text is part of the program.
 const std::vector<Family>& Families() {
     static const std::vector<Family> families = ReadFamilies();
     return families;

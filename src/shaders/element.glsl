@@ -20,7 +20,7 @@ uint TypeIn(uint types, uint i) {
     return types >> (2 * i) & 3u;
 }
 
-// By its bits: a driver's exp and isnan may treat NaN arbitrarily.
+// Tests the bits, because a driver's exp and isnan may treat NaN arbitrarily.
 bool IsNan(float x) {
     return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
 }

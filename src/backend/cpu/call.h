@@ -105,7 +105,7 @@ struct Call {
     uint16_t bound_at = 0;
     RowCount rows;       // a call without rows is skipped
     RowCount more_rows;  // row count of another operand, which may have another row dimension
-    // Not null: the call works on a value with one row for each pair of a token and one of its
+    // If not null, the call works on a value with one row for each pair of a token and one of its
     // experts. The row count is the number of such pairs with an expert of this rank. The count is
     // stored here when the plan (kernels/experts.h) is made.
     const int32_t* rows_from = nullptr;

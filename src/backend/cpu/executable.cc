@@ -116,7 +116,7 @@ class CpuExecutable final : public Executable {
     size_t PartsOfStep() const;
     void BindParts();
     void RunPart(int part);
-    // These return false on all threads if the step has failed.
+    // The following functions return false on all threads if the step has failed.
     void CopyPages(int part);
     bool RunCalls(size_t begin, size_t end, int part);
     bool RunParts(int part);

@@ -42,7 +42,7 @@ struct DescribedCommand {
     std::vector<DescribedFlag> flags;  // in the order of --help
     std::vector<DescribedCommand> commands;
 
-    // Null: no command has this name.
+    // The command of this name; null: none.
     const DescribedCommand* Find(const std::string& command) const;
     const DescribedFlag* FindFlag(const std::string& flag) const;
 };

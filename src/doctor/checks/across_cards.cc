@@ -211,8 +211,8 @@ bool HasVpn(const Host& host) {
     });
 }
 
-// Whether NAT is likely between two hosts that only their default routes join. own, far: their
-// addresses.
+// Whether NAT is likely between two hosts that reach each other only over default routes. own, far:
+// the hosts' addresses.
 bool HasSignOfNat(const Host& from, const Ipv4& own, const Host& to, const Ipv4& far) {
     return IsWsl(from) || IsWsl(to) || own.IsHome() || far.IsHome() ||
            own.IsPrivate() != far.IsPrivate() || (HasVpn(from) && HasVpn(to));

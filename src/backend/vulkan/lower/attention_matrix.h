@@ -34,7 +34,8 @@ std::optional<AttentionFragments> FragmentsOf(const gpu::Description& gpu,
                                               bool emulated);
 
 // The workgroup that a step uses, or nothing if the step's attention does not run on matrix units.
-// The rule is that of products: steps with more rows than the matvec kernels take.
+// Attention runs on matrix units, as products do, in steps with more rows than the matvec kernels
+// take.
 std::optional<AttentionFragments> StepFragments(const Emitter& e, const AttentionSizes& sizes,
                                                 int64_t wanted);
 
