@@ -328,7 +328,7 @@ LineEditor::Line LineEditor::Read(const std::string& prompt) {
     state_->why = How::kEnd;
     state_->keys = {};
     state_->signals.emplace();
-    // (By itself libedit prepares it after the prompt, and early input would be shown twice.)
+    // (Otherwise libedit prepares the terminal after the prompt, and early input is shown twice.)
     ::el_set(state_->edit, EL_PREP_TERM, 1);
     if (state_->escapes) Stream(kPasteModeOn);
     NotePrompt(true);

@@ -277,8 +277,8 @@ bool CarriesAddresses(const Host& host, const NetDevice& device) {
            });
 }
 
-// The fastest interfaces of two hosts share a subnet, but on different VLANs: reports it.
-// known: the pair is already reported.
+// Reports fastest interfaces of two hosts that share a subnet but are on different VLANs. known:
+// the pair is already reported.
 bool CheckVlans(const Host& a, const Host& b, bool known, Findings& out) {
     if (a.fastest == nullptr || b.fastest == nullptr) return false;
     const auto one = a.fastest->VlanId(), two = b.fastest->VlanId();

@@ -272,7 +272,8 @@ std::optional<FusedRun> RunFinder::FindHeads(int32_t attention) {
 
 // ---- Latents ------------------------------------------------------------------------------------
 
-// The op that picks, from this number of heads, the columns which only `reader` reads.
+// The op that picks the input of `reader` from columns of `heads` heads; kNoOp if other ops read
+// it, too.
 int32_t RunFinder::PickOf(int32_t reader, int64_t heads) const {
     if (reader == kNoOp) return kNoOp;
     const int32_t pick = MakerOf(At(reader).inputs[0], reader, OpKind::kPickColumns);
