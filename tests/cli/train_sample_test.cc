@@ -168,12 +168,6 @@ TEST_F(TrainSample, AreToldEverywhere) {
     }
     EXPECT_NE(events.find("sample/0"), std::string::npos);
     EXPECT_NE(events.find("it is\nwhich" + samples.at(4)[1].second), std::string::npos);
-
-    const Ran lines = RunTrain(Command(common + Words{"--json"}));
-    std::ofstream(dir_ / "log.jsonl") << lines.out.substr(0, lines.out.find("{\"done\""));
-    const Ran plot = RunWeft({"train", "plot", dir_ / "log.jsonl", "-o", dir_ / "o.svg", "--json"});
-    ASSERT_EQ(plot.status, 0) << plot.err;
-    EXPECT_EQ(json::parse(plot.out).at("rows"), 4);
 }
 
 TEST_F(TrainSample, ErrorsNameWhatIsWrong) {
