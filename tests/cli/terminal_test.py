@@ -117,6 +117,7 @@ class Conversation(unittest.TestCase):
         self.assertEqual(messages[0]["content"],
                          "File my notes.txt:\n\n```\nWhat is 47 + 38?\n```\n\nWhat is 12 * 7?")
         self.assertIn("is not a conversation", terminal.ask(f"/save {notes}"))
+        self.assertIn("there is no folder", terminal.ask(f"/save {folder}/none/kept.json"))
         self.assertEqual(pathlib.Path(notes).read_text(), "What is 47 + 38?\n")
         other = self.begin()
         self.assertIn("after 2 messages", other.ask(f"/load {kept}"))

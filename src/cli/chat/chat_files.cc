@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/file.h"
 #include "base/home_folder.h"
@@ -70,6 +71,10 @@ Status SaveConversation(const std::string& given, const chat::OrderedJson& messa
     if (Exists(path) && !LoadConversation(path).ok()) {
         return MakeError(ErrorCode::kDenied,
                          "{} exists and is not a conversation; choose another name", path);
+    }
+    const std::string folder = std::filesystem::path(path).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder)) {
+        return MakeError(ErrorCode::kIo, "{}: there is no folder {}", path, folder);
     }
     const chat::OrderedJson whole{
         {"format", "weft-conversation"}, {"version", 1}, {"messages", messages}};

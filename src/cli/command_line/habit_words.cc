@@ -259,10 +259,12 @@ constexpr Advice kTrainingAdvices[] = {
     {"--global-batch-size --train-batch-size",
      "the batch is --micro-batch x --grad-accum x replicas"}};
 
-// Former flags of 'weft net' and 'weft hosts'.
+// Former flags of 'weft net', 'weft hosts' and 'weft plan'.
 constexpr Advice kRemovedFlags[] = {
     {"--plot", "gnuplot draws the printed table (docs/fabric.md)"},
-    {"--measure", "'weft net lat --cluster NAME' and 'weft net bw' measure the links"}};
+    {"--measure", "'weft net lat --cluster NAME' and 'weft net bw' measure the links"},
+    {"--within",
+     "--train --machines NAMES --sequences N predicts the time on machines that you name"}};
 
 constexpr OtherCommand kCommands[] = {
     {"chat cli generate complete", "run", ""},
@@ -308,7 +310,10 @@ std::span<const ValueSynonym> ValueSynonyms() {
 
 std::span<const Advice> AdvicesOf(std::string_view command) {
     if (command == "weft train") return kTrainingAdvices;
-    if (command.starts_with("weft net ") || command == "weft hosts list") return kRemovedFlags;
+    if (command.starts_with("weft net ") || command == "weft hosts list" ||
+        command == "weft plan") {
+        return kRemovedFlags;
+    }
     return IsInference(command) ? std::span<const Advice>(kAdvices) : std::span<const Advice>();
 }
 

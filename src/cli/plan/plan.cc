@@ -302,9 +302,13 @@ Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
 }
 
 Status CheckTrainFlags(const PlanFlags& flags) {
-    if (!flags.machines.empty() && !flags.backwards()) return {};
-    return MakeError(ErrorCode::kUsage,
-                     "--train takes --machines, such as 8xh100, not --want, --budget or --ttft");
+    if (flags.backwards()) {
+        return MakeError(
+            ErrorCode::kUsage,
+            "--train takes --machines, such as 8xh100, not --want, --budget or --ttft");
+    }
+    if (!flags.machines.empty()) return {};
+    return MakeError(ErrorCode::kUsage, "--train requires --machines, such as 8xh100");
 }
 
 Status RunTraining(PlanFlags& flags) {
