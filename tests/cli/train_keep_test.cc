@@ -357,8 +357,9 @@ TEST_F(TrainKeep, OneJobAtATimeInAFolder) {
     EXPECT_TRUE(Slurp(out_ + "/log.csv").starts_with(before));
     // After any end of the job, the folder is free.
     ASSERT_EQ(::kill(first.pid(), SIGKILL), 0);
-    (void)first.Wait();
-    EXPECT_EQ(RunWeft(Command({"--resume", "auto"}, "5")).status, 0);
+    const int64_t last = StepsOf(first.Wait().out).rbegin()->first;
+    const Ran next = RunWeft(Command({"--resume", "auto"}, std::to_string(last + 5)));
+    EXPECT_EQ(next.status, 0) << next.err;
 }
 
 TEST_F(TrainKeep, AnEarlierResultIsNotOverwrittenUnasked) {
