@@ -33,8 +33,10 @@ int32_t First(const std::vector<int32_t>& tokens) {
 size_t AfterBreaker(const DryOptions& options, std::span<const int32_t> back) {
     for (size_t i = 0; i < back.size(); ++i) {
         size_t length = IsBreaker(options, back[i]) ? 1 : 0;
-        const auto begins = std::ranges::equal_range(options.long_breakers, back[i], {}, First);
-        for (const std::vector<int32_t>& breaker : begins) {
+        const auto& breakers = options.long_breakers;
+        auto next = std::ranges::lower_bound(breakers, back[i], {}, First);
+        for (; next != breakers.end() && First(*next) == back[i]; ++next) {
+            const std::vector<int32_t>& breaker = *next;
             if (breaker.size() <= length || breaker.size() > i + 1) continue;
             const auto at = back.subspan(i + 1 - breaker.size(), breaker.size());
             if (std::equal(breaker.begin(), breaker.end(), at.rbegin())) length = breaker.size();

@@ -326,7 +326,7 @@ Result<Library> Library::Open(std::span<const EmbeddedFile> files) {
             const std::string where = fmt::format("{}: {}", path, name);
             const std::vector<std::string> also = row.value("also", std::vector<std::string>{});
             row.erase("also");
-            const auto given_twice = [&](auto& map, const std::string& other) {
+            const auto given_twice = [&, &name = name](auto& map, const std::string& other) {
                 return map.contains(other) ? Status(GivenTwice(path, name, other)) : Status();
             };
             if (file.name == "machines") {

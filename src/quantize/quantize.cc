@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/on_threads.h"
 #include "base/output_file.h"

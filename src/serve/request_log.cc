@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -43,7 +44,7 @@ bool IsError(const HttpRecord& record) {
 }
 
 double Milliseconds(double seconds) {
-    return static_cast<double>(static_cast<int64_t>(seconds * 1e4 + 0.5)) * 0.1;
+    return std::round(seconds * 1e4) * 0.1;
 }
 
 std::string Cut(const std::string& text) {

@@ -218,7 +218,8 @@ void AcrossMtu(Hosts hosts, Findings& out) {
     for (const auto& [subnet, ends] : subnets) {
         if (ends.size() < 2 || CheckModes(ends, out)) continue;
         const auto [least, most] = FarthestEnds(ends);
-        if (std::ranges::all_of(ends, [&](const End& end) { return end.mtu == ends[0].mtu; })) {
+        if (std::ranges::all_of(ends,
+                                [mtu = ends[0].mtu](const End& end) { return end.mtu == mtu; })) {
             ReportOk(out, "{}/{}: MTU {} on {} ends", Ipv4{subnet.first, 0}.Text(), subnet.second,
                      ends[0].mtu, ends.size());
         } else if (least != nullptr) {

@@ -61,7 +61,7 @@ std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, size_t lon
         tokens.resize(room);
         return tokens;
     }
-    const auto found = std::ranges::search(tokens, bare).begin();
+    const auto found = std::search(tokens.begin(), tokens.end(), bare.begin(), bare.end());
     const size_t begin = found == tokens.end() ? 0 : static_cast<size_t>(found - tokens.begin());
     const size_t end = tokens.size() - (around - std::min(begin, around));
     const size_t first = cuts_begin ? begin : end - (tokens.size() - room);

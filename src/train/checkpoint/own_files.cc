@@ -83,7 +83,8 @@ Status RemoveOwnFiles(const std::string& folder, const IsOwnName& is_own, std::s
     }
     Fd opened;
     WEFT_ASSIGN(std::vector<Entry> entries, EntriesOf(folder, opened));
-    std::ranges::stable_partition(entries, [&](const Entry& entry) { return entry.name == first; });
+    std::stable_partition(entries.begin(), entries.end(),
+                          [&](const Entry& entry) { return entry.name == first; });
     for (const Entry& entry : entries) {
         if (!entry.regular || !is_own(entry.name)) continue;
         if (::unlinkat(opened.get(), entry.name.c_str(), 0) == 0 || errno == ENOENT) continue;

@@ -176,9 +176,9 @@ void LeaveOutTests(const std::string& folder, std::vector<std::string>& files, D
         return true;
     };
     if (std::ranges::none_of(files, is_train)) return;
-    const auto others = std::ranges::stable_partition(files, is_train);
-    all.left_out.insert(all.left_out.end(), others.begin(), others.end());
-    files.erase(others.begin(), others.end());
+    const auto others = std::stable_partition(files.begin(), files.end(), is_train);
+    all.left_out.insert(all.left_out.end(), others, files.end());
+    files.erase(others, files.end());
 }
 
 Status AddFolder(const std::string& folder, DataFileList& all) {

@@ -3,6 +3,7 @@
 
 #include "backend/vulkan/dispatch/operands.h"
 #include "backend/vulkan/lower/lower.h"
+#include "backend/vulkan/lower/parts.h"
 
 namespace weft::backend::vulkan {
 namespace {

@@ -154,7 +154,7 @@ bool RunFinder::IsOfInference(const Op& op) const {
 
 std::optional<FusedRun> RunFinder::Make(decltype(FusedRun::what) what,
                                         std::initializer_list<int32_t> parts) {
-    FusedRun run{std::move(what), {}};
+    FusedRun run{what, {}};
     std::ranges::copy_if(parts, std::back_inserter(run.ops),
                          [](int32_t op) { return op != kNoOp; });
     std::ranges::sort(run.ops);

@@ -6,6 +6,7 @@
 
 #include "backend/vulkan/dispatch/operands.h"
 #include "backend/vulkan/lower/lower.h"
+#include "backend/vulkan/lower/parts.h"
 #include "backend/vulkan/lower/products.h"
 
 namespace weft::backend::vulkan {

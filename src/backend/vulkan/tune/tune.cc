@@ -208,7 +208,8 @@ TuneReport MeasureLacking(gpu::Device& device, std::span<const Decoding> decodin
     const auto most_ns = static_cast<int64_t>(options.most_seconds * 1e9);
     const auto compile_ns = static_cast<int64_t>(options.compile_seconds * 1e9);
     std::vector<TileClass> order(options.classes.begin(), options.classes.end());
-    std::ranges::stable_partition(order, [](TileClass c) { return c == TileClass::kMany; });
+    std::stable_partition(order.begin(), order.end(),
+                          [](TileClass c) { return c == TileClass::kMany; });
     for (const Decoding decoding : decodings) {
         for (const TileClass rows : order) {
             TileShape& shape = shapes.at(decoding, rows);
