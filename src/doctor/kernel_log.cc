@@ -260,10 +260,10 @@ std::vector<LogLine> KernelLogLines(std::string_view log, Pseudonyms& names) {
     for (std::string_view line : Lines(log)) {
         if (lines.size() >= kMostLines) break;
         const Message message = MessageOf(line.substr(0, kMostLooked));
-        if (message.text.empty() || !IsKnown(Lower(message.text))) continue;
+        if (message.text.empty() || !IsKnown(LowerCase(message.text))) continue;
         LogLine kept{Printable(line.substr(0, kMostShown)), Kept(message.text, names), "",
                      message.seconds};
-        kept.lower = Lower(kept.known);
+        kept.lower = LowerCase(kept.known);
         // A line of unknown words may now be empty.
         if (!IsKnown(kept.lower)) continue;
         if (kept.seconds) {

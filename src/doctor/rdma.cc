@@ -75,7 +75,7 @@ std::string_view StateText(std::string_view text) {
 
 // "LINK_UP (5)", "5: LinkUp" -> "linkup"; "PORT_ACTIVE (4)", "4: ACTIVE" -> "active".
 std::string StateWord(std::string_view text) {
-    std::string word = Lower(StateText(text));
+    std::string word = LowerCase(StateText(text));
     if (word.starts_with("port_")) word = word.substr(5);
     std::erase(word, '_');
     return word;
@@ -85,7 +85,7 @@ std::string PhysicalState(std::string_view text) {
     const std::string word = StateWord(text);
     for (const char* state : {"LinkUp", "Polling", "Disabled", "Sleep", "PortConfigurationTraining",
                               "LinkErrorRecovery"}) {
-        if (word == Lower(state)) return state;
+        if (word == LowerCase(state)) return state;
     }
     return std::string(StateText(text));
 }
@@ -93,7 +93,7 @@ std::string PhysicalState(std::string_view text) {
 std::string LogicalState(std::string_view text) {
     const std::string word = StateWord(text);
     for (const char* state : {"ACTIVE", "DOWN", "INIT", "ARMED"}) {
-        if (word == Lower(state)) return state;
+        if (word == LowerCase(state)) return state;
     }
     return word == "initializing" ? "INIT" : std::string(StateText(text));
 }
@@ -134,7 +134,7 @@ class ProgramReader {
     void ReadRdmaLine(std::string_view line) {
         const std::string_view value = After(line, ":");
         // "Physical state" -> "physical_state"
-        std::string key = Lower(line.substr(0, line.find(':')));
+        std::string key = LowerCase(line.substr(0, line.find(':')));
         std::ranges::replace(key, ' ', '_');
         if (line.starts_with("CA '")) {
             OpenDevice(After(line, "CA '", "'"));

@@ -129,8 +129,8 @@ const Vocabulary& Known() {
         }
         const auto add = [&](std::string_view text) {
             for (std::string_view word : Words(text)) {
-                all.log.insert(Lower(word));
-                all.log.insert(Lower(Bare(word)));
+                all.log.insert(LowerCase(word));
+                all.log.insert(LowerCase(Bare(word)));
             }
         };
         for (const LogRule& rule : LogRules()) add(rule.words);
@@ -229,7 +229,7 @@ bool ArePciIds(std::string_view word) {
 
 bool IsKnownPart(std::string_view part, Source source) {
     const bool log = source == Source::kLog;
-    if (log && Known().log.contains(Lower(part))) return true;
+    if (log && Known().log.contains(LowerCase(part))) return true;
     if (IsKnownWord(part) || IsSavedNumber(part, source) || (!log && IsShortHex(part))) return true;
     const size_t dash = part.find('-', 1);
     if (dash == part.npos || part.find('-', dash + 1) != part.npos) return false;
@@ -305,7 +305,7 @@ bool IsKnownWord(std::string_view word) {
 // "10000:e1:00.0": a domain has four to eight digits; Intel's VMD has five.
 bool IsPciAddress(std::string_view word) {
     if (word.size() < 12 || word.size() > 16) return false;
-    const std::string lower = Lower(word);
+    const std::string lower = LowerCase(word);
     const size_t domain = lower.size() - 8;
     const std::string_view all = lower, rest = all.substr(domain);
     return AreHexDigits(all.substr(0, domain), 8) && rest[0] == ':' && rest[3] == ':' &&
@@ -337,7 +337,7 @@ std::string SavedLogWord(std::string_view word, Pseudonyms& names) {
     const std::string_view bare = Bare(word);
     if (bare.empty() || bare.starts_with("pid=") || bare.starts_with("name=")) return "";
     const auto& log = Known().log;
-    if (log.contains(Lower(word)) || log.contains(Lower(bare))) return std::string(word);
+    if (log.contains(LowerCase(word)) || log.contains(LowerCase(bare))) return std::string(word);
     // Several short numbers in one word may be parts of a longer one.
     const auto digits = std::ranges::count_if(bare, [](char c) { return c >= '0' && c <= '9'; });
     if (digits > kMostDigits && !IsPciAddress(bare)) return "";
@@ -345,7 +345,7 @@ std::string SavedLogWord(std::string_view word, Pseudonyms& names) {
     if (!shown.empty()) return shown;
     // "MES(0x0)", "severity(3)", "SLOT(0)": the word before its argument.
     const std::string_view before = word.substr(0, word.find('('));
-    return log.contains(Lower(before)) ? std::string(before) : "";
+    return log.contains(LowerCase(before)) ? std::string(before) : "";
 }
 
 std::string SavedVersion(std::string_view line, const Pseudonyms& names) {

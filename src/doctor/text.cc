@@ -9,8 +9,6 @@
 namespace weft::doctor {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n\v\f";
-
 // Control characters, invisible ones that change the display of others, and unassigned ones, which
 // may become either. Format characters that enclose digits, such as U+0600, are visible.
 bool IsHidden(utf8proc_int32_t code) {
@@ -29,42 +27,6 @@ size_t EndOfNumber(std::string_view text) {
 }
 
 }  // namespace
-
-std::string_view Trim(std::string_view text) {
-    const size_t begin = text.find_first_not_of(kBlanks);
-    if (begin == std::string_view::npos) return {};
-    return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
-std::vector<std::string_view> Lines(std::string_view text) {
-    if (text.ends_with('\n')) text.remove_suffix(1);
-    std::vector<std::string_view> lines = Split(text, '\n');
-    for (std::string_view& line : lines) {
-        if (line.ends_with('\r')) line.remove_suffix(1);
-    }
-    return lines;
-}
-
-std::vector<std::string_view> Words(std::string_view text) {
-    std::vector<std::string_view> words;
-    size_t at = 0;
-    while ((at = text.find_first_not_of(kBlanks, at)) != std::string_view::npos) {
-        const size_t end = std::min(text.find_first_of(kBlanks, at), text.size());
-        words.push_back(text.substr(at, end - at));
-        at = end;
-    }
-    return words;
-}
-
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-    std::vector<std::string_view> pieces;
-    for (size_t at = 0; at <= text.size();) {
-        const size_t end = std::min(text.find(separator, at), text.size());
-        pieces.push_back(text.substr(at, end - at));
-        at = end + 1;
-    }
-    return pieces;
-}
 
 std::vector<std::vector<std::string_view>> WordLines(std::string_view text) {
     std::vector<std::vector<std::string_view>> lines;
@@ -152,14 +114,6 @@ std::string_view Bare(std::string_view word) {
 std::string BaseName(std::string_view path) {
     path = Trim(path);
     return std::string(path.substr(path.rfind('/') + 1));
-}
-
-std::string Lower(std::string_view text) {
-    std::string lower(text);
-    std::ranges::transform(lower, lower.begin(), [](unsigned char c) {
-        return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-    });
-    return lower;
 }
 
 std::string WithoutQuotes(std::string_view text) {

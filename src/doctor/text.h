@@ -2,20 +2,16 @@
 // an error. A returned view points into the argument.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/text.h"
+
 namespace weft::doctor {
 
-std::string_view Trim(std::string_view text);
-std::vector<std::string_view> Lines(std::string_view text);
-// Splits at blanks and tabs; no empty words.
-std::vector<std::string_view> Words(std::string_view text);
-std::vector<std::string_view> Split(std::string_view text, char separator);
 // The words of each line that has words.
 std::vector<std::vector<std::string_view>> WordLines(std::string_view text);
 
@@ -39,18 +35,11 @@ bool BeginsWithOneOf(std::string_view text, std::string_view list);
 bool AreDigits(std::string_view text, size_t most, int base = 10);
 // A word without brackets, quotes and punctuation at its ends: "(timeout)," -> "timeout".
 std::string_view Bare(std::string_view word);
-std::string Lower(std::string_view text);
 std::string WithoutQuotes(std::string_view text);
 // The last part of a path, trimmed.
 std::string BaseName(std::string_view path);
 
 // Rejects, at compile time, a view into a temporary string.
-template <typename S>
-concept Ending = std::same_as<S, std::string>;
-void Trim(Ending auto&& text) = delete;
-void Lines(Ending auto&& text) = delete;
-void Words(Ending auto&& text) = delete;
-void Split(Ending auto&& text, char separator) = delete;
 void WordLines(Ending auto&& text) = delete;
 void Bare(Ending auto&& word) = delete;
 void After(Ending auto&& text, std::string_view key, std::string_view ends = "") = delete;

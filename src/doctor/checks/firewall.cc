@@ -99,7 +99,7 @@ bool NamesFabric(std::string_view rule, const Devices& devices) {
 }
 
 std::string VerdictOf(std::string_view word) {
-    const std::string target = Lower(word);
+    const std::string target = LowerCase(word);
     if (!IsOneOf(target, "accept drop reject return")) return std::string(word);
     return target == "reject" ? "drop" : target;
 }
