@@ -103,7 +103,8 @@ inline std::vector<pid_t> ChildrenAre(pid_t pid, size_t count,
     return children;
 }
 
-// CPU time of a process in 10 ms, as proc_pid_stat(5) counts it; 0 if there is none.
+// Returns the CPU time of a process in units of 10 ms (proc_pid_stat(5)), or 0 if the process does
+// not exist.
 inline int64_t CpuTicks(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string text, word;

@@ -42,7 +42,7 @@ struct CommonFlags {
     Command command;  // with --local
 };
 
-// What a MODEL may be.
+// Returns the help of MODEL, which lists the forms of a model's name.
 std::string ModelHelp();
 // Adds MODEL to a subcommand. pull: set by --pull, which SetCallback executes. needed: MODEL is
 // required.

@@ -13,7 +13,7 @@
 
 namespace weft::serve {
 
-// What the items of a request contain besides messages and tools.
+// Settings that the items of a request make, besides its messages and tools.
 struct ResponseInput {
     bool compacts = false;  // the last item asks for a summary of the conversation
     // Reasoning effort and text format of the last configuration_update. Empty and null: it sets

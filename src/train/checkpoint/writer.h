@@ -108,8 +108,9 @@ bool IsCheckpoint(const std::string& folder);
 // its own disk, where there are no manifests.
 void RemoveOthers(const std::string& dir, const std::vector<std::string>& kept);
 
-// The first path with the name of a step's folder that Weft did not write: a folder without files
-// of a save, a link that leads to no checkpoint, or a file. "": there is none.
+// Returns the first path that has the name of a step's folder and that Weft did not write: a folder
+// without files of a save, a link without a checkpoint at its end, or a file. Returns "" if Weft
+// wrote all such paths.
 std::string ForeignStep(const std::string& dir);
 // Removes what saves wrote to the folders of all steps; files that Weft did not write stay. Errors:
 // kIo.
