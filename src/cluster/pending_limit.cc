@@ -7,7 +7,6 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr unsigned kOneOf = 4;  // hellos that a busy listener answers
 
 }  // namespace
@@ -30,13 +29,15 @@ std::optional<size_t> PendingLimit::Excess(std::span<const Unproved> callers) {
 }
 
 bool PendingLimit::TakeHello(const std::string& network, int64_t now_ns, bool busy) {
-    if (now_ns - second_ns_ >= kSecondNs) {
+    if (now_ns - period_ns_ >= kHelloPeriodNs) {
         hellos_.clear();
-        second_ns_ = now_ns;
+        period_ns_ = now_ns;
     }
-    const int sent = ++hellos_[network];
-    if (busy && sent > kFewHellos && dice_() % kOneOf != 0) return false;
-    return sent <= kMostHellos;
+    int& answered = hellos_[network];
+    if (answered == kMostHellos) return false;
+    if (busy && answered >= kFewHellos && dice_() % kOneOf != 0) return false;
+    ++answered;
+    return true;
 }
 
 void PendingLimit::ReturnHello(const std::string& network) {

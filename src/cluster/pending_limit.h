@@ -9,11 +9,11 @@
 // dropped, a fast crowd would block every caller that needs a moment to answer. If the newest were
 // dropped, a few silent callers would block all later ones.
 //
-// A hello costs the listener a key pair, and a proof that follows costs a shared secret. So each
-// network may send kMostHellos hellos a second that no proof of the key follows. While more callers
-// wait than the listener accepts at a time, it also refuses most hellos of a network that sent
-// kFewHellos this second. The rest are random ones, so that a peer of such a network gets in after
-// a few calls.
+// A hello costs the listener a key pair, and a proof that follows costs a shared secret. So the
+// listener answers at most kMostHellos hellos of a network in each kHelloPeriodNs that no proof of
+// the key follows. While more callers wait than the listener accepts at a time, it also refuses
+// most hellos of a network after the first kFewHellos. The period is short, and the refused hellos
+// are random ones, so that a peer of a crowd's network gets in after a few calls.
 //
 // NetworkOf (net/addresses.h) defines a caller's network.
 #pragma once
@@ -31,9 +31,11 @@ namespace weft::cluster {
 
 // Most callers accepted at a time, between looks at the present ones.
 constexpr int kCallersATurn = 32;
-// Hellos of a network in a second. Each costs 0.1 ms of a core, a refused one a third of that.
-constexpr int kMostHellos = 1000;
-constexpr int kFewHellos = 16;
+// Answered hellos of a network in a period: 1000 a second. Each costs 0.1 ms of a core, a refused
+// one a third of that. The period is no multiple of the pause of a caller that calls again.
+constexpr int64_t kHelloPeriodNs = 40'000'000;
+constexpr int kMostHellos = 40;
+constexpr int kFewHellos = 4;
 
 struct Unproved {
     std::string_view network;
@@ -54,8 +56,8 @@ class PendingLimit {
   private:
     size_t most_silent_, most_speaking_;
     std::minstd_rand dice_{std::random_device{}()};
-    std::map<std::string, int> hellos_;  // of this second, by network
-    int64_t second_ns_ = 0;              // its begin
+    std::map<std::string, int> hellos_;  // answered in this period, by network
+    int64_t period_ns_ = 0;              // its begin
 };
 
 }  // namespace weft::cluster
