@@ -10,6 +10,7 @@
 #include "cluster/dial.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::cluster {
 namespace {
@@ -105,7 +106,8 @@ TEST_F(Jobs, TheThirdJobOnTwoPlacesWaitsAndThenRuns) {
     EXPECT_EQ(third->Wait(soon_), 0) << third->output();
     EXPECT_NE(third->output().find("done"), std::string::npos);
     EXPECT_EQ(first->Wait(soon_), ExitStatus(ErrorCode::kCancelled));
-    EXPECT_EQ(test::ChildrenOf(workers_[0]->pid()).size(), 1u) << "the second job runs on";
+    EXPECT_TRUE(test::Until([&] { return test::ChildrenOf(workers_[0]->pid()).size() == 1; }))
+        << "the second job runs on";
     // The worker ends the rest.
     workers_[0]->Signal(SIGTERM);
     EXPECT_EQ(workers_[0]->Wait(soon_), 0) << workers_[0]->output();
