@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cluster/frame.h"
-#include "cluster/launcher.h"
+#include "cluster/join/launcher.h"
 #include "coll/comm.h"
 #include "hw/cpu.h"
 #include "net/fabric.h"

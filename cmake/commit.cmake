@@ -1,5 +1,5 @@
-# Writes OUT, the commit that src/cluster/build.h declares. Touches OUT only after a change, so that
-# a build of the same commit compiles nothing.
+# Writes OUT, the commit that src/cluster/join/build.h declares. Touches OUT only after a change, so
+# that a build of the same commit compiles nothing.
 #   cmake -DROOT=. -DOUT=commit.cc [-DGIVEN=1f3da7147a20] -P commit.cmake
 # Sources of the commit in order: GIVEN, git, cmake/commit_of_archive.txt as filled in by 'git
 # archive'.
@@ -30,14 +30,14 @@ if(GIVEN)
     message(FATAL_ERROR "WEFT_COMMIT=${GIVEN}: expected letters, digits and ._+- alone")
   endif()
   string(LENGTH ${GIVEN} length)
-  if(length GREATER 64)  # kMostCommit of src/cluster/build.h
+  if(length GREATER 64)  # kMostCommit of src/cluster/join/build.h
     message(FATAL_ERROR "WEFT_COMMIT=${GIVEN}: expected at most 64 characters, not ${length}")
   endif()
   set(commit ${GIVEN})
 endif()
 
 set(text "// Made by cmake/commit.cmake.
-#include \"cluster/build.h\"
+#include \"cluster/join/build.h\"
 
 namespace weft::cluster {
 

@@ -1,5 +1,5 @@
-# Writes OUT, the hash that src/cluster/build.h declares, over the files in cmake/protocol_files.txt
-# without comments and white space. Touches OUT only when the hash has changed.
+# Writes OUT, the hash that src/cluster/join/build.h declares, over the files in
+# cmake/protocol_files.txt without comments and white space. Touches OUT only when the hash has changed.
 #   cmake -DROOT=. -DOUT=protocol_hash.cc -P protocol_hash.cmake
 
 # Replaces characters with a meaning in CMake's lists; a hash needs no originals.
@@ -38,7 +38,7 @@ string(SHA256 hash "${all}")
 string(SUBSTRING ${hash} 0 12 hash)
 
 set(text "// Made by cmake/protocol_hash.cmake.
-#include \"cluster/build.h\"
+#include \"cluster/join/build.h\"
 
 namespace weft::cluster {
 

@@ -60,7 +60,7 @@ set(WEFT_UNITY_FILES 16)
 # Files that compile alone: files that tests/backend/strange replaces (a linker omits whole objects
 # only), files with their own flags, the functions of verbs.h, and the file that includes toml++,
 # which takes seconds to parse.
-set(WEFT_ALONE "/backend/device\\.cc$|/backend/cpu/memory\\.cc$|/tensor/encode/level_|/engine/(logits_row|prompt_lookup|sampler|weigh)\\.cc$|/net/verbs_calls\\.cc$|/fleet/cluster_file\\.cc$|/support/paths\\.cc$")
+set(WEFT_ALONE "/backend/device\\.cc$|/backend/cpu/memory\\.cc$|/tensor/encode/level_|/engine/(drafts/prompt_lookup|sampling/(logits_row|sampler|weigh))\\.cc$|/net/verbs_calls\\.cc$|/fleet/cluster_file\\.cc$|/support/paths\\.cc$")
 # weft_local_names(OUT SOURCE): the names of functions, types and constants that the unnamed
 # namespaces of SOURCE define without indentation.
 function(weft_local_names out source)

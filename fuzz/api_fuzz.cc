@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "serve/api/gate.h"
-#include "serve/api/input_items.h"
-#include "serve/api/response_store.h"
+#include "serve/api/openai/input_items.h"
+#include "serve/api/openai/response_store.h"
 #include "serve/api/routes.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"

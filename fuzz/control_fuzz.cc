@@ -4,7 +4,7 @@
 //     build-fuzz/fuzz/control_fuzz -max_total_time=60 -malloc_limit_mb=64 fuzz/corpus/control
 #include <cstdlib>
 
-#include "cluster/handshake.h"
+#include "cluster/join/handshake.h"
 
 namespace {
 

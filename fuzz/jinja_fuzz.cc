@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "chat/answer.h"
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 
 namespace weft::chat {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/check.h"
-#include "engine/examine.h"
 #include "engine/job.h"
 #include "engine/report.h"
+#include "engine/start/examine.h"
 #include "fabric/job.h"
 #include "train/train_job.h"
 

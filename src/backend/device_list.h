@@ -1,6 +1,6 @@
 // The value of --device as a list: one name for all ranks, or one per rank. "vulkan:0,cpu" gives
 // rank 0 a GPU and rank 1 the processor. Pipeline stages may use different devices; tensor ranks
-// may not (engine/rank.h refuses them).
+// may not (engine/rank/rank.h refuses them).
 #pragma once
 
 #include <string>

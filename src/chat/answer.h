@@ -73,7 +73,7 @@
 #include <string_view>
 #include <vector>
 
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 
 namespace weft::chat {
 

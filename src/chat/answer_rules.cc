@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "chat/literals.h"
+#include "chat/template/literals.h"
 
 namespace weft::chat {
 namespace {

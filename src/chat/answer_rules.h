@@ -6,7 +6,7 @@
 
 #include "chat/answer.h"
 #include "chat/answer_calls.h"
-#include "chat/value_scan.h"
+#include "chat/template/value_scan.h"
 
 namespace weft::chat {
 

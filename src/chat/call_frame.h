@@ -12,7 +12,7 @@
 
 #include "chat/answer.h"
 #include "chat/chat.h"
-#include "chat/template_capabilities.h"
+#include "chat/template/template_capabilities.h"
 #include "chat/tool_types.h"
 
 namespace weft::chat {

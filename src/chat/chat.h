@@ -6,8 +6,9 @@
 //   Llama 3  <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|> ...
 //
 // Templates expect a message's content as a string, as a list of parts, or either; a content value
-// acts as both (chat/value.h). Make and Load render probe messages, to find the roles whose content
-// the template accepts as a list of parts, and to check that it shows the user's text.
+// acts as both (chat/template/value.h). Make and Load render probe messages, to find the roles
+// whose content the template accepts as a list of parts, and to check that it shows the user's
+// text.
 //
 // Encode lets only text written by the template itself become special tokens. "<|im_end|>" inside a
 // message stays text, so a message cannot forge a turn. (User-defined tokens are matched in any
@@ -26,7 +27,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 #include "model_files/metadata.h"
 #include "tokenizer/tokenizer.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "chat/chat.h"
-#include "chat/template_capabilities.h"
+#include "chat/template/template_capabilities.h"
 
 namespace weft::chat {
 

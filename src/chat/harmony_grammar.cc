@@ -4,7 +4,7 @@
 
 #include "chat/answer_calls.h"
 #include "chat/answer_grammar.h"
-#include "chat/value_scan.h"
+#include "chat/template/value_scan.h"
 
 namespace weft::chat {
 namespace {

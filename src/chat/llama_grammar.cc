@@ -7,9 +7,9 @@
 
 #include "chat/answer_calls.h"
 #include "chat/answer_grammar.h"
-#include "chat/literals.h"
 #include "chat/stretch.h"
-#include "chat/value_scan.h"
+#include "chat/template/literals.h"
+#include "chat/template/value_scan.h"
 
 namespace weft::chat {
 namespace {
@@ -26,12 +26,12 @@ enum class Likely { kYes, kNo, kUnknown };
 
 // Judges by its first key whether an object may be a call.
 Likely IsCallBegin(std::string_view text) {
-    constexpr std::string_view kKeys[] = {"\"name\"",       "\"type\"",      "\"function\"",
-                                          "\"parameters\"", "\"arguments\"", "\"id\""};
+    constexpr std::string_view kCallKeys[] = {"\"name\"",       "\"type\"",      "\"function\"",
+                                              "\"parameters\"", "\"arguments\"", "\"id\""};
     const size_t at = text.find_first_not_of(kLlamaBlanks, 1);
     if (at == text.npos) return Likely::kUnknown;
     const std::string_view rest = text.substr(at);
-    for (const std::string_view key : kKeys) {
+    for (const std::string_view key : kCallKeys) {
         if (rest.starts_with(key)) return Likely::kYes;
         if (key.starts_with(rest)) return Likely::kUnknown;
     }

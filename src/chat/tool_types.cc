@@ -2,7 +2,7 @@
 
 #include "base/json_digits.h"
 #include "chat/answer_calls.h"
-#include "chat/literals.h"
+#include "chat/template/literals.h"
 
 namespace weft::chat {
 namespace {

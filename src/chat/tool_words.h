@@ -8,7 +8,7 @@
 #include <string>
 
 #include "chat/answer.h"
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 
 namespace weft::chat {
 

@@ -2,7 +2,7 @@
 #include "backend/device.h"
 #include "cli/commands.h"
 #include "cli/models/devices.h"
-#include "cluster/build.h"
+#include "cluster/join/build.h"
 #include "hw/cpu.h"
 #include "model/model.h"
 #include "net/mpi/library.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "cluster/handshake.h"
+#include "cluster/join/handshake.h"
 #include "cluster/socket.h"
 
 namespace weft::cluster {

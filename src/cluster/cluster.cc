@@ -9,10 +9,10 @@
 
 #include "base/log.h"
 #include "cluster/cluster_impl.h"
-#include "cluster/dial.h"
-#include "cluster/launched.h"
-#include "cluster/spawn.h"
-#include "cluster/stop_signals.h"
+#include "cluster/join/dial.h"
+#include "cluster/join/launched.h"
+#include "cluster/join/spawn.h"
+#include "cluster/worker/stop_signals.h"
 #include "net/reach.h"
 
 namespace weft::cluster {

@@ -48,10 +48,10 @@
 #include "base/deadline.h"
 #include "base/folder_limit.h"
 #include "base/result.h"
-#include "cluster/join_check.h"
+#include "cluster/join/join_check.h"
 #include "cluster/links.h"
 #include "cluster/members.h"
-#include "cluster/memory_claims.h"
+#include "cluster/worker/memory_claims.h"
 #include "net/link.h"
 
 namespace weft::cluster {

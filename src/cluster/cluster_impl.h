@@ -15,9 +15,9 @@
 
 #include "cluster/cluster.h"
 #include "cluster/control.h"
-#include "cluster/dial_in.h"
-#include "cluster/recall.h"
-#include "cluster/waiting_line.h"
+#include "cluster/join/dial_in.h"
+#include "cluster/watch/recall.h"
+#include "cluster/worker/waiting_line.h"
 #include "hw/cpu.h"
 #include "net/fabric.h"
 

@@ -17,8 +17,8 @@
 #include "base/log.h"
 #include "base/standard_error.h"
 #include "base/start_thread.h"
-#include "cluster/spawn.h"
-#include "cluster/stop_signals.h"
+#include "cluster/join/spawn.h"
+#include "cluster/worker/stop_signals.h"
 
 namespace weft::cluster {
 namespace {

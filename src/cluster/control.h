@@ -31,9 +31,9 @@
 #include <vector>
 
 #include "cluster/channel.h"
+#include "cluster/join/rank_registry.h"
 #include "cluster/links.h"
 #include "cluster/members.h"
-#include "cluster/rank_registry.h"
 #include "net/link.h"
 
 namespace weft::cluster {

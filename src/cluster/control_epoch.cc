@@ -3,7 +3,7 @@
 #include <csignal>
 
 #include "cluster/control.h"
-#include "cluster/spawn.h"
+#include "cluster/join/spawn.h"
 
 namespace weft::cluster {
 namespace {

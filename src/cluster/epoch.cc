@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/on_threads.h"
 #include "cluster/cluster_impl.h"
-#include "cluster/dial.h"
+#include "cluster/join/dial.h"
 
 namespace weft::cluster {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "cluster/build.h"
+#include "cluster/join/build.h"
 
 namespace weft::cluster {
 namespace {

@@ -21,9 +21,9 @@
 #include "base/aes_gcm.h"
 #include "base/hash.h"
 #include "base/result.h"
-#include "cluster/ephemeral_key.h"
+#include "cluster/join/ephemeral_key.h"
 #include "cluster/links.h"
-#include "cluster/wait_graph.h"
+#include "cluster/watch/wait_graph.h"
 
 namespace weft::cluster {
 

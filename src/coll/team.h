@@ -117,7 +117,7 @@ class Team {
     }
 
     // Reports this rank's progress in the operation. From the progress of all ranks,
-    // cluster/root_cause.h finds the rank that delays all others. Without a call of At(), the
+    // cluster/watch/root_cause.h finds the rank that delays all others. Without a call of At(), the
     // progress is the number of awaited messages, which is enough if all ranks await the same
     // number. event: events must be numbered so that a rank in an event waits only for ranks in
     // earlier events.

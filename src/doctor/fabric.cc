@@ -9,10 +9,10 @@
 #include <string_view>
 
 #include "base/on_threads.h"
-#include "cluster/dial.h"
-#include "cluster/handshake.h"
-#include "cluster/path_fault.h"
+#include "cluster/join/dial.h"
+#include "cluster/join/handshake.h"
 #include "cluster/socket.h"
+#include "cluster/watch/path_fault.h"
 #include "doctor/cost.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"

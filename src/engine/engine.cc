@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "engine/running_request.h"
-#include "engine/sum_wire.h"
+#include "engine/rank/running_request.h"
+#include "engine/rank/sum_wire.h"
 
 namespace weft::engine {
 namespace {

@@ -49,10 +49,10 @@
 #include "engine/batch/restart_budget.h"
 #include "engine/batch/scheduler.h"
 #include "engine/batch/step_drafts.h"
-#include "engine/draft_head.h"
+#include "engine/drafts/draft_head.h"
+#include "engine/rank/runner.h"
 #include "engine/request.h"
-#include "engine/runner.h"
-#include "engine/score_cache.h"
+#include "engine/start/score_cache.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::engine {

@@ -6,7 +6,7 @@
 
 #include "backend/thread_team.h"
 #include "backend/top.h"
-#include "engine/running_request.h"
+#include "engine/rank/running_request.h"
 
 namespace weft::engine {
 

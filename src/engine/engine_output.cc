@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/running_request.h"
+#include "engine/rank/running_request.h"
 
 namespace weft::engine {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/running_request.h"
+#include "engine/rank/running_request.h"
 
 namespace weft::engine {
 namespace {

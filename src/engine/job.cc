@@ -5,7 +5,7 @@
 
 #include "backend/device_list.h"
 #include "base/field_codec.h"
-#include "engine/sum_wire.h"
+#include "engine/rank/sum_wire.h"
 
 namespace weft::engine {
 

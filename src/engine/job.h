@@ -27,7 +27,7 @@ struct Job {
     int ep = 0;                 // number of groups of tensor ranks, each of which holds whole
                                 // experts; 0: depends on the model
     std::vector<double> split;  // shares of the ranks; empty: even
-    bool split_auto = false;    // shares are measured at the first start (engine/shares.h)
+    bool split_auto = false;    // shares are measured at the first start (engine/rank/shares.h)
     int threads = 0;            // per rank; 0: all cores of the rank
     std::string device = backend::kDefaultDevice;  // a name, or a list (backend/device_list.h)
     int64_t ctx = 0;          // most tokens of a sequence; 0: the command chooses

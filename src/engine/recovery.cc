@@ -8,10 +8,10 @@
 
 #include "backend/device_list.h"
 #include "base/log.h"
-#include "engine/examine.h"
-#include "engine/layout_choice.h"
-#include "engine/sum_wire.h"
-#include "engine/weight_stream.h"
+#include "engine/rank/sum_wire.h"
+#include "engine/rank/weight_stream.h"
+#include "engine/start/examine.h"
+#include "engine/start/layout_choice.h"
 #include "model/shard.h"
 
 namespace weft::engine {

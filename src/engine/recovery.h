@@ -16,7 +16,7 @@
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "engine/job.h"
-#include "engine/rank.h"
+#include "engine/rank/rank.h"
 
 namespace weft::engine {
 

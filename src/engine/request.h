@@ -9,8 +9,8 @@
 
 #include "base/result.h"
 #include "engine/batch/pooling.h"
-#include "engine/reasoning.h"
-#include "engine/sampler.h"
+#include "engine/sampling/reasoning.h"
+#include "engine/sampling/sampler.h"
 #include "grammar/matcher.h"
 
 namespace weft::engine {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <optional>
 
-#include "cluster/launched.h"
+#include "cluster/join/launched.h"
 #include "coll/comm.h"
 #include "coll/link_probe.h"
 #include "coll/measure.h"

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "cluster/job_kind.h"
+#include "cluster/worker/job_kind.h"
 #include "fabric/job.h"
 
 namespace weft::fabric {

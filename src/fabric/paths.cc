@@ -7,7 +7,7 @@
 #include "base/field_codec.h"
 #include "base/on_threads.h"
 #include "cluster/frame.h"
-#include "cluster/path_fault.h"
+#include "cluster/watch/path_fault.h"
 #include "net/path_mtu.h"
 #include "net/socket.h"
 

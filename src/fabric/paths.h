@@ -1,8 +1,8 @@
 // Finds paths between the hosts of a job that silently drop large packets (net/path_mtu.h).
 //
-// Rank 0 probes its own paths to the workers without their help (cluster/path_fault.h). For the
-// paths between workers, rank 0 starts a short job, {"kind": "paths"}, in which each rank listens
-// on a port and probes the addresses of the other ranks that data links would use.
+// Rank 0 probes its own paths to the workers without their help (cluster/watch/path_fault.h). For
+// the paths between workers, rank 0 starts a short job, {"kind": "paths"}, in which each rank
+// listens on a port and probes the addresses of the other ranks that data links would use.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "cluster/job_kind.h"
+#include "cluster/worker/job_kind.h"
 
 namespace weft::fabric {
 

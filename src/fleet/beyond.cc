@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/on_threads.h"
-#include "cluster/dial.h"
+#include "cluster/join/dial.h"
 #include "cluster/links.h"
 
 namespace weft::fleet {

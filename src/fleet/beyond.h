@@ -1,6 +1,6 @@
 // Hosts that are not on this host's cables: their neighbors forward connections to them
-// (cluster/forwards.h). Also puts hosts into an order for a pipeline, whose stages need cables
-// between consecutive hosts only.
+// (cluster/worker/forwards.h). Also puts hosts into an order for a pipeline, whose stages need
+// cables between consecutive hosts only.
 #pragma once
 
 #include <set>
@@ -18,7 +18,7 @@ using Cabling = std::set<std::pair<std::string, std::string>>;
 
 struct Reach {
     std::vector<FoundHost>
-        hosts;  // beyond the known ones, with paths as addresses (cluster/dial.h)
+        hosts;  // beyond the known ones, with paths as addresses (cluster/join/dial.h)
     Cabling cables;
 };
 

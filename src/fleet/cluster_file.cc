@@ -33,7 +33,7 @@ namespace {
 constexpr size_t kMostClusterFile = 1 << 16;
 constexpr size_t kMostFileHosts = 256;
 constexpr size_t kMostValue = 200;
-constexpr off_t kLeastKey = 16;  // bytes; a shorter file is not a key (cluster/handshake.h)
+constexpr off_t kLeastKey = 16;  // bytes; a shorter file is not a key (cluster/join/handshake.h)
 
 // For names of hosts and clusters, which become command-line words and file names.
 bool IsPlainWord(std::string_view text, std::string_view more) {

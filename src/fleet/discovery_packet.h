@@ -22,7 +22,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
-#include "cluster/build.h"
+#include "cluster/join/build.h"
 
 namespace weft::fleet {
 

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/log.h"
-#include "cluster/handshake.h"
+#include "cluster/join/handshake.h"
 #include "cluster/socket.h"
 #include "fleet/beyond.h"
 

@@ -19,7 +19,8 @@ inline constexpr int64_t kAskMs = 1500;
 
 struct FoundHost {
     std::string name;
-    // Address of its worker, "10.0.0.2:7000", "[fe80::1%eth1]:7000", or a path (cluster/dial.h).
+    // Address of its worker, "10.0.0.2:7000", "[fe80::1%eth1]:7000", or a path
+    // (cluster/join/dial.h).
     std::string address;
     std::string via{};  // the host that forwards connections to it; "": none
 };

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "cluster/build.h"
-#include "cluster/handshake.h"
+#include "cluster/join/build.h"
+#include "cluster/join/handshake.h"
 #include "fleet/find.h"
 #include "fleet/key_phrase.h"
 

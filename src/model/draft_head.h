@@ -1,6 +1,6 @@
 // Multi-token prediction heads (DeepSeek-V3, GLM-4.5 and later, Qwen3-Next, Qwen 3.5): one more
 // layer after the last one, which predicts the token after the next one. It drafts tokens for
-// speculative decoding (engine/draft_head.h).
+// speculative decoding (engine/drafts/draft_head.h).
 //
 // Row i of the head reads the output of the model's final norm at position i and the embedding of
 // token i + 1. A norm is applied to each of them, and a matrix projects both to one row. The layer

@@ -7,8 +7,8 @@
 
 #include "backend/device_list.h"
 #include "base/deadline.h"
-#include "engine/measure.h"
-#include "engine/runner.h"
+#include "engine/rank/runner.h"
+#include "engine/start/measure.h"
 #include "fabric/measure.h"
 #include "fabric/predict.h"
 #include "model_files/synthetic.h"

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "backend/memory_plan.h"
-#include "engine/device_options.h"
-#include "engine/rank_options.h"
+#include "engine/rank/device_options.h"
+#include "engine/rank/rank_options.h"
 #include "model/builder.h"
 #include "program/program.h"
 

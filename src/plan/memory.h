@@ -1,7 +1,8 @@
 // Memory of each rank of a layout. Uses the code that ranks run before they load: the Program of a
-// shard, the memory of its executable (engine/rank_options.h, backend/memory_plan.h), and the check
-// that each machine's memory is large enough for all its ranks (cluster/memory_check.h). `weft run`
-// and `weft serve` therefore accept a layout that fits here.
+// shard, the memory of its executable (engine/rank/rank_options.h, backend/memory_plan.h), and the
+// check that each machine's memory is large enough for all its ranks
+// (cluster/worker/memory_check.h). `weft run` and `weft serve` therefore accept a layout that fits
+// here.
 //
 // A stage of many layers would take long to plan. Instead, a Program with the stage's first layers
 // is planned. It has enough layers that each kind of layer (plan/walk.h) occurs with each pair of
@@ -17,7 +18,7 @@
 
 #include "backend/memory_plan.h"
 #include "base/result.h"
-#include "cluster/memory_check.h"
+#include "cluster/worker/memory_check.h"
 #include "engine/job.h"
 #include "plan/machine.h"
 #include "plan/walk.h"

@@ -1,5 +1,6 @@
-// Measured times of the ops in a job's steps, from the timelines of its ranks (engine/trace.h),
-// together with the FLOPs and bytes that program/cost.h computes for these ops.
+// Measured times of the ops in a job's steps, from the timelines of its ranks
+// (engine/rank/trace.h), together with the FLOPs and bytes that program/cost.h computes for these
+// ops.
 #pragma once
 
 #include <cstdint>

@@ -7,9 +7,9 @@
 
 #include "engine/batch/scheduler.h"
 #include "engine/engine.h"
-#include "engine/rank_options.h"
-#include "engine/sampler_defaults.h"
-#include "engine/sum_wire.h"
+#include "engine/rank/rank_options.h"
+#include "engine/rank/sum_wire.h"
+#include "engine/sampling/sampler_defaults.h"
 #include "plan/weft_rates.h"
 #include "program/target.h"
 
@@ -296,8 +296,8 @@ class Predictor {
         return coll::MessageSeconds(cluster_.Between(from, to), bytes) + own;
     }
 
-    // Bytes of a row's answer from the last stage to rank 0 (engine/step_links.h): the best logits.
-    // Sampling options that need all logits are not part of a workload.
+    // Bytes of a row's answer from the last stage to rank 0 (engine/rank/step_links.h): the best
+    // logits. Sampling options that need all logits are not part of a workload.
     static int64_t AnswerBytes() {
         return engine::DefaultSampling().top_k * static_cast<int64_t>(sizeof(backend::Candidate));
     }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/sum_wire.h"
+#include "engine/rank/sum_wire.h"
 #include "model/model.h"
 #include "plan/machine.h"
 #include "plan/seconds_by_cause.h"

@@ -4,8 +4,8 @@
 
 #include <ctime>
 
-#include "engine/device_options.h"
-#include "engine/sampler_defaults.h"
+#include "engine/rank/device_options.h"
+#include "engine/sampling/sampler_defaults.h"
 #include "model/hyper.h"
 #include "model_files/read_tokenizer.h"
 

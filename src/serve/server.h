@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 #include "cluster/cluster.h"
 #include "engine/engine.h"
 #include "engine/job.h"

@@ -8,7 +8,7 @@
 
 #include "backend/device_list.h"
 #include "base/log.h"
-#include "engine/device_options.h"
+#include "engine/rank/device_options.h"
 #include "train/state.h"
 
 namespace weft::train {

@@ -8,7 +8,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
-#include "engine/device_options.h"
+#include "engine/rank/device_options.h"
 #include "hw/cpu.h"
 #include "train/checkpoint/source.h"
 #include "train/data_walk.h"

@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "cluster/job_kind.h"
+#include "cluster/worker/job_kind.h"
 #include "train/data/loader.h"
 #include "train/train_job.h"
 

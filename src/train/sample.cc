@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "engine/logits_row.h"
-#include "engine/sampler.h"
+#include "engine/sampling/logits_row.h"
+#include "engine/sampling/sampler.h"
 #include "tokenizer/stream.h"
 
 namespace weft::train {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/deadline.h"
-#include "cluster/stop_signals.h"
+#include "cluster/worker/stop_signals.h"
 #include "train/train_job.h"
 
 namespace weft::train {

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <optional>
 
-#include "cluster/memory_check.h"
-#include "engine/device_options.h"
-#include "engine/verify_model.h"
+#include "cluster/worker/memory_check.h"
+#include "engine/rank/device_options.h"
+#include "engine/start/verify_model.h"
 #include "model_files/hf/folder.h"
 #include "model_files/hf/scratch.h"
 #include "model_files/lora/adapter_config.h"

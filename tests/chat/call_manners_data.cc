@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 
 namespace weft::chat {
 namespace {

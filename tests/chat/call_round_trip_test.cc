@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/file.h"
-#include "chat/template_capabilities.h"
+#include "chat/template/template_capabilities.h"
 #include "chat/tool_types.h"
 #include "support/paths.h"
 #include "support/tiny_vocabulary.h"

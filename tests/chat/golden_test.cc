@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 #include "support/paths.h"
 
 namespace weft::chat {

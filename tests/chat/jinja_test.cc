@@ -7,7 +7,7 @@
 #include <fstream>
 #include <random>
 
-#include "chat/strings.h"
+#include "chat/template/strings.h"
 #include "support/chat_render.h"
 
 namespace weft::chat {

@@ -1,7 +1,7 @@
 // Second turns with tools, as clients send them, through every template: null, absent or empty
 // content beside calls; arguments as text or objects; arbitrary ids; several calls at once. All
 // render to the same prompt.
-#include "chat/template_capabilities.h"
+#include "chat/template/template_capabilities.h"
 
 #include <gtest/gtest.h>
 

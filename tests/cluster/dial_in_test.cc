@@ -1,7 +1,7 @@
 // Workers that dial rank 0: their order, leaving again, strangers, and every fault at each moment.
 // Either one error names the rank, or the job begins after all. All ranks are on this machine;
 // recruits_test covers recovery.
-#include "cluster/dial_in.h"
+#include "cluster/join/dial_in.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/file.h"
-#include "cluster/gather.h"
+#include "cluster/join/gather.h"
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"

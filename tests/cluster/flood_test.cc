@@ -15,10 +15,10 @@
 #include <thread>
 
 #include "base/file.h"
-#include "cluster/admission_listener.h"
-#include "cluster/dial.h"
-#include "cluster/dial_in.h"
-#include "cluster/gather.h"
+#include "cluster/join/dial.h"
+#include "cluster/join/dial_in.h"
+#include "cluster/join/gather.h"
+#include "cluster/worker/admission_listener.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
 #include "support/wait.h"

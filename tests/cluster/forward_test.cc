@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/file.h"
-#include "cluster/dial.h"
-#include "cluster/handshake.h"
+#include "cluster/join/dial.h"
+#include "cluster/join/handshake.h"
 #include "net/socket.h"
 #include "support/limits.h"
 #include "support/process.h"

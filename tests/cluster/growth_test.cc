@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "cluster/cluster_impl.h"
-#include "cluster/gather.h"
+#include "cluster/join/gather.h"
 #include "net/socket.h"
 #include "support/nightly.h"
 #include "support/process.h"

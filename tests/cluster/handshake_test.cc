@@ -1,6 +1,6 @@
 // The handshake between two state machines, without sockets: the right key succeeds, everything
 // else is refused with its reason, and replay fails.
-#include "cluster/handshake.h"
+#include "cluster/join/handshake.h"
 
 #include <gtest/gtest.h>
 

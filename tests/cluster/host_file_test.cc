@@ -1,5 +1,5 @@
 // Host files, and addresses without a port.
-#include "cluster/host_file.h"
+#include "cluster/join/host_file.h"
 
 #include <gtest/gtest.h>
 

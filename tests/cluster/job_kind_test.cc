@@ -1,4 +1,4 @@
-#include "cluster/job_kind.h"
+#include "cluster/worker/job_kind.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/file.h"
-#include "cluster/dial.h"
+#include "cluster/join/dial.h"
 #include "net/socket.h"
 #include "support/process.h"
 #include "support/temp_dir.h"

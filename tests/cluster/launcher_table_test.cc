@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "cluster/launcher.h"
+#include "cluster/join/launcher.h"
 
 namespace weft::cluster {
 namespace {

@@ -1,5 +1,5 @@
 // Launchers' environment variables, and how the ranks that they start find each other.
-#include "cluster/launcher.h"
+#include "cluster/join/launcher.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "base/file.h"
-#include "cluster/gather.h"
-#include "cluster/launched.h"
+#include "cluster/join/gather.h"
+#include "cluster/join/launched.h"
 #include "support/limits.h"
 #include "support/temp_dir.h"
 #include "support/wait.h"

@@ -1,6 +1,6 @@
 // Claims of memory by the jobs of one worker: two loads at once, a job that fills its claim, and a
 // job that dies.
-#include "cluster/memory_claims.h"
+#include "cluster/worker/memory_claims.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "cluster/memory_check.h"
+#include "cluster/worker/memory_check.h"
 #include "support/fake_cluster.h"
 
 namespace weft::cluster {

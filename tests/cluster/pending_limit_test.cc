@@ -1,5 +1,5 @@
 // Chooses which unproved caller to drop when another one arrives.
-#include "cluster/pending_limit.h"
+#include "cluster/worker/pending_limit.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -115,7 +115,7 @@ class HashTest(unittest.TestCase):
 
     def of(self, text):
         """The hash with `text` in a listed file."""
-        (self.root / "src/cluster/admission_listener.h").write_text(text)
+        (self.root / "src/cluster/worker/admission_listener.h").write_text(text)
         return self.hash()
 
     def test_code_counts(self):

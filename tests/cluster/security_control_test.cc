@@ -17,7 +17,7 @@
 
 #include "base/file.h"
 #include "cluster/cluster.h"
-#include "cluster/dial.h"
+#include "cluster/join/dial.h"
 #include "net/socket.h"
 #include "support/process.h"
 #include "support/temp_dir.h"

@@ -1,6 +1,6 @@
 // Deadlocked ranks: random waits against a search through all sets of ranks; and messages about a
 // circle.
-#include "cluster/wait_graph.h"
+#include "cluster/watch/wait_graph.h"
 
 #include <gtest/gtest.h>
 

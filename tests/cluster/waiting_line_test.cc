@@ -1,6 +1,6 @@
 // The waiting line of a worker: order, absence, places kept for killed jobs, and the common order
 // of the lines of several workers.
-#include "cluster/waiting_line.h"
+#include "cluster/worker/waiting_line.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Sizes of the KV cache and of the context, by memory and by flags.
-#include "engine/cache_size.h"
+#include "engine/rank/cache_size.h"
 
 #include <gtest/gtest.h>
 

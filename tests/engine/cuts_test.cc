@@ -1,6 +1,6 @@
 // The chain of the sampler with typical sampling, top-n-sigma and XTC, and the rules that forbid
 // tokens, against their definitions.
-#include "engine/cuts.h"
+#include "engine/rank/cuts.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <numeric>
 #include <random>
 
-#include "engine/logits_row.h"
-#include "engine/sampler.h"
+#include "engine/sampling/logits_row.h"
+#include "engine/sampling/sampler.h"
 #include "support/chi_square.h"
 
 namespace weft::engine {

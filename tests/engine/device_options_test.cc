@@ -1,9 +1,9 @@
 // Memory that a rank reports to need of its host and device.
-#include "engine/device_options.h"
+#include "engine/rank/device_options.h"
 
 #include <gtest/gtest.h>
 
-#include "cluster/memory_check.h"
+#include "cluster/worker/memory_check.h"
 #include "hw/cpu.h"
 #include "support/pool_device.h"
 

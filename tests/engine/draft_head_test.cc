@@ -2,8 +2,8 @@
 // with the prefix cache and preemption, and after recurrent state.
 #include <gtest/gtest.h>
 
-#include "engine/cache_size.h"
 #include "engine/engine.h"
+#include "engine/rank/cache_size.h"
 #include "support/draft_head_file.h"
 #include "support/nightly.h"
 #include "support/temp_dir.h"

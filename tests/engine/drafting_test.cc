@@ -7,9 +7,9 @@
 #include <random>
 
 #include "engine/batch/step_drafts.h"
-#include "engine/draft_model.h"
-#include "engine/drafting.h"
-#include "engine/prompt_lookup.h"
+#include "engine/drafts/draft_model.h"
+#include "engine/drafts/drafting.h"
+#include "engine/drafts/prompt_lookup.h"
 #include "support/tiny_vocabulary.h"
 
 namespace weft::engine {

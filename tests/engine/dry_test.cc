@@ -1,4 +1,4 @@
-#include "engine/dry.h"
+#include "engine/sampling/dry.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The choice between tensor ranks and stages from measured times, if the user names neither.
-#include "engine/layout_choice.h"
+#include "engine/start/layout_choice.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/rank.h"
+#include "engine/rank/rank.h"
 #include "hw/cpu.h"
 #include "model_files/source_over.h"
 #include "support/temp_dir.h"

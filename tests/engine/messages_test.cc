@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "engine/examine.h"
 #include "engine/job.h"
-#include "engine/rank.h"
-#include "engine/step_message.h"
-#include "engine/trace.h"
+#include "engine/rank/rank.h"
+#include "engine/rank/step_message.h"
+#include "engine/rank/trace.h"
+#include "engine/start/examine.h"
 
 namespace weft::engine {
 namespace {

@@ -1,5 +1,5 @@
 // Reasoning at the beginning of an answer: where it begins and ends, and the tokens that end it.
-#include "engine/reasoning.h"
+#include "engine/sampling/reasoning.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#include "engine/sampler.h"
-#include "engine/logits_row.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/logits_row.h"
 
 #include <gtest/gtest.h>
 

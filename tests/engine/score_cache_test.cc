@@ -1,5 +1,5 @@
 // Cached scores of prompts: for which prompts, how many, and for which tenant.
-#include "engine/score_cache.h"
+#include "engine/start/score_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The start-up self-test: a healthy cluster passes in every layout. A wrong weight on one rank is
 // found, with the first op that it affects and the rank that holds it.
-#include "engine/self_test.h"
+#include "engine/start/self_test.h"
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <fstream>
 #include <thread>
 
-#include "engine/rank.h"
+#include "engine/rank/rank.h"
 #include "net/local.h"
 #include "support/fake_cluster.h"
 #include "support/lavapipe.h"

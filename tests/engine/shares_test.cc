@@ -1,5 +1,5 @@
 // Shares by measured speed: from speeds and memory; and that a device's speed is measured.
-#include "engine/shares.h"
+#include "engine/rank/shares.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "engine/engine.h"
-#include "engine/measure.h"
+#include "engine/start/measure.h"
 #include "support/chi_square.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"

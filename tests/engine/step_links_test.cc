@@ -1,6 +1,6 @@
 // The last stage's replies give the tokens that rank 0 samples from all logits, with every sampler
 // chain.
-#include "engine/step_links.h"
+#include "engine/rank/step_links.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // --allreduce-dtype: its words, the choice of auto, and refusals by devices.
-#include "engine/sum_wire.h"
+#include "engine/rank/sum_wire.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/weigh.h"
+#include "engine/sampling/weigh.h"
 
 #include <gtest/gtest.h>
 

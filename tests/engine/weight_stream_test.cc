@@ -1,6 +1,6 @@
 // The header that rank 0 sends to ranks without a model file: it decodes to what was packed, and
 // any other bytes are refused. tests/cli/feed_test.cc tests the whole program.
-#include "engine/weight_stream.h"
+#include "engine/rank/weight_stream.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "engine/trace.h"
+#include "engine/rank/trace.h"
 #include "plan/measure.h"
 #include "plan/op_times.h"
 #include "plan/predict.h"

@@ -8,8 +8,8 @@
 
 #include "backend/device.h"
 #include "backend/memory_plan.h"
-#include "engine/device_options.h"
-#include "engine/rank_options.h"
+#include "engine/rank/device_options.h"
+#include "engine/rank/rank_options.h"
 #include "model/builder.h"
 #include "plan/predict.h"
 #include "plan/shapes.h"

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "serve/api/messages.h"
+#include "serve/api/anthropic/messages.h"
 #include "support/kept_exchange.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "serve/api/messages.h"
-#include "serve/api/responses_dialect.h"
+#include "serve/api/anthropic/messages.h"
+#include "serve/api/openai/responses_dialect.h"
 #include "serve/api/served.h"
 
 namespace weft::serve {

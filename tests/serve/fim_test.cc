@@ -1,5 +1,5 @@
 // Fill-in-the-middle: a vocabulary's tokens, and prompts made with them.
-#include "serve/api/fim.h"
+#include "serve/api/llama/fim.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Pages of a stored response's input.
-#include "serve/api/input_items.h"
+#include "serve/api/openai/input_items.h"
 
 #include <gtest/gtest.h>
 

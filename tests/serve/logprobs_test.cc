@@ -1,4 +1,4 @@
-#include "serve/api/logprobs.h"
+#include "serve/api/openai/logprobs.h"
 
 #include <gtest/gtest.h>
 

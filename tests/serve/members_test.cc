@@ -6,12 +6,12 @@
 
 #include <algorithm>
 
-#include "serve/api/chat.h"
-#include "serve/api/completions.h"
-#include "serve/api/llama_server.h"
-#include "serve/api/messages.h"
-#include "serve/api/ollama.h"
-#include "serve/api/responses.h"
+#include "serve/api/anthropic/messages.h"
+#include "serve/api/llama/llama_server.h"
+#include "serve/api/ollama/ollama.h"
+#include "serve/api/openai/chat.h"
+#include "serve/api/openai/completions.h"
+#include "serve/api/openai/responses.h"
 #include "serve/api/sampling.h"
 #include "support/temp_dir.h"
 #include "support/tiny_engine.h"

@@ -1,5 +1,5 @@
 // Messages and tools of the Messages API, as the model sees them.
-#include "serve/api/message_input.h"
+#include "serve/api/anthropic/message_input.h"
 
 #include <gtest/gtest.h>
 

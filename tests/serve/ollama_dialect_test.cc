@@ -1,12 +1,12 @@
 // Behavior that Ollama's package cannot show with a model that calls no tools: reasoning and calls,
 // streamed and complete, an error in a stream; and the routes.
-#include "serve/api/ollama_dialect.h"
+#include "serve/api/ollama/ollama_dialect.h"
 
 #include <gtest/gtest.h>
 
 #include "base/deadline.h"
 #include "serve/api/gate.h"
-#include "serve/api/ollama.h"
+#include "serve/api/ollama/ollama.h"
 #include "serve/api/served.h"
 
 namespace weft::serve {

@@ -1,5 +1,5 @@
 // Responses in files that two servers share: access, limits, expiry, and damaged files.
-#include "serve/api/response_folder.h"
+#include "serve/api/openai/response_folder.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

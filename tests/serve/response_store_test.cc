@@ -1,5 +1,5 @@
 // Stored responses: limits, access by owner, and which ones are dropped.
-#include "serve/api/response_store.h"
+#include "serve/api/openai/response_store.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // Tools and items of the Responses API, as the model and the client see them.
-#include "serve/api/response_tools.h"
+#include "serve/api/openai/response_tools.h"
 
 #include <gtest/gtest.h>
 
 #include <tuple>
 
-#include "serve/api/response_input.h"
-#include "serve/api/responses_dialect.h"
+#include "serve/api/openai/response_input.h"
+#include "serve/api/openai/responses_dialect.h"
 #include "serve/api/served.h"
 
 namespace weft::serve {

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "base/file.h"
-#include "serve/api/chat.h"
 #include "serve/api/constraint.h"
+#include "serve/api/openai/chat.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/tiny_engine.h"

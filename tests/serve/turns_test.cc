@@ -2,9 +2,9 @@
 // template, and constraints are compiled within the caller's effort.
 #include <gtest/gtest.h>
 
-#include "serve/api/messages.h"
-#include "serve/api/ollama.h"
-#include "serve/api/responses.h"
+#include "serve/api/anthropic/messages.h"
+#include "serve/api/ollama/ollama.h"
+#include "serve/api/openai/responses.h"
 #include "support/temp_dir.h"
 #include "support/tiny_engine.h"
 #include "support/tiny_vocabulary.h"

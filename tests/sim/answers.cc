@@ -8,9 +8,9 @@
 #include <mutex>
 #include <thread>
 
-#include "cluster/job_kind.h"
+#include "cluster/worker/job_kind.h"
 #include "engine/engine.h"
-#include "engine/runner.h"
+#include "engine/rank/runner.h"
 
 namespace weft::sim {
 namespace {

@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "base/log.h"
-#include "cluster/spawn.h"
+#include "cluster/join/spawn.h"
 
 namespace weft::sim {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cluster/cluster.h"
-#include "cluster/handshake.h"
+#include "cluster/join/handshake.h"
 #include "cluster/socket.h"
 #include "sim/kernel.h"
 #include "sim/plan.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 
 namespace weft::chat {
 

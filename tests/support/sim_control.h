@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/root_cause.h"
+#include "cluster/watch/root_cause.h"
 #include "net/link.h"
 #include "support/sim_plan.h"
 

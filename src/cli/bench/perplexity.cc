@@ -5,7 +5,7 @@
 #include "cli/bench/summary.h"
 #include "cli/commands.h"
 #include "cli/models/model_words.h"
-#include "engine/measure.h"
+#include "engine/start/measure.h"
 
 namespace weft::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "base/file.h"
-#include "engine/trace.h"
+#include "engine/rank/trace.h"
 
 namespace weft::cli {
 

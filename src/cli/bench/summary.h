@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "cli/terminal/output.h"
-#include "engine/rank.h"
+#include "engine/rank/rank.h"
 
 namespace weft::cli {
 

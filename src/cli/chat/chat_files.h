@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 
 namespace weft::cli {
 

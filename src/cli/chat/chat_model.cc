@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "chat/template_capabilities.h"
+#include "chat/template/template_capabilities.h"
 
 namespace weft::cli {
 

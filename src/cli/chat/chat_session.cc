@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "cli/chat/chat_files.h"
 #include "cli/command_line/sampling_flags.h"
-#include "engine/sampler_defaults.h"
+#include "engine/sampling/sampler_defaults.h"
 
 namespace weft::cli {
 namespace {

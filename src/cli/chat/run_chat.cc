@@ -19,9 +19,9 @@
 #include "cli/terminal/loading_line.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/private_file.h"
-#include "engine/cache_size.h"
 #include "engine/engine.h"
-#include "engine/sampler_defaults.h"
+#include "engine/rank/cache_size.h"
+#include "engine/sampling/sampler_defaults.h"
 
 namespace weft::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "cli/commands.h"
 #include "cli/serve/systemd_unit.h"
 #include "cluster/cluster.h"
-#include "cluster/handshake.h"
+#include "cluster/join/handshake.h"
 #include "cluster/socket.h"
 #include "fleet/cluster_file.h"
 #include "fleet/discovery.h"

@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "cli/command_line/duration.h"
 #include "cli/commands.h"
-#include "cluster/job_child.h"
 #include "cluster/socket.h"
+#include "cluster/worker/job_child.h"
 
 namespace weft::cli {
 namespace {

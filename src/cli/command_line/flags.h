@@ -13,8 +13,8 @@
 #include "cli/models/model_names.h"
 #include "cli/terminal/output.h"
 #include "cluster/cluster.h"
-#include "cluster/job_kind.h"
-#include "engine/drafting.h"
+#include "cluster/worker/job_kind.h"
+#include "engine/drafts/drafting.h"
 #include "engine/job.h"
 #include "fabric/paths.h"
 

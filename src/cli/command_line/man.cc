@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "cli/command_line/shorthand.h"
 #include "cli/commands.h"
-#include "cluster/build.h"
+#include "cluster/join/build.h"
 
 namespace weft::cli {
 namespace {

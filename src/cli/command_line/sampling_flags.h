@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/command_line/options.h"
-#include "engine/sampler_defaults.h"
+#include "engine/sampling/sampler_defaults.h"
 
 namespace weft::cli {
 

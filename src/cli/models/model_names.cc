@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "cli/models/pull_model.h"
 #include "cli/terminal/output.h"
-#include "engine/drafting.h"
+#include "engine/drafts/drafting.h"
 #include "hub/cache.h"
 #include "hub/short_names.h"
 #include "hub/spec.h"

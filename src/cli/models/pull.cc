@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/models/model_names.h"
 #include "cli/models/pull_model.h"
-#include "engine/shard_ranges.h"
+#include "engine/rank/shard_ranges.h"
 #include "hub/short_names.h"
 #include "model/shard.h"
 

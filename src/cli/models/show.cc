@@ -4,7 +4,7 @@
 #include "base/printable.h"
 #include "chat/chat.h"
 #include "cli/commands.h"
-#include "engine/sampler_defaults.h"
+#include "engine/sampling/sampler_defaults.h"
 #include "model/hyper.h"
 #include "model_files/model_file.h"
 #include "model_files/read_tokenizer.h"

@@ -11,8 +11,8 @@
 #include "cli/serve/serve_flags.h"
 #include "cli/serve/systemd_unit.h"
 #include "cli/terminal/loading_line.h"
-#include "engine/cache_size.h"
-#include "engine/sum_wire.h"
+#include "engine/rank/cache_size.h"
+#include "engine/rank/sum_wire.h"
 #include "serve/server.h"
 
 namespace weft::cli {

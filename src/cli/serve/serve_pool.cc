@@ -16,7 +16,7 @@
 #include "cli/command_line/duration.h"
 #include "cli/serve/serve_flags.h"
 #include "cli/terminal/output.h"
-#include "engine/cache_size.h"
+#include "engine/rank/cache_size.h"
 #include "hw/cpu.h"
 #include "model/shard.h"
 #include "model_files/model_file.h"

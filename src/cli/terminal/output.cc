@@ -14,7 +14,7 @@
 #include "base/descriptor_writer.h"
 #include "base/log.h"
 #include "base/result.h"
-#include "cluster/stop_signals.h"
+#include "cluster/worker/stop_signals.h"
 
 namespace weft::cli {
 namespace {

@@ -49,7 +49,7 @@
 
 #include "engine/batch/pages.h"
 #include "engine/batch/prefix_cache.h"
-#include "engine/step_message.h"
+#include "engine/rank/step_message.h"
 
 namespace weft::engine {
 

@@ -18,11 +18,11 @@
 #include <span>
 #include <vector>
 
-#include "engine/draft_model.h"
-#include "engine/drafter.h"
-#include "engine/drafting.h"
-#include "engine/prompt_lookup.h"
-#include "engine/sampler.h"
+#include "engine/drafts/draft_model.h"
+#include "engine/drafts/drafter.h"
+#include "engine/drafts/drafting.h"
+#include "engine/drafts/prompt_lookup.h"
+#include "engine/sampling/sampler.h"
 #include "grammar/matcher.h"
 
 namespace weft::engine {

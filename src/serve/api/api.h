@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "serve/api/answer.h"
-#include "serve/api/embeddings.h"
+#include "serve/api/openai/embeddings.h"
 #include "serve/api/routes.h"
 #include "serve/api/served.h"
 #include "serve/api/task_queue.h"

@@ -4,9 +4,9 @@
 
 #include <charconv>
 
+#include "serve/api/anthropic/messages.h"
 #include "serve/api/dialect.h"
-#include "serve/api/messages.h"
-#include "serve/api/ollama.h"
+#include "serve/api/ollama/ollama.h"
 #include "serve/api/routes.h"
 
 namespace weft::serve {

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "engine/reasoning.h"
-#include "serve/api/chat.h"
+#include "engine/sampling/reasoning.h"
 #include "serve/api/fields.h"
+#include "serve/api/openai/chat.h"
 #include "serve/api/served.h"
 
 namespace weft::serve {

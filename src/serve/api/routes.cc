@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <span>
 
-#include "serve/api/chat.h"
-#include "serve/api/completions.h"
-#include "serve/api/llama_server.h"
-#include "serve/api/messages.h"
-#include "serve/api/ollama.h"
-#include "serve/api/responses.h"
+#include "serve/api/anthropic/messages.h"
+#include "serve/api/llama/llama_server.h"
+#include "serve/api/ollama/ollama.h"
+#include "serve/api/openai/chat.h"
+#include "serve/api/openai/completions.h"
+#include "serve/api/openai/responses.h"
 #include "serve/page.h"
 
 namespace weft::serve {

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "serve/api/answer.h"
-#include "serve/api/embeddings.h"
 #include "serve/api/fields.h"
+#include "serve/api/openai/embeddings.h"
 #include "serve/api/served.h"
 
 namespace weft::serve {

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "engine/sampler_defaults.h"
-#include "serve/api/model_lists.h"
+#include "engine/sampling/sampler_defaults.h"
+#include "serve/api/openai/model_lists.h"
 
 namespace weft::serve {
 

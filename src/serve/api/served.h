@@ -15,11 +15,11 @@
 #include "chat/chat.h"
 #include "chat/conversation.h"
 #include "engine/engine.h"
-#include "engine/sampler_defaults.h"
+#include "engine/sampling/sampler_defaults.h"
 #include "model/hyper.h"
 #include "model_files/embedding_head.h"
 #include "serve/api/constraint.h"
-#include "serve/api/fim.h"
+#include "serve/api/llama/fim.h"
 #include "serve/api/model_card.h"
 
 namespace weft::serve {

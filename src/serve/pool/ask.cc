@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "serve/api/dialect.h"
-#include "serve/api/ollama.h"
+#include "serve/api/ollama/ollama.h"
 #include "serve/pool/schedule.h"
 
 namespace weft::serve {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 
 namespace weft::train {
 

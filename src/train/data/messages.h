@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 
 namespace weft::train {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "chat/chat_template.h"
+#include "chat/template/chat_template.h"
 #include "train/data/sample.h"
 
 namespace weft::train {

@@ -1,0 +1,84 @@
+// Starts, watches and ends the process that runs a job's rank for a worker. So a job changes
+// nothing in the worker's own process. Thread: main, with WorkerSignals() blocked and read from a
+// signalfd.
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "cluster/join/handshake.h"
+#include "cluster/socket.h"
+
+namespace weft::cluster {
+
+// SIGCHLD, and the signals that end a worker: SIGINT, SIGTERM and, unless it is ignored, SIGHUP.
+sigset_t WorkerSignals();
+
+// Blocks WorkerSignals() in the calling thread, and in threads that it starts, while it exists. A
+// signal that comes meanwhile stays pending for a signalfd.
+class BlockedWorkerSignals {
+  public:
+    BlockedWorkerSignals();
+    ~BlockedWorkerSignals();
+    BlockedWorkerSignals(const BlockedWorkerSignals&) = delete;
+    BlockedWorkerSignals& operator=(const BlockedWorkerSignals&) = delete;
+
+  private:
+    sigset_t before_;
+};
+
+// Reads a signalfd for WorkerSignals(). Returns whether the worker was asked to end. hangups:
+// whether SIGHUP counts. (A closed terminal causes it twice: from the kernel and from the shell.)
+bool TakeSignals(const Fd& signals, bool hangups = true);
+
+// Sets the name of a rank's process (comm of proc(5)) while it works on a job, so that its worker
+// can show it. kind: at most kMostKind bytes, such as "training".
+inline constexpr size_t kMostKind = 15;
+void SetJobKind(const char* kind);
+
+class JobChild {
+  public:
+    JobChild() = default;
+    ~JobChild() { Kill(); }
+    JobChild(const JobChild&) = delete;
+    JobChild& operator=(const JobChild&) = delete;
+
+    bool runs() const { return pid_ != 0; }
+    // "training of 10.0.0.1:40312, for 95 s"; "": no job runs.
+    std::string About() const;
+    // arguments, cores: as for SpawnRank. from: who sent the job, for the log. False: the process
+    // could not be started; the log says why.
+    bool Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
+               const std::string& from, std::span<const int> cores);
+    struct Ended {
+        int status = 0;  // its exit status, or 128 + signal
+        bool killed = false;
+    };
+    // When the process has ended, says so, once. Kills a process that was stopped (SIGSTOP) for
+    // longer than the job's timeout, because the other ranks then consider it lost.
+    std::optional<Ended> Check();
+    int64_t timeout_ms() const { return timeout_ms_; }
+    // Time for which Check has nothing to do, unless a signal comes.
+    int64_t NapMs() const;
+    // Asks the ranks to end; each first tells the other ranks of its job, or saves with them. Ends
+    // them at once after another signal, and those whose process is stopped.
+    static void End(std::span<JobChild> jobs, const Fd& signals);
+
+  private:
+    void Kill();
+
+    pid_t pid_ = 0;
+    std::string from_;
+    int64_t began_ns_ = 0;
+    int64_t timeout_ms_ = 0;
+    std::optional<Deadline> stopped_{};  // while it is stopped: when to kill it
+};
+
+}  // namespace weft::cluster

@@ -1,0 +1,69 @@
+#include "engine/rank/rank_options.h"
+
+#include <algorithm>
+
+#include "model/draft_head.h"
+
+namespace weft::engine {
+
+DType KvTypeOf(const Job& job) {
+    return job.reference ? DType::kF32 : job.kv_dtype;
+}
+
+Status CheckKvType(const model::Hyper& hyper, DType kv_dtype, const std::string& name) {
+    const DTypeInfo& kv = Info(kv_dtype);
+    const int64_t block = kv.block_elements;
+    if (hyper.head_dim % block == 0 && hyper.windowed_heads.head_dim % block == 0 &&
+        hyper.v_head_dim % block == 0 && hyper.windowed_heads.v_head_dim % block == 0) {
+        return {};
+    }
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: a {} KV cache needs heads of a multiple of {} dims; this model has {}. "
+                     "Use --kv-dtype f16.",
+                     name, kv.name, block, hyper.head_dim);
+}
+
+model::BuildOptions BuildOptionsOf(const Job& job, const model::Layout& layout,
+                                   const program::Target& target) {
+    model::BuildOptions build;
+    build.context = job.ctx;
+    build.outputs = job.outputs;
+    build.target = target;
+    if (layout.pp > 1 && build.outputs == model::Outputs::kBoth) {
+        build.outputs = model::Outputs::kLogits;
+    }
+    build.kv_dtype = KvTypeOf(job);
+    build.draft_head = job.draft_head;
+    return build;
+}
+
+backend::CompileOptions CompileOptionsOf(const Job& job, const model::Layout& layout,
+                                         const program::Program& program,
+                                         const program::Target& target, bool one_host) {
+    backend::CompileOptions compile;
+    compile.max_tokens = job.step_rows();
+    compile.max_outputs = std::min(job.max_outputs, compile.max_tokens);
+    compile.page_tokens = target.page_tokens;
+    compile.kv_pages = (job.cache_tokens() + compile.page_tokens - 1) / compile.page_tokens;
+    if (program::SlotBytes(program) > 0) compile.state_slots = job.state_slots;
+    const model::DraftHeadOps head = model::DraftHeadOf(program);
+    for (const program::ValueId result :
+         {program.Find("logits"), program.Find("hidden"), head.state, head.made, head.logits}) {
+        if (result != program::kNoValue) compile.keep.push_back(result);
+    }
+    // A value that the first stage sends lives until it is sent, while the previous step's result
+    // arrives.
+    for (const program::Op& op : program.ops) {
+        if (!op.Is(program::Trait::kMessage) || compile.keep.empty()) continue;
+        compile.keep.insert(compile.keep.end(), op.inputs.begin(), op.inputs.end());
+    }
+    compile.device_sum = job.device_sum;
+    compile.overlap = job.overlap;
+    if (one_host && job.overlap == backend::Overlap::kAuto) {
+        compile.overlap = backend::Overlap::kNever;
+    }
+    if (layout.tp == 1) compile.overlap = backend::Overlap::kNever;
+    return compile;
+}
+
+}  // namespace weft::engine

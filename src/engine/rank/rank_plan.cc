@@ -1,0 +1,355 @@
+// Chooses a rank's device (as named, or the choice of `auto`) and compiles its program. Also has
+// the checks that all ranks make together before any weight is read.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+#include <span>
+
+#include "backend/device_list.h"
+#include "backend/transfer.h"
+#include "base/log.h"
+#include "cluster/worker/memory_check.h"
+#include "engine/rank/device_options.h"
+#include "engine/rank/rank.h"
+#include "engine/rank/rank_options.h"
+#include "engine/rank/shares.h"
+#include "engine/rank/sum_wire.h"
+#include "engine/start/layout_choice.h"
+#include "model/adapters.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr int64_t kPlacesMs = 600'000;  // as loading, which waits for the slowest disk
+
+// Errors that another device would not avoid.
+bool IsOfUser(const Error& error) {
+    return error.code == ErrorCode::kUsage || error.code == ErrorCode::kCancelled;
+}
+
+// A further sentence for a jittery network; "": it is not.
+std::string JitterText(const LayoutCosts& costs, double typical_us) {
+    const double mean_us = typical_us + costs.tail_s * 1e6;
+    if (mean_us < 1.5 * typical_us) return "";
+    return fmt::format(
+        ". The network is jittery: an all-reduce takes {:.0f} us at the median and {:.0f} us on "
+        "average",
+        typical_us, mean_us);
+}
+
+}  // namespace
+
+Status Rank::Plan() {
+    WEFT_TRY(OpenSource());
+    if (MayLackLinks(job_, cluster_)) WEFT_TRY(UseStagesIfApart());
+    if (ChoosesLayout(job_, cluster_)) WEFT_TRY(ChooseLayout());
+    if (job_.split_auto && cluster_.size() > 1) WEFT_TRY(ChooseShares());
+    WEFT_TRY(PlanShard());
+    // One rank per host reads the host's power.
+    if (job_.power && power_ == nullptr && LocalRankOf(cluster_, "") == 0) {
+        power_ = std::make_unique<PowerMeter>();
+    }
+    if (device_ != nullptr) return Compile();
+    const int rank = cluster_.rank(), ranks = cluster_.size();
+    WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
+    if (name != backend::kAutoDevice) return CompileOn(name);
+    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
+    options.local_rank = LocalRankOf(cluster_, job_.device);
+    const backend::AutoChoice choice = backend::ChooseAuto(options);
+    if (!choice.left_out.empty()) {
+        Log(LogLevel::kWarning, "--device auto skips {}", choice.left_out);
+    }
+    for (const std::string& one : choice.names) {
+        const Status compiled = CompileOn(one);
+        const bool last = one == choice.names.back();
+        if (compiled.ok() || last || IsOfUser(compiled.error())) {
+            may_move_ = !last;
+            return compiled;
+        }
+        Log(LogLevel::kWarning, "--device auto does not use {}: {}", one, compiled.error().message);
+    }
+    return {};
+}
+
+// Opens a device and compiles the program for it.
+Status Rank::CompileOn(const std::string& name) {
+    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
+    options.local_rank = LocalRankOf(cluster_, job_.device);
+    cluster_.SetProgress(nullptr);  // it would read objects that are going away
+    running_.store(nullptr, std::memory_order_release);
+    executable_.reset();
+    device_.reset();
+    is_loaded_.clear();
+    WEFT_ASSIGN(device_, backend::OpenDevice(name, options));
+    return Compile();
+}
+
+// Leaves the GPU that `auto` chose.
+Status Rank::MoveToCpu(const std::string& why) {
+    Log(LogLevel::kWarning, "--device auto changes from {} to the CPU: {}", device_->info().name,
+        why);
+    may_move_ = false;
+    entered_ = false;  // frees what the rank has so far
+    return CompileOn("cpu");
+}
+
+Status Rank::OpenSource() {
+    if (source_ == nullptr) {
+        WEFT_ASSIGN(source_, model_files::OpenAdapted(job_.model, job_.adapters));
+    }
+    WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
+    return {};
+}
+
+// All ranks measure at the same time.
+Result<Rank::Speeds> Rank::MeasureSpeeds() {
+    const int rank = cluster_.rank(), ranks = cluster_.size();
+    WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
+    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
+    options.local_rank = LocalRankOf(cluster_, job_.device);
+    WEFT_ASSIGN(const auto device, backend::OpenDevice(name, options));
+    WEFT_ASSIGN(const RankSpeed speed,
+                MeasureSpeed(*device, MeasuredType(source_->MainType()), [&]() -> Status {
+                    return cluster_.Barrier("speed", Deadline::In(kPlacesMs));
+                }));
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("speed",
+                                   fmt::format("{:.0f} {} {}", speed.bytes_per_s, speed.room_bytes,
+                                               device->info().name),
+                                   Deadline::In(kPlacesMs)));
+    Speeds speeds;
+    speeds.device = device->info();
+    for (const std::string& one : all) {
+        char* end = nullptr;
+        RankSpeed& its = speeds.ranks.emplace_back();
+        its.bytes_per_s = std::strtod(one.c_str(), &end);
+        its.room_bytes = std::strtoull(end, &end, 10);
+        speeds.text += fmt::format("{}rank {} ({}) {:.1f} GB/s", speeds.text.empty() ? "" : ", ",
+                                   speeds.ranks.size() - 1, *end == ' ' ? end + 1 : "?",
+                                   its.bytes_per_s * 1e-9);
+    }
+    return speeds;
+}
+
+// If two ranks have no data link, an open layout becomes a pipeline.
+Status Rank::UseStagesIfApart() {
+    if (cluster_.fabric().links.empty()) return {};  // a host that may join
+    std::vector<int> everyone(static_cast<size_t>(cluster_.size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    WEFT_ASSIGN(const auto missing,
+                cluster_.AllGather("missing link", MissingLink(everyone), Deadline::In(kPlacesMs)));
+    const auto apart =
+        std::ranges::find_if(missing, [](const std::string& pair) { return !pair.empty(); });
+    if (apart == missing.end()) return {};
+    job_.tp = 1;
+    job_.pp = cluster_.size();
+    if (cluster_.rank() != 0) return {};
+    Log(LogLevel::kInfo, "layout: --pp {}, because {} have no data link, which tensor ranks need",
+        job_.pp, *apart);
+    return {};
+}
+
+// Tensor ranks or stages: the layout that rank 0 estimates as faster for a whole answer. It stays
+// in later epochs.
+Status Rank::ChooseLayout() {
+    const int ranks = cluster_.size();
+    std::vector<int> everyone(static_cast<size_t>(ranks));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    WEFT_TRY(JoinTensor(everyone));
+    job_.tp = ranks;
+    job_.pp = 1;
+    if (!(coll::PredictedUs(tensor_->tuning(), 1) > 0)) return {};  // not measured
+    WEFT_ASSIGN(const Speeds speeds, MeasureSpeeds());
+    LayoutCosts costs = CostsOf(job_, hyper_, *source_);
+    costs.ranks = ranks;
+    costs.tail_s = table_.tail_us * 1e-6;
+    costs.bytes_per_s =
+        std::ranges::min_element(speeds.ranks, {}, &RankSpeed::bytes_per_s)->bytes_per_s;
+    SumWires wires = AutoSumWires(speeds.device, true, tensor_->tuning());
+    if (job_.wire != backend::SumWire::kAuto) wires = {job_.wire, job_.wire};
+    if (job_.prompt_wire != backend::SumWire::kAuto) wires.prompts = job_.prompt_wire;
+    const DType sums = speeds.device.target.float64_reductions ? DType::kF64 : DType::kF32;
+    costs.sum_bytes = backend::SumBytes(wires.all, sums, hyper_.hidden);
+    costs.prompt_sum_bytes = backend::SumBytes(wires.prompts, sums, hyper_.hidden);
+    const LayoutSeconds seconds = EstimateLayouts(costs, tensor_->tuning());
+    const bool wins = seconds.stages_win() && ranks <= hyper_.layers;
+    WEFT_ASSIGN(const std::vector<std::string> words,
+                cluster_.AllGather("layout", wins ? "stages" : "tensor", Deadline::In(kPlacesMs)));
+    const bool stages = words[0] == "stages";
+    const double tensor_us =
+        coll::PredictedUs(tensor_->tuning(), static_cast<size_t>(costs.sum_bytes));
+    if (stages) {
+        std::swap(job_.tp, job_.pp);
+        tensor_.reset();
+        table_ = {};
+    }
+    if (cluster_.rank() == 0 && seconds.tensor > 0) {
+        Log(LogLevel::kInfo,
+            "layout: --{} {}. A prompt of {} tokens and {} tokens of answer take an estimated "
+            "{:.3g} s over this network, and {:.3g} s with --{} {} (both without the prompt's "
+            "arithmetic){}",
+            stages ? "pp" : "tp", ranks, costs.prompt, costs.answer,
+            stages ? seconds.stages : seconds.tensor, stages ? seconds.tensor : seconds.stages,
+            stages ? "tp" : "pp", ranks, JitterText(costs, tensor_us));
+    }
+    return {};
+}
+
+// Shares by each device's read speed: all ranks compute the same shares, which stay in later
+// epochs.
+Status Rank::ChooseShares() {
+    WEFT_ASSIGN(const model::Layout layout,
+                model::MakeLayout(cluster_.size(), job_.tp, job_.pp, {}, job_.ep));
+    WEFT_ASSIGN(const Speeds speeds, MeasureSpeeds());
+    job_.split = SharesBySpeed(speeds.ranks, layout, source_->TotalBytes());
+    job_.split_auto = false;
+    if (cluster_.rank() == 0) {
+        Log(LogLevel::kInfo, "--tensor-split auto: weights are read at {}: {}", speeds.text,
+            job_.split.empty() ? "even shares"
+                               : fmt::format("shares {}", fmt::join(job_.split, ",")));
+    }
+    return {};
+}
+
+Status Rank::PlanShard() {
+    WEFT_ASSIGN(const model::Layout layout,
+                model::MakeLayout(cluster_.size(), job_.tp, job_.pp, job_.split, job_.ep));
+    WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout));
+    shard_ = plan.shards[static_cast<size_t>(cluster_.rank())];
+    if (cluster_.rank() == 0) {
+        for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
+    }
+    return CheckKvType(hyper_, KvTypeOf(job_), source_->name());
+}
+
+Status Rank::Compile() {
+    const model::Layout& layout = shard_.layout;
+    if (layout.tp > 1) {
+        WEFT_TRY(CheckSumWire(job_.wire, device_->info()));
+        WEFT_TRY(CheckSumWire(job_.prompt_wire, device_->info(), "--prompt-allreduce-dtype"));
+        WEFT_TRY(CheckDeviceSum(job_.device_sum, device_->info()));
+    }
+    const backend::DeviceInfo& info = device_->info();
+    const auto build = BuildOptionsOf(job_, layout, info.target);
+    WriteTraced();  // of the old program
+    WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
+    WEFT_TRY(model::AddAdapters(program_, *source_));
+    logits_ = program_.Find("logits");
+    hidden_ = program_.Find("hidden");
+    head_ = model::DraftHeadOf(program_);
+
+    const bool one_host = cluster_.fabric().transport == "shm";
+    const auto compile = CompileOptionsOf(job_, layout, program_, info.target, one_host);
+    kv_pages_ = compile.kv_pages;
+    WEFT_ASSIGN(executable_, device_->Compile({program_}, compile));
+    running_.store(executable_.get(), std::memory_order_release);
+    TellProgress();
+    executable_->SetTracing(job_.trace);
+    executable_->transfers().SetChecking(job_.verify);
+    return {};
+}
+
+// Ranks that chose their devices may find that these do not match, or that a memory is too small
+// for several of them; they then move to CPUs. All ranks reach the same decision.
+Status Rank::CheckPlaces() {
+    bool may_move = false;
+    if (backend::HasAuto(job_.device)) {
+        const std::string mine =
+            fmt::format("{}{}", may_move_ ? '+' : '-', device_->info().identity);
+        WEFT_ASSIGN(const std::vector<std::string> all,
+                    cluster_.AllGather("device choice", mine, Deadline::In(kPlacesMs)));
+        const auto tp = static_cast<size_t>(shard_.layout.tp);
+        const size_t begin = static_cast<size_t>(cluster_.rank()) / tp * tp;
+        const auto group = std::span(all).subspan(begin, tp);
+        const bool unlike = std::ranges::any_of(group, [&](const std::string& one) {
+            return std::string_view(one).substr(1) != device_->info().identity;
+        });
+        if (unlike && may_move_) {
+            WEFT_TRY(MoveToCpu(
+                "not all tensor ranks have a GPU of its kind (--pp works over unlike devices)"));
+        }
+        may_move = std::ranges::any_of(all, [](const std::string& one) { return one[0] == '+'; });
+    }
+    if (job_.self_test) WEFT_TRY(CheckDevices());
+    const Status fits = CheckMemory();
+    if (fits.ok() || !may_move || fits.error().code != ErrorCode::kOutOfMemory) return fits;
+    if (may_move_) WEFT_TRY(MoveToCpu(fits.error().message));
+    if (job_.self_test) WEFT_TRY(CheckDevices());
+    return CheckMemory();
+}
+
+// Tensor ranks need the same bits of replicated values, so their devices must compute alike.
+Status Rank::CheckDevices() {
+    const std::string& mine = device_->info().identity;
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("device", mine, Deadline::In(kPlacesMs)));
+    const auto tp = static_cast<size_t>(shard_.layout.tp);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+        const size_t first = rank / tp * tp;
+        if (all[rank] != all[first]) return UnlikeDevices(first, rank, all);
+    }
+    identities_ = all;
+    return {};
+}
+
+Error Rank::UnlikeDevices(size_t rank, size_t other, const std::vector<std::string>& all) const {
+    const auto who = [&](size_t r) {
+        const std::string& host = cluster_.host(static_cast<int>(r)).name;
+        return host.empty() ? fmt::format("rank {}", r) : fmt::format("rank {} (host {})", r, host);
+    };
+    const bool cpus = all[rank].starts_with("cpu-") && all[other].starts_with("cpu-");
+    return MakeError(ErrorCode::kUsage,
+                     "{} computes on {}, {} on {}: tensor ranks need devices that give the same "
+                     "bits. Use --pp between these ranks, or {}",
+                     who(rank), all[rank], who(other), all[other],
+                     cpus ? "set WEFT_CPU on the better one"
+                          : "use devices of one kind and driver for both (--device)");
+}
+
+Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes) {
+    const auto tp = static_cast<size_t>(shard_.layout.tp);
+    const auto me = static_cast<size_t>(cluster_.rank());
+    std::vector<std::string> all = identities;
+    all.resize(static_cast<size_t>(cluster_.size()));
+    for (size_t other = me / tp * tp; job_.self_test && other < me / tp * tp + tp; ++other) {
+        if (other == me || all[other].empty()) continue;
+        const auto unlike = [&] { return all[other] != device_->info().identity; };
+        if (unlike() && may_move_) WEFT_TRY(MoveToCpu("the other tensor ranks have no such GPU"));
+        all[me] = device_->info().identity;
+        if (unlike()) return UnlikeDevices(other, me, all);
+    }
+    // (If a GPU of `auto` is too small, all ranks would have to move, which a joining worker must
+    // not cause.)
+    return CheckMemory(freed_bytes);
+}
+
+// Adds up the needs of each machine's ranks and compares them with the machine's memory, before
+// anything is read. All ranks get the same result.
+Status Rank::CheckMemory(uint64_t freed_bytes) {
+    const backend::MemoryUse use = executable_->memory();
+    uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes;
+    if (cluster_.rank() == 0) device += static_cast<uint64_t>(job_.draft_bytes);
+    // After the first epoch, a rank already holds most of these bytes.
+    auto needs = MemoryNeeds(*device_, device, kRankBytes, entered_);
+    for (cluster::MemoryNeed& need : needs) {
+        if (need.free_bytes > 0) need.free_bytes += freed_bytes;
+    }
+    const bool drafts = job_.draft_bytes > 0;
+    return cluster::CheckMemory(
+        cluster_, needs, source_->name(),
+        fmt::format("weights{}, KV cache of {} tokens, {}activations{}",
+                    job_.adapters.empty() ? "" : " and adapters", job_.cache_tokens(),
+                    hyper_.has_state()
+                        ? fmt::format("{} slots of recurrent state, ", job_.state_slots)
+                        : "",
+                    drafts ? ", the draft model on rank 0" : ""),
+        fmt::format(
+            "Use a smaller --ctx or --prefill-chunk (weft serve: --step-tokens), {}a smaller "
+            "quantization{}, or more hosts.",
+            hyper_.has_state() ? "fewer --max-seqs, " : "", drafts ? ", no --draft" : ""));
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,40 @@
+// Checks whether a host could be a rank of a running job (cluster/join/join_check.h), before the
+// other ranks interrupt their work to admit the host. The host opens the model and compares it with
+// the job's, compiles the Program of its share for its device, and checks that it has enough
+// memory; it reads no weights. Checks that need all ranks follow in the new epoch: links, measured
+// shares
+// (--tensor-split auto), and memory that ranks of one host share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "engine/rank/rank.h"
+
+namespace weft::engine {
+
+// Properties that a joining host must match.
+struct Terms {
+    std::string fingerprint, adapters;    // fingerprints of the model and of its adapters
+    std::vector<std::string> identities;  // of the ranks' devices, by rank; empty: devices are not
+                                          // compared
+    std::vector<std::string> boots;       // boot ids of the ranks' hosts, by rank: equal for ranks
+                                          // on one host
+    std::string header;                   // header of a model that rank 0 streams (weight_stream.h)
+};
+// The terms as CBOR, because the header is binary.
+std::string EncodeTerms(const Terms& terms);
+// "": no terms are known.
+Result<Terms> DecodeTerms(const std::string& bytes);
+
+// Call on rank 0 once all ranks are ready. Gives the terms to the cluster, if hosts may join it.
+Status TellTerms(Rank& rank);
+
+// Runs the checks on the worker that wants to join. Errors: those of Rank::Make on this host;
+// kDenied (the worker has a different model); kUsage (the worker's device does not compute the same
+// bits as the ranks' devices); kOutOfMemory.
+Status Examine(const cluster::JoinRequest& request);
+
+}  // namespace weft::engine

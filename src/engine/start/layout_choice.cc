@@ -1,0 +1,120 @@
+#include "engine/start/layout_choice.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "engine/rank/runner.h"
+#include "model/shard.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr int64_t kUsualAnswer = 512;
+constexpr int64_t kSumsOfALayer = 2;
+
+// A token reads all weights except the rows of the embedding table (unless it is also the output
+// matrix), and of the experts only those of its route.
+double TokenBytes(const model_files::ModelSource& source, const model::Hyper& hyper) {
+    const bool own_output = source.FindTensor("output.weight") != nullptr;
+    const double used = hyper.moe.experts > 0 ? static_cast<double>(hyper.moe.used) /
+                                                    static_cast<double>(hyper.moe.experts)
+                                              : 1;
+    double bytes = 0;
+    for (const model_files::TensorInfo& tensor : source.tensors()) {
+        if (own_output && tensor.name == "token_embd.weight") continue;
+        const auto all = static_cast<double>(RowBytes(tensor.dtype, tensor.cols)) *
+                         static_cast<double>(tensor.rows);
+        bytes += tensor.name.find("_exps.") == tensor.name.npos ? all : all * used;
+    }
+    return bytes;
+}
+
+}  // namespace
+
+bool LeavesLayoutOpen(const Job& job) {
+    return !job.draft_head && job.tp == 0 && job.pp == 0 && job.ep == 0 && job.split.empty();
+}
+
+namespace {
+
+// Distinct values of a member of the ranks' hosts.
+template <typename Host>
+size_t CountOf(cluster::Cluster& cluster, std::string Host::*member) {
+    std::set<std::string> values;
+    for (int rank = 0; rank < cluster.size(); ++rank) values.insert(cluster.host(rank).*member);
+    return values.size();
+}
+
+}  // namespace
+
+bool ChoosesLayout(const Job& job, cluster::Cluster& cluster) {
+    if (!LeavesLayoutOpen(job)) return false;
+    if (cluster.size() < 2 || cluster.fabric().links.empty()) return false;
+    return std::cmp_equal(CountOf(cluster, &cluster::HostInfo::boot_id), cluster.size());
+}
+
+bool MayLackLinks(const Job& job, cluster::Cluster& cluster) {
+    // By name: network namespaces of one machine may lack links, too.
+    return LeavesLayoutOpen(job) && CountOf(cluster, &cluster::HostInfo::name) > 2;
+}
+
+cluster::LinkNeeds LinksOf(const std::string& text, int ranks) {
+    const auto job = JobFromJson(text);
+    if (!job.ok()) return {};
+    const bool open = LeavesLayoutOpen(*job);
+    const auto layout =
+        model::MakeLayout(ranks, job->tp, open ? ranks : job->pp, job->split, job->ep);
+    if (!layout.ok() || layout->pp == 1 || ranks == 2) return {};
+    const int tp = layout->tp;
+    cluster::LinkNeeds links{.spare = open};
+    const auto need = [&](int a, int b, bool few_bytes = false) {
+        if (links.Find(a, b) == nullptr) links.pairs.push_back({a, b, few_bytes});
+    };
+    for (int rank = 0; rank < ranks; ++rank) {
+        for (int peer = rank + 1; peer < (rank / tp + 1) * tp; ++peer) need(rank, peer);
+        if (rank + tp < ranks) need(rank, rank + tp);
+        if (job->feed && rank > 0) need(0, rank);
+    }
+    need(0, ranks - tp, true);  // logits or sampled tokens
+    return links;
+}
+
+LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,
+                    const model_files::ModelSource& source) {
+    LayoutCosts costs;
+    costs.layers = hyper.layers;
+    // A context that is large only because the memory allows it does not make prompts long.
+    costs.prompt = std::max<int64_t>(std::min(job.ctx, kDefaultContext) / 2, 1);
+    const bool answers = job.outputs != model::Outputs::kHidden;
+    costs.answer = answers ? std::min(kUsualAnswer, costs.prompt) : 0;
+    costs.chunk = std::max<int64_t>(job.step_rows(), 1);
+    costs.token_bytes = TokenBytes(source, hyper);
+    return costs;
+}
+
+LayoutSeconds EstimateLayouts(const LayoutCosts& c, const coll::Tuning& tuning) {
+    const auto sum_s = [&](int64_t bytes) {
+        return coll::PredictedUs(tuning, static_cast<size_t>(bytes)) * 1e-6;
+    };
+    const double row_s = sum_s(c.sum_bytes);
+    if (!(row_s > 0) || !(c.bytes_per_s > 0)) return {};
+    const auto answer = static_cast<double>(c.answer);
+    const int64_t rows = std::min(c.chunk, c.prompt);
+    const double chunks = static_cast<double>(c.prompt) / static_cast<double>(rows);
+    const auto sums = static_cast<double>(kSumsOfALayer * c.layers);
+    const double token_s = c.token_bytes / c.bytes_per_s;
+    // A message takes about half of an all-reduce, which is a round trip.
+    const double hops = static_cast<double>(c.ranks - 1) / 2;
+    // The tail is added to each sum; with stages, to each of a token's messages, of which the last
+    // one returns the token to rank 0.
+    const double ring_tail_s = c.ranks * c.tail_s;
+    LayoutSeconds seconds;
+    seconds.tensor = chunks * sums * (sum_s(rows * c.prompt_sum_bytes) + c.tail_s) +
+                     answer * (token_s / c.ranks + sums * (row_s + c.tail_s));
+    seconds.stages = (chunks + hops) * sum_s(rows * c.sum_bytes) / 2 + chunks * ring_tail_s +
+                     answer * (token_s + hops * row_s + ring_tail_s);
+    return seconds;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,148 @@
+#include "serve/api/llama/llama_dialect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "serve/api/sampling.h"
+
+namespace weft::serve {
+namespace {
+
+class LlamaDialect final : public Dialect {
+  public:
+    LlamaDialect(const Served& served, const engine::Request& request, LlamaAsked asked)
+        : model_(served.NameOf(request.adapter)),
+          prompt_(served.tokenizer().Decode(request.prompt, false)),
+          asked_(std::move(asked)),
+          settings_(SamplingJson(request.sampler)) {
+        settings_["seed"] = request.sampler.seed;
+        settings_["n_predict"] = request.max_tokens;
+        settings_["ignore_eos"] = request.ignore_eos;
+        settings_["stop"] = request.stop;
+    }
+
+    void Begin(std::string&) override {}
+    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,
+               std::string& out) override {
+        new_line_ |= delta.content.find('\n') != std::string::npos;
+        Event({{"index", 0},
+               {"content", delta.content},
+               {"tokens", IdsOf(tokens)},
+               {"stop", false},
+               {"id_slot", -1}},
+              out);
+    }
+    void EndChoice(int, const ChoiceEnd& end, std::string&) override { end_ = end; }
+    void End(const Usage& usage, std::string& out) override {
+        Event(Chosen(Final("", Json::array(), usage)), out);
+    }
+    void Fail(const ApiError& error, std::string& out) override {
+        out += fmt::format("error: {}\n\n", OpenAiError(error));
+    }
+    std::string ErrorBody(const ApiError& error) override { return OpenAiError(error); }
+    std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override {
+        const Choice& choice = choices.front();
+        end_ = choice.end;
+        new_line_ = choice.said.content.find('\n') != std::string::npos;
+        const Json tokens = asked_.tokens ? IdsOf(choice.tokens) : Json::array();
+        return Dump(Chosen(Final(choice.said.content, tokens, usage)));
+    }
+
+  private:
+    static Json IdsOf(std::span<const engine::SaidToken> tokens) {
+        Json ids = Json::array();
+        for (const engine::SaidToken& token : tokens) ids.push_back(token.chance.id);
+        return ids;
+    }
+    static void Event(const Json& json, std::string& out) {
+        out += fmt::format("data: {}\n\n", Dump(json));
+    }
+    static double Rate(int64_t count, double seconds) {
+        return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+    }
+    static Json Timings(const Usage& usage) {
+        const int64_t computed = usage.prompt_tokens - usage.cached_tokens;
+        const double prompt_s = usage.first_token_s - usage.queue_s;
+        const double said_s = usage.total_s - usage.first_token_s;
+        return {{"cache_n", usage.cached_tokens},
+                {"prompt_n", computed},
+                {"prompt_ms", 1000 * prompt_s},
+                {"prompt_per_second", Rate(computed, prompt_s)},
+                {"predicted_n", usage.said_tokens},
+                {"predicted_ms", 1000 * said_s},
+                {"predicted_per_second", Rate(usage.said_tokens, said_s)}};
+    }
+    Json Final(const std::string& content, const Json& tokens, const Usage& usage) const {
+        const bool word = !end_.stop_text.empty();
+        const char* type = end_.finish == "length" ? "limit" : word ? "word" : "eos";
+        return {{"index", 0},
+                {"content", content},
+                {"tokens", tokens},
+                {"id_slot", -1},
+                {"stop", true},
+                {"model", model_},
+                {"tokens_predicted", usage.said_tokens},
+                {"tokens_evaluated", usage.prompt_tokens},
+                {"generation_settings", settings_},
+                {"prompt", prompt_},
+                {"has_new_line", new_line_},
+                {"truncated", end_.context_full},
+                {"stop_type", type},
+                {"stopping_word", end_.stop_text},
+                {"tokens_cached", usage.cached_tokens},
+                {"timings", Timings(usage)}};
+    }
+    // Keeps the members that the client requested; nested members by path.
+    Json Chosen(Json answer) const {
+        if (asked_.fields.empty()) return answer;
+        Json chosen = Json::object();
+        for (const std::string& path : asked_.fields) {
+            const Json* at = &answer;
+            for (size_t begin = 0; at != nullptr && begin <= path.size();) {
+                const size_t end = std::min(path.find('/', begin), path.size());
+                const auto found =
+                    at->is_object() ? at->find(path.substr(begin, end - begin)) : at->end();
+                at = found == at->end() ? nullptr : &*found;
+                begin = end + 1;
+            }
+            if (at != nullptr) chosen[path] = *at;
+        }
+        return chosen;
+    }
+
+    const std::string model_, prompt_;
+    const LlamaAsked asked_;
+    Json settings_;
+    ChoiceEnd end_;
+    bool new_line_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Dialect> MakeLlamaDialect(const Served& served, const engine::Request& request,
+                                          LlamaAsked asked) {
+    return std::make_unique<LlamaDialect>(served, request, std::move(asked));
+}
+
+Json SamplingJson(const engine::SamplerOptions& options) {
+    return {{"temperature", Decimal(options.temperature)},
+            {"top_k", options.top_k},
+            {"top_p", Decimal(options.top_p)},
+            {"min_p", Decimal(options.min_p)},
+            {"repeat_last_n", options.repeat_last},
+            {"repeat_penalty", Decimal(options.repeat_penalty)},
+            {"presence_penalty", Decimal(options.presence_penalty)},
+            {"frequency_penalty", Decimal(options.frequency_penalty)},
+            {"typical_p", Decimal(options.typical_p)},
+            {"top_n_sigma", options.top_n_sigma > 0 ? Decimal(options.top_n_sigma) : -1.0},
+            {"xtc_probability", Decimal(options.xtc_probability)},
+            {"xtc_threshold", Decimal(options.xtc_threshold)},
+            {"dry_multiplier", Decimal(options.dry.multiplier)},
+            {"dry_base", Decimal(options.dry.base)},
+            {"dry_allowed_length", options.dry.allowed},
+            {"dry_penalty_last_n", options.dry.last == INT64_MAX ? -1 : options.dry.last},
+            {"mirostat", 0}};
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,134 @@
+#include "serve/api/openai/logprobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/utf8.h"
+
+namespace weft::serve {
+namespace {
+
+// Replaces -infinity, which JSON cannot represent.
+constexpr double kLeast = -9999;
+
+double Finite(float logprob) {
+    return std::max(static_cast<double>(logprob), kLeast);
+}
+
+// Replaces invalid UTF-8 by U+FFFD, as in the text.
+std::string Shown(std::string_view piece) {
+    return Json::parse(Quoted(piece)).get<std::string>();
+}
+
+// The token's text as a name: tokens that are parts of characters have names of their own.
+std::string NameOf(const tokenizer::Tokenizer& tokenizer, int32_t id, TokenNames names) {
+    if (names == TokenNames::kIds) return fmt::format("token_id:{}", id);
+    const std::string_view piece = tokenizer.Piece(id);
+    if (IsUtf8(piece)) return std::string(piece);
+    std::string name = "bytes:";
+    for (const char c : piece) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    return name;
+}
+
+Json ChanceJson(const tokenizer::Tokenizer& tokenizer, const engine::TokenChance& chance,
+                TokenNames names) {
+    const std::string_view piece = tokenizer.Piece(chance.id);
+    Json bytes = Json::array();
+    for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
+    const bool ids = names == TokenNames::kIds;
+    return {{"token", ids ? NameOf(tokenizer, chance.id, names) : std::string(piece)},
+            {"logprob", Finite(chance.logprob)},
+            {"bytes", std::move(bytes)}};
+}
+
+}  // namespace
+
+TokenNames ReadTokenNames(Fields& fields) {
+    return fields.Bool("return_tokens_as_token_ids", false) ? TokenNames::kIds : TokenNames::kTexts;
+}
+
+Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
+                  TokenNames names) {
+    Json content = Json::array();
+    for (const engine::SaidToken& token : tokens) {
+        Json json = ChanceJson(tokenizer, token.chance, names);
+        Json best = Json::array();
+        for (const engine::TokenChance& chance : token.best) {
+            best.push_back(ChanceJson(tokenizer, chance, names));
+        }
+        json["top_logprobs"] = std::move(best);
+        content.push_back(std::move(json));
+    }
+    return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+int64_t Characters(std::string_view text) {
+    return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+int64_t Characters(const tokenizer::Tokenizer& tokenizer, std::span<const int32_t> tokens) {
+    int64_t characters = 0;
+    for (const int32_t token : tokens) characters += Characters(tokenizer.Piece(token));
+    return characters;
+}
+
+Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
+                  int64_t& begin, TokenNames names) {
+    Json texts = Json::array(), logprobs = Json::array(), best = Json::array(),
+         offsets = Json::array();
+    for (const engine::SaidToken& token : tokens) {
+        const std::string_view piece = tokenizer.Piece(token.chance.id);
+        texts.push_back(NameOf(tokenizer, token.chance.id, names));
+        const bool first = std::isnan(token.chance.logprob);
+        logprobs.push_back(first ? Json(nullptr) : Json(Finite(token.chance.logprob)));
+        Json of_token = Json::object();
+        for (const engine::TokenChance& chance : token.best) {
+            of_token.emplace(NameOf(tokenizer, chance.id, names), Finite(chance.logprob));
+        }
+        best.push_back(first ? Json(nullptr) : std::move(of_token));
+        offsets.push_back(std::max<int64_t>(begin, 0));
+        begin += Characters(piece);
+    }
+    return {{"text_offset", std::move(offsets)},
+            {"token_logprobs", std::move(logprobs)},
+            {"tokens", std::move(texts)},
+            {"top_logprobs", std::move(best)}};
+}
+
+Json PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
+                    std::span<const engine::SaidToken> prompt) {
+    Json list = Json::array();
+    for (const engine::SaidToken& token : prompt) {
+        if (std::isnan(token.chance.logprob)) {
+            list.push_back(nullptr);
+            continue;
+        }
+        Json logprobs = Json::object();
+        const auto add = [&](const engine::TokenChance& chance, int64_t rank) {
+            logprobs[std::to_string(chance.id)] = {
+                {"logprob", Finite(chance.logprob)},
+                {"rank", rank},
+                {"decoded_token", Shown(tokenizer.Piece(chance.id))}};
+        };
+        add(token.chance, token.rank);
+        int64_t rank = 0;
+        for (const engine::TokenChance& chance : token.best) {
+            ++rank;
+            if (chance.id != token.chance.id) add(chance, rank);
+        }
+        list.push_back(std::move(logprobs));
+    }
+    return list;
+}
+
+Json UsageJson(const Usage& usage) {
+    return {{"prompt_tokens", usage.prompt_tokens},
+            {"completion_tokens", usage.said_tokens},
+            {"total_tokens", usage.prompt_tokens + usage.said_tokens},
+            {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+}  // namespace weft::serve
