@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "program/placement.h"
 #include "program/program.h"
 
 namespace weft::program {
@@ -171,14 +172,16 @@ class Checker {
     bool FitsRow(const Op& op) const {
         const std::optional<Operands> operands = OperandsOf(op);
         Dimensions dimensions;
-        return operands.has_value() && Fit(op.inputs, operands->inputs, dimensions) &&
-               Fit(op.outputs, operands->outputs, dimensions) && AddsToInput(op, *operands);
+        const bool any_type = op.Is(Trait::kMessage);  // they move numbers, too
+        return operands.has_value() && Fit(op.inputs, operands->inputs, dimensions, any_type) &&
+               Fit(op.outputs, operands->outputs, dimensions, any_type) &&
+               AddsToInput(op, *operands);
     }
     bool Fit(std::span<const ValueId> ids, std::span<const Operand* const> operands,
-             Dimensions& dimensions) const {
+             Dimensions& dimensions, bool any_type) const {
         for (size_t i = 0; i < ids.size(); ++i) {
             const Value& value = program_.value(ids[i]);
-            if ((value.dtype == DType::kI32) != operands[i]->index ||
+            if (((value.dtype == DType::kI32) != operands[i]->index && !any_type) ||
                 (value.dtype == DType::kF64 && !operands[i]->wide) ||
                 (value.storage == Storage::kState) != operands[i]->state ||
                 (value.storage == Storage::kSlots) != operands[i]->slots ||
@@ -398,8 +401,8 @@ class Checker {
         }
         return begin == a.begin && Out(op, 0)[1] == columns;
     }
-    static bool Check(const Op&, const Send& a) { return a.peer >= 0; }
-    static bool Check(const Op&, const Recv& a) { return a.peer >= 0; }
+    static bool Check(const Op&, const Send& a) { return a.peer >= kHostPeer; }
+    static bool Check(const Op&, const Recv& a) { return a.peer >= kHostPeer; }
     // Whether `share` has this rank's rows of `all`.
     static bool AreShares(const Shape& share, const Shape& all) {
         return SharingRanks(share[0]) > 0 && all[0] == kTokens;

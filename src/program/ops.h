@@ -19,7 +19,8 @@
 //              of operands then tells
 //     x*       one or more operands like this
 //     +=       on an output: the op adds to it. It is also the last input
-//     :i32     numbers of tokens, rows or experts; all other operands are floats
+//     :i32     numbers of tokens, rows or experts; all other operands are floats, but messages
+//              (Trait::kMessage) move both
 //     :f64     may be float64
 //     :state   a KV cache: read and written
 //     :slots   recurrent state (Storage::kSlots): read and written
