@@ -3,6 +3,7 @@
 #include <span>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/placed/placed_device.h"
 #include "backend/vulkan/vulkan_device.h"
 #include "base/log.h"
 
@@ -16,8 +17,7 @@ CpuLevel LevelFor(const DeviceOptions& options) {
     return CpuLevelFor(options.reference || options.exact);
 }
 
-Result<std::shared_ptr<Device>> OpenNamed(const std::string& name, const DeviceOptions& options) {
-    if (vulkan::IsName(name)) return vulkan::Open(name, options);
+std::shared_ptr<Device> OpenCpu(const DeviceOptions& options) {
     CpuOptions cpu;
     cpu.threads = options.threads;
     cpu.cores = options.cores;
@@ -32,6 +32,13 @@ Result<std::shared_ptr<Device>> OpenNamed(const std::string& name, const DeviceO
             CpuLevelName(best), CpuLevelName(cpu.level));
     }
     return MakeCpuDevice(cpu);
+}
+
+Result<std::shared_ptr<Device>> OpenNamed(const std::string& name, const DeviceOptions& options) {
+    if (!vulkan::IsName(name)) return OpenCpu(options);
+    WEFT_ASSIGN(std::shared_ptr<Device> gpu, vulkan::Open(name, options));
+    if (!options.host_ops.any()) return gpu;
+    return MakePlacedDevice(std::move(gpu), OpenCpu(options), options.host_ops);
 }
 
 }  // namespace

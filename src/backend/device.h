@@ -19,6 +19,7 @@
 #include "backend/executable.h"
 #include "backend/thread_team.h"
 #include "base/result.h"
+#include "program/placement.h"
 #include "program/program.h"
 #include "program/target.h"
 
@@ -27,11 +28,12 @@ namespace weft::backend {
 // The part of a host that a rank may use.
 struct DeviceOptions {
     int threads = 1;
-    std::vector<int> cores;     // threads are pinned to these; empty: not pinned
-    bool cores_shared = false;  // more ranks than cores: do not spin for long
-    bool reference = false;     // use the reference kernels: slow, they define the results
-    bool exact = false;         // never round activations to fewer bits than float32
-    int local_rank = 0;         // number of this rank among the ranks of its host; selects its GPU
+    std::vector<int> cores;       // threads are pinned to these; empty: not pinned
+    bool cores_shared = false;    // more ranks than cores: do not spin for long
+    bool reference = false;       // use the reference kernels: slow, they define the results
+    bool exact = false;           // never round activations to fewer bits than float32
+    program::HostOps host_ops{};  // ops that the host's processor runs beside a GPU
+    int local_rank = 0;  // number of this rank among the ranks of its host; selects its GPU
 };
 
 // Kind of memory that holds a device's values. kUnified: the host and the device access the same

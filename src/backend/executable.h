@@ -65,8 +65,10 @@ struct OpTiming {
 };
 
 // weight_bytes: weights, gradients and optimizer state. kv_bytes: KV caches and recurrent state.
+// host_bytes: how many of all these bytes are in memory of the host beside a device
+// (backend/placed/).
 struct MemoryUse {
-    uint64_t weight_bytes = 0, kv_bytes = 0, arena_bytes = 0;
+    uint64_t weight_bytes = 0, kv_bytes = 0, arena_bytes = 0, host_bytes = 0;
 };
 
 // Writes rows [row_begin, row_begin + count) of one weight to `out`, in the dtype of its Value,

@@ -1,5 +1,7 @@
 #include "backend/transfer_log.h"
 
+#include "program/placement.h"
+
 namespace weft::backend {
 
 void TransferLog::Begin() {
@@ -22,7 +24,9 @@ void TransferLog::Note(const program::Op& op, std::span<const std::byte> result,
         case program::OpKind::kAllGather:
             last_arrival_ns_ = groups.tensor->last_timing().last_arrival_ns;
             break;
-        case program::OpKind::kRecv: waited_ns_ += took_ns; return;
+        case program::OpKind::kRecv:
+            if (!program::IsFromHost(op)) waited_ns_ += took_ns;
+            return;
         default: return;
     }
     if (checking_) checksum_ = Checksum64(result, checksum_);

@@ -37,7 +37,9 @@ class LoadedRank {
         compile.overlap = overlap;
         logits_ = program.Find("logits");
         if (logits_ != program::kNoValue) compile.keep = {logits_};
-        executable_ = device_->Compile({program}, compile).value();
+        auto compiled = device_->Compile({program}, compile);
+        if (!compiled.ok()) ADD_FAILURE() << compiled.error().message;
+        executable_ = std::move(compiled).value();
         for (size_t i = 0; i < program.values.size(); ++i) {
             if (program.values[i].storage == program::Storage::kWeight) Load(source, i);
         }

@@ -1,0 +1,68 @@
+// HandOver: the messages between a device and the host's processor (program/placement.h). It stands
+// in for the StageLinks of both: what the device sends to program::kHostPeer goes to the host's
+// run, and the first value that the device receives from it starts that run. Messages to other
+// ranks go on to their StageLinks.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "backend/communicators.h"
+#include "program/placement.h"
+
+namespace weft::backend {
+
+class HandOver {
+  public:
+    // run: computes a run of the host, with these StageLinks for its messages.
+    using Compute = std::function<Status(size_t run, StageLinks& messages)>;
+    HandOver(const program::PlacedProgram& placed, Compute compute);
+
+    // Call this before each step. ranks: the links to other ranks; may be null.
+    void Begin(StageLinks* ranks) { ranks_ = ranks; }
+    // The links for the device's Program.
+    StageLinks& device() { return device_; }
+    // Number of runs since construction.
+    int64_t runs() const { return runs_; }
+
+  private:
+    class DeviceLinks final : public StageLinks {
+      public:
+        explicit DeviceLinks(HandOver& all) : all_(all) {}
+        Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) override;
+        Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;
+
+      private:
+        HandOver& all_;
+    };
+    class HostLinks final : public StageLinks {
+      public:
+        explicit HostLinks(HandOver& all) : all_(all) {}
+        Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) override;
+        Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;
+
+      private:
+        HandOver& all_;
+    };
+    // Values of one run on their way, in order. The memory stays for the next run.
+    struct Box {
+        std::vector<std::vector<std::byte>> values;
+        size_t count = 0, taken = 0;
+        void Clear() { count = taken = 0; }
+        void Put(std::span<const std::byte> value);
+        void Take(std::span<std::byte> out);
+    };
+
+    const std::vector<int32_t> run_of_device_;
+    const Compute compute_;
+    StageLinks* ranks_ = nullptr;
+    DeviceLinks device_{*this};
+    HostLinks host_{*this};
+    Box to_host_, to_device_;
+    int32_t sent_for_ = -1;  // the run that to_host_ is for
+    int64_t runs_ = 0;
+};
+
+}  // namespace weft::backend

@@ -1,0 +1,95 @@
+#include "backend/placed/placed_device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/placed/placed_executable.h"
+#include "base/log.h"
+
+namespace weft::backend {
+namespace {
+
+class PlacedDevice final : public Device {
+  public:
+    PlacedDevice(std::shared_ptr<Device> device, std::shared_ptr<Device> host,
+                 const program::HostOps& host_ops)
+        : device_(std::move(device)),
+          host_(std::move(host)),
+          host_ops_(host_ops),
+          info_(device_->info()) {
+        info_.identity =
+            fmt::format("{}, with {}{} layers' experts and {} layers on {}", info_.identity,
+                        host_ops.fill ? "at least " : "", host_ops.expert_layers, host_ops.layers,
+                        host_->info().identity);
+        info_.uses_host_cores = true;
+    }
+
+    const DeviceInfo& info() const override { return info_; }
+    MemoryPool pool() const override { return device_->pool(); }
+    Status status() const override { return device_->status(); }
+    Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
+                                                const CompileOptions& options) override;
+    ThreadTeam& host_team() override { return host_->host_team(); }
+    double MeasurePeak(DType compute) override { return device_->MeasurePeak(compute); }
+
+  private:
+    Result<std::unique_ptr<Executable>> CompileWith(const program::HostOps& host_ops,
+                                                    const program::ChunkedProgram& program,
+                                                    const CompileOptions& options);
+
+    const std::shared_ptr<Device> device_, host_;
+    const program::HostOps host_ops_;
+    DeviceInfo info_;
+};
+
+Result<std::unique_ptr<Executable>> PlacedDevice::Compile(program::ChunkedProgram program,
+                                                          const CompileOptions& options) {
+    if (!program.chunks.empty()) {
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "{}: training runs all ops on one device. Leave out --experts and --gpu-layers",
+            info_.name);
+    }
+    if (!host_ops_.fill) return CompileWith(host_ops_, program, options);
+    // The number of layers that may leave their experts: as few as the device's memory demands.
+    program::HostOps ops = host_ops_;
+    ops.fill = false;
+    auto compiled = CompileWith(ops, program, options);
+    if (compiled.ok() || compiled.error().code != ErrorCode::kOutOfMemory) return compiled;
+    int64_t too_few = ops.expert_layers, enough = program::ExpertLayersEnd(program.program);
+    ops.expert_layers = enough;
+    compiled = CompileWith(ops, program, options);
+    while (compiled.ok() && enough - too_few > 1) {
+        ops.expert_layers = (too_few + enough) / 2;
+        auto tried = CompileWith(ops, program, options);
+        (tried.ok() ? enough : too_few) = ops.expert_layers;
+        if (tried.ok()) compiled = std::move(tried);
+    }
+    if (compiled.ok()) {
+        Log(LogLevel::kInfo, "{}: the processor computes the experts of layers 0 to {}", info_.name,
+            enough - 1);
+    }
+    return compiled;
+}
+
+Result<std::unique_ptr<Executable>> PlacedDevice::CompileWith(
+    const program::HostOps& host_ops, const program::ChunkedProgram& program,
+    const CompileOptions& options) {
+    const std::vector<bool> on_host = program::ChooseHostOps(program.program, host_ops);
+    if (std::ranges::find(on_host, true) == on_host.end()) {
+        return device_->Compile(program, options);
+    }
+    return CompilePlaced(program.program, on_host, *device_, *host_, options);
+}
+
+}  // namespace
+
+std::shared_ptr<Device> MakePlacedDevice(std::shared_ptr<Device> device,
+                                         std::shared_ptr<Device> host,
+                                         const program::HostOps& host_ops) {
+    return std::make_shared<PlacedDevice>(std::move(device), std::move(host), host_ops);
+}
+
+}  // namespace weft::backend

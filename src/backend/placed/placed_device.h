@@ -1,0 +1,19 @@
+// A device that leaves some ops to the host's processor: the experts of a model whose other weights
+// fit into a GPU, or whole layers (program/placement.h). To callers it is one Device, with one
+// Executable that holds the weights of both.
+#pragma once
+
+#include <memory>
+
+#include "backend/device.h"
+#include "program/placement.h"
+
+namespace weft::backend {
+
+// host: a processor. host_ops: the ops that it runs. The DeviceInfo is the device's, with both
+// identities.
+std::shared_ptr<Device> MakePlacedDevice(std::shared_ptr<Device> device,
+                                         std::shared_ptr<Device> host,
+                                         const program::HostOps& host_ops);
+
+}  // namespace weft::backend

@@ -1,0 +1,240 @@
+#include "backend/placed/placed_executable.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/placed/hand_over.h"
+#include "base/check.h"
+#include "program/placement.h"
+
+namespace weft::backend {
+namespace {
+
+using program::kNoValue;
+using program::OpRange;
+using program::ValueId;
+
+class PlacedExecutable final : public Executable {
+  public:
+    PlacedExecutable(program::Program program, program::PlacedProgram placed,
+                     std::unique_ptr<Executable> device, std::unique_ptr<Executable> host)
+        : program_(std::move(program)),
+          placed_(std::move(placed)),
+          device_(std::move(device)),
+          host_(std::move(host)),
+          has_caches_(std::ranges::any_of(placed_.host.values,
+                                          [](const program::Value& value) {
+                                              return value.storage == program::Storage::kState;
+                                          })),
+          hand_over_(placed_, [this](size_t run, StageLinks& messages) {
+              return RunOfHost(placed_.runs[run], messages);
+          }) {}
+
+    const program::Program& program() const override { return program_; }
+    Status LoadWeight(ValueId id, const RowSource& source) override;
+    Status Run(const OpRange& ops, const Step& step, const Communicators& groups) override;
+    Status Read(ValueId id, int64_t first_byte, std::span<std::byte> out) override {
+        const Place place = PlaceOf(id);
+        return place.executable->Read(place.id, first_byte, out);
+    }
+    Status Write(ValueId id, int64_t first_byte, std::span<const std::byte> bytes) override;
+    std::span<const float> HostFloats(ValueId id, int64_t first, int64_t count) const override {
+        const Place place = PlaceOf(id);
+        return place.executable->HostFloats(place.id, first, count);
+    }
+    Status ZeroFill(program::Pool pool) override {
+        WEFT_TRY(host_->ZeroFill(pool));
+        return device_->ZeroFill(pool);
+    }
+    Status ReadTopK(ValueId id, int64_t row, int64_t columns, std::span<Candidate> out) override {
+        const Place place = PlaceOf(id);
+        return place.executable->ReadTopK(place.id, row, columns, out);
+    }
+    Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const ValueId> ids) override;
+    MemoryUse memory() const override;
+    void SetTracing(bool on) override {
+        tracing_ = on;
+        timings_.clear();
+        device_->SetTracing(on);
+        host_->SetTracing(on);
+    }
+    std::span<const OpTiming> timings() const override { return timings_; }
+    TransferLog& transfers() override { return device_->transfers(); }
+    void SetProbe(Probe probe) override;
+    int64_t progress() const override { return device_->progress() + host_->progress(); }
+
+  private:
+    struct Place {
+        Executable* executable;
+        ValueId id;
+    };
+    // Where the latest contents of a value are.
+    Place PlaceOf(ValueId id) const {
+        const auto at = static_cast<size_t>(id);
+        const bool host = placed_.is_of_host[at] || placed_.on_device[at] == kNoValue;
+        return host ? Place{host_.get(), placed_.on_host[at]}
+                    : Place{device_.get(), placed_.on_device[at]};
+    }
+    Status RunOfHost(const OpRange& ops, StageLinks& messages);
+    void TakeTimings(const Executable& from, std::span<const int32_t> origins);
+
+    const program::Program program_;
+    const program::PlacedProgram placed_;
+    const std::unique_ptr<Executable> device_, host_;
+    const bool has_caches_;  // the host's ops have KV caches
+    HandOver hand_over_;
+
+    // State of the running step.
+    Step step_;
+    Communicators groups_;
+    bool bound_ = false;  // the host's executable has the step's data
+    bool tracing_ = false;
+    std::vector<OpTiming> timings_;
+};
+
+// Both sides may have the weight.
+Status PlacedExecutable::LoadWeight(ValueId id, const RowSource& source) {
+    const auto at = static_cast<size_t>(id);
+    if (placed_.on_host[at] != kNoValue) {
+        WEFT_TRY(host_->LoadWeight(placed_.on_host[at], source));
+    }
+    return placed_.on_device[at] == kNoValue ? Status()
+                                             : device_->LoadWeight(placed_.on_device[at], source);
+}
+
+Status PlacedExecutable::Write(ValueId id, int64_t first_byte, std::span<const std::byte> bytes) {
+    const auto at = static_cast<size_t>(id);
+    if (placed_.on_host[at] != kNoValue) {
+        WEFT_TRY(host_->Write(placed_.on_host[at], first_byte, bytes));
+    }
+    return placed_.on_device[at] == kNoValue
+               ? Status()
+               : device_->Write(placed_.on_device[at], first_byte, bytes);
+}
+
+Status PlacedExecutable::Run(const OpRange& ops, const Step& step, const Communicators& groups) {
+    const int64_t begin = placed_.device_ops[ops.begin], end = placed_.device_ops[ops.end];
+    WEFT_CHECK(begin >= 0 && end >= 0);
+    timings_.clear();
+    hand_over_.Begin(groups.stages);
+    step_ = step;
+    step_.wanted = {};
+    groups_ = groups;
+    bound_ = false;
+    if (has_caches_ && !step.copies.empty()) {
+        WEFT_TRY(host_->Run({0, 0}, step_, groups_));
+        bound_ = true;
+    }
+    step_.copies = {};
+    Step of_device = step;
+    if (step.wanted.value != kNoValue) {
+        const auto at = static_cast<size_t>(step.wanted.value);
+        of_device.wanted.value = placed_.is_of_host[at] ? kNoValue : placed_.on_device[at];
+    }
+    Communicators own = groups;
+    own.stages = &hand_over_.device();
+    WEFT_TRY(device_->Run({static_cast<size_t>(begin), static_cast<size_t>(end)}, of_device, own));
+    if (!tracing_) return {};
+    TakeTimings(*device_, placed_.op_of_device);
+    std::ranges::stable_sort(timings_, {}, &OpTiming::begin_ns);
+    return {};
+}
+
+// Called by the device when it waits for the run's results.
+Status PlacedExecutable::RunOfHost(const OpRange& ops, StageLinks& messages) {
+    Communicators own = groups_;
+    own.stages = &messages;
+    step_.again = std::exchange(bound_, true);
+    WEFT_TRY(host_->Run(ops, step_, own));
+    if (tracing_) TakeTimings(*host_, placed_.op_of_host);
+    return {};
+}
+
+// Messages between both sides have no op of the whole Program.
+void PlacedExecutable::TakeTimings(const Executable& from, std::span<const int32_t> origins) {
+    for (OpTiming timing : from.timings()) {
+        timing.op = origins[static_cast<size_t>(timing.op)];
+        if (timing.op >= 0) timings_.push_back(timing);
+    }
+}
+
+void PlacedExecutable::SetProbe(Probe probe) {
+    const auto of = [&](const std::vector<int32_t>& origins) -> Probe {
+        if (!probe) return nullptr;
+        return [&origins, probe](int32_t op, int64_t rows) -> Status {
+            const int32_t origin = origins[static_cast<size_t>(op)];
+            return origin < 0 ? Status() : probe(origin, rows);
+        };
+    };
+    device_->SetProbe(of(placed_.op_of_device));
+    host_->SetProbe(of(placed_.op_of_host));
+}
+
+// Snapshots of both sides, by ValueId.
+class PlacedSnapshot final : public HostSnapshot {
+  public:
+    PlacedSnapshot(const program::PlacedProgram& placed, std::unique_ptr<HostSnapshot> device,
+                   std::unique_ptr<HostSnapshot> host)
+        : placed_(placed), device_(std::move(device)), host_(std::move(host)) {}
+    Status Read(ValueId id, int64_t first_byte, std::span<std::byte> out) const override {
+        const auto at = static_cast<size_t>(id);
+        const ValueId device = placed_.on_device[at];
+        return device == kNoValue ? host_->Read(placed_.on_host[at], first_byte, out)
+                                  : device_->Read(device, first_byte, out);
+    }
+
+  private:
+    const program::PlacedProgram& placed_;
+    const std::unique_ptr<HostSnapshot> device_, host_;
+};
+
+Result<std::unique_ptr<HostSnapshot>> PlacedExecutable::Snapshot(std::span<const ValueId> ids) {
+    std::vector<ValueId> of_device, of_host;
+    for (const ValueId id : ids) {
+        const auto at = static_cast<size_t>(id);
+        const bool device = placed_.on_device[at] != kNoValue;
+        device ? of_device.push_back(placed_.on_device[at])
+               : of_host.push_back(placed_.on_host[at]);
+    }
+    WEFT_ASSIGN(auto device, device_->Snapshot(of_device));
+    WEFT_ASSIGN(auto host, host_->Snapshot(of_host));
+    return std::unique_ptr<HostSnapshot>(
+        std::make_unique<PlacedSnapshot>(placed_, std::move(device), std::move(host)));
+}
+
+MemoryUse PlacedExecutable::memory() const {
+    const MemoryUse device = device_->memory(), host = host_->memory();
+    return {device.weight_bytes + host.weight_bytes, device.kv_bytes + host.kv_bytes,
+            device.arena_bytes + host.arena_bytes,
+            host.weight_bytes + host.kv_bytes + host.arena_bytes};
+}
+
+// The kept values that a side has, as values of its Program.
+std::vector<ValueId> KeptOn(std::span<const ValueId> ids, std::span<const ValueId> keep) {
+    std::vector<ValueId> kept;
+    for (const ValueId id : keep) {
+        const ValueId own = ids[static_cast<size_t>(id)];
+        if (own != kNoValue) kept.push_back(own);
+    }
+    return kept;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executable>> CompilePlaced(program::Program program,
+                                                  const std::vector<bool>& on_host, Device& device,
+                                                  Device& host, const CompileOptions& options) {
+    WEFT_ASSIGN(program::PlacedProgram placed, program::PlaceOps(program, on_host, options.keep));
+    WEFT_TRY(program::CheckShapes(placed.device));
+    WEFT_TRY(program::CheckShapes(placed.host));
+    CompileOptions of_device = options, of_host = options;
+    of_device.keep = KeptOn(placed.on_device, options.keep);
+    of_host.keep = KeptOn(placed.on_host, options.keep);
+    of_host.overlap = Overlap::kNever;
+    WEFT_ASSIGN(auto on_device, device.Compile({placed.device}, of_device));
+    WEFT_ASSIGN(auto beside, host.Compile({placed.host}, of_host));
+    return std::unique_ptr<Executable>(std::make_unique<PlacedExecutable>(
+        std::move(program), std::move(placed), std::move(on_device), std::move(beside)));
+}
+
+}  // namespace weft::backend
