@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "backend/cpu/cpu_device.h"
+#include "backend/placed/placed_device.h"
 #include "backend/vulkan/compile.h"
 #include "backend/vulkan/device/context.h"
 #include "backend/vulkan/record/backoff.h"
@@ -405,6 +407,61 @@ TEST(VulkanGate, LateRankChangesNoBits) {
     EXPECT_EQ(spin.logits[0], split.logits[0]);
     EXPECT_EQ(spin.logits[1], split.logits[0]);
     EXPECT_LE(spin.exchanges[0], 3 * spin.sums + 1);
+}
+
+struct PlacedRun {
+    std::vector<float> logits;
+    int64_t exchanges = 0, steps = 0, runs = 0;  // runs: of the host, in a step
+};
+
+// A rank whose experts the processor computes, token by token.
+PlacedRun RunPlaced(const Model& model, DeviceSum sum, int late_piece = -1) {
+    const program::HostOps experts{program::HostOps::kAllLayers, 0};
+    const program::Program& program = model.programs[0];
+    PlacedRun run;
+    run.runs = static_cast<int64_t>(
+        program::PlaceOps(program, program::ChooseHostOps(program, experts), {})->runs.size());
+    const auto gpu =
+        std::make_shared<Watched>(sum, late_piece < 0 ? kPatient : kImpatient, model.arithmetic);
+    const auto placed =
+        MakePlacedDevice(gpu, MakeCpuDevice({1, {}, true, CpuLevel::kReference}), experts);
+    LoadedRank rank(placed, program, model.source);
+    for (int32_t at = 0; at < model.tokens; ++at, ++run.steps) {
+        gpu->LookLate(at == late_piece);
+        const int32_t token = (at * 31 + 7) % 48;
+        const Status status = rank.Run({&token, 1}, at, {});
+        EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+        std::vector<float> out(static_cast<size_t>(model.vocab));
+        EXPECT_TRUE(rank.executable().ReadFloats(program.Find("logits"), 0, out).ok());
+        run.logits.insert(run.logits.end(), out.begin(), out.end());
+    }
+    if (gpu->signal() != nullptr) run.exchanges = gpu->signal()->exchanges();
+    return run;
+}
+
+// One hand-over for each layer with experts, within the submission; and a host that the device does
+// not wait for changes no bits.
+TEST(VulkanGate, ExpertsOfTheHostCostAHandOverForEachLayer) {
+    WEFT_NEEDS_LAVAPIPE();
+    for (const char* const name : {"qwen2moe", "gptOss"}) {
+        if (name == std::string("gptOss") && !weft::test::Nightly()) continue;
+        SCOPED_TRACE(name);
+        const GoldenProgram golden({name, true}, false);
+        const Model model{*golden.source, golden.hyper.vocab, golden.Build(DType::kF32, 1), {}, 3};
+        const PlacedRun split = RunPlaced(model, DeviceSum::kSplit);
+        ASSERT_GT(split.runs, 0);
+        EXPECT_LE(split.runs, golden.hyper.layers);
+        int64_t exchanged = 0;
+        for (int tries = 0; tries < 10 && exchanged < split.steps * split.runs; ++tries) {
+            const PlacedRun spin = RunPlaced(model, DeviceSum::kSpin);
+            ASSERT_EQ(spin.logits, split.logits);
+            exchanged = spin.exchanges;
+        }
+        EXPECT_EQ(exchanged, split.steps * split.runs);
+        const PlacedRun late = RunPlaced(model, DeviceSum::kSpin, 1);
+        EXPECT_EQ(late.logits, split.logits);
+        EXPECT_LT(late.exchanges, split.steps * split.runs);
+    }
 }
 
 // A device that gives up a sum runs to the end of its submission, and copies the input of the next

@@ -120,7 +120,7 @@ function(on_vulkan_test name filter)
   vulkan_job(${name} COMMAND ${on_vulkan} $<TARGET_FILE:cli_tests> --gtest_filter=${filter} ${ARGN})
 endfunction()
 on_vulkan_test(layouts "Lora.BesideQuantized*:ExpertRuns.AFileThatNeedsExpertGroups*:\
-Drafts.AreTold*")
+ExpertRuns.ExpertsAndLayers*:Drafts.AreTold*")
 on_vulkan_test(every_layout "Layouts*:Feed.*:Lora.*" CONFIGURATIONS nightly)
 on_vulkan_test(every_expert "ExpertRuns.*-*KeepTheBits" CONFIGURATIONS nightly)
 on_vulkan_test(drafts "Drafts.*" CONFIGURATIONS nightly)

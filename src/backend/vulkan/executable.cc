@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "hw/cpu.h"
+#include "program/placement.h"
 
 namespace weft::backend::vulkan {
 
@@ -77,8 +78,9 @@ Status VulkanExecutable::MakeSignal() {
     const bool asked =
         options_.device_sum == DeviceSum::kSpin ||
         (options_.device_sum == DeviceSum::kAuto && gpu_.description().kind != gpu::Kind::kCpu);
-    const bool sums = std::ranges::any_of(
-        program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAllReduce; });
+    const bool sums = std::ranges::any_of(program_.ops, [](const program::Op& op) {
+        return op.kind() == OpKind::kAllReduce || program::IsFromHost(op);
+    });
     if (!asked || !sums || context_->signal != nullptr) return {};
     const double patience = gpu_.description().kind == gpu::Kind::kCpu
                                 ? HostSignal::kHostPatienceSeconds

@@ -111,6 +111,7 @@ class VulkanExecutable final : public Executable {
     Status AwaitFirst(size_t count, bool* too_long);
     Status AwaitAll(bool* too_long) { return AwaitFirst(running_.size(), too_long); }
     Status Exchange(const Stage& stage, uint64_t last);
+    Status TakeHanded(const Stage& stage, int32_t before);
     Status GoOnWithout(const Stage& stage);
     Status Await(const Submission& submission, uint64_t number, int64_t begin_ns, bool* too_long);
     // A transfer with all data that it needs, so that another thread can run it.

@@ -78,7 +78,17 @@ Status VulkanExecutable::EndStage(const Stage& stage, bool* too_long) {
     if (stage.goes_on) return {};
     if (stage.collects >= 0) return WaitForBeside(stage.collects);
     WEFT_TRY(AwaitAll(too_long));
-    return stage.transfer < 0 ? Status() : Transfer(stage.transfer, stage.place);
+    if (stage.transfer < 0) return {};
+    WEFT_TRY(TakeHanded(stage, stage.transfer));
+    return Transfer(stage.transfer, stage.place);
+}
+
+// Gives the host's processor the values for its next run.
+Status VulkanExecutable::TakeHanded(const Stage& stage, int32_t before) {
+    for (const Handed& one : stage.handed) {
+        if (one.before == before) WEFT_TRY(Transfer(one.op, {one.offset, 0}));
+    }
+    return {};
 }
 
 // Waits for the first `count` running submissions.
@@ -112,8 +122,11 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
             return broken_;
         }
         if (!*came) return {};
-        const Status summed =
-            Transfer(stage.exchanged[i], {buffers_.ExchangeOffset(), buffers_.OutOffset()});
+        Status summed = TakeHanded(stage, stage.exchanged[i]);
+        if (summed.ok()) {
+            summed =
+                Transfer(stage.exchanged[i], {buffers_.ExchangeOffset(), buffers_.OutOffset()});
+        }
         if (!summed.ok()) {
             // Nothing else may run until the submission has given up and ended.
             if (!gpu_.Wait(last, Deadline::In(deadline_ms)).ok()) context_->hangs = true;

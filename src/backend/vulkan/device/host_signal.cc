@@ -42,6 +42,10 @@ struct ExchangeArgs {
     HostSignal::Head head;
     uint64_t sum;
 };
+struct HandOverArgs {
+    uint64_t x, y;
+    uint32_t count;
+};
 static_assert(sizeof(HostSignal::Head) == 40 && sizeof(ExchangeArgs) == 48);
 
 std::atomic_ref<uint32_t> Shared(uint32_t* word) {
@@ -93,6 +97,8 @@ Status HostSignal::Allocate(KernelCache& kernels, gpu::Place inbox) {
     *InboxWord(kStateHighWord) = static_cast<uint32_t>(state >> 32);
     WEFT_ASSIGN(kernel_, kernels.Get("exchange", {kExchangeInvocations}, sizeof(ExchangeArgs), 0,
                                      Guard::kStopWord));
+    WEFT_ASSIGN(hand_over_, kernels.Get("hand_over", {kExchangeInvocations}, sizeof(HandOverArgs),
+                                        0, Guard::kStopWord));
     return {};
 }
 
@@ -118,6 +124,13 @@ void HostSignal::Record(gpu::Commands& commands, const Exchange& exchange,
     commands.Barrier();
     commands.Run(kernel, args, 1);
     commands.Barrier();
+}
+
+void HostSignal::RecordHanded(gpu::Commands& commands, uint64_t from, uint64_t to,
+                              uint32_t words) const {
+    const HandOverArgs args{from, to, words};
+    const uint32_t groups = (words + kExchangeInvocations - 1) / kExchangeInvocations;
+    commands.Run(*hand_over_, std::as_bytes(std::span(&args, 1)), std::max(groups, 1u));
 }
 
 // ---- Running ------------------------------------------------------------------------------------

@@ -75,6 +75,8 @@ class HostSignal {
     };
     void Record(gpu::Commands& commands, const Exchange& exchange, const gpu::Kernel& kernel,
                 std::span<std::byte> args) const;
+    // Records a copy of `words` words of 4 bytes to memory of the host, for an exchange behind it.
+    void RecordHanded(gpu::Commands& commands, uint64_t from, uint64_t to, uint32_t words) const;
 
     // ---- Running
     // Call this before submitting commands that contain `exchanges` exchanges.
@@ -110,6 +112,7 @@ class HostSignal {
     gpu::Device& device_;
     const double patience_seconds_;
     const gpu::Kernel* kernel_ = nullptr;
+    const gpu::Kernel* hand_over_ = nullptr;
     gpu::Buffer words_;  // kernels write, the host reads
     gpu::Buffer inbox_;  // the host writes, kernels read: words, and a sum
     gpu::Buffer trial_, trial_host_;

@@ -4,6 +4,7 @@
 
 #include "backend/vulkan/memory/step_parts.h"
 #include "program/communication.h"
+#include "program/placement.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -198,20 +199,29 @@ uint64_t Buffers::weight_bytes() const {
            Pool(program::Pool::kOptimizer).total_bytes();
 }
 
+uint64_t Buffers::HandedBytes(uint64_t bytes) {
+    return RoundTo(bytes, kBufferAlign);
+}
+
 void Buffers::PlanTransfers(const program::Program& program, const CompileOptions& options) {
     operand_bytes_ = kBufferAlign;
+    const auto bytes_of = [&](ValueId id) {
+        const program::Value& value = program.value(id);
+        const int64_t count = value.shape.Elements(options.max_tokens, options.max_outputs);
+        return RoundTo(static_cast<uint64_t>(RowBytes(value.dtype, count)), kBufferAlign);
+    };
     const auto note = [&](std::span<const ValueId> ids, bool beside, uint64_t& beside_bytes) {
         for (const ValueId id : ids) {
-            const program::Value& value = program.value(id);
-            const int64_t count = value.shape.Elements(options.max_tokens, options.max_outputs);
-            const uint64_t bytes =
-                RoundTo(static_cast<uint64_t>(RowBytes(value.dtype, count)), kBufferAlign);
+            const uint64_t bytes = bytes_of(id);
             operand_bytes_ = std::max(operand_bytes_, bytes);
             if (beside) beside_bytes = std::max(beside_bytes, bytes);
         }
     };
+    uint64_t handed = 0;
     for (const program::Op& op : program.ops) {
-        if (!program::IsCommunication(op.kind())) continue;
+        handed = program::IsToHost(op) ? handed + bytes_of(op.inputs[0]) : 0;
+        handed_bytes_ = std::max(handed_bytes_, handed);
+        if (!program::IsCommunication(op.kind()) || program::IsToHost(op)) continue;
         const bool beside = parts_ > 0 || (options.beside && program::MayOverlap(op.kind()));
         note(op.inputs, beside, beside_in_bytes_);
         note(op.outputs, beside, beside_out_bytes_);

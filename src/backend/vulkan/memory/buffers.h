@@ -137,6 +137,10 @@ class Buffers {
             static_cast<uint64_t>(place) * (beside_in_bytes_ + beside_out_bytes_);
         return {begin, begin + beside_in_bytes_};
     }
+    // The values that the device hands to the host's processor for a run (program/placement.h), one
+    // after another. HandedBytes: the space for a value of this size.
+    static uint64_t HandedBytes(uint64_t bytes);
+    uint64_t HandedOffset() const { return PlaceBeside(std::max(kPlacesBeside, parts_)).in; }
     // Results of Read() and ReadTopK(), which submit commands of their own outside of steps.
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
@@ -159,7 +163,7 @@ class Buffers {
     void PlanWanted(const CompileOptions& options);
     void PlanTransfers(const program::Program& program, const CompileOptions& options);
     uint64_t exchange_bytes() const { return std::min(operand_bytes_, HostSignal::kMostBytes); }
-    uint64_t TransferBytes() const { return PlaceBeside(std::max(kPlacesBeside, parts_)).in; }
+    uint64_t TransferBytes() const { return HandedOffset() + handed_bytes_; }
     void Place(const program::Program& program);
 
     const program::Program* program_ = nullptr;
@@ -172,6 +176,7 @@ class Buffers {
     std::array<PoolBuffers, program::kPools> pools_;
     uint64_t operand_bytes_ = 0;  // largest operand of a transfer
     uint64_t beside_in_bytes_ = 0, beside_out_bytes_ = 0;
+    uint64_t handed_bytes_ = 0;  // of all values that a run reads
     uint64_t whole_bytes_ = 0;
     std::vector<WeightLayout> layouts_;
     std::vector<WeightPlace> weight_places_;

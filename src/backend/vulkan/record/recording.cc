@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "program/communication.h"
+#include "program/placement.h"
 
 namespace weft::backend::vulkan {
 
@@ -71,6 +72,16 @@ Status Recorder::RecordOps(const StepWork& work) {
         const program::Op& op = program_.ops[i];
         if (IsLeftOut(program_, op, shape_)) continue;
         WEFT_TRY(CollectFor(op));
+        if (program::IsToHost(op)) {
+            handed_.push_back(
+                {static_cast<int32_t>(i), buffers_.HandedOffset() + handed_bytes_, -1});
+            handed_bytes_ += Buffers::HandedBytes(OperandBytes(op.inputs[0]));
+            continue;
+        }
+        if (program::IsFromHost(op) && CanHandOver(i)) {
+            WEFT_TRY(RecordHandOver(i));
+            continue;
+        }
         if (program::IsCommunication(op.kind())) {
             const bool exchanges = options_.signal != nullptr && CanExchange(program_, op, shape_);
             const bool later = next != all.end() && next->sum == static_cast<int32_t>(i);
@@ -199,6 +210,7 @@ Status Recorder::RecordTransfer(size_t op) {
         const program::ValueId y = transfer.outputs[0];
         Copy(At(y), {&buffers_.transfers(), place.out}, OperandBytes(y));
     }
+    WEFT_TRY(CopyHanded(number));
     WEFT_TRY(Close());
     stage_.transfer = number;
     stage_.place = place;
@@ -289,6 +301,76 @@ void Recorder::RunWithSum(const Dispatch& dispatch) {
     options_.signal->Record(*open_.commands, ExchangeOf(dispatch.sum), *dispatch.kernel,
                             std::span(args).first(dispatch.args_bytes));
     NoteExchange();
+}
+
+// ---- Values for the host's processor ------------------------------------------------------------
+
+// Whether the host can run its ops while a submission waits: it returns as many floats as one of
+// the values that it gets.
+bool Recorder::CanHandOver(size_t op) const {
+    const program::ValueId y = program_.ops[op].outputs[0];
+    const uint64_t bytes = OperandBytes(y);
+    if (options_.signal == nullptr || handed_.empty() || bytes > HostSignal::kMostBytes ||
+        program_.value(y).dtype != DType::kF32) {
+        return false;
+    }
+    return std::ranges::any_of(
+        handed_, [&](const Handed& one) { return OperandBytes(InputOf(one)) == bytes; });
+}
+
+program::ValueId Recorder::InputOf(const Handed& handed) const {
+    return program_.ops[static_cast<size_t>(handed.op)].inputs[0];
+}
+
+Status Recorder::RecordHandOver(size_t op) {
+    const auto number = static_cast<int32_t>(op);
+    WEFT_TRY(Open(number));
+    const uint64_t host = buffers_.transfers().address();
+    const program::ValueId y = program_.ops[op].outputs[0];
+    HostSignal::Exchange exchange;
+    open_.commands->Barrier();
+    for (const Handed& one : handed_) {
+        const program::ValueId x = InputOf(one);
+        const uint64_t from = At(x).address(), to = host + one.offset;
+        if (exchange.x == 0 && OperandBytes(x) == OperandBytes(y)) {
+            exchange.x = from;
+            exchange.to_host = to;
+            continue;
+        }
+        options_.signal->RecordHanded(*open_.commands, from, to,
+                                      static_cast<uint32_t>(OperandBytes(x) / sizeof(float)));
+        ++recording_.dispatches;
+    }
+    exchange.y = At(y).address();
+    exchange.count = static_cast<uint32_t>(OperandBytes(y) / sizeof(float));
+    stage_.exchanged.push_back(number);
+    exchange.index = static_cast<uint32_t>(stage_.exchanged.size());
+    open_.waits = true;
+    options_.signal->Record(*open_.commands, exchange);
+    NoteExchange();
+    NoteHanded(number);
+    open_.last_op = number;
+    return {};
+}
+
+// Copies the values at the end of a stage.
+Status Recorder::CopyHanded(int32_t before) {
+    for (const Handed& one : handed_) {
+        WEFT_TRY(Open(before));
+        const program::ValueId x = InputOf(one);
+        Copy(At(x), {&buffers_.transfers(), one.offset}, OperandBytes(x));
+    }
+    NoteHanded(before);
+    return {};
+}
+
+void Recorder::NoteHanded(int32_t before) {
+    for (Handed& one : handed_) {
+        one.before = before;
+        stage_.handed.push_back(one);
+    }
+    handed_.clear();
+    handed_bytes_ = 0;
 }
 
 // An exchange has a barrier before and after it.

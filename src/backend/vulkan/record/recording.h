@@ -34,12 +34,21 @@ struct Submission {
     std::vector<int32_t> timed;
 };
 
+// A value that the device hands to the host's processor (program/placement.h): the send, its place,
+// and the recv before which the host takes it.
+struct Handed {
+    int32_t op = -1;
+    uint64_t offset = 0;
+    int32_t before = -1;
+};
+
 // A stage is a sequence of submissions. After them, the host runs a transfer, or waits for an
 // earlier transfer that runs at the same time as submissions ("beside" them).
 struct Stage {
     std::vector<Submission> submissions;
-    std::vector<int32_t> exchanged;  // sums over ranks that the host computes while a submission
-                                     // waits (host_signal.h)
+    std::vector<int32_t> exchanged;  // sums over ranks and runs of the host that the host computes
+                                     // while a submission waits (host_signal.h)
+    std::vector<Handed> handed;      // for `exchanged` and for `transfer`
     int32_t transfer = -1;           // op; -1: none
     OperandPlace place;              // place of the transfer's operands
     // Whether the transfer runs beside later stages. The transfer starts when the submissions of
@@ -102,6 +111,11 @@ class Recorder {
     Status Collect(size_t count);
     Region RegionOf(program::ValueId id) const { return {At(id).address(), OperandBytes(id)}; }
     Status RecordExchange(size_t op);
+    Status RecordHandOver(size_t op);
+    bool CanHandOver(size_t op) const;
+    program::ValueId InputOf(const Handed& handed) const;
+    Status CopyHanded(int32_t before);
+    void NoteHanded(int32_t before);
     void RunWithSum(const Dispatch& dispatch);
     HostSignal::Exchange ExchangeOf(int32_t op);
     void NoteExchange();
@@ -132,6 +146,9 @@ class Recorder {
     double moved_estimate_ = 0;
     int32_t moved_ = 0;
     program::Hazards<Region> hazards_;
+    // Values for the host's next run, not recorded yet.
+    std::vector<Handed> handed_;
+    uint64_t handed_bytes_ = 0;
     // Transfers that run beside submissions, in order, whose results were not collected yet.
     struct Pending {
         int32_t op = -1;
