@@ -52,6 +52,8 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("split_auto", job.split_auto);
     visit("threads", job.threads, FieldRange{0, 1024});
     visit("device", job.device);
+    visit("experts", job.experts);
+    visit("gpu_layers", job.gpu_layers, FieldRange{-1, 1 << 20});
     visit("ctx", job.ctx, FieldRange{0, kMostTokens});
     visit("kv_tokens", job.kv_tokens, FieldRange{0, kMostTokens});
     visit("state_slots", job.state_slots, FieldRange{1, kMostTokens});

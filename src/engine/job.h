@@ -30,7 +30,10 @@ struct Job {
     bool split_auto = false;    // shares are measured at the first start (engine/rank/shares.h)
     int threads = 0;            // per rank; 0: all cores of the rank
     std::string device = backend::kDefaultDevice;  // a name, or a list (backend/device_list.h)
-    int64_t ctx = 0;          // most tokens of a sequence; 0: the command chooses
+    // Ops that the processor runs beside a GPU (engine/rank/host_ops.h).
+    std::string experts = "gpu";  // as --experts
+    int64_t gpu_layers = -1;      // the last so many layers run on the GPU; -1: all
+    int64_t ctx = 0;              // most tokens of a sequence; 0: the command chooses
     int64_t kv_tokens = 0;    // size of the KV cache in tokens of all sequences together; 0: ctx
     int64_t state_slots = 1;  // slots of recurrent state (batch/scheduler.h), for models with such
                               // state

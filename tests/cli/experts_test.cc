@@ -122,6 +122,40 @@ using Architectures = std::array<const char*, 2>;
 
 // Values that depend on the order of sums are rounded after float64 (layout_test.cc), so greedy
 // answers stay the same.
+// On a GPU (tests/vulkan/tests.cmake), the processor computes the experts or whole layers. On a
+// processor, these flags change nothing.
+TEST_F(ExpertRuns, ExpertsAndLayersOnTheProcessor) {
+    for (const char* const architecture : {"qwen2moe", "deepseek2"}) {
+        const std::string model = Model(architecture, DType::kF32);
+        const Matrix one = Logits(model, "--kv-dtype f32");
+        for (const char* const flags :
+             {"--experts cpu", "--n-cpu-moe 2 --prefill-chunk 7", "-ot exps=CPU --tp 2",
+              "-ngl 1 --experts cpu", "--experts 0.5 --pp 2", "--experts auto"}) {
+            ExpectLogits(model, one, std::string("--kv-dtype f32 ") + flags, 5e-5);
+        }
+    }
+}
+
+TEST_F(ExpertRuns, PlacesOfExpertsAreChecked) {
+    const std::string model = Model("qwen2moe", DType::kF32);
+    const std::pair<const char*, const char*> wrong[] = {
+        {"--experts disk", "--experts disk: expected gpu, cpu, auto, cpu:N"},
+        {"--experts 1.5", "from 0 to 1"},
+        {"--experts cpu:x", "cpu:N"},
+        {"--experts cpu --cpu-moe", "--experts and --cpu-moe both place the experts"},
+        {"-ot blk.1.ffn_up.weight=CPU", "only exps=CPU is known"},
+        {"-ngl -3", "-ngl: '-3'"}};
+    for (const auto& [flags, error] : wrong) {
+        const Ran ran = RunWeft(Words{"logits", model, "--tokens", "1"} + SplitWords(flags));
+        EXPECT_EQ(ran.status, 2) << flags;
+        EXPECT_NE(ran.err.find(error), std::string::npos) << flags << ": " << ran.err;
+    }
+    const std::string dense = dir_ / "dense.gguf";
+    WriteTinyGguf(dense, {.hyper = OddHyper("llama"), .dtype = DType::kF32});
+    const Ran ran = RunWeft({"logits", dense, "--tokens", "1", "--experts", "cpu"});
+    EXPECT_NE(ran.err.find("the model has no experts"), std::string::npos) << ran.err;
+}
+
 TEST_F(ExpertRuns, GreedyTextIsThatOfOneRank) {
     size_t turn = 0;
     for (const char* architecture : {"qwen3moe", "deepseek2"}) {

@@ -18,6 +18,7 @@
 #include "cluster/frame.h"
 #include "cluster/join/host_file.h"
 #include "cluster/socket.h"
+#include "engine/rank/host_ops.h"
 #include "engine/rank/sum_wire.h"
 #include "fleet/find.h"
 #include "model/hyper.h"
@@ -248,6 +249,20 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                     "Data type of the KV cache: f16 (default), bf16, q8_0 or f32");
     flags.job.device.clear();
     AddDevices(app, flags.job.device);
+    group
+        .AddOption("--experts WHERE", flags.experts,
+                   "Where a model's experts are, if its other weights are on a GPU: gpu (default), "
+                   "cpu (in the host's memory, computed by its processor), auto (on the GPU as far "
+                   "as its memory goes, the rest as with cpu), cpu:N (cpu for the first N layers), "
+                   "or the GPU's share of the layers, as 0.25")
+        .Valid(engine::CheckExperts);
+    group.AddFlag("--cpu-moe", flags.cpu_moe, "As --experts cpu");
+    group.AddNumber("--n-cpu-moe N", flags.n_cpu_moe, 0, 1 << 20, "As --experts cpu:N");
+    group.AddOption("--override-tensor", flags.override_tensor,
+                    "exps=CPU: as --experts cpu; other patterns of llama.cpp are refused");
+    group.AddNumber("--gpu-layers N", flags.job.gpu_layers, 0, 1 << 20,
+                    "The last N layers are on the GPU; the processor computes the others (default: "
+                    "all are on the GPU)");
     group.AddFlag("--reference", flags.job.reference,
                   "Use reference kernels with float32 activations and KV cache: slow, for checks");
     group.AddFlag("--exact", flags.job.exact,
@@ -427,8 +442,52 @@ Status ResolveLocal(CommonFlags& flags, const std::vector<std::pair<const char*,
                      local, local, local == 1 ? "" : "s", fmt::join(words, " "), ranks);
 }
 
+namespace {
+
+// Patterns of -ot that name the experts of all layers.
+bool NamesAllExperts(std::string_view pattern) {
+    constexpr std::string_view kPatterns[] = {"exps=CPU",
+                                              ".*exps=CPU",
+                                              "_exps=CPU",
+                                              "ffn_.*_exps=CPU",
+                                              ".ffn_.*_exps.=CPU",
+                                              "\\.ffn_.*_exps\\.=CPU",
+                                              "\\.ffn_(up|down|gate)_exps=CPU",
+                                              ".ffn_(up|down|gate)_exps.=CPU"};
+    return std::ranges::find(kPatterns, pattern) != std::end(kPatterns);
+}
+
+// --experts by the flags of llama.cpp.
+Status ResolveExperts(CommonFlags& flags) {
+    std::vector<std::string> given;
+    if (!flags.experts.empty()) given.push_back("--experts");
+    const auto take = [&](const char* flag, std::string experts) {
+        given.push_back(flag);
+        flags.experts = std::move(experts);
+    };
+    if (flags.cpu_moe) take("--cpu-moe", "cpu");
+    if (flags.n_cpu_moe >= 0) take("--n-cpu-moe", fmt::format("cpu:{}", flags.n_cpu_moe));
+    if (!flags.override_tensor.empty()) {
+        if (!NamesAllExperts(flags.override_tensor)) {
+            return MakeError(ErrorCode::kUsage,
+                             "--override-tensor {}: only exps=CPU is known. --experts cpu:N leaves "
+                             "the experts of the first N layers to the processor, and --gpu-layers "
+                             "N all but the last N layers",
+                             flags.override_tensor.substr(0, 80));
+        }
+        take("--override-tensor", "cpu");
+    }
+    if (!flags.experts.empty()) flags.job.experts = flags.experts;
+    if (given.size() < 2) return {};
+    return MakeError(ErrorCode::kUsage, "{} and {} both place the experts. Remove one of them",
+                     given[0], given[1]);
+}
+
+}  // namespace
+
 Status Resolve(CommonFlags& flags) {
     WEFT_TRY(ResolveHosts(flags));
+    WEFT_TRY(ResolveExperts(flags));
     WEFT_TRY(SetDevices(flags.job.device));
     WEFT_TRY(ResolveLocal(flags, {{"--tp", flags.job.tp}, {"--pp", flags.job.pp}}));
     flags.job.split_auto = flags.split == "auto";

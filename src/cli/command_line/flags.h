@@ -31,6 +31,9 @@ struct CommonFlags {
     std::string hosts, hostfile, named_cluster, wait, split, kv = "f16", trace_file,
                                                              net_table = "auto";
     std::string overlap = "auto", wire = "auto", prompt_wire = "auto", gpu_sum = "auto";
+    bool cpu_moe = false;
+    int n_cpu_moe = -1;
+    std::string experts, override_tensor;
     std::string lora;                       // a folder
     std::vector<std::string> needed_hosts;  // with --cluster: FindCluster's `needed`
     bool new_hosts = false;

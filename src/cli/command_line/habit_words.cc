@@ -22,6 +22,10 @@ constexpr Synonym kSynonyms[] = {
     {"-md --model-draft --speculative-draft-model-path", "--draft"},
     {"--draft-max --draft-n --num-speculative-tokens", "--draft-tokens"},
     {"-dev", "--device"},
+    {"-ngl --n-gpu-layers --num-gpu", "--gpu-layers"},
+    {"-cmoe", "--cpu-moe"},
+    {"-ncmoe", "--n-cpu-moe"},
+    {"-ot", "--override-tensor"},
     {"-tp --tensor-parallel-size --tp-size", "--tp"},
     {"-pp --pipeline-parallel-size --pp-size", "--pp"},
     {"--max-num-seqs --max-running-requests", "--max-seqs"},
@@ -74,17 +78,22 @@ constexpr Synonym kSynonyms[] = {
     {"--lookup", "--prompt-lookup", Taker::kFormer},
     {"--no-proof", "--skip-self-test", Taker::kFormer}};
 
-constexpr ValueSynonym kValueSynonyms[] = {
-    {"-n --predict", "-2", "-1"},   {"--top-k", "-1", "0"},
-    {"--seed", "-1", ""},           {"--device", "none", "cpu"},
-    {"--device", "gpu", "vulkan"},  {"--generation-config", "vllm", "none"},
-    {"--resume", "True", "auto"},   {"--resume", "true", "auto"},
-    {"--resume", "latest", "auto"}, {"--schedule", "constant_with_warmup", "constant"}};
+constexpr ValueSynonym kValueSynonyms[] = {{"-n --predict", "-2", "-1"},
+                                           {"--top-k", "-1", "0"},
+                                           {"--seed", "-1", ""},
+                                           {"--device", "none", "cpu"},
+                                           {"--gpu-layers", "all", "1048576"},
+                                           {"--gpu-layers", "auto", "1048576"},
+                                           {"--device", "gpu", "vulkan"},
+                                           {"--generation-config", "vllm", "none"},
+                                           {"--resume", "True", "auto"},
+                                           {"--resume", "true", "auto"},
+                                           {"--resume", "latest", "auto"},
+                                           {"--schedule", "constant_with_warmup", "constant"}};
 
 constexpr Advice kAdvices[] = {
-    {"-ngl --n-gpu-layers --gpu-layers --num-gpu -ngld --n-gpu-layers-draft --gpu-layers-draft",
-     "a rank computes all its layers on one device. --device auto (the default) takes a GPU that "
-     "the model fits; --device vulkan and --device cpu choose"},
+    {"-ngld --n-gpu-layers-draft --gpu-layers-draft",
+     "a draft model is on one device: --device names it"},
     {"-ts -sm --split-mode -mg --main-gpu",
      "each GPU is a rank: --tp 3 --tensor-split 3,2,1 gives three ranks these shares of each "
      "layer"},

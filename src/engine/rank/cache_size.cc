@@ -6,6 +6,7 @@
 
 #include "backend/device.h"
 #include "backend/device_list.h"
+#include "engine/rank/host_ops.h"
 #include "engine/rank/runner.h"
 #include "model/model.h"
 #include "model_files/model_file.h"
@@ -35,12 +36,16 @@ Result<int64_t> CacheBytes(const Job& job, const EngineOptions& options,
 }
 
 // Bytes for the default KV cache: a share of the free memory, beside the weights.
-Result<double> CacheRoom(const Job& job, const model_files::ModelSource& source, size_t hosts) {
+Result<double> CacheRoom(const Job& job, const model_files::ModelSource& source,
+                         const model::Hyper& hyper, size_t hosts) {
+    WEFT_ASSIGN(const program::HostOps host_ops, HostOpsOf(job, hyper));
+    const std::string device = backend::DeviceNames(job.device)[0];
+    uint64_t bytes = source.TotalBytes();
+    if (device != backend::kDefaultDevice) bytes -= HostWeightBytes(source, host_ops);
     const double weights =
-        static_cast<double>(source.TotalBytes()) / static_cast<double>(std::max<size_t>(1, hosts));
+        static_cast<double>(bytes) / static_cast<double>(std::max<size_t>(1, hosts));
     WEFT_ASSIGN(const backend::MemoryPool pool,
-                backend::DescribePool(backend::DeviceNames(job.device)[0],
-                                      static_cast<uint64_t>(weights / kWeightsRoom)));
+                backend::DescribePool(device, static_cast<uint64_t>(weights / kWeightsRoom)));
     const auto free = static_cast<double>(pool.free_bytes);
     return std::min(kCacheShare * free, std::max(0.0, kWeightsRoom * free - weights));
 }
@@ -49,7 +54,7 @@ Result<double> CacheRoom(const Job& job, const model_files::ModelSource& source,
 Result<int64_t> TokensThatFit(const Job& job, const EngineOptions& options,
                               const model_files::ModelSource& source, const model::Hyper& hyper,
                               size_t hosts, size_t servers) {
-    WEFT_ASSIGN(const double room, CacheRoom(job, source, hosts));
+    WEFT_ASSIGN(const double room, CacheRoom(job, source, hyper, hosts));
     WEFT_ASSIGN(const int64_t slot, model::StateBytesPerSlot(hyper, source));
     WEFT_ASSIGN(const int64_t each, CacheBytes(job, options, source, hyper));
     const double own = room / static_cast<double>(std::max<size_t>(1, servers)) -

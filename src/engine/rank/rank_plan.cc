@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "cluster/worker/memory_check.h"
 #include "engine/rank/device_options.h"
+#include "engine/rank/host_ops.h"
 #include "engine/rank/rank.h"
 #include "engine/rank/rank_options.h"
 #include "engine/rank/shares.h"
@@ -83,6 +84,7 @@ Status Rank::CompileOn(const std::string& name) {
     executable_.reset();
     device_.reset();
     is_loaded_.clear();
+    WEFT_ASSIGN(options.host_ops, HostOpsOf(job_, hyper_));
     WEFT_ASSIGN(device_, backend::OpenDevice(name, options));
     return Compile();
 }
@@ -330,10 +332,10 @@ Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t fre
 // anything is read. All ranks get the same result.
 Status Rank::CheckMemory(uint64_t freed_bytes) {
     const backend::MemoryUse use = executable_->memory();
-    uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes;
+    uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes - use.host_bytes;
     if (cluster_.rank() == 0) device += static_cast<uint64_t>(job_.draft_bytes);
     // After the first epoch, a rank already holds most of these bytes.
-    auto needs = MemoryNeeds(*device_, device, kRankBytes, entered_);
+    auto needs = MemoryNeeds(*device_, device, kRankBytes + use.host_bytes, entered_);
     for (cluster::MemoryNeed& need : needs) {
         if (need.free_bytes > 0) need.free_bytes += freed_bytes;
     }

@@ -1,0 +1,74 @@
+#include "engine/rank/host_ops.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace weft::engine {
+namespace {
+
+// Parses the rest of a word as a number; false: it is none.
+template <typename T>
+bool Parse(std::string_view text, T& value) {
+    const char* const end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && at == end && !text.empty();
+}
+
+constexpr std::string_view kLayers = "cpu:";
+
+Result<program::HostOps> ParseExperts(std::string_view word, int64_t layers) {
+    program::HostOps host_ops;
+    if (word == "gpu") return host_ops;
+    host_ops.fill = word == "auto";
+    if (word == "cpu") host_ops.expert_layers = program::HostOps::kAllLayers;
+    if (word == "cpu" || host_ops.fill) return host_ops;
+    if (word.starts_with(kLayers)) {
+        int64_t first = 0;
+        if (Parse(word.substr(kLayers.size()), first) && first >= 0) {
+            host_ops.expert_layers = std::min(first, program::HostOps::kAllLayers);
+            return host_ops;
+        }
+    }
+    double share = 0;
+    if (Parse(word, share) && share >= 0 && share <= 1) {
+        host_ops.expert_layers = std::llround((1 - share) * static_cast<double>(layers));
+        return host_ops;
+    }
+    return MakeError(ErrorCode::kUsage,
+                     "--experts {}: expected gpu, cpu, auto, cpu:N (the experts of the first N "
+                     "layers on the processor), or the GPU's share of the layers, from 0 to 1",
+                     word.substr(0, 80));
+}
+
+}  // namespace
+
+Status CheckExperts(std::string_view experts) {
+    const auto parsed = ParseExperts(experts, 1);
+    return parsed.ok() ? Status() : Status(parsed.error());
+}
+
+Result<program::HostOps> HostOpsOf(const Job& job, const model::Hyper& hyper) {
+    WEFT_ASSIGN(program::HostOps host_ops, ParseExperts(job.experts, hyper.layers));
+    if (host_ops.expert_layers > 0 && hyper.moe.experts == 0) {
+        return MakeError(ErrorCode::kUsage,
+                         "--experts {}: the model has no experts. --gpu-layers N leaves whole "
+                         "layers to the processor",
+                         job.experts);
+    }
+    host_ops.fill = host_ops.fill && hyper.moe.experts > 0;
+    if (job.gpu_layers >= 0) host_ops.layers = std::max<int64_t>(0, hyper.layers - job.gpu_layers);
+    return host_ops;
+}
+
+uint64_t HostWeightBytes(const model_files::ModelSource& source, const program::HostOps& host_ops) {
+    program::HostOps all = host_ops;
+    if (all.fill) all.expert_layers = program::HostOps::kAllLayers;
+    uint64_t bytes = 0;
+    for (const model_files::TensorInfo& tensor : source.tensors()) {
+        if (all.HasWeight(tensor.name)) bytes += tensor.bytes;
+    }
+    return bytes;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,26 @@
+// Which ops of a job the hosts' processors run beside GPUs: the flags --experts and --gpu-layers.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/job.h"
+#include "model/hyper.h"
+#include "model_files/model_file.h"
+#include "program/placement.h"
+
+namespace weft::engine {
+
+// Checks a value of --experts. Errors: kUsage.
+Status CheckExperts(std::string_view experts);
+
+// The host's ops of a job for a model. Errors: those of CheckExperts; kUsage (the job places
+// experts, and the model has none).
+Result<program::HostOps> HostOpsOf(const Job& job, const model::Hyper& hyper);
+
+// Bytes of the model's weights that only the host's ops read. With HostOps::fill, all experts
+// count.
+uint64_t HostWeightBytes(const model_files::ModelSource& source, const program::HostOps& host_ops);
+
+}  // namespace weft::engine
