@@ -1,6 +1,7 @@
 // Files: read-only mappings, positional reads, and whole small files. Errors name the path.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,6 +10,20 @@
 #include "base/result.h"
 
 namespace weft {
+
+// While such an object exists, large reads of this thread (File::ReadAt) bypass the page cache
+// where the file system can, so that they take no memory from others.
+class DirectReads {
+  public:
+    DirectReads() { ++depth_; }
+    ~DirectReads() { --depth_; }
+    DirectReads(const DirectReads&) = delete;
+    DirectReads& operator=(const DirectReads&) = delete;
+    static bool on() { return depth_ > 0; }
+
+  private:
+    static thread_local int depth_;
+};
 
 // A file opened for reading. Owns the descriptor. ReadAt may be called from any thread.
 class File {
@@ -35,12 +50,18 @@ class File {
     // Returns false if the file can't be mapped; then `out` is not filled.
     Result<bool> CopyThroughMapping(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                                     std::span<std::byte> out) const;
+    Status ReadDirectly(uint64_t offset, std::span<std::byte> out) const;
+    int DirectFd() const;
     Error CutShort(uint64_t offset, uint64_t needed) const;
     File(std::string path, int fd, uint64_t size)
         : path_(std::move(path)), fd_(fd), size_bytes_(size) {}
     friend class MappedFile;
     std::string path_;
     int fd_ = -1;
+    // Of the same file, without the page cache: opened at the first direct read. kUntried; -1: the
+    // file system cannot.
+    static constexpr int kUntried = -2;
+    mutable std::atomic<int> direct_fd_{kUntried};
     uint64_t size_bytes_ = 0;
 };
 
