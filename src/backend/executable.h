@@ -53,7 +53,10 @@ struct CompileOptions {
     // and the sums are float32. kF32, kF16: operands are multiplied as they are. Quantized weights
     // are converted to this type before products.
     DType compute = DType::kF32;
-    int slots = 1;        // number of steps of a chunk that may be in progress at once (Step::slot)
+    int slots = 1;  // number of steps of a chunk that may be in progress at once (Step::slot)
+    // Not 0: experts' weights stay on the drive as far as they do not fit, and the Executable uses
+    // at most this memory in all. Only on processors; others ignore it.
+    uint64_t drive_memory = 0;
     bool beside = false;  // overlap zero_all_gather and zero_reduce_scatter with other ops
 };
 
@@ -69,6 +72,14 @@ struct OpTiming {
 // (backend/placed/).
 struct MemoryUse {
     uint64_t weight_bytes = 0, kv_bytes = 0, arena_bytes = 0, host_bytes = 0;
+};
+
+// Use of experts on the drive (CompileOptions::drive_memory): hits and misses count experts of a
+// layer and a step.
+struct DriveUse {
+    int64_t hits = 0, misses = 0;
+    uint64_t read_bytes = 0;
+    double read_s = 0;
 };
 
 // Writes rows [row_begin, row_begin + count) of one weight to `out`, in the dtype of its Value,
@@ -119,6 +130,7 @@ class Executable {
     virtual Result<std::unique_ptr<HostSnapshot>> Snapshot(
         std::span<const program::ValueId> ids) = 0;
     virtual MemoryUse memory() const = 0;
+    virtual DriveUse drive_use() const { return {}; }
     // Timings of the last Run if tracing is on; otherwise empty.
     virtual void SetTracing(bool on) = 0;
     virtual std::span<const OpTiming> timings() const = 0;

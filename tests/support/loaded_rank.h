@@ -23,11 +23,12 @@ class LoadedRank {
   public:
     LoadedRank(const program::Program& program, const model_files::ModelSource& source,
                const backend::CpuOptions& options, int64_t chunk = 64,
-               backend::Overlap overlap = backend::Overlap::kNever)
-        : LoadedRank(backend::MakeCpuDevice(options), program, source, chunk, overlap) {}
+               backend::Overlap overlap = backend::Overlap::kNever, uint64_t drive_memory = 0)
+        : LoadedRank(backend::MakeCpuDevice(options), program, source, chunk, overlap,
+                     drive_memory) {}
     LoadedRank(std::shared_ptr<backend::Device> device, const program::Program& program,
                const model_files::ModelSource& source, int64_t chunk = 64,
-               backend::Overlap overlap = backend::Overlap::kNever)
+               backend::Overlap overlap = backend::Overlap::kNever, uint64_t drive_memory = 0)
         : device_(std::move(device)), program_(program) {
         backend::CompileOptions compile;
         compile.max_tokens = chunk;
@@ -35,6 +36,7 @@ class LoadedRank {
         compile.kv_pages = kPages;
         if (program::SlotBytes(program) > 0) compile.state_slots = 4;
         compile.overlap = overlap;
+        compile.drive_memory = drive_memory;
         logits_ = program.Find("logits");
         if (logits_ != program::kNoValue) compile.keep = {logits_};
         auto compiled = device_->Compile({program}, compile);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "tensor/quant.h"
 
 namespace weft::backend {
@@ -83,8 +84,12 @@ Status Scratch::Allocate(int threads) {
 // ---- Values -------------------------------------------------------------------------------------
 
 Buffers::Buffers(const program::ChunkedProgram& chunked, const CompileOptions& options,
-                 const kernels::Kernels& kernels)
-    : chunked_(chunked), program_(chunked.program), options_(options), kernels_(kernels) {
+                 const kernels::Kernels& kernels, std::vector<int> cores)
+    : chunked_(chunked),
+      program_(chunked.program),
+      options_(options),
+      kernels_(kernels),
+      experts_(kernels.pack, std::move(cores)) {
     program::LayoutOptions layout;
     layout.tokens = options.max_tokens;
     layout.outputs = options.max_outputs;
@@ -94,6 +99,7 @@ Buffers::Buffers(const program::ChunkedProgram& chunked, const CompileOptions& o
     layout.overlap = options.beside;
     layout.in_halves = options.overlap != Overlap::kNever;
     layout.keep = options.keep;
+    if (options.drive_memory > 0) layout.align = kDrivePage;
     if (packs()) layout.weight_bytes = [this](ValueId id) { return WeightBytes(id); };
     layout_ = program::MemoryLayout(chunked, layout);
 }
@@ -113,7 +119,23 @@ int64_t Buffers::WeightBytes(ValueId id) const {
     if (IsVectors(shape)) return shape.Elements(0, 0) * static_cast<int64_t>(sizeof(float));
     if (IsAdapter(id)) return kernels::AdapterBytes(value.dtype, shape[0], shape[1]);
     if (shape.rank == 2) return kernels_.packed_bytes(value.dtype, shape[0], shape[1]);
-    return shape[0] * kernels::StackStride(kernels_, value.dtype, shape[1], shape[2]);
+    return shape[0] * StrideOf(id);
+}
+
+// Whether the weight is a stack of experts that stays on the drive.
+bool Buffers::IsOnDrive(ValueId weight) const {
+    const program::Shape& shape = program_.value(weight).shape;
+    return options_.drive_memory > 0 && shape.rank == 3 && !IsVectors(shape) &&
+           std::ranges::any_of(program_.ops, [&](const program::Op& op) {
+               return program::IsOfExperts(op) && program::WeightOf(op) == weight;
+           });
+}
+
+int64_t Buffers::StrideOf(ValueId stack) const {
+    const program::Value& value = program_.value(stack);
+    const program::Shape& s = value.shape;
+    const int64_t stride = kernels::StackStride(kernels_, value.dtype, s[1], s[2]);
+    return IsOnDrive(stack) ? (stride + kDrivePage - 1) / kDrivePage * kDrivePage : stride;
 }
 
 Status Buffers::Allocate() {
@@ -124,6 +146,28 @@ Status Buffers::Allocate() {
         WEFT_ASSIGN(pools_[i], Memory::Allocate(bytes, PoolText(pool)));
     }
     allocated_ = true;
+    return options_.drive_memory > 0 ? PlanDrive() : Status();
+}
+
+// Divides the memory: experts get what the other values leave.
+Status Buffers::PlanDrive() {
+    for (const program::Op& op : program_.ops) {
+        if (!program::IsOfExperts(op)) continue;
+        const ValueId weight = program::WeightOf(op);
+        if (IsOnDrive(weight)) experts_.Add(op.inputs[1], weight, stack(weight));
+    }
+    if (experts_.empty()) return {};
+    int64_t others = static_cast<int64_t>(kReaders) * kReaderBytes - experts_.TotalBytes();
+    for (const Memory& pool : pools_) others += pool.size_bytes();
+    const int64_t room = static_cast<int64_t>(options_.drive_memory) - others;
+    if (room < experts_.LeastBytes()) {
+        return MakeError(ErrorCode::kOutOfMemory,
+                         "{} of memory are too few: weights that stay in memory, KV cache and "
+                         "activations need {}, and the experts of one layer {}",
+                         BytesText(options_.drive_memory), BytesText(static_cast<uint64_t>(others)),
+                         BytesText(static_cast<uint64_t>(experts_.LeastBytes())));
+    }
+    experts_.SetLimit(std::min(room, experts_.TotalBytes()));
     return {};
 }
 
@@ -149,8 +193,7 @@ kernels::PackedMatrix Buffers::matrix(ValueId id) const {
 kernels::PackedStack Buffers::stack(ValueId id) const {
     const program::Value& value = program_.value(id);
     const program::Shape& s = value.shape;
-    const int64_t stride = kernels::StackStride(kernels_, value.dtype, s[1], s[2]);
-    return {value.dtype, s[0], s[1], s[2], stride, At(id)};
+    return {value.dtype, s[0], s[1], s[2], StrideOf(id), At(id)};
 }
 
 kernels::KvCache Buffers::cache(ValueId id) const {
@@ -194,27 +237,45 @@ Status LoadRows(const program::Value& value, std::byte* out, const RowSource& so
     return {};
 }
 
+}  // namespace
+
+int64_t PieceRows(const kernels::PackedMatrix& matrix) {
+    const int64_t strip_bytes = RowBytes(matrix.dtype, matrix.cols) * kernels::kStripRows;
+    const int64_t strips = std::max<int64_t>(1, kLoadPieceBytes / strip_bytes);
+    return std::min(strips * kernels::kStripRows, matrix.rows);
+}
+
+Status LoadPiece(const kernels::PackedMatrix& matrix, int64_t row, int64_t first_row,
+                 const RowSource& source, ExpertStore::Pack pack, std::vector<std::byte>& raw) {
+    const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
+    const int64_t count = std::min(PieceRows(matrix), matrix.rows - row);
+    raw.resize(static_cast<size_t>(count * row_bytes));
+    WEFT_TRY(source(first_row + row, count, raw));
+    pack(matrix, row, count, raw.data(), row_bytes);
+    return {};
+}
+
+namespace {
+
 // first_row: the row of the weight with which the matrix begins.
 Status LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row, const RowSource& source,
-                  decltype(kernels::Kernels::pack) pack) {
-    const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
-    const int64_t strips =
-        std::max<int64_t>(1, kLoadPieceBytes / (row_bytes * kernels::kStripRows));
-    const int64_t piece = std::min(strips * kernels::kStripRows, matrix.rows);
-    std::vector<std::byte> raw(static_cast<size_t>(piece * row_bytes));
-    for (int64_t row = 0; row < matrix.rows; row += piece) {
-        const int64_t count = std::min(piece, matrix.rows - row);
-        const std::span<std::byte> rows(raw.data(), static_cast<size_t>(count * row_bytes));
-        WEFT_TRY(source(first_row + row, count, rows));
-        pack(matrix, row, count, rows.data(), row_bytes);
+                  ExpertStore::Pack pack) {
+    std::vector<std::byte> raw;
+    for (int64_t row = 0; row < matrix.rows; row += PieceRows(matrix)) {
+        WEFT_TRY(LoadPiece(matrix, row, first_row, source, pack, raw));
     }
     return {};
 }
 
 }  // namespace
 
-Status Buffers::Load(ValueId id, const RowSource& source) const {
+Status Buffers::Load(ValueId id, const RowSource& source) {
     const program::Value& value = program_.value(id);
+    if (IsOnDrive(id)) {
+        const std::lock_guard lock(loading_);
+        experts_.Load(id, source);
+        return {};
+    }
     if (!packs()) return LoadRows(value, At(id), source);
     if (IsVectors(value.shape)) return LoadVectors(value, At(id), source);
     if (value.shape.rank == 2) {
@@ -234,7 +295,9 @@ MemoryUse Buffers::Use(int threads) const {
         for (const Pool pool : pools) sum += layout_.PoolBytes(pool);
         return static_cast<uint64_t>(sum);
     };
-    return {bytes({Pool::kWeight, Pool::kGradient, Pool::kOptimizer}), bytes({Pool::kCache}),
+    const auto on_drive = static_cast<uint64_t>(experts_.TotalBytes() - experts_.limit());
+    return {bytes({Pool::kWeight, Pool::kGradient, Pool::kOptimizer}) - on_drive,
+            bytes({Pool::kCache}),
             bytes({Pool::kInput, Pool::kKept, Pool::kBrief}) +
                 static_cast<uint64_t>(scratch_.TotalBytes(threads))};
 }

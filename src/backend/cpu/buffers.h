@@ -4,11 +4,13 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/cpu/call.h"
+#include "backend/cpu/expert_store.h"
 #include "backend/cpu/memory.h"
 #include "backend/executable.h"
 #include "kernels/dense/update.h"
@@ -50,20 +52,26 @@ class Scratch {
     Memory memory_;
 };
 
+// Reads a piece of a matrix, PieceRows(matrix) rows from `row` on (fewer at the end), and packs it.
+// The matrix begins with row first_row of its weight. raw: memory for the rows.
+int64_t PieceRows(const kernels::PackedMatrix& matrix);
+Status LoadPiece(const kernels::PackedMatrix& matrix, int64_t row, int64_t first_row,
+                 const RowSource& source, ExpertStore::Pack pack, std::vector<std::byte>& raw);
+
 // Memory of all values.
 class Buffers {
   public:
     // Allocates nothing. Before Allocate(), addresses are not valid; they serve only to count
     // bytes.
     Buffers(const program::ChunkedProgram& chunked, const CompileOptions& options,
-            const kernels::Kernels& kernels);
+            const kernels::Kernels& kernels, std::vector<int> cores = {});
     const program::ChunkedProgram& chunked() const { return chunked_; }
     const CompileOptions& options() const { return options_; }
     const kernels::Kernels& kernels() const { return kernels_; }
     // Errors: kOutOfMemory.
     Status Allocate();
     // Reads a weight. Thread: several threads may load different weights at once.
-    Status Load(program::ValueId id, const RowSource& source) const;
+    Status Load(program::ValueId id, const RowSource& source);
 
     // Address of a value's first byte; null: no op uses the value.
     std::byte* At(program::ValueId id, int slot = 0) const;
@@ -77,6 +85,11 @@ class Buffers {
     kernels::KvCache cache(program::ValueId id) const;
     bool packs() const { return chunked_.chunks.empty(); }
 
+    // Experts on the drive; empty: all weights are in memory.
+    ExpertStore& experts() { return experts_; }
+    const ExpertStore& experts() const { return experts_; }
+    bool IsOnDrive(program::ValueId weight) const;
+
     Scratch& scratch() { return scratch_; }
     const Scratch& scratch() const { return scratch_; }
     // Lists that calls point to: one for each lowered Adapt op.
@@ -88,6 +101,8 @@ class Buffers {
   private:
     bool IsAdapter(program::ValueId id) const;
     int64_t WeightBytes(program::ValueId id) const;
+    int64_t StrideOf(program::ValueId stack) const;
+    Status PlanDrive();
 
     const program::ChunkedProgram& chunked_;
     const program::Program& program_;
@@ -98,6 +113,8 @@ class Buffers {
     bool allocated_ = false;
     std::deque<std::vector<kernels::AdapterPair>> pairs_;
     dense::UpdateNumbers numbers_;
+    ExpertStore experts_;
+    std::mutex loading_;  // of experts_
     Scratch scratch_;
 };
 

@@ -78,7 +78,8 @@ class CallArgs {
     alignas(8) std::array<std::byte, kBytes> bytes_{};
 };
 
-enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer };  // kTransfer: any other transfer
+// kTransfer: any other transfer. kBring: brings experts from the drive (expert_store.h).
+enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer, kBring };
 
 // Data of a step that is bound to a call, besides addresses and row counts: the rows of the step's
 // sequences, the same rows with their state slots, the rows with an adapter, the order of the
@@ -122,7 +123,7 @@ struct Call {
     const Args& As() const {
         return *static_cast<const Args*>(args.data());
     }
-    // Whether the call communicates. Only thread 0 runs such calls.
+    // Whether the call communicates, or reads the drive. Only thread 0 runs such calls.
     bool communicates() const { return kind != CallKind::kKernel; }
     // Whether the call's rows are output rows (R), not rows of the step (T).
     bool per_output() const { return rows.dim == program::kOutputs; }
@@ -152,6 +153,13 @@ struct Bindings {
     }
 };
 void BindCall(Call& call, const Bindings& to);
+
+// Arguments of kBring: the choice of experts (ExpertStore::Bring).
+struct BringArgs {
+    const int32_t* begin = nullptr;
+    int64_t ids = program::kNoValue;
+    int64_t rows = 0;
+};
 
 // Arguments of a transfer: the operands of RunTransfer.
 struct TransferArgs {

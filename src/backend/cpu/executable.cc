@@ -38,7 +38,7 @@ class CpuExecutable final : public Executable {
           options_(options),
           kernels_(context.kernels),
           team_(context.team),
-          buffers_(chunked_, options_, kernels_),
+          buffers_(chunked_, options_, kernels_, context.cores),
           slots_(static_cast<size_t>(options.slots)),
           side_(context.cores) {}
 
@@ -80,6 +80,7 @@ class CpuExecutable final : public Executable {
     }
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override;
 
+    DriveUse drive_use() const override { return buffers_.experts().use(); }
     MemoryUse memory() const override { return buffers_.Use(team_.size()); }
     void SetTracing(bool on) override {
         tracing_ = on;
@@ -500,6 +501,10 @@ Status CpuExecutable::Transfer(const Call& call, std::span<const RowRange> promp
 }
 
 Status CpuExecutable::Communicate(const Call& call) {
+    if (call.kind == CallKind::kBring) {
+        const auto& choice = call.As<BringArgs>();
+        return buffers_.experts().Bring(static_cast<program::ValueId>(choice.ids), choice.begin);
+    }
     // In inference an all-reduce measures its own time.
     const bool timed = call.kind == CallKind::kTransfer || !buffers_.packs();
     const int64_t begin_ns = timed ? NowNs() : 0;

@@ -69,6 +69,7 @@ struct Lowering {
         std::array<Activations, 2> activations{};
         std::vector<std::byte*> rope_tables{};
         ValueId planned_ids = program::kNoValue;  // of the current plan of experts
+        ValueId brought_ids = program::kNoValue;  // of the experts brought from the drive
     } prepared{};
     size_t last_activation = 0;
     kernels::PlanExpertsArgs plan{};  // the current plan of experts

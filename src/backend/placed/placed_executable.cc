@@ -52,6 +52,7 @@ class PlacedExecutable final : public Executable {
     }
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const ValueId> ids) override;
     MemoryUse memory() const override;
+    DriveUse drive_use() const override { return host_->drive_use(); }
     void SetTracing(bool on) override {
         tracing_ = on;
         timings_.clear();
