@@ -54,6 +54,8 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("device", job.device);
     visit("experts", job.experts);
     visit("gpu_layers", job.gpu_layers, FieldRange{-1, 1 << 20});
+    visit("weights_on_drive", job.weights_on_drive);
+    visit("memory", job.memory, FieldRange{0, int64_t{1} << 50});
     visit("ctx", job.ctx, FieldRange{0, kMostTokens});
     visit("kv_tokens", job.kv_tokens, FieldRange{0, kMostTokens});
     visit("state_slots", job.state_slots, FieldRange{1, kMostTokens});

@@ -33,7 +33,10 @@ struct Job {
     // Ops that the processor runs beside a GPU (engine/rank/host_ops.h).
     std::string experts = "gpu";  // as --experts
     int64_t gpu_layers = -1;      // the last so many layers run on the GPU; -1: all
-    int64_t ctx = 0;              // most tokens of a sequence; 0: the command chooses
+    // Experts stay on the drive as far as they do not fit into `memory`.
+    bool weights_on_drive = false;
+    int64_t memory = 0;       // bytes of a rank; 0: most of what is free
+    int64_t ctx = 0;          // most tokens of a sequence; 0: the command chooses
     int64_t kv_tokens = 0;    // size of the KV cache in tokens of all sequences together; 0: ctx
     int64_t state_slots = 1;  // slots of recurrent state (batch/scheduler.h), for models with such
                               // state

@@ -26,6 +26,10 @@ constexpr auto kReportFields = [](auto& report, auto& visit) {
     visit("kv_bytes", report.kv_bytes);
     visit("read_bytes", report.read_bytes);
     visit("received_bytes", report.received_bytes);
+    visit("drive_hits", report.drive_hits);
+    visit("drive_misses", report.drive_misses);
+    visit("drive_bytes", report.drive_bytes);
+    visit("drive_s", report.drive_s);
     visit("load_s", report.load_s);
     visit("all_reduces", report.all_reduces);
     visit("all_reduce_us", report.all_reduce_us);

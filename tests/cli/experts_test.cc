@@ -136,6 +136,38 @@ TEST_F(ExpertRuns, ExpertsAndLayersOnTheProcessor) {
     }
 }
 
+TEST_F(ExpertRuns, ExpertsOnTheDriveKeepTheBits) {
+    for (const char* const architecture : {"qwen2moe", "deepseek2"}) {
+        const std::string model = Model(architecture, DType::kQ8_0);
+        const Matrix one = Logits(model, "");
+        for (const char* const flags :
+             {"--weights-on-drive", "--weights-on-drive --memory 120MiB --prefill-chunk 7",
+              "--weights-on-drive --tp 2", "--weights-on-drive --pp 2"}) {
+            ExpectLogits(model, one, flags, 0);
+        }
+    }
+    const Ran ran = RunWeft({"run", Model("qwen2moe", DType::kQ8_0), "-p", "hello", "-n", "4",
+                             "--ignore-eos", "--weights-on-drive", "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_GT(ran.Json()["ranks"][0]["drive"]["misses"], 0);
+}
+
+TEST_F(ExpertRuns, ExpertsOnTheDriveAreChecked) {
+    const std::string model = Model("qwen2moe", DType::kF32);
+    const std::string dense = dir_ / "dense.gguf";
+    WriteTinyGguf(dense, {.hyper = OddHyper("llama"), .dtype = DType::kF32});
+    const std::tuple<std::string, const char*, const char*> wrong[] = {
+        {model, "--weights-on-drive --memory 20MiB", "of memory are too few"},
+        {model, "--memory 20MiB", "--memory limits --weights-on-drive"},
+        {model, "--weights-on-drive --weights-from 0", "reads the host's own copy"},
+        {dense, "--weights-on-drive", "the model has none"}};
+    for (const auto& [file, flags, error] : wrong) {
+        const Ran ran = RunWeft(Words{"logits", file, "--tokens", "1"} + SplitWords(flags));
+        EXPECT_NE(ran.status, 0) << flags;
+        EXPECT_NE(ran.err.find(error), std::string::npos) << flags << ": " << ran.err;
+    }
+}
+
 TEST_F(ExpertRuns, PlacesOfExpertsAreChecked) {
     const std::string model = Model("qwen2moe", DType::kF32);
     const std::pair<const char*, const char*> wrong[] = {

@@ -39,6 +39,11 @@ Json RanksToJson(const std::vector<engine::RankReport>& reports) {
                          {"read_bytes", r.read_bytes},
                          {"received_bytes", r.received_bytes},
                          {"load_s", r.load_s}});
+        if (r.drive_misses == 0) continue;
+        ranks.back()["drive"] = {{"hits", r.drive_hits},
+                                 {"misses", r.drive_misses},
+                                 {"read_bytes", r.drive_bytes},
+                                 {"read_s", r.drive_s}};
     }
     return ranks;
 }
@@ -66,6 +71,14 @@ std::string RanksText(const std::vector<engine::RankReport>& reports, const AllR
                        BytesText(r.rss_bytes), BytesText(r.weight_bytes), BytesText(r.kv_bytes),
                        r.received_bytes > 0 ? "received" : "read",
                        BytesText(std::max(r.read_bytes, r.received_bytes)));
+        if (r.drive_misses == 0) continue;
+        fmt::format_to(std::back_inserter(text),
+                       "  experts on the drive: {:.1f} % of uses found them in memory; {} read at "
+                       "{:.2f} GB/s\n",
+                       100.0 * static_cast<double>(r.drive_hits) /
+                           static_cast<double>(r.drive_hits + r.drive_misses),
+                       BytesText(r.drive_bytes),
+                       static_cast<double>(r.drive_bytes) * 1e-9 / std::max(r.drive_s, 1e-9));
     }
     if (cost.per_token > 0) {
         fmt::format_to(std::back_inserter(text),

@@ -263,6 +263,12 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
     group.AddNumber("--gpu-layers N", flags.job.gpu_layers, 0, 1 << 20,
                     "The last N layers are on the GPU; the processor computes the others (default: "
                     "all are on the GPU)");
+    group.AddFlag("--weights-on-drive", flags.job.weights_on_drive,
+                  "For models with experts that are larger than memory: read experts from the "
+                  "model's file when a token needs them, and keep the most used ones in memory");
+    group.AddSize("--memory SIZE", flags.job.memory, 0,
+                  "With --weights-on-drive: memory of a rank, as 48GiB (default: 90 % of what is "
+                  "free, divided by the ranks of the host)");
     group.AddFlag("--reference", flags.job.reference,
                   "Use reference kernels with float32 activations and KV cache: slow, for checks");
     group.AddFlag("--exact", flags.job.exact,
@@ -504,6 +510,14 @@ Status Resolve(CommonFlags& flags) {
     WEFT_ASSIGN(flags.job.prompt_wire, engine::ParseSumWire(flags.prompt_wire));
     WEFT_ASSIGN(flags.job.device_sum, engine::ParseDeviceSum(flags.gpu_sum));
     flags.job.feed = flags.weights_from == 0;
+    if (flags.job.feed && flags.job.weights_on_drive) {
+        return MakeError(ErrorCode::kUsage,
+                         "--weights-on-drive reads the host's own copy of the model, and with "
+                         "--weights-from 0 only rank 0 has one. Remove one of the two");
+    }
+    if (flags.job.memory > 0 && !flags.job.weights_on_drive) {
+        return MakeError(ErrorCode::kUsage, "--memory limits --weights-on-drive; add that flag");
+    }
     if (flags.job.feed && flags.job.verify_model) {
         return MakeError(ErrorCode::kUsage,
                          "--verify-model compares the hosts' copies of the model, and with "

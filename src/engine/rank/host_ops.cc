@@ -1,8 +1,14 @@
 #include "engine/rank/host_ops.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cmath>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/file.h"
+#include "base/on_threads.h"
 
 namespace weft::engine {
 namespace {
@@ -69,6 +75,31 @@ uint64_t HostWeightBytes(const model_files::ModelSource& source, const program::
         if (all.HasWeight(tensor.name)) bytes += tensor.bytes;
     }
     return bytes;
+}
+
+double MeasureDrive(const model_files::ModelSource& source) {
+    constexpr size_t kReaders = 8, kPieces = 64;
+    constexpr int64_t kPieceBytes = 1 << 20, kMostNs = 250'000'000;
+    const auto largest =
+        std::ranges::max_element(source.tensors(), {}, &model_files::TensorInfo::bytes);
+    if (largest == source.tensors().end()) return 0;
+    const model_files::TensorInfo& tensor = *largest;
+    const int64_t row_bytes = RowBytes(tensor.dtype, tensor.cols);
+    const int64_t rows = std::max<int64_t>(1, kPieceBytes / row_bytes);
+    const int64_t pieces = tensor.rows / rows;
+    if (pieces < static_cast<int64_t>(kReaders)) return 0;
+    const int64_t begin_ns = NowNs();
+    std::atomic<int64_t> bytes{0};
+    const Status read = OnThreads(kReaders, kPieces, [&](size_t i) -> Status {
+        if (NowNs() - begin_ns > kMostNs) return {};
+        const DirectReads direct;
+        std::vector<std::byte> out(static_cast<size_t>(rows * row_bytes));
+        const int64_t piece = static_cast<int64_t>(i) * pieces / static_cast<int64_t>(kPieces);
+        WEFT_TRY(source.ReadRows(tensor, piece * rows, rows, 0, tensor.cols, out, nullptr));
+        bytes += std::ssize(out);
+        return {};
+    });
+    return read.ok() ? static_cast<double>(bytes) / SecondsSince(begin_ns) : 0;
 }
 
 }  // namespace weft::engine

@@ -23,4 +23,8 @@ Result<program::HostOps> HostOpsOf(const Job& job, const model::Hyper& hyper);
 // count.
 uint64_t HostWeightBytes(const model_files::ModelSource& source, const program::HostOps& host_ops);
 
+// Bytes per second of large reads of the model's weights past the page cache, measured for about a
+// quarter of a second. 0: no tensor is large enough, or a read failed.
+double MeasureDrive(const model_files::ModelSource& source);
+
 }  // namespace weft::engine

@@ -551,6 +551,11 @@ RankReport Rank::Report() const {
     const bool fed = IsFed() && cluster_.rank() != 0;
     report.read_bytes = fed ? 0 : read_bytes_.load() + fed_bytes_.load();
     report.received_bytes = fed ? read_bytes_.load() : 0;
+    const backend::DriveUse drive = executable_->drive_use();
+    report.drive_hits = drive.hits;
+    report.drive_misses = drive.misses;
+    report.drive_bytes = drive.read_bytes;
+    report.drive_s = drive.read_s;
     report.load_s = load_s_;
     report.all_reduces = all_reduces();
     report.all_reduce_us = Quantiles(all_reduce_us_);

@@ -139,6 +139,8 @@ class Rank {
     Status ChooseShares();
     Status PlanShard();
     Status Compile();
+    Result<uint64_t> DriveMemory() const;
+    std::string DriveAdvice() const;
     Status CompileOn(const std::string& name);
     Status MoveToCpu(const std::string& why);
     void TellProgress();

@@ -244,14 +244,38 @@ Status Rank::Compile() {
     head_ = model::DraftHeadOf(program_);
 
     const bool one_host = cluster_.fabric().transport == "shm";
-    const auto compile = CompileOptionsOf(job_, layout, program_, info.target, one_host);
+    auto compile = CompileOptionsOf(job_, layout, program_, info.target, one_host);
     kv_pages_ = compile.kv_pages;
+    if (job_.weights_on_drive) {
+        WEFT_ASSIGN(compile.drive_memory, DriveMemory());
+    }
     WEFT_ASSIGN(executable_, device_->Compile({program_}, compile));
     running_.store(executable_.get(), std::memory_order_release);
     TellProgress();
     executable_->SetTracing(job_.trace);
     executable_->transfers().SetChecking(job_.verify);
     return {};
+}
+
+// Memory of a rank with experts on the drive.
+Result<uint64_t> Rank::DriveMemory() const {
+    if (hyper_.moe.experts == 0) {
+        return MakeError(ErrorCode::kUsage,
+                         "--weights-on-drive leaves experts on the drive, and the model has none");
+    }
+    if (device_->info().name != backend::kDefaultDevice && !HostOpsOf(job_, hyper_)->any()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--weights-on-drive is for experts that the processor computes: add "
+                         "--experts cpu, or use --device cpu");
+    }
+    const auto given = static_cast<uint64_t>(job_.memory);
+    if (given > 0) return given > kRankBytes ? given - kRankBytes : 1;
+    WEFT_ASSIGN(const backend::MemoryPool pool, backend::DescribePool(backend::kDefaultDevice));
+    int ranks = 0;
+    for (int rank = 0; rank < cluster_.size(); ++rank) {
+        ranks += cluster_.host(rank).boot_id == cluster_.host(cluster_.rank()).boot_id ? 1 : 0;
+    }
+    return pool.free_bytes / 10 * 9 / static_cast<uint64_t>(ranks);
 }
 
 // Ranks that chose their devices may find that these do not match, or that a memory is too small
@@ -340,7 +364,7 @@ Status Rank::CheckMemory(uint64_t freed_bytes) {
         if (need.free_bytes > 0) need.free_bytes += freed_bytes;
     }
     const bool drafts = job_.draft_bytes > 0;
-    return cluster::CheckMemory(
+    const Status fits = cluster::CheckMemory(
         cluster_, needs, source_->name(),
         fmt::format("weights{}, KV cache of {} tokens, {}activations{}",
                     job_.adapters.empty() ? "" : " and adapters", job_.cache_tokens(),
@@ -352,6 +376,31 @@ Status Rank::CheckMemory(uint64_t freed_bytes) {
             "Use a smaller --ctx or --prefill-chunk (weft serve: --step-tokens), {}a smaller "
             "quantization{}, or more hosts.",
             hyper_.has_state() ? "fewer --max-seqs, " : "", drafts ? ", no --draft" : ""));
+    if (fits.ok() || fits.error().code != ErrorCode::kOutOfMemory) return fits;
+    const std::string advice = DriveAdvice();
+    return advice.empty() ? fits
+                          : MakeError(fits.error().code, "{}{}", fits.error().message, advice);
+}
+
+// What experts on the drive would give a job that lacks memory; "": the model has none, or they are
+// there already.
+std::string Rank::DriveAdvice() const {
+    if (hyper_.moe.experts == 0 || job_.weights_on_drive || job_.feed) return "";
+    const program::HostOps all{program::HostOps::kAllLayers, 0};
+    const auto experts = static_cast<double>(HostWeightBytes(*source_, all));
+    const double others = static_cast<double>(source_->TotalBytes()) - experts;
+    const auto pool = backend::DescribePool(backend::kDefaultDevice);
+    const double rate = MeasureDrive(*source_);
+    if (!pool.ok() || rate <= 0) return "";
+    const double room = std::max(0.0, 0.9 * static_cast<double>(pool->free_bytes) - others);
+    const double hits = std::min(1.0, room / experts);
+    const double token_bytes =
+        experts * static_cast<double>(hyper_.moe.used) / static_cast<double>(hyper_.moe.experts);
+    return fmt::format(
+        " Or add --weights-on-drive{}: the drive gives {:.2f} GB/s and {:.0f} % of the experts fit "
+        "into this host's memory, so a token would take about {:.2g} s.",
+        device_->info().name == backend::kDefaultDevice ? "" : " and --experts cpu", rate * 1e-9,
+        100 * hits, (1 - hits) * token_bytes / rate);
 }
 
 }  // namespace weft::engine
