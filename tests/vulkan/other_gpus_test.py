@@ -2,7 +2,7 @@
 """Whole jobs on simulated GPUs (other_gpus.cc): the choice of `--device auto`, cards whose memory
 the host cannot map, APUs with two heaps, drivers with fewer features.
 
-    other_gpus_test.py PROGRAM LIBRARY [UNITTEST ARGUMENT...]
+    other_gpus_test.py PROGRAM LIBRARY TINY_MODEL [UNITTEST ARGUMENT...]
 
 Exit status 77: no Vulkan device can be used.
 """
@@ -214,6 +214,27 @@ class Auto(unittest.TestCase):
         # Naming it is an error.
         said = Machine("discrete vram=1").run(*ASK, "--device", "vulkan", status=1).stderr
         self.assertRegex(said, r"weights \d+ MiB \+ KV cache \d+ MiB .* free")
+
+    def test_a_card_that_is_too_small_for_the_experts(self):
+        model = os.path.join(tempfile.mkdtemp(dir=FOLDER), "experts.gguf")
+        subprocess.run([TINY_MODEL, model, "experts"], check=True)
+        ask = ("run", model, *ASK[2:], "--ignore-eos", "--exact")
+        want = json.loads(Machine("cpu").run(*ask).stdout)
+        for gpus, words, device, layers in (
+                ("discrete vram=16", (), "vulkan:0", r"layers 0 to [12]\b"),
+                ("discrete vram=8", (), "vulkan:0", r"layers 0 to 3\b"),
+                ("discrete vram=16", ("--experts", "gpu"), "cpu", "does not use vulkan:0"),
+                ("integrated vram=8 host=8", (), "cpu", "does not use vulkan:0"),
+                ("discrete vram=1", (), "cpu", "does not use vulkan:0"),
+                ("discrete", (), "vulkan:0", None)):
+            done = Machine(gpus).run(*ask, *words)
+            answer = json.loads(done.stdout)
+            self.assertEqual(answer["ranks"][0]["device"], device, f"{gpus} {words}: {done.stderr}")
+            self.assertEqual(answer["tokens"][:4], want["tokens"][:4], gpus)
+            if layers is None:
+                self.assertNotIn("experts", done.stderr)
+            else:
+                self.assertRegex(done.stderr, layers, gpus)
 
     def test_what_cannot_be_used_is_left_out(self):
         for word, why in some((("without=storageBuffer16BitAccess", "storageBuffer16BitAccess"),
@@ -489,6 +510,7 @@ class Failures(unittest.TestCase):
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
     LIBRARY = os.path.abspath(sys.argv.pop(1))
+    TINY_MODEL = os.path.abspath(sys.argv.pop(1))
     DEVICE, why_not = usable(PROGRAM) if true_loader() else (None, "no libvulkan.so.1")
     if DEVICE is None:
         print(f"skipped: no Vulkan device to test with: {why_not}", file=sys.stderr)

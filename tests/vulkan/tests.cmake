@@ -86,7 +86,8 @@ if(weft_shaders)
   vulkan_job(lost_gpu COMMAND ${lost_gpu} LostGpu.test_it_is_named_and_the_job_ends
     LostGpu.test_one_that_does_not_answer_is_named)
   vulkan_job(all_lost_gpus COMMAND ${lost_gpu} CONFIGURATIONS nightly)
-  set(other_gpus ${here}/other_gpus_test.py $<TARGET_FILE:weft> $<TARGET_FILE:other_gpus>)
+  set(other_gpus ${here}/other_gpus_test.py $<TARGET_FILE:weft> $<TARGET_FILE:other_gpus>
+    $<TARGET_FILE:tiny_model>)
   vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Failures.test_some_are_errors)
   vulkan_job(all_other_gpus COMMAND ${other_gpus} Auto Ranks Kinds Shares Training
     CONFIGURATIONS nightly)

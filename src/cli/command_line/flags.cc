@@ -233,6 +233,35 @@ void AddLayoutFlags(const Command& app, CommonFlags& flags) {
     engine.AddOption("--trace", flags.trace_file, "Write a timeline for Perfetto to this file");
 }
 
+namespace {
+
+// Where weights are: on a GPU, in the host's memory, on the drive.
+void AddPlaceFlags(const Command& group, CommonFlags& flags) {
+    group
+        .AddOption("--experts WHERE", flags.experts,
+                   "Where a model's experts are, if its other weights are on a GPU: gpu (default; "
+                   "with --device auto, auto if the GPU is too small), cpu (in the host's memory, "
+                   "computed by its processor), auto (on the GPU as far as its memory goes, the "
+                   "rest as with cpu), cpu:N (cpu for the first N layers), or the GPU's share of "
+                   "the layers, as 0.25")
+        .Valid(engine::CheckExperts);
+    group.AddFlag("--cpu-moe", flags.cpu_moe, "As --experts cpu");
+    group.AddNumber("--n-cpu-moe N", flags.n_cpu_moe, 0, 1 << 20, "As --experts cpu:N");
+    group.AddOption("--override-tensor", flags.override_tensor,
+                    "exps=CPU: as --experts cpu; other patterns of llama.cpp are refused");
+    group.AddNumber("--gpu-layers N", flags.job.gpu_layers, 0, 1 << 20,
+                    "The last N layers are on the GPU; the processor computes the others (default: "
+                    "all are on the GPU)");
+    group.AddFlag("--weights-on-drive", flags.job.weights_on_drive,
+                  "For models with experts that are larger than memory: read experts from the "
+                  "model's file when a token needs them, and keep the most used ones in memory");
+    group.AddSize("--memory SIZE", flags.job.memory, 0,
+                  "With --weights-on-drive: memory of a rank, as 48GiB (default: 90 % of what is "
+                  "free, divided by the ranks of the host)");
+}
+
+}  // namespace
+
 void AddEngineFlags(const Command& app, CommonFlags& flags) {
     const Command group = app.Group(kEngine);
     group
@@ -249,26 +278,7 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                     "Data type of the KV cache: f16 (default), bf16, q8_0 or f32");
     flags.job.device.clear();
     AddDevices(app, flags.job.device);
-    group
-        .AddOption("--experts WHERE", flags.experts,
-                   "Where a model's experts are, if its other weights are on a GPU: gpu (default), "
-                   "cpu (in the host's memory, computed by its processor), auto (on the GPU as far "
-                   "as its memory goes, the rest as with cpu), cpu:N (cpu for the first N layers), "
-                   "or the GPU's share of the layers, as 0.25")
-        .Valid(engine::CheckExperts);
-    group.AddFlag("--cpu-moe", flags.cpu_moe, "As --experts cpu");
-    group.AddNumber("--n-cpu-moe N", flags.n_cpu_moe, 0, 1 << 20, "As --experts cpu:N");
-    group.AddOption("--override-tensor", flags.override_tensor,
-                    "exps=CPU: as --experts cpu; other patterns of llama.cpp are refused");
-    group.AddNumber("--gpu-layers N", flags.job.gpu_layers, 0, 1 << 20,
-                    "The last N layers are on the GPU; the processor computes the others (default: "
-                    "all are on the GPU)");
-    group.AddFlag("--weights-on-drive", flags.job.weights_on_drive,
-                  "For models with experts that are larger than memory: read experts from the "
-                  "model's file when a token needs them, and keep the most used ones in memory");
-    group.AddSize("--memory SIZE", flags.job.memory, 0,
-                  "With --weights-on-drive: memory of a rank, as 48GiB (default: 90 % of what is "
-                  "free, divided by the ranks of the host)");
+    AddPlaceFlags(group, flags);
     group.AddFlag("--reference", flags.job.reference,
                   "Use reference kernels with float32 activations and KV cache: slow, for checks");
     group.AddFlag("--exact", flags.job.exact,

@@ -42,10 +42,22 @@ Result<double> CacheRoom(const Job& job, const model_files::ModelSource& source,
     const std::string device = backend::DeviceNames(job.device)[0];
     uint64_t bytes = source.TotalBytes();
     if (device != backend::kDefaultDevice) bytes -= HostWeightBytes(source, host_ops);
-    const double weights =
-        static_cast<double>(bytes) / static_cast<double>(std::max<size_t>(1, hosts));
-    WEFT_ASSIGN(const backend::MemoryPool pool,
+    double weights = static_cast<double>(bytes) / static_cast<double>(std::max<size_t>(1, hosts));
+    WEFT_ASSIGN(backend::MemoryPool pool,
                 backend::DescribePool(device, static_cast<uint64_t>(weights / kWeightsRoom)));
+    // A GPU that is too small for the experts (Rank::MayShareExperts).
+    if (device == backend::kAutoDevice && job.experts.empty() && hyper.moe.experts > 0 &&
+        pool.kind == backend::MemoryKind::kHost) {
+        const program::HostOps experts{program::HostOps::kAllLayers, 0};
+        const double others = weights - static_cast<double>(HostWeightBytes(source, experts)) /
+                                            static_cast<double>(std::max<size_t>(1, hosts));
+        WEFT_ASSIGN(const backend::MemoryPool gpu,
+                    backend::DescribePool(device, static_cast<uint64_t>(others / kWeightsRoom)));
+        if (gpu.kind == backend::MemoryKind::kDevice) {
+            pool = gpu;
+            weights = others;
+        }
+    }
     const auto free = static_cast<double>(pool.free_bytes);
     return std::min(kCacheShare * free, std::max(0.0, kWeightsRoom * free - weights));
 }

@@ -25,7 +25,7 @@ constexpr std::string_view kLayers = "cpu:";
 
 Result<program::HostOps> ParseExperts(std::string_view word, int64_t layers) {
     program::HostOps host_ops;
-    if (word == "gpu") return host_ops;
+    if (word.empty() || word == "gpu") return host_ops;
     host_ops.fill = word == "auto";
     if (word == "cpu") host_ops.expert_layers = program::HostOps::kAllLayers;
     if (word == "cpu" || host_ops.fill) return host_ops;

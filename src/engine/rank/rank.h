@@ -141,7 +141,9 @@ class Rank {
     Status Compile();
     Result<uint64_t> DriveMemory() const;
     std::string DriveAdvice() const;
-    Status CompileOn(const std::string& name);
+    enum class Experts { kAsAsked, kShared };  // kShared: as with --experts auto
+    Status CompileOn(const std::string& name, Experts experts = Experts::kAsAsked);
+    bool MayShareExperts(const Status& compiled) const;
     Status MoveToCpu(const std::string& why);
     void TellProgress();
     Status CheckPlaces();

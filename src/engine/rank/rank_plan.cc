@@ -64,7 +64,8 @@ Status Rank::Plan() {
         Log(LogLevel::kWarning, "--device auto skips {}", choice.left_out);
     }
     for (const std::string& one : choice.names) {
-        const Status compiled = CompileOn(one);
+        Status compiled = CompileOn(one);
+        if (MayShareExperts(compiled)) compiled = CompileOn(one, Experts::kShared);
         const bool last = one == choice.names.back();
         if (compiled.ok() || last || IsOfUser(compiled.error())) {
             may_move_ = !last;
@@ -75,8 +76,16 @@ Status Rank::Plan() {
     return {};
 }
 
+// Whether the GPU that `auto` tried lacks memory that the host's processor could give it, by
+// computing experts. A GPU that shares the host's memory would gain nothing.
+bool Rank::MayShareExperts(const Status& compiled) const {
+    return !compiled.ok() && compiled.error().code == ErrorCode::kOutOfMemory &&
+           job_.experts.empty() && hyper_.moe.experts > 0 && device_ != nullptr &&
+           device_->pool().kind == backend::MemoryKind::kDevice;
+}
+
 // Opens a device and compiles the program for it.
-Status Rank::CompileOn(const std::string& name) {
+Status Rank::CompileOn(const std::string& name, Experts experts) {
     auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
     options.local_rank = LocalRankOf(cluster_, job_.device);
     cluster_.SetProgress(nullptr);  // it would read objects that are going away
@@ -85,6 +94,7 @@ Status Rank::CompileOn(const std::string& name) {
     device_.reset();
     is_loaded_.clear();
     WEFT_ASSIGN(options.host_ops, HostOpsOf(job_, hyper_));
+    options.host_ops.fill = options.host_ops.fill || experts == Experts::kShared;
     WEFT_ASSIGN(device_, backend::OpenDevice(name, options));
     return Compile();
 }
