@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "backend/placed/hand_over.h"
 #include "coll/comm.h"
 #include "model_files/hf/folder.h"
 #include "support/golden_experts.h"
@@ -151,6 +152,38 @@ TEST(PlacedToFit, FillsTheDevice) {
     }
     auto placed = backend::MakePlacedDevice(std::make_shared<SmallDevice>(1), Processor(), kFill);
     EXPECT_EQ(placed->Compile({program}, {}).error().code, ErrorCode::kOutOfMemory);
+}
+
+// A run's values that the device leaves out, as rows of a step without output rows, do not become
+// those of the next run.
+TEST(HandOverTest, ValuesThatNobodyTakesAreForgotten) {
+    program::PlacedProgram placed;
+    placed.run_of_device = {0, 0, 0, 1, 1};
+    std::vector<size_t> runs;
+    std::vector<std::byte> got(1);
+    backend::HandOver hand_over(placed, [&](size_t run, backend::StageLinks& host) -> Status {
+        runs.push_back(run);
+        WEFT_TRY(host.Recv(got, program::kHostPeer, {}));
+        for (int i = 0; i < 2; ++i) {
+            const auto value = static_cast<std::byte>(10 * run + static_cast<size_t>(i));
+            WEFT_TRY(host.Send({&value, 1}, program::kHostPeer, {}));
+        }
+        return {};
+    });
+    for (int step = 0; step < 2; ++step) {
+        hand_over.Begin(nullptr);
+        backend::StageLinks& device = hand_over.device();
+        std::byte value{7};
+        ASSERT_TRUE(device.Send({&value, 1}, program::kHostPeer, {.index = 0}).ok());
+        ASSERT_TRUE(device.Recv({&value, 1}, program::kHostPeer, {.index = 1}).ok());
+        EXPECT_EQ(got[0], std::byte{7});
+        EXPECT_EQ(value, std::byte{0});
+        ASSERT_TRUE(device.Send({&value, 1}, program::kHostPeer, {.index = 3}).ok());
+        ASSERT_TRUE(device.Recv({&value, 1}, program::kHostPeer, {.index = 4}).ok());
+        EXPECT_EQ(got[0], std::byte{0});
+        EXPECT_EQ(value, std::byte{10});
+    }
+    EXPECT_EQ(runs, (std::vector<size_t>{0, 1, 0, 1}));
 }
 
 class PlacedLayers : public testing::TestWithParam<std::string> {};

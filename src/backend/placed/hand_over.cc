@@ -34,16 +34,15 @@ Status HandOver::DeviceLinks::Send(std::span<const std::byte> data, int peer,
 
 Status HandOver::DeviceLinks::Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) {
     if (peer != program::kHostPeer) return all_.ranks_->Recv(data, peer, tag);
-    Box& made = all_.to_device_;
-    if (made.taken == made.count) {
-        made.Clear();
-        const auto run = all_.run_of_device_[static_cast<size_t>(tag.index)];
-        WEFT_CHECK(run >= 0);
+    const int32_t run = all_.run_of_device_[static_cast<size_t>(tag.index)];
+    WEFT_CHECK(run >= 0);
+    if (all_.made_for_ != run) {
+        all_.to_device_.Clear();
         WEFT_TRY(all_.compute_(static_cast<size_t>(run), all_.host_));
+        all_.made_for_ = run;
         ++all_.runs_;
-        all_.sent_for_ = -1;
     }
-    made.Take(data);
+    all_.to_device_.Take(data);
     return {};
 }
 

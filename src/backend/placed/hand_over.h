@@ -21,7 +21,10 @@ class HandOver {
     HandOver(const program::PlacedProgram& placed, Compute compute);
 
     // Call this before each step. ranks: the links to other ranks; may be null.
-    void Begin(StageLinks* ranks) { ranks_ = ranks; }
+    void Begin(StageLinks* ranks) {
+        ranks_ = ranks;
+        sent_for_ = made_for_ = -1;
+    }
     // The links for the device's Program.
     StageLinks& device() { return device_; }
     // Number of runs since construction.
@@ -61,7 +64,7 @@ class HandOver {
     DeviceLinks device_{*this};
     HostLinks host_{*this};
     Box to_host_, to_device_;
-    int32_t sent_for_ = -1;  // the run that to_host_ is for
+    int32_t sent_for_ = -1, made_for_ = -1;  // the runs that the boxes are for
     int64_t runs_ = 0;
 };
 
