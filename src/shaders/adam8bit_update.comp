@@ -4,7 +4,7 @@
 #include "element.glsl"
 #include "reduce.glsl"
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint kTypes = 0;  // of gradient, copy
+layout(constant_id = 1) const uint kTypes = 0;  // element types: gradient, copy
 layout(constant_id = 2) const bool kWide = false;
 #include "update.glsl"
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Words { uint at[]; };
@@ -69,8 +69,8 @@ void Block(UpdateRun run, uint64_t begin, uint count) {
         m_word = Words(m + at).at[0];
         v_word = Words(v + at).at[0];
         const vec4 weight = LoadQuad(weights, kF32, at, left, kWide);
-        const vec4 g = gradient_scale.at[0] * LoadQuad(gradient, TypeIn(kTypes, 0), at, left, kWide) +
-                       run.l2 * weight;
+        const vec4 unscaled = LoadQuad(gradient, TypeIn(kTypes, 0), at, left, kWide);
+        const vec4 g = gradient_scale.at[0] * unscaled + run.l2 * weight;
         first = beta1 * Widen(codes, m_word, m_scales.at[uint(scale_at)]) + (1 - beta1) * g;
         second = beta2 * Widen(codes + 2 * kTableBytes, v_word, v_scales.at[uint(scale_at)]) +
                  (1 - beta2) * g * g;

@@ -219,7 +219,8 @@ void Soften() {
     barrier();
     if (works) {
         float largest = most;
-        [[dont_unroll]] for (uint i = 0; i < kLanes; ++i) largest = max(largest, lanes[pair * kLanes + i]);
+        [[dont_unroll]] for (uint i = 0; i < kLanes; ++i)
+            largest = max(largest, lanes[pair * kLanes + i]);
         const float shrink = exp(most - largest);
         float sum = 0.0;
         [[dont_unroll]] for (uint i = lane; i < kKeys; i += kLanes) {

@@ -7,13 +7,13 @@
 //     rounded to f16.
 //   - Keys and values of an f16 cache are used as they are. Those of other types are rounded to
 //     f16. A key (or value) with elements beyond the range of f16 is first multiplied by a power of
-//     two. This power depends on nothing else, and is divided out of the key's scores, or multiplied
-//     into the value's weight.
+//     two. This power depends on nothing else, and is divided out of the key's scores, or
+//     multiplied into the value's weight.
 //   - A weight is 2^(score - top + kBias), where scores are in units of log(2), and `top` is a
 //     score near the largest so far. If a tile has a score above top + kHeadroom, `top` becomes the
 //     largest score, and sums and totals of the row are multiplied by a number below 1. So weights
-//     stay within f16, and most tiles need no such multiplication. The weights' total is in float32,
-//     of unrounded weights.
+//     stay within f16, and most tiles need no such multiplication. The weights' total is in
+//     float32, of unrounded weights.
 //
 // All subgroups run all barriers, including subgroup barriers, because lavapipe requires it.
 //
@@ -37,8 +37,8 @@ layout(constant_id = 6) const uint kKeys = 64;       // per tile: 32 or 64
 layout(constant_id = 7) const uint kSlice = 64;  // most dims of keys or values in shared memory; a
                                                  // multiple of 16
 layout(constant_id = 8) const uint kAcross = 1;
-layout(constant_id = 9) const bool kHeld = false;  // subgroups hold their queries in registers; only
-                                                   // with kKeyDims <= kSlice
+// Subgroups hold their queries in registers; only with kKeyDims <= kSlice.
+layout(constant_id = 9) const bool kHeld = false;
 
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;

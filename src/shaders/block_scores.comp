@@ -38,7 +38,8 @@ void main() {
         const uint head = group + i * kGroups;
         if (key != 0 || head >= kHeads) continue;
         float most = kLeast;
-        for (uint other = 0; other < kKeys; ++other) most = max(most, highest[group * kKeys + other]);
+        for (uint other = 0; other < kKeys; ++other)
+            most = max(most, highest[group * kKeys + other]);
         scores.at[(gl_WorkGroupID.y * kHeads + head) * stride + own] = most;
     }
 }

@@ -50,7 +50,8 @@ void Encode(uint64_t codes, uint64_t scales, uint lane, uint four, vec4 x, bool 
         }
         const precise float scale = peak / 127.0;
         const uint bits = !finite ? 0x7fc00000u : zero ? 0 : floatBitsToUint(scale);
-        BlockScales(scales).at[four / kBlockLanes] = uvec2(bits, uint(low) & 0xffff | uint(high) << 16);
+        BlockScales(scales).at[four / kBlockLanes] =
+            uvec2(bits, uint(low) & 0xffff | uint(high) << 16);
     }
     barrier();
 }

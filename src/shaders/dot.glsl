@@ -12,7 +12,8 @@ int PackedDot(uint a, uint b, spirv_literal int format);
 int Dot4(uint a, uint b) { return PackedDot(a, b, 0); }
 
 // Whether each half of 32 columns has its own scale, and whether there are offsets.
-#if defined(Q2_K) || defined(Q3_K) || defined(Q6_K) || defined(IQ1_M) || defined(IQ2_XS) || defined(IQ2_S) || defined(NVFP4)
+#if defined(Q2_K) || defined(Q3_K) || defined(Q6_K) || defined(IQ1_M) || \
+    defined(IQ2_XS) || defined(IQ2_S) || defined(NVFP4)
 #define PARTS 2
 #else
 #define PARTS 1

@@ -1,6 +1,6 @@
-// Elements of values: float32, bfloat16 or float16 (kF32, kBF16, kF16), row-major without padding, at
-// addresses aligned to their size. Arithmetic is float32; a store rounds to nearest even. A type is a
-// specialization constant, so that each function compiles to one branch.
+// Elements of values: float32, bfloat16 or float16 (kF32, kBF16, kF16), row-major without padding,
+// at addresses aligned to their size. Arithmetic is float32; a store rounds to nearest even. A type
+// is a specialization constant, so that each function compiles to one branch.
 //
 // A quad is four consecutive elements. If `wide`, its address is aligned to four elements, and it
 // is one load or store. Stores never touch bytes outside their elements.

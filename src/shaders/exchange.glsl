@@ -1,8 +1,8 @@
 // An exchange with the host in the middle of a submission (backend/vulkan/device/host_signal.h):
-// gives the host `count` floats, waits until it opens the gate, and reads the floats that the host has
-// written.
-// Runs in one workgroup, and waits only for the host. If that takes more polls than the submission
-// has left, it abandons the submission: the following kernels do nothing (guard.glsl).
+// gives the host `count` floats, waits until it opens the gate, and reads the floats that the host
+// has written. Runs in one workgroup, and waits only for the host. If that takes more polls than
+// the submission has left, it abandons the submission: the following kernels do nothing
+// (guard.glsl).
 #extension GL_KHR_memory_scope_semantics : require
 
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Words { uint at[]; };

@@ -1,6 +1,6 @@
 // The plan of products with experts: slots (row * used + k) sorted by expert and then by slot,
-// divided into blocks of at most `tile`. Slots of experts that this rank does not hold come last, as
-// expert number `experts`.
+// divided into blocks of at most `tile`. Slots of experts that this rank does not hold come last,
+// as expert number `experts`.
 //
 //     plan  int32: number of blocks; start of the slots; start of the experts' first slots; number
 //           of experts; [expert, first slot, slots] of each block; slots; each expert's first slot

@@ -16,7 +16,8 @@ float Tanh(float x) {
     const float size = abs(x);
     if (size < 0.25) {
         const float s = x * x;
-        const float tail = fma(s, fma(s, fma(s, 0.021869488, -0.053968254), 0.13333333), -0.33333333);
+        const float tail =
+            fma(s, fma(s, fma(s, 0.021869488, -0.053968254), 0.13333333), -0.33333333);
         return fma(x * s, tail, x);
     }
     const float t = exp(-2.0 * size);

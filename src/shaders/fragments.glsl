@@ -4,8 +4,8 @@
 //
 // Operands are in the shared array `halves`, sums in `floats`. A matrix has a position in its array
 // and a stride between the array's rows, both in groups of four elements. The shader defines
-// kHalfFours and kFloatFours, the lengths of the arrays, and kSize, the size of a subgroup. It gives
-// each matrix of sums another number below kMatrices.
+// kHalfFours and kFloatFours, the lengths of the arrays, and kSize, the size of a subgroup. It
+// gives each matrix of sums another number below kMatrices.
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 
 shared f16vec4 halves[kHalfFours];

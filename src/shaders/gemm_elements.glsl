@@ -15,7 +15,8 @@ Eight LoadEight(uint type, bool aligned, uint64_t row, uint first, uint end) {
     if (first >= end) return eight;
     if (aligned && end - first >= 8) {
         if (type == kF32) {
-            return Eight(LoadQuad(row, type, first, 4, true), LoadQuad(row, type, first + 4, 4, true));
+            return Eight(LoadQuad(row, type, first, 4, true),
+                         LoadQuad(row, type, first + 4, 4, true));
         }
         const uvec4 words = Words4(row + uint64_t(first) * 2).at[0];
         return Eight(WidenFour(type, words.xy), WidenFour(type, words.zw));

@@ -7,8 +7,8 @@ float Sigmoid(float x) {
     return (x >= 0.0 ? 1.0 : t) / sum;
 }
 
-// log(1 + exp(x)). log(1 + t) is the series in s = t / (2 + t), at most 1/3, whose next term is below
-// 2^-26 of it.
+// log(1 + exp(x)). log(1 + t) is the series in s = t / (2 + t), at most 1/3, whose next term is
+// below 2^-26 of it.
 float Softplus(float x) {
     const float t = exp(-abs(x));
     const float s = t / (2.0 + t), q = s * s;

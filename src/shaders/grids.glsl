@@ -1,6 +1,6 @@
-// Codebook types (src/backend/vulkan/dispatch/grid_weights.cc): plane 0 has indices and signs, plane
-// 1 other data of each 32 columns, the last plane the scale of each 256, plane 3 the codebook, one
-// byte per value.
+// Codebook types (src/backend/vulkan/dispatch/grid_weights.cc): plane 0 has indices and signs,
+// plane 1 other data of each 32 columns, the last plane the scale of each 256, plane 3 the
+// codebook, one byte per value.
 
 uint EvenSigns(uint bits) {
     const uint seven = bits & 127;
@@ -13,7 +13,7 @@ uint WithSigns(uint four, uint signs) {
 }
 
 #if defined(IQ1_S) || defined(IQ1_M)
-// The entry and the offset's sign of eight columns.
+// The index of the code book entry of eight columns, and the sign bit of their offset.
 uvec2 OneOf(WeightRow row, uint unit, uint g) {
     const uint index = Words(row.plane[0]).at[unit] >> 8 * g & 255;
     const uint more = ShortAt(row.plane[1], unit);

@@ -39,7 +39,8 @@ void main() {
             Pairs(halves).at[pair] = packHalf2x16(two);
         }
         if (lane == 0) {
-            Floats(a.scales).at[row] = uintBitsToFloat(finite ? uint(127 - shift) << 23 : 0x7fc00000u);
+            Floats(a.scales).at[row] =
+                uintBitsToFloat(finite ? uint(127 - shift) << 23 : 0x7fc00000u);
         }
         barrier();
     }

@@ -11,5 +11,7 @@
 layout(local_size_x_id = 0) in;
 
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Floats4 { vec4 at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Floats4 {
+    vec4 at[];
+};
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Ints { int at[]; };

@@ -137,8 +137,8 @@ void SumExperts(uint first, uint lane) {
         const uint slot = row * Used() + k;
         const float weight = Floats(a.weights).at[slot];
         const uint matrix = uint(expert) * a.n;
-        Multiply(a.x + uint64_t(slot) * a.cols * X_BYTES, 0, 1, matrix + first, matrix + a.n, weight,
-                 lane, sums);
+        Multiply(a.x + uint64_t(slot) * a.cols * X_BYTES, 0, 1, matrix + first, matrix + a.n,
+                 weight, lane, sums);
         if (a.bias != 0 && lane < kOut && first + lane < a.n) {
             biases = fma(weight, Floats(a.bias).at[matrix + first + lane], biases);
         }

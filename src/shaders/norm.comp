@@ -2,12 +2,14 @@
 // one unit (a group of columns of a row) at a time:
 //     s = 1 / sqrt(mean(x^2) + eps), y = x * s * weight
 //     dx = s * (dy * weight - x * s^2 * mean(dy * weight * x))
-// With `squares`, reads the sum of squares of the unit's row instead. kSumSquares: writes that sum to
-// y. kGrad: dx, and s of each unit if `inverse` is not 0. kInverse: only s. kEncodes: also writes y
-// as codes (codes.glsl); a unit must then be a row. kCentered: subtracts the mean of the unit from x.
+// With `squares`, reads the sum of squares of the unit's row instead. kSumSquares: writes that sum
+// to y. kGrad: dx, and s of each unit if `inverse` is not 0. kInverse: only s. kEncodes: also
+// writes y as codes (codes.glsl); a unit must then be a row. kCentered: subtracts the mean of the
+// unit from x.
 //
-// kQuads: an invocation adds four columns at a time, else single ones. The order of a sum, and so its
-// bits, depend on it: residual.comp, heads.comp and latent.comp give the bits of single columns.
+// kQuads: an invocation adds four columns at a time, else single ones. The order of a sum, and so
+// its bits, depend on it: residual.comp, heads.comp and latent.comp give the bits of single
+// columns.
 #version 460
 #include "element.glsl"
 #include "norm.glsl"
@@ -33,7 +35,8 @@ const uint kForward = 0, kSumSquares = 1, kGrad = 2, kInverse = 3;
 const uint kEach = kQuads ? 4 : 1;
 
 vec4 ColumnsOf(uint64_t from, uint operand, uint64_t begin, uint column) {
-    return LoadQuad(from, TypeIn(kTypes, operand), begin + column, min(kEach, cols - column), kWide);
+    const uint type = TypeIn(kTypes, operand);
+    return LoadQuad(from, type, begin + column, min(kEach, cols - column), kWide);
 }
 vec4 WeightOf(uint unit, uint column) {
     if (weight == 0) return vec4(1);

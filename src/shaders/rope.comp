@@ -1,6 +1,7 @@
-// rope: rotates pairs of each head's first 2 * pairs dims by position * inverse frequency, and copies
-// the other dims, of any types. Workgroup (rows, columns). An invocation handles a pair, or a single
-// dim after the pairs; with kWide, four pairs of halves, two pairs of neighbors, or four dims.
+// rope: rotates pairs of each head's first 2 * pairs dims by position * inverse frequency, and
+// copies the other dims, of any types. Workgroup (rows, columns). An invocation handles a pair, or
+// a single dim after the pairs; with kWide, four pairs of halves, two pairs of neighbors, or four
+// dims.
 #version 460
 #include "element.glsl"
 #include "rope.glsl"

@@ -168,7 +168,8 @@ void RouteRow(uint64_t logits, uint row) {
     const float factor = routing.renormalise != 0 ? routing.scale / (sum + 1e-20) : routing.scale;
     for (uint k = route_lane; k < routing.used; k += gl_WorkGroupSize.x) {
         float weight = chosen_weight[k] * factor;
-        if (routing.factors != 0) weight = chosen_weight[k] * (factor * Floats(routing.factors).at[chosen_id[k]]);
+        if (routing.factors != 0)
+            weight = chosen_weight[k] * (factor * Floats(routing.factors).at[chosen_id[k]]);
         Ints(routing.ids).at[row * routing.used + k] = int(chosen_id[k]);
         Floats(routing.weights).at[row * routing.used + k] = weight;
     }

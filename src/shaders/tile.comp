@@ -1,7 +1,8 @@
 //: tile_@ -D@ for PLAIN CODED FP8
 //: tile_dot_@ -D@ -DDOT for CODED
 //: tile_matrix_@ -D@ -DMATRIX for F16 CODED : coopmat
-//: tile_matrix_emulated_@ -D@ -DMATRIX -DEMULATED for F16 Q4_0 Q8_0 Q4_K Q6_K IQ2_S MXFP4 W4 W8 NVFP4
+//: tile_matrix_emulated_@ -D@ -DMATRIX -DEMULATED for F16 Q4_0 Q8_0 Q4_K Q6_K IQ2_S MXFP4
+//: tile_matrix_emulated_@ -D@ -DMATRIX -DEMULATED for W4 W8 NVFP4
 // Products of a weight and more than a few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
 // A workgroup computes a tile of the output: kTile rows of the step (workgroup y) by kWide rows of

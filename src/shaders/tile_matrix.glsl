@@ -277,8 +277,8 @@ uint64_t PartialAt(uint part, uint row, uint column) {
 }
 
 // Orders accesses to `results` within a subgroup. An emulated result is read by the invocation that
-// wrote it. All subgroups call it: lavapipe ends a workgroup too early if only some of its subgroups
-// come to a barrier.
+// wrote it. All subgroups call it: lavapipe ends a workgroup too early if only some of its
+// subgroups come to a barrier.
 void OrderResults() {
 #ifndef EMULATED
     subgroupBarrier();

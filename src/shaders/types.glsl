@@ -117,7 +117,9 @@
 
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Words { uint at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Words2 { uvec2 at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Words4 { uvec4 at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Words4 {
+    uvec4 at[];
+};
 
 // Addresses of a row in each plane.
 struct WeightRow { uint64_t plane[4]; };
