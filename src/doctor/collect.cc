@@ -114,10 +114,11 @@ Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions&
     const std::string_view archive =
         ran.ok() && ran->status == 0 ? WithoutGreeting(ran->out) : std::string_view();
     if (archive.empty() && ran.ok() && ran->status == 0) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "what '{}' printed over ssh is no snapshot, {}: 'ssh {} weft --version' "
-                         "must name this version",
-                         command, FirstLine(ran->out), name);
+        return MakeError(
+            ErrorCode::kCorrupt,
+            "what '{}' printed over ssh is not a snapshot, {}: 'ssh {} weft --version' "
+            "must name this version",
+            command, FirstLine(ran->out), name);
     }
     if (archive.empty()) {
         const bool hung =

@@ -134,7 +134,8 @@ Status CheckHasKey(const std::string& cluster, const ClusterFile& file) {
     if (::access(file.key.c_str(), F_OK) == 0) return {};
     return MakeError(ErrorCode::kNotFound,
                      "there is no cluster '{}' here: {} is missing. 'weft up' on the first host "
-                     "makes it and prints words; 'weft up -' on each other host asks for them",
+                     "makes it and prints the key phrase; 'weft up -' on each other host asks for "
+                     "it",
                      cluster, file.key);
 }
 

@@ -119,7 +119,7 @@ Result<double> ParseQuantity(std::string_view text, Unit unit) {
     const bool counts = error == std::errc() && std::isfinite(number);
     if (!counts || row == std::end(kUnits)) {
         return MakeError(ErrorCode::kUsage,
-                         "'{}' is no quantity; expected a number and one of the units {}",
+                         "'{}' is not a quantity; expected a number and one of the units {}",
                          text.substr(0, 100), UnitNames(unit));
     }
     const double value = number * row->factor;

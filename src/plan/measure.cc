@@ -276,11 +276,11 @@ void AddOverheads(const StepsRun& run, MeasuredRates& rates) {
     const double grown = all.seconds - AttentionIn(run, many).seconds - seconds;
     double own = seconds;
     if (grown > kLeastOp) {
-        rates.rest = Told(more / grown, "ops of many rows that are no products");
+        rates.rest = Told(more / grown, "ops of many rows that are not products");
         own -= bytes / rates.rest->value;
     }
     rates.op = Told(std::max(own / std::max(one.ops - run.times.attentions(), 1), kLeastOp),
-                    "ops of one row that are no products");
+                    "ops of one row that are not products");
     rates.step = Told(std::max(one.gap_s, 0.0), "between the ops of two steps");
 }
 

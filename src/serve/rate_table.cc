@@ -104,7 +104,8 @@ Result<std::shared_ptr<RateTable>> RateTable::Share() {
 Result<std::shared_ptr<RateTable>> RateTable::Attach(Fd fd) {
     struct stat info {};
     if (::fstat(fd.get(), &info) != 0 || info.st_size != sizeof(Page)) {
-        return MakeError(ErrorCode::kCorrupt, "the rates of API keys are no table of this program");
+        return MakeError(ErrorCode::kCorrupt,
+                         "the rates of API keys are not table of this program");
     }
     std::shared_ptr<RateTable> table(new RateTable(std::move(fd)));
     void* const page =

@@ -305,7 +305,8 @@ TEST_F(DoctorHosts, ABannerIsNoArchive) {
     EXPECT_EQ(ran.status, 1);
     const json j = ran.Json();
     const std::string banner = Reachable(j, "banner")["read"];
-    EXPECT_NE(banner.find("is no snapshot, it says 'This is no archive"), std::string::npos) << j;
+    EXPECT_NE(banner.find("is not a snapshot, it says 'This is no archive"), std::string::npos)
+        << j;
     EXPECT_EQ(banner.find('\033'), std::string::npos);
     const std::string silent = Reachable(j, "silent")["read"];
     EXPECT_NE(silent.find("it is empty"), std::string::npos) << j;

@@ -354,7 +354,7 @@ TEST(DoctorCardHosts, HealthyOnesAreNotWarned) {
     }
 }
 
-// Less evidence is no fault.
+// Less evidence is not a fault.
 TEST(DoctorCardHosts, HealthyOnesAreNotWarnedWithoutAnyOneFile) {
     for (const Cluster& cluster : HealthyCards()) {
         for (const auto& [path, text] : cluster.hosts.front()) {
@@ -715,7 +715,7 @@ TEST(DoctorCardHosts, FaultyOnesAreNamed) {
     }
 }
 
-// lspci of a user tells nothing of links: that is said, and is no fault.
+// lspci of a user tells nothing of links: that is said, and is not a fault.
 TEST(DoctorCardHosts, WhatLspciMayNotReadIsSaid) {
     const SnapshotFiles files = {
         {"cmd/lspci_-vv",

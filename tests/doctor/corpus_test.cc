@@ -327,7 +327,7 @@ TEST(DoctorCorpus, OneFileAloneIsNoFault) {
     for (const auto& [name, host] : WholeHosts()) {
         if (!host.healthy() || !host.on.empty()) continue;
         for (const auto& [path, text] : host.files) {
-            // A port without a cable is no fault of a card of which another port has one.
+            // A port without a cable is not a fault of a card of which another port has one.
             if (path.starts_with("probe/") || text == "1: DOWN\n") continue;
             EXPECT_EQ(AllText(LookAt({{path, text}}), Severity::kWarn), "") << name << ": " << path;
         }

@@ -47,7 +47,7 @@ TEST(DoctorHosts, HealthyOnesAreNotWarned) {
     }
 }
 
-// Less evidence is no fault.
+// Less evidence is not a fault.
 TEST(DoctorHosts, HealthyOnesAreNotWarnedWithoutAnyOneFile) {
     for (const Cluster& cluster : HealthyClusters()) {
         for (size_t host = 0; host < cluster.hosts.size(); ++host) {

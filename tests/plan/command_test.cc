@@ -153,7 +153,7 @@ TEST(PlanCommand, MachinesAreFound) {
         const Ran wrong = RunWeft(model + Words{flag, value});
         EXPECT_EQ(wrong.status, 2) << wrong.err;
         EXPECT_NE(wrong.err.find(std::string(flag) + ": "), std::string::npos) << wrong.err;
-        EXPECT_NE(wrong.err.find("is no quantity"), std::string::npos) << wrong.err;
+        EXPECT_NE(wrong.err.find("is not a quantity"), std::string::npos) << wrong.err;
     }
 }
 

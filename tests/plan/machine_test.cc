@@ -85,10 +85,10 @@ TEST(Machine, WhatIsWrongIsSaid) {
         {"{", "line 1"},
         {FileWith(R"(, "colour": "red")"), "unknown key 'colour'; known are about"},
         {FileWith("", "100 GB"),
-         "bandwidth.is: '100 GB' is no quantity; expected a number and "
+         "bandwidth.is: '100 GB' is not a quantity; expected a number and "
          "one of the units MB/s, GB/s"},
         {FileWith("", "0 GB/s"), "out of range"},
-        {FileWith("", "fast"), "'fast' is no quantity"},
+        {FileWith("", "fast"), "'fast' is not a quantity"},
         {FileWith("", "1e999 GB/s"), "no quantity"},
         {FileWith(R"(, "known_by": "1002:1586")"), "known_by: expected a list of PCI ids"},
         {FileWith(R"(, "known_by": ["1002:15G6"])"), "known_by: expected a list of PCI ids"},
@@ -443,7 +443,7 @@ TEST(Cluster, AllSeriesHaveFigures) {
     }
 }
 
-// Hosts whose ranks are no multiple of a tier's: ranks count from the host's first one.
+// Hosts whose ranks are not a multiple of a tier's: ranks count from the host's first one.
 TEST(Cluster, LinksOfAHostBeginWithIt) {
     const Library library = OpenLibrary();
     for (const char* words : {"2xh100:6", "3xh100:3", "2xh100:5", "3xh100:7", "1xstrix-halo+2xh100",

@@ -122,7 +122,7 @@ TEST(PlanTrainCommand, SlowMachinesAndWiresAreLeftOut) {
     // All hosts are faster: the table has no column of machines.
     const Ran all = RunWeft(job + Words{"2xh100,roce-8x400g"});
     EXPECT_GT(all.out.find("machines"), all.out.find('\n')) << all.out;
-    // 9 ranks are no multiple of --tp 2; 8 are.
+    // 9 ranks are not a multiple of --tp 2; 8 are.
     const Ran some = RunWeft(job + Words{"h100+rtx-4090", "--tp", "2", "--json"});
     ASSERT_EQ(some.status, 0) << some.err;
     EXPECT_EQ(some.Json()["layouts"][0]["uses"], "1xh100");

@@ -7,7 +7,7 @@ namespace {
 struct Counter {
     std::string_view names;  // the counter's names in drivers, separated by blanks
     Severity severity;
-    double allowed;  // growth between the two readings that is no fault
+    double allowed;  // growth between the two readings that is not a fault
     const char* why;
     const char* fix;  // {0}: the interface
 };
@@ -42,7 +42,7 @@ std::string FixOf(const Counter& counter, const std::string& device) {
     return fmt::vformat(counter.fix, fmt::make_format_args(name));
 }
 
-// Reports a counter that grew by more than it may. False: it did not.
+// Reports a counter that grew by more than it may. Returns false if it did not grow by more.
 bool CheckGrowth(const std::string& device, std::string_view name, const Counter& counter,
                  double first, double now, Findings& out) {
     if (!(now - first > counter.allowed)) return false;

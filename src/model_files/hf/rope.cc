@@ -494,7 +494,7 @@ Status WriteRopeSections(const Config& config, MetaWriter& meta, std::vector<int
 
 Status WriteWindowedBase(const Config& config, MetaWriter& meta) {
     if (!config.Has(kWindowedBase)) {
-        return config.Corrupt("rope_parameters", "a rope_theta for sliding_attention, too");
+        return config.Corrupt("rope_parameters", "a rope_theta for sliding_attention as well");
     }
     WEFT_ASSIGN(const double base, config.NeedF64({kWindowedBase}));
     meta.F32("rope.freq_base_swa", base);

@@ -163,7 +163,8 @@ std::optional<ApiError> ReadPoolAsk(const HttpRequest& request, PoolAsk& ask) {
     if (body.contains(kKeepAlive) && !body[kKeepAlive].is_null()) {
         ask.keep_ms = KeepAliveMs(body[kKeepAlive]);
         if (!ask.keep_ms) {
-            return ApiError{400, "keep_alive is no duration: expected seconds, or text such as 5m",
+            return ApiError{400,
+                            "keep_alive is not a duration: expected seconds, or text such as 5m",
                             kKeepAlive, "invalid_value"};
         }
     }
