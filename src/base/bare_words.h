@@ -7,7 +7,7 @@
 namespace weft {
 
 // The text with Infinity, -Infinity and NaN outside of strings replaced by the form of transformers
-// 5, {"__float__": "Infinity"}. For all JSON files of a model's folder. Time: linear.
+// 5, {"__float__": "Infinity"}. Readers of a model folder's JSON files call it first. Time: linear.
 std::string WithoutBareWords(std::string_view text);
 
 }  // namespace weft

@@ -39,7 +39,7 @@ class DescriptorWriter {
     // calls return without waiting, until the queue has been empty once.
     void Write(std::string_view text, Priority priority = Priority::kNormal);
     // Waits until the queue is empty. Gives up after `stall_ms` without a written text, or after
-    // ten times `stall_ms` in total. False: something is still queued.
+    // ten times `stall_ms` in total. Returns false if text is still queued.
     bool Flush(int64_t stall_ms);
     // The errno of the first write that failed; 0: none failed.
     int error() const { return error_.load(); }

@@ -13,7 +13,7 @@ namespace weft {
 inline constexpr size_t kKindBytes = 64;
 
 // Describes the file's kind and the next step: "it is a Git LFS pointer, ... Run 'git lfs pull'
-// ...". Empty: the kind is not known.
+// ...". Returns "" for an unknown kind.
 std::string WrongKind(std::string_view first_bytes);
 
 // As WrongKind, but recognizes only what a failed download leaves in place of a file of any format:

@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// As ParseOrderedJsonText; IsDigits holds for integers beyond 64 bits.
+// Parses like ParseOrderedJsonText, but keeps integers beyond 64 bits as digits (IsDigits).
 Result<nlohmann::ordered_json> ParseJsonWithDigits(std::string_view text,
                                                    const JsonLimits& limits = {},
                                                    size_t* used = nullptr);

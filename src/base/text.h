@@ -12,9 +12,9 @@ namespace weft {
 
 // Blanks are " \t\r\n\v\f".
 std::string_view Trim(std::string_view text);
-// Without the line ends "\n" and "\r\n"; a last line needs none.
+// The lines, without their ends "\n" or "\r\n"; the last line needs no end.
 std::vector<std::string_view> Lines(std::string_view text);
-// Splits at blanks; no empty words.
+// Splits at blanks; omits empty words.
 std::vector<std::string_view> Words(std::string_view text);
 // Splits at each separator: one piece more than separators.
 std::vector<std::string_view> Split(std::string_view text, char separator);

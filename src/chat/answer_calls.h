@@ -55,7 +55,7 @@ Calls ReadAtemCalls(std::string_view text, const ToolTypes& types);
 // "ID<|tool_call:name|>NAME<|tool_call:args|>{...}".
 Calls ReadSolarCall(std::string_view text, const ToolTypes& types);
 
-// As ReadDsmlCalls with GCML between the bars (GigaChat 3.5).
+// GigaChat 3.5: the format of ReadDsmlCalls with GCML between the bars.
 Calls ReadGcmlCalls(std::string_view text, const ToolTypes& types);
 // MiniCPM 5: <function name="NAME"><param name="KEY">VALUE</param>; VALUE may be <![CDATA[...]]>.
 Calls ReadMiniCpmCalls(std::string_view text, const ToolTypes& types);

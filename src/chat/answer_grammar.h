@@ -28,10 +28,10 @@ struct GrammarOptions {
     bool in_reasoning = false;
     bool parts = false;
     bool verbatim = false;  // see AnswerParser
-    // Null: the functions are unknown.
+    // Null if the functions are unknown.
     std::shared_ptr<const ToolTypes> tools{};
 
-    // False: no functions were offered, so text that looks like a call is content.
+    // False if no functions were offered: text that looks like a call is then content.
     bool wants_calls() const { return tools == nullptr || !tools->empty(); }
     const ToolTypes& types() const {
         static const ToolTypes none;

@@ -131,7 +131,7 @@ class TagGrammar : public AnswerParser::Grammar {
         content_.Add(text, delta.content);
     }
 
-    // Consumes one marker and the text before it, or one call. False: more text is needed.
+    // Consumes one marker and the text before it, or one call. Returns false if it needs more text.
     bool Step(AnswerDelta& delta) {
         if (call_.form != nullptr) return StepInCall(delta);
         if (again_ != nullptr && !StepBehindCall()) return false;
@@ -185,7 +185,8 @@ class TagGrammar : public AnswerParser::Grammar {
         call_.ends.insert(call_.ends.end(), rules_.dropped.begin(), rules_.dropped.end());
     }
 
-    // After a call whose format repeats: checks whether another call follows. False: undecided.
+    // After a call whose format repeats: checks whether another call follows. Returns false while
+    // this is undecided.
     bool StepBehindCall() {
         const size_t at = held_.find_first_not_of(" \t\r\n,;");
         if (at == held_.npos && !over_) return false;
@@ -265,7 +266,7 @@ class TagGrammar : public AnswerParser::Grammar {
         return true;
     }
 
-    // True: the call is streamed in parts.
+    // Returns whether the call is streamed in parts.
     bool TakePart(std::string_view body, AnswerDelta& delta) {
         const bool begins = !call_.stream.begun();
         std::string arguments;
@@ -278,7 +279,7 @@ class TagGrammar : public AnswerParser::Grammar {
         return true;
     }
 
-    // False: the call has no parts.
+    // Returns false if the call has no parts.
     bool EndParts(std::string_view body, AnswerDelta& delta) {
         if (!call_.form->streams || !options_.parts || !TakePart(body, delta)) return false;
         if (call_.stream.done()) delta.call_parts.push_back({"", "", false, true});

@@ -38,7 +38,7 @@ constexpr const char* kWeftFooter =
     "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce\n"
     "  weft doctor";
 
-// In the order of --help.
+// The subcommands in the order of --help.
 constexpr void (*kAddCommands[])(const Command&, int&) = {
     AddRun,     AddServe,    AddBench,  AddBenchServe, AddLogits,    AddPerplexity, AddTokenize,
     AddInspect, AddQuantize, AddMerge,  AddModels,     AddNet,       AddPull,       AddListCommand,

@@ -141,7 +141,7 @@ class Importer {
         return jinja::MakeContent(meter_, parts, source);
     }
 
-    // Empty: the sizes do not match the text.
+    // Returns no parts if the sizes do not match the text.
     std::vector<std::string_view> PartsOf(std::string_view text, const OrderedJson& sizes) {
         std::vector<std::string_view> parts;
         for (const OrderedJson& each : sizes) {

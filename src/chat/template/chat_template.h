@@ -71,7 +71,8 @@ class ChatTemplate {
         // If there are no tools, `tools` is undefined instead of none.
         bool tools_left_out = false;
         // Per role: whether content that the client gave as parts (kPartsMember) reaches the
-        // template as parts. False: as one joined string. Other roles follow user_parts.
+        // template as parts. If false, the parts reach it as one joined string. Other roles follow
+        // user_parts.
         bool user_parts = false, assistant_parts = false, system_parts = false, tool_parts = false;
     };
     void SetTakes(const Takes& takes) { takes_ = takes; }

@@ -153,9 +153,9 @@ Value JsonFilter(Interpreter& in, const Value& of, const CallValues& values) {
 // ---- numbers
 
 // The number in a text as int() and float() read it: without white space around it, with ASCII
-// digits, and without underscores between digits. Empty: an underscore elsewhere, or one of the
-// separators U+001C to U+001F, which are white space only to str.
-// letters: they count as digits.
+// digits, and without underscores between digits. Returns "" for an underscore elsewhere, and for
+// the separators U+001C to U+001F, which are white space only to str. letters: they count as
+// digits.
 std::string NumberWord(Meter& meter, const Value& of, bool letters) {
     meter.Read(of.text().size());
     if (of.text().view().find_first_of("\x1C\x1D\x1E\x1F") != std::string_view::npos) return {};

@@ -120,7 +120,7 @@ class Lexer {
     }
 
     // Skips the end of a tag ("%}" or similar), with the white space that its sign and trim_blocks
-    // remove. False: at_ is not at the end of a tag.
+    // remove. Returns false if at_ is not at the end of a tag.
     bool SkipEnd(std::string_view end, bool trims) {
         const size_t sign = Char(at_) == '-' || (Char(at_) == '+' && trims) ? 1 : 0;
         if (text_.compare(at_ + sign, end.size(), end) != 0) return false;

@@ -124,7 +124,7 @@ class JsonWriter {
         out_.Append("\"");
     }
 
-    // Empty: the character needs no escape.
+    // Returns "" for a character that needs no escape.
     std::string Escape(int32_t point) const {
         switch (point) {
             case '"': return "\\\"";

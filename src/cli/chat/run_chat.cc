@@ -149,7 +149,7 @@ class Conversation {
         }
     }
 
-    // False: the engine has ended and answers no more questions.
+    // Returns false if the engine has ended and answers no more questions.
     bool Ask() {
         engine::Request request = session_.NextRequest();
         auto prompt = model_.MakePrompt(session_.conversation());

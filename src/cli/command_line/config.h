@@ -6,7 +6,8 @@
 //     alias = ["a", "b"]            --alias=a --alias=b
 //
 // Flags on the command line override the file (compared by long name). The format is TOML's keys
-// and values (toml.io), without tables. Errors: kUsage, kNotFound, naming the file. At most 1 MiB.
+// and values (toml.io), without tables. Errors: kUsage, kNotFound, naming the file. A file has at
+// most 1 MiB.
 #pragma once
 
 #include <string>

@@ -37,8 +37,8 @@ struct PlanRun {
 
 // Names the assumed weight type; "" if the user named one.
 std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape);
-// The largest of the smaller types with a layout that fits, as a MODEL: "qwen3-235b:q2_k". Empty:
-// none fits, or a file sets the type.
+// The largest of the smaller types with a layout that fits, as a MODEL: "qwen3-235b:q2_k". Returns
+// "" if no type fits, or a file sets the type.
 std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run,
                          const plan::ClusterSpec& cluster);
 

@@ -24,7 +24,7 @@ struct PoolMember {
     int64_t ctx = 0, kv_tokens = 0;
     int rates = -1;  // RateTable::fd of the front process
 
-    // From the environment, once; nullopt: this process is no member.
+    // From the environment, once; nullopt: this process is not a member.
     static std::optional<PoolMember> Take();
     std::string Variable() const;  // NAME=VALUE for the environment
 };

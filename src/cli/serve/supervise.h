@@ -36,8 +36,8 @@ class Supervisor {
     // Returns after the supervisor has freed the port.
     void AskForPort() const;
     void SayServing(int port, const std::vector<std::string>& hosts) const;
-    // missing: the hosts that are known to be absent. True: the supervisor will restart the server
-    // and has logged the reason, so this process only has to exit.
+    // missing: the hosts that are known to be absent. Returns true if the supervisor will restart
+    // the server and has logged the reason, so that this process only has to exit.
     bool SayFailed(const Error& error, const std::vector<std::string>& missing) const;
 
   private:

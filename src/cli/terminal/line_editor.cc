@@ -225,7 +225,8 @@ char* PromptOf(EditLine* edit) {
 }
 
 // Sets a UTF-8 locale: libedit measures and writes characters in the locale's encoding, and
-// terminals use UTF-8 even without a locale, as in containers. False: no such locale.
+// terminals use UTF-8 even without a locale, as in containers. Returns false if there is no such
+// locale.
 bool SetUtf8() {
     for (const char* name : {"", "C.UTF-8", "en_US.UTF-8"}) {
         const bool set = std::setlocale(LC_CTYPE, name) != nullptr;

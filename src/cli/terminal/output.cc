@@ -84,8 +84,8 @@ std::mutex g_buffer_mutex;
 std::string g_buffer;
 std::atomic<bool> g_given_up{false};  // after a stop request, the reader took nothing
 
-// Waits until the reader has taken everything that is queued. False: standard output failed, or the
-// user asked to stop and the reader has paused.
+// Waits until the reader has taken everything that is queued. Returns false if standard output
+// failed, or the user asked to stop and the reader has paused.
 bool AwaitReader() {
     while (!g_given_up && !g_writer.Flush(kTurnMs)) {
         if (g_stop && !g_writer.Flush(kLastMs)) g_given_up = true;
