@@ -83,7 +83,7 @@ struct ClusterOptions {
     // block.
     std::function<std::vector<std::string>(const std::string& name)> addresses_now{};
     // With elastic: returns the hosts whose workers may join although the job did not begin with
-    // them. Null: none may. Called like addresses_now.
+    // them. If null, no worker may join. Called like addresses_now.
     std::function<std::vector<std::string>()> new_hosts{};
     Launched* launched = nullptr;  // set if a launcher started the ranks; requires local = 1 and no
                                    // hosts
@@ -116,7 +116,8 @@ struct ClusterOptions {
     // Returns how many of `ranks` ranks the next epoch can use (0: none); the other ranks leave.
     // May be null.
     std::function<int(int ranks)> usable_ranks{};
-    // Returns the data links that `job` needs with `ranks` ranks. Null: all ranks need each other.
+    // Returns the data links that `job` needs with `ranks` ranks. If null, each rank needs a link
+    // to each other rank.
     std::function<LinkNeeds(const std::string& job, int ranks)> links_of{};
     // With elastic: called if two ranks cannot reach each other, so that the job must begin with
     // fewer ranks. Returns `job`, changed for the ranks `kept` of `ranks` ranks. The Cluster's
@@ -189,8 +190,8 @@ class Cluster {
                                                  const JoinValidator& validator = nullptr,
                                                  const FolderLimit& folders = {});
 
-    // Ranks 1 and above of a launcher: joins the next job of rank 0. Null: there are no more jobs.
-    // Signals and errors are as for Join.
+    // Ranks 1 and above of a launcher: joins the next job of rank 0. Returns null if there are no
+    // more jobs. Signals and errors are as for Join.
     static Result<std::unique_ptr<Cluster>> JoinLaunched(Launched& launched,
                                                          const DataPortOptions& data = {});
 
@@ -282,10 +283,10 @@ class Cluster {
     // ranks of the next epoch. Cheap.
     virtual int PendingJoiners() const { return 0; }
     // Rank 0: asks the first `count` of these workers whether they could be ranks size(), size() +
-    // 1, ... of `job`, which is for size() + count ranks. The current ranks work meanwhile. True:
-    // all workers passed. Cheap; call it again until it returns true or PendingJoiners() changes. A
-    // worker that does not pass is rejected and the reason logged; for a while, no worker of its
-    // host may join.
+    // 1, ... of `job`, which is for size() + count ranks. The current ranks work meanwhile. Returns
+    // true once all workers have passed. Cheap; call it again until it returns true or
+    // PendingJoiners() changes. A worker that does not pass is rejected and the reason logged; for
+    // a while, no worker of its host may join.
     virtual bool ValidateJoiners(int /*count*/, const std::string& /*job*/) { return true; }
     // Rank 0: PendingJoiners ignores the workers that wait now, as long as the number of ranks
     // stays the same. Logs `why`. These workers may still replace a lost rank.

@@ -76,8 +76,8 @@ class ClusterImpl final : public Cluster {
     }
 
     void SetMpi(net::MpiLibrary* mpi) { mpi_ = mpi; }
-    // Rank 0: the listener for workers, which exists as long as the job. Null: an elastic job over
-    // named hosts dials those that are not ranks.
+    // Rank 0: the listener for workers, which exists as long as the job. If null, an elastic job
+    // over named hosts dials the hosts that are not ranks.
     Status SetDialIn(std::unique_ptr<DialIn> dial_in);
     // Sets up a job of one rank, without connections.
     void BeAlone();

@@ -124,7 +124,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // stop.
     void AwaitReaped(const Deadline& deadline);
     // Rank 0: begins the next epoch with the ranks `kept` (ascending, rank 0 first), which are
-    // renumbered. False: one of these ranks is lost by now.
+    // renumbered. Returns false if one of these ranks is lost by now.
     bool BeginEpoch(const std::vector<int>& kept, AssignMessage message);
     // Rank 0: ends the job because there is no next epoch, and tells the others. Returns `error`.
     Error GiveUp(Error error);
@@ -139,7 +139,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
         return stop_requested_.load() || (options_.stop != nullptr && options_.stop->load());
     }
 
-    // As in cluster.h.
+    // The contracts are in cluster.h.
     Error ReportFailure(Error error);
     Status End(const Deadline& deadline);
     bool ShouldReport() const;

@@ -231,7 +231,7 @@ void ClusterImpl::DropSurplus(std::vector<int>& kept) {
     dismissed_.insert(dismissed_.end(), surplus.begin(), surplus.end());
 }
 
-// False: a rank of the new epoch is lost.
+// Returns false if a rank of the new epoch is lost.
 bool ClusterImpl::Begin(const std::vector<int>& kept, const AssignMessage& next) {
     if (!control_->BeginEpoch(kept, next)) return false;
     const auto renumbered = [&](int rank) {
@@ -309,7 +309,7 @@ Deadline ClusterImpl::ReturnTime(std::vector<int>& lost, const Replan& replan,
     return Deadline::In(std::min(kElasticReturnMs, rejoin.left_ms()));
 }
 
-// Dials hosts that are no ranks of the new epoch, so that they can join a later one.
+// Dials hosts that are not ranks of the new epoch, so that they can join a later one.
 void ClusterImpl::RecallAbsent() {
     if (recall_ == nullptr) return;
     for (const NamedHost& host : workers_) {

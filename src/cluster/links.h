@@ -23,7 +23,7 @@ struct LinkNeeds {
     std::vector<Pair> pairs{};  // empty: all ranks with each other
     bool spare = false;         // also those other links that the networks allow
     bool operator==(const LinkNeeds&) const = default;
-    // Null: not among `pairs`.
+    // Returns null for two ranks that are not among `pairs`.
     const Pair* Find(int a, int b) const;
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kRedialMs = 50;
 
-// An empty host: not a TCP socket.
+// Returns an empty host for an address that is not IPv4 or IPv6.
 Address ToAddress(const sockaddr_storage& address) {
     char text[INET6_ADDRSTRLEN] = "";
     if (address.ss_family == AF_INET) {

@@ -30,7 +30,7 @@ std::string WithWorkerPort(const std::string& text);
 // as in net::DialTcp. Errors: kTimeout, kIo, kCancelled.
 Result<Fd> Dial(const Address& address, const std::string& name, const Deadline& deadline,
                 int cancel = -1);
-// Sleeps for `ms`. False: `cancel` (-1: none) became readable, and the sleep ended early.
+// Sleeps for `ms`. Returns false if `cancel` (-1: none) became readable, which ends the sleep.
 bool NapUnless(int cancel, int64_t ms);
 // A connected pair between this process and a child. Errors: kIo.
 Result<std::pair<Fd, Fd>> MakeSocketPair();

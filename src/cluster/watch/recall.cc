@@ -52,7 +52,7 @@ void HostRecall::Pause() {
     calls_ = false;
 }
 
-// False: the thread ends.
+// Returns false if the thread has to end.
 bool HostRecall::Nap(int64_t ms) const {
     pollfd entry{cancel_.get(), POLLIN, 0};
     return ::poll(&entry, 1, static_cast<int>(ms)) <= 0;
@@ -111,7 +111,7 @@ void HostRecall::Dial(const NamedHost& host) {
     }
 }
 
-// A host that is down is no news. A wrong key is.
+// Logs why a host cannot join (a wrong key, other flags), but not that it is down.
 void HostRecall::Explain(const NamedHost& host, const Error& error) {
     if (error.code != ErrorCode::kDenied && error.code != ErrorCode::kUsage) return;
     Refusal& refusal = refused_[host.name];

@@ -90,7 +90,7 @@ RankWaits Control::OwnWaits(int64_t now_ns) const {
     return rank_waits;
 }
 
-// By rank. A rank without a recent heartbeat may have continued.
+// The waits of all ranks, by rank. A rank without a recent heartbeat may have continued.
 std::vector<RankWaits> Control::AllWaits(int64_t now_ns) const {
     std::vector<RankWaits> all_waits(hosts_.size());
     if (all_waits.empty()) return all_waits;

@@ -18,7 +18,7 @@
 namespace weft::cluster {
 
 struct RankWaits {
-    // Waits of the stepping thread, which continues once all of them have ended. Empty: it
+    // Waits of the stepping thread, which continues once all of them have ended. Empty if it
     // computes, or awaits_own.
     std::vector<LongWait> waits{};
     // Waits of other threads of the process.
@@ -29,7 +29,7 @@ struct RankWaits {
 };
 
 // The ranks (ascending) that can't continue. A wait counts only if no part of its data has moved
-// for `least_ms`. Empty: no deadlock.
+// for `least_ms`. Empty without a deadlock.
 std::vector<int> FindDeadlock(std::span<const RankWaits> by_rank, int64_t least_ms);
 
 // A cycle of waits: `rank` waits for the next entry's rank, the last for the first's.

@@ -67,7 +67,7 @@ class AdmissionListener {
     void Accept();
     void CheckAccept(int error) const;
     void DropExcess();
-    // False: the caller was admitted or dropped.
+    // Returns false once the caller is admitted or dropped.
     bool Hear(Caller& caller);
     bool HearHello(Caller& caller);
     bool Step(Caller& caller, const Frame& frame);

@@ -30,7 +30,7 @@ struct Way {
     size_t begin = 0, end = 0;
 
     bool empty() const { return begin == end; }
-    // False: an end has closed.
+    // Returns false if one end has closed.
     bool Move(short from_events, short to_events) {
         if (empty() && from_events != 0) {
             const ssize_t got = ::recv(from, bytes.data(), bytes.size(), MSG_DONTWAIT);

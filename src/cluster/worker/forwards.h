@@ -1,7 +1,8 @@
 // Forwards: a listening worker passes bytes between callers and the workers of hosts on its own
-// cables, so that rank 0 reaches a host that is no neighbor (DialWorker). The caller has proved the
-// key to this worker (handshake.h), and then talks to the other worker, to which it proves the key
-// again. This process sees sealed frames only. Thread: one caller; each connection has a thread.
+// cables, so that rank 0 reaches a host that is not a neighbor (DialWorker). The caller has proved
+// the key to this worker (handshake.h), and then talks to the other worker, to which it proves the
+// key again. This process sees sealed frames only. Thread: one caller; each connection has a
+// thread.
 #pragma once
 
 #include <atomic>

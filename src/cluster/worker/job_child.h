@@ -53,8 +53,8 @@ class JobChild {
     bool runs() const { return pid_ != 0; }
     // "training of 10.0.0.1:40312, for 95 s"; "": no job runs.
     std::string About() const;
-    // arguments, cores: as for SpawnRank. from: who sent the job, for the log. False: the process
-    // could not be started; the log says why.
+    // arguments, cores: as for SpawnRank. from: who sent the job, for the log. Returns false if the
+    // process could not be started; the log says why.
     bool Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
                const std::string& from, std::span<const int> cores);
     struct Ended {

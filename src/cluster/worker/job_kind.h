@@ -17,7 +17,7 @@ struct JobKind {
     // Runs a worker's part in the job of `cluster`. RunJob reports an error of `work`, and shuts
     // the cluster down.
     Status (*work)(Cluster& cluster);
-    // Whether this host can become a rank of a running job. Null: every host can.
+    // Whether this host can become a rank of a running job. If null, every host can.
     Status (*examine)(const JoinRequest& request) = nullptr;
     // True: `work` handles the signals that stop a process. False: the worker ignores them, and
     // rank 0 ends the job.
@@ -27,7 +27,7 @@ struct JobKind {
 };
 using JobKinds = std::span<const JobKind* const>;
 
-// The kind of a job. Null: `kinds` does not have it.
+// The kind of a job. Returns null if `kinds` does not have it.
 const JobKind* FindJobKind(std::string_view job, JobKinds kinds);
 
 // Runs a worker's part in the job of `cluster`, to its end. Errors: the cluster's verdict on the

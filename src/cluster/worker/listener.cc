@@ -64,7 +64,7 @@ class Listener final : public WorkerListener {
     Status Serve(const Fd& signals);
     void Accept();
     void DropExcess();
-    // False: the caller is done (dropped, or its job runs).
+    // Returns false once the caller is done (dropped, or its job runs).
     bool Hear(Incoming& caller);
     bool Step(Incoming& caller, const Frame& frame);
     std::optional<PlaceAnswer> PlaceOf(const PlaceRequest& request, const std::string& from);

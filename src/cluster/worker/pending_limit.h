@@ -32,7 +32,7 @@ namespace weft::cluster {
 // Most callers accepted at a time, between looks at the present ones.
 constexpr int kCallersATurn = 32;
 // Answered hellos of a network in a period: 1000 a second. Each costs 0.1 ms of a core, a refused
-// one a third of that. The period is no multiple of the pause of a caller that calls again.
+// one a third of that. The period is not a multiple of the pause of a caller that calls again.
 constexpr int64_t kHelloPeriodNs = 40'000'000;
 constexpr int kMostHellos = 40;
 constexpr int kFewHellos = 4;
@@ -48,7 +48,8 @@ class PendingLimit {
         : most_silent_(most_silent), most_speaking_(most_speaking) {}
     // Index of the caller to drop; nullopt: all may stay.
     std::optional<size_t> Excess(std::span<const Unproved> callers);
-    // False: refuse the hello. busy: more callers wait than are accepted at a time.
+    // Returns false if the caller must refuse the hello. busy: more callers wait than are accepted
+    // at a time.
     bool TakeHello(const std::string& network, int64_t now_ns, bool busy);
     // The caller proved the key, so its hello does not count.
     void ReturnHello(const std::string& network);
