@@ -108,7 +108,7 @@ class CommImpl final : public Comm {
     size_t send_bytes_;
     bool whole_ = true;  // whether this rank has a link to each member
     std::vector<std::optional<Stream>> sends_;
-    std::vector<float> sums_;  // of a piece of narrow values
+    std::vector<float> sums_;  // sums of a piece of bf16 or q8 values
     int host_mark_ = 0;        // the lowest rank joined to this one by shm, or this rank
     Tuning tuning_;
     bool tuning_given_ = false;

@@ -251,8 +251,8 @@ void LeaveOutBusy(cluster::ClusterOptions& options, std::vector<Finding>& all) {
     }
 }
 
-// Removes the worker that refused because it runs another job, with a note. False: `error` names no
-// such worker.
+// Removes the worker that refused because it runs another job, with a note. Returns false if
+// `error` names no such worker.
 bool NoteBusy(const Error& error, cluster::ClusterOptions& options, std::vector<Finding>& all) {
     if (!cluster::IsBusy(error)) return false;
     for (size_t i = 0; i < options.hosts.size(); ++i) {

@@ -90,7 +90,7 @@ std::vector<Route> ParseRouteText(std::string_view text);
 // The fastest mode that `ethtool` lists as supported, in Mb/s; 0: unknown.
 double FastestMode(std::string_view ethtool);
 // The route that a packet to `to` takes: the one with the longest prefix; among these, with the
-// lowest metric. Null: none.
+// lowest metric. Returns null if there is no route.
 const Route* RouteTo(HostView& view, const Ipv4& to);
 
 // A path to another host over a subnet that both share.

@@ -11,7 +11,8 @@
 namespace weft::cluster {
 namespace {
 
-// "0.10.2" as {0, 10, 2}; a part that is no number ends it. (The text may come from another host.)
+// "0.10.2" as {0, 10, 2}; a part that is not a number ends it. (The text may come from another
+// host.)
 std::vector<int> NumbersOf(std::string_view version) {
     std::vector<int> numbers;
     while (!version.empty()) {

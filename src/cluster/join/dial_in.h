@@ -61,7 +61,7 @@ class DialIn {
     int PendingJoiners(int size) const;
     // Asks the first `count` pending joiners whether they could be ranks `size`, ... of `request`
     // (whose rank is ignored). reach: returns ExamineMessage::reach for a host; may be
-    // null. True: all passed. Call it repeatedly.
+    // null. Call it repeatedly, until it returns true: all of them can.
     bool ValidateJoiners(
         int size, int count, const JoinRequest& request,
         const std::function<std::vector<std::string>(const std::string& host)>& reach = nullptr);

@@ -132,7 +132,8 @@ class ServerHandshake {
         bool proved = false;  // the caller has the key; set with `refused` too
         bool busy = false;    // `places` had no place for it; set with `refused`
     };
-    // Called for a caller that proved the key. nullopt: its job may begin. Null: every job may.
+    // Called for a caller that proved the key. nullopt: its job may begin. If null, every job may
+    // begin.
     using Places = std::function<std::optional<PlaceAnswer>(const PlaceRequest& request)>;
     Step On(const Frame& frame, const Places& places = nullptr);
     const Session& session() const { return session_; }

@@ -135,7 +135,7 @@ bool Fits(const Variables& env, const Row& row) {
 constexpr size_t kTorchrunRow = 2;
 static_assert(kRows[kTorchrunRow].word == std::string_view("torchrun"));
 
-// Reads a matching row. Nullopt: this is the only process.
+// Reads a matching row. Returns nullopt if this is the only process.
 Result<std::optional<Launcher>> ReadRow(const Variables& env, const Row& row) {
     Launcher launcher;
     launcher.name = row.name;

@@ -38,8 +38,8 @@ struct Launcher {
 // As ::getenv.
 using Environment = std::function<const char*(const char*)>;
 
-// Nullopt: started by hand, or as the only process. Errors: kUsage (contradicting variables: a rank
-// beyond the size, or two launchers that disagree).
+// Returns nullopt for a process that was started by hand or is the only one. Errors: kUsage
+// (contradicting variables: a rank beyond the size, or two launchers that disagree).
 Result<std::optional<Launcher>> FindLauncher(const Environment& get);
 
 // Number of tasks in the Slurm job, if this process is the only one because srun did not start it

@@ -43,8 +43,8 @@ class RankRegistry {
     virtual std::vector<Gone> TakeGone() = 0;
     // Hangs up on a rank that was taken, with the reason; its place is free again.
     virtual void Release(int rank, const std::string& why) = 0;
-    // Call it when all ranks are connected: from now on, a loss ends the job. False: a rank has
-    // been lost meanwhile.
+    // Call it when all ranks are connected: from now on, a loss ends the job. Returns false if a
+    // rank has been lost meanwhile.
     virtual bool Complete() = 0;
 };
 
@@ -69,8 +69,8 @@ class RendezvousState {
     void Take(Arrival arrival);
     // Releases all ranks that are connected.
     void ReleaseAll(const std::string& why);
-    // Removes lost ranks. True: all ranks are connected. Errors: kCancelled (the user asked to
-    // stop), kPeerLost.
+    // Removes lost ranks. Returns whether all ranks are connected. Errors: kCancelled (the user
+    // asked to stop), kPeerLost.
     Result<bool> Complete();
     // Logs missing ranks, after 1.5 seconds and then every ten.
     void Tell(const std::function<std::string()>& text);

@@ -40,7 +40,7 @@ struct ThreadState {
     }
 };
 
-// Empty: there is no such process.
+// Empty if there is no such process.
 std::vector<ThreadState> ThreadsOf(pid_t pid) {
     std::vector<ThreadState> threads;
     std::error_code error;

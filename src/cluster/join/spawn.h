@@ -34,8 +34,8 @@ void SetRankStarter(RankStarter starter);
 // Call in the child: reads the handle's content. Errors: kUsage (not a handle), kCorrupt.
 Result<Inheritance> ReadHandle(const std::string& handle);
 
-// True: the child has ended and is reaped; `how` then has the cause, a text to follow "rank 2 was
-// lost: ".
+// Returns true if the child has ended and is reaped; `how` then has the cause, a text to follow
+// "rank 2 was lost: ".
 bool ReapChild(pid_t pid, std::string* how);
 // Whether a thread of a local process runs, waits for a core, or waits in the kernel (state D: a
 // page from a disk, a kernel lock), and the process is not ending.

@@ -186,8 +186,8 @@ void CheckSpeed(HostView& view, const NetDevice& device, Findings& out) {
 
 // ---- nic-gpu: distance of network card and GPU on machines with several memory nodes.
 
-// Checks the table of `nvidia-smi topo -m`: "GPU0  X  SYS  SYS  0-31  0". False: it does not list
-// GPUs and cards.
+// Checks the table of `nvidia-smi topo -m`: "GPU0  X  SYS  SYS  0-31  0". Returns false if the
+// table does not list GPUs and cards.
 bool CheckTopology(HostView& view, Findings& out) {
     const Reading table = view.Command("nvidia-smi topo -m");
     if (!table.found()) return false;

@@ -124,7 +124,7 @@ std::string WhatKeepsKernel(HostView& view, const std::string& running) {
 }
 
 // Releases of the installed kernels, from /lib/modules or, if that was not read, from the output of
-// package managers and `ls /boot`. Empty: none of these was read.
+// package managers and `ls /boot`. Empty if none of these was read.
 std::vector<std::string> InstalledKernels(HostView& view) {
     std::vector<std::string> found;
     for (const char* folder :
