@@ -14,8 +14,8 @@
 
 namespace weft::fabric {
 
-// Call on rank 0. Returns one text for each fault of a path between workers. Empty: there are no
-// faults, or the job cannot run. Takes a few seconds if a path drops packets.
+// Call on rank 0. Returns one text for each fault of a path between workers. Returns no texts if
+// there are no faults, or the job cannot run. Takes a few seconds if a path drops packets.
 std::vector<std::string> FindPathFaults(const cluster::ClusterOptions& options);
 
 // Probes a worker's paths to the other workers.

@@ -55,7 +55,7 @@ class Discovery {
 };
 
 // Returns the best of several cables to a host: the fastest; of equally fast ones, one with RDMA at
-// both ends. Null: no cable to the host was heard.
+// both ends. Returns null if no beacon arrived over a cable to the host.
 const HeardCable* BestCable(const Peer& peer, const std::vector<Wire>& wires);
 // Speed of the cable's slower end in Mbit/s; 0: unknown.
 uint32_t CableMbps(const HeardCable& cable, const std::vector<Wire>& wires);

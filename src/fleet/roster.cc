@@ -63,7 +63,7 @@ bool Roster::IsFresh(const DiscoveryPacket& packet, const std::string& interface
     return echoes(nonce.now, nonce.made_ns) || echoes(nonce.before, nonce.before_made_ns);
 }
 
-// Null: the table is full of living hosts.
+// Returns null if the table is full of living hosts.
 Roster::Host* Roster::HostOf(uint64_t id, int64_t now_ns) {
     const auto found = hosts_.find(id);
     if (found != hosts_.end()) return &found->second;

@@ -67,8 +67,8 @@ class Roster {
     // yet and needs an answer.
     bool Hear(const DiscoveryPacket& packet, const std::string& interface,
               const std::string& address, int64_t now_ns);
-    // Notes a stranger and returns it. Null: the stranger is already known, or there are too many
-    // strangers.
+    // Notes a stranger and returns it. Returns null if the sender is already known, or there are
+    // too many senders.
     const Stranger* HearStranger(const std::string& interface, const std::string& address,
                                  bool other_key, int64_t now_ns);
     void Forget(int64_t now_ns);  // drops old entries

@@ -76,7 +76,7 @@ struct Description {
     bool unified = false;             // all device-local memory is mapped by the host
     float timestamp_ns = 0;           // per tick; 0: no timestamps
     // The reason why the device can't be used, such as a missing feature or a lavapipe version with
-    // wrong results. Empty: the device can be opened.
+    // wrong results. Empty if the device can be opened.
     std::string unusable;
 };
 // "discrete", "integrated", "virtual", "cpu".

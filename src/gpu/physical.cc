@@ -28,7 +28,7 @@ struct Properties {
         Chain(driver, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES, &memory);
         Chain(memory, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES, nullptr);
     }
-    // For properties of an extension that the device must have.
+    // Adds properties of an extension that the device must have.
     template <typename T>
     void Also(T& part, VkStructureType type) {
         Chain(part, type, base.pNext);
@@ -60,7 +60,7 @@ std::string VersionText(uint32_t version) {
                        VK_API_VERSION_PATCH(version));
 }
 
-// Empty, or the reason why this driver's results are unreliable.
+// Returns the reason why this driver's results are unreliable, or "".
 std::string DriverFault(const VkPhysicalDeviceDriverProperties& driver) {
     if (driver.driverID != VK_DRIVER_ID_MESA_LLVMPIPE) return "";
     int major = 0, minor = 0;

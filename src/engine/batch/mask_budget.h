@@ -31,7 +31,7 @@ class MaskBudget {
         free_ = std::min(kFreeASecond, free_ + static_cast<int64_t>(std::min(free, 1e12)));
     }
     // Subtracts the matcher steps of one mask. own: all matcher steps of the request; Spend adds to
-    // it. False: the request must end.
+    // it. Returns false if the request must end.
     [[nodiscard]] bool Spend(uint64_t steps, int64_t& own) {
         const auto spent = static_cast<int64_t>(steps);
         left_ = std::max(left_ - spent, -kMost);

@@ -82,7 +82,8 @@ class PrefixCache {
     void InsertState(const PrefixSpace& space, std::span<const int32_t> tokens, int32_t slot);
     // Gives up the slot after `tokens`, if there is one and no sequence holds it.
     void RemoveState(const PrefixSpace& space, std::span<const int32_t> tokens);
-    // Gives up the least recently used slot that no sequence holds. False: there is no such slot.
+    // Gives up the least recently used slot that no sequence holds. Returns false if there is no
+    // such slot.
     bool EvictState();
     // Number of nodes with a slot.
     int64_t states() const { return static_cast<int64_t>(states_.size()); }

@@ -374,7 +374,7 @@ int64_t Scheduler::TakeRows(const Sequence& s, int64_t rows) {
     return own + spare;
 }
 
-// False: no room, or no row of the step remains for its key.
+// Returns false if there is no room, or no row of the step is left for its key.
 bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& planned) {
     if (RowsFor(s) <= 0) return false;
     if (has_state() && !TakeOwnSlot(s)) return false;

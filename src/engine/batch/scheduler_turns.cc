@@ -165,8 +165,8 @@ Sequence* Scheduler::VictimFor(const Sequence& waiting, bool slot, bool own) con
     return victim;
 }
 
-// Preempts as many sequences as the slot and the pages of `waiting` need. False: preempting would
-// not free enough, so no sequence was preempted.
+// Preempts as many sequences as the slot and the pages of `waiting` need. Returns false, and
+// preempts no sequence, if that would not free enough.
 bool Scheduler::PreemptFor(const Sequence& waiting, bool slot, bool own) {
     SumPages();
     victims_.clear();

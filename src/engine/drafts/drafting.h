@@ -17,7 +17,7 @@
 
 namespace weft::engine {
 
-// The user's choice. At most one of model and lookup.
+// The user's choice. At most one of model and lookup is set.
 struct DraftOptions {
     // The file of a draft model with the same vocabulary, or kDraftHead: the model's own
     // multi-token prediction layer; "": neither.

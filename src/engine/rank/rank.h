@@ -98,7 +98,7 @@ class Rank {
     // Slots of recurrent state; 0: the model has none.
     int64_t state_slots() const { return hyper_.has_state() ? job_.state_slots : 0; }
     // Element type in which the tensor ranks' all-reduces are sent. kAuto before Enter, or if there
-    // are no all-reduces.
+    // are not all-reduces.
     backend::SumWire wire() const { return wire_; }
     backend::SumWire prompt_wire() const { return prompt_wire_; }
     cluster::Cluster& cluster() { return cluster_; }

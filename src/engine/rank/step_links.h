@@ -27,14 +27,14 @@ class StepLinks final : public backend::StageLinks {
   public:
     explicit StepLinks(coll::Comm& comm) : comm_(comm), sampler_(SamplerOptions()) {}
 
-    // The next logits sent to rank 0 have one row for each of `asks`. Call it on both ranks. Empty:
-    // all logits of all rows are sent.
+    // The next logits sent to rank 0 have one row for each of `asks`. Call it on both ranks.
+    // Without asks, all logits of all rows are sent.
     void Expect(std::span<const RowAsk> asks) { asks_.assign(asks.begin(), asks.end()); }
     Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) override;
     Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;
 
-    // Rank 0: the answer for a row of the last received value. Null: the value has all logits of
-    // the row.
+    // Rank 0: the answer for a row of the last received value. Returns null if the value has all
+    // logits of the row.
     const RowAnswer* Find(int64_t row) const;
 
   private:

@@ -48,7 +48,7 @@ struct StepData {
     std::vector<int32_t> tokens, positions, output_rows;
     std::vector<Sequence> sequences;
     std::vector<backend::PageCopy> copies;
-    // One for each output row. Empty: rank 0 needs all logits of all output rows.
+    // One for each output row. Empty if rank 0 needs all logits of all output rows.
     std::vector<RowAsk> asks;
     // Not sent; for rank 0's device: the part of the output rows' logits that rank 0 will read.
     // Rank sets wanted.value.

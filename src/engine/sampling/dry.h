@@ -34,9 +34,9 @@ inline const std::vector<std::string>& UsualDryBreakers() {
     return usual;
 }
 
-// Sets the breakers of `options`: tokens that contain one of the texts; tokens that end with its
-// beginning, followed by the tokens of its rest. Uses the first kMostBreakerBytes of a text.
-// Takes about a millisecond.
+// Sets the breakers of `options`: a token that contains one of the texts is a breaker, and so is a
+// token that ends with the beginning of a text, if the tokens of the text's rest follow it. Uses
+// the first kMostBreakerBytes of a text. Takes about a millisecond.
 inline constexpr size_t kMostBreakerBytes = 40;
 void SetDryBreakers(const tokenizer::Tokenizer& tokenizer, std::span<const std::string> texts,
                     DryOptions& options);

@@ -36,8 +36,8 @@ class LogitsRow {
     LogitsRow(const RowAnswer& answer) : columns_(answer.columns), answer_(&answer) {}
 
     size_t size() const { return columns_; }
-    // The token that the last pipeline stage drew, with the row's largest logit. Null: that stage
-    // drew no token.
+    // The token that the last pipeline stage drew, with the row's largest logit. Returns null if
+    // that stage drew no token.
     const backend::Candidate* drawn() const {
         const bool draws = answer_ != nullptr && answer_->kind == RowAsk::Kind::kToken;
         return draws ? answer_->best.data() : nullptr;

@@ -36,7 +36,7 @@ class ReasoningTrack {
     int32_t opening() const {
         return place_ == Place::kBefore && tokens_ == 0 ? asked_.opening : -1;
     }
-    // Ends the reasoning with the next tokens. False: there are none.
+    // Ends the reasoning with the next tokens. Returns false if there are no tokens that end it.
     bool Close();
     // Advances by a token with its text; constrained: the constraint accepted the token.
     void Take(int32_t token, std::string_view text, bool constrained);

@@ -37,7 +37,7 @@ void ScoreCache::Fill(int32_t block, int64_t index, int best, std::span<const Sa
     }
 }
 
-// False: the block has fewer likeliest tokens than needed.
+// Returns false if the block has fewer likeliest tokens than needed.
 bool ScoreCache::Copy(int32_t block, int64_t begin, int64_t end, int best,
                       std::vector<SaidToken>& scores) const {
     const Block& from = blocks_[static_cast<size_t>(block)];
