@@ -149,7 +149,7 @@ bool GrammarAssembly::AddRule(uint32_t rule, bool deterministic) {
     return true;
 }
 
-// False: determinization exceeds the rule's allowance and the remaining shared budget.
+// Returns false if determinization exceeds the rule's allowance and the remaining shared budget.
 bool GrammarAssembly::AddDeterministic(uint32_t rule, size_t size) {
     const size_t begin = states_.size();
     const uint64_t first_step = steps_;

@@ -39,7 +39,8 @@ struct ByteGraph {
 // Shared work budget for text automata before they become expressions (grammar/text_automaton.h).
 struct TextBudget {
     uint64_t steps = 1 << 22;
-    // Takes `wanted` steps, or all remaining steps if there are fewer. False: none are left.
+    // Takes `wanted` steps, or all remaining steps if there are fewer. Returns false if no steps
+    // are left.
     bool Spend(uint64_t wanted) {
         steps = wanted <= steps ? steps - wanted : 0;
         return steps > 0;

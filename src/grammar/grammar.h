@@ -61,8 +61,8 @@ class Grammar {
     // byte edge of this state.
     bool IsPlain(uint32_t state) const { return flags_[state] == kBytes; }
 
-    // Whether any `length` bytes of `set` can follow `state` through plain states only. False: no,
-    // or unknown.
+    // Whether any `length` bytes of `set` can follow `state` through plain states only. False also
+    // if this is unknown.
     bool Runs(uint32_t state, const ByteSet& set, uint32_t length) const {
         const Run run = runs_[state];
         return length <= run.length && run.length > 0 && set.Within(run_sets_[run.set]);

@@ -85,7 +85,8 @@ class Range {
         return low_zero && !(low != nullptr && low->open) && !(high_zero && high->open);
     }
 
-    // At least one more decimal. A bound is passed while the digits so far equal its own.
+    // Matches one or more further decimals. A bound is passed while the digits so far equal its
+    // own.
     Expr Next(size_t at, const Decimal* low, const Decimal* high) {
         std::vector<Expr> choices;
         PointSet free;

@@ -455,7 +455,7 @@ class Compiler {
         return std::optional<Expr>(builder_.Call(rule));
     }
 
-    // From `least` to `most` items (most >= 1); `behind`: after other items.
+    // Matches `least` to `most` items (most >= 1); `behind`: they follow other items.
     Expr Items(Expr item, bool behind, uint32_t least, uint32_t most) {
         Repetitions next(builder_.Sequence({Comma(), item}), kMostWrittenItems, builder_);
         if (behind) return next.Between(least, most);

@@ -123,7 +123,8 @@ class TokenWalk {
 
 constexpr Stacks::Frame kBottomFrame = {0, 0, 0};
 
-// Masks of a matcher's heads, cached if possible. False: too ambiguous.
+// Masks of a matcher's heads, cached if possible. AddTo returns false for heads that are too
+// ambiguous.
 class HeadMask {
   public:
     HeadMask(MaskCache& cache, std::span<const Stacks::Frame> frames)

@@ -157,7 +157,7 @@ Schema WithoutNulls(const Schema& schema) {
     }
     if (!schema.is_object()) return schema;
     Schema kept = Schema::object();
-    auto& members = kept.get_ref<Schema::object_t&>();  // appended without a search
+    auto& members = kept.get_ref<Schema::object_t&>();  // a vector: appends faster than operator[]
     for (const auto& [key, value] : schema.items()) {
         const bool values = Has(kValueKeywords, key);
         if (value.is_null() && (!values || key == "enum")) continue;

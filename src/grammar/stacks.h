@@ -46,8 +46,8 @@ class Stacks {
     // Adds the heads after the rule of `frame` ends.
     void AddAfter(uint32_t frame);
 
-    // Makes level + 1 from `level` and drops later levels. False: no head of the new level has byte
-    // edges, and the new level is not at the bottom.
+    // Makes level + 1 from `level` and drops later levels. Returns false if no head of the new
+    // level has byte edges, and the new level is not at the bottom.
     bool Step(size_t level, uint8_t byte);
     // As Step, with `head` as the level's only head.
     bool StepAlone(size_t level, Head head, uint8_t byte);

@@ -27,7 +27,7 @@ const std::string* Text(const json& object, const char* key) {
     return found->get_ptr<const std::string*>();
 }
 
-// False: the value is not a size.
+// Returns false if the value is not a size.
 bool Size(const json& object, const char* key, uint64_t& size) {
     const auto found = object.find(key);
     if (found == object.end() || !found->is_number_unsigned()) return false;

@@ -19,7 +19,7 @@ struct ShortName {
     std::string_view name, model;  // "qwen3:8b", "hf:..."
 };
 
-// In the file's order.
+// All short names, in the file's order.
 std::span<const ShortName> ShortNames();
 
 // The model that the short name `word` stands for, ignoring case; any other word unchanged.

@@ -65,7 +65,7 @@ std::optional<double> CpuQuota(const std::string& groups, const std::string& mem
     for (const ControlGroup& group : ReadControlGroups(groups, membership, "cpu")) {
         double quota = 0, period = 0;
         if (group.version2) {
-            std::ifstream(group.folder + "/cpu.max") >> quota >> period;  // ("max" is no number)
+            std::ifstream(group.folder + "/cpu.max") >> quota >> period;  // ("max" is not a number)
         } else {
             std::ifstream(group.folder + "/cpu.cfs_quota_us") >> quota;  // (-1: none)
             std::ifstream(group.folder + "/cpu.cfs_period_us") >> period;

@@ -43,7 +43,7 @@ constexpr Names kVersion1{"memory.limit_in_bytes", "", "memory.usage_in_bytes",
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;
 
 std::optional<uint64_t> LeftIn(const std::string& folder, const Names& names) {
-    auto limit = NumberOf(folder + "/" + names.limit, "");  // ("max" is no number)
+    auto limit = NumberOf(folder + "/" + names.limit, "");  // ("max" is not a number)
     const auto soft = NumberOf(folder + "/" + names.soft, "");
     if (soft) limit = std::min(limit.value_or(*soft), *soft);
     const auto used = NumberOf(folder + "/" + names.used, "");

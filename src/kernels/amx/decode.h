@@ -160,8 +160,8 @@ struct ScalesAndMinima {
 using DecodeQ4_K = ScalesAndMinima<false>;
 using DecodeQ5_K = ScalesAndMinima<true>;
 
-// For blocks whose columns are two halves of four groups each. Of::Group<g>(w, half, unit) decodes
-// one group.
+// Decodes blocks whose columns are two halves of four groups each. Of::Group<g>(w, half, unit)
+// decodes one group.
 template <typename Of>
 struct InHalves {
     static void Decode(const std::byte* w, Unit* units) {

@@ -8,9 +8,9 @@
 
 namespace weft::kernels::dense {
 
-// Kernels compute in float32 for every element type. They widen bfloat16 and float16 on reads and
-// round to nearest even on writes. bfloat16 denormals may become zeros. float16 (IEEE 754 binary16)
-// keeps denormals, and values beyond its range become infinite.
+// Kernels compute in float32 for every element type. Kernels widen bfloat16 and float16 on reads
+// and round to nearest even on writes. bfloat16 denormals may become zeros. float16 (IEEE 754
+// binary16) keeps denormals, and values beyond its range become infinite.
 enum class Element : uint8_t { kF32, kBf16, kF16 };
 
 // A float16 in memory. (uint16_t stands for bfloat16.)

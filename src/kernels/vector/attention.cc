@@ -739,7 +739,7 @@ inline void RoundRow(DType dtype, const float* row, int64_t count, int64_t eleme
         });
 }
 
-// For float caches; head_dim is at most 512.
+// Writes rows to float caches; head_dim is at most 512.
 void KvWrite(const KvWriteArgs& args, int part, int parts) {
     const KvCache& keys = args.k_cache;
     if (keys.dtype == DType::kQ8_0) return reference::KvWrite(args, part, parts);

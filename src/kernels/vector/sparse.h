@@ -6,9 +6,9 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// In latent.cc.
+// Defined in latent.cc.
 void SparseLatent(const SparseLatentArgs& args, int part, int parts);
-// In attention.cc.
+// Defined in attention.cc.
 void BlockAttention(const BlockAttentionArgs& args, int part, int parts);
 void AttendWindows(const WindowAttentionArgs& args, int part, int parts);
 
