@@ -85,7 +85,7 @@ std::string CachePath(const Stamp& stamp) {
     return fmt::format("{}/content/{}.json", folder, HashOf(stamp.file).substr(0, kShortDigits));
 }
 
-// Fills the hashes of `file`. False: the cache does not have them.
+// Fills the hashes of `file`. Returns false if the cache does not have them.
 bool ReadCache(const Stamp& stamp, FileContent& file) {
     const auto text = ReadTextFile(CachePath(stamp), kMostCacheBytes);
     CacheEntry entry;

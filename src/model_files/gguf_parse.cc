@@ -52,7 +52,7 @@ std::string SupportedTypes() {
     return names + ", NVFP4";
 }
 
-// Empty: no known program writes the type.
+// Returns "" if no known program writes the type.
 std::string OtherTypeName(uint32_t number) {
     const auto* other = std::ranges::find(kOtherTypes, number, &OtherType::number);
     if (other != std::end(kOtherTypes)) return std::string(other->name);

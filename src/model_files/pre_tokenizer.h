@@ -8,7 +8,7 @@
 namespace weft::model_files {
 
 // Derives the name (tokenizer/families.h) from the file's architecture and from tokens that only
-// one family has. Empty: the vocabulary is not recognized.
+// one family has. Returns "" for a vocabulary that it does not recognize.
 std::string_view GuessPreTokenizer(std::string_view architecture,
                                    std::span<const std::string_view> tokens);
 

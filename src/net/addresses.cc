@@ -21,7 +21,7 @@
 namespace weft::net {
 namespace {
 
-// For an interface that does not report its speed.
+// The speed assumed for an interface that does not report one.
 constexpr int kUnknownMbps = 1000;
 constexpr size_t kMostName = 64;
 

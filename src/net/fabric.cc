@@ -404,7 +404,7 @@ bool Builder::HasWay(int peer) const {
     return !(Dials(peer) ? theirs_[at] : *mine_[at]).tcp_host.empty();
 }
 
-// Gives up a spare link. False: the link is needed.
+// Gives up a spare link. Returns false if the link is needed.
 bool Builder::LeaveOut(int peer) {
     LinkNeed& need = options_.needs[static_cast<size_t>(peer)];
     if (need != LinkNeed::kSpare) return false;

@@ -116,7 +116,7 @@ class Link {
 class FabricState {
   public:
     virtual ~FabricState() = default;
-    // Null: no monitor. The monitor must outlive the Fabric.
+    // Null removes the monitor. The monitor must outlive the Fabric.
     virtual void SetMonitor(PeerMonitor* monitor) = 0;
     virtual PeerMonitor* monitor() const { return nullptr; }
 };

@@ -74,7 +74,7 @@ void AppendVerbs(std::string& out, const Offer& offer) {
     out.append(reinterpret_cast<const char*>(verbs.gid.data()), verbs.gid.size());
 }
 
-// False: malformed, or impossible for a queue pair.
+// Returns false if the data are malformed, or impossible for a queue pair.
 bool ReadVerbs(Cursor& in, Offer& offer) {
     const uint64_t present = in.Int(1);
     if (present == 0) {

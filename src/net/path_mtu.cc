@@ -68,7 +68,7 @@ class Probe {
         if (!begun) state_ = State::kFailed;
     }
 
-    // Advances the probe. False: it has ended.
+    // Advances the probe. Returns false if the probe has ended.
     bool Step() {
         if (state_ == State::kConnects) Connected();
         if (state_ == State::kSent) Acknowledged();

@@ -8,7 +8,8 @@
 namespace weft::net {
 
 // Connects to a port where usually nothing listens: a refusal is an answer of the host, too. host:
-// numeric, without scope. False: no answer by the deadline, no route, or no such address.
+// numeric, without scope. Returns false without an answer by the deadline, a route, or such an
+// address.
 bool AnswersAt(const std::string& host, const Deadline& deadline);
 
 }  // namespace weft::net

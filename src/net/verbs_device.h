@@ -52,7 +52,7 @@ struct HostRoots {
     std::string dev = "/dev";
 };
 
-// All ports of all RDMA devices, sorted by name. Empty: there is no RDMA device.
+// All ports of all RDMA devices, sorted by name. Empty if there is no RDMA device.
 std::vector<RdmaPort> ListRdmaPorts(const HostRoots& roots = {});
 
 // The RDMA port and GID that a link requests.

@@ -225,7 +225,7 @@ class VerbsLink final : public BaseLink {
     Status Gone(const OpTag& tag, const Deadline& deadline);
     Status WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline);
     Status WaitWith(Waiter& waiter, int flag, uint64_t value);
-    // False: a request has failed.
+    // Returns false if a request has failed.
     bool TakeCompletions();
     void LookAtDevice();
     void TakeSocket();

@@ -443,7 +443,7 @@ Status CheckReadsBack(const ModelSource& source, const std::string& architecture
         const MetaEntry* other = read.Find(key);
         const bool array = entry.type == MetaType::kArray;
         if (other == nullptr && !key.starts_with(architecture + ".rope.scaling.")) continue;
-        // (A factor of 1 has no effect; `finetuned` is no hyper-parameter.)
+        // (A factor of 1 has no effect; `finetuned` is not a hyper-parameter.)
         if (other == nullptr && key.ends_with(".finetuned")) continue;
         if (other == nullptr) {
             const auto value = source.meta().F64(key);

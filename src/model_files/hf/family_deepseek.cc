@@ -164,7 +164,7 @@ void WriteFlags(MetaWriter& meta, std::string_view key, const std::vector<bool>&
     meta.Bools(key, {flags.get(), values.size()});
 }
 
-// For models with an indexer.
+// Writes the metadata of models with an indexer.
 Status SparseMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(DeepseekMeta(config, meta, "sigmoid"));
     WEFT_TRY(IndexerMeta(config, meta));

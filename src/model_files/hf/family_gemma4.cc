@@ -211,7 +211,7 @@ constexpr Rule kLayerInputRules[] = {
     {"proj", "per_layer_projection", Form::kLinear, false},
     {"post_norm", "post_per_layer_input_norm", Form::kNorm, false},
 };
-// In addition to the dense MLP; the experts themselves are one tensor.
+// The router's tensors, in addition to the dense MLP. The experts themselves are one tensor.
 constexpr Rule kExpertRules[] = {
     {"ffn_gate_inp", "router.proj", Form::kRouter, false},
     {"ffn_gate_inp.scale", "router.scale", Form::kVector, false},

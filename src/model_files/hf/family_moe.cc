@@ -202,7 +202,7 @@ constexpr Rule kGlmRules[] = {
     {"attn_q_norm", "self_attn.q_norm", Form::kNorm, false},
     {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},
 };
-// Under the names of published folders and of transformers' model.
+// Hy3's tensors, under the names of published folders and under those of transformers' model.
 constexpr Rule kHy3Rules[] = {
     {"ffn_gate_inp", "mlp.router.gate", Form::kRouter, false},
     {"exp_probs_b", "mlp.expert_bias", Form::kVector, false},

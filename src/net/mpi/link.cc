@@ -237,7 +237,8 @@ class MpiLink final : public BaseLink {
         SetEnd(left_ ? LinkEnd::kLeft : LinkEnd::kDied, left_ ? "left" : "closed the connection");
     }
 
-    // Cancels posted receives once all sends have left. False: MPI still holds something.
+    // Cancels posted receives once all sends have left. Returns false if MPI still holds a buffer
+    // of this link.
     bool Leave() {
         // A job that was stopped, or has ended, is not a fault.
         const PeerMonitor* monitor = progress_.monitor();
