@@ -120,8 +120,8 @@ struct ClusterSpec {
     // The link between two devices of one host; null: the devices are on different hosts.
     const LinkTier* LinkOf(Place one, Place other) const;
     // The link within the host that has most of the `count` ranks first, first + stride, ... If
-    // several hosts have equally many, the slowest of their links. Null: no host has two of the
-    // ranks.
+    // several hosts have equally many, the slowest of their links. Returns null if no host has two
+    // of the ranks.
     const LinkTier* NearLinkOf(int first, int count, int stride) const;
     // The cluster of the hosts with these indices.
     ClusterSpec Part(std::span<const int> which) const;
@@ -143,7 +143,7 @@ std::span<const EmbeddedFile> EmbeddedFiles();
 // The tables in machines/, which are embedded in the program.
 class Library {
   public:
-    // Errors: kUsage (a name is given twice, a row lacks cells, or a row is no machine or wire);
+    // Errors: kUsage (a name is given twice, a row lacks cells, or a row is not a machine or wire);
     // the message names the file and the row.
     static Result<Library> Open(std::span<const EmbeddedFile> files = EmbeddedFiles());
     // word: a name in machines/machines.json, a processor (plan/machine_names.h), or the path of a

@@ -22,7 +22,8 @@ std::string SeriesName(std::string_view name);
 // The entry that `word` names. In this order: the entry itself; the entry with the same plain
 // name or the same SeriesName; an entry of the plain name without its memory ("rtx-3060-12gb"),
 // if memory_of(entry) is about that many bytes; the only entry whose name is `word` after some
-// letters ("4090", "7900 XTX"); the only entry that is `word` and a size of memory. Empty: none.
+// letters ("4090", "7900 XTX"); the only entry that is `word` and a size of memory. Returns "" if
+// there is none.
 template <typename T, typename MemoryOf>
 std::string FindMachineName(std::string_view word, const std::map<std::string, T>& machines,
                             MemoryOf memory_of);

@@ -266,7 +266,7 @@ class LayoutSearch {
         });
         for (Uneven& uneven : uneven_) {
             const size_t before = predictor_.known_kinds();
-            // One layout takes at most half of what is left.
+            // Refining one layout may predict at most half of the remaining kinds of ranks.
             uneven.layout.Refine(most_kinds / 2);
             most_kinds -= std::min(most_kinds, predictor_.known_kinds() - before);
             Add(*uneven.part, uneven.layout.best());

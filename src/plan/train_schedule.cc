@@ -27,7 +27,8 @@ PipelineWalk WalkAll(size_t stages, size_t chunks, std::span<const ChunkSeconds>
         std::ranges::reverse(orders.back());
     }
     PipelineWalk walk{std::vector<double>(stages), std::vector<double>(stages)};
-    // Runs the next pass of a stage. False: its input's arrival time is not known yet.
+    // Runs the next pass of a stage. Returns false if the arrival time of its input is not known
+    // yet.
     const auto run_next = [&](size_t s) {
         if (orders[s].empty()) return false;
         const train::StagePass& pass = orders[s].back();

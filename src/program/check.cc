@@ -14,7 +14,7 @@ namespace {
 // The size that each letter of an op's row stands for in this op.
 class Dimensions {
   public:
-    // False: `shape` does not match the row.
+    // Returns false if `shape` does not match the row.
     bool Fit(const Operand& operand, const Shape& shape) {
         const auto end = operand.dims.begin() + operand.rank;
         const auto run =

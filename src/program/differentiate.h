@@ -51,7 +51,7 @@
 // Differentiate rejects these with kUnsupported, naming op and value: ops that only Differentiate
 // writes, attention with sinks, clamped SiLU, norms over rows that are cut over ranks, latent
 // attention, experts' biases and factors, collectives of the pipeline group, a cut or partial value
-// where only a whole one makes sense, and an all_reduce whose operand is no partial sum.
+// where only a whole one makes sense, and an all_reduce whose operand is not a partial sum.
 //
 // One tensor held as two values (tied embeddings on two pipeline stages) has two gradients, which
 // the caller must add.
@@ -87,7 +87,7 @@ struct Differentiated {
 };
 
 // Errors: those of CheckShapes, kUnsupported for the ops above, kUsage (options.output or one of
-// options.weights is no such value of `forward`). The result passes CheckShapes.
+// options.weights is not such a value of `forward`). The result passes CheckShapes.
 Result<Differentiated> Differentiate(const Program& forward, const DifferentiateOptions& options);
 
 }  // namespace weft::program

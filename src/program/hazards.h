@@ -20,7 +20,7 @@ bool AnyOverlap(std::span<const Range> a, std::span<const Range> b) {
 template <typename Range>
 class Hazards {
   public:
-    // Notes the accesses of the next command. True: a barrier must precede it.
+    // Notes the accesses of the next command. Returns whether a barrier must precede it.
     bool Touch(std::span<const Range> reads, std::span<const Range> writes) {
         const std::span<const Range> read(read_), written(written_);
         const bool waits =

@@ -122,7 +122,7 @@ std::optional<bool> Has(const Op& op, std::string_view operand) {
     });
 }
 
-// Appends `count` operands as in `listed` to `found`. False: the count does not match.
+// Appends `count` operands as in `listed` to `found`. Returns false if the count does not match.
 bool Assign(const Op& op, std::span<const Operand> listed, size_t count,
             std::vector<const Operand*>& found) {
     size_t certain = 0, open = 0;

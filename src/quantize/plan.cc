@@ -169,7 +169,7 @@ Status Planner::CheckRounding(const model_files::TensorInfo& tensor, DType to) c
         source_.name(), tensor.name, Info(tensor.dtype).name, Info(to).name);
 }
 
-// For a tensor without importance weights.
+// Checks a tensor without importance weights.
 Status Planner::CheckImportance(const model_files::TensorInfo& tensor, DType to) const {
     if (options_.sizes_only || !NeedsImportance(RoleOf(tensor.name), to)) return {};
     const std::string_view type = Info(to).name;

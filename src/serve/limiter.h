@@ -45,7 +45,7 @@ class Limiter {
         std::optional<Ticket> ticket;  // nullopt: refused with 429; see the members below
         std::string message, code;
         // x-ratelimit-limit|remaining|reset-requests|tokens (OpenAI), and Retry-After if refused.
-        // For every answer.
+        // Every answer has them.
         Headers headers;
         int64_t retry_after_ms = 0;
 

@@ -24,8 +24,8 @@ namespace {
 
 constexpr auto kWatchTurn = std::chrono::milliseconds(50);
 
-// Makes glibc return freed large buffers to the system. Otherwise each thread could keep up to 64
-// MB.
+// Makes glibc return freed large buffers to the system. Otherwise the heap of each thread could
+// keep up to 64 MB of freed memory.
 void ReturnLargeBuffers() {
 #ifdef __GLIBC__
     ::mallopt(M_MMAP_THRESHOLD, 1 << 20);

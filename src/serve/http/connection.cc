@@ -131,7 +131,8 @@ bool Connection::HasKey() const {
            (core_.options.keyless && exchange_->request().method == "POST");
 }
 
-// Closes the connection. False: another thread has found a key in its request, so it is busy.
+// Closes the connection. Returns false if another thread has found a key in its request, so that it
+// is busy.
 bool Connection::GiveSeat() {
     if (exchange_ != nullptr && HasKey()) {
         loop_.seats.Move(this, Seat::kBusy);

@@ -32,7 +32,7 @@ constexpr int kWaitForFilesMs = 100;   // wait when no file descriptors are left
 constexpr size_t kSpareFiles = 128;    // for the process, besides connections
 constexpr size_t kShareOfNetwork = 4;  // HttpLimits::max_strangers
 constexpr int kBacklog = 1024;
-constexpr std::chrono::seconds kDrainTurn{2};  // for the I/O loops to close idle connections
+constexpr std::chrono::seconds kDrainTurn{2};  // time in which I/O loops close idle connections
 
 // Resolves options.host; accepts "[::1]".
 Result<std::vector<Tcp::endpoint>> Resolve(const HttpOptions& options) {

@@ -86,7 +86,7 @@ Status PoolServer::Impl::Open() {
     return {};
 }
 
-// On an I/O thread of the HTTP layer.
+// Runs on an I/O thread of the HTTP layer.
 void PoolServer::Impl::Handle(std::shared_ptr<Exchange> exchange) {
     if (ServePage(*exchange)) return;
     asio::post(context_, [this, exchange = std::move(exchange)] { Route(exchange); });

@@ -187,7 +187,7 @@ bool PoolServer::Impl::CausesLoad(size_t model) const {
 }
 
 // Applies the limits of the request's key: rates and concurrency (the process of the model charges
-// them), and the time for loads. False: it was refused.
+// them), and the time for loads. Returns false if it refused the request.
 bool PoolServer::Impl::MayRun(Exchange& exchange, size_t model, Request& request) {
     if (keys_ == nullptr) return true;
     const std::shared_ptr<const KeyRing> ring = keys_->ring();

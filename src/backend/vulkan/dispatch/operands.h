@@ -67,7 +67,7 @@ class Operands {
     uint64_t Reads(program::ValueId id, int slot, By by = By::kQuads);
     uint64_t Writes(program::ValueId id, int slot, By by = By::kQuads);
     uint64_t Adds(program::ValueId id, int slot, By by = By::kQuads);
-    // Memory that is no value, such as scratch memory.
+    // Memory that is not a value, such as scratch memory.
     uint64_t Reads(const Region& region);
     uint64_t Writes(const Region& region);
 
