@@ -81,7 +81,8 @@ std::string LeaderWorkerSet(const JobSpec& job) {
     return text + PodTemplate(job, 6, {port, "", "worker"});
 }
 
-// For clients. The set makes another Service, NAME, through which ranks find each other.
+// The Service that clients use. The set makes another Service, NAME, through which ranks find each
+// other.
 std::string ClientService(const JobSpec& job) {
     return "apiVersion: v1\nkind: Service\n" + Metadata(job, job.name + "-http") +
            fmt::format(

@@ -11,12 +11,12 @@
 namespace weft::submit {
 namespace {
 
-// As long as a checkpoint may take.
+// Time for a checkpoint after SIGTERM.
 constexpr int64_t kLeastGraceSeconds = 120;
 // The defaults of `weft serve`.
 constexpr const char* kDrainMs = "30000";
 constexpr const char* kDrainDelayMs = "0";
-// Between the last answer and the end of all ranks.
+// Time between the last answer and the end of all ranks.
 constexpr int64_t kEndSeconds = 30;
 
 // The port opens before the model is read, and /live then answers. 20 minutes for the download of a

@@ -26,7 +26,7 @@ bool IsVolcano(const JobSpec& job);
 bool IsKueue(const JobSpec& job);
 // Errors: kUsage: a field that Kubernetes would reject.
 Status CheckPods(const JobSpec& job);
-// Errors: kUsage: clients or the pods' probes could not reach the server; a time is no number.
+// Errors: kUsage: clients or the pods' probes could not reach the server; a time is not a number.
 Status CheckServingPods(const JobSpec& job);
 // Errors: kUsage: a flag that only servers have.
 Status CheckJobPods(const JobSpec& job);

@@ -73,8 +73,8 @@ inline constexpr uint64_t kMostHintBytes = 64 << 20;  // per file
 
 // Reads the files that exist in `folder`. Errors name the file.
 Result<TokenizerHints> ReadHints(const std::string& folder);
-// Adds the contents of one file. name: the file's name, which says how to read it. For tests and
-// fuzzing.
+// Adds the contents of one file. name: the file's name, which says how to read it. Tests and
+// fuzzers call it.
 Status AddHints(const std::string& name, const nlohmann::json& contents, TokenizerHints& hints);
 
 }  // namespace weft::tokenizer

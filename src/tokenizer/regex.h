@@ -67,8 +67,8 @@ class RegexRun {
         size_t begin;
         size_t end;
     };
-    // Finds the first match in text[at, text.size()]; look-behind sees text from 0. False: no
-    // match.
+    // Finds the first match in text[at, text.size()]; look-behind sees text from 0. Returns false
+    // if there is no match.
     bool Next(const Regex& regex, std::string_view text, size_t at, Range& found);
     // Whether a limit was hit; Next then finds no more matches.
     bool gave_up() const { return gave_up_; }

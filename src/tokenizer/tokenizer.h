@@ -101,7 +101,7 @@ class Tokenizer {
     // kCorrupt: ids out of range, duplicate tokens, merges of unknown tokens, missing byte tokens,
     // ...
     static Result<std::unique_ptr<Tokenizer>> Make(TokenizerData data);
-    // For the readers of other formats (parts.h).
+    // Makes a tokenizer from the parts that readers of other formats fill (parts.h).
     static std::unique_ptr<Tokenizer> Assemble(TokenizerParts parts);
     ~Tokenizer();
     Tokenizer(const Tokenizer&) = delete;

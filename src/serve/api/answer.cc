@@ -326,7 +326,8 @@ void Answer::Keep(State& state, const AnswerDelta& delta) {
     if (kept_bytes_ > held_bytes_ + kMostFormattedInline) Hold(kept_bytes_);
 }
 
-// Counts the answer's bytes. False: a limit is exceeded; the client got an error.
+// Counts the answer's bytes. Returns false if the answer exceeds a limit; the client then got an
+// error.
 bool Answer::Hold(size_t bytes) {
     if (!record_.error.empty()) return false;
     held_bytes_ = std::max(held_bytes_, bytes);

@@ -549,7 +549,8 @@ std::vector<RequestError> Api::ErrorsFor(const Exchange& exchange) {
     return errors;
 }
 
-// Counts a request toward its key's limits before its body is parsed. False: it was refused.
+// Counts a request toward its key's limits before its body is parsed. Returns false if it refused
+// the request.
 bool Api::Admit(Exchange& exchange, Admitted& admitted) {
     if (options_.keys == nullptr) return true;
     const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
@@ -571,7 +572,7 @@ bool Api::Admit(Exchange& exchange, Admitted& admitted) {
 }
 
 // Sets the key's name, tenant, priority and weight in the engine requests and charges their tokens.
-// False: refused.
+// Returns false if it refused them.
 bool Api::Charge(Exchange& exchange, std::span<engine::Request* const> requests,
                  Admitted& admitted) {
     if (!admitted.key) return true;

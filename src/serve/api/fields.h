@@ -101,8 +101,8 @@ std::optional<ApiError> ParseBody(std::string_view body, Json& out);
 // to kMostBodyValues.
 class InnerJson {
   public:
-    // Text that is not JSON becomes a JSON string. False: the text exceeds the limits, and the
-    // error is set on member `name` of `fields`.
+    // Text that is not JSON becomes a JSON string. Returns false if the text exceeds the limits,
+    // and then sets the error on member `name` of `fields`.
     bool Read(const std::string& text, Fields& fields, const char* name, Json& out);
 
   private:

@@ -18,7 +18,7 @@ using model_files::MetaType;
 constexpr size_t kMostCardText = 4096;
 constexpr uint64_t kMostCardList = 5;
 
-// Null: the value cannot be read.
+// Returns null if the value cannot be read.
 Json ScalarJson(const Metadata& meta, const MetaEntry& entry) {
     const std::string_view key = entry.key;
     switch (entry.type) {

@@ -21,11 +21,11 @@ struct Route {
     std::optional<ApiError> (*reply)(const Json&, const Served&, Json&) = nullptr;
 };
 
-// Looks up all POST routes and all routes of Ollama's API; HEAD uses the GET route. Null: no such
-// route. (The Api handles other GETs and stored responses itself.)
+// Looks up all POST routes and all routes of Ollama's API; HEAD uses the GET route. Returns null if
+// there is no such route. (The Api handles other GETs and stored responses itself.)
 const Route* FindRoute(std::string_view method, std::string_view path);
 
-// The path's methods as the Allow header lists them: "GET, HEAD". Empty: unknown path.
+// The path's methods as the Allow header lists them: "GET, HEAD". Returns "" for an unknown path.
 std::string AllowedMethods(std::string_view path);
 
 // 405 with the methods in `allowed`; 404 if `allowed` is empty.

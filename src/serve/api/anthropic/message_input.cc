@@ -220,7 +220,7 @@ class MessageReader {
             passing_.pop_back();
         }
     }
-    // Applies a block that adds or removes a tool. False: another block.
+    // Applies a block that adds or removes a tool. Returns false for other blocks.
     bool ChangeTools(const Json& json) {
         Fields block(json);
         const std::string type = json.is_object() ? block.Text("type", "") : "";
@@ -283,7 +283,7 @@ class MessageReader {
                                  type.substr(0, 40)),
                      "unsupported_content");
     }
-    // A block of an assistant message. False: the type is not known.
+    // A block of an assistant message. Returns false if the type is not known.
     bool ReadSaid(Fields& block, const std::string& type, Blocks& blocks) {
         if (type == "thinking") {
             Join(blocks.thinking, block.Text("thinking", ""));
@@ -374,7 +374,7 @@ class MessageReader {
     std::vector<size_t> passing_;               // places of system messages for one turn
 };
 
-// One entry of `tools`. Null: it is left out.
+// One entry of `tools`. Returns null for a tool that is left out.
 Json ReadTool(Fields& tool, std::set<std::string>& notices) {
     const std::string type = tool.Text("type", "custom");
     const KnownTool* known = Known(type);

@@ -125,7 +125,7 @@ Result<std::unique_ptr<ResponseFolder>> ResponseFolder::Open(const std::string& 
     return folder;
 }
 
-// Empty: no such response can exist.
+// Returns "" if no such response can exist.
 std::string ResponseFolder::PathOf(const std::string& owner, const std::string& id) const {
     if (!IsWord(owner) || !IsResponseId(id)) return "";
     return path_ + "/" + (owner.empty() ? "all" : owner) + "/" + id + std::string(kSuffix);

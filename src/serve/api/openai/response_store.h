@@ -32,7 +32,7 @@ class ResponseStore {
         int64_t held_bytes = 0;  // HeldBytes of both members
     };
 
-    // False: nothing is stored.
+    // If false, nothing is stored.
     virtual bool on() const = 0;
     // Whether the methods below use files, so that they do not belong on the engine's thread or an
     // I/O thread.

@@ -147,7 +147,7 @@ void ResponseTools::LeaveOut(Fields& tool, const std::string& type) {
     notices_.insert(NoticeOfTools(kind));
 }
 
-// False: the tool is already offered, or another tool has its name, which is an error.
+// Returns false if the tool is already offered, or another tool has its name, which is an error.
 bool ResponseTools::AddName(Fields& tool, const std::string& shown, const ResponseTool& known) {
     const auto [place, added] = shown_.emplace(shown, known);
     if (added) return true;

@@ -8,7 +8,7 @@
 namespace weft::serve {
 namespace {
 
-// Empty: the tool has no name.
+// Returns "" if the tool has no name.
 std::string FunctionName(const Json& tool) {
     Fields fields(tool);
     const Json& function = fields.Object("function");

@@ -25,7 +25,7 @@ void AllowTools(Fields& fields, const Json& allowed, const std::string& path,
 
 // The one of `kinds` that `type` is a version of ("web_search_20250305"); empty: none.
 std::string_view KindOf(std::span<const std::string_view> kinds, std::string_view type);
-// The log's sentence about tools of this kind, which are left out. Empty: of an unknown kind.
+// The log's sentence about tools of this kind, which are left out. Returns "" for an unknown kind.
 std::string NoticeOfTools(std::string_view kind);
 
 }  // namespace weft::serve
