@@ -52,7 +52,7 @@ uint64_t FileSizeOf(const std::vector<std::string>& folders) {
     return bytes;
 }
 
-// With headers and manifest.
+// Bytes of a checkpoint with its headers and manifest.
 uint64_t WholeCheckpointBytes(const RoomPlan& plan) {
     const uint64_t most = plan.checkpoint_bytes + plan.checkpoint_bytes / 64 + kSlackBytes;
     for (const std::string& folder : ListCheckpoints(plan.folder, nullptr)) {

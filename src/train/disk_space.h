@@ -33,10 +33,10 @@ struct RoomPlan {
 // and warns without one. The sizes of Removable folders (checkpoint/writer.h) count as free.
 Status CheckRoomFor(const RoomPlan& plan);
 
-// Whether one more checkpoint fits now, with room left for the result. False: it fits only after
-// Removable folders are removed. A new checkpoint is taken to be as large as an earlier one, which
-// it can replace on a full disk. Ignores `bad` folders (CommitCheckpoint). Errors: kIo: not enough
-// room.
+// Whether one more checkpoint fits now, with room left for the result. Returns false if it fits
+// only after Removable folders are removed. A new checkpoint is taken to be as large as an earlier
+// one, which it can replace on a full disk. Ignores `bad` folders (CommitCheckpoint). Errors: kIo:
+// not enough room.
 Result<bool> CheckRoomNow(const RoomPlan& plan, const std::vector<std::string>& bad);
 // Removes Removable folders until there is room. Removes nothing if removing all of them would not
 // be enough. Errors: kIo.

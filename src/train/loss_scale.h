@@ -50,8 +50,9 @@ class LossScaler {
 
     // Call after a step that was applied.
     void Made();
-    // Call after a step that overflowed and is skipped. False: the scale should be lowered, but is
-    // already at the minimum. (With a fixed scale, which is never lowered, returns true.)
+    // Call after a step that overflowed and is skipped. Returns false if the scale should be
+    // lowered, but is already at the minimum. (With a fixed scale, which is never lowered, returns
+    // true.)
     bool Overflowed();
 
   private:

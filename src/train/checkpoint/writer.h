@@ -96,8 +96,8 @@ void RemoveUnfinished(const std::string& dir, const Manifest& manifest);
 // folders are not counted.
 std::vector<std::string> Removable(const std::string& dir,
                                    const std::vector<std::string>& bad = {});
-// Removes the folder of a step, except files that Weft did not write. False: the folder is still
-// there; the log has any error.
+// Removes the folder of a step, except files that Weft did not write. Returns false if the folder
+// is still there; the log has any error.
 bool RemoveStep(const std::string& folder);
 // Removes a checkpoint that is no longer needed, and the folder of checkpoints if it becomes empty.
 void RemoveCheckpoint(const std::string& folder);

@@ -192,7 +192,7 @@ class TurnMarker {
         return {};
     }
 
-    // From the start of the turn's text to its end.
+    // The text of a turn, from its first byte to its last.
     std::string_view WordsOf(size_t turn) const {
         const Words& words = words_[turn];
         if (!words.shown) return "";

@@ -108,7 +108,7 @@ class Loader {
     // Whether this loader can continue from a cursor stored with `fingerprint`. A loader that skips
     // bad records can also continue from a cursor of a loader that does not skip them.
     bool MayGoOnFrom(uint64_t fingerprint) const;
-    // Continues at the cursor. Errors: kUsage: the cursor is no position in this data.
+    // Continues at the cursor. Errors: kUsage: the cursor is not a position in this data.
     Status Seek(const Cursor& cursor);
     // From now on, only counts batches: sequences are empty, targets are not counted, and each
     // sample is read and counted once, for any number of epochs. Needs 4 bytes of memory per

@@ -51,7 +51,8 @@ constexpr RoleName kRoleNames[] = {
     {"developer", "system"},
 };
 
-// Parses a ShareGPT value as calls: {"name", "arguments"} or a list of them. Null: not a call.
+// Parses a ShareGPT value as calls: {"name", "arguments"} or a list of them. Returns null if the
+// value is not a call.
 OrderedJson CallsOf(const OrderedJson& value) {
     OrderedJson said =
         value.is_string() ? OrderedJsonOrDiscarded(value.get_ref<const std::string&>()) : value;

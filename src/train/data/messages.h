@@ -13,7 +13,7 @@
 namespace weft::train {
 
 // The role that data sets call `said`, in upper or lower case: system, user, assistant or tool;
-// `call` for a function call, `function` for a call or its result. Empty: unknown.
+// `call` for a function call, `function` for a call or its result. Returns "" for an unknown role.
 std::string RoleNamed(std::string_view said);
 
 // value: a list of messages, or a string with such a list as JSON. name: the list's name in errors.

@@ -175,8 +175,8 @@ class Adding {
     Program& program_;
     const LoraPlan& plan_;
     std::vector<Op> old_;
-    std::map<std::string, Claimed> claimed_;  // by the name of its tensor
-    std::vector<Waiting> waiting_;            // for their sum over ranks
+    std::map<std::string, Claimed> claimed_;  // by the tensor's name
+    std::vector<Waiting> waiting_;            // whose sum over ranks follows
     Adapters adapters_;
 };
 

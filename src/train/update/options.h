@@ -25,12 +25,12 @@ struct UpdateOptions {
     // AdamW, Adafactor and 8-bit Adam subtract the decay from the weight; Adam and SGD add it to
     // the gradient.
     double weight_decay = kAdamWDecay;
-    // For all forms of Adam.
+    // All forms of Adam use these.
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-    // For SGD.
+    // SGD uses these.
     double momentum = 0, dampening = 0;
     bool nesterov = false;
-    // For Adafactor (Shazeer and Stern 2018), with transformers' names.
+    // Adafactor (Shazeer and Stern 2018) uses these; the names are transformers'.
     double eps_square = 1e-30;     // added to squared gradients
     double eps_scale = 1e-3;       // lower bound of a tensor's root mean square
     double clip_threshold = 1.0;   // limit of an update's root mean square
