@@ -58,8 +58,8 @@ struct DeviceInfo {
     // replicated values must be equal.
     std::string identity;
     program::Target target;
-    // Whether the device computes on the host's cores. They also move values between ranks of one
-    // host, so running a transfer beside computation costs more time than it saves.
+    // Whether the device computes on the host's cores. Those cores also move values between ranks
+    // of one host, so running a transfer beside computation costs more time than it saves.
     bool uses_host_cores = true;
     bool submits = false;         // executes submissions, so CompileOptions::device_sum applies
     std::string backend = "CPU";  // kind of device as benchmarks show it

@@ -1,6 +1,6 @@
 // When a step runs in parts of its rows, so that one part computes during the all-reduces of the
-// other parts (cpu/step_parts.h, vulkan/step_parts.h), and in how many. These rules hold for
-// processors, for devices and for the planner.
+// other parts (cpu/step_parts.h, vulkan/step_parts.h), and in how many. Processors, GPUs and the
+// planner divide steps by these rules.
 #pragma once
 
 #include <algorithm>

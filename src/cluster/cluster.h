@@ -62,8 +62,8 @@ class Launched;  // launched.h
 struct DataPortOptions {
     std::string advertise;  // an address that leads here from other hosts; "": none
     std::string ports;      // ports for data listeners: "7001-7010"; "": any
-    // Hosts that were heard on this host's cables (net::NeighboursText). They tell which hosts are
-    // on the same cable, where link-local addresses cannot. "": unknown.
+    // Hosts that were heard on this host's cables (net::NeighboursText). The list tells which hosts
+    // are on the same cable, where link-local addresses cannot. "": unknown.
     std::string neighbours{};
     // Where the current `neighbours` come from when an epoch begins: a function (may be null), or
     // the first line of a file ("": no file). An empty result means unknown.

@@ -105,7 +105,7 @@ class Reader {
     const char* wrong_ = nullptr;
 };
 
-// All codes of the protocol. Their numbers are the protocol's, not the enum's.
+// All codes of the protocol. The numbers of the codes are the protocol's, not the enum's.
 constexpr std::array kCodes = {
     ErrorCode::kUsage,  ErrorCode::kNotFound,    ErrorCode::kCorrupt, ErrorCode::kUnsupported,
     ErrorCode::kIo,     ErrorCode::kOutOfMemory, ErrorCode::kTimeout, ErrorCode::kPeerLost,

@@ -18,8 +18,8 @@ OperandRegion ActivationBuffer(Lowering& l, size_t which, ValueId x, int64_t byt
 
 // ---- Packed -------------------------------------------------------------------------------------
 
-// Whether y is a sum over columns that no all-reduce follows. Such a sum is rounded after its
-// adapters, as several ranks round it after the all-reduce.
+// Whether y is a sum over columns that no all-reduce follows. Such a float64 sum is rounded after
+// its adapters, as several ranks round it after the all-reduce.
 bool IsRoundedLate(const Lowering& l, ValueId y) {
     return l.adapts && !l.IsWide(y) && std::ranges::any_of(l.program.ops, [&](const Op& op) {
                const auto* adapt = op.attributes.If<program::Adapt>();

@@ -122,9 +122,10 @@ Status LowerTransfer(Lowering& l, const Op& op);
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-// A kernel is a member of a kernel table, or a function that is the same for all tables. Its
-// parameters are (args, part, parts), or (table, args, part, parts) for a function that needs the
-// table; or (args, scratch, part, parts) if its arguments hold the scratch memory of all parts.
+// A kernel is a member of a kernel table, or a function that is the same for all tables. The
+// kernel's parameters are (args, part, parts), or (table, args, part, parts) for a function that
+// needs the table; or (args, scratch, part, parts) if its arguments hold the scratch memory of all
+// parts.
 template <typename Args>
 struct WithScratch : Args {
     std::byte* scratch = nullptr;
@@ -173,8 +174,8 @@ void RunKernel(const Kernels& kernels, const void* args, int part, int parts) {
 
 // ---- Calls --------------------------------------------------------------------------------------
 
-// Builds a call of the current op. Its functions set operands among the arguments of the call:
-// pointers, matrices (dense/element.h), KV caches, slots of recurrent state, and operands of
+// Builds a call of the current op. KernelCall's functions set operands among the arguments of the
+// call: pointers, matrices (dense/element.h), KV caches, slots of recurrent state, and operands of
 // transfers.
 class CallBuilder {
   public:

@@ -8,7 +8,7 @@
 //     compute   0a  0b  1a  1b  2a  2b ...     segment s of a part: the calls between two sums
 //     wire          0a  0b  1a  1b  2a ...     its sum
 //
-// Segment s + 1 of a part waits for sum s of the same part. That sum runs while the other parts
+// Segment s + 1 of a part waits for sum s of the same part. The sum runs while the other parts
 // compute a whole segment. Segments of attention and of products take unlike times. With four
 // parts, a few sums wait for the wire, so it stays busy during long segments. Rows keep their
 // places in the arena, which PlanArenaInHalves plans for this. Results keep their bits, because a

@@ -275,8 +275,8 @@ void VulkanExecutable::NoteTransfer(const HostTransfer& transfer) {
 
 // ---- Transfers beside submissions ---------------------------------------------------------------
 
-// Starts the transfer of the earlier stage. Its operands are ready once its submissions have ended;
-// by now the device has more work.
+// Starts the transfer of the earlier stage. The transfer's operands are ready once the stage's
+// submissions have ended; by now the device has more work.
 Status VulkanExecutable::StartBeside(bool* too_long) {
     if (starting_ == nullptr) return {};
     WEFT_TRY(AwaitFirst(starts_behind_, too_long));

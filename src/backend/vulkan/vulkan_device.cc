@@ -262,8 +262,8 @@ void TakeOfHost(const gpu::Description& gpu, std::optional<uint64_t> apart_free,
     pool.free_bytes = std::min(pool.free_bytes, apart_free.value_or(0) + host_free);
 }
 
-// The subgroup size distinguishes the processors that run lavapipe. Its version number does not, so
-// the driver's text is included.
+// The subgroup size distinguishes the processors that run lavapipe. lavapipe's version number is
+// the same on all of them, so the driver's text is included.
 std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic) {
     return fmt::format("vulkan-{:x}-{:x}-{:x}-{}-{:016x}{}{}{}", gpu.vendor_id, gpu.device_id,
                        gpu.driver_version, gpu.subgroup,

@@ -34,7 +34,7 @@ class DialIn {
     // Closes the connections of waiting workers.
     ~DialIn();
 
-    // Adds a worker that rank 0 dialed. Its process sends heartbeats from now on.
+    // Adds a worker that rank 0 dialed. The worker's process sends heartbeats from now on.
     void Add(Arrival arrival);
     // Whether Add may take a worker of this host at this address: no worker of the host waits, and
     // the host is not deferred.
@@ -43,9 +43,9 @@ class DialIn {
     void SendAllAway(const std::string& why);
 
     uint16_t port() const { return port_; }
-    // Returns the worker that has waited longest for one of the rank numbers `places`. Its rank is
-    // the one that it asks for or, if it asks for any, the first of `places`. nullopt: there is no
-    // such worker.
+    // Returns the worker that has waited longest for one of the rank numbers `places`. The worker
+    // gets the rank that it asks for or, if it asks for any, the first of `places`. nullopt: there
+    // is no such worker.
     std::optional<Arrival> Next(const std::vector<int>& places);
     // As Next, for a running job: returns only a worker that passed the check for its rank in
     // `request` (request.rank is ignored). Call it repeatedly: it also sends the request to new
@@ -65,7 +65,8 @@ class DialIn {
     bool ValidateJoiners(
         int size, int count, const JoinRequest& request,
         const std::function<std::vector<std::string>(const std::string& host)>& reach = nullptr);
-    // Chooses up to `count` workers that passed, and returns their names. They may still leave.
+    // Chooses up to `count` workers that passed, and returns their names. A chosen worker may still
+    // leave.
     std::vector<std::string> Choose(int size, int count);
     // The chosen workers, with ranks from `size` on.
     std::vector<Arrival> TakeChosen(int size);

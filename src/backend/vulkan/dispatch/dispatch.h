@@ -203,7 +203,7 @@ enum class UpdateScalarKind {
     kFirst,       // 1 in the first update, else 0
 };
 
-// The interface through which the lowerings of ops (lower/) use the executable. They use
+// The interface through which the lowerings of ops (lower/) use the executable. Lowerings use
 // nothing else of the executable.
 class Emitter {
   public:

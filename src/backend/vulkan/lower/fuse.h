@@ -1,6 +1,6 @@
-// Fusion: finds groups of ops of a Program that one kernel can compute. Such a group is called a
-// run. Values that one op of a run passes to another have no other readers, and the kernel does not
-// store these values.
+// Fusion: finds groups of ops of a Program that one kernel can compute. A group of fused ops is
+// called a run. Values that one op of a run passes to another have no other readers, and the kernel
+// does not store these values.
 //
 // A run is computed in the place of its last op. Other ops that lie between the ops of a run do not
 // write memory that the run's ops touch, do not read memory that the run's ops write, and are not

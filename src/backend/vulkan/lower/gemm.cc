@@ -270,7 +270,7 @@ bool Fit(const Gemm& gemm, const GemmSlots& slots) {
     return false;
 }
 
-// Runs the kernel. Its output is C, or the scratch memory for partial sums of C.
+// Runs the kernel. The kernel writes C, or partial sums of C to scratch memory.
 Status EmitGemmTiles(Emitter& e, const Gemm& gemm, const GemmSlots& slots, const GemmTile& tile,
                      const GemmArgs& args, const GemmMatrix& c, int64_t splits,
                      std::vector<Region> reads) {

@@ -72,7 +72,7 @@ Result<GemmMatrix> RowsOfWeight(Emitter& e, const WeightPlace& weight, int64_t b
                                 int64_t count);
 
 // Whether a product uses the training kernels: an activation has 16 bits, or the weight is not in
-// the layout of weights.h. Other products use the inference kernels.
+// the layout of weights.h. The remaining products use the inference kernels.
 bool IsTrainingProduct(const Emitter& e, program::ValueId x, program::ValueId weight,
                        program::ValueId y);
 // C = A . B, or C += A . B, of three values of training. Errors: kUnsupported.

@@ -1,5 +1,5 @@
-// Functions that emit the dispatches that sum squares for an optimizer update. They are defined in
-// update.cc; adafactor.cc uses them, too.
+// Functions that emit the dispatches that sum squares for an optimizer update. update.cc defines
+// these functions; adafactor.cc uses them, too.
 #pragma once
 
 #include <cstdint>

@@ -120,8 +120,9 @@ class Buffers {
     // The operands of a transfer: the one at InOffset() is sent to other ranks, the one at
     // OutOffset() is received. An operand that is sent through the host signal has a place of its
     // own, at ExchangeOffset(). The reason: after a submission has given up an exchange, its
-    // kernels do nothing (guard.glsl), but its copies still run. They may overwrite the operands at
-    // InOffset() and OutOffset() while the host still reads the operand of the exchange.
+    // kernels do nothing (guard.glsl), but its copies still run. The copies may overwrite the
+    // operands at InOffset() and OutOffset() while the host still reads the operand of the
+    // exchange.
     const gpu::Buffer& transfers() const { return transfers_; }
     uint64_t InOffset() const { return 0; }
     uint64_t OutOffset() const { return operand_bytes_; }

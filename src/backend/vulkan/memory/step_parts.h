@@ -20,14 +20,14 @@
 
 namespace weft::backend::vulkan {
 
-// The most parts of a step of the Program; 0: its steps do not run in parts. They may if
-// CompileOptions::overlap allows it, all-reduces are the only transfers of a step's rows, and the
-// host reads results of output rows only.
+// The most parts of a step of the Program; 0: its steps do not run in parts. Steps may run in parts
+// if CompileOptions::overlap allows it, all-reduces are the only transfers of a step's rows, and
+// the host reads results of output rows only.
 int MostParts(const program::Program& program, const CompileOptions& options);
 // The smallest number of rows of a part with CompileOptions::overlap kAuto. All tensor ranks have
 // the same number.
 int64_t LeastRowsOfPart(const program::Program& program);
-// Options for the memory of a part. They limit the rows of a step to the rows of a part.
+// Options for the memory of a part. The options limit the rows of a step to the rows of a part.
 CompileOptions PartOptions(CompileOptions options, int most_parts);
 
 // A part of a step. View() refers to this object and to the step.

@@ -29,7 +29,7 @@ class TableMemory {
     Result<bool> MakeRoom(gpu::Device& device, const Step& step);
     void Write(const Step& step);
     const StepTables& tables() const { return tables_; }
-    // The update scalars. Their addresses never change.
+    // The update scalars. The addresses of the scalars never change.
     UpdateScalars scalars() const;
     uint64_t size_bytes() const { return fixed_.size_bytes() + pages_.size_bytes(); }
 

@@ -99,7 +99,7 @@ std::string ShapesText(const TileShapes& shapes, const std::string& key) {
     return file.dump(1) + "\n";
 }
 
-// Creates the file before its contents are measured. Other processes see the file and do not
+// Creates the file before its contents are measured. Another process that sees the file does not
 // measure.
 Result<OutputFile> BeginFile(const std::string& path) {
     std::error_code ignored;
