@@ -33,8 +33,8 @@ struct TuneOptions {
 // limit. For larger sizes, it chooses by a model that predicts the algorithms' times (choose.h);
 // the model's link parameters are fitted to those measurements. If the links are of two kinds, or
 // too few sizes were measured, larger sizes keep the algorithm of comm.tuning(). The other
-// collectives keep theirs, too. The returned rows have the measured times, changed so that they
-// never fall as sizes grow (coll/time_table.h).
+// collectives keep their algorithms, too. The returned rows have the measured times, changed so
+// that they never fall as sizes grow (coll/time_table.h).
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 
 // Microseconds by which an all_reduce of 8 KiB, in a series of up to 256 as in a few decode steps,

@@ -35,7 +35,7 @@ class LinkProbe {
     // monitor: polled for a request to stop; may be null. timeout_ms: time limit of each wait.
     LinkProbe(net::Link& link, const net::PeerMonitor* monitor, int64_t timeout_ms);
 
-    // One-way time of a put: half a round trip. The other rank gets zeros.
+    // One-way time of a put: half a round trip. The rank that does not lead gets zeros.
     Result<Timings> Latency(size_t bytes, const Budget& budget, bool lead);
     // The leader sends with many puts in flight. The other rank gets zeros.
     Result<Bandwidth> Stream(size_t bytes, const Budget& budget, bool lead);

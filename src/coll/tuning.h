@@ -36,7 +36,7 @@ const char* CollectiveName(Collective collective);  // "all_reduce", ...
     ROW(Hierarchical, "hierarchical", 3, true)
 
 // all_gather and reduce_scatter have two of these algorithms: kOneShot, in which each rank sends
-// directly to each other rank, and kHierarchical (coll/hierarchical.cc). The other collectives have
+// directly to each other rank, and kHierarchical (coll/hierarchical.cc). All other collectives have
 // only kOneShot.
 #define WEFT_ENUMERATOR(name, ...) k##name,
 enum class Algorithm { kAuto, WEFT_ALGORITHMS(WEFT_ENUMERATOR) };

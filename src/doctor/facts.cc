@@ -80,7 +80,7 @@ std::vector<std::string> ReadTags(HostView& view) {
     const auto has = [&](std::string_view tag) {
         return std::ranges::find(tags, tag) != tags.end();
     };
-    // Other values are "systemd-nspawn", "oci" and so on.
+    // The variable may also be "systemd-nspawn", "oci" and so on.
     if (std::ranges::any_of(tags, [](const std::string& tag) {
             return tag != "limine" && tag != "grub" && tag != "systemd-boot" && tag != "ostree";
         })) {

@@ -1,5 +1,5 @@
-// Network interfaces, IPv4 addresses and routes of a host. They come from sysfs, ethtool and ip -j;
-// in a handmade snapshot also from the output of `ip addr`, `ip link` and `ip route`.
+// Network interfaces, IPv4 addresses and routes of a host. The facts come from sysfs, ethtool and
+// ip -j; in a handmade snapshot also from the output of `ip addr`, `ip link` and `ip route`.
 #pragma once
 
 #include <cstdint>

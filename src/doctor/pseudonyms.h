@@ -3,7 +3,8 @@
 //
 // Hosts       "host-3fa2", of 16 bits of a hash
 // devices     interfaces and RDMA devices: names that the kernel and systemd give ("enp1s0f0np0",
-//             "mlx5_0") stay. Others become "net-3fa2"; a prefix that checks use ("br-", "veth")
+//             "mlx5_0") stay. Other names become "net-3fa2"; a prefix that checks use ("br-",
+//             "veth")
 //             stays instead of "net-". Names of chains, zones, users and units are replaced, too.
 // IPv4        private, shared, link-local and loopback addresses stay (RFC 1918, 6598, 3927);
 //             others become addresses of 198.18.0.0/15 (RFC 2544): addresses that share a prefix

@@ -1,5 +1,5 @@
-// Cures: commands that repair a fault on a host. They depend on its distribution, its boot loader,
-// and on whether it is a container. Each cure is a row of cures.inc.
+// Cures: commands that repair a fault on a host. The commands depend on the host's distribution and
+// boot loader, and on whether it is a container. Each cure is a row of cures.inc.
 #pragma once
 
 #include <initializer_list>
@@ -24,7 +24,8 @@ std::string_view DebianKindOf(HostView& view);
 
 using CureValues = std::map<std::string, std::string, std::less<>>;
 // The command of the first row of cures.inc that is called `name` and whose tags match the host or
-// `tags`. Its {marks} are replaced by `values` and by other rows. CHECKs that there is a row.
+// `tags`. The command's {marks} are replaced by `values` and by other rows. CHECKs that there is a
+// row.
 std::string Cure(HostView& view, std::string_view name, const CureValues& values = {},
                  std::initializer_list<std::string_view> tags = {});
 // Replaces the {marks} in `fix`: by rows of cures.inc, and by the values of {pci}, {device} and

@@ -1,5 +1,5 @@
-// Parsers for text from kernels and tools. They accept any bytes and skip malformed parts without
-// an error. A returned view points into the argument.
+// Parsers for text from kernels and tools. The parsers accept any bytes and skip malformed parts
+// without an error. A returned view points into the argument.
 #pragma once
 
 #include <cstdint>

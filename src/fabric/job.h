@@ -31,7 +31,7 @@ inline constexpr std::array kNetOps{NetOp::kLatency,   NetOp::kBandwidth,     Ne
                                     NetOp::kTable};
 // The op's name on the command line: "lat", "bw", "allreduce", ..., "table".
 const char* NetOpName(NetOp op);
-// Whether the op runs between two ranks. Such an op runs for every pair of ranks.
+// Whether the op runs between two ranks. An op between two ranks runs for every pair of ranks.
 bool IsOfPairs(NetOp op);
 // The collective that an op over all ranks measures.
 coll::Collective CollectiveOf(NetOp op);
@@ -56,7 +56,7 @@ std::string NetJobToJson(const NetJob& job);
 Result<NetJob> NetJobFromJson(const std::string& text);
 
 // One measured figure. kLatency: `timings` are those of one put, one way. kBandwidth: those of one
-// put among many in flight. Other ops: those of one call on the slowest rank.
+// put among many in flight. For other ops, `timings` are those of one call on the slowest rank.
 struct NetRow {
     int from = -1, to = -1;     // ops of pairs: `from` puts first; other ops: -1
     int64_t size = 0;           // bytes of the put, or of the whole vector as nccl-tests counts it

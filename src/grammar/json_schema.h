@@ -50,7 +50,7 @@ Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
 Result<GrammarPtr> JsonObjectGrammar();
 
 // Format of arguments that are not written as one JSON object: key, value, key, value, ... String
-// values are written as JSON, bare (behind_value then ends them), or between two `quote`. Other
+// values are written as JSON, bare (behind_value then ends them), or between two `quote`. All other
 // values are JSON.
 struct CallPairs {
     enum class Texts { kJson, kBare, kQuoted };

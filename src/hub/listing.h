@@ -17,7 +17,7 @@ namespace weft::hub {
 constexpr uint64_t kMostPageBytes = 8 << 20;
 constexpr size_t kMostFiles = 100'000;
 
-// A file of a repository. Its content is identified by a hash: git's (SHA-1 of "blob SIZE\0" and
+// A file of a repository. A hash identifies the file's content: git's (SHA-1 of "blob SIZE\0" and
 // the bytes) for small files, SHA-256 of the bytes for files in large file storage. The hash is
 // also its ETag and the name of its blob in the cache.
 struct RepoFile {

@@ -269,7 +269,7 @@ bool ClusterImpl::Reaches(const Place& theirs) const {
 }
 
 // Adds the address by which other networks reach this host: the user's, or, if the user named
-// (forwarded) ports, the address that rank 0 sees. Its listener uses every address.
+// (forwarded) ports, the address that rank 0 sees. The listener uses every address.
 void ClusterImpl::Advertise(std::vector<std::vector<net::Way>>& ways) const {
     const Place& mine = places_[static_cast<size_t>(rank_)];
     if (NeedsForward(static_cast<size_t>(rank_))) ways[0] = {{"", net::kForwardHost}};

@@ -40,9 +40,9 @@ bool ReapChild(pid_t pid, std::string* how);
 // Whether a thread of a local process runs, waits for a core, or waits in the kernel (state D: a
 // page from a disk, a kernel lock), and the process is not ending.
 bool CouldRun(pid_t pid);
-// Whether a local process is only ending, for example killed or dumping core. Its connections stay
-// open until each thread, perhaps of the lowest priority, has run once more, and the kernel has
-// freed its memory.
+// Whether a local process is only ending, for example killed or dumping core. The process's
+// connections stay open until each thread, perhaps of the lowest priority, has run once more, and
+// the kernel has freed its memory.
 bool IsDying(pid_t pid);
 
 }  // namespace weft::cluster

@@ -264,8 +264,8 @@ void RunGpuMemory(HostView& view, Findings& out) {
         if (!gpu.unified || gpu.vram_bytes <= 0 || gpu.gtt_bytes <= 0) continue;
         const double all = *ram + gpu.vram_bytes, possible = all - kForSystem;
         const double usable = std::max(gpu.vram_bytes, gpu.gtt_bytes);
-        // The kernel's default is half of the memory. That is a fault only on machines bought for
-        // models.
+        // The kernel's default is half of the memory. The default is a fault only on machines
+        // bought for models.
         const Severity severity = usable >= possible * 0.8 ? kOk
                                   : gpu.IsStrixHalo()      ? kWarn
                                                            : kNote;

@@ -63,8 +63,8 @@ class Rank {
     // Runs one step of the model or of the draft head (StepKind). Rank 0 first sends the step to
     // the other ranks; it gets the logits.
     Status Run(const StepData& step);
-    // The parts of Run, for rank 0 of a job with several pipeline stages. They allow rank 0 to
-    // compute the next step while each later stage computes an earlier step. Compute runs rank 0's
+    // The parts of Run, for rank 0 of a job with several pipeline stages. By these parts, rank 0
+    // computes the next step while each later stage computes an earlier step. Compute runs rank 0's
     // ops, Hand sends their result to the next stage, and Collect receives the last stage's result.
     // With as many steps in flight as stages, call in this order: Compute(next), Collect(oldest),
     // Hand(next). This order cannot deadlock. When all later stages wait to send, and the last one

@@ -431,8 +431,8 @@ using BlockQ4_K = BlockOfScalesAndMinima<false>;
 using BlockQ5_K = BlockOfScalesAndMinima<true>;
 
 // Element 128h + 32g + 4i + n of a block has its low 4 bits in byte n of dword 2(8h + i) + g % 2
-// (for g >= 2, in the upper half of that byte). Its upper 2 bits are in byte n of the dword that
-// follows these two, from bit 2g on.
+// (for g >= 2, in the upper half of that byte). The weight's upper 2 bits are in byte n of the
+// dword that follows these two, from bit 2g on.
 struct BlockQ6_K {
     static constexpr DType kType = DType::kQ6_K;
     static constexpr int64_t kUnits = 8;

@@ -101,8 +101,8 @@ inline constexpr Magnitudes kIq2Values({8, 25, 43, 0});
 inline constexpr Magnitudes kIq3XxsValues({4, 12, 20, 28, 36, 44, 52, 62});
 inline constexpr Magnitudes kIq3SValues({1, 3, 5, 7, 9, 11, 13, 15});
 
-// Stores four weights of each row, plus 128. Their signs begin at bit 4 * (kQuad % 2) of byte kQuad
-// / 2 of the row's signs.
+// Stores four weights of each row, plus 128. The signs of the four weights begin at bit 4 * (kQuad
+// % 2) of byte kQuad / 2 of the row's signs.
 template <int kQuad>
 WEFT_INLINE void StoreSigned(__m512i values, __m512i signs, DecodedUnit& unit) {
     const __m512i bits =

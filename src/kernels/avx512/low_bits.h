@@ -54,7 +54,7 @@ struct BlockQ2_K {
         const __m512i min = _mm512_srli_epi32(WideU8(w + 64 + 16 * s), 4);
         return _mm512_mul_ps(minus_dmin, _mm512_cvtepi32_ps(min));
     }
-    // Adds the dot products of group g of a half to the sums. They must be complete.
+    // Adds the dot products of group g of a half to the sums. The sums must be complete.
     template <int T>
     WEFT_INLINE void Finish(const std::byte* w, int half, int g, const ActivationBlock* x,
                             int64_t x_stride, const __m512i (&dots)[T], __m512 (&sums)[T]) {

@@ -30,12 +30,12 @@ void GatherRows(const Kernels& kernels, const GatherRowsArgs& args, int part, in
 //   kNT  c [rows, n] = a [rows, k] . W^T      forward
 //   kNN  c [rows, k] = a [rows, n] . W        gradient of the input
 //   kTN  W [n, k] += a [rows, n]^T . b [rows, k]    gradient of the matrix
-// Only the products of experts [first, last) of the rank are computed. Their matrices are stacked
-// in `w` (kNT, kNN) or `dw` (kTN), beginning with expert `first`. So if the matrices have a block
-// type, the caller can decode and multiply a few experts at a time. Experts to which no row belongs
-// are skipped. The columns of all products are divided among the parts so that each part has about
-// the same cost. A product that costs more than twice the average share of a part is instead
-// divided among all parts by Kernels::gemm.
+//   Only the products of experts [first, last) of the rank are computed. The matrices of these
+//   experts are stacked in `w` (kNT, kNN) or `dw` (kTN), beginning with expert `first`. So if the
+//   matrices have a block type, the caller can decode and multiply a few experts at a time. Experts
+//   to which no row belongs are skipped. The columns of all products are divided among the parts so
+//   that each part has about the same cost. A product that costs more than twice the average share
+//   of a part is instead divided among all parts by Kernels::gemm.
 enum class ExpertProduct : uint8_t { kNT, kNN, kTN };
 struct ExpertGemmArgs {
     ExpertProduct product = ExpertProduct::kNT;

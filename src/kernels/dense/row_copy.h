@@ -1,5 +1,5 @@
-// Operations on whole rows. They call row kernels (dense/rows.h) of the given table of kernels.
-// lookup.cc, experts.cc and update.cc use these operations.
+// Operations on whole rows. The operations call row kernels (dense/rows.h) of the given table of
+// kernels. lookup.cc, experts.cc and update.cc use these operations.
 #pragma once
 
 #include <cstring>
