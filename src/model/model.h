@@ -30,10 +30,9 @@ bool KnowsDraftHead(const std::string& architecture);
 // Checks that the model has a multi-token prediction head that Weft supports. Errors: kUsage.
 Status CheckDraftHead(const Hyper& hyper, const std::string& model);
 
-// Builds the Program of `shard`. Its inputs are "tokens", "positions" and "output_rows". Rank 0 (in
-// training, each rank of the last stage) gets the outputs: "logits" [R, vocab], or the values that
-// BuildOptions::outputs names.
-// Errors: kUnsupported (architecture), kCorrupt (tensors).
+// Builds the Program of `shard`. The Program's inputs are "tokens", "positions" and "output_rows".
+// Rank 0 (in training, each rank of the last stage) gets the outputs: "logits" [R, vocab], or the
+// values that BuildOptions::outputs names. Errors: kUnsupported (architecture), kCorrupt (tensors).
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
                                       const model_files::ModelSource& source,
                                       const BuildOptions& options);

@@ -35,7 +35,7 @@ struct HostAddress {
                               // point-to-point link
     bool is_virtual = false;  // the interface is not a hardware device
     // For a link-local address: the link-local addresses of other hosts that were heard on this
-    // interface, if known. They tell whether two hosts are on the same cable.
+    // interface, if known. The list tells whether two hosts are on the same cable.
     std::vector<std::string> neighbours{};
 
     bool operator==(const HostAddress&) const = default;

@@ -47,8 +47,8 @@ inline constexpr size_t kRecordExtra = sizeof(uint32_t) + AesGcm::kTagBytes;
 class RecordSealer {
   public:
     explicit RecordSealer(const LinkKeys::Key& key);
-    // Seals the bytes of `parts` as one record. They are at most kMostRecord bytes, or a header and
-    // kFirstPayload bytes. The record stays valid until the next call.
+    // Seals the bytes of `parts` as one record. The record has at most kMostRecord bytes, or a
+    // header and kFirstPayload bytes. The record stays valid until the next call.
     std::span<const std::byte> Seal(std::span<const AesGcm::Bytes> parts);
 
   private:

@@ -42,8 +42,8 @@ class VerbsDevice {
     ibv_pd* pd() const { return pd_.get(); }
     const std::string& name() const { return name_; }
     // Reads the device's events, without blocking, and detects a removed device. Some drivers
-    // report the removal in an event. Others (Soft-RoCE) remove the device's node and wait until
-    // all users close the device, which works until then.
+    // report the removal in an event. Other drivers (Soft-RoCE) remove the device's node and wait
+    // until all users close the device, which works until then.
     void TakeEvents();
     bool gone() const { return gone_; }
     // Number of port failures and address changes so far. When the number grows, an end checks its

@@ -193,8 +193,8 @@ enum class LinkKind { kTcp, kRoce, kInfiniBand, kThunderbolt };
 // same port.
 Result<Wire> WireOf(const Library& library, LinkKind kind, double gigabits);
 
-// Returns the machine with this number of devices. Its watts and price grow with the number; the
-// price of the desktop computer around the cards is counted once. Errors: kUsage.
+// Returns the machine with this number of devices. The machine's watts and price grow with the
+// number; the price of the desktop computer around the cards is counted once. Errors: kUsage.
 Result<Machine> WithDevices(Machine machine, int devices);
 
 // Parses the text of one machine file. Errors: kUsage; the message names `where` and the key.

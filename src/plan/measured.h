@@ -1,5 +1,6 @@
-// Measured tables of a cluster. They take precedence over rates computed from bandwidths and fixed
-// times. `weft plan --measure` writes them as the member "measured" of a machine file:
+// Measured tables of a cluster. A measured table takes precedence over rates computed from
+// bandwidths and fixed times. `weft plan --measure` writes them as the member "measured" of a
+// machine file:
 //     ranks       number of tensor ranks in the measurement
 //     cores       number of ranks on a host that have cores of their own (default: all)
 //     products    {"Q4_0": {"1": "90 GFLOP/s", "64": ..}}: by weight type and number of rows

@@ -72,8 +72,8 @@ std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
 
 // Number of first layers of a stage that stand for all its layers. These contain each neighborhood
 // (a layer's kind and the kinds before and after it) that occurs in the stage, and at least two
-// more layers. Their last two kinds and the parity of their number are the same as in the whole
-// stage. kinds: kind of each layer.
+// more layers. The last two kinds of these layers and the parity of their number are the same as in
+// the whole stage. kinds: kind of each layer.
 int64_t TypicalLayers(std::span<const int> kinds);
 
 }  // namespace weft::plan

@@ -1,5 +1,5 @@
 // Derives the weight types of a model from the quantization_config in its config.json, without its
-// weights. They are the types that `weft run` holds in memory for such a model
+// weights. The result has the types that `weft run` holds in memory for such a model
 // (model_files/hf/packed.h).
 #pragma once
 

@@ -269,7 +269,7 @@ class Predictor {
     program::StepShape RestShape() const { return {1, rest(), 1, load_.depth + chunks() * chunk_}; }
 
     // How much `stages` stages that compute at the same time slow each other down on `machine`
-    // (StepPlace::busy). They share the memory, and the cores if there are too few.
+    // (StepPlace::busy). The stages share the memory, and the cores if there are too few.
     double BusyOf(const Machine& machine, int64_t stages) const {
         if (!machine.measured) return 1;
         const int devices = machine.devices, all = machine.measured->ranks;

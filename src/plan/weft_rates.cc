@@ -109,8 +109,8 @@ WeftRates RatesOfProcessor(const Machine& machine) {
     return rates;
 }
 
-// Whether the rates of the two EPYC cores apply. They do if the bandwidth was measured by the
-// host's cores.
+// Whether the rates of the two EPYC cores apply. The rates apply if the bandwidth was measured by
+// the host's cores.
 bool IsAsEpyc(const Machine& machine) {
     return machine.is_processor() && machine.bandwidth.mark == Mark::kMeasured;
 }

@@ -1,9 +1,9 @@
 // Model chunks: several differentiated Programs in one list, for a rank with several ranges of
 // layers.
 //
-// The ops of a chunk are contiguous, in the parts that loss.h names. Its values are contiguous,
-// too. No op reads a value of another chunk. The caller chooses which part of which chunk runs
-// next.
+// The ops of a chunk are contiguous, in the parts that loss.h names. The chunk's values are
+// contiguous, too. No op reads a value of another chunk. The caller chooses which part of which
+// chunk runs next.
 #pragma once
 
 #include <cstddef>

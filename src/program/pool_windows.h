@@ -14,9 +14,9 @@ namespace weft::program {
 // overlaps: values, gates and bias have twice the columns of y. The mean covers two windows: the
 // second half of the columns in this window's rows, and the first half in the rows of the previous
 // window, if any.
-// The state holds the unfinished means. Its rows 0 to 2 hold, for each column, the highest gate,
-// the sum of weights relative to that gate, and the weighted sum. With `overlaps`, rows 3 to 5 hold
-// the same for the next window.
+// The state holds the unfinished means. Rows 0 to 2 of the state hold, for each column, the highest
+// gate, the sum of weights relative to that gate, and the weighted sum. With `overlaps`, rows 3 to
+// 5 hold the same for the next window.
 struct PoolWindows {
     static constexpr OpRow kRow{"pool_windows",
                                 "values[T,m] gates[T,m] positions[T]:i32 bias[w,1,m]"

@@ -74,7 +74,7 @@ bool IsTiny(DType dtype) {
     return dtype >= DType::kIQ1_S && dtype <= DType::kIQ2_S;
 }
 
-// These types give more bits to small and important tensors.
+// File types of at most two bits give more bits to small and important tensors.
 DType TinyMixType(const FileType& type, const MixFacts& facts, const MixPlace& place) {
     const bool medium = type.mix == Mix::kMedium;
     const DType more = medium ? DType::kIQ3_S : DType::kQ2_K;

@@ -71,8 +71,8 @@ struct MixPlace {
 // not fit the tensor's columns.
 DType MixedType(const FileType& type, const MixFacts& facts, const MixPlace& place);
 
-// Whether a tensor of this role must have an importance matrix to be usable in this type. That
-// holds for most codebook types of at most three bits.
+// Whether a tensor of this role must have an importance matrix to be usable in this type. True for
+// most codebook types of at most three bits.
 bool NeedsImportance(Role role, DType dtype);
 
 // Returns `wanted` if a row of `cols` elements is a whole number of blocks of this type. If not,

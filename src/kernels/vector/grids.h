@@ -45,8 +45,8 @@ WEFT_INLINE void StoreScale(Float scale, int h, int part, DecodedUnit& unit) {
     Simd::Store(unit.scale[part] + Simd::kLanes * h, scale);
 }
 
-// Stores four weights of each row. Their signs begin at bit 4 * (quad % 2) of byte quad / 2 of the
-// row's signs.
+// Stores four weights of each row. The signs of the four weights begin at bit 4 * (quad % 2) of
+// byte quad / 2 of the row's signs.
 WEFT_INLINE void StoreSigned(Int values, Int signs, int h, int quad, DecodedUnit& unit) {
     const Int bits = Simd::Set32(quad % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010u));
     const Int own = Simd::And(ByteOfLane(signs, quad / 2), bits);

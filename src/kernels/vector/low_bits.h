@@ -1,6 +1,6 @@
 // Blocks of two- and three-bit weights, with the interface of blocks.h and the same numbers as
 // avx512/low_bits.h. The 16-bit dot products of 16 columns are at most 8 * 7 * 127, plus 4 * 16 *
-// 127 for the zero point. They are multiplied by the integer scales when pairs of them are added.
+// 127 for the zero point. Adding pairs of these products also multiplies them by integer scales.
 #pragma once
 
 #include "kernels/vector/blocks.h"

@@ -1,8 +1,8 @@
 // Packs operands into panels.
 //
 // A panel holds some lanes (rows of A or columns of B) over a range of k, in units of 32 bits: a
-// float, or two consecutive bfloat16. Its layout is [unit][lane], or for AMX tiles [lane][unit] in
-// squares of 16. Positions beyond the operand's edge are zeros.
+// float, or two consecutive bfloat16. A panel's layout is [unit][lane], or for AMX tiles
+// [lane][unit] in squares of 16. Positions beyond the operand's edge are zeros.
 //
 // Units is from micro.h or ../avx512/units.h: Vec holds kLanes units of kDepth elements each.
 #pragma once

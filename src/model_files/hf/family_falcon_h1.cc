@@ -1,5 +1,5 @@
-// Falcon-H1. Its muP multipliers are multiplied into F32 weights, as in GGUF files. Other weights
-// would be rounded again, so there the multipliers are separate tensors, NAME.scale
+// Falcon-H1. Falcon-H1's muP multipliers are multiplied into F32 weights, as in GGUF files. Other
+// weights would be rounded again, so there the multipliers are separate tensors, NAME.scale
 // (Assembly::AddScaled).
 #include <algorithm>
 

@@ -183,7 +183,7 @@ constexpr Rule kMixtralRules[] = {
     {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", Form::kVector, false},
 };
 // In addition to Mixtral's rules: dense layers, shared experts, and the indexer under the names of
-// published folders and of transformers' model. Its norms also get the family's norm_add.
+// published folders and of transformers' model. The indexer's norms also get the family's norm_add.
 constexpr Rule kMinimaxM3Rules[] = {
     {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
     {"ffn_up", "mlp.up_proj", Form::kLinear, false},

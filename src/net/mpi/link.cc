@@ -223,7 +223,7 @@ class MpiLink final : public BaseLink {
         }
     }
 
-    // Detects a lost peer. Its last messages have a moment to arrive.
+    // Detects a lost peer. The lost peer's last messages have a moment to arrive.
     void LookAtConnection() {
         if (end() != LinkEnd::kOpen) return;
         if (closed_ns_ == 0) {
