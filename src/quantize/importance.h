@@ -22,8 +22,8 @@ class Importance {
 
     const std::string& path() const { return path_; }
     size_t size() const { return entries_.size(); }
-    // Finds the values for the tensor with this GGUF name. They are positive, one per column or one
-    // per column of each expert. nullptr: the importance matrix has none for this tensor.
+    // Finds the values for the tensor with this GGUF name. The values are positive, one per column
+    // or one per column of each expert. nullptr: the importance matrix has none for this tensor.
     const std::vector<float>* Find(const std::string& tensor) const;
 
   private:

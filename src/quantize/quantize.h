@@ -2,8 +2,9 @@
 //
 // Each thread takes a strip of rows, reads and quantizes it, and writes it to its place in the
 // file. A thread holds only one strip, so the memory needed does not depend on the model's size.
-// The file appears whole or not at all (base/output_file.h). Its metadata is that of the source,
-// with new general.file_type and general.quantization_version, and without the keys of split files.
+// The file appears whole or not at all (base/output_file.h). The file's metadata is that of the
+// source, with new general.file_type and general.quantization_version, and without the keys of
+// split files.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Facts about a model for the API, from the server's options and the model's file. They need no
-// engine, so a server can also list models that are not loaded (serve/pool).
+// Facts about a model for the API, from the server's options and the model's file. The functions
+// need no engine, so a server can also list models that are not loaded (serve/pool).
 #pragma once
 
 #include <string>

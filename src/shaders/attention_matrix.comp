@@ -107,8 +107,8 @@ const uint kOfValues = kValueSlices * kEachValues;
 const uint kMatrices = kEachKeys + kOfValues + 1;
 #include "fragments.glsl"
 
-// Softmax: kLanes invocations of a subgroup per pair. A pair's total has kParts parts. Their number
-// does not depend on kLanes.
+// Softmax: kLanes invocations of a subgroup per pair. A pair's total has kParts parts. The number
+// of parts does not depend on kLanes.
 const uint kParts = 8, kWantedLanes = kThreads / kPairs;
 const uint kLanes = kWantedLanes < kParts ? kWantedLanes : kParts;
 const uint kOwnParts = kParts / kLanes, kOwnFours = kKeys / 4 / kLanes;

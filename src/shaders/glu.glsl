@@ -1,4 +1,4 @@
-// Activations and gates. Their arithmetic is `precise`, so that every kernel gives the same bits.
+// Activations and gates. The arithmetic is `precise`, so that every kernel gives the same bits.
 
 // 1 / (1 + exp(-x)), without intermediate overflow.
 float Sigmoid(float x) {

@@ -3,18 +3,17 @@
 //: matvec_route_@ -D@ -DROUTE for PLAIN
 // Products of a weight and few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
-// A workgroup computes kOut rows of the output for kRows rows of x. Its invocations process units
-// of columns in turn; their sums are added by subgroups, then over subgroups. So the order of a sum
-// depends only on the number of columns and the sizes of workgroup and subgroup, never on the rows.
-// Products and sums are `precise` fma, which compilers cannot contract differently for another
-// kRows.
-// DOT: x is in the planes of quantize_x.comp (dot.glsl).
-// kGlu: y[t][r] = act(x[t] . weight[r] + bias[r]) * (x[t] . up[r] + its bias[r]), for two weights
-// of one layout. kGateMade: y[t][r] = act(gate[t][r]) * (x[t] . weight[r] + bias[r]).
-// kEncodes: also writes y as codes (codes.glsl). Several workgroups compute a block of 32 outputs.
-// The last workgroup to finish encodes the block; no workgroup waits. ROUTE: y is scores of
-// experts, and the last workgroup to finish chooses experts (route.glsl); each computes kOut scores
-// of one block of rows.
+// A workgroup computes kOut rows of the output for kRows rows of x. The invocations of a workgroup
+// process units of columns in turn; their sums are added by subgroups, then over subgroups. So the
+// order of a sum depends only on the number of columns and the sizes of workgroup and subgroup,
+// never on the rows. Products and sums are `precise` fma, which compilers cannot contract
+// differently for another kRows. DOT: x is in the planes of quantize_x.comp (dot.glsl). kGlu:
+// y[t][r] = act(x[t] . weight[r] + bias[r]) * (x[t] . up[r] + its bias[r]), for two weights of one
+// layout. kGateMade: y[t][r] = act(gate[t][r]) * (x[t] . weight[r] + bias[r]). kEncodes: also
+// writes y as codes (codes.glsl). Several workgroups compute a block of 32 outputs. The last
+// workgroup to finish encodes the block; no workgroup waits. ROUTE: y is scores of experts, and the
+// last workgroup to finish chooses experts (route.glsl); each computes kOut scores of one block of
+// rows.
 //
 // z  kPlain: -.  kHeads: a matrix of the stack and its columns of x and y.  kExperts: a slot (row
 //    of the step * used + k), which selects the expert's matrix.  kSum: a row of the step; its

@@ -1,9 +1,9 @@
 // Part of matvec.comp: products of floats.
 #define X_BYTES 4
 
-// Units of one row of x, one per invocation. They are loaded contiguously, and read 16 bytes at a
-// time with a stride without bank conflicts. Used only for several rows: a single row is read once
-// for several rows of the weight. Changes no bits.
+// Units of one row of x, one per invocation. The units are loaded contiguously, and read 16 bytes
+// at a time with a stride without bank conflicts. Used only for several rows: a single row is read
+// once for several rows of the weight. Changes no bits.
 const bool kStaged = kMayStage && kRows > 1;
 shared vec4 staged[kStaged ? gl_WorkGroupSize.x * (QUADS + 1) : 1];
 

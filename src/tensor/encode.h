@@ -2,8 +2,8 @@
 // (and minima) that minimize the weighted sum of squared errors. quant.h rounds without a search,
 // which is faster and less accurate.
 //
-// All CPU levels give the same bits. They search different numbers of blocks at once, but with the
-// same order of float operations.
+// All CPU levels give the same bits. CPU levels search different numbers of blocks at once, but
+// with the same order of float operations.
 #pragma once
 
 #include <cstddef>

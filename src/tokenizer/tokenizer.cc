@@ -10,8 +10,8 @@ namespace weft::tokenizer {
 namespace {
 
 // Texts of end tokens in current model families, used in addition to the file's ids. The first
-// kSureEndTexts are control tokens even if a file types them as normal. The others occur in web
-// pages and count only if the file types them as control.
+// kSureEndTexts are control tokens even if a file types them as normal. The other texts occur in
+// web pages and count only if the file types them as control.
 constexpr size_t kSureEndTexts = 16;
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>",

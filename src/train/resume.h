@@ -2,7 +2,7 @@
 // same.
 //
 // Opening a checkpoint does not read its data, and a wrong byte in the data would end the job
-// later. So before loading, the ranks divide the files of the newest checkpoint among them. They
+// later. So before loading, the ranks divide the files of the newest checkpoint among them. Ranks
 // read each file once, check each MiB against its CRC-32C, and exchange the results; the data is
 // then in the page cache. All ranks skip a damaged checkpoint. When they find an older complete
 // checkpoint, rank 0 renames this job's damaged ones ("step-00000600.bad"). If no checkpoint is

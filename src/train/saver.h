@@ -40,7 +40,8 @@ struct SaveOptions {
 // Errors: kUsage: inconsistent options.
 Status CheckSaveOptions(const SaveOptions& words);
 
-// The pieces that this rank saves. They read the values from `snapshot` on the writer's thread.
+// The pieces that this rank saves. The pieces read the values from `snapshot` on the writer's
+// thread.
 std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
                             const model_files::ModelSource& source,
                             const std::shared_ptr<const backend::HostSnapshot>& snapshot);

@@ -12,10 +12,10 @@
 
 namespace weft::train {
 
-// While rank 0 writes the result, the other ranks wait for rank 0's next request. Their wait fails
-// if no rank makes progress for some time, but a write to a slow disk may take longer. So a
-// WritingScope reports progress for as long as it exists. Meanwhile the thread may run on all cores
-// of the rank, as threads that it creates will; a device may have pinned it to one.
+// While rank 0 writes the result, the other ranks wait for rank 0's next request. The wait of those
+// ranks fails if no rank makes progress for some time, but a write to a slow disk may take longer.
+// So a WritingScope reports progress for as long as it exists. Meanwhile the thread may run on all
+// cores of the rank, as threads that it creates will; a device may have pinned it to one.
 class WritingScope {
   public:
     // cluster: that of rank 0; must outlive this object. The destructor resets the cluster's

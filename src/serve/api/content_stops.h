@@ -1,5 +1,5 @@
-// Stop strings for an answer parsed by chat::AnswerParser. They match in the content only, not in
-// reasoning or tool calls.
+// Stop strings for an answer parsed by chat::AnswerParser. Stop strings match in the content only,
+// not in reasoning or tool calls.
 #pragma once
 
 #include <string>

@@ -170,7 +170,7 @@ constexpr std::string_view kLeftOut[] = {
     "temperature_last", "sampler_priority", "dynatemp_low", "dynatemp_high", "smoothing_curve",
     "negative_prompt", "truncation_length", "auto_max_new_tokens", "legacy_api"};
 
-// Such members that default to true.
+// Members of text-generation-webui that default to true.
 constexpr std::string_view kUsuallyTrue[] = {"spaces_between_special_tokens", "stream_reasoning",
                                              "parse_tool_calls", "truncate", "shift"};
 

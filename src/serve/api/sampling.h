@@ -1,5 +1,5 @@
-// Sampling members of a request. They are the same in all of OpenAI's endpoints, plus names of vLLM
-// and llama.cpp for options that OpenAI lacks.
+// Sampling members of a request. The members are the same in all of OpenAI's endpoints, plus names
+// of vLLM and llama.cpp for options that OpenAI lacks.
 #pragma once
 
 #include "engine/engine.h"

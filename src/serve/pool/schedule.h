@@ -60,7 +60,7 @@ class PoolSchedule {
     // A load failed. Returns the requests that waited for it; the caller refuses them. The next
     // load begins after a pause that doubles with each failure.
     std::vector<uint64_t> Failed(size_t model, int64_t now_ms);
-    // The model's process has ended. Its running requests stay counted until they leave.
+    // The model's process has ended. The model's running requests stay counted until they leave.
     void Gone(size_t model);
     // The actions that are due. The schedule counts them as begun. free_bytes: returns the memory
     // that the machine has now; called if a load is due.

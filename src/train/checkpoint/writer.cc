@@ -84,8 +84,8 @@ bool IsAsideName(std::string_view name) {
            name.substr(dot).starts_with(kAsideSuffix);
 }
 
-// Step folders with a manifest, the newest first. The others go to `leftovers`, and errors of
-// manifests to `skipped` (both may be null).
+// Step folders with a manifest, the newest first. All other folders go to `leftovers`, and errors
+// of manifests to `skipped` (both may be null).
 std::vector<Found> FindAll(const std::string& dir, std::vector<std::string>* skipped,
                            Leftovers* leftovers) {
     Leftovers ignored;

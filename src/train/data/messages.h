@@ -19,9 +19,9 @@ std::string RoleNamed(std::string_view said);
 // value: a list of messages, or a string with such a list as JSON. name: the list's name in errors.
 Result<chat::OrderedJson> ListOfMessages(const chat::OrderedJson& value, std::string_view name);
 
-// The functions in the record's `tools`, or in `functions` (the older form). They may be a list, or
-// a string with a list as JSON, with or without {"type": "function", "function": ...} around each
-// function. Null if there are none, or if `tool_choice` or `function_call` is "none".
+// The functions in the record's `tools`, or in `functions` (the older form). The functions may be a
+// list, or a string with a list as JSON, with or without {"type": "function", "function": ...}
+// around each function. Null if there are none, or if `tool_choice` or `function_call` is "none".
 Result<chat::OrderedJson> ToolsOf(const chat::OrderedJson& record);
 
 }  // namespace weft::train

@@ -50,8 +50,8 @@ struct ChatPrompt {
     std::string words{};  // text of the message that the answer continues
 };
 // Use of a prompt. kComputed: the engine computes it, so it must fit the context. kTold: the client
-// only gets the prompt or its length. Its text may then have kMostPlainBytes bytes, or as many as
-// the context could hold if these are more.
+// only gets the prompt or its length. The prompt's text may then have kMostPlainBytes bytes, or as
+// many as the context could hold if these are more.
 enum class PromptUse { kComputed, kTold };
 // Rewrites the conversation's messages to forms that the template accepts
 // (chat/template/template_capabilities.h).
