@@ -69,8 +69,9 @@ void Block(UpdateRun run, uint64_t begin, uint count) {
         m_word = Words(m + at).at[0];
         v_word = Words(v + at).at[0];
         const vec4 weight = LoadQuad(weights, kF32, at, left, kWide);
-        const vec4 unscaled = LoadQuad(gradient, TypeIn(kTypes, 0), at, left, kWide);
-        const vec4 g = gradient_scale.at[0] * unscaled + run.l2 * weight;
+        const vec4 g = gradient_scale.at[0] *
+                           LoadQuad(gradient, TypeIn(kTypes, 0), at, left, kWide) +
+                       run.l2 * weight;
         first = beta1 * Widen(codes, m_word, m_scales.at[uint(scale_at)]) + (1 - beta1) * g;
         second = beta2 * Widen(codes + 2 * kTableBytes, v_word, v_scales.at[uint(scale_at)]) +
                  (1 - beta2) * g * g;

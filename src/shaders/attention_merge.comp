@@ -29,8 +29,8 @@ void main() {
     const uint count = position / chunk - first / chunk + 1;
     const uint width = value_dims + 2;
     const uint at = row * heads + head;
-    const uint64_t first_part = uint64_t(at - first_row * heads) * chunks * (width * 4);
-    Floats parts = Floats(uint64_t(partial) + first_part);
+    Floats parts =
+        Floats(uint64_t(partial) + uint64_t(at - first_row * heads) * chunks * (width * 4));
     const bool sinks_too = uint64_t(sinks) != 0;
     float largest = parts.at[value_dims];
     for (uint i = 1; i < count; ++i) largest = max(largest, parts.at[i * width + value_dims]);

@@ -83,8 +83,8 @@ vec4 QuadOf(Tile tile, uint row, uint quad) {
 
 // Copies dims [4 quad, 4 quad + kDeep) of `count` rows to `staged`, from `begin` on.
 void Stage(Tile tile, uint count, uint quad, uint begin, uint pitch) {
-    const uint jobs = count * kDeep / 4;
-    [[dont_unroll]] for (uint job = gl_LocalInvocationIndex; job < jobs; job += kThreads) {
+    [[dont_unroll]] for (uint job = gl_LocalInvocationIndex; job < count * kDeep / 4;
+                         job += kThreads) {
         const uint row = job / (kDeep / 4), own = job % (kDeep / 4);
         const vec4 value = QuadOf(tile, row, quad + own);
         [[unroll]] for (uint i = 0; i < 4; ++i) {

@@ -27,8 +27,8 @@ void LoadTile(uint first, uint count, uint first_page) {
         if (key < count) {
             const uint page = uint(pages.at[first_page + position / page_tokens]);
             const uint slot = page * page_tokens + position % page_tokens;
-            const uint64_t row = cache + uint64_t(slot) * RowBytes(kType, kDims);
-            values = LoadFour(row, kType, four * 4, kDims);
+            values = LoadFour(cache + uint64_t(slot) * RowBytes(kType, kDims), kType, four * 4,
+                              kDims);
         }
         tile[key * kPitch + four] = values;
     }

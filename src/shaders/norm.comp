@@ -35,8 +35,8 @@ const uint kForward = 0, kSumSquares = 1, kGrad = 2, kInverse = 3;
 const uint kEach = kQuads ? 4 : 1;
 
 vec4 ColumnsOf(uint64_t from, uint operand, uint64_t begin, uint column) {
-    const uint type = TypeIn(kTypes, operand);
-    return LoadQuad(from, type, begin + column, min(kEach, cols - column), kWide);
+    return LoadQuad(from, TypeIn(kTypes, operand), begin + column, min(kEach, cols - column),
+                    kWide);
 }
 vec4 WeightOf(uint unit, uint column) {
     if (weight == 0) return vec4(1);
