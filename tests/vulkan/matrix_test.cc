@@ -199,7 +199,7 @@ TEST(VulkanMatrix, ShapesDoNotChangeBits) {
     for (const auto& [dtype, rows, cols] :
          {std::tuple{DType::kF16, 61, 277}, {DType::kQ4_K, 15, 1280}, {DType::kQ8_0, 27, 352}}) {
         std::vector<TileShape> shapes =
-            TileCandidates(device->description(), TileClassOf(rows), emulated);
+            TileCandidates(device->description(), TileClassOf(rows), EmulatedIf(emulated));
         const uint32_t tile = shapes.front().rows, subgroup = device->description().subgroup;
         if (emulated && tile == 64) {
             shapes.push_back({2 * subgroup, tile, 64, 32, 1, 1});
@@ -224,7 +224,7 @@ TEST(VulkanMatrix, PartsOfColumns) {
     const int64_t cols = 2304, n = 70, rows = 16;
     const RandomWeight weight(DType::kQ8_0, n, cols, 4);
     const std::vector<TileShape> shapes =
-        TileCandidates(device->description(), TileClass::k16, emulated);
+        TileCandidates(device->description(), TileClass::k16, EmulatedIf(emulated));
     ASSERT_GE(shapes.size(), 2u);
     const auto whole = ByShapes(device, weight, rows, std::span(shapes).first(1), 0);
     const auto parts = ByShapes(device, weight, rows, std::span(shapes).first(2), 8);

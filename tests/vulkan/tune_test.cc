@@ -45,7 +45,8 @@ TEST(VulkanTune, MeasuresOnceAndKeepsTheShapes) {
     EXPECT_EQ(measured.measured, 1);
     EXPECT_EQ(measured.left, 0);
     const TileShape shape = first.shapes.at(Decoding::kPlain, TileClass::k16);
-    const auto candidates = TileCandidates(device->description(), TileClass::k16, true);
+    const auto candidates =
+        TileCandidates(device->description(), TileClass::k16, MatrixUnits::kEmulated);
     EXPECT_TRUE(std::ranges::count(candidates, shape) == 1);
 
     Arithmetic second = Emulated();
@@ -70,7 +71,8 @@ TEST(VulkanTune, MeasuresOnceAndKeepsTheShapes) {
 TEST(VulkanTune, LeavesAClassThatLacksKernels) {
     WEFT_VULKAN(device);
     constexpr std::array kNarrow = {TileClass::k32};
-    const auto candidates = TileCandidates(device->description(), TileClass::k32, true);
+    const auto candidates =
+        TileCandidates(device->description(), TileClass::k32, MatrixUnits::kEmulated);
     ASSERT_GE(candidates.size(), 2u);
     const weft::test::TempDir temp;
     TuneOptions options = OptionsIn(temp.path());
@@ -221,10 +223,10 @@ TEST(VulkanTune, CandidatesFit) {
         gpu.float16 = true;
         ASSERT_TRUE(TakesMatrixTiles(gpu));
         for (const TileClass rows : kTileClasses) {
-            const auto candidates = TileCandidates(gpu, rows, false);
+            const auto candidates = TileCandidates(gpu, rows, MatrixUnits::kOwn);
             EXPECT_GE(candidates.size(), shared >= 48 ? 4u : 1u);
             for (const TileShape& shape : candidates) {
-                EXPECT_TRUE(shape.Fits(gpu, false));
+                EXPECT_TRUE(shape.Fits(gpu, MatrixUnits::kOwn));
                 const uint32_t across = shape.invocations / gpu.subgroup / shape.Down(gpu.subgroup);
                 EXPECT_EQ(shape.rows / 16 % shape.Down(gpu.subgroup), 0u);
                 EXPECT_TRUE(across >= shape.wide / 16 || shape.wide / 16 % across == 0);

@@ -51,10 +51,10 @@ std::vector<TileShape> AllShapes(TileClass rows) {
 
 }  // namespace
 
-uint32_t TileShape::SharedBytes(uint32_t subgroup, bool emulated) const {
+uint32_t TileShape::SharedBytes(uint32_t subgroup, MatrixUnits units) const {
     constexpr uint32_t kStored = 16 * 20, kBookAndFlagBytes = 80;
     const uint32_t storing = std::min(invocations / subgroup, buffers == 1 ? 8u : 4u);
-    const uint32_t sums = emulated ? rows * (wide + 4) : storing * kStored;
+    const uint32_t sums = units == MatrixUnits::kEmulated ? rows * (wide + 4) : storing * kStored;
     const uint32_t bounds_and_slots = 2 * wide + rows;
     return buffers * (rows + wide) * (deep / 4 + 2) * 8 + (sums + bounds_and_slots) * 4 +
            kBookAndFlagBytes;
@@ -67,9 +67,9 @@ uint32_t TileShape::Down(uint32_t subgroup) const {
     return std::min(std::max(std::min(down, subgroups), needed), rows / kFragment);
 }
 
-bool TileShape::Fits(const gpu::Description& gpu, bool emulated) const {
+bool TileShape::Fits(const gpu::Description& gpu, MatrixUnits units) const {
     return gpu.subgroup <= invocations / 2 && invocations <= gpu.most_invocations &&
-           SharedBytes(gpu.subgroup, emulated) <= gpu.shared_bytes;
+           SharedBytes(gpu.subgroup, units) <= gpu.shared_bytes;
 }
 
 TileClass TileClassOf(int64_t rows) {
@@ -86,24 +86,25 @@ Decoding DecodingOf(DType dtype) {
     return info.block_elements > 32 ? Decoding::kSuperBlocks : Decoding::kBlocks;
 }
 
-std::vector<TileShape> TileCandidates(const gpu::Description& gpu, TileClass rows, bool emulated) {
+std::vector<TileShape> TileCandidates(const gpu::Description& gpu, TileClass rows,
+                                      MatrixUnits units) {
     std::vector<TileShape> shapes = AllShapes(rows);
-    std::erase_if(shapes, [&](const TileShape& shape) { return !shape.Fits(gpu, emulated); });
-    const TileShape usual = DefaultTile(gpu, rows, emulated);
+    std::erase_if(shapes, [&](const TileShape& shape) { return !shape.Fits(gpu, units); });
+    const TileShape usual = DefaultTile(gpu, rows, units);
     if (std::ranges::find(shapes, usual) == shapes.end()) shapes.push_back(usual);
     return shapes;
 }
 
-TileShape DefaultTile(const gpu::Description& gpu, TileClass rows, bool emulated) {
-    if (emulated) return LeastShape(rows);
-    if (rows >= TileClass::k128 && kLarge.Fits(gpu, false)) return kLarge;
+TileShape DefaultTile(const gpu::Description& gpu, TileClass rows, MatrixUnits units) {
+    if (units == MatrixUnits::kEmulated) return LeastShape(rows);
+    if (rows >= TileClass::k128 && kLarge.Fits(gpu, MatrixUnits::kOwn)) return kLarge;
     // All narrow classes have the shape of the largest one.
     TileShape narrow = {128, 64, 32, 128, 2, 1}, small = {128, 64, 64, 64, 2, 1};
-    const bool keeps_busy = gpu.kind == gpu::Kind::kDiscrete && narrow.Fits(gpu, false);
+    const bool keeps_busy = gpu.kind == gpu::Kind::kDiscrete && narrow.Fits(gpu, MatrixUnits::kOwn);
     TileShape usual = LeastShape(rows);
     if (keeps_busy) {
         usual = narrow;
-    } else if (small.Fits(gpu, false)) {
+    } else if (small.Fits(gpu, MatrixUnits::kOwn)) {
         usual = small;
     }
     usual.rows = RowsOf(rows);
@@ -113,7 +114,7 @@ TileShape DefaultTile(const gpu::Description& gpu, TileClass rows, bool emulated
 bool TakesMatrixTiles(const gpu::Description& gpu) {
     const TileShape least = LeastShape(TileClass::k64);
     return gpu.float16 && gpu.subgroup >= 8 && std::has_single_bit(gpu.subgroup) &&
-           least.Fits(gpu, false) && least.Fits(gpu, true);
+           least.Fits(gpu, MatrixUnits::kOwn) && least.Fits(gpu, MatrixUnits::kEmulated);
 }
 
 }  // namespace weft::backend::vulkan

@@ -14,6 +14,12 @@
 
 namespace weft::backend::vulkan {
 
+// kEmulated: the kernel that computes products of matrix units with ordinary instructions.
+enum class MatrixUnits { kOwn, kEmulated };
+constexpr MatrixUnits EmulatedIf(bool emulated) {
+    return emulated ? MatrixUnits::kEmulated : MatrixUnits::kOwn;
+}
+
 // A workgroup multiplies `rows` rows of x by `wide` rows of the weight, `deep` columns at a time.
 struct TileShape {
     uint32_t invocations = 0;  // 0: no shape
@@ -22,13 +28,13 @@ struct TileShape {
     uint32_t buffers = 1;  // 2: while one is multiplied, the next columns are written to the other
     auto operator<=>(const TileShape&) const = default;
 
-    // Bytes of shared memory. emulated: of the kernel that emulates matrix units.
-    uint32_t SharedBytes(uint32_t subgroup, bool emulated) const;
+    // Bytes of shared memory.
+    uint32_t SharedBytes(uint32_t subgroup, MatrixUnits units) const;
     // The number of subgroups that divide the rows of x; the others divide the rows of the weight.
     // More than `down` if some subgroups would have nothing to do otherwise.
     uint32_t Down(uint32_t subgroup) const;
     // Whether the device can run it.
-    bool Fits(const gpu::Description& gpu, bool emulated) const;
+    bool Fits(const gpu::Description& gpu, MatrixUnits units) const;
 };
 
 // Products are classified by their rows of x: up to 16, 32, 64, 128, and more. Tiles of the first
@@ -59,9 +65,10 @@ struct TileShapes {
 
 // The shapes of a class that are worth measuring on the device. Not empty if the device runs
 // tile_matrix.glsl at all.
-std::vector<TileShape> TileCandidates(const gpu::Description& gpu, TileClass rows, bool emulated);
+std::vector<TileShape> TileCandidates(const gpu::Description& gpu, TileClass rows,
+                                      MatrixUnits units);
 // The shape of a class if none was measured. The defaults were measured on an H200.
-TileShape DefaultTile(const gpu::Description& gpu, TileClass rows, bool emulated);
+TileShape DefaultTile(const gpu::Description& gpu, TileClass rows, MatrixUnits units);
 // Whether the device runs tile_matrix.glsl: whole subgroups, and enough shared memory.
 bool TakesMatrixTiles(const gpu::Description& gpu);
 

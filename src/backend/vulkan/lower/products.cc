@@ -59,7 +59,7 @@ bool IsEmulated(const Emitter& e) {
 
 TileShape ShapeOf(const Emitter& e, DType dtype, TileClass rows) {
     const TileShape& tuned = e.arithmetic().shapes.at(DecodingOf(dtype), rows);
-    return tuned.invocations != 0 ? tuned : DefaultTile(e.gpu(), rows, IsEmulated(e));
+    return tuned.invocations != 0 ? tuned : DefaultTile(e.gpu(), rows, EmulatedIf(IsEmulated(e)));
 }
 
 // Large tiles read and decode less per product, but only a few large tiles leave much of a GPU

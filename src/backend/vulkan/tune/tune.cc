@@ -45,9 +45,10 @@ std::string PathOf(const std::string& folder, const gpu::Description& gpu) {
     return fmt::format("{}/tiles-{:04x}-{:04x}-{:08x}.json", folder, gpu.vendor_id, gpu.device_id,
                        gpu.driver_version);
 }
-std::string KeyOf(const gpu::Description& gpu, bool emulated) {
+std::string KeyOf(const gpu::Description& gpu, MatrixUnits units) {
     return fmt::format("{}; {}; subgroups of {}; kernels {:016x}{}", gpu.name, gpu.driver,
-                       gpu.subgroup, ShaderBuild(), emulated ? "; emulated" : "");
+                       gpu.subgroup, ShaderBuild(),
+                       units == MatrixUnits::kEmulated ? "; emulated" : "");
 }
 
 json ShapeJson(const TileShape& s) {
@@ -55,18 +56,18 @@ json ShapeJson(const TileShape& s) {
 }
 
 // Only shapes of this device's candidates are read, so that the file's contents cannot do harm.
-TileShapes ReadShapes(const std::string& path, const gpu::Description& gpu, bool emulated) {
+TileShapes ReadShapes(const std::string& path, const gpu::Description& gpu, MatrixUnits units) {
     TileShapes shapes;
     const Result<std::string> text = ReadTextFile(path, kMostFileBytes);
     const json file = text.ok() ? JsonOrDiscarded(*text) : json();
     if (!file.is_object() || file.value("format", json()) != kFormat ||
-        file.value("key", json()) != KeyOf(gpu, emulated)) {
+        file.value("key", json()) != KeyOf(gpu, units)) {
         return shapes;
     }
     const json all = file.value("shapes", json());
     for (const Decoding decoding : kDecodings) {
         for (const TileClass rows : kTileClasses) {
-            for (const TileShape& one : TileCandidates(gpu, rows, emulated)) {
+            for (const TileShape& one : TileCandidates(gpu, rows, units)) {
                 const json entry = {NameOf(decoding), NameOf(rows), ShapeJson(one)};
                 if (!all.is_array() || std::ranges::find(all, entry) == all.end()) continue;
                 shapes.at(decoding, rows) = one;
@@ -170,12 +171,12 @@ struct Candidate {
 std::vector<Candidate> Prepare(ProductEmitter& e, Arithmetic arithmetic,
                                const ProductMemory& operands, int64_t count, int64_t deadline_ns,
                                bool& complete) {
-    const bool emulated = arithmetic.matrix == Arithmetic::Matrix::kEmulated;
+    const MatrixUnits units = EmulatedIf(arithmetic.matrix == Arithmetic::Matrix::kEmulated);
     const WeightPlace& weight = operands.weights.front();
     const TileClass rows = TileClassOf(count);
     arithmetic.least_large_tiles = 0;  // a large tile is measured even if others would be used
     std::vector<Candidate> candidates;
-    for (const TileShape& shape : TileCandidates(e.gpu(), rows, emulated)) {
+    for (const TileShape& shape : TileCandidates(e.gpu(), rows, units)) {
         if (!candidates.empty() && NowNs() > deadline_ns) {
             complete = false;
             break;
@@ -275,11 +276,11 @@ Result<TileTimes> MeasureTiles(gpu::Device& device, const Arithmetic& arithmetic
 
 TuneReport TuneTiles(gpu::Device& device, std::span<const Decoding> decodings,
                      const TuneOptions& options, Arithmetic& arithmetic) {
-    const bool emulated = arithmetic.matrix == Arithmetic::Matrix::kEmulated;
+    const MatrixUnits units = EmulatedIf(arithmetic.matrix == Arithmetic::Matrix::kEmulated);
     const gpu::Description& gpu = device.description();
     const std::string path = PathOf(options.folder, gpu);
     TileShapes shapes;
-    if (!options.again) shapes = ReadShapes(path, gpu, emulated);
+    if (!options.again) shapes = ReadShapes(path, gpu, units);
     Replace(arithmetic.shapes, shapes);  // keeps shapes that this process measured for other models
     TuneReport report;
     for (const Decoding decoding : decodings) {
@@ -295,7 +296,7 @@ TuneReport TuneTiles(gpu::Device& device, std::span<const Decoding> decodings,
         return report;
     }
     // Another process may have finished the file before it was locked.
-    TileShapes kept = ReadShapes(path, gpu, emulated);
+    TileShapes kept = ReadShapes(path, gpu, units);
     if (!options.again) shapes = kept;
     TileShapes best_so_far;
     report = MeasureLacking(device, decodings, options, arithmetic, shapes, best_so_far);
@@ -303,7 +304,7 @@ TuneReport TuneTiles(gpu::Device& device, std::span<const Decoding> decodings,
     Replace(arithmetic.shapes, shapes);
     if (report.measured == 0) return report;
     Replace(kept, shapes);
-    const Status written = EndFile(*std::move(file), ShapesText(kept, KeyOf(gpu, emulated)));
+    const Status written = EndFile(*std::move(file), ShapesText(kept, KeyOf(gpu, units)));
     if (!written.ok()) {
         Log(LogLevel::kDebug, "tuned tiles are not kept: {}", written.error().message);
     }
@@ -342,7 +343,7 @@ void TuneFor(const program::Program& program, gpu::Device& device, Arithmetic& a
 
 std::string TunedText(const gpu::Description& gpu) {
     if (gpu.kind == gpu::Kind::kCpu || !HasMatrixKernels(gpu)) return "";
-    const TileShapes shapes = ReadShapes(PathOf(KernelFolder(), gpu), gpu, false);
+    const TileShapes shapes = ReadShapes(PathOf(KernelFolder(), gpu), gpu, MatrixUnits::kOwn);
     std::string text;
     for (const Decoding decoding : kDecodings) {
         for (const TileClass rows : kTileClasses) {
