@@ -119,6 +119,7 @@ class Answers final : public Workload {
         engine::Job job = JobOf(model_);
         job.tp = plan_.tensor ? plan_.hosts : 1;
         job.pp = plan_.tensor ? 1 : plan_.hosts;
+        job.feed = plan_.feed;
         WEFT_ASSIGN(const auto engine, engine::Engine::Start(options, job, {.max_seqs = 3}));
         const auto requests = std::make_shared<Requests>();
         requests_ = requests;

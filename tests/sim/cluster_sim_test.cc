@@ -5,13 +5,18 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "sim/answers.h"
 #include "sim/forked.h"
 #include "sim/sums.h"
+#include "sim/training.h"
 #include "sim/world.h"
 #include "support/limits.h"
 #include "support/temp_dir.h"
@@ -33,8 +38,8 @@ class ClusterSim : public ::testing::Test {
 
     using Draw = Plan (*)(uint64_t seed);
 
-    std::string RunSeed(const Make& make, Draw draw, uint64_t seed, bool verbose) const {
-        const Plan plan = draw(seed);
+    // "", or what is wrong and, for `verbose`, the events of the run.
+    std::string RunPlan(const Make& make, const Plan& plan, bool verbose) const {
         const std::unique_ptr<Workload> workload = make(plan);
         World world(plan, *workload, key_);
         world.kernel().logs = verbose;
@@ -57,13 +62,47 @@ class ClusterSim : public ::testing::Test {
         return text;
     }
 
-    // WEFT_SIM_SEED=N runs one seed and prints its events; WEFT_SIM_SEEDS=BEGIN:COUNT others.
+    // Leaves out faults as long as the run stays wrong.
+    std::string RunSeed(const Make& make, Draw draw, uint64_t seed) const {
+        Plan plan = draw(seed);
+        std::string wrong = RunPlan(make, plan, false);
+        if (wrong.find("WRONG") == std::string::npos) return wrong;
+        std::string kept;
+        for (size_t i = 0, at = 0; at < plan.faults.size(); ++i) {
+            Plan smaller = plan;
+            smaller.faults.erase(smaller.faults.begin() + static_cast<ptrdiff_t>(at));
+            const std::string still = RunPlan(make, smaller, false);
+            if (still.find("WRONG") != std::string::npos) {
+                plan = std::move(smaller);
+                wrong = still;
+            } else {
+                kept += fmt::format("{}{}", kept.empty() ? "" : ",", i);
+                ++at;
+            }
+        }
+        return wrong + fmt::format("  WEFT_SIM_SEED={} WEFT_SIM_FAULTS={}\n", seed, kept);
+    }
+
+    // The plan with the faults of WEFT_SIM_FAULTS only ("0,2").
+    static Plan WithFaults(Plan plan) {
+        const char* listed = std::getenv("WEFT_SIM_FAULTS");
+        if (listed == nullptr) return plan;
+        std::vector<FaultPlan> kept;
+        for (const std::string_view word : Split(listed, ',')) {
+            if (!word.empty()) kept.push_back(plan.faults.at(std::stoul(std::string(word))));
+        }
+        plan.faults = std::move(kept);
+        return plan;
+    }
+
+    // WEFT_SIM_SEED=N runs one seed and prints its events; WEFT_SIM_SEEDS=BEGIN:COUNT others. A
+    // seed that fails is printed with the faults that it needs for that.
     void RunSeeds(const Make& make, uint64_t daily, uint64_t nightly, Draw draw = DrawPlan) const {
         LogLine(LogLevel::kDebug, "");  // (children of a process that has logged write at once)
         if (const char* one = std::getenv("WEFT_SIM_SEED"); one != nullptr) {
             const uint64_t seed = std::strtoull(one, nullptr, 10);
             const std::string text =
-                InFork([&] { return RunSeed(make, draw, seed, true); }, kSeconds);
+                InFork([&] { return RunPlan(make, WithFaults(draw(seed)), true); }, kSeconds);
             std::puts(text.c_str());
             EXPECT_EQ(text.find("WRONG"), std::string::npos);
             return;
@@ -78,7 +117,7 @@ class ClusterSim : public ::testing::Test {
             const auto batch = [&] {
                 std::string text;
                 for (uint64_t s = seed; s < std::min(seed + kBatch, begin + count); ++s) {
-                    text += RunSeed(make, draw, s, false);
+                    text += RunSeed(make, draw, s);
                 }
                 return text;
             };
@@ -86,12 +125,25 @@ class ClusterSim : public ::testing::Test {
             EXPECT_EQ(wrong, "") << "seeds from " << seed;
         }
     }
+    std::string WriteModel() const {
+        support::TinyFile file{.hyper = support::OddHyper("llama")};
+        file.hyper.layers = 4;
+        file.hyper.hidden = 96;
+        file.hyper.ffn = 320;
+        support::WriteTinyGguf(folder_ / "model.gguf", file);
+        return folder_ / "model.gguf";
+    }
     test::TempDir folder_;
     const std::string key_ = folder_ / "key";
 };
 
 TEST_F(ClusterSim, Sums) {
-    RunSeeds([](const Plan& plan) { return MakeSums(plan); }, 100, 20'000);
+    RunSeeds([](const Plan& plan) { return MakeSums(plan); }, 200, 20'000);
+}
+
+// A job outlasts what its timeout allows, and then goes on by the other cable or once links heal.
+TEST_F(ClusterSim, Links) {
+    RunSeeds([](const Plan& plan) { return MakeSums(plan); }, 400, 20'000, DrawLinks);
 }
 
 // Jobs that need the same workers wait in line for all of them, and all finish.
@@ -102,14 +154,19 @@ TEST_F(ClusterSim, Rivals) {
 // Every request ends once, with the answer of one process that nothing disturbs or, if the job
 // fails, with a beginning of it and an error.
 TEST_F(ClusterSim, Answers) {
-    support::TinyFile file{.hyper = support::OddHyper("llama")};
-    file.hyper.layers = 4;
-    file.hyper.hidden = 96;
-    file.hyper.ffn = 320;
-    const std::string model = folder_ / "model.gguf";
-    support::WriteTinyGguf(model, file);
+    const std::string model = WriteModel();
     const std::vector<std::string> undisturbed = UndisturbedAnswers(model);
-    RunSeeds([&](const Plan& plan) { return MakeAnswers(plan, model, undisturbed); }, 20, 5'000);
+    RunSeeds([&](const Plan& plan) { return MakeAnswers(plan, model, undisturbed); }, 40, 5'000);
+}
+
+// What was saved stays, and the next job goes on from there.
+TEST_F(ClusterSim, Training) {
+    const std::string model = WriteModel();
+    const std::map<int64_t, double> undisturbed = UndisturbedLosses(model);
+    const auto make = [&](const Plan& plan) {
+        return MakeTraining(plan, model, folder_ / "out", undisturbed);
+    };
+    RunSeeds(make, 30, 3'000, DrawTraining);
 }
 
 }  // namespace

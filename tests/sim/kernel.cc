@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,7 +21,12 @@ constexpr size_t kSocketBytes = 128 << 10;  // sent and not yet read, per direct
 constexpr int64_t kKeepAliveNs = 30'000 * kMs;
 constexpr size_t kWholeBytes = 2048;
 constexpr int64_t kWakeMostNs = 60 * kUs;  // until a woken thread runs
+constexpr int64_t kClockNs = 30;           // to read a clock
+// A thread that reads the clock again and again, and calls nothing else, computes between.
+constexpr int kMostClockReads = 16;
+constexpr int64_t kComputedNs = 2 * kMs;
 constexpr int64_t kLockNapNs = 5 * kUs;
+constexpr int64_t kFirstCallNs = 1'000 * kMs;  // until a connection is asked for again
 
 int Fails(int error) {
     errno = error;
@@ -59,8 +65,8 @@ int Kernel::AddHost() {
     return hosts_++;
 }
 
-std::string Kernel::HostText(int host) {
-    return fmt::format("10.0.0.{}", host + 1);
+std::string Kernel::HostText(int host, int cable) {
+    return fmt::format("10.0.{}.{}", cable, host + 1);
 }
 
 void Kernel::At(int64_t ns, std::function<void()> action) {
@@ -130,6 +136,7 @@ void Kernel::Finish(Process& process, int status, bool silent) {
     for (const auto& thread : process.threads) {
         if (thread.get() != running_) thread->task.Stop();
     }
+    for (const int fd : std::exchange(process.disk_fds, {})) ::close(fd);
     auto files = std::move(process.files);
     process.files.clear();
     for (auto& [fd, file] : files) {
@@ -168,66 +175,23 @@ void Kernel::Signal(Process& process, int signal) {
     if (!taken) process.undelivered.insert(signal);
 }
 
-void Kernel::Cut(int a, int b, bool cut, bool one_way) {
-    Note(fmt::format("link {} {} {} {}", a, one_way ? "->" : "-", b, cut ? "is cut" : "is back"));
-    for (const auto& pair : {std::pair(a, b), std::pair(b, a)}) {
-        if (cut) {
-            cut_.insert(pair);
-        } else {
-            cut_.erase(pair);
-        }
-        if (one_way) break;
-    }
-    // TCP retransmits the packets that the cut link lost.
-    std::vector<Held> held = std::exchange(held_, {});
-    for (Held& one : held) {
-        if (IsCut(one.from, one.to)) {
-            held_.push_back(std::move(one));
-        } else {
-            Later(one.from, one.to, std::move(one.deliver), random_.Between(1 * kMs, 200 * kMs));
-        }
-    }
-}
-
 void Kernel::PowerOff(int host) {
     Note(fmt::format("host {} is switched off", host));
-    down_.insert(host);
+    network_.PowerOff(host);
     for (size_t i = 0; i < processes_.size(); ++i) {
         if (processes_[i]->host == host) Finish(*processes_[i], SIGKILL, true);
     }
-}
-
-// A packet from host `from` arrives at host `to`, unless the link is cut then, or a host is down.
-void Kernel::Later(int from, int to, std::function<void()> deliver, int64_t delay_ns) {
-    const int64_t latency_ns = random_.Between(least_latency_ns_, most_latency_ns_);
-    At(now() + delay_ns + latency_ns, [this, from, to, deliver = std::move(deliver)]() mutable {
-        if (down_.contains(from) || down_.contains(to)) return;
-        if (IsCut(from, to)) {
-            held_.push_back({from, to, std::move(deliver)});
-            return;
-        }
-        deliver();
-    });
-}
-
-void Kernel::LaterInOrder(Stream& from, std::function<void()> deliver) {
-    QueueInOrder(from.sent, from.host, from.remote_host, std::move(deliver));
-}
-
-void Kernel::QueueInOrder(const std::shared_ptr<Deliveries>& queue, int from, int to,
-                          std::function<void()> deliver) {
-    queue->push_back(std::move(deliver));
-    Later(from, to, [queue] {
-        const std::function<void()> first = std::move(queue->front());
-        queue->pop_front();
-        first();
-    });
 }
 
 // ---- Threads ------------------------------------------------------------------------------------
 
 void Kernel::WakeSoon(Thread& thread) {
     At(now() + random_.Between(1 * kUs, kWakeMostNs), [&thread] { thread.task.Wake(); });
+}
+
+int64_t Kernel::ReadClock() {
+    timeline_.Pass(++clock_reads_ > kMostClockReads ? kComputedNs : kClockNs);
+    return now();
 }
 
 void Kernel::Sleep(int64_t ns) {
@@ -249,7 +213,9 @@ Thread* Kernel::StartThread(std::function<void()> body) {
 }
 
 void Kernel::Join(Thread* thread) {
-    while (!thread->done) Sleep(10 * kUs);
+    for (int64_t nap_ns = 10 * kUs; !thread->done; nap_ns = std::min(2 * nap_ns, 5 * kMs)) {
+        Sleep(nap_ns);
+    }
 }
 
 void Kernel::Exit(int status) {
@@ -370,6 +336,23 @@ int Kernel::Poll(pollfd* fds, nfds_t count, int ms) {
     }
 }
 
+// ---- The disk -----------------------------------------------------------------------------------
+
+int Kernel::DiskFault(bool needs_room) {
+    if (disk_->slow_ns > 0) Sleep(random_.Between(0, disk_->slow_ns));
+    if (random_.Below(100) < static_cast<uint64_t>(disk_->broken_percent)) return EIO;
+    return needs_room && disk_->full ? ENOSPC : 0;
+}
+
+size_t Kernel::DiskRoom(size_t size) {
+    // (A part may still fit. Linux may also interrupt a long write.)
+    const bool is_short =
+        disk_->full ? size > 1 && random_.OneIn(2) : size > kWholeBytes && random_.OneIn(16);
+    errno = DiskFault(!is_short);
+    if (errno != 0) return 0;
+    return is_short ? 1 + random_.Below(size - 1) : size;
+}
+
 // ---- TCP ----------------------------------------------------------------------------------------
 
 short Stream::Ready() const {
@@ -402,10 +385,10 @@ void Listener::OnClosed(Kernel& kernel) {
 }
 
 void Kernel::SendEnd(Stream& from) {
-    Note(fmt::format("FIN from {}:{} to {}:{}", from.host, from.local.port, from.remote_host,
+    Note(fmt::format("FIN from {}:{} to {}:{}", from.host, from.local.port, from.sent->route.to,
                      from.remote.port));
     from.sent_end = true;
-    LaterInOrder(from, [this, to = from.peer] {
+    network_.Send(from.sent, 0, [this, to = from.peer] {
         const std::shared_ptr<Stream> stream = to.lock();
         if (stream == nullptr) return;
         stream->end = true;
@@ -414,31 +397,35 @@ void Kernel::SendEnd(Stream& from) {
 }
 
 void Kernel::SendReset(Stream& from) {
-    Note(fmt::format("RST from {}:{} to {}:{}", from.host, from.local.port, from.remote_host,
+    Note(fmt::format("RST from {}:{} to {}:{}", from.host, from.local.port, from.sent->route.to,
                      from.remote.port));
     from.sent_end = true;
-    LaterInOrder(from, [this, to = from.peer] {
+    network_.Send(from.sent, 0, [this, to = from.peer] {
         if (const std::shared_ptr<Stream> stream = to.lock(); stream != nullptr) Reset(*stream);
     });
 }
 
 void Kernel::Reset(Stream& stream) {
-    Note(fmt::format("reset arrives at {}:{} from {}:{}", stream.host, stream.local.port,
-                     stream.remote_host, stream.remote.port));
+    Note(fmt::format("reset arrives at {}:{} from port {}", stream.host, stream.local.port,
+                     stream.remote.port));
     stream.error = stream.state == Stream::State::kConnecting ? ECONNREFUSED : ECONNRESET;
     stream.state = Stream::State::kFailed;  // (what came before can still be read)
     Changed(stream);
 }
 
-std::shared_ptr<Listener> Kernel::ListenerAt(int host, uint16_t port) const {
+std::shared_ptr<Listener> Kernel::ListenerAt(int host, const Address& address) const {
     for (const auto& each : listeners_) {
         const std::shared_ptr<Listener> listener = each.lock();
-        if (listener != nullptr && listener->descriptors > 0 && listener->host == host &&
-            listener->local.port == port) {
-            return listener;
-        }
+        if (listener == nullptr || listener->descriptors == 0 || listener->host != host) continue;
+        const Address& local = listener->local;
+        const bool hears = local.ip == 0 || address.ip == 0 || local.ip == address.ip;
+        if (hears && local.port == address.port) return listener;
     }
     return nullptr;
+}
+
+bool Kernel::IsOwn(uint32_t ip, int host) const {
+    return ip >> 24 == 127 || HostOf(ip, -1) == host;
 }
 
 uint16_t Kernel::FreePort() {
@@ -451,9 +438,9 @@ int Kernel::Bind(int fd, const sockaddr_in& address) {
     if (stream == nullptr) return Fails(EBADF);
     const uint16_t port = ntohs(address.sin_port);
     const int host = process().host;
-    if (port != 0 && ListenerAt(host, port) != nullptr) return Fails(EADDRINUSE);
     const uint32_t ip = ntohl(address.sin_addr.s_addr);
-    if (ip != 0 && ip >> 24 != 127 && ip != IpOf(host)) return Fails(EADDRNOTAVAIL);
+    if (port != 0 && ListenerAt(host, {ip, port}) != nullptr) return Fails(EADDRINUSE);
+    if (ip != 0 && !IsOwn(ip, host)) return Fails(EADDRNOTAVAIL);
     stream->local = {ip, port != 0 ? port : FreePort()};
     return 0;
 }
@@ -474,8 +461,9 @@ int Kernel::Listen(int fd) {
 // Host of an address as seen from a host; -1: none.
 int Kernel::HostOf(uint32_t ip, int from) const {
     if (ip >> 24 == 127) return from;
-    const int64_t host = int64_t{ip} - IpOf(0);
-    return host >= 0 && host < hosts_ ? static_cast<int>(host) : -1;
+    const uint32_t place = ip - IpOf(0);
+    const int host = static_cast<int>(place & 0xff), cable = static_cast<int>(place >> 8);
+    return cable < cables_ && host < hosts_ ? host : -1;
 }
 
 int Kernel::Connect(int fd, const sockaddr_in& address) {
@@ -484,49 +472,69 @@ int Kernel::Connect(int fd, const sockaddr_in& address) {
     const int from = process().host;
     const uint32_t ip = ntohl(address.sin_addr.s_addr);
     const int to = HostOf(ip, from);
+    const int cable = to == from ? 0 : static_cast<int>(ip >> 8 & 0xff);
     client->host = from;
     client->remote = {ip, ntohs(address.sin_port)};
-    client->local = {to == from ? ip : IpOf(from), FreePort()};
-    client->remote_host = to;
+    client->local = {to == from ? ip : IpOf(from, cable), FreePort()};
     client->state = Stream::State::kConnecting;
     if (to < 0) return Fails(EINPROGRESS);  // nobody answers
-    Later(from, to, [this, from, to, weak = std::weak_ptr(client)] {
-        const std::shared_ptr<Stream> caller = weak.lock();
-        if (caller == nullptr) return;
-        const std::shared_ptr<Listener> listener = ListenerAt(to, caller->remote.port);
-        if (listener == nullptr) {
-            Later(to, from, [this, weak] {
-                if (const auto refused = weak.lock(); refused != nullptr) Reset(*refused);
-            });
-            return;
-        }
-        const auto server = std::make_shared<Stream>();
-        server->state = Stream::State::kOpen;
-        server->host = to;
-        server->remote_host = from;
-        server->local = caller->remote;
-        server->remote = caller->local;
-        server->peer = caller;
-        server->coming = caller->sent;
-        caller->coming = server->sent;
-        listener->waiting.push_back(server);
-        Changed(*listener);
-        // (What the server sends comes after its answer.)
-        LaterInOrder(*server, [this, weak, answered = std::weak_ptr(server)] {
-            const std::shared_ptr<Stream> opened = weak.lock();
-            const std::shared_ptr<Stream> other = answered.lock();
-            if (opened == nullptr || opened->descriptors == 0) {  // it has given up
-                if (other != nullptr) Reset(*other);
-                return;
-            }
-            if (opened->state != Stream::State::kConnecting) return;
-            opened->state = Stream::State::kOpen;
-            opened->peer = answered;
-            Changed(*opened);
-            if (other == nullptr) Reset(*opened);
-        });
-    });
+    client->sent = network_.MakeFlow({from, to, cable});
+    Call(client, kFirstCallNs);
     return Fails(EINPROGRESS);
+}
+
+// Sends the first packet of a connection, and again until there is an answer.
+void Kernel::Call(const std::weak_ptr<Stream>& caller, int64_t pause_ns) {
+    const std::shared_ptr<Stream> stream = caller.lock();
+    if (stream == nullptr || stream->descriptors == 0) return;
+    if (stream->state != Stream::State::kConnecting) return;
+    At(now() + pause_ns, [this, caller, pause_ns] { Call(caller, 2 * pause_ns); });
+    const Route route = stream->sent->route;
+    network_.SendOnce(route, [this, route, caller] {
+        const std::shared_ptr<Stream> found = caller.lock();
+        if (found != nullptr && found->coming == nullptr) Called(route, found);
+    });
+}
+
+void Kernel::Called(const Route& route, const std::shared_ptr<Stream>& caller) {
+    const std::shared_ptr<Listener> listener = ListenerAt(route.to, caller->remote);
+    const std::weak_ptr<Stream> weak = caller;
+    if (listener == nullptr) {
+        network_.SendOnce(route.Back(), [this, weak] {
+            const std::shared_ptr<Stream> refused = weak.lock();
+            // (An answer to a later call may have come before.)
+            const bool waits = refused != nullptr && refused->state == Stream::State::kConnecting;
+            if (waits) Reset(*refused);
+        });
+        return;
+    }
+    const auto server = std::make_shared<Stream>();
+    server->state = Stream::State::kOpen;
+    server->host = route.to;
+    server->local = caller->remote;
+    server->remote = caller->local;
+    server->peer = caller;
+    server->coming = caller->sent;
+    server->sent = caller->coming = network_.MakeFlow(route.Back());
+    listener->waiting.push_back(server);
+    Changed(*listener);
+    // (What the server sends comes after its answer.)
+    network_.Send(server->sent, 0,
+                  [this, weak, answered = std::weak_ptr(server)] { Answered(weak, answered); });
+}
+
+void Kernel::Answered(const std::weak_ptr<Stream>& caller, const std::weak_ptr<Stream>& server) {
+    const std::shared_ptr<Stream> opened = caller.lock();
+    const std::shared_ptr<Stream> other = server.lock();
+    if (opened == nullptr || opened->descriptors == 0) {  // it has given up
+        if (other != nullptr) Reset(*other);
+        return;
+    }
+    if (opened->state != Stream::State::kConnecting) return;
+    opened->state = Stream::State::kOpen;
+    opened->peer = server;
+    Changed(*opened);
+    if (other == nullptr) Reset(*opened);
 }
 
 int Kernel::Accept(int fd) {
@@ -568,7 +576,8 @@ ssize_t Kernel::Send(int fd, const iovec* parts, size_t count) {
 }
 
 void Kernel::Deliver(const std::shared_ptr<Stream>& from, std::string bytes) {
-    LaterInOrder(*from, [this, weak = std::weak_ptr(from), to = from->peer, bytes] {
+    const size_t size = bytes.size();
+    network_.Send(from->sent, size, [this, weak = std::weak_ptr(from), to = from->peer, bytes] {
         const std::shared_ptr<Stream> target = to.lock();
         if (target != nullptr && (target->descriptors > 0 || !target->sent_end)) {
             // (It may still wait to be accepted.)
@@ -579,7 +588,7 @@ void Kernel::Deliver(const std::shared_ptr<Stream>& from, std::string bytes) {
         // Nobody has that end any more.
         const std::shared_ptr<Stream> sender = weak.lock();
         if (sender == nullptr) return;
-        QueueInOrder(sender->coming, sender->remote_host, sender->host, [this, weak] {
+        network_.SendReset(sender->coming, [this, weak] {
             if (const auto end = weak.lock(); end != nullptr) Reset(*end);
         });
     });
@@ -617,9 +626,9 @@ void Kernel::KeepAlive(const std::shared_ptr<Stream>& stream) {
     At(now() + kKeepAliveNs, [this, weak = std::weak_ptr(stream)] {
         const std::shared_ptr<Stream> found = weak.lock();
         if (found == nullptr || found->state == Stream::State::kFailed) return;
-        const bool silent = down_.contains(found->remote_host) || found->peer.expired() ||
-                            IsCut(found->host, found->remote_host) ||
-                            IsCut(found->remote_host, found->host);
+        const bool silent = found->sent == nullptr || found->peer.expired() ||
+                            !network_.Carries(found->sent->route) ||
+                            !network_.Carries(found->sent->route.Back());
         if (silent && found->state == Stream::State::kOpen && !found->end) return Reset(*found);
         KeepAlive(found);
     });

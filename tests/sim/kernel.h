@@ -7,7 +7,8 @@
 // be repeated. A run happens in a forked process of its own (forked.h): a killed process's threads
 // are abandoned where they stand, with what they hold.
 //
-// Not simulated: files, signal handlers, names (addresses are numeric), IPv6, UDP.
+// Files are real ones; those of the Disk may fail. Not simulated: signal handlers, names (addresses
+// are numeric), IPv6, UDP.
 #pragma once
 
 #include <netinet/in.h>
@@ -25,6 +26,8 @@
 #include <utility>
 #include <vector>
 
+#include "sim/disk.h"
+#include "sim/network.h"
 #include "support/sim_time.h"
 
 namespace weft::sim {
@@ -34,6 +37,7 @@ using test::SimTask;
 
 inline constexpr int64_t kUs = 1'000;
 inline constexpr int64_t kMs = 1'000'000;
+inline constexpr int kMostCables = 2;      // between two hosts
 inline constexpr int kFirstFd = 1 << 20;   // smaller descriptors are real
 inline constexpr int kFirstPid = 1 << 24;  // smaller ids are real
 
@@ -57,15 +61,13 @@ struct Address {
     auto operator<=>(const Address&) const = default;
 };
 
-using Deliveries = std::deque<std::function<void()>>;
-
 // One end of a TCP connection.
 struct Stream final : File {
     short Ready() const override;
     void OnClosed(Kernel&) override;
     enum class State { kNew, kConnecting, kOpen, kFailed };
     State state = State::kNew;
-    int host = 0, remote_host = -1;
+    int host = 0;
     Address local, remote;
     std::weak_ptr<Stream> peer;
     std::string in;
@@ -74,11 +76,9 @@ struct Stream final : File {
     int error = 0;              // SO_ERROR of a failed connection, or ECONNRESET
     bool end = false;           // the peer's FIN came
     bool sent_end = false;
-    bool resets = false;       // SO_LINGER of 0
-    bool keeps_alive = false;  // SO_KEEPALIVE
-    // Deliveries on their way to the peer, and from it, in order. Each arriving packet makes the
-    // first one.
-    std::shared_ptr<Deliveries> sent = std::make_shared<Deliveries>(), coming{};
+    bool resets = false;                     // SO_LINGER of 0
+    bool keeps_alive = false;                // SO_KEEPALIVE
+    std::shared_ptr<Flow> sent{}, coming{};  // packets to the peer, and from it; null: not yet
 };
 
 struct Listener final : File {
@@ -126,6 +126,7 @@ struct Process {
     int64_t began_ns = 0, ended_ns = 0;
     std::string err;              // what it wrote to standard error
     std::set<int> undelivered{};  // signals that came before a signalfd
+    std::set<int> disk_fds{};     // real descriptors of files on the Disk
 };
 
 class Kernel {
@@ -135,24 +136,26 @@ class Kernel {
     static Kernel* Current();  // null: the caller is not a simulated thread
 
     // ---- The world, from outside of all threads ----
-    // Hosts have the addresses 10.0.0.1, 10.0.0.2, ...
+    // Hosts have the addresses 10.0.0.1, 10.0.0.2, ..., and 10.0.1.1, 10.0.1.2, ... on a second
+    // cable.
     int AddHost();
-    static uint32_t IpOf(int host) { return 0x0a000001u + static_cast<uint32_t>(host); }
-    static std::string HostText(int host);
+    void SetCables(int cables) { cables_ = cables; }
+    int cables() const { return cables_; }
+    static uint32_t IpOf(int host, int cable = 0) {
+        return 0x0a000001u + static_cast<uint32_t>(cable << 8 | host);
+    }
+    static std::string HostText(int host, int cable = 0);
     // Starts a process whose main thread runs `main`; its result is the exit status.
     Process& Start(int host, const std::string& name, std::function<int()> main);
     Process* Find(int pid) const;
     const std::vector<std::unique_ptr<Process>>& processes() const { return processes_; }
     void Signal(Process& process, int signal);
-    // Between two hosts: one_way: only packets from a to b.
-    void Cut(int a, int b, bool cut, bool one_way = false);
     // The host and its processes are gone, without a word to anybody.
     void PowerOff(int host);
-    void PowerOn(int host) { down_.erase(host); }
-    void SetLatency(int64_t least_ns, int64_t most_ns) {
-        least_latency_ns_ = least_ns;
-        most_latency_ns_ = most_ns;
-    }
+    void PowerOn(int host) { network_.PowerOn(host); }
+    Network& network() { return network_; }
+    // null: no disk. It must outlive the Kernel.
+    void SetDisk(Disk* disk) { disk_ = disk; }
     void At(int64_t ns, std::function<void()> action);
     int64_t now() const { return timeline_.now(); }
     SimRandom& random() { return random_; }
@@ -162,11 +165,16 @@ class Kernel {
     void Note(const std::string& text);  // into log(), with the time
     const std::string& log() const { return log_; }
     bool logs = false;
+    std::string speed_file;  // a real file: Mbit/s of the second cable; "": unknown
 
     // ---- System calls of the running thread ----
     Process& process() const { return *running_->process; }
     Thread& thread() const { return *running_; }
-    void Tick(int64_t ns = 200) { timeline_.Pass(ns); }
+    void Tick(int64_t ns = 200) {
+        timeline_.Pass(ns);
+        clock_reads_ = 0;
+    }
+    int64_t ReadClock();
     bool Owns(int fd) const { return fd >= kFirstFd; }
     std::shared_ptr<File> Get(int fd) const;
     template <typename T>
@@ -198,6 +206,18 @@ class Kernel {
     // Starts a child of the running process that has some of its descriptors under new numbers.
     Process& StartChild(const std::string& name, std::function<int()> main);
 
+    // ---- Files of the Disk ----
+    bool OnDisk(const char* path) const { return disk_ != nullptr && disk_->Holds(path); }
+    bool OnDisk(int fd) const { return process().disk_fds.contains(fd); }
+    void NoteOpened(int fd) { process().disk_fds.insert(fd); }
+    void NoteClosed(int fd) { process().disk_fds.erase(fd); }
+    void NoteRenamed(const char* path) { disk_->renamed.emplace_back(path); }
+    bool IsDiskFull() const { return disk_->full; }
+    // A call that needs room (or syncs what has none) begins: its errno, or 0.
+    int DiskFault(bool needs_room);
+    // The number of bytes that a call writes, at most `size`; 0: it fails with errno.
+    size_t DiskRoom(size_t size);
+
     void Changed(const File& file);
     // The FIN or RST of an end that is closed.
     void SendEnd(Stream& from);
@@ -205,15 +225,14 @@ class Kernel {
 
   private:
     struct Action;
-    void Later(int from, int to, std::function<void()> deliver, int64_t delay_ns = 0);
-    void LaterInOrder(Stream& from, std::function<void()> deliver);
-    void QueueInOrder(const std::shared_ptr<Deliveries>& queue, int from, int to,
-                      std::function<void()> deliver);
-    bool IsCut(int a, int b) const { return cut_.contains({a, b}); }
+    void Call(const std::weak_ptr<Stream>& caller, int64_t pause_ns);
+    void Called(const Route& route, const std::shared_ptr<Stream>& caller);
+    void Answered(const std::weak_ptr<Stream>& caller, const std::weak_ptr<Stream>& server);
     void Finish(Process& process, int status, bool silent);
     void WakeSoon(Thread& thread);
     void Run(Thread& thread, std::function<void()> body);
-    std::shared_ptr<Listener> ListenerAt(int host, uint16_t port) const;
+    std::shared_ptr<Listener> ListenerAt(int host, const Address& address) const;
+    bool IsOwn(uint32_t ip, int host) const;
     uint16_t FreePort();
     void Deliver(const std::shared_ptr<Stream>& from, std::string bytes);
     int HostOf(uint32_t ip, int from) const;
@@ -225,16 +244,12 @@ class Kernel {
     std::vector<std::weak_ptr<Listener>> listeners_;
     Thread* running_ = nullptr;
     int hosts_ = 0;
+    int clock_reads_ = 0;  // since the last other call
     int next_pid_ = kFirstPid;
     uint16_t next_port_ = 32768;
-    std::set<std::pair<int, int>> cut_;
-    std::set<int> down_;
-    struct Held {
-        int from, to;
-        std::function<void()> deliver;
-    };
-    std::vector<Held> held_;  // by cut links, in order
-    int64_t least_latency_ns_ = 20 * kUs, most_latency_ns_ = 100 * kUs;
+    int cables_ = 1;
+    Network network_{*this};
+    Disk* disk_ = nullptr;
     std::string log_;
 };
 

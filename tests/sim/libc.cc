@@ -17,6 +17,8 @@
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,8 +43,6 @@ using weft::sim::kMs;
 using weft::sim::kUs;
 using weft::test::SimTask;
 
-constexpr int64_t kClockNs = 30;  // to read a clock
-
 // The kernel, if the caller is a simulated thread; every call takes a moment.
 Kernel* Inside() {
     Kernel* kernel = Kernel::Current();
@@ -53,6 +53,13 @@ Kernel* Inside() {
 // As Inside, if the descriptor is a simulated one.
 Kernel* InsideWith(int fd) {
     return fd >= weft::sim::kFirstFd ? Inside() : nullptr;
+}
+
+// As Inside, if the file, or the descriptor's, is on the disk.
+template <typename FileName>
+Kernel* OnDisk(FileName file) {
+    Kernel* kernel = Kernel::Current();
+    return kernel != nullptr && kernel->OnDisk(file) ? Inside() : nullptr;
 }
 
 template <typename Function>
@@ -120,8 +127,9 @@ int poll(pollfd* fds, nfds_t count, int ms) {
 }
 
 int close(int fd) {
-    Kernel* kernel = InsideWith(fd);
-    return kernel != nullptr ? kernel->Close(fd) : REAL(close)(fd);
+    if (Kernel* kernel = InsideWith(fd); kernel != nullptr) return kernel->Close(fd);
+    if (Kernel* kernel = Kernel::Current(); kernel != nullptr) kernel->NoteClosed(fd);
+    return REAL(close)(fd);
 }
 
 int fcntl(int fd, int command, ...) {
@@ -197,6 +205,10 @@ ssize_t write(int fd, const void* data, size_t size) {
         kernel->process().err.append(static_cast<const char*>(data), size);
         return static_cast<ssize_t>(size);
     }
+    if (kernel != nullptr && kernel->OnDisk(fd)) {
+        const size_t room = kernel->DiskRoom(size);
+        return room > 0 ? REAL(write)(fd, data, room) : -1;
+    }
     if (kernel == nullptr || !kernel->Owns(fd)) return REAL(write)(fd, data, size);
     if (const auto event = kernel->GetAs<weft::sim::Event>(fd); event != nullptr) {
         uint64_t more;
@@ -207,6 +219,74 @@ ssize_t write(int fd, const void* data, size_t size) {
     }
     const iovec part{const_cast<void*>(data), size};
     return kernel->Send(fd, &part, 1);
+}
+
+// ---- Files of the disk --------------------------------------------------------------------------
+
+int open(const char* path, int flags, ...) {
+    va_list more;
+    va_start(more, flags);
+    const mode_t mode = va_arg(more, mode_t);
+    va_end(more);
+    Kernel* kernel = OnDisk(path);
+    if (kernel == nullptr) return REAL(open)(path, flags, mode);
+    const int error = (flags & O_CREAT) != 0 ? kernel->DiskFault(false) : 0;
+    if (error != 0) return Failed(error);
+    const int fd = REAL(open)(path, flags, mode);
+    if (fd >= 0) kernel->NoteOpened(fd);
+    return fd;
+}
+
+ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
+    Kernel* kernel = OnDisk(fd);
+    if (kernel == nullptr) return REAL(pwrite)(fd, data, size, offset);
+    const size_t room = kernel->DiskRoom(size);
+    return room > 0 ? REAL(pwrite)(fd, data, room, offset) : -1;
+}
+
+// (Nobody cuts the power of the real disk, so nothing waits for it.)
+int fsync(int fd) {
+    Kernel* kernel = OnDisk(fd);
+    if (kernel == nullptr) return REAL(fsync)(fd);
+    // A file system that allocates late finds now that the disk is full.
+    const int error = kernel->DiskFault(kernel->random().OneIn(4));
+    return error != 0 ? Failed(error) : 0;
+}
+
+int sync_file_range(int fd, off_t offset, off_t size, unsigned flags) {
+    return OnDisk(fd) != nullptr ? 0 : REAL(sync_file_range)(fd, offset, size, flags);
+}
+
+// Some file systems cannot reserve room.
+int fallocate(int fd, int mode, off_t offset, off_t size) {
+    Kernel* kernel = OnDisk(fd);
+    if (kernel == nullptr) return REAL(fallocate)(fd, mode, offset, size);
+    if (kernel->random().OneIn(2)) return Failed(EOPNOTSUPP);
+    const int error = kernel->DiskFault(true);
+    return error != 0 ? Failed(error) : REAL(fallocate)(fd, mode, offset, size);
+}
+
+// A full disk does not always say so: others may fill it right after.
+int statvfs(const char* path, struct statvfs* info) noexcept {
+    const int status = REAL(statvfs)(path, info);
+    Kernel* kernel = OnDisk(path);
+    if (kernel != nullptr && kernel->IsDiskFull() && kernel->random().OneIn(2)) info->f_bavail = 0;
+    return status;
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+    Kernel* kernel = OnDisk(path);
+    const int error = kernel != nullptr ? kernel->DiskFault(kernel->random().OneIn(4)) : 0;
+    return error != 0 ? Failed(error) : REAL(mkdir)(path, mode);
+}
+
+int rename(const char* from, const char* to) noexcept {
+    Kernel* kernel = OnDisk(to);
+    const int error = kernel != nullptr ? kernel->DiskFault(false) : 0;
+    if (error != 0) return Failed(error);
+    const int status = REAL(rename)(from, to);
+    if (kernel != nullptr && status == 0) kernel->NoteRenamed(to);
+    return status;
 }
 
 // ---- Sockets ------------------------------------------------------------------------------------
@@ -322,29 +402,30 @@ int getpeername(int fd, sockaddr* address, socklen_t* length) {
     return GetName(stream->remote, address, length);
 }
 
-// A host has its loopback and one interface.
+// A host has its loopback and one interface per cable.
 int getifaddrs(ifaddrs** first) {
     Kernel* kernel = Inside();
     if (kernel == nullptr) return REAL(getifaddrs)(first);
     struct Entry {
         ifaddrs about{};
         sockaddr_in address{}, mask{};
-        char name[16] = "";
+        char name[16] = "lo";
     };
-    static std::array<Entry, 2> entries;
-    const uint32_t ips[] = {INADDR_LOOPBACK, Kernel::IpOf(kernel->process().host)};
-    const uint32_t masks[] = {0xff000000u, 0xffffff00u};
-    for (size_t i = 0; i < entries.size(); ++i) {
-        Entry& entry = entries[i];
-        entry = {};
-        std::strcpy(entry.name, i == 0 ? "lo" : "sim0");
-        entry.address = ToSocket({ips[i], 0});
-        entry.mask = ToSocket({masks[i], 0});
+    static std::array<Entry, 1 + weft::sim::kMostCables> entries;
+    entries = {};
+    const int cables = kernel->cables();
+    for (int i = 0; i <= cables; ++i) {
+        const bool loops = i == 0;
+        Entry& entry = entries[static_cast<size_t>(i)];
+        if (!loops) std::snprintf(entry.name, sizeof entry.name, "sim%d", i - 1);
+        const int host = kernel->process().host;
+        entry.address = ToSocket({loops ? INADDR_LOOPBACK : Kernel::IpOf(host, i - 1), 0});
+        entry.mask = ToSocket({loops ? 0xff000000u : 0xffffff00u, 0});
         entry.about.ifa_name = entry.name;
-        entry.about.ifa_flags = IFF_UP | IFF_RUNNING | (i == 0 ? IFF_LOOPBACK : IFF_MULTICAST);
+        entry.about.ifa_flags = IFF_UP | IFF_RUNNING | (loops ? IFF_LOOPBACK : IFF_MULTICAST);
         entry.about.ifa_addr = reinterpret_cast<sockaddr*>(&entry.address);
         entry.about.ifa_netmask = reinterpret_cast<sockaddr*>(&entry.mask);
-        entry.about.ifa_next = i + 1 < entries.size() ? &entries[i + 1].about : nullptr;
+        entry.about.ifa_next = i < cables ? &entries[static_cast<size_t>(i) + 1].about : nullptr;
     }
     *first = &entries[0].about;
     return 0;
@@ -352,6 +433,15 @@ int getifaddrs(ifaddrs** first) {
 
 void freeifaddrs(ifaddrs* first) {
     if (Inside() == nullptr) REAL(freeifaddrs)(first);
+}
+
+// The second cable may be the faster one. (Only std::ifstream opens files by this name.)
+FILE* fopen64(const char* path, const char* mode) {
+    const Kernel* kernel = Kernel::Current();
+    if (kernel != nullptr && std::strcmp(path, "/sys/class/net/sim1/speed") == 0) {
+        path = kernel->speed_file.c_str();
+    }
+    return REAL(fopen64)(path, mode);
 }
 
 // Each host has a network namespace of its own.
@@ -377,8 +467,7 @@ int gethostname(char* out, size_t size) noexcept {
 int clock_gettime(clockid_t clock, timespec* time) {
     Kernel* kernel = Kernel::Current();
     if (kernel == nullptr) return REAL(clock_gettime)(clock, time);
-    kernel->Tick(kClockNs);
-    const int64_t now = kernel->now();
+    const int64_t now = kernel->ReadClock();
     *time = {now / 1'000'000'000, now % 1'000'000'000};
     return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 
 #include "base/log.h"
 #include "cluster/join/spawn.h"
@@ -12,13 +13,21 @@ namespace {
 constexpr size_t kWindowBytes = 64 << 10;
 constexpr uint16_t kPort = 7000;
 // No plan takes longer: all attempts of recovery, one after the other.
-constexpr int64_t kLongestNs = 900'000 * kMs;
+constexpr int64_t kLongestNs = 3'600'000 * kMs;
 
 // Beyond the timeout: until all ranks know (cluster.h), and the watchdog. Shorter than the longest
 // timeout of a plan, so that a rank that waits for twice its timeout is late.
 constexpr int64_t kGraceMs = 1000 + 700;
 
+// Part of the timeout that a packet may take without a loss of a rank: heartbeats come ten times
+// per timeout.
+constexpr int64_t kPromptPercent = 60;
+
 World* g_world = nullptr;
+
+std::string WorkerAt(int host, int cable) {
+    return fmt::format("{}:{}", Kernel::HostText(host, cable), kPort);
+}
 
 }  // namespace
 
@@ -55,12 +64,20 @@ int World::RankZero(bool last, Outcome& outcome, bool backwards) {
         options.listen = fmt::format("0.0.0.0:{}", kPort);
     } else {
         for (int host = 1; host < plan_.hosts; ++host) {
-            options.hosts.push_back(fmt::format("{}:{}", Kernel::HostText(host), kPort));
+            options.hosts.push_back(WorkerAt(host, 0));
+            if (plan_.cables > 1) options.host_names.push_back(fmt::format("sim{}", host));
         }
         if (backwards) std::ranges::reverse(options.hosts);
+        if (plan_.cables > 1) {
+            options.addresses_now = [](const std::string& name) {
+                const int host = std::stoi(name.substr(3));
+                return std::vector{WorkerAt(host, 0), WorkerAt(host, 1)};
+            };
+        }
     }
     const Status status = workload_.RunRoot(options, last, outcome);
     outcome.ended = true;
+    outcome.longest_packet_ns = kernel_.network().LongestNs();
     if (!status.ok()) {
         outcome.code = status.error().code;
         outcome.error = status.error().message;
@@ -81,7 +98,7 @@ int World::Worker(int host) {
         return ran.ok() ? *ran : 9;
     }
     cluster::WorkerListener::Options options;
-    options.listen = fmt::format("{}:{}", Kernel::HostText(host), kPort);
+    options.listen = plan_.cables > 1 ? fmt::format("0.0.0.0:{}", kPort) : WorkerAt(host, 0);
     options.key_file = key_file_;
     options.jobs = plan_.jobs;
     auto listener = cluster::WorkerListener::Open(options);
@@ -187,13 +204,18 @@ void World::Begin(const FaultPlan& fault) {
         case Fault::kStopRank:
             if (rank != nullptr) kernel_.Signal(*rank, SIGSTOP);
             break;
-        case Fault::kCut: kernel_.Cut(fault.host, fault.other, true); break;
-        case Fault::kCutOneWay: kernel_.Cut(fault.host, fault.other, true, true); break;
         case Fault::kPowerOff: kernel_.PowerOff(fault.host); break;
         case Fault::kAskToEnd:
             if (worker != nullptr) kernel_.Signal(*worker, SIGTERM);
             break;
         case Fault::kAskToStop: stop_ = true; break;
+        case Fault::kCut:
+        case Fault::kLose:
+        case Fault::kDelay:
+        case Fault::kSlow: SetWires(fault, true); break;
+        case Fault::kFillDisk:
+        case Fault::kBreakDisk:
+        case Fault::kSlowDisk: SetDisk(fault, true); break;
         case Fault::kCount: break;
     }
 }
@@ -208,12 +230,38 @@ void World::End(const FaultPlan& fault) {
                 }
             }
             break;
-        case Fault::kCut: kernel_.Cut(fault.host, fault.other, false); break;
-        case Fault::kCutOneWay: kernel_.Cut(fault.host, fault.other, false, true); break;
         case Fault::kPowerOff: kernel_.PowerOn(fault.host); [[fallthrough]];
         case Fault::kKillWorker:
         case Fault::kAskToEnd: StartWorker(fault.host); break;
-        default: break;
+        default:
+            if (fault.OfLink()) SetWires(fault, false);
+            if (fault.OfDisk()) SetDisk(fault, false);
+    }
+}
+
+void World::SetDisk(const FaultPlan& fault, bool begins) {
+    kernel_.Note(fault.Text() + (begins ? " begins" : " ends"));
+    Disk& disk = workload_.disk;
+    const int64_t amount = begins ? fault.amount : 0;
+    if (fault.fault == Fault::kFillDisk) disk.full = begins;
+    if (fault.fault == Fault::kBreakDisk) disk.broken_percent = static_cast<int>(amount);
+    if (fault.fault == Fault::kSlowDisk) disk.slow_ns = (begins ? amount : plan_.disk_ms) * kMs;
+}
+
+void World::SetWires(const FaultPlan& fault, bool begins) {
+    kernel_.Note(fault.Text() + (begins ? " begins" : " ends"));
+    for (int cable = 0; cable < plan_.cables; ++cable) {
+        if (fault.cable >= 0 && fault.cable != cable) continue;
+        const Route route{fault.host, fault.other, cable};
+        for (const Route& each : {route, route.Back()}) {
+            Wire& wire = kernel_.network().WireOf(each);
+            const int64_t amount = begins ? fault.amount : 0;
+            if (fault.fault == Fault::kCut) wire.cut = begins;
+            if (fault.fault == Fault::kLose) wire.lost_percent = static_cast<int>(amount);
+            if (fault.fault == Fault::kDelay) wire.delay_ns = amount * kMs;
+            if (fault.fault == Fault::kSlow) wire.bytes_per_s = amount * 1000;
+            if (fault.one_way) break;
+        }
     }
 }
 
@@ -222,6 +270,13 @@ void World::End(const FaultPlan& fault) {
 std::string World::Run() {
     for (int host = 0; host < plan_.hosts; ++host) kernel_.AddHost();
     workers_.assign(static_cast<size_t>(plan_.hosts), 0);
+    kernel_.SetCables(plan_.cables);
+    kernel_.SetDisk(&workload_.disk);
+    workload_.disk.slow_ns = plan_.disk_ms * kMs;
+    if (plan_.second_fast) {
+        kernel_.speed_file = key_file_ + ".speed";
+        std::ofstream(kernel_.speed_file) << "10000\n";
+    }
     begin_ns_ = kernel_.now();
     for (int host = 1; host < plan_.hosts; ++host) StartWorker(host);
     rank_zero_ = kernel_.Start(0, "rank 0", [this] { return RankZero(false, outcome_); }).pid;
@@ -279,17 +334,52 @@ std::string World::Check() {
     return outcome_.error.empty() ? "" : CheckErrors();
 }
 
-// Whether every fault is one that the job must survive: the process of a rank other than 0 is lost
-// while the steps run, and its worker is there, or back soon.
+// Whether every fault is one that the job must survive while its steps run.
 bool World::MustRecover() const {
+    if (hits_.size() > 2) return false;
+    const auto in_steps = [](const Hit& hit) { return hit.steps >= 1; };
+    if (!std::ranges::all_of(hits_, in_steps)) return false;
+    const bool prompt = IsPrompt(outcome_);
+    return std::ranges::all_of(hits_, [&](const Hit& hit) {
+        return (prompt && hit.fault.OfLink()) || hit.fault.fault == Fault::kSlowDisk ||
+               Heals(hit.fault);
+    });
+}
+
+// Whether all packets came soon enough for connections that a heartbeat must cross in time.
+bool World::IsPrompt(const Outcome& outcome) const {
+    return outcome.longest_packet_ns < plan_.timeout_ms * kMs * kPromptPercent / 100;
+}
+
+// Whether the job recovers: a rank other than 0 is lost, or some ranks do not reach each other, and
+// the lost rank's worker, or the cable, is there, or back soon.
+bool World::Heals(const FaultPlan& fault) const {
     if (plan_.rejoin_ms == 0) return false;
-    return hits_.size() <= 2 && std::ranges::all_of(hits_, [&](const Hit& hit) {
-               const FaultPlan& fault = hit.fault;
-               if (fault.host == 0 || hit.steps < 1) return false;
-               return fault.fault == Fault::kKillRank ||
-                      (fault.fault == Fault::kKillWorker &&
-                       fault.length_ns < plan_.rejoin_ms * kMs / 2);
-           });
+    const bool brief = fault.length_ns < plan_.rejoin_ms * kMs / 2;
+    switch (fault.fault) {
+        case Fault::kKillRank: return fault.host != 0;
+        case Fault::kKillWorker: return fault.host != 0 && brief;
+        case Fault::kStopRank:
+        case Fault::kPowerOff:
+        case Fault::kAskToEnd:
+        case Fault::kAskToStop: return false;
+        case Fault::kCut: return brief || OtherCableServes(fault);
+        case Fault::kLose:
+        case Fault::kDelay:
+        case Fault::kSlow: return brief;
+        case Fault::kFillDisk:
+        case Fault::kBreakDisk:
+        case Fault::kSlowDisk:
+        case Fault::kCount: return false;
+    }
+    return false;
+}
+
+// Whether another cable can carry what this one did. (A worker that dials rank 0 knows one address
+// of it.)
+bool World::OtherCableServes(const FaultPlan& fault) const {
+    if (plan_.cables == 1 || fault.cable < 0) return false;
+    return fault.cable == 1 || !plan_.dial_in || (fault.host != 0 && fault.other != 0);
 }
 
 // Without recovery, one lasting loss ends the job on all other hosts within the time that
@@ -330,10 +420,9 @@ std::string World::CheckTimes() const {
 // Once all hosts and links are well, the workers serve another job.
 std::string World::RunAnotherJob() {
     healed_ = true;
-    for (int a = 0; a < plan_.hosts; ++a) {
-        kernel_.PowerOn(a);
-        for (int b = 0; b < a; ++b) kernel_.Cut(a, b, false);
-    }
+    for (int host = 0; host < plan_.hosts; ++host) kernel_.PowerOn(host);
+    kernel_.network().Mend();
+    workload_.disk.Mend();
     for (const auto& process : kernel_.processes()) {
         if (process->stopped && !process->ended) kernel_.Signal(*process, SIGCONT);
     }
@@ -368,6 +457,12 @@ std::string World::CheckErrors() const {
 std::string World::CheckError(ErrorCode code, const std::string& error) const {
     if (code == ErrorCode::kCancelled && plan_.Has(Fault::kAskToStop)) return "";
     for (const FaultPlan& fault : plan_.faults) {
+        if (fault.OfDisk()) {
+            // (The advice to resume names a folder, too.)
+            const std::string cause = error.substr(0, error.find("--resume"));
+            if (cause.find(workload_.disk.folder) != std::string::npos) return "";
+            continue;
+        }
         for (const int host : {fault.host, fault.other}) {
             if (error.find(Kernel::HostText(host)) != std::string::npos) return "";
             if (error.find(fmt::format("sim{}", host)) != std::string::npos) return "";

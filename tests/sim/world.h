@@ -18,9 +18,10 @@ namespace weft::sim {
 struct Outcome {
     bool ended = false;
     ErrorCode code{};
-    std::string error;      // "": the job is complete
-    int64_t steps = 0;      // progress so far
-    bool complete = false;  // all work of the job was done
+    std::string error;              // "": the job is complete
+    int64_t steps = 0;              // progress so far
+    bool complete = false;          // all work of the job was done
+    int64_t longest_packet_ns = 0;  // Network::LongestNs at the end
 };
 
 // The work of a job. One object serves all processes of a world; they share only what it
@@ -32,6 +33,7 @@ class Workload {
     virtual Status RunRoot(const cluster::ClusterOptions& options, bool last, Outcome& outcome) = 0;
     // Another rank's process, after it has joined.
     virtual Status RunRank(cluster::Cluster& cluster) = 0;
+    Disk disk;  // with a folder if the ranks write files
     // After the job: "", or which of its own promises does not hold.
     virtual std::string Check(const Outcome&) const { return ""; }
 };
@@ -56,6 +58,8 @@ class World {
     void StartWorker(int host);
     void Begin(const FaultPlan& fault);
     void End(const FaultPlan& fault);
+    void SetDisk(const FaultPlan& fault, bool begins);
+    void SetWires(const FaultPlan& fault, bool begins);
     Process* RankOf(int host);
     Process* WorkerOf(int host);
     int64_t FaultsEndNs() const;
@@ -64,6 +68,9 @@ class World {
     std::string CheckErrors() const;
     std::string CheckTimes() const;
     bool MustRecover() const;
+    bool IsPrompt(const Outcome& outcome) const;
+    bool Heals(const FaultPlan& fault) const;
+    bool OtherCableServes(const FaultPlan& fault) const;
     std::string RunAnotherJob();
     static Result<int> StartRank(Fd control, const cluster::Session& session, bool local);
 
