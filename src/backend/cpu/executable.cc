@@ -148,6 +148,7 @@ class CpuExecutable final : public Executable {
     Status WaitForBeside(size_t index);
     void EndBeside();
     void ShowToProbe(size_t index);
+    int64_t BytesOf(const program::Value& value) const;
 
     const program::ChunkedProgram chunked_;
     const program::Program& program_;
@@ -558,11 +559,20 @@ Status CpuExecutable::Read(program::ValueId id, int64_t first_byte, std::span<st
     return {};
 }
 
+// Bytes of a value that Write accepts.
+int64_t CpuExecutable::BytesOf(const program::Value& value) const {
+    if (value.storage == program::Storage::kState) {
+        return program::StateBytes(value, options_.kv_pages * options_.page_tokens);
+    }
+    if (value.storage == program::Storage::kSlots) {
+        return program::SlotBytes(value) * options_.state_slots;
+    }
+    return RowBytes(value.dtype, value.shape.Elements(options_.max_tokens, options_.max_outputs));
+}
+
 Status CpuExecutable::Write(program::ValueId id, int64_t first_byte,
                             std::span<const std::byte> bytes) {
-    const program::Value& value = program_.value(id);
-    const int64_t all =
-        RowBytes(value.dtype, value.shape.Elements(options_.max_tokens, options_.max_outputs));
+    const int64_t all = BytesOf(program_.value(id));
     const auto count = static_cast<int64_t>(bytes.size());
     WEFT_CHECK(first_byte >= 0 && count <= all && first_byte <= all - count);
     if (count > 0) std::memcpy(buffers_.At(id) + first_byte, bytes.data(), bytes.size());
