@@ -1,0 +1,306 @@
+#include "engine/page_store/folder_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/confine.h"
+#include "base/crc32c.h"
+#include "base/deadline.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/output_file.h"
+#include "base/start_thread.h"
+
+namespace weft::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSuffix = ".page", kFreshSuffix = ".tmp";
+constexpr size_t kKeyDigits = 2 * std::tuple_size_v<PageKey>;
+// An interrupted write is this old, unless the hosts' clocks differ by hours.
+constexpr int64_t kAbandonedS = 3600;
+// Reading a page makes its file recent, if it is not that already.
+constexpr int64_t kRecentS = 60;
+// Bytes that a file needs in addition to its size, at most.
+constexpr int64_t kFileBytes = 4096;
+
+struct Header {
+    std::array<char, 8> magic{'w', 'e', 'f', 't', 'p', 'a', 'g', 'e'};
+    uint32_t format = 1;
+    uint32_t crc = 0;  // of the fields below and the bytes of the page
+    PageKey key{};
+    uint64_t bytes = 0;
+};
+static_assert(sizeof(Header) == 56);
+
+Header HeaderOf(const PageKey& key, std::span<const std::byte> bytes) {
+    Header header;
+    header.key = key;
+    header.bytes = bytes.size();
+    const auto fields = std::as_bytes(std::span(&header, 1)).subspan(offsetof(Header, key));
+    header.crc = Crc32c(bytes, Crc32c(fields));
+    return header;
+}
+
+int64_t SecondsSinceChange(const struct stat& info) {
+    return std::time(nullptr) - info.st_mtim.tv_sec;
+}
+
+// Whether `name` is that of a page, or of a page that is being written.
+bool IsPageName(std::string_view name, bool fresh) {
+    if (name.size() < kKeyDigits || !name.substr(kKeyDigits).starts_with(kSuffix)) return false;
+    const std::string_view rest = name.substr(kKeyDigits + kSuffix.size());
+    const std::string_view key = name.substr(0, kKeyDigits);
+    return std::ranges::all_of(key, [](char c) { return std::isxdigit(c) != 0; }) &&
+           (fresh ? rest.ends_with(kFreshSuffix) : rest.empty());
+}
+
+// Reads or writes all bytes of `parts`. Returns errno; 0: done; EIO: the file is too short.
+template <typename Transfer>
+int TransferAll(std::span<iovec> parts, Transfer transfer) {
+    while (!parts.empty()) {
+        const ssize_t moved = transfer(parts.data(), static_cast<int>(parts.size()));
+        if (moved < 0 && errno == EINTR) continue;
+        if (moved <= 0) return moved < 0 ? errno : EIO;
+        auto left = static_cast<size_t>(moved);
+        while (!parts.empty() && left >= parts.front().iov_len) {
+            left -= parts.front().iov_len;
+            parts = parts.subspan(1);
+        }
+        if (parts.empty()) return 0;
+        parts.front().iov_base = static_cast<std::byte*>(parts.front().iov_base) + left;
+        parts.front().iov_len -= left;
+    }
+    return 0;
+}
+
+int WriteFresh(const std::string& path, const Header& header, std::span<const std::byte> bytes) {
+    const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!fd.valid()) return errno;
+    Header head = header;
+    std::array<iovec, 2> parts{iovec{&head, sizeof head},
+                               iovec{const_cast<std::byte*>(bytes.data()), bytes.size()}};
+    const int error = TransferAll(std::span(parts).first(bytes.empty() ? 1 : 2),
+                                  [&](iovec* at, int n) { return ::writev(fd.get(), at, n); });
+    // (Some network file systems report a full disk only when the file is closed.)
+    const int copy = error == 0 ? ::dup(fd.get()) : -1;
+    return error != 0 ? error : copy < 0 || ::close(copy) != 0 ? errno : 0;
+}
+
+Status CheckFolder(const std::string& folder) {
+    WEFT_TRY(CheckConfined(folder));
+    std::error_code failed;
+    if (const fs::path parent = fs::path(folder).parent_path(); !parent.empty()) {
+        fs::create_directories(parent, failed);
+    }
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+        return MakeError(ErrorCode::kIo, "--cache-dir {}: cannot create the folder: {}", folder,
+                         std::strerror(errno));
+    }
+    struct stat info {};
+    if (::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+        return MakeError(ErrorCode::kIo, "--cache-dir {}: it is not a folder", folder);
+    }
+    if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        return MakeError(ErrorCode::kDenied,
+                         "--cache-dir {}: other users may write this folder (mode {:o}), and could "
+                         "change answers. Make a folder of your own, or run chmod 700 on it",
+                         folder, info.st_mode & 07777);
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FolderStore>> FolderStore::Open(const std::string& path,
+                                                       int64_t most_bytes) {
+    const size_t end = path.find_last_not_of('/');
+    const std::string folder = path.substr(0, end == std::string::npos ? 1 : end + 1);
+    WEFT_TRY(CheckFolder(folder));
+    std::unique_ptr<FolderStore> store(new FolderStore(folder, most_bytes));
+    // A folder that cannot be written is an error now, not with the first page.
+    const std::string trial = FreshName(store->PathOf({}));
+    if (const int error = WriteFresh(trial, {}, {});
+        error != 0 && error != ENOSPC && error != EDQUOT) {
+        return MakeError(ErrorCode::kIo, "--cache-dir {}: cannot write a file: {}", folder,
+                         std::strerror(error));
+    }
+    ::unlink(trial.c_str());
+    store->Trim();
+    WEFT_TRY(
+        StartThread(store->writer_, [one = store.get()] { one->Write(); }, {.signals = false}));
+    return store;
+}
+
+FolderStore::~FolderStore() {
+    {
+        const std::lock_guard lock(mutex_);
+        ends_ = true;
+        flush_until_ns_ = NowNs() + kFlushNs;
+    }
+    changed_.notify_one();
+    if (writer_.joinable()) writer_.join();
+}
+
+std::string FolderStore::PathOf(const PageKey& key) const {
+    return folder_ + "/" + Hex(key) + std::string(kSuffix);
+}
+
+bool FolderStore::Has(const PageKey& key) {
+    struct stat info {};
+    return ::lstat(PathOf(key).c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+bool FolderStore::IsKept(const PageKey& key) {
+    const std::lock_guard lock(mutex_);
+    return kept_.contains(key) || NowNs() < paused_until_ns_;
+}
+
+void FolderStore::Put(const PageKey& key, const PageBytes& bytes) {
+    const auto size = static_cast<int64_t>(bytes->size());
+    const std::lock_guard lock(mutex_);
+    const bool full = queued_bytes_ > 0 && queued_bytes_ + size > kQueueBytes;
+    if (full || NowNs() < paused_until_ns_ || size > most_bytes_ / 4) {
+        ++counts_.dropped;
+        return;
+    }
+    if (!kept_.insert(key).second) return;
+    queue_.push_back({key, bytes});
+    queued_bytes_ += size;
+    changed_.notify_one();
+}
+
+bool FolderStore::Get(const PageKey& key, std::span<std::byte> out) {
+    const std::string path = PathOf(key);
+    const Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    struct stat info {};
+    bool good = fd.valid() && ::fstat(fd.get(), &info) == 0 && S_ISREG(info.st_mode);
+    const bool found = good && CheckOpened(fd.get(), path).ok();
+    good = found && std::cmp_equal(info.st_size, sizeof(Header) + out.size());
+    Header header;
+    std::array<iovec, 2> parts{iovec{&header, sizeof header}, iovec{out.data(), out.size()}};
+    good = good && TransferAll(std::span(parts).first(out.empty() ? 1 : 2),
+                               [&](iovec* at, int n) { return ::readv(fd.get(), at, n); }) == 0;
+    if (good) {
+        const Header expected = HeaderOf(key, out);
+        good = std::memcmp(&header, &expected, sizeof header) == 0;
+    }
+    if (good && SecondsSinceChange(info) > kRecentS) ::futimens(fd.get(), nullptr);
+    if (found && !good) ::unlink(path.c_str());
+    const std::lock_guard lock(mutex_);
+    if (good) counts_.read_bytes += static_cast<int64_t>(out.size());
+    if (found && !good) ++counts_.damaged;
+    good ? static_cast<void>(kept_.insert(key)) : static_cast<void>(kept_.erase(key));
+    return good;
+}
+
+PageStoreCounts FolderStore::counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+}
+
+// ---- Writing: on its own thread -----------------------------------------------------------------
+
+void FolderStore::Write() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [&] { return ends_ || !queue_.empty(); });
+        if (queue_.empty() || (ends_ && NowNs() > flush_until_ns_)) return;
+        const Waiting page = std::move(queue_.front());
+        queue_.pop_front();
+        const bool paused = NowNs() < paused_until_ns_;
+        lock.unlock();
+        if (!paused) WriteOne(page);
+        lock.lock();
+        queued_bytes_ -= static_cast<int64_t>(page.bytes->size());
+        if (paused) ++counts_.dropped;
+        if (paused) kept_.erase(page.key);
+    }
+}
+
+void FolderStore::WriteOne(const Waiting& page) {
+    const std::string path = PathOf(page.key);
+    // A file that is there already may be damaged, so it is replaced.
+    const auto bytes = static_cast<int64_t>(page.bytes->size()) + kFileBytes;
+    if (untrimmed_bytes_ + bytes > most_bytes_ / 64) Trim();
+    untrimmed_bytes_ += bytes;
+    const Header header = HeaderOf(page.key, *page.bytes);
+    const std::string fresh = FreshName(path);
+    int error = WriteFresh(fresh, header, *page.bytes);
+    if (error == ENOENT) {  // the folder was removed
+        ::mkdir(folder_.c_str(), 0700);
+        error = WriteFresh(fresh, header, *page.bytes);
+    }
+    if (error == 0 && ::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
+    if (error != 0) ::unlink(fresh.c_str());
+    NoteWritten(page, error);
+}
+
+void FolderStore::NoteWritten(const Waiting& page, int error) {
+    if (error != 0 && !std::exchange(warned_, true)) {
+        Log(LogLevel::kWarning,
+            "--cache-dir {}: cannot write a page: {}. The server continues without writing pages, "
+            "and tries again every {} s",
+            folder_, std::strerror(error), kPauseNs / 1'000'000'000);
+    }
+    const std::lock_guard lock(mutex_);
+    if (error == 0) {
+        counts_.held_bytes += static_cast<int64_t>(page.bytes->size());
+        counts_.written_bytes += static_cast<int64_t>(page.bytes->size());
+        return;
+    }
+    ++counts_.dropped;
+    kept_.erase(page.key);
+    paused_until_ns_ = NowNs() + kPauseNs;
+}
+
+// Removes abandoned files, and what exceeds the limit.
+void FolderStore::Trim() {
+    struct Entry {
+        std::string path;
+        int64_t bytes;
+        timespec used;
+    };
+    std::vector<Entry> entries;
+    int64_t bytes = 0;
+    std::error_code error;
+    for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
+        const std::string name = at->path().filename().string();
+        const bool fresh = IsPageName(name, true);
+        struct stat info {};
+        if (!fresh && !IsPageName(name, false)) continue;
+        const std::string path = at->path().string();
+        if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+        if (fresh && SecondsSinceChange(info) > kAbandonedS) ::unlink(path.c_str());
+        if (fresh) continue;
+        entries.push_back({path, info.st_size + kFileBytes, info.st_mtim});
+        bytes += entries.back().bytes;
+    }
+    untrimmed_bytes_ = 0;
+    if (bytes > most_bytes_ / 16 * 15) {
+        std::ranges::sort(entries, {}, [](const Entry& entry) {
+            return std::pair(entry.used.tv_sec, entry.used.tv_nsec);
+        });
+        for (const Entry& entry : entries) {
+            if (bytes <= most_bytes_ / 8 * 7) break;
+            if (::unlink(entry.path.c_str()) == 0 || errno == ENOENT) bytes -= entry.bytes;
+        }
+    }
+    const std::lock_guard lock(mutex_);
+    counts_.held_bytes = bytes;
+}
+
+}  // namespace weft::engine

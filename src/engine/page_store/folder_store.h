@@ -1,0 +1,78 @@
+// FolderStore: the tier of PageStore in files, so that pages outlive the process.
+//
+// A page is the file FOLDER/KEY.page: a header (magic, format, CRC-32C, key, size), then its bytes.
+// It is written under another name and renamed, so a killed process loses only the page that it
+// writes. The CRC covers key, size and bytes. A file that is damaged, cut or foreign is removed and
+// counts as absent. A thread writes the pages; while more than kQueueBytes wait for it, Put drops
+// pages. If the disk is full, the store logs one warning, and tries again after kPauseNs.
+//
+// Any number of processes and hosts may share the folder, because no file is ever changed, and
+// nothing waits for a lock. The time of a file's last change is that of its last use. Whenever a
+// process has written a 64th of the limit, it looks at the whole folder; if that holds more than
+// 15/16 of the limit, it removes the least recently used pages, of all processes, down to 7/8. So
+// four processes that write at once stay within the limit. Other files in the folder do not matter.
+// The folder may be removed at any time; the next page creates it again.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "base/result.h"
+#include "engine/page_store/page_store.h"
+
+namespace weft::engine {
+
+class FolderStore final : public PageStore {
+  public:
+    static constexpr int64_t kQueueBytes = int64_t{256} << 20;  // (a larger page waits alone)
+    static constexpr int64_t kPauseNs = 60'000'000'000;
+
+    // Creates the folder for its user only. most_bytes: of all pages in the folder. Errors: kIo: it
+    // cannot be written; kDenied: other users may write it, or this process may not.
+    static Result<std::unique_ptr<FolderStore>> Open(const std::string& path, int64_t most_bytes);
+    // Writes the pages that wait, for at most kFlushNs.
+    ~FolderStore() override;
+
+    bool Has(const PageKey& key) override;
+    bool IsKept(const PageKey& key) override;
+    void Put(const PageKey& key, const PageBytes& bytes) override;
+    bool Get(const PageKey& key, std::span<std::byte> out) override;
+    PageStoreCounts counts() const override;
+
+  private:
+    static constexpr int64_t kFlushNs = 10'000'000'000;
+    struct Waiting {
+        PageKey key;
+        PageBytes bytes;
+    };
+    FolderStore(std::string folder, int64_t most_bytes)
+        : folder_(std::move(folder)), most_bytes_(most_bytes) {}
+    std::string PathOf(const PageKey& key) const;
+    void Write();
+    void WriteOne(const Waiting& page);
+    void NoteWritten(const Waiting& page, int error);
+    void Trim();
+
+    const std::string folder_;
+    const int64_t most_bytes_;
+    int64_t untrimmed_bytes_ = 0;  // written since the last Trim; the writing thread's
+    bool warned_ = false;          // the writing thread's
+
+    mutable std::mutex mutex_;  // guards the following
+    std::condition_variable changed_;
+    std::deque<Waiting> queue_;
+    int64_t queued_bytes_ = 0;  // of queue_ and of the page that is being written
+    std::set<PageKey> kept_;    // pages that this process has put or got
+    int64_t paused_until_ns_ = 0, flush_until_ns_ = 0;
+    bool ends_ = false;
+    PageStoreCounts counts_;
+    std::thread writer_;
+};
+
+}  // namespace weft::engine
