@@ -58,6 +58,31 @@ TEST(Scheduler, NorItsRecurrentState) {
     }
 }
 
+// With pages kept outside of the KV cache, some of which are gone when they are read.
+TEST(Scheduler, NorAKeptPageOfAnother) {
+    int64_t restored = 0, states = 0;
+    for (uint32_t seed = 0; seed < Seeds(20); ++seed) {
+        for (const size_t steps : {1u, 3u}) {
+            for (const int64_t pages : {12, 40}) {
+                SCOPED_TRACE(testing::Message() << "seed " << seed << ", steps at once " << steps
+                                                << ", pages " << pages);
+                SoakOptions options{true, pages, 6, 2, steps};
+                options.keeps = true;
+                Soak rows(seed, options);
+                ASSERT_NO_FATAL_FAILURE(rows.Run());
+                restored += rows.restored();
+                options.state_slots = 16;
+                options.kept_states = 5;
+                Soak slots(seed, options);
+                ASSERT_NO_FATAL_FAILURE(slots.Run());
+                states += slots.restored();
+            }
+        }
+    }
+    EXPECT_GT(restored, 0);
+    EXPECT_GT(states, 0);
+}
+
 TEST(Scheduler, NorThatOfGuessesThatDidNotComeTrue) {
     for (uint32_t seed = 0; seed < Seeds(12); ++seed) {
         for (const uint32_t hits : {0u, 1u, 2u, 3u}) {

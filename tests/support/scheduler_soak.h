@@ -70,6 +70,19 @@ class SimulatedCache {
             }
         }
     }
+    // Contents of a page, or of a slot of recurrent state.
+    std::vector<uint64_t> Read(const KeyedPage& page) const {
+        if (page.is_state) return {states_.at(static_cast<size_t>(page.place))};
+        const auto first = slots_.begin() + page.place * kSchedulerPage;
+        return {first, first + kSchedulerPage};
+    }
+    void Write(const KeyedPage& page, const std::vector<uint64_t>& bytes) {
+        if (page.is_state) {
+            states_.at(static_cast<size_t>(page.place)) = bytes[0];
+        } else {
+            std::ranges::copy(bytes, slots_.begin() + page.place * kSchedulerPage);
+        }
+    }
     void Lose() {
         std::ranges::fill(slots_, 1);
         std::ranges::fill(states_, 1);
@@ -141,6 +154,17 @@ struct SoakJob {
     bool over = false;
 };
 
+// Pages kept outside of the simulated KV cache.
+class SimulatedStore final : public KeptPages {
+  public:
+    int64_t Leading(std::span<const PageKey> keys) const override {
+        const auto has = [&](const PageKey& key) { return pages_.contains({key, false}); };
+        return std::ranges::find_if_not(keys, has) - keys.begin();
+    }
+    bool HasState(const PageKey& key) const override { return pages_.contains({key, true}); }
+    std::map<std::pair<PageKey, bool>, std::vector<uint64_t>> pages_;
+};
+
 struct SoakOptions {
     bool prefix_cache = true;
     int64_t pages = 12;
@@ -148,6 +172,7 @@ struct SoakOptions {
     uint32_t hits = 0;         // accepted drafted tokens of three
     size_t steps_at_once = 1;  // steps in flight
     int64_t state_slots = 0, kept_states = 0;
+    bool keeps = false;  // pages outside of the KV cache
 };
 
 // Requests with shared prefixes arrive, are cancelled and end. Pages are scarce. Drafted tokens are
@@ -168,6 +193,7 @@ class Soak {
           scheduler_(options_),
           cache_(options.pages, options.state_slots) {
         scheduler_.ShareOver(static_cast<int64_t>(options.steps_at_once), 1);
+        if (options.keeps) scheduler_.KeepPages(PageKeys("a job", "", kSchedulerPage));
     }
 
     void Run() {
@@ -199,6 +225,7 @@ class Soak {
     }
 
     int64_t hits() const { return scheduler_.stats().cache_hit; }
+    int64_t restored() const { return scheduler_.stats().kept_hit; }
 
   private:
     static constexpr int64_t kJobs = 120;
@@ -223,9 +250,34 @@ class Soak {
         jobs_.emplace(made_, std::move(job));
     }
 
+    // Saves what is new, and restores; some ranks may lack pages that seemed to be kept.
+    void Keep() {
+        for (const KeyedPage& page : scheduler_.TakeSaves()) {
+            const auto [at, is_new] =
+                store_.pages_.try_emplace({page.key, page.is_state}, cache_.Read(page));
+            if (!is_new) ASSERT_EQ(at->second, cache_.Read(page)) << "a key of two texts";
+        }
+        RestorePlan plan;
+        for (int i = 0; i < 3 && scheduler_.PlanRestore(store_, 1 + UpTo(3), plan); ++i) {
+            ASSERT_FALSE(plan.pages.empty());
+            const auto most = static_cast<uint32_t>(plan.pages.size());
+            const uint32_t count = UpTo(3) == 0 ? UpTo(most) : most;
+            for (uint32_t at = 0; at < most; ++at) {
+                const KeyedPage& page = plan.pages[at];
+                const bool good = at < count;
+                std::vector<uint64_t> bytes(kSchedulerPage, 1);
+                if (good) bytes = store_.pages_.at({page.key, page.is_state});
+                cache_.Write(page, bytes);
+            }
+            scheduler_.EndRestore(plan, count);
+        }
+        if (UpTo(40) == 0 && !store_.pages_.empty()) store_.pages_.erase(store_.pages_.begin());
+    }
+
     // Starts a step, or completes one in flight.
     void Turn() {
         Guess();
+        if (soak_.keeps) ASSERT_NO_FATAL_FAILURE(Keep());
         StepData step;
         Planned planned;
         const bool work = scheduler_.Plan(step, planned);
@@ -240,7 +292,7 @@ class Soak {
             scheduler_.CommitInFlight(planned);
             flights_.push_back(Told(planned));
         } else if (flights_.empty()) {
-            ASSERT_TRUE(scheduler_.idle());
+            ASSERT_TRUE(scheduler_.idle() || scheduler_.seeks());
         }
         if (flights_.size() >= soak_.steps_at_once || (!work && !flights_.empty())) {
             Say(flights_.front());
@@ -312,6 +364,7 @@ class Soak {
     ScheduleOptions options_;
     Scheduler scheduler_;
     SimulatedCache cache_;
+    SimulatedStore store_;
     std::map<int64_t, std::unique_ptr<SoakJob>> jobs_;
     std::deque<std::vector<Tell>> flights_;
     std::vector<Sequence*> decodes_;

@@ -242,6 +242,11 @@ void PrefixCache::DropState(Node* node) {
     std::erase(states_, node);
 }
 
+int32_t PrefixCache::StateAfter(const PrefixSpace& space, std::span<const int32_t> tokens) {
+    const Node* node = Walk(space, tokens, static_cast<int64_t>(tokens.size()) / page_tokens_);
+    return node == nullptr ? -1 : node->slot;
+}
+
 void PrefixCache::RemoveState(const PrefixSpace& space, std::span<const int32_t> tokens) {
     Node* node = Walk(space, tokens, static_cast<int64_t>(tokens.size()) / page_tokens_);
     const bool idle = node != nullptr && node->slot >= 0 && slots_->holders(node->slot) == 0;

@@ -80,6 +80,8 @@ class PrefixCache {
     // Adds `slot`, the state after `tokens`, which fill whole pages. Does nothing if the cache
     // lacks these pages or already has a slot for them.
     void InsertState(const PrefixSpace& space, std::span<const int32_t> tokens, int32_t slot);
+    // The slot with the state after `tokens`, which fill whole pages; -1: there is none.
+    int32_t StateAfter(const PrefixSpace& space, std::span<const int32_t> tokens);
     // Gives up the slot after `tokens`, if there is one and no sequence holds it.
     void RemoveState(const PrefixSpace& space, std::span<const int32_t> tokens);
     // Gives up the least recently used slot that no sequence holds. Returns false if there is no

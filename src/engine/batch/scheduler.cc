@@ -63,6 +63,7 @@ void Scheduler::Add(Sequence* sequence) {
 
 void Scheduler::Remove(Sequence* sequence) {
     KeepTail(*sequence);
+    SaveLastState(*sequence);
     ReleasePages(*sequence);
     if (sequence->running) Count(*sequence, -1);
     std::erase(running_, sequence);
@@ -99,6 +100,7 @@ void Scheduler::Preempt(Sequence* sequence) {
     KeepTail(*sequence);
     ReleasePages(*sequence);
     ++sequence->preempted;
+    sequence->seeks = true;
     ++stats_.preemptions;
     std::erase(running_, sequence);
     Count(*sequence, -1);
@@ -311,7 +313,7 @@ int64_t Scheduler::PromptRows(const Sequence& s, const StepData& step) const {
 void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) {
     prompts_.clear();
     for (Sequence* s : running_) {
-        if (s->pending() <= 1) continue;
+        if (s->pending() <= 1 || Delayed(*s)) continue;
         RequestUse& request = *s->of_request;
         if (std::exchange(request.plan, plan_) != plan_) request.prompts = 0;
         s->rank = request.prompts++;
@@ -438,7 +440,9 @@ bool Scheduler::Plan(StepData& step, std::vector<PlannedRows>& planned) {
 // Prompts that hold pages may block each other; the first then continues and the last ones are
 // preempted.
 void Scheduler::PlanFirst(StepData& step, std::vector<PlannedRows>& planned) {
-    const auto ready = [](const Sequence* s) { return s->pending() > 0 && !s->in_flight; };
+    const auto ready = [&](const Sequence* s) {
+        return s->pending() > 0 && !s->in_flight && !Delayed(*s);
+    };
     const auto first = std::ranges::find_if(running_, ready);
     if (first == running_.end()) return;
     Sequence* s = *first;
@@ -461,6 +465,7 @@ void Scheduler::Advance(Sequence& s, int64_t rows) {
     const int64_t after = s.computed / options_.page_tokens;
     if (after == before || !options_.prefix_cache || !s.cached) return;
     cache_.Insert(s.space(), s.tokens, std::span(s.pages).first(static_cast<size_t>(after)));
+    SavePages(s, before, after);
 }
 
 void Scheduler::Commit(std::span<const PlannedRows> planned) {
@@ -504,9 +509,11 @@ void Scheduler::Forget() {
         s->known = 0;
     }
     cache_.Clear();
+    saves_.clear();
     waiting_.insert(waiting_.begin(), running_.begin(), running_.end());
     for (Sequence* s : running_) ++s->preempted;
     running_.clear();
+    for (Sequence* s : waiting_) s->seeks = true;
 }
 
 ScheduleStats Scheduler::stats() const {

@@ -10,8 +10,7 @@
 // Preemption: a sequence gets pages as it grows. When no page is free, the prefix cache gives up
 // idle pages. If that is not enough, the scheduler preempts a sequence. The preempted sequence
 // waits and is recomputed from its tokens, except for those of its pages that are still in the
-// prefix cache. Weft does not swap pages to host memory: on a CPU, the pages are in host memory
-// already.
+// prefix cache, or kept outside of the device's memory.
 // Fairness: a key names a client of the server. Keys share slots, pages and prompt rows by weight,
 // and the requests of a key share the key's part (scheduler_turns.cc). A waiting sequence preempts
 // a sequence of lower priority. If no such sequence runs, it preempts a sequence of the key or
@@ -42,13 +41,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/batch/pages.h"
 #include "engine/batch/prefix_cache.h"
+#include "engine/page_store/page_key.h"
 #include "engine/rank/step_message.h"
 
 namespace weft::engine {
@@ -157,6 +159,12 @@ struct Sequence {
     int64_t parts_at = 0;      // number of its first tokens, in whole pages, that other texts in
                                // the cache share
     int64_t last_border = 0;   // tokens of the answer after which the cache has its state
+    // Kept pages: the keys of its first pages, as far as they were needed; whether more of its
+    // pages may be kept (seeks), and the last plan before which there was no room for them
+    // (seek_plan); most first pages to seek (-1: all); number of pages restored so far.
+    std::vector<PageKey> page_keys{};
+    bool seeks = true;
+    int64_t seek_plan = 0, seek_most = -1, restored = 0;
     int64_t pending() const { return static_cast<int64_t>(tokens.size()) - computed; }
     PrefixSpace space() const { return {tenant, adapter}; }
     static constexpr int64_t kNotScored = INT64_MAX;
@@ -181,6 +189,23 @@ struct ScheduleStats {
     int64_t free_slots = 0, idle_slots = 0;  // of recurrent state
     int64_t cache_asked = 0, cache_hit = 0;  // prompt tokens since the start: looked up, found
     int64_t preemptions = 0;
+    int64_t kept_asked = 0, kept_hit = 0;  // prompt tokens looked up among kept pages: all, found
+};
+
+// Pages kept outside of the device's memory, as rank 0 sees them.
+class KeptPages {
+  public:
+    virtual ~KeptPages() = default;
+    // Number of first pages of `keys` that are kept.
+    virtual int64_t Leading(std::span<const PageKey> keys) const = 0;
+    virtual bool HasState(const PageKey& key) const = 0;
+};
+
+// Kept pages to restore for one sequence.
+struct RestorePlan {
+    Sequence* sequence = nullptr;
+    std::vector<int32_t> path;     // pages of its text that the prefix cache has
+    std::vector<KeyedPage> pages;  // the next pages, and perhaps the state after them
 };
 
 class Scheduler {
@@ -231,6 +256,22 @@ class Scheduler {
     }
     // The KV cache is lost: all sequences restart from their tokens, in the same order.
     void Forget();
+
+    // Pages kept outside of the device's memory (page_store/rank_pages.h; scheduler_kept.cc).
+    // KeepPages: from now on, with these keys; none: no page is kept. Then call, before each Plan,
+    // PlanRestore and EndRestore until PlanRestore returns false or it is time for a step: a
+    // sequence has no rows while kept pages of it may be found.
+    void KeepPages(std::optional<PageKeys> keys);
+    // Pages and states that became known to the prefix cache since the last call. Their bytes stay
+    // in place until the next step runs or pages are restored, even if they are taken meanwhile.
+    std::vector<KeyedPage> TakeSaves() { return std::exchange(saves_, {}); }
+    // Chooses a sequence and takes places in the KV cache for at most `most_pages` of its next
+    // pages, and for a state after the last of them. False: no kept page is found for any sequence.
+    bool PlanRestore(const KeptPages& kept, int64_t most_pages, RestorePlan& plan);
+    // The first `count` entries of plan.pages were restored: the prefix cache gets them.
+    void EndRestore(RestorePlan& plan, int64_t count);
+    // Whether a sequence waits for PlanRestore.
+    bool seeks() const;
 
     bool idle() const { return running_.empty() && waiting_.empty(); }
     ScheduleStats stats() const;
@@ -291,6 +332,17 @@ class Scheduler {
                      StepData::Sequence& of_step);
     void CommitState(Sequence& sequence);
     void KeepDraftState(Sequence& sequence);
+    // Kept pages (scheduler_kept.cc).
+    void SavePages(Sequence& sequence, int64_t begin, int64_t end);
+    void SaveState(Sequence& sequence, int64_t tokens, int32_t slot);
+    void SaveLastState(Sequence& sequence);
+    bool Delayed(const Sequence& sequence) const;
+    bool Seeks(const Sequence& sequence) const;
+    Sequence* NextSeeker() const;
+    int64_t StatePages(const Sequence& sequence, int64_t most);
+    int64_t PagesToFind(Sequence& sequence, const KeptPages& kept, int64_t known, int64_t enough);
+    bool PlanRestoreOf(Sequence& sequence, const KeptPages& kept, int64_t most, RestorePlan& plan);
+    void DropRestore(RestorePlan& plan);
 
     ScheduleOptions options_;
     PagePool pool_, slots_;
@@ -310,6 +362,8 @@ class Scheduler {
     int64_t steps_at_once_ = 1, stages_ = 1;
     int64_t plan_ = 0;  // the current or last plan
     ScheduleStats stats_;
+    std::optional<PageKeys> page_keys_;
+    std::vector<KeyedPage> saves_;
 };
 
 }  // namespace weft::engine

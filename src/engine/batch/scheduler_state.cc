@@ -108,6 +108,7 @@ void Scheduler::CommitState(Sequence& s) {
         if (said && s.last_border > 0) cache_.RemoveState(s.space(), first(s.last_border));
         if (said) s.last_border = tokens;
         cache_.InsertState(s.space(), first(tokens), slot);
+        if (!said) SaveState(s, tokens, slot);
         slots_.LetGo(slot);
     }
 }

@@ -25,7 +25,7 @@ bool Scheduler::Sooner(const Sequence& a, const Sequence& b) const {
 Sequence* Scheduler::NextWaiting() const {
     Sequence* next = nullptr;
     for (Sequence* s : waiting_) {
-        if (s->of_key->blocked == plan_) continue;
+        if (s->of_key->blocked == plan_ || Delayed(*s)) continue;
         if (next == nullptr || Sooner(*s, *next)) next = s;
     }
     return next;
@@ -197,6 +197,7 @@ void Scheduler::FindNextOfKeys() {
     for (auto& [name, key] : keys_) key.next = nullptr;
     for (Sequence* s : waiting_) {
         KeyUse& key = *s->of_key;
+        if (Delayed(*s)) continue;
         if (key.next == nullptr) turns_.push_back(&key);
         if (key.next == nullptr || Sooner(*s, *key.next)) key.next = s;
     }
