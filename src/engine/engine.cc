@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "engine/page_store/rank_pages.h"
 #include "engine/rank/running_request.h"
 #include "engine/rank/sum_wire.h"
 
@@ -102,6 +103,7 @@ Status Engine::Open(const std::atomic<bool>* stop) {
     scheduler_ = std::make_unique<Scheduler>(ScheduleOptions{
         options_.max_seqs, job.step_rows(), rank().kv_pages(), rank().page_tokens(),
         options_.prefix_cache, draft_rows_, rank().state_slots(), KeptStates(options_)});
+    scheduler_->KeepPages(rank().page_keys());
     NoteRecoveries();
     NoteLayout();
     Publish();
@@ -342,7 +344,8 @@ Status Engine::Loop(const std::function<bool()>& done) {
         if (!outcome.ok()) WEFT_TRY(RecoverFromLoss(outcome.error()));
         Publish();
     }
-    const Status completed = CompleteAllSteps();
+    Status completed = CompleteAllSteps();
+    if (completed.ok()) completed = KeepPages();
     if (!completed.ok()) return EndAll(runner_->Fail(completed.error()));
     rank().SetIdle(true);
     return {};
@@ -362,6 +365,7 @@ Status Engine::Run() {
 void Engine::Publish() {
     working_.schedule = scheduler_->stats();
     working_.drafts = drafts_.counts();
+    if (rank().pages() != nullptr) working_.kept = rank().pages()->counts();
     working_.max_seqs = options_.max_seqs;
     const std::lock_guard lock(mutex_);
     working_.state = draining_ ? EngineState::kDraining : EngineState::kServing;

@@ -20,11 +20,11 @@
 // and the answers continue with the same tokens. If recovery fails, every listener and every later
 // Submit gets the error. Ranks that join the job (ClusterOptions::elastic) cause the same pause.
 //
-// engine.cc takes requests and has the loop, engine_steps.cc makes steps, engine_output.cc emits
-// tokens, engine_losses.cc recovers from losses, generate.cc waits for one answer.
-// Thread: Start, Run, Generate, Finish and the destructor: the main thread (cluster.h). Other
-// functions: any thread, if their comment names no other. Listeners run on the thread of Run and
-// must not block.
+// engine.cc takes requests and has the loop, engine_steps.cc makes steps, engine_kept.cc keeps and
+// restores pages, engine_output.cc emits tokens, engine_losses.cc recovers from losses, generate.cc
+// waits for one answer. Thread: Start, Run, Generate, Finish and the destructor: the main thread
+// (cluster.h). Other functions: any thread, if their comment names no other. Listeners run on the
+// thread of Run and must not block.
 #pragma once
 
 #include <array>
@@ -50,6 +50,7 @@
 #include "engine/batch/scheduler.h"
 #include "engine/batch/step_drafts.h"
 #include "engine/drafts/draft_head.h"
+#include "engine/page_store/page_store.h"
 #include "engine/rank/runner.h"
 #include "engine/request.h"
 #include "engine/start/score_cache.h"
@@ -98,6 +99,7 @@ struct EngineCounters {
     int64_t last_step_ns = 0;   // end of the last step of any kind; 0: none yet
     double longest_step_s = 0;  // longest step so far
     DraftCounts drafts;
+    PageStoreCounts kept;  // of rank 0
 };
 
 struct EngineStats : EngineCounters {
@@ -229,6 +231,8 @@ class Engine {
     int64_t StepsAtOnce();
     Result<InFlightStep> CompleteStep();
     Status CompleteAllSteps();
+    Status KeepPages();
+    Status RestorePages();
     Status Draft();
     Status ReadAlong();
     void NoteForHead();

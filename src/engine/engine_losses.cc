@@ -82,6 +82,7 @@ Status Engine::StartAgain(Error error, bool joining) {
     NoteRecoveries();
     NoteLayout();
     scheduler_->Forget();
+    scheduler_->KeepPages(rank().page_keys());
     drafts_.ForgetCosts();
     if (drafter_ != nullptr) drafter_->Serve(rank());
     rank().SetIdle(true);

@@ -28,11 +28,16 @@ Status Engine::Turn() {
     if (std::exchange(scores_seen_, scores_.changes()) != scores_.changes()) {
         for (const auto& [id, active] : active_) FindScores(*active);
     }
+    WEFT_TRY(RestorePages());
     const int64_t begin_ns = NowNs();
     const bool work = scheduler_->Plan(runner_->step(), planned_);
     working_.plan_s += Seconds(begin_ns, NowNs());
     Publish();  // running and waiting requests, during the step
-    if (!work && in_flight_.empty()) return WaitForCommands();
+    if (!work && in_flight_.empty()) {
+        WEFT_TRY(KeepPages());
+        return scheduler_->seeks() ? Status() : WaitForCommands();
+    }
+    if (work) runner_->step().keyed = scheduler_->TakeSaves();
     if (rank().pipelined()) return RunPipelined(work);
     WEFT_TRY(RunStep());
     return EmitStep(now_);

@@ -60,6 +60,7 @@ struct Job {
     bool verify_model = false;  // compare the contents of the model's files on all hosts before the
                                 // first step (verify_model.h)
     fabric::NetTable net_table = fabric::NetTable::kAuto;
+    bool keeps_pages() const { return cache_ram > 0 || !cache_dir.empty(); }
     int64_t cache_tokens() const { return kv_tokens > 0 ? kv_tokens : ctx; }
     int64_t step_rows() const { return chunk < cache_tokens() ? chunk : cache_tokens(); }
     backend::Overlap overlap = backend::Overlap::kAuto;
@@ -69,6 +70,11 @@ struct Job {
     // LoRA adapters of the model; their folders must exist on every host. A sequence refers to an
     // adapter by its number, from 1.
     std::vector<model_files::NamedAdapter> adapters{};
+    // KV pages kept outside of the device's memory (page_store/rank_pages.h), on every rank: bytes
+    // in the host's memory (0: none), and a folder with its limit in bytes ("": none).
+    int64_t cache_ram = 0;
+    std::string cache_dir{};
+    int64_t cache_disk = int64_t{50} << 30;
     bool feed = false;  // only rank 0 has the model; it streams the other ranks' shards to them
                         // (weight_stream.h)
 };

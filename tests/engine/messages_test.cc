@@ -138,6 +138,12 @@ StepData RandomStep(std::mt19937& random) {
             {}, {RowAsk::Kind::kBest, 1 + below(99), {}}, {RowAsk::Kind::kToken, 0, chain}};
         step.asks.push_back(asks[below(3)]);
     }
+    for (int32_t i = below(4); i > 0; --i) {
+        KeyedPage& page = step.keyed.emplace_back();
+        for (uint8_t& byte : page.key) byte = static_cast<uint8_t>(below(256));
+        page.place = below(300);
+        page.is_state = below(2) == 1;
+    }
     return step;
 }
 
@@ -210,7 +216,7 @@ TEST(StepMessage, ErrorsNameTheValue) {
     step.asks = {{RowAsk::Kind::kToken, 0, {.temperature = 0.5f}}};
     std::vector<int32_t> words;
     EncodeStep(step, words);
-    constexpr size_t kAsk = 9 + 5, kSequence = kAsk + 6;
+    constexpr size_t kAsk = 10 + 5, kSequence = kAsk + 6;
     const auto bits = [](float value) { return std::bit_cast<int32_t>(value); };
     struct Case {
         size_t at;
@@ -218,8 +224,8 @@ TEST(StepMessage, ErrorsNameTheValue) {
         const char* error;
     };
     const Case cases[] = {
-        {0, 3, "its number of words is 3; expected 30, as received"},
-        {1, 77, "its kind is 77; expected 0 to 4"},
+        {0, 3, "its number of words is 3; expected 31, as received"},
+        {1, 77, "its kind is 77; expected 0 to 6"},
         {5, -2, "its number of sequences is -2; expected 0 or more"},
         {4, 40, "its number of tokens and output rows is 40 and 1; expected at most 21 words"},
         {7, 20, "it ends within page copy 8; expected"},

@@ -51,6 +51,7 @@ void DraftHead::BeginStep(const StepData& step) {
     step_ = step;
     step_.kind = StepKind::kGuess;
     step_.copies.clear();
+    step_.keyed.clear();
     step_.output_rows.clear();
     step_.tokens.clear();
     rows_.clear();

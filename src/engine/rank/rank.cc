@@ -9,6 +9,7 @@
 #include "base/on_threads.h"
 #include "base/start_thread.h"
 #include "coll/autotune.h"
+#include "engine/page_store/rank_pages.h"
 #include "engine/rank/device_options.h"
 #include "engine/rank/sum_wire.h"
 #include "engine/rank/trace.h"
@@ -99,6 +100,7 @@ Status Rank::Enter() {
     WEFT_TRY(CheckPlaces());
     entered_ = true;
     WEFT_TRY(JoinGroups());
+    WEFT_TRY(EnterPages());
     WEFT_TRY(Load());
     WEFT_TRY(cluster_.Barrier("loaded", Deadline::In(kAgreeMs)));
     cluster_.SetPhase("self-test");
@@ -113,6 +115,8 @@ void Rank::LeaveEpoch() {
     stages_.reset();
     world_.reset();
 }
+
+Rank::Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
 
 Rank::~Rank() {
     cluster_.SetProgress(nullptr);
@@ -345,6 +349,8 @@ Status Rank::Run(const StepData& step) {
         step_s_ += SecondsSince(begin_ns);
         return {};
     }
+    WEFT_TRY(CheckKeyed(step));
+    if (!step.keyed.empty()) WEFT_TRY(pages_->Save(step.keyed));
     WEFT_TRY(executable_->Run(head_.step, ViewOf(step), StepGroups(step)));
     step_s_ += SecondsSince(begin_ns);
     Record(step);
@@ -405,6 +411,8 @@ Status Rank::RunPart(const StepData& step, const program::OpRange& ops) {
 Status Rank::Compute(const StepData& step) {
     WEFT_TRY(steps_.Send(step));
     WEFT_TRY(CheckStepRows(step));
+    WEFT_TRY(CheckKeyed(step));
+    if (!step.keyed.empty()) WEFT_TRY(pages_->Save(step.keyed));
     WEFT_TRY(RunPart(step, {0, backend::ExchangeBegin(program_)}));
     Record(step);
     return {};
@@ -630,6 +638,8 @@ Status RunWorker(Rank& rank) {
             case StepKind::kGuess:
             case StepKind::kGuessOn: WEFT_TRY(rank.Run(step)); break;
             case StepKind::kReport: WEFT_TRY(rank.ExchangeReports()); break;
+            case StepKind::kSave:
+            case StepKind::kRestore: WEFT_TRY(rank.RunKeyed(step)); break;
         }
     }
 }

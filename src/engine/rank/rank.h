@@ -22,6 +22,7 @@
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "engine/job.h"
+#include "engine/page_store/page_key.h"
 #include "engine/rank/shares.h"
 #include "engine/rank/step_links.h"
 #include "engine/rank/step_message.h"
@@ -36,6 +37,8 @@
 #include "model_files/model_file.h"
 
 namespace weft::engine {
+
+class RankPages;
 
 class Rank {
   public:
@@ -88,6 +91,15 @@ class Rank {
     // has_hidden().
     Status ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out);
     bool has_hidden() const { return hidden_ != program::kNoValue; }
+    // Pages kept outside of the device's memory (page_store/rank_pages.h). Null: the job keeps
+    // none.
+    RankPages* pages() { return pages_.get(); }
+    // Rank 0: the keys of pages in this epoch; none: the job keeps none.
+    std::optional<PageKeys> page_keys() const { return page_keys_; }
+    // Rank 0: all ranks keep their shares of these pages.
+    Status SavePages(int64_t step_number, std::vector<KeyedPage> pages);
+    // Rank 0: all ranks fill these pages. Returns the number of first pages that all ranks filled.
+    Result<int64_t> RestorePages(int64_t step_number, std::vector<KeyedPage> pages);
 
     const Job& job() const { return job_; }
     const model::Hyper& hyper() const { return hyper_; }
@@ -123,7 +135,7 @@ class Rank {
 
   private:
     backend::Step ViewOf(const StepData& step);
-    Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
+    Rank(const Job& job, cluster::Cluster& cluster);
     int64_t Progress() const;
     Status Plan();
     Status OpenSource();
@@ -165,6 +177,9 @@ class Rank {
     Status CheckStop() const;
     Status RunPart(const StepData& step, const program::OpRange& ops);
     Status RunDraftHead(const StepData& step);
+    Status EnterPages();
+    Status CheckKeyed(const StepData& step) const;
+    Result<int64_t> RunKeyed(const StepData& step);
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
     // The self-test (run_self_test.cc).
@@ -232,6 +247,8 @@ class Rank {
     fabric::NetTableSource table_;     // of tensor_
     // The wire types of tensor_'s sums, the same in all epochs.
     backend::SumWire wire_ = backend::SumWire::kAuto, prompt_wire_ = backend::SumWire::kAuto;
+    std::unique_ptr<RankPages> pages_;
+    std::optional<PageKeys> page_keys_;
     StepChannel steps_{nullptr};
     std::vector<backend::StepSequence> views_;
 

@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <string_view>
 
 namespace weft::engine {
 namespace {
 
-// Words of the head: total, kind, number (2), tokens, sequences, output rows, copies, asks.
-constexpr size_t kHeadWords = 9;
-constexpr const char* kCounts[] = {"tokens", "sequences", "output rows", "page copies", "asks"};
+// Words of the head: total, kind, number (2), tokens, sequences, output rows, copies, asks, keyed
+// pages.
+constexpr size_t kHeadWords = 10;
+constexpr const char* kCounts[] = {"tokens",      "sequences", "output rows",
+                                   "page copies", "asks",      "keyed pages"};
 // Words of an ask: the number of best logits, or one of these; a chain follows kToken.
 constexpr int32_t kAskAll = 0, kAskToken = -1;
 // The chunk size and the context bound a step; a larger message is invalid.
@@ -131,6 +134,27 @@ Status TakeSequence(WordReader& reader, int32_t number, StepData::Sequence& s) {
     return {};
 }
 
+Status TakeKeyed(WordReader& reader, int32_t number, KeyedPage& page) {
+    std::vector<int32_t> words;
+    int32_t is_state = 0;
+    if (!reader.Take(sizeof(PageKey) / sizeof(int32_t), words) || !reader.Take(page.place) ||
+        !reader.Take(is_state)) {
+        return EndsIn("keyed page", number);
+    }
+    if (is_state != 0 && is_state != 1)
+        return BadStep("the kind of a keyed page", is_state, "0 or 1");
+    std::memcpy(page.key.data(), words.data(), page.key.size());
+    page.is_state = is_state != 0;
+    return {};
+}
+
+void AppendKeyed(std::vector<int32_t>& words, const KeyedPage& page) {
+    std::array<int32_t, sizeof(PageKey) / sizeof(int32_t)> key{};
+    std::memcpy(key.data(), page.key.data(), page.key.size());
+    words.insert(words.end(), key.begin(), key.end());
+    words.insert(words.end(), {page.place, page.is_state ? 1 : 0});
+}
+
 }  // namespace
 
 backend::Step StepData::View(std::vector<backend::StepSequence>& views) const {
@@ -151,6 +175,7 @@ void StepData::Clear() {
     sequences.clear();
     copies.clear();
     asks.clear();
+    keyed.clear();
     wanted = {};
 }
 
@@ -172,7 +197,7 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
         words.end(),
         {0, static_cast<int32_t>(step.kind), static_cast<int32_t>(step.number & 0xffffffff),
          static_cast<int32_t>(step.number >> 32), size(step.tokens), size(step.sequences),
-         size(step.output_rows), size(step.copies), size(step.asks)});
+         size(step.output_rows), size(step.copies), size(step.asks), size(step.keyed)});
     Append(words, step.tokens);
     Append(words, step.positions);
     Append(words, step.output_rows);
@@ -188,6 +213,7 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
         }
         Append(words, s.pages);
     }
+    for (const KeyedPage& page : step.keyed) AppendKeyed(words, page);
     words[0] = size(words);
 }
 
@@ -196,7 +222,7 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
         return BadStep("its number of words", words.empty() ? 0 : words[0],
                        fmt::format("{}, as received, and at least {}", words.size(), kHeadWords));
     }
-    constexpr auto kLast = static_cast<int32_t>(StepKind::kGuessOn);
+    constexpr auto kLast = static_cast<int32_t>(StepKind::kRestore);
     if (words[1] < 0 || words[1] > kLast) {
         return BadStep("its kind", words[1], fmt::format("0 to {}", kLast));
     }
@@ -209,7 +235,7 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
         return BadStep(fmt::format("its number of {}", kCounts[i]), counts[i], "0 or more");
     }
     const int32_t tokens = counts[0], sequences = counts[1], output_rows = counts[2],
-                  copies = counts[3], asks = counts[4];
+                  copies = counts[3], asks = counts[4], keyed = counts[5];
     const auto rows = static_cast<size_t>(tokens);
     WordReader reader(words.subspan(kHeadWords));
     if (!reader.Take(rows, step.tokens) || !reader.Take(rows, step.positions) ||
@@ -233,6 +259,8 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     for (int32_t i = 0; i < sequences; ++i) {
         WEFT_TRY(TakeSequence(reader, i, step.sequences.emplace_back()));
     }
+    step.keyed.clear();
+    for (int32_t i = 0; i < keyed; ++i) WEFT_TRY(TakeKeyed(reader, i, step.keyed.emplace_back()));
     if (reader.left() == 0) return {};
     return BadStep("the number of words after its last sequence", reader.left(), "0");
 }

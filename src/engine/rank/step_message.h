@@ -6,7 +6,7 @@
 // The message has a fixed size if the step fits (as a decode step of a few sequences does), so a
 // step costs one broadcast; the rest of a longer step follows in a second message. Layout: Head,
 // then tokens, positions, output rows, page copies, asks, sequences with their adapters, state
-// slots and pages, all 32-bit.
+// slots and pages, keyed pages, all 32-bit.
 #pragma once
 
 #include <array>
@@ -18,6 +18,7 @@
 #include "backend/step.h"
 #include "base/result.h"
 #include "coll/comm.h"
+#include "engine/page_store/page_key.h"
 #include "engine/rank/row_ask.h"
 #include "net/link.h"
 
@@ -30,6 +31,8 @@ enum class StepKind : int32_t {
     kGuess,    // run the draft head on the last step's rows; tokens: for each row, the token after
                // it
     kGuessOn,  // run the head again; row i follows output row i of its last run
+    kSave,     // save `keyed` pages without a step
+    kRestore,  // fill `keyed` pages with what is kept of them
 };
 
 // A step that owns its data. The result of View is valid until the step changes.
@@ -50,6 +53,9 @@ struct StepData {
     std::vector<backend::PageCopy> copies;
     // One for each output row. Empty if rank 0 needs all logits of all output rows.
     std::vector<RowAsk> asks;
+    // Pages to save outside of the device's memory before the step runs, or to restore
+    // (page_store/rank_pages.h).
+    std::vector<KeyedPage> keyed;
     // Not sent; for rank 0's device: the part of the output rows' logits that rank 0 will read.
     // Rank sets wanted.value.
     backend::WantedRows wanted;

@@ -1,0 +1,148 @@
+#include "engine/page_store/rank_pages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "engine/page_store/folder_store.h"
+#include "engine/page_store/ram_store.h"
+
+namespace weft::engine {
+
+Result<std::unique_ptr<RankPages>> RankPages::Open(const Job& job) {
+    auto pages = std::make_unique<RankPages>();
+    if (job.cache_ram > 0) {
+        pages->tiers_.push_back(std::make_unique<RamStore>(job.cache_ram));
+        pages->text_ =
+            fmt::format("{} of memory per rank", BytesText(static_cast<uint64_t>(job.cache_ram)));
+    }
+    if (!job.cache_dir.empty()) {
+        WEFT_ASSIGN(auto folder, FolderStore::Open(job.cache_dir, job.cache_disk));
+        pages->text_ +=
+            fmt::format("{}{} of {} in {}", pages->text_.empty() ? "" : ", ",
+                        BytesText(static_cast<uint64_t>(folder->counts().held_bytes)),
+                        BytesText(static_cast<uint64_t>(job.cache_disk)), job.cache_dir);
+        pages->tiers_.push_back(std::move(folder));
+    }
+    if (pages->tiers_.empty()) return std::unique_ptr<RankPages>();
+    return pages;
+}
+
+void RankPages::Share::Add(program::ValueId id, int64_t piece_bytes) {
+    pieces.push_back({id, piece_bytes});
+    bytes += piece_bytes;
+}
+
+void RankPages::Use(backend::Executable& executable, int64_t page_tokens,
+                    const Sha256Digest& shard) {
+    executable_ = &executable;
+    shard_ = shard;
+    pages_ = states_ = {};
+    const program::Program& program = executable.program();
+    for (size_t i = 0; i < program.values.size(); ++i) {
+        const program::Value& value = program.values[i];
+        const auto id = static_cast<program::ValueId>(i);
+        if (value.storage == program::Storage::kState) {
+            pages_.Add(id, program::StateBytes(value, page_tokens));
+        } else if (value.storage == program::Storage::kSlots) {
+            states_.Add(id, program::SlotBytes(value));
+        }
+    }
+}
+
+int64_t RankPages::Leading(std::span<const PageKey> keys) {
+    const auto has = [&](const PageKey& key) {
+        const PageKey share = KeyOfShare({key}, shard_);
+        return std::ranges::any_of(tiers_, [&](const auto& tier) { return tier->Has(share); });
+    };
+    return std::ranges::find_if_not(keys, has) - keys.begin();
+}
+
+bool RankPages::HasState(const PageKey& key) {
+    const PageKey share = KeyOfShare({key, -1, true}, shard_);
+    return std::ranges::any_of(tiers_, [&](const auto& tier) { return tier->Has(share); });
+}
+
+Status RankPages::Save(std::span<const KeyedPage> pages) {
+    std::vector<Unkept> unkept;
+    for (const KeyedPage& page : pages) {
+        const PageKey key = KeyOfShare(page, shard_);
+        const auto kept = [&](const auto& tier) { return tier->IsKept(key); };
+        if (std::ranges::all_of(tiers_, kept)) continue;
+        const auto size = static_cast<size_t>(ShareOf(page).bytes);
+        unkept.push_back(
+            {key, page.place, page.is_state, std::make_shared<std::vector<std::byte>>(size)});
+    }
+    std::vector<Unkept> by_place = unkept;
+    std::ranges::sort(by_place, {},
+                      [](const Unkept& page) { return std::pair(page.is_state, page.place); });
+    for (size_t begin = 0, end = 0; begin < by_place.size(); begin = end) {
+        for (end = begin + 1; end < by_place.size(); ++end) {
+            const Unkept &last = by_place[end - 1], &next = by_place[end];
+            if (next.is_state != last.is_state || next.place != last.place + 1) break;
+        }
+        WEFT_TRY(Read(std::span(by_place).subspan(begin, end - begin)));
+    }
+    for (const Unkept& page : unkept) {
+        for (const auto& tier : tiers_) tier->Put(page.key, page.bytes);
+    }
+    return {};
+}
+
+// Pages at consecutive places: one read for each value, because each read waits for the device.
+Status RankPages::Read(std::span<const Unkept> pages) {
+    const Share& share = pages[0].is_state ? states_ : pages_;
+    size_t at = 0;
+    for (const Share::Piece& piece : share.pieces) {
+        const auto bytes = static_cast<size_t>(piece.bytes);
+        run_.resize(pages.size() * bytes);
+        WEFT_TRY(executable_->Read(piece.id, pages[0].place * piece.bytes, run_));
+        for (size_t i = 0; i < pages.size(); ++i) {
+            std::copy_n(run_.begin() + static_cast<ptrdiff_t>(i * bytes), bytes,
+                        pages[i].bytes->begin() + static_cast<ptrdiff_t>(at));
+        }
+        at += bytes;
+    }
+    return {};
+}
+
+Result<int64_t> RankPages::Restore(std::span<const KeyedPage> pages,
+                                   std::atomic<int64_t>& progress) {
+    for (size_t i = 0; i < pages.size(); ++i) {
+        const PageKey key = KeyOfShare(pages[i], shard_);
+        const Share& share = ShareOf(pages[i]);
+        run_.resize(static_cast<size_t>(share.bytes));
+        const auto got = [&](const auto& tier) { return tier->Get(key, run_); };
+        if (std::ranges::none_of(tiers_, got)) return static_cast<int64_t>(i);
+        std::span<const std::byte> left = run_;
+        for (const Share::Piece& piece : share.pieces) {
+            const auto part = left.first(static_cast<size_t>(piece.bytes));
+            WEFT_TRY(executable_->Write(piece.id, pages[i].place * piece.bytes, part));
+            left = left.subspan(part.size());
+        }
+        progress.fetch_add(1, std::memory_order_relaxed);
+    }
+    return static_cast<int64_t>(pages.size());
+}
+
+std::string RankPages::Text() const {
+    return fmt::format("kept KV pages: {}; {} a page", text_,
+                       BytesText(static_cast<uint64_t>(pages_.bytes)));
+}
+
+PageStoreCounts RankPages::counts() const {
+    PageStoreCounts all;
+    for (const auto& tier : tiers_) {
+        const PageStoreCounts counts = tier->counts();
+        all.held_bytes = counts.held_bytes;
+        all.read_bytes += counts.read_bytes;
+        all.written_bytes += counts.written_bytes;
+        all.dropped += counts.dropped;
+        all.damaged += counts.damaged;
+    }
+    return all;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,91 @@
+// RankPages: a rank's shares of KV pages outside of its device's memory, in the tiers that the job
+// asks for (page_store.h). Each share has the bytes of one page in all caches of the rank's
+// Program, or of one slot in all of its recurrent states.
+//
+// Agreement of the ranks. A page counts only if every rank has its share. Rank 0 finds pages in its
+// own tiers, takes free pages of the KV cache for them, and sends all ranks one message with keys
+// and pages (StepKind::kRestore). Each rank, rank 0 included, reads its shares in this order into
+// the given pages, up to the first share that it does not have or that is damaged, and answers with
+// the number of pages that it filled. Rank 0 keeps as many as the rank with the fewest; the others
+// are free pages again, whose contents do not matter. So no rank promises a page that it may lose
+// before it is used, ranks may share folders or not, and one message and one gather suffice. Pages
+// to be kept need no answer: each step's message names those that the step before it completed
+// (StepData::keyed), and each rank reads them before the step may overwrite them.
+//
+// Bits. Keys include all on which the bits of a page depend: the model's fingerprint, the Programs,
+// shares and device identities of all ranks, the types of sums on the wire, and the
+// version of Weft. So a restored page has the bytes that the same job computed. Thread: one caller.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/executable.h"
+#include "base/hash.h"
+#include "base/result.h"
+#include "engine/job.h"
+#include "engine/page_store/page_key.h"
+#include "engine/page_store/page_store.h"
+#include "program/program.h"
+
+namespace weft::engine {
+
+class RankPages {
+  public:
+    // Opens the tiers of `job`. Null: the job asks for none. Errors: those of FolderStore::Open.
+    static Result<std::unique_ptr<RankPages>> Open(const Job& job);
+
+    // The values whose pages and slots are kept. Call it whenever the Program changes. shard:
+    // distinguishes this rank's share. executable must outlive its use.
+    void Use(backend::Executable& executable, int64_t page_tokens, const Sha256Digest& shard);
+
+    // Number of first pages of `keys` that this rank seems to have.
+    int64_t Leading(std::span<const PageKey> keys);
+    bool HasState(const PageKey& key);
+    // Keeps shares of pages that are in the device's memory. Errors: those of the device.
+    Status Save(std::span<const KeyedPage> pages);
+    // Fills pages in order, up to the first that this rank does not have; returns their number.
+    // progress: increases with each page. Errors: those of the device.
+    Result<int64_t> Restore(std::span<const KeyedPage> pages, std::atomic<int64_t>& progress);
+
+    // Sizes of this rank's share of a page.
+    int64_t page_bytes() const { return pages_.bytes; }
+    // Of all tiers; held_bytes: of the last tier.
+    PageStoreCounts counts() const;
+    // The tiers, for the log.
+    std::string Text() const;
+
+  private:
+    // Pieces of a share: pages of caches, or slots of recurrent states.
+    struct Share {
+        struct Piece {
+            program::ValueId id;
+            int64_t bytes;
+        };
+        std::vector<Piece> pieces;
+        int64_t bytes = 0;
+        void Add(program::ValueId id, int64_t piece_bytes);
+    };
+    // A page that is being saved.
+    struct Unkept {
+        PageKey key;
+        int64_t place;
+        bool is_state;
+        std::shared_ptr<std::vector<std::byte>> bytes;
+    };
+    Status Read(std::span<const Unkept> pages);
+    const Share& ShareOf(const KeyedPage& page) const { return page.is_state ? states_ : pages_; }
+
+    std::string text_;
+    std::vector<std::unique_ptr<PageStore>> tiers_;  // fastest first
+    backend::Executable* executable_ = nullptr;
+    Sha256Digest shard_{};
+    Share pages_, states_;
+    std::vector<std::byte> run_;  // bytes on their way to or from the device
+};
+
+}  // namespace weft::engine
