@@ -125,6 +125,20 @@ struct Metrics::Impl {
                                      "Same as prefix_cache_queries, under its older name.");
     Counter& old_hits = MakeCounter("gpu_prefix_cache_hits_total",
                                     "Same as prefix_cache_hits, under its older name.");
+    Counter& kept_asked = MakeCounter("external_prefix_cache_queries_total",
+                                      "Prompt tokens looked up in --cache-ram and --cache-dir.");
+    Counter& kept_hits = MakeCounter("external_prefix_cache_hits_total",
+                                     "Prompt tokens restored from --cache-ram and --cache-dir.");
+    Counter& kept_read =
+        MakeCounter("kept_pages_read_bytes_total",
+                    "Bytes that rank 0 restored from --cache-ram and --cache-dir.");
+    Counter& kept_written = MakeCounter("kept_pages_written_bytes_total",
+                                        "Bytes that rank 0 kept in --cache-ram and --cache-dir.");
+    Counter& kept_dropped = MakeCounter(
+        "kept_pages_dropped_total",
+        "Pages that rank 0 could not write to --cache-dir: the disk is full or too slow.");
+    Counter& kept_damaged =
+        MakeCounter("kept_pages_damaged_total", "Damaged pages that rank 0 found in --cache-dir.");
     Counter& steps = MakeCounter("steps_total", "Steps run by all ranks.");
     Counter& step_rows = MakeCounter("step_rows_total", "Rows (tokens) in steps.");
     Counter& step_s = MakeCounter("step_seconds_total", "Time spent in steps.");
@@ -243,6 +257,12 @@ void Metrics::Impl::SetCache(const engine::EngineStats& stats) {
     old_kv_usage.Set(kv_usage.Value());
     for (Counter* counter : {&asked, &old_asked}) Raise(*counter, Real(s.cache_asked));
     for (Counter* counter : {&hits, &old_hits}) Raise(*counter, Real(s.cache_hit));
+    Raise(kept_asked, Real(s.kept_asked));
+    Raise(kept_hits, Real(s.kept_hit));
+    Raise(kept_read, Real(stats.kept.read_bytes));
+    Raise(kept_written, Real(stats.kept.written_bytes));
+    Raise(kept_dropped, Real(stats.kept.dropped));
+    Raise(kept_damaged, Real(stats.kept.damaged));
     SetNow("cache_config_info", "Settings of the KV cache.", 1,
            {{"block_size", std::to_string(info.page_tokens)},
             {"num_gpu_blocks", std::to_string(s.pages)},

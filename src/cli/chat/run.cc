@@ -265,8 +265,9 @@ Status RunPrompt(RunFlags& flags) {
     {
         const LoadingLine line(fmt::format("loading {}", job.model), flags.common.cluster);
         const int64_t begin_ns = NowNs();
-        WEFT_ASSIGN(engine, engine::Engine::Start(flags.common.cluster, job,
-                                                  engine::OneAtATime(flags.draft),
+        engine::EngineOptions options = engine::OneAtATime(flags.draft);
+        options.prefix_cache = job.keeps_pages();
+        WEFT_ASSIGN(engine, engine::Engine::Start(flags.common.cluster, job, options,
                                                   std::move(words.tokenizer)));
         outcome.load_s = SecondsSince(begin_ns);
     }
@@ -338,6 +339,7 @@ void AddRun(const Command& app, int& status) {
     AddRecoveryFlags(run, flags->common);
     AddLora(run, flags->common);
     AddEngineFlags(run, flags->common);
+    AddKeptPages(run, flags->common.job);
     SetCallback(run, flags, flags->common.json, status, RunPrompt);
 }
 
