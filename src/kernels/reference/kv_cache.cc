@@ -1,14 +1,12 @@
-#include <cmath>
 #include <cstring>
 
-#include "base/check.h"
+#include "kernels/cache_blocks.h"
 #include "kernels/reference/ops.h"
 #include "tensor/half.h"
+#include "tensor/quant.h"
 
 namespace weft::kernels::reference {
 namespace {
-
-constexpr int64_t kBlock = 32;  // dims that share a scale in Q8_0
 
 template <typename T>
 T Load(const std::byte* at) {
@@ -33,83 +31,78 @@ void StoreFloat(DType dtype, std::byte* at, float value) {
     Store(at, dtype == DType::kF16 ? F32ToF16(value) : F32ToBF16(value));
 }
 
-// The layout of one slot's row, relative to the beginning of its V row or its K group.
+// The position of one slot's row in its V row or its K group: `side` slots alternate, and the row
+// is number `lane` of them.
 struct Layout {
-    bool quantized;
-    int64_t element;       // bytes of one element
-    int64_t begin;         // of element 0 (of a float type)
-    int64_t stride;        // bytes from one dim to the next
-    int64_t scale_begin;   // Q8_0: of the first block's scale
-    int64_t value_begin;   //       of the first block's first value
-    int64_t block_stride;  // bytes from one block to the next
+    int64_t side, lane;
+    // Offset of byte i of a row whose elements, or parts of a block, have `bytes` bytes.
+    int64_t At(int64_t i, int64_t bytes) const { return i * side + lane * bytes; }
 };
 
-Layout LayoutOf(const KvCache& cache, bool is_key, int64_t lane) {
-    Layout layout{};
-    layout.quantized = cache.dtype == DType::kQ8_0;
-    const int64_t side = is_key ? kSlotGroup : 1;  // contiguous slots
-    layout.element = layout.quantized ? 1 : Info(cache.dtype).block_bytes;
-    layout.begin = lane * layout.element;
-    layout.stride = side * layout.element;
-    layout.scale_begin = lane * 2;
-    layout.value_begin = side * 2 + lane;
-    layout.block_stride = side * Info(DType::kQ8_0).block_bytes;
-    return layout;
+constexpr Layout kRowLayout{1, 0};
+Layout KeyLayout(int64_t slot) {
+    return {kSlotGroup, slot % kSlotGroup};
+}
+
+// Calls on(i, offset, bytes) for each part of a block: its bytes [i, i + bytes), at `offset` in the
+// cache.
+template <typename OnPart>
+void ForParts(DType dtype, const Layout& layout, OnPart on) {
+    const int64_t halves = 2 * CacheBlockHalves(dtype);
+    for (int64_t i = 0; i < halves; i += 2) on(i, layout.At(i, 2), 2);
+    for (int64_t i = halves; i < Info(dtype).block_bytes; ++i) on(i, layout.At(i, 1), 1);
 }
 
 void ReadRow(const KvCache& cache, const Layout& layout, const std::byte* from, float* out) {
-    if (!layout.quantized) {
+    const DTypeInfo& type = Info(cache.dtype);
+    if (!type.quantized) {
         for (int64_t d = 0; d < cache.head_dim; ++d) {
-            out[d] = LoadFloat(cache.dtype, from + layout.begin + d * layout.stride);
+            out[d] =
+                LoadFloat(cache.dtype, from + layout.At(d * type.block_bytes, type.block_bytes));
         }
         return;
     }
-    for (int64_t d = 0; d < cache.head_dim; ++d) {
-        const std::byte* block = from + d / kBlock * layout.block_stride;
-        const float scale = F16ToF32(Load<uint16_t>(block + layout.scale_begin));
-        const std::byte* at = block + layout.value_begin + d % kBlock * layout.stride;
-        out[d] = scale * static_cast<float>(Load<int8_t>(at));
+    std::byte block[kMostCacheBlockBytes];
+    for (int64_t first = 0; first < cache.head_dim; first += kCacheBlock) {
+        ForParts(cache.dtype, layout, [&](int64_t i, int64_t offset, size_t bytes) {
+            std::memcpy(block + i, from + offset, bytes);
+        });
+        DequantizeRow(cache.dtype, block, {out + first, kCacheBlock});
+        from += type.block_bytes * layout.side;
     }
 }
 
-// Q8_0 as usual: scale = largest magnitude / 127 in f16, values rounded half away from zero.
 void WriteRow(const KvCache& cache, const Layout& layout, const float* row, std::byte* to) {
-    if (!layout.quantized) {
+    const DTypeInfo& type = Info(cache.dtype);
+    if (!type.quantized) {
         for (int64_t d = 0; d < cache.head_dim; ++d) {
-            StoreFloat(cache.dtype, to + layout.begin + d * layout.stride, row[d]);
+            StoreFloat(cache.dtype, to + layout.At(d * type.block_bytes, type.block_bytes), row[d]);
         }
         return;
     }
-    for (int64_t first = 0; first < cache.head_dim; first += kBlock) {
-        std::byte* block = to + first / kBlock * layout.block_stride;
-        float largest = 0;
-        for (int64_t d = first; d < first + kBlock; ++d) {
-            largest = std::fmax(largest, std::fabs(row[d]));
-        }
-        const float scale = largest / 127.0f;
-        const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
-        Store(block + layout.scale_begin, F32ToF16(scale));
-        for (int64_t d = 0; d < kBlock; ++d) {
-            const float value = std::round(row[first + d] * inverse);
-            const float kept = std::fmin(std::fmax(value, -127.0f), 127.0f);  // NaN becomes -127
-            Store(block + layout.value_begin + d * layout.stride, static_cast<int8_t>(kept));
-        }
+    std::byte block[kMostCacheBlockBytes];
+    for (int64_t first = 0; first < cache.head_dim; first += kCacheBlock) {
+        EncodeCacheBlock(cache.dtype, row + first, block);
+        ForParts(cache.dtype, layout, [&](int64_t i, int64_t offset, size_t bytes) {
+            std::memcpy(to + offset, block + i, bytes);
+        });
+        to += type.block_bytes * layout.side;
     }
 }
 
 }  // namespace
 
 void ReadKey(const KvCache& cache, int64_t page, int64_t head, int64_t slot, float* out) {
-    const int64_t lane = slot % kSlotGroup;
-    ReadRow(cache, LayoutOf(cache, true, lane), cache.Row(page, head, slot - lane), out);
+    const Layout layout = KeyLayout(slot);
+    ReadRow(cache, layout, cache.Row(page, head, slot - layout.lane), out);
 }
 
 void ReadValue(const KvCache& cache, int64_t page, int64_t head, int64_t slot, float* out) {
-    ReadRow(cache, LayoutOf(cache, false, 0), cache.Row(page, head, slot), out);
+    ReadRow(cache, kRowLayout, cache.Row(page, head, slot), out);
 }
 
 void WriteValue(const KvCache& cache, int64_t page, int64_t head, int64_t slot, const float* row) {
-    WriteRow(cache, LayoutOf(cache, false, 0), row, cache.Row(page, head, slot));
+    WriteRow(cache, kRowLayout, row, cache.Row(page, head, slot));
 }
 
 void KvWrite(const KvWriteArgs& args, int part, int parts) {
@@ -125,12 +118,10 @@ void KvWrite(const KvWriteArgs& args, int part, int parts) {
             const int64_t position = sequence.position + index;
             const int64_t page = sequence.pages[static_cast<size_t>(position / keys.page_tokens)];
             const int64_t slot = position % keys.page_tokens;
-            const int64_t lane = slot % kSlotGroup;
-            WriteRow(keys, LayoutOf(keys, true, lane),
-                     args.k + row * args.k_stride + head * keys.head_dim,
-                     keys.Row(page, head, slot - lane));
-            WriteRow(values, LayoutOf(values, false, 0),
-                     args.v + row * args.v_stride + head * values.head_dim,
+            const Layout layout = KeyLayout(slot);
+            WriteRow(keys, layout, args.k + row * args.k_stride + head * keys.head_dim,
+                     keys.Row(page, head, slot - layout.lane));
+            WriteRow(values, kRowLayout, args.v + row * args.v_stride + head * values.head_dim,
                      values.Row(page, head, slot));
         }
     }
