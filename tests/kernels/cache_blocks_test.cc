@@ -1,13 +1,13 @@
-// Blocks of a KV cache have the bytes of llama.cpp's quantize_row_*_ref.
+// Blocks of a KV cache: the bytes of llama.cpp's quantize_row_*_ref, in K and in V, whatever was in
+// the page before; attention of every type at every level, beside one query and beside many.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cfloat>
 #include <cstring>
-#include <limits>
 
 #include "kernels/cache_blocks.h"
-#include "support/kernel_levels.h"
+#include "support/attention_case.h"
 #include "tensor/half.h"
 
 namespace weft::kernels::test {
@@ -133,6 +133,67 @@ TEST(CacheBlocks, HoldNaN) {
         EncodeCacheBlock(dtype, clean.data(), other);
         const auto halves = static_cast<size_t>(2 * CacheBlockHalves(dtype));
         EXPECT_EQ(std::memcmp(block, other, halves), 0) << Info(dtype).name;
+    }
+}
+
+AttentionShape ShapeOf(DType keys, DType values, int64_t head_dim, int64_t rows) {
+    AttentionShape shape;
+    shape.dtype = keys;
+    shape.value_dtype = values;
+    shape.head_dim = head_dim;
+    shape.heads = shape.group = 3;
+    shape.page_tokens = 128;
+    shape.sequences = {{131, rows}, {0, 3}};
+    return shape;
+}
+
+// Each pair of types, with one query and with many of a KV head.
+TEST(CacheBlocks, EveryPairOfTypesEqualsThePlainFormula) {
+    constexpr DType kTypes[] = {DType::kF16,  DType::kBF16, DType::kF32,
+                                DType::kQ8_0, DType::kQ5_1, DType::kQ4_0};
+    uint32_t number = 0;
+    for (const Ops& ops : OpLevels()) {
+        const bool brain = ops.activation_format(DType::kBF16) == ActivationFormat::kBF16;
+        for (const DType keys : kTypes) {
+            for (const DType values : kTypes) {
+                for (const int64_t rows : {1, 12}) {
+                    const int64_t head_dim = number % 2 == 0 ? 64 : 96;
+                    const AttentionShape shape = ShapeOf(keys, values, head_dim, rows);
+                    const AttentionCase problem(shape, number++);
+                    problem.WriteAll(ops);
+                    std::vector<double> expected, bound;
+                    problem.Expected(&expected, &bound,
+                                     {brain && keys == DType::kBF16 ? 0x1p-9 : 0,
+                                      brain && values == DType::kBF16 ? 0x1p-9 : 0});
+                    const std::vector<float> got = problem.Attend(ops, problem.sequences(), 2);
+                    for (size_t i = 0; i < got.size(); ++i) {
+                        ASSERT_FALSE(!(std::fabs(got[i] - expected[i]) <= bound[i]))
+                            << ops.name << " " << Info(keys).name << " and " << Info(values).name
+                            << ", " << rows << " rows, element " << i;
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Writing tokens again, in the middle of a page, gives the bytes of writing them once, and changes
+// no other token.
+TEST(CacheBlocks, RewrittenPagesHoldTheSameBytes) {
+    for (const Ops& ops : OpLevels()) {
+        for (const DType keys : kBlockTypes) {
+            for (const DType values : kBlockTypes) {
+                const AttentionShape shape = ShapeOf(keys, values, 64, 30);
+                const AttentionCase once(shape, 5), again(shape, 5);
+                once.WriteAll(ops);
+                again.Write(ops, 0, 0, 161);
+                again.Write(ops, 1, 0, 3);
+                again.Write(ops, 0, 67, 140, 3);  // (a rejected draft, or a page that is reused)
+                again.Write(ops, 0, 127, 129);
+                EXPECT_TRUE(once.k_bytes() == again.k_bytes()) << ops.name;
+                EXPECT_TRUE(once.v_bytes() == again.v_bytes()) << ops.name;
+            }
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 // tables and cuts of the heads; a row's bits depend only on the row.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "support/attention_case.h"
 #include "support/nightly.h"
@@ -25,7 +27,8 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 
 std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
     std::string text = ops.name + std::string(" case ") + std::to_string(number) + ": " +
-                       std::string(Info(shape.dtype).name) + " head_dim " +
+                       std::string(Info(shape.dtype).name) + " and " +
+                       std::string(Info(shape.ValueType()).name) + " head_dim " +
                        std::to_string(shape.head_dim) + " heads " + std::to_string(shape.heads) +
                        " from " + std::to_string(shape.first_head) + " group " +
                        std::to_string(shape.group) + " page " + std::to_string(shape.page_tokens);
@@ -38,11 +41,11 @@ std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
     return text;
 }
 
-// From AVX-512 on, a BF16 cache is multiplied by BF16.
+// From AVX-512 on, a BF16 cache is multiplied by BF16: queries by keys, weights by values.
 AttentionRounding RoundingOf(const Ops& ops, const AttentionShape& shape) {
-    const bool brain = ops.activation_format(DType::kBF16) == ActivationFormat::kBF16;
-    return brain && shape.dtype == DType::kBF16 ? AttentionRounding{0x1p-9, 0x1p-9}
-                                                : AttentionRounding{};
+    if (ops.activation_format(DType::kBF16) != ActivationFormat::kBF16) return {};
+    return {shape.dtype == DType::kBF16 ? 0x1p-9 : 0,
+            shape.ValueType() == DType::kBF16 ? 0x1p-9 : 0};
 }
 
 // Random cases: daily half of them.
@@ -146,6 +149,18 @@ TEST(OpsAttention, LargeScoresStayFinite) {
     }
 }
 
+// The most that a block moves an element: half a step of its codes (Q4_0, whose codes end at 7: a
+// step), the rounding of the f16 numbers at the code's distance, and denormals of f16.
+float BlockError(DType dtype, std::span<const float> block) {
+    const auto [least, most] = std::minmax_element(block.begin(), block.end());
+    const float peak = std::max(std::fabs(*least), std::fabs(*most));
+    constexpr float kHalf = 0x1p-11f * 1.001f, kDenormal = 0x1p-25f;
+    if (dtype == DType::kQ8_0) return peak * (0.501f / 127 + kHalf) + 127 * kDenormal;
+    if (dtype == DType::kQ4_0) return peak * (1.001f / 8 + kHalf) + 8 * kDenormal;
+    const float range = *most - *least;
+    return range * (0.501f / 31 + kHalf) + std::fabs(*least) * kHalf + 32 * kDenormal;
+}
+
 TEST(OpsKvWrite, CacheHoldsTheRoundedRows) {
     for (const Ops& ops : OpLevels()) {
         Random random(4);
@@ -156,21 +171,17 @@ TEST(OpsKvWrite, CacheHoldsTheRoundedRows) {
             problem.WriteAll(ops, parts);
             for (size_t s = 0; s < shape.sequences.size(); ++s) {
                 for (bool is_key : {true, false}) {
+                    const DType dtype = is_key ? shape.dtype : shape.ValueType();
                     const std::vector<float>& given = is_key ? problem.keys(s) : problem.values(s);
                     const std::vector<float> held = problem.Held(s, is_key);
                     const std::vector<float> read = problem.ReadBack(s, is_key);
                     for (size_t i = 0; i < given.size(); ++i) {
-                        if (shape.dtype != DType::kQ8_0) {
+                        if (!Info(dtype).quantized) {
                             ASSERT_EQ(read[i], held[i]) << Describe(ops, shape, number);
                             continue;
                         }
-                        // Half a step of largest / 127, and the scale's own rounding to f16.
-                        float largest = 0;
-                        for (size_t k = i / 32 * 32; k < i / 32 * 32 + 32; ++k) {
-                            largest = std::max(largest, std::fabs(given[k]));
-                        }
-                        const float bound = largest * (0.5f / 127 + 0x1p-11f) * 1.001f + 4e-6f;
-                        ASSERT_LE(std::fabs(read[i] - given[i]), bound)
+                        const std::span block = std::span(given).subspan(i / 32 * 32, 32);
+                        ASSERT_LE(std::fabs(read[i] - given[i]), BlockError(dtype, block))
                             << Describe(ops, shape, number);
                     }
                 }

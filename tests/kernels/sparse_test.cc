@@ -175,7 +175,7 @@ struct LatentRows {
     explicit LatentRows(Random& random)
         : heads(random.Pick<int64_t>({1, 5, 40})),
           paged(random, {{100, 3}, {0, 20}, {30, 1}}, 64,
-                random.Pick({DType::kF16, DType::kQ8_0})) {
+                random.Pick({DType::kF16, DType::kQ8_0, DType::kQ5_1, DType::kQ4_0})) {
         q_latent = random.Normals(24 * heads * rank, 0.3f);
         q_key = random.Normals(24 * heads * rope, 0.3f);
     }

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "support/kernel_levels.h"
 
 namespace weft::kernels::test {
 
-// `value` as a cache of `dtype` (not Q8_0) holds it. Independent of tensor/half.
+// `value` as a cache of `dtype` (a float type) holds it. Independent of tensor/half.
 inline float Rounded(DType dtype, float value) {
     if (dtype == DType::kF32 || value == 0) return value;
     const int bits = dtype == DType::kF16 ? 11 : 8;
@@ -30,14 +31,22 @@ struct AttentionShape {
     int64_t value_dim = 0;  // columns of a value; 0: head_dim
     bool chunk = false;     // attention chunks of `window` tokens instead of a sliding window
     bool coarse = false;    // queries have 8 bits, so that f16 holds them exactly
+    std::optional<DType> value_dtype{};  // nullopt: dtype
     int64_t ValueDim() const { return value_dim == 0 ? head_dim : value_dim; }
+    DType ValueType() const { return value_dtype.value_or(dtype); }
+    bool HoldsBlocks() const { return Info(dtype).quantized || Info(ValueType()).quantized; }
 };
+
+inline DType RandomCacheType(Random& random) {
+    return random.Pick(
+        {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ5_1, DType::kQ4_0});
+}
 
 inline AttentionShape RandomShape(Random& random) {
     AttentionShape shape;
     shape.dtype = random.Pick({DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0});
     shape.head_dim = random.Pick<int64_t>({32, 64, 64, 96, 128, 160, 256, 512});
-    if (shape.dtype != DType::kQ8_0 && random.Int(0, 1) == 0) shape.head_dim = random.Int(1, 256);
+    if (!shape.HoldsBlocks() && random.Int(0, 1) == 0) shape.head_dim = random.Int(1, 256);
     shape.group = random.Pick<int64_t>({1, 2, 3, 4, random.Int(1, 9)});
     shape.heads = random.Int(1, shape.group + 2);
     shape.first_head = random.Int(0, 7);
@@ -59,7 +68,7 @@ inline AttentionShape RandomShape(Random& random) {
 inline AttentionShape RandomOtherShape(Random& random) {
     AttentionShape shape = RandomShape(random);
     shape.value_dim = random.Pick<int64_t>({0, 32, 64, 128, 192, 256});
-    if (shape.dtype != DType::kQ8_0 && random.Int(0, 1) == 0) shape.value_dim = random.Int(1, 256);
+    if (!shape.HoldsBlocks() && random.Int(0, 1) == 0) shape.value_dim = random.Int(1, 256);
     shape.chunk = shape.window != 0 && random.Int(0, 1) == 0;
     return shape;
 }
@@ -88,7 +97,8 @@ class AttentionCase {
         // The caches start as NaN, so reading unwritten data shows.
         for (KvCache* cache : {&k_cache_, &v_cache_}) {
             const int64_t columns = cache == &k_cache_ ? shape.head_dim : shape.ValueDim();
-            *cache = {shape.dtype, nullptr, kv_heads_, shape.page_tokens, columns};
+            const DType dtype = cache == &k_cache_ ? shape.dtype : shape.ValueType();
+            *cache = {dtype, nullptr, kv_heads_, shape.page_tokens, columns};
             auto& bytes = cache == &k_cache_ ? k_bytes_ : v_bytes_;
             bytes.assign(static_cast<size_t>(page_count * cache->PageStride()), std::byte{0xff});
             cache->data = bytes.data();
@@ -195,12 +205,13 @@ class AttentionCase {
         }
     }
 
-    // Expected cache content of a sequence's K or V: for float types rounded here, for Q8_0 read
+    // Expected cache content of a sequence's K or V: for float types rounded here, for blocks read
     // back.
     std::vector<float> Held(size_t s, bool is_key) const {
-        if (shape_.dtype == DType::kQ8_0) return ReadBack(s, is_key);
+        const DType dtype = is_key ? shape_.dtype : shape_.ValueType();
+        if (Info(dtype).quantized) return ReadBack(s, is_key);
         std::vector<float> held = is_key ? keys_[s] : values_[s];
-        for (float& value : held) value = Rounded(shape_.dtype, value);
+        for (float& value : held) value = Rounded(dtype, value);
         return held;
     }
     // Actual cache content: [tokens, kv_heads * head_dim or ValueDim()].

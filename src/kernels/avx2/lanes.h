@@ -252,6 +252,12 @@ struct Lanes {
     static Int WidenU8(const void* from) {
         return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
     }
+    // `value` in the lanes whose bit is set in `bits`, else 0.
+    static Int WhereBits(uint32_t bits, int32_t value) {
+        const __m256i own = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+        const __m256i all = _mm256_set1_epi32(static_cast<int>(bits));
+        return And(_mm256_cmpeq_epi32(And(all, own), own), Set32(value));
+    }
     static Int WidenI8(const void* from) {
         return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
     }

@@ -36,6 +36,7 @@ struct Simd {
     struct Wide {
         __m512d low, high;
     };
+    using Int = __m512i;
     using Half = dense::Half;
     static constexpr CpuLevel kLevel = CpuLevel::kAvx512;
     static constexpr int kLanes = 16;
@@ -122,6 +123,22 @@ struct Simd {
     static Float LoadI8(const void* from) {
         const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(from));
         return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+    }
+    // Lanes of 32 bits.
+    static Int Set32(int32_t x) { return _mm512_set1_epi32(x); }
+    static Int WidenU8(const void* from) {  // of kLanes bytes
+        return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+    }
+    static Float FromInt(Int x) { return _mm512_cvtepi32_ps(x); }
+    static Int And(Int x, Int y) { return _mm512_and_si512(x, y); }
+    static Int Or(Int x, Int y) { return _mm512_or_si512(x, y); }
+    static Int Left32(Int x, int bits) { return _mm512_slli_epi32(x, static_cast<unsigned>(bits)); }
+    static Int Right32(Int x, int bits) {
+        return _mm512_srli_epi32(x, static_cast<unsigned>(bits));
+    }
+    // `value` in the lanes whose bit is set in `bits`, else 0.
+    static Int WhereBits(uint32_t bits, int32_t value) {
+        return _mm512_maskz_set1_epi32(static_cast<__mmask16>(bits), value);
     }
     // Converts the four E4M3 codes in each lane to two pairs of BF16, one from the even bytes and
     // one from the odd bytes.

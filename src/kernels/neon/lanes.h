@@ -239,6 +239,13 @@ struct Lanes {
         return {vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide))),
                 vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)))};
     }
+    // `value` in the lanes whose bit is set in `bits`, else 0.
+    static Int WhereBits(uint32_t bits, int32_t value) {
+        constexpr uint32x4_t kLow = {1, 2, 4, 8}, kHigh = {16, 32, 64, 128};
+        const uint32x4_t all = vdupq_n_u32(bits), kept = vdupq_n_u32(static_cast<uint32_t>(value));
+        return {Signed(vandq_u32(vtstq_u32(all, kLow), kept)),
+                Signed(vandq_u32(vtstq_u32(all, kHigh), kept))};
+    }
     static Int WidenI8(const void* from) {
         const int16x8_t wide = vmovl_s8(vld1_s8(static_cast<const int8_t*>(from)));
         return {vmovl_s16(vget_low_s16(wide)), vmovl_s16(vget_high_s16(wide))};

@@ -3,8 +3,9 @@
 // A block of up to 96 queries that share a KV head goes over the keys tile by tile, with the online
 // softmax of flash attention (Dao et al. 2022): scores of the tile, the new maximum, weights by
 // exp2 (the query is scaled by log2 e beforehand), values. If many queries share a tile, it is
-// converted to floats once. A few queries read the cache directly, and their KV heads alternate
-// tile by tile, so that pages are read in address order.
+// converted to floats once. A few queries read the cache directly, decoding its blocks where they
+// are multiplied, and their KV heads alternate tile by tile, so that pages are read in address
+// order. Keys and values may have different types.
 //
 // A query's bits depend only on that query: tiles begin at multiples of 64 positions regardless of
 // the step, a score is one chain of FMAs over dims, an output one chain over keys, and masked keys
@@ -13,7 +14,7 @@
 //
 // For a BF16 cache on CPUs that multiply BF16 (Simd::kDots), queries and weights are rounded to
 // BF16, and a chain adds two dims, or two keys, at a time. A sum of weights uses the rounded
-// weights.
+// weights. (Queries are rounded if keys are BF16, weights if values are.)
 //
 // If rows choose blocks of keys (sparse.h), tiles that no query of a block sees are skipped, and
 // other keys that a query does not see get a weight of zero.
@@ -23,6 +24,7 @@
 
 #include "kernels/attention_split.h"
 #include "kernels/reference/ops.h"
+#include "kernels/vector/cache_blocks.h"
 #include "kernels/vector/choice.h"
 #include "kernels/vector/math.h"
 #include "kernels/vector/sparse.h"
@@ -31,8 +33,9 @@ namespace weft::kernels::WEFT_SET {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
-constexpr int kMicroRows = 6;           // queries whose sums are in registers at a time
-constexpr int64_t kDirectQueries = 12;  // up to this number, the cache is read without conversion
+constexpr int kMicroRows = 6;  // queries whose sums are in registers at a time
+// Up to this number, the cache is read without conversion.
+constexpr int64_t kDirectQueries = 12;
 
 // Loads one of the two factors: rows of a tile (K: a dim of 64 keys; V: the values of a key), kStep
 // at a time. The other factors are consecutive floats, or pairs of BF16.
@@ -40,6 +43,7 @@ constexpr int64_t kDirectQueries = 12;  // up to this number, the cache is read 
 //   kRowElement    bytes of a row per column
 template <DType dtype>
 struct SingleRows {
+    static constexpr bool kBlocks = false;
     static constexpr int64_t kStep = 1;
     static constexpr int64_t kElementBytes = dtype == DType::kF32 ? 4 : 2;
     static constexpr int64_t kRowElement = kElementBytes;
@@ -59,6 +63,7 @@ struct SingleRows {
 // Two rows of BF16 in the cache's layout; masked rows are not read.
 template <typename S>
 struct RowPairs {
+    static constexpr bool kBlocks = false;
     static constexpr int64_t kStep = 2, kElementBytes = 2, kRowElement = 2;
     static constexpr bool kPrefetch = true;
     static Float Load(const std::byte* from, int64_t stride, int64_t rows) {
@@ -78,6 +83,12 @@ struct PairedRows : RowPairs<S> {
     }
 };
 
+// Blocks of 32 elements.
+template <typename Type>
+struct BlockRows : Type {
+    static constexpr bool kBlocks = true;
+};
+
 // Number of vectors whose sums, for `rows` queries, fit the registers.
 constexpr int Columns(int rows) {
     if (Simd::kRegisters == 32) return 4;
@@ -93,6 +104,7 @@ struct Tile {
     // The tile that is read next, and prefetched meanwhile.
     const std::byte* next_k = nullptr;
     const std::byte* next_v = nullptr;
+    int64_t first_query = 0, end_query = 0;  // of the block, that may see some of the keys
 };
 
 // The memory of a block's queries: views into a Bundle.
@@ -145,6 +157,16 @@ struct Block {
     int64_t End() const { return last[count - 1] + 1; }
 };
 
+// Stores the sums of kRows rows, `stride` floats apart.
+template <int kRows, int kCols>
+inline void StoreSums(float* to, int64_t stride, const Float (&sums)[kRows][kCols]) {
+    for (int r = 0; r < kRows; ++r) {
+        for (int c = 0; c < kCols; ++c) {
+            Simd::Store(to + r * stride + c * Simd::kLanes, sums[r][c]);
+        }
+    }
+}
+
 // ---- Scores ------------------------------------------------------------------------------------
 
 template <typename Source, int kRows, int kCols>
@@ -172,19 +194,60 @@ inline void ScoreStrip(const Block& block, const Tile& tile, int64_t query, int6
             for (int c = 0; c < kCols; ++c) sums[r][c] = Source::Add(value, keys[c], sums[r][c]);
         }
     }
-    float* to = block.scores + query * kTileKeys + column * Simd::kLanes;
-    for (int r = 0; r < kRows; ++r) {
-        for (int c = 0; c < kCols; ++c) {
-            Simd::Store(to + r * kTileKeys + c * Simd::kLanes, sums[r][c]);
-        }
+    StoreSums(block.scores + query * kTileKeys + column * Simd::kLanes, kTileKeys, sums);
+}
+
+// As ScoreStrip, for keys in blocks.
+template <typename Source, int kRows, int kCols>
+inline void BlockScoreStrip(const Block& block, const Tile& tile, int64_t query, int64_t column) {
+    const int64_t lane = column * Simd::kLanes;
+    const std::byte* k = tile.k;
+    const std::byte* next = tile.next_k + lane;
+    Float sums[kRows][kCols];
+    for (auto& row : sums) {
+        for (Float& sum : row) sum = Simd::Zero();
     }
+    for (int64_t first = 0; first < block.head_dim; first += kCacheBlock) {
+        const float* q = block.q + query * block.padded + first;
+        typename Source::Scale scales[kCols];
+        for (int c = 0; c < kCols; ++c) scales[c] = Source::KeyScale(k, lane + c * Simd::kLanes);
+        for (int64_t i = 0; i < Source::kCodes; ++i) __builtin_prefetch(next + i * kSlotGroup);
+        const auto add = [&](auto high) {
+            for (int64_t d = 0; d < 16; ++d) {
+                const int64_t element = d + (high ? 16 : 0);
+                if (!high || !Source::kNibbles) {
+                    __builtin_prefetch(next + (Source::kCodes + element) * kSlotGroup);
+                }
+                Float keys[kCols];
+                for (int c = 0; c < kCols; ++c) {
+                    keys[c] = Source::template KeyElements<high>(k, d, lane + c * Simd::kLanes,
+                                                                 scales[c]);
+                }
+                for (int r = 0; r < kRows; ++r) {
+                    const Float value = Simd::Set(q[r * block.padded + element]);
+                    for (int c = 0; c < kCols; ++c) {
+                        sums[r][c] = Simd::Fma(value, keys[c], sums[r][c]);
+                    }
+                }
+            }
+        };
+        add(std::false_type{});
+        add(std::true_type{});
+        k += Source::kBytes * kSlotGroup;
+        next += Source::kBytes * kSlotGroup;
+    }
+    StoreSums(block.scores + query * kTileKeys + lane, kTileKeys, sums);
 }
 
 template <typename Source, int kRows, int kCols = Columns(kRows)>
 inline void Scores(const Block& block, const Tile& tile, int64_t query, int64_t column,
                    int64_t columns) {
     for (; column + kCols <= columns; column += kCols) {
-        ScoreStrip<Source, kRows, kCols>(block, tile, query, column);
+        if constexpr (Source::kBlocks) {
+            BlockScoreStrip<Source, kRows, kCols>(block, tile, query, column);
+        } else {
+            ScoreStrip<Source, kRows, kCols>(block, tile, query, column);
+        }
     }
     if constexpr (kCols > 1) {
         if (column < columns) {
@@ -279,19 +342,44 @@ inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows,
     }
 }
 
+// value_pairs: weights are stored in pairs.
+[[gnu::noinline]] void Soften(Block& block, const Tile& tile, int64_t query, int64_t rows,
+                              int64_t columns, bool value_pairs) {
+    if (block.choices == nullptr) {
+        if constexpr (Simd::kDots) {
+            if (value_pairs) return Softmax<true, false>(block, tile, query, rows, columns);
+        }
+        return Softmax<false, false>(block, tile, query, rows, columns);
+    }
+    for (int64_t i = query; i < query + rows; ++i) {
+        HideScores(block.keys[i], block.scores + i * kTileKeys);
+    }
+    if constexpr (Simd::kDots) {
+        if (value_pairs) return Softmax<true, true>(block, tile, query, rows, columns);
+    }
+    Softmax<false, true>(block, tile, query, rows, columns);
+}
+
 // ---- Values ------------------------------------------------------------------------------------
 
-template <typename Source, int kRows, int kCols>
-inline void ValueStrip(const Block& block, const Tile& tile, int64_t query, int64_t keys,
-                       int64_t column) {
-    float* out = block.out + query * block.padded + column * Simd::kLanes;
-    Float sums[kRows][kCols];
+// Loads the sums of values so far, scaled for the new maximum.
+template <int kRows, int kCols>
+inline void LoadShrunk(const Block& block, int64_t query, const float* out,
+                       Float (&sums)[kRows][kCols]) {
     for (int r = 0; r < kRows; ++r) {
         const Float shrink = Simd::Set(block.shrink[query + r]);
         for (int c = 0; c < kCols; ++c) {
             sums[r][c] = Simd::Mul(Simd::Load(out + r * block.padded + c * Simd::kLanes), shrink);
         }
     }
+}
+
+template <typename Source, int kRows, int kCols>
+inline void ValueStrip(const Block& block, const Tile& tile, int64_t query, int64_t keys,
+                       int64_t column) {
+    float* out = block.out + query * block.padded + column * Simd::kLanes;
+    Float sums[kRows][kCols];
+    LoadShrunk(block, query, out, sums);
     constexpr int64_t kVector = Simd::kLanes * Source::kElementBytes;
     const std::byte* v = tile.v + column * kVector;
     const std::byte* next = tile.next_v + column * kVector;
@@ -312,11 +400,54 @@ inline void ValueStrip(const Block& block, const Tile& tile, int64_t query, int6
         v += Source::kStep * tile.v_stride;
         next += Source::kStep * tile.v_stride;
     }
-    for (int r = 0; r < kRows; ++r) {
-        for (int c = 0; c < kCols; ++c) {
-            Simd::Store(out + r * block.padded + c * Simd::kLanes, sums[r][c]);
+    StoreSums(out, block.padded, sums);
+}
+
+// As ValueStrip, for kCount blocks of values, from block `first` on.
+template <typename Source, int kRows, int kCount>
+inline void BlockValueStrip(const Block& block, const Tile& tile, int64_t query, int64_t keys,
+                            int64_t first) {
+    constexpr int kHalf = 16 / Simd::kLanes, kCols = 2 * kHalf * kCount;
+    float* out = block.out + query * block.padded + first * kCacheBlock;
+    Float sums[kRows][kCols];
+    LoadShrunk(block, query, out, sums);
+    const std::byte* v = tile.v + first * Source::kBytes;
+    const std::byte* next = tile.next_v + first * Source::kBytes;
+    const float* weights = block.scores + query * kTileKeys;
+    for (int64_t j = 0; j < keys; ++j) {
+        Float values[kCols];
+        for (int b = 0; b < kCount; ++b) {
+            const std::byte* from = v + b * Source::kBytes;
+            const auto scale = Source::RowScale(from);
+            Float* to = values + b * 2 * kHalf;
+            for (int i = 0; i < kHalf; ++i) {
+                const int64_t d = i * Simd::kLanes;
+                to[i] = Source::template RowElements<false>(from, d, scale);
+                to[kHalf + i] = Source::template RowElements<true>(from, d, scale);
+            }
         }
+        __builtin_prefetch(next);
+        for (int r = 0; r < kRows; ++r) {
+            const Float weight = Simd::Set(weights[r * kTileKeys + j]);
+            for (int c = 0; c < kCols; ++c) {
+                sums[r][c] = Simd::Fma(weight, values[c], sums[r][c]);
+            }
+        }
+        v += tile.v_stride;
+        next += tile.v_stride;
     }
+    StoreSums(out, block.padded, sums);
+}
+
+template <typename Source, int kRows>
+inline void BlockValues(const Block& block, const Tile& tile, int64_t query, int64_t keys) {
+    constexpr int kCount = Simd::kRegisters == 32 ? 2 : 1;
+    const int64_t blocks = block.value_dim / kCacheBlock;
+    int64_t first = 0;
+    for (; first + kCount <= blocks; first += kCount) {
+        BlockValueStrip<Source, kRows, kCount>(block, tile, query, keys, first);
+    }
+    if (first < blocks) BlockValueStrip<Source, kRows, 1>(block, tile, query, keys, first);
 }
 
 template <typename Source, int kRows, int kCols = Columns(kRows)>
@@ -334,7 +465,7 @@ inline void Values(const Block& block, const Tile& tile, int64_t query, int64_t 
 
 // ---- A tile ------------------------------------------------------------------------------------
 
-template <int kRows = kMicroRows, typename Function>
+template <int kRows, typename Function>
 inline void WithRows(int64_t rows, Function function) {
     if constexpr (kRows == 1) {
         function(std::integral_constant<int, 1>{});
@@ -345,46 +476,68 @@ inline void WithRows(int64_t rows, Function function) {
     }
 }
 
-// Processes a tile for all queries of the block that see any of it.
-template <typename Source>
-void AttendTile(Block& block, const Tile& tile, float soft_cap) {
-    int64_t first = 0, end = block.count;
-    while (block.last[first] < tile.begin) ++first;
-    while (block.first[end - 1] >= tile.begin + tile.keys) --end;
-    // Rows ascend, so the last query of a micro-block sees the most keys.
-    const auto seen = [&](int64_t query, int64_t rows) {
-        return std::min(tile.keys, block.last[query + rows - 1] + 1 - tile.begin);
-    };
-    for (int64_t i = first; i < end && block.choices != nullptr; ++i) {
+// Finds the queries of the block that see any of the tile.
+void FindQueries(Block& block, Tile& tile) {
+    tile.first_query = 0, tile.end_query = block.count;
+    while (block.last[tile.first_query] < tile.begin) ++tile.first_query;
+    while (block.first[tile.end_query - 1] >= tile.begin + tile.keys) --tile.end_query;
+    for (int64_t i = tile.first_query; i < tile.end_query && block.choices != nullptr; ++i) {
         Choice& choice = block.choices[block.Row(i) - block.Row(0)];
         const bool sees = choice.Next(tile.begin) == tile.begin;
         block.keys[i] = sees ? choice.Keys(tile.begin) : 0;
     }
-    for (int64_t query = first; query < end; query += kMicroRows) {
-        const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
+}
+
+// Calls on(query, rows, keys) for the queries that see any of the tile, kMicroRows at a time, and
+// the number of its keys up to the last one that they see.
+template <typename On>
+inline void ForQueries(const Block& block, const Tile& tile, On on) {
+    for (int64_t query = tile.first_query; query < tile.end_query; query += kMicroRows) {
+        const int64_t rows = std::min<int64_t>(kMicroRows, tile.end_query - query);
         if (!block.SeesAny(query, rows)) continue;
-        const int64_t columns = (seen(query, rows) + Simd::kLanes - 1) / Simd::kLanes;
-        WithRows(rows, [&](auto constant) {
-            Scores<Source, decltype(constant)::value>(block, tile, query, 0, columns);
+        // Rows ascend, so the last query sees the most keys.
+        on(query, rows, std::min(tile.keys, block.last[query + rows - 1] + 1 - tile.begin));
+    }
+}
+
+// Calls on(query, constant) for `rows` queries: as many at a time as fit the registers beside what
+// decodes the source.
+template <typename Source, typename On>
+inline void ForRows(int64_t query, int64_t rows, On on) {
+    constexpr int kMost = Source::kBlocks && Simd::kRegisters < 32 ? 3 : kMicroRows;
+    for (int64_t i = 0; i < rows; i += kMost) {
+        WithRows<kMost>(std::min<int64_t>(kMost, rows - i),
+                        [&](auto constant) { on(query + i, constant); });
+    }
+}
+
+// Computes the weights of the tile's keys.
+template <typename Source>
+void WeighTile(Block& block, const Tile& tile, float soft_cap, bool value_pairs) {
+    ForQueries(block, tile, [&](int64_t query, int64_t rows, int64_t keys) {
+        const int64_t columns = (keys + Simd::kLanes - 1) / Simd::kLanes;
+        ForRows<Source>(query, rows, [&](int64_t first, auto constant) {
+            Scores<Source, decltype(constant)::value>(block, tile, first, 0, columns);
         });
         if (soft_cap != 0) CapScores(block, soft_cap, query, rows, columns);
-        if (block.choices == nullptr) {
-            Softmax<Source::kStep == 2, false>(block, tile, query, rows, columns);
-        } else {
-            for (int64_t i = query; i < query + rows; ++i) {
-                HideScores(block.keys[i], block.scores + i * kTileKeys);
+        Soften(block, tile, query, rows, columns, value_pairs);
+    });
+}
+
+// Adds the tile's values, by their weights.
+template <typename Source>
+void AddTile(Block& block, const Tile& tile) {
+    ForQueries(block, tile, [&](int64_t query, int64_t rows, int64_t keys) {
+        ForRows<Source>(query, rows, [&](int64_t first, auto constant) {
+            constexpr int kRows = decltype(constant)::value;
+            if constexpr (Source::kBlocks) {
+                BlockValues<Source, kRows>(block, tile, first, keys);
+            } else {
+                Values<Source, kRows>(block, tile, first, keys, 0,
+                                      block.value_padded() / Simd::kLanes);
             }
-            Softmax<Source::kStep == 2, true>(block, tile, query, rows, columns);
-        }
-    }
-    for (int64_t query = first; query < end; query += kMicroRows) {
-        const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
-        if (!block.SeesAny(query, rows)) continue;
-        WithRows(rows, [&](auto constant) {
-            Values<Source, decltype(constant)::value>(block, tile, query, seen(query, rows), 0,
-                                                      block.value_padded() / Simd::kLanes);
         });
-    }
+    });
 }
 
 // Locates the block's tile at position `begin` in the cache.
@@ -417,53 +570,40 @@ inline void ConvertRow(const std::byte* from, int64_t count, float* to) {
         });
 }
 
-inline void ConvertQ8Row(const std::byte* from, int64_t count, float* to) {
-    constexpr int64_t kBlockBytes = 34;
-    for (int64_t first = 0; first < count; first += 32, from += kBlockBytes) {
-        const auto scale = Simd::SpreadF16(from);
-        for (int64_t i = 0; i < 32; i += Simd::kLanes) {
-            Simd::Store(to + first + i, Simd::Mul(scale, Simd::LoadI8(from + 2 + i)));
-        }
-    }
+inline void ConvertFloats(DType dtype, const std::byte* from, int64_t count, float* to) {
+    if (dtype == DType::kF32) return ConvertRow<DType::kF32>(from, count, to);
+    if (dtype == DType::kF16) return ConvertRow<DType::kF16>(from, count, to);
+    ConvertRow<DType::kBF16>(from, count, to);
 }
 
-// A K tile of Q8_0: [blocks] of [64] scales and [32][64] values; `to` [head_dim][64].
-inline void ConvertQ8Tile(const std::byte* from, int64_t head_dim, float* to) {
-    for (int64_t first = 0; first < head_dim; first += 32, from += 34 * kTileKeys) {
-        for (int64_t lane = 0; lane < kTileKeys; lane += Simd::kLanes) {
-            const auto scale = Simd::LoadF16(from + 2 * lane);
-            const std::byte* values = from + 2 * kTileKeys + lane;
-            for (int64_t d = 0; d < 32; ++d) {
-                Simd::Store(to + (first + d) * kTileKeys + lane,
-                            Simd::Mul(scale, Simd::LoadI8(values + d * kTileKeys)));
-            }
-        }
-    }
-}
-
-// Converts the tile to floats, in `k` [head_dim][64] and `v` [64][padded].
-Tile ConvertTile(const Block& block, DType dtype, const Tile& tile, float* k, float* v) {
-    const auto convert = [&](const std::byte* from, int64_t count, float* to) {
-        if (dtype == DType::kF32) return ConvertRow<DType::kF32>(from, count, to);
-        if (dtype == DType::kF16) return ConvertRow<DType::kF16>(from, count, to);
-        if (dtype == DType::kBF16) return ConvertRow<DType::kBF16>(from, count, to);
-        ConvertQ8Row(from, count, to);
-    };
-    if (dtype == DType::kQ8_0) {
-        ConvertQ8Tile(tile.k, block.head_dim, k);
+// Converts a tile's keys to floats [head_dim][64].
+void ConvertKeys(const Block& block, DType dtype, Tile& tile, float* k) {
+    if (Info(dtype).quantized) {
+        WithCacheBlock(dtype, [&](auto type) {
+            ConvertKeyBlocks<decltype(type)>(tile.k, block.head_dim / kCacheBlock, k);
+        });
     } else {
-        convert(tile.k, block.head_dim * kTileKeys, k);
+        ConvertFloats(dtype, tile.k, block.head_dim * kTileKeys, k);
     }
+    tile.k = tile.next_k = reinterpret_cast<const std::byte*>(k);
+}
+
+// Converts a tile's values to floats [64][padded].
+void ConvertValues(const Block& block, DType dtype, Tile& tile, float* v) {
     for (int64_t j = 0; j < tile.keys; ++j) {
         float* row = v + j * block.padded;
+        const std::byte* from = tile.v + j * tile.v_stride;
+        if (Info(dtype).quantized) {
+            WithCacheBlock(dtype, [&](auto type) {
+                ConvertBlocks<decltype(type)>(from, block.value_dim / kCacheBlock, row);
+            });
+            continue;
+        }
         std::fill(row + block.value_padded() - 16, row + block.value_padded(), 0.0f);
-        convert(tile.v + j * tile.v_stride, block.value_dim, row);
+        ConvertFloats(dtype, from, block.value_dim, row);
     }
-    Tile floats = tile;
-    floats.k = floats.next_k = reinterpret_cast<const std::byte*>(k);
-    floats.v = floats.next_v = reinterpret_cast<const std::byte*>(v);
-    floats.v_stride = block.padded * 4;
-    return floats;
+    tile.v = tile.next_v = reinterpret_cast<const std::byte*>(v);
+    tile.v_stride = block.padded * 4;
 }
 
 // Interleaves `count` columns of two BF16 rows (null: zeros); pads the last vector with zeros.
@@ -484,15 +624,21 @@ inline void PairTwoRows(const std::byte* first, const std::byte* second, int64_t
         });
 }
 
-// Interleaves pairs of rows of a BF16 tile: `k` [head_dim / 2][64], `v` [keys / 2][padded].
+// Interleaves pairs of a BF16 tile's keys: [head_dim / 2][64].
 template <typename S>
-Tile PairTile(const Block& block, const Tile& tile, float* k, float* v) {
+void PairKeys(const Block& block, Tile& tile, float* k) {
     constexpr int64_t kStride = kTileKeys * 2;
     for (int64_t d = 0; d < block.head_dim; d += 2) {
         const std::byte* row = tile.k + d * kStride;
         const std::byte* second = d + 1 < block.head_dim ? row + kStride : nullptr;
         PairTwoRows<S>(row, second, kTileKeys, k + d / 2 * kTileKeys);
     }
+    tile.k = tile.next_k = reinterpret_cast<const std::byte*>(k);
+}
+
+// Interleaves pairs of a BF16 tile's values: [keys / 2][padded].
+template <typename S>
+void PairValues(const Block& block, Tile& tile, float* v) {
     for (int64_t j = 0; j < tile.keys; j += 2) {
         float* to = v + j / 2 * block.padded;
         std::fill(to + block.value_padded() - 16, to + block.value_padded(), 0.0f);
@@ -500,18 +646,24 @@ Tile PairTile(const Block& block, const Tile& tile, float* k, float* v) {
         const std::byte* second = j + 1 < tile.keys ? row + tile.v_stride : nullptr;
         PairTwoRows<S>(row, second, block.value_dim, to);
     }
-    Tile pairs = tile;
-    pairs.k = pairs.next_k = reinterpret_cast<const std::byte*>(k);
-    pairs.v = pairs.next_v = reinterpret_cast<const std::byte*>(v);
-    pairs.v_stride = block.padded * 2;
-    return pairs;
+    tile.v = tile.next_v = reinterpret_cast<const std::byte*>(v);
+    tile.v_stride = block.padded * 2;
 }
 
 // ---- A block -----------------------------------------------------------------------------------
 
-// Whether the cache is multiplied in pairs of BF16.
-bool MeetsPairs(const AttentionArgs& args) {
-    return Simd::kDots && args.k_cache.dtype == DType::kBF16;
+// Calls run(source) for a cache that is read directly.
+template <typename Run>
+void WithSource(DType dtype, Run run) {
+    if (dtype == DType::kF32) return run(SingleRows<DType::kF32>{});
+    if (dtype == DType::kF16) return run(SingleRows<DType::kF16>{});
+    if (dtype == DType::kBF16) return run(SingleRows<DType::kBF16>{});
+    WithCacheBlock(dtype, [&](auto type) { run(BlockRows<decltype(type)>{}); });
+}
+
+// Whether a cache is multiplied in pairs of BF16.
+bool MeetsPairs(const KvCache& cache) {
+    return Simd::kDots && cache.dtype == DType::kBF16;
 }
 
 // Converts a query's `padded` floats, zeroed beyond the head, to pairs in place.
@@ -544,7 +696,7 @@ void BeginBlock(const AttentionArgs& args, const Block& block) {
             [&](int64_t d, int64_t left) {
                 Simd::Store(to + d, Simd::Mul(Simd::LoadFirst(q + d, left), scale));
             });
-        if (MeetsPairs(args)) PairQuery<Simd>(to, block.head_dim, block.padded);
+        if (MeetsPairs(args.k_cache)) PairQuery<Simd>(to, block.head_dim, block.padded);
         block.last[i] = run.sequence->position + row;
         block.first[i] = args.FirstKey(block.last[i]);
         // A sink counts as an earlier score with a value of zeros.
@@ -651,10 +803,8 @@ class Bundle {
         }
     }
 
-    template <typename S = Simd>
     void AttendAt(int64_t index, int64_t position) {
         Block& block = block_[index];
-        const DType dtype = args_.k_cache.dtype;
         Tile tile = FindTile(args_, block, position);
         const int64_t after = index + 1 < blocks_ ? index + 1 : 0;
         const int64_t next = block_[after].Ahead(after == 0 ? position + kTileKeys : position);
@@ -662,28 +812,52 @@ class Bundle {
             next < block_[after].End() ? FindTile(args_, block_[after], next) : tile;
         tile.next_k = next_tile.k;
         tile.next_v = next_tile.v;
-        const bool whole = head_dim_ % 16 == 0 && value_dim_ % 16 == 0;
-        const bool direct = whole && block.count <= kDirectQueries;
-        if constexpr (S::kDots) {
-            if (MeetsPairs(args_)) return AttendPairs<S>(block, tile, direct);
-        }
-        if (dtype == DType::kQ8_0 || !whole || (!direct && dtype != DType::kF32)) {
-            tile = ConvertTile(block, dtype, tile, k_tile_, v_tile_);
-            AttendTile<SingleRows<DType::kF32>>(block, tile, args_.soft_cap);
-        } else if (dtype == DType::kF16) {
-            AttendTile<SingleRows<DType::kF16>>(block, tile, args_.soft_cap);
-        } else if (dtype == DType::kBF16) {
-            AttendTile<SingleRows<DType::kBF16>>(block, tile, args_.soft_cap);
-        } else {
-            AttendTile<SingleRows<DType::kF32>>(block, tile, args_.soft_cap);
-        }
+        FindQueries(block, tile);
+        Weigh(block, tile);
+        Add(block, tile);
     }
 
-    template <typename S>
-    void AttendPairs(Block& block, Tile tile, bool direct) {
-        if (direct) return AttendTile<RowPairs<S>>(block, tile, args_.soft_cap);
-        tile = PairTile<S>(block, tile, k_tile_, v_tile_);
-        AttendTile<PairedRows<S>>(block, tile, args_.soft_cap);
+    // Whether the block's queries read a cache directly.
+    static bool IsDirect(const Block& block, const KvCache& cache) {
+        return block.count <= kDirectQueries && cache.head_dim % 16 == 0;
+    }
+
+    template <typename S = Simd>
+    void Weigh(Block& block, Tile& tile) {
+        const KvCache& cache = args_.k_cache;
+        const bool direct = IsDirect(block, cache);
+        const auto run = [&]<typename Source>(Source) {
+            WeighTile<Source>(block, tile, args_.soft_cap, MeetsPairs(args_.v_cache));
+        };
+        if constexpr (S::kDots) {
+            if (MeetsPairs(cache)) {
+                if (direct) return run(RowPairs<S>{});
+                PairKeys<S>(block, tile, k_tile_);
+                return run(PairedRows<S>{});
+            }
+        }
+        if (direct) return WithSource(cache.dtype, run);
+        if (cache.dtype != DType::kF32) ConvertKeys(block, cache.dtype, tile, k_tile_);
+        run(SingleRows<DType::kF32>{});
+    }
+
+    template <typename S = Simd>
+    void Add(Block& block, Tile& tile) {
+        const KvCache& cache = args_.v_cache;
+        const bool direct = IsDirect(block, cache);
+        const auto run = [&]<typename Source>(Source) { AddTile<Source>(block, tile); };
+        if constexpr (S::kDots) {
+            if (MeetsPairs(cache)) {
+                if (direct) return run(RowPairs<S>{});
+                PairValues<S>(block, tile, v_tile_);
+                return run(PairedRows<S>{});
+            }
+        }
+        if (direct) return WithSource(cache.dtype, run);
+        if (cache.dtype != DType::kF32 || cache.head_dim % 16 != 0) {
+            ConvertValues(block, cache.dtype, tile, v_tile_);
+        }
+        run(SingleRows<DType::kF32>{});
     }
 
     const AttentionArgs& args_;
@@ -742,10 +916,13 @@ inline void RoundRow(DType dtype, const float* row, int64_t count, int64_t eleme
 // Writes rows to float caches; head_dim is at most 512.
 void KvWrite(const KvWriteArgs& args, int part, int parts) {
     const KvCache& keys = args.k_cache;
-    if (keys.dtype == DType::kQ8_0) return reference::KvWrite(args, part, parts);
     const KvCache& values = args.v_cache;
+    if (Info(keys.dtype).quantized || Info(values.dtype).quantized) {
+        return reference::KvWrite(args, part, parts);
+    }
     const int64_t head_dim = keys.head_dim, value_dim = values.head_dim;
-    const int64_t element = keys.dtype == DType::kF32 ? 4 : 2;
+    const int64_t element = Info(keys.dtype).block_bytes;
+    const int64_t value_element = Info(values.dtype).block_bytes;
     alignas(64) std::byte rounded[(512 + Simd::kLanes) * 4];
     for (const Sequence& sequence : args.sequences) {
         const Range share = Share(sequence.row_count * keys.kv_heads, 1, part, parts);
@@ -769,9 +946,9 @@ void KvWrite(const KvWriteArgs& args, int part, int parts) {
                 }
             }
             const float* const v = args.v + row * args.v_stride + head * value_dim;
-            RoundRow(keys.dtype, v, value_dim, element, rounded);
+            RoundRow(values.dtype, v, value_dim, value_element, rounded);
             std::memcpy(values.Row(page, head, slot), rounded,
-                        static_cast<size_t>(value_dim * element));
+                        static_cast<size_t>(value_dim * value_element));
         }
     }
 }

@@ -1,19 +1,23 @@
-// Converts plain rows of a KV cache (V, latents, index keys) to floats; vectorized for F16 and BF16
-// caches.
+// Converts plain rows of a KV cache (V, latents, index keys) to floats.
 #pragma once
 
 #include <cstring>
 
+#include "kernels/vector/cache_blocks.h"
 #include "kernels/vector/set.h"
-#include "tensor/quant.h"
 
 namespace weft::kernels::WEFT_SET {
 
 // to: [width]; the cache may have any type.
 WEFT_INLINE void WidenRow(DType dtype, const std::byte* from, int64_t width, float* to) {
-    if (dtype != DType::kF16 && dtype != DType::kBF16) {
-        return DequantizeRow(dtype, {from, static_cast<size_t>(RowBytes(dtype, width))},
-                             {to, static_cast<size_t>(width)});
+    if (Info(dtype).quantized) {
+        return WithCacheBlock(dtype, [&](auto type) {
+            ConvertBlocks<decltype(type)>(from, width / kCacheBlock, to);
+        });
+    }
+    if (dtype == DType::kF32) {
+        std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
+        return;
     }
     const auto load = [&](const std::byte* at) {
         return dtype == DType::kF16 ? Simd::LoadF16(at) : Simd::LoadBF16(at);
