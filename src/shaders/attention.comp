@@ -19,7 +19,7 @@
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint kThreads = 128;
-layout(constant_id = 1) const uint kType = 1;      // of the caches
+layout(constant_id = 1) const uint kKeyType = 1;  // of the caches
 layout(constant_id = 2) const uint kKeyDims = 64;
 layout(constant_id = 3) const uint kValueDims = 64;
 layout(constant_id = 4) const uint kFirstDims = 64;  // dims of a query that come from q; the others
@@ -33,6 +33,7 @@ layout(constant_id = 8) const bool kSplit = false;
 layout(constant_id = 9) const uint kLanes = 8;
 layout(constant_id = 10) const uint kKeyGroups = 1;
 layout(constant_id = 11) const bool kList = false;
+layout(constant_id = 12) const uint kValueType = 1;
 
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
@@ -162,13 +163,13 @@ void FindSlots(uint first) {
 }
 
 // Loads a slice of the rows of a tile; zeros for keys outside this workgroup's range.
-void LoadTile(uint64_t cache, uint row_dims, uint slice, uint dims) {
+void LoadTile(uint64_t cache, uint type, uint row_dims, uint slice, uint dims) {
     [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < kKeys * kFours; i += kThreads) {
         const uint key = i / kFours, four = i % kFours;
         vec4 values = vec4(0);
         if (slots[key] != 0xffffffffu) {
-            const uint64_t row = cache + uint64_t(slots[key]) * RowBytes(kType, row_dims);
-            values = LoadFour(row, kType, slice * kSlice + four * 4, dims);
+            const uint64_t row = cache + uint64_t(slots[key]) * RowBytes(type, row_dims);
+            values = LoadFour(row, type, slice * kSlice + four * 4, dims);
         }
         tile[key * kPitch + four] = values;
     }
@@ -180,7 +181,7 @@ void Score(uint first) {
     const uint key = gl_LocalInvocationIndex % kKeys, offset = gl_LocalInvocationIndex / kKeys;
     [[dont_unroll]] for (uint slice = 0; slice < kKeySlices; ++slice) {
         barrier();
-        LoadTile(k_cache, kKeyDims, slice, kKeyDims);
+        LoadTile(k_cache, kKeyType, kKeyDims, slice, kKeyDims);
         barrier();
         [[dont_unroll]] for (uint four = 0; four < kFours; ++four) {
             const vec4 k = tile[key * kPitch + four];
@@ -269,7 +270,7 @@ void AddSlice(uint slice) {
 void AddValues() {
     [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {
         barrier();
-        LoadTile(v_cache, kValueRow, slice, kValueDims);
+        LoadTile(v_cache, kValueType, kValueRow, slice, kValueDims);
         barrier();
         if (SumsValues()) AddSlice(slice);
     }

@@ -28,7 +28,7 @@
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint kThreads = 128;
-layout(constant_id = 1) const uint kType = 1;  // of the caches
+layout(constant_id = 1) const uint kKeyType = 1;  // of the caches
 layout(constant_id = 2) const uint kKeyDims = 64;
 layout(constant_id = 3) const uint kValueDims = 64;
 layout(constant_id = 4) const uint kFirstDims = 64;  // as in attention.comp
@@ -39,6 +39,7 @@ layout(constant_id = 7) const uint kSlice = 64;  // most dims of keys or values 
 layout(constant_id = 8) const uint kAcross = 1;
 // Subgroups hold their queries in registers; only with kKeyDims <= kSlice.
 layout(constant_id = 9) const bool kHeld = false;
+layout(constant_id = 10) const uint kValueType = 1;
 
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
@@ -73,7 +74,8 @@ const float kBias = 8.0, kHeadroom = 7.0;
 const uint kNoSlot = 0xffffffffu;
 const float kMostHalf = 65504.0;
 // Whether elements of a cache may exceed f16.
-const bool kChecks = kType != kF16;
+const bool kChecksKeys = kKeyType != kF16, kChecksValues = kValueType != kF16;
+const bool kChecks = kChecksKeys || kChecksValues;
 
 const uint kDown = kPairs / 16, kSubgroups = kDown * kAcross, kSize = kThreads / kSubgroups;
 
@@ -233,6 +235,7 @@ void FindSlots(uint first, uint half_of) {
 // The slices of the keys or values of a tile.
 struct Slices {
     uint64_t cache;
+    uint type;
     uint row_dims, dims;    // dims of a row of the cache, and how many of them are used
     uint fragments, count;  // fragments of a slice, and number of slices
     uint half_of;           // the tile's half of `slots`
@@ -240,26 +243,28 @@ struct Slices {
     bool scaled;            // whether `scales` has numbers other than 1
 };
 Slices KeysOf(uint half_of) {
-    return Slices(k_cache, kKeyDims, kKeyDims, kKeySlice, kKeySlices, half_of, 0, false);
+    return Slices(k_cache, kKeyType, kKeyDims, kKeyDims, kKeySlice, kKeySlices, half_of, 0, false);
 }
 // In latent attention, values are the first dims of the keys.
 Slices ValuesOf(uint half_of) {
     const uint row_dims = kFirstDims == kKeyDims ? kValueDims : kKeyDims;
-    return Slices(v_cache, row_dims, kValueDims, kValueSlice, kValueSlices, half_of, kKeys, false);
+    return Slices(v_cache, kValueType, row_dims, kValueDims, kValueSlice, kValueSlices, half_of,
+                  kKeys, false);
 }
 
 // Number of groups of eight elements of a slice that an invocation loads.
 const uint kJobs = (kKeys * kMostSlice * 2 + kThreads - 1) / kThreads;
 
 // Elements [d, d + 8) of the row at `row`, for any type but f16. d is a multiple of 8.
-void LoadEight(uint64_t row, uint row_dims, uint d, uint dims, out vec4 low, out vec4 high) {
-    if (kType == kBF16 && row_dims % 8 == 0 && dims % 8 == 0) {
+void LoadEight(uint64_t row, uint type, uint row_dims, uint d, uint dims, out vec4 low,
+               out vec4 high) {
+    if (type == kBF16 && row_dims % 8 == 0 && dims % 8 == 0) {
         const uvec4 bits = Words4(row).at[d / 8];
-        low = FromHalves(kType, bits.x, bits.y);
-        high = FromHalves(kType, bits.z, bits.w);
+        low = FromHalves(type, bits.x, bits.y);
+        high = FromHalves(type, bits.z, bits.w);
     } else {
-        low = LoadFour(row, kType, d, dims);
-        high = LoadFour(row, kType, d + 4, dims);
+        low = LoadFour(row, type, d, dims);
+        high = LoadFour(row, type, d + 4, dims);
     }
 }
 
@@ -274,22 +279,22 @@ bool LoadJob(Slices tile, uint slice, uint i, out f16vec4 low, out f16vec4 high)
     low = high = f16vec4(0);
     const uint slot = key < kKeys ? slots[tile.half_of * kKeys + key] : kNoSlot;
     if (slot == kNoSlot || d >= tile.dims) return false;
-    const uint64_t row = tile.cache + uint64_t(slot) * RowBytes(kType, tile.row_dims);
-    if (kType == kF16 && tile.row_dims % 8 == 0 && tile.dims % 8 == 0) {
+    const uint64_t row = tile.cache + uint64_t(slot) * RowBytes(tile.type, tile.row_dims);
+    if (tile.type == kF16 && tile.row_dims % 8 == 0 && tile.dims % 8 == 0) {
         const uvec4 bits = Words4(row).at[d / 8];
         low = f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
         high = f16vec4(unpackFloat2x16(bits.z), unpackFloat2x16(bits.w));
         return false;
     }
     vec4 x, y;
-    LoadEight(row, tile.row_dims, d, tile.dims, x, y);
+    LoadEight(row, tile.type, tile.row_dims, d, tile.dims, x, y);
     if (tile.scaled) {
         x *= scales[tile.scales_at + key];
         y *= scales[tile.scales_at + key];
     }
     low = f16vec4(x);
     high = f16vec4(y);
-    return kChecks && (IsLarge(x) || IsLarge(y));
+    return tile.type != kF16 && (IsLarge(x) || IsLarge(y));
 }
 void PlaceJob(Slices tile, uint i, f16vec4 low, f16vec4 high) {
     const uint eights = 2 * tile.fragments;
@@ -347,10 +352,10 @@ void NoteLarge(Slices tile, bool large, uint number) {
 void FindScales(Slices tile) {
     [[dont_unroll]] for (uint key = Invocation(); key < kKeys; key += kThreads) {
         const uint slot = slots[tile.half_of * kKeys + key];
-        const uint64_t row = tile.cache + uint64_t(slot) * RowBytes(kType, tile.row_dims);
+        const uint64_t row = tile.cache + uint64_t(slot) * RowBytes(tile.type, tile.row_dims);
         uint peak = 0;
         [[dont_unroll]] for (uint d = 0; slot != kNoSlot && d < tile.dims; d += 4) {
-            const uvec4 bits = floatBitsToUint(abs(LoadFour(row, kType, d, tile.dims)));
+            const uvec4 bits = floatBitsToUint(abs(LoadFour(row, tile.type, d, tile.dims)));
             [[UNROLL]] for (uint i = 0; i < 4; ++i) {
                 peak = max(peak, bits[i] < 0x7f800000u ? bits[i] : 0);
             }
@@ -561,10 +566,10 @@ void main() {
         [[dont_unroll]] for (uint slice = 0; slice < kKeySlices; ++slice) {
             if (slice > 0) barrier();
             const bool large = PlaceSlice(keys, next);
-            if (kChecks && slice == 0) NoteLarge(keys, large, number);
+            if (kChecksKeys && slice == 0) NoteLarge(keys, large, number);
             if (!last && slice == 0) FindSlots(first + kKeys, (number + 1) % 2);
             barrier();
-            if (kChecks && slice == 0) ScaleLarge(keys, number);
+            if (kChecksKeys && slice == 0) ScaleLarge(keys, number);
             if (kKeySlices > 1 && slice + 1 < kKeySlices) {
                 Fetch(keys, slice + 1, next);
             } else {
@@ -577,7 +582,7 @@ void main() {
             barrier();
             const bool large = PlaceSlice(rows, next);
             if (slice == 0) {
-                if (kChecks) {
+                if (kChecksValues) {
                     NoteLarge(rows, large, number);
                     barrier();
                     ScaleLarge(rows, number);

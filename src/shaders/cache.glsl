@@ -8,8 +8,10 @@ layout(buffer_reference, scalar, buffer_reference_align = 2) buffer Halves { uin
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Words2 { uvec2 at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer Quads { vec4 at[]; };
 
-const uint kF32 = 0, kBF16 = 1, kF16 = 2, kQ8_0 = 3;  // CacheType of lower/attention.cc
-const uint kBlockBytes = 34;                          // of Q8_0
+// CacheType of lower/attention.cc. From kQ8_0 on, types of blocks (kernels/cache_blocks.h).
+const uint kF32 = 0, kBF16 = 1, kF16 = 2, kQ8_0 = 3, kQ5_1 = 4, kQ4_0 = 5;
+bool HasBlocks(uint type) { return type >= kQ8_0; }
+uint BlockBytes(uint type) { return type == kQ8_0 ? 34 : type == kQ5_1 ? 24 : 18; }
 
 // Attention of few rows divides a row's keys into chunks (attention.comp). The chunk size depends
 // only on the row's position: 128, or more if that would give more than kMostChunks.
@@ -46,7 +48,7 @@ uint FirstKeyOf(uint window, uint position) {
 }
 
 uint RowBytes(uint type, uint dims) {
-    if (type == kQ8_0) return dims / 32 * kBlockBytes;
+    if (HasBlocks(type)) return dims / 32 * BlockBytes(type);
     return type == kF32 ? dims * 4 : dims * 2;
 }
 
@@ -56,22 +58,38 @@ vec4 FromHalves(uint type, uint low, uint high) {
         uvec4(low << 16, low & 0xffff0000u, high << 16, high & 0xffff0000u));
 }
 
-// Element d of the row at `row`, for any type but Q8_0.
+// Element d of the row at `row`, for a float type.
 float LoadOne(uint64_t row, uint type, uint d) {
     if (type == kF32) return Floats(row).at[d];
     return FromHalves(type, uint(Halves(row).at[d]), 0).x;
 }
 
+// The 16 bits i and i + 1 of a block.
+uint PairOf(Halves block, uint i) { return uint(block.at[i]) | uint(block.at[i + 1]) << 16; }
+
+// Elements [d, d + 4) of a block, with the bits of DequantizeRow (a code times a scale is exact).
+vec4 FourOfBlock(Halves block, uint type, uint d) {
+    const float scale = HalvesOf(uint(block.at[0])).x;
+    if (type == kQ8_0) {
+        const int codes = int(PairOf(block, 1 + d / 2));
+        return scale * vec4(codes << 24 >> 24, codes << 16 >> 24, codes << 8 >> 24, codes >> 24);
+    }
+    const uint first = type == kQ5_1 ? 4 : 1;  // of the codes
+    uint codes = PairOf(block, first + d % 16 / 2) >> d / 16 * 4 & 0x0f0f0f0fu;
+    const bool centered = type == kQ4_0;
+    if (!centered) {
+        const uint fifths = uint(block.at[2 + d / 16]) >> d % 16;
+        codes |= (fifths & 1) << 4 | (fifths & 2) << 11 | (fifths & 4) << 18 | (fifths & 8) << 25;
+    }
+    const vec4 bytes = vec4(codes & 255, codes >> 8 & 255, codes >> 16 & 255, codes >> 24);
+    if (centered) return scale * (bytes - 8.0);
+    return bytes * scale + HalvesOf(uint(block.at[1])).x;
+}
+
 // Elements [d, d + 4) of a row of `dims`, zeros beyond its end. d is a multiple of 4.
 vec4 LoadFour(uint64_t row, uint type, uint d, uint dims) {
     if (d >= dims) return vec4(0);
-    if (type == kQ8_0) {
-        Halves block = Halves(row + d / 32 * kBlockBytes);
-        const float scale = HalvesOf(uint(block.at[0])).x;
-        const uint at = 1 + d % 32 / 2;
-        const int codes = int(uint(block.at[at]) | uint(block.at[at + 1]) << 16);
-        return scale * vec4(codes << 24 >> 24, codes << 16 >> 24, codes << 8 >> 24, codes >> 24);
-    }
+    if (HasBlocks(type)) return FourOfBlock(Halves(row + d / 32 * BlockBytes(type)), type, d % 32);
     if (dims % 4 == 0) {
         if (type == kF32) return Quads(row).at[d / 4];
         const uvec2 words = Words2(row).at[d / 4];

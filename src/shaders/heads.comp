@@ -17,6 +17,7 @@ layout(constant_id = 7) const uint kEps = 0;  // as bits
 // columns over all ranks. 0: a norm per head.
 layout(constant_id = 8) const uint kWholeQuery = 0;
 layout(constant_id = 9) const uint kWholeKey = 0;
+layout(constant_id = 10) const uint kValueType = 0;  // of v_cache; kType: of k_cache
 layout(push_constant, scalar) uniform Args {
     Floats q, k, v, to;         // to: destination of the heads of q
     Floats q_weight, k_weight;  // of norms; v's norm has no weight
@@ -91,10 +92,11 @@ void main() {
         return;
     }
     const CacheSlot slot = SlotOf(sequences.at[row_sequence.at[row]], pages, row, kPageTokens);
-    const uint64_t cache =
-        AddressOf(which == 1 ? k_cache : v_cache, slot, head, kv_heads, kPageTokens, kHeadDim);
-    const uint units = kHeadDim / kElements;
-    for (uint i = gl_LocalInvocationIndex; i < units; i += gl_WorkGroupSize.x) {
-        Store(cache, row, head, i * kElements);
+    const uint type = kType == kValueType || which == 1 ? kType : kValueType;
+    const uint64_t cache = AddressOf(which == 1 ? k_cache : v_cache, type, slot, head, kv_heads,
+                                     kPageTokens, kHeadDim);
+    const uint elements = ElementsOf(type);
+    for (uint i = gl_LocalInvocationIndex; i < kHeadDim / elements; i += gl_WorkGroupSize.x) {
+        Store(cache, type, row, head, i * elements);
     }
 }

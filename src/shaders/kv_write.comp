@@ -5,6 +5,7 @@
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 2) const bool kLatent = false;
+layout(constant_id = 3) const uint kValueType = 0;  // of v_cache; kType: of k_cache
 layout(push_constant, scalar) uniform Args {
     Floats k, v;
     uint64_t k_cache, v_cache;
@@ -31,11 +32,12 @@ void main() {
     const bool second = gl_WorkGroupID.z == 1;
     source = second ? v : k;
     const uint64_t cache = second ? v_cache : k_cache;
-    const uint units = head_dim / kElements;
+    const uint type = kType == kValueType || !second ? kType : kValueType;
+    const uint elements = ElementsOf(type), units = head_dim / elements;
     const uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint i = gl_GlobalInvocationID.x; i < kv_heads * units; i += stride) {
         const uint head = i / units;
-        const uint64_t to = AddressOf(cache, slot, head, kv_heads, page_tokens, head_dim);
-        Store(to, row, head, i % units * kElements);
+        const uint64_t to = AddressOf(cache, type, slot, head, kv_heads, page_tokens, head_dim);
+        Store(to, type, row, head, i % units * elements);
     }
 }

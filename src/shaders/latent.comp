@@ -86,8 +86,9 @@ void main() {
     Rope(kRank, position);
     const uint columns = kRank + kTurned;
     const CacheSlot slot = SlotOf(sequences.at[row_sequence.at[row]], pages, row, kPageTokens);
-    const uint64_t place = AddressOf(cache, slot, 0, 1, kPageTokens, columns);
-    for (uint i = gl_LocalInvocationIndex; i < columns / kElements; i += gl_WorkGroupSize.x) {
-        Store(place, row, 0, i * kElements);
+    const uint64_t place = AddressOf(cache, kType, slot, 0, 1, kPageTokens, columns);
+    const uint elements = ElementsOf(kType);
+    for (uint i = gl_LocalInvocationIndex; i < columns / elements; i += gl_WorkGroupSize.x) {
+        Store(place, kType, row, 0, i * elements);
     }
 }

@@ -44,7 +44,8 @@ inline DType RandomCacheType(Random& random) {
 
 inline AttentionShape RandomShape(Random& random) {
     AttentionShape shape;
-    shape.dtype = random.Pick({DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0});
+    shape.dtype = RandomCacheType(random);
+    if (random.Int(0, 2) == 0) shape.value_dtype = RandomCacheType(random);
     shape.head_dim = random.Pick<int64_t>({32, 64, 64, 96, 128, 160, 256, 512});
     if (!shape.HoldsBlocks() && random.Int(0, 1) == 0) shape.head_dim = random.Int(1, 256);
     shape.group = random.Pick<int64_t>({1, 2, 3, 4, random.Int(1, 9)});

@@ -27,19 +27,20 @@ Arithmetic OnUnits(const std::shared_ptr<gpu::Device>& device) {
     return {.matrix = test::MatrixOf(device->description())};
 }
 
-// A rounding to f16 is 2^-11, or 2^-10 if the driver truncates. Of a Q8_0 cache, keys and values
-// are rounded as well. In steps of up to 300 positions, weights that a driver flushes to zero (each
+// A rounding to f16 is 2^-11, or 2^-10 if the driver truncates. Keys and values that are blocks are
+// rounded as well. In steps of up to 300 positions, weights that a driver flushes to zero (each
 // below 2^-22 of the largest) add 2^-13.
 AttentionRounding RoundingOf(const AttentionShape& shape) {
-    const bool codes = shape.dtype == DType::kQ8_0;
-    const double query = shape.coarse ? 0 : 0x1p-10, cached = codes ? 0x1p-10 : 0;
-    return {query + cached, 0x1p-10 + cached + 0x1p-13};
+    const double query = shape.coarse ? 0 : 0x1p-10;
+    const double key = Info(shape.dtype).quantized ? 0x1p-10 : 0;
+    const double value = Info(shape.ValueType()).quantized ? 0x1p-10 : 0;
+    return {query + key, 0x1p-10 + value + 0x1p-13};
 }
 
 void ExpectNearFormula(const std::shared_ptr<gpu::Device>& device, const AttentionShape& shape,
                        AttentionCase& problem, int number) {
     const kernels::test::Ops reference{kernels::reference::Table(), "reference"};
-    if (shape.dtype == DType::kQ8_0) problem.WriteAll(reference);  // Expected() reads these values
+    if (shape.HoldsBlocks()) problem.WriteAll(reference);  // Expected() reads these values
     AttentionOnGpu gpu(device, shape, problem);
     gpu.set_arithmetic(OnUnits(device));
     test::ExpectAttention(gpu.Attend(gpu.AllRows()), problem, shape, Describe(shape, number),
@@ -68,6 +69,9 @@ std::vector<AttentionShape> Shapes() {
     const auto cap = [](float most) { return [=](AttentionShape& s) { s.soft_cap = most; }; };
     const auto values = [](int64_t dims) { return [=](AttentionShape& s) { s.value_dim = dims; }; };
     const auto from = [](int64_t head) { return [=](AttentionShape& s) { s.first_head = head; }; };
+    const auto value_type = [](DType type) {
+        return [=](AttentionShape& s) { s.value_dtype = type; };
+    };
     const auto sinks = [](AttentionShape& shape) { shape.sinks = true; };
     const auto coarse = [](AttentionShape& shape) { shape.coarse = true; };
     using enum DType;
@@ -75,7 +79,11 @@ std::vector<AttentionShape> Shapes() {
     add(ShapeOf(kF16, 64, 8, 4, {{90, 21}}), window(5), sinks);
     add(ShapeOf(kBF16, 128, 5, 7, {{200, 12}, {0, 1}}), cap(2), from(3));
     add(ShapeOf(kF16, 37, 3, 3, {{31, 40}}), values(20), window(40, true));
+    add(ShapeOf(kQ5_1, 64, 4, 2, {{90, 21}, {0, 5}}), value_type(kQ4_0), coarse);
     if (!weft::test::Nightly()) return shapes;
+    add(ShapeOf(kF16, 64, 4, 2, {{90, 21}}), value_type(kQ8_0));
+    add(ShapeOf(kQ4_0, 96, 2, 1, {{131, 30}}), value_type(kF16), coarse);
+    add(ShapeOf(kBF16, 128, 4, 4, {{67, 20}}), value_type(kQ5_1));
     add(ShapeOf(kF16, 80, 2, 1, {{100, 70}, {3, 9}}), coarse, sinks);
     add(ShapeOf(kF16, 96, 7, 7, {{64, 33}}), cap(50));
     add(ShapeOf(kQ8_0, 128, 16, 8, {{130, 30}, {0, 5}}), coarse);
@@ -244,7 +252,7 @@ TEST(VulkanAttentionMatrix, WorkgroupsFitManyGpus) {
                                                   {192, 128, 192},
                                                   {256, 256, 256},
                                                   {576, 512, 512}}) {
-            const AttentionSizes sizes{1, keys, values, first};
+            const AttentionSizes sizes{1, 1, keys, values, first};
             const auto large = FragmentsOf(gpu, sizes, 64, false);
             ASSERT_TRUE(large.has_value()) << bytes << " " << keys;
             EXPECT_LE(large->Invocations(gpu.subgroup), gpu.most_invocations);
@@ -255,11 +263,13 @@ TEST(VulkanAttentionMatrix, WorkgroupsFitManyGpus) {
         }
     }
     gpu.shared_bytes = 48 << 10, gpu.subgroup = 32, gpu.most_invocations = 1024;
-    const auto usual = FragmentsOf(gpu, {2, 128, 128, 128}, 64, false);
+    const auto usual = FragmentsOf(gpu, {2, 2, 128, 128, 128}, 64, false);
     EXPECT_EQ(usual->pairs, 64);
     EXPECT_EQ(usual->keys, 64);
     EXPECT_TRUE(usual->held);
-    EXPECT_FALSE(FragmentsOf(gpu, {0, 128, 128, 128}, 64, false).has_value());  // float32
+    // (Float32 in either cache.)
+    EXPECT_FALSE(FragmentsOf(gpu, {0, 2, 128, 128, 128}, 64, false).has_value());
+    EXPECT_FALSE(FragmentsOf(gpu, {2, 0, 128, 128, 128}, 64, false).has_value());
 }
 
 }  // namespace

@@ -28,11 +28,12 @@ inline int64_t PowerOfTwo(int64_t at_least) {
 
 inline std::string Describe(const AttentionShape& shape, int number) {
     std::string text =
-        "case " + std::to_string(number) + ": " + std::string(Info(shape.dtype).name) +
-        " head_dim " + std::to_string(shape.head_dim) + " heads " + std::to_string(shape.heads) +
-        " from " + std::to_string(shape.first_head) + " group " + std::to_string(shape.group) +
-        " page " + std::to_string(shape.page_tokens) + " window " + std::to_string(shape.window) +
-        " cap " + std::to_string(shape.soft_cap) + (shape.sinks ? " sinks" : "");
+        "case " + std::to_string(number) + ": " + std::string(Info(shape.dtype).name) + " and " +
+        std::string(Info(shape.ValueType()).name) + " head_dim " + std::to_string(shape.head_dim) +
+        " heads " + std::to_string(shape.heads) + " from " + std::to_string(shape.first_head) +
+        " group " + std::to_string(shape.group) + " page " + std::to_string(shape.page_tokens) +
+        " window " + std::to_string(shape.window) + " cap " + std::to_string(shape.soft_cap) +
+        (shape.sinks ? " sinks" : "");
     for (auto [position, rows] : shape.sequences) {
         text += " [" + std::to_string(position) + "+" + std::to_string(rows) + "]";
     }
@@ -52,8 +53,8 @@ class AttentionOnGpu {
         : device_(std::move(device)),
           shape_(shape),
           problem_(problem),
-          k_(shape, problem.kv_heads(), problem.PageCount(), shape.head_dim),
-          v_(shape, problem.kv_heads(), problem.PageCount(), shape.ValueDim()) {}
+          k_(shape.dtype, shape, problem.kv_heads(), problem.PageCount(), shape.head_dim),
+          v_(shape.ValueType(), shape, problem.kv_heads(), problem.PageCount(), shape.ValueDim()) {}
 
     // Returns the result of these rows [rows, heads * ValueDim()], computed as one step whose
     // earlier tokens are in the cache. Checks the values that the step wrote into the caches.
@@ -144,9 +145,9 @@ class AttentionOnGpu {
                                                 e.AddFloats({kTokens, v_width}, v)};
         if (shape_.sinks) inputs.push_back(e.AddVector(problem_.sinks()));
         for (const PlainCache* cache : {&k_, &v_}) {
-            inputs.push_back(e.AddCache(
-                {shape_.dtype, problem_.kv_heads(), shape_.page_tokens, cache->cache.head_dim},
-                problem_.PageCount()));
+            inputs.push_back(e.AddCache({cache->cache.dtype, problem_.kv_heads(),
+                                         shape_.page_tokens, cache->cache.head_dim},
+                                        problem_.PageCount()));
             const std::span<std::byte> bytes = e.CacheBytes(inputs.back());
             std::ranges::copy(cache->bytes, bytes.begin());
         }

@@ -21,7 +21,7 @@ using test::StepRows;
 void Check(const std::shared_ptr<gpu::Device>& device, const AttentionShape& shape, int number) {
     AttentionCase problem(shape, static_cast<uint32_t>(number));
     const kernels::test::Ops reference{kernels::reference::Table(), "reference"};
-    if (shape.dtype == DType::kQ8_0) problem.WriteAll(reference);  // Expected() reads these values
+    if (shape.HoldsBlocks()) problem.WriteAll(reference);  // Expected() reads these values
     AttentionOnGpu gpu(device, shape, problem);
     for (const bool simplest : {false, true}) {
         const std::string what =
@@ -52,6 +52,31 @@ TEST(VulkanAttention, OtherValuesAndChunks) {
         if (number % 2 == 0) shape.sequences = {{random.Int(0, 200), 1}, {random.Int(0, 99), 1}};
         Check(device, shape, number);
         if (HasFatalFailure()) return;
+    }
+}
+
+// Blocks in one cache or in both, with odd contexts.
+TEST(VulkanAttention, Blocks) {
+    WEFT_VULKAN(device);
+    using enum DType;
+    int number = 0;
+    for (const auto& [keys, values, head_dim] : {std::tuple{kQ4_0, kQ4_0, 64},
+                                                 {kQ5_1, kQ5_1, 96},
+                                                 {kQ8_0, kQ4_0, 128},
+                                                 {kQ4_0, kF16, 64},
+                                                 {kBF16, kQ5_1, 32}}) {
+        if (!weft::test::InTurn(static_cast<size_t>(number), 2)) {
+            ++number;
+            continue;
+        }
+        for (const int64_t rows : {1, 13}) {
+            AttentionShape shape;
+            shape.dtype = keys, shape.value_dtype = values, shape.head_dim = head_dim;
+            shape.sequences = {{141, rows}, {0, 1}, {63, 2}};
+            Check(device, shape, number);
+            if (HasFatalFailure()) return;
+        }
+        ++number;
     }
 }
 

@@ -41,7 +41,7 @@ struct LatentCase {
           heads(random.Pick<int64_t>({1, 3, 16, 20})),
           shape(MakeShape(random, number)),
           problem(shape, static_cast<uint32_t>(number)),
-          cache(shape, 1, problem.PageCount(), shape.head_dim) {
+          cache(shape.dtype, shape, 1, problem.PageCount(), shape.head_dim) {
         q_latent = random.Normals(problem.Rows() * heads * rank);
         q_key = random.Normals(problem.Rows() * heads * rope);
         for (size_t s = 0; s < 2; ++s) {
@@ -67,7 +67,7 @@ struct LatentCase {
     }
     AttentionShape MakeShape(Random& random, int number) const {
         AttentionShape made;
-        made.dtype = random.Pick({DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0});
+        made.dtype = kernels::test::RandomCacheType(random);
         made.head_dim = rank + rope;
         made.heads = made.group = 1;
         made.sequences = {{random.Int(0, 300), number % 2 == 0 ? 1 : 12}, {random.Int(0, 70), 2}};
@@ -113,9 +113,9 @@ struct LatentCase {
             for (float& x : *queries) x = kernels::test::Rounded(DType::kBF16, x);
         }
     }
-    // The additional error if weights are rounded to f16, and elements of a Q8_0 cache as well.
+    // The additional error if weights are rounded to f16, and elements of blocks as well.
     double MatrixBound() const {
-        const bool codes = shape.dtype == DType::kQ8_0;
+        const bool codes = Info(shape.dtype).quantized;
         const double dims = static_cast<double>(rank + rope), part = codes ? 2 : 1;
         const double e =
             std::exp((codes ? 0x1p-10 : 0) * 2 * std::sqrt(dims)) * (1 + part * 0x1p-10 + 0x1p-13) -
@@ -202,7 +202,7 @@ TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
         shape.heads = shape.group = 1;
         shape.sequences = {{random.Int(0, 300), number % 2 == 0 ? 1 : 12}, {random.Int(0, 70), 2}};
         AttentionCase problem(shape, static_cast<uint32_t>(number));
-        PlainCache cache(shape, 1, problem.PageCount(), dim);
+        PlainCache cache(shape.dtype, shape, 1, problem.PageCount(), dim);
         const auto whole = [&](int64_t count, int64_t most) {
             std::vector<float> values(static_cast<size_t>(count));
             for (float& value : values) value = static_cast<float>(random.Int(-most, most));

@@ -31,8 +31,9 @@ inline StepContents StepOf(const std::vector<Sequence>& sequences) {
 struct PlainCache {
     std::vector<std::byte> bytes;
     kernels::KvCache cache;
-    PlainCache(const AttentionShape& shape, int64_t kv_heads, int64_t pages, int64_t columns)
-        : cache{shape.dtype, nullptr, kv_heads, shape.page_tokens, columns} {
+    PlainCache(DType dtype, const AttentionShape& shape, int64_t kv_heads, int64_t pages,
+               int64_t columns)
+        : cache{dtype, nullptr, kv_heads, shape.page_tokens, columns} {
         bytes.assign(static_cast<size_t>(cache.PageStride() * pages), std::byte{0xff});
         cache.data = bytes.data();
     }

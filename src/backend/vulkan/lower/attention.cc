@@ -48,6 +48,7 @@ enum class RowKind { kBoth, kOne, kLatent };
 Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlace& k_cache,
                  const CachePlace& v_cache, RowKind kind) {
     WEFT_ASSIGN(const uint32_t type, CacheType(op, k_cache));
+    WEFT_ASSIGN(const uint32_t value_type, CacheType(op, v_cache));
     const bool latent = kind == RowKind::kLatent;
     Operands io(e);
     KvWriteArgs args;
@@ -62,8 +63,9 @@ Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlac
     args.head_dim = static_cast<uint32_t>(k_cache.head_dim);
     args.page_tokens = static_cast<uint32_t>(k_cache.page_tokens);
     args.latent = latent ? static_cast<uint32_t>(e.Cols(k)) : 0;
-    const int64_t each = k_cache.dtype == DType::kQ8_0 ? 32 : 1;
-    return io.Run("kv_write", {128, type, latent}, args,
+    const int64_t each =
+        std::min(Info(k_cache.dtype).block_elements, Info(v_cache.dtype).block_elements);
+    return io.Run("kv_write", {128, type, latent, value_type}, args,
                   {CeilDiv(k_cache.kv_heads * k_cache.head_dim / each, 128), e.shape().rows,
                    kind == RowKind::kBoth ? 2 : 1});
 }
@@ -166,19 +168,20 @@ class AttentionLowering {
         const bool single = e_.shape().blocks == e_.shape().rows;
         const int64_t pairs = (single ? 1 : span) * args_.group;
         return e_.Run(units ? "attention_matrix" : "attention_matrix_emulated",
-                      {fragments.Invocations(e_.gpu().subgroup), sizes_.type, sizes_.key_dims,
+                      {fragments.Invocations(e_.gpu().subgroup), sizes_.key_type, sizes_.key_dims,
                        sizes_.value_dims, sizes_.first_dims, fragments.pairs, fragments.keys,
-                       fragments.slice, fragments.across, fragments.held},
+                       fragments.slice, fragments.across, fragments.held, sizes_.value_type},
                       args_, {CeilDiv(pairs, fragments.pairs), args_.kv_heads, e_.shape().blocks},
                       reads_, {e_.All(result_)}, PinnedSubgroup(e_.gpu()), Parts::kAlongZ);
     }
     Status RunTiles(const AttentionTiles& tiles, Keys keys, int64_t x, int64_t z,
                     std::vector<Region> writes) {
-        return e_.Run("attention",
-                      {kAttentionGroup, sizes_.type, sizes_.key_dims, sizes_.value_dims,
-                       sizes_.first_dims, tiles.pairs, tiles.keys, tiles.slice,
-                       keys == Keys::kSplit, tiles.lanes, tiles.key_groups, listed()},
-                      args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
+        return e_.Run(
+            "attention",
+            {kAttentionGroup, sizes_.key_type, sizes_.key_dims, sizes_.value_dims,
+             sizes_.first_dims, tiles.pairs, tiles.keys, tiles.slice, keys == Keys::kSplit,
+             tiles.lanes, tiles.key_groups, listed(), sizes_.value_type},
+            args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
     }
 
     // Runs as many rows at a time as fit into the scratch memory for their chunks.
@@ -276,39 +279,36 @@ struct CopyPagesArgs {
 }  // namespace
 
 Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
-    if (cache.dtype == DType::kQ8_0 && cache.head_dim % 32 != 0) {
+    const DTypeInfo& info = Info(cache.dtype);
+    if (cache.head_dim % info.block_elements != 0) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: a q8_0 cache cannot hold heads of {} dims; expected a multiple of 32",
-                         OpName(op.kind()), cache.head_dim);
+                         "{}: a {} cache cannot hold heads of {} dims; expected a multiple of {}",
+                         OpName(op.kind()), info.name, cache.head_dim, info.block_elements);
     }
     if (cache.dtype == DType::kQ8_0) return 3u;
+    if (cache.dtype == DType::kQ5_1) return 4u;
+    if (cache.dtype == DType::kQ4_0) return 5u;
     if (const auto type = ElementType(cache.dtype); type.ok()) return type;
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: a cache of {} is not supported by the GPU; use f16, bf16, f32 or q8_0",
-                     OpName(op.kind()), Info(cache.dtype).name);
+    return MakeError(
+        ErrorCode::kUnsupported,
+        "{}: a cache of {} is not supported by the GPU; use f16, bf16, f32, q8_0, q5_1 or q4_0",
+        OpName(op.kind()), info.name);
 }
 
-Result<AttentionCaches> CachesOf(const Emitter& e, const Op& op) {
-    const AttentionCaches caches{e.Cache(op.inputs.end()[-2]), e.Cache(op.inputs.back())};
-    if (caches.k.dtype != caches.v.dtype) {
-        return MakeError(
-            ErrorCode::kUnsupported,
-            "attention: the K cache of a layer is {}, its V cache {}; expected one type",
-            Info(caches.k.dtype).name, Info(caches.v.dtype).name);
-    }
-    return caches;
+AttentionCaches CachesOf(const Emitter& e, const Op& op) {
+    return {e.Cache(op.inputs.end()[-2]), e.Cache(op.inputs.back())};
 }
 
 Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
     if (!a.cached(op.inputs.size())) return LowerWithoutCache(e, op, a);
     for (const ValueId id : {op.inputs[0], op.outputs[0]}) WEFT_TRY(CheckWide(e, id));
-    WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e, op));
+    const AttentionCaches caches = CachesOf(e, op);
     WEFT_TRY(WriteKeysAndValues(e, op, caches));
     return LowerOverCache(e, op, a);
 }
 
 Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
-    WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e, op));
+    const AttentionCaches caches = CachesOf(e, op);
     const CachePlace &k_cache = caches.k, &v_cache = caches.v;
     const ValueId q = op.inputs[0], out = op.outputs[0];
     AttentionArgs args = ArgsOf(e, k_cache, v_cache);
@@ -334,9 +334,9 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
         args.block = static_cast<uint32_t>(a.block);
         reads.push_back(e.All(op.inputs[3]));
     }
-    AttentionSizes sizes{0, k_cache.head_dim, v_cache.head_dim, k_cache.head_dim};
-    WEFT_TRY(CacheType(op, v_cache));
-    WEFT_ASSIGN(sizes.type, CacheType(op, k_cache));
+    AttentionSizes sizes{0, 0, k_cache.head_dim, v_cache.head_dim, k_cache.head_dim};
+    WEFT_ASSIGN(sizes.key_type, CacheType(op, k_cache));
+    WEFT_ASSIGN(sizes.value_type, CacheType(op, v_cache));
     return AttentionLowering(e, sizes, args, std::move(reads), out).Run();
 }
 
@@ -357,8 +357,8 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::LatentAttention& 
     args.result = e.Address(out);
     args.heads = args.group = static_cast<uint32_t>(a.heads);
     args.scale = a.scale;
-    AttentionSizes sizes{0, cache.head_dim, rank, rank};
-    WEFT_ASSIGN(sizes.type, CacheType(op, cache));
+    WEFT_ASSIGN(const uint32_t type, CacheType(op, cache));
+    const AttentionSizes sizes{type, type, cache.head_dim, rank, rank};
     std::vector<Region> reads = {e.All(q_latent), e.All(q_key), cache.All()};
     if (op.inputs.size() == 6) {
         args.sinks = e.Address(op.inputs[4]);

@@ -43,7 +43,8 @@ int64_t SharedBytes(const AttentionSizes& sizes, const AttentionFragments& f, ui
     const int64_t halves = f.held && !emulated ? std::max(tile, queries) : tile + queries;
     const int64_t floats = f.pairs * (std::max(f.keys, kSide * f.across) / 4 + 2);
     const int64_t lanes = std::min(subgroup * f.across / kSide, kMostLanes);
-    const int64_t scales = sizes.type == kF16 ? 1 : 2 * f.keys;
+    const bool halves_only = sizes.key_type == kF16 && sizes.value_type == kF16;
+    const int64_t scales = halves_only ? 1 : 2 * f.keys;
     const int64_t words = 2 * f.keys + scales + f.pairs * (lanes + 1) + 2 + f.pairs / kSide;
     constexpr int64_t kAlignment = 64;
     return halves * 8 + floats * 16 + words * 4 + kAlignment;
@@ -73,7 +74,7 @@ std::optional<AttentionFragments> Fitting(const gpu::Description& gpu, const Att
 std::optional<AttentionFragments> FragmentsOf(const gpu::Description& gpu,
                                               const AttentionSizes& sizes, int64_t wanted,
                                               bool emulated) {
-    if (sizes.type == kF32) return std::nullopt;
+    if (sizes.key_type == kF32 || sizes.value_type == kF32) return std::nullopt;
     std::optional<AttentionFragments> best;
     for (const int64_t most_slices : {kFewSlices, sizes.key_dims}) {
         for (const Tile& tile : kTiles) {

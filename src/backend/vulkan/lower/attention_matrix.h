@@ -8,10 +8,11 @@
 
 namespace weft::backend::vulkan {
 
-// Sizes for which kernels of attention over a cache are specialized. type: the number of the
-// cache's type (CacheType). first_dims: dims of a key that come from the first input.
+// Sizes for which kernels of attention over a cache are specialized. key_type, value_type: the
+// numbers of the caches' types (CacheType). first_dims: dims of a key that come from the first
+// input.
 struct AttentionSizes {
-    uint32_t type = 0;
+    uint32_t key_type = 0, value_type = 0;
     int64_t key_dims = 0, value_dims = 0, first_dims = 0;
 };
 
@@ -27,7 +28,7 @@ struct AttentionFragments {
 };
 
 // The workgroup for blocks of `wanted` pairs, or nothing if the device has too little shared memory
-// or the cache's type would lose precision in f16. Of these sizes, a row's bits depend only on
+// or a cache's type would lose precision in f16. Of these sizes, a row's bits depend only on
 // `keys`, which is the same for all `wanted`.
 std::optional<AttentionFragments> FragmentsOf(const gpu::Description& gpu,
                                               const AttentionSizes& sizes, int64_t wanted,

@@ -195,8 +195,9 @@ class HeadsLowering {
           attention_(op_.as<program::Attention>()) {}
 
     Status Run() {
-        WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e_, op_));
+        const AttentionCaches caches = CachesOf(e_, op_);
         WEFT_ASSIGN(const uint32_t type, CacheType(op_, caches.k));
+        WEFT_ASSIGN(const uint32_t value_type, CacheType(op_, caches.v));
         WEFT_TRY(SetQuery());
         WEFT_TRY(SetKeyAndValue(caches));
         args_.row_sequence = e_.tables().row_sequence;
@@ -204,11 +205,11 @@ class HeadsLowering {
         args_.pages = e_.tables().pages;
         const int64_t head_dim = attention_.head_dim;
         const int64_t units = int64_t{args_.heads} + 2 * int64_t{args_.kv_heads};
-        WEFT_TRY(
-            io_.Run("heads",
-                    {NormGroup(head_dim), type, head_dim, pairs_, neighbours_, parts_,
-                     caches.k.page_tokens, std::bit_cast<uint32_t>(eps_), whole_[0], whole_[1]},
-                    args_, {units, e_.shape().rows, 1}, PinnedSubgroup(e_.gpu())));
+        WEFT_TRY(io_.Run(
+            "heads",
+            {NormGroup(head_dim), type, head_dim, pairs_, neighbours_, parts_, caches.k.page_tokens,
+             std::bit_cast<uint32_t>(eps_), whole_[0], whole_[1], value_type},
+            args_, {units, e_.shape().rows, 1}, PinnedSubgroup(e_.gpu())));
         return LowerOverCache(e_, op_, attention_);
     }
 

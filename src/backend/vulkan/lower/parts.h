@@ -89,12 +89,11 @@ Result<uint32_t> CacheType(const program::Op& op, const CachePlace& cache);
 // attention.cc: writes the rows of `x` into a cache with one head, at the positions of the
 // step's rows.
 Status WriteRow(Emitter& e, const program::Op& op, program::ValueId x, const CachePlace& cache);
-// attention.cc: returns the caches of an attention op that has caches. Errors: kUnsupported
-// (the types of the caches differ).
+// attention.cc: returns the caches of an attention op that has caches.
 struct AttentionCaches {
     CachePlace k, v;
 };
-Result<AttentionCaches> CachesOf(const Emitter& e, const program::Op& op);
+AttentionCaches CachesOf(const Emitter& e, const program::Op& op);
 // attention.cc: lowers attention over the op's caches, which already contain the step's rows.
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::Attention& a);
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::LatentAttention& a);
