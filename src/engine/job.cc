@@ -1,5 +1,6 @@
 #include "engine/job.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -13,12 +14,12 @@ namespace {
 
 constexpr double kMostRanks = 1024, kMostTokens = int64_t{1} << 31, kMostRows = 65536;
 
-std::string KvTypeName(DType dtype) {
-    return std::string(Info(dtype).name);
+std::string KvTypesName(const KvTypes& types) {
+    return types.Name();
 }
 
-Result<DType> ParseJobKvType(std::string_view name) {
-    return ParseKvType("kv_dtype", name);
+Result<KvTypes> ParseJobKvTypes(std::string_view names) {
+    return ParseKvTypes("kv_dtype", names);
 }
 
 const char* OutputsName(model::Outputs outputs) {
@@ -61,7 +62,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("state_slots", job.state_slots, FieldRange{1, kMostTokens});
     visit("chunk", job.chunk, FieldRange{1, kMostRows});
     visit("max_outputs", job.max_outputs, FieldRange{1, kMostRows});
-    visit.Named("kv_dtype", job.kv_dtype, KvTypeName, ParseJobKvType);
+    visit.Named("kv_dtype", job.kv_dtype, KvTypesName, ParseJobKvTypes);
     visit.Named("outputs", job.outputs, OutputsName, FindOutputs);
     visit("draft_bytes", job.draft_bytes, FieldRange{0, int64_t{1} << 50});
     visit("draft_head", job.draft_head);
@@ -101,10 +102,20 @@ const char* OverlapName(backend::Overlap overlap) {
 
 Result<DType> ParseKvType(std::string_view flag, std::string_view name) {
     const auto dtype = DTypeOfName(name);
-    for (const DType known : {DType::kF16, DType::kBF16, DType::kQ8_0, DType::kF32}) {
+    for (const DType known :
+         {DType::kF16, DType::kBF16, DType::kF32, DType::kQ8_0, DType::kQ5_1, DType::kQ4_0}) {
         if (dtype == known) return known;
     }
-    return MakeError(ErrorCode::kUsage, "{} {}: expected f16, bf16, q8_0 or f32", flag, name);
+    return MakeError(ErrorCode::kUsage, "{} {}: expected f16, bf16, f32, q8_0, q5_1 or q4_0", flag,
+                     name);
+}
+
+Result<KvTypes> ParseKvTypes(std::string_view flag, std::string_view names) {
+    const size_t comma = std::min(names.find(','), names.size());
+    WEFT_ASSIGN(const DType keys, ParseKvType(flag, names.substr(0, comma)));
+    if (comma == names.size()) return KvTypes(keys);
+    WEFT_ASSIGN(const DType values, ParseKvType(flag, names.substr(comma + 1)));
+    return KvTypes(keys, values);
 }
 
 Result<backend::Overlap> ParseOverlap(std::string_view name) {

@@ -15,7 +15,7 @@
 #include "fabric/table.h"
 #include "model/builder.h"
 #include "model_files/lora/adapted_source.h"
-#include "tensor/dtype.h"
+#include "tensor/kv_types.h"
 
 namespace weft::engine {
 
@@ -44,7 +44,7 @@ struct Job {
     int64_t chunk = 512;      // most rows of a step
     int64_t max_outputs = 1;  // most output rows of a step: rows whose logits or hidden states are
                               // read
-    DType kv_dtype = DType::kF16;
+    KvTypes kv_dtype;
     // Outputs of a step on rank 0. With pipeline stages, kBoth means kLogits.
     model::Outputs outputs = model::Outputs::kLogits;
     int64_t draft_bytes = 0;  // memory for a draft model on rank 0, in addition to the rank's share
@@ -79,8 +79,10 @@ struct Job {
                         // (weight_stream.h)
 };
 
-// Parses a type of the KV cache: f16, bf16, q8_0 or f32. Errors: kUsage; the message names `flag`.
+// Parses a type of the KV cache. Errors: kUsage; the message names `flag` and the types.
 Result<DType> ParseKvType(std::string_view flag, std::string_view name);
+// Parses one type, or two types of keys and of values ("q8_0,q4_0").
+Result<KvTypes> ParseKvTypes(std::string_view flag, std::string_view names);
 const char* OverlapName(backend::Overlap overlap);  // "off", "auto", "on"
 // Errors: kUsage.
 Result<backend::Overlap> ParseOverlap(std::string_view name);

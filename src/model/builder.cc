@@ -414,8 +414,9 @@ std::vector<ValueId> Builder::Caches(int64_t layer) {
     for (const char* name : {"k_cache", "v_cache"}) {
         program::Value state;
         state.name = fmt::format("l{}.{}", layer, name);
-        state.dtype = options_.kv_dtype;
-        state.shape = {KvHeads().size(), name[0] == 'k' ? shape.head_dim : shape.ValueDim()};
+        const bool keys = name[0] == 'k';
+        state.dtype = keys ? options_.kv_dtype.k : options_.kv_dtype.v;
+        state.shape = {KvHeads().size(), keys ? shape.head_dim : shape.ValueDim()};
         state.storage = Storage::kState;
         caches.push_back(program_.AddValue(std::move(state)));
     }

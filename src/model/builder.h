@@ -19,6 +19,7 @@
 #include "model_files/model_file.h"
 #include "program/program.h"
 #include "program/target.h"
+#include "tensor/kv_types.h"
 
 namespace weft::model {
 
@@ -31,7 +32,7 @@ enum class Outputs {
 };
 
 struct BuildOptions {
-    DType kv_dtype = DType::kF16;
+    KvTypes kv_dtype;
     // false (training): there is no KV cache, and attention sees only the rows of the step. The
     // ranks of the last stage keep the logits, because they compute the loss, and do not send them
     // to rank 0.

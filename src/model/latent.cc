@@ -305,11 +305,12 @@ bool Builder::HasBlockIndexer(int64_t layer) const {
     return source_.FindTensor(fmt::format("blk.{}.indexer.q_proj.weight", layer)) != nullptr;
 }
 
-// Cache pages with one row per `stride` positions, identical on every tensor rank.
+// Cache pages with one row per `stride` positions, of the type of keys, identical on every tensor
+// rank.
 ValueId Builder::RowCache(const std::string& name, int64_t columns, int64_t stride) {
     program::Value state;
     state.name = Local(name);
-    state.dtype = options_.kv_dtype;
+    state.dtype = options_.kv_dtype.k;
     state.shape = {1, columns};
     state.storage = Storage::kState;
     state.row_positions = program::RowPositions(stride);

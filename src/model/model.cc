@@ -337,7 +337,7 @@ Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSo
 }
 
 Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
-                                   DType kv_dtype, bool draft_head) {
+                                   KvTypes kv_dtype, bool draft_head) {
     BuildOptions options;
     options.kv_dtype = kv_dtype;
     options.draft_head = draft_head;

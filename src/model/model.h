@@ -40,7 +40,7 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
 // Bytes per position of a sequence in the KV caches of all layers, on one rank that holds the whole
 // model. draft_head: add the cache of the draft head. Errors: those of BuildProgram.
 Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
-                                   DType kv_dtype, bool draft_head = false);
+                                   KvTypes kv_dtype, bool draft_head = false);
 
 // Bytes of one slot of recurrent state in all layers, on one rank that holds the whole model; 0:
 // the model has none. Errors: those of BuildProgram.

@@ -37,7 +37,7 @@ constexpr const char* kOtherHeads = "synthetic:qwen3-0.6b";
 struct StepsWanted {
     std::string model = {};  // synthetic:NAME:TYPE
     int tp = 1, pp = 1;
-    DType kv_dtype = DType::kF16;
+    KvTypes kv_dtype;
     // Numbers of sequences that decode together; one sequence alone is always measured.
     std::vector<int64_t> sequences = {};
     std::vector<int64_t> rows = {};  // prompt lengths, ascending; the last should be long
@@ -393,7 +393,7 @@ class MachineMeasurer {
         : options_(options),
           say_(say),
           ranks_(cluster::RanksOf(options.cluster)),
-          kv_dtype_(options.job.kv_dtype) {}
+          kv_dtype_(options.job.kv_dtype.k) {}
 
     Result<Machine> Run() {
         machine_.about = fmt::format("measured with {} ranks of Weft", ranks_);

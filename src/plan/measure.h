@@ -31,7 +31,7 @@ struct MeasureOptions {
     std::string model = "synthetic:llama-3.2-1b";  // a suffix :TYPE:layers=2 is added
     // The measurement of an empty member is skipped.
     std::string experts = "synthetic:qwen3-30b-a3b";
-    std::vector<std::string> kv_types = {"f16", "q8_0", "bf16", "f32"};
+    std::vector<std::string> kv_types = {"f16", "q8_0", "q5_1", "q4_0", "bf16", "f32"};
     std::vector<std::string> train_types = {"bf16", "f32"};
     std::string train_model = "synthetic:smollm2-135m";
     double seconds = 0.1;  // time for each size of a link or collective

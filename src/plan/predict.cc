@@ -94,7 +94,7 @@ class Predictor {
             return MakeError(ErrorCode::kUsage, "a layout of {} ranks; {} has {}", layout_.size(),
                              cluster_.words, host_of_.size());
         }
-        WEFT_TRY(engine::CheckKvType(walk_.hyper(), walk_.kv_dtype(), walk_.source().name()));
+        WEFT_TRY(engine::CheckKvTypes(walk_.hyper(), walk_.kv_dtype(), walk_.source().name()));
         std::optional<Result<model::ShardPlan>> own;
         const Result<model::ShardPlan>& planned = PlanOf(own);
         if (!planned.ok()) return planned.error();
@@ -495,7 +495,7 @@ class Predictor {
 
 }  // namespace
 
-engine::Job Workload::AsJob(DType kv_dtype, int64_t page) const {
+engine::Job Workload::AsJob(KvTypes kv_dtype, int64_t page) const {
     const int64_t longest = std::max(context, depth + prompt_tokens());
     engine::Job job;
     job.ctx = (longest + page - 1) / page * page;

@@ -43,7 +43,7 @@ struct Workload {
     int64_t rows_each() const { return draft.on() ? draft.tokens + 1 : 1; }
     // The job of `weft serve` for this workload, with the values of --ctx, --max-seqs,
     // --prefill-chunk, --kv-dtype and --draft-tokens. page: tokens of a page of the KV cache.
-    engine::Job AsJob(DType kv_dtype, int64_t page) const;
+    engine::Job AsJob(KvTypes kv_dtype, int64_t page) const;
 };
 
 struct Prediction {

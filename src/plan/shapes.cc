@@ -663,7 +663,7 @@ std::string QuantizedTypeOf(const std::string& word) {
     return known.ok() && Info(known->type.base).quantized ? type : "";
 }
 
-Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype, bool draft_head) {
+Result<OpenedShape> OpenWalk(const std::string& word, KvTypes kv_dtype, bool draft_head) {
     OpenedShape opened;
     WEFT_ASSIGN(opened.source, OpenShape(word, draft_head));
     WEFT_ASSIGN(opened.walk, ModelWalk::Make(*opened.source, kv_dtype));

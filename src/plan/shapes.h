@@ -35,7 +35,7 @@ struct OpenedShape {
     std::string note;       // for the user: PackedTypes::note(); mostly empty
 };
 // OpenShape, and ModelWalk::Make.
-Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype = DType::kF16,
+Result<OpenedShape> OpenWalk(const std::string& word, KvTypes kv_dtype = {},
                              bool draft_head = false);
 
 // Like OpenShape, for the text of a config.json. name: the model's name in messages.

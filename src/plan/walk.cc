@@ -118,8 +118,9 @@ class StepTimer {
         double rate = place_.machine->sustained_bytes_per_s();
         double compute = cost.flops / place_.machine->compute.value;
         if (op.Is(Trait::kAttention)) {
-            rate = rates_->CacheRate(CacheType(list, op));
-            compute = cost.flops / rates_->AttentionFlops(CacheType(list, op));
+            const CacheRates cache = RatesOfCaches(list, op);
+            rate = cache.bytes_per_s;
+            compute = cost.flops / cache.flops_per_s;
         } else if (rates_->rest && !op.Is(Trait::kByFlops)) {
             rate = rates_->rest->value;  // the rate includes their arithmetic
             compute = 0;
@@ -145,13 +146,26 @@ class StepTimer {
         return static_cast<double>(cost.read_bytes + cost.written_bytes);
     }
 
-    // Type of the cache that an attention op reads.
-    static DType CacheType(const program::Program& list, const program::Op& op) {
+    struct CacheRates {
+        double bytes_per_s, flops_per_s;
+    };
+    // Rates of attention: means over its caches, which may have different types, by their bytes and
+    // by their columns.
+    CacheRates RatesOfCaches(const program::Program& list, const program::Op& op) const {
+        double bytes = 0, columns = 0, seconds = 0, compute_seconds = 0;
         for (const program::ValueId id : op.inputs) {
-            const program::Value& value = list.value(id);
-            if (value.storage == program::Storage::kState) return value.dtype;
+            const program::Value& cache = list.value(id);
+            if (cache.storage != program::Storage::kState) continue;
+            const auto own_columns = static_cast<double>(cache.shape[1]);
+            const auto own_bytes = static_cast<double>(RowBytes(cache.dtype, cache.shape[1]));
+            bytes += own_bytes;
+            columns += own_columns;
+            seconds += own_bytes / rates_->CacheRate(cache.dtype);
+            compute_seconds += own_columns / rates_->AttentionFlops(cache.dtype);
         }
-        return DType::kF16;
+        if (bytes == 0)
+            return {rates_->CacheRate(DType::kF16), rates_->AttentionFlops(DType::kF16)};
+        return {bytes / seconds, columns / compute_seconds};
     }
 
     program::ExpertLoad LoadOf(const program::Program& list, const program::Op& op) const {
@@ -195,7 +209,7 @@ class StepTimer {
             const int64_t columns = list.value(op.inputs[3]).shape[1];
             seen = std::min(seen, columns / attention->kv_heads * attention->block);
         }
-        const double seconds = BytesOf(cost) / rates_->CacheRate(CacheType(list, op)) +
+        const double seconds = BytesOf(cost) / RatesOfCaches(list, op).bytes_per_s +
                                cost.flops / rates_->scores->value;
         all.cache += seconds * (1 + rates_->positions / static_cast<double>(seen));
         return true;
@@ -345,7 +359,7 @@ model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers) {
     return part;
 }
 
-Result<ModelWalk> ModelWalk::Make(const model_files::ModelSource& source, DType kv_dtype) {
+Result<ModelWalk> ModelWalk::Make(const model_files::ModelSource& source, KvTypes kv_dtype) {
     ModelWalk walk;
     walk.source_ = &source;
     WEFT_ASSIGN(walk.hyper_, model::ReadHyper(source));

@@ -45,10 +45,10 @@ model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers);
 // object.
 class ModelWalk {
   public:
-    static Result<ModelWalk> Make(const model_files::ModelSource& source, DType kv_dtype);
+    static Result<ModelWalk> Make(const model_files::ModelSource& source, KvTypes kv_dtype);
     const model::Hyper& hyper() const { return hyper_; }
     const model_files::ModelSource& source() const { return *source_; }
-    DType kv_dtype() const { return options_.kv_dtype; }
+    KvTypes kv_dtype() const { return options_.kv_dtype; }
     // Kind of each layer, as a number.
     const std::vector<int>& kind_of_layer() const { return kind_of_layer_; }
     std::span<const int> KindsOf(const model::Span& layers) const {

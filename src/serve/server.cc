@@ -104,7 +104,7 @@ Status Server::Open() {
     metrics_ = std::make_unique<Metrics>(
         options_.metrics_prefix,
         MetricsInfo{served_.name, engine_->context(), engine_->rank().page_tokens(),
-                    options_.batch.prefix_cache, std::string(Info(options_.job.kv_dtype).name)});
+                    options_.batch.prefix_cache, options_.job.kv_dtype.Name()});
     options_.api.metrics = metrics_.get();
     api_ = std::make_unique<Api>(served_, options_.api);
     WEFT_TRY(api_->started());

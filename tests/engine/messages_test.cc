@@ -26,14 +26,14 @@ TEST(Job, SurvivesTheWay) {
     job.ctx = 1 << 20;
     job.chunk = 7;
     job.max_outputs = 9;
-    job.kv_dtype = DType::kQ8_0;
+    job.kv_dtype = {DType::kQ8_0, DType::kQ4_0};
     job.reference = job.exact = job.trace = job.verify = job.verify_model = true;
     const auto back = JobFromJson(JobToJson(job));
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(JobToJson(*back), JobToJson(job));
     EXPECT_EQ(back->model, job.model);
     EXPECT_EQ(back->split, job.split);
-    EXPECT_EQ(back->kv_dtype, DType::kQ8_0);
+    EXPECT_EQ(back->kv_dtype, KvTypes(DType::kQ8_0, DType::kQ4_0));
 }
 
 // The header of a fed model may be any bytes.

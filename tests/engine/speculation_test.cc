@@ -85,7 +85,7 @@ class Speculation : public testing::Test {
         support::WriteTinyGguf(dir_ / name, file);
         return dir_ / name;
     }
-    static Job JobOf(const std::string& model, DType kv, int64_t ctx) {
+    static Job JobOf(const std::string& model, KvTypes kv, int64_t ctx) {
         Job job;
         job.model = model;
         job.threads = 1;
@@ -96,7 +96,7 @@ class Speculation : public testing::Test {
         return job;
     }
     static std::unique_ptr<Engine> Open(const std::string& model, const DraftOptions& draft = {},
-                                        DType kv = DType::kF16, int64_t ctx = 320) {
+                                        KvTypes kv = {}, int64_t ctx = 320) {
         auto engine = Engine::Start({}, JobOf(model, kv, ctx), OneAtATime(draft));
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
@@ -154,8 +154,9 @@ TEST_F(Speculation, ALookupChangesNoToken) {
 
 TEST_F(Speculation, EveryKvType) {
     const std::string model = Write("model", SpeculationFileOf("llama"));
-    for (const DType kv : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
-        SCOPED_TRACE(Info(kv).name);
+    for (const KvTypes kv : {KvTypes(DType::kF32), KvTypes(DType::kBF16), KvTypes(DType::kQ8_0),
+                             KvTypes(DType::kQ5_1, DType::kQ4_0)}) {
+        SCOPED_TRACE(kv.Name());
         const auto plain = Open(model, {}, kv);
         const auto drafting = Open(model, {.lookup = true, .tokens = 5, .always = true}, kv);
         for (const float temperature : {0.0f, 3.0f}) {

@@ -380,8 +380,9 @@ TEST(PlanCommand, MeasuresThisMachine) {
 TEST(PlanCommand, WhatCannotBeMeasuredIsSaidAtOnce) {
     for (const auto& [arguments, said] : std::initializer_list<std::pair<Words, const char*>>{
              {{"--types", "q8_0,q9"}, "no weights of type 'q9'; known:"},
-             {{"--kv-types", "f16,q4_0"}, "--kv-types q4_0: expected f16, bf16, q8_0 or f32"},
-             {{"--kv-types", "q9"}, "--kv-types q9: expected f16, bf16, q8_0 or f32"},
+             {{"--kv-types", "f16,q4_1"},
+              "--kv-types q4_1: expected f16, bf16, f32, q8_0, q5_1 or "},
+             {{"--kv-types", "q9"}, "--kv-types q9: expected f16, bf16, f32, q8_0, q5_1 or q4_0"},
              {{"--train-types", "bf16,q4_0"}, "--train-types q4_0: expected bf16, f16 or f32"},
              {{"--measure-experts-with", "synthetic:q"}, "no synthetic model is named 'q'"},
              {{"--measure-training-with", "synthetic:q"}, "no synthetic model is named 'q'"},

@@ -288,19 +288,21 @@ TEST_P(VulkanFused, SameBits) {
 // Heads that fill blocks of a cache; also heads larger than a workgroup, and of odd sizes.
 TEST(VulkanFusion, SameBitsInBlocksAndInOddHeads) {
     WEFT_NEEDS_VULKAN();
-    const std::tuple<const char*, int64_t, DType> cases[] = {{"llama", 32, DType::kQ8_0},
-                                                             {"qwen3", 96, DType::kQ8_0},
-                                                             {"llama", 38, DType::kF16},
-                                                             {"qwen3", 160, DType::kF32},
-                                                             {"qwen3", 2, DType::kF16}};
-    for (const auto& [architecture, head_dim, type] : weft::test::Some(cases, 2)) {
-        SCOPED_TRACE(fmt::format("{}: {} of {}", architecture, head_dim, Info(type).name));
+    const std::tuple<const char*, int64_t, KvTypes> cases[] = {
+        {"llama", 32, {DType::kQ8_0, DType::kQ4_0}},
+        {"qwen3", 96, DType::kQ5_1},
+        {"llama", 38, {DType::kF16, DType::kBF16}},
+        {"llama", 64, {DType::kF32, DType::kQ8_0}},
+        {"qwen3", 160, DType::kF32},
+        {"qwen3", 2, DType::kF16}};
+    for (const auto& [architecture, head_dim, types] : weft::test::Some(cases, 2)) {
+        SCOPED_TRACE(fmt::format("{}: {} of {}", architecture, head_dim, types.Name()));
         model::Hyper hyper = support::TinyHyper(architecture, false);
         hyper.head_dim = head_dim;
         support::SetRope(hyper, 100);
         const support::TinySource source(hyper);
         model::BuildOptions options;
-        options.kv_dtype = type;
+        options.kv_dtype = types;
         options.target.float64_reductions = false;
         std::vector<int32_t> tokens(13);
         std::iota(tokens.begin(), tokens.end(), 20);

@@ -245,7 +245,7 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     row.wire = c.tp == 1 ? "none" : engine::SumWireName(rank.wire());
     row.prompt_wire = c.tp == 1 ? "none" : engine::SumWireName(rank.prompt_wire());
     row.split = ranks == 1 ? "" : fmt::format("{}", fmt::join(runner->rank().job().split, ","));
-    row.kv_type = LowerCase(Info(job.kv_dtype).name);
+    row.kv_type = job.kv_dtype;
     row.chunk = job.chunk;
     const auto test = [&](int64_t prompt, int64_t generate, int64_t depth, int64_t at_once) {
         return ShowTest(flags, *runner, {prompt, generate, depth, at_once}, row, label, predictor,

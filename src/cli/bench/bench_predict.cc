@@ -25,7 +25,7 @@ Result<std::optional<plan::ClusterSpec>> ClusterHere(const plan::Library& librar
 
 Result<std::unique_ptr<BenchPredictor>> BenchPredictor::Make(const std::string& machines,
                                                              const std::string& model,
-                                                             DType kv_dtype, bool on_gpu) {
+                                                             KvTypes kv_dtype, bool on_gpu) {
     auto predictor = std::make_unique<BenchPredictor>();
     WEFT_ASSIGN(const plan::Library library, plan::Library::Open());
     if (machines.empty()) {

@@ -18,7 +18,7 @@ class BenchPredictor {
     // machines: as in `weft plan --machines`; "": this host, which is identified only if `on_gpu`.
     // Null if the machines are unknown. Errors: those of `weft plan`.
     static Result<std::unique_ptr<BenchPredictor>> Make(const std::string& machines,
-                                                        const std::string& model, DType kv_dtype,
+                                                        const std::string& model, KvTypes kv_dtype,
                                                         bool on_gpu);
     // Predicted tokens per second of the row's test, over all sequences; empty if the machines have
     // fewer ranks, or the model cannot be sharded like this.

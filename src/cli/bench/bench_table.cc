@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/text.h"
 #include "cli/terminal/output.h"
 
 namespace weft::cli {
@@ -100,8 +101,8 @@ Json TableJson(const BenchModel& model, const BenchRow& row) {
                  {"n_batch", row.chunk},
                  {"n_ubatch", row.chunk},
                  {"n_threads", row.threads},
-                 {"type_k", row.kv_type},
-                 {"type_v", row.kv_type},
+                 {"type_k", LowerCase(Info(row.kv_type.k).name)},
+                 {"type_v", LowerCase(Info(row.kv_type.v).name)},
                  {"n_gpu_layers", model.on_gpu() ? kAllLayers : 0},
                  {"kernels", model.kernels},
                  {"tp", row.tp},

@@ -10,6 +10,7 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "cli/terminal/output.h"
+#include "tensor/kv_types.h"
 
 namespace weft::cli {
 
@@ -41,7 +42,8 @@ struct BenchRow {
     int64_t depth = 0;                 // tokens already in the KV cache
     int64_t seqs = 1;                  // concurrent sequences, each with that many tokens
     int threads = 0, tp = 1, pp = 1, ep = 1;
-    std::string transport, split, kv_type;
+    std::string transport, split;
+    KvTypes kv_type;
     // Types of all-reduces on the wire (--allreduce-dtype, --prompt-allreduce-dtype); "none"
     // without tensor ranks.
     std::string wire, prompt_wire;

@@ -274,8 +274,10 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
         .Tokens(CommonFlags::kAutomaticContext);
     group.AddNumber("--prefill-chunk", flags.job.chunk, 1, 65536,
                     "Maximum prompt tokens per step (512)");
-    group.AddOption("--kv-dtype", flags.kv,
-                    "Data type of the KV cache: f16 (default), bf16, q8_0 or f32");
+    group.AddOption(
+        "--kv-dtype", flags.kv,
+        "Data type of the KV cache: f16 (default), bf16, f32, q8_0, q5_1 or q4_0; or of "
+        "keys and values: q8_0,q4_0");
     flags.job.device.clear();
     AddDevices(app, flags.job.device);
     AddPlaceFlags(group, flags);
@@ -528,7 +530,7 @@ Status Resolve(CommonFlags& flags) {
     if (flags.ctx >= 0) {
         WEFT_ASSIGN(flags.job.ctx, ContextAsked(flags));
     }
-    WEFT_ASSIGN(flags.job.kv_dtype, engine::ParseKvType("--kv-dtype", flags.kv));
+    WEFT_ASSIGN(flags.job.kv_dtype, engine::ParseKvTypes("--kv-dtype", flags.kv));
     if (!flags.lora.empty()) flags.job.adapters = {{"lora", flags.lora}};
     WEFT_ASSIGN(flags.job.overlap, engine::ParseOverlap(flags.overlap));
     WEFT_ASSIGN(flags.job.wire, engine::ParseSumWire(flags.wire));

@@ -244,7 +244,7 @@ void AddNote(std::string& note, const std::string& more) {
 }
 
 Status FillRun(PlanFlags& flags, PlanRun& run) {
-    const DType kv_dtype = *DTypeOfName(flags.kv);
+    WEFT_ASSIGN(const KvTypes kv_dtype, engine::ParseKvTypes("--kv-dtype", flags.kv));
     WEFT_ASSIGN(run.library, plan::Library::Open());
     flags.typed = WithUsualType(flags.model);
     const bool head = flags.draft == engine::DraftOptions::kDraftHead;
@@ -471,8 +471,9 @@ void AddInferenceOptions(const Command& command, PlanFlags& flags) {
     add("--depth", load.depth, "Tokens in the KV cache before the prompt")
         .Range(int64_t{0}, kMost)
         .ShowDefault();
-    add("--kv-dtype", flags.kv, "Type of the KV cache: f16, bf16, q8_0 or f32")
-        .OneOf({"f16", "bf16", "q8_0", "f32"})
+    add("--kv-dtype", flags.kv,
+        "Type of the KV cache: f16, bf16, f32, q8_0, q5_1 or q4_0; or of keys and values: "
+        "q8_0,q4_0")
         .ShowDefault();
     const Option draft =
         add("--draft", flags.draft,

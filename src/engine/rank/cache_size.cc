@@ -7,6 +7,7 @@
 #include "backend/device.h"
 #include "backend/device_list.h"
 #include "engine/rank/host_ops.h"
+#include "engine/rank/rank_options.h"
 #include "engine/rank/runner.h"
 #include "model/model.h"
 #include "model_files/model_file.h"
@@ -22,14 +23,14 @@ constexpr double kWeightsRoom = 0.9;
 // Bytes per token of KV cache, with a draft model's.
 Result<int64_t> CacheBytes(const Job& job, const EngineOptions& options,
                            const model_files::ModelSource& source, const model::Hyper& hyper) {
-    const DType type = job.reference ? DType::kF32 : job.kv_dtype;
+    const KvTypes types = KvTypesOf(job);
     const bool head = options.draft.head() && hyper.draft_head;
-    WEFT_ASSIGN(int64_t bytes, model::CacheBytesPerToken(hyper, source, type, head));
+    WEFT_ASSIGN(int64_t bytes, model::CacheBytesPerToken(hyper, source, types, head));
     const std::string& draft = options.draft.model;
     if (!draft.empty() && !options.draft.head()) {
         WEFT_ASSIGN(const auto small, model_files::OpenModel(draft));
         WEFT_ASSIGN(const model::Hyper its, model::ReadHyper(*small));
-        WEFT_ASSIGN(const int64_t more, model::CacheBytesPerToken(its, *small, type));
+        WEFT_ASSIGN(const int64_t more, model::CacheBytesPerToken(its, *small, types));
         bytes += more;
     }
     return std::max<int64_t>(1, bytes);

@@ -6,21 +6,38 @@
 
 namespace weft::engine {
 
-DType KvTypeOf(const Job& job) {
+KvTypes KvTypesOf(const Job& job) {
     return job.reference ? DType::kF32 : job.kv_dtype;
 }
 
-Status CheckKvType(const model::Hyper& hyper, DType kv_dtype, const std::string& name) {
-    const DTypeInfo& kv = Info(kv_dtype);
-    const int64_t block = kv.block_elements;
-    if (hyper.head_dim % block == 0 && hyper.windowed_heads.head_dim % block == 0 &&
-        hyper.v_head_dim % block == 0 && hyper.windowed_heads.v_head_dim % block == 0) {
-        return {};
+Status CheckKvTypes(const model::Hyper& hyper, const KvTypes& types, const std::string& name) {
+    const bool latent = hyper.latent.rank > 0;
+    if (types.k != types.v && (latent || hyper.windowing.streams > 0)) {
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "{}: this model has one cache for keys and values; --kv-dtype {} names two "
+            "types. Use one type.",
+            name, types.Name());
     }
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: a {} KV cache needs heads of a multiple of {} dims; this model has {}. "
-                     "Use --kv-dtype f16.",
-                     name, kv.name, block, hyper.head_dim);
+    const auto check = [&](DType type, std::initializer_list<int64_t> columns) -> Status {
+        const DTypeInfo& info = Info(type);
+        for (const int64_t each : columns) {
+            if (each % info.block_elements == 0) continue;
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: a {} KV cache needs heads of a multiple of {} dims; this model "
+                             "has {}. Use --kv-dtype f16.",
+                             name, info.name, info.block_elements, each);
+        }
+        return {};
+    };
+    // (Columns of 0 do not exist, or equal those of keys.)
+    WEFT_TRY(check(types.k, {hyper.head_dim, hyper.windowed_heads.head_dim, hyper.indexer.dim,
+                             latent ? hyper.latent.rank + hyper.latent.rope : 0}));
+    if (latent) return {};
+    const auto values = [](int64_t own, int64_t keys) { return own == 0 ? keys : own; };
+    const model::HeadShape& windowed = hyper.windowed_heads;
+    return check(types.v, {values(hyper.v_head_dim, hyper.head_dim),
+                           values(windowed.v_head_dim, windowed.head_dim)});
 }
 
 model::BuildOptions BuildOptionsOf(const Job& job, const model::Layout& layout,
@@ -32,7 +49,7 @@ model::BuildOptions BuildOptionsOf(const Job& job, const model::Layout& layout,
     if (layout.pp > 1 && build.outputs == model::Outputs::kBoth) {
         build.outputs = model::Outputs::kLogits;
     }
-    build.kv_dtype = KvTypeOf(job);
+    build.kv_dtype = KvTypesOf(job);
     build.draft_head = job.draft_head;
     return build;
 }

@@ -19,11 +19,11 @@ namespace weft::engine {
 // allocator.
 inline constexpr uint64_t kRankBytes = uint64_t{64} << 20;
 
-// Type of the KV cache: job.kv_dtype, or f32 for reference kernels.
-DType KvTypeOf(const Job& job);
-// Errors: kUnsupported (the head size is not a multiple of the type's block). name: the model's,
-// for the message.
-Status CheckKvType(const model::Hyper& hyper, DType kv_dtype, const std::string& name);
+// Types of the KV cache: job.kv_dtype, or f32 for reference kernels.
+KvTypes KvTypesOf(const Job& job);
+// Errors: kUnsupported (a head size is not a multiple of its type's block; the types differ, but
+// the model has one cache for keys and values). name: the model's, for the message.
+Status CheckKvTypes(const model::Hyper& hyper, const KvTypes& types, const std::string& name);
 
 model::BuildOptions BuildOptionsOf(const Job& job, const model::Layout& layout,
                                    const program::Target& target);

@@ -234,7 +234,7 @@ Status Rank::PlanShard() {
     if (cluster_.rank() == 0) {
         for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
     }
-    return CheckKvType(hyper_, KvTypeOf(job_), source_->name());
+    return CheckKvTypes(hyper_, KvTypesOf(job_), source_->name());
 }
 
 Status Rank::Compile() {

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "engine/rank/rank.h"
+#include "engine/rank/rank_options.h"
 #include "engine/rank/sum_wire.h"
 #include "engine/start/self_test.h"
 
@@ -63,10 +64,9 @@ constexpr const char* kNext =
 // file.
 std::string Rank::SelfTestPath(const std::string& fingerprint, const std::string& identity) const {
     if (job_.model.starts_with("synthetic:")) return "";
-    const DType kv = job_.reference ? DType::kF32 : job_.kv_dtype;
     const char* what = job_.outputs == model::Outputs::kHidden ? "-hidden" : "";
-    return RecordPath(
-        fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION, identity, Info(kv).name, what));
+    return RecordPath(fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION, identity,
+                                  KvTypesOf(job_).Name(), what));
 }
 
 // Record of one rank alone on this rank's device, or else on that of another stage.
