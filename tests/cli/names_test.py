@@ -349,6 +349,16 @@ class Habits(NamesTest):
                       ("--disable-log-requests",), ("--ssl-certfile", "a", "--ssl-keyfile", "b"))):
             said = self.refused("serve", "no/such.gguf", *flags, "--port", "0", status=1)
             self.assertIn("no/such.gguf", said)
+        # llama.cpp has a flag for each type of the KV cache.
+        for flags, types in ((("-ctk", "q8_0", "--cache-type-v=q4_0"), ("q8_0", "q4_0")),
+                             (("--cache_type_k=q5_1",), ("q5_1", "f16")),
+                             (("-ctv", "q8_0"), ("f16", "q8_0"))):
+            (row,) = json.loads(self.weft("bench", MODEL, *flags, "-p", "0", "-n", "1", "-r", "1",
+                                          "-o", "json"))
+            self.assertEqual((row["type_k"], row["type_v"]), types)
+        self.assertIn("--kv-dtype q3: expected f16",
+                      self.refused("run", MODEL, QUESTION, "-ctk", "q3"))
+        self.assertIn("-ctv needs a type", self.refused("run", MODEL, QUESTION, "-ctv"))
         # A value that looks like a flag is a value, and a command's own flags keep their meaning.
         said = self.weft("run", MODEL, "--raw", "-n", "1", "-p=-c", "--stop", "-ngl", "--json")
         self.assertIn("tokens", said)
@@ -359,8 +369,8 @@ class Habits(NamesTest):
                                self.weft("serve", "--help")))
         for flag in some((
                      "-ngl", "--n-gpu-layers", "-fa", "--flash-attn", "--jinja", "-np", "-b", "-ts",
-                     "--rpc", "--mlock", "--no-mmap", "-ctk", "-hf", "--grammar", "-i", "--api-key",
-                     "--gpu-memory-utilization", "--dtype", "--quantization",
+                     "--rpc", "--mlock", "--no-mmap", "-ctkd", "-hf", "--grammar", "-i",
+                     "--api-key", "--gpu-memory-utilization", "--dtype", "--quantization",
                      "--enable-expert-parallel", "--trust-remote-code", "--enforce-eager",
                      "--tool-call-parser", "--tokenizer", "--revision", "--download-dir",
                      "--data-parallel-size", "--cpu-offload-gb", "--keepalive", "--metrics"), 6):

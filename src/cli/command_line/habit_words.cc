@@ -31,6 +31,8 @@ constexpr Synonym kSynonyms[] = {
     {"--max-num-seqs --max-running-requests", "--max-seqs"},
     {"--max-num-batched-tokens", "--step-tokens"},
     {"--max-total-tokens", "--kv-tokens"},
+    {"-ctk --cache-type-k", "--kv-dtype", Taker::kKeys},
+    {"-ctv --cache-type-v", "--kv-dtype", Taker::kValues},
     {"--served-model-name", "--name"},
     {"-a", "--name", Taker::kInference},
     {"-p", "--port", Taker::kInference},
@@ -105,9 +107,10 @@ constexpr Advice kAdvices[] = {
      "weights are always read into memory; leave the flag out"},
     {"-b --batch-size", "--prefill-chunk N is the most prompt tokens in one step"},
     {"-np --parallel", "--max-seqs N, of 'weft serve': each sequence has the whole --ctx"},
-    {"-ctk --cache-type-k -ctv --cache-type-v --kv-cache-dtype -ctkd -ctvd --cache-type-k-draft "
-     "--cache-type-v-draft",
-     "--kv-dtype f16, bf16, q8_0 or f32 is the type of keys and values"},
+    {"--kv-cache-dtype -ctkd -ctvd --cache-type-k-draft --cache-type-v-draft",
+     "--kv-dtype f16, bf16, f32, q8_0, q5_1 or q4_0 is the type of keys and values, also of a "
+     "draft "
+     "model's"},
     {"-hf --hf-repo -hfr -hfd -hfrd --hf-repo-draft",
      "the repository is the MODEL: OWNER/NAME:TYPE --pull, after 'weft run' or 'weft serve'"},
     {"-hff --hf-file -mu --model-url -dr --docker-repo",

@@ -13,6 +13,8 @@ inline constexpr std::string_view kModelWord = "MODEL";
 enum class Taker {
     kAll,
     kInference,  // commands that run a model
+    kKeys,       // all; the value is the first of the two types in --kv-dtype,
+    kValues,     // or the second
     kFormer      // all; a former name of Weft's own flag, which help, completion and pages omit
 };
 

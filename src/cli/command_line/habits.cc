@@ -42,9 +42,11 @@ class Line {
           translated_(translated) {}
 
     Status Apply() {
-        for (size_t at = first_; at < words_.size() && words_[at] != "--"; ++at) {
+        size_t at = first_;
+        for (; at < words_.size() && words_[at] != "--"; ++at) {
             if (IsFlag(words_[at])) WEFT_TRY(ApplyTo(at));
         }
+        PutCacheTypes(at);
         const bool needs_model = full_name_ == "weft run" || full_name_ == "weft serve";
         if (words_.size() > first_ || !needs_model) return {};
         return MakeError(ErrorCode::kUsage,
@@ -61,6 +63,9 @@ class Line {
         const Synonym* same = FindSynonym(typed);
         if (same != nullptr && same->flag == kModelWord) {
             return MoveModel(at, std::min(word.find('='), word.size()));
+        }
+        if (same != nullptr && (same->taker == Taker::kKeys || same->taker == Taker::kValues)) {
+            return TakeCacheType(at, *same);
         }
         WEFT_TRY(Translate(word));
         const std::string name = NameOf(word);
@@ -157,18 +162,41 @@ class Line {
 
     // Moves the model to the place of MODEL, directly after the command.
     Status MoveModel(size_t& at, size_t equals) {
-        std::string model = words_[at].substr(std::min(equals + 1, words_[at].size()));
-        const bool joined = equals < words_[at].size();
-        if (!joined && at + 1 == words_.size()) {
-            return MakeError(ErrorCode::kUsage, "{} needs a MODEL after it", words_[at]);
-        }
-        if (!joined) {
-            model = words_[at + 1];
-            words_.erase(words_.begin() + static_cast<ptrdiff_t>(at) + 1);
-        }
-        words_.erase(words_.begin() + static_cast<ptrdiff_t>(at));
+        WEFT_ASSIGN(const std::string model, Remove(at, equals, "MODEL"));
         words_.insert(words_.begin() + static_cast<ptrdiff_t>(first_), model);
         return {};
+    }
+
+    // Removes the flag at `at` and returns its value, which it names `what` in an error.
+    Result<std::string> Remove(size_t at, size_t equals, const char* what) {
+        const std::string word = words_[at];
+        const bool joined = equals < word.size();
+        if (!joined && at + 1 == words_.size()) {
+            return MakeError(ErrorCode::kUsage, "{} needs a {} after it", word, what);
+        }
+        std::string value = joined ? word.substr(equals + 1) : words_[at + 1];
+        const auto begin = words_.begin() + static_cast<ptrdiff_t>(at);
+        words_.erase(begin, begin + (joined ? 1 : 2));
+        return value;
+    }
+
+    // llama.cpp has a flag for each type of the KV cache: removes it, and keeps its value for
+    // PutCacheTypes.
+    Status TakeCacheType(size_t& at, const Synonym& same) {
+        translated_[NameOf(words_[at])] = std::string(same.flag);
+        const size_t equals = std::min(words_[at].find('='), words_[at].size());
+        std::string& type = same.taker == Taker::kKeys ? key_type_ : value_type_;
+        WEFT_ASSIGN(type, Remove(at, equals, "type"));
+        --at;
+        return {};
+    }
+
+    // Inserts --kv-dtype K,V before word `at`, if there are such flags. f16 is llama.cpp's default.
+    void PutCacheTypes(size_t at) {
+        if (key_type_.empty() && value_type_.empty()) return;
+        const auto type = [](const std::string& typed) { return typed.empty() ? "f16" : typed; };
+        words_.insert(words_.begin() + static_cast<ptrdiff_t>(at),
+                      "--kv-dtype=" + type(key_type_) + "," + type(value_type_));
     }
 
     Status Advise(const std::string& name) const {
@@ -185,6 +213,7 @@ class Line {
     size_t first_;
     std::vector<std::string>& words_;
     std::map<std::string, std::string>& translated_;
+    std::string key_type_, value_type_;
 };
 
 // Handles a line whose first word is not a command.
