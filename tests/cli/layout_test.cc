@@ -139,15 +139,27 @@ TEST_F(Layouts, ChunksOfThePrompt) {
     }
 }
 
-// KV types: the cache's rounding is small relative to the f32 cache.
+// KV types: the cache's rounding is small relative to the f32 cache, and layouts round alike. The
+// bounds of blocks follow from half a step: 1/254 of the peak for q8_0, up to 8 times that for q5_1
+// (a range of two peaks in 31 steps), 16 times for q4_0 (8 steps per peak).
 TEST_F(Layouts, KvTypes) {
     const std::string model = Model(DType::kF32);
     const Matrix exact = Logits(model, {"--kv-dtype", "f32"});
-    for (const auto& [kv, bound] : {std::pair("f16", 2e-3), {"bf16", 1e-2}, {"q8_0", 2e-2}}) {
+    for (const auto& [kv, bound] : {std::pair("f16", 2e-3),
+                                    {"bf16", 1e-2},
+                                    {"q8_0", 2e-2},
+                                    {"q5_1", 8 * 2e-2},
+                                    {"q4_0", 16 * 2e-2},
+                                    {"q8_0,q4_0", 16 * 2e-2},
+                                    {"f16,q5_1", 8 * 2e-2}}) {
         SCOPED_TRACE(kv);
-        EXPECT_LE(RelativeL2(Logits(model, {"--kv-dtype", kv}).data, exact.data), bound);
-        EXPECT_LE(RelativeL2(Logits(model, {"--kv-dtype", kv, "--tp", "3"}).data, exact.data),
-                  bound);
+        const Matrix one = Logits(model, {"--kv-dtype", kv});
+        EXPECT_LE(RelativeL2(one.data, exact.data), bound);
+        for (const char* layout : {"--tp 3", "--pp 2", "--tp 2 --prefill-chunk 5"}) {
+            Words words = SplitWords(layout);
+            words.insert(words.end(), {"--kv-dtype", kv});
+            EXPECT_LE(RelativeL2(Logits(model, words).data, one.data), kFloatWeights) << layout;
+        }
     }
 }
 

@@ -412,8 +412,9 @@ class Prefixes(unittest.TestCase):
         self.assertEqual({event["pid"] for event in events if event["ph"] == "X"}, {0, 1})
 
     def test_ranks(self):
-        for words in serving.some((("--tp", "2", "--kv-dtype", "q8_0"), ("--pp", "2"),
-                                   ("--tp", "2"), ("--tp", "2", "--kv-dtype", "bf16"))):
+        for words in serving.some((("--tp", "2", "--kv-dtype", "q8_0,q4_0"), ("--pp", "2"),
+                                   ("--tp", "2"), ("--tp", "2", "--kv-dtype", "bf16"),
+                                   ("--tp", "2", "--kv-dtype", "q5_1"))):
             with tempfile.NamedTemporaryFile() as self.trace:
                 self.check(*words)
 

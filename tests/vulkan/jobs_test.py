@@ -82,7 +82,9 @@ class Jobs(unittest.TestCase):
     def test_logits_are_near_those_of_the_reference(self):
         want = self.logits("--reference")
         for words, most in (((), ROUNDED), (("--reference",), UNROUNDED),
-                            (("--prefill-chunk", "5"), ROUNDED), (("--kv-dtype", "q8_0"), ROUNDED)):
+                            (("--prefill-chunk", "5"), ROUNDED), (("--kv-dtype", "q8_0"), ROUNDED),
+                            (("--kv-dtype", "q8_0,q5_1"), 8 * ROUNDED),
+                            (("--kv-dtype", "q4_0"), 16 * ROUNDED)):
             distance = apart(self.logits(*words, device=DEVICE), want)
             print(f"logits {words}: {distance:.2g} from the reference", flush=True)
             self.assertTrue(distance <= most, f"{words}: {distance}")
