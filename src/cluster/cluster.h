@@ -305,8 +305,8 @@ class Cluster {
     // Asks all ranks to end: monitor()->Failed() becomes true with kCancelled. A signal handler may
     // call it.
     virtual void RequestStop() = 0;
-    // Rank 0: whether the user asked to stop. Check it in code that runs for long and does not wait
-    // for other ranks.
+    // Rank 0: whether the user asked to stop. Long code that does not wait for other ranks should
+    // check this.
     virtual bool stop_requested() const = 0;
 
   protected:

@@ -24,8 +24,8 @@ std::span<const ShortName> ShortNames();
 
 // The model that the short name `word` stands for, ignoring case; any other word unchanged.
 std::string ExpandShortName(const std::string& word);
-// The argument with "hf:" if it means a model of the Hub. Unchanged otherwise: if it is a path (it
-// exists, begins with '.', '/' or '~', or has the extension of a weight file), or of another kind.
+// `word` with "hf:" if it names a model of the Hub. Returns other words unchanged, such as paths
+// (that exist, begin with '.', '/' or '~', or have the extension of a weight file).
 std::string MeantBy(const std::string& word);
 // " Did you mean 'qwen3:8b'?", or the short names that begin with the word, or "".
 std::string ShortNameHint(const std::string& word);

@@ -1,6 +1,6 @@
 // A device that leaves some ops to the host's processor: the experts of a model whose other weights
-// fit into a GPU, or whole layers (program/placement.h). To callers it is one Device, with one
-// Executable that holds the weights of both.
+// fit into a GPU, or whole layers (program/placement.h). Callers see one Device, whose Executable
+// holds the weights of both.
 #pragma once
 
 #include <memory>

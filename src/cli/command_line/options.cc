@@ -254,7 +254,7 @@ std::vector<TypedFlag> FlagsTyped(const CLI::Option& option, const TypedLine& ty
     return flags;
 }
 
-// CLI11's text about an error. It begins with the option's name, which is the only reference to the
+// CLI11's text about an error. The text begins with the option's name, the only reference to the
 // option in CLI11's errors. Only texts about conversions have words before the name.
 std::string TextOf(const CLI::ParseError& error) {
     std::string text = error.what();
