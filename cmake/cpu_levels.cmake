@@ -1,5 +1,6 @@
 # The CPU levels (hw/cpu.h) whose kernels are built: sets WEFT_LEVELS, and writes cpu_levels.h with
-# WEFT_HAS_<LEVEL>, 0 or 1, for each level.
+# WEFT_HAS_<LEVEL>, 0 or 1, for each level, and WEFT_BUILT_SETS(X): X(namespace, CpuLevel) for each
+# level that is built.
 
 set(WEFT_CPU_LEVELS all CACHE STRING
   "Kernels to build: all levels of the architecture, or native: only what this processor runs")
@@ -51,4 +52,13 @@ foreach(level avx2 avxvnni avx512 amx neon i8mm)
   string(TOUPPER ${level} upper)
   string(APPEND text "#define WEFT_HAS_${upper} ${has}\n")
 endforeach()
+string(APPEND text "#define WEFT_BUILT_SETS(X)")
+foreach(level ${WEFT_LEVELS})
+  string(REGEX REPLACE "avxvnni" "avxVnni" name ${level})
+  string(SUBSTRING ${name} 0 1 first)
+  string(TOUPPER ${first} first)
+  string(SUBSTRING ${name} 1 -1 rest)
+  string(APPEND text " X(${level}, k${first}${rest})")
+endforeach()
+string(APPEND text "\n")
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/cpu_levels.h CONTENT "${text}" @ONLY)
