@@ -16,13 +16,20 @@
 #include "kernels/dense/gemm.h"
 #include "kernels/dense/rows.h"
 #include "kernels/latent.h"
+#include "kernels/recurrent.h"
+#include "kernels/sparse.h"
 
 namespace weft::kernels {
 
 // The kernels of one instruction set. The base classes have the kernels for training (GEMM, causal
-// attention), for training and inference (rows), and for adapters. The members below are the
-// kernels for inference.
-struct Kernels : dense::GemmKernels, dense::CausalKernels, dense::RowKernels, AdaptKernels {
+// attention), for training and inference (rows), for adapters, for layers with a state and for
+// sparse attention. The members below are the other kernels for inference.
+struct Kernels : dense::GemmKernels,
+                 dense::CausalKernels,
+                 dense::RowKernels,
+                 AdaptKernels,
+                 RecurrentKernels,
+                 SparseKernels {
     CpuLevel level = CpuLevel::kReference;
     // packed_bytes: the size of a packed [rows, cols] matrix. pack: packs rows [row_begin,
     // row_begin + count) from the file's row-major blocks. row_begin must be a multiple of

@@ -2,56 +2,7 @@
 
 #include <cmath>
 
-#include "cpu_levels.h"
-
 namespace weft::kernels {
-
-// Each set has one function that makes its kernels (vector/recurrent.cc).
-namespace reference {
-RecurrentKernels Recurrent();
-}
-namespace avx2 {
-RecurrentKernels Recurrent();
-}
-namespace avx512 {
-RecurrentKernels Recurrent();
-}
-namespace neon {
-RecurrentKernels Recurrent();
-}
-namespace i8mm {
-RecurrentKernels Recurrent();
-}
-
-// As KernelsFor: made at the first use, on a processor that has the set.
-const RecurrentKernels& RecurrentKernelsFor(CpuLevel level) {
-#if WEFT_HAS_AVX2
-    if (level == CpuLevel::kAvx2 || level == CpuLevel::kAvxVnni) {
-        static const RecurrentKernels own = avx2::Recurrent();
-        return own;
-    }
-#endif
-#if WEFT_HAS_AVX512
-    if (level == CpuLevel::kAvx512 || level == CpuLevel::kAmx) {
-        static const RecurrentKernels own = avx512::Recurrent();
-        return own;
-    }
-#endif
-#if WEFT_HAS_NEON
-    if (level == CpuLevel::kNeon) {
-        static const RecurrentKernels own = neon::Recurrent();
-        return own;
-    }
-#endif
-#if WEFT_HAS_I8MM
-    if (level == CpuLevel::kI8mm) {
-        static const RecurrentKernels own = i8mm::Recurrent();
-        return own;
-    }
-#endif
-    static const RecurrentKernels own = reference::Recurrent();
-    return own;
-}
 
 // Space for a block of the state, and for a row's query, key, faded key and fades.
 int64_t DeltaScratch(int64_t key_dim) {

@@ -8,7 +8,6 @@
 // rows, other sequences or the number of parts.
 #pragma once
 
-#include "hw/cpu.h"
 #include "kernels/args.h"
 #include "kernels/state_write.h"
 
@@ -89,12 +88,10 @@ struct DeltaRuleArgs {
 };
 int64_t DeltaScratch(int64_t key_dim);
 
-// The kernels of the instruction set that belongs to `kernels.level`.
 struct RecurrentKernels {
     Kernel<CausalConvArgs> causal_conv = nullptr;
     Kernel<DeltaRuleArgs> delta_rule = nullptr;
 };
-const RecurrentKernels& RecurrentKernelsFor(CpuLevel level);
 
 // Calls on_row(row, slot_after) for the rows of a sequence in order. slot_after is the slot in
 // which the state after the row is stored (for the last row: `to`), or -1 if it is not stored.

@@ -5,56 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "cpu_levels.h"
-
 namespace weft::kernels {
-
-// Each set has one function that makes its kernels (vector/sparse.cc).
-namespace reference {
-SparseKernels Sparse();
-}
-namespace avx2 {
-SparseKernels Sparse();
-}
-namespace avx512 {
-SparseKernels Sparse();
-}
-namespace neon {
-SparseKernels Sparse();
-}
-namespace i8mm {
-SparseKernels Sparse();
-}
-
-// As KernelsFor: made at the first use, on a processor that has the set.
-const SparseKernels& SparseKernelsFor(CpuLevel level) {
-#if WEFT_HAS_AVX2
-    if (level == CpuLevel::kAvx2 || level == CpuLevel::kAvxVnni) {
-        static const SparseKernels own = avx2::Sparse();
-        return own;
-    }
-#endif
-#if WEFT_HAS_AVX512
-    if (level == CpuLevel::kAvx512 || level == CpuLevel::kAmx) {
-        static const SparseKernels own = avx512::Sparse();
-        return own;
-    }
-#endif
-#if WEFT_HAS_NEON
-    if (level == CpuLevel::kNeon) {
-        static const SparseKernels own = neon::Sparse();
-        return own;
-    }
-#endif
-#if WEFT_HAS_I8MM
-    if (level == CpuLevel::kI8mm) {
-        static const SparseKernels own = i8mm::Sparse();
-        return own;
-    }
-#endif
-    static const SparseKernels own = reference::Sparse();
-    return own;
-}
 
 // Space for scores of a row, its query, a tile of keys, and the dot products of each head with the
 // tile (vector/sparse.cc). Rows are padded to whole vectors.

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "hw/cpu.h"
 #include "kernels/latent.h"
 
 namespace weft::kernels {
@@ -152,7 +151,6 @@ void ChooseHighest(std::span<const float> scores, std::span<int32_t> top);
 // Chooses all positions, for a row that sees at most top.size() of them.
 void ChooseAll(int64_t positions, std::span<int32_t> top);
 
-// The kernels of the instruction set that belongs to `kernels.level`.
 struct SparseKernels {
     Kernel<IndexScoresArgs> index_scores = nullptr;
     Kernel<IndexChooseArgs> index_choose = nullptr;
@@ -162,7 +160,6 @@ struct SparseKernels {
     Kernel<BlockAttentionArgs> block_attention = nullptr;
     Kernel<WindowAttentionArgs> windows = nullptr;
 };
-const SparseKernels& SparseKernelsFor(CpuLevel level);
 
 // Calls on(number, sequence, row, keys) for each row of the step; number counts the rows from 0.
 // `row` is the row of q; it sees `keys` positions of `sequence`.

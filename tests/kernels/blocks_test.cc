@@ -63,7 +63,7 @@ struct BlockCase {
                        floats,
                        scores,
                        shared.data()};
-        const SparseKernels& kernels = SparseKernelsFor(ops.level);
+        const SparseKernels& kernels = ops;
         const BlockScoresArgs of{rows, block, local};
         RunParts(kernels.block_scores, of, parts);
         RunParts(kernels.block_choose, BlockChooseArgs{of, chosen.data()}, parts);
@@ -166,7 +166,7 @@ std::vector<float> AttendBlocks(const AttentionCase& problem, const Ops& ops,
                                 int parts) {
     return problem.AttendBy(ops, sequences, parts, [&](const AttentionArgs& args) {
         const BlockAttentionArgs of{args, chosen.data(), problem.kv_heads(), top, block};
-        RunParts(SparseKernelsFor(ops.level).block_attention, of, parts);
+        RunParts(ops.block_attention, of, parts);
     });
 }
 

@@ -106,7 +106,7 @@ class ConvCase final : public RecurrentCase {
         args.cols = cols_, args.taps = taps_, args.silu = silu_;
         args.state = {slots.data(), slot_floats()};
         args.y = y.data();
-        RunParts(RecurrentKernelsFor(ops.level).causal_conv, args, parts);
+        RunParts(ops.causal_conv, args, parts);
     }
     std::vector<double> Expected() const override {
         std::vector<double> x = AsDoubles(x_), weight = AsDoubles(weight_), bias = AsDoubles(bias_);
@@ -192,7 +192,7 @@ class DeltaCase : public RecurrentCase {
         std::vector<float> scratch(static_cast<size_t>(parts * args.scratch_floats));
         args.scratch = scratch.data();
         args.y = y.data();
-        RunParts(RecurrentKernelsFor(ops.level).delta_rule, args, parts);
+        RunParts(ops.delta_rule, args, parts);
     }
     std::vector<double> Expected() const override {
         std::vector<double> q = AsDoubles(q_), k = AsDoubles(k_), v = AsDoubles(v_);

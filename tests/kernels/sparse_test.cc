@@ -105,7 +105,7 @@ struct IndexCase {
     // Chooses for some of the sequences, in `parts` parts; rows of others keep -2.
     std::vector<int32_t> Choose(const Ops& ops, std::span<const Sequence> sequences,
                                 int parts) const {
-        const SparseKernels& kernels = SparseKernelsFor(ops.level);
+        const SparseKernels& kernels = ops;
         const int64_t rows = CountRows(paged.sequences), positions = 1000;
         const int64_t floats = IndexScratch(heads, dim, positions);
         std::vector<float> scratch(static_cast<size_t>(floats * parts));
@@ -190,8 +190,7 @@ struct LatentRows {
             RunParts(ops.latent_attention, args, parts);
         } else {
             const auto top = static_cast<int64_t>(chosen.size()) / 24;
-            RunParts(SparseKernelsFor(ops.level).latent, SparseLatentArgs{args, chosen.data(), top},
-                     parts);
+            RunParts(ops.latent, SparseLatentArgs{args, chosen.data(), top}, parts);
         }
         return out;
     }

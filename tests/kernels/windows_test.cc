@@ -87,7 +87,7 @@ TEST_P(Strides, IndexerChoosesWindows) {
                                positions,
                                shared.data(),
                                WindowsOf(stride)};
-            const SparseKernels& kernels = SparseKernelsFor(ops.level);
+            const SparseKernels& kernels = ops;
             RunParts(kernels.index_scores, IndexScoresArgs{of}, parts);
             RunParts(kernels.index_choose, IndexChooseArgs{of, chosen.data()}, parts);
             return chosen;
@@ -164,7 +164,7 @@ struct AttentionCase {
         if (chooses) args.chosen = chosen.data() + first * top, args.top = top;
         args.scratch = scratch.data(), args.scratch_floats = floats;
         args.out = out.data();
-        RunParts(SparseKernelsFor(ops.level).windows, args, parts);
+        RunParts(ops.windows, args, parts);
         return out;
     }
     std::vector<double> Expected() const {

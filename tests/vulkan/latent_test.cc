@@ -93,8 +93,7 @@ struct LatentCase {
         if (top == 0) {
             kernels::reference::LatentAttention(args, 0, 1);
         } else {
-            kernels::SparseKernelsFor(CpuLevel::kReference)
-                .latent({args, chosen.data(), top}, 0, 1);
+            kernels::KernelsFor(CpuLevel::kReference).latent({args, chosen.data(), top}, 0, 1);
         }
         return expected;
     }
@@ -231,7 +230,7 @@ TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
                                       static_cast<int64_t>(scratch.size()),
                                       512,
                                       shared.data()};
-        const kernels::SparseKernels& kernels = kernels::SparseKernelsFor(CpuLevel::kReference);
+        const kernels::SparseKernels& kernels = kernels::KernelsFor(CpuLevel::kReference);
         kernels.index_scores({rows}, 0, 1);
         kernels.index_choose({rows, expected.data()}, 0, 1);
 

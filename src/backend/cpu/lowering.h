@@ -144,13 +144,7 @@ WithScratch<Args> ArgsOf(void (*Table::*)(const Args&, std::span<std::byte>, int
 // The kernel, for the table's instruction set.
 template <typename Kernel, typename Table>
 Kernel KernelOf(const Kernels& kernels, Kernel Table::*member) {
-    if constexpr (std::is_same_v<Table, kernels::RecurrentKernels>) {
-        return kernels::RecurrentKernelsFor(kernels.level).*member;
-    } else if constexpr (std::is_same_v<Table, kernels::SparseKernels>) {
-        return kernels::SparseKernelsFor(kernels.level).*member;
-    } else {
-        return kernels.*member;
-    }
+    return kernels.*member;
 }
 template <typename Function>
 Function* KernelOf(const Kernels&, Function* function) {

@@ -1,10 +1,13 @@
-// Scalar definitions of the dense kernels and of adapters, and access to matrix elements.
+// Scalar definitions of the dense kernels, of adapters, of layers with a state and of sparse
+// attention, and access to matrix elements.
 #pragma once
 
 #include "kernels/adapt.h"
 #include "kernels/dense/attention.h"
 #include "kernels/dense/gemm.h"
 #include "kernels/dense/rows.h"
+#include "kernels/recurrent.h"
+#include "kernels/sparse.h"
 #include "tensor/half.h"
 
 namespace weft::kernels::reference {
@@ -13,6 +16,8 @@ extern const dense::GemmKernels kGemm;      // needs no scratch; parts divide th
 extern const dense::CausalKernels kCausal;  // parts divide query heads (in the gradient: KV heads)
 extern const dense::RowKernels kRows;
 extern const AdaptKernels kAdapt;
+extern const RecurrentKernels kRecurrent;
+extern const SparseKernels kSparse;
 
 // Reads a matrix element as float32, or writes it rounded to nearest even.
 inline float Get(const dense::ConstMatrix& m, int64_t row, int64_t col) {

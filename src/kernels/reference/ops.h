@@ -14,6 +14,7 @@ void RopeTable(const RopeTableArgs& args, int part, int parts);
 void KvWrite(const KvWriteArgs& args, int part, int parts);
 void Attention(const AttentionArgs& args, int part, int parts);
 int64_t AttentionScratch(int64_t head_dim, int64_t group);
+void BlockAttention(const BlockAttentionArgs& args, int part, int parts);
 void LatentAttention(const LatentAttentionArgs& args, int part, int parts);
 void SoftCap(const SoftCapArgs& args, int part, int parts);
 

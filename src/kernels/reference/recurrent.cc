@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/recurrent.h"
+#include "kernels/reference/elements.h"
 
 namespace weft::kernels::reference {
 namespace {
@@ -105,8 +105,6 @@ void DeltaRule(const DeltaRuleArgs& args, int part, int parts) {
 
 }  // namespace
 
-RecurrentKernels Recurrent() {
-    return {CausalConv, DeltaRule};
-}
+const RecurrentKernels kRecurrent = {CausalConv, DeltaRule};
 
 }  // namespace weft::kernels::reference

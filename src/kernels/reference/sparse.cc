@@ -1,8 +1,7 @@
-#include "kernels/reference/sparse.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/reference/elements.h"
 #include "kernels/reference/latent.h"
 #include "kernels/reference/ops.h"
 #include "tensor/quant.h"
@@ -104,9 +103,7 @@ void AttendWindows(const WindowAttentionArgs& args, int part, int parts) {
 
 }  // namespace
 
-SparseKernels Sparse() {
-    return {IndexScores, IndexChoose,    SparseLatent, BlockScores,
-            BlockChoose, BlockAttention, AttendWindows};
-}
+const SparseKernels kSparse = {IndexScores, IndexChoose,    SparseLatent, BlockScores,
+                               BlockChoose, BlockAttention, AttendWindows};
 
 }  // namespace weft::kernels::reference

@@ -5,7 +5,7 @@
 namespace weft::kernels::reference {
 
 Kernels Table() {
-    Kernels table{kGemm, kCausal, kRows, kAdapt};
+    Kernels table{kGemm, kCausal, kRows, kAdapt, kRecurrent, kSparse};
     table.level = CpuLevel::kReference;
     table.packed_bytes = PackedBytes;
     table.pack = Pack;

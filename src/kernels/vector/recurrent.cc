@@ -370,8 +370,8 @@ void DeltaRule(const DeltaRuleArgs& args, int part, int parts) {
 
 }  // namespace
 
-RecurrentKernels Recurrent() {
-    return {CausalConv, DeltaRule};
+void SetRecurrent(RecurrentKernels& table) {
+    table = {CausalConv, DeltaRule};
 }
 
 }  // namespace weft::kernels::WEFT_SET

@@ -45,6 +45,8 @@ void SetLatent(Kernels& table);
 void SetAdapt(Kernels& table);
 void SetGemm(Kernels& table);
 void SetCausal(Kernels& table);
+void SetRecurrent(RecurrentKernels& table);
+void SetSparse(SparseKernels& table);
 void SetMatMul(Kernels& table);
 
 // MatMul is in matmul.cc, its variants for some weight types in floats.cc and decoded.cc. The
@@ -54,5 +56,10 @@ void MatMul(const MatMulArgs& args, int part, int parts);
 void MatMulFloats(const MatMulArgs& args, Range rows);
 void MatMulDecoded(const MatMulArgs& args, Range rows);
 void QuantizeActivations(const QuantizeActivationsArgs& args, int part, int parts);
+
+// The kernels of sparse.h that latent.cc (the first) and attention.cc define.
+void SparseLatent(const SparseLatentArgs& args, int part, int parts);
+void BlockAttention(const BlockAttentionArgs& args, int part, int parts);
+void AttendWindows(const WindowAttentionArgs& args, int part, int parts);
 
 }  // namespace weft::kernels::WEFT_SET

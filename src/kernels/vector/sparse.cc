@@ -1,7 +1,6 @@
 // The indexer: a row's query heads times tiles of 64 cached index keys, which are converted to
 // float once for all heads. Dot products keep several heads and keys in registers; the heads of a
 // position are summed in order, so that a score's bits depend only on its row and position.
-#include "kernels/vector/sparse.h"
 
 #include <algorithm>
 
@@ -139,9 +138,9 @@ void BlockChoose(const BlockChooseArgs& args, int part, int parts) {
 
 }  // namespace
 
-SparseKernels Sparse() {
-    return {IndexScores, IndexChoose,    SparseLatent, BlockScores,
-            BlockChoose, BlockAttention, AttendWindows};
+void SetSparse(SparseKernels& table) {
+    table = {IndexScores, IndexChoose,    SparseLatent, BlockScores,
+             BlockChoose, BlockAttention, AttendWindows};
 }
 
 }  // namespace weft::kernels::WEFT_SET

@@ -22,6 +22,8 @@ Kernels Table() {
     SetAdapt(table);
     SetGemm(table);
     SetCausal(table);
+    SetRecurrent(table);
+    SetSparse(table);
     return table;
 }
 
