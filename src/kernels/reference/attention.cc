@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "kernels/reference/ops.h"
-#include "kernels/reference/sparse.h"
 
 namespace weft::kernels::reference {
 namespace {

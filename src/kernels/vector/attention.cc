@@ -27,7 +27,6 @@
 #include "kernels/vector/cache_blocks.h"
 #include "kernels/vector/choice.h"
 #include "kernels/vector/math.h"
-#include "kernels/vector/sparse.h"
 
 namespace weft::kernels::WEFT_SET {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "kernels/vector/cache_rows.h"
 #include "kernels/vector/math.h"
-#include "kernels/vector/sparse.h"
 
 namespace weft::kernels::WEFT_SET {
 namespace {
