@@ -45,65 +45,70 @@ constexpr FieldList FieldsOfQ6K() {
 
 constexpr FieldList FieldsOf(DType dtype) {
     FieldList list;
-    switch (FormOf(dtype)) {
-        case Form::kFloats: list.Add(0, static_cast<int>(Info(dtype).block_bytes), 1); break;
-        case Form::kIQ4_NL:
-        case Form::kQ4_0: list.Add(2, 4, 4), list.Add(0, 2, 1); break;
-        case Form::kQ4_1: list.Add(4, 4, 4), list.Add(0, 2, 1), list.Add(2, 2, 1); break;
-        case Form::kQ5_0: list.Add(6, 4, 4), list.Add(2, 4, 1), list.Add(0, 2, 1); break;
-        case Form::kQ5_1:
+    switch (dtype) {
+        case DType::kF32:
+        case DType::kF16:
+        case DType::kBF16: list.Add(0, static_cast<int>(Info(dtype).block_bytes), 1); break;
+        case DType::kIQ4_NL:
+        case DType::kQ4_0: list.Add(2, 4, 4), list.Add(0, 2, 1); break;
+        case DType::kQ4_1: list.Add(4, 4, 4), list.Add(0, 2, 1), list.Add(2, 2, 1); break;
+        case DType::kQ5_0: list.Add(6, 4, 4), list.Add(2, 4, 1), list.Add(0, 2, 1); break;
+        case DType::kQ5_1:
             list.Add(8, 4, 4), list.Add(4, 4, 1), list.Add(0, 2, 1), list.Add(2, 2, 1);
             break;
-        case Form::kQ8_0: list.Add(2, 4, 8), list.Add(0, 2, 1); break;
-        case Form::kMXFP4: list.Add(1, 4, 4), list.Add(0, 1, 1); break;
-        case Form::kW4: list.Add(4, 4, 4), list.Add(0, 4, 1); break;
-        case Form::kW8: list.Add(4, 4, 8), list.Add(0, 4, 1); break;
-        case Form::kFP8: list.Add(4, 4, 16), list.Add(0, 4, 1); break;
-        case Form::kNVFP4: list.Add(8, 4, 8), list.Add(0, 4, 1), list.Add(4, 1, 4); break;
-        case Form::kQ4_K:  // the widened block: d, dmin, 8 scales, 8 minima, quants
+        case DType::kQ8_0: list.Add(2, 4, 8), list.Add(0, 2, 1); break;
+        case DType::kMXFP4: list.Add(1, 4, 4), list.Add(0, 1, 1); break;
+        case DType::kW4: list.Add(4, 4, 4), list.Add(0, 4, 1); break;
+        case DType::kW8: list.Add(4, 4, 8), list.Add(0, 4, 1); break;
+        case DType::kFP8: list.Add(4, 4, 16), list.Add(0, 4, 1); break;
+        case DType::kNVFP4: list.Add(8, 4, 8), list.Add(0, 4, 1), list.Add(4, 1, 4); break;
+        case DType::kQ4_K:  // the widened block: d, dmin, 8 scales, 8 minima, quants
             list.Add(0, 2, 1), list.Add(2, 2, 1), list.Add(4, 1, 8), list.Add(12, 1, 8);
             list.Add(20, 4, 32);
             break;
-        case Form::kQ5_K:  // the same, with 32 bytes of fifth bits before the quants
+        case DType::kQ5_K:  // the same, with 32 bytes of fifth bits before the quants
             list.Add(0, 2, 1), list.Add(2, 2, 1), list.Add(4, 1, 8), list.Add(12, 1, 8);
             list.Add(20, 4, 8), list.Add(52, 4, 32);
             break;
-        case Form::kIQ4_XS:  // the widened block: d, 8 scales, quants
+        case DType::kIQ4_XS:  // the widened block: d, 8 scales, quants
             list.Add(0, 2, 1), list.Add(2, 1, 8), list.Add(10, 4, 32);
             break;
-        case Form::kQ2_K:
+        case DType::kQ2_K:
             list.Add(80, 2, 1), list.Add(82, 2, 1), list.Add(0, 1, 16), list.Add(16, 4, 16);
             break;
-        case Form::kQ3_K:  // the widened block: d, 16 scales, a, b, c
+        case DType::kQ3_K:  // the widened block: d, 16 scales, a, b, c
             list.Add(0, 2, 1), list.Add(2, 1, 16);
             for (int i = 18; i < 50; i += 4) {
                 list.Add(i, 4, 1), list.Add(i + 32, 4, 1), list.Add(i + 64, 4, 1);
             }
             break;
-        case Form::kIQ1_S:
+        case DType::kIQ1_S:
             list.Add(0, 2, 1);
             for (int u = 0; u < 8; ++u) list.Add(2 + 4 * u, 4, 1), list.Add(34 + 2 * u, 2, 1);
             break;
-        case Form::kIQ1_M:
+        case DType::kIQ1_M:
             list.Add(48, 2, 4);
             for (int u = 0; u < 8; ++u) list.Add(4 * u, 4, 1), list.Add(32 + 2 * u, 2, 1);
             break;
-        case Form::kIQ2_XXS: list.Add(0, 2, 1), list.Add(2, 4, 16); break;
-        case Form::kIQ2_XS: list.Add(0, 2, 1), list.Add(2, 1, 8), list.Add(10, 4, 16); break;
-        case Form::kIQ2_S:
+        case DType::kIQ2_XXS: list.Add(0, 2, 1), list.Add(2, 4, 16); break;
+        case DType::kIQ2_XS: list.Add(0, 2, 1), list.Add(2, 1, 8), list.Add(10, 4, 16); break;
+        case DType::kIQ2_S:
             list.Add(0, 2, 1), list.Add(74, 1, 8), list.Add(66, 1, 8);
             for (int u = 0; u < 8; ++u) list.Add(2 + 4 * u, 4, 1), list.Add(34 + 4 * u, 4, 1);
             break;
-        case Form::kIQ3_XXS:
+        case DType::kIQ3_XXS:
             list.Add(0, 2, 1);
             for (int u = 0; u < 8; ++u) list.Add(2 + 8 * u, 4, 2), list.Add(66 + 4 * u, 4, 1);
             break;
-        case Form::kIQ3_S:
+        case DType::kIQ3_S:
             list.Add(0, 2, 1), list.Add(106, 1, 4), list.Add(66, 1, 8);
             for (int u = 0; u < 8; ++u) list.Add(2 + 8 * u, 4, 2), list.Add(74 + 4 * u, 4, 1);
             break;
-        case Form::kTernary: list.Add(64, 2, 1), list.Add(0, 4, 16); break;
-        case Form::kQ6_K: list = FieldsOfQ6K(); break;
+        case DType::kTQ1_0:  // packed as TQ2_0
+        case DType::kTQ2_0: list.Add(64, 2, 1), list.Add(0, 4, 16); break;
+        case DType::kQ6_K: list = FieldsOfQ6K(); break;
+        case DType::kI32:
+        case DType::kF64: break;
     }
     return list;
 }
@@ -190,42 +195,14 @@ void UnpackRow(const PackedMatrix& matrix, int64_t row, float* y) {
     }
 }
 
-// Calls with<kType>() for the type of `dtype`.
-template <typename Call>
+// Calls call<kType>() for the type of weights `dtype`.
+template <size_t kIndex = 0, typename Call>
 void ForType(DType dtype, const Call& call) {
-    switch (dtype) {
-        case DType::kF32: return call.template operator()<DType::kF32>();
-        case DType::kF16: return call.template operator()<DType::kF16>();
-        case DType::kBF16: return call.template operator()<DType::kBF16>();
-        case DType::kQ4_0: return call.template operator()<DType::kQ4_0>();
-        case DType::kQ4_1: return call.template operator()<DType::kQ4_1>();
-        case DType::kQ8_0: return call.template operator()<DType::kQ8_0>();
-        case DType::kQ4_K: return call.template operator()<DType::kQ4_K>();
-        case DType::kQ6_K: return call.template operator()<DType::kQ6_K>();
-        case DType::kQ5_0: return call.template operator()<DType::kQ5_0>();
-        case DType::kQ5_1: return call.template operator()<DType::kQ5_1>();
-        case DType::kQ2_K: return call.template operator()<DType::kQ2_K>();
-        case DType::kQ3_K: return call.template operator()<DType::kQ3_K>();
-        case DType::kQ5_K: return call.template operator()<DType::kQ5_K>();
-        case DType::kIQ1_S: return call.template operator()<DType::kIQ1_S>();
-        case DType::kIQ1_M: return call.template operator()<DType::kIQ1_M>();
-        case DType::kIQ2_XXS: return call.template operator()<DType::kIQ2_XXS>();
-        case DType::kIQ2_XS: return call.template operator()<DType::kIQ2_XS>();
-        case DType::kIQ2_S: return call.template operator()<DType::kIQ2_S>();
-        case DType::kIQ3_XXS: return call.template operator()<DType::kIQ3_XXS>();
-        case DType::kIQ3_S: return call.template operator()<DType::kIQ3_S>();
-        case DType::kIQ4_NL: return call.template operator()<DType::kIQ4_NL>();
-        case DType::kIQ4_XS: return call.template operator()<DType::kIQ4_XS>();
-        case DType::kTQ1_0: return call.template operator()<DType::kTQ1_0>();
-        case DType::kTQ2_0: return call.template operator()<DType::kTQ2_0>();
-        case DType::kMXFP4: return call.template operator()<DType::kMXFP4>();
-        case DType::kW4: return call.template operator()<DType::kW4>();
-        case DType::kW8: return call.template operator()<DType::kW8>();
-        case DType::kNVFP4: return call.template operator()<DType::kNVFP4>();
-        case DType::kFP8: return call.template operator()<DType::kFP8>();
-        case DType::kI32:
-        case DType::kF64: break;
+    constexpr DType kType = kDTypes[kIndex].dtype;
+    if constexpr (FieldsOf(kType).count != 0) {
+        if (dtype == kType) return call.template operator()<kType>();
     }
+    if constexpr (kIndex + 1 < kDTypes.size()) return ForType<kIndex + 1>(dtype, call);
     WEFT_CHECK(!"I32 weights");
 }
 

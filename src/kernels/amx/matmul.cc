@@ -17,48 +17,30 @@ void Quantized(const MatMulArgs& args, int part, int parts) {
     if (rows.begin < rows.end) Int8Tiles<Decoder>(args).Run(rows);
 }
 
+// Multiplies with the decoder of the weight's type; false if none of these has the type.
+template <typename... Decoder>
+bool Multiply(DType type, const MatMulArgs& args, int part, int parts) {
+    return ((type == Decoder::kType && (Quantized<Decoder>(args, part, parts), true)) || ...);
+}
+
 }  // namespace
 
 void MatMul(const MatMulArgs& args, int part, int parts) {
-    const weight_tiles::Form form = weight_tiles::FormOf(args.weight.dtype);
-    if (args.weight.dtype == DType::kBF16) {
+    DType type = args.weight.dtype;
+    if (type == DType::kBF16) {
         return MatMulBF16(args, Share(args.weight.rows, kStripRows, part, parts));
     }
-    switch (form) {
-        case weight_tiles::Form::kFloats:
-        case weight_tiles::Form::kW4:  // weights minus their zero points do not fit a byte
-        case weight_tiles::Form::kW8:
-        case weight_tiles::Form::kFP8:
-        case weight_tiles::Form::kNVFP4: return avx512::MatMul(args, part, parts);
-        case weight_tiles::Form::kQ4_0: return Quantized<DecodeQ4_0>(args, part, parts);
-        case weight_tiles::Form::kQ4_1: return Quantized<DecodeQ4_1>(args, part, parts);
-        case weight_tiles::Form::kQ5_0: return Quantized<DecodeQ5_0>(args, part, parts);
-        case weight_tiles::Form::kQ5_1: return Quantized<DecodeQ5_1>(args, part, parts);
-        case weight_tiles::Form::kQ8_0: return Quantized<DecodeQ8_0>(args, part, parts);
-        case weight_tiles::Form::kIQ4_NL: return Quantized<DecodeIQ4_NL>(args, part, parts);
-        case weight_tiles::Form::kIQ4_XS: return Quantized<DecodeIQ4_XS>(args, part, parts);
-        case weight_tiles::Form::kMXFP4: return Quantized<DecodeMXFP4>(args, part, parts);
-        case weight_tiles::Form::kTernary: return Quantized<DecodeTernary>(args, part, parts);
-        case weight_tiles::Form::kQ2_K: return Quantized<DecodeQ2_K>(args, part, parts);
-        case weight_tiles::Form::kQ3_K: return Quantized<DecodeQ3_K>(args, part, parts);
-        case weight_tiles::Form::kQ4_K: return Quantized<DecodeQ4_K>(args, part, parts);
-        case weight_tiles::Form::kQ5_K: return Quantized<DecodeQ5_K>(args, part, parts);
-        case weight_tiles::Form::kQ6_K: return Quantized<DecodeQ6_K>(args, part, parts);
-        case weight_tiles::Form::kIQ1_S:
-            return Quantized<FromGrid<avx512::GridIQ1_S>>(args, part, parts);
-        case weight_tiles::Form::kIQ1_M:
-            return Quantized<FromGrid<avx512::GridIQ1_M>>(args, part, parts);
-        case weight_tiles::Form::kIQ2_XXS:
-            return Quantized<FromGrid<avx512::GridIQ2_XXS>>(args, part, parts);
-        case weight_tiles::Form::kIQ2_XS:
-            return Quantized<FromGrid<avx512::GridIQ2_XS>>(args, part, parts);
-        case weight_tiles::Form::kIQ2_S:
-            return Quantized<FromGrid<avx512::GridIQ2_S>>(args, part, parts);
-        case weight_tiles::Form::kIQ3_XXS:
-            return Quantized<FromGrid<avx512::GridIQ3_XXS>>(args, part, parts);
-        case weight_tiles::Form::kIQ3_S:
-            return Quantized<FromGrid<avx512::GridIQ3_S>>(args, part, parts);
+    if (type == DType::kTQ1_0) type = DType::kTQ2_0;  // packed alike
+    if (Multiply<DecodeQ4_0, DecodeQ4_1, DecodeQ5_0, DecodeQ5_1, DecodeQ8_0, DecodeIQ4_NL,
+                 DecodeIQ4_XS, DecodeMXFP4, DecodeTernary, DecodeQ2_K, DecodeQ3_K, DecodeQ4_K,
+                 DecodeQ5_K, DecodeQ6_K, FromGrid<avx512::GridIQ1_S>, FromGrid<avx512::GridIQ1_M>,
+                 FromGrid<avx512::GridIQ2_XXS>, FromGrid<avx512::GridIQ2_XS>,
+                 FromGrid<avx512::GridIQ2_S>, FromGrid<avx512::GridIQ3_XXS>,
+                 FromGrid<avx512::GridIQ3_S>>(type, args, part, parts)) {
+        return;
     }
+    // Floats, and W4 and W8: weights minus their zero points do not fit a byte.
+    avx512::MatMul(args, part, parts);
 }
 
 }  // namespace weft::kernels::amx

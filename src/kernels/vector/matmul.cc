@@ -12,36 +12,27 @@ namespace weft::kernels::WEFT_SET {
 template <typename Block>
 void Strips(const MatMulArgs& args, Range rows);
 
+namespace {
+
+// Calls the kernel of the weight's type; false if none of these blocks has the type.
+template <typename... Block>
+bool Multiply(DType type, const MatMulArgs& args, Range rows) {
+    return ((type == Block::kType && (Strips<Block>(args, rows), true)) || ...);
+}
+
+}  // namespace
+
 void MatMul(const MatMulArgs& args, int part, int parts) {
     const Range rows = Share(args.weight.rows, kStripRows, part, parts);
-    switch (weight_tiles::FormOf(args.weight.dtype)) {
-        case weight_tiles::Form::kFloats:
-        case weight_tiles::Form::kFP8: return MatMulFloats(args, rows);
-        case weight_tiles::Form::kQ4_0: return Strips<BlockQ4_0>(args, rows);
-        case weight_tiles::Form::kQ4_1: return Strips<BlockQ4_1>(args, rows);
-        case weight_tiles::Form::kQ5_0: return Strips<BlockQ5_0>(args, rows);
-        case weight_tiles::Form::kQ5_1: return Strips<BlockQ5_1>(args, rows);
-        case weight_tiles::Form::kQ8_0: return Strips<BlockQ8_0>(args, rows);
-        case weight_tiles::Form::kIQ4_NL: return Strips<BlockIQ4_NL>(args, rows);
-        case weight_tiles::Form::kIQ4_XS: return Strips<BlockIQ4_XS>(args, rows);
-        case weight_tiles::Form::kMXFP4: return Strips<BlockMXFP4>(args, rows);
-        case weight_tiles::Form::kW4: return Strips<BlockW4>(args, rows);
-        case weight_tiles::Form::kW8: return Strips<BlockW8>(args, rows);
-        case weight_tiles::Form::kNVFP4: return Strips<BlockNVFP4>(args, rows);
-        case weight_tiles::Form::kTernary: return Strips<BlockTernary>(args, rows);
-        case weight_tiles::Form::kQ2_K: return Strips<BlockQ2_K>(args, rows);
-        case weight_tiles::Form::kQ3_K: return Strips<BlockQ3_K>(args, rows);
-        case weight_tiles::Form::kQ4_K: return Strips<BlockQ4_K>(args, rows);
-        case weight_tiles::Form::kQ5_K: return Strips<BlockQ5_K>(args, rows);
-        case weight_tiles::Form::kQ6_K: return Strips<BlockQ6_K>(args, rows);
-        case weight_tiles::Form::kIQ1_S:
-        case weight_tiles::Form::kIQ1_M:
-        case weight_tiles::Form::kIQ2_XXS:
-        case weight_tiles::Form::kIQ2_XS:
-        case weight_tiles::Form::kIQ2_S:
-        case weight_tiles::Form::kIQ3_XXS:
-        case weight_tiles::Form::kIQ3_S: return MatMulDecoded(args, rows);
+    DType type = args.weight.dtype;
+    if (!Info(type).quantized || type == DType::kFP8) return MatMulFloats(args, rows);
+    if (type == DType::kTQ1_0) type = DType::kTQ2_0;  // packed alike
+    if (Multiply<BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, BlockIQ4_NL, BlockIQ4_XS,
+                 BlockMXFP4, BlockW4, BlockW8, BlockNVFP4, BlockTernary, BlockQ2_K, BlockQ3_K,
+                 BlockQ4_K, BlockQ5_K, BlockQ6_K>(type, args, rows)) {
+        return;
     }
+    MatMulDecoded(args, rows);
 }
 
 void SetMatMul(Kernels& table) {
