@@ -354,24 +354,23 @@ struct GridIQ1_M {
     PairTables<2048> tables{kIq1Grid};
 };
 
-// sums[t] += the product of the unit and the activations at x + t * x_stride.
+// sums[t] += the product of the unit and the activations x[t].
 template <int T, int kScales>
-WEFT_INLINE void TimesUnit(const DecodedUnit& unit, int /*part*/, const ActivationBlock* x,
-                           int64_t x_stride, __m512 (&sums)[T]) {
+WEFT_INLINE void TimesUnit(const DecodedUnit& unit, int /*part*/, Tokens x, __m512 (&sums)[T]) {
 #pragma GCC unroll 2
     for (int h = 0; h < kScales; ++h) {
         constexpr int kQuads = 8 / kScales;
         __m512i dots[T];
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = x[t * x_stride];
+            const ActivationBlock& own = x[t];
             dots[t] = _mm512_set1_epi32(kScales == 1 ? own.from_128 : 4 * own.from_32[h]);
         }
 #pragma GCC unroll 8
         for (int j = kQuads * h; j < kQuads * h + kQuads; ++j) {
-            Dot<T>(_mm512_load_si512(unit.q[j]), x, x_stride, 4 * j, dots);
+            Dot<T>(_mm512_load_si512(unit.q[j]), x, 4 * j, dots);
         }
-        AddScaled<T>(_mm512_load_ps(unit.scale[h]), x, x_stride, dots, sums);
+        AddScaled<T>(_mm512_load_ps(unit.scale[h]), x, dots, sums);
     }
 }
 

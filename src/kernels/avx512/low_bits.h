@@ -10,13 +10,6 @@
 
 namespace weft::kernels::avx512 {
 
-// Widens 16 bytes to 32-bit lanes.
-WEFT_INLINE __m512i WideU8(const std::byte* p) {
-    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-WEFT_INLINE __m512i WideI8(const std::byte* p) {
-    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
 // Copies the low half of each lane to both halves.
 WEFT_INLINE __m512i InBothHalves(__m512i v) {
     return _mm512_mask_blend_epi16(0xaaaaaaaa, v, _mm512_slli_epi32(v, 16));
@@ -24,11 +17,10 @@ WEFT_INLINE __m512i InBothHalves(__m512i v) {
 
 // dots[t] = `member` (an int32) of token t's activation block, divided by 2^kShift.
 template <int kShift, int T, typename Member>
-WEFT_INLINE void StartAtPart(const ActivationBlock* x, int64_t x_stride, const Member& member,
-                             __m512i (&dots)[T]) {
+WEFT_INLINE void StartAtPart(__m512i (&dots)[T], Tokens x, const Member& member) {
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
-        dots[t] = _mm512_srai_epi32(_mm512_set1_epi32(member(x[t * x_stride])), kShift);
+        dots[t] = _mm512_srai_epi32(_mm512_set1_epi32(member(x[t])), kShift);
     }
 }
 
@@ -39,11 +31,46 @@ WEFT_INLINE __m512i BitPairs(__m512i bytes) {
     return _mm512_and_si512(moved, _mm512_set1_epi8(3));
 }
 
+// A block of two halves. One token is multiplied by all groups of a dword at once, so that weights
+// are read in the order of memory: Block::DotOne(w, half, x, dots) computes the dot products of the
+// four groups, and Block::Finish(w, half, g, x, dots, sums) adds those of group g to the sums.
+template <typename Block>
+struct OneByHalves : InHalves<Block> {
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, __m512 (&sums)[T]) {
+#pragma GCC unroll 1
+        for (int half = 0; half < 2; ++half) {
+            if constexpr (T == 1) {
+                __m512i dots[4][1];
+                Block::DotOne(w, half, x + 4 * half, dots);
+#pragma GCC unroll 4
+                for (int g = 0; g < 4; ++g) {
+                    Block::Finish(w, half, g, x + 4 * half + g, dots[g], sums);
+                }
+            } else {
+                InHalves<Block>::TimesHalf(w, h, half, x + 4 * half, sums);
+            }
+        }
+    }
+    template <int kStep>
+    WEFT_INLINE void TimesUnits(const std::byte* w, Tokens x, __m512 (&sums)[8 / kStep][1]) {
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+            __m512i dots[4][1];
+            Block::DotOne(w, half, x + 4 * half, dots);
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; ++g) {
+                const int unit = 4 * half + g;
+                Block::Finish(w, half, g, x + unit, dots[g], sums[unit / kStep]);
+            }
+        }
+    }
+};
+
 // Element 128h + 32g + 4i + n of a block is in byte n of dword 8h + i, in the two bits from bit 2g
 // on.
-struct BlockQ2_K {
+struct BlockQ2_K : OneByHalves<BlockQ2_K> {
     static constexpr DType kType = DType::kQ2_K;
-    static constexpr int64_t kUnits = 8;
     static constexpr int64_t kQuants = 320;
     // The scales of 16 columns, and the negated minima.
     WEFT_INLINE __m512i Scale(const std::byte* w, int s) {
@@ -56,44 +83,20 @@ struct BlockQ2_K {
     }
     // Adds the dot products of group g of a half to the sums. The sums must be complete.
     template <int T>
-    WEFT_INLINE void Finish(const std::byte* w, int half, int g, const ActivationBlock* x,
-                            int64_t x_stride, const __m512i (&dots)[T], __m512 (&sums)[T]) {
-        AddScaled<T>(LoadHalves(w), x, x_stride, dots, sums);
+    WEFT_INLINE void Finish(const std::byte* w, int half, int g, Tokens x, const __m512i (&dots)[T],
+                            __m512 (&sums)[T]) {
+        AddScaled<T>(LoadHalves(w), x, dots, sums);
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s) {
             const __m512 min = Min(w, 8 * half + 2 * g + s);
 #pragma GCC unroll 16
             for (int t = 0; t < T; ++t) {
-                const __m512 own = _mm512_set1_ps(x[t * x_stride].scaled_half[s]);
+                const __m512 own = _mm512_set1_ps(x[t].scaled_half[s]);
                 sums[t] = _mm512_fmadd_ps(min, own, sums[t]);
             }
         }
     }
-    // For one token: computes all groups of a dword at once, so that weights are read in the order
-    // of memory.
-    WEFT_INLINE void TimesOne(const std::byte* w, int half, const ActivationBlock* x,
-                              __m512 (&sums)[1]) {
-        __m512i all[4][1];
-        DotOne(w, half, x, all);
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; ++g) Finish<1>(w, half, g, x + g, 0, all[g], sums);
-    }
-    template <int kStep>
-    WEFT_INLINE void TimesUnits(const std::byte* w, const ActivationBlock* x,
-                                __m512 (&sums)[8 / kStep][1]) {
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half) {
-            __m512i all[4][1];
-            DotOne(w, half, x + 4 * half, all);
-#pragma GCC unroll 4
-            for (int g = 0; g < 4; ++g) {
-                const int unit = 4 * half + g;
-                Finish<1>(w, half, g, x + unit, 0, all[g], sums[unit / kStep]);
-            }
-        }
-    }
-    WEFT_INLINE void DotOne(const std::byte* w, int half, const ActivationBlock* x,
-                            __m512i (&all)[4][1]) {
+    WEFT_INLINE void DotOne(const std::byte* w, int half, Tokens x, __m512i (&all)[4][1]) {
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s) {
             __m512i dots[4][1];
@@ -102,10 +105,10 @@ struct BlockQ2_K {
 #pragma GCC unroll 4
             for (int i = 4 * s; i < 4 * s + 4; ++i) {
                 const __m512i bytes = LoadBytes(w + kQuants + (8 * half + i) * 64);
-                Dot<1>(BitPairs<0>(bytes), x, 0, 4 * i, dots[0]);
-                Dot<1>(BitPairs<1>(bytes), x + 1, 0, 4 * i, dots[1]);
-                Dot<1>(BitPairs<2>(bytes), x + 2, 0, 4 * i, dots[2]);
-                Dot<1>(BitPairs<3>(bytes), x + 3, 0, 4 * i, dots[3]);
+                Dot<1>(BitPairs<0>(bytes), x, 4 * i, dots[0]);
+                Dot<1>(BitPairs<1>(bytes), x + 1, 4 * i, dots[1]);
+                Dot<1>(BitPairs<2>(bytes), x + 2, 4 * i, dots[2]);
+                Dot<1>(BitPairs<3>(bytes), x + 3, 4 * i, dots[3]);
             }
 #pragma GCC unroll 4
             for (int g = 0; g < 4; ++g) {
@@ -116,9 +119,9 @@ struct BlockQ2_K {
         }
     }
     // For many tokens: computes one group at a time. A weight times its scale is at most 3 * 15.
-    template <int T, int kGroup>
-    WEFT_INLINE void TimesGroup(const std::byte* w, int half, const ActivationBlock* x,
-                                int64_t x_stride, __m512 (&sums)[T]) {
+    template <int kGroup, int T>
+    WEFT_INLINE void TimesGroup(const std::byte* w, int /*h*/, int half, Tokens x,
+                                __m512 (&sums)[T]) {
         __m512i dots[T];
         StartAtZero<T>(dots);
 #pragma GCC unroll 2
@@ -128,35 +131,10 @@ struct BlockQ2_K {
             for (int i = 4 * s; i < 4 * s + 4; ++i) {
                 const __m512i bytes = LoadBytes(w + kQuants + (8 * half + i) * 64);
                 const __m512i weights = _mm512_mullo_epi16(BitPairs<kGroup>(bytes), scale);
-                Dot<T>(weights, x + kGroup, x_stride, 4 * i, dots);
+                Dot<T>(weights, x + kGroup, 4 * i, dots);
             }
         }
-        Finish<T>(w, half, kGroup, x + kGroup, x_stride, dots, sums);
-    }
-    template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
-                           int64_t x_stride, __m512 (&sums)[T]) {
-#pragma GCC unroll 1
-        for (int half = 0; half < 2; ++half) {
-            if constexpr (T == 1) {
-                TimesOne(w, half, x + 4 * half, sums);
-            } else {
-                TimesGroup<T, 0>(w, half, x + 4 * half, x_stride, sums);
-                TimesGroup<T, 1>(w, half, x + 4 * half, x_stride, sums);
-                TimesGroup<T, 2>(w, half, x + 4 * half, x_stride, sums);
-                TimesGroup<T, 3>(w, half, x + 4 * half, x_stride, sums);
-            }
-        }
-    }
-    template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int unit, const ActivationBlock* x,
-                               int64_t x_stride, __m512 (&sums)[T]) {
-        const int half = unit / 4, group = unit % 4;
-        x += 4 * half;
-        if (group == 0) return TimesGroup<T, 0>(w, half, x, x_stride, sums);
-        if (group == 1) return TimesGroup<T, 1>(w, half, x, x_stride, sums);
-        if (group == 2) return TimesGroup<T, 2>(w, half, x, x_stride, sums);
-        TimesGroup<T, 3>(w, half, x, x_stride, sums);
+        Finish<T>(w, half, kGroup, x + kGroup, dots, sums);
     }
 };
 
@@ -181,24 +159,22 @@ struct BlockQ3_K {
         }
     }
     template <int kGroup>
-    WEFT_INLINE void DotOne(const std::byte* step, int i, const ActivationBlock* x,
-                            __m512i (&dots)[8][1]) {
-        Dot<1>(Codes<kGroup>(step), x + kGroup, 0, 4 * i, dots[kGroup]);
+    WEFT_INLINE void DotOne(const std::byte* step, int i, Tokens x, __m512i (&dots)[8][1]) {
+        Dot<1>(Codes<kGroup>(step), x + kGroup, 4 * i, dots[kGroup]);
         if constexpr (kGroup < 7) DotOne<kGroup + 1>(step, i, x, dots);
     }
     // For one token: computes all groups of a step at once, so that weights are read in the order
     // of memory.
     template <int kStep>
-    WEFT_INLINE void TimesUnits(const std::byte* w, const ActivationBlock* x,
-                                __m512 (&sums)[8 / kStep][1]) {
+    WEFT_INLINE void TimesUnits(const std::byte* w, Tokens x, __m512 (&sums)[8 / kStep][1]) {
         __m512i all[8][1];
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s) {
             __m512i dots[8][1];
 #pragma GCC unroll 8
             for (int g = 0; g < 8; ++g) {
-                StartAtPart<3, 1>(
-                    x + g, 0, [s](const ActivationBlock& b) { return b.from_32[s]; }, dots[g]);
+                StartAtPart<3>(dots[g], x + g,
+                               [s](const ActivationBlock& b) { return b.from_32[s]; });
             }
 #pragma GCC unroll 4
             for (int i = 4 * s; i < 4 * s + 4; ++i) DotOne<0>(w + kQuants + 192 * i, i, x, dots);
@@ -211,19 +187,17 @@ struct BlockQ3_K {
         }
 #pragma GCC unroll 8
         for (int g = 0; g < 8; ++g) {
-            AddScaled<1>(LoadHalves(w), x + g, 0, all[g], sums[g / kStep]);
+            AddScaled<1>(LoadHalves(w), x + g, all[g], sums[g / kStep]);
         }
     }
     // For many tokens: computes one group. (code - 4) * scale is in [-124, 128], so that plus 124
     // it is a byte. Two bytes are multiplied at once; the carry from the lower byte is removed by
     // adding 124 - 4 * scale.
     template <int T, int kGroup>
-    WEFT_INLINE void TimesGroup(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                                __m512 (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, Tokens x, __m512 (&sums)[T]) {
         __m512i dots[T];
-        StartAt<T>(
-            x + kGroup, x_stride,
-            [](const ActivationBlock& b) { return b.from_128 - (b.from_128 >> 5); }, dots);
+        StartAt(dots, x + kGroup,
+                [](const ActivationBlock& b) { return b.from_128 - (b.from_128 >> 5); });
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s) {
             const __m512i scale = InBothHalves(WideI8(w + 32 + 16 * (2 * kGroup + s)));
@@ -234,119 +208,69 @@ struct BlockQ3_K {
             for (int i = 4 * s; i < 4 * s + 4; ++i) {
                 const __m512i codes = Codes<kGroup>(w + kQuants + 192 * i);
                 const __m512i weights = _mm512_add_epi16(_mm512_mullo_epi16(codes, scale), from);
-                Dot<T>(weights, x + kGroup, x_stride, 4 * i, dots);
+                Dot<T>(weights, x + kGroup, 4 * i, dots);
             }
         }
-        AddScaled<T>(LoadHalves(w), x + kGroup, x_stride, dots, sums);
+        AddScaled<T>(LoadHalves(w), x + kGroup, dots, sums);
     }
     template <int T, int kGroup = 0>
-    WEFT_INLINE void TimesGroups(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                                 __m512 (&sums)[T]) {
-        TimesGroup<T, kGroup>(w, x, x_stride, sums);
-        if constexpr (kGroup < 7) TimesGroups<T, kGroup + 1>(w, x, x_stride, sums);
+    WEFT_INLINE void TimesGroups(const std::byte* w, Tokens x, __m512 (&sums)[T]) {
+        TimesGroup<T, kGroup>(w, x, sums);
+        if constexpr (kGroup < 7) TimesGroups<T, kGroup + 1>(w, x, sums);
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
-                           int64_t x_stride, __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, Tokens x, __m512 (&sums)[T]) {
         if constexpr (T == 1) {
             __m512 own[1][1] = {{sums[0]}};
             TimesUnits<8>(w, x, own);
             sums[0] = own[0][0];
         } else {
-            TimesGroups<T>(w, x, x_stride, sums);
+            TimesGroups<T>(w, x, sums);
         }
     }
     template <int T, int kGroup = 0>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
-                               int64_t x_stride, __m512 (&sums)[T]) {
-        if (unit == kGroup) return TimesGroup<T, kGroup>(w, x, x_stride, sums);
-        if constexpr (kGroup < 7) TimesUnit<T, kGroup + 1>(w, h, unit, x, x_stride, sums);
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, Tokens x, __m512 (&sums)[T]) {
+        if (unit == kGroup) return TimesGroup<T, kGroup>(w, x, sums);
+        if constexpr (kGroup < 7) TimesUnit<T, kGroup + 1>(w, h, unit, x, sums);
     }
 };
 
 // TQ2_0, and TQ1_0 that is repacked as TQ2_0. Codes are placed as in Q2_K; code 1 stands for zero.
 // There is one scale per block.
-struct BlockTernary {
+struct BlockTernary : OneByHalves<BlockTernary> {
     static constexpr DType kType = DType::kTQ2_0;
-    static constexpr int64_t kUnits = 8;
     template <int T>
-    WEFT_INLINE void Start(const ActivationBlock* x, int64_t x_stride, __m512i (&dots)[T]) {
-        StartAtPart<3, T>(
-            x, x_stride, [](const ActivationBlock& b) { return b.from_8; }, dots);
+    WEFT_INLINE void Start(Tokens x, __m512i (&dots)[T]) {
+        StartAtPart<3>(dots, x, [](const ActivationBlock& b) { return b.from_8; });
     }
-    WEFT_INLINE void TimesOne(const std::byte* w, int half, const ActivationBlock* x,
-                              __m512 (&sums)[1]) {
-        __m512i dots[4][1];
-        DotOne(w, half, x, dots);
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; ++g) AddScaled<1>(LoadHalves(w), x + g, 0, dots[g], sums);
+    template <int T>
+    WEFT_INLINE void Finish(const std::byte* w, int /*half*/, int /*g*/, Tokens x,
+                            const __m512i (&dots)[T], __m512 (&sums)[T]) {
+        AddScaled<T>(LoadHalves(w), x, dots, sums);
     }
-    template <int kStep>
-    WEFT_INLINE void TimesUnits(const std::byte* w, const ActivationBlock* x,
-                                __m512 (&sums)[8 / kStep][1]) {
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half) {
-            __m512i dots[4][1];
-            DotOne(w, half, x + 4 * half, dots);
+    WEFT_INLINE void DotOne(const std::byte* w, int half, Tokens x, __m512i (&dots)[4][1]) {
 #pragma GCC unroll 4
-            for (int g = 0; g < 4; ++g) {
-                const int unit = 4 * half + g;
-                AddScaled<1>(LoadHalves(w), x + unit, 0, dots[g], sums[unit / kStep]);
-            }
-        }
-    }
-    WEFT_INLINE void DotOne(const std::byte* w, int half, const ActivationBlock* x,
-                            __m512i (&dots)[4][1]) {
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; ++g) Start<1>(x + g, 0, dots[g]);
+        for (int g = 0; g < 4; ++g) Start<1>(x + g, dots[g]);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; ++i) {
             const __m512i bytes = LoadBytes(w + 32 + (8 * half + i) * 64);
-            Dot<1>(BitPairs<0>(bytes), x, 0, 4 * i, dots[0]);
-            Dot<1>(BitPairs<1>(bytes), x + 1, 0, 4 * i, dots[1]);
-            Dot<1>(BitPairs<2>(bytes), x + 2, 0, 4 * i, dots[2]);
-            Dot<1>(BitPairs<3>(bytes), x + 3, 0, 4 * i, dots[3]);
+            Dot<1>(BitPairs<0>(bytes), x, 4 * i, dots[0]);
+            Dot<1>(BitPairs<1>(bytes), x + 1, 4 * i, dots[1]);
+            Dot<1>(BitPairs<2>(bytes), x + 2, 4 * i, dots[2]);
+            Dot<1>(BitPairs<3>(bytes), x + 3, 4 * i, dots[3]);
         }
     }
-    template <int T, int kGroup>
-    WEFT_INLINE void TimesGroup(const std::byte* w, int half, const ActivationBlock* x,
-                                int64_t x_stride, __m512 (&sums)[T]) {
+    template <int kGroup, int T>
+    WEFT_INLINE void TimesGroup(const std::byte* w, int /*h*/, int half, Tokens x,
+                                __m512 (&sums)[T]) {
         __m512i dots[T];
-        Start<T>(x + kGroup, x_stride, dots);
+        Start<T>(x + kGroup, dots);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; ++i) {
             const __m512i bytes = LoadBytes(w + 32 + (8 * half + i) * 64);
-            Dot<T>(BitPairs<kGroup>(bytes), x + kGroup, x_stride, 4 * i, dots);
+            Dot<T>(BitPairs<kGroup>(bytes), x + kGroup, 4 * i, dots);
         }
-        AddScaled<T>(LoadHalves(w), x + kGroup, x_stride, dots, sums);
-    }
-    template <int T, int kGroup = 0>
-    WEFT_INLINE void TimesGroups(const std::byte* w, int half, const ActivationBlock* x,
-                                 int64_t x_stride, __m512 (&sums)[T]) {
-        TimesGroup<T, kGroup>(w, half, x, x_stride, sums);
-        if constexpr (kGroup < 3) TimesGroups<T, kGroup + 1>(w, half, x, x_stride, sums);
-    }
-    template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
-                           int64_t x_stride, __m512 (&sums)[T]) {
-#pragma GCC unroll 1
-        for (int half = 0; half < 2; ++half) {
-            if constexpr (T == 1) {
-                TimesOne(w, half, x + 4 * half, sums);
-            } else {
-                TimesGroups<T>(w, half, x + 4 * half, x_stride, sums);
-            }
-        }
-    }
-    template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int unit, const ActivationBlock* x,
-                               int64_t x_stride, __m512 (&sums)[T]) {
-        const int half = unit / 4, group = unit % 4;
-        x += 4 * half;
-        if (group == 0) return TimesGroup<T, 0>(w, half, x, x_stride, sums);
-        if (group == 1) return TimesGroup<T, 1>(w, half, x, x_stride, sums);
-        if (group == 2) return TimesGroup<T, 2>(w, half, x, x_stride, sums);
-        TimesGroup<T, 3>(w, half, x, x_stride, sums);
+        AddScaled<T>(LoadHalves(w), x + kGroup, dots, sums);
     }
 };
 

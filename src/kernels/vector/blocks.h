@@ -3,11 +3,11 @@
 // avx512/blocks.h.
 //
 // A Block type has kType, kUnits (activation blocks per weight block) and
-//   Times<T>(w, h, x, x_stride, sums): sums[t] += vector h of the rows of the block at w times the
-//   activations x + t * x_stride; blocks that are computed in steps take a StepFetch as their last
+//   Times<T>(w, h, x, sums): sums[t] += vector h of the rows of the block at w times the
+//   activations x[t] (tokens.h); blocks that are computed in steps take a StepFetch as their last
 //   argument (prefetch.h);
 // if kUnits is not 1, also
-//   TimesUnit<T>(w, h, unit, x, x_stride, sums): the same for one unit of the block.
+//   TimesUnit<T>(w, h, unit, x, sums): the same for one unit of the block.
 // Products are u8 * s8. Depending on the instruction set, pairs of products are added to 16-bit
 // sums or four products to 32-bit sums (Simd::Short). 16-bit sums never saturate: they are at most
 // 8 * 2 * 15 * 127 for 4-bit weights, 4 * 2 * 31 * 127 for 5-bit weights, 2 * 2 * 63 * 127 for
@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "kernels/vector/dots.h"
-#include "kernels/vector/prefetch.h"
+#include "kernels/vector/steps.h"
 #include "tensor/quant_bytes.h"
 
 namespace weft::kernels::WEFT_SET {
@@ -54,49 +54,13 @@ WEFT_INLINE Float AddMin(Float min, const ActivationBlock& x, Float sums) {
 }
 
 template <int T>
-WEFT_INLINE void DotNibbles(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                            Int (&short_dots)[T]) {
+WEFT_INLINE void DotNibbles(const std::byte* w, int h, Tokens x, Int (&short_dots)[T]) {
     Zero<T>(short_dots);
     const auto low = [&](int i) { return LowNibbles(LoadBytes(w + 64 * i, h)); };
     const auto high = [&](int i) { return HighNibbles(LoadBytes(w + 64 * i, h)); };
-    DotHalves<T, 4>(low, high, x, x_stride, 0, short_dots);
+    DotHalves<T, 4>(low, high, x, 0, short_dots);
     Settle<T>(short_dots);
 }
-
-struct BlockQ4_0 {
-    static constexpr DType kType = DType::kQ4_0;
-    static constexpr int64_t kUnits = 1;
-    template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
-        Int dots[T];
-        DotNibbles<T>(w, h, x, x_stride, dots);
-        const Float scale = LoadHalves(w + 256, h);
-#pragma GCC unroll 4
-        for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = x[t * x_stride];
-            const Int all = Simd::Add32(Simd::Whole(dots[t]), Simd::Set32(own.from_8));
-            sums[t] = AddScaled(scale, own, all, sums[t]);
-        }
-    }
-};
-
-struct BlockQ4_1 {
-    static constexpr DType kType = DType::kQ4_1;
-    static constexpr int64_t kUnits = 1;
-    template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
-        Int dots[T];
-        DotNibbles<T>(w, h, x, x_stride, dots);
-        const Float scale = LoadHalves(w + 256, h), min = LoadHalves(w + 288, h);
-#pragma GCC unroll 4
-        for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = x[t * x_stride];
-            sums[t] = AddMin(min, own, AddScaled(scale, own, Simd::Whole(dots[t]), sums[t]));
-        }
-    }
-};
 
 // Adds bit kBit of each byte of `bits` to the nibbles as the fifth bit.
 template <int kBit>
@@ -109,8 +73,7 @@ WEFT_INLINE Int FiveBits(Int nibbles, Int bits) {
 
 // Computes 32-bit dot products of 32 weights of 5 bits, packed as in Q5_0.
 template <int T, int kPart = 0>
-WEFT_INLINE void DotFiveBits(const std::byte* w, int h, Int bits, const ActivationBlock* x,
-                             int64_t x_stride, Int (&dots)[T]) {
+WEFT_INLINE void DotFiveBits(const std::byte* w, int h, Int bits, Tokens x, Int (&dots)[T]) {
     if constexpr (kPart < 4) {
         Int short_dots[T];
         Zero<T>(short_dots);
@@ -122,57 +85,54 @@ WEFT_INLINE void DotFiveBits(const std::byte* w, int h, Int bits, const Activati
             const Int nibbles = HighNibbles(LoadBytes(w + 64 * (kPart + i), h));
             return i == 0 ? FiveBits<kPart + 4>(nibbles, bits) : FiveBits<kPart + 5>(nibbles, bits);
         };
-        DotHalves<T, 2>(low, high, x, x_stride, 4 * kPart, short_dots);
+        DotHalves<T, 2>(low, high, x, 4 * kPart, short_dots);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
             const Int some = Simd::Whole(short_dots[t]);
             dots[t] = kPart == 0 ? some : Simd::Add32(dots[t], some);
         }
-        DotFiveBits<T, kPart + 2>(w, h, bits, x, x_stride, dots);
+        DotFiveBits<T, kPart + 2>(w, h, bits, x, dots);
     } else {
         Settle<T>(dots);
     }
 }
 
-struct BlockQ5_0 {
-    static constexpr DType kType = DType::kQ5_0;
+// Q4_0, Q4_1, Q5_0 or Q5_1.
+template <DType kOf>
+struct BlockOf32 {
+    static constexpr DType kType = kOf;
     static constexpr int64_t kUnits = 1;
+    static constexpr bool kFive = kOf == DType::kQ5_0 || kOf == DType::kQ5_1;
+    static constexpr bool kHasMin = kOf == DType::kQ4_1 || kOf == DType::kQ5_1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
+        constexpr int kScale = kFive ? 320 : 256;
         Int dots[T];
-        DotFiveBits<T>(w, h, LoadBytes(w + 256, h), x, x_stride, dots);
-        const Float scale = LoadHalves(w + 320, h);
+        if constexpr (kFive) {
+            DotFiveBits<T>(w, h, LoadBytes(w + 256, h), x, dots);
+        } else {
+            DotNibbles<T>(w, h, x, dots);
+        }
+        const Float scale = LoadHalves(w + kScale, h);
+        [[maybe_unused]] const Float min = kHasMin ? LoadHalves(w + kScale + 32, h) : Simd::Zero();
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = x[t * x_stride];
-            const Int all = Simd::Add32(dots[t], Simd::Set32(2 * own.from_8));
-            sums[t] = AddScaled(scale, own, all, sums[t]);
+            Int all = kFive ? dots[t] : Simd::Whole(dots[t]);
+            if constexpr (!kHasMin)
+                all = Simd::Add32(all, Simd::Set32(x[t].from_8 * (kFive ? 2 : 1)));
+            sums[t] = AddScaled(scale, x[t], all, sums[t]);
+            if constexpr (kHasMin) sums[t] = AddMin(min, x[t], sums[t]);
         }
     }
 };
-
-struct BlockQ5_1 {
-    static constexpr DType kType = DType::kQ5_1;
-    static constexpr int64_t kUnits = 1;
-    template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
-        Int dots[T];
-        DotFiveBits<T>(w, h, LoadBytes(w + 256, h), x, x_stride, dots);
-        const Float scale = LoadHalves(w + 320, h), min = LoadHalves(w + 352, h);
-#pragma GCC unroll 4
-        for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = x[t * x_stride];
-            sums[t] = AddMin(min, own, AddScaled(scale, own, dots[t], sums[t]));
-        }
-    }
-};
+using BlockQ4_0 = BlockOf32<DType::kQ4_0>;
+using BlockQ4_1 = BlockOf32<DType::kQ4_1>;
+using BlockQ5_0 = BlockOf32<DType::kQ5_0>;
+using BlockQ5_1 = BlockOf32<DType::kQ5_1>;
 
 // Computes 32-bit dot products of 32 weights, which are nibbles that index `table`.
 template <int T>
-WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, const ActivationBlock* x,
-                           int64_t x_stride, Int (&dots)[T]) {
+WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, Tokens x, Int (&dots)[T]) {
     Zero<T>(dots);
     const auto low = [&](int i) {
         return Simd::Choose(table, LowNibbles(LoadBytes(w + 64 * i, h)));
@@ -180,51 +140,38 @@ WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, const Activatio
     const auto high = [&](int i) {
         return Simd::Choose(table, HighNibbles(LoadBytes(w + 64 * i, h)));
     };
-    DotHalves<T, 4, true>(low, high, x, x_stride, 0, dots);
+    DotHalves<T, 4, true>(low, high, x, 0, dots);
     Settle<T>(dots);
 }
 
 // sums[t] += scale * (scale of token t's activations) * dots[t].
 template <int T>
-WEFT_INLINE void AddAllScaled(Float scale, const ActivationBlock* x, int64_t x_stride,
-                              const Int (&dots)[T], Float (&sums)[T]) {
+WEFT_INLINE void AddAllScaled(Float scale, Tokens x, const Int (&dots)[T], Float (&sums)[T]) {
 #pragma GCC unroll 4
-    for (int t = 0; t < T; ++t) sums[t] = AddScaled(scale, x[t * x_stride], dots[t], sums[t]);
+    for (int t = 0; t < T; ++t) sums[t] = AddScaled(scale, x[t], dots[t], sums[t]);
 }
 
 struct BlockIQ4_NL {
     static constexpr DType kType = DType::kIQ4_NL;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
         Int dots[T];
-        DotChosen<T>(w, h, Simd::Table(quant::kIq4Values.data()), x, x_stride, dots);
-        AddAllScaled<T>(LoadHalves(w + 256, h), x, x_stride, dots, sums);
+        DotChosen<T>(w, h, Simd::Table(quant::kIq4Values.data()), x, dots);
+        AddAllScaled<T>(LoadHalves(w + 256, h), x, dots, sums);
     }
 };
 
-struct BlockIQ4_XS {
+struct BlockIQ4_XS : UnitByUnit<BlockIQ4_XS, 8> {
     static constexpr DType kType = DType::kIQ4_XS;
-    static constexpr int64_t kUnits = 8;
-    template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T], Fetch fetch = {}) {
-#pragma GCC unroll 1
-        for (int s = 0; s < 8; ++s) {
-            fetch(s, 8);
-            TimesUnit<T>(w, h, s, x, x_stride, sums);
-        }
-    }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int s, const ActivationBlock* x,
-                               int64_t x_stride, Float (&sums)[T]) {
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int s, Tokens x, Float (&sums)[T]) {
         const Int table = Simd::Table(quant::kIq4Values.data());
         const Float wide = Simd::FromInt(WideI8(w + 32 + 16 * s, h));
         const Float scale = Simd::Mul(LoadHalves(w, h), wide);
         Int dots[T];
-        DotChosen<T>(w + 160 + 256 * s, h, table, x + s, x_stride, dots);
-        AddAllScaled<T>(scale, x + s, x_stride, dots, sums);
+        DotChosen<T>(w + 160 + 256 * s, h, table, x + s, dots);
+        AddAllScaled<T>(scale, x + s, dots, sums);
     }
 };
 
@@ -239,11 +186,10 @@ struct BlockMXFP4 {
         return Simd::AsFloat(Simd::Max32(normal, small));
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
         Int dots[T];
-        DotChosen<T>(w, h, Simd::Table(quant::kMxfp4Values.data()), x, x_stride, dots);
-        AddAllScaled<T>(Scale(w + 256, h), x, x_stride, dots, sums);
+        DotChosen<T>(w, h, Simd::Table(quant::kMxfp4Values.data()), x, dots);
+        AddAllScaled<T>(Scale(w + 256, h), x, dots, sums);
     }
 };
 
@@ -257,31 +203,29 @@ struct BlockNVFP4 {
         return Simd::Mul(Simd::AsFloat(LoadBytes(w + 512, h)), Simd::AsFloat(bits));
     }
     template <int T, bool kHigh>
-    WEFT_INLINE void TimesHalf(const std::byte* w, int h, int unit, Int table,
-                               const ActivationBlock* x, int64_t x_stride, Float (&sums)[T]) {
+    WEFT_INLINE void TimesHalf(const std::byte* w, int h, int unit, Int table, Tokens x,
+                               Float (&sums)[T]) {
         Int dots[T];
         Zero<T>(dots);
         const auto weights = [&](int i) {
             const Int bytes = LoadBytes(w + 256 * unit + 64 * i, h);
             return Simd::Choose(table, kHigh ? HighNibbles(bytes) : LowNibbles(bytes));
         };
-        Dot<T, 4, true>(weights, x + unit, x_stride, kHigh ? 16 : 0, dots);
+        Dot<T, 4, true>(weights, x + unit, kHigh ? 16 : 0, dots);
         Settle<T>(dots);
         const Float scale = Scale(w, w + 576 + 16 * (2 * unit + (kHigh ? 1 : 0)), h);
-        AddAllScaled<T>(scale, x + unit, x_stride, dots, sums);
+        AddAllScaled<T>(scale, x + unit, dots, sums);
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
 #pragma GCC unroll 1
-        for (int unit = 0; unit < 2; ++unit) TimesUnit<T>(w, h, unit, x, x_stride, sums);
+        for (int unit = 0; unit < 2; ++unit) TimesUnit<T>(w, h, unit, x, sums);
     }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
-                               int64_t x_stride, Float (&sums)[T]) {
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, Tokens x, Float (&sums)[T]) {
         const Int table = Simd::Table(quant::kMxfp4Values.data());
-        TimesHalf<T, false>(w, h, unit, table, x, x_stride, sums);
-        TimesHalf<T, true>(w, h, unit, table, x, x_stride, sums);
+        TimesHalf<T, false>(w, h, unit, table, x, sums);
+        TimesHalf<T, true>(w, h, unit, table, x, sums);
     }
 };
 
@@ -304,14 +248,13 @@ struct BlockW4 {
     static constexpr DType kType = DType::kW4;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
         Int dots[T];
-        DotNibbles<T>(w, h, x, x_stride, dots);
+        DotNibbles<T>(w, h, x, dots);
         const Head head = LoadHead(w + 256, h);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = x[t * x_stride];
+            const ActivationBlock& own = x[t];
             const Int from = TimesZeroPoint(head.zero, own);
             const Int all = Simd::Add32(Simd::Whole(dots[t]), from);
             sums[t] = AddScaled(head.scale, own, all, sums[t]);
@@ -325,20 +268,19 @@ struct BlockW8 {
     static constexpr DType kType = DType::kW8;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
         const Head head = LoadHead(w + 512, h);
         const Int zero = Simd::Sub32(head.zero, Simd::Set32(128));
         Int dots[T];
 #pragma GCC unroll 4
-        for (int t = 0; t < T; ++t) dots[t] = TimesZeroPoint(zero, x[t * x_stride]);
+        for (int t = 0; t < T; ++t) dots[t] = TimesZeroPoint(zero, x[t]);
         Arrange<T>(dots);
         const auto weights = [&](int i) {
             return Simd::Xor(LoadBytes(w + 64 * i, h), Simd::Set8(-128));
         };
-        Dot<T, 8, true>(weights, x, x_stride, 0, dots);
+        Dot<T, 8, true>(weights, x, 0, dots);
         Settle<T>(dots);
-        AddAllScaled<T>(head.scale, x, x_stride, dots, sums);
+        AddAllScaled<T>(head.scale, x, dots, sums);
     }
 };
 
@@ -346,14 +288,13 @@ struct BlockQ8_0 {
     static constexpr DType kType = DType::kQ8_0;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
         Int dots[T];
         Zero<T>(dots);
         const auto weights = [&](int i) { return LoadBytes(w + 64 * i, h); };
-        Dot<T, 8, true>(weights, x, x_stride, 0, dots);
+        Dot<T, 8, true>(weights, x, 0, dots);
         Settle<T>(dots);
-        AddAllScaled<T>(LoadHalves(w + 512, h), x, x_stride, dots, sums);
+        AddAllScaled<T>(LoadHalves(w + 512, h), x, dots, sums);
     }
 };
 
@@ -377,47 +318,45 @@ struct BlockOfScalesAndMinima {
     }
     // Dot products of dwords [first, first + 4), in 16 bits.
     template <int T, bool kHigh>
-    WEFT_INLINE void DotFour(const std::byte* w, int h, int j, int first, const ActivationBlock* x,
-                             int64_t x_stride, Int (&short_dots)[T]) {
+    WEFT_INLINE void DotFour(const std::byte* w, int h, int j, int first, Tokens x,
+                             Int (&short_dots)[T]) {
         const auto weights = [&](int i) { return Weights<kHigh>(w, h, j, first + i); };
-        Dot<T, 4>(weights, x + j, x_stride, 4 * first, short_dots);
+        Dot<T, 4>(weights, x + j, 4 * first, short_dots);
     }
     // Multiplies sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
     template <int T, bool kHigh>
-    WEFT_INLINE void TimesSub(const std::byte* w, int h, int j, const ActivationBlock* x,
-                              int64_t x_stride, Float (&sums)[T]) {
+    WEFT_INLINE void TimesSub(const std::byte* w, int h, int j, Tokens x, Float (&sums)[T]) {
         constexpr bool kTwo = kFive && !Simd::kMatrices;  // with kMatrices, sums have 32 bits
         Int dots[T], more[T];
         Zero<T>(dots), Zero<T>(more);
-        DotFour<T, kHigh>(w, h, j, 0, x, x_stride, dots);
-        DotFour<T, kHigh>(w, h, j, 4, x, x_stride, kTwo ? more : dots);
+        DotFour<T, kHigh>(w, h, j, 0, x, dots);
+        DotFour<T, kHigh>(w, h, j, 4, x, kTwo ? more : dots);
         Settle<T>(dots);
         const Float minus_dmin = Simd::Sub(Simd::Zero(), LoadHalves(w + 32, h));
         const Float scale = Simd::Mul(LoadHalves(w, h), LoadU8(w + 64 + 16 * j, h));
         const Float min = Simd::Mul(minus_dmin, LoadU8(w + 192 + 16 * j, h));
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = x[j + t * x_stride];
+            const ActivationBlock& own = (x + j)[t];
             Int all = Simd::Whole(dots[t]);
             if constexpr (kTwo) all = Simd::Add32(all, Simd::Whole(more[t]));
             sums[t] = AddMin(min, own, AddScaled(scale, own, all, sums[t]));
         }
     }
     template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T], Fetch fetch = {}) {
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T],
+                           Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int j = 0; j < 8; j += 2) {
             fetch(j / 2, 4);
-            TimesSub<T, false>(w, h, j, x, x_stride, sums);
-            TimesSub<T, true>(w, h, j + 1, x, x_stride, sums);
+            TimesSub<T, false>(w, h, j, x, sums);
+            TimesSub<T, true>(w, h, j + 1, x, sums);
         }
     }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int j, const ActivationBlock* x,
-                               int64_t x_stride, Float (&sums)[T]) {
-        if (j % 2 == 0) return TimesSub<T, false>(w, h, j, x, x_stride, sums);
-        TimesSub<T, true>(w, h, j, x, x_stride, sums);
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int j, Tokens x, Float (&sums)[T]) {
+        if (j % 2 == 0) return TimesSub<T, false>(w, h, j, x, sums);
+        TimesSub<T, true>(w, h, j, x, sums);
     }
 };
 using BlockQ4_K = BlockOfScalesAndMinima<false>;
@@ -443,8 +382,7 @@ struct BlockQ6_K {
         return Simd::Mul(LoadHalves(w, h), Simd::FromInt(WideI8(w + 32 + 16 * i, h)));
     }
     template <int T, int kGroup>
-    WEFT_INLINE void TimesGroup(const std::byte* w, int h, int step, const ActivationBlock* x,
-                                int64_t x_stride, Float (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, int h, int step, Tokens x, Float (&sums)[T]) {
         const int s = step % 2;
         const std::byte* quants = w + 288 + step * 4 * 192;
         constexpr int kSums = Simd::kMatrices ? 1 : 2;  // with kMatrices, sums have 32 bits
@@ -454,13 +392,13 @@ struct BlockQ6_K {
             constexpr int kCount = 4 / kSums;
             const auto weights = [&](int n) { return Weights<kGroup>(quants, h, kCount * i + n); };
             Zero<T>(dots[i]);
-            Dot<T, kCount>(weights, x + kGroup, x_stride, 16 * s + 4 * kCount * i, dots[i]);
+            Dot<T, kCount>(weights, x + kGroup, 16 * s + 4 * kCount * i, dots[i]);
         }
         Settle<T>(dots[0]);
         const Float scale = Scale(w, h, step / 2 * 8 + 2 * kGroup + s);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = x[kGroup + t * x_stride];
+            const ActivationBlock& own = (x + kGroup)[t];
             Int all = Simd::Whole(dots[0][t]);
             if constexpr (kSums == 2) all = Simd::Add32(all, Simd::Whole(dots[1][t]));
             all = Simd::Add32(all, Simd::Set32(own.from_32[s]));
@@ -468,32 +406,31 @@ struct BlockQ6_K {
         }
     }
     template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T], Fetch fetch = {}) {
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T],
+                           Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int step = 0; step < 4; ++step) {
             fetch(step, 4);
-            const ActivationBlock* x_half = x + step / 2 * 4;
-            TimesGroup<T, 0>(w, h, step, x_half, x_stride, sums);
-            TimesGroup<T, 1>(w, h, step, x_half, x_stride, sums);
-            TimesGroup<T, 2>(w, h, step, x_half, x_stride, sums);
-            TimesGroup<T, 3>(w, h, step, x_half, x_stride, sums);
+            const Tokens x_half = x + step / 2 * 4;
+            TimesGroup<T, 0>(w, h, step, x_half, sums);
+            TimesGroup<T, 1>(w, h, step, x_half, sums);
+            TimesGroup<T, 2>(w, h, step, x_half, sums);
+            TimesGroup<T, 3>(w, h, step, x_half, sums);
         }
     }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
-                               int64_t x_stride, Float (&sums)[T]) {
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, Tokens x, Float (&sums)[T]) {
         const int group = unit % 4;
-        x += unit / 4 * 4;
+        x = x + unit / 4 * 4;
 // (With sanitizers, GCC removes the loop before it reads the pragma, and warns.)
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #pragma GCC unroll 1
 #endif
         for (int step = unit / 4 * 2; step < unit / 4 * 2 + 2; ++step) {
-            if (group == 0) TimesGroup<T, 0>(w, h, step, x, x_stride, sums);
-            if (group == 1) TimesGroup<T, 1>(w, h, step, x, x_stride, sums);
-            if (group == 2) TimesGroup<T, 2>(w, h, step, x, x_stride, sums);
-            if (group == 3) TimesGroup<T, 3>(w, h, step, x, x_stride, sums);
+            if (group == 0) TimesGroup<T, 0>(w, h, step, x, sums);
+            if (group == 1) TimesGroup<T, 1>(w, h, step, x, sums);
+            if (group == 2) TimesGroup<T, 2>(w, h, step, x, sums);
+            if (group == 3) TimesGroup<T, 3>(w, h, step, x, sums);
         }
     }
 };

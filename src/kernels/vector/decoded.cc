@@ -35,7 +35,6 @@ class DecodedMatMul {
   private:
     static constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;
     static constexpr int kMostTokens = 4 * kTile;
-    using ActivationBlock = weight_tiles::ActivationBlock;
 
     void Strip(int64_t row, int64_t token, int64_t tokens) {
         const int64_t segment = args_.segment_cols / 32, end = args_.weight.cols / 32;
@@ -69,34 +68,29 @@ class DecodedMatMul {
     // Adds units [begin, begin + count) of the matrix, from the decoded block that begins at
     // `first`.
     void AddUnits(int64_t first, int64_t begin, int64_t count, int64_t token, int64_t tokens) {
-        const int64_t x_stride = weight_tiles::QuantizedBlocks(args_.weight.cols);
-        const auto* x =
-            reinterpret_cast<const ActivationBlock*>(args_.quantized) + token * x_stride + first;
         const Range units{begin - first, begin - first + count};
         for (int64_t t = 0; t < tokens; t += kTile) {
             const int64_t tile = std::min<int64_t>(kTile, tokens - t);
-            Tile<kTile>(x + t * x_stride, x_stride, tile, units, sums_ + t);
+            Tile<kTile>(TokensFrom(args_, token + t) + first, tile, units, sums_ + t);
         }
     }
 
     template <int T>
-    void Tile(const ActivationBlock* x, int64_t x_stride, int64_t tokens, const Range& units,
-              float (*sums)[kStripRows]) {
-        if (tokens == T) return Times<T>(x, x_stride, units, sums);
-        if constexpr (T > 1) Tile<T - 1>(x, x_stride, tokens, units, sums);
+    void Tile(Tokens x, int64_t tokens, const Range& units, float (*sums)[kStripRows]) {
+        if (tokens == T) return Times<T>(x, units, sums);
+        if constexpr (T > 1) Tile<T - 1>(x, tokens, units, sums);
     }
 
-    // sums[t][row] += those units of the block times the activations x + t * x_stride.
+    // sums[t][row] += those units of the block times the activations of token t.
     template <int T>
-    void Times(const ActivationBlock* x, int64_t x_stride, const Range& units,
-               float (*sums)[kStripRows]) {
+    void Times(Tokens x, const Range& units, float (*sums)[kStripRows]) {
         for (int part = 0; part < kParts; ++part) {
             Float own[T];
 #pragma GCC unroll 16
             for (int t = 0; t < T; ++t) own[t] = Simd::Load(sums[t] + part * Simd::kLanes);
 #pragma GCC unroll 1
             for (int64_t u = units.begin; u < units.end; ++u) {
-                TimesUnit<T, Grid::kScales>(units_[u], part, x + u, x_stride, own);
+                TimesUnit<T, Grid::kScales>(units_[u], part, x + u, own);
             }
 #pragma GCC unroll 16
             for (int t = 0; t < T; ++t) Simd::Store(sums[t] + part * Simd::kLanes, own[t]);
@@ -119,23 +113,19 @@ class DecodedMatMul {
     alignas(64) double wide_[kMostTokens][kStripRows];
 };
 
-template <typename Grid>
-void Multiply(const MatMulArgs& args, Range rows) {
-    DecodedMatMul<Grid>(args).Run(rows);
+template <typename... Grid>
+bool Multiply(const MatMulArgs& args, Range rows) {
+    return ((args.weight.dtype == Grid::kType && (DecodedMatMul<Grid>(args).Run(rows), true)) ||
+            ...);
 }
 
 }  // namespace
 
 void MatMulDecoded(const MatMulArgs& args, Range rows) {
-    const DType type = args.weight.dtype;
-    if (type == DType::kIQ1_S) return Multiply<GridIQ1_S>(args, rows);
-    if (type == DType::kIQ1_M) return Multiply<GridIQ1_M>(args, rows);
-    if (type == DType::kIQ2_XXS) return Multiply<GridIQ2_XXS>(args, rows);
-    if (type == DType::kIQ2_XS) return Multiply<GridIQ2_XS>(args, rows);
-    if (type == DType::kIQ2_S) return Multiply<GridIQ2_S>(args, rows);
-    if (type == DType::kIQ3_XXS) return Multiply<GridIQ3_XXS>(args, rows);
-    if (type == DType::kIQ3_S) return Multiply<GridIQ3_S>(args, rows);
-    WEFT_CHECK(!"a type without a code book");
+    const bool multiplied =
+        Multiply<GridIQ1_S, GridIQ1_M, GridIQ2_XXS, GridIQ2_XS, GridIQ2_S, GridIQ3_XXS, GridIQ3_S>(
+            args, rows);
+    WEFT_CHECK(multiplied && "a type without a code book");
 }
 
 }  // namespace weft::kernels::WEFT_SET

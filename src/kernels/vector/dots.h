@@ -10,12 +10,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/vector/set.h"
-#include "kernels/weight_tiles.h"
+#include "kernels/vector/tokens.h"
 
 namespace weft::kernels::WEFT_SET {
-
-using weight_tiles::ActivationBlock;
 
 using Int = Simd::Int;
 using Short = Simd::Short;
@@ -57,11 +54,10 @@ WEFT_INLINE void Settle(Short (&dots)[T]) {
 // Multiplies one quad by the tokens that are not paired. kSigned: weights are int8, and sums have
 // 32 bits.
 template <int T, bool kSigned>
-WEFT_INLINE void DotQuad(Int weights, const ActivationBlock* x, int64_t x_stride, int offset,
-                         Short (&dots)[T]) {
+WEFT_INLINE void DotQuad(Int weights, Tokens x, int offset, Short (&dots)[T]) {
 #pragma GCC unroll 4
     for (int t = kPaired<T>; t < T; ++t) {
-        const Int own = Quad(x[t * x_stride], offset);
+        const Int own = Quad(x[t], offset);
         dots[t] =
             kSigned ? Simd::DotSigned(weights, own, dots[t]) : Simd::Dot(weights, own, dots[t]);
     }
@@ -69,33 +65,30 @@ WEFT_INLINE void DotQuad(Int weights, const ActivationBlock* x, int64_t x_stride
 
 // Multiplies two consecutive quads by the tokens.
 template <int T, bool kSigned, typename S = Simd>
-WEFT_INLINE void DotTwo(Int first, Int second, const ActivationBlock* x, int64_t x_stride,
-                        int offset, Int (&dots)[T]) {
+WEFT_INLINE void DotTwo(Int first, Int second, Tokens x, int offset, Int (&dots)[T]) {
     const auto rows = S::PairRows(first, second);
 #pragma GCC unroll 4
     for (int t = 0; t < kPaired<T>; t += 2) {
-        const auto tokens =
-            S::PairTokens(x[t * x_stride].q + offset, x[(t + 1) * x_stride].q + offset);
+        const auto tokens = S::PairTokens(x[t].q + offset, x[t + 1].q + offset);
         S::DotMatrices(rows, tokens, dots[t], dots[t + 1]);
     }
-    DotQuad<T, kSigned>(first, x, x_stride, offset, dots);
-    DotQuad<T, kSigned>(second, x, x_stride, offset + 4, dots);
+    DotQuad<T, kSigned>(first, x, offset, dots);
+    DotQuad<T, kSigned>(second, x, offset + 4, dots);
 }
 
 // For each i below kCount: dots[t] += the products of weights(i), which are four columns of each
 // row, and token t's four activations at offset + 4 i. Weights are u8 below 128, or int8 (kSigned).
 template <int T, int kCount, bool kSigned = false, typename Weights>
-WEFT_INLINE void Dot(const Weights& weights, const ActivationBlock* x, int64_t x_stride, int offset,
-                     Short (&dots)[T]) {
+WEFT_INLINE void Dot(const Weights& weights, Tokens x, int offset, Short (&dots)[T]) {
     if constexpr (kPaired<T> != 0) {
 #pragma GCC unroll 8
         for (int i = 0; i < kCount; i += 2) {
-            DotTwo<T, kSigned>(weights(i), weights(i + 1), x, x_stride, offset + 4 * i, dots);
+            DotTwo<T, kSigned>(weights(i), weights(i + 1), x, offset + 4 * i, dots);
         }
     } else {
 #pragma GCC unroll 8
         for (int i = 0; i < kCount; ++i) {
-            DotQuad<T, kSigned>(weights(i), x, x_stride, offset + 4 * i, dots);
+            DotQuad<T, kSigned>(weights(i), x, offset + 4 * i, dots);
         }
     }
 }
@@ -103,19 +96,19 @@ WEFT_INLINE void Dot(const Weights& weights, const ActivationBlock* x, int64_t x
 // As Dot, for low(i) and for high(i), which are nibbles of the same bytes. The columns of high(i)
 // are 16 columns after those of low(i).
 template <int T, int kCount, bool kSigned = false, typename Low, typename High>
-WEFT_INLINE void DotHalves(const Low& low, const High& high, const ActivationBlock* x,
-                           int64_t x_stride, int offset, Short (&dots)[T]) {
+WEFT_INLINE void DotHalves(const Low& low, const High& high, Tokens x, int offset,
+                           Short (&dots)[T]) {
     if constexpr (kPaired<T> != 0) {
 #pragma GCC unroll 4
         for (int i = 0; i < kCount; i += 2) {
-            DotTwo<T, kSigned>(low(i), low(i + 1), x, x_stride, offset + 4 * i, dots);
-            DotTwo<T, kSigned>(high(i), high(i + 1), x, x_stride, offset + 16 + 4 * i, dots);
+            DotTwo<T, kSigned>(low(i), low(i + 1), x, offset + 4 * i, dots);
+            DotTwo<T, kSigned>(high(i), high(i + 1), x, offset + 16 + 4 * i, dots);
         }
     } else {
 #pragma GCC unroll 4
         for (int i = 0; i < kCount; ++i) {
-            DotQuad<T, kSigned>(low(i), x, x_stride, offset + 4 * i, dots);
-            DotQuad<T, kSigned>(high(i), x, x_stride, offset + 16 + 4 * i, dots);
+            DotQuad<T, kSigned>(low(i), x, offset + 4 * i, dots);
+            DotQuad<T, kSigned>(high(i), x, offset + 16 + 4 * i, dots);
         }
     }
 }

@@ -271,11 +271,9 @@ struct GridIQ1_M {
     }
 };
 
-// sums[t] += the products of vector `part` of the unit's rows and the activations at x + t *
-// x_stride.
+// sums[t] += the products of vector `part` of the unit's rows and the activations x[t].
 template <int T, int kScales>
-WEFT_INLINE void TimesUnit(const DecodedUnit& unit, int part, const ActivationBlock* x,
-                           int64_t x_stride, Float (&sums)[T]) {
+WEFT_INLINE void TimesUnit(const DecodedUnit& unit, int part, Tokens x, Float (&sums)[T]) {
     const int row = part * Simd::kLanes;
 #pragma GCC unroll 2
     for (int h = 0; h < kScales; ++h) {
@@ -283,9 +281,9 @@ WEFT_INLINE void TimesUnit(const DecodedUnit& unit, int part, const ActivationBl
         Int dots[T];
         Zero<T>(dots);
         const auto weights = [&](int i) { return Simd::LoadInt(unit.q[kQuads * h + i][row]); };
-        Dot<T, kQuads, true>(weights, x, x_stride, 4 * kQuads * h, dots);
+        Dot<T, kQuads, true>(weights, x, 4 * kQuads * h, dots);
         Settle<T>(dots);
-        AddAllScaled<T>(Simd::Load(unit.scale[h] + row), x, x_stride, dots, sums);
+        AddAllScaled<T>(Simd::Load(unit.scale[h] + row), x, dots, sums);
     }
 }
 

@@ -15,17 +15,15 @@ WEFT_INLINE Int BitPairs(Int bytes) {
 }
 
 // The bit layout of weights is described in avx512/low_bits.h.
-struct BlockQ2_K {
+struct BlockQ2_K : InHalves<BlockQ2_K> {
     static constexpr DType kType = DType::kQ2_K;
-    static constexpr int64_t kUnits = 8;
     WEFT_INLINE Float Min(const std::byte* w, int h, int s) {
         const Float minus_dmin = Simd::Sub(Simd::Zero(), LoadHalves(w + 32, h));
         const Int min = Simd::Right32(WideU8(w + 64 + 16 * s, h), 4);
         return Simd::Mul(minus_dmin, Simd::FromInt(min));
     }
-    template <int T, int kGroup>
-    WEFT_INLINE void TimesGroup(const std::byte* w, int h, int half, const ActivationBlock* x,
-                                int64_t x_stride, Float (&sums)[T]) {
+    template <int kGroup, int T>
+    WEFT_INLINE void TimesGroup(const std::byte* w, int h, int half, Tokens x, Float (&sums)[T]) {
         const int first = 8 * half + 2 * kGroup;
         Int all[T];
 #pragma GCC unroll 2
@@ -35,7 +33,7 @@ struct BlockQ2_K {
             const auto weights = [&](int i) {
                 return BitPairs<kGroup>(LoadBytes(w + 320 + (8 * half + 4 * s + i) * 64, h));
             };
-            Dot<T, 4>(weights, x + kGroup, x_stride, 16 * s, dots);
+            Dot<T, 4>(weights, x + kGroup, 16 * s, dots);
             Settle<T>(dots);
             const Int scale = Simd::And(WideU8(w + 64 + 16 * (first + s), h), Simd::Set32(15));
 #pragma GCC unroll 4
@@ -47,36 +45,11 @@ struct BlockQ2_K {
         const Float d = LoadHalves(w, h), min[2] = {Min(w, h, first), Min(w, h, first + 1)};
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = x[kGroup + t * x_stride];
+            const ActivationBlock& own = (x + kGroup)[t];
             Float sum = AddScaled(d, own, all[t], sums[t]);
             sum = Simd::Fma(min[0], Simd::Set(own.scaled_half[0]), sum);
             sums[t] = Simd::Fma(min[1], Simd::Set(own.scaled_half[1]), sum);
         }
-    }
-    template <int T, int kGroup = 0>
-    WEFT_INLINE void TimesGroups(const std::byte* w, int h, int half, const ActivationBlock* x,
-                                 int64_t x_stride, Float (&sums)[T]) {
-        TimesGroup<T, kGroup>(w, h, half, x, x_stride, sums);
-        if constexpr (kGroup < 3) TimesGroups<T, kGroup + 1>(w, h, half, x, x_stride, sums);
-    }
-    template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T], Fetch fetch = {}) {
-#pragma GCC unroll 1
-        for (int half = 0; half < 2; ++half) {
-            fetch(half, 2);
-            TimesGroups<T>(w, h, half, x + 4 * half, x_stride, sums);
-        }
-    }
-    template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
-                               int64_t x_stride, Float (&sums)[T]) {
-        const int half = unit / 4, group = unit % 4;
-        x += 4 * half;
-        if (group == 0) return TimesGroup<T, 0>(w, h, half, x, x_stride, sums);
-        if (group == 1) return TimesGroup<T, 1>(w, h, half, x, x_stride, sums);
-        if (group == 2) return TimesGroup<T, 2>(w, h, half, x, x_stride, sums);
-        TimesGroup<T, 3>(w, h, half, x, x_stride, sums);
     }
 };
 
@@ -95,22 +68,21 @@ struct BlockQ3_K {
         }
     }
     template <int T, int kGroup>
-    WEFT_INLINE void TimesGroup(const std::byte* w, int h, const ActivationBlock* x,
-                                int64_t x_stride, Float (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
         Int all[T];
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s) {
             Short dots[T];
 #pragma GCC unroll 4
             for (int t = 0; t < T; ++t) {  // -4 * sum(q)
-                const int from = x[kGroup + t * x_stride].from_32[s] >> 3;
+                const int from = (x + kGroup)[t].from_32[s] >> 3;
                 dots[t] = Simd::StartShort(from);
             }
             Arrange<T>(dots);
             const auto weights = [&](int i) {
                 return Codes<kGroup>(w + 288 + 192 * (4 * s + i), h);
             };
-            Dot<T, 4>(weights, x + kGroup, x_stride, 16 * s, dots);
+            Dot<T, 4>(weights, x + kGroup, 16 * s, dots);
             Settle<T>(dots);
             const Int scale = WideI8(w + 32 + 16 * (2 * kGroup + s), h);
 #pragma GCC unroll 4
@@ -119,73 +91,43 @@ struct BlockQ3_K {
                 all[t] = s == 0 ? scaled : Simd::Add32(all[t], scaled);
             }
         }
-        AddAllScaled<T>(LoadHalves(w, h), x + kGroup, x_stride, all, sums);
+        AddAllScaled<T>(LoadHalves(w, h), x + kGroup, all, sums);
     }
     template <int T, int kGroup = 0>
-    WEFT_INLINE void TimesGroups(const std::byte* w, int h, const ActivationBlock* x,
-                                 int64_t x_stride, Float (&sums)[T]) {
-        TimesGroup<T, kGroup>(w, h, x, x_stride, sums);
-        if constexpr (kGroup < 7) TimesGroups<T, kGroup + 1>(w, h, x, x_stride, sums);
+    WEFT_INLINE void TimesGroups(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
+        TimesGroup<T, kGroup>(w, h, x, sums);
+        if constexpr (kGroup < 7) TimesGroups<T, kGroup + 1>(w, h, x, sums);
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T]) {
-        TimesGroups<T>(w, h, x, x_stride, sums);
+    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
+        TimesGroups<T>(w, h, x, sums);
     }
     template <int T, int kGroup = 0>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
-                               int64_t x_stride, Float (&sums)[T]) {
-        if (unit == kGroup) return TimesGroup<T, kGroup>(w, h, x, x_stride, sums);
-        if constexpr (kGroup < 7) TimesUnit<T, kGroup + 1>(w, h, unit, x, x_stride, sums);
+    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, Tokens x, Float (&sums)[T]) {
+        if (unit == kGroup) return TimesGroup<T, kGroup>(w, h, x, sums);
+        if constexpr (kGroup < 7) TimesUnit<T, kGroup + 1>(w, h, unit, x, sums);
     }
 };
 
-struct BlockTernary {
+struct BlockTernary : InHalves<BlockTernary> {
     static constexpr DType kType = DType::kTQ2_0;
-    static constexpr int64_t kUnits = 8;
-    template <int T, int kGroup>
-    WEFT_INLINE void TimesGroup(const std::byte* w, int h, int half, const ActivationBlock* x,
-                                int64_t x_stride, Float (&sums)[T]) {
+    template <int kGroup, int T>
+    WEFT_INLINE void TimesGroup(const std::byte* w, int h, int half, Tokens x, Float (&sums)[T]) {
         Short dots[T];
         Zero<T>(dots);
         const auto weights = [&](int i) {
             return BitPairs<kGroup>(LoadBytes(w + 32 + (8 * half + i) * 64, h));
         };
-        Dot<T, 8>(weights, x + kGroup, x_stride, 0, dots);
+        Dot<T, 8>(weights, x + kGroup, 0, dots);
         Settle<T>(dots);
         const Float d = LoadHalves(w, h);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = x[kGroup + t * x_stride];
+            const ActivationBlock& own = (x + kGroup)[t];
             const Int from = Simd::Set32(own.from_8 >> 3);
             const Int all = Simd::Add32(Simd::Whole(dots[t]), from);
             sums[t] = AddScaled(d, own, all, sums[t]);
         }
-    }
-    template <int T, int kGroup = 0>
-    WEFT_INLINE void TimesGroups(const std::byte* w, int h, int half, const ActivationBlock* x,
-                                 int64_t x_stride, Float (&sums)[T]) {
-        TimesGroup<T, kGroup>(w, h, half, x, x_stride, sums);
-        if constexpr (kGroup < 3) TimesGroups<T, kGroup + 1>(w, h, half, x, x_stride, sums);
-    }
-    template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
-                           Float (&sums)[T], Fetch fetch = {}) {
-#pragma GCC unroll 1
-        for (int half = 0; half < 2; ++half) {
-            fetch(half, 2);
-            TimesGroups<T>(w, h, half, x + 4 * half, x_stride, sums);
-        }
-    }
-    template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, const ActivationBlock* x,
-                               int64_t x_stride, Float (&sums)[T]) {
-        const int half = unit / 4, group = unit % 4;
-        x += 4 * half;
-        if (group == 0) return TimesGroup<T, 0>(w, h, half, x, x_stride, sums);
-        if (group == 1) return TimesGroup<T, 1>(w, h, half, x, x_stride, sums);
-        if (group == 2) return TimesGroup<T, 2>(w, h, half, x, x_stride, sums);
-        TimesGroup<T, 3>(w, h, half, x, x_stride, sums);
     }
 };
 

@@ -48,14 +48,13 @@ WEFT_INLINE void AddToWide(const Float (&sums)[V][T], Wide (&wide)[V][T]) {
 // Whether a block is computed in steps that prefetch.
 template <typename Block>
 inline constexpr bool kStepFetches = requires(Float (&sums)[1]) {
-    Block::template Times<1>(nullptr, 0, nullptr, 0, sums, NoFetch());
+    Block::template Times<1>(nullptr, 0, Tokens(), sums, NoFetch());
 };
 
 // Adds the products of vectors h to h + V - 1 of a block of weights and T tokens to `sums`, and
 // moves `w` to the next block.
 template <typename Block, int V, int T>
-WEFT_INLINE void AddBlock(const std::byte*& w, int h, const ActivationBlock* x, int64_t x_stride,
-                          Float (&sums)[V][T]) {
+WEFT_INLINE void AddBlock(const std::byte*& w, int h, Tokens x, Float (&sums)[V][T]) {
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
     constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
     constexpr bool kFetches = kFetchesAhead<kWeights, kBytes, T>;
@@ -66,9 +65,9 @@ WEFT_INLINE void AddBlock(const std::byte*& w, int h, const ActivationBlock* x, 
     for (int v = 0; v < V; ++v) {
         if constexpr (kStepFetches<Block>) {
             const StepFetch<kBytes> fetch{kFetches && h + v == 0 ? w : nullptr};
-            Block::template Times<T>(w, h + v, x, x_stride, sums[v], fetch);
+            Block::template Times<T>(w, h + v, x, sums[v], fetch);
         } else {
-            Block::template Times<T>(w, h + v, x, x_stride, sums[v]);
+            Block::template Times<T>(w, h + v, x, sums[v]);
         }
     }
     w += kBytes;
@@ -80,24 +79,19 @@ WEFT_INLINE const std::byte* StripOf(const MatMulArgs& args, int64_t row) {
     return args.weight.data +
            row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
 }
-WEFT_INLINE const ActivationBlock* ActivationsOf(const MatMulArgs& args, int64_t token) {
-    return reinterpret_cast<const ActivationBlock*>(args.quantized) +
-           token * weight_tiles::QuantizedBlocks(args.weight.cols);
-}
 
 // Multiplies one strip by the T tokens from `token` on, kVectors vectors of rows after another.
 template <typename Block, int T>
 void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int V = kVectors<Block, T>;
     const int64_t units = args.weight.cols / 32;
-    const int64_t x_stride = weight_tiles::QuantizedBlocks(args.weight.cols);
-    const ActivationBlock* x = ActivationsOf(args, token);
+    const Tokens x = TokensFrom(args, token);
     for (int h = 0; h < kParts; h += V) {
         const std::byte* w = StripOf<Block>(args, row);
         Float sums[V][T];
         ZeroSums(sums);
         for (int64_t unit = 0; unit < units; unit += Block::kUnits) {
-            AddBlock<Block>(w, h, x + unit, x_stride, sums);
+            AddBlock<Block>(w, h, x + unit, sums);
         }
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
@@ -123,8 +117,7 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int V = kVectors<Block, T>;
     const int64_t segment = std::max<int64_t>(args.segment_cols / 32, Block::kUnits);
     const int64_t units = args.weight.cols / 32;
-    const int64_t x_stride = weight_tiles::QuantizedBlocks(args.weight.cols);
-    const ActivationBlock* x = ActivationsOf(args, token);
+    const Tokens x = TokensFrom(args, token);
     for (int h = 0; h < kParts; h += V) {
         const std::byte* w = StripOf<Block>(args, row);
         Wide wide[V][T];
@@ -134,7 +127,7 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
             Float sums[V][T];
             ZeroSums(sums);
             for (int64_t unit = begin; unit < end; unit += Block::kUnits) {
-                AddBlock<Block>(w, h, x + unit, x_stride, sums);
+                AddBlock<Block>(w, h, x + unit, sums);
             }
             AddToWide(sums, wide);
         }
@@ -150,8 +143,7 @@ void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
     constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
     const int64_t segment = args.segment_cols / 32;
-    const int64_t x_stride = weight_tiles::QuantizedBlocks(args.weight.cols);
-    const ActivationBlock* x = ActivationsOf(args, token);
+    const Tokens x = TokensFrom(args, token);
     const Range units = args.UnitsUsed();
     for (int h = 0; h < kParts; h += V) {
         const std::byte* w = StripOf<Block>(args, row);
@@ -169,7 +161,7 @@ void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
                 for (int v = 0; v < V; ++v) {
                     Block::template TimesUnit<T>(w + block * kBytes, h + v,
                                                  static_cast<int>(unit - first), x + first,
-                                                 x_stride, sums[v]);
+                                                 sums[v]);
                 }
             }
             AddToWide(sums, wide);
@@ -182,7 +174,7 @@ void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
 // read in the order of memory.
 template <typename Block>
 inline constexpr bool kUnitsInOneStream = requires {
-    Block::template TimesUnits<2>(nullptr, nullptr, std::declval<Float(&)[4][1]>());
+    Block::template TimesUnits<2>(nullptr, Tokens(), std::declval<Float(&)[4][1]>());
 };
 
 // As UnitsTile, for one token and such a block, on instruction sets whose vectors have a lane for
@@ -190,7 +182,7 @@ inline constexpr bool kUnitsInOneStream = requires {
 template <typename Block, int kStep>
 void UnitsOne(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
-    const ActivationBlock* x = ActivationsOf(args, token);
+    const Tokens x = TokensFrom(args, token);
     const std::byte* w = StripOf<Block>(args, row);
     const Range units = args.UnitsUsed();
     Wide wide = Simd::WideZero();
