@@ -159,15 +159,14 @@ float PowerNear(float scale, uint64_t word) {
 
 // All other types: random bits, then the f16 (or exponent) that scales the block is set so that the
 // root mean square of this block is `deviation`.
-template <DType kDType>
-void BlockOf(uint64_t key, uint64_t block, float deviation, std::byte* out) {
-    const auto bytes = static_cast<size_t>(Info(kDType).block_bytes);
+void BlockOf(DType dtype, uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    const auto bytes = static_cast<size_t>(Info(dtype).block_bytes);
     const float sign = FillBlock(key, block, out, bytes);
-    SetScale(kDType, out, 1.0f);
+    SetScale(dtype, out, 1.0f);
     BlockParts parts;
-    SplitBlock(kDType, out, parts);
+    SplitBlock(dtype, out, parts);
     double squares = 0;
-    const auto count = static_cast<int>(Info(kDType).block_elements);
+    const auto count = static_cast<int>(Info(dtype).block_elements);
     for (int i = 0; i < count; ++i) {
         const float scale = parts.scale[i / kPartElements],
                     offset = parts.offset[i / kPartElements];
@@ -176,8 +175,8 @@ void BlockOf(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     }
     const double root = std::sqrt(std::max(squares / count, 1e-6));
     float scale = deviation / static_cast<float>(root);
-    if (kDType == DType::kMXFP4) scale = PowerNear(scale, RandomWord(~key, block));
-    SetScale(kDType, out, sign * scale);
+    if (dtype == DType::kMXFP4) scale = PowerNear(scale, RandomWord(~key, block));
+    SetScale(dtype, out, sign * scale);
 }
 
 // Random codes except NaN, and the scale that gives this block the deviation.
@@ -195,43 +194,14 @@ void BlockFP8(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     std::memcpy(out, &scale, sizeof scale);
 }
 
-using BlockMaker = void (*)(uint64_t key, uint64_t block, float deviation, std::byte* out);
-
-BlockMaker MakerOf(DType dtype) {
-    switch (dtype) {
-        case DType::kQ4_0: return BlockQ4_0;
-        case DType::kQ4_1: return BlockQ4_1;
-        case DType::kQ8_0: return BlockQ8_0;
-        case DType::kQ4_K: return BlockQ4_K;
-        case DType::kQ6_K: return BlockQ6_K;
-        case DType::kQ5_0: return BlockOf<DType::kQ5_0>;
-        case DType::kQ5_1: return BlockOf<DType::kQ5_1>;
-        case DType::kQ2_K: return BlockOf<DType::kQ2_K>;
-        case DType::kQ3_K: return BlockOf<DType::kQ3_K>;
-        case DType::kQ5_K: return BlockOf<DType::kQ5_K>;
-        case DType::kIQ1_S: return BlockOf<DType::kIQ1_S>;
-        case DType::kIQ1_M: return BlockOf<DType::kIQ1_M>;
-        case DType::kIQ2_XXS: return BlockOf<DType::kIQ2_XXS>;
-        case DType::kIQ2_XS: return BlockOf<DType::kIQ2_XS>;
-        case DType::kIQ2_S: return BlockOf<DType::kIQ2_S>;
-        case DType::kIQ3_XXS: return BlockOf<DType::kIQ3_XXS>;
-        case DType::kIQ3_S: return BlockOf<DType::kIQ3_S>;
-        case DType::kIQ4_NL: return BlockOf<DType::kIQ4_NL>;
-        case DType::kIQ4_XS: return BlockOf<DType::kIQ4_XS>;
-        case DType::kTQ1_0: return BlockOf<DType::kTQ1_0>;
-        case DType::kTQ2_0: return BlockOf<DType::kTQ2_0>;
-        case DType::kMXFP4: return BlockOf<DType::kMXFP4>;
-        case DType::kW4: return BlockOf<DType::kW4>;
-        case DType::kW8: return BlockOf<DType::kW8>;
-        case DType::kNVFP4: return BlockOf<DType::kNVFP4>;
-        case DType::kFP8: return BlockFP8;
-        case DType::kF32:
-        case DType::kF16:
-        case DType::kBF16:
-        case DType::kI32:
-        case DType::kF64: return nullptr;
-    }
-    return nullptr;
+void FillBlockOf(DType dtype, uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    if (dtype == DType::kQ4_0) return BlockQ4_0(key, block, deviation, out);
+    if (dtype == DType::kQ4_1) return BlockQ4_1(key, block, deviation, out);
+    if (dtype == DType::kQ8_0) return BlockQ8_0(key, block, deviation, out);
+    if (dtype == DType::kQ4_K) return BlockQ4_K(key, block, deviation, out);
+    if (dtype == DType::kQ6_K) return BlockQ6_K(key, block, deviation, out);
+    if (dtype == DType::kFP8) return BlockFP8(key, block, deviation, out);
+    BlockOf(dtype, key, block, deviation, out);
 }
 
 // `store` writes one float; a template parameter, so that the loop has no branch on the dtype.
@@ -286,15 +256,15 @@ void RandomRow(DType dtype, uint64_t key, int64_t cols, int64_t row, int64_t col
     WEFT_CHECK(dtype != DType::kI32);
     WEFT_CHECK(out.size() == static_cast<size_t>(RowBytes(dtype, col_count)));
     const float deviation = 1.0f / std::sqrt(static_cast<float>(cols));
-    const BlockMaker make = MakerOf(dtype);
-    if (make == nullptr) {
+    const DTypeInfo& info = Info(dtype);
+    if (!info.quantized) {
         RandomFloatsOf(dtype, key, row * cols + col_begin, deviation, col_count, out.data());
         return;
     }
-    const DTypeInfo& info = Info(dtype);
     const int64_t first = (row * cols + col_begin) / info.block_elements;
     for (int64_t b = 0; b < col_count / info.block_elements; ++b) {
-        make(key, static_cast<uint64_t>(first + b), deviation, out.data() + b * info.block_bytes);
+        FillBlockOf(dtype, key, static_cast<uint64_t>(first + b), deviation,
+                    out.data() + b * info.block_bytes);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "tensor/quant_bytes.h"
@@ -367,6 +368,35 @@ void EncodeRow(DType dtype, std::span<const float> src, std::span<std::byte> dst
     }
 }
 
+using RowEncoder = void (*)(DType, std::span<const float>, std::span<std::byte>);
+
+// nullptr: values are not encoded in this type.
+RowEncoder EncoderOf(DType dtype) {
+    constexpr std::pair<DType, RowEncoder> kEncoders[] = {
+        {DType::kF32, EncodeRow<EncodeF32>},
+        {DType::kF16, EncodeRow<EncodeHalf<F32ToF16>>},
+        {DType::kBF16, EncodeRow<EncodeHalf<F32ToBF16>>},
+        {DType::kQ4_0, EncodeRow<EncodeQ4_0>},
+        {DType::kQ4_1, EncodeRow<EncodeQ4_1>},
+        {DType::kQ5_0, EncodeRow<EncodeQ5_0>},
+        {DType::kQ5_1, EncodeRow<EncodeQ5_1>},
+        {DType::kQ8_0, EncodeRow<EncodeQ8_0>},
+        {DType::kQ2_K, EncodeRow<EncodeQ2_K>},
+        {DType::kQ3_K, EncodeRow<EncodeQ3_K>},
+        {DType::kQ4_K, EncodeRow<EncodeQ4_K>},
+        {DType::kQ5_K, EncodeRow<EncodeQ5_K>},
+        {DType::kQ6_K, EncodeRow<EncodeQ6_K>},
+        {DType::kIQ4_NL, EncodeRow<EncodeIq4Nl>},
+        {DType::kIQ4_XS, EncodeRow<EncodeIq4Xs>},
+        {DType::kTQ1_0, EncodeRow<EncodeTq1_0>},
+        {DType::kTQ2_0, EncodeRow<EncodeTq2_0>},
+        {DType::kMXFP4, EncodeRow<EncodeMxfp4>}};
+    for (const auto& [type, encoder] : kEncoders) {
+        if (type == dtype) return encoder;
+    }
+    return nullptr;
+}
+
 void CheckSizes(DType dtype, size_t bytes, size_t elements) {
     const auto count = static_cast<int64_t>(elements);
     WEFT_CHECK(count % Info(dtype).block_elements == 0);
@@ -387,78 +417,14 @@ void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float>
 }
 
 bool CanQuantize(DType dtype) {
-    switch (dtype) {
-        case DType::kIQ1_S:
-        case DType::kIQ1_M:
-        case DType::kIQ2_XXS:
-        case DType::kIQ2_XS:
-        case DType::kIQ2_S:
-        case DType::kIQ3_XXS:
-        case DType::kIQ3_S:
-        case DType::kI32:
-        case DType::kF64:
-        case DType::kW4:
-        case DType::kW8:
-        case DType::kNVFP4:
-        case DType::kFP8: return false;
-        case DType::kF32:
-        case DType::kF16:
-        case DType::kBF16:
-        case DType::kQ4_0:
-        case DType::kQ4_1:
-        case DType::kQ5_0:
-        case DType::kQ5_1:
-        case DType::kQ8_0:
-        case DType::kQ2_K:
-        case DType::kQ3_K:
-        case DType::kQ4_K:
-        case DType::kQ5_K:
-        case DType::kQ6_K:
-        case DType::kIQ4_NL:
-        case DType::kIQ4_XS:
-        case DType::kTQ1_0:
-        case DType::kTQ2_0:
-        case DType::kMXFP4: return true;
-    }
-    return false;
+    return EncoderOf(dtype) != nullptr;
 }
 
 void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> dst) {
     CheckSizes(dtype, dst.size(), src.size());
-    switch (dtype) {
-        case DType::kF32: return EncodeRow<EncodeF32>(dtype, src, dst);
-        case DType::kF16: return EncodeRow<EncodeHalf<F32ToF16>>(dtype, src, dst);
-        case DType::kBF16: return EncodeRow<EncodeHalf<F32ToBF16>>(dtype, src, dst);
-        case DType::kQ4_0: return EncodeRow<EncodeQ4_0>(dtype, src, dst);
-        case DType::kQ4_1: return EncodeRow<EncodeQ4_1>(dtype, src, dst);
-        case DType::kQ5_0: return EncodeRow<EncodeQ5_0>(dtype, src, dst);
-        case DType::kQ5_1: return EncodeRow<EncodeQ5_1>(dtype, src, dst);
-        case DType::kQ8_0: return EncodeRow<EncodeQ8_0>(dtype, src, dst);
-        case DType::kQ2_K: return EncodeRow<EncodeQ2_K>(dtype, src, dst);
-        case DType::kQ3_K: return EncodeRow<EncodeQ3_K>(dtype, src, dst);
-        case DType::kQ4_K: return EncodeRow<EncodeQ4_K>(dtype, src, dst);
-        case DType::kQ5_K: return EncodeRow<EncodeQ5_K>(dtype, src, dst);
-        case DType::kQ6_K: return EncodeRow<EncodeQ6_K>(dtype, src, dst);
-        case DType::kIQ4_NL: return EncodeRow<EncodeIq4Nl>(dtype, src, dst);
-        case DType::kIQ4_XS: return EncodeRow<EncodeIq4Xs>(dtype, src, dst);
-        case DType::kTQ1_0: return EncodeRow<EncodeTq1_0>(dtype, src, dst);
-        case DType::kTQ2_0: return EncodeRow<EncodeTq2_0>(dtype, src, dst);
-        case DType::kMXFP4: return EncodeRow<EncodeMxfp4>(dtype, src, dst);
-        case DType::kIQ1_S:
-        case DType::kIQ1_M:
-        case DType::kIQ2_XXS:
-        case DType::kIQ2_XS:
-        case DType::kIQ2_S:
-        case DType::kIQ3_XXS:
-        case DType::kIQ3_S:
-        case DType::kI32:
-        case DType::kF64:
-        case DType::kW4:
-        case DType::kW8:
-        case DType::kNVFP4:
-        case DType::kFP8: break;
-    }
-    WEFT_CHECK(!"the caller must check CanQuantize");
+    const RowEncoder encoder = EncoderOf(dtype);
+    WEFT_CHECK(encoder != nullptr);  // the caller checks CanQuantize
+    encoder(dtype, src, dst);
 }
 
 }  // namespace weft
