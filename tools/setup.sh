@@ -4,9 +4,9 @@
 
 # Packages for the build and the tests, by Debian 12 name.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
-    libssl-dev libpcre2-dev libutf8proc-dev libarchive-dev libcurl4-openssl-dev libibverbs-dev
-    libboost-dev libedit-dev prometheus-cpp-dev libgtest-dev libvulkan-dev glslc python3 python3-pip
-    ca-certificates node-markdown-it libjs-katex fonts-katex libjs-highlight.js)
+    libssl-dev libpcre2-dev libutf8proc-dev libarchive-dev zlib1g-dev libcurl4-openssl-dev
+    libibverbs-dev libboost-dev libedit-dev prometheus-cpp-dev libgtest-dev libvulkan-dev glslc
+    python3 python3-pip ca-certificates node-markdown-it libjs-katex fonts-katex libjs-highlight.js)
 # Each MPI library adds an `mpi` plug-in; both are optional.
 MPI_PACKAGES=(libopenmpi-dev openmpi-bin libmpich-dev mpich)
 TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl curl)

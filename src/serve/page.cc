@@ -1,7 +1,8 @@
 #include "serve/page.h"
 
+#include <zlib.h>
+
 #include <algorithm>
-#include <boost/beast/zlib/inflate_stream.hpp>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -61,29 +62,23 @@ std::string_view Stored(const PageFile& file) {
     return {reinterpret_cast<const char*>(file.bytes), file.size_bytes};
 }
 
-// Gzip framing (RFC 1952) without optional fields: 10-byte header, deflate data, CRC and length.
-constexpr size_t kGzipHead = 10, kGzipTail = 8;
-
 }  // namespace
 
 std::string PageText(const PageFile& file) {
     if (!file.zipped) return std::string(Stored(file));
-    if (file.size_bytes < kGzipHead + kGzipTail) return {};
     uint32_t length = 0;
+    if (file.size_bytes < sizeof length) return {};
     std::memcpy(&length, file.bytes + file.size_bytes - sizeof length, sizeof length);
     std::string text(length, '\0');
-    boost::beast::zlib::inflate_stream inflater;
-    boost::beast::zlib::z_params stream;
-    stream.next_in = file.bytes + kGzipHead;
-    stream.avail_in = file.size_bytes - kGzipHead - kGzipTail;
-    stream.next_out = text.data();
-    stream.avail_out = text.size();
-    boost::beast::error_code error;
-    inflater.write(stream, boost::beast::zlib::Flush::finish, error);
-    // Beast reports need_buffers for some streams although all text was written.
-    const bool ended = error == boost::beast::zlib::error::end_of_stream ||
-                       error == boost::beast::zlib::error::need_buffers;
-    if (!ended || stream.avail_out != 0) return {};
+    z_stream stream{};
+    stream.next_in = const_cast<Bytef*>(file.bytes);
+    stream.avail_in = static_cast<uInt>(file.size_bytes);
+    stream.next_out = reinterpret_cast<Bytef*>(text.data());
+    stream.avail_out = length;
+    WEFT_CHECK(::inflateInit2(&stream, MAX_WBITS + 16) == Z_OK);
+    const bool whole = ::inflate(&stream, Z_FINISH) == Z_STREAM_END;
+    ::inflateEnd(&stream);
+    if (!whole || stream.avail_out != 0) return {};
     return text;
 }
 

@@ -637,11 +637,11 @@ TEST(DataForms, Compressed) {
         std::string wrong = one;
         wrong[wrong.size() - i] ^= 1;
         const std::string said = FileMarked({WriteText(folder, "wrong.gz", wrong)});
-        EXPECT_NE(said.find(i <= 4 ? "bytes, and says" : "CRC-32"), std::string::npos) << said;
+        EXPECT_NE(said.find(i <= 4 ? "incorrect length" : "incorrect data"), said.npos) << said;
         EXPECT_NE(said.find("wrong.gz"), std::string::npos) << said;
     }
     EXPECT_EQ(FileMarked({WriteText(folder, "padded.gz", one + std::string(700, '\0'))}), both);
-    EXPECT_NE(FileMarked({WriteText(folder, "more.gz", one + "junk")}).find("is not one"),
+    EXPECT_NE(FileMarked({WriteText(folder, "more.gz", one + "junk")}).find("incorrect header"),
               std::string::npos);
     EXPECT_NE(FileMarked({Packed(folder, "none.gz", "", gzip)}).find("no records"),
               std::string::npos);

@@ -4,6 +4,7 @@
 #include <archive_entry.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +17,6 @@
 
 #include "base/confine.h"
 #include "base/home_folder.h"
-#include "train/data/gzip.h"
 
 namespace weft::train {
 namespace {
@@ -148,11 +148,50 @@ struct Packed {
     }
 };
 
+// Unpacks gzip (RFC 1952) with the checksum and the length of each member, which libarchive does
+// not check. kCorrupt: cut short, damaged, or followed by other bytes than members and zeros.
+Status Gunzip(const File& file, TemporaryFile& to) {
+    const auto damaged = [&](const char* why) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: it can't be unpacked as gzip: {}. Is the file complete?", file.path(),
+                         why);
+    };
+    z_stream z{};
+    WEFT_CHECK(::inflateInit2(&z, MAX_WBITS + 16) == Z_OK);
+    const std::unique_ptr<z_stream, int (*)(z_stream*)> ends(&z, &::inflateEnd);
+    std::vector<Bytef> in(kPieceBytes), out(kPieceBytes);
+    bool in_member = true;
+    for (uint64_t at = 0; at < file.size_bytes();) {
+        const auto piece = std::span(in).first(std::min(in.size(), file.size_bytes() - at));
+        WEFT_TRY(file.ReadAt(at, std::as_writable_bytes(piece)));
+        at += piece.size();
+        z.next_in = piece.data();
+        z.avail_in = static_cast<uInt>(piece.size());
+        do {
+            if (!in_member) {  // tapes and copies may add zeros
+                for (; z.avail_in > 0 && *z.next_in == 0; --z.avail_in) ++z.next_in;
+                if (z.avail_in == 0) break;
+                WEFT_CHECK(::inflateReset(&z) == Z_OK);
+            }
+            z.next_out = out.data();
+            z.avail_out = kPieceBytes;
+            const int code = ::inflate(&z, Z_NO_FLUSH);
+            const size_t made = out.size() - z.avail_out;
+            WEFT_TRY(to.Write(file.path(), {reinterpret_cast<const char*>(out.data()), made}));
+            in_member = code != Z_STREAM_END;
+            if (in_member && code != Z_OK && code != Z_BUF_ERROR) {
+                return damaged(z.msg == nullptr ? ::zError(code) : z.msg);
+            }
+        } while (z.avail_in > 0 || z.avail_out == 0);
+    }
+    return in_member ? damaged("it ends too early") : Status();
+}
+
 Result<File> Unpack(const File& file, uint64_t begin, std::string_view compression) {
     const std::string& path = file.path();
     WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path, file.size_bytes()));
     if (compression == kGzip) {
-        WEFT_TRY(Gunzip(file, [&](std::string_view piece) { return to.Write(path, piece); }));
+        WEFT_TRY(Gunzip(file, to));
         return to.Reopen();
     }
     const Archive from(::archive_read_new(), &::archive_read_free);
