@@ -272,12 +272,6 @@ Result<BlobLock> BlobLock::Take(const Config& config, const RepoSpec& spec, cons
     }
 }
 
-BlobLock::BlobLock(BlobLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-BlobLock::~BlobLock() {
-    if (fd_ >= 0) ::close(fd_);
-}
-
 void NoteUnread(const std::string& folder, std::vector<std::string>* unread) {
     if (unread == nullptr || ::access(folder.c_str(), R_OK | X_OK) == 0 || errno == ENOENT) return;
     unread->push_back(PathError(folder, "list", errno).message);

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/result.h"
 #include "hub/listing.h"
 #include "hub/spec.h"
@@ -59,13 +60,10 @@ class BlobLock {
     // did not grow for config.timeout_ms. on_wait: called once, before waiting.
     static Result<BlobLock> Take(const Config& config, const RepoSpec& spec, const RepoFile& file,
                                  const std::function<void()>& on_wait);
-    BlobLock(BlobLock&& other) noexcept;
-    BlobLock& operator=(BlobLock&&) = delete;
-    ~BlobLock();
 
   private:
     explicit BlobLock(int fd) : fd_(fd) {}
-    int fd_;
+    Fd fd_;
 };
 
 // The complete files of a snapshot (dangling links are left out), with only paths and sizes, in

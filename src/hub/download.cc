@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/start_thread.h"
@@ -60,18 +61,15 @@ bool ParseContentRange(const std::string& text, ByteRange& range, uint64_t& tota
 class PartFile {
   public:
     PartFile(std::string path, const RepoFile& file) : path_(std::move(path)), file_(file) {}
-    ~PartFile() { Close(); }
-    PartFile(const PartFile&) = delete;
-    PartFile& operator=(const PartFile&) = delete;
 
     const std::string& path() const { return path_; }
-    int fd() const { return fd_; }
+    int fd() const { return fd_.get(); }
 
     // Opens the partial file and returns its note; an empty note if it can't be resumed.
     Result<PartNote> Open() {
-        fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        fd_ = Fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
         struct stat info {};
-        if (fd_ < 0 || ::fstat(fd_, &info) != 0) return FileError(path_, "open for writing");
+        if (!fd_.valid() || ::fstat(fd(), &info) != 0) return FileError(path_, "open for writing");
         const auto text = ReadTextFile(NotePath(), kMostNoteBytes);
         if (text.ok()) {
             auto note = ParseNote(*text);
@@ -84,10 +82,10 @@ class PartFile {
         // Unlinked instead of truncated: another process may be reading its ranges.
         if (info.st_size > 0) {
             Discard();
-            fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-            if (fd_ < 0) return FileError(path_, "open for writing");
+            fd_ = Fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+            if (!fd_.valid()) return FileError(path_, "open for writing");
         }
-        if (::ftruncate(fd_, static_cast<off_t>(file_.bytes)) != 0) {
+        if (::ftruncate(fd(), static_cast<off_t>(file_.bytes)) != 0) {
             return FileError(path_, "give it its size");
         }
         PartNote note;
@@ -105,31 +103,27 @@ class PartFile {
         return {};
     }
     Status Sync() const {
-        if (::fdatasync(fd_) != 0) return FileError(path_, "write to the disk");
+        if (::fdatasync(fd()) != 0) return FileError(path_, "write to the disk");
         return {};
     }
     Status Finish() {
         WEFT_TRY(Sync());
-        Close();
+        fd_.Reset();
         ::unlink(NotePath().c_str());
         return {};
     }
     void Discard() {
-        Close();
+        fd_.Reset();
         ::unlink(path_.c_str());
         ::unlink(NotePath().c_str());
     }
 
   private:
     std::string NotePath() const { return path_ + kNoteSuffix; }
-    void Close() {
-        if (fd_ >= 0) ::close(fd_);
-        fd_ = -1;
-    }
 
     const std::string path_;
     const RepoFile& file_;
-    int fd_ = -1;
+    Fd fd_;
 };
 
 // One attempt to download a file, from its present ranges to all of it, or to `wanted` (if not

@@ -232,16 +232,6 @@ Result<OutputFolder> OutputFolder::Take(const OutputFolderOptions& words) {
     return taken;
 }
 
-OutputFolder::OutputFolder(OutputFolder&& other) noexcept
-    : words_(std::move(other.words_)),
-      fd_(std::exchange(other.fd_, -1)),
-      token_(std::move(other.token_)) {}
-
-// (The file stays: deleting it could take the lock from a process that has just opened the file.)
-OutputFolder::~OutputFolder() {
-    if (fd_ >= 0) ::close(fd_);
-}
-
 Status OutputFolder::Clear() {
     if (!std::exchange(words_.overwrite, false)) return {};
     const auto steps = RemoveSteps(words_.folder);
@@ -255,7 +245,7 @@ Status OutputFolder::Clear() {
     }
     RemoveResults(words_);
     token_ += kBegunAnew;
-    if (!failed && steps.ok()) return WriteToken(fd_, words_.folder, token_);
+    if (!failed && steps.ok()) return WriteToken(fd_.get(), words_.folder, token_);
     return MakeError(ErrorCode::kIo,
                      "--overwrite: files of the previous job in {} can't be removed: {}",
                      words_.folder, failed ? failed.message() : steps.error().message);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/result.h"
 
 namespace weft::train {
@@ -31,9 +32,6 @@ class OutputFolder {
     // time. kUsage: the folder has a result or checkpoints, and neither --resume nor --overwrite is
     // given; or a step's folder has only files that Weft did not write.
     static Result<OutputFolder> Take(const OutputFolderOptions& words);
-    OutputFolder(OutputFolder&& other) noexcept;
-    OutputFolder& operator=(OutputFolder&&) = delete;
-    ~OutputFolder();
 
     // With --overwrite, the first call deletes the previous job's checkpoints, logs and result, so
     // that nobody takes them for files of this job. Files that this job reads, and files that Weft
@@ -47,7 +45,9 @@ class OutputFolder {
     OutputFolder(OutputFolderOptions words, int fd) : words_(std::move(words)), fd_(fd) {}
 
     OutputFolderOptions words_;
-    int fd_;
+    // (The lock file stays: deleting it could take the lock from a process that has just opened
+    // it.)
+    Fd fd_;
     std::string token_;
 };
 

@@ -4,35 +4,27 @@
 #pragma once
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <string>
-#include <utility>
+
+#include "base/fd.h"
 
 namespace weft::train {
 
 class ReadAhead {
   public:
     explicit ReadAhead(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-    ReadAhead(ReadAhead&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    ReadAhead& operator=(ReadAhead&& other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~ReadAhead() {
-        if (fd_ >= 0) ::close(fd_);
-    }
 
     // Thread: any.
     void Fetch(uint64_t offset, uint64_t bytes) const {
-        if (fd_ < 0 || bytes == 0) return;
-        ::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+        if (!fd_.valid() || bytes == 0) return;
+        ::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
                         POSIX_FADV_WILLNEED);
     }
 
   private:
-    int fd_;
+    Fd fd_;
 };
 
 }  // namespace weft::train

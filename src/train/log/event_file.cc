@@ -113,19 +113,6 @@ Result<EventFile> EventFile::Create(const std::string& folder) {
     return file;
 }
 
-EventFile::EventFile(EventFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
-
-EventFile& EventFile::operator=(EventFile&& other) noexcept {
-    std::swap(path_, other.path_);
-    std::swap(fd_, other.fd_);
-    return *this;
-}
-
-EventFile::~EventFile() {
-    if (fd_ >= 0) ::close(fd_);
-}
-
 Status EventFile::AddScalar(std::string_view tag, int64_t step, double value) {
     std::string one, summary, event = EventHead();
     AddBytes(one, 1, tag);
@@ -155,7 +142,7 @@ Status EventFile::AddText(std::string_view tag, int64_t step, std::string_view t
 }
 
 Status EventFile::Write(std::string_view event) {
-    const int failed = WriteAllOrNothing(fd_, TfRecord(event));
+    const int failed = WriteAllOrNothing(fd_.get(), TfRecord(event));
     if (failed == 0) return {};
     errno = failed;
     return Failed(path_, "write");
@@ -163,7 +150,7 @@ Status EventFile::Write(std::string_view event) {
 
 bool EventFile::removed() const {
     struct stat info {};
-    return ::fstat(fd_, &info) != 0 || info.st_nlink == 0;
+    return ::fstat(fd_.get(), &info) != 0 || info.st_nlink == 0;
 }
 
 }  // namespace weft::train

@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/fd.h"
 #include "base/result.h"
 
 namespace weft::train {
@@ -28,9 +29,6 @@ namespace weft::train {
 class EventFile {
   public:
     static Result<EventFile> Create(const std::string& folder);
-    EventFile(EventFile&& other) noexcept;
-    EventFile& operator=(EventFile&& other) noexcept;
-    ~EventFile();
 
     Status AddScalar(std::string_view tag, int64_t step, double value);
     // text: Markdown; TensorBoard's Text page shows it.
@@ -45,7 +43,7 @@ class EventFile {
     Status Write(std::string_view event);
 
     std::string path_;
-    int fd_ = -1;
+    Fd fd_;
 };
 
 // A TFRecord with `data`; for tests and readers.
