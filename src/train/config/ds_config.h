@@ -138,9 +138,9 @@ struct DsKey {
     std::string_view path;  // "zero_optimization.stage"
     DsType type;
     DsUse use;
-    bool fills_auto;        // accepts "auto"
-    double least, most;     // valid range of a number
-    std::string_view here;  // what the key means in Weft
+    std::string_view here;       // what the key means in Weft
+    double least = 0, most = 0;  // valid range of a number
+    bool fills_auto = false;     // accepts "auto"
 };
 std::span<const DsKey> DsKeys();
 
