@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "chat/answer_calls.h"
 #include "chat/tool_words.h"

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace weft::chat::jinja {
 
-Bound::Bound(Meter& meter, std::string_view what, const CallValues& values,
-             std::initializer_list<std::string_view> names)
-    : meter_(meter), what_(what), names_(names), values_(names.size(), nullptr) {
+Bound::Bound(Meter& meter, std::string_view what, const CallValues& values, std::string_view names)
+    : meter_(meter), what_(what), given_(values), names_(Words(names)), values_(names_.size()) {
+    if (names == "*") return;
     if (values.positional.size() > names_.size()) {
         meter.Fail(ErrorCode::kUnsupported, "{} got {} arguments; it takes at most {}", what,
                    values.positional.size(), names_.size());

@@ -1,7 +1,6 @@
 // Binds the arguments of a built-in's call to its parameters, by position and by name.
 #pragma once
 
-#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -12,11 +11,12 @@ namespace weft::chat::jinja {
 
 class Bound {
   public:
-    // `what`: the built-in's name, for errors. Fails for too many arguments, an unknown name, and a
-    // parameter given twice. All views must outlive the object.
-    Bound(Meter& meter, std::string_view what, const CallValues& values,
-          std::initializer_list<std::string_view> names);
+    // `what`: the built-in's name, for errors. names: the parameters, as words; "*": any arguments,
+    // which are not bound. Fails for too many arguments, an unknown name, and a parameter given
+    // twice. All views must outlive the object.
+    Bound(Meter& meter, std::string_view what, const CallValues& values, std::string_view names);
 
+    const CallValues& values() const { return given_; }
     bool Has(size_t at) const { return values_[at] != nullptr; }
     // The argument of parameter `at`; undefined if not given.
     const Value& At(size_t at) const;
@@ -31,6 +31,7 @@ class Bound {
   private:
     Meter& meter_;
     std::string_view what_;
+    const CallValues& given_;
     std::vector<std::string_view> names_;
     std::vector<const Value*> values_;
     Value undefined_;

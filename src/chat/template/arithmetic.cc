@@ -1,6 +1,5 @@
 #include "chat/template/arithmetic.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>

@@ -150,7 +150,7 @@ std::optional<Value> Interpreter::ChangeList(const CallExpr& expr) {
     if (!list.Is(Kind::kList) || list.list()->tuple) return {};
     const CallValues values = EvaluateAll(expr.arguments);
     const bool append = method->name == "append";
-    const Bound bound(meter_, append ? "append()" : "pop()", values, {append ? "object" : "index"});
+    const Bound bound(meter_, append ? "append()" : "pop()", values, append ? "object" : "index");
     const auto size = static_cast<int64_t>(list.items().size());
     int64_t taken = size;  // position to remove; append removes none
     if (!append) {

@@ -16,34 +16,30 @@
 namespace weft::chat::jinja {
 namespace {
 
-using Filter = Value (*)(Interpreter&, const Value&, const CallValues&);
+using Filter = Value (*)(Interpreter&, const Value&, const Bound&);
 
 constexpr int64_t kMostIndent = 1000;
 constexpr int64_t kMostPrecision = 100;
 
 // ---- texts
 
-Value Center(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "center", values, {"width"});
+Value Center(Interpreter& in, const Value& of, const Bound& bound) {
     return Pad(in.meter(), Str(in.meter(), of).text(), bound.Int(0, 80), Ends::kBoth);
 }
 
 template <Case kCase>
-Value CaseFilter(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "a case filter", values, {});
+Value CaseFilter(Interpreter& in, const Value& of, const Bound&) {
     return ChangeCase(in.meter(), Str(in.meter(), of).text(), kCase);
 }
 
-Value Trim(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "trim", values, {"chars"});
+Value Trim(Interpreter& in, const Value& of, const Bound& bound) {
     const Value text = Str(in.meter(), of);
     const TextRange left =
         Strip(in.meter(), text.text().view(), Ends::kBoth, bound.OptionalText(0));
     return MakeText(in.meter(), text.text().Cut(left.begin, left.end));
 }
 
-Value ReplaceFilter(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "replace", values, {"old", "new", "count"});
+Value ReplaceFilter(Interpreter& in, const Value& of, const Bound& bound) {
     const Value text = Str(in.meter(), of);
     const Value from = Str(in.meter(), bound.Need(0)), to = Str(in.meter(), bound.Need(1));
     const bool counted = bound.Has(2) && !bound.At(2).Is(Kind::kNone);
@@ -51,12 +47,12 @@ Value ReplaceFilter(Interpreter& in, const Value& of, const CallValues& values) 
                    counted ? bound.Int(2, -1) : -1);
 }
 
-Value StringFilter(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "string", values, {});
+Value StringFilter(Interpreter& in, const Value& of, const Bound&) {
     return Str(in.meter(), of);
 }
 
-Value FormatFilter(Interpreter& in, const Value& of, const CallValues& values) {
+Value FormatFilter(Interpreter& in, const Value& of, const Bound& bound) {
+    const CallValues& values = bound.values();
     ListBuilder list(in.meter());
     for (const Value& value : values.positional) list.Add(value);
     if (!values.named.empty()) {
@@ -81,9 +77,8 @@ std::string IndentOf(Meter& meter, const Value& width) {
     return std::string(static_cast<size_t>(std::max<int64_t>(width.integer(), 0)), ' ');
 }
 
-Value Indent(Interpreter& in, const Value& of, const CallValues& values) {
+Value Indent(Interpreter& in, const Value& of, const Bound& bound) {
     Meter& meter = in.meter();
-    const Bound bound(meter, "indent", values, {"width", "first", "blank"});
     const std::string indent = bound.Has(0) ? IndentOf(meter, bound.At(0)) : "    ";
     const bool blank = bound.Truth(2, false);
     TextBuilder whole(meter);
@@ -102,8 +97,7 @@ Value Indent(Interpreter& in, const Value& of, const CallValues& values) {
     return std::move(out).Finish();
 }
 
-Value Escape(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "escape", values, {});
+Value Escape(Interpreter& in, const Value& of, const Bound&) {
     static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
         {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
     Value text = Str(in.meter(), of);
@@ -113,8 +107,7 @@ Value Escape(Interpreter& in, const Value& of, const CallValues& values) {
     return text;
 }
 
-Value WordCount(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "wordcount", values, {});
+Value WordCount(Interpreter& in, const Value& of, const Bound&) {
     const Value text = Str(in.meter(), of);
     in.meter().Read(text.text().size());
     const std::string_view bytes = text.text().view();
@@ -129,10 +122,8 @@ Value WordCount(Interpreter& in, const Value& of, const CallValues& values) {
     return Value(words);
 }
 
-Value JsonFilter(Interpreter& in, const Value& of, const CallValues& values) {
+Value JsonFilter(Interpreter& in, const Value& of, const Bound& bound) {
     Meter& meter = in.meter();
-    const Bound bound(meter, "tojson", values,
-                      {"ensure_ascii", "indent", "separators", "sort_keys"});
     JsonStyle style;
     style.ascii = bound.Truth(0, false);
     style.sort_keys = bound.Truth(3, false);
@@ -227,9 +218,8 @@ std::optional<int64_t> IntOf(Meter& meter, std::string_view word, int64_t base) 
     return read.ec == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-Value IntFilter(Interpreter& in, const Value& of, const CallValues& values) {
+Value IntFilter(Interpreter& in, const Value& of, const Bound& bound) {
     Meter& meter = in.meter();
-    const Bound bound(meter, "int", values, {"default", "base"});
     const Value fallback = bound.Has(0) ? bound.At(0) : Value(int64_t{0});
     const int64_t base = bound.Int(1, 10);
     if (of.IsInteger()) return Value(of.integer());
@@ -243,16 +233,14 @@ Value IntFilter(Interpreter& in, const Value& of, const CallValues& values) {
     return Value(static_cast<int64_t>(*number));
 }
 
-Value FloatFilter(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "float", values, {"default"});
+Value FloatFilter(Interpreter& in, const Value& of, const Bound& bound) {
     const auto number = FloatOf(in.meter(), of);
     if (number) return Value(*number);
     return bound.Has(0) ? bound.At(0) : Value(0.0);
 }
 
-Value Round(Interpreter& in, const Value& of, const CallValues& values) {
+Value Round(Interpreter& in, const Value& of, const Bound& bound) {
     Meter& meter = in.meter();
-    const Bound bound(meter, "round", values, {"precision", "method"});
     const int64_t precision = bound.Int(0, 0);
     const std::string_view method = bound.OptionalText(1).value_or("common");
     if (!in.Defined(of).IsNumber() || precision < 0 || precision > kMostPrecision) {
@@ -272,8 +260,7 @@ Value Round(Interpreter& in, const Value& of, const CallValues& values) {
     meter.Fail(ErrorCode::kCorrupt, "round(): unknown method '{}'", method);
 }
 
-Value Abs(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "abs", values, {});
+Value Abs(Interpreter& in, const Value& of, const Bound&) {
     if (in.Defined(of).Is(Kind::kFloat)) return Value(std::abs(of.number()));
     if (!of.IsInteger()) in.meter().Fail(ErrorCode::kCorrupt, "abs of {}", of.type_name());
     return of.integer() < 0 ? Negate(in.meter(), of) : Value(of.integer());
@@ -281,15 +268,13 @@ Value Abs(Interpreter& in, const Value& of, const CallValues& values) {
 
 // ---- lists and dicts
 
-Value Default(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "default", values, {"default_value", "boolean"});
+Value Default(Interpreter& in, const Value& of, const Bound& bound) {
     const bool missing = of.Is(Kind::kUndefined) || (bound.Truth(1, false) && !of.truth());
     if (!missing) return of;
     return bound.Has(0) ? bound.At(0) : MakeText(in.meter(), "");
 }
 
-Value LengthFilter(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "length", values, {});
+Value LengthFilter(Interpreter& in, const Value& of, const Bound&) {
     return Value(static_cast<int64_t>(Length(in.meter(), of)));
 }
 
@@ -311,9 +296,8 @@ Value Path(Interpreter& in, Value item, const Value& path) {
     return item;
 }
 
-Value JoinFilter(Interpreter& in, const Value& of, const CallValues& values) {
+Value JoinFilter(Interpreter& in, const Value& of, const Bound& bound) {
     Meter& meter = in.meter();
-    const Bound bound(meter, "join", values, {"d", "attribute"});
     const Value separator = bound.Has(0) ? Str(meter, bound.At(0)) : MakeText(meter, "");
     const bool by_path = bound.Has(1) && !bound.At(1).Is(Kind::kNone);
     TextBuilder out(meter);
@@ -327,18 +311,12 @@ Value JoinFilter(Interpreter& in, const Value& of, const CallValues& values) {
     return std::move(out).Finish();
 }
 
-Value First(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "first", values, {});
-    if (of.Is(Kind::kText)) return CharacterAt(in.meter(), of, 0);
+template <bool kLast>
+Value EndOf(Interpreter& in, const Value& of, const Bound&) {
+    if (of.Is(Kind::kText)) return CharacterAt(in.meter(), of, kLast ? -1 : 0);
     const auto items = Iterate(in.meter(), of);
-    return items->items.empty() ? Value(Undefined{}) : items->items.front();
-}
-
-Value Last(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "last", values, {});
-    if (of.Is(Kind::kText)) return CharacterAt(in.meter(), of, -1);
-    const auto items = Iterate(in.meter(), of);
-    return items->items.empty() ? Value(Undefined{}) : items->items.back();
+    if (items->items.empty()) return Value(Undefined{});
+    return kLast ? items->items.back() : items->items.front();
 }
 
 Value ListOf(Meter& meter, const std::vector<Value>& items) {
@@ -347,13 +325,11 @@ Value ListOf(Meter& meter, const std::vector<Value>& items) {
     return std::move(list).Finish();
 }
 
-Value ListFilter(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "list", values, {});
+Value ListFilter(Interpreter& in, const Value& of, const Bound&) {
     return ListOf(in.meter(), Iterate(in.meter(), of)->items);
 }
 
-Value Items(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "items", values, {});
+Value Items(Interpreter& in, const Value& of, const Bound&) {
     if (of.Is(Kind::kUndefined)) return ListOf(in.meter(), {});
     if (!of.Is(Kind::kDict)) {
         in.meter().Fail(ErrorCode::kCorrupt, "items: the value is {}, expected a dict",
@@ -380,12 +356,11 @@ Value Sorted(Meter& meter, const std::vector<Value>& items, const std::vector<Va
     return std::move(list).Finish();
 }
 
-Value DictSort(Interpreter& in, const Value& of, const CallValues& values) {
+Value DictSort(Interpreter& in, const Value& of, const Bound& bound) {
     Meter& meter = in.meter();
-    const Bound bound(meter, "dictsort", values, {"case_sensitive", "by", "reverse"});
     const std::string_view by = bound.OptionalText(1).value_or("key");
     if (by != "key" && by != "value") meter.Fail(ErrorCode::kCorrupt, "dictsort by '{}'", by);
-    const Value pairs = Items(in, in.Defined(of), {});
+    const Value pairs = Items(in, in.Defined(of), bound);
     ListBuilder keys(meter);
     for (const Value& pair : pairs.items()) {
         keys.Add(SortKey(meter, pair.items()[by == "key" ? 0 : 1], bound.Truth(0, false)));
@@ -416,15 +391,13 @@ Value KeysOf(Interpreter& in, const std::vector<Value>& items, const Value& attr
     return std::move(keys).Finish();
 }
 
-Value Sort(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "sort", values, {"reverse", "case_sensitive", "attribute"});
+Value Sort(Interpreter& in, const Value& of, const Bound& bound) {
     const auto items = Iterate(in.meter(), of);
     const Value keys = KeysOf(in, items->items, bound.At(2), bound.Truth(1, false));
     return Sorted(in.meter(), items->items, keys.items(), bound.Truth(0, false));
 }
 
-Value Unique(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "unique", values, {"case_sensitive", "attribute"});
+Value Unique(Interpreter& in, const Value& of, const Bound& bound) {
     const auto items = Iterate(in.meter(), of);
     const Value keys = KeysOf(in, items->items, bound.At(1), bound.Truth(0, false));
     ListBuilder list(in.meter());
@@ -439,8 +412,7 @@ Value Unique(Interpreter& in, const Value& of, const CallValues& values) {
 }
 
 template <bool kMost>
-Value Extreme(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), kMost ? "max" : "min", values, {"case_sensitive", "attribute"});
+Value Extreme(Interpreter& in, const Value& of, const Bound& bound) {
     const auto items = Iterate(in.meter(), of);
     if (items->items.empty()) return Value(Undefined{});
     const Value keys = KeysOf(in, items->items, bound.At(1), bound.Truth(0, false));
@@ -453,8 +425,7 @@ Value Extreme(Interpreter& in, const Value& of, const CallValues& values) {
     return items->items[best];
 }
 
-Value Sum(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "sum", values, {"attribute", "start"});
+Value Sum(Interpreter& in, const Value& of, const Bound& bound) {
     const bool by_path = bound.Has(0) && !bound.At(0).Is(Kind::kNone);
     Value sum = bound.Has(1) ? bound.At(1) : Value(int64_t{0});
     const auto items = Iterate(in.meter(), of);
@@ -465,8 +436,7 @@ Value Sum(Interpreter& in, const Value& of, const CallValues& values) {
     return sum;
 }
 
-Value Reverse(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "reverse", values, {});
+Value Reverse(Interpreter& in, const Value& of, const Bound&) {
     const Value plain = of.Is(Kind::kText) ? MakeText(in.meter(), of.text()) : of;
     std::vector<Value> items = Iterate(in.meter(), plain)->items;
     std::reverse(items.begin(), items.end());
@@ -492,12 +462,13 @@ const Text& NameAt(Meter& meter, std::string_view what, const CallValues& values
     return values.positional[at].text();
 }
 
-Value Map(Interpreter& in, const Value& of, const CallValues& values) {
+Value Map(Interpreter& in, const Value& of, const Bound& any) {
+    const CallValues& values = any.values();
     ListBuilder list(in.meter());
     if (!of.truth()) return std::move(list).Finish();  // also none
     const auto items = Iterate(in.meter(), of);
     if (values.positional.empty()) {
-        const Bound bound(in.meter(), "map", values, {"attribute", "default"});
+        const Bound bound(in.meter(), "map", values, "attribute default");
         for (const Value& item : items->items) {
             Value value = Path(in, item, bound.Need(0));
             list.Add(value.Is(Kind::kUndefined) && bound.Has(1) ? bound.At(1) : std::move(value));
@@ -515,7 +486,8 @@ Value Map(Interpreter& in, const Value& of, const CallValues& values) {
 
 // select, reject, selectattr, rejectattr: tests the items or an attribute of them.
 template <bool kAttribute, bool kKeep>
-Value Select(Interpreter& in, const Value& of, const CallValues& values) {
+Value Select(Interpreter& in, const Value& of, const Bound& bound) {
+    const CallValues& values = bound.values();
     Meter& meter = in.meter();
     constexpr size_t kTest = kAttribute ? 1 : 0;
     if (kAttribute) NameAt(meter, "selectattr", values, 0);
@@ -535,62 +507,56 @@ Value Select(Interpreter& in, const Value& of, const CallValues& values) {
     return std::move(list).Finish();
 }
 
-Value AttributeFilter(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "attr", values, {"name"});
+Value AttributeFilter(Interpreter& in, const Value& of, const Bound& bound) {
     bound.NeedText(0);
     return in.Item(of, bound.At(0));
 }
 
-Value Safe(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "safe", values, {});
-    return Str(in.meter(), of);
-}
-
 constexpr struct {
-    std::string_view name;
+    std::string_view name, parameters;
     Filter filter;
 } kFilters[] = {
-    {"abs", Abs},
-    {"attr", AttributeFilter},
-    {"capitalize", CaseFilter<Case::kCapital>},
-    {"center", Center},
-    {"count", LengthFilter},
-    {"d", Default},
-    {"default", Default},
-    {"dictsort", DictSort},
-    {"e", Escape},
-    {"escape", Escape},
-    {"first", First},
-    {"float", FloatFilter},
-    {"format", FormatFilter},
-    {"indent", Indent},
-    {"int", IntFilter},
-    {"items", Items},
-    {"join", JoinFilter},
-    {"last", Last},
-    {"length", LengthFilter},
-    {"list", ListFilter},
-    {"lower", CaseFilter<Case::kLower>},
-    {"map", Map},
-    {"max", Extreme<true>},
-    {"min", Extreme<false>},
-    {"reject", Select<false, false>},
-    {"rejectattr", Select<true, false>},
-    {"replace", ReplaceFilter},
-    {"reverse", Reverse},
-    {"round", Round},
-    {"safe", Safe},
-    {"select", Select<false, true>},
-    {"selectattr", Select<true, true>},
-    {"sort", Sort},
-    {"string", StringFilter},
-    {"sum", Sum},
-    {"title", CaseFilter<Case::kTitleWord>},
-    {"tojson", JsonFilter},
-    {"trim", Trim},
-    {"unique", Unique},
-    {"upper", CaseFilter<Case::kUpper>},
-    {"wordcount", WordCount},
+    {"abs", "", Abs},
+    {"attr", "name", AttributeFilter},
+    {"capitalize", "", CaseFilter<Case::kCapital>},
+    {"center", "width", Center},
+    {"count", "", LengthFilter},
+    {"d", "default_value boolean", Default},
+    {"default", "default_value boolean", Default},
+    {"dictsort", "case_sensitive by reverse", DictSort},
+    {"e", "", Escape},
+    {"escape", "", Escape},
+    {"first", "", EndOf<false>},
+    {"float", "default", FloatFilter},
+    {"format", "*", FormatFilter},
+    {"indent", "width first blank", Indent},
+    {"int", "default base", IntFilter},
+    {"items", "", Items},
+    {"join", "d attribute", JoinFilter},
+    {"last", "", EndOf<true>},
+    {"length", "", LengthFilter},
+    {"list", "", ListFilter},
+    {"lower", "", CaseFilter<Case::kLower>},
+    {"map", "*", Map},
+    {"max", "case_sensitive attribute", Extreme<true>},
+    {"min", "case_sensitive attribute", Extreme<false>},
+    {"reject", "*", Select<false, false>},
+    {"rejectattr", "*", Select<true, false>},
+    {"replace", "old new count", ReplaceFilter},
+    {"reverse", "", Reverse},
+    {"round", "precision method", Round},
+    {"safe", "", StringFilter},
+    {"select", "*", Select<false, true>},
+    {"selectattr", "*", Select<true, true>},
+    {"sort", "reverse case_sensitive attribute", Sort},
+    {"string", "", StringFilter},
+    {"sum", "attribute start", Sum},
+    {"title", "", CaseFilter<Case::kTitleWord>},
+    {"tojson", "ensure_ascii indent separators sort_keys", JsonFilter},
+    {"trim", "chars", Trim},
+    {"unique", "case_sensitive attribute", Unique},
+    {"upper", "", CaseFilter<Case::kUpper>},
+    {"wordcount", "", WordCount},
 };
 
 }  // namespace
@@ -598,8 +564,8 @@ constexpr struct {
 Value ApplyFilter(Interpreter& in, std::string_view name, const Value& of,
                   const CallValues& values) {
     in.meter().Step();
-    for (const auto& [known, filter] : kFilters) {
-        if (known == name) return filter(in, of, values);
+    for (const auto& [known, parameters, filter] : kFilters) {
+        if (known == name) return filter(in, of, Bound(in.meter(), known, values, parameters));
     }
     in.meter().Fail(ErrorCode::kUnsupported, "the filter '{}' is not supported", name);
 }

@@ -18,7 +18,7 @@ constexpr std::string_view kFunctions[] = {"range", "namespace", "dict", "raise_
                                            "strftime_now"};
 
 Value Range(Meter& meter, const CallValues& values) {
-    const Bound bound(meter, "range()", values, {"start", "stop", "step"});
+    const Bound bound(meter, "range()", values, "start stop step");
     const bool one = !bound.Has(1);
     bound.Need(0);
     const int64_t start = one ? 0 : bound.Int(0, 0);
@@ -79,7 +79,7 @@ Value Namespace(Interpreter& in, const CallValues& values) {
 }
 
 [[noreturn]] void Raise(Meter& meter, const CallValues& values) {
-    const Bound bound(meter, "raise_exception()", values, {"message"});
+    const Bound bound(meter, "raise_exception()", values, "message");
     const Value text = Str(meter, bound.Need(0));
     throw Failure{
         MakeError(ErrorCode::kUsage,
@@ -89,7 +89,7 @@ Value Namespace(Interpreter& in, const CallValues& values) {
 
 Value TimeText(Interpreter& in, const CallValues& values) {
     Meter& meter = in.meter();
-    const Bound bound(meter, "strftime_now()", values, {"format"});
+    const Bound bound(meter, "strftime_now()", values, "format");
     const std::string format(bound.NeedText(0).view());
     if (format.size() > kMostTimeFormat) {
         meter.Fail(ErrorCode::kCorrupt, "strftime_now(): the format has {} bytes", format.size());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "chat/template/builtins.h"
 #include "chat/template/print.h"
 
 namespace weft::chat::jinja {

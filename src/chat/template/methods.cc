@@ -6,42 +6,36 @@
 #include "chat/template/arithmetic.h"
 #include "chat/template/builtins.h"
 #include "chat/template/letters.h"
-#include "chat/template/print.h"
 #include "chat/template/strings.h"
 
 namespace weft::chat::jinja {
 namespace {
 
-using TextMethod = Value (*)(Meter&, const Text&, const CallValues&);
+using TextMethod = Value (*)(Meter&, const Text&, const Bound&);
 
 template <Ends kEnds>
-Value StripMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "strip()", values, {"chars"});
+Value StripMethod(Meter& meter, const Text& self, const Bound& bound) {
     const TextRange left = Strip(meter, self.view(), kEnds, bound.OptionalText(0));
     return MakeText(meter, self.Cut(left.begin, left.end));
 }
 
 template <Case kCase>
-Value CaseMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "a case method", values, {});
+Value CaseMethod(Meter& meter, const Text& self, const Bound&) {
     return ChangeCase(meter, self, kCase);
 }
 
 template <bool kRight>
-Value SplitMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "split()", values, {"sep", "maxsplit"});
+Value SplitMethod(Meter& meter, const Text& self, const Bound& bound) {
     const auto separator = bound.OptionalText(0);
     return kRight ? SplitRight(meter, self, separator, bound.Int(1, -1))
                   : Split(meter, self, separator, bound.Int(1, -1));
 }
 
-Value SplitLinesMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "splitlines()", values, {"keepends"});
+Value SplitLinesMethod(Meter& meter, const Text& self, const Bound& bound) {
     return SplitLines(meter, self, bound.Truth(0, false));
 }
 
-Value ReplaceMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "replace()", values, {"old", "new", "count"});
+Value ReplaceMethod(Meter& meter, const Text& self, const Bound& bound) {
     return Replace(meter, self, bound.NeedText(0).view(), bound.NeedText(1), bound.Int(2, -1));
 }
 
@@ -62,9 +56,7 @@ std::optional<std::string_view> Window(Meter& meter, const Text& self, const Bou
 }
 
 template <bool kStart>
-Value StartsMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, kStart ? "startswith()" : "endswith()", values,
-                      {"prefix", "start", "end"});
+Value StartsMethod(Meter& meter, const Text& self, const Bound& bound) {
     const auto text = Window(meter, self, bound);
     const auto fits = [&](std::string_view part) {
         meter.Read(part.size());
@@ -89,16 +81,14 @@ std::optional<size_t> FindPlace(Meter& meter, const Text& self, const Bound& bou
 }
 
 template <bool kLast, bool kMust>
-Value FindMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "find()", values, {"sub", "start", "end"});
+Value FindMethod(Meter& meter, const Text& self, const Bound& bound) {
     const auto found = FindPlace(meter, self, bound, kLast);
     if (found) return Value(static_cast<int64_t>(CountPoints(self.view().substr(0, *found))));
     if (kMust) meter.Fail(ErrorCode::kCorrupt, "index(): the value was not found");
     return Value(int64_t{-1});
 }
 
-Value CountMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "count()", values, {"sub", "start", "end"});
+Value CountMethod(Meter& meter, const Text& self, const Bound& bound) {
     const std::string_view needle = bound.NeedText(0).view();
     const auto text = Window(meter, self, bound);
     if (!text) return Value(int64_t{0});
@@ -117,8 +107,7 @@ Value CountMethod(Meter& meter, const Text& self, const CallValues& values) {
 // (before, separator, after) at the first or last separator. Without a separator: the text and two
 // empty texts.
 template <bool kLast>
-Value PartitionMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "partition()", values, {"sep"});
+Value PartitionMethod(Meter& meter, const Text& self, const Bound& bound) {
     const std::string_view separator = bound.NeedText(0).view();
     if (separator.empty()) {
         meter.Fail(ErrorCode::kCorrupt, "partition(): the separator is empty");
@@ -135,8 +124,7 @@ Value PartitionMethod(Meter& meter, const Text& self, const CallValues& values) 
 }
 
 template <Ends kEnds>
-Value PadMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "a method that pads", values, {"width", "fillchar"});
+Value PadMethod(Meter& meter, const Text& self, const Bound& bound) {
     bound.Need(0);
     const std::string_view with = bound.Has(1) ? bound.NeedText(1).view() : " ";
     if (with.size() != 1) {
@@ -146,8 +134,7 @@ Value PadMethod(Meter& meter, const Text& self, const CallValues& values) {
     return Pad(meter, self, bound.Int(0, 0), kEnds, with[0]);
 }
 
-Value JoinMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "join()", values, {"parts"});
+Value JoinMethod(Meter& meter, const Text& self, const Bound& bound) {
     TextBuilder out(meter);
     bool first = true;
     const auto parts = Iterate(meter, bound.Need(0));
@@ -163,13 +150,12 @@ Value JoinMethod(Meter& meter, const Text& self, const CallValues& values) {
     return std::move(out).Finish();
 }
 
-Value FormatMethod(Meter& meter, const Text& self, const CallValues& values) {
-    return FormatBraces(meter, self, values);
+Value FormatMethod(Meter& meter, const Text& self, const Bound& bound) {
+    return FormatBraces(meter, self, bound.values());
 }
 
 template <bool kPrefix>
-Value RemoveMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, kPrefix ? "removeprefix()" : "removesuffix()", values, {"part"});
+Value RemoveMethod(Meter& meter, const Text& self, const Bound& bound) {
     const std::string_view part = bound.NeedText(0).view();
     meter.Read(part.size());
     const bool fits = kPrefix ? self.view().starts_with(part) : self.view().ends_with(part);
@@ -180,8 +166,7 @@ Value RemoveMethod(Meter& meter, const Text& self, const CallValues& values) {
 
 // kEmpty: the answer for an empty text.
 template <bool (*kIs)(int32_t), bool kEmpty = false>
-Value AllMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "a character test", values, {});
+Value AllMethod(Meter& meter, const Text& self, const Bound&) {
     meter.Read(self.size());
     for (size_t at = 0; at < self.size(); at = NextPoint(self.view(), at)) {
         if (!kIs(PointAt(self.view(), at))) return Value(false);
@@ -191,8 +176,7 @@ Value AllMethod(Meter& meter, const Text& self, const CallValues& values) {
 
 // isupper(), islower(): at least one letter of the case, and none of another.
 template <bool kUpper>
-Value IsCaseMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "a case test", values, {});
+Value IsCaseMethod(Meter& meter, const Text& self, const Bound&) {
     meter.Read(self.size());
     bool any = false;
     for (size_t at = 0; at < self.size(); at = NextPoint(self.view(), at)) {
@@ -204,8 +188,7 @@ Value IsCaseMethod(Meter& meter, const Text& self, const CallValues& values) {
 }
 
 // istitle(): each word begins in upper case and goes on in lower case.
-Value IsTitleMethod(Meter& meter, const Text& self, const CallValues& values) {
-    const Bound bound(meter, "istitle()", values, {});
+Value IsTitleMethod(Meter& meter, const Text& self, const Bound&) {
     meter.Read(self.size());
     bool any = false, inside = false;
     for (size_t at = 0; at < self.size(); at = NextPoint(self.view(), at)) {
@@ -223,48 +206,48 @@ bool IsAscii(int32_t point) {
 }
 
 constexpr struct {
-    std::string_view name;
+    std::string_view name, parameters;
     TextMethod method;
 } kTextMethods[] = {
-    {"strip", StripMethod<Ends::kBoth>},
-    {"lstrip", StripMethod<Ends::kLeft>},
-    {"rstrip", StripMethod<Ends::kRight>},
-    {"upper", CaseMethod<Case::kUpper>},
-    {"lower", CaseMethod<Case::kLower>},
-    {"capitalize", CaseMethod<Case::kCapital>},
-    {"title", CaseMethod<Case::kTitle>},
-    {"casefold", CaseMethod<Case::kFolded>},
-    {"center", PadMethod<Ends::kBoth>},
-    {"ljust", PadMethod<Ends::kRight>},
-    {"rjust", PadMethod<Ends::kLeft>},
-    {"partition", PartitionMethod<false>},
-    {"rpartition", PartitionMethod<true>},
-    {"split", SplitMethod<false>},
-    {"rsplit", SplitMethod<true>},
-    {"splitlines", SplitLinesMethod},
-    {"startswith", StartsMethod<true>},
-    {"endswith", StartsMethod<false>},
-    {"replace", ReplaceMethod},
-    {"find", FindMethod<false, false>},
-    {"rfind", FindMethod<true, false>},
-    {"index", FindMethod<false, true>},
-    {"rindex", FindMethod<true, true>},
-    {"count", CountMethod},
-    {"join", JoinMethod},
-    {"format", FormatMethod},
-    {"removeprefix", RemoveMethod<true>},
-    {"removesuffix", RemoveMethod<false>},
-    {"isdigit", AllMethod<IsDigit>},
-    {"isnumeric", AllMethod<IsNumeric>},
-    {"isdecimal", AllMethod<IsDecimal>},
-    {"isalpha", AllMethod<IsAlpha>},
-    {"isalnum", AllMethod<IsAlphaNumeric>},
-    {"isspace", AllMethod<IsSpace>},
-    {"isascii", AllMethod<IsAscii, true>},
-    {"isprintable", AllMethod<IsPrintable, true>},
-    {"istitle", IsTitleMethod},
-    {"isupper", IsCaseMethod<true>},
-    {"islower", IsCaseMethod<false>},
+    {"strip", "chars", StripMethod<Ends::kBoth>},
+    {"lstrip", "chars", StripMethod<Ends::kLeft>},
+    {"rstrip", "chars", StripMethod<Ends::kRight>},
+    {"upper", "", CaseMethod<Case::kUpper>},
+    {"lower", "", CaseMethod<Case::kLower>},
+    {"capitalize", "", CaseMethod<Case::kCapital>},
+    {"title", "", CaseMethod<Case::kTitle>},
+    {"casefold", "", CaseMethod<Case::kFolded>},
+    {"center", "width fillchar", PadMethod<Ends::kBoth>},
+    {"ljust", "width fillchar", PadMethod<Ends::kRight>},
+    {"rjust", "width fillchar", PadMethod<Ends::kLeft>},
+    {"partition", "sep", PartitionMethod<false>},
+    {"rpartition", "sep", PartitionMethod<true>},
+    {"split", "sep maxsplit", SplitMethod<false>},
+    {"rsplit", "sep maxsplit", SplitMethod<true>},
+    {"splitlines", "keepends", SplitLinesMethod},
+    {"startswith", "prefix start end", StartsMethod<true>},
+    {"endswith", "prefix start end", StartsMethod<false>},
+    {"replace", "old new count", ReplaceMethod},
+    {"find", "sub start end", FindMethod<false, false>},
+    {"rfind", "sub start end", FindMethod<true, false>},
+    {"index", "sub start end", FindMethod<false, true>},
+    {"rindex", "sub start end", FindMethod<true, true>},
+    {"count", "sub start end", CountMethod},
+    {"join", "parts", JoinMethod},
+    {"format", "*", FormatMethod},
+    {"removeprefix", "part", RemoveMethod<true>},
+    {"removesuffix", "part", RemoveMethod<false>},
+    {"isdigit", "", AllMethod<IsDigit>},
+    {"isnumeric", "", AllMethod<IsNumeric>},
+    {"isdecimal", "", AllMethod<IsDecimal>},
+    {"isalpha", "", AllMethod<IsAlpha>},
+    {"isalnum", "", AllMethod<IsAlphaNumeric>},
+    {"isspace", "", AllMethod<IsSpace>},
+    {"isascii", "", AllMethod<IsAscii, true>},
+    {"isprintable", "", AllMethod<IsPrintable, true>},
+    {"istitle", "", IsTitleMethod},
+    {"isupper", "", IsCaseMethod<true>},
+    {"islower", "", IsCaseMethod<false>},
 };
 
 constexpr std::string_view kDictMethods[] = {"get", "items", "keys", "values", "copy"};
@@ -285,12 +268,12 @@ Value CallDict(Interpreter& in, const Value& self, std::string_view name,
                const CallValues& values) {
     Meter& meter = in.meter();
     if (name == "get") {
-        const Bound bound(meter, "get()", values, {"key", "default"});
+        const Bound bound(meter, "get()", values, "key default");
         const Value* found = Lookup(meter, self, bound.Need(0));
         if (found != nullptr) return *found;
         return bound.Has(1) ? bound.At(1) : Value(None{});
     }
-    const Bound bound(meter, "a dict's method", values, {});
+    const Bound bound(meter, "a dict's method", values, "");
     if (name == "copy") return self;
     ListBuilder list(meter);
     for (const Entry& entry : self.entries()) {
@@ -306,7 +289,7 @@ Value CallList(Interpreter& in, const Value& self, std::string_view name,
                const CallValues& values) {
     Meter& meter = in.meter();
     if (name == "copy") return self;
-    const Bound bound(meter, "a list's method", values, {"value"});
+    const Bound bound(meter, "a list's method", values, "value");
     int64_t count = 0;
     for (size_t at = 0; at < self.items().size(); ++at) {
         if (!Equal(meter, self.items()[at], bound.Need(0))) continue;
@@ -343,7 +326,9 @@ Value CallMethod(Interpreter& in, const Value& self, std::string_view name,
     Meter& meter = in.meter();
     if (self.Is(Kind::kText)) {
         for (const auto& method : kTextMethods) {
-            if (method.name == name) return method.method(meter, self.text(), values);
+            if (method.name != name) continue;
+            const Bound bound(meter, name, values, method.parameters);
+            return method.method(meter, self.text(), bound);
         }
     }
     if (self.Is(Kind::kDict) && !Among(kDictMethods, name).empty()) {

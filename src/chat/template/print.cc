@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/utf8.h"
 #include "chat/template/letters.h"
 #include "chat/template/strings.h"
 

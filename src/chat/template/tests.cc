@@ -1,10 +1,8 @@
 // Built-in tests, for `is`.
-#include <algorithm>
 
 #include "chat/template/arguments.h"
 #include "chat/template/arithmetic.h"
 #include "chat/template/builtins.h"
-#include "chat/template/strings.h"
 
 namespace weft::chat::jinja {
 namespace {
@@ -13,7 +11,7 @@ using Test = bool (*)(Interpreter&, const Value&, const CallValues&);
 
 template <Kind kKind>
 bool IsKind(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "a type test", values, {});
+    const Bound bound(in.meter(), "a type test", values, "");
     return of.Is(kKind);
 }
 
@@ -21,21 +19,13 @@ bool IsDefined(Interpreter&, const Value& of, const CallValues&) {
     return !of.Is(Kind::kUndefined);
 }
 
-bool IsTrue(Interpreter&, const Value& of, const CallValues&) {
-    return of.Is(Kind::kBool) && of.truth();
-}
-
-bool IsFalse(Interpreter&, const Value& of, const CallValues&) {
-    return of.Is(Kind::kBool) && !of.truth();
+template <bool kTrue>
+bool IsBool(Interpreter&, const Value& of, const CallValues&) {
+    return of.Is(Kind::kBool) && of.truth() == kTrue;
 }
 
 bool IsNumber(Interpreter&, const Value& of, const CallValues&) {
     return of.IsNumber();
-}
-
-bool IsIterable(Interpreter&, const Value& of, const CallValues&) {
-    return of.Is(Kind::kText) || of.Is(Kind::kList) || of.Is(Kind::kDict) ||
-           of.Is(Kind::kUndefined) || of.Is(Kind::kLoop);
 }
 
 bool IsSequence(Interpreter&, const Value& of, const CallValues&) {
@@ -43,26 +33,26 @@ bool IsSequence(Interpreter&, const Value& of, const CallValues&) {
            of.Is(Kind::kUndefined);
 }
 
+bool IsIterable(Interpreter& in, const Value& of, const CallValues& values) {
+    return IsSequence(in, of, values) || of.Is(Kind::kLoop);
+}
+
 bool IsCallable(Interpreter&, const Value& of, const CallValues&) {
     return of.Is(Kind::kMacro) || of.Is(Kind::kMethod);
 }
 
-int64_t Remainder(Interpreter& in, const Value& of, const Value& by) {
+bool Divides(Interpreter& in, const Value& by, const Value& of) {
     const Value rest = Calculate(in.meter(), BinaryOp::kModulo, in.Defined(of), in.Defined(by));
-    return rest.IsNumber() && rest.number() == 0 ? 0 : 1;
+    return rest.IsNumber() && rest.number() == 0;
 }
 
+template <bool kEven>
 bool IsEven(Interpreter& in, const Value& of, const CallValues&) {
-    return Remainder(in, of, Value(int64_t{2})) == 0;
-}
-
-bool IsOdd(Interpreter& in, const Value& of, const CallValues&) {
-    return Remainder(in, of, Value(int64_t{2})) != 0;
+    return Divides(in, Value(int64_t{2}), of) == kEven;
 }
 
 bool IsDivisible(Interpreter& in, const Value& of, const CallValues& values) {
-    const Bound bound(in.meter(), "divisibleby", values, {"num"});
-    return Remainder(in, of, bound.Need(0)) == 0;
+    return Divides(in, Bound(in.meter(), "divisibleby", values, "num").Need(0), of);
 }
 
 const Value& Other(Interpreter& in, const CallValues& values) {
@@ -73,8 +63,11 @@ const Value& Other(Interpreter& in, const CallValues& values) {
     return values.positional[0];
 }
 
-bool IsEqual(Interpreter& in, const Value& of, const CallValues& values) {
-    return Equal(in.meter(), of, Other(in, values));
+template <bool kLess, bool kGreater, bool kEqual>
+bool Compares(Interpreter& in, const Value& of, const CallValues& values) {
+    const Value& other = Other(in, values);
+    return (kLess && Less(in.meter(), of, other)) || (kGreater && Less(in.meter(), other, of)) ||
+           (kEqual && Equal(in.meter(), of, other));
 }
 
 bool IsUnequal(Interpreter& in, const Value& of, const CallValues& values) {
@@ -84,22 +77,6 @@ bool IsUnequal(Interpreter& in, const Value& of, const CallValues& values) {
 bool IsSame(Interpreter& in, const Value& of, const CallValues& values) {
     const Value& other = Other(in, values);
     return of.kind() == other.kind() && Equal(in.meter(), of, other);
-}
-
-bool IsLess(Interpreter& in, const Value& of, const CallValues& values) {
-    return Less(in.meter(), of, Other(in, values));
-}
-
-bool IsGreater(Interpreter& in, const Value& of, const CallValues& values) {
-    return Less(in.meter(), Other(in, values), of);
-}
-
-bool IsAtMost(Interpreter& in, const Value& of, const CallValues& values) {
-    return IsLess(in, of, values) || IsEqual(in, of, values);
-}
-
-bool IsAtLeast(Interpreter& in, const Value& of, const CallValues& values) {
-    return IsGreater(in, of, values) || IsEqual(in, of, values);
 }
 
 bool IsIn(Interpreter& in, const Value& of, const CallValues& values) {
@@ -112,6 +89,10 @@ bool IsCase(Interpreter& in, const Value& of, const CallValues&) {
     const std::string_view method = kUpper ? "isupper" : "islower";
     return CallMethod(in, of, method, {}).truth();
 }
+
+constexpr auto IsEqual = Compares<false, false, true>;
+constexpr auto IsLess = Compares<true, false, false>, IsAtMost = Compares<true, false, true>;
+constexpr auto IsGreater = Compares<false, true, false>, IsAtLeast = Compares<false, true, true>;
 
 constexpr struct {
     std::string_view name;
@@ -129,8 +110,8 @@ constexpr struct {
     {"divisibleby", IsDivisible},
     {"eq", IsEqual},
     {"equalto", IsEqual},
-    {"even", IsEven},
-    {"false", IsFalse},
+    {"even", IsEven<true>},
+    {"false", IsBool<false>},
     {"float", IsKind<Kind::kFloat>},
     {"ge", IsAtLeast},
     {"greaterthan", IsGreater},
@@ -146,11 +127,11 @@ constexpr struct {
     {"ne", IsUnequal},
     {"none", IsKind<Kind::kNone>},
     {"number", IsNumber},
-    {"odd", IsOdd},
+    {"odd", IsEven<false>},
     {"sameas", IsSame},
     {"sequence", IsSequence},
     {"string", IsKind<Kind::kText>},
-    {"true", IsTrue},
+    {"true", IsBool<true>},
     {"undefined", IsKind<Kind::kUndefined>},
     {"upper", IsCase<true>},
 };
