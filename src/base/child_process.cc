@@ -13,7 +13,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 
 #include "base/check.h"
 #include "base/fd.h"

@@ -1,7 +1,6 @@
 #include "base/file_kind.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <span>
 
 #include "base/file.h"

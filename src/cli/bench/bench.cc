@@ -2,7 +2,6 @@
 // start once per configuration. Each test runs once to warm up, and then -r times.
 #include <algorithm>
 #include <ctime>
-#include <map>
 #include <optional>
 
 #include "backend/device.h"
@@ -12,7 +11,6 @@
 #include "cli/bench/bench_table.h"
 #include "cli/bench/summary.h"
 #include "cli/commands.h"
-#include "cli/models/model_words.h"
 #include "cli/terminal/loading_line.h"
 #include "engine/rank/device_options.h"
 #include "engine/rank/sum_wire.h"

@@ -13,7 +13,6 @@
 #include "cluster/socket.h"
 #include "fleet/find.h"
 #include "fleet/hosts_change.h"
-#include "net/addresses.h"
 
 namespace weft::cli {
 namespace {

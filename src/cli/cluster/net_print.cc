@@ -7,7 +7,6 @@
 #include <limits>
 #include <vector>
 
-#include "cli/cluster/sizes.h"
 #include "cluster/links.h"
 #include "coll/tuning.h"
 #include "plan/predict.h"

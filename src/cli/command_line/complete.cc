@@ -6,7 +6,6 @@
 #include "base/printable.h"
 #include "cli/command_line/shorthand.h"
 #include "cli/terminal/output.h"
-#include "hub/cache.h"
 #include "hub/inventory.h"
 #include "hub/short_names.h"
 

@@ -1,7 +1,5 @@
 #include "cli/command_line/shorthand.h"
 
-#include <algorithm>
-
 namespace weft::cli {
 namespace {
 

@@ -1,6 +1,4 @@
 // weft inspect: the content of a model file, the Program of a layout's rank, and the GPUs.
-#include <algorithm>
-#include <map>
 
 #include "base/printable.h"
 #include "cli/commands.h"

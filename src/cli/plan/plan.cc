@@ -10,7 +10,6 @@
 #include "cli/commands.h"
 #include "cli/plan/plan.h"
 #include "cli/terminal/output.h"
-#include "plan/backwards.h"
 #include "plan/weft_rates.h"
 
 namespace weft::cli {

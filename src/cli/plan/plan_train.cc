@@ -9,7 +9,6 @@
 #include "plan/shapes.h"
 #include "plan/weft_rates.h"
 #include "train/data/open.h"
-#include "train/trainer.h"
 
 namespace weft::cli {
 namespace {

@@ -1,7 +1,6 @@
 // weft key: API keys of `weft serve`.
 #include <algorithm>
 
-#include "base/file.h"
 #include "cli/commands.h"
 #include "serve/keys.h"
 

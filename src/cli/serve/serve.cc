@@ -7,7 +7,6 @@
 #include "cli/bench/summary.h"
 #include "cli/command_line/duration.h"
 #include "cli/commands.h"
-#include "cli/models/model_words.h"
 #include "cli/serve/serve_flags.h"
 #include "cli/serve/systemd_unit.h"
 #include "cli/terminal/loading_line.h"

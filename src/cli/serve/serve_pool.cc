@@ -8,9 +8,7 @@
 
 #include "backend/device.h"
 #include "backend/device_list.h"
-#include "base/bytes.h"
 #include "base/fd.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "cli/command_line/duration.h"

@@ -7,7 +7,6 @@
 
 #include "cli/terminal/output.h"
 #include "model/hyper.h"
-#include "model_files/model_file.h"
 
 namespace weft::cli {
 namespace {

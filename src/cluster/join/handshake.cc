@@ -1,7 +1,6 @@
 #include "cluster/join/handshake.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 
 #include <algorithm>
