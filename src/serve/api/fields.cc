@@ -212,6 +212,28 @@ const Json& Fields::List(const char* name) {
     return *value;
 }
 
+bool Fields::AtMost(size_t most, const char* name, const Json& list) {
+    if (list.size() <= most) return true;
+    Fail(name,
+         fmt::format("'{}' has {} entries; the limit is {}.", PathOf(name), list.size(), most));
+    return false;
+}
+
+void Fields::Each(const char* name, const Json& list,
+                  const std::function<void(Fields&, const Json&)>& read) {
+    for (size_t i = 0; i < list.size() && !error_; ++i) {
+        const std::string entry = fmt::format("{}[{}]", name, i);
+        if (!list[i].is_object()) {
+            return Fail(entry.c_str(),
+                        fmt::format("'{}' must be an object.", PathOf(entry.c_str())),
+                        "invalid_type");
+        }
+        Fields fields(list[i], PathOf(entry.c_str()) + ".");
+        read(fields, list[i]);
+        Adopt(fields);
+    }
+}
+
 std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
     auto parsed = ParseJsonWithDigits(body, {.bytes = SIZE_MAX,  // HttpLimits::body_bytes counts
                                              .depth = kMostBodyDepth,

@@ -67,6 +67,12 @@ class Fields {
     // A list; empty if absent.
     const Json& List(const char* name);
 
+    // Whether a list has at most `most` entries; an error if not.
+    bool AtMost(size_t most, const char* name, const Json& list);
+    // Reads the entries of a list, which must be objects, until an error.
+    void Each(const char* name, const Json& list,
+              const std::function<void(Fields&, const Json&)>& read);
+
     void Fail(const char* name, std::string message, std::string code = "invalid_value");
     // Takes over the error of an inner object, whose path is complete.
     void Adopt(const Fields& part) {

@@ -19,11 +19,7 @@ std::vector<int32_t> TokenIds(Fields& fields, const Served& served, const char* 
     std::vector<int32_t> ids;
     const int64_t limit = served.id_limit();
     const Json& list = fields.List(name);
-    if (list.size() > most) {
-        fields.Fail(name, fmt::format("'{}' has {} entries; the limit is {}.", fields.PathOf(name),
-                                      list.size(), most));
-        return ids;
-    }
+    if (!fields.AtMost(most, name, list)) return ids;
     for (const Json& id : list) {
         if (!id.is_number_integer() || id < 0 || id >= limit) {
             fields.Fail(name, fmt::format("'{}' must be a list of token ids of this model (0 to "

@@ -428,9 +428,7 @@ void ReadToolChoice(Fields& fields, Conversation& conversation) {
     Fields choice(fields.Object("tool_choice"), "tool_choice.");
     const std::string type = choice.Choice("type", "auto", {"auto", "any", "tool", "none"});
     conversation.parallel_calls = !choice.Bool("disable_parallel_tool_use", false);
-    if (choice.error()) {
-        return fields.Fail(choice.error()->param.c_str(), choice.error()->message);
-    }
+    if (choice.error()) return fields.Adopt(choice);
     if (type == "tool") return ForceTool(fields, choice.Text("name", ""), conversation);
     if (type == "any" && conversation.input.tools.empty()) {
         fields.Fail("tool_choice", fields.List("tools").empty()

@@ -31,24 +31,11 @@ std::string PlainText(Fields& fields, const char* name) {
 // Reads a list of {"filename", "text"}.
 void ReadFiles(Fields& fields, const Served& served, FimText& text) {
     const Json& list = fields.List("input_extra");
-    if (list.size() > kMostFiles) {
-        fields.Fail("input_extra", fmt::format("'input_extra' has {} entries; the limit is {}.",
-                                               list.size(), kMostFiles));
-        return;
-    }
+    if (!fields.AtMost(kMostFiles, "input_extra", list)) return;
     size_t bytes = 0;
-    for (size_t i = 0; i < list.size(); ++i) {
-        const std::string name = fmt::format("input_extra[{}]", i);
-        if (!list[i].is_object()) {
-            return fields.Fail(name.c_str(), fmt::format("'{}' must be an object.", name),
-                               "invalid_type");
-        }
-        Fields file(list[i], name + ".");
+    fields.Each("input_extra", list, [&](Fields& file, const Json& /*json*/) {
         const FimFile one(file.Text("filename", "tmp"), PlainText(file, "text"));
-        if (file.error()) {
-            return fields.Fail(file.error()->param.c_str(), file.error()->message,
-                               file.error()->code);
-        }
+        if (file.error()) return;
         bytes += one.first.size() + one.second.size();
         if (bytes > kMostPlainBytes) {
             return fields.Fail("input_extra",
@@ -56,7 +43,7 @@ void ReadFiles(Fields& fields, const Served& served, FimText& text) {
                                            bytes, kMostPlainBytes));
         }
         text.files.push_back(FileTokens(served.fim, served.tokenizer(), one));
-    }
+    });
 }
 
 // Shortens a FIM prompt until it and `more` tokens fit into the context. Drops context files first,

@@ -29,10 +29,6 @@ struct OllamaRequest {
     bool unloads = false;  // "keep_alive" is 0: unload the model
 };
 
-void Pass(Fields& fields, const ApiError& error) {
-    fields.Fail(error.param.c_str(), error.message, error.code);
-}
-
 // Clamps a number as Ollama does. Other values are returned unchanged; the reader rejects them.
 Json Bounded(const Json& value, double least, double most) {
     return value.is_number() ? Json(std::clamp(value.get<double>(), least, most)) : value;
@@ -82,7 +78,7 @@ void ReadOptions(Fields& fields, const Served& served, OllamaRequest& out, Answe
     chosen["model"] = served.NameOf(out.model.adapter);
     Fields sampling(chosen, "options.");
     ReadSampling(sampling, served, out.request);
-    if (sampling.error()) return Pass(fields, *sampling.error());
+    if (sampling.error()) return fields.Adopt(sampling);
     Json whole = Json::object();
     for (const char* name : {"num_ctx", "num_predict"}) {
         if (given.Has(name)) whole[name] = Whole(given.Get(name));
@@ -92,9 +88,8 @@ void ReadOptions(Fields& fields, const Served& served, OllamaRequest& out, Answe
     const int64_t most = lengths.Integer("num_predict", -1, INT64_MIN, INT64_MAX);
     out.request.max_tokens = most > 0 ? most : -1;
     FinishRequest(given, served, out.request, plan.left);
-    for (const Fields* part : {&lengths, &given}) {
-        if (part->error()) Pass(fields, *part->error());
-    }
+    fields.Adopt(lengths);
+    fields.Adopt(given);
 }
 
 // Reads "json" or a schema.
@@ -176,21 +171,10 @@ class OllamaMessages {
     Json Read(Fields& fields) {
         const Json& messages = fields.List("messages");
         Json out = Json::array();
-        if (messages.size() > kMostMessages) {
-            fields.Fail("messages", fmt::format("'messages' has {} entries; the limit is {}.",
-                                                messages.size(), kMostMessages));
-        }
-        for (size_t i = 0; i < messages.size() && !fields.error(); ++i) {
-            const std::string name = fmt::format("messages[{}]", i);
-            if (!messages[i].is_object()) {
-                fields.Fail(name.c_str(), fmt::format("'{}' must be an object.", name),
-                            "invalid_type");
-                break;
-            }
-            Fields message(messages[i], name + ".");
+        fields.AtMost(kMostMessages, "messages", messages);
+        fields.Each("messages", messages, [&](Fields& message, const Json& /*json*/) {
             out.push_back(Message(message));
-            if (message.error()) Pass(fields, *message.error());
-        }
+        });
         return out;
     }
 
@@ -218,12 +202,7 @@ class OllamaMessages {
     Json Calls(Fields& message) {
         Json out = Json::array();
         const Json& calls = message.List("tool_calls");
-        if (calls.size() > kMostCallsOfMessage) {
-            message.Fail("tool_calls", fmt::format("'{}' has {} entries; the limit is {}.",
-                                                   message.PathOf("tool_calls"), calls.size(),
-                                                   kMostCallsOfMessage));
-            return out;
-        }
+        if (!message.AtMost(kMostCallsOfMessage, "tool_calls", calls)) return out;
         if (!calls.empty()) open_.clear();
         for (const Json& json : calls) {
             Fields call(json, message.PathOf("tool_calls") + "[].");
@@ -232,9 +211,8 @@ class OllamaMessages {
             if (name.empty()) function.Fail("name", "A call in 'tool_calls' has no function name.");
             const Json& arguments = function.Object("arguments");
             const std::string id = call.Text("id", fmt::format("call_{:08}", next_++));
-            for (const Fields* part : {&call, &function}) {
-                if (part->error()) Pass(message, *part->error());
-            }
+            message.Adopt(call);
+            message.Adopt(function);
             open_.emplace_back(id, name);
             out.push_back({{"id", id},
                            {"type", "function"},

@@ -16,18 +16,8 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
         return fields.Fail("messages", "'messages' must be a non-empty list of messages.",
                            "invalid_value");
     }
-    if (messages.size() > kMostMessages) {
-        return fields.Fail("messages", fmt::format("'messages' has {} entries; the limit is {}.",
-                                                   messages.size(), kMostMessages));
-    }
-    for (size_t i = 0; i < messages.size(); ++i) {
-        const std::string where = fmt::format("messages[{}].", i);
-        const std::string name = fmt::format("messages[{}]", i);
-        if (!messages[i].is_object()) {
-            return fields.Fail(name.c_str(), fmt::format("'{}' must be an object.", name),
-                               "invalid_type");
-        }
-        Fields message(messages[i], where);
+    if (!fields.AtMost(kMostMessages, "messages", messages)) return;
+    fields.Each("messages", messages, [&](Fields& message, const Json& json) {
         const std::string role = message.Choice(
             "role", "", {"system", "developer", "user", "assistant", "tool", "function"});
         std::vector<size_t> parts;
@@ -39,18 +29,16 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
         // A function without a result gives null.
         if ((role == "tool" || role == "function") && content.is_null()) content = "";
         if (content.is_null()) {
-            message.Fail("content", fmt::format("'{}content' is missing.", where), "missing");
+            message.Fail("content", fmt::format("'{}' is missing.", message.PathOf("content")),
+                         "missing");
         }
-        if (message.error()) {
-            const ApiError error = *message.error();
-            return fields.Fail(error.param.c_str(), error.message, error.code);
-        }
-        Json copy = messages[i];
+        if (message.error()) return;
+        Json copy = json;
         copy["content"] = content;
         copy.erase(chat::kPartsMember);
         if (!parts.empty()) copy[chat::kPartsMember] = parts;
         input.messages.push_back(std::move(copy));
-    }
+    });
 }
 
 // Reads `tools`, or the legacy `functions` converted to tools.
@@ -64,10 +52,7 @@ void ReadFunctions(Fields& fields, Conversation& conversation, Json& tools) {
     }
     const char* const member = conversation.older_calls ? "functions" : "tools";
     const Json& list = conversation.older_calls ? functions : tools;
-    if (list.size() > kMostTools) {
-        return fields.Fail(member, fmt::format("'{}' has {} entries; the limit is {}.", member,
-                                               list.size(), kMostTools));
-    }
+    if (!fields.AtMost(kMostTools, member, list)) return;
     if (conversation.older_calls) chat::WrapFunctions(tools = functions);
     for (size_t i = 0; i < tools.size(); ++i) {
         const bool sound = tools[i].is_object() && tools[i].contains("function") &&
