@@ -42,40 +42,12 @@ void GgufWriter::Key(std::string_view key, MetaType type) {
     ++entry_count_;
 }
 
-void GgufWriter::ArrayHead(std::string_view key, MetaType element, uint64_t count) {
+void GgufWriter::Array(std::string_view key, MetaType element, uint64_t count,
+                       std::span<const std::byte> values) {
     Key(key, MetaType::kArray);
     Put(entries_, static_cast<uint32_t>(element));
     Put(entries_, count);
-}
-
-void GgufWriter::U16(std::string_view key, uint16_t value) {
-    Key(key, MetaType::kU16);
-    Put(entries_, value);
-}
-
-void GgufWriter::U32(std::string_view key, uint32_t value) {
-    Key(key, MetaType::kU32);
-    Put(entries_, value);
-}
-
-void GgufWriter::U64(std::string_view key, uint64_t value) {
-    Key(key, MetaType::kU64);
-    Put(entries_, value);
-}
-
-void GgufWriter::I32(std::string_view key, int32_t value) {
-    Key(key, MetaType::kI32);
-    Put(entries_, value);
-}
-
-void GgufWriter::F32(std::string_view key, float value) {
-    Key(key, MetaType::kF32);
-    Put(entries_, value);
-}
-
-void GgufWriter::Bool(std::string_view key, bool value) {
-    Key(key, MetaType::kBool);
-    Put(entries_, static_cast<uint8_t>(value));
+    PutBytes(entries_, values.data(), values.size());
 }
 
 void GgufWriter::String(std::string_view key, std::string_view value) {
@@ -84,18 +56,8 @@ void GgufWriter::String(std::string_view key, std::string_view value) {
 }
 
 void GgufWriter::Strings(std::string_view key, std::span<const std::string> values) {
-    ArrayHead(key, MetaType::kString, values.size());
+    Array(key, MetaType::kString, values.size(), {});
     for (const std::string& value : values) PutString(entries_, value);
-}
-
-void GgufWriter::I32s(std::string_view key, std::span<const int32_t> values) {
-    ArrayHead(key, MetaType::kI32, values.size());
-    for (int32_t value : values) Put(entries_, value);
-}
-
-void GgufWriter::F32s(std::string_view key, std::span<const float> values) {
-    ArrayHead(key, MetaType::kF32, values.size());
-    for (float value : values) Put(entries_, value);
 }
 
 void GgufWriter::Raw(std::string_view key, MetaType type, std::span<const std::byte> value) {
@@ -104,12 +66,8 @@ void GgufWriter::Raw(std::string_view key, MetaType type, std::span<const std::b
 }
 
 void GgufWriter::Copy(const MetaEntry& entry) {
-    if (entry.type == MetaType::kArray) {
-        ArrayHead(entry.key, entry.element_type, entry.count);
-    } else {
-        Key(entry.key, entry.type);
-    }
-    PutBytes(entries_, entry.bytes.data(), entry.bytes.size());
+    if (entry.type != MetaType::kArray) return Raw(entry.key, entry.type, entry.bytes);
+    Array(entry.key, entry.element_type, entry.count, entry.bytes);
 }
 
 void GgufWriter::Tensor(std::string_view name, DType dtype, std::span<const int64_t> dims,

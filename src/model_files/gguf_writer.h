@@ -26,16 +26,24 @@ class GgufWriter {
     // An alignment other than 32 is also written as `general.alignment`.
     explicit GgufWriter(uint32_t version = 3, uint32_t alignment = 32);
 
-    void U16(std::string_view key, uint16_t value);
-    void U32(std::string_view key, uint32_t value);
-    void U64(std::string_view key, uint64_t value);
-    void I32(std::string_view key, int32_t value);
-    void F32(std::string_view key, float value);
-    void Bool(std::string_view key, bool value);
+    void U16(std::string_view key, uint16_t value) { Number(key, MetaType::kU16, value); }
+    void U32(std::string_view key, uint32_t value) { Number(key, MetaType::kU32, value); }
+    void U64(std::string_view key, uint64_t value) { Number(key, MetaType::kU64, value); }
+    void I32(std::string_view key, int32_t value) { Number(key, MetaType::kI32, value); }
+    void F32(std::string_view key, float value) { Number(key, MetaType::kF32, value); }
+    void Bool(std::string_view key, bool value) { Number(key, MetaType::kBool, value); }
     void String(std::string_view key, std::string_view value);
     void Strings(std::string_view key, std::span<const std::string> values);
-    void I32s(std::string_view key, std::span<const int32_t> values);
-    void F32s(std::string_view key, std::span<const float> values);
+    void I32s(std::string_view key, std::span<const int32_t> values) {
+        Array(key, MetaType::kI32, values.size(), std::as_bytes(values));
+    }
+    void F32s(std::string_view key, std::span<const float> values) {
+        Array(key, MetaType::kF32, values.size(), std::as_bytes(values));
+    }
+    // values: 0 or 1.
+    void Bools(std::string_view key, std::span<const uint8_t> values) {
+        Array(key, MetaType::kBool, values.size(), std::as_bytes(values));
+    }
     // A value of any type, as its bytes in the file (including an array's header).
     void Raw(std::string_view key, MetaType type, std::span<const std::byte> value);
     void Copy(const MetaEntry& entry);
@@ -63,7 +71,12 @@ class GgufWriter {
         std::vector<std::byte> data;
     };
     void Key(std::string_view key, MetaType type);
-    void ArrayHead(std::string_view key, MetaType element, uint64_t count);
+    template <typename T>
+    void Number(std::string_view key, MetaType type, const T& value) {
+        Raw(key, type, std::as_bytes(std::span(&value, 1)));
+    }
+    void Array(std::string_view key, MetaType element, uint64_t count,
+               std::span<const std::byte> values);
 
     uint32_t version_;
     uint64_t alignment_;

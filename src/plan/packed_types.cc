@@ -71,15 +71,13 @@ std::string PackedTypes::ModuleOf(const std::string& tensor) const {
         tensor.substr(dot + 1, tensor.size() - dot - 1 - std::string_view(".weight").size());
     const std::string begin = fmt::format("model.layers.{}.", layer);
     if (name == "attn_v_b") return begin + "self_attn.kv_b_proj";
-    for (const auto& rules : family_.rules) {
-        for (const model_files::hf::Rule& rule : rules) {
-            if (rule.gguf != name) continue;
-            if (rule.form == Form::kRouter || rule.form == Form::kNorm) return "";
-            std::string module = begin + std::string(rule.hf);
-            const size_t star = module.find('*');
-            if (star != module.npos) module.replace(star, 1, "0");
-            return module;
-        }
+    for (const auto& rule : RulesOf(family_)) {
+        if (rule.gguf != name) continue;
+        if (rule.form == Form::kRouter || rule.form == Form::kNorm) return "";
+        std::string module = begin + rule.hf;
+        const size_t star = module.find('*');
+        if (star != module.npos) module.replace(star, 1, "0");
+        return module;
     }
     // No rule maps the names of experts that a family's layer function reads. This is the name in
     // Step 3.5.

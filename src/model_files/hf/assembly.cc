@@ -41,10 +41,24 @@ Assembly::Assembly(std::string folder, const Family& family, const Config& confi
                    const Quantization& quantization, const TensorFiles& files)
     : folder_(std::move(folder)),
       family_(family),
+      rules_(RulesOf(family)),
       config_(config),
       quantization_(quantization),
       files_(files),
       used_(files.tensors().size()) {}
+
+Error Assembly::Missing(const std::string& name) const {
+    return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", folder_, name);
+}
+
+Result<MatrixPtr> Assembly::Checked(Result<MatrixPtr> matrix, const std::string& name,
+                                    int64_t rows) const {
+    if (!matrix.ok()) return matrix;
+    if (*matrix == nullptr) return Missing(name);
+    if (rows == 0 || (*matrix)->rows() == rows) return matrix;
+    return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {}; expected {} from config.json", folder_,
+                     name, (*matrix)->rows(), rows);
+}
 
 std::string Assembly::Block(int64_t layer, std::string_view name) {
     return fmt::format("blk.{}.{}", layer, name);
@@ -287,8 +301,9 @@ Result<MatrixPtr> Assembly::InPairs(MatrixPtr matrix, const std::string& name) {
                      folder_, Shown(name), matrix->rows(), head_dim_);
 }
 
-Status Assembly::AddRule(int64_t layer, const std::string& prefix, const Rule& rule) {
-    const std::string module = prefix + std::string(rule.hf);
+Status Assembly::AddRule(int64_t layer, const std::string& prefix,
+                         const RuleOf<std::string>& rule) {
+    const std::string module = prefix + rule.hf;
     const std::string gguf = Block(layer, rule.gguf);
     const auto missing = [&](const std::string& name) -> Status {
         if (!rule.needed) return {};
@@ -402,9 +417,7 @@ Status Assembly::AddFusedExperts(int64_t layer, const std::string& name, const s
 }
 
 Status Assembly::AddLayer(int64_t layer, const std::string& prefix) {
-    for (const std::span<const Rule> rules : family_.rules) {
-        for (const Rule& rule : rules) WEFT_TRY(AddRule(layer, prefix, rule));
-    }
+    for (const RuleOf<std::string>& rule : rules_) WEFT_TRY(AddRule(layer, prefix, rule));
     if (family_.layer != nullptr) WEFT_TRY(family_.layer(*this, layer, prefix));
     constexpr std::pair<const char*, const char*> kFused[] = {
         {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"},
@@ -463,9 +476,7 @@ Status Assembly::AddDraftHead(const DraftHeadNames& names, const std::string& la
     const auto vector = [&](std::string_view gguf, std::string_view hf) -> Status {
         const std::string name = fmt::format("{}{}.weight", own, hf);
         WEFT_ASSIGN(MatrixPtr column, Column(name, family_.norm_add));
-        if (column == nullptr) {
-            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", folder_, name);
-        }
+        if (column == nullptr) return Missing(name);
         AddVector(Block(layers_, gguf), std::move(column));
         return {};
     };
@@ -556,9 +567,7 @@ Status Assembly::AddEnds() {
     add("token_embd", std::move(table), scales.embedding);
     const float shift = family_.plain_final_norm ? 0 : family_.norm_add;
     WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, shift));
-    if (norm == nullptr) {
-        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", folder_, final_norm);
-    }
+    if (norm == nullptr) return Missing(final_norm);
     // llama.cpp's converter uses this name.
     const bool lfm = family_.architecture.starts_with("lfm2");
     AddVector(lfm ? "token_embd_norm.weight" : "output_norm.weight", std::move(norm));

@@ -66,6 +66,11 @@ class Assembly {
     // "blk.3." + name, for layer 3.
     static std::string Block(int64_t layer, std::string_view name);
 
+    // The error that a tensor is missing.
+    Error Missing(const std::string& name) const;
+    // kCorrupt if the tensor is missing or has another number of rows; rows == 0: any number.
+    Result<MatrixPtr> Checked(Result<MatrixPtr> matrix, const std::string& name,
+                              int64_t rows) const;
     bool Has(const std::string& name) const { return files_.Find(name) != nullptr; }
     const SafeTensor* Find(const std::string& name) const { return files_.Find(name); }
     // Rows and columns of the blocks of an FP8 module, each of which has one scale; 0, 0: not
@@ -82,7 +87,7 @@ class Assembly {
     Status FindDraftHead();
     Status AddOwnEnd(std::string_view gguf, const std::string& name,
                      std::span<const std::string> of_model);
-    Status AddRule(int64_t layer, const std::string& prefix, const Rule& rule);
+    Status AddRule(int64_t layer, const std::string& prefix, const RuleOf<std::string>& rule);
     Status AddFusedExperts(int64_t layer, const std::string& name, const std::string& last);
     Result<MatrixPtr> StackedExperts(const std::string& pattern, int64_t count);
     Result<MatrixPtr> FusedExperts(const std::string& name, int64_t experts, int64_t rows);
@@ -98,6 +103,7 @@ class Assembly {
 
     std::string folder_;
     const Family& family_;
+    const std::vector<RuleOf<std::string>> rules_;
     const Config& config_;
     const Quantization& quantization_;
     const TensorFiles& files_;

@@ -75,16 +75,13 @@ std::optional<LayerName> SplitName(const std::string& name) {
                      name.substr(dot + 1, last - dot - 1), name.substr(last + 1)};
 }
 
-const Rule* FindRule(const Family& family, const LayerName& name) {
-    for (const std::span<const Rule> rules : family.rules) {
-        for (const Rule& rule : rules) {
-            const bool simple = rule.form == Form::kLinear || rule.form == Form::kQuery ||
-                                rule.form == Form::kKey || rule.form == Form::kNorm ||
-                                rule.form == Form::kRouter || rule.form == Form::kExperts;
-            if (rule.gguf == name.module && simple) return &rule;
-        }
-    }
-    return nullptr;
+const RuleOf<std::string>* FindRule(const std::vector<RuleOf<std::string>>& rules,
+                                    const LayerName& name) {
+    const auto fits = [&](const RuleOf<std::string>& rule) {
+        return rule.gguf == name.module && rule.form != Form::kVector;
+    };
+    const auto found = std::ranges::find_if(rules, fits);
+    return found == rules.end() ? nullptr : &*found;
 }
 
 struct End {
@@ -395,6 +392,7 @@ void AddExperts(const ExportTensor& all, std::vector<ExportTensor>& plan) {
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip) {
     WEFT_ASSIGN(const Family* family, FamilyOf(source));
     WEFT_ASSIGN(const int64_t head_dim, HeadDimOf(source, *family));
+    const std::vector<RuleOf<std::string>> rules = RulesOf(*family);
     std::vector<ExportTensor> plan;
     for (const TensorInfo& tensor : source.tensors()) {
         if (tensor.name.starts_with("rope_f")) continue;  // config.json has these factors
@@ -408,7 +406,7 @@ Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::str
             continue;
         }
         const auto split = SplitName(tensor.name);
-        const Rule* rule = split ? FindRule(*family, *split) : nullptr;
+        const RuleOf<std::string>* rule = split ? FindRule(rules, *split) : nullptr;
         const bool experts = rule != nullptr && rule->form == Form::kExperts;
         if (rule == nullptr || (tensor.dim_count > 2) != experts || tensor.dim_count > 3) {
             return NoPlace(source, "tensor '" + tensor.name + "'");

@@ -1,9 +1,9 @@
 #include "model_files/hf/family.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
+#include "base/text.h"
 #include "model_files/refused.h"
 
 namespace weft::model_files::hf {
@@ -15,11 +15,10 @@ constexpr int64_t kMostContext = 1ll << 31;
 std::vector<const Family*> AllFamilies() {
     std::vector<const Family*> all;
     for (const std::span<const Family> some :
-         {LlamaFamilies(), LlamaLikeFamilies(), Llama4Families(), QwenFamilies(),
-          QwenNextFamilies(), GemmaFamilies(), Gemma4Families(), DeepseekFamilies(),
-          Deepseek4Families(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(), HunyuanFamilies(),
-          KimiLinearFamilies(), Lfm2Families(), MixedFamilies(), NemotronFamilies(),
-          GraniteHybridFamilies(), FalconFamilies()}) {
+         {kLlamaModels, kLlamaLikeModels, kLlama4Models, kQwenModels, kQwenNextModels, kGemmaModels,
+          kGemma4Models, kDeepseekModels, kDeepseek4Models, kMoeModels, kCohereModels,
+          kExaoneModels, kHunyuanModels, kKimiLinearModels, kLfm2Models, kMixedModels,
+          kNemotronModels, kGraniteHybridModels, kFalconModels}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;
@@ -46,18 +45,6 @@ Status WriteHeads(const Config& config, std::string_view from, std::string_view 
 
 }  // namespace
 
-void MetaWriter::Bools(std::string_view key, std::span<const bool> values) {
-    const auto type = static_cast<uint32_t>(MetaType::kBool);
-    const uint64_t count = values.size();
-    std::vector<std::byte> bytes(sizeof type + sizeof count + values.size());
-    std::memcpy(bytes.data(), &type, sizeof type);
-    std::memcpy(bytes.data() + sizeof type, &count, sizeof count);
-    for (size_t i = 0; i < values.size(); ++i) {
-        bytes[sizeof type + sizeof count + i] = static_cast<std::byte>(values[i]);
-    }
-    writer_.Raw(prefix_ + std::string(key), MetaType::kArray, bytes);
-}
-
 std::string SupportedModelTypes() {
     std::string names;
     std::string_view before;
@@ -65,6 +52,7 @@ std::string SupportedModelTypes() {
         if (family->model_type == before) continue;
         before = family->model_type;
         names += (names.empty() ? "" : ", ") + std::string(family->model_type);
+        for (const std::string_view type : Words(family->also)) names += fmt::format(", {}", type);
     }
     return names;
 }
@@ -75,7 +63,8 @@ Result<const Family*> FindFamily(const Config& config) {
     WEFT_ASSIGN(const std::string inner, text.StringOr({"model_type"}, type));
     for (const std::string& name : {type, inner}) {
         for (const Family* family : AllFamilies()) {
-            if (family->model_type != name) continue;
+            const std::vector<std::string_view> also = Words(family->also);
+            if (family->model_type != name && std::ranges::find(also, name) == also.end()) continue;
             if (family->fits == nullptr) return family;
             WEFT_ASSIGN(const bool fits, family->fits(config.With(text)));
             if (fits) return family;
@@ -87,6 +76,28 @@ Result<const Family*> FindFamily(const Config& config) {
                      "{}: model_type '{}'{}{} is not supported. Supported: {}.", config.where(),
                      Shown(type), WhyRefused(inner), sees ? ", a vision-language model," : "",
                      SupportedModelTypes());
+}
+
+std::vector<RuleOf<std::string>> RulesOf(const Family& family) {
+    constexpr std::pair<std::string_view, std::string_view> kParts[] = {
+        {"gate", "1"}, {"up", "3"}, {"down", "2"}};
+    std::vector<RuleOf<std::string>> all;
+    for (const std::span<const Rule> rules : family.rules) {
+        for (const auto& [gguf, hf, form, needed] : rules) {
+            const RuleOf<std::string> whole{std::string(gguf), std::string(hf), form, needed};
+            const size_t at = gguf.find('%'), at_hf = hf.find('%');
+            if (at == gguf.npos) {
+                all.push_back(whole);
+                continue;
+            }
+            for (const auto& [part, number] : kParts) {
+                all.push_back(whole);
+                all.back().gguf.replace(at, 1, part);
+                all.back().hf.replace(at_hf, 1, hf[at_hf - 1] == 'w' ? number : part);
+            }
+        }
+    }
+    return all;
 }
 
 namespace {
@@ -150,8 +161,7 @@ Result<Config> TextConfig(const Config& config, const Family& family) {
     constexpr std::string_view kTied = "tie_word_embeddings";
     WEFT_ASSIGN(const bool tied, config.BoolOr({kTied}, true));
     if (!tied) named[kTied] = false;
-    WEFT_ASSIGN(const Config name, Config::Parse(named.dump(), config.where()));
-    Config whole = defaults.With(config).With(text).With(name);
+    Config whole = defaults.With(config).With(text).With(named);
     WEFT_TRY(CheckNulls(whole, defaults));
     WEFT_TRY(CheckCaps(whole, family));
     WEFT_TRY(CheckCausal(whole));
@@ -202,6 +212,15 @@ Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view wid
     return {};
 }
 
+Status WriteNumbers(const Config& config, MetaWriter& meta,
+                    std::initializer_list<std::pair<std::string_view, std::string_view>> names) {
+    for (const auto& [key, from] : names) {
+        WEFT_ASSIGN(const int64_t value, config.NeedInt({from}, 1, 1 << 20));
+        meta.Int(key, value);
+    }
+    return {};
+}
+
 Result<std::vector<bool>> DenseLayers(const Config& config) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const int64_t first, config.IntOr({"first_k_dense_replace"}, 0, kMostLayers, 0));
@@ -231,8 +250,7 @@ Result<Config> WithDenseLayers(const Config& config) {
     for (int64_t layer = leading; layer < layers; ++layer) {
         if (types[static_cast<size_t>(layer)] == "dense") json["mlp_only_layers"].push_back(layer);
     }
-    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
-    return config.With(over);
+    return config.With(json);
 }
 
 namespace {
@@ -320,7 +338,7 @@ Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
     if (!types.empty() && types.size() != static_cast<size_t>(layers)) {
         return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
     }
-    const auto slides = std::make_unique<bool[]>(static_cast<size_t>(layers));
+    std::vector<bool> slides(static_cast<size_t>(layers));
     bool any = false;
     for (int64_t layer = 0; layer < layers; ++layer) {
         const auto i = static_cast<size_t>(layer);
@@ -330,7 +348,7 @@ Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
     if (!any) return {};
     if (window <= 0) return config.Corrupt("sliding_window", "a number of tokens above 0");
     meta.Int("attention.sliding_window", window);
-    meta.Bools("attention.sliding_window_pattern", {slides.get(), static_cast<size_t>(layers)});
+    meta.Bools("attention.sliding_window_pattern", slides);
     return {};
 }
 
@@ -359,8 +377,7 @@ Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first
         types.push_back(slides ? "sliding_attention" : "full_attention");
     }
     const Json over = {{"layer_types", std::move(types)}};
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return config.With(named);
+    return config.With(over);
 }
 
 Status WindowEverywhere(const Config& config, MetaWriter& meta) {

@@ -32,12 +32,15 @@ enum class Form : uint8_t {
     kVector    // a vector; names are complete, with ".weight" or ".bias"
 };
 
-// One mapping: blk.N.GGUF from PREFIX.layers.N.HF.
-struct Rule {
-    std::string_view gguf, hf;
+// One mapping: blk.N.GGUF from PREFIX.layers.N.HF. A "%" in the names makes it three mappings: the
+// % is "gate", "up" and "down", or in "w%" of `hf` the numbers 1, 3 and 2.
+template <typename Name>
+struct RuleOf {
+    Name gguf, hf;
     Form form;
     bool needed = true;  // every layer must have it
 };
+using Rule = RuleOf<std::string_view>;
 
 // Writes metadata under the prefix "ARCHITECTURE.".
 class MetaWriter {
@@ -66,7 +69,10 @@ class MetaWriter {
     void String(std::string_view key, std::string_view value) {
         writer_.String(prefix_ + std::string(key), value);
     }
-    void Bools(std::string_view key, std::span<const bool> values);
+    void Bools(std::string_view key, const std::vector<bool>& values) {
+        writer_.Bools(prefix_ + std::string(key),
+                      std::vector<uint8_t>(values.begin(), values.end()));
+    }
 
   private:
     GgufWriter& writer_;
@@ -87,11 +93,30 @@ struct EndScales {
     double embedding = 1, output = 1;
 };
 
+// Llama's rules.
+inline constexpr Rule kAttentionRules[] = {
+    {"attn_q", "self_attn.q_proj", Form::kQuery},
+    {"attn_k", "self_attn.k_proj", Form::kKey},
+    {"attn_v", "self_attn.v_proj", Form::kLinear},
+    {"attn_output", "self_attn.o_proj", Form::kLinear},
+};
+inline constexpr Rule kPreNormRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"ffn_norm", "post_attention_layernorm", Form::kNorm},
+};
+inline constexpr Rule kMlpRules[] = {
+    {"ffn_%", "mlp.%_proj", Form::kLinear},
+};
+
 struct Family {
     std::string_view model_type;    // in config.json
+    std::string_view also = "";     // other model_types, as words
     std::string_view architecture;  // in GGUF
-    std::array<std::span<const Rule>, 5> rules;
-    Status (*meta)(const Config& config, MetaWriter& meta);
+    std::array<std::span<const Rule>, 5> rules = {kPreNormRules, kAttentionRules, kMlpRules};
+    Status (*meta)(const Config& config, MetaWriter& meta) = nullptr;  // null: WriteCommon
+    // Not empty: the model has experts, whose keys WriteExperts writes after `meta`, with the width
+    // "moe_intermediate_size" and this gating.
+    std::string_view gating = "";
     // Converts a layer's tensors that rules cannot describe (prefix: "model.layers.3."); may be
     // null.
     Status (*layer)(Assembly& assembly, int64_t layer, const std::string& prefix) = nullptr;
@@ -120,6 +145,8 @@ struct Family {
 Result<const Family*> FindFamily(const Config& config);
 // "llama, mistral, qwen2, ...".
 std::string SupportedModelTypes();
+// The family's rules, without "%".
+std::vector<RuleOf<std::string>> RulesOf(const Family& family);
 
 // ---- What families share ------------------------------------------------------------------------
 
@@ -133,6 +160,10 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view acti
 // config.json names none.
 Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view width,
                     std::string_view gating);
+
+// Writes metadata keys with numbers of config.json from 1 to 2^20. names: metadata's key, config's.
+Status WriteNumbers(const Config& config, MetaWriter& meta,
+                    std::initializer_list<std::pair<std::string_view, std::string_view>> names);
 
 // Which layers of a model with experts are dense: the first layers (first_k_dense_replace), the
 // layers in mlp_only_layers, and the layers that decoder_sparse_step skips.
@@ -173,69 +204,31 @@ Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first
 inline constexpr DraftHeadNames kDeepseekDraftHead = {"eh_proj", "enorm", "hnorm",
                                                       "shared_head.norm"};
 
-inline constexpr Rule kAttentionRules[] = {
-    {"attn_q", "self_attn.q_proj", Form::kQuery},
-    {"attn_k", "self_attn.k_proj", Form::kKey},
-    {"attn_v", "self_attn.v_proj", Form::kLinear},
-    {"attn_output", "self_attn.o_proj", Form::kLinear},
-};
 inline constexpr Rule kQkNormRules[] = {
     {"attn_q_norm", "self_attn.q_norm", Form::kNorm},
     {"attn_k_norm", "self_attn.k_norm", Form::kNorm},
 };
-inline constexpr Rule kPreNormRules[] = {
-    {"attn_norm", "input_layernorm", Form::kNorm},
-    {"ffn_norm", "post_attention_layernorm", Form::kNorm},
-};
-inline constexpr Rule kMlpRules[] = {
-    {"ffn_gate", "mlp.gate_proj", Form::kLinear},
-    {"ffn_up", "mlp.up_proj", Form::kLinear},
-    {"ffn_down", "mlp.down_proj", Form::kLinear},
-};
 // A layer is dense or has experts, so no rule here is `needed` in every layer.
 inline constexpr Rule kMoeRules[] = {
-    {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
-    {"ffn_up", "mlp.up_proj", Form::kLinear, false},
-    {"ffn_down", "mlp.down_proj", Form::kLinear, false},
+    {"ffn_%", "mlp.%_proj", Form::kLinear, false},
     {"ffn_gate_inp", "mlp.gate", Form::kRouter, false},
-    {"ffn_gate_exps", "mlp.experts.*.gate_proj", Form::kExperts, false},
-    {"ffn_up_exps", "mlp.experts.*.up_proj", Form::kExperts, false},
-    {"ffn_down_exps", "mlp.experts.*.down_proj", Form::kExperts, false},
+    {"ffn_%_exps", "mlp.experts.*.%_proj", Form::kExperts, false},
 };
 inline constexpr Rule kSharedExpertsRules[] = {
-    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "mlp.shared_experts.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "mlp.shared_experts.down_proj", Form::kLinear, false},
+    {"ffn_%_shexp", "mlp.shared_experts.%_proj", Form::kLinear, false},
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", Form::kVector, false},
 };
 // One shared expert with its own gate (Qwen).
 inline constexpr Rule kSharedExpertRules[] = {
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", Form::kRouter, false},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj", Form::kLinear, false},
+    {"ffn_%_shexp", "mlp.shared_expert.%_proj", Form::kLinear, false},
 };
 
 // ---- The families -------------------------------------------------------------------------------
 
-std::span<const Family> LlamaFamilies();
-std::span<const Family> LlamaLikeFamilies();
-std::span<const Family> Llama4Families();
-std::span<const Family> QwenFamilies();
-std::span<const Family> QwenNextFamilies();
-std::span<const Family> GemmaFamilies();
-std::span<const Family> Gemma4Families();
-std::span<const Family> DeepseekFamilies();
-std::span<const Family> Deepseek4Families();
-std::span<const Family> MoeFamilies();
-std::span<const Family> CohereFamilies();
-std::span<const Family> ExaoneFamilies();
-std::span<const Family> HunyuanFamilies();
-std::span<const Family> KimiLinearFamilies();
-std::span<const Family> Lfm2Families();
-std::span<const Family> MixedFamilies();
-std::span<const Family> NemotronFamilies();
-std::span<const Family> GraniteHybridFamilies();
-std::span<const Family> FalconFamilies();
+extern const std::span<const Family> kLlamaModels, kLlamaLikeModels, kLlama4Models, kQwenModels,
+    kQwenNextModels, kGemmaModels, kGemma4Models, kDeepseekModels, kDeepseek4Models, kMoeModels,
+    kCohereModels, kExaoneModels, kHunyuanModels, kKimiLinearModels, kLfm2Models, kMixedModels,
+    kNemotronModels, kGraniteHybridModels, kFalconModels;
 
 }  // namespace weft::model_files::hf

@@ -15,8 +15,7 @@ Status Cohere2Meta(const Config& config, MetaWriter& meta) {
     meta.F32("logit_scale", scale);
     WEFT_ASSIGN(const double rotary, config.F64Or({"rotary_pct"}, 1.0));
     if (rotary != 1) return config.Corrupt("rotary_pct", "1");
-    WEFT_ASSIGN(const bool parallel, config.BoolOr({"use_parallel_block"}, true));
-    if (!parallel) return config.Corrupt("use_parallel_block", "true");
+    WEFT_TRY(config.MustBe("use_parallel_block", true));
     WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostCohereWindow, 0));
     return WriteWindow(config, meta, window, [](int64_t layer) { return (layer + 1) % 4 != 0; });
 }
@@ -26,11 +25,6 @@ Status CohereMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const double scale, config.NeedF64({"logit_scale"}));
     meta.F32("logit_scale", scale);
     return {};
-}
-
-Status Cohere2MoeMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(Cohere2Meta(config, meta));
-    return WriteExperts(config, meta, "moe_intermediate_size", "softmax");
 }
 
 Result<Config> Cohere2Adjust(const Config& config) {
@@ -69,11 +63,10 @@ Result<Config> Cohere2MoeAdjust(const Config& config) {
         {"first_k_dense_replace", dense}, {"intermediate_size", dense_ffn},
         {"moe_intermediate_size", ffn},   {"scoring_func", function},
         {"n_shared_experts", shared},     {"norm_topk_prob", norm || function == "softmax"}};
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
     WEFT_ASSIGN(const int64_t step, config.IntOr({"sliding_window_pattern"}, 1, kMostDense, 4));
     // The pattern of windows begins after these layers, whatever mlp_layer_types says.
     WEFT_ASSIGN(const int64_t first, config.IntOr({"first_k_dense_replace"}, 0, kMostDense, 0));
-    return WithLayerTypes(config.With(named), step, first);
+    return WithLayerTypes(config.With(over), step, first);
 }
 
 Status CohereLayer(Assembly& assembly, int64_t, const std::string& prefix) {
@@ -115,7 +108,8 @@ constexpr Family kCohereFamilies[] = {
     {.model_type = "cohere2_moe",
      .architecture = "cohere2moe",
      .rules = {kCohereRules, kAttentionRules, kMoeRules, kSharedExpertsRules},
-     .meta = Cohere2MoeMeta,
+     .meta = Cohere2Meta,
+     .gating = "softmax",
      .adjust = Cohere2MoeAdjust,
      .defaults = R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
                      "rms_norm_eps": null,
@@ -126,8 +120,6 @@ constexpr Family kCohereFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> CohereFamilies() {
-    return kCohereFamilies;
-}
+const std::span<const Family> kCohereModels = kCohereFamilies;
 
 }  // namespace weft::model_files::hf

@@ -5,7 +5,6 @@
 // formats.
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "model_files/hf/assembly.h"
 
@@ -40,16 +39,14 @@ namespace {
 Result<Config> OneKvHead(const Config& config) {
     WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
     const Json json = {{"num_key_value_heads", 1}, {"head_dim", rotary}};
-    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
-    return config.With(over);
+    return config.With(json);
 }
 
 Status WriteRouting(const Config& config, MetaWriter& meta, std::string_view gating) {
     WEFT_ASSIGN(const std::string method, config.StringOr({"topk_method"}, ""));
     if (method != "greedy") return WriteExperts(config, meta, kWidth, gating);
     const Json json = {{"n_group", nullptr}, {"topk_group", nullptr}};
-    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
-    return WriteExperts(config.With(over), meta, kWidth, gating);
+    return WriteExperts(config.With(json), meta, kWidth, gating);
 }
 
 // All keys except those of experts.
@@ -94,8 +91,7 @@ Result<Config> Mistral4Adjust(const Config& config) {
         over[key] = params.json();
         over[key].erase(std::string(kShare));
     }
-    WEFT_ASSIGN(const Config whole, Config::Parse(over.dump(), config.where()));
-    return config.With(whole);
+    return config.With(over);
 }
 
 Status Deepseek2Meta(const Config& config, MetaWriter& meta) {
@@ -146,22 +142,10 @@ Result<std::vector<bool>> OwnIndexers(const Config& config) {
 
 // The indexer's sizes.
 Status IndexerMeta(const Config& config, MetaWriter& meta) {
-    const struct {
-        std::string_view key, from;
-    } numbers[] = {{"attention.indexer.head_count", "index_n_heads"},
-                   {"attention.indexer.key_length", "index_head_dim"},
-                   {"attention.indexer.top_k", "index_topk"}};
-    for (const auto& [key, from] : numbers) {
-        WEFT_ASSIGN(const int64_t value, config.NeedInt({from}, 1, kMostWidth));
-        meta.Int(key, value);
-    }
-    return {};
-}
-
-void WriteFlags(MetaWriter& meta, std::string_view key, const std::vector<bool>& values) {
-    const auto flags = std::make_unique<bool[]>(values.size());
-    std::ranges::copy(values, flags.get());
-    meta.Bools(key, {flags.get(), values.size()});
+    return WriteNumbers(config, meta,
+                        {{"attention.indexer.head_count", "index_n_heads"},
+                         {"attention.indexer.key_length", "index_head_dim"},
+                         {"attention.indexer.top_k", "index_topk"}});
 }
 
 // Writes the metadata of models with an indexer.
@@ -177,7 +161,7 @@ Status SparseMeta(const Config& config, MetaWriter& meta) {
     }
     if (meta.architecture() != "glm-dsa") return {};
     WEFT_ASSIGN(const std::vector<bool> own, OwnIndexers(config));
-    WriteFlags(meta, "attention.indexer.types", own);
+    meta.Bools("attention.indexer.types", own);
     return {};
 }
 
@@ -231,8 +215,8 @@ Status MistralLarge4Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const std::vector<bool> own, OwnIndexers(config));
     WEFT_ASSIGN(const std::vector<bool> rotated, RotatedLayers(config));
     WEFT_ASSIGN(const std::vector<int64_t> sources, LatentSources(config, rotated));
-    WriteFlags(meta, "attention.indexer.types", own);
-    WriteFlags(meta, "rope.layers", rotated);
+    meta.Bools("attention.indexer.types", own);
+    meta.Bools("rope.layers", rotated);
     meta.Ints("attention.kv_source_layers", sources);
     WEFT_ASSIGN(const double cap, config.F64Or({"final_logit_softcapping"}, 0.0));
     if (cap != 0) meta.F32("final_logit_softcapping", cap);
@@ -246,8 +230,7 @@ Result<Config> SparseAdjust(const Config& config) {
         types, [](const std::string& type) { return type == "indexed_attention"; });
     if (!usual) return config.Corrupt("layer_types", "'indexed_attention' for all layers");
     const Json json = {{"layer_types", nullptr}};
-    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
-    return WithDenseLayers(config.With(over));
+    return WithDenseLayers(config.With(json));
 }
 
 bool IsFloat(DType dtype) {
@@ -358,16 +341,10 @@ constexpr Rule kMistralLarge4Rules[] = {
 };
 constexpr Rule kMistralLarge4MoeRules[] = {
     {"ffn_norm", "ffn_norm", Form::kNorm},
-    {"ffn_gate", "feed_forward.w1", Form::kLinear, false},
-    {"ffn_up", "feed_forward.w3", Form::kLinear, false},
-    {"ffn_down", "feed_forward.w2", Form::kLinear, false},
+    {"ffn_%", "feed_forward.w%", Form::kLinear, false},
     {"ffn_gate_inp", "gate", Form::kRouter, false},
-    {"ffn_gate_exps", "experts.*.w1", Form::kExperts, false},
-    {"ffn_up_exps", "experts.*.w3", Form::kExperts, false},
-    {"ffn_down_exps", "experts.*.w2", Form::kExperts, false},
-    {"ffn_gate_shexp", "shared_experts.w1", Form::kLinear, false},
-    {"ffn_up_shexp", "shared_experts.w3", Form::kLinear, false},
-    {"ffn_down_shexp", "shared_experts.w2", Form::kLinear, false},
+    {"ffn_%_exps", "experts.*.w%", Form::kExperts, false},
+    {"ffn_%_shexp", "shared_experts.w%", Form::kLinear, false},
 };
 
 constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Config&, MetaWriter&),
@@ -401,8 +378,8 @@ constexpr Family Sparse(std::string_view model_type, std::string_view architectu
 }
 
 // Queries are projected directly; other differences are described at their functions.
-constexpr Family MistralLarge4(std::string_view model_type) {
-    Family family = Deepseek(model_type, MistralLarge4Meta,
+constexpr Family MistralLarge4() {
+    Family family = Deepseek("mistral_large4", MistralLarge4Meta,
                              R"({"max_position_embeddings": 1048576, "rms_norm_eps": 1e-5,
                                  "kv_lora_rank": 512, "qk_rope_head_dim": 64,
                                  "qk_nope_head_dim": 64, "v_head_dim": 128,
@@ -418,6 +395,7 @@ constexpr Family MistralLarge4(std::string_view model_type) {
                                      "beta_fast": 32.0, "beta_slow": 1.0,
                                      "attention_factor": 1.0}})",
                              SparseAdjust, "mistral-large4");
+    family.also = "mistral_large4_text";
     family.rules = {kMistralLarge4Rules, kMistralLarge4MoeRules};
     family.layer = MistralLarge4Layer;
     family.embedding = "tok_embeddings";
@@ -456,8 +434,7 @@ constexpr Family kDeepseekFamilies[] = {
                      "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
                      "llama_4_scaling_beta": 0.1}})",
              Mistral4Adjust, "mistral4"),
-    MistralLarge4("mistral_large4"),
-    MistralLarge4("mistral_large4_text"),
+    MistralLarge4(),
     Sparse("deepseek_v32", "deepseek32",
            R"({"max_position_embeddings": 163840, "kv_lora_rank": 512, "q_lora_rank": 1536,
                "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
@@ -481,8 +458,6 @@ constexpr Family kDeepseekFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> DeepseekFamilies() {
-    return kDeepseekFamilies;
-}
+const std::span<const Family> kDeepseekModels = kDeepseekFamilies;
 
 }  // namespace weft::model_files::hf

@@ -96,13 +96,10 @@ Status TakeRope(const Config& config, Json& over) {
 
 Result<Config> Deepseek4Adjust(const Config& config) {
     constexpr std::string_view kScores = "scoring_func", kMethod = "topk_method";
-    WEFT_ASSIGN(const std::string scores, config.StringOr({kScores}, "sqrtsoftplus"));
-    if (scores != "sqrtsoftplus") return config.Corrupt(kScores, "'sqrtsoftplus'");
-    WEFT_ASSIGN(const std::string method, config.StringOr({kMethod}, "noaux_tc"));
-    if (method != "noaux_tc") return config.Corrupt(kMethod, "'noaux_tc'");
+    WEFT_TRY(config.MustBe(kScores, "sqrtsoftplus"));
+    WEFT_TRY(config.MustBe(kMethod, "noaux_tc"));
     for (const char* key : {"attention_bias", "mlp_bias"}) {
-        WEFT_ASSIGN(const bool biased, config.BoolOr({key}, false));
-        if (biased) return config.Corrupt(key, "false");
+        WEFT_TRY(config.MustBe(key, false));
     }
     WEFT_ASSIGN(const int64_t dim, config.NeedInt({"head_dim"}, 2, 1024));
     WEFT_ASSIGN(const double share, config.F64Or({"partial_rotary_factor"}, 0.125));
@@ -114,8 +111,7 @@ Result<Config> Deepseek4Adjust(const Config& config) {
     WEFT_TRY(TakeHashLayers(config, over));
     WEFT_TRY(TakeRope(config, over));
     over["layer_types"] = over["mlp_layer_types"] = nullptr;
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return config.With(named);
+    return config.With(over);
 }
 
 Status WriteUnitLimit(const Config& config, MetaWriter& meta) {
@@ -131,21 +127,16 @@ Status WriteUnitLimit(const Config& config, MetaWriter& meta) {
 Status Deepseek4Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "sqrtsoftplus"));
-    const struct {
-        std::string_view key, from;
-    } numbers[] = {{"attention.q_lora_rank", "q_lora_rank"},
-                   {"attention.output_lora_rank", "o_lora_rank"},
-                   {"attention.output_group_count", "o_groups"},
-                   {"attention.sliding_window", "sliding_window"},
-                   {"attention.indexer.head_count", "index_n_heads"},
-                   {"attention.indexer.key_length", "index_head_dim"},
-                   {"attention.indexer.top_k", "index_topk"},
-                   {"hyper_connection.count", "hc_mult"},
-                   {"hyper_connection.sinkhorn_iterations", "hc_sinkhorn_iters"}};
-    for (const auto& [key, from] : numbers) {
-        WEFT_ASSIGN(const int64_t value, config.NeedInt({from}, 1, kMostV4Width));
-        meta.Int(key, value);
-    }
+    WEFT_TRY(WriteNumbers(config, meta,
+                          {{"attention.q_lora_rank", "q_lora_rank"},
+                           {"attention.output_lora_rank", "o_lora_rank"},
+                           {"attention.output_group_count", "o_groups"},
+                           {"attention.sliding_window", "sliding_window"},
+                           {"attention.indexer.head_count", "index_n_heads"},
+                           {"attention.indexer.key_length", "index_head_dim"},
+                           {"attention.indexer.top_k", "index_topk"},
+                           {"hyper_connection.count", "hc_mult"},
+                           {"hyper_connection.sinkhorn_iterations", "hc_sinkhorn_iters"}}));
     WEFT_ASSIGN(const double eps, config.NeedF64({"hc_eps"}));
     meta.F32("hyper_connection.epsilon", eps);
     WEFT_ASSIGN(const double base, config.NeedF64({"compress_rope_theta"}));
@@ -166,27 +157,23 @@ Status Deepseek4Meta(const Config& config, MetaWriter& meta) {
 
 // ---- Tensors ------------------------------------------------------------------------------------
 
-Status LacksTensor(const Assembly& assembly, const std::string& name) {
-    return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", assembly.folder(), name);
-}
-
 // Adds the router and either a table of experts by token id or a bias for the choice.
 Status AddRouter(Assembly& assembly, int64_t layer, const std::string& module) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(MatrixPtr router, assembly.Linear(module));
-    if (router == nullptr) return LacksTensor(assembly, module + ".weight");
+    if (router == nullptr) return assembly.Missing(module + ".weight");
     assembly.Add(Assembly::Block(layer, "ffn_gate_inp.weight"),
                  Converted(std::move(router), DType::kF32));
     WEFT_ASSIGN(const int64_t hashed, config.NeedInt({"num_hash_layers"}, 0, kMostV4Layers));
     if (layer >= hashed) {
         WEFT_ASSIGN(MatrixPtr bias, assembly.Column(module + ".bias"));
-        if (bias == nullptr) return LacksTensor(assembly, module + ".bias");
+        if (bias == nullptr) return assembly.Missing(module + ".bias");
         assembly.AddVector(Assembly::Block(layer, "exp_probs_b.bias"), std::move(bias));
         return {};
     }
     WEFT_ASSIGN(const int64_t experts, assembly.ExpertCount());
     WEFT_ASSIGN(MatrixPtr table, assembly.Numbers(module + ".tid2eid", experts));
-    if (table == nullptr) return LacksTensor(assembly, module + ".tid2eid");
+    if (table == nullptr) return assembly.Missing(module + ".tid2eid");
     assembly.Add(Assembly::Block(layer, "ffn_gate_tid2eid.weight"), std::move(table));
     return {};
 }
@@ -194,7 +181,7 @@ Status AddRouter(Assembly& assembly, int64_t layer, const std::string& module) {
 // Adds matrices without ".weight" in their names, which stay F32.
 Status AddPlain(Assembly& assembly, const std::string& name, const std::string& gguf, bool needed) {
     WEFT_ASSIGN(MatrixPtr matrix, assembly.Tensor(name));
-    if (matrix == nullptr) return needed ? LacksTensor(assembly, name) : Status();
+    if (matrix == nullptr) return needed ? Status(assembly.Missing(name)) : Status();
     assembly.Add(gguf + ".weight", Converted(std::move(matrix), DType::kF32));
     return {};
 }
@@ -204,7 +191,7 @@ Status AddStreamEnd(Assembly& assembly, const std::string& root) {
     for (const char* part : {"base", "scale"}) {
         const std::string name = root + "hc_head_" + part;
         WEFT_ASSIGN(MatrixPtr column, assembly.Column(name));
-        if (column == nullptr) return LacksTensor(assembly, name);
+        if (column == nullptr) return assembly.Missing(name);
         assembly.AddVector(fmt::format("output_hc_{}.weight", part), std::move(column));
     }
     return {};
@@ -252,12 +239,8 @@ constexpr Rule kPooling[] = {
 };
 constexpr Rule kExpertsPart[] = {
     {"ffn_norm", "ffn_norm", Form::kNorm},
-    {"ffn_gate_exps", "ffn.experts.*.w1", Form::kExperts},
-    {"ffn_up_exps", "ffn.experts.*.w3", Form::kExperts},
-    {"ffn_down_exps", "ffn.experts.*.w2", Form::kExperts},
-    {"ffn_gate_shexp", "ffn.shared_experts.w1", Form::kLinear},
-    {"ffn_up_shexp", "ffn.shared_experts.w3", Form::kLinear},
-    {"ffn_down_shexp", "ffn.shared_experts.w2", Form::kLinear},
+    {"ffn_%_exps", "ffn.experts.*.w%", Form::kExperts},
+    {"ffn_%_shexp", "ffn.shared_experts.w%", Form::kLinear},
 };
 
 constexpr Family kDeepseek4Families[] = {
@@ -281,8 +264,6 @@ constexpr Family kDeepseek4Families[] = {
 
 }  // namespace
 
-std::span<const Family> Deepseek4Families() {
-    return kDeepseek4Families;
-}
+const std::span<const Family> kDeepseek4Models = kDeepseek4Families;
 
 }  // namespace weft::model_files::hf

@@ -25,11 +25,6 @@ Status Exaone4Meta(const Config& config, MetaWriter& meta) {
     return WriteWindow(config, meta, window, AllButEachFourth);
 }
 
-Status ExaoneMoeMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(Exaone4Meta(config, meta));
-    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
-}
-
 Result<Config> Exaone4Adjust(const Config& config) {
     return WithLayerTypes(config, 4);
 }
@@ -38,8 +33,7 @@ Result<Config> Exaone4Adjust(const Config& config) {
 Result<Config> ExaoneMoeAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t shared, config.NeedInt({"num_shared_experts"}, 0, 64));
     const Json over = {{"n_shared_experts", shared}};
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return WithLayerTypes(config.With(named), 4);
+    return WithLayerTypes(config.With(over), 4);
 }
 
 // ---- Tables -------------------------------------------------------------------------------------
@@ -62,10 +56,6 @@ constexpr Rule kGlm4Rules[] = {
     {"ffn_down", "mlp.down_proj", Form::kLinear},
 };
 
-Status Glm4Meta(const Config& config, MetaWriter& meta) {
-    return WriteCommon(config, meta);
-}
-
 constexpr Family kExaoneFamilies[] = {
     {.model_type = "exaone4",
      .architecture = "exaone4",
@@ -77,7 +67,8 @@ constexpr Family kExaoneFamilies[] = {
     {.model_type = "exaone_moe",
      .architecture = "exaone-moe",
      .rules = {kExaoneMoeRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
-     .meta = ExaoneMoeMeta,
+     .meta = Exaone4Meta,
+     .gating = "sigmoid",
      .adjust = ExaoneMoeAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
                      "sliding_window": 4096, "first_k_dense_replace": 1, "num_experts": 64,
@@ -87,7 +78,6 @@ constexpr Family kExaoneFamilies[] = {
     {.model_type = "glm4",
      .architecture = "glm4",
      .rules = {kGlm4Rules, kAttentionRules},
-     .meta = Glm4Meta,
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1.5625e-7,
                      "head_dim": 128, "partial_rotary_factor": 0.5})",
      .rope = {.partial = true}},
@@ -95,8 +85,6 @@ constexpr Family kExaoneFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> ExaoneFamilies() {
-    return kExaoneFamilies;
-}
+const std::span<const Family> kExaoneModels = kExaoneFamilies;
 
 }  // namespace weft::model_files::hf

@@ -31,8 +31,7 @@ Result<Config> FalconAdjust(const Config& config) {
     // The multipliers would also apply to biases, which no published model has.
     for (const std::string_view key :
          {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"}) {
-        WEFT_ASSIGN(const bool biased, config.BoolOr({key}, false));
-        if (biased) return config.Corrupt(key, "false");
+        WEFT_TRY(config.MustBe(key, false));
     }
     WEFT_ASSIGN(const bool norms, config.BoolOr({"mamba_rms_norm"}, false));
     WEFT_ASSIGN(const bool before, config.BoolOr({"mamba_norm_before_gate"}, true));
@@ -137,8 +136,6 @@ constexpr Family kFalconFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> FalconFamilies() {
-    return kFalconFamilies;
-}
+const std::span<const Family> kFalconModels = kFalconFamilies;
 
 }  // namespace weft::model_files::hf

@@ -21,8 +21,7 @@ Status SoftCap(const Config& config, MetaWriter& meta, std::string_view key) {
 }
 
 Status GemmaMeta(const Config& config, MetaWriter& meta, bool (*slides)(int64_t layer)) {
-    WEFT_ASSIGN(const bool both_ways, config.BoolOr({"use_bidirectional_attention"}, false));
-    if (both_ways) return config.Corrupt("use_bidirectional_attention", "false");
+    WEFT_TRY(config.MustBe("use_bidirectional_attention", false));
     WEFT_TRY(WriteCommon(config, meta, kGelu));
     WEFT_TRY(SoftCap(config, meta, "attn_logit_softcapping"));
     WEFT_TRY(SoftCap(config, meta, "final_logit_softcapping"));
@@ -38,13 +37,11 @@ Result<Config> Gemma1Adjust(const Config& config) {
     WEFT_ASSIGN(const std::string said, config.StringOr({"hidden_act"}, std::string(kGelu)));
     if (said != "gelu") return config;
     const Json over = {{"hidden_act", kGelu}};
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return config.With(named);
+    return config.With(over);
 }
 
 Status Gemma1Meta(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const bool both_ways, config.BoolOr({"use_bidirectional_attention"}, false));
-    if (both_ways) return config.Corrupt("use_bidirectional_attention", "false");
+    WEFT_TRY(config.MustBe("use_bidirectional_attention", false));
     return WriteCommon(config, meta, kGelu);
 }
 
@@ -70,17 +67,9 @@ constexpr Rule kNormRules[] = {
     {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
 };
 
-constexpr std::string_view kGemma3Defaults =
-    R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
-        "max_position_embeddings": 131072, "rope_theta": 1000000.0,
-        "rope_local_base_freq": 10000.0, "sliding_window": 4096,
-        "query_pre_attn_scalar": 256, "tie_word_embeddings": true, "vocab_size": 262208})";
-constexpr RopeTraits kGemma3Rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"};
-
 constexpr Family kFamilies[] = {
     {.model_type = "gemma",
      .architecture = "gemma",
-     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = Gemma1Meta,
      .norm_add = 1,
      .adjust = Gemma1Adjust,
@@ -96,25 +85,21 @@ constexpr Family kFamilies[] = {
                      "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
                      "tie_word_embeddings": true})"},
     {.model_type = "gemma3_text",
+     .also = "gemma3",
      .architecture = "gemma3",
      .rules = {kNormRules, kAttentionRules, kQkNormRules, kMlpRules},
      .meta = Gemma3Meta,
      .norm_add = 1,
-     .defaults = kGemma3Defaults,
-     .rope = kGemma3Rope},
-    {.model_type = "gemma3",
-     .architecture = "gemma3",
-     .rules = {kNormRules, kAttentionRules, kQkNormRules, kMlpRules},
-     .meta = Gemma3Meta,
-     .norm_add = 1,
-     .defaults = kGemma3Defaults,
-     .rope = kGemma3Rope},
+     .defaults = R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
+                     "max_position_embeddings": 131072, "rope_theta": 1000000.0,
+                     "rope_local_base_freq": 10000.0, "sliding_window": 4096,
+                     "query_pre_attn_scalar": 256, "tie_word_embeddings": true,
+                     "vocab_size": 262208})",
+     .rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"}},
 };
 
 }  // namespace
 
-std::span<const Family> GemmaFamilies() {
-    return kFamilies;
-}
+const std::span<const Family> kGemmaModels = kFamilies;
 
 }  // namespace weft::model_files::hf

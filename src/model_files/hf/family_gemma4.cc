@@ -127,8 +127,7 @@ Result<Config> Gemma4Adjust(const Config& config) {
         }
         adjusted["intermediate_size"] = std::move(list);
     }
-    WEFT_ASSIGN(const Config over, Config::Parse(adjusted.dump(), config.where()));
-    return config.With(over);
+    return config.With(adjusted);
 }
 
 Status Gemma4Meta(const Config& config, MetaWriter& meta) {
@@ -240,8 +239,10 @@ constexpr std::string_view kUnifiedDefaults =
             "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
                                "rope_theta": 1000000.0}}})";
 
-constexpr Family Gemma4(std::string_view model_type, std::string_view defaults) {
+constexpr Family Gemma4(std::string_view model_type, std::string_view also,
+                        std::string_view defaults) {
     return {.model_type = model_type,
+            .also = also,
             .architecture = "gemma4",
             .rules = {kNormRules4, kHeadRules, kMlpRules, kExpertRules, kLayerInputRules},
             .meta = Gemma4Meta,
@@ -252,16 +253,12 @@ constexpr Family Gemma4(std::string_view model_type, std::string_view defaults) 
 }
 
 constexpr Family kGemma4Families[] = {
-    Gemma4("gemma4_text", kDefaults),
-    Gemma4("gemma4", kDefaults),
-    Gemma4("gemma4_unified_text", kUnifiedDefaults),
-    Gemma4("gemma4_unified", kUnifiedDefaults),
+    Gemma4("gemma4_text", "gemma4", kDefaults),
+    Gemma4("gemma4_unified_text", "gemma4_unified", kUnifiedDefaults),
 };
 
 }  // namespace
 
-std::span<const Family> Gemma4Families() {
-    return kGemma4Families;
-}
+const std::span<const Family> kGemma4Models = kGemma4Families;
 
 }  // namespace weft::model_files::hf

@@ -55,8 +55,7 @@ Result<Config> GraniteHybridAdjust(const Config& config) {
         over["num_key_value_heads"] = heads;
         over["layers_block_type"] = kept;
     }
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return config.With(named);
+    return config.With(over);
 }
 
 Result<MambaShape> GraniteShape(const Config& config) {
@@ -160,8 +159,6 @@ constexpr Family kGraniteHybridFamilies[] = {GraniteWhere("granitehybrid", Grani
 
 }  // namespace
 
-std::span<const Family> GraniteHybridFamilies() {
-    return kGraniteHybridFamilies;
-}
+const std::span<const Family> kGraniteHybridModels = kGraniteHybridFamilies;
 
 }  // namespace weft::model_files::hf

@@ -22,11 +22,6 @@ Result<std::optional<int64_t>> OneForAll(const Config& config, std::string_view 
     return config.Corrupt(key, "the same number for all layers");
 }
 
-Result<Config> Renamed(const Config& config, const Json& over) {
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return config.With(named);
-}
-
 // ---- Hunyuan ------------------------------------------------------------------------------------
 
 // "dynamic" with an alpha means a larger base for any context: NTK-aware scaling.
@@ -45,17 +40,9 @@ Result<Config> HunyuanRope(const Config& config) {
     if (head_dim < 4) return config.Corrupt("head_dim", "at least 4");
     const auto dims = static_cast<double>(head_dim);
     const double theta = base * std::pow(alpha, dims / (dims - 2));
-    return Renamed(config,
-                   {{"rope_scaling", nullptr},
-                    {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", theta}}}});
-}
-
-Status HunyuanMeta(const Config& config, MetaWriter& meta) {
-    return WriteCommon(config, meta);
-}
-Status HunyuanMoeMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteCommon(config, meta));
-    return WriteExperts(config, meta, "moe_intermediate_size", "softmax");
+    return config.With(
+        Json{{"rope_scaling", nullptr},
+             {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", theta}}}});
 }
 
 Result<Config> HunyuanMoeAdjust(const Config& config) {
@@ -77,14 +64,11 @@ Result<Config> HunyuanMoeAdjust(const Config& config) {
     if (over["moe_intermediate_size"] != ffn) {
         return config.Corrupt("moe_intermediate_size", "the intermediate_size of config.json");
     }
-    return Renamed(turned, over);
+    return turned.With(over);
 }
 
 // ---- ERNIE --------------------------------------------------------------------------------------
 
-Status ErnieMeta(const Config& config, MetaWriter& meta) {
-    return WriteCommon(config, meta);
-}
 Status ErnieMoeMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     // llama.cpp does not load a file without this key.
@@ -108,7 +92,7 @@ Result<Config> ErnieMoeAdjust(const Config& config) {
     if (last != -1 && last < layers - 1) {
         return config.Corrupt("moe_layer_end_index", "-1 or the last layer");
     }
-    return Renamed(config, {{"first_k_dense_replace", first},
+    return config.With(Json{{"first_k_dense_replace", first},
                             {"decoder_sparse_step", step},
                             {"num_experts", experts},
                             {"num_experts_per_tok", used},
@@ -119,16 +103,10 @@ Result<Config> ErnieMoeAdjust(const Config& config) {
 
 // ---- Ling 2 -------------------------------------------------------------------------------------
 
-Status LingMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteCommon(config, meta));
-    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
-}
-
 Result<Config> LingAdjust(const Config& config) {
-    WEFT_ASSIGN(const bool norm_head, config.BoolOr({"norm_head"}, false));
-    if (norm_head) return config.Corrupt("norm_head", "false");
+    WEFT_TRY(config.MustBe("norm_head", false));
     WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_shared_experts"}, 0, 64, 0));
-    return Renamed(config, {{"n_shared_experts", shared}});
+    return config.With(Json{{"n_shared_experts", shared}});
 }
 
 // ---- Tables -------------------------------------------------------------------------------------
@@ -139,12 +117,8 @@ constexpr Rule kHunyuanNormRules[] = {
 };
 constexpr Rule kHunyuanMoeRules[] = {
     {"ffn_gate_inp", "mlp.gate.wg", Form::kRouter},
-    {"ffn_gate_exps", "mlp.experts.*.gate_proj", Form::kExperts, false},
-    {"ffn_up_exps", "mlp.experts.*.up_proj", Form::kExperts, false},
-    {"ffn_down_exps", "mlp.experts.*.down_proj", Form::kExperts, false},
-    {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj", Form::kLinear},
-    {"ffn_up_shexp", "mlp.shared_mlp.up_proj", Form::kLinear},
-    {"ffn_down_shexp", "mlp.shared_mlp.down_proj", Form::kLinear},
+    {"ffn_%_exps", "mlp.experts.*.%_proj", Form::kExperts, false},
+    {"ffn_%_shexp", "mlp.shared_mlp.%_proj", Form::kLinear},
 };
 constexpr Rule kErnieBiasRules[] = {
     {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias", Form::kVector, false},
@@ -161,19 +135,16 @@ constexpr Family kHunyuanFamilies[] = {
     {.model_type = "hunyuan_v1_dense",
      .architecture = "hunyuan-dense",
      .rules = {kPreNormRules, kAttentionRules, kHunyuanNormRules, kMlpRules},
-     .meta = HunyuanMeta,
      .adjust = HunyuanRope,
      .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5})"},
     {.model_type = "hunyuan_v1_moe",
      .architecture = "hunyuan-moe",
      .rules = {kPreNormRules, kAttentionRules, kHunyuanNormRules, kHunyuanMoeRules},
-     .meta = HunyuanMoeMeta,
+     .gating = "softmax",
      .adjust = HunyuanMoeAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5})"},
     {.model_type = "ernie4_5",
      .architecture = "ernie4_5",
-     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
-     .meta = ErnieMeta,
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
                      "rope_theta": 500000.0, "head_dim": 128, "num_key_value_heads": 2,
                      "tie_word_embeddings": true})"},
@@ -189,7 +160,7 @@ constexpr Family kHunyuanFamilies[] = {
     {.model_type = "bailing_moe",
      .architecture = "bailingmoe2",
      .rules = {kPreNormRules, kLingRules, kMoeRules, kSharedExpertsRules},
-     .meta = LingMeta,
+     .gating = "sigmoid",
      .adjust = LingAdjust,
      .defaults = R"({"norm_topk_prob": true, "partial_rotary_factor": 0.5})",
      .rope = {.partial = true},
@@ -198,8 +169,6 @@ constexpr Family kHunyuanFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> HunyuanFamilies() {
-    return kHunyuanFamilies;
-}
+const std::span<const Family> kHunyuanModels = kHunyuanFamilies;
 
 }  // namespace weft::model_files::hf

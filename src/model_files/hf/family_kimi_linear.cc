@@ -58,12 +58,6 @@ Result<Json> NamedTypes(const Config& attention, int64_t layers) {
     return types;
 }
 
-Status KimiMustBe(const Config& config, const char* key, bool expected) {
-    WEFT_ASSIGN(const bool value, config.BoolOr({key}, expected));
-    if (value == expected) return {};
-    return config.Corrupt(key, expected ? "true" : "false");
-}
-
 // Takes the keys of published folders, in linear_attn_config.
 Status TakeAttention(const Config& config, Json& over) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
@@ -91,7 +85,7 @@ Status TakeAttention(const Config& config, Json& over) {
 
 // Renames keys to those of DeepSeek's configs.
 Status TakeRenamed(const Config& config, Json& over) {
-    WEFT_TRY(KimiMustBe(config, "attention_bias", false));
+    WEFT_TRY(config.MustBe("attention_bias", false));
     WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
     if (step != 1) return config.Corrupt("moe_layer_freq", "1");
     const std::pair<const char*, const char*> names[] = {
@@ -111,12 +105,11 @@ Status TakeRenamed(const Config& config, Json& over) {
 }
 
 Result<Config> KimiLinearAdjust(const Config& config) {
-    WEFT_TRY(KimiMustBe(config, "mla_use_nope", true));
+    WEFT_TRY(config.MustBe("mla_use_nope", true));
     Json over = Json::object();
     WEFT_TRY(TakeRenamed(config, over));
     WEFT_TRY(TakeAttention(config, over));
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return WithDenseLayers(config.With(named));
+    return WithDenseLayers(config.With(over));
 }
 
 // All keys except those of experts.
@@ -129,28 +122,21 @@ Status KdaMeta(const Config& config, MetaWriter& meta) {
     const Json json = {{"layer_types", Json::array()},
                        {"num_key_value_heads", std::move(heads)},
                        {"head_dim", rotary}};
-    WEFT_ASSIGN(const Config plain, Config::Parse(json.dump(), config.where()));
-    WEFT_TRY(WriteCommon(config.With(plain), meta));
+    WEFT_TRY(WriteCommon(config.With(json), meta));
     WEFT_TRY(LatentMeta(config, meta));
     meta.Int("ssm.conv_kernel", shape.taps);
     meta.Int("kda.head_dim", shape.dim);
     return {};
 }
 
-Status KimiLinearMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(KdaMeta(config, meta));
-    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
-}
-
 // ---- Ling 3 -------------------------------------------------------------------------------------
 
 Result<Config> Ling3Adjust(const Config& config) {
     for (const char* key : {"no_kda_lora", "kda_safe_gate", "rope_interleave"}) {
-        WEFT_TRY(KimiMustBe(config, key, true));
+        WEFT_TRY(config.MustBe(key, true));
     }
     constexpr std::string_view kGates = "gated_attention_proj_granularity_type";
-    WEFT_ASSIGN(const std::string gates, config.StringOr({kGates}, "head_wise"));
-    if (gates != "head_wise") return config.Corrupt(kGates, "'head_wise'");
+    WEFT_TRY(config.MustBe(kGates, "head_wise"));
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
     WEFT_ASSIGN(const int64_t usual, config.NeedInt({"head_dim"}, 1, 1024));
@@ -172,8 +158,7 @@ Result<Config> Ling3Adjust(const Config& config) {
             over["layer_types"].push_back(attends ? "full_attention" : "linear_attention");
         }
     }
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return WithDenseLayers(config.With(named));
+    return WithDenseLayers(config.With(over));
 }
 
 // Limits of gated units, one per layer; null: none.
@@ -254,10 +239,7 @@ Status Ling3Layer(Assembly& assembly, int64_t layer, const std::string& prefix) 
     const bool has_state = kda[static_cast<size_t>(layer)];
     const std::string module = prefix + "attention.";
     WEFT_ASSIGN(MatrixPtr gates, assembly.Linear(module + "g_proj"));
-    if (gates == nullptr) {
-        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}g_proj.weight' is missing",
-                         assembly.folder(), module);
-    }
+    if (gates == nullptr) return assembly.Missing(module + "g_proj.weight");
     assembly.Add(Assembly::Block(layer, has_state ? "ssm_g_a.weight" : "attn_gate.weight"),
                  std::move(gates));
     if (has_state) return KdaLayer(assembly, layer, module, 1);
@@ -284,18 +266,12 @@ constexpr Rule kKdaRules[] = {
     {"ssm_norm.weight", "self_attn.o_norm.weight", Form::kVector, false},
 };
 constexpr Rule kKimiMoeRules[] = {
-    {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
-    {"ffn_up", "mlp.up_proj", Form::kLinear, false},
-    {"ffn_down", "mlp.down_proj", Form::kLinear, false},
+    {"ffn_%", "mlp.%_proj", Form::kLinear, false},
     {"ffn_gate_inp", "block_sparse_moe.gate", Form::kRouter, false},
-    {"ffn_gate_exps", "block_sparse_moe.experts.*.w1", Form::kExperts, false},
-    {"ffn_up_exps", "block_sparse_moe.experts.*.w3", Form::kExperts, false},
-    {"ffn_down_exps", "block_sparse_moe.experts.*.w2", Form::kExperts, false},
+    {"ffn_%_exps", "block_sparse_moe.experts.*.w%", Form::kExperts, false},
 };
 constexpr Rule kKimiSharedRules[] = {
-    {"ffn_gate_shexp", "block_sparse_moe.shared_experts.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "block_sparse_moe.shared_experts.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "block_sparse_moe.shared_experts.down_proj", Form::kLinear, false},
+    {"ffn_%_shexp", "block_sparse_moe.shared_experts.%_proj", Form::kLinear, false},
     {"exp_probs_b.bias", "block_sparse_moe.gate.e_score_correction_bias", Form::kVector, false},
 };
 
@@ -321,7 +297,8 @@ constexpr Family kKimiLinearFamilies[] = {
     {.model_type = "kimi_linear",
      .architecture = "kimi-linear",
      .rules = {kPreNormRules, kKimiAttentionRules, kKdaRules, kKimiMoeRules, kKimiSharedRules},
-     .meta = KimiLinearMeta,
+     .meta = KdaMeta,
+     .gating = "sigmoid",
      .layer = KimiLinearLayer,
      .adjust = KimiLinearAdjust,
      .defaults = R"({"max_position_embeddings": 1048576, "rms_norm_eps": 1e-5,
@@ -351,8 +328,6 @@ constexpr Family kKimiLinearFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> KimiLinearFamilies() {
-    return kKimiLinearFamilies;
-}
+const std::span<const Family> kKimiLinearModels = kKimiLinearFamilies;
 
 }  // namespace weft::model_files::hf

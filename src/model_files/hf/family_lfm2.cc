@@ -70,8 +70,7 @@ Result<Config> Lfm2Adjust(const Config& config) {
         }
         over["layer_types"] = std::move(types);
     }
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return config.With(named);
+    return config.With(over);
 }
 
 Status Lfm2Meta(const Config& config, MetaWriter& meta) {
@@ -82,8 +81,7 @@ Status Lfm2Meta(const Config& config, MetaWriter& meta) {
     Json heads = Json::array();
     for (const bool none : conv) heads.push_back(none ? 0 : kv);
     const Json json = {{"layer_types", Json::array()}, {"num_key_value_heads", std::move(heads)}};
-    WEFT_ASSIGN(const Config plain, Config::Parse(json.dump(), config.where()));
-    WEFT_TRY(WriteCommon(config.With(plain), meta));
+    WEFT_TRY(WriteCommon(config.With(json), meta));
     meta.Int("shortconv.l_cache", taps);
     return {};
 }
@@ -91,10 +89,6 @@ Status Lfm2Meta(const Config& config, MetaWriter& meta) {
 Status Lfm2MoeMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(Lfm2Meta(config, meta));
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
-}
-
-Error Misses(const Assembly& assembly, const std::string& name) {
-    return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", assembly.folder(), name);
 }
 
 // Adds the taps, which GGUF files have in F32, and the bias for the choice of experts, which
@@ -117,7 +111,7 @@ Status Lfm2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     if (!biased || !assembly.Has(prefix + "feed_forward.gate.weight")) return {};
     const std::string bias = prefix + "feed_forward.expert_bias";
     WEFT_ASSIGN(MatrixPtr column, assembly.Column(bias));
-    if (column == nullptr) return Misses(assembly, bias);
+    if (column == nullptr) return assembly.Missing(bias);
     assembly.AddVector(Assembly::Block(layer, "exp_probs_b.bias"), std::move(column));
     return {};
 }
@@ -137,15 +131,11 @@ constexpr Rule kLfm2AttentionRules[] = {
     {"attn_k_norm", "self_attn.k_layernorm", Form::kNorm, false},
 };
 constexpr Rule kLfm2MlpRules[] = {
-    {"ffn_gate", "feed_forward.w1", Form::kLinear, false},
-    {"ffn_up", "feed_forward.w3", Form::kLinear, false},
-    {"ffn_down", "feed_forward.w2", Form::kLinear, false},
+    {"ffn_%", "feed_forward.w%", Form::kLinear, false},
 };
 constexpr Rule kLfm2MoeRules[] = {
     {"ffn_gate_inp", "feed_forward.gate", Form::kRouter, false},
-    {"ffn_gate_exps", "feed_forward.experts.*.w1", Form::kExperts, false},
-    {"ffn_up_exps", "feed_forward.experts.*.w3", Form::kExperts, false},
-    {"ffn_down_exps", "feed_forward.experts.*.w2", Form::kExperts, false},
+    {"ffn_%_exps", "feed_forward.experts.*.w%", Form::kExperts, false},
 };
 
 constexpr Family kLfm2Families[] = {
@@ -176,8 +166,6 @@ constexpr Family kLfm2Families[] = {
 
 }  // namespace
 
-std::span<const Family> Lfm2Families() {
-    return kLfm2Families;
-}
+const std::span<const Family> kLfm2Models = kLfm2Families;
 
 }  // namespace weft::model_files::hf

@@ -23,10 +23,6 @@ namespace {
 
 constexpr int64_t kMostPositions = 1ll << 31;
 
-Status LlamaMeta(const Config& config, MetaWriter& meta) {
-    return WriteCommon(config, meta);
-}
-
 Status MistralMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     return WindowEverywhere(config, meta);
@@ -78,11 +74,6 @@ Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
                      config.where());
 }
 
-Status Phi3Meta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteCommon(config, meta));
-    return WindowEverywhere(config, meta);
-}
-
 // Three of four layers are windowed; their RoPE is not scaled.
 Status Olmo3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
@@ -113,27 +104,22 @@ constexpr Rule kGraniteMoeRules[] = {
 constexpr Family kLlamaFamilies[] = {
     {.model_type = "llama",
      .architecture = "llama",
-     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
-     .meta = LlamaMeta,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 2048})"},
     {.model_type = "mistral",
      .architecture = "llama",
-     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = MistralMeta,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 131072, "num_key_value_heads": 8,
                      "sliding_window": 4096})"},
     {.model_type = "ministral",
      .architecture = "llama",
-     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = MinistralMeta,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 131072, "num_key_value_heads": 8,
                      "sliding_window": 4096})"},
     {.model_type = "ministral3",
      .architecture = "mistral3",
-     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = Ministral3Meta,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 262144, "rms_norm_eps": 1e-5, "head_dim": 128,
@@ -146,7 +132,6 @@ constexpr Family kLlamaFamilies[] = {
      .rope = {.temperature = true}},
     {.model_type = "granite",
      .architecture = "granite",
-     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = WriteGranite,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 2048, "attention_multiplier": 1.0,
@@ -155,7 +140,6 @@ constexpr Family kLlamaFamilies[] = {
     {.model_type = "seed_oss",
      .architecture = "seed_oss",
      .rules = {kSeedNormRules, kAttentionRules, kMlpRules},
-     .meta = LlamaMeta,
      .defaults = R"({"max_position_embeddings": 524288, "head_dim": 128,
                      "num_key_value_heads": 8})"},
     {.model_type = "granitemoe",
@@ -174,7 +158,6 @@ constexpr Family kLlamaFamilies[] = {
      .defaults = R"({"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8})"},
     {.model_type = "smollm3",
      .architecture = "smollm3",
-     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = SmolLm3Meta,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 32768, "rope_theta": 2000000.0,
@@ -182,7 +165,6 @@ constexpr Family kLlamaFamilies[] = {
     {.model_type = "olmo2",
      .architecture = "olmo2",
      .rules = {kPostNormRules, kAttentionRules, kQkNormRules, kMlpRules},
-     .meta = LlamaMeta,
      .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5})"},
     {.model_type = "olmo3",
      .architecture = "olmo2",
@@ -194,15 +176,13 @@ constexpr Family kLlamaFamilies[] = {
     {.model_type = "phi3",
      .architecture = "phi3",
      .rules = {kPreNormRules, kPhi3Rules},
-     .meta = Phi3Meta,
+     .meta = MistralMeta,
      .defaults = R"({"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096})",
      .rope = {.partial = true, .only_longrope = true}},
 };
 
 }  // namespace
 
-std::span<const Family> LlamaFamilies() {
-    return kLlamaFamilies;
-}
+const std::span<const Family> kLlamaModels = kLlamaFamilies;
 
 }  // namespace weft::model_files::hf

@@ -84,8 +84,7 @@ Result<Config> Llama4Adjust(const Config& config) {
         WEFT_ASSIGN(over["sliding_window"],
                     config.NeedInt({"attention_chunk_size"}, 1, kLlama4Tokens));
     }
-    WEFT_ASSIGN(const Config parsed, Config::Parse(over.dump(), config.where()));
-    return config.With(parsed);
+    return config.With(over);
 }
 
 // A flag that is a number in some folders.
@@ -182,37 +181,30 @@ Status Llama4Layer(Assembly& assembly, int64_t layer, const std::string& prefix)
 
 // A layer is dense or has experts, so none of these is needed in every layer.
 constexpr Rule kLlama4Rules[] = {
-    {"ffn_gate", "feed_forward.gate_proj", Form::kLinear, false},
-    {"ffn_up", "feed_forward.up_proj", Form::kLinear, false},
-    {"ffn_down", "feed_forward.down_proj", Form::kLinear, false},
+    {"ffn_%", "feed_forward.%_proj", Form::kLinear, false},
     {"ffn_gate_inp", "feed_forward.router", Form::kRouter, false},
-    {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "feed_forward.shared_expert.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "feed_forward.shared_expert.down_proj", Form::kLinear, false},
+    {"ffn_%_shexp", "feed_forward.shared_expert.%_proj", Form::kLinear, false},
 };
 
-constexpr Family Llama4(std::string_view model_type) {
-    return {.model_type = model_type,
-            .architecture = "llama4",
-            .rules = {kPreNormRules, kAttentionRules, kLlama4Rules},
-            .meta = Llama4Meta,
-            .layer = Llama4Layer,
-            .adjust = Llama4Adjust,
-            .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
-                            "head_dim": 128, "num_key_value_heads": 8, "rope_theta": 500000.0,
-                            "intermediate_size_mlp": 16384, "intermediate_size": 8192,
-                            "num_local_experts": 16, "num_experts_per_tok": 1,
-                            "interleave_moe_layer_step": 1, "attention_chunk_size": 8192,
-                            "attn_temperature_tuning": true, "attn_scale": 0.1,
-                            "floor_scale": 8192, "use_qk_norm": true})"};
-}
-
-constexpr Family kLlama4Families[] = {Llama4("llama4_text"), Llama4("llama4")};
+constexpr Family kLlama4Families[] = {
+    {.model_type = "llama4_text",
+     .also = "llama4",
+     .architecture = "llama4",
+     .rules = {kPreNormRules, kAttentionRules, kLlama4Rules},
+     .meta = Llama4Meta,
+     .layer = Llama4Layer,
+     .adjust = Llama4Adjust,
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                     "head_dim": 128, "num_key_value_heads": 8, "rope_theta": 500000.0,
+                     "intermediate_size_mlp": 16384, "intermediate_size": 8192,
+                     "num_local_experts": 16, "num_experts_per_tok": 1,
+                     "interleave_moe_layer_step": 1, "attention_chunk_size": 8192,
+                     "attn_temperature_tuning": true, "attn_scale": 0.1,
+                     "floor_scale": 8192, "use_qk_norm": true})"},
+};
 
 }  // namespace
 
-std::span<const Family> Llama4Families() {
-    return kLlama4Families;
-}
+const std::span<const Family> kLlama4Models = kLlama4Families;
 
 }  // namespace weft::model_files::hf

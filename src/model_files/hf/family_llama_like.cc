@@ -11,10 +11,6 @@ namespace {
 
 constexpr int64_t kMostLikeLayers = 4096, kMostLikeColumns = 1 << 20, kMostLikeHeads = 4096;
 
-Error Lacks(const Assembly& assembly, const std::string& name) {
-    return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", assembly.folder(), name);
-}
-
 // ---- InternLM 2 ---------------------------------------------------------------------------------
 
 Status InternLm2Meta(const Config& config, MetaWriter& meta) {
@@ -39,7 +35,7 @@ Status InternLm2Layer(Assembly& assembly, int64_t layer, const std::string& pref
                  {"attn_v.weight", queries + dim, dim}};
     for (const auto& [gguf, first, count] : parts) {
         WEFT_ASSIGN(MatrixPtr all, assembly.Linear(name));
-        if (all == nullptr) return Lacks(assembly, name + ".weight");
+        if (all == nullptr) return assembly.Missing(name + ".weight");
         if (heads % kv != 0 || dim % 2 != 0 || all->rows() != kv * each) {
             return MakeError(ErrorCode::kCorrupt,
                              "{}: '{}' has {} rows; {} query heads and {} KV heads of {} columns "
@@ -76,8 +72,7 @@ Result<Config> MiniCpmAdjust(const Config& config) {
                        {"residual_multiplier", depth / std::sqrt(static_cast<double>(layers))},
                        {"logits_scaling", static_cast<double>(hidden) / static_cast<double>(base)},
                        {"attention_multiplier", 1 / std::sqrt(static_cast<double>(dim))}};
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return config.With(named);
+    return config.With(over);
 }
 
 // ---- Llama-Nemotron -----------------------------------------------------------------------------
@@ -129,8 +124,7 @@ Result<Config> DeciAdjust(const Config& config) {
     }
     const Json over = {{"num_key_value_heads", std::move(kv)},
                        {"intermediate_size", std::move(ffn)}};
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return config.With(named);
+    return config.With(over);
 }
 
 // No rule requires a tensor in all layers, so a layer's tensors are checked against config.json.
@@ -159,14 +153,8 @@ constexpr Rule kDeciRules[] = {
     {"attn_v", "self_attn.v_proj", Form::kLinear, false},
     {"attn_output", "self_attn.o_proj", Form::kLinear, false},
     {"ffn_norm", "post_attention_layernorm", Form::kNorm, false},
-    {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
-    {"ffn_up", "mlp.up_proj", Form::kLinear, false},
-    {"ffn_down", "mlp.down_proj", Form::kLinear, false},
+    {"ffn_%", "mlp.%_proj", Form::kLinear, false},
 };
-
-Status DeciMeta(const Config& config, MetaWriter& meta) {
-    return WriteCommon(config, meta);
-}
 
 constexpr Family kLlamaLikeFamilies[] = {
     {.model_type = "internlm2",
@@ -178,7 +166,6 @@ constexpr Family kLlamaLikeFamilies[] = {
      .embedding = "tok_embeddings"},
     {.model_type = "minicpm",
      .architecture = "minicpm",
-     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = WriteGranite,
      .pairs = true,
      .adjust = MiniCpmAdjust,
@@ -187,7 +174,6 @@ constexpr Family kLlamaLikeFamilies[] = {
     {.model_type = "nemotron-nas",
      .architecture = "deci",
      .rules = {kDeciRules},
-     .meta = DeciMeta,
      .layer = DeciLayer,
      .pairs = true,
      .adjust = DeciAdjust,
@@ -196,8 +182,6 @@ constexpr Family kLlamaLikeFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> LlamaLikeFamilies() {
-    return kLlamaLikeFamilies;
-}
+const std::span<const Family> kLlamaLikeModels = kLlamaLikeFamilies;
 
 }  // namespace weft::model_files::hf

@@ -11,11 +11,6 @@ namespace {
 constexpr int64_t kMixedLayers = 4096, kMixedHeads = 4096, kMixedWindow = 1ll << 31;
 constexpr std::string_view kOfWindow = "sliding_attention", kOfAll = "full_attention";
 
-Result<Config> WithKeys(const Config& config, const Json& over) {
-    WEFT_ASSIGN(const Config parsed, Config::Parse(over.dump(), config.where()));
-    return config.With(parsed);
-}
-
 // A list with an entry per layer; further entries belong to multi-token prediction layers and are
 // dropped.
 template <typename T>
@@ -47,12 +42,6 @@ Json HeadsByType(const std::vector<std::string>& types, int64_t full, int64_t sl
     return heads;
 }
 
-Status MustBe(const Config& config, const char* key, bool expected) {
-    WEFT_ASSIGN(const bool value, config.BoolOr({key}, expected));
-    if (value == expected) return {};
-    return config.Corrupt(key, expected ? "true" : "false");
-}
-
 // Writes the window and the RoPE of windowed layers; nothing if no layer is windowed.
 Status WriteMixed(const Config& config, MetaWriter& meta, bool whole_heads) {
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
@@ -69,19 +58,19 @@ Status WriteMixed(const Config& config, MetaWriter& meta, bool whole_heads) {
 // ---- Trinity ------------------------------------------------------------------------------------
 
 Result<Config> AfmoeAdjust(const Config& config) {
-    WEFT_TRY(MustBe(config, "mup_enabled", true));
-    WEFT_TRY(MustBe(config, "route_norm", true));
+    WEFT_TRY(config.MustBe("mup_enabled", true));
+    WEFT_TRY(config.MustBe("route_norm", true));
     WEFT_ASSIGN(const int64_t step,
                 config.IntOr({"global_attn_every_n_layers"}, 1, kMixedLayers, 4));
     WEFT_ASSIGN(const int64_t dense, config.NeedInt({"num_dense_layers"}, 0, kMixedLayers));
     WEFT_ASSIGN(const int64_t shared, config.NeedInt({"num_shared_experts"}, 0, 64));
     WEFT_ASSIGN(const double scale, config.NeedF64({"route_scale"}));
-    WEFT_ASSIGN(const Config named, WithKeys(config, {{"sliding_window_pattern", step},
-                                                      {"first_k_dense_replace", dense},
-                                                      {"n_shared_experts", shared},
-                                                      {"norm_topk_prob", true},
-                                                      {"routed_scaling_factor", scale}}));
-    return WithLayerTypes(named, 4);
+    const Json over = {{"sliding_window_pattern", step},
+                       {"first_k_dense_replace", dense},
+                       {"n_shared_experts", shared},
+                       {"norm_topk_prob", true},
+                       {"routed_scaling_factor", scale}};
+    return WithLayerTypes(config.With(over), 4);
 }
 
 Status AfmoeMeta(const Config& config, MetaWriter& meta) {
@@ -112,11 +101,11 @@ Result<Config> MuseAdjust(const Config& config) {
             return config.Corrupt("layer_rope_theta", "0 for exactly the layers without a window");
         }
     }
-    WEFT_TRY(MustBe(config, "attention_bias", false));
+    WEFT_TRY(config.MustBe("attention_bias", false));
     WEFT_ASSIGN(const double eps, config.NeedF64({"post_norm_eps"}));
     if (eps != 1e-8)
         return config.Corrupt("post_norm_eps", "1e-8, since GGUF files have no key for it");
-    return WithKeys(config, {{"layer_types", types}});
+    return config.With(Json{{"layer_types", types}});
 }
 
 Status MuseMeta(const Config& config, MetaWriter& meta) {
@@ -147,7 +136,7 @@ Status MuseLayer(Assembly& assembly, int64_t layer, const std::string&) {
 // ---- Laguna -------------------------------------------------------------------------------------
 
 Result<Config> LagunaAdjust(const Config& config) {
-    WEFT_TRY(MustBe(config, "moe_apply_router_weight_on_input", false));
+    WEFT_TRY(config.MustBe("moe_apply_router_weight_on_input", false));
     WEFT_ASSIGN(const double cap, config.F64Or({"moe_router_logit_softcapping"}, 0.0));
     if (cap != 0) return config.Corrupt("moe_router_logit_softcapping", "0");
     WEFT_ASSIGN(const double scale, config.NeedF64({"moe_routed_scaling_factor"}));
@@ -163,7 +152,7 @@ Result<Config> LagunaAdjust(const Config& config) {
                  {"layer_types", types},
                  {"first_k_dense_replace", leading}};
     if (!heads.empty()) over["num_attention_heads"] = heads;
-    return WithKeys(listed, over);
+    return listed.With(over);
 }
 
 Status LagunaMeta(const Config& config, MetaWriter& meta) {
@@ -237,7 +226,7 @@ Result<Config> MimoAdjust(const Config& config) {
         WEFT_ASSIGN(over["rope_parameters"], WithMimoShares(config));
     }
     if (!config.Has("routed_scaling_factor")) over["routed_scaling_factor"] = 1.0;
-    return WithKeys(config, over);
+    return config.With(over);
 }
 
 Status MimoMeta(const Config& config, MetaWriter& meta) {
@@ -380,8 +369,8 @@ Result<int64_t> StepWindowedHeads(const Config& config, int64_t heads) {
 }
 
 Result<Config> StepAdjust(const Config& config) {
-    WEFT_TRY(MustBe(config, "use_bidirectional_attention", false));
-    WEFT_TRY(MustBe(config, "mlp_bias", false));
+    WEFT_TRY(config.MustBe("use_bidirectional_attention", false));
+    WEFT_TRY(config.MustBe("mlp_bias", false));
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMixedHeads));
     WEFT_ASSIGN(const int64_t windowed, StepWindowedHeads(config, heads));
     WEFT_ASSIGN(const double head_dim, config.NeedF64({"head_dim"}));
@@ -414,7 +403,7 @@ Result<Config> StepAdjust(const Config& config) {
         WEFT_ASSIGN(over["rope_parameters"], StepRope(config, types));
         for (const char* key : {"rope_theta", "rope_scaling"}) over[key] = nullptr;
     }
-    return WithKeys(config, over);
+    return config.With(over);
 }
 
 // Limits by layer; null: none.
@@ -425,7 +414,7 @@ Status WriteLimits(const Config& config, const char* from, const char* key, Meta
     for (Json& limit : given) {
         if (limit.is_null()) limit = 0.0;
     }
-    WEFT_ASSIGN(const Config numbers, WithKeys(config, {{from, given}}));
+    const Config numbers = config.With(Json{{from, given}});
     WEFT_ASSIGN(const std::vector<double> list, numbers.Floats({from}));
     WEFT_ASSIGN(const std::vector<double> limits, EachLayers(config, from, list));
     const bool any = std::ranges::any_of(limits, [](double limit) { return limit != 0; });
@@ -489,9 +478,7 @@ constexpr Rule kLagunaRules[] = {
     {"ffn_norm", "post_attention_layernorm", Form::kNorm},
     {"attn_gate", "self_attn.g_proj", Form::kLinear},
     {"exp_probs_b.bias", "mlp.experts.e_score_correction_bias", Form::kVector, false},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj", Form::kLinear, false},
+    {"ffn_%_shexp", "mlp.shared_expert.%_proj", Form::kLinear, false},
 };
 constexpr Rule kMimoRules[] = {
     {"attn_sinks.weight", "self_attn.attention_sink_bias", Form::kVector, false},
@@ -511,43 +498,26 @@ constexpr Rule kStepRules[] = {
     {"attn_gate", "self_attn.g_proj", Form::kLinear},
     {"ffn_gate_inp", "moe.gate", Form::kRouter, false},
     {"exp_probs_b.bias", "moe.router_bias", Form::kVector, false},
-    {"ffn_gate_shexp", "share_expert.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "share_expert.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "share_expert.down_proj", Form::kLinear, false},
+    {"ffn_%_shexp", "share_expert.%_proj", Form::kLinear, false},
 };
 
-constexpr std::string_view kMimoDefaults =
-    R"({"max_position_embeddings": 202752, "head_dim": 192, "v_head_dim": 128, "n_group": 1,
-        "rms_norm_eps": 1e-5, "sliding_window": 129, "attention_value_scale": 0.707,
-        "num_experts_per_tok": 8, "norm_topk_prob": true, "topk_group": 1,
-        "num_key_value_heads": 4})";
-constexpr std::string_view kStepDefaults =
-    R"({"max_position_embeddings": 128000, "rms_norm_eps": 1e-5, "head_dim": 128,
-        "moe_router_scaling_factor": 1.0, "share_expert_dim": 1280, "n_routed_experts": 288,
-        "num_experts_per_tok": 8, "moe_intermediate_size": 1280, "num_key_value_heads": 8})";
-
 constexpr RopeTraits kMixedRope = {.by_layer_type = true, .partial = true};
-constexpr RopeTraits kMimoRope = {.by_layer_type = true, .partial = true, .windowed_partial = true};
-
-constexpr Family MuseGlimmer(std::string_view model_type) {
-    return {.model_type = model_type,
-            .architecture = "muse-glimmer",
-            .rules = {kMuseRules, kAttentionRules, kMlpRules},
-            .meta = MuseMeta,
-            .layer = MuseLayer,
-            .pairs = true,
-            .norm_add = 1,
-            .plain_final_norm = true,
-            .adjust = MuseAdjust,
-            .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
-                            "head_dim": 128, "num_key_value_heads": 2, "sliding_window": 2048,
-                            "final_logit_softcapping": 20.0, "qk_scale_factor": 3.87,
-                            "output_multiplier": 0.19611613513818404, "post_norm_eps": 1e-8})"};
-}
 
 constexpr Family kMixedFamilies[] = {
-    MuseGlimmer("muse_glimmer"),
-    MuseGlimmer("muse_glimmer_text"),
+    {.model_type = "muse_glimmer",
+     .also = "muse_glimmer_text",
+     .architecture = "muse-glimmer",
+     .rules = {kMuseRules, kAttentionRules, kMlpRules},
+     .meta = MuseMeta,
+     .layer = MuseLayer,
+     .pairs = true,
+     .norm_add = 1,
+     .plain_final_norm = true,
+     .adjust = MuseAdjust,
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                     "head_dim": 128, "num_key_value_heads": 2, "sliding_window": 2048,
+                     "final_logit_softcapping": 20.0, "qk_scale_factor": 3.87,
+                     "output_multiplier": 0.19611613513818404, "post_norm_eps": 1e-8})"},
     {.model_type = "afmoe",
      .architecture = "afmoe",
      .rules = {kAfmoeRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
@@ -572,45 +542,35 @@ constexpr Family kMixedFamilies[] = {
                          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})",
      .rope = kMixedRope},
     {.model_type = "mimo_v2_flash",
+     .also = "mimo_v2",
      .architecture = "mimo2",
      .rules = {kPreNormRules, kMimoAttentionRules, kMoeRules, kMimoRules},
      .meta = MimoMeta,
      .layer = MimoLayer,
      .adjust = MimoAdjust,
-     .defaults = kMimoDefaults,
-     .rope = kMimoRope},
-    {.model_type = "mimo_v2",
-     .architecture = "mimo2",
-     .rules = {kPreNormRules, kMimoAttentionRules, kMoeRules, kMimoRules},
-     .meta = MimoMeta,
-     .layer = MimoLayer,
-     .adjust = MimoAdjust,
-     .defaults = kMimoDefaults,
-     .rope = kMimoRope},
+     .defaults =
+         R"({"max_position_embeddings": 202752, "head_dim": 192, "v_head_dim": 128, "n_group": 1,
+                     "rms_norm_eps": 1e-5, "sliding_window": 129, "attention_value_scale": 0.707,
+                     "num_experts_per_tok": 8, "norm_topk_prob": true, "topk_group": 1,
+                     "num_key_value_heads": 4})",
+     .rope = {.by_layer_type = true, .partial = true, .windowed_partial = true}},
     {.model_type = "step3p5",
+     .also = "step3p7",
      .architecture = "step35",
      .rules = {kStepRules, kAttentionRules, kQkNormRules, kMoeRules},
      .meta = StepMeta,
      .layer = StepLayer,
      .norm_add = 1,
      .adjust = StepAdjust,
-     .defaults = kStepDefaults,
-     .rope = kMixedRope},
-    {.model_type = "step3p7",
-     .architecture = "step35",
-     .rules = {kStepRules, kAttentionRules, kQkNormRules, kMoeRules},
-     .meta = StepMeta,
-     .layer = StepLayer,
-     .norm_add = 1,
-     .adjust = StepAdjust,
-     .defaults = kStepDefaults,
+     .defaults = R"({"max_position_embeddings": 128000, "rms_norm_eps": 1e-5, "head_dim": 128,
+                     "moe_router_scaling_factor": 1.0, "share_expert_dim": 1280,
+                     "n_routed_experts": 288, "num_experts_per_tok": 8,
+                     "moe_intermediate_size": 1280, "num_key_value_heads": 8})",
      .rope = kMixedRope},
 };
 
 }  // namespace
 
-std::span<const Family> MixedFamilies() {
-    return kMixedFamilies;
-}
+const std::span<const Family> kMixedModels = kMixedFamilies;
 
 }  // namespace weft::model_files::hf

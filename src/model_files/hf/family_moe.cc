@@ -29,25 +29,18 @@ Status GptOssMeta(const Config& config, MetaWriter& meta) {
     return WriteWindow(config, meta, window, [](int64_t layer) { return layer % 2 == 0; });
 }
 
-Status GlmMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteCommon(config, meta));
-    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
-}
-
 // All layers have experts, but the width of a dense MLP is still a required key.
 Result<Config> SolarAdjust(const Config& config) {
     if (config.Has("intermediate_size")) return config;
     WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"moe_intermediate_size"}, 1, 1 << 20));
     const Json json = {{"intermediate_size", ffn}};
-    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
-    return config.With(over);
+    return config.With(json);
 }
 
 // Renames Hy3's keys to the usual ones, and checks values that transformers assumes.
 Result<Config> Hy3Adjust(const Config& config) {
     for (const std::string_view key : {"qk_norm", "route_norm", "moe_router_use_sigmoid"}) {
-        WEFT_ASSIGN(const bool holds, config.BoolOr({key}, true));
-        if (!holds) return config.Corrupt(key, "true");
+        WEFT_TRY(config.MustBe(key, true));
     }
     WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"moe_intermediate_size"}, 1, 1 << 20));
     WEFT_ASSIGN(const int64_t shared, config.NeedInt({"num_shared_experts"}, 0, 64));
@@ -55,8 +48,7 @@ Result<Config> Hy3Adjust(const Config& config) {
     const Json json = {{"shared_expert_intermediate_size", shared * ffn},
                        {"routed_scaling_factor", scale},
                        {"norm_topk_prob", true}};
-    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
-    return WithDenseLayers(config.With(over));
+    return WithDenseLayers(config.With(json));
 }
 
 // attn_type_list: 0 is linear attention, which MiniMax M1 has in some layers.
@@ -99,21 +91,17 @@ Status CheckSparseAttention(const Config& sparse) {
         WEFT_ASSIGN(const int64_t first, sparse.IntOr({key}, 0, 1 << 20, 0));
         if (first != 0) return sparse.Corrupt(key, "0");
     }
-    WEFT_ASSIGN(const std::string score, sparse.StringOr({"sparse_score_type"}, "max"));
-    if (score != "max") return sparse.Corrupt("sparse_score_type", "'max'");
-    WEFT_ASSIGN(const bool used, sparse.BoolOr({"use_sparse_attention"}, true));
-    return used ? Status{} : sparse.Corrupt("use_sparse_attention", "true");
+    WEFT_TRY(sparse.MustBe("sparse_score_type", "max"));
+    return sparse.MustBe("use_sparse_attention", true);
 }
 
 // Renames MiniMax M3's keys to the usual ones. Published folders have the indexer's sizes in a
 // separate object, and a list of 0 and 1 per layer instead of types.
 Result<Config> MinimaxM3Adjust(const Config& config) {
     for (const std::string_view key : {"use_gemma_norm", "use_qk_norm"}) {
-        WEFT_ASSIGN(const bool holds, config.BoolOr({key}, true));
-        if (!holds) return config.Corrupt(key, "true");
+        WEFT_TRY(config.MustBe(key, true));
     }
-    WEFT_ASSIGN(const std::string norm, config.StringOr({"qk_norm_type"}, "per_head"));
-    if (norm != "per_head") return config.Corrupt("qk_norm_type", "'per_head'");
+    WEFT_TRY(config.MustBe("qk_norm_type", "per_head"));
     WEFT_ASSIGN(const std::string act, config.StringOr({"hidden_act"}, "swigluoai"));
     if (act != "silu" && act != "swigluoai") return config.Corrupt("hidden_act", "'swigluoai'");
     WEFT_TRY(CheckClampedUnits(config));
@@ -143,8 +131,7 @@ Result<Config> MinimaxM3Adjust(const Config& config) {
         WEFT_ASSIGN(const int64_t value, sparse.NeedInt({from}, 0, 1 << 20));
         json[key] = value;
     }
-    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
-    return WithDenseLayers(config.With(over));
+    return WithDenseLayers(config.With(json));
 }
 
 // Includes the indexer's sizes, as llama.cpp's converter writes them.
@@ -156,41 +143,27 @@ Status MinimaxM3Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t shared,
                 config.NeedInt({"shared_expert_intermediate_size"}, 1, 1 << 20));
     if (shared % expert == 0) meta.Int("expert_shared_count", shared / expert);
-    const struct {
-        std::string_view key, from;
-        int64_t least;
-    } numbers[] = {{"head_count", "index_n_heads", 1},
-                   {"key_length", "index_head_dim", 1},
-                   {"block_size", "index_block_size", 1},
-                   {"top_k", "index_topk_blocks", 1},
-                   {"local_blocks", "index_local_blocks", 1}};
-    for (const auto& [key, from, least] : numbers) {
-        WEFT_ASSIGN(const int64_t value, config.NeedInt({from}, least, 1 << 20));
-        meta.Int("attention.indexer." + std::string(key), value);
-    }
+    WEFT_TRY(WriteNumbers(config, meta,
+                          {{"attention.indexer.head_count", "index_n_heads"},
+                           {"attention.indexer.key_length", "index_head_dim"},
+                           {"attention.indexer.block_size", "index_block_size"},
+                           {"attention.indexer.top_k", "index_topk_blocks"},
+                           {"attention.indexer.local_blocks", "index_local_blocks"}}));
     WEFT_ASSIGN(const std::vector<int64_t> layers, config.Ints({"sparse_layers"}));
-    const auto flags = std::make_unique<bool[]>(layers.size());
-    std::ranges::transform(layers, flags.get(), [](int64_t has) { return has != 0; });
-    meta.Bools("attention.indexer.types", {flags.get(), layers.size()});
+    meta.Bools("attention.indexer.types", std::vector<bool>(layers.begin(), layers.end()));
     return {};
 }
 
 constexpr Rule kMixtralRules[] = {
     {"ffn_gate_inp", "block_sparse_moe.gate", Form::kRouter, false},
-    {"ffn_gate_exps", "block_sparse_moe.experts.*.w1", Form::kExperts, false},
-    {"ffn_up_exps", "block_sparse_moe.experts.*.w3", Form::kExperts, false},
-    {"ffn_down_exps", "block_sparse_moe.experts.*.w2", Form::kExperts, false},
+    {"ffn_%_exps", "block_sparse_moe.experts.*.w%", Form::kExperts, false},
     {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", Form::kVector, false},
 };
 // In addition to Mixtral's rules: dense layers, shared experts, and the indexer under the names of
 // published folders and of transformers' model. The indexer's norms also get the family's norm_add.
 constexpr Rule kMinimaxM3Rules[] = {
-    {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
-    {"ffn_up", "mlp.up_proj", Form::kLinear, false},
-    {"ffn_down", "mlp.down_proj", Form::kLinear, false},
-    {"ffn_gate_shexp", "block_sparse_moe.shared_experts.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "block_sparse_moe.shared_experts.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "block_sparse_moe.shared_experts.down_proj", Form::kLinear, false},
+    {"ffn_%", "mlp.%_proj", Form::kLinear, false},
+    {"ffn_%_shexp", "block_sparse_moe.shared_experts.%_proj", Form::kLinear, false},
     {"indexer.q_proj", "self_attn.index_q_proj", Form::kLinear, false},
     {"indexer.k_proj", "self_attn.index_k_proj", Form::kLinear, false},
     {"indexer.q_norm", "self_attn.index_q_norm", Form::kNorm, false},
@@ -207,12 +180,8 @@ constexpr Rule kHy3Rules[] = {
     {"ffn_gate_inp", "mlp.router.gate", Form::kRouter, false},
     {"exp_probs_b", "mlp.expert_bias", Form::kVector, false},
     {"exp_probs_b", "mlp.e_score_correction_bias", Form::kVector, false},
-    {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "mlp.shared_mlp.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "mlp.shared_mlp.down_proj", Form::kLinear, false},
-    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "mlp.shared_experts.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "mlp.shared_experts.down_proj", Form::kLinear, false},
+    {"ffn_%_shexp", "mlp.shared_mlp.%_proj", Form::kLinear, false},
+    {"ffn_%_shexp", "mlp.shared_experts.%_proj", Form::kLinear, false},
 };
 constexpr Rule kGptOssRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
@@ -280,24 +249,6 @@ Status GptOssExperts(Assembly& assembly, int64_t layer, const std::string& prefi
     return AddBias(assembly, gguf + ".bias", std::move(bias), experts);
 }
 
-constexpr Family MinimaxM3(std::string_view model_type) {
-    return {.model_type = model_type,
-            .architecture = "minimax-m3",
-            .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMinimaxM3Rules},
-            .meta = MinimaxM3Meta,
-            .norm_add = 1,
-            .adjust = MinimaxM3Adjust,
-            .defaults = R"({"max_position_embeddings": 524288, "rms_norm_eps": 1e-6,
-                            "rope_theta": 5000000.0, "head_dim": 128, "num_key_value_heads": 4,
-                            "rotary_dim": 64, "intermediate_size": 3072,
-                            "dense_intermediate_size": 12288, "shared_intermediate_size": 3072,
-                            "num_local_experts": 128, "num_experts_per_tok": 4,
-                            "routed_scaling_factor": 2.0, "index_n_heads": 4,
-                            "index_head_dim": 128, "index_block_size": 128,
-                            "index_topk_blocks": 16, "index_local_blocks": 1})",
-            .rope = {.partial = true}};
-}
-
 constexpr Family kExpertFamilies[] = {
     {.model_type = "mixtral",
      .architecture = "llama",
@@ -322,7 +273,7 @@ constexpr Family kExpertFamilies[] = {
     {.model_type = "glm4_moe",
      .architecture = "glm4moe",
      .rules = {kGlmRules, kAttentionRules, kMoeRules, kSharedExpertsRules},
-     .meta = GlmMeta,
+     .gating = "sigmoid",
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
                      "partial_rotary_factor": 0.5, "norm_topk_prob": true,
                      "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8,
@@ -332,7 +283,7 @@ constexpr Family kExpertFamilies[] = {
     {.model_type = "solar_open",
      .architecture = "glm4moe",
      .rules = {kGlmRules, kAttentionRules, kMoeRules, kSharedExpertsRules},
-     .meta = GlmMeta,
+     .gating = "sigmoid",
      .adjust = SolarAdjust,
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
                      "rope_theta": 1000000.0, "head_dim": 128, "num_key_value_heads": 8,
@@ -342,7 +293,7 @@ constexpr Family kExpertFamilies[] = {
     {.model_type = "hy_v3",
      .architecture = "hy_v3",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules, kHy3Rules},
-     .meta = GlmMeta,
+     .gating = "sigmoid",
      .adjust = Hy3Adjust,
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
                      "rope_theta": 11158840.0, "head_dim": 128, "num_key_value_heads": 8,
@@ -356,14 +307,26 @@ constexpr Family kExpertFamilies[] = {
      .defaults = R"({"max_position_embeddings": 196608, "rope_theta": 5000000.0, "head_dim": 128,
                      "norm_topk_prob": true})",
      .rope = {.partial = true}},
-    MinimaxM3("minimax_m3_vl"),
-    MinimaxM3("minimax_m3_vl_text"),
+    {.model_type = "minimax_m3_vl",
+     .also = "minimax_m3_vl_text",
+     .architecture = "minimax-m3",
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMinimaxM3Rules},
+     .meta = MinimaxM3Meta,
+     .norm_add = 1,
+     .adjust = MinimaxM3Adjust,
+     .defaults = R"({"max_position_embeddings": 524288, "rms_norm_eps": 1e-6,
+                     "rope_theta": 5000000.0, "head_dim": 128, "num_key_value_heads": 4,
+                     "rotary_dim": 64, "intermediate_size": 3072,
+                     "dense_intermediate_size": 12288, "shared_intermediate_size": 3072,
+                     "num_local_experts": 128, "num_experts_per_tok": 4,
+                     "routed_scaling_factor": 2.0, "index_n_heads": 4,
+                     "index_head_dim": 128, "index_block_size": 128,
+                     "index_topk_blocks": 16, "index_local_blocks": 1})",
+     .rope = {.partial = true}},
 };
 
 }  // namespace
 
-std::span<const Family> MoeFamilies() {
-    return kExpertFamilies;
-}
+const std::span<const Family> kMoeModels = kExpertFamilies;
 
 }  // namespace weft::model_files::hf

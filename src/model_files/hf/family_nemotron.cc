@@ -45,8 +45,8 @@ Result<bool> NemotronHasExperts(const Config& config) {
 // Sets heads and columns by layer, as in GGUF files.
 Result<Config> NemotronAdjust(const Config& config) {
     WEFT_TRY(CheckSteps(config));
-    WEFT_TRY(MambaMustBe(config, "mlp_hidden_act", "relu2"));
-    WEFT_TRY(MambaMustBe(config, "mamba_hidden_act", "silu"));
+    WEFT_TRY(config.MustBe("mlp_hidden_act", "relu2"));
+    WEFT_TRY(config.MustBe("mamba_hidden_act", "silu"));
     WEFT_ASSIGN(const std::vector<NemotronLayer> layers, NemotronLayers(config));
     WEFT_ASSIGN(const double eps, config.NeedF64({"layer_norm_epsilon"}));
     WEFT_ASSIGN(const int64_t kv,
@@ -68,8 +68,7 @@ Result<Config> NemotronAdjust(const Config& config) {
                     config.NeedInt({"moe_shared_expert_intermediate_size"}, 0, kMostMambaColumns));
         over["shared_expert_intermediate_size"] = shared;
     }
-    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
-    return config.With(named);
+    return config.With(over);
 }
 
 Result<MambaShape> NemotronShape(const Config& config) {
@@ -104,8 +103,7 @@ Status WriteMlpLengths(const Config& config, MetaWriter& meta, bool experts) {
 Status NemotronMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const MambaShape shape, NemotronShape(config));
     WEFT_ASSIGN(const bool experts, NemotronHasExperts(config));
-    WEFT_ASSIGN(const Config none, Config::Parse(R"({"intermediate_size": null})", config.where()));
-    WEFT_TRY(WriteCommon(config.With(none), meta, "relu2"));
+    WEFT_TRY(WriteCommon(config.With(Json{{"intermediate_size", nullptr}}), meta, "relu2"));
     // llama.cpp needs this key, although the norms are RMS norms.
     WEFT_ASSIGN(const double eps, config.NeedF64({"rms_norm_eps"}));
     meta.F32("attention.layer_norm_epsilon", eps);
@@ -194,8 +192,6 @@ constexpr Family kNemotronFamilies[] = {NemotronExperts(), kNemotron};
 
 }  // namespace
 
-std::span<const Family> NemotronFamilies() {
-    return kNemotronFamilies;
-}
+const std::span<const Family> kNemotronModels = kNemotronFamilies;
 
 }  // namespace weft::model_files::hf

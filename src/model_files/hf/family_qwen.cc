@@ -23,8 +23,8 @@ Status QwenWindow(const Config& config, MetaWriter& meta) {
         const bool slides = alternate ? layer % 2 == 0 && layer < full : layer >= full;
         types.push_back(slides ? "sliding_attention" : "full_attention");
     }
-    WEFT_ASSIGN(const Config over, Config::Parse(Json{{"layer_types", types}}.dump(), ""));
-    return WriteWindow(config.With(over), meta, window, [](int64_t) { return false; });
+    const Config typed = config.With(Json{{"layer_types", types}});
+    return WriteWindow(typed, meta, window, [](int64_t) { return false; });
 }
 
 Status QwenMeta(const Config& config, MetaWriter& meta) {
@@ -42,8 +42,7 @@ Status Dots1Meta(const Config& config, MetaWriter& meta) {
     Json json = {{"use_sliding_window", true}};
     WEFT_ASSIGN(const std::string scores, config.StringOr({"scoring_func"}, "sigmoid"));
     if (scores == "noaux_tc") json["scoring_func"] = "sigmoid";  // the name in the published folder
-    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
-    const Config whole = config.With(over);
+    const Config whole = config.With(json);
     WEFT_TRY(WriteExperts(whole, meta, "moe_intermediate_size", "sigmoid"));
     return QwenMeta(whole, meta);
 }
@@ -69,8 +68,7 @@ Status Qwen3VlMeta(const Config& config, MetaWriter& meta) {
 
 // The weights of chosen experts are always renormalized.
 Status Qwen3VlMoeMeta(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const bool norm, config.BoolOr({"norm_topk_prob"}, true));
-    if (!norm) return config.Corrupt("norm_topk_prob", "true");
+    WEFT_TRY(config.MustBe("norm_topk_prob", true));
     WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
     return Qwen3VlMeta(config, meta);
 }
@@ -78,48 +76,33 @@ Status Qwen3VlMoeMeta(const Config& config, MetaWriter& meta) {
 constexpr std::string_view kQwenDefaults =
     R"({"max_position_embeddings": 32768, "sliding_window": 4096})";
 
-constexpr Family Qwen2Vl(std::string_view model_type) {
-    return {.model_type = model_type,
-            .architecture = "qwen2vl",
-            .rules = {kPreNormRules, kAttentionRules, kMlpRules},
-            .meta = Qwen2VlMeta,
-            .defaults = R"({"max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
-                            "rope_theta": 1000000.0, "num_key_value_heads": 8,
-                            "sliding_window": 4096, "max_window_layers": 80})",
-            .rope = {.mrope = true}};
-}
-
-constexpr Family Qwen3Vl(std::string_view model_type) {
-    return {.model_type = model_type,
-            .architecture = "qwen3vl",
-            .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMlpRules},
-            .meta = Qwen3VlMeta,
-            .defaults = R"({"max_position_embeddings": 128000, "rope_theta": 500000.0,
-                            "head_dim": 128, "num_key_value_heads": 32})",
-            .rope = {.mrope = true}};
-}
-
-constexpr Family Qwen3VlMoe(std::string_view model_type) {
-    return {.model_type = model_type,
-            .architecture = "qwen3vlmoe",
-            .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
-            .meta = Qwen3VlMoeMeta,
-            .turned_experts = true,
-            .defaults = R"({"max_position_embeddings": 128000, "rope_theta": 500000.0,
-                            "num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4,
-                            "moe_intermediate_size": 1408, "norm_topk_prob": true})",
-            .rope = {.mrope = true}};
-}
-
 constexpr Family kQwenFamilies[] = {
-    Qwen2Vl("qwen2_vl"),
-    Qwen2Vl("qwen2_vl_text"),
-    Qwen2Vl("qwen2_5_vl"),
-    Qwen2Vl("qwen2_5_vl_text"),
-    Qwen3Vl("qwen3_vl"),
-    Qwen3Vl("qwen3_vl_text"),
-    Qwen3VlMoe("qwen3_vl_moe"),
-    Qwen3VlMoe("qwen3_vl_moe_text"),
+    {.model_type = "qwen2_vl",
+     .also = "qwen2_vl_text qwen2_5_vl qwen2_5_vl_text",
+     .architecture = "qwen2vl",
+     .meta = Qwen2VlMeta,
+     .defaults = R"({"max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+                     "rope_theta": 1000000.0, "num_key_value_heads": 8,
+                     "sliding_window": 4096, "max_window_layers": 80})",
+     .rope = {.mrope = true}},
+    {.model_type = "qwen3_vl",
+     .also = "qwen3_vl_text",
+     .architecture = "qwen3vl",
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMlpRules},
+     .meta = Qwen3VlMeta,
+     .defaults = R"({"max_position_embeddings": 128000, "rope_theta": 500000.0,
+                     "head_dim": 128, "num_key_value_heads": 32})",
+     .rope = {.mrope = true}},
+    {.model_type = "qwen3_vl_moe",
+     .also = "qwen3_vl_moe_text",
+     .architecture = "qwen3vlmoe",
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
+     .meta = Qwen3VlMoeMeta,
+     .turned_experts = true,
+     .defaults = R"({"max_position_embeddings": 128000, "rope_theta": 500000.0,
+                     "num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4,
+                     "moe_intermediate_size": 1408, "norm_topk_prob": true})",
+     .rope = {.mrope = true}},
     {.model_type = "dots1",
      .architecture = "dots1",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
@@ -129,11 +112,7 @@ constexpr Family kQwenFamilies[] = {
                      "first_k_dense_replace": 0, "norm_topk_prob": false,
                      "routed_scaling_factor": 1.0, "sliding_window": 4096,
                      "max_window_layers": 62})"},
-    {.model_type = "qwen2",
-     .architecture = "qwen2",
-     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
-     .meta = QwenMeta,
-     .defaults = kQwenDefaults},
+    {.model_type = "qwen2", .architecture = "qwen2", .meta = QwenMeta, .defaults = kQwenDefaults},
     {.model_type = "qwen2_moe",
      .architecture = "qwen2moe",
      .rules = {kPreNormRules, kAttentionRules, kMoeRules, kSharedExpertRules},
@@ -156,8 +135,6 @@ constexpr Family kQwenFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> QwenFamilies() {
-    return kQwenFamilies;
-}
+const std::span<const Family> kQwenModels = kQwenFamilies;
 
 }  // namespace weft::model_files::hf

@@ -52,9 +52,7 @@ Status NextMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const DeltaShape shape, ReadShape(config));
     WEFT_ASSIGN(const std::vector<bool> recurrent, RecurrentLayers(config));
     // The tensors show the layers' types.
-    WEFT_ASSIGN(const Config plain,
-                Config::Parse(Json{{"layer_types", Json::array()}}.dump(), config.where()));
-    WEFT_TRY(WriteCommon(config.With(plain), meta));
+    WEFT_TRY(WriteCommon(config.With(Json{{"layer_types", Json::array()}}), meta));
     WEFT_ASSIGN(const int64_t experts, config.IntOr({"num_experts"}, 0, 1 << 16, 0));
     if (experts > 0) {
         WEFT_ASSIGN(const bool normed, config.BoolOr({"norm_topk_prob"}, true));
@@ -153,12 +151,7 @@ class DeltaLayer {
         return Checked(std::move(matrix), name, rows);
     }
     Result<MatrixPtr> Checked(MatrixPtr matrix, const std::string& name, int64_t rows) const {
-        if (matrix == nullptr) {
-            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}{}' is missing",
-                             assembly_.folder(), prefix_, name);
-        }
-        if (rows != 0 && matrix->rows() != rows) return Wrong(name, matrix->rows(), rows);
-        return matrix;
+        return assembly_.Checked(std::move(matrix), prefix_ + name, rows);
     }
     // A matrix of `before` rows, then `width` rows per value head, which are reordered.
     Result<MatrixPtr> InTurn(const std::string& name, int64_t width, int64_t before) {
@@ -256,64 +249,54 @@ constexpr Rule kNextAttentionRules[] = {
 constexpr DraftHeadNames kNextDraftHead = {
     "fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", true, "mtp."};
 
-constexpr Family kNext = {
-    .model_type = "qwen3_next",
-    .architecture = "qwen3next",
-    .rules = {kNextRules, kNextAttentionRules, kMoeRules, kSharedExpertRules},
-    .meta = NextMeta,
-    .layer = NextLayer,
-    .norm_add = 1,
-    .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 512,
+constexpr Family kNextFamilies[] = {
+    {.model_type = "qwen3_next",
+     .architecture = "qwen3next",
+     .rules = {kNextRules, kNextAttentionRules, kMoeRules, kSharedExpertRules},
+     .meta = NextMeta,
+     .layer = NextLayer,
+     .norm_add = 1,
+     .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 512,
                     "num_experts_per_tok": 10, "moe_intermediate_size": 512,
                     "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32,
                     "intermediate_size": 5632})",
-    .rope = {.partial = true},
-    .draft_head = &kNextDraftHead};
-
-constexpr Family kDense35 = {.model_type = "qwen3_5",
-                             .architecture = "qwen35",
-                             .rules = {kNextRules, kNextAttentionRules, kMlpRules},
-                             .meta = NextMeta,
-                             .layer = NextLayer,
-                             .norm_add = 1,
-                             .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256,
+     .rope = {.partial = true},
+     .draft_head = &kNextDraftHead},
+    {.model_type = "qwen3_5",
+     .also = "qwen3_5_text",
+     .architecture = "qwen35",
+     .rules = {kNextRules, kNextAttentionRules, kMlpRules},
+     .meta = NextMeta,
+     .layer = NextLayer,
+     .norm_add = 1,
+     .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256,
                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
-                             .rope = {.partial = true, .mrope = true},
-                             .draft_head = &kNextDraftHead};
-
-constexpr Family kExperts35 = {
-    .model_type = "qwen3_5_moe",
-    .architecture = "qwen35moe",
-    .rules = {kNextRules, kNextAttentionRules, kMoeRules, kSharedExpertRules},
-    .meta = NextMeta,
-    .layer = NextLayer,
-    .norm_add = 1,
-    .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 256,
+     .rope = {.partial = true, .mrope = true},
+     .draft_head = &kNextDraftHead},
+    {.model_type = "qwen3_5_moe",
+     .also = "qwen3_5_moe_text",
+     .architecture = "qwen35moe",
+     .rules = {kNextRules, kNextAttentionRules, kMoeRules, kSharedExpertRules},
+     .meta = NextMeta,
+     .layer = NextLayer,
+     .norm_add = 1,
+     .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 256,
                     "num_experts_per_tok": 8, "moe_intermediate_size": 512,
                     "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
-    .rope = {.partial = true, .mrope = true},
-    .draft_head = &kNextDraftHead};
-
-// The same family for a folder with only the text part.
-constexpr Family TextOf(Family family, std::string_view model_type) {
-    family.model_type = model_type;
-    return family;
-}
-constexpr Family kNextFamilies[] = {kNext, kDense35, kExperts35, TextOf(kDense35, "qwen3_5_text"),
-                                    TextOf(kExperts35, "qwen3_5_moe_text")};
+     .rope = {.partial = true, .mrope = true},
+     .draft_head = &kNextDraftHead},
+};
 
 }  // namespace
 
-std::span<const Family> QwenNextFamilies() {
-    return kNextFamilies;
-}
+const std::span<const Family> kQwenNextModels = kNextFamilies;
 
 }  // namespace weft::model_files::hf

@@ -23,7 +23,10 @@ Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Famil
     if (!chat.ok() && chat.error().code != ErrorCode::kNotFound) return chat.error();
     WriteSamplingKeys(ReadGenerationConfig(path), writer);
     MetaWriter meta(writer, family.architecture, draft_heads);
-    WEFT_TRY(family.meta(config, meta));
+    WEFT_TRY(family.meta == nullptr ? WriteCommon(config, meta) : family.meta(config, meta));
+    if (!family.gating.empty()) {
+        WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", family.gating));
+    }
     return writer.Header();
 }
 

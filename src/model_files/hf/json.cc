@@ -193,10 +193,22 @@ Result<Config> Config::Sub(Keys keys) const {
     return Config(fmt::format("{}: {}", where_, key), *value);
 }
 
-Config Config::With(const Config& over) const {
+Config Config::With(const Json& over) const {
     Config both = *this;
-    for (const auto& [key, value] : over.json_.items()) both.json_[key] = value;
+    for (const auto& [key, value] : over.items()) both.json_[key] = value;
     return both;
+}
+
+Status Config::MustBe(std::string_view key, bool expected) const {
+    WEFT_ASSIGN(const bool value, BoolOr({key}, expected));
+    if (value == expected) return {};
+    return Corrupt(key, expected ? "true" : "false");
+}
+
+Status Config::MustBe(std::string_view key, const char* expected) const {
+    WEFT_ASSIGN(const std::string value, StringOr({key}, expected));
+    if (value == expected) return {};
+    return Corrupt(key, fmt::format("'{}'", expected));
 }
 
 }  // namespace weft::model_files::hf

@@ -61,7 +61,11 @@ class Config {
     Result<Config> Sub(Keys keys) const;
     // A copy of this object to which the keys of `over` are added; they replace keys of the same
     // name.
-    Config With(const Config& over) const;
+    Config With(const Config& over) const { return With(over.json_); }
+    Config With(const Json& over) const;
+    // kCorrupt if the key's value is not `expected`; an absent key has that value.
+    Status MustBe(std::string_view key, bool expected) const;
+    Status MustBe(std::string_view key, const char* expected) const;
 
     // "models/x/config.json: 'key' ...": an error about a key.
     Error Corrupt(std::string_view key, std::string_view expected) const;

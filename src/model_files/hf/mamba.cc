@@ -42,14 +42,7 @@ class MambaLayer {
     }
     Result<MatrixPtr> Checked(Result<MatrixPtr> matrix, const std::string& name,
                               int64_t rows) const {
-        if (!matrix.ok()) return matrix;
-        if (*matrix == nullptr) {
-            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}{}' is missing",
-                             assembly_.folder(), prefix_, name);
-        }
-        if (rows == 0 || (*matrix)->rows() == rows) return matrix;
-        return MakeError(ErrorCode::kCorrupt, "{}: '{}{}' has {}; expected {} from config.json",
-                         assembly_.folder(), prefix_, name, (*matrix)->rows(), rows);
+        return assembly_.Checked(std::move(matrix), prefix_ + name, rows);
     }
     Result<MatrixPtr> Column(const std::string& name, int64_t rows) {
         return Checked(assembly_.Column(prefix_ + name), name, rows);
@@ -116,12 +109,6 @@ Status CheckSteps(const Config& config) {
                       limit[0].get<double>() == 0 && limit[1] == infinite;
     if (open) return {};
     return config.Corrupt(kKey, "0 to infinity: limits on steps are not supported");
-}
-
-Status MambaMustBe(const Config& config, std::string_view key, std::string_view expected) {
-    WEFT_ASSIGN(const std::string value, config.StringOr({key}, std::string(expected)));
-    if (value == expected) return {};
-    return config.Corrupt(key, fmt::format("'{}'", expected));
 }
 
 }  // namespace weft::model_files::hf

@@ -30,7 +30,4 @@ Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, co
 // steps.
 Status CheckSteps(const Config& config);
 
-// kCorrupt if the key is present with a value other than `expected`.
-Status MambaMustBe(const Config& config, std::string_view key, std::string_view expected);
-
 }  // namespace weft::model_files::hf
