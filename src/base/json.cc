@@ -145,7 +145,7 @@ class Builder {
     }
     void FillObject(const Frame& frame, nlohmann::ordered_json::object_t& object) {
         const size_t count = keys_.size() - frame.keys;
-        DropTwins(frame);
+        DropRepeatedKeys(frame);
         object.reserve(count);
         for (size_t i = frame.keys; i < keys_.size(); ++i) {
             Json& value = ValueOf(frame, i);
@@ -155,7 +155,7 @@ class Builder {
         }
     }
     // For each repeated key, the first member gets the last one's value, and the others are marked.
-    void DropTwins(const Frame& frame) {
+    void DropRepeatedKeys(const Frame& frame) {
         order_.resize(keys_.size() - frame.keys);
         std::iota(order_.begin(), order_.end(), frame.keys);
         std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {

@@ -17,7 +17,7 @@ void AddWords(OrderedJson& message, std::string_view words, const char* between 
 }
 
 // {"name": ..., "arguments": {...}} of each call with a function.
-OrderedJson SaidCalls(const OrderedJson& calls) {
+OrderedJson CallObjects(const OrderedJson& calls) {
     OrderedJson said = OrderedJson::array();
     for (const OrderedJson& call : calls) {
         OrderedJson function =
@@ -82,7 +82,7 @@ void AppendJson(const OrderedJson& value, std::string& out) {
 }
 
 std::string CallWords(const OrderedJson& calls, ToolCallFormat family) {
-    const OrderedJson said = SaidCalls(calls);
+    const OrderedJson said = CallObjects(calls);
     if (said.empty()) return "";
     std::string words;
     if (family == ToolCallFormat::kGranite || family == ToolCallFormat::kPhi) {

@@ -132,7 +132,7 @@ int Control::Wait(Lock& lock) {
 
 void Control::Turn(int64_t now_ns) {
     // Under a verdict the request is kept, because another epoch may follow.
-    if (!verdict_.has_value() && stop_wished()) {
+    if (!verdict_.has_value() && should_stop()) {
         stop_requested_.store(false);
         if (is_root()) {
             Fail({ErrorCode::kCancelled, -1, "stopped by the user", ""});
@@ -157,7 +157,7 @@ void Control::Turn(int64_t now_ns) {
     for (Peer& peer : peers_) CheckPeer(peer, now_ns);
     ReapBuried();
     JudgeStall(now_ns);
-    JudgeCircle(now_ns);
+    CheckDeadlock(now_ns);
     if (now_ns - beat_ns_ >= BeatNs()) Beat(now_ns);
     Watch(now_ns);
     ++turns_;
@@ -171,7 +171,7 @@ void Control::TakeLeave() {
     if (bool (*const takes)() = g_term_taker.load(); takes != nullptr && takes()) return;
     if (!verdict_.has_value() && !ended_) {
         const VerdictMessage leave{ErrorCode::kPeerLost, options_.rank,
-                                   WhoLocked(options_.rank) + " was lost",
+                                   RankTextLocked(options_.rank) + " was lost",
                                    "its worker was asked to end (SIGTERM)"};
         peers_[0].channel.Send(FrameType::kFailure, Encode(Stamped(leave)));
     }
@@ -286,12 +286,12 @@ void Control::OnReport(const Peer& peer, VerdictMessage report) {
     // A worker that leaves before its assignment arrives does not know its rank.
     if (report.code == ErrorCode::kPeerLost && report.lost_rank < 0 && !report.reason.empty()) {
         report.lost_rank = peer.rank;
-        report.text = WhoLocked(peer.rank) + " was lost";
+        report.text = RankTextLocked(peer.rank) + " was lost";
     }
     const bool about_cluster = report.code == ErrorCode::kPeerLost ||
                                report.code == ErrorCode::kTimeout ||
                                report.code == ErrorCode::kCancelled;
-    if (!about_cluster) report.text = WhoLocked(peer.rank) + ": " + report.text;
+    if (!about_cluster) report.text = RankTextLocked(peer.rank) + ": " + report.text;
     // A link error about a process that just ended: the cause of its end is known soon, and then
     // reported.
     const bool of_link = report.code == ErrorCode::kPeerLost && report.lost_rank < 0;
@@ -332,7 +332,7 @@ bool Control::IsStarvedParent(int64_t silent_ms) const {
     std::getline(file, stat);
     const size_t name_end = stat.rfind(") ");
     if (parent == 1 || name_end == std::string::npos || name_end + 2 >= stat.size()) return false;
-    if (IsDying(parent)) return false;
+    if (IsExiting(parent)) return false;
     return std::string_view("RSD").find(stat[name_end + 2]) != std::string_view::npos;
 }
 
@@ -347,7 +347,7 @@ void Control::CheckPeer(Peer& peer, int64_t now_ns) {
     if (peer.channel.open()) {
         const int64_t silent_ms = (now_ns - peer.heard_ns) / kNsPerMs;
         const bool missed = now_ns - peer.heard_ns > kMissedBeats * BeatNs();
-        if (missed && peer.pid > 0 && IsDying(peer.pid)) {
+        if (missed && peer.pid > 0 && IsExiting(peer.pid)) {
             Broken(peer, "its process is about to end", true);
             return;
         }
@@ -378,7 +378,7 @@ void Control::CheckPeer(Peer& peer, int64_t now_ns) {
 }
 
 void Control::Lost(Peer& peer, const std::string& reason) {
-    Log(LogLevel::kDebug, "{} is lost: {}", WhoLocked(peer.rank), reason);
+    Log(LogLevel::kDebug, "{} is lost: {}", RankTextLocked(peer.rank), reason);
     peer.gone = true;
     NoteLoss(peer, reason);
     if (peer.pid > 0) {
@@ -387,8 +387,8 @@ void Control::Lost(Peer& peer, const std::string& reason) {
         peer.pid = 0;
     }
     if (options_.gathers || peer.acked || (ended_ && !is_root())) return;
-    Fail({ErrorCode::kPeerLost, peer.rank, WhoLocked(peer.rank) + " was lost", reason + PauseText(),
-          epoch_, CanRecover()});
+    Fail({ErrorCode::kPeerLost, peer.rank, RankTextLocked(peer.rank) + " was lost",
+          reason + PauseText(), epoch_, CanRecover()});
 }
 
 std::string Control::PauseText() const {

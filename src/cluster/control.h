@@ -135,7 +135,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     void NoteAllReady();
     // Rank 0: this host's address on the connection of each rank.
     std::vector<std::string> OwnAddresses() const;
-    bool stop_wished() const {
+    bool should_stop() const {
         return stop_requested_.load() || (options_.stop != nullptr && options_.stop->load());
     }
 
@@ -210,7 +210,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // stall.cc
     void Stalled(int rank, int64_t still_ms);
     void JudgeStall(int64_t now_ns);
-    void JudgeCircle(int64_t now_ns);
+    void CheckDeadlock(int64_t now_ns);
     RankWaits OwnWaits(int64_t now_ns) const;
     std::vector<RankWaits> AllWaits(int64_t now_ns) const;
     VerdictMessage VerdictOn(const std::vector<CycleWait>& circle) const;
@@ -254,7 +254,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     bool SomePeerEnds() const;
     std::string LossLocked(const net::OpTag& tag) const;
     void Wake() const;
-    std::string WhoLocked(int rank) const;
+    std::string RankTextLocked(int rank) const;
     std::string LinkWords(int a, int b) const;
     Error Tell(const net::OpTag& tag) const;
     std::string Missing(const std::function<bool(const Peer&)>& is_missing) const;

@@ -105,7 +105,7 @@ void Control::Exclude(Peer& peer, const std::string& why) {
         peer.rank,
         fmt::format(
             "{} was given up by rank 0 ({}): the other ranks continue without it, and it ends",
-            WhoLocked(peer.rank), why),
+            RankTextLocked(peer.rank), why),
         "",
         epoch_,
         false};
@@ -117,11 +117,11 @@ Result<std::vector<int>> Control::WaitForSurvivors(const Deadline& deadline) {
     Lock lock(mutex_);
     const auto settled = [](const Peer& peer) { return peer.gone || peer.ready; };
     const auto done = [&] { return std::all_of(peers_.begin(), peers_.end(), settled); };
-    while (!done() && !deadline.expired() && !stop_wished()) {
+    while (!done() && !deadline.expired() && !should_stop()) {
         const Deadline nap = Deadline::In(std::min<int64_t>(50, deadline.left_ms()));
         changed_.wait_until(lock, TimeOf(nap), done);
     }
-    if (stop_wished()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    if (should_stop()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     std::vector<int> lost;
     for (Peer& peer : peers_) {
         if (!settled(peer)) {
@@ -212,7 +212,7 @@ void Control::Dismiss(const std::vector<int>& newcomers, const std::string& why)
 
 void Control::AwaitReaped(const Deadline& deadline) {
     Lock lock(mutex_);
-    while (!buried_.empty() && !deadline.expired() && !stop_wished()) {
+    while (!buried_.empty() && !deadline.expired() && !should_stop()) {
         Wake();
         changed_.wait_until(lock, TimeOf(Deadline::In(5)), [&] { return buried_.empty(); });
     }

@@ -210,7 +210,7 @@ Status ClusterImpl::CheckRestPlans(const std::vector<int>& dropped, const Replan
 
 void ClusterImpl::NapUnlessStopped(int64_t ms) const {
     const Deadline deadline = Deadline::In(ms);
-    while (!deadline.expired() && !stop_requested() && !control_->stop_wished()) {
+    while (!deadline.expired() && !stop_requested() && !control_->should_stop()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(kCallNapMs));
     }
 }
@@ -335,7 +335,7 @@ void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin)
     for (int rank : lost) {
         auto started = StartLocalRank(options_, process_cores_);
         for (int refused = 1; !started.ok(); ++refused) {
-            if (rejoin.expired() || stop_requested() || control_->stop_wished()) return;
+            if (rejoin.expired() || stop_requested() || control_->should_stop()) return;
             if (refused == 1) {
                 Log(LogLevel::kWarning, "{}. Trying again for {} ms (--restart-timeout-ms)",
                     started.error().message, rejoin.left_ms());
@@ -350,7 +350,7 @@ void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin)
 
 // Any waiting or new worker may take a lost rank's place, if it passes the check.
 void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin) {
-    while (!lost.empty() && !rejoin.expired() && !stop_requested() && !control_->stop_wished()) {
+    while (!lost.empty() && !rejoin.expired() && !stop_requested() && !control_->should_stop()) {
         if (const std::optional<Error> broken = dial_in_->Failure(); broken.has_value()) {
             return Log(LogLevel::kError, "{}", broken->message);
         }
@@ -359,7 +359,7 @@ void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin) {
             std::this_thread::sleep_for(std::chrono::milliseconds(kCallNapMs));
             continue;
         }
-        Log(LogLevel::kInfo, "{} takes the place of rank {}", WhoCame(*arrival), arrival->rank);
+        Log(LogLevel::kInfo, "{} takes the place of rank {}", ArrivalText(*arrival), arrival->rank);
         std::erase(lost, arrival->rank);
         assignment_.hosts[static_cast<size_t>(arrival->rank)] = arrival->host;
         const int rank = arrival->rank;
@@ -387,7 +387,7 @@ std::vector<std::string> ClusterImpl::WaysToWorker(const NamedHost& host) const 
 
 void ClusterImpl::CallBackHost(int rank, const Deadline& rejoin) {
     NamedHost& host = workers_[static_cast<size_t>(rank)];
-    while (!rejoin.expired() && !stop_requested() && !control_->stop_wished()) {
+    while (!rejoin.expired() && !stop_requested() && !control_->should_stop()) {
         std::optional<Error> refused;
         bool may_come = false;
         for (const std::string& way : WaysToWorker(host)) {
@@ -501,7 +501,7 @@ void ClusterImpl::DismissTrial(EpochInfo& info) {
     const std::string why = control_->LossText();
     std::string names;
     for (const Arrival& arrival : trial_names_) {
-        names += (names.empty() ? "" : ", ") + WhoCame(arrival);
+        names += (names.empty() ? "" : ", ") + ArrivalText(arrival);
         dial_in_->Defer(arrival);
     }
     info.refused = fmt::format("{} could not join: {}", names, why);
@@ -528,7 +528,7 @@ void ClusterImpl::TakeInJoiners(EpochInfo& info) {
         if (recall_ != nullptr) workers_.push_back(HostOf(arrival));
         assignment_.hosts.push_back(arrival.host);
         trial_.push_back(arrival.rank);
-        info.joined.push_back(WhoCame(arrival));
+        info.joined.push_back(ArrivalText(arrival));
         trial_names_.push_back({Fd(), {}, arrival.host, arrival.rank, arrival.from});
         control_->AddNewcomer(std::move(arrival));
     }

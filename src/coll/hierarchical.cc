@@ -163,7 +163,7 @@ class ChainSum {
         if (adder != team_.me()) return team_.Post(adder, std::as_bytes(piece));
         const bool stays = part == team_.me() && run_ == last;
         const std::span<float> sum = stays ? OwnSum(piece, done) : sums_.first(piece.size());
-        const size_t before = run_ == 0 ? kNobody : chain_.Adder(part, run_ - 1);
+        const size_t before = run_ == 0 ? kNoRank : chain_.Adder(part, run_ - 1);
         WEFT_TRY(AddUp(before, chain_.begin[run_], chain_.begin[run_ + 1], piece, sum));
         if (stays) return {};
         const size_t to = run_ == last ? part : chain_.Adder(part, run_ + 1);
@@ -182,12 +182,12 @@ class ChainSum {
         return {};
     }
 
-    // Adds the addends of ranks [begin, end) to the sum of rank `before` (kNobody: none; this rank:
+    // Adds the addends of ranks [begin, end) to the sum of rank `before` (kNoRank: none; this rank:
     // it is in `sum`).
     Status AddUp(size_t before, size_t begin, size_t end, std::span<T> own,
                  std::span<float> sum) const {
         const std::span<const std::byte*> addends = team_.addends();
-        const size_t me = team_.me(), first = before == kNobody ? 0 : 1;
+        const size_t me = team_.me(), first = before == kNoRank ? 0 : 1;
         if (first == 1) {
             addends[0] = std::as_bytes(sum).data();
             if (before != me) WEFT_TRY(team_.Await(before, sum.size_bytes(), addends[0]));
@@ -220,7 +220,7 @@ class ChainSum {
         }
     }
 
-    static constexpr size_t kNobody = SIZE_MAX;
+    static constexpr size_t kNoRank = SIZE_MAX;
     const Team& team_;
     std::span<T> data_;
     const Parts& parts_;

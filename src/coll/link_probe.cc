@@ -61,7 +61,7 @@ int64_t LinkProbe::TakeErrors() {
     return std::exchange(errors_, 0);
 }
 
-Status LinkProbe::StillWanted() const {
+Status LinkProbe::CheckMonitor() const {
     if (monitor_ != nullptr && monitor_->Failed()) return monitor_->FailureDuring(kProbeTag);
     return {};
 }
@@ -93,7 +93,7 @@ Status LinkProbe::Ask(const Request& request) {
     WEFT_TRY(link_.Put(link_.window_bytes() - kRequestBytes, bytes, {}, kAskFlag, asked_, kProbeTag,
                        Deadline::In(timeout_ms_)));
     WEFT_TRY(Wait(kAnswerFlag, asked_));
-    return StillWanted();
+    return CheckMonitor();
 }
 
 Result<LinkProbe::Request> LinkProbe::Take() {
@@ -134,7 +134,7 @@ Status LinkProbe::PingPong(size_t bytes, uint64_t count, bool lead, bool check,
             us->push_back(static_cast<float>(now_ns - last_ns) / 2e3f);
             last_ns = now_ns;
         }
-        if (i % kRoundsALook == 0) WEFT_TRY(StillWanted());
+        if (i % kRoundsALook == 0) WEFT_TRY(CheckMonitor());
     }
     return {};
 }
@@ -200,7 +200,7 @@ Status LinkProbe::Flow(size_t bytes, uint64_t count, bool lead, bool check, Mark
         WEFT_TRY(Wait(kCreditFlag, ++credited_));
         given_back = std::min(count, given_back + a_credit);
         if (marks != nullptr) marks->credited_ns.push_back(NowNs());
-        return StillWanted();
+        return CheckMonitor();
     };
     for (uint64_t i = 0; i < count; ++i) {
         const uint64_t message = first + i + 1;

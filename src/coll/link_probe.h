@@ -58,7 +58,7 @@ class LinkProbe {
     Status Wait(int flag, uint64_t value);
     Status Ask(const Request& request);
     Result<Request> Take();
-    Status StillWanted() const;
+    Status CheckMonitor() const;
     Status Reserve(size_t bytes);
 
     Status PingPong(size_t bytes, uint64_t count, bool lead, bool check, std::vector<float>* us);

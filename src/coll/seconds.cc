@@ -24,7 +24,7 @@ double ToOthers(const TierGroup& group, double bytes) {
 }
 
 // A message of `bytes` to the next rank: the slowest link of the ring decides.
-double AroundOnce(const TierGroup& group, double bytes) {
+double RingStepSeconds(const TierGroup& group, double bytes) {
     double most = 0;
     if (group.per_host() > 1) most = MessageSeconds(group.near, bytes);
     return group.hosts > 1 ? std::max(most, MessageSeconds(group.far, bytes)) : most;
@@ -39,7 +39,7 @@ double TwoShotSeconds(const TierGroup& group, double bytes) {
 }
 
 double RingSeconds(const TierGroup& group, double bytes) {
-    return 2 * (group.ranks - 1) * AroundOnce(group, bytes / group.ranks);
+    return 2 * (group.ranks - 1) * RingStepSeconds(group, bytes / group.ranks);
 }
 
 // Partners at distance 1, 2, 4, ...: on the same host while the distance is less than its number of

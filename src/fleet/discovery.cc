@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kTickMs = 1000;
 constexpr std::array<int64_t, 4> kFirstTicksMs = {100, 200, 300, 400};  // more often after the
                                                                         // start
-constexpr int kMostHeardASecond = 200;                                  // per interface
+constexpr int kMostBeaconsASecond = 200;                                // per interface
 constexpr int kMostAnswersASecond = 20;
 constexpr int kMostAtOnce = 256;             // datagrams before the next look at the clock
 constexpr uint32_t kUnknownSpeedMbps = 900;  // mostly Wi-Fi: ranks after a cable of 1 Gbit/s
@@ -71,7 +71,7 @@ class DiscoveryImpl final : public Discovery {
     };
     void Serve();
     void Tick();
-    void HearAll();
+    void ReceiveAll();
     void Hear(const Datagram& datagram);
     void HearStranger(const Datagram& datagram, bool other_key);
     void Say(const Wire& wire, PacketKind kind);
@@ -91,7 +91,7 @@ class DiscoveryImpl final : public Discovery {
     std::map<std::string, Bucket> buckets_;
     std::map<std::string, std::string> refused_;  // interface: error of its last beacon
     std::map<std::tuple<uint64_t, std::string, std::string>, std::string> told_;
-    std::map<std::string, std::string> told_troubles_;
+    std::map<std::string, std::string> logged_troubles_;
     size_t ticks_ = 0;
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
@@ -127,7 +127,7 @@ void DiscoveryImpl::Serve() {
                                      pollfd{socket_.fd(), POLLIN, 0}};
         ::poll(fds.data(), fds.size(), static_cast<int>(next.left_ms()));
         if (fds[0].revents != 0) break;
-        HearAll();
+        ReceiveAll();
         if (next.expired()) {
             Tick();
             next = Deadline::In(ticks_ < kFirstTicksMs.size() ? kFirstTicksMs[ticks_] : kTickMs);
@@ -195,14 +195,14 @@ std::vector<Cable> DiscoveryImpl::CablesOf(const std::vector<Peer>& peers) const
     return cables;
 }
 
-void DiscoveryImpl::HearAll() {
+void DiscoveryImpl::ReceiveAll() {
     for (int i = 0; i < kMostAtOnce; ++i) {
         const std::optional<Datagram> datagram = socket_.Receive();
         if (!datagram) return;
         Bucket& bucket = buckets_[datagram->interface];
         const int64_t second = NowNs() / (1000 * kNsPerMs);
         if (bucket.second != second) bucket = {second, 0, 0};
-        if (bucket.heard++ < kMostHeardASecond) Hear(*datagram);
+        if (bucket.heard++ < kMostBeaconsASecond) Hear(*datagram);
     }
 }
 
@@ -269,10 +269,10 @@ void DiscoveryImpl::TellOfChanges(const Hearing& now) {
     for (const Wire& wire : now.wires) {
         if (wire.trouble.empty()) continue;
         troubles[wire.name] = wire.trouble;
-        if (told_troubles_[wire.name] == wire.trouble) continue;
+        if (logged_troubles_[wire.name] == wire.trouble) continue;
         Log(LogLevel::kWarning, "{}: discovery does not work on it: {}", wire.name, wire.trouble);
     }
-    told_troubles_ = std::move(troubles);
+    logged_troubles_ = std::move(troubles);
 }
 
 }  // namespace

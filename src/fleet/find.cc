@@ -28,7 +28,7 @@ void Take(const Peer& peer, const Hearing& hearing, Chosen& chosen) {
     if (cable != nullptr) chosen.hosts.push_back({peer.name, WorkerAddress(peer, *cable)});
 }
 
-std::string WhoWasAsked(const Hearing& hearing, const std::vector<FoundHost>& beyond) {
+std::string AskedHostsText(const Hearing& hearing, const std::vector<FoundHost>& beyond) {
     std::vector<std::string> asked, not_asked;
     for (const Wire& wire : hearing.wires) {
         if (wire.trouble.empty()) {
@@ -56,8 +56,8 @@ std::string WhoWasAsked(const Hearing& hearing, const std::vector<FoundHost>& be
     return text;
 }
 
-Error NobodyError(const std::string& cluster, const ClusterFile& file, const Chosen& chosen,
-                  const Hearing& hearing, int64_t waited_ms) {
+Error NoHostsError(const std::string& cluster, const ClusterFile& file, const Chosen& chosen,
+                   const Hearing& hearing, int64_t waited_ms) {
     if (chosen.hosts.empty() && !chosen.left_out.empty() &&
         chosen.left_out.size() >= chosen.missing.size()) {
         return MakeError(ErrorCode::kTimeout, "cluster '{}': {}", cluster,
@@ -68,7 +68,7 @@ Error NobodyError(const std::string& cluster, const ClusterFile& file, const Cho
         : chosen.missing.size() == 1
             ? fmt::format("host {} was not found", chosen.missing[0])
             : fmt::format("hosts {} were not found", fmt::join(chosen.missing, ", "));
-    std::string reasons = WhoWasAsked(hearing, chosen.beyond);
+    std::string reasons = AskedHostsText(hearing, chosen.beyond);
     for (const std::string& reason : chosen.left_out) reasons += ". " + reason;
     return MakeError(ErrorCode::kTimeout,
                      "cluster '{}': {} within {} ms. {}. Is 'weft up' running there "
@@ -217,7 +217,7 @@ Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& 
         } while (!chosen.missing.empty() && !deadline.expired());
         if (chosen.hosts.empty() || !chosen.missing.empty()) {
             if (missing != nullptr) *missing = chosen.missing;
-            return NobodyError(cluster, file, chosen, found.hearing, most_ms);
+            return NoHostsError(cluster, file, chosen, found.hearing, most_ms);
         }
         found.discovery = std::move(discovery);
     }

@@ -18,33 +18,33 @@ constexpr VkMemoryPropertyFlags kMeets =
     VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
 
 // Rating of a memory type for a use; 0: unsuitable.
-int WorthForDevice(VkMemoryPropertyFlags flags, bool unified) {
+int RatingForDevice(VkMemoryPropertyFlags flags, bool unified) {
     const bool mapped = (flags & kMapped) == kMapped;
     if ((flags & kLocal) != 0) return mapped == unified ? 3 : 2;
     return unified && mapped ? 1 : 0;  // the same memory through another heap
 }
-int WorthForHost(VkMemoryPropertyFlags flags, bool unified) {
+int RatingForHost(VkMemoryPropertyFlags flags, bool unified) {
     if ((flags & kMapped) != kMapped) return 0;
     if (!unified && (flags & kLocal) != 0)
         return 0;  // on a card: slow to read over PCIe, and
                    // scarce
     return (flags & kCached) != 0 ? 2 : 1;
 }
-int WorthForMeeting(VkMemoryPropertyFlags flags, bool unified) {
-    const int worth = WorthForHost(flags, unified);
-    return worth > 0 && (flags & kMeets) != 0 ? worth + 2 : worth;
+int RatingForMeeting(VkMemoryPropertyFlags flags, bool unified) {
+    const int rating = RatingForHost(flags, unified);
+    return rating > 0 && (flags & kMeets) != 0 ? rating + 2 : rating;
 }
-int WorthForInbox(VkMemoryPropertyFlags flags, bool unified) {
-    if (unified) return WorthForMeeting(flags, unified);
+int RatingForInbox(VkMemoryPropertyFlags flags, bool unified) {
+    if (unified) return RatingForMeeting(flags, unified);
     if ((flags & kMapped) != kMapped) return 0;
     return ((flags & kLocal) != 0 ? 2 : 1) + ((flags & kMeets) != 0 ? 2 : 0);
 }
-int WorthFor(Place place, VkMemoryPropertyFlags flags, bool unified) {
+int RatingFor(Place place, VkMemoryPropertyFlags flags, bool unified) {
     switch (place) {
-        case Place::kDevice: return WorthForDevice(flags, unified);
-        case Place::kHost: return WorthForHost(flags, unified);
-        case Place::kMeeting: return WorthForMeeting(flags, unified);
-        case Place::kInbox: return WorthForInbox(flags, unified);
+        case Place::kDevice: return RatingForDevice(flags, unified);
+        case Place::kHost: return RatingForHost(flags, unified);
+        case Place::kMeeting: return RatingForMeeting(flags, unified);
+        case Place::kInbox: return RatingForInbox(flags, unified);
     }
     return 0;
 }
@@ -136,17 +136,17 @@ std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& mem
     const bool meets = place == Place::kMeeting || place == Place::kInbox;
     const VkMemoryPropertyFlags known = meets ? kKnown | kMeets : kKnown;
     std::vector<std::pair<int, uint32_t>> found;
-    const auto find = [&](const auto& worth_of) {
+    const auto find = [&](const auto& rating_of) {
         for (uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
             const VkMemoryPropertyFlags flags = memory.memoryTypes[i].propertyFlags;
             if ((allowed >> i & 1) == 0 || (flags & ~known) != 0) continue;
-            if (const int worth = worth_of(flags); worth > 0) found.emplace_back(-worth, i);
+            if (const int rating = rating_of(flags); rating > 0) found.emplace_back(-rating, i);
         }
     };
-    find([&](VkMemoryPropertyFlags flags) { return WorthFor(place, flags, unified); });
+    find([&](VkMemoryPropertyFlags flags) { return RatingFor(place, flags, unified); });
     // Vulkan guarantees only one mapped type, which may be device memory.
     if (found.empty() && place != Place::kDevice) {
-        find([](VkMemoryPropertyFlags flags) { return WorthForHost(flags, true); });
+        find([](VkMemoryPropertyFlags flags) { return RatingForHost(flags, true); });
     }
     std::stable_sort(found.begin(), found.end());
     std::vector<uint32_t> types;

@@ -145,7 +145,7 @@ class Compiler {
         if (!schema.is_object()) return SchemaError(path, "expected an object, true or false");
         WEFT_ASSIGN(const auto known, merger_.Known(schema, path, depth));
         if (known) return Value(*known, path, depth);
-        if (schema.contains("$ref") && !RestrictsBeside(schema, {"$ref"})) {
+        if (schema.contains("$ref") && !HasOtherKeywords(schema, {"$ref"})) {
             WEFT_ASSIGN(const Rule rule, Referred(schema["$ref"], path));
             return builder_.Call(rule);
         }
@@ -167,7 +167,7 @@ class Compiler {
         if (key == "oneOf") WEFT_TRY(CheckOneOf(alternatives, path, depth));
         Schema rest = schema;
         rest.erase(key);
-        const bool restricted = RestrictsBeside(rest, {});
+        const bool restricted = HasOtherKeywords(rest, {});
         std::vector<Expr> choices;
         for (size_t i = 0; i < alternatives.size(); ++i) {
             const std::string place = SchemaPath(SchemaPath(path, key), std::to_string(i));
@@ -203,7 +203,7 @@ class Compiler {
     }
 
     Result<Expr> Listed(const Schema& schema, const std::string& path) {
-        WEFT_TRY(LeaveBesideListed(schema, path));
+        WEFT_TRY(LeaveOutNextToEnum(schema, path));
         if (schema.contains("enum") && !schema["enum"].is_array()) {
             return SchemaError(path, "'enum' is not an array");
         }
@@ -225,9 +225,9 @@ class Compiler {
         return builder_.Choice(std::move(choices));
     }
 
-    Status LeaveBesideListed(const Schema& schema, const std::string& path) const {
+    Status LeaveOutNextToEnum(const Schema& schema, const std::string& path) const {
         for (const auto& [key, value] : schema.items()) {
-            if (!RestrictsBeside(Schema{{key, value}}, {"enum", "const", "type"})) continue;
+            if (!HasOtherKeywords(Schema{{key, value}}, {"enum", "const", "type"})) continue;
             WEFT_TRY(leniency_.LeaveOut(
                 path, key,
                 SchemaError(path,
@@ -465,9 +465,9 @@ class Compiler {
     }
 
     Result<Expr> Object(const Schema& schema, const std::string& path, int depth) {
-        static const Schema kNone = Schema::object(), kNobody = Schema::array();
+        static const Schema kNone = Schema::object(), kNoNames = Schema::array();
         const Schema& properties = schema.contains("properties") ? schema["properties"] : kNone;
-        const Schema& required = schema.contains("required") ? schema["required"] : kNobody;
+        const Schema& required = schema.contains("required") ? schema["required"] : kNoNames;
         if (!properties.is_object()) return SchemaError(path, "'properties' is not an object");
         if (!required.is_array()) return SchemaError(path, "'required' is not an array");
         const bool open = schema.contains("additionalProperties")
@@ -559,7 +559,7 @@ class Compiler {
     // The members of an object as pairs. Only its `properties` can be written this way.
     Result<Expr> Pairs(const Schema& schema, const std::string& path, const CallPairs& form,
                        int depth) {
-        static const Schema kNone = Schema::object(), kNobody = Schema::array();
+        static const Schema kNone = Schema::object(), kNoNames = Schema::array();
         if (!schema.is_object()) return SchemaError(path, "arguments must be an object");
         if (depth > SchemaMerger::kMostDepth) {
             return SchemaError(path, "schemas nest deeper than {}", SchemaMerger::kMostDepth);
@@ -570,14 +570,14 @@ class Compiler {
         if (flat) return Pairs(*flat, path, form, depth + 1);
         const bool object = !schema.contains("type") || schema["type"] == "object";
         if (!object ||
-            RestrictsBeside(schema, {"type", "properties", "required", "additionalProperties"})) {
+            HasOtherKeywords(schema, {"type", "properties", "required", "additionalProperties"})) {
             return SchemaError(path, "arguments must be an object");
         }
         if (schema.contains("additionalProperties") && !IsNever(schema["additionalProperties"])) {
             return SchemaError(path, "members with arbitrary names cannot be written as pairs");
         }
         const Schema& properties = schema.contains("properties") ? schema["properties"] : kNone;
-        const Schema& required = schema.contains("required") ? schema["required"] : kNobody;
+        const Schema& required = schema.contains("required") ? schema["required"] : kNoNames;
         if (!properties.is_object()) return SchemaError(path, "'properties' is not an object");
         if (!required.is_array()) return SchemaError(path, "'required' is not an array");
         WEFT_ASSIGN(const std::vector<Member> members, Members(schema, properties, required, path));

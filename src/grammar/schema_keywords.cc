@@ -136,7 +136,7 @@ bool IsSchemaKeyword(std::string_view key) {
     return Has(kSupported, key) || Has(kNotKept, key);
 }
 
-bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_view> keys) {
+bool HasOtherKeywords(const Schema& schema, std::initializer_list<std::string_view> keys) {
     for (const auto& [key, value] : schema.items()) {
         if (!IsAnnotation(key) && !Has(keys, key)) return true;
     }
@@ -146,7 +146,7 @@ bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_vie
 bool IsNever(const Schema& schema) {
     const Schema* const never = schema.is_object() ? Find(schema, "not") : nullptr;
     if (never == nullptr) return schema == false;
-    return *never == true || (never->is_object() && !RestrictsBeside(*never, {}));
+    return *never == true || (never->is_object() && !HasOtherKeywords(*never, {}));
 }
 
 Schema WithoutNulls(const Schema& schema) {

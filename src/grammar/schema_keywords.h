@@ -31,7 +31,7 @@ bool IsKept(std::string_view key);
 // Whether some draft of JSON schema has the keyword and it restricts values.
 bool IsSchemaKeyword(std::string_view key);
 // Whether the schema has keywords other than annotations and `keys`.
-bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_view> keys);
+bool HasOtherKeywords(const Schema& schema, std::initializer_list<std::string_view> keys);
 
 // Whether the schema is false, or {"not": {}} as some clients write it.
 bool IsNever(const Schema& schema);

@@ -70,7 +70,7 @@ Status KnowNullable(Schema& schema, const std::string& path) {
     if (!found->is_boolean()) return SchemaError(path, "'nullable' must be true or false");
     const bool nullable = found->get<bool>();
     schema.erase("nullable");
-    if (!nullable || !RestrictsBeside(schema, {})) return {};
+    if (!nullable || !HasOtherKeywords(schema, {})) return {};
     WEFT_ASSIGN(std::vector<std::string> types, SchemaTypes(schema, path));
     const bool by_type =
         !types.empty() &&
@@ -169,12 +169,12 @@ Status SchemaMerger::KnowNames(Schema& schema, const std::string& path, int dept
     const Schema names = flat ? *flat : Schema{{"enum", Schema::array()}};
     WEFT_ASSIGN(const auto types, SchemaTypes(names, path));
     const bool texts = types.empty() || Has(types, "string");
-    if (texts && !RestrictsBeside(names, {"type"})) {
+    if (texts && !HasOtherKeywords(names, {"type"})) {
         schema.erase("propertyNames");
         return {};
     }
-    if (texts && RestrictsBeside(names, {"type", "enum"}) &&
-        RestrictsBeside(names, {"type", "const"})) {
+    if (texts && HasOtherKeywords(names, {"type", "enum"}) &&
+        HasOtherKeywords(names, {"type", "const"})) {
         return {};
     }
     const Schema* const values = Find(names, "enum");

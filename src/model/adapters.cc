@@ -34,7 +34,7 @@ class Adding {
                                 op.inputs[0] == waiting_.front().inputs[0];
             if (!beside) Release();
             program_.ops.push_back(op);
-            if (op.kind() == OpKind::kMatMul) Beside(op);
+            if (op.kind() == OpKind::kMatMul) AddAdapterOf(op);
         }
         Release();
         WEFT_TRY(CheckAllMet());
@@ -42,7 +42,7 @@ class Adding {
     }
 
   private:
-    void Beside(const Op& product) {
+    void AddAdapterOf(const Op& product) {
         const Value weight = program_.value(product.inputs[1]);
         const auto found = adapters_.find(weight.slice.name);
         if (found == adapters_.end()) return;

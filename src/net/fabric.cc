@@ -29,7 +29,7 @@ namespace {
 
 constexpr size_t kMostWindow = size_t{1} << 32;
 // Most accepted connections that wait for a complete greeting, in addition to one per rank.
-constexpr size_t kMostStrangers = 64;
+constexpr size_t kMostUnknownCallers = 64;
 // All listeners together accept this many connections per turn; each accepts at least one.
 constexpr size_t kAcceptsATurn = 16;
 constexpr int64_t kPollMs = 50;
@@ -363,9 +363,9 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
         }
         WEFT_TRY(CheckSameOptions(MyOfferTo(peer), offer, NameOf(peer).Text()));
         const TcpWay root{options_.root_host, offer.tcp_port};
-        const bool told_already =
+        const bool has_root =
             offer.tcp_host == root.host || std::ranges::count(offer.tcp_more, root) > 0;
-        if (peer == 0 && !root.host.empty() && root.port != 0 && !told_already) {
+        if (peer == 0 && !root.host.empty() && root.port != 0 && !has_root) {
             offer.tcp_more.push_back(root);
         }
         const Offer& mine = MyOfferTo(peer);
@@ -598,11 +598,11 @@ void Builder::AcceptFrom(Fd& listener, Transport transport) {
     for (size_t i = 0; i < most && listener.valid(); i++) {
         Fd fd = Accept(listener.get());
         if (!fd.valid()) return;
-        const auto stranger = [](const Pending& pending) { return pending.peer < 0; };
+        const auto is_unknown = [](const Pending& pending) { return pending.peer < 0; };
         // All higher ranks may connect at once.
-        if (std::count_if(pending_.begin(), pending_.end(), stranger) >=
-            static_cast<std::ptrdiff_t>(kMostStrangers) + options_.size) {
-            pending_.erase(std::find_if(pending_.begin(), pending_.end(), stranger));
+        if (std::count_if(pending_.begin(), pending_.end(), is_unknown) >=
+            static_cast<std::ptrdiff_t>(kMostUnknownCallers) + options_.size) {
+            pending_.erase(std::find_if(pending_.begin(), pending_.end(), is_unknown));
         }
         pending_.emplace_back(std::move(fd), transport, -1);
     }

@@ -231,7 +231,7 @@ class VerbsLink final : public BaseLink {
     void TakeSocket();
     void Broke(std::string reason);
     void Wake();
-    void SayAsleep();
+    void ReportAsleep();
     bool LookAwake(int flag, uint64_t value);
     void Drain();
 
@@ -251,7 +251,8 @@ class VerbsLink final : public BaseLink {
     uint64_t last_signal_ = 0;
     Signal last_{};              // the latest signaled request
     uint64_t asleep_count_ = 0;  // number of sleeps
-    bool said_asleep_ = false;  // this rank reported that it sleeps, and no wake byte arrived since
+    bool reported_asleep_ =
+        false;  // this rank reported that it sleeps, and no wake byte arrived since
     bool woken_ = false;
     uint64_t woke_ = 0;  // the peer's count at the last wake byte
     int64_t device_look_ns_ = 0;
@@ -490,7 +491,7 @@ Status VerbsLink::WaitWith(Waiter& waiter, int flag, uint64_t value) {
             case Stage::kSpin: break;
             case Stage::kYield: waiter.Yield(); break;
             case Stage::kSleep:
-                SayAsleep();
+                ReportAsleep();
                 if (Arrived(flag, value)) return {};
                 // The first sleep is short: the peer may have sent data before it knew of the
                 // sleep.
@@ -511,11 +512,11 @@ void VerbsLink::Grant() {
     PostWord(kGrantWord, granted_, false);
 }
 
-void VerbsLink::SayAsleep() {
+void VerbsLink::ReportAsleep() {
     const auto own = Own();
-    if (said_asleep_ || end() != LinkEnd::kOpen || !TakeCompletions()) return;
+    if (reported_asleep_ || end() != LinkEnd::kOpen || !TakeCompletions()) return;
     if (!HasRoom(1, kRingUnit)) return;
-    said_asleep_ = PostWord(kAsleepWord, ++asleep_count_, false);
+    reported_asleep_ = PostWord(kAsleepWord, ++asleep_count_, false);
 }
 
 // After a wake byte, checks for its data for a while.
@@ -571,7 +572,7 @@ void VerbsLink::TakeSocket() {
                 SetEnd(LinkEnd::kLeft, "left");
             } else if (bytes[static_cast<size_t>(i)] == kWakeByte) {
                 woken_ = true;
-                said_asleep_ = false;
+                reported_asleep_ = false;
             } else {
                 SetEnd(LinkEnd::kBroke, "broke the protocol: it sent an invalid message");
             }

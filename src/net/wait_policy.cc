@@ -113,7 +113,7 @@ Waiter::Waiter(Progress& progress, BaseLink& link, const OpTag& tag, const Deadl
 }
 
 Waiter::~Waiter() {
-    if (told_ && progress_.monitor() != nullptr) progress_.monitor()->OnLongWait(-1, tag_);
+    if (reported_ && progress_.monitor() != nullptr) progress_.monitor()->OnLongWait(-1, tag_);
 }
 
 Status Waiter::Check() {
@@ -137,9 +137,9 @@ Status Waiter::Check() {
 
 void Waiter::Tell(PeerMonitor& monitor, int64_t now_ns) {
     const uint64_t moved_bytes = link_.moved_bytes();
-    if (!told_) {
+    if (!reported_) {
         monitor.OnLongWait(link_.peer().rank, tag_);
-        told_ = true;
+        reported_ = true;
         told_ns_ = now_ns;
     } else if (moved_bytes != moved_bytes_) {
         still_ns_ = 0;

@@ -144,8 +144,8 @@ class Waiter {
     int64_t sleep_ms_ = 1;
     Stage stage_ = Stage::kSpin;
     int looks_after_end_ = 0;
-    bool told_ = false;    // the monitor was told of this long wait
-    int64_t told_ns_ = 0;  // time of the last OnStillWaiting
+    bool reported_ = false;  // the monitor was told of this long wait
+    int64_t told_ns_ = 0;    // time of the last OnStillWaiting
     int64_t looked_ns_ = 0, still_ns_ = 0;
     uint64_t moved_bytes_ = 0;
     int64_t moved_ns_ = 0;  // when moved_bytes_ last grew; 0: never

@@ -11,7 +11,7 @@ uint8_t ByteAt(std::string_view text, size_t at) {
     return static_cast<uint8_t>(text[at]);
 }
 
-bool BesideWord(std::string_view text, size_t begin, size_t end) {
+bool TouchesWord(std::string_view text, size_t begin, size_t end) {
     return (begin > 0 && IsWordPoint(PointBefore(text, begin))) ||
            (end < text.size() && IsWordPoint(PointAt(text, end)));
 }
@@ -34,7 +34,7 @@ SpecialScanner::Found SpecialScanner::Next(std::string_view text, size_t from, s
         if (entry == nullptr) continue;
         size_t begin = at, end = at + entry->text.size();
         const size_t next = end;
-        if (entry->single_word && BesideWord(text, begin, end)) {
+        if (entry->single_word && TouchesWord(text, begin, end)) {
             at = end - 1;
             continue;
         }

@@ -39,37 +39,37 @@ Result<uint64_t> SumOfAdapter(const std::string& folder) {
     return sum;
 }
 
-struct Told {
+struct RankData {
     DataIdentity data;
     uint64_t adapter = 0;
 };
 
-Result<Told> ReadTold(const std::string& text) {
+Result<RankData> ParseRankData(const std::string& text) {
     const nlohmann::json parsed = JsonOrDiscarded(text);
     const auto malformed = [] {
         return MakeError(ErrorCode::kCorrupt, "a rank's description of its data is malformed");
     };
     if (!parsed.is_object()) return malformed();
-    Told told;
-    WEFT_ASSIGN(told.data, IdentityFrom(parsed));
+    RankData theirs;
+    WEFT_ASSIGN(theirs.data, IdentityFrom(parsed));
     const auto name = parsed.find("name"), adapter = parsed.find("adapter");
     if (name == parsed.end() || !name->is_string() || adapter == parsed.end() ||
         !adapter->is_number_unsigned()) {
         return malformed();
     }
-    told.data.name = name->get<std::string>();
-    told.adapter = adapter->get<uint64_t>();
-    return told;
+    theirs.data.name = name->get<std::string>();
+    theirs.adapter = adapter->get<uint64_t>();
+    return theirs;
 }
 
-std::string Difference(const Told& told, const Told& first) {
-    std::string text = DifferenceOf(told.data, first.data, "there", "on rank 0");
-    if (told.adapter != first.adapter) {
+std::string Difference(const RankData& theirs, const RankData& first) {
+    std::string text = DifferenceOf(theirs.data, first.data, "there", "on rank 0");
+    if (theirs.adapter != first.adapter) {
         text +=
             fmt::format("{}the adapter of --lora-from is not rank 0's", text.empty() ? "" : "; ");
     }
     if (text.empty()) return text;
-    return fmt::format("{}; the data are {} there, {} on rank 0", text, told.data.name,
+    return fmt::format("{}; the data are {} there, {} on rank 0", text, theirs.data.name,
                        first.data.name);
 }
 
@@ -85,12 +85,12 @@ Status AgreeOnData(cluster::Cluster& cluster, const DataIdentity& mine,
     const std::string text = telling.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster.AllGather("training data", text, Deadline::In(kSameDataMs)));
-    WEFT_ASSIGN(const Told first, ReadTold(texts.front()));
+    WEFT_ASSIGN(const RankData first, ParseRankData(texts.front()));
     std::string differ;
     size_t count = 0;
     for (size_t rank = 1; rank < texts.size(); ++rank) {
-        WEFT_ASSIGN(const Told told, ReadTold(texts[rank]));
-        const std::string difference = Difference(told, first);
+        WEFT_ASSIGN(const RankData theirs, ParseRankData(texts[rank]));
+        const std::string difference = Difference(theirs, first);
         if (difference.empty() || count++ >= kMostNamed) continue;
         differ += fmt::format("{}rank {} (host {}): {}", differ.empty() ? "" : ". ", rank,
                               cluster.host(static_cast<int>(rank)).name, difference);

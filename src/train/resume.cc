@@ -114,7 +114,7 @@ Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
 // Rank 0: reports that --resume auto starts at the first update. Warns if an earlier job ran here,
 // whose checkpoint may have been deleted.
 void ResumeSearch::TellNone() {
-    if (std::exchange(told_none_, true)) return;
+    if (std::exchange(warned_none_, true)) return;
     const auto has = [&](const char* name) {
         std::error_code failed;
         return fs::exists(fs::path(words_.folder) / name, failed) && !failed;

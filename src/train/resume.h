@@ -44,7 +44,7 @@ class ResumeSearch {
     cluster::Cluster& cluster_;
     std::vector<std::string> bad_, faults_;
     std::vector<std::string> damaged_;  // rank 0: damaged checkpoints of this job
-    bool told_none_ = false;
+    bool warned_none_ = false;
 };
 
 // Checks the data of files `rank`, `rank` + `ranks`, ... Errors: kCorrupt, kIo; the message names

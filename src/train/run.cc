@@ -102,7 +102,7 @@ class Run {
         WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));
         WEFT_ASSIGN(content_, IdentityOf(*source, job_.data, data));
         WEFT_TRY(AgreeOnData(cluster_, content_, job_.trainer.lora.from));
-        if (cluster_.rank() == 0 && data.set->Chooses() && !std::exchange(told_data_, true)) {
+        if (cluster_.rank() == 0 && data.set->Chooses() && !std::exchange(logged_data_, true)) {
             Log(LogLevel::kInfo, "data: {}", data.set->Summary());
         }
         WEFT_TRY(MakeSampler(hyper, data));
@@ -733,7 +733,7 @@ class Run {
     Cursor cursor_;            // position in the data after the last complete update
     bool test_part_read_ = false, samples_noted_ = false;
     DataIdentity content_;
-    bool told_data_ = false;
+    bool logged_data_ = false;
     int64_t batch_ = 0;       // sequences per update, over all ranks
     int64_t data_begin_ = 0;  // updates before the first one with this data
     StopScope stops_;

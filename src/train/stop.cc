@@ -43,9 +43,9 @@ void EndAtOnce(int signal) {
 [[noreturn]] void EndAlone() {
     ::signal(SIGALRM, [](int) { ::_exit(kStoppedStatus); });
     ::alarm(1);
-    constexpr std::string_view kSaid =
+    constexpr std::string_view kMessage =
         "weft: stopped by a signal before the first update; nothing is lost\n";
-    [[maybe_unused]] const ssize_t put = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+    [[maybe_unused]] const ssize_t put = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
     ::_exit(kStoppedStatus);
 }
 

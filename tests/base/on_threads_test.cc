@@ -26,7 +26,7 @@ TEST(OnThreads, EachCallOnce) {
     }
 }
 
-TEST(OnThreads, AsManyThreadsAsToldAndTheCallerIsOne) {
+TEST(OnThreads, UsesTheGivenNumberOfThreadsIncludingTheCaller) {
     constexpr size_t kThreads = 3;
     std::barrier all(kThreads);  // a call that waits for ever has too few threads beside it
     std::set<std::thread::id> ids;

@@ -80,7 +80,7 @@ TEST(Doctor, SaveAndLookAgain) {
 }
 
 // A user sees the archive's contents before sending it.
-TEST(Doctor, SaveTellsBeforeItSends) {
+TEST(Doctor, SaveListsItsContent) {
     test::TempDir dir;
     const std::string both = dir / "both";
     const std::string command = fmt::format(

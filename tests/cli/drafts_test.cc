@@ -86,7 +86,7 @@ TEST_F(Drafts, TheTextIsTheSameInEveryLayout) {
     }
 }
 
-TEST_F(Drafts, AreToldInJsonAndText) {
+TEST_F(Drafts, AreReportedInJsonAndText) {
     const Words own = {"--draft", model_, "--draft-always", "--draft-tokens", "4"};
     const auto told = RunWeft(Command(41) + own + Words{"--json"}).Json()["speculation"];
     std::set<std::string> keys;

@@ -71,7 +71,7 @@ class Lora : public testing::Test {
 };
 
 // In float32 they differ only in the order of sums: W x + B (A x) and (W + B A) x.
-TEST_F(Lora, SaysWhatTheMergedModelSays) {
+TEST_F(Lora, GivesTheTokensOfTheMergedModel) {
     const TinyAdapter adapters[] = {{},
                                     {.rank = 5, .alpha = 3, .rslora = true, .bf16 = true},
                                     {.rank = 17, .targets = "q_proj,down_proj"}};
@@ -101,7 +101,7 @@ TEST_F(Lora, BesideQuantizedWeights) {
     }
 }
 
-TEST_F(Lora, AnyLayoutSaysWhatOneRankSays) {
+TEST_F(Lora, AnyLayoutGivesTheTokensOfOneRank) {
     const char* const layouts[] = {"--tp 2",
                                    "--tp 3 --tensor-split 1,4,2",
                                    "--tp 4",

@@ -144,7 +144,7 @@ TEST_F(QuantizeCli, EveryTypeRunsAndIsAboutTheSameModel) {
     }
 }
 
-TEST_F(QuantizeCli, DryRunSaysWhatWouldBeAndWritesNothing) {
+TEST_F(QuantizeCli, DryRunPrintsThePlanAndWritesNothing) {
     const Ran ran = Quantize("Q4_K_M", {"--dry-run"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_FALSE(fs::exists(out_));

@@ -225,7 +225,7 @@ TEST_F(Recovery, GivesUpAfterManyLosses) {
 }
 
 // A rank returns each time and dies each time while it loads: the others continue without it.
-TEST_F(Recovery, ElasticDoesWithoutWhoNeverGetsReady) {
+TEST_F(Recovery, ElasticDropsRanksThatNeverBecomeReady) {
     SKIP_TO_NIGHT_UNLESS(false);
     // Large enough to be hit during its load on a busy machine.
     const Words command = {"run", "synthetic:llama-3.2-1b", "-p", "hi", "-n", "2", "-t", "1"};
@@ -271,7 +271,7 @@ TEST_F(Recovery, RankZeroIsTheJob) {
     for (pid_t pid : pids) ::waitpid(pid, nullptr, WNOHANG);
 }
 
-TEST_F(Recovery, IsToldInJson) {
+TEST_F(Recovery, IsReportedInJson) {
     // Long enough that the loss never comes after the last token, when there is nothing to replay.
     Weft weft(CommandFor("decode", 2'500) + Cluster("shm") +
                   Words{"--restart-timeout-ms", "20000", "--json"},
@@ -378,7 +378,7 @@ TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
     EXPECT_EQ(second->Wait(5000).status, 0);
 }
 
-TEST_F(RecoveryOverHosts, NobodyComesBackInTime) {
+TEST_F(RecoveryOverHosts, NoRankReturnsInTime) {
     auto first = Listen();
     auto second = Listen();
     Weft weft(CommandFor("decode", 100'000) + Hosts(test::PortOf(*first), test::PortOf(*second)) +

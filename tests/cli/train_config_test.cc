@@ -163,7 +163,7 @@ TEST_F(TrainConfig, ContradictionsAreNamed) {
                   "less than one batch of 500 sequences");
 }
 
-TEST_F(TrainConfig, WhatIsDoneInAnotherWayIsNoted) {
+TEST_F(TrainConfig, DeviationsAreNoted) {
     const std::string tb = dir_ / "tb";
     const std::string file = Write(R"({"fp16": {"enabled": true, "loss_scale": 128},
         "steps_per_print": 2, "communication_data_type": "fp32",

@@ -190,7 +190,7 @@ TEST_F(TrainElastic, RankZeroIsStartedAgain) {
 }
 
 // A worker that lacks the model, the data, or rank 0's folder delays no update.
-TEST_F(TrainElastic, WhoCouldNotTrainIsSentAway) {
+TEST_F(TrainElastic, UnsuitableWorkerIsRejected) {
     const auto first = Worker();
     Weft root(Command(dir_ / "out", Dialled(1)));
     ASSERT_TRUE(Prints(root, "\"step\":1,")) << root.Err();

@@ -206,7 +206,7 @@ TEST_F(TrainFloat16, OlderCheckpointsLoad) {
     }
 }
 
-TEST_F(TrainFloat16, ASkippedStepIsToldOfEverywhere) {
+TEST_F(TrainFloat16, SkippedStepIsReportedEverywhere) {
     const std::string out = dir_ / "out";
     const Words words = {"--dtype", "f16", "--loss-scale", "1e12", "--micro-batch", "4",
                          "--steps", "2",   "--output-dir", out};

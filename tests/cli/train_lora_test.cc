@@ -131,7 +131,7 @@ TEST_F(LoraCli, NewDataMayHaveAnotherSeed) {
     EXPECT_EQ(curves[0], curves[1]);
 }
 
-TEST_F(LoraCli, SaysWhatIsWrong) {
+TEST_F(LoraCli, NamesInvalidFlags) {
     const struct {
         Words words;
         int status;

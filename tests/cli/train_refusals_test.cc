@@ -120,7 +120,7 @@ TEST_F(TrainRefusals, SequencesBeyondTheContext) {
 }
 
 // A layout alone starts its ranks on this host, as for `weft run`. A different --local is refused.
-TEST_F(TrainRefusals, TheLayoutSaysHowManyRanksThereAre) {
+TEST_F(TrainRefusals, LayoutFixesTheNumberOfRanks) {
     const std::string model = Windowed(0);
     const struct {
         Words layout;
@@ -274,7 +274,7 @@ TEST_F(TrainRefusals, AdaptersOfOtherKinds) {
 }
 
 // Equivalent adapters are accepted: tensor names show which modules a pattern means.
-TEST_F(TrainRefusals, AdaptersThatSayTheSameInOtherWords) {
+TEST_F(TrainRefusals, EqualAdaptersInOtherSpellings) {
     const std::string model = Windowed(0), merged = dir_ / "merged.gguf";
     const auto logits = [&](const char* name, const std::string& targets,
                             const std::map<std::string, nlohmann::json>& config) {

@@ -102,7 +102,7 @@ TEST_F(TrainSample, StagesInTurnsAndTiedEmbeddingsSayTheSame) {
                     "--virtual-stages", "2", "--tp", "2"}});
 }
 
-TEST_F(TrainSample, AdaptersSayWhatTheyLearn) {
+TEST_F(TrainSample, AdaptersGenerateWhatTheyLearned) {
     SKIP_TO_NIGHT_UNLESS(false);
     const Words lora = prompts_ + Words{"--lora", "4", "--lora-alpha", "256", "--micro-batch", "4"};
     const std::string out = dir_ / "adapter";
@@ -143,7 +143,7 @@ TEST_F(TrainSample, TextsMayBeDrawn) {
 
 // Without --sample-every: at each evaluation. Prompts from a file, on the terminal, in
 // TensorBoard's file; plots lose no row.
-TEST_F(TrainSample, AreToldEverywhere) {
+TEST_F(TrainSample, AreReportedEverywhere) {
     std::ofstream(dir_ / "prompts") << "which b\n\n\"it is\\nwhich\"\n";
     const std::string out = dir_ / "out";
     const Words common = {"--sample-file",   dir_ / "prompts",

@@ -179,7 +179,7 @@ TEST_F(ScratchCli, AScheduleMayBeLongerThanTheRun) {
     EXPECT_NE(begun, Curve({"--steps", "3", "--schedule", "cosine"}));
 }
 
-TEST_F(ScratchCli, SaysWhatIsWrong) {
+TEST_F(ScratchCli, NamesInvalidFlags) {
     const auto said = [&](const Words& words, const char* expected) {
         const Ran ran = Train(Words{"--steps", "1"} + words);
         EXPECT_NE(ran.status, 0);

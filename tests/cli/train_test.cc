@@ -280,7 +280,7 @@ TEST_F(TrainCli, ALostRankIsNamed) {
 }
 
 // Reported before training, not after days of it.
-TEST_F(TrainCli, AFullDiskIsSaidBeforeTraining) {
+TEST_F(TrainCli, FullDiskIsReportedBeforeTraining) {
     const std::string out = dir_ / "small", err = dir_ / "err";
     fs::create_directory(out);
     const std::string train = WeftProgram() + " train " + model_ + " --data " + data_ +
@@ -318,7 +318,7 @@ TEST_F(TrainCli, ABadRecordOfTheTestPartIsFoundBeforeTheFirstUpdate) {
 }
 
 // Requested evaluations are not skipped silently.
-TEST_F(TrainCli, AnEmptyTestPartIsToldAndWithEvalEveryRefused) {
+TEST_F(TrainCli, EmptyTestPartIsReportedAndRejectedWithEvalEvery) {
     const Words words = {"train",  model_,    "--data", data_,       "--test-split",
                          "1e-9",   "--steps", "1",      "--seq-len", "96",
                          "--json", "-t",      "1"};
@@ -332,7 +332,7 @@ TEST_F(TrainCli, AnEmptyTestPartIsToldAndWithEvalEveryRefused) {
 }
 
 // Answers beyond --seq-len are not trained on, and that is reported; also with --steps.
-TEST_F(TrainCli, WhatIsLeftOutIsTold) {
+TEST_F(TrainCli, OmittedRecordsAreReported) {
     std::ofstream file(dir_ / "long.jsonl");
     for (int i = 0; i < 40; ++i) {
         const json row = {{"question", "what"},

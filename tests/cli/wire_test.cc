@@ -141,7 +141,7 @@ TEST_F(Wires, PromptsHaveTheirOwnWire) {
     }
 }
 
-TEST_F(Wires, WhatWasUsedIsSaid) {
+TEST_F(Wires, UsedWireTypeIsReported) {
     const std::string model = Model(DType::kQ8_0);
     for (const WireBound& bound : kWireBounds) {
         const Words layout{"--tp", "2", "--allreduce-dtype", bound.wire};
@@ -187,7 +187,7 @@ TEST_F(Wires, TheProofAllowsWhatTheWireCosts) {
     }
 }
 
-TEST_F(Wires, ServeSaysItsWire) {
+TEST_F(Wires, ServePrintsItsWireType) {
     const std::string model = Model(DType::kQ8_0);
     Weft server({"serve", model, "--port", "0", "-t", "1", "--tp", "2", "--allreduce-dtype", "f32",
                  "--json", "--ctx", "64", "--max-seqs", "2"});

@@ -110,7 +110,7 @@ TEST(Circle, OfACollectiveAndTheEndOfTheJob) {
 TEST(Circle, OfReceives) {
     GoAllApart("ring");
 }
-TEST(Circle, OfAThreadBeside) {
+TEST(Circle, DeadlockOfASideThread) {
     GoAllApart("beside");
 }
 

@@ -109,7 +109,7 @@ TEST(Cluster, RanksOfOneHostShareItsCoresOut) {
     EXPECT_EQ(Count(crowd.output(), "shared"), cores.size() + 1);
 }
 
-TEST(Cluster, OneRankNeedsNothing) {
+TEST(Cluster, OneRankOpensNoLinks) {
     auto cluster = Cluster::Launch({}, "job").value();
     EXPECT_EQ(cluster->size(), 1);
     EXPECT_EQ(cluster->job(), "job");

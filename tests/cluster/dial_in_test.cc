@@ -107,7 +107,7 @@ TEST_F(DialIns, AWorkerIsTheRankThatItAsksFor) {
     EXPECT_NE(any->output().find("rank 1 of 3"), std::string::npos) << any->output();
 }
 
-TEST_F(DialIns, WithoutEnoughWorkersTheWaitEndsAndSaysHowManyCame) {
+TEST_F(DialIns, TimeoutNamesTheNumberOfConnectedWorkers) {
     const auto worker = Worker();
     const auto wrong = Worker({}, "other");
     const auto root = Root(2, {fmt::format("wait={}", test::TimeoutMs(3000))});
@@ -137,7 +137,7 @@ TEST_F(DialIns, AStopEndsTheWaitAtOnce) {
 }
 
 // Before the job begins, a lost worker is waited for again, or another worker comes.
-TEST_F(DialIns, WhoIsLostBeforeTheJobBeginsMayComeAgain) {
+TEST_F(DialIns, WorkerLostBeforeTheJobMayDialAgain) {
     for (const int signal : {SIGKILL, SIGSTOP, SIGTERM}) {
         const auto first = Worker();
         const auto root = Root(2, {"steps=3", "wait=120000"});
@@ -249,7 +249,7 @@ std::optional<Arrival> NextOf(DialIn& dial_in, const std::vector<int>& places) {
     return arrival;
 }
 
-TEST(DialInDoor, HoldsWorkersInTheirOrderAndForgetsWhoLeft) {
+TEST(DialInTest, KeepsWorkersInOrderAndDropsLostOnes) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 3).value();
     EXPECT_FALSE(dial_in->Next({1, 2, 3}).has_value());
     auto leaves = KnockAs(dial_in->port(), 0);
@@ -334,7 +334,7 @@ bool LeavesUnfit(DialIn& dial_in) {
 }
 
 // Each question is asked once; a new question is asked again.
-TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
+TEST(DialInTest, AsksAJoiningWorkerWhetherItCanBeTheRank) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
     Result<Arrival> one = KnockAs(dial_in->port(), 0), two = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(one.ok() && two.ok());
@@ -366,7 +366,7 @@ TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
 }
 
 // A live worker that does not answer delays no other for long; its late answer counts.
-TEST(DialInDoor, OthersGoOnWithoutWhoDoesNotAnswer) {
+TEST(DialInTest, SilentWorkerDoesNotBlockOthers) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
     Result<Arrival> one = KnockAs(dial_in->port(), 0), two = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(one.ok() && two.ok());
@@ -391,7 +391,7 @@ TEST(DialInDoor, OthersGoOnWithoutWhoDoesNotAnswer) {
     }));
 }
 
-TEST(DialInDoor, WhoIsNoUseIsSentAway) {
+TEST(DialInTest, UnsuitableWorkerIsRejected) {
     const std::vector<Answering::Answer> ways = {
         [](Channel& channel, const auto&) { channel.Close(false); },
         [](Channel& channel, const auto&) {
@@ -434,7 +434,7 @@ TEST(DialInDoor, WhoIsNoUseIsSentAway) {
 }
 
 // It is asked and never answers: it is dropped after the timeout, not after ten minutes.
-TEST(DialInDoor, WhoFallsSilentIsSentAwayInTime) {
+TEST(DialInTest, SilentWorkerIsDroppedAfterItsTimeout) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
     const auto knocked = KnockAs(dial_in->port(), 0);
     ASSERT_TRUE(knocked.ok());
@@ -445,7 +445,7 @@ TEST(DialInDoor, WhoFallsSilentIsSentAwayInTime) {
 }
 
 // A worker that cannot be a rank of this job gets the reason after it has proved the key.
-TEST(DialInDoor, ARankThatThereIsNotIsToldSo) {
+TEST(DialInTest, UnknownRankIsRejectedWithAReason) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
     auto knocked = KnockAs(dial_in->port(), 3);
     ASSERT_TRUE(knocked.ok()) << knocked.error().message;
@@ -461,7 +461,7 @@ TEST(DialInDoor, ARankThatThereIsNotIsToldSo) {
     EXPECT_NE(why.find("it asks to be rank 3; workers are ranks 1 to 2"), std::string::npos) << why;
 }
 
-TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
+TEST(DialInTest, CountsJoinersAndNamesRejectedOnes) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
     EXPECT_EQ(dial_in->PendingJoiners(2), 0);
     auto any = KnockAs(dial_in->port(), 0), three = KnockAs(dial_in->port(), 3),
@@ -505,7 +505,7 @@ class Nobody : public RankRegistry {
 };
 
 // poll(2) accepts at most as many descriptors as a process may have.
-TEST(DialInDoor, ADoorThatBreaksEndsTheWaitAtOnce) {
+TEST(DialInTest, ADoorThatBreaksEndsTheWaitAtOnce) {
 #ifdef __SANITIZE_ADDRESS__
     GTEST_SKIP() << "the sanitizer looks at objects through a pipe, and there are no descriptors";
 #endif
@@ -525,7 +525,7 @@ TEST(DialInDoor, ADoorThatBreaksEndsTheWaitAtOnce) {
     EXPECT_LT(NowNs() - begin_ns, test::LimitNs(5000));
 }
 
-TEST(DialInDoor, StrangersNeitherComeInNorKeepWorkersOut) {
+TEST(DialInTest, CallersWithoutTheKeyNeitherEnterNorBlockWorkers) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
     std::vector<Fd> strangers;
     DialHello lie;
@@ -557,7 +557,7 @@ TEST(DialInDoor, StrangersNeitherComeInNorKeepWorkersOut) {
 
 // Someone between a worker and rank 0 changes a byte of what the worker says before the handshake:
 // its rank, the size, its host's name.
-TEST(DialInDoor, AHelloThatWasAlteredOnTheWayIsRefused) {
+TEST(DialInTest, AHelloThatWasAlteredOnTheWayIsRefused) {
     for (const size_t at : {sizeof(DialHello), size_t{4}, size_t{12}, size_t{16}, size_t{79}}) {
         SCOPED_TRACE(at);
         const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
@@ -602,7 +602,7 @@ TEST(DialInDoor, AHelloThatWasAlteredOnTheWayIsRefused) {
     }
 }
 
-TEST(DialInDoor, ANameFromOutsideHasNoControlCharacters) {
+TEST(DialInTest, ANameFromOutsideHasNoControlCharacters) {
     DialHello hello;
     EXPECT_EQ(hello.HostName(), "");
     hello.host = {'n', '\x1b', '[', '\n', ' ', '\x80', '2'};

@@ -139,7 +139,7 @@ TEST(Ends, AChildThatDiesIsNamedHoweverItsLinksEnded) {
     EXPECT_NE(told.message.find("rank 1 (host b) was lost"), std::string::npos) << told.message;
 }
 
-TEST_F(RootEpoch, BelievesNothingOfAnOlderOne) {
+TEST_F(RootEpoch, IgnoresFramesOfOlderEpochs) {
     two_->Close();
     const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
     ASSERT_TRUE(verdict.ok());
@@ -176,7 +176,7 @@ TEST_F(RootEpoch, BelievesNothingOfAnOlderOne) {
 }
 
 // A rank that does not leave an epoch in time is excluded from the next one and told so.
-TEST_F(RootEpoch, GoesOnWithoutWhoDoesNotLeave) {
+TEST_F(RootEpoch, DropsRanksThatDoNotLeaveTheEpoch) {
     two_->Close();
     one_->Await(FrameType::kVerdict);
     ASSERT_TRUE(control_->EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
@@ -192,7 +192,7 @@ TEST_F(RootEpoch, GoesOnWithoutWhoDoesNotLeave) {
 }
 
 // A rank that reports the end of the job instead ends it for all.
-TEST_F(RootEpoch, IsTheLastWhereNobodyRecovers) {
+TEST_F(RootEpoch, IsTheLastWithoutRecovery) {
     two_->Close();
     EXPECT_TRUE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
     const Error error = control_->ReportFailure({ErrorCode::kPeerLost, "a step failed"});
@@ -366,7 +366,7 @@ Bytes LongReport() {
 }
 
 // Its text is forwarded to all ranks with words before it.
-TEST_F(RootEpoch, ToldWhatAFrameHoldsItTellsAPartOfIt) {
+TEST_F(RootEpoch, ReportsPartOfAFrame) {
     one_->Send(FrameType::kFailure, LongReport());
     const auto verdict = DecodeVerdict(two_->Await(FrameType::kVerdict));
     ASSERT_TRUE(verdict.ok());
@@ -475,7 +475,7 @@ TEST(WorkerEpoch, WaitsInACallWhileOthersMove) {
     }
 }
 
-TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
+TEST(WorkerEpoch, IgnoresFramesOfOlderEpochs) {
     Worker worker;
     ASSERT_TRUE(worker.Start());
     FarEnd& root = *worker.pair.far;
@@ -700,7 +700,7 @@ TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
 }
 
 // A busy machine may delay rank 0's answer.
-TEST(WorkerEpoch, WaitsForRankZerosWord) {
+TEST(WorkerEpoch, WaitsForTheVerdictOfRankZero) {
     Worker worker;
     ASSERT_TRUE(worker.Start());
     FarEnd& far = *worker.pair.far;

@@ -137,7 +137,7 @@ TEST(Fault, InDecode) {
 }
 
 // The control thread ends the process if its main thread does not check the monitor.
-TEST(Fault, InALoadThatLooksAtNothing) {
+TEST(Fault, DuringALoadThatPollsNoLink) {
     std::vector<Fault> faults;
     size_t turn = 0;
     for (int signal : {SIGKILL, SIGSTOP}) {

@@ -170,7 +170,7 @@ TEST_F(WorkerFlood, CallersThatSayHelloKeepNoJobOut) {
 }
 
 // A peer that is slow to answer the challenge keeps its place.
-TEST_F(WorkerFlood, AHandshakeGoesOnWhileACrowdSaysHello) {
+TEST_F(WorkerFlood, HandshakeSucceedsDuringAFloodOfHellos) {
     ClientHandshake handshake("w", TestKey(), 1000);
     const Fd fd = Call(port_, "127.0.0.1", handshake.First());
     Bytes in;
@@ -229,7 +229,7 @@ TEST_F(AdmissionFlood, CallersThatSayHelloKeepNoWorkerOut) {
     ExpectAdmitsAll(RankHello());
 }
 
-TEST_F(AdmissionFlood, AHandshakeGoesOnWhileACrowdSaysHello) {
+TEST_F(AdmissionFlood, HandshakeSucceedsDuringAFloodOfHellos) {
     const Bytes prologue = RankHello();
     const Bytes key = TestKey();
     ServerHandshake handshake(key, {}, prologue);

@@ -123,7 +123,7 @@ TEST_F(Forward, BytesPassToAPortInBothDirections) {
     EXPECT_EQ(::recv(caller->get(), &byte, 1, 0), 0);
 }
 
-TEST_F(Forward, NobodyElseIsForwarded) {
+TEST_F(Forward, OnlyCallersWithTheKeyAreForwarded) {
     const auto other_file = folder_ / "other";
     WriteKey(other_file, "another-key-of-the-tests");
     const Bytes other = ReadKeyFile(other_file).value();

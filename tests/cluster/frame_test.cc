@@ -140,7 +140,7 @@ void CheckMessage(const Message& message, const Decode& decode) {
     EXPECT_FALSE(decode(View(longer)).ok());
 }
 
-TEST(Message, EachComesBackAndNothingElseDoes) {
+TEST(Message, RoundTripAndRejectsOtherBytes) {
     HelloMessage hello;
     hello.version = "0.1.0";
     hello.timeout_ms = 5000;
@@ -162,7 +162,7 @@ TEST(Message, EachComesBackAndNothingElseDoes) {
     CheckMessage(ExaminedMessage{4, false, ErrorCode::kOutOfMemory, "why"}, DecodeExamined);
 }
 
-TEST(Message, HoldsWhatItWasGiven) {
+TEST(Message, RoundTrip) {
     auto back = DecodeAssign(Encode(SomeAssignment()));
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(back->rank, 2);

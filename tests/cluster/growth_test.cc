@@ -196,7 +196,7 @@ TEST_F(Growth, OneThatRankZeroFeedsJoins) {
 }
 
 // Stages stay stages; the fourth rank would have no layer.
-TEST_F(Growth, WhomTheModelHasNoRoomForWaitsAndIsTheNextToTakeAPlace) {
+TEST_F(Growth, WorkerWithoutARankWaitsAndReplacesTheNextLostRank) {
     const auto first = Worker();
     Weft root(Command() + Dialled(1, {"--tp", "1", "--pp", "2", "--restart-timeout-ms", "60000"}));
     ASSERT_TRUE(test::Until([&] { return root.Out().size() > 20; })) << root.Err();
@@ -319,7 +319,7 @@ TEST_F(Unfit, OneThatComputesOnAnotherKindOfDevice) {
 }
 
 // For any host, however often it dials: one line per hour.
-TEST_F(Unfit, OneWithAnotherKeyOrVersionIsToldOfOnce) {
+TEST_F(Unfit, WorkerWithAnotherKeyOrVersionIsLoggedOnce) {
     const auto root = Start(Command());
     for (int i = 0; i < 3; ++i) {
         const auto key = Knock("another-key-of-the-tests");
@@ -345,7 +345,7 @@ TEST_F(Unfit, OneWithAnotherKeyOrVersionIsToldOfOnce) {
 }
 
 // A worker has the key, and does not answer the question, or answers nonsense.
-TEST_F(Unfit, OneThatDoesNotAnswerWhatItIsAsked) {
+TEST_F(Unfit, WorkerThatDoesNotAnswerTheRequest) {
     SKIP_TO_NIGHT_UNLESS(false);
     for (const bool silent : {true, false}) {
         const auto root = Start(Command());

@@ -260,7 +260,7 @@ TEST(Handshake, WordsOfABuildAreBounded) {
     }
 }
 
-TEST(Builds, AreToldByTheirVersionCommitAndHash) {
+TEST(Builds, AreDistinguishedByVersionCommitAndHash) {
     const Build own;
     EXPECT_EQ(own.commit, "unknown");  // as in all test programs
     EXPECT_EQ(own.protocol_hash.size(), 12u);
@@ -284,7 +284,7 @@ TEST(Builds, AreToldByTheirVersionCommitAndHash) {
     }
 }
 
-TEST(Handshake, ABusyWorkerSaysSoOnlyToWhoHasTheKey) {
+TEST(Handshake, BusyWorkerAnswersOnlyCallersWithTheKey) {
     const Outcome busy = Shake(kKey, kKey, {}, {}, true);
     ASSERT_FALSE(busy.client.ok());
     EXPECT_NE(busy.client.error().message.find("another job (a job of 10.0.0.1:5): wait"),
@@ -492,7 +492,7 @@ TEST(Handshake, AChangedByteIsFound) {
 }
 
 // A refusal that anyone could have sent says so, or is one to retry.
-TEST(Handshake, AForgedRefusalIsToldFromATrueOne) {
+TEST(Handshake, ForgedRefusalIsDetected) {
     const auto refused = [](const auto& alter) {
         ClientHandshake client("worker h2:7000", kKey, 5000);
         ServerHandshake server(kKey);

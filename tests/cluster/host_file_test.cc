@@ -40,7 +40,7 @@ TEST(HostFile, DeepSpeedsAndOpenMpisNameThisHostAsWell) {
     EXPECT_EQ(Parsed("10.0.0.3 slots=1"), HostList{"10.0.0.3"});
 }
 
-TEST(HostFile, WhatIsNoHostIsRefusedWithItsLine) {
+TEST(HostFile, InvalidHostIsRejectedWithItsLine) {
     EXPECT_EQ(
         Refused("b\nc slots=8\n"),
         "hosts:2: slots=8 on c, but a worker runs one rank. Start a worker for each, on ports "

@@ -61,7 +61,7 @@ TEST_F(LateHosts, AreWaitedForAndNamed) {
     EXPECT_EQ(root->output().find("is gone"), std::string::npos) << root->output();
 }
 
-TEST_F(LateHosts, WhoLeavesMeanwhileIsWaitedForAgain) {
+TEST_F(LateHosts, HostThatLeavesIsAwaitedAgain) {
     auto first = Worker(0);
     const auto root = Root({"wait=600000", "steps=3"});
     ASSERT_TRUE(first->ReadUntil("a job of", soon_)) << first->output();
@@ -72,7 +72,7 @@ TEST_F(LateHosts, WhoLeavesMeanwhileIsWaitedForAgain) {
     EXPECT_EQ(root->Wait(Deadline::In(30'000)), 0) << root->output();
 }
 
-TEST_F(LateHosts, TheWaitEndsAndNamesWhoIsMissing) {
+TEST_F(LateHosts, TimeoutNamesTheMissingHosts) {
     const auto first = Worker(0);
     const auto root = Root({fmt::format("wait={}", test::TimeoutMs(2000))});
     EXPECT_NE(root->Wait(Deadline::In(30'000)), 0);

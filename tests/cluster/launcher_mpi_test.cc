@@ -165,7 +165,7 @@ TEST_P(Mpi, LargeMessagesAndSeveralJobsOfOneLaunch) {
     EXPECT_NE(out_.find("\"mpi\""), std::string::npos) << out_;
 }
 
-TEST_P(Mpi, WrongWordsAreSaidOnce) {
+TEST_P(Mpi, UsageErrorsAreReportedOnce) {
     EXPECT_NE(RunMpi(2, Run(4) + Words{"--local", "2"}), 0);
     const size_t first = err_.find("weft: error: mpirun");
     ASSERT_NE(first, std::string::npos) << err_;
@@ -188,7 +188,7 @@ TEST_P(Mpi, EveryCommandRuns) {
     }
 }
 
-TEST_P(Mpi, AServerEndsWellWhoeverIsAskedFirst) {
+TEST_P(Mpi, ServerEndsCleanlyWhicheverRankIsStoppedFirst) {
     StopServer("auto", {0, 1, 2}, {});
     StopServer("auto", {2, 1, 0}, {0, 1, 2});  // a launcher may repeat the signal
     StopServer("auto", {1, 2}, {0});
@@ -380,7 +380,7 @@ TEST_F(Launch, AServerUnderVariablesEndsAtOnceWithAllItsRanks) {
     }
 }
 
-TEST_F(Launch, WhatIsMissingIsSaid) {
+TEST_F(Launch, MissingHostsAreNamed) {
     const Words variables = {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"};
     const support::Ran keyless = RunWeft(Run(4), variables);
     EXPECT_EQ(keyless.status, 2);

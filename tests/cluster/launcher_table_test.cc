@@ -182,7 +182,7 @@ TEST(LauncherTable, OneLauncherWithinAnother) {
 }
 
 // A batch script exports variables common to all tasks, and srun starts several.
-TEST(LauncherTable, WhatAgreesMayStandTwiceAndWhatDoesNotIsNamed) {
+TEST(LauncherTable, ContradictingVariablesAreNamed) {
     const Variables meeting = {{"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}};
     const Variables exported = Together(Step(), Together(meeting, {{"WORLD_SIZE", "3"}}));
     ExpectFound(exported, {"srun", 1, 3, 0, "n0", 29500, ""});
@@ -201,7 +201,7 @@ TEST(LauncherTable, WhatAgreesMayStandTwiceAndWhatDoesNotIsNamed) {
                 {"RANK and WORLD_SIZE", 0, 3, -1, "n0", 29500, ""});
 }
 
-TEST(LauncherTable, WhatIsWrongIsNamed) {
+TEST(LauncherTable, InvalidVariablesAreNamed) {
     const std::pair<Variables, const char*> wrong[] = {
         {Together(Torchrun(), {{"RANK", "8"}}), "RANK=8 and WORLD_SIZE=8"},
         {Together(Torchrun(), {{"WORLD_SIZE", "eight"}}), "WORLD_SIZE=eight"},

@@ -270,7 +270,7 @@ class Meeting : public testing::Test {
     Address address_;
 };
 
-TEST_F(Meeting, RanksComeInAnyOrderBetweenStrangers) {
+TEST_F(Meeting, RanksConnectInAnyOrderAmongUnknownCallers) {
     std::vector<Fd> strangers;
     for (int i = 0; i < 60; ++i) {
         strangers.push_back(net::DialTcp("127.0.0.1", address_.port, Deadline::In(1000)).value());
@@ -315,7 +315,7 @@ TEST_F(Meeting, ARankThatLeavesEndsTheWaitOrIsWaitedForAgain) {
 }
 
 // A worker whose protocol differs from that of a launcher's ranks.
-TEST_F(Meeting, AWorkerThatDialsInIsToldThatNobodyWaitsForIt) {
+TEST_F(Meeting, WorkerIsToldThatNoJobWaitsForIt) {
     std::thread worker([&] {
         auto fd = DialRankZero({address_}, Deadline::In(2000));
         ASSERT_TRUE(fd.ok());
@@ -404,7 +404,7 @@ TEST_F(Meeting, ARankThatWasDroppedDialsAgain) {
 }
 
 // A port scan does not use up the limit of refused ranks.
-TEST_F(Meeting, RanksAreTurnedAwayBetweenStrangers) {
+TEST_F(Meeting, RanksAreRejectedAmongUnknownCallers) {
     std::vector<Fd> strangers;
     for (int i = 0; i < 20; ++i) {
         strangers.push_back(net::DialTcp("127.0.0.1", address_.port, Deadline::In(1000)).value());
@@ -428,7 +428,7 @@ TEST_F(Meeting, RanksAreTurnedAwayBetweenStrangers) {
     ranks.join();
 }
 
-TEST_F(Meeting, ARankZeroThatEndsIsToldFromOneThatNeverWas) {
+TEST_F(Meeting, EndedRankZeroIsDistinguishedFromAnAbsentOne) {
     Result<Fd> dialed = DialRankZero({address_}, Deadline::In(2000));
     std::thread rank([&] {
         const auto arrival = Prove(std::move(dialed), 1);

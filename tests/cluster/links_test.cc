@@ -38,7 +38,7 @@ TEST(Links, ComeBackAsTheyWere) {
     EXPECT_TRUE(UnpackWireEnds(PackWireEnds({}), 1).ok());
 }
 
-TEST(Links, WhatIsNoListOfThemIsRefused) {
+TEST(Links, MalformedListsAreRejected) {
     const std::string good = PackWireEnds(EndsOfRankZero());
     EXPECT_FALSE(UnpackWireEnds(good, 3).ok());
     for (size_t length = 0; length < good.size(); ++length) {
@@ -56,7 +56,7 @@ TEST(Links, WhatIsNoListOfThemIsRefused) {
     EXPECT_FALSE(UnpackWireEnds(PackStrings({fine}), 1).ok());
 }
 
-TEST(Links, ALineSaysBothEndsAndTheSlowerSpeed) {
+TEST(Links, LineNamesBothEndsAndTheSlowerSpeed) {
     std::vector<std::vector<net::WireEnd>> links(3, std::vector<net::WireEnd>(3));
     links[0][1] = {"tcp", "10.0.1.1", "eth1", 25'000, "", true};
     links[1][0] = {"tcp", "10.0.1.2", "eth9", 10'000, "", true};

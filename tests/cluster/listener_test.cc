@@ -122,7 +122,7 @@ TEST_F(Listener, ServesOneJobAfterAnother) {
     }
 }
 
-TEST_F(Listener, SaysWhyTheKeyIsRefused) {
+TEST_F(Listener, NamesTheReasonOfARejectedKey) {
     Process root(Root("", WriteKey("other", "a-key-that-nobody-shares")));
     EXPECT_EQ(root.Wait(Deadline::In(10'000)), 1);
     EXPECT_NE(root.output().find("refused our key"), std::string::npos) << root.output();
@@ -132,7 +132,7 @@ TEST_F(Listener, SaysWhyTheKeyIsRefused) {
     EXPECT_NE(none.output().find("absent"), std::string::npos) << none.output();
 }
 
-TEST_F(Listener, SaysWhichBuildsDiffer) {
+TEST_F(Listener, NamesTheDifferentBuilds) {
     const std::string address = fmt::format("127.0.0.1:{}", ports_[0]);
     const Identity other{kProtocol, {WEFT_VERSION, "1f3da7147a20", "0123456789ab"}};
     const auto hash = DialWorker(address, key_, 1000, Deadline::In(2000), other);
@@ -193,7 +193,7 @@ TEST_F(Listener, FiftySilentCallersDoNotKeepAJobOut) {
 }
 
 // Silent callers from many addresses, after one that is about to prove the key.
-TEST_F(Listener, ACrowdOfManyAddressesDropsNobodyWhoSpoke) {
+TEST_F(Listener, ManyAddressesDisplaceNoCallerThatSpoke) {
     ClientHandshake handshake("w", key_, 1000);
     const Fd fd = Knock();
     Send(fd, handshake.First());
@@ -216,7 +216,7 @@ TEST_F(Listener, ACrowdOfManyAddressesDropsNobodyWhoSpoke) {
     EXPECT_TRUE(workers_[0]->ReadUntil("begins", Deadline::In(2000))) << workers_[0]->output();
 }
 
-TEST_F(Listener, AHalfHandshakeAndASlowCallerDisturbNobody) {
+TEST_F(Listener, HalfHandshakesAndSlowCallersDisturbNoCaller) {
     ClientHandshake half("w", key_, 1000);
     const Fd first = Knock();
     Send(first, half.First());  // and then nothing

@@ -120,7 +120,7 @@ class BehindNat : public ::testing::Test {
 };
 
 // Rank 2 could not dial rank 1, so rank 1 dials rank 2.
-TEST_F(BehindNat, AWorkerThatNobodyCanDialDialsTheOthers) {
+TEST_F(BehindNat, UnreachableWorkerDialsTheOthers) {
     OnLan("root", 1);
     BehindRouter("hidden", "router", 2);
     OnLan("open", 3);
@@ -139,7 +139,7 @@ TEST_F(BehindNat, AWorkerThatNobodyCanDialDialsTheOthers) {
 }
 
 // Two NATs with equal addresses behind them: one of the two needs forwarded ports.
-TEST_F(BehindNat, TwoThatNobodyCanDialNeedForwardedPorts) {
+TEST_F(BehindNat, TwoUnreachableWorkersNeedForwardedPorts) {
     OnLan("root", 1);
     BehindRouter("one", "router1", 2);
     BehindRouter("two", "router2", 3);
@@ -168,7 +168,7 @@ TEST_F(BehindNat, RankZeroBehindForwardedPortsIsDialledByTheAddressThatWorkersUs
                          {"--expect-workers", "2", "--tp", "3", "--data-ports", "7001-7004"});
 }
 
-TEST_F(BehindNat, AListeningWorkerBehindForwardedPortsSaysItsAddress) {
+TEST_F(BehindNat, ListeningWorkerBehindForwardedPortsAdvertisesItsAddress) {
     OnLan("root", 1);
     BehindRouter("box", "router", 2);
     Forward("router", "7000:7004");

@@ -31,7 +31,7 @@ std::set<size_t> MayGo(const std::vector<Unproved>& callers, size_t silent, size
     return gone;
 }
 
-TEST(Crowd, TheLargestLosesOneAndWhoSpeaksStays) {
+TEST(Crowd, LargestNetworkLosesASilentConnection) {
     const std::vector<Unproved> callers = {
         {"10.0.0.1", false}, {"10.0.0.2", true}, {"10.0.0.2", false}, {"10.0.0.2", false}};
     EXPECT_EQ(MayGo(callers, 2, 1), (std::set<size_t>{2, 3}));

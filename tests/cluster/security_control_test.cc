@@ -185,7 +185,7 @@ TEST_F(SecurityControl, ACrowdThatTalksKeepsNoJobOut) {
 
 // Frames of every type, well-formed and malformed, before the key is proved: the worker reveals no
 // version, host or job, and sends only a challenge to a proper greeting.
-TEST_F(SecurityControl, NothingIsSaidBeforeTheKeyIsProved) {
+TEST_F(SecurityControl, NothingIsSentBeforeTheKeyIsProved) {
     std::mt19937 random(11);
     for (int type = 0; type <= 20; type++) {
         for (size_t size : {size_t{0}, size_t{44}, size_t{900}}) {
@@ -233,7 +233,7 @@ TEST_F(SecurityControl, AWrongProofLearnsNothingMore) {
 }
 
 // A peer at the worker's address accepts the connection and stops at each stage in turn.
-TEST_F(SecurityControl, ADiallerGivesUpOnWhoeverStallsOrTalksNonsense) {
+TEST_F(SecurityControl, DialerDropsStalledAndMalformedPeers) {
     enum Stage { kSilent, kHalf, kChallenge, kGarbage, kHuge, kClosed };
     for (const Stage stage : {kSilent, kHalf, kChallenge, kGarbage, kHuge, kClosed}) {
         const Fd port = net::ListenTcp("127.0.0.1", 0).value();

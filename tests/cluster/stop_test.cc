@@ -154,7 +154,7 @@ TEST_F(Stop, WhileRanksGather) {
 }
 
 // A job other than a server loses its result, so it prints the reason.
-TEST_F(Stop, AWorkerThatIsAskedToEndSaysGoodbye) {
+TEST_F(Stop, StoppedWorkerSendsGoodbye) {
     const auto worker = Worker();
     model::Hyper hyper = support::OddHyper();
     hyper.context = 100'100;

@@ -55,7 +55,7 @@ RankWaits RandomWaits(std::mt19937& random, int ranks) {
     return rank_waits;
 }
 
-TEST(RankWaits, WhoIsStuckIsTheLargestSetThatNobodyOutsideCanFree) {
+TEST(RankWaits, DeadlockIsTheLargestSetOfRanksThatNoOtherRankCanFree) {
     std::mt19937 random(7);
     int with_circles = 0;
     for (int round = 0; round < 20'000; ++round) {
@@ -86,7 +86,7 @@ TEST(RankWaits, WhoIsStuckIsTheLargestSetThatNobodyOutsideCanFree) {
     EXPECT_LT(with_circles, 18'000);
 }
 
-TEST(RankWaits, WhoeverWaitsForARankThatComputesIsNotStuck) {
+TEST(RankWaits, RankThatWaitsForAComputingRankIsNotDeadlocked) {
     const RankWaits computes;
     // A pipeline whose first stage computes; an idle server whose ranks all wait for rank 0.
     EXPECT_TRUE(
@@ -112,7 +112,7 @@ TEST(RankWaits, AWaitInWhichSomethingMovedIsNoCircle) {
     EXPECT_TRUE(FindDeadlock(std::vector<RankWaits>{}, kLeastMs).empty());
 }
 
-TEST(RankWaits, OpsHaveTheirWords) {
+TEST(RankWaits, OpsHaveNames) {
     EXPECT_EQ(OpOf({1, 9, 12, 0, "reduce_scatter"}), "reduce_scatter #12 of step 9");
     EXPECT_EQ(OpOf({0, -1, 4, 0, "'checkpoint'"}), "'checkpoint'");
 }

@@ -46,7 +46,7 @@ TEST(WaitingLine, PlacesGoToTheFirstInLine) {
     EXPECT_TRUE(line.Call({.ticket = 7}, 1, kPeriodNs).taken);
 }
 
-TEST(WaitingLine, WhoDoesNotReturnLeavesTheLine) {
+TEST(WaitingLine, AbsentCallerLeavesTheLine) {
     WaitingLine line;
     line.Call({.ticket = 1}, 0, 0);
     line.Call({.ticket = 2}, 0, 0);
@@ -60,7 +60,7 @@ TEST(WaitingLine, WhoDoesNotReturnLeavesTheLine) {
     EXPECT_EQ(line.Call({.ticket = 2}, 0, kAbsentNs).answer.place, 2);
 }
 
-TEST(WaitingLine, WhoOnlyAsksTakesNoPlace) {
+TEST(WaitingLine, AskingCallerTakesNoPlace) {
     WaitingLine line;
     const auto asks = line.Call({.take = false}, 1, 0);
     EXPECT_FALSE(asks.taken);

@@ -116,7 +116,7 @@ TEST(Checksum, AChangedBitOfAMessageIsNamed) {
     EXPECT_NE(std::string::npos, words.find("its 2000 bytes were changed on the way")) << words;
 }
 
-TEST(Checksum, WithoutThemTheSumIsWrongAndNobodyKnows) {
+TEST(Checksum, WithoutChecksumsACorruptSumIsNotDetected) {
     const Outcome outcome = SumOverRelay(kGreeting + kFrame + kHead + 123, false);
     EXPECT_TRUE(outcome.status.ok());
     size_t wrong = 0;

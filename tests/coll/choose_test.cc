@@ -40,7 +40,7 @@ TEST(Choose, LinksAreFoundByWhatWasMeasured) {
     }
 }
 
-TEST(Choose, TooLittleSaysNothing) {
+TEST(Choose, TooFewMeasurementsDecideNothing) {
     const TierGroup group{4, 1, {1e9, 1e-6, 0}, {1e9, 1e-6, 0}};
     EXPECT_FALSE(FitTier(4, {}));
     EXPECT_FALSE(FitTier(4, RowsOver(group, {8192})));

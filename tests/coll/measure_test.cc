@@ -290,7 +290,7 @@ class Stopped final : public net::PeerMonitor {
     Error OnTimeout(int, const net::OpTag&, const Deadline&) override { return Failure(); }
 };
 
-TEST(Measure, EndsWhenTheMonitorSaysSo) {
+TEST(Measure, EndsWhenTheMonitorReportsAFailure) {
     auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kMeasureWindow).value();
     test::OnThreads(fabrics, [](net::Fabric& fabric) {
         const Stopped stopped;

@@ -716,7 +716,7 @@ TEST(DoctorCardHosts, FaultyOnesAreNamed) {
 }
 
 // lspci of a user tells nothing of links: that is said, and is not a fault.
-TEST(DoctorCardHosts, WhatLspciMayNotReadIsSaid) {
+TEST(DoctorCardHosts, UnreadableLspciFieldsAreNoted) {
     const SnapshotFiles files = {
         {"cmd/lspci_-vv",
          "01:00.0 Network controller: Mellanox Technologies MT27500 Family [ConnectX-3]\n"

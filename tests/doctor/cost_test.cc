@@ -98,7 +98,7 @@ plan::Prediction Planned(const std::string& model, const plan::ClusterSpec& clus
 }
 
 // The same two machines by hand: the wire of `weft plan`, and what the slot leaves of it.
-TEST(DoctorCost, IsWhatPlanSaysOfTheSameMachines) {
+TEST(DoctorCost, EqualsThePredictionOfPlan) {
     const auto found = Costs(HostWith({8, 1}, Gpu::kStrixHalo), "pcie-link");
     ASSERT_EQ(found.size(), 1u);
     const Cost& cost = *found[0].cost;
@@ -135,7 +135,7 @@ TEST(DoctorCost, TcpInPlaceOfRdmaIsPlansTcp) {
 }
 
 // The speed of a link that a virtual machine emulates costs nothing.
-TEST(DoctorCost, EmulatedLinksCostNothing) {
+TEST(DoctorCost, EmulatedLinksHaveNoCost) {
     SnapshotFiles files = HostWith({8, 4}, Gpu::kStrixHalo);
     files.erase("cmd/lspci_-vv");
     files[std::string("link/sys/bus/pci/devices/") + kCard] =
@@ -231,7 +231,7 @@ TEST(DoctorCost, ModelsThatFitOnlyOtherwiseAreNamed) {
 }
 
 // Half the memory's bandwidth: what is read takes twice as long, and nothing else.
-TEST(DoctorCost, HalfTheMemoryIsHalfOfWhatIsRead) {
+TEST(DoctorCost, HalfTheMemoryBandwidthHalvesTheSpeed) {
     CostModel model = *CostModel::Open();
     CostQuestion question;
     question.host.gpus["1002:1586"] = 1;

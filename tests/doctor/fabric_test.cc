@@ -111,7 +111,7 @@ TEST_F(FabricJudgement, HalfOfTheCardIsASlotOrTheMtu) {
     EXPECT_NE(found[0].fix.find("pcie-link"), std::string::npos) << found[0].fix;
 }
 
-TEST_F(FabricJudgement, TcpBesideARdmaPortIsNotedWithTheCommandThatSaysWhy) {
+TEST_F(FabricJudgement, TcpDespiteAnRdmaPortIsNotedWithACommand) {
     const auto here = Host(25000, true);
     const auto found = Look(*here, {{0, 1, "tcp", 30, 2.0}});
     ASSERT_EQ(Severities(found), "warn ");

@@ -328,7 +328,7 @@ TEST(DoctorHosts, FaultyOnesAreNamed) {
 }
 
 // The fault is all that is wrong with these.
-TEST(DoctorHosts, FaultyOnesAreWarnedOfNothingElse) {
+TEST(DoctorHosts, FaultyHostsHaveOnlyTheExpectedWarnings) {
     std::vector<Fault> faults = CardFaults();
     for (Fault& fault : BoardFaults()) faults.push_back(std::move(fault));
     for (const Fault& fault : faults) {
@@ -496,7 +496,7 @@ TEST(DoctorHosts, LinksAreBounded) {
     EXPECT_NE(FindNetDevice(*view, "veth7"), nullptr);
 }
 
-TEST(DoctorHosts, WhatCannotBeReadIsSaid) {
+TEST(DoctorHosts, UnreadableSourcesAreNoted) {
     Host host("h", Distribution::kFedora43);
     host.Add({.name = "enp1s0", .pci = "0000:01:00.0", .driver = "igc", .megabits = 2500});
     host.Remove("cmd/ip_-j_addr");

@@ -455,7 +455,7 @@ TEST(DoctorSave, HostsOfOneNameStayTwo) {
     EXPECT_EQ(views[2]->Text("proc/x"), "1");
 }
 
-TEST(DoctorSave, HostsOfOneNameAreToldApartByWhereTheyWereHad) {
+TEST(DoctorSave, HostsWithOneNameAreDistinguishedByTheirSource) {
     HostViews views;
     for (const char* name : {"node", "node", "other", "node", "b.tar"}) {
         views.push_back(
@@ -532,7 +532,7 @@ TEST(DoctorSave, OnlyTheSystemsNamesOfInterfacesStay) {
     }
 }
 
-TEST(DoctorSave, SourcesAreToldAndUnknownOnesLeftOut) {
+TEST(DoctorSave, SourcesAreListedAndUnknownOnesOmitted) {
     Pseudonyms names;
     std::vector<SavedSource> sources;
     const SnapshotFiles saved = SavedFiles({{"sys/class/net/eth0/mtu", "1500\n"},

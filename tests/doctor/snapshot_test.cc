@@ -223,7 +223,7 @@ TEST(DoctorSnapshot, OneHugeFileRefusesItselfAlone) {
 }
 
 // What is unpacked in vain has an end. What would have followed is not known to be absent.
-TEST(DoctorSnapshot, WhatIsPackedTightIsNotUnpackedForEver) {
+TEST(DoctorSnapshot, DecompressionIsBounded) {
     test::TempDir dir;
     constexpr int kPieces = 18;  // of 64 MiB
     const std::string complete = WriteTar({{"probe/complete", "yes\n"}}).value().substr(0, 1024);
@@ -305,7 +305,7 @@ TEST(DoctorSnapshot, AMillionEntriesAreRefusedSoon) {
     EXPECT_NE(parsed.error().message.find("more than 20000 files"), std::string::npos);
 }
 
-TEST(DoctorSnapshot, WhatWasCutSaysSo) {
+TEST(DoctorSnapshot, TruncatedTextIsMarked) {
     const std::string tar = WriteTar({{"a", std::string(5000, 'x')}, {"b", "text"}}).value();
     for (const size_t size : {size_t{700}, size_t{4000}, size_t{6200}}) {
         const auto parsed = OfFile(tar.substr(0, size), "cut.tar");

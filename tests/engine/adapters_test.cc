@@ -95,7 +95,7 @@ class Adapters : public testing::TestWithParam<DType> {
     std::vector<model_files::NamedAdapter> all_;
 };
 
-TEST_P(Adapters, EachSaysWhatItSaysAlone) {
+TEST_P(Adapters, BatchGivesTheTokensOfSingleRequests) {
     constexpr int kRequests = 12;
     std::vector<Request> requests;
     std::vector<std::shared_ptr<Ear>> alone;
@@ -131,7 +131,7 @@ TEST_P(Adapters, EachSaysWhatItSaysAlone) {
 }
 
 // The same prompt repeatedly: KV pages of one adapter are not used for another.
-TEST_P(Adapters, ThePrefixCacheTellsThemApart) {
+TEST_P(Adapters, PrefixCacheSeparatesAdapters) {
     std::vector<Request> requests;
     for (const int32_t adapter : {0, 1, 2, 1, 0, 2}) requests.push_back(RequestOf(0, adapter));
     auto engine = Open(all_, 4096, 1);  // one sequence at a time

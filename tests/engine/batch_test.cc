@@ -166,7 +166,7 @@ class Batch : public testing::TestWithParam<const char*> {
     test::TempDir dir_;
 };
 
-TEST_P(Batch, EachSaysWhatItSaysAlone) {
+TEST_P(Batch, BatchGivesTheTokensOfSingleRequests) {
     constexpr int kRequests = 12;
     const std::string model = Write(GetParam());
     std::vector<std::vector<int32_t>> alone;
@@ -296,7 +296,7 @@ TEST_F(RecurrentBatch, AStateIsKeptWherePromptsPart) {
 
 using EngineTest = Batch;
 
-TEST_F(EngineTest, WhoIsCancelledLeavesAtOnceAndTheOthersGoOn) {
+TEST_F(EngineTest, CancelledRequestLeavesTheBatchAtOnce) {
     support::WriteTinyGguf(dir_ / "m", FileOf("llama"));
     auto engine = Open(dir_ / "m", 4096, 4, true);
     ASSERT_NE(engine, nullptr);

@@ -232,7 +232,7 @@ TEST(Forbidden, EndsComeAfterTheLeastLength) {
     EXPECT_EQ(Best({.allowed = {0b1100}, .ends = {2, 3}, .min_tokens = 2}, {0, 1, 9, 8}), 2);
 }
 
-TEST(Forbidden, NothingLeftIsTheRequestsError) {
+TEST(Forbidden, NoAllowedTokenIsTheRequestsError) {
     Sampler sampler({.allowed = {0b10}, .banned = {{1}}});
     const auto token = sampler.Sample(std::vector<float>{1, 2, 3}, {});
     ASSERT_FALSE(token.ok());

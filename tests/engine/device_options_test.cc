@@ -22,7 +22,7 @@ TEST(DefaultThreads, AreNoMoreThanAQuotaLetsRun) {
     EXPECT_EQ(DefaultThreads(0, std::nullopt), 1);
 }
 
-TEST(MemoryNeeds, WhatADeviceHoldsIsNeededOfItsOwnPool) {
+TEST(MemoryNeeds, DeviceMemoryIsCountedInItsOwnPool) {
     const PoolDevice device({MemoryKind::kDevice, 8000, 5000, 300});
     const auto needs = MemoryNeeds(device, 1000, 70);
     ASSERT_GE(needs.size(), 2u);  // (a container's limit is the third)

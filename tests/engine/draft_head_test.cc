@@ -113,7 +113,7 @@ TEST_P(DraftHeadAnswers, GreedyOnesAreTheSame) {
     }
 }
 
-TEST_P(DraftHeadAnswers, EachSaysWhatItSaysAlone) {
+TEST_P(DraftHeadAnswers, BatchGivesTheTokensOfSingleRequests) {
     const std::string model = Write(true);
     const auto one = Open(JobOf(model), OneAtATime({}));
     std::vector<std::vector<int32_t>> alone;

@@ -196,7 +196,7 @@ TEST(DraftLength, ManyAtOnceAreLeft) {
 }
 
 // Pages of four tokens.
-TEST(DraftPages, KnowWhoseRowsTheyHold) {
+TEST(DraftPages, RecordTheOwnersOfRows) {
     DraftPages pages(8, 4);
     const Tokens text = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
     const Tokens mine = {6, 2, 5};

@@ -156,7 +156,7 @@ TEST_P(Embedding, ATextMayFillTheContext) {
     EXPECT_EQ(vectors[0], vectors[1]);
 }
 
-TEST_P(Embedding, WhatItCannotMakeIsRefused) {
+TEST_P(Embedding, UnsupportedRequestsAreRejected) {
     auto engine =
         Engine::Start({}, EmbeddingJobOf(dir_ / "m", 128, model::Outputs::kBoth), {4, true});
     ASSERT_TRUE(engine.ok());

@@ -125,7 +125,7 @@ TEST(LayoutChoice, NearlyEqualTimesChooseStages) {
     EXPECT_FALSE(LayoutSeconds().stages_win()) << "nothing was measured";
 }
 
-TEST(LayoutChoice, NothingIsChosenByWhatWasNotMeasured) {
+TEST(LayoutChoice, UnmeasuredNetworksChooseNothing) {
     const coll::Tuning none = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
     EXPECT_FALSE(EstimateLayouts(LargeModel(100'000), none).stages_win());
     LayoutCosts unknown = LargeModel(100'000);
@@ -133,7 +133,7 @@ TEST(LayoutChoice, NothingIsChosenByWhatWasNotMeasured) {
     EXPECT_FALSE(EstimateLayouts(unknown, MeasuredTable(60, 1.1e9)).stages_win());
 }
 
-TEST(LayoutChoice, IsTheRanksOnlyWhereTheUserSaysNothing) {
+TEST(LayoutChoice, AppliesOnlyWithoutLayoutFlags) {
     test::FakeHub hub(2);
     net::Fabric fabric;
     fabric.links.resize(2);

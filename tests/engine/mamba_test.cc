@@ -47,7 +47,7 @@ class MambaServed : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, MambaServed, testing::Values("nemotronHMoe", "deepseekV4"),
                          [](const auto& one) { return std::string(one.param); });
 
-TEST_P(MambaServed, EachSaysWhatItSaysAlone) {
+TEST_P(MambaServed, BatchGivesTheTokensOfSingleRequests) {
     constexpr int kClients = 8;
     const test::TempDir dir;
     const std::string name = GetParam();

@@ -7,7 +7,7 @@
 namespace weft::engine {
 namespace {
 
-TEST(MaskBudget, EndsWhoTakesMoreThanTheStepsEarn) {
+TEST(MaskBudget, EndsARequestBeyondItsBudget) {
     MaskBudget budget;
     int64_t greedy = 0, modest = 0;
     int64_t turns = 0;

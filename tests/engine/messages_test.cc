@@ -59,7 +59,7 @@ TEST(Terms, SurviveTheWay) {
     }
 }
 
-TEST(Job, RefusesWhatIsNone) {
+TEST(Job, RejectsMalformedJobs) {
     for (const char* text : {"", "{}", "[1]", "{\"model\": 3}"}) {
         const auto job = JobFromJson(text);
         ASSERT_FALSE(job.ok()) << text;

@@ -121,7 +121,7 @@ TEST(PrefixCache, KnowsTheLongestBeginning) {
     }
 }
 
-TEST(PrefixCache, WithFewPagesWhatItKnowsIsRight) {
+TEST(PrefixCache, WithFewPagesContentsAreRight) {
     for (uint32_t seed = 0; seed < 20; ++seed) {
         Model model(seed, 9);
         model.ExpectAll(false);

@@ -148,7 +148,7 @@ TEST_F(EngineRecovery, RefusesFewerRanksWhereTheModelDoesNotFit) {
     EXPECT_TRUE(recoveries.empty());
 }
 
-TEST_F(EngineRecovery, TellsWhatItDid) {
+TEST_F(EngineRecovery, ReportsRecoveries) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 2);
     cluster.Become(0, 2, JobToJson(job_));

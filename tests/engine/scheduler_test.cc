@@ -116,7 +116,7 @@ int32_t RowsOf(const std::vector<PlannedRows>& planned, int64_t id) {
     return 0;
 }
 
-TEST(Scheduler, ALongPromptHoldsNobodyUp) {
+TEST(Scheduler, LongPromptDelaysNoSequence) {
     Scheduler scheduler({4, 8, 100, kSchedulerPage, true});
     StepData step;
     std::vector<PlannedRows> planned;
@@ -223,7 +223,7 @@ TEST(Scheduler, WithoutRoomForBothPagesNothingIsCopied) {
     EXPECT_EQ(RowsOf(planned, 2), 7);
 }
 
-TEST(Scheduler, WhoCameLastGivesWay) {
+TEST(Scheduler, LastSequenceIsPreemptedFirst) {
     Scheduler scheduler({4, 16, 6, kSchedulerPage, false});
     StepData step;
     std::vector<PlannedRows> planned;
@@ -243,7 +243,7 @@ TEST(Scheduler, WhoCameLastGivesWay) {
 }
 
 // Drafts take the free rows of a step, or half of them if a prompt waits for prefill.
-TEST(Scheduler, DraftsHoldNobodyUp) {
+TEST(Scheduler, DraftsDelayNoSequence) {
     Scheduler scheduler({4, 12, 100, kSchedulerPage, false, 100});
     StepData step;
     std::vector<PlannedRows> planned;

@@ -187,7 +187,7 @@ TEST_F(Proof, ABrokenRecordIsNone) {
     EXPECT_TRUE(std::filesystem::is_empty(dir_ / "cache/weft/proof"));
 }
 
-TEST(SelfTestRecord, SurvivesTheWayAndNothingElseDoes) {
+TEST(SelfTestRecord, RoundTripAndRejectsOtherBytes) {
     SelfTestRecord record;
     record.ops.push_back({"l0.attn_q", 4, false, 0, 2, {1, -2, 3}});
     record.ops.push_back({"logits", 9, true, 0, 0, {}});
@@ -205,7 +205,7 @@ TEST(SelfTestRecord, SurvivesTheWayAndNothingElseDoes) {
     }
 }
 
-TEST(Distance, CountsWhatIsNoNumberAsFar) {
+TEST(Distance, NanCountsAsAnInfiniteDistance) {
     const float nan = std::nanf("");
     EXPECT_EQ(Distance(std::vector<float>{1, 2}, std::vector<float>{1, 2}), 0);
     EXPECT_NEAR(Distance(std::vector<float>{1, 0}, std::vector<float>{1, 1}), std::sqrt(0.5), 1e-9);

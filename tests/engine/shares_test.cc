@@ -34,7 +34,7 @@ TEST(SharesBySpeed, AreEvenWhereNoneIsATenthFaster) {
     EXPECT_EQ(SharesOf(2, 1, {{0}, {100e9}}), Shares());  // not measured
 }
 
-TEST(SharesBySpeed, NobodyGetsMoreThanFits) {
+TEST(SharesBySpeed, NoRankGetsMoreThanFits) {
     // The card would get 36 of 40 GiB; three quarters of its 16 GiB hold 12.
     EXPECT_EQ(SharesOf(1, 2, {{450e9, 16 * kGiB}, {50e9, 64 * kGiB}}, 40 * kGiB), (Shares{30, 70}));
     // The third rank gets what two can't hold, also if the first two are equally fast.

@@ -106,7 +106,7 @@ TEST(StepLinks, GivesTheTokensOfAllLogits) {
     for (const Chain& chain : kChains) ExpectSameTokens(chain);
 }
 
-TEST(StepLinks, ValuesWithoutAsksTravelWhole) {
+TEST(StepLinks, ValuesWithoutAsksAreSentWhole) {
     std::mt19937 random(8);
     const std::vector<float> rows = RandomRows(random);
     OnTwoRanks(

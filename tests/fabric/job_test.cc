@@ -39,7 +39,7 @@ TEST(NetJob, ThereAndBack) {
     }
 }
 
-TEST(NetJob, WhatIsNoneIsRefused) {
+TEST(NetJob, MalformedJobsAreRejected) {
     const std::string good = NetJobToJson(Sample());
     for (size_t length = 0; length < good.size(); ++length) {
         EXPECT_FALSE(NetJobFromJson(good.substr(0, length)).ok());

@@ -38,7 +38,7 @@ class ClusterFiles : public ::testing::Test {
     test::TempDir folder_;
 };
 
-TEST_F(ClusterFiles, WhatIsWrittenIsRead) {
+TEST_F(ClusterFiles, RoundTrip) {
     const ClusterFile file{"/etc/weft/lab.key",
                            {{"b", "10.0.0.2:7000", "me@b"}, {"c-1", "", ""}, {"d", "", "d"}}};
     EXPECT_EQ(ParseClusterFile(ClusterFileText(file), "x").value(), file);

@@ -30,7 +30,7 @@ DiscoveryPacket ABeacon() {
     return packet;
 }
 
-TEST(Beacons, WhatIsSaidIsHeard) {
+TEST(Beacons, RoundTrip) {
     const auto key = KeyOf("a-shared-key-of-the-tests");
     EXPECT_EQ(DecodePacket(key, EncodePacket(key, ABeacon())).value(), ABeacon());
 }
@@ -111,7 +111,7 @@ TEST(Beacons, ASignedBeaconIsCheckedAsWell) {
 }
 
 // An older program sends only its version: a host of the cluster that can't work with this one.
-TEST(Beacons, AnOlderProgramIsHeardWithoutItsBuild) {
+TEST(Beacons, BeaconOfAnOlderProgramHasNoBuild) {
     const auto key = KeyOf("a-shared-key-of-the-tests");
     DiscoveryPacket packet = ABeacon();
     packet.build = {"0.1.0", "", ""};

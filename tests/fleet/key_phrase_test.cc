@@ -7,7 +7,7 @@
 namespace weft::fleet {
 namespace {
 
-TEST(KeyPhrase, WhatIsMadeIsTaken) {
+TEST(KeyPhrase, RoundTrip) {
     std::set<std::string> all;
     for (int i = 0; i < 200; ++i) {
         const std::string words = NewKeyPhrase();
@@ -55,7 +55,7 @@ TEST(KeyPhrase, MistypedWordsAreNoticed) {
     EXPECT_GT(noticed, tried * 97 / 100);
 }
 
-TEST(KeyPhrase, WhatIsNoKeySaysWhy) {
+TEST(KeyPhrase, InvalidPhrasesNameTheReason) {
     const auto why = [](const std::vector<std::string>& typed) {
         const auto parsed = ParseKeyPhrase(typed);
         return parsed.ok() ? "" : parsed.error().message;

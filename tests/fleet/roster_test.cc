@@ -53,7 +53,7 @@ class Rosters : public ::testing::Test {
 
 using Strings = std::vector<std::string>;
 
-TEST_F(Rosters, AHostCountsOnceItHearsThisOne) {
+TEST_F(Rosters, HostIsPresentOnceItEchoesThisOne) {
     EXPECT_TRUE(Hear(other_.Says({})));  // it expects an answer
     EXPECT_EQ(Names(), Strings());
     EXPECT_EQ(roster_.EchoesOf("eth1", now_ns_), std::vector<uint64_t>{1001});
@@ -65,7 +65,7 @@ TEST_F(Rosters, AHostCountsOnceItHearsThisOne) {
     EXPECT_EQ(peer.heard[0], (HeardCable{"eth1", "eth9", "fe80::2", 10'000, ""}));
 }
 
-TEST_F(Rosters, WhatIsPlayedBackDoesNotCount) {
+TEST_F(Rosters, ReplayedBeaconsAreRejected) {
     const DiscoveryPacket recorded = other_.Says({Nonce()});
     EXPECT_FALSE(Hear(recorded));
     EXPECT_EQ(Names(), Strings{"b"});
@@ -111,7 +111,7 @@ TEST_F(Rosters, NoncesGetOld) {
     EXPECT_EQ(Names(), Strings());
 }
 
-TEST_F(Rosters, WhoDiesIsGoneWhoLeavesAtOnce) {
+TEST_F(Rosters, SilentHostExpiresAndLeavingHostGoesAtOnce) {
     Hear(other_.Says({Nonce()}));
     now_ns_ += (kLostMs - 100) * kNsPerMs;
     EXPECT_EQ(Names(), Strings{"b"});
@@ -133,7 +133,7 @@ TEST_F(Rosters, TwoHostsMayHaveOneName) {
     EXPECT_EQ(Names(), (Strings{"b", "b"}));
 }
 
-TEST_F(Rosters, WhoOnlyAsksIsAnsweredAndNotListed) {
+TEST_F(Rosters, AskingHostIsAnsweredButNotListed) {
     other_.port = 0;
     DiscoveryPacket asks = other_.Says({});
     asks.kind = PacketKind::kAsks;
@@ -170,7 +170,7 @@ TEST_F(Rosters, AFloodOfRecordingsLeavesTheLiving) {
     EXPECT_LE(roster_.Peers(now_ns_)[0].heard.size(), kMostWaysOfHost);
 }
 
-TEST_F(Rosters, StrangersAreBounded) {
+TEST_F(Rosters, UnknownSendersAreBounded) {
     int fresh = 0;
     for (int i = 0; i < 100; ++i) {
         const std::string address = "fe80::" + std::to_string(i);

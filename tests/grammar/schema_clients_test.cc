@@ -121,7 +121,7 @@ TEST(ClientSchemas, BoundsBeyondAllNumbers) {
 }
 
 // Go's clients write absent lists and objects as null.
-TEST(ClientSchemas, KeywordsThatAreNull) {
+TEST(ClientSchemas, NullKeywords) {
     const Verdicts cases[] = {
         {R"({"type":"object","properties":{"a":{"type":"boolean","enum":null,"description":null},
              "enum":{"type":["null","integer"],"minimum":null}},"required":null,"$defs":null,

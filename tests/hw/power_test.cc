@@ -145,7 +145,7 @@ TEST_F(Power, CardsOfNvml) {
     EXPECT_GE(after[1].joules - before[1].joules, 75 * least_s);
 }
 
-TEST_F(Power, WithoutSensorsItSaysSo) {
+TEST_F(Power, WithoutSensorsReportsNone) {
     PowerMeter meter(dir_.path());
     EXPECT_TRUE(meter.Read().empty());
     EXPECT_TRUE(meter.note().starts_with("no power sensor: ")) << meter.note();

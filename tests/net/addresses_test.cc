@@ -193,7 +193,7 @@ TEST(Addresses, TravelAndNothingElseDoes) {
 
 // Two cables and a slow network that all share, as mini PCs have them: what was heard tells which
 // link-local addresses lead to whom.
-TEST(Addresses, CablesWithoutAddressesAreToldApartByWhoWasHeard) {
+TEST(Addresses, CablesWithoutAddressesAreMatchedByBeacons) {
     Addresses a = {{"192.168.1.1", 24, "wlan0", 600},
                    {"fe80::a1", 64, "eth1", 10'000},
                    {"fe80::a2", 64, "eth2", 20'000}};

@@ -213,7 +213,7 @@ TEST(Fabric, MixedTransportsServeBoth) {
     relay.join();
 }
 
-TEST(Fabric, StrangersAreTurnedAwayAndTheRestGoesOn) {
+TEST(Fabric, UnknownCallersAreRejectedAndRanksConnect) {
     for (Transport transport : {Transport::kShm, Transport::kTcp}) {
         auto builders = Builders(2, transport);
         std::vector<std::vector<std::string>> offers{OffersTo(builders, 0), OffersTo(builders, 1)};
@@ -437,7 +437,7 @@ TEST(Fabric, WaysThatSwallowConnectionsAreTriedSideBySide) {
 }
 
 // Whoever came first is heard before a crowd behind it is let in.
-TEST(Fabric, ACrowdOfStrangersPushesNoRankOut) {
+TEST(Fabric, ManyUnknownCallersDisplaceNoRank) {
     auto builders = Builders(2, Transport::kTcp);
     const auto offers = OffersTo(builders, 1), own = OffersTo(builders, 0);
     const uint16_t port = DecodeOffer(offers[0])->tcp_port;
@@ -587,7 +587,7 @@ class FakeMonitor final : public PeerMonitor {
 };
 
 // A message that comes byte by byte is slow; one that stops half way stands still.
-TEST(Monitor, ASlowTransferIsToldFromOneThatStands) {
+TEST(Monitor, SlowTransferIsDistinguishedFromAStalledOne) {
     for (const bool stops : {false, true}) {
         Raw raw;
         FakeMonitor monitor;
@@ -617,7 +617,7 @@ TEST(Monitor, ASlowTransferIsToldFromOneThatStands) {
 }
 
 // Nothing is told of waits that are short, and of a long one some times a second.
-TEST(Monitor, ALongWaitSaysForHowLongNothingCame) {
+TEST(Monitor, LongWaitReportsTheTimeWithoutData) {
     for (Transport transport : {Transport::kShm, Transport::kTcp}) {
         auto fabrics = MakeLocalFabrics(2, transport, kWindow).value();
         FakeMonitor monitor;

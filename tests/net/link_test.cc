@@ -211,7 +211,7 @@ TEST_P(LinkTest, SilenceNamesRankOpAndTime) {
     EXPECT_EQ(0u, waited.error().message.find(expected)) << waited.error().message;
 }
 
-TEST_P(LinkTest, APeerThatLeavesIsToldFromOneThatDies) {
+TEST_P(LinkTest, PeerThatLeavesIsDistinguishedFromALostOne) {
     auto fabrics = Fabrics(2);
     const auto data = Pattern(5000, 1);
     ASSERT_TRUE(fabrics[1].links[0]->Put(0, {}, data, 0, 1, kLinkTag, Deadline::In(1000)).ok());
@@ -229,7 +229,7 @@ TEST_P(LinkTest, APeerThatLeavesIsToldFromOneThatDies) {
     EXPECT_LT(NowNs() - begin, test::LimitNs(3000));
 }
 
-TEST_P(LinkTest, AKilledPeerIsNamedAtOnceAlsoByThoseWhoWaitForOthers) {
+TEST_P(LinkTest, KilledPeerIsNamedAtOnceAlsoByRanksThatWaitForOthers) {
     const test::SharedCount wait;
     test::RankProcesses ranks(
         3, GetParam().transport, kLinkWindow, [&](Fabric& fabric) -> std::string {

@@ -89,7 +89,7 @@ TEST(VerbsOffer, CutAndFlippedBytesNeverPassAsNonsense) {
     }
 }
 
-TEST(VerbsOffer, AutoTakesVerbsWhereBothHaveItAndSaysWhyNot) {
+TEST(VerbsOffer, AutoChoosesVerbsWhereBothHaveItAndNamesTheReasonOtherwise) {
     Offer mine = OfferOf(0, Transport::kAuto);
     Offer theirs = OfferOf(1, Transport::kAuto);
     EXPECT_EQ(Transport::kVerbs, ChooseTransport(mine, theirs).value());
@@ -118,7 +118,7 @@ TEST(VerbsOffer, AutoTakesVerbsWhereBothHaveItAndSaysWhyNot) {
     EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, theirs).value());
 }
 
-TEST(VerbsOffer, AskedForAndNotToBeHadIsAnErrorThatSaysWhy) {
+TEST(VerbsOffer, RequestedButUnavailableVerbsIsAnError) {
     Offer mine = OfferOf(0, Transport::kVerbs);
     Offer theirs = OfferOf(1, Transport::kVerbs);
     EXPECT_EQ(Transport::kVerbs, ChooseTransport(mine, theirs).value());

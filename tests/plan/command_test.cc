@@ -67,7 +67,7 @@ std::string WriteMachine(const std::string& path, double gigabytes_s) {
 }
 
 // What the plan says to run over unlike hosts runs, and each rank holds the share that was planned.
-TEST(PlanCommand, WhatItSaysToRunRuns) {
+TEST(PlanCommand, PrintedCommandRuns) {
     const test::TempDir dir;
     const std::string fast = WriteMachine(dir / "fast.json", 30);
     const std::string slow = WriteMachine(dir / "slow.json", 10);
@@ -377,7 +377,7 @@ TEST(PlanCommand, MeasuresThisMachine) {
 }
 
 // Before anything is measured.
-TEST(PlanCommand, WhatCannotBeMeasuredIsSaidAtOnce) {
+TEST(PlanCommand, ImpossibleMeasurementsFailAtOnce) {
     for (const auto& [arguments, said] : std::initializer_list<std::pair<Words, const char*>>{
              {{"--types", "q8_0,q9"}, "no weights of type 'q9'; known:"},
              {{"--kv-types", "f16,q4_1"},
@@ -396,7 +396,7 @@ TEST(PlanCommand, WhatCannotBeMeasuredIsSaidAtOnce) {
 }
 
 // What a plan assumes, suggests and lacks.
-TEST(PlanCommand, SaysWhatItAssumes) {
+TEST(PlanCommand, PrintsItsAssumptions) {
     struct Case {
         Words asked;
         std::vector<const char*> printed, missing;
@@ -454,7 +454,7 @@ TEST(PlanCommand, SaysWhatItAssumes) {
     }
 }
 
-TEST(PlanCommand, WrongWordsAreRefused) {
+TEST(PlanCommand, InvalidArgumentsAreRejected) {
     for (const auto& [arguments, said] : std::initializer_list<std::pair<Words, const char*>>{
              {{"plan", "gpt-oss-20b", "--machines", "4xstrix-hola"}, "no machine is called"},
              {{"plan", "gpt-oss-20c", "--machines", "strix-halo"}, "no well-known model"},

@@ -62,7 +62,7 @@ std::vector<int64_t> ExpertsOf(const json& config) {
     return experts;
 }
 
-TEST(ConfigJson, ExpertsThatAreNotSaidAreThoseOfTransformers) {
+TEST(ConfigJson, MissingExpertCountsAreTransformersDefaults) {
     json config = Deepseek();
     config.erase("n_routed_experts");
     EXPECT_EQ(ExpertsOf(config), (std::vector<int64_t>{0, 0, 0, 256, 256}));
@@ -79,7 +79,7 @@ TEST(ConfigJson, ExpertsThatAreNotSaidAreThoseOfTransformers) {
     EXPECT_EQ(ExpertsOf(config), (std::vector<int64_t>{8, 8, 8, 8}));
 }
 
-TEST(ConfigJson, ExpertsThatNobodyKnowsAreRefused) {
+TEST(ConfigJson, UnknownExpertLayoutsAreRejected) {
     json config = Config({{"model_type", "minimax_m2"}, {"num_experts_per_tok", 2}});
     ExpectShapeRefused(config, "'num_local_experts'");
     config = Deepseek();
@@ -117,7 +117,7 @@ TEST(ConfigJson, LayersOfOtherKindsAreRefused) {
                        "'attn_type_list'");
 }
 
-TEST(ConfigJson, ModelsThatDoNotRunAreToldWhatTheyNeed) {
+TEST(ConfigJson, UnsupportedModelsNameTheMissingFeature) {
     ExpectShapeRefused(Config({{"model_type", "jamba"}}),
                        "model_type 'jamba' (Jamba; it needs Mamba layers) is not supported");
     ExpectShapeRefused(Config({{"model_type", "nosuch"}}), "model_type 'nosuch' is not supported");

@@ -79,7 +79,7 @@ TEST(Machine, FiguresHaveUnits) {
     EXPECT_DOUBLE_EQ(*ParseQuantity("5 us", Unit::kTime), 5e-6);
 }
 
-TEST(Machine, WhatIsWrongIsSaid) {
+TEST(Machine, InvalidFilesAreNamed) {
     const std::pair<std::string, const char*> cases[] = {
         {"[]", "expected a JSON object"},
         {"{", "line 1"},

@@ -151,7 +151,7 @@ TEST(Measured, AnOldFileIsRead) {
     EXPECT_TRUE(read->measured->training.empty());
 }
 
-TEST(Measured, WhatIsWrongIsSaid) {
+TEST(Measured, InvalidFilesAreNamed) {
     const std::string text = MachineFileText(MeasuredBox());
     const auto with = [&](const std::string& from, const std::string& to) {
         std::string changed = text;

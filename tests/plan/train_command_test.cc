@@ -128,7 +128,7 @@ TEST(PlanTrainCommand, SlowMachinesAndWiresAreLeftOut) {
     EXPECT_EQ(some.Json()["layouts"][0]["uses"], "1xh100");
 }
 
-TEST(PlanTrainCommand, SaysWhatIsWrong) {
+TEST(PlanTrainCommand, NamesInvalidFlags) {
     struct Case {
         const char* model;
         Words more;

@@ -273,7 +273,7 @@ TEST(MemoryLayout, NoValueLiesAcrossBlocks) {
 }
 
 // Packed weights are as large as the device says.
-TEST(MemoryLayout, ADeviceSaysHowLargeAWeightIs) {
+TEST(MemoryLayout, DeviceSetsTheSizeOfWeights) {
     const LayoutCase c{.zero = 3};
     const ChunkedProgram list = LayoutProgram(c);
     LayoutOptions options = LayoutOptionsOf(c);

@@ -90,7 +90,7 @@ TEST(Ops, OptionalOperandsAreThereAsAttributesOrNumbersSay) {
     EXPECT_EQ(Text(Of(sum, 4, 1)), "no");
 }
 
-TEST(Ops, WhatIsAddedToIsTheLastInput) {
+TEST(Ops, AccumulatedOutputIsTheLastInput) {
     EXPECT_EQ(Text(Of(MatMulGradWeight{}, 3, 1)), "dy x dw -> dw");
     EXPECT_EQ(Text(Of(MatMulGradWeight{}, 2, 1)), "no");
     EXPECT_EQ(Text(Of(LinearCrossEntropyGrad{}, 4, 1)), "dloss x weight targets -> dx");
@@ -107,7 +107,7 @@ TEST(Ops, WeightsOfProducts) {
     EXPECT_EQ(WeightInput(OpKind::kEmbedding), std::nullopt);
 }
 
-TEST(Ops, WhatRunsBesideArithmeticIsATransfer) {
+TEST(Ops, OnlyTransfersOverlapComputation) {
     for (const OpKind kind : AllKinds()) {
         EXPECT_TRUE(RowOf(kind).Is(Trait::kTransfer) || !RowOf(kind).Is(Trait::kBeside))
             << OpName(kind);

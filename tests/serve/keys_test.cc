@@ -362,7 +362,7 @@ TEST(RateTable, ProcessesShareTheRatesOfAKey) {
 }
 
 // A process that dies while it uses the table leaves it usable.
-TEST(RateTable, AKilledProcessBlocksNobody) {
+TEST(RateTable, KilledProcessHoldsNoLock) {
     const auto table = RateTable::Share();
     ASSERT_TRUE(table.ok()) << table.error().message;
     const pid_t pid = ::fork();

@@ -67,7 +67,7 @@ TEST(PoolAskTest, ReadsTheModelOfAQuery) {
     }
 }
 
-TEST(PoolAskTest, RefusesWhatIsNotJson) {
+TEST(PoolAskTest, RejectsInvalidJson) {
     HttpRequest request;
     request.method = "POST";
     request.path = "/v1/completions";
@@ -112,7 +112,7 @@ TEST(PoolAskTest, RefusesAKeepAliveThatIsNoDuration) {
     EXPECT_EQ(ask.keep_ms, std::nullopt);
 }
 
-TEST(PoolAskTest, TellsAnEmptyNameFromNone) {
+TEST(PoolAskTest, DistinguishesAnEmptyNameFromNone) {
     HttpRequest request;
     request.method = "POST";
     request.path = "/v1/completions";

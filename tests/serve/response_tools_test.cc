@@ -98,7 +98,7 @@ TEST(ResponseTools, LeaveOutThoseOfOtherServers) {
     }
 }
 
-TEST(ResponseTools, RefuseWhatIsWrong) {
+TEST(ResponseTools, RejectInvalidTools) {
     const auto refused = [](const char* tools) {
         const Read read = ReadTools(Json::parse(tools));
         return read.error ? read.error->param : "";
@@ -253,7 +253,7 @@ TEST(ResponseInput, ReadsEveryKindOfItem) {
     EXPECT_FALSE(read.input.compacts);
 }
 
-TEST(ResponseInput, RefusesWhatItCannotRead) {
+TEST(ResponseInput, RejectsUnreadableItems) {
     const auto refused = [](const char* items) {
         const Read read = ReadItems(items);
         return read.error ? read.error->param : "";

@@ -79,7 +79,7 @@ TEST(Seats, TheLargestNetworkLosesWhatOthersNeed) {
     for (size_t i = 0; i < 300; ++i) EXPECT_EQ(many.Has(singles[i]), i >= 200) << i;
 }
 
-TEST(Seats, RequestsWithAKeyStayAndStrangersAreHeard) {
+TEST(Seats, RequestsWithAKeyStayAndKeylessCallersAreRead) {
     Table table(100, 1000);
     std::vector<Connection*> busy;
     for (int i = 0; i < 1000; ++i) table.Join("crowd");
@@ -115,7 +115,7 @@ class HttpSeats : public HttpCase {
     }
 };
 
-TEST_F(HttpSeats, SilentCallersKeepOutNobody) {
+TEST_F(HttpSeats, SilentCallersDisplaceNoClient) {
     Start({.limits = {.max_connections = 200, .max_strangers = 50}});
     const auto streaming = [&] {
         RawClient client = Connect();
@@ -176,7 +176,7 @@ TEST_F(HttpSeats, WithoutKeysPostsStay) {
 }
 
 // Without descriptors, the oldest silent caller gives its own.
-TEST_F(HttpSeats, CallersAreHeardWithoutFreeDescriptors) {
+TEST_F(HttpSeats, CallersAreServedWithoutFreeDescriptors) {
     Start({.limits = {.max_connections = 8192, .max_strangers = 8192}});
     rlimit before{};
     ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);

@@ -184,7 +184,7 @@ TEST_F(Tenants, AReusedNameGetsItsOwnCache) {
 }
 
 // No thread reads the requests.
-TEST_F(Tenants, OneKeyLeavesRoomForRequestsOfOthers) {
+TEST_F(Tenants, OneKeyLeavesRowsForOthers) {
     for (const bool with_keys : {true, false}) {
         ApiOptions options;
         options.max_waiting = 6;

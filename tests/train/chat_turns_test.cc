@@ -359,7 +359,7 @@ TEST(OpenTurns, EndCallsAsCalls) {
 }
 
 // Turns without an end token are reported once, and no header is learned as an end.
-TEST(OpenTurns, WithoutAnEndAreTold) {
+TEST(OpenTurns, WithoutAnEndAreReported) {
     const std::string plain =
         "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}";

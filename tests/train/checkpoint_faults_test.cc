@@ -107,7 +107,7 @@ TEST_F(CheckpointFaults, AMissingFileIsNamed) {
     EXPECT_EQ(newest_, 1);
 }
 
-TEST_F(CheckpointFaults, FilesOfTwoCheckpointsAreToldApart) {
+TEST_F(CheckpointFaults, FilesOfTwoCheckpointsAreDetected) {
     const std::vector<std::string> others = FilesOf(StepFolder(dir_.path(), 1));
     ASSERT_EQ(TextOf(others[1]).size(), TextOf(files_[1]).size());
     Put(files_[1], TextOf(others[1]));
@@ -117,7 +117,7 @@ TEST_F(CheckpointFaults, FilesOfTwoCheckpointsAreToldApart) {
 }
 
 // A rank saved less than its part: found before any data are read.
-TEST_F(CheckpointFaults, WhatIsNotCompleteIsNoCheckpoint) {
+TEST_F(CheckpointFaults, IncompleteFolderIsNotACheckpoint) {
     auto ranks = TwoRanks();
     ranks[1][1].region.end -= 1;
     SavingJob job(dir_.path());
@@ -133,7 +133,7 @@ TEST_F(CheckpointFaults, WhatIsNotCompleteIsNoCheckpoint) {
     EXPECT_EQ(newest.skipped[0], opened.error().message);
 }
 
-TEST_F(CheckpointFaults, AnUnfinishedOneSaysSo) {
+TEST_F(CheckpointFaults, UnfinishedCheckpointIsReported) {
     SavingJob job(dir_.path());
     ASSERT_TRUE(job.Write(3, TwoRanks()).ok());
     const auto opened = Checkpoint::Open(StepFolder(dir_.path(), 3));

@@ -211,7 +211,7 @@ TEST(Checkpoint, IsAModelToRead) {
     EXPECT_EQ(CheckpointSource::Make(**source, *other).error().code, ErrorCode::kDenied);
 }
 
-TEST(Checkpoint, NothingThereIsNoError) {
+TEST(Checkpoint, MissingFolderIsNotAnError) {
     const test::TempDir dir;
     for (const std::string& where : {dir.path(), dir / "none", dir / "checkpoints"}) {
         EXPECT_FALSE(OpenNewest(JobFolderOf(where)).checkpoint);

@@ -79,7 +79,7 @@ TEST(ControlTokens, AllMustBeTheTemplates) {
     }
 }
 
-TEST(ControlTokens, AreToldOnceAndShownApart) {
+TEST(ControlTokens, AreReportedOnceAndShownApart) {
     const test::TempDir folder;
     const std::string path =
         WriteText(folder, "d.jsonl",
@@ -122,7 +122,7 @@ std::string NotesOf(const std::string& json, ControlMode mode = ControlMode::kAu
 }
 
 // Texts rendered for another family's template are reported once, with the treatment.
-TEST(ControlTokens, OfOtherModelsAreTold) {
+TEST(ControlTokens, OfOtherModelsAreReported) {
     for (const std::string marker :
          {"<|start_header_id|>", "<|eot_id|>", "[INST]", "[/INST]", "<start_of_turn>",
           "<\xEF\xBD\x9C"
@@ -158,7 +158,7 @@ TEST(ControlTokens, OfOtherModelsAreTold) {
 }
 
 // The model's own control tokens in places where they are letters whatever the flag.
-TEST(ControlTokens, InWordsAreTold) {
+TEST(ControlTokens, InTextAreReported) {
     const std::string words = "<|im_start|>user\\nhi<|im_end|>";
     for (const std::string& record :
          {R"({"instruction": ")" + words + R"(", "output": "c"})",

@@ -121,7 +121,7 @@ TEST(DataForms, MissingAnswersAreErrors) {
     EXPECT_EQ(answer(R"(, "reasoning_content": "R")").find("error"), std::string::npos);
 }
 
-TEST(DataForms, EmptyAnswersAreTold) {
+TEST(DataForms, EmptyAnswersAreReported) {
     const Encoder encoder = ByteEncoder();
     const auto read = [&](const char* record) {
         return encoder.Encode(Must(ParseRecord(record))).ok();

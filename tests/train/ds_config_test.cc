@@ -235,7 +235,7 @@ TEST(DsConfig, PrecisionOffloadAndTheRest) {
                 "offload_optimizer.device is \"gpu\"; expected none, cpu or nvme");
 }
 
-TEST(DsConfig, WhatHasNoEffectIsSaid) {
+TEST(DsConfig, KeysWithoutEffectAreReported) {
     const DsConfig config = Read(R"({"dump_state": true, "wall_clock_breakdown": true,
         "sparse_gradients": false,
         "flops_profiler": {"enabled": true}, "comms_logger": {"enabled": false},

@@ -17,7 +17,7 @@ TrainJob SomeJob() {
     return job;
 }
 
-TEST(Elastic, TheBatchStaysWhoeverComesAndGoes) {
+TEST(Elastic, BatchStaysWhenRanksJoinAndLeave) {
     for (const auto& [tp, pp] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
         TrainJob job = SomeJob();
         job.trainer.tp = tp;
@@ -84,7 +84,7 @@ TEST(Elastic, GoingOnTakesCheckpoints) {
     }
 }
 
-TEST(Elastic, WhatIsNoJobOrNoTermsIsNoRank) {
+TEST(Elastic, MalformedJobsAndTermsAreRejected) {
     EXPECT_FALSE(ExamineForTraining({1, 2, "no job", ""}).ok());
     TrainJob job = SomeJob();
     ASSERT_TRUE(FixSize(job, 2).ok());
@@ -95,7 +95,7 @@ TEST(Elastic, WhatIsNoJobOrNoTermsIsNoRank) {
     EXPECT_NE(fit.error().message.find("/nowhere/model.gguf"), std::string::npos);
 }
 
-TEST(Growth, NamesTheCheckpointThatNewcomersMiss) {
+TEST(Growth, NamesTheCheckpointThatJoinersLack) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 1);
     Growth(cluster).RejectJoiners(40);

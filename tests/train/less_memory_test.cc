@@ -34,7 +34,7 @@ TEST(LessMemory, EachChangeIsOfOneKind) {
     EXPECT_EQ(flags, want);
 }
 
-TEST(LessMemory, WhatChangesNothingIsLeftOut) {
+TEST(LessMemory, SuggestionsWithoutEffectAreOmitted) {
     TrainerOptions small = LargeJob();
     small.recompute = "auto";  // has already tried all modes
     small.micro_batch = 1;

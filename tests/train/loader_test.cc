@@ -308,7 +308,7 @@ TEST(Loader, LongSamplesByChoice) {
 }
 
 // Samples that are too long are not called samples without loss.
-TEST(Loader, SaysWhyNothingIsLearned) {
+TEST(Loader, NamesWhyNoTokenIsLearned) {
     Numbered data(3, 1000);
     data.at_the_end = {0, 1, 2};
     const uint64_t shortest = std::min({data.Positions(0), data.Positions(1), data.Positions(2)});

@@ -16,7 +16,7 @@ using test::TempDir;
 
 const char* const kModel = "synthetic:smollm2-135m";
 
-TEST(Program, InspectShowsWhatIsLearnt) {
+TEST(Program, InspectShowsTrainedWeights) {
     const TempDir folder;
     const std::string data = WriteText(
         folder, "d.jsonl", "{\"prompt\": \"ab\", \"completion\": \"cd\"}\n{\"text\": \"e\"}\n");

@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(Families, ChatMasks, testing::ValuesIn([] {
                              return each.param.substr(0, each.param.find('.'));
                          });
 
-TEST(Record, TurnsThatCantBeToldAreRefused) {
+TEST(Record, AmbiguousTurnsAreRejected) {
     const auto chat = Must(chat::Chat::Make(
         "{{ messages | length }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}",
         Bytes()));

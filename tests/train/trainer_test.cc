@@ -112,7 +112,7 @@ std::vector<double> AdapterCurve(DType dtype, bool dequantized, bool bf16) {
     return curve;
 }
 
-TEST(Adapters, OfAQuantizedModelLearnAsBesideItsNumbers) {
+TEST(Adapters, OfAQuantizedModelLearnAsWithItsDequantizedWeights) {
     const std::vector<double> floats = AdapterCurve(DType::kQ8_0, true, false);
     const std::vector<double> blocks = AdapterCurve(DType::kQ8_0, false, false);
     ASSERT_EQ(floats.size(), 8u);
@@ -125,7 +125,7 @@ TEST(Adapters, OfAQuantizedModelLearnAsBesideItsNumbers) {
 
 // Weights of eight bits times an eleven-bit scale are rounded to BF16 in both cases. The curves
 // differ in the order of sums and their rounding (docs/numbers.md: 2^-8 per step).
-TEST(Adapters, OfAQuantizedModelLearnAsBesideItsNumbersInHalves) {
+TEST(Adapters, OfAQuantizedModelLearnAsWithItsDequantizedWeightsInBf16) {
     SKIP_TO_NIGHT_UNLESS(false);
     const std::vector<double> floats = AdapterCurve(DType::kQ8_0, true, true);
     const std::vector<double> blocks = AdapterCurve(DType::kQ8_0, false, true);

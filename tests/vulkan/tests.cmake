@@ -129,8 +129,8 @@ on_vulkan_test(faults "Faults.*-*ManyRuns*" CONFIGURATIONS nightly)
 # A rank that is lost within a submission (--gpu-allreduce spin).
 vulkan_job(spin_faults COMMAND ${here}/on_vulkan.py --spin ${on_vulkan_words}
   $<TARGET_FILE:cli_tests> --gtest_filter=Faults.InPrefill*:Faults.InDecode* CONFIGURATIONS nightly)
-# (IsToldInJson: 5,000 tokens on three ranks take several minutes here.)
-on_vulkan_test(recovery "Recovery.*-*IsToldInJson" CONFIGURATIONS nightly)
+# (IsReportedInJson: 5,000 tokens on three ranks take several minutes here.)
+on_vulkan_test(recovery "Recovery.*-*IsReportedInJson" CONFIGURATIONS nightly)
 vulkan_job(serve_drafts COMMAND ${here}/on_vulkan.py --reference ${on_vulkan_words} ${PYTHON3}
   ${CMAKE_SOURCE_DIR}/tests/serve/draft_test.py {} ${CMAKE_SOURCE_DIR}/build/python-packages
   CONFIGURATIONS nightly)

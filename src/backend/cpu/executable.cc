@@ -144,9 +144,9 @@ class CpuExecutable final : public Executable {
         transfers_.Note(program_.ops[static_cast<size_t>(call.op)],
                         call.As<TransferArgs>().out.bytes(), groups_, took_ns);
     }
-    void StartBeside(size_t index);
-    Status WaitForBeside(size_t index);
-    void EndBeside();
+    void StartOverlapped(size_t index);
+    Status WaitForOverlapped(size_t index);
+    void EndOverlapped();
     void ShowToProbe(size_t index);
     int64_t BytesOf(const program::Value& value) const;
 
@@ -230,7 +230,7 @@ Status CpuExecutable::Run(const program::OpRange& ops, const Step& step,
         side_statuses_.assign(jobs_.size(), Status());
     }
     team_.Run([this](int part) { RunPart(part); });
-    if (options_.beside) EndBeside();
+    if (options_.beside) EndOverlapped();
     // After an error, sums of other parts may still run; they fail soon.
     for (size_t i = 0; i < count_; ++i) FinishSum(parts_[i]);
     return std::move(status_);
@@ -365,7 +365,7 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
             // (After an error the job may wait for ranks that learn of the error only from this
             // rank.)
             const bool waits = part == 0 && status_.ok() && jobs_[awaited] != 0;
-            if (waits) Fail(i - 1, WaitForBeside(awaited));
+            if (waits) Fail(i - 1, WaitForOverlapped(awaited));
         }
         if (call.barrier || call.waits_for != 0) {
             team_.Barrier();
@@ -409,7 +409,7 @@ void CpuExecutable::RunTimed(const Call& call, size_t index, int part, int parts
     call.Run(kernels_, part, parts);
     if (part != 0) return;
     if (call.communicates())
-        call.beside && !probe_ ? StartBeside(index) : Fail(index, Communicate(call));
+        call.beside && !probe_ ? StartOverlapped(index) : Fail(index, Communicate(call));
     Done(call, begin_ns);
 }
 
@@ -518,7 +518,7 @@ Status CpuExecutable::Communicate(const Call& call) {
 
 // ---- Transfers beside ---------------------------------------------------------------------------
 
-void CpuExecutable::StartBeside(size_t index) {
+void CpuExecutable::StartOverlapped(size_t index) {
     const Result<int64_t> job = side_.Start([this, index] {
         if (side_failed_.ok()) side_failed_ = Transfer(list_->calls[index], {}, Core::kOwn);
         side_statuses_[index] = side_failed_;
@@ -527,7 +527,7 @@ void CpuExecutable::StartBeside(size_t index) {
     jobs_[index] = *job;
 }
 
-Status CpuExecutable::WaitForBeside(size_t index) {
+Status CpuExecutable::WaitForOverlapped(size_t index) {
     const int64_t begin_ns = NowNs();
     side_.Wait(jobs_[index], groups_.data != nullptr ? groups_.data : groups_.tensor);
     transfers_.NoteIdle(NowNs() - begin_ns);
@@ -535,9 +535,9 @@ Status CpuExecutable::WaitForBeside(size_t index) {
 }
 
 // (After an error jobs may still wait for ranks that learn of the error only from this rank.)
-void CpuExecutable::EndBeside() {
+void CpuExecutable::EndOverlapped() {
     const auto last = static_cast<size_t>(std::ranges::max_element(jobs_) - jobs_.begin());
-    if (status_.ok() && jobs_[last] != 0) status_ = WaitForBeside(last);
+    if (status_.ok() && jobs_[last] != 0) status_ = WaitForOverlapped(last);
     if (!probe_) ended_ = status_;  // with a probe, no transfer runs beside calls
 }
 

@@ -126,8 +126,8 @@ class VulkanExecutable final : public Executable {
     HostTransfer TransferOf(int32_t op, const OperandPlace& place) const;
     Status Transfer(int32_t op, const OperandPlace& place);
     void NoteTransfer(const HostTransfer& transfer);
-    Status StartBeside(bool* too_long);
-    Status WaitForBeside(int32_t op);
+    Status StartOverlapped(bool* too_long);
+    Status WaitForOverlapped(int32_t op);
     HostValue Operand(program::ValueId id, uint64_t offset) const;
     void NoteLength(const Submission& submission, double seconds, bool* too_long);
     void NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns);
@@ -205,9 +205,9 @@ class VulkanExecutable final : public Executable {
 
     // Transfers that run beside submissions and whose result was not collected yet: the op, and the
     // number of its job on side_. After one of these transfers fails, no more of them run. While a
-    // job runs, only the thread of side_ may access beside_failed_.
+    // job runs, only the thread of side_ may access overlap_status_.
     std::vector<std::pair<int32_t, int64_t>> jobs_;
-    Status beside_failed_;
+    Status overlap_status_;
     SideThread side_{{}};
 };
 

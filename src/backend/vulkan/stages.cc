@@ -41,7 +41,7 @@ Status VulkanExecutable::BeginStages(FirstRun first_run) {
     starting_ = nullptr;
     if (!jobs_.empty()) side_.Wait();  // an earlier run ended with an error
     jobs_.clear();
-    return beside_failed_;
+    return overlap_status_;
 }
 
 // Submits all submissions at once, but with a probe waits after each.
@@ -69,14 +69,14 @@ Status VulkanExecutable::SubmitStage(const Stage& stage, bool* too_long) {
 // Runs the transfer at the end of the stage. The host does not wait while the device has later
 // submissions.
 Status VulkanExecutable::EndStage(const Stage& stage, bool* too_long) {
-    WEFT_TRY(StartBeside(too_long));
+    WEFT_TRY(StartOverlapped(too_long));
     if (stage.beside) {
         starting_ = &stage;
         starts_behind_ = running_.size();
         return {};
     }
     if (stage.goes_on) return {};
-    if (stage.collects >= 0) return WaitForBeside(stage.collects);
+    if (stage.collects >= 0) return WaitForOverlapped(stage.collects);
     WEFT_TRY(AwaitAll(too_long));
     if (stage.transfer < 0) return {};
     WEFT_TRY(TakeHanded(stage, stage.transfer));
@@ -277,27 +277,27 @@ void VulkanExecutable::NoteTransfer(const HostTransfer& transfer) {
 
 // Starts the transfer of the earlier stage. The transfer's operands are ready once the stage's
 // submissions have ended; by now the device has more work.
-Status VulkanExecutable::StartBeside(bool* too_long) {
+Status VulkanExecutable::StartOverlapped(bool* too_long) {
     if (starting_ == nullptr) return {};
     WEFT_TRY(AwaitFirst(starts_behind_, too_long));
     const Stage& stage = *std::exchange(starting_, nullptr);
     WEFT_ASSIGN(const int64_t job,
                 side_.Start([this, transfer = TransferOf(stage.transfer, stage.place)]() mutable {
-                    if (beside_failed_.ok()) beside_failed_ = transfer.Run();
+                    if (overlap_status_.ok()) overlap_status_ = transfer.Run();
                     progress_.fetch_add(1, std::memory_order_relaxed);
                 }));
     jobs_.emplace_back(stage.transfer, job);
     return {};
 }
 
-Status VulkanExecutable::WaitForBeside(int32_t op) {
+Status VulkanExecutable::WaitForOverlapped(int32_t op) {
     const auto found = std::ranges::find(jobs_, op, &std::pair<int32_t, int64_t>::first);
     WEFT_CHECK(found != jobs_.end());
     const int64_t begin_ns = NowNs();
     side_.Wait(found->second, groups_.data != nullptr ? groups_.data : groups_.tensor);
     transfers_.NoteIdle(NowNs() - begin_ns);
     jobs_.erase(jobs_.begin(), found + 1);
-    return beside_failed_;
+    return overlap_status_;
 }
 
 // ---- Traces, probes -----------------------------------------------------------------------------

@@ -426,8 +426,8 @@ TemplateCapabilities BestForm(const Chat& chat, const ProbeShape& shape) {
 // them. nullopt if none does.
 std::optional<TemplateCapabilities> InWords(const Chat& chat, TemplateCapabilities form,
                                             const ProbeShape& shape) {
-    constexpr std::pair<bool, bool> kTold[] = {{true, false}, {false, true}, {true, true}};
-    for (const auto& [calls, results] : kTold) {
+    constexpr std::pair<bool, bool> kReturned[] = {{true, false}, {false, true}, {true, true}};
+    for (const auto& [calls, results] : kReturned) {
         TemplateCapabilities told = form;
         told.calls_as_words = calls;
         told.results_as_words = results;

@@ -187,7 +187,7 @@ class HostCalls {
     void Run(size_t at, const Deadline& deadline);
     std::string MissingLocked(const std::vector<int>& missing) const;
     PlaceRequest Request() const;
-    void Heard(size_t at, const PlaceAnswer& answer);
+    void OnPlaceAnswer(size_t at, const PlaceAnswer& answer);
     bool IsKept(const Call& call) const {
         return call.answer.has_value() && call.answer->free && !call.stale.expired();
     }
@@ -241,7 +241,7 @@ void HostCalls::Begin(int rank) {
 
 void HostCalls::Run(size_t at, const Deadline& deadline) {
     const LineTalk line{[this] { return Request(); },
-                        [this, at](const PlaceAnswer& answer) { Heard(at, answer); }};
+                        [this, at](const PlaceAnswer& answer) { OnPlaceAnswer(at, answer); }};
     auto dialled =
         DialWorker(addresses_[at], key_, gathering_.timeout_ms, deadline, {}, cancel_.get(), line);
     const std::lock_guard lock(mutex_);
@@ -265,7 +265,7 @@ PlaceRequest HostCalls::Request() const {
     return request_;
 }
 
-void HostCalls::Heard(size_t at, const PlaceAnswer& answer) {
+void HostCalls::OnPlaceAnswer(size_t at, const PlaceAnswer& answer) {
     const std::lock_guard lock(mutex_);
     request_.number = std::max(request_.number, answer.number);
     calls_[at].answer = answer;

@@ -167,7 +167,7 @@ void DialIn::TurnScreenings() {
         const bool news = std::exchange(told_[HostKey(waiting.arrival)], why) != why;
         Log(news ? LogLevel::kWarning : LogLevel::kDebug,
             "{} can't join: {}. The running ranks continue; its host may try again in {} s",
-            WhoCame(waiting.arrival), why, later_s);
+            ArrivalText(waiting.arrival), why, later_s);
         waiting.check->SendAway(*fault);
     }
     std::erase_if(waiting_, [](const Waiting& waiting) {
@@ -327,7 +327,7 @@ std::vector<std::string> DialIn::Choose(int size, int count) {
         Waiting& waiting = waiting_[i];
         const bool fit = waiting.check != nullptr && waiting.check->fit();
         if (!fit || std::cmp_equal(names.size(), count)) break;
-        names.push_back(WhoCame(waiting.arrival));
+        names.push_back(ArrivalText(waiting.arrival));
         waiting.chosen = size + static_cast<int>(names.size()) - 1;
     }
     return names;
@@ -353,7 +353,7 @@ std::vector<std::string> DialIn::RejectJoiners(int size) {
     for (Waiting& waiting : waiting_) {
         if (!MayJoin(waiting, size)) continue;
         waiting.passed_over = size;
-        who.push_back(WhoCame(waiting.arrival));
+        who.push_back(ArrivalText(waiting.arrival));
     }
     return who;
 }
@@ -404,7 +404,7 @@ Status GatherWorkers(DialIn& dial_in, int size, RankRegistry& registry,
                              refusal.empty() ? "" : ". Turned away: " + refusal);
         }
         while (auto arrival = dial_in.Next(rendezvous.Missing())) {
-            const std::string who = WhoCame(*arrival);
+            const std::string who = ArrivalText(*arrival);
             const int rank = arrival->rank;
             rendezvous.Take(std::move(*arrival));
             Log(LogLevel::kInfo, "{} of {} workers have connected: {} is rank {}", here(), size - 1,

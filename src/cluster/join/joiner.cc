@@ -57,7 +57,7 @@ class Joiner final : public WorkerJoiner {
     std::optional<Arrival> held_;  // proved; rank 0 has not begun its job
     JobChild job_;
     Deadline idle_ = Deadline::In(0);
-    std::string said_;
+    std::string last_logged_;
     int64_t began_ns_ = 0;  // start of the last job
     int failed_ = 0;        // successive jobs that failed soon
 };
@@ -78,8 +78,8 @@ Result<int> Joiner::Run() {
 }
 
 void Joiner::SayOnce(LogLevel level, const std::string& text) {
-    if (text == said_) return;
-    said_ = text;
+    if (text == last_logged_) return;
+    last_logged_ = text;
     Log(level, "{}", text);
 }
 

@@ -16,7 +16,7 @@ Channel ChannelOf(Arrival arrival) {
     return {std::move(arrival.fd), arrival.session, std::move(arrival.unread)};
 }
 
-std::string WhoCame(const Arrival& arrival) {
+std::string ArrivalText(const Arrival& arrival) {
     return fmt::format("{} ({})", arrival.host, arrival.from);
 }
 

@@ -27,7 +27,7 @@ struct Arrival {
 };
 Channel ChannelOf(Arrival arrival);
 // "b (10.0.0.2:51840)".
-std::string WhoCame(const Arrival& arrival);
+std::string ArrivalText(const Arrival& arrival);
 
 // Receives the ranks. Thread: any.
 class RankRegistry {

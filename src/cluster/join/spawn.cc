@@ -204,7 +204,7 @@ bool CouldRun(pid_t pid) {
     });
 }
 
-bool IsDying(pid_t pid) {
+bool IsExiting(pid_t pid) {
     const std::vector<ThreadState> threads = ThreadsOf(pid);
     return !threads.empty() && std::ranges::all_of(threads, &ThreadState::ends);
 }

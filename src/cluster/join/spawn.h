@@ -43,6 +43,6 @@ bool CouldRun(pid_t pid);
 // Whether a local process is only ending, for example killed or dumping core. The process's
 // connections stay open until each thread, perhaps of the lowest priority, has run once more, and
 // the kernel has freed its memory.
-bool IsDying(pid_t pid);
+bool IsExiting(pid_t pid);
 
 }  // namespace weft::cluster

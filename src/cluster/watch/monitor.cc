@@ -71,7 +71,7 @@ bool Control::WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready) 
 
 // ---- Words --------------------------------------------------------------------------------------
 
-std::string Control::WhoLocked(int rank) const {
+std::string Control::RankTextLocked(int rank) const {
     const auto index = static_cast<size_t>(rank);
     const std::string host = index < hosts_.size() ? hosts_[index] : "unknown";
     if (transport_.empty()) return fmt::format("rank {} (host {})", rank, host);
@@ -86,7 +86,7 @@ std::string Control::LinkWords(int a, int b) const {
 
 std::string Control::Who(int rank) const {
     const Lock lock(mutex_);
-    return WhoLocked(rank);
+    return RankTextLocked(rank);
 }
 
 // The verdict, with this rank's current operation.
@@ -121,7 +121,7 @@ Error Control::FailureDuring(const net::OpTag& tag) const {
 std::string Control::Missing(const std::function<bool(const Peer&)>& is_missing) const {
     std::string text;
     for (const Peer& peer : peers_) {
-        if (is_missing(peer)) text += (text.empty() ? "" : ", ") + WhoLocked(peer.rank);
+        if (is_missing(peer)) text += (text.empty() ? "" : ", ") + RankTextLocked(peer.rank);
     }
     return text;
 }
@@ -187,17 +187,17 @@ Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadli
         text = fmt::format(
             "{}: no data for {} within {} ms, though its process answers. Is it "
             "stuck, or is the data link between the hosts down?",
-            WhoLocked(rank), tag.Text(), deadline.length_ms());
+            RankTextLocked(rank), tag.Text(), deadline.length_ms());
     } else if (HeardNs(rank) >= begin_ns + kVerdictWaitMs * kNsPerMs) {
         text = fmt::format(
             "{}: the data link broke during {}{}, though its process answers. Is the "
             "network between the hosts sound?",
-            WhoLocked(rank), tag.Text(), PauseText());
+            RankTextLocked(rank), tag.Text(), PauseText());
     } else {
         text = fmt::format(
             "{}: the data link broke during {}{}, and its process has not answered for {} ms. Was "
             "it killed, or is its host or the network down?",
-            WhoLocked(rank), tag.Text(), PauseText(), (NowNs() - begin_ns) / kNsPerMs);
+            RankTextLocked(rank), tag.Text(), PauseText(), (NowNs() - begin_ns) / kNsPerMs);
     }
     told_ = text;
     return Error{ErrorCode::kPeerLost, std::move(text)};
@@ -378,7 +378,7 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
         if (peer.value->number != rounds_ || peer.value->name != name) {
             Fail({ErrorCode::kCorrupt, -1,
                   fmt::format("{} is at '{}' (call {}) while rank 0 is at '{}' (call {})",
-                              WhoLocked(peer.rank), peer.value->name, peer.value->number, name,
+                              RankTextLocked(peer.rank), peer.value->name, peer.value->number, name,
                               rounds_),
                   "", epoch_, IsOfTrial(ErrorCode::kCorrupt)});
             return Tell({});
@@ -427,8 +427,8 @@ Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
         return value;
     }
     if (verdict_.has_value()) return Tell({});
-    return MakeError(ErrorCode::kTimeout, "{}: no answer to '{}' within {} ms", WhoLocked(0), name,
-                     later.length_ms());
+    return MakeError(ErrorCode::kTimeout, "{}: no answer to '{}' within {} ms", RankTextLocked(0),
+                     name, later.length_ms());
 }
 
 // ---- Failure and end ----------------------------------------------------------------------------
@@ -504,7 +504,7 @@ Status Control::EndWorker(Lock& lock, const Deadline& deadline) {
         return {};
     }
     if (verdict_.has_value()) return Tell({});
-    return MakeError(ErrorCode::kTimeout, "{} did not end the job within {} ms", WhoLocked(0),
+    return MakeError(ErrorCode::kTimeout, "{} did not end the job within {} ms", RankTextLocked(0),
                      deadline.length_ms());
 }
 
@@ -526,7 +526,7 @@ void Control::Stop() {
         progress_ = nullptr;
         taken_ = true;
         const VerdictMessage left{ErrorCode::kCancelled, -1,
-                                  WhoLocked(options_.rank) + " left the job", ""};
+                                  RankTextLocked(options_.rank) + " left the job", ""};
         if (!verdict_.has_value() && !ended_) {
             if (is_root())
                 Fail(left);

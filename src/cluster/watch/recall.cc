@@ -80,7 +80,7 @@ std::vector<NamedHost> HostRecall::Absent() const {
 }
 
 // Needs the lock.
-bool HostRecall::IsWanted(const NamedHost& host) const {
+bool HostRecall::ShouldDial(const NamedHost& host) const {
     return calls_ && std::ranges::count(members_, host.name) == 0;
 }
 
@@ -100,7 +100,7 @@ void HostRecall::Dial(const NamedHost& host) {
         }
         refused_.erase(host.name);
         const std::lock_guard lock(mutex_);
-        if (!IsWanted(host)) return;
+        if (!ShouldDial(host)) return;
         Arrival arrival;
         arrival.fd = std::move(dialled->fd);
         arrival.session = dialled->session;

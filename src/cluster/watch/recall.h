@@ -53,7 +53,7 @@ class HostRecall {
     void Serve();
     std::vector<NamedHost> Absent() const;
     void Dial(const NamedHost& host);
-    bool IsWanted(const NamedHost& host) const;
+    bool ShouldDial(const NamedHost& host) const;
     bool Nap(int64_t ms) const;
     void Explain(const NamedHost& host, const Error& error);
 

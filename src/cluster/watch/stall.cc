@@ -119,7 +119,7 @@ VerdictMessage Control::VerdictOn(const std::vector<CycleWait>& circle) const {
         if (i >= kMostNamed) continue;
         const std::string link = LinkText(links_, circle[i].rank, wait.on);
         text += fmt::format("{}{} waits for rank {} in {} for {} ms{}", i == 0 ? "" : "; ",
-                            WhoLocked(circle[i].rank), wait.on, OpOf(wait), wait.still_ms,
+                            RankTextLocked(circle[i].rank), wait.on, OpOf(wait), wait.still_ms,
                             link.empty() ? "" : " (" + link + ")");
     }
     text += in_one_op
@@ -131,7 +131,7 @@ VerdictMessage Control::VerdictOn(const std::vector<CycleWait>& circle) const {
     return {ErrorCode::kPeerLost, -1, std::move(text), "", epoch_, CanRecover()};
 }
 
-void Control::JudgeCircle(int64_t now_ns) {
+void Control::CheckDeadlock(int64_t now_ns) {
     if (!is_root() || verdict_.has_value() || ended_ || epoch_ == 0) return;
     const auto waits_long = [&](const RankWaits& rank_waits) {
         const auto is_long = [&](const LongWait& wait) {
@@ -186,7 +186,7 @@ void Control::JudgeStall(int64_t now_ns) {
         Fail({ErrorCode::kPeerLost, -1,
               fmt::format("{}: no rank made progress for {} ms, and this rank sent nothing for a "
                           "while. Is the network between the hosts up?",
-                          WhoLocked(silent), still_ms_),
+                          RankTextLocked(silent), still_ms_),
               "", epoch_, CanRecover()});
         return;
     }
@@ -200,12 +200,12 @@ void Control::JudgeStall(int64_t now_ns) {
     if (waits[static_cast<size_t>(first)].on < 0) return;  // it has continued
     const int waiter = RootWait(waits, first);
     const LongWait& wait = waits[static_cast<size_t>(waiter)];
-    Fail(
-        {ErrorCode::kPeerLost, -1,
-         fmt::format("{}: no data for {} within {} ms on rank {}, though its process answers. Is "
-                     "it stuck, or is the data link between the hosts down?{}",
-                     WhoLocked(wait.on), OpOf(wait), still_ms_, waiter, LinkWords(waiter, wait.on)),
-         "", epoch_, CanRecover()});
+    Fail({ErrorCode::kPeerLost, -1,
+          fmt::format("{}: no data for {} within {} ms on rank {}, though its process answers. Is "
+                      "it stuck, or is the data link between the hosts down?{}",
+                      RankTextLocked(wait.on), OpOf(wait), still_ms_, waiter,
+                      LinkWords(waiter, wait.on)),
+          "", epoch_, CanRecover()});
 }
 
 }  // namespace weft::cluster

@@ -15,13 +15,13 @@ namespace weft::cluster {
 namespace {
 
 // Most callers in addition to the ranks. If one more comes, one of them is dropped.
-constexpr size_t kMostSilentStrangers = 64;
-constexpr size_t kMostStrangers = 128;
+constexpr size_t kMostSilentCallers = 64;
+constexpr size_t kMostUnprovenCallers = 128;
 constexpr int64_t kProofMs = 2000;
 constexpr useconds_t kNoDescriptorUs = 20'000;
 // Repeated rejections of a host for the same reason are logged once in this time.
 constexpr int64_t kSameAgainNs = 3'600'000 * kNsPerMs;
-constexpr size_t kMostTold = 256;
+constexpr size_t kMostLoggedReasons = 256;
 
 DialHello HelloOf(const std::array<std::byte, sizeof(DialHello)>& bytes) {
     DialHello hello;
@@ -48,8 +48,8 @@ std::string DialHello::HostName() const {
 AdmissionListener::AdmissionListener(int listener, int ranks, Bytes key, int64_t timeout_ms,
                                      Judge judge)
     : listener_(listener),
-      limit_(kMostSilentStrangers + static_cast<size_t>(ranks),
-             kMostStrangers + static_cast<size_t>(ranks)),
+      limit_(kMostSilentCallers + static_cast<size_t>(ranks),
+             kMostUnprovenCallers + static_cast<size_t>(ranks)),
       key_(std::move(key)),
       timeout_ms_(timeout_ms),
       judge_(std::move(judge)) {}
@@ -63,7 +63,7 @@ Result<std::vector<Arrival>> AdmissionListener::Turn(int64_t nap_ms) {
     size_t at = 1;
     std::erase_if(callers_, [&](Caller& caller) {
         const bool ready = fds[at++].revents != 0 || caller.deadline.expired();
-        return ready && !Hear(caller);
+        return ready && !ReadCaller(caller);
     });
     Accept();
     return std::exchange(arrived_, {});
@@ -86,7 +86,7 @@ void AdmissionListener::Accept() {
         SetNoDelay(fd.get());
         const std::string from = PeerText(fd.get());
         Caller caller{std::move(fd), from, net::NetworkOf(from), Deadline::In(kProofMs)};
-        if (!Hear(caller)) continue;
+        if (!ReadCaller(caller)) continue;
         callers_.push_back(std::move(caller));
         DropExcess();
     }
@@ -115,9 +115,10 @@ bool AdmissionListener::Drop(const Caller& caller, const std::string& why) {
 
 bool AdmissionListener::IsNews(const std::string& from, const std::string& why) {
     const int64_t now = NowNs();
-    std::erase_if(told_, [&](const auto& told) { return now - told.second > kSameAgainNs; });
-    if (told_.size() >= kMostTold) return false;
-    return told_.emplace(from.substr(0, from.rfind(':')) + " " + why, now).second;
+    std::erase_if(logged_reasons_,
+                  [&](const auto& told) { return now - told.second > kSameAgainNs; });
+    if (logged_reasons_.size() >= kMostLoggedReasons) return false;
+    return logged_reasons_.emplace(from.substr(0, from.rfind(':')) + " " + why, now).second;
 }
 
 // Tells a caller that proved the key why it is rejected.
@@ -139,7 +140,7 @@ bool AdmissionListener::LetsIn(const Caller& caller, bool proved) {
     return false;
 }
 
-bool AdmissionListener::HearHello(Caller& caller) {
+bool AdmissionListener::ReadHello(Caller& caller) {
     const auto rest = std::span(caller.hello_bytes).subspan(caller.have);
     const ssize_t got = ::recv(caller.fd.get(), rest.data(), rest.size(), MSG_DONTWAIT);
     if (got == 0) return false;
@@ -162,9 +163,9 @@ bool AdmissionListener::HearHello(Caller& caller) {
     return SendNow(caller.fd.get(), caller.handshake->First());
 }
 
-bool AdmissionListener::Hear(Caller& caller) {
+bool AdmissionListener::ReadCaller(Caller& caller) {
     if (caller.deadline.expired()) return Drop(caller, "it did not prove the key in time");
-    if (!caller.handshake.has_value()) return HearHello(caller);
+    if (!caller.handshake.has_value()) return ReadHello(caller);
     // Reads no byte beyond the handshake: later bytes belong to the session.
     std::array<std::byte, kMostBeforeAuth> buffer;
     const ssize_t seen =

@@ -6,9 +6,9 @@
 //     its prologue, so the proof of the key covers them
 //
 // A caller is a connection that was accepted. The listener drops a caller that does not prove the
-// key within two seconds, and limits the number of such callers, so strangers can delay a rank only
-// briefly (pending_limit.h). A dropped rank dials again. After the proof, the listener checks what
-// the caller's hello says (Judge).
+// key within two seconds, and limits the number of such callers, so callers without the key can
+// delay a rank only briefly (pending_limit.h). A dropped rank dials again. After the proof, the
+// listener checks what the caller's hello says (Judge).
 #pragma once
 
 #include <array>
@@ -68,8 +68,8 @@ class AdmissionListener {
     void CheckAccept(int error) const;
     void DropExcess();
     // Returns false once the caller is admitted or dropped.
-    bool Hear(Caller& caller);
-    bool HearHello(Caller& caller);
+    bool ReadCaller(Caller& caller);
+    bool ReadHello(Caller& caller);
     bool Step(Caller& caller, const Frame& frame);
     bool Drop(const Caller& caller, const std::string& why);
     bool IsNews(const std::string& from, const std::string& why);
@@ -85,7 +85,8 @@ class AdmissionListener {
     std::vector<Caller> callers_;
     std::vector<Arrival> arrived_;
     std::string last_refusal_;
-    std::map<std::string, int64_t> told_;  // by rejected caller and reason: time of the log line
+    std::map<std::string, int64_t>
+        logged_reasons_;  // by rejected caller and reason: time of the log line
 };
 
 }  // namespace weft::cluster

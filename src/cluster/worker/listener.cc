@@ -65,7 +65,7 @@ class Listener final : public WorkerListener {
     void Accept();
     void DropExcess();
     // Returns false once the caller is done (dropped, or its job runs).
-    bool Hear(Incoming& caller);
+    bool ReadCaller(Incoming& caller);
     bool Step(Incoming& caller, const Frame& frame);
     std::optional<PlaceAnswer> PlaceOf(const PlaceRequest& request, const std::string& from);
     void Begin(Incoming& caller, const PlaceRequest& request);
@@ -116,7 +116,7 @@ Status Listener::Serve(const Fd& signals) {
         size_t at = 2;
         std::erase_if(callers_, [&](Incoming& caller) {
             const bool ready = fds[at++].revents != 0 || caller.deadline.expired();
-            return ready && !Hear(caller);
+            return ready && !ReadCaller(caller);
         });
         if (fds[1].revents != 0) Accept();
     }
@@ -143,7 +143,7 @@ void Listener::Accept() {
         SetNoDelay(fd.get());
         std::string from = PeerText(fd.get());
         Incoming caller{std::move(fd), std::move(from), ServerHandshake(key_)};
-        if (!Hear(caller)) continue;
+        if (!ReadCaller(caller)) continue;
         callers_.push_back(std::move(caller));
         DropExcess();
     }
@@ -161,7 +161,7 @@ void Listener::DropExcess() {
     callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(*dropped));
 }
 
-bool Listener::Hear(Incoming& caller) {
+bool Listener::ReadCaller(Incoming& caller) {
     std::array<std::byte, kMostBeforeAuth> buffer;
     const ssize_t got = ::recv(caller.fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {

@@ -5,7 +5,7 @@
 namespace weft::coll {
 namespace {
 
-Status SumAround(const Team& team, Values data) {
+Status ReduceScatterRing(const Team& team, Values data) {
     const size_t n = team.size(), next = team.Ahead(1), previous = team.Ahead(n - 1);
     for (size_t step = 0; step + 1 < n; step++) {
         WEFT_TRY(team.PostValues(next, data.Segment(n, team.Ahead(n - step))));
@@ -19,7 +19,7 @@ Status SumAround(const Team& team, Values data) {
 }
 
 // Forwards a segment's bytes unchanged, so that all ranks decode the same.
-Status TellAround(const Team& team, Values data) {
+Status AllGatherRing(const Team& team, Values data) {
     const size_t n = team.size(), next = team.Ahead(1), previous = team.Ahead(n - 1);
     const Values own = data.Segment(n, next);
     std::span<const std::byte> pass_on = team.OnWire(own);
@@ -42,8 +42,8 @@ Status TellAround(const Team& team, Values data) {
 Status Ring(const Team& team, Values data, Values sum) {
     const size_t most = team.size() * team.MessageValues();
     return InPieces(most, data, sum, [&](Values piece) -> Status {
-        WEFT_TRY(SumAround(team, piece));
-        return TellAround(team, piece);
+        WEFT_TRY(ReduceScatterRing(team, piece));
+        return AllGatherRing(team, piece);
     });
 }
 

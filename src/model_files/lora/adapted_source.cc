@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kLoraPrefix = "lora.", kOfA = ".a.";
 
-DType TypeBeside(DType weight) {
+DType AdapterType(DType weight) {
     return weight == DType::kF32 || weight == DType::kF16 ? DType::kF32 : DType::kBF16;
 }
 
@@ -23,7 +23,7 @@ bool IsPair(const ModelSource& source, const TensorInfo& a, size_t number,
     const TensorInfo* const weight = source.FindTensor(beside);
     const TensorInfo* const b = source.FindTensor(AdaptedTensor(number, true, beside));
     if (weight == nullptr || b == nullptr || number < 1 || number > kMostAdapters) return false;
-    const DType type = TypeBeside(weight->dtype);
+    const DType type = AdapterType(weight->dtype);
     const bool fits = a.rows == b->cols && a.cols == weight->cols && b->rows == weight->rows;
     return fits && a.dtype == type && b->dtype == type &&
            a.name == AdaptedTensor(number, false, beside);
@@ -101,7 +101,7 @@ void AdaptedSource::AddTensor(const Place& place) {
     const int64_t rank = plan.words.rank;
     const int64_t rows = place.is_b ? target.rows : rank, cols = place.is_b ? rank : target.cols;
     AddMatrix(AdaptedTensor(place.adapter + 1, place.is_b, target.tensor),
-              TypeBeside(under().FindTensor(target.tensor)->dtype), rows, cols);
+              AdapterType(under().FindTensor(target.tensor)->dtype), rows, cols);
     places_.push_back(place);
 }
 

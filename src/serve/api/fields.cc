@@ -75,7 +75,7 @@ const Json* Fields::Own(const char* name) const {
     return it == json_.end() || it->is_null() ? nullptr : &*it;
 }
 
-const char* Fields::Said(const char* name) const {
+const char* Fields::RequestName(const char* name) const {
     if (!json_.is_object() || Own(name) != nullptr) return name;
     for (const auto& names : kNames) {
         const auto is = [&](const char* one) {
@@ -91,7 +91,7 @@ const char* Fields::Said(const char* name) const {
 
 const Json* Fields::Present(const char*& name) const {
     if (!json_.is_object()) return nullptr;
-    name = Said(name);
+    name = RequestName(name);
     const Json* const value = Own(name);
     if (value != nullptr) read_.emplace(name);
     return value;

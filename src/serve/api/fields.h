@@ -48,7 +48,7 @@ class Fields {
     // first of these that the request has, and name it in errors.
     bool Has(const char* name) const;
     // The name under which the request has the member; `name` if it has none.
-    const char* Said(const char* name) const;
+    const char* RequestName(const char* name) const;
     // Whether the member has other names, of which the request may have one with effect.
     static bool HasOtherNames(std::string_view name);
     // The member, or JSON null if it is absent.

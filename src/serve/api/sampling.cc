@@ -137,7 +137,7 @@ std::optional<ApiError> FinishRequest(Fields& fields, const Served& served,
                                       const engine::Request& request, LeftMembers& left) {
     const bool limited = request.max_tokens >= 0 && !fields.error();
     if (limited && request.min_tokens > request.max_tokens) {
-        const char* const name = fields.Said("min_tokens");
+        const char* const name = fields.RequestName("min_tokens");
         fields.Fail(name, fmt::format("'{}' is {}, more than the {} tokens that the answer may "
                                       "have.",
                                       name, request.min_tokens, request.max_tokens));
@@ -170,7 +170,7 @@ double Decimal(float value) {
 }
 
 int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise, int64_t least) {
-    name = fields.Said(name);
+    name = fields.RequestName(name);
     const int64_t length = fields.Integer(name, otherwise, -1, INT64_MAX);
     if (length == 0 && least > 0) fields.Fail(name, fmt::format("'{}' must be at least 1.", name));
     return length;

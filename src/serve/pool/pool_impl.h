@@ -64,8 +64,8 @@ class PoolServer::Impl {
         std::string key;  // name of its API key
         std::optional<Limiter::Ticket> ticket{};
         bool begun = false;
-        int64_t since_ms = 0, said_ms = 0;  // arrival; the last comment
-        std::shared_ptr<Socket> socket{};   // while it is forwarded
+        int64_t since_ms = 0, comment_ms = 0;  // arrival; the last comment
+        std::shared_ptr<Socket> socket{};      // while it is forwarded
     };
     // The process of a model.
     struct Process {
@@ -128,7 +128,7 @@ class PoolServer::Impl {
     boost::asio::awaitable<void> Watch(size_t model, Fd socket);
     bool IsLoaded(size_t model, pid_t pid) const;
     boost::asio::awaitable<void> Probe(size_t model, pid_t pid);
-    void Hear(size_t model, const std::string& text, int socket);
+    void OnChildMessage(size_t model, const std::string& text, int socket);
     void Ended(size_t model, int status);
     void LoadFailed(size_t model, const Error& error);
     void KillLate(int64_t now_ms);

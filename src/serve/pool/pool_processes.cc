@@ -95,7 +95,7 @@ asio::awaitable<void> PoolServer::Impl::Watch(size_t model, Fd socket) {
         const ssize_t got = ::recv(socket.get(), text.data(), text.size(), MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (got <= 0) break;
-        Hear(model, text.substr(0, static_cast<size_t>(got)), socket.get());
+        OnChildMessage(model, text.substr(0, static_cast<size_t>(got)), socket.get());
     }
     descriptor.release();
     socket.Reset();
@@ -135,7 +135,7 @@ asio::awaitable<void> PoolServer::Impl::Probe(size_t model, pid_t pid) {
     ::kill(pid, SIGKILL);
 }
 
-void PoolServer::Impl::Hear(size_t model, const std::string& text, int socket) {
+void PoolServer::Impl::OnChildMessage(size_t model, const std::string& text, int socket) {
     Process& process = processes_[model];
     const Json said = OrderedJsonOrDiscarded(text);
     const std::string state = said.is_object() ? said.value("state", "") : "";

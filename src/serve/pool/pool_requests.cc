@@ -169,7 +169,7 @@ void PoolServer::Impl::Admit(std::shared_ptr<Exchange> exchange, std::string key
                      .ask = std::move(ask),
                      .key = std::move(key),
                      .since_ms = now_ms,
-                     .said_ms = now_ms - kCommentMs};
+                     .comment_ms = now_ms - kCommentMs};
     if (!MayRun(*exchange, *model, entry)) return;
     const uint64_t id = ++last_id_;
     requests_.emplace(id, std::move(entry));
@@ -340,13 +340,13 @@ void PoolServer::Impl::FailRequest(Request& request, const ApiError& error) {
 void PoolServer::Impl::SayWaits(int64_t now_ms) {
     for (auto& [id, request] : requests_) {
         const bool waits = request.socket == nullptr && TakesComments(request.ask.form);
-        if (!waits || now_ms - request.said_ms < kCommentMs) continue;
+        if (!waits || now_ms - request.comment_ms < kCommentMs) continue;
         if (!std::exchange(request.begun, true)) {
             request.exchange->Begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
                                           {"Cache-Control", "no-cache"},
                                           {"X-Accel-Buffering", "no"}});
         }
-        request.said_ms = now_ms;
+        request.comment_ms = now_ms;
         request.exchange->Write(fmt::format(": {}\n\n", WaitText(request, now_ms)));
     }
 }

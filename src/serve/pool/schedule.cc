@@ -147,7 +147,7 @@ bool PoolSchedule::Any(State state) const {
 }
 
 // The unloaded model whose oldest request arrived first; null: none may be loaded now.
-PoolSchedule::Model* PoolSchedule::Wanted(int64_t now_ms) {
+PoolSchedule::Model* PoolSchedule::NextToLoad(int64_t now_ms) {
     Model* wanted = nullptr;
     for (Model& model : models_) {
         // A process that was killed may still have requests, whose ends are on the way.
@@ -180,7 +180,7 @@ void PoolSchedule::LoadNext(std::vector<Action>& actions, int64_t now_ms,
                             const FreeBytes& free_bytes) {
     // The memory of a model that loads or unloads changes, so free_bytes says nothing meanwhile.
     if (Any(State::kLoading) || Any(State::kUnloading)) return;
-    Model* wanted = Wanted(now_ms);
+    Model* wanted = NextToLoad(now_ms);
     if (wanted == nullptr) return;
     if (!HasRoom(*wanted, free_bytes)) return MakeRoom(actions, now_ms, *wanted);
     wanted->state = State::kLoading;

@@ -103,7 +103,7 @@ class PoolSchedule {
     void Unload(Model& model, std::vector<Action>& actions);
     bool HasRoom(const Model& wanted, const FreeBytes& free_bytes) const;
     bool Any(State state) const;
-    Model* Wanted(int64_t now_ms);
+    Model* NextToLoad(int64_t now_ms);
     size_t IndexOf(const Model& model) const {
         return static_cast<size_t>(&model - models_.data());
     }

@@ -110,7 +110,7 @@ Result<Array> ArrayOfJson(const Json& json, std::string_view where) {
         return Wrong(where, "arrays: " + Shown(error.what()));
     }
     WEFT_ASSIGN(array.type, ParseType(type, where));
-    if (!IsSane(array)) {
+    if (!IsValidArray(array)) {
         return MakeError(ErrorCode::kCorrupt, "{}: {} of {} x {} is not a valid array", where,
                          Shown(array.Name()), array.rows, array.cols);
     }

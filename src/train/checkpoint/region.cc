@@ -72,7 +72,7 @@ bool CoversRow(const std::map<int64_t, int64_t>& changes, int64_t cols) {
 
 }  // namespace
 
-bool IsSane(const Array& array) {
+bool IsValidArray(const Array& array) {
     const bool named = !array.kind.empty() && !array.tensor.empty() &&
                        array.kind.size() <= kMostName && array.tensor.size() <= kMostName;
     return named && array.rows > 0 && array.cols > 0 && array.rows <= kMostElements / array.cols;

@@ -42,7 +42,7 @@ struct TensorRegion {
 inline constexpr int64_t kMostElements = int64_t{1} << 48;
 
 // Whether the array has 1 to kMostElements elements, and a name and kind of reasonable length.
-bool IsSane(const Array& array);
+bool IsValidArray(const Array& array);
 // Whether the block lies in the array, the range lies in the block, and neither is empty.
 bool IsInside(const TensorRegion& region, const Array& array);
 

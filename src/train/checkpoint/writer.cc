@@ -141,7 +141,7 @@ void Remove(const std::string& folder) {
 }
 
 // Removes the files of earlier saves of the same step.
-void RemoveStrangers(const std::string& folder, const Manifest& manifest) {
+void RemoveUnlisted(const std::string& folder, const Manifest& manifest) {
     (void)RemoveRankFiles(folder, [&](std::string_view name) {
         return std::ranges::find(manifest.files, name, &CheckpointFile::name) !=
                manifest.files.end();
@@ -170,7 +170,7 @@ RankWriter::~RankWriter() {
 Status RankWriter::Start(int64_t step, std::vector<Piece> pieces) {
     WEFT_CHECK(!running() && !pieces.empty());
     for (const Piece& piece : pieces) {
-        WEFT_CHECK(IsSane(piece.array) && IsInside(piece.region, piece.array) &&
+        WEFT_CHECK(IsValidArray(piece.array) && IsInside(piece.region, piece.array) &&
                    (piece.read || piece.data.size() == piece.bytes()));
     }
     ReplaceLink(StepFolder(dir_, step));
@@ -270,7 +270,7 @@ Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
     }
     WEFT_TRY(std::move(written));
     WEFT_TRY(SyncFolder(fs::path(folder).parent_path()));
-    RemoveStrangers(folder, manifest);
+    RemoveUnlisted(folder, manifest);
     for (const std::string& other : leftovers.unfinished) {
         if (!SameStep(other, folder)) Remove(other);
     }

@@ -121,7 +121,7 @@ class TurnMarker {
         WEFT_ASSIGN(const Text before, RenderFirst(turn, false));
         WEFT_ASSIGN(const Text asking, RenderFirst(turn, true));
         const size_t begin = AnswerBegin(whole_, asking, before.size());
-        if (begin < before.size() && begin < asking.size()) return Untold(turn);
+        if (begin < before.size() && begin < asking.size()) return UnknownBegin(turn);
         header_begin_ = before.size();
         asked_exactly_ = whole_.view().starts_with(asking.view());
         if (asked_exactly_ || !words_[turn].shown) return begin;
@@ -157,7 +157,7 @@ class TurnMarker {
         return input_.messages.get_ref<const OrderedJson::array_t&>();
     }
 
-    static Error Untold(size_t turn) {
+    static Error UnknownBegin(size_t turn) {
         return MakeError(ErrorCode::kUnsupported,
                          "message {}: the chat template writes the messages before it differently "
                          "when more messages follow, so it is unknown where its turn begins",
@@ -210,13 +210,14 @@ class TurnMarker {
         const std::string before = turn == 0 ? "" : RoleOf(list()[turn - 1]);
         if (!words_[turn].shown) {
             const auto begin = AskedBegin(turn);
-            return begin.ok() && before == "assistant" && !asked_exactly_ ? Untold(turn) : begin;
+            return begin.ok() && before == "assistant" && !asked_exactly_ ? UnknownBegin(turn)
+                                                                          : begin;
         }
         const size_t own = WordsBegin(turn), gap = GapBegin(turn);
         const std::string key =
             before + '\n' + WithoutNumbers(whole_.view().substr(gap, own - gap));
         if (const auto known = leads_.find(key); known != leads_.end()) return own - known->second;
-        auto begin = turn == 0 ? Result<size_t>(Untold(turn)) : AskedBegin(turn);
+        auto begin = turn == 0 ? Result<size_t>(UnknownBegin(turn)) : AskedBegin(turn);
         if (!begin.ok()) {
             const auto by_header = BeginByHeader(gap, own);
             if (!by_header) return begin.error();
@@ -408,7 +409,7 @@ Result<Sample> ChatTurns::Encode(ChatInput input) const {
 }
 
 std::string ChatTurns::TakeNote() const {
-    if (!notes_->no_end || notes_->told_no_end.exchange(true)) return "";
+    if (!notes_->no_end || notes_->warned_no_end.exchange(true)) return "";
     const int32_t eos = tokenizer_->data().eos;
     return fmt::format(
         "the chat template writes no end token after an answer{}, so the model will not learn to "

@@ -46,7 +46,7 @@ class ChatTurns {
   private:
     friend class TurnMarker;
     struct Notes {
-        std::atomic<bool> no_end = false, told_no_end = false;
+        std::atomic<bool> no_end = false, warned_no_end = false;
     };
 
     Status Prepare(chat::ChatInput& input) const;

@@ -274,7 +274,7 @@ bool IsMessages(const RecordJson* value) {
     return value->is_array() &&
            std::ranges::all_of(*value, [](const RecordJson& each) { return each.is_object(); });
 }
-bool IsSaid(const RecordJson* value) {
+bool HasContent(const RecordJson* value) {
     return IsString(value) || (IsMessages(value) && !value->empty());
 }
 
@@ -304,7 +304,7 @@ const FormRule kFormRules[] = {
      LearnedPart::kIds},
     {{"completion"},
      [](const RecordJson& r) {
-         return IsSaid(Find(r, {"prompt"})) && IsSaid(Find(r, kCompletion));
+         return HasContent(Find(r, {"prompt"})) && HasContent(Find(r, kCompletion));
      },
      ParsePair},
     {kInstruction,

@@ -35,7 +35,7 @@ class Adding {
                 waiting_.push_back({op, target});
                 program_.ops.push_back(std::move(op));
             } else {
-                Beside(std::move(op), *target);
+                AddAdapter(std::move(op), *target);
             }
         }
         WEFT_CHECK(waiting_.empty());
@@ -112,7 +112,7 @@ class Adding {
         return {};
     }
 
-    void Beside(Op op, const LoraTarget& target) {
+    void AddAdapter(Op op, const LoraTarget& target) {
         const Op product = op;
         const ValueId sum = op.outputs[0], base = Renamed(sum);
         op.outputs[0] = base;

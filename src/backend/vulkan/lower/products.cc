@@ -341,7 +341,7 @@ bool WantsIntegers(const Emitter& e, program::ValueId x) {
 
 Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x, Int8Place place) {
     WEFT_ASSIGN(const NarrowRows rows,
-                PlaceIntegerRows(e, place == Int8Place::kBesideGates ? kMadeOfGates : kMadeWithX,
+                PlaceIntegerRows(e, place == Int8Place::kNextToGates ? kMadeOfGates : kMadeWithX,
                                  e.All(x)));
     return IntegerRows{rows.region, rows.Scales()};
 }
@@ -370,7 +370,7 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
     const bool encodes = gated != nullptr && WantsIntegers(e, gated->y);
     IntegerRows codes;
     if (encodes) {
-        WEFT_ASSIGN(codes, PlaceIntegers(e, gated->y, Int8Place::kBesideGates));
+        WEFT_ASSIGN(codes, PlaceIntegers(e, gated->y, Int8Place::kNextToGates));
         const auto blocks = static_cast<uint64_t>(weight.rows) / kBlockColumns;
         const int64_t units = kind == ProductKind::kExperts ? depth : 1;
         WEFT_ASSIGN(const Region encoder,

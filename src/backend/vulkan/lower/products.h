@@ -73,9 +73,9 @@ struct IntegerRows {
 // products read `x` in int8 and the step has at most as many rows as the matvec kernels take.
 bool WantsIntegers(const Emitter& e, program::ValueId x);
 // PlaceIntegers returns scratch memory for the int8 rows that such a kernel writes. NoteIntegers
-// notes that the kernel has written them. kBesideGates: the kernel that writes these int8 rows may
+// notes that the kernel has written them. kNextToGates: the kernel that writes these int8 rows may
 // also read int8 rows that an earlier kernel wrote, so the new rows get separate scratch memory.
-enum class Int8Place { kUsual, kBesideGates };
+enum class Int8Place { kUsual, kNextToGates };
 Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x,
                                   Int8Place place = Int8Place::kUsual);
 void NoteIntegers(Emitter& e, program::ValueId x, const IntegerRows& rows);

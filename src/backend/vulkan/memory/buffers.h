@@ -127,12 +127,12 @@ class Buffers {
     uint64_t InOffset() const { return 0; }
     uint64_t OutOffset() const { return operand_bytes_; }
     uint64_t ExchangeOffset() const { return 2 * operand_bytes_; }
-    // For transfers that run beside submissions (CompileOptions::beside). At most kPlacesBeside
+    // For transfers that run beside submissions (CompileOptions::beside). At most kOverlapPlaces
     // such transfers run at once. Each has a place of its own for its operands; places are numbered
-    // from 0 to kPlacesBeside - 1. In a step in parts, each part has such a place.
-    static constexpr int kPlacesBeside = 2;
+    // from 0 to kOverlapPlaces - 1. In a step in parts, each part has such a place.
+    static constexpr int kOverlapPlaces = 2;
     OperandPlace PlaceOfTransfer() const { return {InOffset(), OutOffset()}; }
-    OperandPlace PlaceBeside(int place) const {
+    OperandPlace OverlapPlace(int place) const {
         const uint64_t begin =
             ExchangeOffset() + exchange_bytes() +
             static_cast<uint64_t>(place) * (beside_in_bytes_ + beside_out_bytes_);
@@ -141,7 +141,7 @@ class Buffers {
     // The values that the device hands to the host's processor for a run (program/placement.h), one
     // after another. HandedBytes: the space for a value of this size.
     static uint64_t HandedBytes(uint64_t bytes);
-    uint64_t HandedOffset() const { return PlaceBeside(std::max(kPlacesBeside, parts_)).in; }
+    uint64_t HandedOffset() const { return OverlapPlace(std::max(kOverlapPlaces, parts_)).in; }
     // Results of Read() and ReadTopK(), which submit commands of their own outside of steps.
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }

@@ -240,11 +240,11 @@ Status Recorder::BringIn(int32_t op, const OperandPlace& place) {
 
 Status Recorder::PlaceTransfer(bool beside, OperandPlace& place) {
     place = buffers_.PlaceOfTransfer();
-    if (options_.in_parts) place = buffers_.PlaceBeside(slot_ - 1);
+    if (options_.in_parts) place = buffers_.OverlapPlace(slot_ - 1);
     if (!beside) return {};
-    if (pending_.size() == Buffers::kPlacesBeside) WEFT_TRY(Collect(1));
-    place = buffers_.PlaceBeside(next_place_);
-    next_place_ = (next_place_ + 1) % Buffers::kPlacesBeside;
+    if (pending_.size() == Buffers::kOverlapPlaces) WEFT_TRY(Collect(1));
+    place = buffers_.OverlapPlace(next_place_);
+    next_place_ = (next_place_ + 1) % Buffers::kOverlapPlaces;
     return {};
 }
 

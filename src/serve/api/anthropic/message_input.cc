@@ -269,7 +269,7 @@ class MessageReader {
             }
         } else if (!says && type == "tool_result") {
             AddResult(block, blocks);
-        } else if (says && !ReadSaid(block, type, blocks) && !ChangeTools(json)) {
+        } else if (says && !ReadAssistantBlock(block, type, blocks) && !ChangeTools(json)) {
             Refuse(message, type);
         } else if (!says && !ChangeTools(json)) {
             Refuse(message, type);
@@ -284,7 +284,7 @@ class MessageReader {
                      "unsupported_content");
     }
     // A block of an assistant message. Returns false if the type is not known.
-    bool ReadSaid(Fields& block, const std::string& type, Blocks& blocks) {
+    bool ReadAssistantBlock(Fields& block, const std::string& type, Blocks& blocks) {
         if (type == "thinking") {
             Join(blocks.thinking, block.Text("thinking", ""));
         } else if (type == "tool_use") {

@@ -270,7 +270,7 @@ std::optional<ApiError> CountMessageTokens(const Json& body, const Served& serve
     Conversation conversation = ReadConversationOf(fields, notices);
     if (fields.error()) return fields.error();
     ChatPrompt prompt;
-    if (auto error = MakePrompt(served, conversation, prompt, PromptUse::kTold)) return error;
+    if (auto error = MakePrompt(served, conversation, prompt, PromptUse::kReturned)) return error;
     answer = {{"input_tokens", prompt.tokens.size()}};
     return {};
 }

@@ -64,14 +64,14 @@ class LlamaDialect final : public Dialect {
     static Json Timings(const Usage& usage) {
         const int64_t computed = usage.prompt_tokens - usage.cached_tokens;
         const double prompt_s = usage.first_token_s - usage.queue_s;
-        const double said_s = usage.total_s - usage.first_token_s;
+        const double decode_s = usage.total_s - usage.first_token_s;
         return {{"cache_n", usage.cached_tokens},
                 {"prompt_n", computed},
                 {"prompt_ms", 1000 * prompt_s},
                 {"prompt_per_second", Rate(computed, prompt_s)},
                 {"predicted_n", usage.said_tokens},
-                {"predicted_ms", 1000 * said_s},
-                {"predicted_per_second", Rate(usage.said_tokens, said_s)}};
+                {"predicted_ms", 1000 * decode_s},
+                {"predicted_per_second", Rate(usage.said_tokens, decode_s)}};
     }
     Json Final(const std::string& content, const Json& tokens, const Usage& usage) const {
         const bool word = !end_.stop_text.empty();

@@ -244,7 +244,7 @@ std::optional<ApiError> PlanTokenize(const Json& body, const Served& served, Ans
         CheckMembers(fields, served, plan.left);
         if (fields.error()) return fields.error();
         ChatPrompt prompt;
-        if (auto error = MakePrompt(served, said, prompt, PromptUse::kTold)) return error;
+        if (auto error = MakePrompt(served, said, prompt, PromptUse::kReturned)) return error;
         tokens = std::move(prompt.tokens);
     } else {
         if (!fields.Has("prompt")) {
@@ -307,7 +307,7 @@ std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, Js
     CheckMembers(fields, served, left);
     if (fields.error()) return fields.error();
     ChatPrompt prompt;
-    if (auto error = MakePrompt(served, conversation, prompt, PromptUse::kTold)) return error;
+    if (auto error = MakePrompt(served, conversation, prompt, PromptUse::kReturned)) return error;
     answer = {{"prompt", std::move(prompt.text)}};
     return {};
 }

@@ -32,7 +32,7 @@ class OllamaDialect final : public Dialect {
                std::string& out) override {
         out += fmt::format(R"({}{}","{}":{},"done":false{}}})"
                            "\n",
-                           head_, OllamaTime(), kind(), SaidJson(delta), Chances(tokens));
+                           head_, OllamaTime(), kind(), MessageJson(delta), Chances(tokens));
     }
     void EndChoice(int, const ChoiceEnd& end, std::string&) override { end_ = end; }
     void End(const Usage& usage, std::string& out) override {
@@ -51,7 +51,7 @@ class OllamaDialect final : public Dialect {
 
     std::string Nothing(const char* reason) {
         return fmt::format(R"({}{}","{}":{},"done":true,"done_reason":"{}"}})", head_, OllamaTime(),
-                           kind(), SaidJson({}), reason);
+                           kind(), MessageJson({}), reason);
     }
 
   private:
@@ -59,7 +59,7 @@ class OllamaDialect final : public Dialect {
 
     // chat: {"role", "content", "thinking", "tool_calls"}. generate: the text, with the others as
     // members of the line.
-    std::string SaidJson(const chat::AnswerDelta& delta) {
+    std::string MessageJson(const chat::AnswerDelta& delta) {
         std::string more;
         if (!delta.reasoning.empty()) {
             more += fmt::format(R"(,"thinking":{})", Quoted(delta.reasoning));
@@ -98,10 +98,11 @@ class OllamaDialect final : public Dialect {
             R"({}{}","{}":{},"done":true,"done_reason":"{}"{}{},"total_duration":{},)"
             R"("load_duration":{},"prompt_eval_count":{},"prompt_eval_duration":{},)"
             R"("eval_count":{},"eval_duration":{}}})",
-            head_, OllamaTime(), kind(), SaidJson(said), end.finish == "length" ? "length" : "stop",
-            Context(end), Chances(tokens), total_ns, Nanoseconds(usage.queue_s),
-            usage.prompt_tokens, Nanoseconds(usage.first_token_s - usage.queue_s),
-            usage.said_tokens, Nanoseconds(usage.total_s - usage.first_token_s));
+            head_, OllamaTime(), kind(), MessageJson(said),
+            end.finish == "length" ? "length" : "stop", Context(end), Chances(tokens), total_ns,
+            Nanoseconds(usage.queue_s), usage.prompt_tokens,
+            Nanoseconds(usage.first_token_s - usage.queue_s), usage.said_tokens,
+            Nanoseconds(usage.total_s - usage.first_token_s));
     }
     std::string Context(const ChoiceEnd& end) const {
         if (words_.context.empty()) return {};

@@ -497,7 +497,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     plan.one_call = !conversation.parallel_calls || form.one_call;
     plan.tools = std::make_shared<const chat::ToolTypes>(conversation.input.tools);
     ChatPrompt prompt;
-    const PromptUse use = conversation.kept ? PromptUse::kTold : PromptUse::kComputed;
+    const PromptUse use = conversation.kept ? PromptUse::kReturned : PromptUse::kComputed;
     if (auto error = MakePrompt(served, conversation, prompt, use)) return error;
     if (conversation.kept) KeepLast(prompt.tokens, *conversation.kept, -1);
     request.prompt = prompt.tokens;

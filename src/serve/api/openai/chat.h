@@ -49,10 +49,10 @@ struct ChatPrompt {
     std::string begun{};  // AnswerPlan::begun
     std::string words{};  // text of the message that the answer continues
 };
-// Use of a prompt. kComputed: the engine computes it, so it must fit the context. kTold: the client
-// only gets the prompt or its length. The prompt's text may then have kMostPlainBytes bytes, or as
-// many as the context could hold if these are more.
-enum class PromptUse { kComputed, kTold };
+// Use of a prompt. kComputed: the engine computes it, so it must fit the context. kReturned: the
+// client only gets the prompt or its length. The prompt's text may then have kMostPlainBytes bytes,
+// or as many as the context could hold if these are more.
+enum class PromptUse { kComputed, kReturned };
 // Rewrites the conversation's messages to forms that the template accepts
 // (chat/template/template_capabilities.h).
 std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,

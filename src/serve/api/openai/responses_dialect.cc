@@ -60,7 +60,7 @@ class ResponsesDialect final : public Dialect {
             Part("response.output_text.delta",
                  fmt::format(R"("delta":{},"logprobs":{})", Quoted(delta.content), Dump(logprobs)),
                  out);
-            for (Json& chance : logprobs) said_chances_.push_back(std::move(chance));
+            for (Json& chance : logprobs) text_logprobs_.push_back(std::move(chance));
         }
         for (const chat::ToolCall& call : delta.tool_calls) {
             BeginCall(call.name, out);
@@ -228,7 +228,7 @@ class ResponsesDialect final : public Dialect {
               out);
     }
     Json OpenPart(const std::string& text) const {
-        if (open_ == Item::kMessage) return TextPart(text, said_chances_);
+        if (open_ == Item::kMessage) return TextPart(text, text_logprobs_);
         return {{"type", "reasoning_text"}, {"text", text}};
     }
     void Open(Item kind, std::string& out) {
@@ -237,7 +237,7 @@ class ResponsesDialect final : public Dialect {
         open_ = kind;
         item_id_ = NextId(kind == Item::kMessage ? "msg_" : "rs_");
         text_.clear();
-        said_chances_ = Json::array();
+        text_logprobs_ = Json::array();
         Json item = kind == Item::kMessage ? MessageItem(item_id_, "", {}, "in_progress")
                                            : ReasoningItem(item_id_, "");
         item["content"] = Json::array();
@@ -249,10 +249,10 @@ class ResponsesDialect final : public Dialect {
         if (open_ == Item::kCall) return EndCall("incomplete", out);  // an unfinished call
         const bool message = open_ == Item::kMessage;
         std::string done = fmt::format(R"("text":{})", Quoted(text_));
-        if (message) done += fmt::format(R"(,"logprobs":{})", Dump(said_chances_));
+        if (message) done += fmt::format(R"(,"logprobs":{})", Dump(text_logprobs_));
         Part(message ? "response.output_text.done" : "response.reasoning_text.done", done, out);
         Part("response.content_part.done", fmt::format(R"("part":{})", Dump(OpenPart(text_))), out);
-        Json item = message ? MessageItem(item_id_, text_, said_chances_, Status())
+        Json item = message ? MessageItem(item_id_, text_, text_logprobs_, Status())
                             : ReasoningItem(item_id_, text_);
         ItemEvent("response.output_item.done", item, out);
         output_.push_back(std::move(item));
@@ -304,7 +304,7 @@ class ResponsesDialect final : public Dialect {
     ResponseTool tool_;
     CustomText custom_text_;
     std::string summary_;
-    Json said_chances_ = Json::array();
+    Json text_logprobs_ = Json::array();
     ChoiceEnd end_;
 };
 
