@@ -190,7 +190,9 @@ class Shopping {
         return price && (!wanted_.budget || *price <= *wanted_.budget);
     }
     bool Holds(const MachineOnWire& kind, int count) const {
-        return weights_ <= kind.machine.memory.value * kind.machine.devices * count;
+        const Machine& machine = kind.machine;
+        const double host = machine.host ? machine.host->memory.value : 0;
+        return weights_ <= (machine.memory.value * machine.devices + host) * count;
     }
 
     // Whether the hosts are too slow even if each rank did nothing but read its weights for a

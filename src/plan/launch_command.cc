@@ -132,6 +132,9 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
     if (const std::string devices = DevicesOf(cluster, ranks); devices != "cpu") {
         add("--device", devices);
     }
+    if (const HostUse* host = layout.UseOfHost()) {
+        add("--experts", host->on_drive > 0 ? "cpu --weights-on-drive" : "auto");
+    }
     add("--ctx", job.ctx);
     if (serves) {
         add("--max-seqs", load.batch);

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/nearest_word.h"
+#include "plan/host_part.h"
 #include "plan/machine_names.h"
 #include "plan/weft_rates.h"
 
@@ -38,7 +39,7 @@ const char* PoolText(backend::MemoryKind kind) {
 // backends use.
 LinkTier PcieOf(int devices) {
     const std::string source = "PCIe 4.0, 16 lanes, by way of the host";
-    return {devices, {14e9, Mark::kFitted, source}, {10e-6, Mark::kGuessed, source}};
+    return {devices, {kPcieBytesPerS, Mark::kFitted, source}, {10e-6, Mark::kGuessed, source}};
 }
 
 // "1002:1586": vendor and device, in lowercase hexadecimal digits.
@@ -140,6 +141,10 @@ void MachineFields(ObjectFields& io, Machine& machine) {
         io.Fail("watts_idle: more than watts_busy");
     }
     io.Take("price", Unit::kPrice, machine.price);
+    io.Object("host", machine.host, HostFields);
+    if (machine.host && machine.shares_memory()) {
+        io.Fail("host: only GPUs with their own memory have a host beside them");
+    }
     io.Object("measured", machine.measured, MeasuredFields);
 }
 
@@ -369,7 +374,8 @@ Result<Machine> WithDevices(Machine machine, int devices) {
         price = (price - desktop) * times + desktop;
     }
     machine.name += fmt::format(":{}", devices);
-    machine.word += fmt::format(":{}", devices);
+    machine.word.insert(std::min(machine.word.find('+'), machine.word.size()),
+                        fmt::format(":{}", devices));
     machine.devices = devices;
     const bool joined = machine.within && machine.within->ranks >= devices;
     if (devices > 1 && !joined) machine.within = PcieOf(devices);
@@ -538,8 +544,14 @@ Result<ClusterSpec> Library::ParseCluster(const std::string& words) const {
                          last.substr(plus));
     }
     if (wired) list.resize(words.size() - last.size() - 1);
+    size_t last_kind = 0;  // the first host of the machine before
     while (!list.empty()) {
         std::string word = TakeWord(list);
+        if (const auto host = ParseHostWord(word)) {
+            WEFT_TRY(AddHost(std::span(cluster.hosts).subspan(last_kind), word, *host));
+            continue;
+        }
+        last_kind = cluster.hosts.size();
         WEFT_ASSIGN(const int hosts, TakeHostsOf(word));
         WEFT_ASSIGN(const std::optional<int> devices, TakeDevices(word));
         WEFT_TRY(CheckNoWire(word, wired ? last : ""));

@@ -20,6 +20,10 @@
 //     tiers       optional: {"host": {"ranks": 8, "bandwidth": .., "latency": ..}}, the link
 //                 between devices of the host; default: the devices exchange data over PCIe
 //     wire        name of the wire between hosts, or its measured figures: {"bandwidth": .., ..}
+//     host        optional, of GPUs: {"memory": .., "bandwidth": .., "compute": .., "threads": ..,
+//                 "drive": ..}, the host's processor, which computes experts that do not fit into
+//                 the GPUs. All but the memory have defaults (plan/host_part.h); drive: bytes a
+//                 second that its drive reads, for experts that do not fit into its memory either
 //     watts_idle, watts_busy, price   of the whole host
 //     measured    tables that `weft plan --measure` wrote (plan/measured.h)
 //
@@ -59,6 +63,16 @@ struct LinkTier {
     coll::Tier AsTier() const { return {bandwidth.value, latency.value, 0}; }
 };
 
+// The bandwidth of PCIe 4.0 with 16 lanes, one way.
+inline constexpr double kPcieBytesPerS = 14e9;
+
+// The processor of a host of GPUs, and its memory. All GPUs of the host share them.
+struct HostPart {
+    Figure memory, bandwidth, compute;
+    int threads = 8;
+    std::optional<Figure> drive;
+};
+
 struct Wire {
     std::string name, about, instead;
     Figure bandwidth, latency;
@@ -69,8 +83,8 @@ struct Wire {
 struct Machine {
     std::string name, about, wire;
     // kind: the machine's name, or the path of its file. word: the machine in the form of
-    // --machines, that is kind, or kind:DEVICES if a number of devices was given. Machines with
-    // equal words are equal.
+    // --machines, that is kind, with :DEVICES and +MEMORY if a number of devices or the host's
+    // memory was given. Machines with equal words are equal.
     std::string kind, word;
     std::string family;  // empty: not given
     std::vector<std::string> known_by;
@@ -81,6 +95,7 @@ struct Machine {
     std::optional<LinkTier> link;    // the vendor's link, used in published training
     std::optional<Figure> products, attention;
     std::optional<Figure> watts_idle, watts_busy, price;
+    std::optional<HostPart> host;
     std::optional<Wire> own_wire;  // replaces `wire` if the file describes its own wire
     std::optional<Measured> measured;
     double sustained_bytes_per_s() const {
@@ -151,7 +166,8 @@ class Library {
     Result<Machine> FindMachine(const std::string& word) const;
     Result<Wire> FindWire(const std::string& name) const;
     // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host), "rtx-3090:2" (one host
-    // with two cards), "RTX 3090, 10GbE" (other characters of names than letters and digits are
+    // with two cards), "rtx-3090+128gb" (the host's memory, plan/host_part.h), "RTX 3090, 10GbE"
+    // (other characters of names than letters and digits are
     // ignored; a comma may replace a plus). If the words name no wire, the hosts are connected by
     // their own wire; if their wires differ, by the slowest of these. Errors: kUsage.
     Result<ClusterSpec> ParseCluster(const std::string& words) const;

@@ -9,6 +9,7 @@
 #include "engine/rank/device_options.h"
 #include "engine/rank/rank_options.h"
 #include "model/builder.h"
+#include "program/placement.h"
 #include "program/program.h"
 
 namespace weft::plan {
@@ -106,6 +107,73 @@ Result<backend::MemoryUse> MemoryPlanner::PlanNew(const model::Shard& part,
     return unknown ? PlainMemory(list, compile) : planned;
 }
 
+Result<MemoryPlanner::Apart> MemoryPlanner::PlanApart(const model::Shard& part,
+                                                      const Device& device, int threads) {
+    const std::string key =
+        KeyOf(part, walk_.KindsOf(part.layers), device.described, device.one_host) +
+        fmt::format("/{}", threads);
+    if (const auto found = apart_.find(key); found != apart_.end()) return found->second;
+    const program::Target target = backend::TargetOf(device.described);
+    const auto build = engine::BuildOptionsOf(job_, part.layout, target);
+    WEFT_ASSIGN(const program::Program list,
+                model::BuildProgram(walk_.hyper(), part, walk_.source(), build));
+    auto compile = engine::CompileOptionsOf(job_, part.layout, list, target, device.one_host);
+    const std::vector<bool> on_host =
+        program::ChooseHostOps(list, {.expert_layers = program::HostOps::kAllLayers});
+    Apart apart;
+    if (std::ranges::find(on_host, true) != on_host.end()) {
+        WEFT_ASSIGN(const program::PlacedProgram placed,
+                    program::PlaceOps(list, on_host, compile.keep));
+        compile.keep.clear();
+        const auto plan = [&](const program::Program& side,
+                              const backend::DescribedDevice& its) -> backend::MemoryUse {
+            const auto planned = backend::PlanMemory({side}, compile, its);
+            return planned.ok() ? *planned : PlainMemory(side, compile);
+        };
+        apart.device = plan(placed.device, device.described);
+        apart.host = plan(placed.host, {backend::MemoryKind::kHost, threads, false});
+    }
+    return apart_.emplace(key, apart).first->second;
+}
+
+// With a drive, as many experts stay in the host's memory as it holds beside the rest; each rank
+// gets an equal part of it.
+Status MemoryPlanner::PlaceExperts(const model::Shard& shard, const Machine& machine,
+                                   const Device& device, MemoryUse& use) {
+    const HostPart& host = *machine.host;
+    const int ranks = std::min(machine.devices, shard.layout.size());
+    const int threads = std::max(1, host.threads / ranks);
+    const auto place = [&](bool all) -> Status {
+        for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
+            const model::Shard part = PartOf(shard, 1, {layer, layer + 1});
+            WEFT_ASSIGN(const Apart apart, PlanApart(part, device, threads));
+            if (apart.host.weight_bytes == 0) continue;
+            WEFT_ASSIGN(const backend::MemoryUse whole, PlanPart(part, device));
+            ++use.host.of_layers;
+            if (!all && use.total() <= use.room) continue;
+            use.weights -= whole.weight_bytes - apart.device.weight_bytes;
+            ++use.host.layers;
+            ++use.host.kinds[walk_.kind_of_layer()[static_cast<size_t>(layer)]];
+            use.host.weights += apart.host.weight_bytes;
+            use.host.work =
+                std::max(use.host.work, apart.host.arena_bytes + uint64_t{engine::kRankBytes});
+        }
+        return {};
+    };
+    const MemoryUse whole = use;
+    WEFT_TRY(place(false));
+    use.host.room = host.memory.value;
+    const double room = use.host.room / ranks;
+    if (use.host.total() <= room || !host.drive) return {};
+    use = whole;
+    WEFT_TRY(place(true));
+    use.host.room = host.memory.value;
+    const auto weights = static_cast<double>(use.host.weights);
+    const double kept = std::max(0.0, room - static_cast<double>(use.host.work));
+    use.host.on_drive = std::max(0.0, 1 - kept / weights);
+    return {};
+}
+
 Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Device& device) {
     const std::span<const int> kinds = walk_.KindsOf(shard.layers);
     const int64_t typical = TypicalLayers(kinds);
@@ -141,18 +209,25 @@ Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& ma
     use.process = machine.shares_memory() ? engine::kRankBytes : 0;
     use.rank = shard.rank;
     use.room = RoomOf(machine);
+    const bool places = machine.host && walk_.hyper().moe.experts > 0;
+    if (places && use.total() > use.room) WEFT_TRY(PlaceExperts(shard, machine, device, use));
+    use.host.needed = use.host.total();
     use.needed = use.total();
     return use;
 }
 
 void ShareMemory(std::span<MemoryUse> ranks, const ClusterSpec& cluster,
                  std::span<const int> host_of) {
-    std::map<int, double> needed;  // by host
+    std::map<int, double> needed, on_host;  // by host
     const auto host = [&](const MemoryUse& use) { return host_of[static_cast<size_t>(use.rank)]; };
-    for (const MemoryUse& use : ranks) needed[host(use)] += use.total();
+    for (const MemoryUse& use : ranks) {
+        needed[host(use)] += use.total();
+        on_host[host(use)] += use.host.total();
+    }
     for (MemoryUse& use : ranks) {
         const Machine& machine = cluster.hosts[static_cast<size_t>(host(use))];
         use.needed = machine.shares_memory() ? needed[host(use)] : use.total();
+        use.host.needed = on_host[host(use)];
     }
 }
 
@@ -167,7 +242,9 @@ std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
         const std::string device = machine.shares_memory() ? "" : fmt::format("rank {}", use.rank);
         needs.push_back(
             {host, engine::MemoryNeeds({machine.pool, bytes, bytes, 0}, device,
-                                       use.weights + use.cache + use.work, use.process, 0)});
+                                       use.weights + use.cache + use.work,
+                                       use.process + static_cast<uint64_t>(use.host.total()),
+                                       static_cast<uint64_t>(use.host.room))});
     }
     return cluster::FindLack(needs);
 }

@@ -9,11 +9,13 @@
 // neighbors, and it ends like the stage (TypicalLayers).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/memory_plan.h"
@@ -25,6 +27,20 @@
 
 namespace weft::plan {
 
+// Experts of a rank that its host's processor computes, because they do not fit into its GPU.
+struct HostUse {
+    int64_t layers = 0, of_layers = 0;  // layers whose experts it computes; all with experts
+    std::map<int, int64_t> kinds;       // these layers by their kind (plan/walk.h)
+    uint64_t weights = 0, work = 0;     // bytes; work: activations, scratch memory, the process
+    double on_drive = 0;                // share of the weights that stays on the drive
+    // The host's memory, and the bytes of it that all its ranks need (ShareMemory).
+    double room = 0, needed = 0;
+    bool is_used() const { return layers > 0; }
+    double total() const {
+        return static_cast<double>(weights) * (1 - on_drive) + static_cast<double>(work);
+    }
+};
+
 struct MemoryUse {
     int rank = 0;
     // work: activations and scratch memory. process: host memory of the process, counted only if
@@ -33,7 +49,16 @@ struct MemoryUse {
     // room: size of the memory that the rank uses (the device's or the host's). needed: bytes that
     // all ranks sharing this memory need (ShareMemory).
     double room = 0, needed = 0;
+    HostUse host{};
     double total() const { return static_cast<double>(weights + cache + work + process); }
+    // The needed bytes and the room of the memory with the smallest share of free room.
+    std::pair<double, double> tightest() const {
+        const bool is_host = host.is_used() && host.needed * room > needed * host.room;
+        return is_host ? std::pair(host.needed, host.room) : std::pair(needed, room);
+    }
+    double lack() const {
+        return std::max(0.0, needed - room) + std::max(0.0, host.needed - host.room);
+    }
 };
 
 class MemoryPlanner {
@@ -41,7 +66,11 @@ class MemoryPlanner {
     // job: only ctx, kv_tokens, chunk, max_outputs and kv_dtype are used. `walk` must outlive this
     // object.
     MemoryPlanner(const ModelWalk& walk, engine::Job job) : walk_(walk), job_(std::move(job)) {}
-    // one_host: all ranks of the layout are on one host. Errors: those of BuildProgram.
+    // one_host: all ranks of the layout are on one host. If the machine has a host beside its GPUs
+    // and the rank needs more than its GPU's memory, the experts of as few first layers as needed
+    // are the host's, as with --experts auto. If they do not fit into the host's memory and the
+    // host has a drive, the experts of all layers are the host's, as with --experts cpu
+    // --weights-on-drive. Errors: those of BuildProgram.
     Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine, bool one_host);
 
   private:
@@ -50,6 +79,13 @@ class MemoryPlanner {
         backend::DescribedDevice described;
         bool one_host;
     };
+    // A part without its experts on the device, and the experts alone on the host's processor.
+    struct Apart {
+        backend::MemoryUse device, host;
+    };
+    Result<Apart> PlanApart(const model::Shard& part, const Device& device, int threads);
+    Status PlaceExperts(const model::Shard& shard, const Machine& machine, const Device& device,
+                        MemoryUse& use);
     Result<MemoryUse> Plan(const model::Shard& shard, const Device& device);
     Result<backend::MemoryUse> PlanPart(const model::Shard& part, const Device& device);
     Result<backend::MemoryUse> PlanNew(const model::Shard& part, const Device& device) const;
@@ -58,6 +94,7 @@ class MemoryPlanner {
     engine::Job job_;
     std::map<std::string, MemoryUse> known_;           // by shard and Device
     std::map<std::string, backend::MemoryUse> parts_;  // plans of parts, likewise
+    std::map<std::string, Apart> apart_;               // likewise
 };
 
 // Sets `needed` of ranks that share the memory of a host. host_of: index of each rank's host.

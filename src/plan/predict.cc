@@ -10,6 +10,7 @@
 #include "engine/rank/rank_options.h"
 #include "engine/rank/sum_wire.h"
 #include "engine/sampling/sampler_defaults.h"
+#include "plan/host_part.h"
 #include "plan/weft_rates.h"
 #include "program/target.h"
 
@@ -130,8 +131,7 @@ class Predictor {
         const Result<model::ShardPlan>& planned = PlanOf(own);
         if (!planned.ok()) return planned.error();
         const model::Shard& shard = planned->shards[static_cast<size_t>(rank)];
-        WEFT_ASSIGN(const MemoryUse use,
-                    known_.memory.Of(shard, MachineOf(rank), HostOf(layout_.size() - 1) == 0));
+        WEFT_ASSIGN(const MemoryUse use, MemoryOf(shard));
         return use.needed <= use.room;
     }
 
@@ -153,6 +153,18 @@ class Predictor {
         return cluster_.hosts[static_cast<size_t>(HostOf(rank))];
     }
 
+    Result<MemoryUse> MemoryOf(const model::Shard& shard) {
+        const bool one_host = HostOf(layout_.size() - 1) == 0;
+        return known_.memory.Of(shard, MachineOf(shard.rank), one_host);
+    }
+
+    // Ranks of the layout on such a host, and those of them that compute at the same time.
+    int RanksOn(const Machine& machine) const { return std::min(machine.devices, layout_.size()); }
+    int64_t RanksAtOnce(const Machine& machine) const {
+        const int within = std::min(layout_.tp, machine.devices);
+        return within * std::min<int64_t>(flights_, std::max(1, RanksOn(machine) / within));
+    }
+
     void BeginStage(const model::Shard& shard) {
         const std::span<const int> kinds = walk_.KindsOf(shard.layers);
         kinds_ = known_.sequences.Of({kinds.begin(), kinds.end()});
@@ -162,7 +174,9 @@ class Predictor {
 
     Signature SignatureOf(const model::Shard& s, const Machine& machine) const {
         const bool sends_logits = layout_.pp > 1 && s.last_stage() && s.tensor_rank == 0;
-        return {machine.word,
+        const std::string host =
+            machine.host ? fmt::format("/{}/{}", RanksAtOnce(machine), RanksOn(machine)) : "";
+        return {machine.word + host,
                 {kinds_, group_, Sequences(), s.heads.size(), s.kv_heads.size(), s.ffn.size(),
                  s.vocab.size(), s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size(),
                  s.recurrent_heads.size(), s.recurrent_keys.size(), s.expert_ffn.begin == 0,
@@ -191,7 +205,12 @@ class Predictor {
         auto found = known_.ranks.find(signature);
         if (found == known_.ranks.end()) {
             WEFT_ASSIGN(const RankWork* work, WorkOf(shard, signature));
-            Known::Timed timed{TimeRank(*work, machine), work->weight_bytes, {}};
+            std::optional<MemoryUse> memory;
+            if (machine.host) {
+                WEFT_ASSIGN(memory, MemoryOf(shard));
+            }
+            const HostUse host = memory ? memory->host : HostUse{};
+            Known::Timed timed{TimeRank(*work, machine, host), work->weight_bytes, memory};
             if (load_.draft.head && shard.last_stage()) {
                 WEFT_ASSIGN(const RankWork head, walk_.DraftHeadWork(shard));
                 TimeHead(head, machine, timed.times);
@@ -204,7 +223,7 @@ class Predictor {
         }
         std::optional<MemoryUse>& memory = found->second.memory;
         if (with_memory_ && !memory) {
-            WEFT_ASSIGN(memory, known_.memory.Of(shard, machine, HostOf(layout_.size() - 1) == 0));
+            WEFT_ASSIGN(memory, MemoryOf(shard));
         }
         out_.memory.push_back(memory.value_or(MemoryUse{}));
         out_.memory.back().rank = shard.rank;
@@ -217,9 +236,15 @@ class Predictor {
         return {};
     }
 
-    Stage TimeRank(const RankWork& work, const Machine& machine) const {
+    Stage TimeRank(const RankWork& work, const Machine& machine, const HostUse& use) const {
         StepPlace place{&machine, tensor_, &walk_.hyper(), BusyOf(machine, flights_),
                         WiresOf(machine)};
+        HostPlace host;
+        if (use.is_used()) {
+            host = {ProcessorOf(*machine.host, RanksAtOnce(machine)), use.kinds, use.on_drive};
+            if (machine.host->drive) host.drive_bytes_per_s = machine.host->drive->value;
+            place.host = &host;
+        }
         const int64_t sequences = Sequences();
         Stage timed;
         const int64_t rows_each = load_.rows_each();
@@ -455,7 +480,9 @@ class Predictor {
             {parts.imbalance, guess},
             {parts.compute, machine.compute.spread()},
             {parts.wire, layout_.tp > 1 ? LinkSpread(machine) : 0},
-            {parts.sync + parts.hops, tables ? tables->sync.spread() : guess}};
+            {parts.sync + parts.hops + parts.hand_over, tables ? tables->sync.spread() : guess},
+            {parts.host, machine.host ? std::hypot(machine.host->bandwidth.spread(), guess) : 0},
+            {parts.drive, machine.host && machine.host->drive ? machine.host->drive->spread() : 0}};
         const double form = tables ? kTablesSpread : SpreadOfRates(machine);
         double squares = form * form;
         for (const auto& [seconds, spread] : terms) {
@@ -519,13 +546,25 @@ double Draft::yield() const {
 }
 
 const MemoryUse& Prediction::worst() const {
-    return *std::ranges::max_element(memory, {},
-                                     [](const MemoryUse& use) { return use.needed / use.room; });
+    return *std::ranges::max_element(memory, {}, [](const MemoryUse& use) {
+        const auto [needed, room] = use.tightest();
+        return needed / room;
+    });
+}
+
+const HostUse* Prediction::UseOfHost() const {
+    const HostUse* most = nullptr;
+    for (const MemoryUse& use : memory) {
+        if (!use.host.is_used()) continue;
+        if (most == nullptr || use.host.on_drive > most->on_drive) most = &use.host;
+    }
+    return most;
 }
 
 bool Prediction::IsBetterThan(const Prediction& other) const {
     if (fits() != other.fits()) return fits();
-    return fits() ? answer_s < other.answer_s : worst().needed < other.worst().needed;
+    return fits() ? answer_s < other.answer_s
+                  : worst().tightest().first < other.worst().tightest().first;
 }
 
 LayoutPredictor::LayoutPredictor(const ModelWalk& walk, const Workload& load)

@@ -67,6 +67,9 @@ struct Prediction {
     std::optional<double> joules_per_token;
     const MemoryUse& worst() const;  // the rank with the smallest share of free memory
     bool fits() const { return !lack; }
+    // The host's part of a rank, of one with experts on the drive if there is one; null: hosts
+    // compute no experts.
+    const HostUse* UseOfHost() const;
     // Whether this layout fits and the other does not; if both fit: whether it has the smaller
     // answer_s; if neither fits: whether it needs less memory.
     bool IsBetterThan(const Prediction& other) const;

@@ -76,7 +76,7 @@ using Kind = std::tuple<std::vector<std::string>, int, int>;
 bool IsBetter(const Prediction& a, const Prediction& b) {
     const auto lack = [](const Prediction& p) {
         double all = 0;
-        for (const MemoryUse& use : p.memory) all += std::max(0.0, use.needed - use.room);
+        for (const MemoryUse& use : p.memory) all += use.lack();
         return all;
     };
     if (a.fits() != b.fits()) return a.fits();

@@ -13,6 +13,7 @@
 #include "coll/wire.h"
 #include "model/draft_head.h"
 #include "plan/weft_rates.h"
+#include "program/placement.h"
 
 namespace weft::plan {
 namespace {
@@ -24,10 +25,16 @@ constexpr CauseRow<Breakdown> kBreakdownRows[] = {
     {"imbalance", &Breakdown::imbalance},  {"compute", &Breakdown::compute},
     {"op overhead", &Breakdown::overhead}, {"wire", &Breakdown::wire},
     {"sync overhead", &Breakdown::sync},   {"hops", &Breakdown::hops},
-    {"draft", &Breakdown::draft}};
+    {"processor", &Breakdown::host},       {"hand-overs", &Breakdown::hand_over},
+    {"drive", &Breakdown::drive},          {"draft", &Breakdown::draft}};
 
 // Up to this many rows, memory limits attention and products, not arithmetic.
 constexpr int kVectorRows = 8;
+
+// A hand-over to the host's processor and back within a submission, for steps of few rows. Guessed:
+// an exchange of an all-reduce takes 8.7 us on an H200 (plan/weft_rates.cc), and the processor also
+// wakes its threads. Longer steps end the submission.
+constexpr double kHandOverSeconds = 15e-6;
 
 // For each layer: the first layer with the same tensor names, types and shapes.
 std::vector<int> LayerKinds(const model_files::ModelSource& source, const model::Hyper& hyper) {
@@ -68,8 +75,41 @@ class StepTimer {
         return all;
     }
 
+    // The same if the host's processor computes the experts. host: times its ops.
+    Breakdown TimePlaced(const Piece& piece, const StepTimer& host) const {
+        Breakdown all;
+        const program::Program& list = piece.program;
+        const std::vector<program::OpCost>& costs = piece.CostsOf(step_);
+        const std::vector<bool> on_host =
+            program::ChooseHostOps(list, {.expert_layers = program::HostOps::kAllLayers});
+        for (size_t i = 0; i < costs.size(); ++i) {
+            if (!on_host[i]) {
+                Add(list, list.ops[i], costs[i], all);
+                continue;
+            }
+            Breakdown its;
+            host.Add(list, list.ops[i], costs[i], its);
+            all.host += its.total();
+            if (!list.ops[i].Is(Trait::kProduct) || place_.host->on_drive <= 0) continue;
+            all.drive += static_cast<double>(costs[i].read_bytes) * place_.host->on_drive /
+                         place_.host->drive_bytes_per_s;
+        }
+        all.hand_over += HandOverSeconds();
+        return all;
+    }
+
   private:
     using OpCost = program::OpCost;
+
+    // The hidden state and the chosen experts with their weights go to the host, and their sum
+    // comes back.
+    double HandOverSeconds() const {
+        if (step_.rows() <= kVectorRows) return kHandOverSeconds;
+        const double values = 2.0 * static_cast<double>(place_.hyper->hidden) +
+                              2.0 * static_cast<double>(place_.hyper->moe.used);
+        const double bytes = values * sizeof(float) * static_cast<double>(step_.rows());
+        return weft_.hop_s + bytes / kPcieBytesPerS;
+    }
 
     void Add(const program::Program& list, const program::Op& op, const OpCost& cost,
              Breakdown& all) const {
@@ -262,7 +302,12 @@ Breakdown TimeWith(const RankWork& work, const program::StepShape& step, const S
     for (const Piece& piece : work.pieces) {
         if (pieces == (piece.last ? Pieces::kNotLast : Pieces::kOnlyLast)) continue;
         with_layers |= !piece.last;
-        all += timer.Time(piece) * static_cast<double>(piece.count);
+        const int64_t on_host = place.host == nullptr ? 0 : place.host->LayersOf(piece.kind);
+        all += timer.Time(piece) * static_cast<double>(piece.count - on_host);
+        if (on_host == 0) continue;
+        const StepPlace of_host{&place.host->processor, {}, place.hyper};
+        const StepTimer host(step, of_host, nullptr);
+        all += timer.TimePlaced(piece, host) * static_cast<double>(on_host);
     }
     if (rates != nullptr && with_layers) all.overhead += rates->step.value;
     return all;
@@ -370,22 +415,22 @@ Result<ModelWalk> ModelWalk::Make(const model_files::ModelSource& source, KvType
 
 Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
     RankWork work;
-    const auto add = [&](int stage, model::Span layers, int64_t count) -> Status {
+    const auto add = [&](int stage, model::Span layers, int64_t count, int kind) -> Status {
         WEFT_ASSIGN(program::Program list,
                     model::BuildProgram(hyper_, PartOf(shard, stage, layers), *source_, options_));
-        work.pieces.push_back({std::move(list), count, stage == 2});
+        work.pieces.push_back({std::move(list), count, stage == 2, kind});
         return {};
     };
-    if (shard.first_stage()) WEFT_TRY(add(0, {0, 0}, 1));
+    if (shard.first_stage()) WEFT_TRY(add(0, {0, 0}, 1, -1));
     std::map<int, std::pair<int64_t, int64_t>> kinds;  // first layer and count
     for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
         const int kind = kind_of_layer_[static_cast<size_t>(layer)];
         ++kinds.emplace(kind, std::pair(layer, int64_t{0})).first->second.second;
     }
     for (const auto& [kind, layers] : kinds) {
-        WEFT_TRY(add(1, {layers.first, layers.first + 1}, layers.second));
+        WEFT_TRY(add(1, {layers.first, layers.first + 1}, layers.second, kind));
     }
-    if (shard.last_stage()) WEFT_TRY(add(2, {hyper_.layers, hyper_.layers}, 1));
+    if (shard.last_stage()) WEFT_TRY(add(2, {hyper_.layers, hyper_.layers}, 1, -1));
     std::set<std::string> ends;  // counts an embedding once that is also the output matrix
     for (const Piece& piece : work.pieces) {
         for (const program::Value& value : piece.program.values) {

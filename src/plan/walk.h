@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,6 +26,7 @@ struct Piece {
     program::Program program;
     int64_t count = 1;
     bool last = false;  // whether the piece is the last ops: final norm and logits
+    int kind = -1;      // kind of the layer that the piece is; -1: none
     // Costs of the program, cached by the shape of the step. Thread: one caller.
     mutable std::vector<std::pair<program::StepShape, std::vector<program::OpCost>>> costs{};
     const std::vector<program::OpCost>& CostsOf(const program::StepShape& step) const;
@@ -77,6 +79,9 @@ struct Breakdown : SecondsByCause<Breakdown> {
     double wire = 0;       // collectives: time on the links
     double sync = 0;       // collectives: all other time
     double hops = 0;       // messages between stages
+    double host = 0;       // experts that the host's processor computes
+    double hand_over = 0;  // a GPU and its host's processor hand each other values
+    double drive = 0;      // reading experts from the drive
     double draft = 0;      // the draft model or head: drafting, or prefill of a prompt
     static std::span<const CauseRow<Breakdown>> Rows();
 };
@@ -85,6 +90,18 @@ struct Breakdown : SecondsByCause<Breakdown> {
 // chosen, and the expected rows of each chosen expert.
 program::ExpertLoad LoadOfExperts(const model::Moe& moe, int64_t held, int64_t rows);
 double RowsOfExpert(const model::Moe& moe, int64_t held, int64_t rows);
+
+// What the host's processor computes of a step, beside a GPU.
+struct HostPlace {
+    Machine processor;
+    std::map<int, int64_t> layers;  // by kind: number of layers whose experts it computes
+    double on_drive = 0;            // share of these experts that it reads from the drive
+    double drive_bytes_per_s = 0;
+    int64_t LayersOf(int kind) const {
+        const auto found = layers.find(kind);
+        return found == layers.end() ? 0 : found->second;
+    }
+};
 
 // The machine and links on which a step runs.
 struct StepPlace {
@@ -99,7 +116,8 @@ struct StepPlace {
     // (`prompt`).
     engine::SumWires wires{};
     bool prompt = false;
-    int64_t most_rows = 0;  // most rows of a step (--prefill-chunk); 0: this step's rows
+    int64_t most_rows = 0;            // most rows of a step (--prefill-chunk); 0: this step's rows
+    const HostPlace* host = nullptr;  // null: the host's processor computes nothing
     const Measured* measured() const { return machine->measured ? &*machine->measured : nullptr; }
 };
 

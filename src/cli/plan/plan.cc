@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/plan/plan.h"
 #include "cli/terminal/output.h"
+#include "plan/host_part.h"
 #include "plan/weft_rates.h"
 
 namespace weft::cli {
@@ -18,6 +19,7 @@ namespace {
 constexpr const char* kPlanFooter =
     "Examples:\n"
     "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce --context 4096\n"
+    "  weft plan gpt-oss-120b --machines rtx-3090+128gb\n"
     "  weft plan llama-3.1-70b:q4_k_m --machines rtx-3090:2+strix-halo,10gbe --explain\n"
     "  weft plan model.gguf --machines 8xmy-machine.json,tcp --batch 16 --json\n"
     "  weft plan qwen3-235b-a22b:q4_k_m --want 20tok/s --budget 8000EUR\n"
@@ -26,10 +28,12 @@ constexpr const char* kPlanFooter =
     "MODEL is a GGUF file, a Hugging Face folder, a config.json, synthetic:NAME, or the name of a\n"
     "well-known model, NAME[:TYPE]. TYPE is a type of 'weft quantize', or 4bit, 8bit, FP8, AWQ,\n"
     "UD-Q4_K_XL, ... No weights are read.\n"
-    "--machines COUNTxMACHINE[:DEVICES][+COUNTxMACHINE],WIRE: COUNT hosts, each with DEVICES\n"
-    "devices. MACHINE is a name in machines/machines.json, a processor (ryzen-9-7950x), or the "
-    "path\n"
-    "of a machine file.\n"
+    "--machines COUNTxMACHINE[:DEVICES][+MEMORY][+COUNTxMACHINE],WIRE: COUNT hosts, each with\n"
+    "DEVICES devices. MACHINE is a name in machines/machines.json, a processor (ryzen-9-7950x), "
+    "or\n"
+    "the path of a machine file. MEMORY of a host of GPUs (128gb, 64gb-ddr4): its processor "
+    "computes\n"
+    "the experts that do not fit into the GPUs.\n"
     "docs/plan.md states which figures are measured.";
 
 constexpr size_t kMostLayouts = 12;  // in the table
@@ -78,10 +82,46 @@ Json SharesJson(const std::vector<double>& shares) {
     return shares.empty() ? Json(nullptr) : Json(shares);
 }
 
+// Layers whose experts the hosts' processors compute, and all layers with experts there.
+std::pair<int64_t, int64_t> LayersOnHosts(const plan::Prediction& p) {
+    int64_t layers = 0, of_layers = 0;
+    for (size_t rank = 0; rank < p.memory.size(); rank += static_cast<size_t>(p.layout.tp)) {
+        layers += p.memory[rank].host.layers;
+        of_layers += p.memory[rank].host.of_layers;
+    }
+    return {layers, of_layers};
+}
+
+Json HostJson(const plan::Prediction& p) {
+    const plan::HostUse* host = p.UseOfHost();
+    if (host == nullptr) return nullptr;
+    const auto [layers, of_layers] = LayersOnHosts(p);
+    return {{"layers", layers},
+            {"of_layers", of_layers},
+            {"host_bytes", host->needed},
+            {"host_room_bytes", host->room},
+            {"drive_share", host->on_drive}};
+}
+
+// "experts: those of 22 of 36 layers on the processor, in 38.4 of 120.0 GB of its memory".
+void PrintExperts(const plan::Prediction& p) {
+    const plan::HostUse* host = p.UseOfHost();
+    if (host == nullptr) return;
+    const auto [layers, of_layers] = LayersOnHosts(p);
+    PrintOut(
+        "experts: those of {} of {} layers on the processor, in {:.1f} of {:.1f} GB of its "
+        "memory{}\n",
+        layers, of_layers, host->needed * 1e-9, host->room * 1e-9,
+        host->on_drive > 0
+            ? fmt::format("; {:.0f} % of them are read from the drive", host->on_drive * 100)
+            : "");
+}
+
 Json LayoutJson(const plan::Prediction& p, const plan::ClusterSpec& cluster,
                 const PlanFlags& flags) {
     const auto [limit, share] = p.token.limit();
     const plan::MemoryUse& worst = p.worst();
+    const auto [needed, room] = worst.tightest();
     Json json = {{"layout", p.name},
                  {"tp", p.layout.tp},
                  {"pp", p.layout.pp},
@@ -100,8 +140,9 @@ Json LayoutJson(const plan::Prediction& p, const plan::ClusterSpec& cluster,
                  {"prompt_tok_s", p.prompt_tok_s},
                  {"fits", p.fits()},
                  {"worst_rank", worst.rank},
-                 {"worst_rank_bytes", worst.needed},
-                 {"worst_rank_room_bytes", worst.room},
+                 {"worst_rank_bytes", needed},
+                 {"worst_rank_room_bytes", room},
+                 {"experts_on_processor", HostJson(p)},
                  {"limit", limit},
                  {"limit_share", share},
                  {"joules_per_token", nullptr}};
@@ -112,7 +153,8 @@ Json LayoutJson(const plan::Prediction& p, const plan::ClusterSpec& cluster,
                           {"weight_bytes", use.weights},
                           {"kv_bytes", use.cache},
                           {"work_bytes", use.work},
-                          {"process_bytes", use.process}});
+                          {"process_bytes", use.process},
+                          {"host_bytes", use.host.total()}});
     }
     json["memory"] = std::move(memory);
     if (flags.explain) {
@@ -177,13 +219,12 @@ void PrintLayouts(const plan::Plan& found, const plan::ClusterSpec& cluster) {
              wide, "answer", "tok/s", "TTFT", "fits (worst rank)", "limited by", "J/token");
     for (size_t i = 0; i < shown; ++i) {
         const plan::Prediction& p = found.layouts[i];
-        const plan::MemoryUse& worst = p.worst();
+        const auto [needed, room] = p.worst().tightest();
         const auto [limit, share] = p.token.limit();
         PrintOut("{:<14} {:>{}} {:>14} {:>15} {:>14}   {:<22} {:<22} {:>8}{}\n", p.name,
                  MachinesText(p, cluster), wide, WithSpread(p.answer_s, p.answer_spread),
                  RateText(p.tok_s, p.spread), WithSpread(p.ttft_s, p.ttft_spread),
-                 FitText(worst.needed, worst.room, p.fits()),
-                 fmt::format("{} {:.0f} %", limit, share * 100),
+                 FitText(needed, room, p.fits()), fmt::format("{} {:.0f} %", limit, share * 100),
                  p.joules_per_token ? fmt::format("{:.1f}", *p.joules_per_token) : "-",
                  i == 0 && p.fits() ? "   <- fastest" : "");
     }
@@ -421,6 +462,8 @@ Status RunPlan(PlanFlags& flags) {
                             "bits, so it runs with --skip-self-test",
                             best.name));
     }
+    const bool on_host = best.UseOfHost() != nullptr;
+    if (on_host) AddNote(run.shape.note, plan::HostNote(cluster));
     if (flags.json) {
         Json json = PlanAsJson(found, cluster, flags, run.shape.note);
         if (!fits_as.empty()) json["fits_as"] = fits_as;
@@ -432,16 +475,15 @@ Status RunPlan(PlanFlags& flags) {
         if (const std::string hosts = HostsText(cluster); !hosts.empty()) {
             PrintOut("machines: {}\n", hosts);
         }
+        PrintExperts(best);
         if (!best.fits()) PrintLack(flags, run, fits_as, without_draft);
         if (cluster.wire_assumed) {
             PrintOut("wire: {}, assumed: {}\n", cluster.wire.name, WireNote(cluster));
         }
         if (!run.shape.note.empty()) PrintOut("note: {}\n", run.shape.note);
         PrintWhatIf(found);
-        if (flags.explain) {
-            PrintExplained(best);
-            PrintRun(best, cluster, flags);
-        }
+        if (flags.explain) PrintExplained(best);
+        if (flags.explain || (on_host && best.fits())) PrintRun(best, cluster, flags);
     }
     return {};
 }

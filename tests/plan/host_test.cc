@@ -1,0 +1,217 @@
+// Hosts of GPUs whose processor computes the experts that do not fit into the GPUs.
+#include "plan/host_part.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "plan/launch_command.h"
+#include "plan/names.h"
+#include "plan/predict.h"
+#include "plan/search.h"
+#include "plan/shapes.h"
+#include "plan/weft_rates.h"
+#include "support/run_weft.h"
+
+namespace weft::plan {
+namespace {
+
+constexpr const char* kMixtureOfExperts = "gpt-oss-120b";
+
+// A machine file with a GPU of 24 GB and this member "host".
+Result<Machine> MachineWithHost(const std::string& host, const std::string& pool = "device") {
+    return ParseMachine(R"({"memory": "24 GB, guessed: a test", "pool": ")" + pool +
+                            R"(", "bandwidth": "900 GB/s, guessed: a test",
+        "compute": "70 TFLOP/s, guessed: a test", "host": )" +
+                            host + "}",
+                        "box", "box.json");
+}
+
+struct Planned {
+    std::unique_ptr<model_files::ModelSource> source;
+    ModelWalk walk;
+    ClusterSpec cluster;
+    Prediction best;
+};
+
+Planned BestOn(const std::string& model, ClusterSpec cluster, const Workload& load = {}) {
+    const Library library = *Library::Open();
+    auto source = OpenShape(model);
+    EXPECT_TRUE(source.ok()) << source.error().message;
+    ModelWalk walk = *ModelWalk::Make(**source, DType::kF16);
+    auto plan = Search(walk, cluster, library, load);
+    EXPECT_TRUE(plan.ok()) << plan.error().message;
+    return {*std::move(source), std::move(walk), std::move(cluster), plan->layouts[0]};
+}
+
+Planned BestOn(const std::string& model, const std::string& machines, const Workload& load = {}) {
+    auto cluster = Library::Open()->ParseCluster(machines);
+    EXPECT_TRUE(cluster.ok()) << cluster.error().message;
+    return BestOn(model, *std::move(cluster), load);
+}
+
+ClusterSpec ClusterOf(const std::string& host) {
+    auto machine = MachineWithHost(host);
+    EXPECT_TRUE(machine.ok()) << machine.error().message;
+    ClusterSpec cluster;
+    cluster.hosts = {*std::move(machine)};
+    cluster.wire = *Library::Open()->FindWire("10gbe");
+    return cluster;
+}
+
+TEST(Host, MemoryStandsBehindItsGpus) {
+    const Library library = *Library::Open();
+    for (const char* words : {"2xrtx-3090+64gb", "2 x RTX 3090 + 64 GB", "2xrtx-3090+64GB,10gbe",
+                              "2xrtx-3090+0.064tb"}) {
+        const auto cluster = library.ParseCluster(words);
+        ASSERT_TRUE(cluster.ok()) << words << ": " << cluster.error().message;
+        ASSERT_EQ(cluster->hosts.size(), 2u);
+        for (const Machine& machine : cluster->hosts) {
+            ASSERT_TRUE(machine.host) << words;
+            EXPECT_NEAR(machine.host->memory.value, 60e9, 1) << words;
+        }
+        EXPECT_TRUE(library.ParseCluster(cluster->HostWords()).ok()) << cluster->HostWords();
+    }
+    const auto unlike = library.ParseCluster("strix-halo+rtx-3090:2+64gib-ddr4+rtx-4090,roce");
+    ASSERT_TRUE(unlike.ok()) << unlike.error().message;
+    EXPECT_FALSE(unlike->hosts[0].host);
+    EXPECT_FALSE(unlike->hosts[2].host);
+    EXPECT_EQ(unlike->hosts[1].word, "rtx-3090:2+64gib-ddr4");
+    EXPECT_NEAR(unlike->hosts[1].host->bandwidth.value, 51.2e9 * kSustained, 1);
+    EXPECT_EQ(unlike->hosts[1].devices, 2);
+    for (const char* wrong : {"64gb", "strix-halo+64gb", "rtx-3090+64gb+32gb", "rtx-3090+64mb"}) {
+        EXPECT_FALSE(library.ParseCluster(wrong).ok()) << wrong;
+    }
+}
+
+TEST(Host, FilesDescribeIt) {
+    const auto box = MachineWithHost(
+        R"({"memory": "100 GB, measured: a test", "bandwidth": "50 GB/s, measured: a test",
+            "threads": 6, "drive": "5 GB/s, data sheet: a test"})");
+    ASSERT_TRUE(box.ok()) << box.error().message;
+    EXPECT_EQ(box->host->bandwidth.mark, Mark::kMeasured);
+    EXPECT_EQ(box->host->compute.mark, Mark::kGuessed);
+    EXPECT_NEAR(box->host->compute.value, 6 * 128e9, 1);
+    const auto again = ParseMachine(MachineFileText(*box), "box", "box.json");
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->host->drive->value, 5e9);
+    EXPECT_EQ(again->host->threads, 6);
+    EXPECT_FALSE(MachineWithHost(R"({"threads": 6})").ok());
+    EXPECT_FALSE(MachineWithHost(R"({"memory": "100 GB, guessed: a test"})", "unified").ok());
+}
+
+// 36 layers of 128 experts, each of 3 x 2880 x 2880 weights in MXFP4; 4 experts a token.
+TEST(Host, ComputesTheExpertsOfTheFewestLayers) {
+    const Workload load{4096, 1, 512, 512};
+    const Planned planned = BestOn(kMixtureOfExperts, "rtx-3090+128gb", load);
+    const Prediction& p = planned.best;
+    ASSERT_TRUE(p.fits());
+    const MemoryUse& use = p.memory[0];
+    EXPECT_EQ(use.host.of_layers, 36);
+    const double expert = 3 * 2880.0 * 2880 * 17 / 32, layer = 128 * expert;
+    const auto layers = static_cast<double>(use.host.layers);
+    EXPECT_NEAR(static_cast<double>(use.host.weights) / (layers * layer), 1, 0.1);
+    EXPECT_LE(use.needed, use.room);
+    EXPECT_GT(use.needed + 0.97 * layer, use.room);
+
+    const Machine& machine = planned.cluster.hosts[0];
+    const Machine processor = ProcessorOf(*machine.host, 1);
+    const double rate = processor.sustained_bytes_per_s() * RatesOfKind(processor).weights;
+    EXPECT_NEAR(p.token.host / (layers * 4 * expert / rate), 1.05, 0.1);
+    EXPECT_NEAR(p.token.hand_over, layers * 15e-6, 1e-9);
+    EXPECT_EQ(p.token.limit().first, std::string("processor"));
+    EXPECT_GT(p.prompt.host, 10 * p.token.host);
+    EXPECT_GT(p.prompt.hand_over, p.token.hand_over);
+    const RunRequest request{"model.gguf", "", "f16", {}, false};
+    const std::string words = LaunchCommand(request, planned.cluster, p, load);
+    EXPECT_NE(words.find(" --experts auto"), std::string::npos) << words;
+}
+
+TEST(Host, ChangesNothingIfTheModelFits) {
+    for (const char* model : {"gpt-oss-20b", "llama-3.1-8b:q4_0"}) {
+        const Prediction with = BestOn(model, "rtx-3090+128gb").best;
+        const Prediction without = BestOn(model, "rtx-3090").best;
+        EXPECT_EQ(with.UseOfHost(), nullptr);
+        EXPECT_EQ(with.tok_s, without.tok_s);
+        EXPECT_EQ(with.ttft_s, without.ttft_s);
+        EXPECT_EQ(with.worst().needed, without.worst().needed);
+    }
+    EXPECT_FALSE(BestOn("llama-3.1-70b:q4_0", "rtx-3090+128gb").best.fits());
+}
+
+TEST(Host, MemoryIsChecked) {
+    const Prediction p = BestOn(kMixtureOfExperts, "rtx-3090+32gb").best;
+    EXPECT_FALSE(p.fits());
+    const auto [needed, room] = p.worst().tightest();
+    EXPECT_EQ(room, 30e9);
+    EXPECT_GT(needed, room);
+}
+
+// The GPUs of a host divide its memory and bandwidth, and each holds more layers' experts.
+TEST(Host, IsSharedByItsGpus) {
+    const Planned two = BestOn(kMixtureOfExperts, "rtx-3090:2+128gb");
+    const Prediction one = BestOn(kMixtureOfExperts, "rtx-3090+128gb").best;
+    ASSERT_TRUE(two.best.fits());
+    ASSERT_EQ(two.best.layout.size(), 2);
+    double host = 0;
+    for (const MemoryUse& use : two.best.memory) host += use.host.total();
+    EXPECT_DOUBLE_EQ(two.best.memory[0].host.needed, host);
+    EXPECT_LT(host, one.memory[0].host.needed - 15e9);
+    EXPECT_LT(two.best.token.host, 0.6 * one.token.host);
+
+    model::Layout layout;
+    layout.tp = 2;
+    const Workload load{};
+    const Prediction tensor = *Predict(two.walk, two.cluster, layout, load);
+    const double of_rank = static_cast<double>(tensor.memory[0].host.weights);
+    const double of_one = static_cast<double>(one.memory[0].host.weights);
+    // Each rank has half of each expert, at half of the bandwidth.
+    EXPECT_NEAR(tensor.token.host / one.token.host, 2 * of_rank / of_one, 0.1);
+}
+
+TEST(Host, DriveHoldsWhatItsMemoryDoesNot) {
+    const std::string host = R"({"memory": "30 GB, guessed: a test", "bandwidth":
+        "60 GB/s, measured: a test", "drive": "5 GB/s, measured: a test"})";
+    const Workload load{};
+    const Planned planned = BestOn(kMixtureOfExperts, ClusterOf(host), load);
+    const Prediction& p = planned.best;
+    ASSERT_TRUE(p.fits());
+    const HostUse& use = p.memory[0].host;
+    EXPECT_EQ(use.layers, 36);
+    EXPECT_NEAR(use.needed, 30e9, 1);
+    const double expert = 3 * 2880.0 * 2880 * 17 / 32, read = 36 * 4 * expert * use.on_drive;
+    EXPECT_NEAR(p.token.drive / (read / 5e9), 1, 0.03);
+    const RunRequest request{"model.gguf", "", "f16", {}, false};
+    const std::string words = LaunchCommand(request, planned.cluster, p, load);
+    EXPECT_NE(words.find(" --experts cpu --weights-on-drive"), std::string::npos) << words;
+}
+
+TEST(Host, CommandSaysWhereExpertsAre) {
+    using support::operator+;
+    const support::Words asked{"plan", "gpt-oss-120b", "--machines", "rtx-3090+128gb"};
+    const support::Ran table = support::RunWeft(asked);
+    ASSERT_EQ(table.status, 0) << table.err;
+    for (const char* words : {"experts: those of ", " of 36 layers on the processor", "processor ",
+                              "run: weft run", "--experts auto", "DDR5-5000"}) {
+        EXPECT_NE(table.out.find(words), std::string::npos) << words << "\n" << table.out;
+    }
+    const support::Ran ran = support::RunWeft(asked + support::Words{"--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const nlohmann::json best = ran.Json()["layouts"][0];
+    EXPECT_EQ(best["fits"], true);
+    EXPECT_EQ(best["experts_on_processor"]["of_layers"], 36);
+    EXPECT_EQ(best["experts_on_processor"]["drive_share"], 0);
+    EXPECT_GT(best["memory"][0]["host_bytes"].get<double>(), 30e9);
+}
+
+TEST(Host, NoteNamesGuesses) {
+    const auto guessed = Library::Open()->ParseCluster("2xrtx-3090+64gb-ddr4");
+    EXPECT_NE(HostNote(*guessed).find("DDR4-3200"), std::string::npos) << HostNote(*guessed);
+    const ClusterSpec known = ClusterOf(
+        R"({"memory": "100 GB, measured: a test", "bandwidth": "50 GB/s, measured: a test",
+            "compute": "1 TFLOP/s, measured: a test"})");
+    EXPECT_EQ(HostNote(known), "");
+}
+
+}  // namespace
+}  // namespace weft::plan
