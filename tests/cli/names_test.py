@@ -368,7 +368,7 @@ class Habits(NamesTest):
         names = set(re.findall(r"--[a-z][a-z-]+", self.weft("run", "--help") +
                                self.weft("serve", "--help")))
         for flag in some((
-                     "-ngl", "--n-gpu-layers", "-fa", "--flash-attn", "--jinja", "-np", "-b", "-ts",
+                     "-fa", "--flash-attn", "--jinja", "-np", "-b", "-ts",
                      "--rpc", "--mlock", "--no-mmap", "-ctkd", "-hf", "--grammar", "-i",
                      "--api-key", "--gpu-memory-utilization", "--dtype", "--quantization",
                      "--enable-expert-parallel", "--trust-remote-code", "--enforce-eager",
@@ -382,7 +382,7 @@ class Habits(NamesTest):
         for turn, command in enumerate((("run", MODEL, "2+3"), ("serve", MODEL),
                                         ("bench", MODEL))):
             for index, flags in enumerate((
-                          ("-ncmoe", "3"), ("-nkvo",), ("-ngl99",), ("-tb", "2"), ("-cmoe",),
+                          ("-nkvo",), ("-ngld99",), ("-tb", "2"),
                           ("-fit", "on"), ("-st",), ("--color",), ("--think",), ("--think=false",),
                           ("--hidethinking",), ("--nowordwrap",), ("--format", "json"),
                           ("--rope-scaling", "yarn"), ("--override-kv", "a=int:1"), ("-lv", "1"),
