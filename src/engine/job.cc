@@ -6,6 +6,7 @@
 
 #include "backend/device_list.h"
 #include "base/field_codec.h"
+#include "engine/rank/host_ops.h"
 #include "engine/rank/sum_wire.h"
 
 namespace weft::engine {
@@ -158,6 +159,7 @@ Result<Job> JobFromJson(const std::string& text, const FolderLimit& limit) {
     Job job;
     WEFT_TRY(DecodeFields("job from rank 0", text, kJobFields, job, limit));
     WEFT_TRY(backend::CheckDeviceNames(job.device));
+    WEFT_TRY(CheckExperts(job.experts));
     return job;
 }
 
