@@ -255,7 +255,7 @@ class Soak {
         for (const KeyedPage& page : scheduler_.TakeSaves()) {
             const auto [at, is_new] =
                 store_.pages_.try_emplace({page.key, page.is_state}, cache_.Read(page));
-            if (!is_new) ASSERT_EQ(at->second, cache_.Read(page)) << "a key of two texts";
+            ASSERT_TRUE(is_new || at->second == cache_.Read(page)) << "a key of two texts";
         }
         RestorePlan plan;
         for (int i = 0; i < 3 && scheduler_.PlanRestore(store_, 1 + UpTo(3), plan); ++i) {
@@ -277,7 +277,9 @@ class Soak {
     // Starts a step, or completes one in flight.
     void Turn() {
         Guess();
-        if (soak_.keeps) ASSERT_NO_FATAL_FAILURE(Keep());
+        if (soak_.keeps) {
+            ASSERT_NO_FATAL_FAILURE(Keep());
+        }
         StepData step;
         Planned planned;
         const bool work = scheduler_.Plan(step, planned);
