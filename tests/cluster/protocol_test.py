@@ -28,6 +28,7 @@ MARKS = {
 # They match, but write no data that ranks exchange. A folder ends with a slash.
 LOCAL = {
     "src/engine/generate.cc": "reads text of tokens",
+    "src/engine/page_store/": "files, with a version of their own",
     "src/train/checkpoint/": "files, with a version of their own",
     "src/train/data/": "training data in files and in memory",
     "src/train/log/": "files",

@@ -29,6 +29,12 @@ std::vector<int> NumbersOf(std::string_view version) {
 
 }  // namespace
 
+// Weak, so that the compiler does not spread the text over its callers: tests of two builds replace
+// it in the program.
+[[gnu::weak]] const char* Version() {
+    return WEFT_VERSION;
+}
+
 // The program has its own (cmake/commit.cmake). Weak, so that a new commit does not rebuild this
 // library.
 [[gnu::weak]] const char* Commit() {

@@ -10,6 +10,8 @@
 
 namespace weft::cluster {
 
+// "0.1.0".
+const char* Version();
 // "1f3da7147a20"; "1f3da7147a20-dirty" if files differed from the commit; "unknown" if the sources
 // come neither from git nor from an archive that git made, and in test programs. cmake/commit.cmake
 // writes the commit into one small source file, so a new commit recompiles only that file.
@@ -23,7 +25,7 @@ const char* ProtocolHash();
 inline constexpr size_t kMostCommit = 64, kMostProtocolHash = 16;
 
 struct Build {
-    std::string version = WEFT_VERSION;
+    std::string version = Version();
     std::string commit = Commit();
     std::string protocol_hash = ProtocolHash();
     bool operator==(const Build&) const = default;
