@@ -224,7 +224,8 @@ constexpr std::array kArchitectures = {
     Architecture{{"seed_oss", "Seed-OSS", "biases", "seedOss"}, BuildGlm4Moe},
     Architecture{{"smollm3", "SmolLM 3", "layers without positions", "smollm3"}, BuildSmolLm3},
     Architecture{{"step35", "Step 3.5 Flash",
-                  "gates by head, limited units, heads and RoPE that differ by layer", "step35"},
+                  "a gate per head, gated units with a limit, heads and RoPE that differ by layer",
+                  "step35"},
                  BuildStep35,
                  true},
 };

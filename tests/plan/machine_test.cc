@@ -89,7 +89,7 @@ TEST(Machine, InvalidFilesAreNamed) {
          "one of the units MB/s, GB/s"},
         {FileWith("", "0 GB/s"), "out of range"},
         {FileWith("", "fast"), "'fast' is not a quantity"},
-        {FileWith("", "1e999 GB/s"), "no quantity"},
+        {FileWith("", "1e999 GB/s"), "is not a quantity"},
         {FileWith(R"(, "known_by": "1002:1586")"), "known_by: expected a list of PCI ids"},
         {FileWith(R"(, "known_by": ["1002:15G6"])"), "known_by: expected a list of PCI ids"},
         {FileWith(R"(, "known_by": [7])"), "known_by: expected a list of PCI ids"},
