@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 import serving
+from wait import until
 
 serving.few_layers = True
 
@@ -461,10 +462,13 @@ class Log(ServedByEach):
                     "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 1,
                     "tools": [{"type": "web_search_20250305", "name": "web_search"}]})
                 self.assertEqual(status, 200, answer)
-            log.seek(0)
-            text = log.read()
-        for kind in ("web_search", "tool_search", "image_generation"):
-            self.assertEqual(text.count(f"the type '{kind}'"), 1, text)
+            # (Seeking would move the server's place in the file.)
+            said = lambda: os.pread(log.fileno(), 1 << 20, 0).decode()  # noqa: E731
+            kinds = [f"the type '{kind}'" for kind in
+                     ("web_search", "tool_search", "image_generation")]
+            until(lambda: all(kind in said() for kind in kinds), said)
+            for kind in kinds:
+                self.assertEqual(said().count(kind), 1, said())
 
 
 class Bounds(ServedByEach):
