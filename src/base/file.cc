@@ -91,7 +91,7 @@ int File::DirectFd() const {
 }
 
 // Direct reads begin, end and land at multiples of kUnit.
-Status File::ReadDirectly(uint64_t offset, std::span<std::byte> out) const {
+Result<bool> File::ReadDirectly(uint64_t offset, std::span<std::byte> out) const {
     constexpr uint64_t kUnit = 4096, kMost = 1 << 20;
     struct Free {
         void operator()(std::byte* data) const { std::free(data); }
@@ -104,6 +104,7 @@ Status File::ReadDirectly(uint64_t offset, std::span<std::byte> out) const {
         const uint64_t length = (skip + wanted + kUnit - 1) / kUnit * kUnit;
         const ssize_t got = ::pread(DirectFd(), buffer.get(), length, static_cast<off_t>(begin));
         if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EINVAL) return false;  // some open such a file, but do not read it
         if (got < 0) return IoError(path_, "read");
         if (static_cast<uint64_t>(got) <= skip) return CutShort(offset, out.size());
         const uint64_t usable = std::min(static_cast<uint64_t>(got) - skip, wanted);
@@ -111,13 +112,16 @@ Status File::ReadDirectly(uint64_t offset, std::span<std::byte> out) const {
         out = out.subspan(usable);
         offset += usable;
     }
-    return {};
+    return true;
 }
 
 Status File::ReadAt(uint64_t offset, std::span<std::byte> out) const {
     constexpr size_t kLarge = 64 << 10;
     const bool direct = DirectReads::on() && out.size() >= kLarge;
-    if (direct && DirectFd() >= 0) return ReadDirectly(offset, out);
+    if (direct && DirectFd() >= 0) {
+        WEFT_ASSIGN(const bool read, ReadDirectly(offset, out));
+        if (read) return {};
+    }
     const uint64_t begin = offset, length = out.size();
     while (!out.empty()) {
         const ssize_t got = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));

@@ -50,7 +50,8 @@ class File {
     // Returns false if the file can't be mapped; then `out` is not filled.
     Result<bool> CopyThroughMapping(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                                     std::span<std::byte> out) const;
-    Status ReadDirectly(uint64_t offset, std::span<std::byte> out) const;
+    // Returns false if the file system refuses direct reads of this file.
+    Result<bool> ReadDirectly(uint64_t offset, std::span<std::byte> out) const;
     int DirectFd() const;
     Error CutShort(uint64_t offset, uint64_t needed) const;
     File(std::string path, int fd, uint64_t size)
@@ -58,8 +59,8 @@ class File {
     friend class MappedFile;
     std::string path_;
     int fd_ = -1;
-    // Of the same file, without the page cache: opened at the first direct read. kUntried; -1: the
-    // file system cannot.
+    // A second descriptor of the same file, which the first direct read opens and which bypasses
+    // the page cache. kUntried: no direct read came yet. -1: the file system has no direct reads.
     static constexpr int kUntried = -2;
     mutable std::atomic<int> direct_fd_{kUntried};
     uint64_t size_bytes_ = 0;

@@ -49,6 +49,36 @@ TEST(File, ReadsAnyRange) {
                 "cannot read");
 }
 
+// Direct reads begin and end anywhere, also at the end of the file; in memory (/dev/shm), too.
+TEST(File, DirectReadsReadAnyRange) {
+    constexpr size_t kBytes = (3 << 20) + 123;
+    std::string text(kBytes, '\0');
+    for (size_t i = 0; i < kBytes; ++i) text[i] = static_cast<char>((i * i) >> 7);
+    const TempDir dir;
+    for (const std::string& folder : {dir.path(), std::string("/dev/shm")}) {
+        const std::string path = folder + "/weft-direct-" + std::to_string(::getpid());
+        Write(path, text);
+        Result<File> file = File::Open(path);
+        ASSERT_TRUE(file.ok());
+        ::unlink(path.c_str());
+        const DirectReads direct;
+        for (const size_t offset : {size_t{0}, size_t{1}, size_t{4095}, size_t{4096}, size_t{99991},
+                                    kBytes - (size_t{1} << 16)}) {
+            for (const size_t length : {size_t{1} << 16, (size_t{1} << 20) + 1, kBytes - 100'000}) {
+                if (offset + length > kBytes) continue;
+                std::string out(length, '?');
+                const Status read = file->ReadAt(offset, std::as_writable_bytes(std::span(out)));
+                ASSERT_TRUE(read.ok()) << read.error().message;
+                ASSERT_TRUE(out == text.substr(offset, length)) << offset << " " << length;
+            }
+        }
+        std::string out(size_t{1} << 17, '?');
+        const Status read = file->ReadAt(kBytes - 1000, std::as_writable_bytes(std::span(out)));
+        ASSERT_FALSE(read.ok());
+        EXPECT_EQ(read.error().code, ErrorCode::kCorrupt) << read.error().message;
+    }
+}
+
 TEST(File, MovesKeepTheDescriptor) {
     const TempDir dir;
     Write(dir / "a", "A");
