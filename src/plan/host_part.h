@@ -1,8 +1,8 @@
 // The processor and memory of a host of GPUs: "+128gb" behind a machine of --machines, or the
 // member "host" of a machine file.
 //
-// Of a host that states only its memory, the rest is guessed: two channels of DDR5-5000, of which
-// the processor reaches the share kSustained, and 8 cores of 32 FLOP per clock at 4 GHz.
+// If only the memory is given, Weft guesses the rest of the host: two channels of DDR5-5000, of
+// which the processor reaches the share kSustained, and 8 cores of 32 FLOP per clock at 4 GHz.
 // "+64gb-ddr4" has two channels of DDR4-3200.
 #pragma once
 

@@ -23,6 +23,8 @@ constexpr double kHalfLife = 1000;
 
 void ExpertStore::Add(program::ValueId ids, program::ValueId weight,
                       const kernels::PackedStack& stack) {
+    // (Two choices that share a stack would drop each other's experts.)
+    WEFT_CHECK(std::ranges::find(stacks_, weight, &Stack::weight) == stacks_.end());
     Choice& choice = choices_[ids];
     choice.stacks.push_back(stacks_.size());
     choice.experts.resize(static_cast<size_t>(stack.count));

@@ -40,7 +40,6 @@ Status HandOver::DeviceLinks::Recv(std::span<std::byte> data, int peer, const ne
         all_.to_device_.Clear();
         WEFT_TRY(all_.compute_(static_cast<size_t>(run), all_.host_));
         all_.made_for_ = run;
-        ++all_.runs_;
     }
     all_.to_device_.Take(data);
     return {};

@@ -27,8 +27,6 @@ class HandOver {
     }
     // The links for the device's Program.
     StageLinks& device() { return device_; }
-    // Number of runs since construction.
-    int64_t runs() const { return runs_; }
 
   private:
     class DeviceLinks final : public StageLinks {
@@ -65,7 +63,6 @@ class HandOver {
     HostLinks host_{*this};
     Box to_host_, to_device_;
     int32_t sent_for_ = -1, made_for_ = -1;  // the runs that the boxes are for
-    int64_t runs_ = 0;
 };
 
 }  // namespace weft::backend

@@ -80,7 +80,8 @@ class PrefixCache {
     // Adds `slot`, the state after `tokens`, which fill whole pages. Does nothing if the cache
     // lacks these pages or already has a slot for them.
     void InsertState(const PrefixSpace& space, std::span<const int32_t> tokens, int32_t slot);
-    // The slot with the state after `tokens`, which fill whole pages; -1: there is none.
+    // Returns the slot with the state after `tokens`, which fill whole pages, or -1 if no slot has
+    // that state.
     int32_t StateAfter(const PrefixSpace& space, std::span<const int32_t> tokens);
     // Gives up the slot after `tokens`, if there is one and no sequence holds it.
     void RemoveState(const PrefixSpace& space, std::span<const int32_t> tokens);

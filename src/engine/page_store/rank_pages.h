@@ -54,7 +54,7 @@ class RankPages {
 
     // Sizes of this rank's share of a page.
     int64_t page_bytes() const { return pages_.bytes; }
-    // Of all tiers; held_bytes: of the last tier.
+    // The counts of all tiers together; held_bytes counts only the last tier.
     PageStoreCounts counts() const;
     // The tiers, for the log.
     std::string Text() const;

@@ -13,7 +13,7 @@
 namespace weft::engine {
 namespace {
 
-// Parses the rest of a word as a number; false: it is none.
+// Parses all of `text` as a number. Returns false if the text is not a number.
 template <typename T>
 bool Parse(std::string_view text, T& value) {
     const char* const end = text.data() + text.size();

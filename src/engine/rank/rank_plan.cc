@@ -392,8 +392,8 @@ Status Rank::CheckMemory(uint64_t freed_bytes) {
                           : MakeError(fits.error().code, "{}{}", fits.error().message, advice);
 }
 
-// What experts on the drive would give a job that lacks memory; "": the model has none, or they are
-// there already.
+// Returns the part of an error about memory that says how fast the job would be with experts on the
+// drive. Returns "" if the model has no experts or the job already leaves them on the drive.
 std::string Rank::DriveAdvice() const {
     if (hyper_.moe.experts == 0 || job_.weights_on_drive || job_.feed) return "";
     const program::HostOps all{program::HostOps::kAllLayers, 0};

@@ -31,7 +31,7 @@ struct CacheBlock {
     WEFT_INLINE Scale RowScale(const std::byte* block) {
         return MakeScale(Simd::SpreadF16(block), Simd::SpreadF16(block + 2 * (kHalves - 1)));
     }
-    // Of slots [lane, lane + kLanes).
+    // Returns the scales of slots [lane, lane + kLanes).
     WEFT_INLINE Scale KeyScale(const std::byte* blocks, int64_t lane) {
         const std::byte* at = blocks + 2 * lane;
         return MakeScale(Simd::LoadF16(at), Simd::LoadF16(at + 2 * kSlotGroup * (kHalves - 1)));

@@ -1,4 +1,4 @@
-// What blocks of several units share: loops over their units.
+// Loops over the units of a block, for all types whose blocks have several units.
 #pragma once
 
 #include "kernels/vector/prefetch.h"
