@@ -1,6 +1,6 @@
 // Matrix products of training on a GPU: TFLOP/s of each form and shape, in bfloat16. With matrix
 // units, also products of inference in all shapes of tiles that are measured at the first start
-// (backend/vulkan/tune/tune.h). Prints one JSON object, which bench/gpu.py turns into tables.
+// (backend/gpu/tune/tune.h). Prints one JSON object, which bench/gpu.py turns into tables.
 //
 //     gpu_gemm_bench DEVICE [ROWS SIZE]
 //
@@ -18,20 +18,20 @@
 #include <vector>
 
 #include "backend/device.h"
-#include "backend/vulkan/lower/gemm.h"
-#include "backend/vulkan/lower/products.h"
-#include "backend/vulkan/tune/product_emitter.h"
-#include "backend/vulkan/tune/tune.h"
+#include "backend/gpu/lower/gemm.h"
+#include "backend/gpu/lower/products.h"
+#include "backend/gpu/tune/product_emitter.h"
+#include "backend/gpu/tune/tune.h"
 #include "base/deadline.h"
 
 namespace {
 
 namespace gpu = weft::gpu;
-namespace vulkan = weft::backend::vulkan;
+namespace on_gpu = weft::backend::on_gpu;
 using nlohmann::json;
-using vulkan::Arithmetic;
-using vulkan::GemmForm;
-using vulkan::ProductEmitter;
+using on_gpu::Arithmetic;
+using on_gpu::GemmForm;
+using on_gpu::ProductEmitter;
 using weft::DType;
 using weft::Result;
 
@@ -43,11 +43,11 @@ constexpr uint32_t kContents = 0x3c243c21;
 
 Arithmetic ArithmeticOf(const gpu::Description& about) {
     Arithmetic arithmetic;
-    if (about.cooperative_matrix && vulkan::HasMatrixKernels(about)) {
+    if (about.cooperative_matrix && on_gpu::HasMatrixKernels(about)) {
         arithmetic.matrix = Arithmetic::Matrix::kUnits;
     }
     arithmetic.compute = DType::kBF16;
-    vulkan::SetSizes(about, arithmetic);
+    on_gpu::SetSizes(about, arithmetic);
     return arithmetic;
 }
 
@@ -79,12 +79,12 @@ Result<json> Measure(ProductEmitter& e, const Shape& shape, GemmForm form) {
     WEFT_ASSIGN(const gpu::Buffer x, MakeMatrix(e, shape.rows * shape.k));
     WEFT_ASSIGN(const gpu::Buffer w, MakeMatrix(e, shape.n * shape.k));
     const auto matrix = [](const gpu::Buffer& buffer, int64_t rows, int64_t cols) {
-        return vulkan::GemmMatrix{DType::kBF16, buffer.address(), rows, cols, cols};
+        return on_gpu::GemmMatrix{DType::kBF16, buffer.address(), rows, cols, cols};
     };
-    const vulkan::GemmMatrix of_y = matrix(y, shape.rows, shape.n);
-    const vulkan::GemmMatrix of_x = matrix(x, shape.rows, shape.k);
-    const vulkan::GemmMatrix of_w = matrix(w, shape.n, shape.k);
-    vulkan::Gemm gemm{form, of_x, of_w, of_y, false};
+    const on_gpu::GemmMatrix of_y = matrix(y, shape.rows, shape.n);
+    const on_gpu::GemmMatrix of_x = matrix(x, shape.rows, shape.k);
+    const on_gpu::GemmMatrix of_w = matrix(w, shape.n, shape.k);
+    on_gpu::Gemm gemm{form, of_x, of_w, of_y, false};
     if (form == GemmForm::kNN) gemm = {form, of_y, of_w, of_x, false};
     if (form == GemmForm::kTN) gemm = {form, of_y, of_x, of_w, true};
     // One submission has several products, so its own cost is negligible.
@@ -93,7 +93,7 @@ Result<json> Measure(ProductEmitter& e, const Shape& shape, GemmForm form) {
     const int times = e.gpu().kind == gpu::Kind::kCpu ? 1 : 10;
     for (int i = 0; i < times; ++i) {
         e.ForgetDerived();  // in a real step, operands differ each time
-        WEFT_TRY(vulkan::EmitGemm(e, gemm));
+        WEFT_TRY(on_gpu::EmitGemm(e, gemm));
     }
     WEFT_ASSIGN(const auto commands, e.Take());
     WEFT_ASSIGN(const double seconds, LeastSeconds(e, *commands));
@@ -109,10 +109,10 @@ Result<json> MeasureShapes(gpu::Device& device, const Arithmetic& arithmetic, in
     for (const DType dtype : {DType::kF16, DType::kQ4_0, DType::kQ4_K}) {
         for (const int64_t rows : {size, int64_t{16}, int64_t{32}, int64_t{64}, int64_t{128}}) {
             WEFT_ASSIGN(const auto times,
-                        vulkan::MeasureTiles(device, arithmetic, dtype, rows, size,
+                        on_gpu::MeasureTiles(device, arithmetic, dtype, rows, size,
                                              std::numeric_limits<int64_t>::max()));
-            for (const vulkan::TileTime& one : times.tiles) {
-                const vulkan::TileShape& s = one.shape;
+            for (const on_gpu::TileTime& one : times.tiles) {
+                const on_gpu::TileShape& s = one.shape;
                 out.push_back({{"type", weft::Info(dtype).name},
                                {"rows", rows},
                                {"size", size},

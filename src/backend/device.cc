@@ -3,8 +3,8 @@
 #include <span>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/gpu/gpu_device.h"
 #include "backend/placed/placed_device.h"
-#include "backend/vulkan/vulkan_device.h"
 #include "base/log.h"
 
 namespace weft::backend {
@@ -35,8 +35,8 @@ std::shared_ptr<Device> OpenCpu(const DeviceOptions& options) {
 }
 
 Result<std::shared_ptr<Device>> OpenNamed(const std::string& name, const DeviceOptions& options) {
-    if (!vulkan::IsName(name)) return OpenCpu(options);
-    WEFT_ASSIGN(std::shared_ptr<Device> gpu, vulkan::Open(name, options));
+    if (!on_gpu::IsName(name)) return OpenCpu(options);
+    WEFT_ASSIGN(std::shared_ptr<Device> gpu, on_gpu::Open(name, options));
     if (!options.host_ops.any()) return gpu;
     return MakePlacedDevice(std::move(gpu), OpenCpu(options), options.host_ops);
 }
@@ -45,7 +45,7 @@ Result<std::shared_ptr<Device>> OpenNamed(const std::string& name, const DeviceO
 
 Status CheckDeviceName(std::string_view name) {
     if (name == kCpu || name == kAuto) return {};
-    if (vulkan::IsName(name)) return vulkan::CheckBuilt();
+    if (on_gpu::IsName(name)) return on_gpu::CheckBuilt();
     return MakeError(ErrorCode::kUsage, "no device '{}'; this weft has: {}", name, kDeviceNames);
 }
 
@@ -64,25 +64,25 @@ Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const Device
 Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options) {
     WEFT_TRY(CheckDeviceName(name));
     const std::string chosen = name == kAuto ? ChooseAuto(options).names[0] : name;
-    if (vulkan::IsName(chosen)) return vulkan::Describe(chosen, options);
+    if (on_gpu::IsName(chosen)) return on_gpu::Describe(chosen, options);
     return DescribeCpu(LevelFor(options));
 }
 
 Result<MemoryPool> DescribePool(const std::string& name, uint64_t needed_bytes) {
     WEFT_TRY(CheckDeviceName(name));
     if (name == kAuto) {
-        for (const vulkan::AutoGpu& gpu : vulkan::ChooseGpus(0).gpus) {
+        for (const on_gpu::AutoGpu& gpu : on_gpu::ChooseGpus(0).gpus) {
             if (gpu.pool.free_bytes >= needed_bytes) return gpu.pool;
         }
         return CpuPool();
     }
-    return vulkan::IsName(name) ? vulkan::DescribePool(name) : Result(CpuPool());
+    return on_gpu::IsName(name) ? on_gpu::DescribePool(name) : Result(CpuPool());
 }
 
 AutoChoice ChooseAuto(const DeviceOptions& options) {
     AutoChoice choice;
-    vulkan::GpuChoice gpus = vulkan::ChooseGpus(options.local_rank);
-    for (vulkan::AutoGpu& gpu : gpus.gpus) choice.names.push_back(std::move(gpu.name));
+    on_gpu::GpuChoice gpus = on_gpu::ChooseGpus(options.local_rank);
+    for (on_gpu::AutoGpu& gpu : gpus.gpus) choice.names.push_back(std::move(gpu.name));
     choice.left_out = std::move(gpus.left_out);
     choice.names.emplace_back(kCpu);
     return choice;

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "backend/device.h"
-#include "backend/vulkan/vulkan_device.h"
+#include "backend/gpu/gpu_device.h"
 
 namespace weft::backend {
 
@@ -26,7 +26,7 @@ bool HasAuto(std::string_view list) {
 
 bool MayAllUseHostCores(std::string_view list) {
     return std::ranges::none_of(DeviceNames(list),
-                                [](const std::string& name) { return vulkan::IsName(name); });
+                                [](const std::string& name) { return on_gpu::IsName(name); });
 }
 
 Status CheckDeviceNames(std::string_view list) {

@@ -2,9 +2,9 @@
 
 #include "backend/cpu/compile.h"
 #include "backend/cpu/cpu_device.h"
-#include "backend/vulkan/dry_run.h"
-#include "backend/vulkan/tune/tune.h"
-#include "backend/vulkan/vulkan_device.h"
+#include "backend/gpu/dry_run.h"
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/tune/tune.h"
 
 namespace weft::backend {
 
@@ -13,16 +13,16 @@ const char* NameOf(MemoryKind kind) {
 }
 
 std::string ProductsOf(const gpu::Description& gpu) {
-    return vulkan::ArithmeticText(vulkan::ArithmeticOf(gpu, {}));
+    return on_gpu::ArithmeticText(on_gpu::ArithmeticOf(gpu, {}));
 }
 
 std::string TilesOf(const gpu::Description& gpu) {
-    return vulkan::TunedText(gpu);
+    return on_gpu::TunedText(gpu);
 }
 
 program::Target TargetOf(const DescribedDevice& device) {
     return device.kind == MemoryKind::kHost ? DescribeCpu(CpuLevelFor(device.reference)).target
-                                            : vulkan::TargetOfGpus();
+                                            : on_gpu::TargetOfGpus();
 }
 
 Result<MemoryUse> PlanMemory(const program::ChunkedProgram& program, const CompileOptions& options,
@@ -30,7 +30,7 @@ Result<MemoryUse> PlanMemory(const program::ChunkedProgram& program, const Compi
     if (device.kind == MemoryKind::kHost) {
         return PlanCpuMemory(program, options, CpuLevelFor(device.reference), device.threads);
     }
-    return vulkan::PlanMemory(program.program, options, vulkan::CommonGpu(), {});
+    return on_gpu::PlanMemory(program.program, options, on_gpu::CommonGpu(), {});
 }
 
 }  // namespace weft::backend

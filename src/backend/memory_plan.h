@@ -27,7 +27,7 @@ struct DescribedDevice {
 const char* NameOf(MemoryKind kind);
 // Text about the arithmetic that matrix products use on this GPU, for display.
 std::string ProductsOf(const gpu::Description& gpu);
-// The shapes of tiles measured on this GPU (backend/vulkan/tune/tune.h), in one line; "": none.
+// The shapes of tiles measured on this GPU (backend/gpu/tune/tune.h), in one line; "": none.
 std::string TilesOf(const gpu::Description& gpu);
 // The DeviceInfo::target of such a device.
 program::Target TargetOf(const DescribedDevice& device);

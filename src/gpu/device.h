@@ -2,7 +2,7 @@
 //
 // Only this folder calls vk* functions. libvulkan.so.1 is opened at the first use, so Weft also
 // runs on hosts without it, on the CPU. Kernels get device addresses as push constants. Their only
-// descriptor is that of the stop word (gpu/guard.h).
+// descriptor is that of the stop word (gpu/vulkan/guard.h).
 //
 //     WEFT_ASSIGN(auto device, Device::Open(0));
 //     WEFT_ASSIGN(Buffer buffer, device->Allocate(bytes, Place::kDevice));
@@ -100,7 +100,7 @@ enum class Place { kDevice, kHost, kMeeting, kInbox };
 // contents are undefined.
 class Buffer {
   public:
-    struct Held;  // gpu/memory.h
+    struct Held;  // gpu/vulkan/memory.h
     Buffer();
     Buffer(std::unique_ptr<Held> held, uint64_t address, uint64_t size, std::byte* host);
     Buffer(Buffer&&) noexcept;

@@ -1,7 +1,7 @@
 //: gemm
 //: gemm_matrix -DMATRIX : coopmat
 //: gemm_matrix_emulated -DMATRIX -DEMULATED
-// Matrix products of training (backend/vulkan/lower/gemm.h): C[m,n] = A . B or C += A . B, with
+// Matrix products of training (backend/gpu/lower/gemm.h): C[m,n] = A . B or C += A . B, with
 // float32, bfloat16 or float16 operands. A workgroup computes kTileM x kTileN elements of C, and
 // loads kDeep terms of each sum to shared memory at a time. A sum is one chain over the terms in
 // order.

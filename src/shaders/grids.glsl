@@ -1,4 +1,4 @@
-// Codebook types (src/backend/vulkan/dispatch/grid_weights.cc): plane 0 has indices and signs,
+// Codebook types (src/backend/gpu/dispatch/grid_weights.cc): plane 0 has indices and signs,
 // plane 1 other data of each 32 columns, the last plane the scale of each 256, plane 3 the
 // codebook, one byte per value.
 

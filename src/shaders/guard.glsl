@@ -1,5 +1,5 @@
 // The guard of every kernel: in an abandoned submission (exchange.comp), the kernel does nothing.
-// Specialization constant 30: whether it checks the stop word (gpu/guard.h). The word's address is
+// Specialization constant 30: whether it checks the stop word (gpu/vulkan/guard.h). The word's address is
 // not a constant, since the code would then differ between runs, and pipeline caches would never
 // match.
 // Must be included before main() is defined; it renames main to the function that the real main

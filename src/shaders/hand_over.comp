@@ -1,5 +1,5 @@
 // Copies words to memory of the host, for a hand-over in the middle of a submission
-// (backend/vulkan/device/host_signal.h). A kernel does this, and not a copy command, so that an
+// (backend/gpu/device/host_signal.h). A kernel does this, and not a copy command, so that an
 // abandoned submission copies nothing while the host still reads (guard.glsl).
 #version 460
 #include "head.glsl"

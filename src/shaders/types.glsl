@@ -1,4 +1,4 @@
-// Weights of all types, in the layout of src/backend/vulkan/dispatch/weights.cc: a unit of UNIT
+// Weights of all types, in the layout of src/backend/gpu/dispatch/weights.cc: a unit of UNIT
 // columns of a row is decoded to QUADS vec4 of float32, with the bits of DequantizeRow
 // (tensor/quant.h).
 //

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/file.h"
-#include "gpu/features.h"
 #include "gpu/gpu_case.h"
+#include "gpu/vulkan/features.h"
 #include "support/lavapipe.h"
 #include "support/temp_dir.h"
 

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <optional>
 
-#include "backend/vulkan/compile.h"
-#include "backend/vulkan/vulkan_device.h"
+#include "backend/gpu/compile.h"
+#include "backend/gpu/gpu_device.h"
 #include "gpu/failing_loader.h"
 #include "model/load.h"
 #include "support/golden_models.h"
@@ -22,7 +22,7 @@
 namespace weft::gpu {
 namespace {
 
-using backend::vulkan::Context;
+using backend::on_gpu::Context;
 using test::vk_faults;
 
 constexpr int64_t kFailPages = 4;
@@ -73,7 +73,7 @@ Status Serve(const FailingModel& model, int index, bool maps, std::vector<float>
     options.kv_pages = kFailPages;
     options.keep = {model.logits};
     WEFT_ASSIGN(const auto executable,
-                backend::vulkan::CompileForVulkan({model.program}, options, context, {}));
+                backend::on_gpu::CompileForVulkan({model.program}, options, context, {}));
     WEFT_TRY(LoadAll(model, *executable));
     executable->SetTracing(true);
     WEFT_TRY(RunStep(*executable, 1, 0, 9));
@@ -102,7 +102,7 @@ class FailingTraining {
         train::GraphOptions options;
         options.dtype = options.gradients = DType::kBF16;
         options.rows = options.sequence = kRows;
-        options.target = backend::vulkan::TargetOfGpus();
+        options.target = backend::on_gpu::TargetOfGpus();
         WEFT_ASSIGN(graph_, train::BuildTrainingGraph(hyper_, {&shard, 1}, *source_, options));
         state_ = {};
         WEFT_TRY(state_.Agree(graph_.units, *cluster_, 0));
@@ -116,7 +116,7 @@ class FailingTraining {
         options.max_tokens = options.max_outputs = kRows;
         options.compute = DType::kBF16;
         auto program = graph_.program;
-        return backend::vulkan::CompileForVulkan(std::move(program), options, std::move(context),
+        return backend::on_gpu::CompileForVulkan(std::move(program), options, std::move(context),
                                                  {});
     }
     // Runs two updates; appends the losses and the squared gradient norm of each to `numbers`.

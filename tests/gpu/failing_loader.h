@@ -15,7 +15,7 @@
 #include <tuple>
 #include <vector>
 
-#include "gpu/instance.h"
+#include "gpu/vulkan/instance.h"
 #include "support/wait.h"
 
 namespace weft::test {

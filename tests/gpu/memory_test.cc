@@ -1,6 +1,6 @@
 // The memory type that a buffer gets on each kind of machine. The tables are those of real drivers;
 // no device is needed.
-#include "gpu/memory.h"
+#include "gpu/vulkan/memory.h"
 
 #include <gtest/gtest.h>
 

@@ -18,7 +18,7 @@
 namespace weft::train {
 namespace {
 
-using backend::vulkan::Arithmetic;
+using backend::on_gpu::Arithmetic;
 
 constexpr int64_t kGpuRows = 24;
 

@@ -4,7 +4,7 @@
 // chain, which has fewer than 400 here; the divisions and roots that follow add about 5u.
 #include "vulkan/train_case.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using namespace test;
@@ -226,4 +226,4 @@ TEST(VulkanUpdate, AdafactorRefusesSumsInFloat64) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

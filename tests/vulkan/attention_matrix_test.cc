@@ -7,12 +7,12 @@
 #include <cstring>
 #include <vector>
 
-#include "backend/vulkan/lower/attention_matrix.h"
+#include "backend/gpu/lower/attention_matrix.h"
 #include "support/nightly.h"
 #include "vulkan/attention_on_gpu.h"
 #include "vulkan/matrix_of.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using kernels::test::AttentionCase;
@@ -273,4 +273,4 @@ TEST(VulkanAttentionMatrix, WorkgroupsFitManyGpus) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -15,7 +15,7 @@
 #include "support/attention_case.h"
 #include "vulkan/plain_cache.h"
 
-namespace weft::backend::vulkan::test {
+namespace weft::backend::on_gpu::test {
 
 using kernels::test::AttentionCase;
 using kernels::test::AttentionRounding;
@@ -192,4 +192,4 @@ inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-}  // namespace weft::backend::vulkan::test
+}  // namespace weft::backend::on_gpu::test

@@ -6,7 +6,7 @@
 #include "support/nightly.h"
 #include "vulkan/attention_on_gpu.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using kernels::test::AttentionCase;
@@ -197,4 +197,4 @@ TEST(VulkanAttention, BitsDependOnTheRowAlone) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -28,14 +28,14 @@
 #include <utility>
 #include <vector>
 
-#include "backend/vulkan/dispatch/update_scalars.h"
-#include "backend/vulkan/dispatch/weights.h"
-#include "backend/vulkan/lower/lower.h"
+#include "backend/gpu/dispatch/update_scalars.h"
+#include "backend/gpu/dispatch/weights.h"
+#include "backend/gpu/lower/lower.h"
 #include "shaders/shaders.h"
 #include "support/lavapipe.h"
 #include "tensor/half.h"
 
-namespace weft::backend::vulkan::test {
+namespace weft::backend::on_gpu::test {
 
 using program::kOutputs;
 using program::kTokens;
@@ -285,7 +285,7 @@ class BenchEmitter : public Emitter {
                  std::vector<ValueId> outputs) {
         program_.ops.push_back({attributes, std::move(inputs), std::move(outputs)});
         const program::Op op = program_.ops.back();
-        return vulkan::Lower(static_cast<Emitter&>(*this), op, op.template as<Attributes>());
+        return on_gpu::Lower(static_cast<Emitter&>(*this), op, op.template as<Attributes>());
     }
     // Appends an op without lowering it; returns its number.
     template <typename Attributes>
@@ -434,4 +434,4 @@ class BenchEmitter : public Emitter {
     UpdateNumbers update_;
 };
 
-}  // namespace weft::backend::vulkan::test
+}  // namespace weft::backend::on_gpu::test

@@ -9,7 +9,7 @@
 #include "support/nightly.h"
 #include "vulkan/bench_emitter.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using kernels::Sequence;
@@ -190,4 +190,4 @@ TEST(VulkanCausal, UnsupportedCasesAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

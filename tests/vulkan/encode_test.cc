@@ -10,12 +10,12 @@
 #include <optional>
 #include <vector>
 
-#include "backend/vulkan/lower/fuse.h"
-#include "backend/vulkan/lower/products.h"
+#include "backend/gpu/lower/fuse.h"
+#include "backend/gpu/lower/products.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using test::BenchEmitter;
@@ -358,4 +358,4 @@ TEST(VulkanEncodes, GatesOfExperts) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -9,9 +9,9 @@
 #include <numeric>
 #include <thread>
 
+#include "backend/gpu/dry_run.h"
+#include "backend/gpu/record/submission_budget.h"
 #include "backend/memory_plan.h"
-#include "backend/vulkan/dry_run.h"
-#include "backend/vulkan/record/submission_budget.h"
 #include "coll/comm.h"
 #include "net/local.h"
 #include "support/golden_models.h"
@@ -108,7 +108,7 @@ TEST(VulkanExecutable, ExpertsGiveTheReference) {
 // Rows of up to 40 positions attend to five of them, and one layer reuses the choice of another; or
 // rows attend to two blocks of three.
 void CheckSparse(const char* name) {
-    const vulkan::GoldenProgram c({name, true});
+    const on_gpu::GoldenProgram c({name, true});
     const program::Program program = c.Build(DType::kF32)[0];
     const std::vector<int32_t> tokens = c.Tokens(40);
     const std::vector<float> want = LoadedRank(program, *c.source, {}).Logits(tokens, 1);
@@ -374,7 +374,7 @@ TEST(VulkanExecutable, SequencesOfOneStep) {
 // ---- Submissions --------------------------------------------------------------------------------
 
 TEST(VulkanPace, ASlowDeviceGetsShortSubmissions) {
-    vulkan::SubmissionBudget budget(gpu::Kind::kIntegrated, 0.2);
+    on_gpu::SubmissionBudget budget(gpu::Kind::kIntegrated, 0.2);
     const double op = budget.Estimate({2e9, 1 << 20, 1 << 20, 0});
     EXPECT_TRUE(budget.Fits(10 * op, op));
     EXPECT_FALSE(budget.Took(10 * op, 0.15));
@@ -389,7 +389,7 @@ TEST(VulkanPace, ASlowDeviceGetsShortSubmissions) {
 // The effect of one pause (a stopped process, a GPU that woke up) disappears after submissions that
 // it made short.
 TEST(VulkanPace, ShortSubmissionsRestoreThePace) {
-    vulkan::SubmissionBudget budget(gpu::Kind::kIntegrated, 0.2);
+    on_gpu::SubmissionBudget budget(gpu::Kind::kIntegrated, 0.2);
     EXPECT_TRUE(budget.Took(0.1, 10));
     EXPECT_NEAR(budget.slowness(), 100, 1e-9);
     double spent = 0;
@@ -406,7 +406,7 @@ TEST(VulkanPace, ShortSubmissionsRestoreThePace) {
 }
 
 TEST(VulkanPace, TooLongOpsAreSplit) {
-    vulkan::SubmissionBudget budget(gpu::Kind::kIntegrated, 0.2);
+    on_gpu::SubmissionBudget budget(gpu::Kind::kIntegrated, 0.2);
     EXPECT_EQ(budget.PartsOf(0), 1u);
     EXPECT_EQ(budget.PartsOf(0.09), 1u);
     EXPECT_EQ(budget.PartsOf(0.45), 5u);  // 0.1 s each, half the limit
@@ -510,7 +510,7 @@ TEST(VulkanExecutable, MemoryIsPlannedWithoutADevice) {
                 ASSERT_TRUE(executable.ok()) << executable.error().message;
                 const MemoryUse real = (*executable)->memory();
                 const auto same =
-                    vulkan::PlanMemory(program, options, *own, vulkan::ArithmeticOf(*own, {}));
+                    on_gpu::PlanMemory(program, options, *own, on_gpu::ArithmeticOf(*own, {}));
                 ASSERT_TRUE(same.ok()) << same.error().message;
                 EXPECT_EQ(same->weight_bytes, real.weight_bytes);
                 EXPECT_EQ(same->kv_bytes, real.kv_bytes);
@@ -526,22 +526,22 @@ TEST(VulkanExecutable, MemoryIsPlannedWithoutADevice) {
 
 // Steps that decode at large positions need scratch memory that the largest step does not need: the
 // plan includes it.
-void ExpectNoStepNeedsMore(const program::Program& program, const vulkan::Arithmetic& arithmetic) {
-    const gpu::Description gpu = vulkan::CommonGpu();
+void ExpectNoStepNeedsMore(const program::Program& program, const on_gpu::Arithmetic& arithmetic) {
+    const gpu::Description gpu = on_gpu::CommonGpu();
     CompileOptions options = OptionsOf(program);
     options.max_outputs = 8;
     options.kv_pages = 8192 / options.page_tokens;
-    if (arithmetic.split_groups > 0) options.max_tokens = 4 * vulkan::kMostDividedRows;
-    const vulkan::Fusion fusion(program, options.keep);
-    std::vector<vulkan::StepShape> shapes = vulkan::LargestOf(options, arithmetic);
+    if (arithmetic.split_groups > 0) options.max_tokens = 4 * on_gpu::kMostDividedRows;
+    const on_gpu::Fusion fusion(program, options.keep);
+    std::vector<on_gpu::StepShape> shapes = on_gpu::LargestOf(options, arithmetic);
     const auto bytes = [&] {
-        return vulkan::ScratchBytes(program, fusion, gpu, shapes, {arithmetic}).value();
+        return on_gpu::ScratchBytes(program, fusion, gpu, shapes, {arithmetic}).value();
     };
     const uint64_t planned = bytes();
     shapes.resize(1);
     EXPECT_LT(bytes(), planned);
-    shapes = vulkan::LargestOf(options, arithmetic);
-    vulkan::StepShape step = shapes[0];
+    shapes = on_gpu::LargestOf(options, arithmetic);
+    on_gpu::StepShape step = shapes[0];
     for (step.rows = 1; step.rows <= 64; ++step.rows) {
         step.sequences = step.blocks = step.rows;
         step.outputs = std::min(step.rows, 8);
@@ -573,7 +573,7 @@ TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlannedForMatrixUnits) {
     const program::Program program = support::Build(hyper, *source, {}, options).at(0);
     for (const auto& [matvecs, groups] : {std::pair{8, 0}, {32, 512}}) {
         ExpectNoStepNeedsMore(program, {.integer = true,
-                                        .matrix = vulkan::Arithmetic::Matrix::kEmulated,
+                                        .matrix = on_gpu::Arithmetic::Matrix::kEmulated,
                                         .matvec_rows = matvecs,
                                         .split_groups = groups});
     }
@@ -586,7 +586,7 @@ TEST(VulkanDevice, AnApuHasNoMoreThanItsHost) {
         gpu::Description gpu;
         gpu.vendor_id = vendor;
         MemoryPool of{MemoryKind::kUnified, 116 * kGib, 110 * kGib};
-        vulkan::TakeOfHost(gpu, apart, host * kGib, of);
+        on_gpu::TakeOfHost(gpu, apart, host * kGib, of);
         return of;
     };
     EXPECT_EQ(pool(0x1002, kGib / 2).free_bytes, 40 * kGib + kGib / 2);
@@ -605,9 +605,9 @@ TEST(VulkanDevice, MemoryThatDoesNotFitSaysTheSumAndWhatSetsTheLimit) {
     gpu.vendor_id = 0x1002;
     gpu.unified = true;
     const MemoryUse use{uint64_t{60} << 30, uint64_t{8} << 30, uint64_t{1} << 30};
-    EXPECT_TRUE(vulkan::CheckFits(use, {MemoryKind::kUnified, 0, uint64_t{69} << 30}, gpu).ok());
+    EXPECT_TRUE(on_gpu::CheckFits(use, {MemoryKind::kUnified, 0, uint64_t{69} << 30}, gpu).ok());
     const Status refused =
-        vulkan::CheckFits(use, {MemoryKind::kUnified, uint64_t{64} << 30, uint64_t{62} << 30}, gpu);
+        on_gpu::CheckFits(use, {MemoryKind::kUnified, uint64_t{64} << 30, uint64_t{62} << 30}, gpu);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
     for (const char* said : {"74088185856", "66571993088", "carve-out", "ttm.pages_limit"}) {
@@ -618,11 +618,11 @@ TEST(VulkanDevice, MemoryThatDoesNotFitSaysTheSumAndWhatSetsTheLimit) {
 
 TEST(VulkanDevice, Names) {
     for (const char* name : {"vulkan", "vulkan:0", "vulkan:12"}) {
-        EXPECT_TRUE(vulkan::IsName(name)) << name;
+        EXPECT_TRUE(on_gpu::IsName(name)) << name;
     }
     for (const char* name :
          {"", "vulkan:", "vulkan:x", "vulkan:-1", "vulkan0", "vulkan:1a", "Vulkan"}) {
-        EXPECT_FALSE(vulkan::IsName(name)) << name;
+        EXPECT_FALSE(on_gpu::IsName(name)) << name;
     }
     EXPECT_TRUE(CheckDeviceName("auto").ok());
 }

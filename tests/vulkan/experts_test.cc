@@ -13,7 +13,7 @@
 #include "vulkan/bench_emitter.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using test::BenchEmitter;
@@ -294,4 +294,4 @@ TEST(VulkanExperts, SumsOverExperts) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -13,7 +13,7 @@
 #include "support/tiny_model.h"
 #include "vulkan/usable_device.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 class VulkanFamilies : public testing::TestWithParam<const char*> {};
@@ -59,4 +59,4 @@ TEST_P(VulkanFamilies, EqualTransformers) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

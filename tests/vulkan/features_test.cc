@@ -8,7 +8,7 @@
 
 #include "shaders/shaders.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 // Numbers from the SPIR-V specification (3.31, capabilities), with the feature that each requires.
@@ -61,4 +61,4 @@ TEST(VulkanFeatures, EqualThoseThatKernelsDeclare) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -1,7 +1,7 @@
 // Fused ops: which runs of ops are found, that fusion does not change bits, and how many dispatches
 // and barriers a decode token takes. Also that a decode step is one submission, which includes the
 // top of its logits.
-#include "backend/vulkan/lower/fuse.h"
+#include "backend/gpu/lower/fuse.h"
 
 #include <gtest/gtest.h>
 
@@ -9,12 +9,12 @@
 #include <optional>
 #include <tuple>
 
+#include "backend/gpu/compile.h"
+#include "backend/gpu/dispatch/operands.h"
+#include "backend/gpu/lower/products.h"
+#include "backend/gpu/memory/step_tables.h"
+#include "backend/gpu/record/recordings.h"
 #include "backend/top.h"
-#include "backend/vulkan/compile.h"
-#include "backend/vulkan/dispatch/operands.h"
-#include "backend/vulkan/lower/products.h"
-#include "backend/vulkan/memory/step_tables.h"
-#include "backend/vulkan/record/recordings.h"
 #include "program/communication.h"
 #include "support/loaded_rank.h"
 #include "support/nightly.h"
@@ -23,7 +23,7 @@
 #include "vulkan/golden_program.h"
 #include "vulkan/usable_device.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using program::Program;
@@ -665,4 +665,4 @@ TEST_F(TopInStep, NotWithATraceOrProbe) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -12,7 +12,7 @@
 #include "vulkan/matrix_of.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using test::BenchEmitter;
@@ -398,4 +398,4 @@ TEST(VulkanGemm, PlansAreShared) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

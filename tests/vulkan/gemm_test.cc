@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "backend/vulkan/lower/gemm.h"
+#include "backend/gpu/lower/gemm.h"
 #include "kernels/kernels.h"
 #include "support/dense_elements.h"
 #include "support/nightly.h"
@@ -16,7 +16,7 @@
 #include "vulkan/matrix_of.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 namespace dense = kernels::dense;
@@ -607,4 +607,4 @@ TEST(VulkanGemm, ABiasIsRefused) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -8,13 +8,13 @@
 #include <optional>
 #include <vector>
 
-#include "backend/vulkan/lower/fuse.h"
-#include "backend/vulkan/lower/products.h"
+#include "backend/gpu/lower/fuse.h"
+#include "backend/gpu/lower/products.h"
 #include "support/nightly.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using test::BenchEmitter;
@@ -230,4 +230,4 @@ TEST(VulkanGlu, Experts) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

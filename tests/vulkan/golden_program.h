@@ -13,7 +13,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 
 struct GoldenName {
     std::string name;
@@ -77,4 +77,4 @@ struct GoldenProgram {
     }
 };
 
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

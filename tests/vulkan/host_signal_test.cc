@@ -1,5 +1,5 @@
 // Sums in the middle of submissions: the host signal alone, and in steps of tensor ranks.
-#include "backend/vulkan/device/host_signal.h"
+#include "backend/gpu/device/host_signal.h"
 
 #include <gtest/gtest.h>
 
@@ -7,11 +7,11 @@
 #include <thread>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/gpu/compile.h"
+#include "backend/gpu/device/context.h"
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/record/backoff.h"
 #include "backend/placed/placed_device.h"
-#include "backend/vulkan/compile.h"
-#include "backend/vulkan/device/context.h"
-#include "backend/vulkan/record/backoff.h"
-#include "backend/vulkan/vulkan_device.h"
 #include "coll/comm.h"
 #include "net/local.h"
 #include "shaders/shaders.h"
@@ -24,7 +24,7 @@
 #include "support/wait.h"
 #include "vulkan/golden_program.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using support::LoadedRank;
@@ -176,7 +176,7 @@ size_t ConstantsOf(std::span<const uint32_t> words) {
 
 // Pauses of 100 steps, 200, ... up to 100,000, and of 100 again after a completed exchange.
 TEST(VulkanBackoff, RepeatedFailuresAreRetriedLessOften) {
-    vulkan::Backoff backoff;
+    on_gpu::Backoff backoff;
     EXPECT_FALSE(backoff.waits());
     const auto steps = [&] {
         int count = 0;
@@ -477,4 +477,4 @@ TEST(VulkanGate, LatePollingHostChangesNoBits) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "backend/vulkan/vulkan_device.h"
+#include "backend/gpu/gpu_device.h"
 #include "model_files/model_file.h"
 #include "quantize/quantize.h"
 #include "support/loaded_rank.h"
@@ -20,7 +20,7 @@
 #include "vulkan/bench_emitter.h"
 #include "vulkan/matrix_of.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 constexpr Arithmetic kInt8Products{.integer = true};
@@ -163,4 +163,4 @@ TEST(VulkanIntegerModels, SmolLm2AgreesWithTheReference) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -14,7 +14,7 @@
 #include "vulkan/multiply.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using test::BenchEmitter;
@@ -387,4 +387,4 @@ TEST(VulkanIntegers, Experts) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

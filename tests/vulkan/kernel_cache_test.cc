@@ -5,10 +5,10 @@
 #include <mutex>
 #include <thread>
 
-#include "backend/vulkan/device/context.h"
+#include "backend/gpu/device/context.h"
 #include "shaders/shaders.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 class MadeKernel final : public gpu::Kernel {
@@ -92,4 +92,4 @@ TEST(VulkanKernels, CompilingIsProgress) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

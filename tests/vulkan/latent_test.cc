@@ -10,7 +10,7 @@
 #include "vulkan/matrix_of.h"
 #include "vulkan/plain_cache.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using kernels::Sequence;
@@ -287,4 +287,4 @@ TEST(VulkanPages, PagesAreCopiedInOrder) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "backend/vulkan/compile.h"
+#include "backend/gpu/compile.h"
 #include "model/load.h"
 #include "support/loaded_rank.h"
 #include "support/nightly.h"
@@ -14,7 +14,7 @@
 #include "vulkan/bench_emitter.h"
 #include "vulkan/usable_device.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using program::ValueId;
@@ -171,4 +171,4 @@ TEST_F(LongPrompt, PartsChangeNoBits) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

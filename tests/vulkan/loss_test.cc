@@ -7,7 +7,7 @@
 // entropy. Each addition of positive numbers rounds once.
 #include "vulkan/train_case.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using namespace test;
@@ -243,4 +243,4 @@ TEST(VulkanLoss, FindsTheFirstNonFiniteNumber) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

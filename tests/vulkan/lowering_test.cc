@@ -6,10 +6,10 @@
 #include <array>
 #include <string_view>
 
-#include "backend/vulkan/lower/lower.h"
+#include "backend/gpu/lower/lower.h"
 #include "program/program.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using program::OpKind;
@@ -47,4 +47,4 @@ TEST(VulkanLowering, EveryOpIsLoweredOrHasAReason) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

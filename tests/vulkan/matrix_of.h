@@ -3,10 +3,10 @@
 
 #include <cstdlib>
 
-#include "backend/vulkan/dispatch/dispatch.h"
-#include "backend/vulkan/lower/products.h"
+#include "backend/gpu/dispatch/dispatch.h"
+#include "backend/gpu/lower/products.h"
 
-namespace weft::backend::vulkan::test {
+namespace weft::backend::on_gpu::test {
 
 // The device's own units, if it has any; else their emulation. Lavapipe takes half a minute to
 // compile a kernel for its own, so it uses them only where they are tested
@@ -18,4 +18,4 @@ inline Arithmetic::Matrix MatrixOf(const gpu::Description& gpu) {
     return own ? Arithmetic::Matrix::kUnits : Arithmetic::Matrix::kEmulated;
 }
 
-}  // namespace weft::backend::vulkan::test
+}  // namespace weft::backend::on_gpu::test

@@ -8,14 +8,14 @@
 #include <cstdlib>
 #include <vector>
 
-#include "backend/vulkan/lower/products.h"
+#include "backend/gpu/lower/products.h"
 #include "tensor/quant_parts.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/matrix_of.h"
 #include "vulkan/multiply.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using test::BenchEmitter;
@@ -384,4 +384,4 @@ TEST(VulkanMatrix, Experts) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

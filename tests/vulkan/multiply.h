@@ -8,7 +8,7 @@
 #include "vulkan/bench_emitter.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan::test {
+namespace weft::backend::on_gpu::test {
 
 // An emitter for a step with as many rows as x (floats [rows, weight.cols]).
 inline BenchEmitter EmitterFor(const std::shared_ptr<gpu::Device>& device,
@@ -36,4 +36,4 @@ inline std::vector<float> Multiply(BenchEmitter& e, const RandomWeight& weight,
     return e.Floats(out);
 }
 
-}  // namespace weft::backend::vulkan::test
+}  // namespace weft::backend::on_gpu::test

@@ -1,11 +1,11 @@
 // Times of ops, combined from the device's clock and the host's.
-#include "backend/vulkan/record/op_times.h"
+#include "backend/gpu/record/op_times.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 void ExpectInOrder(std::span<const OpTiming> timings) {
@@ -68,4 +68,4 @@ TEST(VulkanOpTimes, NothingIsRecordedWithoutTimestamps) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

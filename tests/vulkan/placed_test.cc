@@ -12,7 +12,7 @@
 #include "vulkan/golden_program.h"
 #include "vulkan/usable_device.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 // Twice the bound of tests/backend/experts_golden_test.cc, because GPU functions are less exact.
@@ -64,4 +64,4 @@ TEST_P(VulkanPlaced, EqualsTransformers) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

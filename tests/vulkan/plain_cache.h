@@ -9,7 +9,7 @@
 #include "support/attention_case.h"
 #include "vulkan/bench_emitter.h"
 
-namespace weft::backend::vulkan::test {
+namespace weft::backend::on_gpu::test {
 
 using kernels::Sequence;
 using kernels::test::AttentionShape;
@@ -66,4 +66,4 @@ inline double MostOf(const std::vector<float>& values) {
     return most;
 }
 
-}  // namespace weft::backend::vulkan::test
+}  // namespace weft::backend::on_gpu::test

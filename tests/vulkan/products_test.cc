@@ -10,7 +10,7 @@
 #include "vulkan/multiply.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using test::BenchEmitter;
@@ -314,4 +314,4 @@ TEST(VulkanProducts, TypesWithoutAKernelAreRefused) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -5,12 +5,12 @@
 #include <bit>
 #include <vector>
 
-#include "backend/vulkan/lower/fuse.h"
+#include "backend/gpu/lower/fuse.h"
 #include "support/nightly.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using test::BenchEmitter;
@@ -136,4 +136,4 @@ TEST(VulkanRoute, ApartInLongerStepsAndForQuantizedWeights) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

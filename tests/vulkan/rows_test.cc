@@ -14,7 +14,7 @@
 #include "support/kernel_levels.h"
 #include "vulkan/bench_emitter.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using kernels::test::kUlp;
@@ -431,4 +431,4 @@ TEST(VulkanSubgroups, HaveTheTestedSize) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

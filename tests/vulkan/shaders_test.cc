@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "backend/vulkan/lower/products.h"
+#include "backend/gpu/lower/products.h"
 #include "tensor/dtype.h"
 
 namespace weft::shaders {
@@ -52,7 +52,7 @@ TEST(VulkanShaders, ScalesOfBlocksMayBeSubnormalHalves) {
     for (const DTypeInfo& info : kDTypes) {
         for (const char* family : {"matvec", "matvec_dot", "tile", "tile_dot", "tile_matrix",
                                    "tile_matrix_emulated", "embedding"}) {
-            const auto code = Find(backend::vulkan::ShaderOf(family, info.dtype));
+            const auto code = Find(backend::on_gpu::ShaderOf(family, info.dtype));
             if (!info.quantized || code.empty()) continue;
             ++seen;
             EXPECT_FALSE(UnpacksHalves(code)) << family << " of " << info.name;

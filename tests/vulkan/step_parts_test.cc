@@ -1,6 +1,6 @@
 // Steps that run in parts: how rows are cut, the same bits as in one piece for any mix of
 // sequences, and a lost peer, which ends the step with an error.
-#include "backend/vulkan/memory/step_parts.h"
+#include "backend/gpu/memory/step_parts.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 #include "tensor/half.h"
 #include "vulkan/usable_device.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using support::LoadedRank;
@@ -319,4 +319,4 @@ TEST(VulkanStepParts, ALostPeerEndsTheStep) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -8,7 +8,7 @@
 #include "support/kernel_levels.h"
 #include "vulkan/bench_emitter.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using kernels::test::Random;
@@ -88,4 +88,4 @@ TEST(VulkanTop, NaNComesFirst) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

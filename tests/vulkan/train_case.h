@@ -15,7 +15,7 @@
 #include "tensor/half.h"
 #include "vulkan/bench_emitter.h"
 
-namespace weft::backend::vulkan::test {
+namespace weft::backend::on_gpu::test {
 
 using kernels::test::kUlp;
 using kernels::test::Random;
@@ -101,4 +101,4 @@ inline std::string_view NameOf(DType dtype) {
     return Info(dtype).name;
 }
 
-}  // namespace weft::backend::vulkan::test
+}  // namespace weft::backend::on_gpu::test

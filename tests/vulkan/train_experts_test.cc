@@ -7,7 +7,7 @@
 
 #include "vulkan/train_case.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using namespace test;
@@ -234,4 +234,4 @@ TEST(VulkanTrainExperts, GatesOfRows) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

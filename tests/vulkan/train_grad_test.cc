@@ -3,7 +3,7 @@
 
 #include "vulkan/train_case.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using namespace test;
@@ -240,4 +240,4 @@ TEST(VulkanTrainGrads, EmbeddingsAddUpTheRowsOfAToken) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -7,7 +7,7 @@
 
 #include "vulkan/train_case.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using namespace test;
@@ -496,4 +496,4 @@ TEST(VulkanTrainRows, RefuseTypesByName) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -1,5 +1,5 @@
 // The choice of the fastest shapes of tiles, and its file.
-#include "backend/vulkan/tune/tune.h"
+#include "backend/gpu/tune/tune.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "support/temp_dir.h"
 #include "vulkan/bench_emitter.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 constexpr std::array kDecoding = {Decoding::kPlain};
@@ -236,4 +236,4 @@ TEST(VulkanTune, CandidatesFit) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

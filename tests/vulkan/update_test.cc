@@ -4,7 +4,7 @@
 #include "tensor/dynamic_codes.h"
 #include "vulkan/train_case.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 using namespace test;
@@ -326,4 +326,4 @@ TEST(VulkanUpdate, AnUpdateOfNothingDoesNothing) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/vulkan/vulkan_device.h"
+#include "backend/gpu/gpu_device.h"
 #include "support/lavapipe.h"
 
 namespace weft::backend {
@@ -20,16 +20,16 @@ inline std::string UsableName(std::string* why) {
     if (!all.ok()) *why = all.error().message;
     for (const gpu::Description& gpu : all.ok() ? *all : std::vector<gpu::Description>{}) {
         const std::string name = "vulkan:" + std::to_string(gpu.index);
-        const auto info = vulkan::Describe(name, {});
+        const auto info = on_gpu::Describe(name, {});
         if (info.ok()) return name;
         *why = info.error().message;
     }
     return "";
 }
 
-inline std::shared_ptr<Device> OpenVulkan(const vulkan::Limits& limits = {}) {
+inline std::shared_ptr<Device> OpenVulkan(const on_gpu::Limits& limits = {}) {
     std::string why;
-    return vulkan::Open(UsableName(&why), {}, limits).value();
+    return on_gpu::Open(UsableName(&why), {}, limits).value();
 }
 // For tests on one thread: kernels are compiled once.
 inline std::shared_ptr<Device> TheVulkan() {

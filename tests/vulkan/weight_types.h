@@ -6,11 +6,11 @@
 #include <random>
 #include <vector>
 
-#include "backend/vulkan/dispatch/weights.h"
+#include "backend/gpu/dispatch/weights.h"
 #include "model_files/synthetic_weights.h"
 #include "tensor/quant.h"
 
-namespace weft::backend::vulkan::test {
+namespace weft::backend::on_gpu::test {
 
 inline std::vector<DType> TakenTypes() {
     std::vector<DType> types;
@@ -67,4 +67,4 @@ inline std::vector<float> RandomValues(int64_t count, uint32_t seed) {
     return values;
 }
 
-}  // namespace weft::backend::vulkan::test
+}  // namespace weft::backend::on_gpu::test

@@ -1,6 +1,6 @@
 // Planes hold the same weights as blocks: a mirror of src/shaders/types.glsl, in C++, gives the
 // floats of DequantizeRow, bit by bit. No device is needed.
-#include "backend/vulkan/dispatch/weights.h"
+#include "backend/gpu/dispatch/weights.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "tensor/quant_bytes.h"
 #include "vulkan/weight_types.h"
 
-namespace weft::backend::vulkan {
+namespace weft::backend::on_gpu {
 namespace {
 
 // A row's planes, like the shader's WeightRow.
@@ -284,4 +284,4 @@ TEST(Weights, OtherTypesAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace weft::backend::vulkan
+}  // namespace weft::backend::on_gpu

@@ -1,0 +1,57 @@
+#include "backend/gpu/device/kernel_cache.h"
+
+#include <cstdlib>
+#include <span>
+
+#include "base/hash.h"
+#include "shaders/shaders.h"
+
+namespace weft::backend::on_gpu {
+
+std::string KernelFolder() {
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    const char* home = std::getenv("HOME");
+    if (cache != nullptr && *cache != 0) return std::string(cache) + "/weft/vulkan";
+    return home == nullptr || *home == 0 ? "" : std::string(home) + "/.cache/weft/vulkan";
+}
+
+uint64_t ShaderBuild() {
+    uint64_t sum = 0;
+    for (const std::string_view name : shaders::Names()) {
+        sum = Checksum64(std::as_bytes(std::span(name)), sum);
+        sum = Checksum64(std::as_bytes(shaders::Find(name)), sum);
+    }
+    return sum;
+}
+
+Result<const gpu::Kernel*> KernelCache::Get(std::string_view shader,
+                                            std::vector<uint32_t> constants, uint32_t args_bytes,
+                                            uint32_t subgroup, Guard guard) {
+    Key key{std::string(shader), std::move(constants), args_bytes, subgroup, guard};
+    if (const auto found = kernels_.find(key); found != kernels_.end()) return found->second.get();
+    const std::span<const uint32_t> spirv = shaders::Find(shader);
+    if (spirv.empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "this weft has no shader '{}'; build it where glslc is, or use --device "
+                         "cpu",
+                         shader);
+    }
+    const Compiling compiling(*this);
+    WEFT_ASSIGN(std::unique_ptr<gpu::Kernel> kernel,
+                device_.MakeKernel({shader, spirv, args_bytes, key.constants, subgroup,
+                                    guard == Guard::kStopWord}));
+    const gpu::Kernel* made = kernel.get();
+    kernels_.emplace(std::move(key), std::move(kernel));
+    progress_.fetch_add(1, std::memory_order_relaxed);
+    return made;
+}
+
+int64_t KernelCache::progress(int64_t now_ns) const {
+    const int64_t since_ns = compiles_since_ns_.load(std::memory_order_relaxed);
+    if (since_ns != 0 && now_ns - since_ns < kMostCompileNs) {
+        progress_.fetch_add(1, std::memory_order_relaxed);
+    }
+    return progress_.load(std::memory_order_relaxed);
+}
+
+}  // namespace weft::backend::on_gpu

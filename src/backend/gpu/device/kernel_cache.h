@@ -1,0 +1,70 @@
+// Compiled kernels: a device's cache, and the folder and checksum for kernels on disk.
+//
+// Thread: one caller, except where a comment says otherwise.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/result.h"
+#include "gpu/device.h"
+
+namespace weft::backend::on_gpu {
+
+// The folder for compiled kernels and tuned shapes; "": none.
+std::string KernelFolder();
+// A checksum of all shaders of this build: other kernels may round differently.
+uint64_t ShaderBuild();
+
+// kStopWord: the kernel does nothing in an abandoned submission (KernelCode::guarded).
+enum class Guard { kNone, kStopWord };
+
+// Cache of compiled kernels (compute pipelines). The arguments of Get are the key.
+class KernelCache {
+  public:
+    explicit KernelCache(gpu::Device& device) : device_(device) {}
+    // Errors: kUnsupported (this build lacks the shader).
+    Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
+                                   uint32_t args_bytes, uint32_t subgroup,
+                                   Guard guard = Guard::kNone);
+    // A number that grows with each compiled kernel; heartbeats report it. While the driver
+    // compiles a kernel, which may take many seconds, the number also grows at each call of this
+    // function, but for at most kMostCompileNs. Thread: any.
+    int64_t progress(int64_t now_ns = NowNs()) const;
+    static constexpr int64_t kMostCompileNs = 300'000'000'000;
+    // Marks the time in which the driver may compile a kernel, which is when a kernel is created or
+    // runs for the first time. Callers keep an object of this class for that time.
+    class Compiling {
+      public:
+        explicit Compiling(KernelCache& cache) : cache_(cache) {
+            cache_.compiles_since_ns_.store(NowNs(), std::memory_order_relaxed);
+        }
+        ~Compiling() { cache_.compiles_since_ns_.store(0, std::memory_order_relaxed); }
+        Compiling(const Compiling&) = delete;
+        Compiling& operator=(const Compiling&) = delete;
+
+      private:
+        KernelCache& cache_;
+    };
+
+  private:
+    struct Key {
+        std::string shader;
+        std::vector<uint32_t> constants;
+        uint32_t args_bytes = 0, subgroup = 0;
+        Guard guard = Guard::kNone;
+        auto operator<=>(const Key&) const = default;
+    };
+    gpu::Device& device_;
+    std::map<Key, std::unique_ptr<gpu::Kernel>> kernels_;
+    mutable std::atomic<int64_t> progress_{0};
+    std::atomic<int64_t> compiles_since_ns_{0};  // 0: no kernel is being compiled
+};
+
+}  // namespace weft::backend::on_gpu

@@ -1,0 +1,46 @@
+// Lowers a Program without a device, to find the memory that it needs and the errors of its ops.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/executable.h"
+#include "backend/gpu/dispatch/dispatch.h"
+#include "backend/gpu/lower/fuse.h"
+#include "base/result.h"
+
+namespace weft::backend::on_gpu {
+
+// How a device would lower (Emitter).
+struct DryOptions {
+    Arithmetic arithmetic{};
+    bool reference = false, trains = false;
+};
+
+// Checks that all ops of the Program can be lowered, with their types and sizes. Called before any
+// weight is loaded.
+Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
+                    const DryOptions& options);
+
+// Returns the bytes of scratch memory and constants that steps of these shapes need if they run one
+// after another. Errors: kUnsupported (names the op; no kernel takes it, or it needs more
+// workgroups than the device allows).
+Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
+                              const gpu::Description& gpu, std::span<const StepShape> shapes,
+                              const DryOptions& options);
+
+// MostOf returns the shape of the largest step of an executable. LargestOf returns that shape and
+// the shapes of decode steps with few rows, because such steps use other kernels.
+StepShape MostOf(const CompileOptions& options);
+std::vector<StepShape> LargestOf(const CompileOptions& options, const Arithmetic& arithmetic);
+
+// Returns the same sizes as memory() of the Program's executable before the first step. The result
+// is the same in builds without Vulkan. Errors: kUnsupported.
+Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
+                             const gpu::Description& gpu, const Arithmetic& arithmetic);
+
+// A typical GPU, for memory plans without the GPU.
+gpu::Description CommonGpu();
+
+}  // namespace weft::backend::on_gpu

@@ -1,0 +1,295 @@
+#include "backend/gpu/gpu_device.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+#include "backend/gpu/compile.h"
+#include "backend/gpu/device/kernel_cache.h"
+#include "backend/gpu/lower/products.h"
+#include "backend/gpu/tune/tune.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "hw/cpu.h"
+#include "hw/memory.h"
+#include "shaders/shaders.h"
+
+namespace weft::backend::on_gpu {
+namespace {
+
+constexpr std::string_view kKind = "vulkan";
+constexpr int64_t kMostExperts = 1024;
+constexpr int64_t kMostLatentColumns = 1024;
+constexpr uint32_t kAmd = 0x1002;
+
+// The number in "vulkan:N"; -1: none.
+int NumberOf(std::string_view name) {
+    if (name.size() <= kKind.size() + 1 || name[kKind.size()] != ':') return -1;
+    const std::string_view digits = name.substr(kKind.size() + 1);
+    int number = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+}
+
+// The devices that `vulkan` may select, best first (ChooseGpus).
+std::vector<const gpu::Description*> InOrder(const std::vector<gpu::Description>& all,
+                                             int local_rank) {
+    std::vector<const gpu::Description*> order;
+    for (const gpu::Description& gpu : all) {
+        if (gpu.kind != gpu::Kind::kCpu && gpu.unusable.empty()) order.push_back(&gpu);
+    }
+    std::ranges::stable_sort(order, {}, [](const gpu::Description* gpu) { return gpu->kind; });
+    for (auto begin = order.begin(); begin != order.end();) {
+        const auto end = std::find_if(begin, order.end(), [&](const gpu::Description* gpu) {
+            return gpu->kind != (*begin)->kind;
+        });
+        std::rotate(begin, begin + local_rank % (end - begin), end);
+        begin = end;
+    }
+    return order;
+}
+
+std::string ListText(const std::vector<gpu::Description>& all) {
+    std::string text;
+    for (const gpu::Description& gpu : all) {
+        text += fmt::format("{}vulkan:{} is {}{}", text.empty() ? "" : ", ", gpu.index, gpu.name,
+                            gpu.unusable.empty() ? "" : " (" + gpu.unusable + ")");
+    }
+    return text;
+}
+
+Result<gpu::Description> FindGpu(const std::string& name, int local_rank = 0) {
+    WEFT_TRY(CheckBuilt());
+    WEFT_ASSIGN(const std::vector<gpu::Description> all, gpu::ListDevices());
+    if (all.empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--device {}: this machine has no Vulkan device. Install the loader and "
+                         "a driver (Debian: libvulkan1 mesa-vulkan-drivers), or use --device cpu.",
+                         name);
+    }
+    const int number = NumberOf(name);
+    const auto order = InOrder(all, local_rank);
+    const gpu::Description* found = number < 0 && !order.empty() ? order[0] : nullptr;
+    for (const gpu::Description& gpu : all) {
+        if (gpu.index == number) found = &gpu;
+    }
+    if (found == nullptr && number < 0) {
+        return MakeError(ErrorCode::kNotFound,
+                         "--device {}: no usable GPU; {}. Weft uses a Vulkan device that computes "
+                         "on the CPU only if --device names its number.",
+                         name, ListText(all));
+    }
+    if (found == nullptr) {
+        return MakeError(ErrorCode::kNotFound, "no device '{}' here; {}", name, ListText(all));
+    }
+    if (!found->unusable.empty()) {
+        return MakeError(ErrorCode::kUnsupported, "vulkan:{} ({}) cannot be used: {}", found->index,
+                         found->name, found->unusable);
+    }
+    return *found;
+}
+
+DeviceInfo InfoOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic) {
+    DeviceInfo info;
+    info.name = fmt::format("vulkan:{}", gpu.index);
+    info.hardware = gpu.name;
+    info.kernels = "vulkan";
+    info.kernels_built = {"vulkan"};
+    info.identity = IdentityOf(gpu, reference, arithmetic);
+    info.target = TargetOfGpus();
+    info.uses_host_cores = gpu.kind == gpu::Kind::kCpu;
+    info.submits = true;
+    info.backend = "Vulkan";
+    return info;
+}
+
+MemoryPool PoolOf(const gpu::Description& gpu, const std::vector<gpu::Heap>& heaps) {
+    MemoryPool pool;
+    pool.kind = gpu.unified ? MemoryKind::kUnified : MemoryKind::kDevice;
+    for (const gpu::Heap& heap : heaps) {
+        if (!heap.for_kernels) continue;
+        pool.total_bytes += heap.total_bytes;
+        pool.free_bytes += heap.free_bytes;
+    }
+    // A software GPU's memory is the host's, whatever the driver reports.
+    if (gpu.kind == gpu::Kind::kCpu) {
+        pool.free_bytes = std::min(pool.free_bytes, AvailableMemoryBytes());
+    } else if (gpu.unified) {
+        const auto apart = SetApartBytes("/sys/class/drm", gpu.vendor_id, gpu.device_id);
+        TakeOfHost(gpu, apart, MachineMemoryBytes(), pool);
+    }
+    return pool;
+}
+
+constexpr int kMostHostThreads = 8;
+
+class GpuDevice final : public Device {
+  public:
+    GpuDevice(DeviceInfo info, std::shared_ptr<Context> context, int threads)
+        : info_(std::move(info)), context_(std::move(context)), threads_(threads) {}
+
+    const DeviceInfo& info() const override { return info_; }
+    MemoryPool pool() const override {
+        MemoryPool pool = PoolOf(context_->gpu->description(), context_->gpu->heaps());
+        pool.held_bytes = context_->held_bytes;
+        return pool;
+    }
+    Status status() const override {
+        const Status gpu = context_->gpu->status();
+        return gpu.ok() && context_->hangs
+                   ? MakeError(ErrorCode::kPeerLost, "{} does not answer", context_->Who())
+                   : gpu;
+    }
+    Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
+                                                const CompileOptions& options) override {
+        if (program.chunks.empty()) {  // not for training
+            const std::lock_guard lock(context_->mutex);
+            TuneFor(program.program, *context_->gpu, context_->arithmetic);
+        }
+        return CompileForVulkan(std::move(program), options, context_, pool());
+    }
+    ThreadTeam& host_team() override {
+        if (!team_) {
+            team_.emplace(TeamOptions{
+                .threads = std::clamp(threads_, 1, kMostHostThreads), .cores = {}, .rare = true});
+        }
+        return *team_;
+    }
+    double MeasurePeak(DType) override { return 0; }
+
+  private:
+    DeviceInfo info_;
+    std::shared_ptr<Context> context_;
+    int threads_;
+    std::optional<ThreadTeam> team_;  // created at its first use
+};
+
+}  // namespace
+
+program::Target TargetOfGpus() {
+    program::Target target;
+    target.page_tokens = kPageTokens;
+    target.most_experts = kMostExperts;
+    target.pools_windows = false;
+    target.most_latent_columns = kMostLatentColumns;
+    target.float64_reductions = false;
+    target.float64_sums = false;
+    return target;
+}
+
+bool IsName(std::string_view name) {
+    return name == kKind || (name.starts_with(kKind) && NumberOf(name) >= 0);
+}
+
+Status CheckBuilt() {
+    if (!shaders::Names().empty()) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "this weft was built without Vulkan (no glslc, no Vulkan headers, or "
+                     "-DWEFT_VULKAN=OFF). Use --device cpu, or build it again with them.");
+}
+
+GpuChoice ChooseGpus(int local_rank) {
+    GpuChoice choice;
+    if (!CheckBuilt().ok()) return choice;
+    const auto all = gpu::ListDevices();
+    if (!all.ok()) {
+        Log(LogLevel::kDebug, "--device auto: no GPU: {}", all.error().message);
+        return choice;
+    }
+    for (const gpu::Description* gpu : InOrder(*all, local_rank)) {
+        choice.gpus.push_back({fmt::format("vulkan:{}", gpu->index), PoolOf(*gpu, gpu->heaps)});
+    }
+    for (const gpu::Description& gpu : *all) {
+        if (gpu.kind == gpu::Kind::kCpu || gpu.unusable.empty()) continue;
+        choice.left_out += fmt::format("{}vulkan:{} ({}): {}", choice.left_out.empty() ? "" : "; ",
+                                       gpu.index, gpu.name, gpu.unusable);
+    }
+    return choice;
+}
+
+Result<DeviceInfo> Describe(const std::string& name, const DeviceOptions& options) {
+    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name));
+    return InfoOf(gpu, options.reference, ArithmeticOf(gpu, options));
+}
+
+Result<MemoryPool> DescribePool(const std::string& name) {
+    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name));
+    return PoolOf(gpu, gpu.heaps);
+}
+
+Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
+                                     const Limits& limits) {
+    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name, options.local_rank));
+    gpu::OpenOptions open;
+    open.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
+    open.cache_folder = KernelFolder();
+    WEFT_ASSIGN(std::shared_ptr<gpu::Device> opened, gpu::Device::Open(gpu.index, open));
+    const Arithmetic arithmetic = limits.arithmetic.value_or(ArithmeticOf(gpu, options));
+    DeviceInfo info = InfoOf(gpu, options.reference, arithmetic);
+    auto context =
+        std::make_shared<Context>(std::move(opened), info.name, options.reference, arithmetic);
+    context->limits = limits;
+    return std::shared_ptr<Device>(
+        std::make_shared<GpuDevice>(std::move(info), std::move(context), options.threads));
+}
+
+Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options) {
+    Arithmetic arithmetic;
+    SetSizes(gpu, arithmetic);
+    if (options.reference || options.exact) return arithmetic;
+    arithmetic.integer = gpu.fast_integer_dot;
+    // (A driver for the processor emulates matrix units, which is slow.)
+    const bool has_units = gpu.cooperative_matrix && gpu.kind != gpu::Kind::kCpu;
+    if (has_units && HasMatrixKernels(gpu)) {
+        arithmetic.matrix = Arithmetic::Matrix::kUnits;
+    }
+    return arithmetic;
+}
+
+std::string ArithmeticText(const Arithmetic& arithmetic) {
+    std::string text = "float32";
+    if (arithmetic.integer) text += ", int8";
+    if (arithmetic.matrix != Arithmetic::Matrix::kNone) text += ", f16 on matrix units";
+    return text;
+}
+
+void TakeOfHost(const gpu::Description& gpu, std::optional<uint64_t> apart_free, uint64_t host_free,
+                MemoryPool& pool) {
+    const bool amd = gpu.vendor_id == kAmd;
+    pool.limited = !amd;
+    if (host_free == 0 || (amd && !apart_free)) return;
+    pool.free_bytes = std::min(pool.free_bytes, apart_free.value_or(0) + host_free);
+}
+
+// The subgroup size distinguishes the processors that run lavapipe. lavapipe's version number is
+// the same on all of them, so the driver's text is included.
+std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic) {
+    return fmt::format("vulkan-{:x}-{:x}-{:x}-{}-{:016x}{}{}{}", gpu.vendor_id, gpu.device_id,
+                       gpu.driver_version, gpu.subgroup,
+                       Checksum64(std::as_bytes(std::span(gpu.driver)), ShaderBuild()),
+                       reference ? "-reference" : "", arithmetic.integer ? "-int8" : "",
+                       arithmetic.matrix != Arithmetic::Matrix::kNone ? "-f16" : "");
+}
+
+Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Description& gpu) {
+    constexpr double kMiB = 1024.0 * 1024.0;
+    const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
+    const uint64_t sum = use.weight_bytes + use.kv_bytes + use.arena_bytes;
+    if (pool.free_bytes == 0 || sum <= pool.free_bytes) return {};
+    const char* advice =
+        gpu.vendor_id == kAmd && gpu.unified
+            ? " The BIOS (the carve-out for graphics) and the kernel parameter ttm.pages_limit set "
+              "how much of this machine's memory the GPU may use."
+            : "";
+    return MakeError(
+        ErrorCode::kOutOfMemory,
+        "{}: weights {:.0f} MiB + KV cache {:.0f} MiB + activations {:.0f} MiB = "
+        "{:.0f} MiB ({} bytes), but {:.0f} MiB ({} bytes) of {:.0f} MiB are free.{} "
+        "Use a smaller --ctx or --prefill-chunk (weft serve: --step-tokens), a smaller "
+        "quantization, or more ranks.",
+        gpu.name, mib(use.weight_bytes), mib(use.kv_bytes), mib(use.arena_bytes), mib(sum), sum,
+        mib(pool.free_bytes), pool.free_bytes, mib(pool.total_bytes), advice);
+}
+
+}  // namespace weft::backend::on_gpu

@@ -1,0 +1,142 @@
+// Attention of training and its gradient: over the rows of the step's sequences, without a cache
+// (causal.comp, causal_grad_q.comp, causal_grad_kv.comp).
+//
+// All matrices of an op have one type. Operands are widened to float32 and never rounded, for any
+// Arithmetic::compute. lse is [heads, rows].
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend/gpu/dispatch/operands.h"
+#include "backend/gpu/lower/lower.h"
+#include "backend/gpu/lower/parts.h"
+
+namespace weft::backend::on_gpu {
+namespace {
+
+using program::Op;
+using program::OpName;
+using program::ValueId;
+
+// Constants of causal_tiles.glsl.
+constexpr uint32_t kCausalGroup = 128;
+constexpr int64_t kMostCausalDims = 256, kOtherRows = 64;
+constexpr int64_t kStagedQuads = 544;  // of 16 bytes each, in shared memory
+
+struct CausalArgs {
+    uint64_t q = 0, k = 0, v = 0, out = 0, dout = 0, lse = 0, sums = 0;
+    uint64_t first = 0, second = 0;
+    uint64_t sequences = 0, blocks = 0;
+    uint32_t heads = 0, first_head = 0, group = 1, first_kv_head = 0, kv_heads = 0;
+    uint32_t rows = 0, block_count = 0, window = 0;
+    float scale = 1, soft_cap = 0;
+};
+
+// The type of these matrices (element.glsl).
+Result<uint32_t> MatrixType(const Emitter& e, const Op& op,
+                            std::initializer_list<ValueId> matrices) {
+    const DType dtype = e.program().value(*matrices.begin()).dtype;
+    for (const ValueId id : matrices) {
+        const program::Value& value = e.program().value(id);
+        if (value.dtype == dtype) continue;
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "{}: {} is of type {} and {} of type {}; the GPU needs matrices of one type",
+            OpName(op.kind()), e.program().value(*matrices.begin()).name, Info(dtype).name,
+            value.name, Info(value.dtype).name);
+    }
+    return ElementType(dtype);
+}
+
+Status CheckHeads(const Op& op, const program::Attention& a) {
+    if (a.sinks) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: the GPU has no kernel for attention with sinks and without a cache",
+                         OpName(op.kind()));
+    }
+    if (a.head_dim % 8 == 0 && a.head_dim <= kMostCausalDims) return {};
+    return MakeError(
+        ErrorCode::kUnsupported,
+        "{}: heads of {} dims; without a cache the GPU supports multiples of 8 up to {}",
+        OpName(op.kind()), a.head_dim, kMostCausalDims);
+}
+
+CausalArgs ArgsOf(const Emitter& e, const program::Attention& a) {
+    CausalArgs args;
+    args.sequences = e.tables().sequences;
+    args.blocks = e.tables().blocks;
+    args.heads = static_cast<uint32_t>(a.heads);
+    args.first_head = static_cast<uint32_t>(a.first_head);
+    args.group = static_cast<uint32_t>(a.group);
+    args.first_kv_head = static_cast<uint32_t>(a.first_kv_head);
+    args.kv_heads = static_cast<uint32_t>(a.kv_heads);
+    args.rows = static_cast<uint32_t>(e.shape().rows);
+    args.block_count = static_cast<uint32_t>(e.shape().blocks);
+    // A window of more rows than the step has hides no keys and becomes 0 (none). So kernels can
+    // add the window to a row without overflow.
+    args.window = static_cast<uint32_t>(a.window <= e.shape().rows ? a.window : 0);
+    args.scale = a.scale;
+    args.soft_cap = a.soft_cap;
+    return args;
+}
+
+// own: rows per workgroup. heads: number of workgroups along y.
+Status RunCausal(const Operands& io, std::string_view shader, const program::Attention& a,
+                 uint32_t type, int64_t own, int64_t heads, const CausalArgs& args) {
+    static_assert(kBlockRows <= 32 && 32 % kBlockRows == 0);  // a tile begins with a block
+    int64_t slice = kOtherRows;
+    while (slice * (a.head_dim / 4) > kStagedQuads) slice /= 2;
+    return io.Run(shader, {kCausalGroup, type, a.head_dim, own, slice, args.soft_cap != 0}, args,
+                  {1, heads, args.block_count}, 0, Parts::kAlongZ);
+}
+
+int64_t RowsOfQueries(const program::Attention& a) {
+    return a.head_dim <= 128 ? 64 : 32;
+}
+
+}  // namespace
+
+Status LowerWithoutCache(Emitter& e, const Op& op, const program::Attention& a) {
+    const ValueId q = op.inputs[0], k = op.inputs[1], v = op.inputs[2], out = op.outputs[0];
+    WEFT_TRY(CheckHeads(op, a));
+    WEFT_ASSIGN(const uint32_t type, MatrixType(e, op, {q, k, v, out}));
+    Operands io(e);
+    CausalArgs args = ArgsOf(e, a);
+    args.q = io.Reads(q, 0);
+    args.k = io.Reads(k, 0);
+    args.v = io.Reads(v, 0);
+    args.first = io.Writes(out, 0);
+    if (op.outputs.size() == 2) args.lse = io.Writes(op.outputs[1]);
+    return RunCausal(io, "causal", a, type, RowsOfQueries(a), a.heads, args);
+}
+
+Status Lower(Emitter& e, const Op& op, const program::AttentionGrad& grad) {
+    const program::Attention& a = grad.forward;
+    const ValueId dout = op.inputs[0], q = op.inputs[1], k = op.inputs[2], v = op.inputs[3];
+    const ValueId out = op.inputs[4], lse = op.inputs[5];
+    const ValueId dq = op.outputs[0], dk = op.outputs[1], dv = op.outputs[2];
+    WEFT_TRY(CheckHeads(op, a));
+    WEFT_ASSIGN(const uint32_t type, MatrixType(e, op, {q, dout, k, v, out, dq, dk, dv}));
+    WEFT_ASSIGN(const Region sums,
+                e.Scratch("attention gradient", static_cast<uint64_t>(a.heads) * sizeof(float) *
+                                                    static_cast<uint64_t>(e.shape().rows)));
+    Operands q_io(e), kv_io(e);
+    CausalArgs args = ArgsOf(e, a);
+    for (Operands* io : {&q_io, &kv_io}) {
+        args.q = io->Reads(q, 0), args.k = io->Reads(k, 0), args.v = io->Reads(v, 0);
+        args.dout = io->Reads(dout, 0), args.lse = io->Reads(lse);
+    }
+    args.out = q_io.Reads(out, 0);
+    args.first = q_io.Writes(dq, 0);
+    args.sums = q_io.Writes(sums);
+    WEFT_TRY(RunCausal(q_io, "causal_grad_q", a, type, RowsOfQueries(a), a.heads, args));
+    kv_io.Reads(sums);
+    args.first = kv_io.Writes(dk, 0);
+    args.second = kv_io.Writes(dv, 0);
+    return RunCausal(kv_io, "causal_grad_kv", a, type, a.head_dim <= 64 ? 64 : 32, a.kv_heads,
+                     args);
+}
+
+}  // namespace weft::backend::on_gpu

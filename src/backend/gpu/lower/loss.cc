@@ -1,0 +1,108 @@
+// Losses, their gradient, and the search for numbers that are not finite.
+#include <algorithm>
+#include <bit>
+
+#include "backend/gpu/dispatch/operands.h"
+#include "backend/gpu/lower/lower.h"
+
+namespace weft::backend::on_gpu {
+namespace {
+
+using program::Op;
+using program::ValueId;
+
+constexpr int64_t kStatsOfRank = 3;
+
+struct SoftmaxStatsArgs {
+    uint64_t logits = 0, targets = 0, stats = 0;
+    uint32_t rows = 0, cols = 0;
+    int32_t first_row = 0;
+};
+struct CrossEntropyArgs {
+    uint64_t stats = 0, targets = 0, losses = 0;
+    uint32_t rows = 0, ranks = 0;
+};
+struct CrossEntropyGradArgs {
+    uint64_t logits = 0, dloss = 0, stats = 0, targets = 0;
+    uint32_t rows = 0, cols = 0, ranks = 0;
+    int32_t first_row = 0;
+};
+struct FindNonFiniteArgs {
+    uint64_t from = 0, found = 0, count = 0;
+};
+constexpr int64_t kMostFindGroups = 1024;
+
+Result<uint32_t> StatsRanksOf(const Emitter& e, ValueId stats) {
+    const int64_t cols = e.Cols(stats);
+    if (cols > 0 && cols % kStatsOfRank == 0) return static_cast<uint32_t>(cols / kStatsOfRank);
+    return MakeError(ErrorCode::kUnsupported, "{} has {} columns; expected {} per rank",
+                     e.program().value(stats).name, cols, kStatsOfRank);
+}
+
+// Each row has a workgroup, and there are few rows: workgroups are as large as the device allows.
+uint32_t StatsGroup(const Emitter& e) {
+    constexpr uint32_t kMost = 1024;  // limit of reduce.glsl
+    return std::min(std::bit_floor(e.gpu().most_invocations), kMost);
+}
+
+}  // namespace
+
+Status Lower(Emitter& e, const Op& op, const program::SoftmaxStats& a) {
+    const ValueId logits = op.inputs[0];
+    Operands io(e);
+    io.SetRows(e.Cols(logits));
+    SoftmaxStatsArgs args;
+    args.logits = io.Reads(logits, 0);
+    args.targets = io.Reads(op.inputs[1]);
+    args.stats = io.Writes(op.outputs[0]);
+    args.rows = static_cast<uint32_t>(FlatRowsOf(e, logits));
+    args.cols = static_cast<uint32_t>(e.Cols(logits));
+    args.first_row = static_cast<int32_t>(a.first_row);
+    return io.Run("softmax_stats", {StatsGroup(e), io.types(), io.wide()}, args,
+                  {RowGroups(args.rows), 1, 1});
+}
+
+Status Lower(Emitter& e, const Op& op, const program::CrossEntropy&) {
+    const ValueId stats = op.inputs[0];
+    Operands io(e);
+    CrossEntropyArgs args;
+    WEFT_ASSIGN(args.ranks, StatsRanksOf(e, stats));
+    args.stats = io.Reads(stats);
+    args.targets = io.Reads(op.inputs[1]);
+    args.losses = io.Writes(op.outputs[0]);
+    args.rows = static_cast<uint32_t>(FlatRowsOf(e, stats));
+    return io.Run("cross_entropy", {kWalkGroup}, args, {CeilDiv(args.rows, kWalkGroup), 1, 1});
+}
+
+Status Lower(Emitter& e, const Op& op, const program::CrossEntropyGrad& a) {
+    const ValueId stats = op.inputs[1], logits = op.outputs[0];
+    Operands io(e);
+    io.SetRows(e.Cols(logits));
+    CrossEntropyGradArgs args;
+    WEFT_ASSIGN(args.ranks, StatsRanksOf(e, stats));
+    args.logits = io.Adds(logits, 0);
+    args.dloss = io.Reads(op.inputs[0]);
+    args.stats = io.Reads(stats);
+    args.targets = io.Reads(op.inputs[2]);
+    args.rows = static_cast<uint32_t>(FlatRowsOf(e, logits));
+    args.cols = static_cast<uint32_t>(e.Cols(logits));
+    args.first_row = static_cast<int32_t>(a.first_row);
+    return io.Run("cross_entropy_grad", {kWalkGroup, io.types(), io.wide()}, args,
+                  {RowGroups(args.rows), QuadPieces(e.Cols(logits)), 1});
+}
+
+Status LowerFindNonFinite(Emitter& e, ValueId value, Region to) {
+    Operands io(e, Operands::Count::kMany);
+    FindNonFiniteArgs args;
+    args.from = io.Reads(value, 0);
+    args.count = static_cast<uint64_t>(CountOf(e, value));
+    const int64_t groups = std::clamp<int64_t>(QuadGroups(CountOf(e, value)), 1, kMostFindGroups);
+    WEFT_ASSIGN(const Region found,
+                e.Scratch("not finite", static_cast<uint64_t>(groups) * sizeof(uint64_t)));
+    args.found = io.Writes(found);
+    WEFT_TRY(io.Run("find_non_finite", {kWalkGroup, io.types(), io.wide()}, args, {groups, 1, 1}));
+    const FindNonFiniteArgs end{found.address, to.address, static_cast<uint64_t>(groups)};
+    return e.Run("find_non_finite_end", {kWalkGroup}, end, {1, 1, 1}, {found}, {to});
+}
+
+}  // namespace weft::backend::on_gpu

@@ -1,0 +1,179 @@
+// Ops that compute each element from the elements at its place, and their gradients.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "backend/gpu/dispatch/operands.h"
+#include "backend/gpu/lower/lower.h"
+#include "backend/gpu/lower/parts.h"
+
+namespace weft::backend::on_gpu {
+namespace {
+
+using program::Op;
+using program::ValueId;
+
+// The functions of map.comp.
+enum class Map : uint32_t {
+    kAdd,
+    kAddBias,
+    kScale,
+    kSoftCap,
+    kGateRows,
+    kSoftplusRows,
+    kScaleByPosition,
+    kReluSquared,
+    kLimitedSilu,
+    kSilu,
+    kGeluTanh,
+    kClampedSilu,
+    kSoftCapGrad,
+    kSiluGrad,
+    kGeluTanhGrad,
+    kZero,
+};
+struct MapArgs {
+    uint64_t a = 0, b = 0, c = 0, y = 0, z = 0;
+    uint32_t count = 0, cols = 0;
+    float factor = 0;
+    uint32_t length = 1, offset = 0;
+};
+
+Status RunMap(Emitter& e, const Op& op, Map map, float factor = 0,
+              const Temperature& temperature = {}) {
+    using By = Operands::By;
+    Operands io(e);
+    MapArgs args;
+    uint64_t* const from[] = {&args.a, &args.b, &args.c};
+    uint64_t* const to[] = {&args.y, &args.z};
+    const bool by_position = map == Map::kScaleByPosition;
+    const bool gates = map == Map::kGateRows || map == Map::kSoftplusRows;
+    if (by_position) args.b = e.tables().positions;
+    for (size_t i = 0; i < (by_position ? 1 : op.inputs.size()); ++i) {
+        const bool spread = i == 1 && (gates || map == Map::kAddBias);
+        *from[i] = io.Reads(op.inputs[i], static_cast<int>(i), spread ? By::kElements : By::kQuads);
+    }
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+        *to[i] = io.Writes(op.outputs[i], static_cast<int>(3 + i));
+    }
+    const int64_t count = CountOf(e, op.outputs[0]), cols = e.Cols(op.outputs[0]);
+    args.count = static_cast<uint32_t>(count);
+    args.cols = static_cast<uint32_t>(gates ? cols / e.Cols(op.inputs[1]) : cols);
+    args.factor = factor;
+    args.length = static_cast<uint32_t>(temperature.length);
+    args.offset = static_cast<uint32_t>(temperature.offset);
+    return io.Run("map", {kWalkGroup, map, io.types(), io.wide()}, args, {QuadGroups(count), 1, 1});
+}
+
+struct GateRowsGradArgs {
+    uint64_t dy = 0, x = 0, gate = 0, dx = 0, dgate = 0;
+    uint32_t rows = 0, cols = 0;
+};
+
+struct ScaleHeadsArgs {
+    uint64_t x = 0, positions = 0, slope = 0, offset = 0, y = 0;
+    uint32_t cols = 0, heads = 0;
+};
+
+}  // namespace
+
+Status Lower(Emitter& e, const Op& op, const program::Add&) {
+    return RunMap(e, op, Map::kAdd);
+}
+Status Lower(Emitter& e, const Op& op, const program::AddBias&) {
+    return RunMap(e, op, Map::kAddBias);
+}
+Status Lower(Emitter& e, const Op& op, const program::Scale& a) {
+    return RunMap(e, op, Map::kScale, a.factor);
+}
+Status Lower(Emitter& e, const Op& op, const program::ScaleByPosition& a) {
+    return RunMap(e, op, Map::kScaleByPosition, a.temperature.beta, a.temperature);
+}
+Status Lower(Emitter& e, const Op& op, const program::SoftCap& a) {
+    return RunMap(e, op, Map::kSoftCap, a.cap);
+}
+Status Lower(Emitter& e, const Op& op, const program::SoftCapGrad& a) {
+    return RunMap(e, op, Map::kSoftCapGrad, a.cap);
+}
+Status Lower(Emitter& e, const Op& op, const program::ReluSquared&) {
+    return RunMap(e, op, Map::kReluSquared);
+}
+
+Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
+    const bool softplus = a.gate == program::RowGate::kSoftplus;
+    return RunMap(e, op, softplus ? Map::kSoftplusRows : Map::kGateRows);
+}
+Status Lower(Emitter& e, const Op& op, const program::GateRowsGrad&) {
+    const ValueId dy = op.inputs[0];
+    Operands io(e);
+    io.SetRows(e.Cols(dy));
+    GateRowsGradArgs args;
+    args.dy = io.Reads(dy, 0);
+    args.x = io.Reads(op.inputs[1], 1);
+    args.gate = io.Reads(op.inputs[2]);
+    args.dx = io.Writes(op.outputs[0], 2);
+    args.dgate = io.Writes(op.outputs[1]);
+    args.rows = static_cast<uint32_t>(FlatRowsOf(e, dy));
+    args.cols = static_cast<uint32_t>(e.Cols(dy));
+    return io.Run("gate_rows_grad", {NormGroup(e.Cols(dy)), io.types(), io.wide()}, args,
+                  {RowGroups(args.rows), 1, 1});
+}
+
+Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
+    if (a.limits_gate) {
+        return MakeError(ErrorCode::kUnsupported, "glu: no GPU kernel limits gates");
+    }
+    if (a.limit != 0) return RunMap(e, op, Map::kLimitedSilu, a.limit);
+    switch (a.activation) {
+        case Activation::kSilu: return RunMap(e, op, Map::kSilu);
+        case Activation::kGeluTanh: return RunMap(e, op, Map::kGeluTanh);
+        case Activation::kClampedSilu: return RunMap(e, op, Map::kClampedSilu);
+    }
+    return {};
+}
+Status Lower(Emitter& e, const Op& op, const program::GluGrad& a) {
+    switch (a.activation) {
+        case Activation::kSilu: return RunMap(e, op, Map::kSiluGrad);
+        case Activation::kGeluTanh: return RunMap(e, op, Map::kGeluTanhGrad);
+        case Activation::kClampedSilu: break;
+    }
+    return MakeError(ErrorCode::kUnsupported, "the activation {} has no gradient",
+                     ActivationName(a.activation));
+}
+
+Status Lower(Emitter& e, const Op& op, const program::ScaleHeads&) {
+    const ValueId x = op.inputs[0], slope = op.inputs[2];
+    Operands io(e);
+    ScaleHeadsArgs args;
+    args.x = io.Reads(x);
+    args.positions = e.tables().positions;
+    args.slope = io.Reads(slope);
+    args.offset = io.Reads(op.inputs[3]);
+    args.y = io.Writes(op.outputs[0]);
+    args.cols = static_cast<uint32_t>(e.Cols(x));
+    args.heads = static_cast<uint32_t>(e.program().value(slope).shape[0]);
+    return io.Run("scale_heads", {kWalkGroup}, args,
+                  {CeilDiv(e.Cols(x), kWalkGroup), e.shape().rows, 1});
+}
+
+// Clears in pieces, because a unit of weights may have more elements than a kernel counts. Works
+// for any type of whole 16-bit words, because zero has the same bits.
+Status Lower(Emitter& e, const Op& op, const program::Zero&) {
+    const Region all = e.All(op.outputs[0]);
+    const bool words = all.address % 4 == 0 && all.bytes % 4 == 0;
+    const uint32_t type = words ? 0 : 1;  // of y, whose slot is 3
+    const uint64_t quad_bytes = words ? 16 : 8, size = words ? 4 : 2;
+    constexpr uint64_t kPiece = uint64_t{1} << 31;  // elements
+    for (uint64_t at = 0; at < all.bytes; at += kPiece * size) {
+        const Region piece{all.address + at, std::min(all.bytes - at, kPiece * size)};
+        MapArgs args;
+        args.y = piece.address;
+        args.count = static_cast<uint32_t>(piece.bytes / size);
+        args.cols = 1;
+        WEFT_TRY(e.Run("map", {kWalkGroup, Map::kZero, type << 6, piece.address % quad_bytes == 0},
+                       args, {QuadGroups(args.count), 1, 1}, {}, {piece}));
+    }
+    return {};
+}
+
+}  // namespace weft::backend::on_gpu

@@ -1,0 +1,192 @@
+// Products with weights, and rows of tables.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/gpu/dispatch/operands.h"
+#include "backend/gpu/lower/gemm.h"
+#include "backend/gpu/lower/lower.h"
+#include "backend/gpu/lower/parts.h"
+#include "backend/gpu/lower/products.h"
+
+namespace weft::backend::on_gpu {
+namespace {
+
+using program::ValueId;
+
+// Arguments of embedding.comp.
+struct EmbeddingTableArgs {
+    uint64_t plane[WeightLayout::kMostPlanes] = {};
+    uint64_t tokens = 0, y = 0;
+    uint32_t row_units[WeightLayout::kMostPlanes] = {};
+    uint32_t n = 0, cols = 0;
+    int32_t first_row = 0;
+};
+
+// The table's rows as planes.
+Result<EmbeddingTableArgs> TableArgsOf(const WeightPlace& table) {
+    WEFT_ASSIGN(const PlaneArgs planes, PlanesOf(table));
+    EmbeddingTableArgs args;
+    std::ranges::copy(planes.plane, args.plane);
+    std::ranges::copy(planes.row_units, args.row_units);
+    args.n = static_cast<uint32_t>(table.rows);
+    args.cols = static_cast<uint32_t>(table.cols);
+    return args;
+}
+
+// A pair of an adapter, as kernels read it. Rows of A and B are contiguous.
+struct AdapterEntry {
+    uint64_t a = 0, b = 0;
+    uint32_t a_row_bytes = 0, b_row_bytes = 0;
+    int32_t adapter = 0;
+    uint32_t rank = 0;
+    uint32_t a_type = 0, b_type = 0;  // ElementType
+};
+
+// Arguments of adapt.comp.
+struct AdaptArgs {
+    uint64_t x = 0, u = 0, y = 0;
+    uint64_t pairs = 0, row_sequence = 0, sequences = 0;
+    uint32_t count = 0, rows = 0, cols = 0, n = 0, u_stride = 0;
+};
+
+Result<AdapterEntry> EntryOf(int32_t adapter, const WeightPlace& a, const WeightPlace& b) {
+    AdapterEntry entry;
+    entry.a = a.address;
+    entry.b = b.address;
+    entry.a_row_bytes = static_cast<uint32_t>(LayoutOf(a.dtype, 1, a.cols).planes[0].row_bytes);
+    entry.b_row_bytes = static_cast<uint32_t>(LayoutOf(b.dtype, 1, b.cols).planes[0].row_bytes);
+    entry.adapter = adapter;
+    entry.rank = static_cast<uint32_t>(a.rows);
+    WEFT_ASSIGN(entry.a_type, ElementType(a.dtype));
+    WEFT_ASSIGN(entry.b_type, ElementType(b.dtype));
+    return entry;
+}
+
+// The address of a MatMul's bias, or 0.
+uint64_t BiasOf(const Emitter& e, const program::Op& op) {
+    return op.inputs.size() == 3 ? e.Address(op.inputs[2]) : 0;
+}
+// The arguments of a MatMul, with the result at y.
+ProductArgs ProductArgsOf(const Emitter& e, const program::Op& op, ValueId y) {
+    ProductArgs args;
+    args.x = e.Address(op.inputs[0]);
+    args.y = e.Address(y);
+    args.bias = BiasOf(e, op);
+    return args;
+}
+
+}  // namespace
+
+Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t count, DType to,
+                  const Region& out) {
+    constexpr int64_t kMostRows = 32768;  // rows along y; further rows go along z
+    WEFT_ASSIGN(EmbeddingTableArgs args, TableArgsOf(weight));
+    args.y = out.address;
+    args.n = static_cast<uint32_t>(count);
+    args.first_row = static_cast<int32_t>(begin);
+    WEFT_ASSIGN(const uint32_t type, ElementType(to));
+    const uint32_t size = GroupSize(e.gpu());
+    const int64_t down = std::min(count, kMostRows);
+    return e.Run(ShaderOf("embedding", weight.dtype), {size, true, type}, args,
+                 {CeilDiv(weight.cols, 32 * size), down, count == 0 ? 0 : CeilDiv(count, down)},
+                 {AllOf(weight)}, {out});
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
+    const ValueId tokens = op.inputs[0], y = op.outputs[0];
+    if (e.trains() && !Info(e.program().value(op.inputs[1]).dtype).quantized) {
+        return CopyRows(e, op.inputs[1], y, {CopyMode::kListed, tokens, 0, a.first_row});
+    }
+    const WeightPlace& table = e.Weight(op.inputs[1]);
+    WEFT_ASSIGN(EmbeddingTableArgs args, TableArgsOf(table));
+    Operands io(e);
+    io.Reads(AllOf(table));
+    args.tokens = io.Reads(tokens);
+    args.y = io.Writes(y);
+    args.first_row = static_cast<int32_t>(a.first_row);
+    const uint32_t size = GroupSize(e.gpu());
+    return io.Run(ShaderOf("embedding", table.dtype), {size, false, 0}, args,
+                  {CeilDiv(table.cols, 32 * size), e.Rows(y), 1});
+}
+
+// A product's sums are float32, without further rounding. segment_cols, which bounds float32 sums
+// within a float64 sum, has no effect here.
+Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
+    const ValueId x = op.inputs[0], y = op.outputs[0];
+    if (IsTrainingProduct(e, x, op.inputs[1], y)) {
+        if (op.inputs.size() == 2) return EmitValueGemm(e, GemmForm::kNT, x, op.inputs[1], y);
+        return MakeError(ErrorCode::kUnsupported,
+                         "a matrix product for training has a bias; use a separate add_bias op");
+    }
+    return EmitProduct(e, ProductKind::kPlain, e.Weight(op.inputs[1]), ProductArgsOf(e, op, y),
+                       e.Rows(x), 1, {e.All(x), {}, {e.All(y)}});
+}
+
+Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& up,
+                        const program::Op& glu) {
+    const program::Op& first = gate != nullptr ? *gate : up;
+    const ValueId x = first.inputs[0], y = glu.outputs[0];
+    Gated gated{glu.as<program::Glu>().activation, y};
+    if (gate != nullptr) {
+        gated.up = &e.Weight(up.inputs[1]);
+        gated.bias = BiasOf(e, up);
+    } else {
+        gated.gate = e.All(glu.inputs[0]);
+    }
+    return EmitMatvec(e, ProductKind::kPlain, e.Weight(first.inputs[1]), ProductArgsOf(e, first, y),
+                      e.Rows(x), 1, {e.All(x), {}, {e.All(y)}}, &gated);
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul&) {
+    const ValueId x = op.inputs[0], y = op.outputs[0];
+    for (const ValueId id : {x, y}) WEFT_TRY(CheckWide(e, id));
+    const WeightPlace& weight = e.Weight(op.inputs[1]);
+    ProductArgs args;
+    args.x = e.Address(x);
+    args.y = e.Address(y);
+    return EmitProduct(e, ProductKind::kHeads, weight, args, e.Rows(x), weight.matrices,
+                       {e.All(x), {}, {e.All(y)}});
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {
+    if (!e.shape().adapted) return {};
+    const ValueId x = op.inputs[0], y = op.outputs[0];
+    std::vector<AdapterEntry> entries;
+    Operands down_io(e), up_io(e);
+    uint32_t u_stride = 0;
+    for (size_t i = 0; i < a.adapters.size(); ++i) {
+        const WeightPlace& down = e.Weight(a.A(op.inputs, i));
+        const WeightPlace& up = e.Weight(a.B(op.inputs, i));
+        WEFT_ASSIGN(const AdapterEntry entry, EntryOf(a.adapters[i], down, up));
+        entries.push_back(entry);
+        u_stride = std::max(u_stride, entry.rank);
+        down_io.Reads(AllOf(down));
+        up_io.Reads(AllOf(up));
+    }
+    AdaptArgs args;
+    const std::string name = "adapters of " + e.program().value(y).name;
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(entries));
+    WEFT_ASSIGN(const Region pairs, e.Constant(name, bytes.size(), [&](std::span<std::byte> out) {
+        std::ranges::copy(bytes, out.begin());
+    }));
+    const int64_t rows = e.Rows(x);
+    WEFT_ASSIGN(const Region u,
+                e.Scratch("adapter", static_cast<uint64_t>(rows) * u_stride * sizeof(float)));
+    args.x = down_io.Reads(x);
+    args.u = down_io.Writes(u);
+    args.y = up_io.Adds(y);
+    args.pairs = pairs.address;
+    args.row_sequence = e.tables().row_sequence;
+    args.sequences = e.tables().sequences;
+    args.count = static_cast<uint32_t>(entries.size());
+    args.rows = static_cast<uint32_t>(rows);
+    args.cols = static_cast<uint32_t>(e.Cols(x));
+    args.n = static_cast<uint32_t>(e.Cols(y));
+    args.u_stride = u_stride;
+    const uint32_t size = GroupSize(e.gpu());
+    WEFT_TRY(down_io.Run("adapt_down", {size}, args, {u_stride, rows, 1}, PinnedSubgroup(e.gpu())));
+    up_io.Reads(u);
+    return up_io.Run("adapt_up", {size}, args, {CeilDiv(args.n, size), rows, 1});
+}
+
+}  // namespace weft::backend::on_gpu

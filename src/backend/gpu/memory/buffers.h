@@ -1,0 +1,188 @@
+// Memory of a Program's values on a Vulkan device. Plan() computes the sizes, so that Weft can
+// refuse a Program that does not fit before it reads any weights. Allocate() allocates the memory.
+//
+// Values are placed in pools (program/memory_layout.h). Each pool is a list of buffers of at most 1
+// GiB; a value larger than that has its own buffer. Memory that is mapped for the host holds the
+// operands of transfers and the results of Read(). The inputs of a step are in tables
+// (step_tables.h).
+//
+// Thread: one caller, except for const functions.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/executable.h"
+#include "backend/gpu/device/host_signal.h"
+#include "backend/gpu/dispatch/dispatch.h"
+#include "backend/gpu/dispatch/weights.h"
+#include "base/result.h"
+#include "gpu/device.h"
+#include "program/memory_layout.h"
+
+namespace weft::backend::on_gpu {
+
+// Alignment of each value in its buffer, in bytes.
+inline constexpr uint64_t kBufferAlign = 256;
+
+// The place of a byte: a buffer and the offset in it.
+struct Spot {
+    const gpu::Buffer* buffer = nullptr;
+    uint64_t offset = 0;
+    uint64_t address() const { return buffer->address() + offset; }
+};
+
+// The buffers of one pool. A buffer ends where its last value ends.
+class PoolBuffers {
+  public:
+    static constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+    // A byte range of the pool.
+    struct Range {
+        uint64_t begin = 0, end = 0;
+    };
+    // ends: offsets in the pool at which the buffers end, ascending. Each value lies in one buffer.
+    void Plan(const std::vector<uint64_t>& ends, std::span<const Range> values);
+    uint64_t total_bytes() const {
+        return std::accumulate(sizes_.begin(), sizes_.end(), uint64_t{0});
+    }
+    uint64_t largest_bytes() const;  // size of the largest buffer
+    // Errors: kOutOfMemory.
+    Status Allocate(gpu::Device& device);
+    Spot At(uint64_t offset) const;
+    std::span<const gpu::Buffer> buffers() const { return buffers_; }
+
+  private:
+    size_t BufferOf(uint64_t offset) const;
+    uint64_t BeginOf(size_t buffer) const { return buffer == 0 ? 0 : ends_[buffer - 1]; }
+
+    std::vector<uint64_t> ends_, sizes_;  // of each buffer
+    std::vector<gpu::Buffer> buffers_;
+};
+
+// Offsets of a transfer's operands in Buffers::transfers(). The operand at `in` is sent to other
+// ranks; the operand at `out` is received.
+struct OperandPlace {
+    uint64_t in = 0, out = 0;
+};
+
+class Buffers {
+  public:
+    // lives: the Program from which the lifetimes of values are read to plan the arena, the memory
+    // of activations (Fusion::LivesOf). `chunked` must outlive this object. Steps may run in parts
+    // if MostParts(program, options) > 0. Errors: kUnsupported (names the value whose type no
+    // kernel takes).
+    Status Plan(const program::ChunkedProgram& chunked, const program::Program& lives,
+                const CompileOptions& options);
+    Status CheckSizes(const gpu::Device& device) const;
+    Status Allocate(gpu::Device& device);
+
+    // Weights, gradients and optimizer state.
+    uint64_t weight_bytes() const;
+    uint64_t kv_bytes() const { return Pool(program::Pool::kCache).total_bytes(); }
+    uint64_t arena_bytes() const {
+        return Pool(program::Pool::kKept).total_bytes() +
+               Pool(program::Pool::kBrief).total_bytes() + TransferBytes() + kReadBytes +
+               kTopBytes + whole_bytes_;
+    }
+
+    const PoolBuffers& Pool(program::Pool pool) const { return pools_[static_cast<size_t>(pool)]; }
+    // The planes of weight `id`, which has two or three dimensions.
+    const WeightLayout& Layout(program::ValueId id) const { return layouts_[Index(id)]; }
+    std::span<const CachePlace> caches() const { return cache_list_; }
+    bool InArena(program::ValueId id) const {
+        const program::Pool pool = layout_.PlaceOf(id).pool;
+        return pool == program::Pool::kKept || pool == program::Pool::kBrief;
+    }
+    // Whether the value has memory in these buffers; inputs have none.
+    bool Has(program::ValueId id) const {
+        const program::Pool pool = layout_.PlaceOf(id).pool;
+        return pool != program::Pool::kNone && pool != program::Pool::kInput;
+    }
+
+    // Valid after Allocate(). slot: the slot of training, or the number (from 1) of a part of a
+    // step in parts (step_parts.h). The parts share the memory of the whole step's arena.
+    Spot At(program::ValueId id, int slot) const {
+        if (parts_ > 0 && slot > 0 && layout_.PlaceOf(id).pool == program::Pool::kBrief) {
+            return Pool(program::Pool::kBrief)
+                .At(static_cast<uint64_t>(slot - 1) * part_bytes_ +
+                    static_cast<uint64_t>(part_layout_.OffsetOf(id, 0)));
+        }
+        return Pool(layout_.PlaceOf(id).pool).At(static_cast<uint64_t>(layout_.OffsetOf(id, slot)));
+    }
+    const WeightPlace& Weight(program::ValueId id) const { return weight_places_[Index(id)]; }
+    const CachePlace& Cache(program::ValueId id) const { return caches_[Index(id)]; }
+
+    // The operands of a transfer: the one at InOffset() is sent to other ranks, the one at
+    // OutOffset() is received. An operand that is sent through the host signal has a place of its
+    // own, at ExchangeOffset(). The reason: after a submission has given up an exchange, its
+    // kernels do nothing (guard.glsl), but its copies still run. The copies may overwrite the
+    // operands at InOffset() and OutOffset() while the host still reads the operand of the
+    // exchange.
+    const gpu::Buffer& transfers() const { return transfers_; }
+    uint64_t InOffset() const { return 0; }
+    uint64_t OutOffset() const { return operand_bytes_; }
+    uint64_t ExchangeOffset() const { return 2 * operand_bytes_; }
+    // For transfers that run beside submissions (CompileOptions::beside). At most kOverlapPlaces
+    // such transfers run at once. Each has a place of its own for its operands; places are numbered
+    // from 0 to kOverlapPlaces - 1. In a step in parts, each part has such a place.
+    static constexpr int kOverlapPlaces = 2;
+    OperandPlace PlaceOfTransfer() const { return {InOffset(), OutOffset()}; }
+    OperandPlace OverlapPlace(int place) const {
+        const uint64_t begin =
+            ExchangeOffset() + exchange_bytes() +
+            static_cast<uint64_t>(place) * (beside_in_bytes_ + beside_out_bytes_);
+        return {begin, begin + beside_in_bytes_};
+    }
+    // The values that the device hands to the host's processor for a run (program/placement.h), one
+    // after another. HandedBytes: the space for a value of this size.
+    static uint64_t HandedBytes(uint64_t bytes);
+    uint64_t HandedOffset() const { return OverlapPlace(std::max(kOverlapPlaces, parts_)).in; }
+    // Results of Read() and ReadTopK(), which submit commands of their own outside of steps.
+    static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
+    const gpu::Buffer& read() const { return read_; }
+    // Results that steps copy to the host (WantedRows): first the largest elements as Candidate
+    // [rows, top], then, from byte kTopBytes on, whole rows of at most whole_bytes() in all. There
+    // is room for CompileOptions::max_outputs rows of each kept value, up to kMostWholeBytes.
+    static constexpr int64_t kMostTopRows = 64, kMostTop = 64;
+    static constexpr uint64_t kTopBytes = kMostTopRows * kMostTop * sizeof(Candidate);
+    static constexpr uint64_t kMostWholeBytes = uint64_t{64} << 20;
+    uint64_t whole_bytes() const { return whole_bytes_; }
+    const gpu::Buffer& wanted() const { return wanted_; }
+
+  private:
+    static size_t Index(program::ValueId id) { return static_cast<size_t>(id); }
+    Status PlanWeight(const program::Value& value, size_t index);
+    int64_t WeightBytes(program::ValueId id) const;
+    void PlanPools(const CompileOptions& options);
+    std::vector<PoolBuffers::Range> ValuesIn(program::Pool pool,
+                                             const CompileOptions& options) const;
+    void PlanWanted(const CompileOptions& options);
+    void PlanTransfers(const program::Program& program, const CompileOptions& options);
+    uint64_t exchange_bytes() const { return std::min(operand_bytes_, HostSignal::kMostBytes); }
+    uint64_t TransferBytes() const { return HandedOffset() + handed_bytes_; }
+    void Place(const program::Program& program);
+
+    const program::Program* program_ = nullptr;
+    bool trains_ = false;
+    int64_t page_tokens_ = 0, kv_pages_ = 0;
+    program::MemoryLayout layout_;
+    int parts_ = 0;                      // most parts of a step; 0: steps do not run in parts
+    program::MemoryLayout part_layout_;  // the arena of a part
+    uint64_t part_bytes_ = 0;
+    std::array<PoolBuffers, program::kPools> pools_;
+    uint64_t operand_bytes_ = 0;  // largest operand of a transfer
+    uint64_t beside_in_bytes_ = 0, beside_out_bytes_ = 0;
+    uint64_t handed_bytes_ = 0;  // of all values that a run reads
+    uint64_t whole_bytes_ = 0;
+    std::vector<WeightLayout> layouts_;
+    std::vector<WeightPlace> weight_places_;
+    std::vector<CachePlace> caches_, cache_list_;
+    gpu::Buffer transfers_, read_, wanted_;
+};
+
+}  // namespace weft::backend::on_gpu

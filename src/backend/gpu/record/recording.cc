@@ -1,0 +1,422 @@
+#include "backend/gpu/record/recording.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "program/communication.h"
+#include "program/placement.h"
+
+namespace weft::backend::on_gpu {
+
+bool IsInPlace(const program::Op& transfer) {
+    return !transfer.inputs.empty() && !transfer.outputs.empty() &&
+           transfer.inputs[0] == transfer.outputs[0];
+}
+
+bool ReadsOutput(const program::Op& transfer) {
+    if (transfer.outputs.empty()) return false;
+    const auto* shares = transfer.attributes.If<program::ZeroReduceScatter>();
+    return IsInPlace(transfer) || (shares != nullptr && shares->adds);
+}
+
+// Costs assume one sequence that has as many positions as the step's longest sequence.
+Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
+                   gpu::Device& device, const SubmissionBudget& budget, const StepShape& shape,
+                   const RecordOptions& options)
+    : program_(program),
+      buffers_(buffers),
+      lowering_(lowering),
+      device_(device),
+      budget_(budget),
+      shape_(shape),
+      options_(options),
+      costs_(program::Cost(program, shape.rows, shape.outputs,
+                           std::max(0, shape.positions - shape.rows))) {}
+
+// If stages run while they are recorded, ops are submitted before more ops are lowered, which may
+// grow scratch memory.
+Result<Recording> Recorder::Record(const StepWork& work, const RunStage& run) {
+    constexpr size_t kOpsAtOnce = 64;
+    slot_ = work.slot;
+    run_ = run;
+    recording_.slowness = budget_.slowness();
+    StepWork part = work;
+    while (run_ && work.ops.end - part.ops.begin > kOpsAtOnce) {
+        part.ops.end = part.ops.begin + kOpsAtOnce;
+        part.wanted = {};
+        WEFT_TRY(RecordOps(part));
+        WEFT_TRY(Close());
+        stage_.goes_on = true;
+        WEFT_TRY(EndStage());
+        part.ops.begin = part.ops.end;
+    }
+    part.ops.end = work.ops.end;
+    part.wanted = work.wanted;
+    WEFT_TRY(RecordOps(part));
+    WEFT_TRY(Collect(pending_.size()));
+    if (work.wanted.whole) WEFT_TRY(BringRows(work.wanted.value, work.ops));
+    WEFT_TRY(Close());
+    WEFT_TRY(EndStage());
+    return std::move(recording_);
+}
+
+Status Recorder::RecordOps(const StepWork& work) {
+    const OpRange& range = work.ops;
+    lowering_.SetGuard(options_.signal != nullptr ? Guard::kStopWord : Guard::kNone);
+    auto lowered = lowering_.LowerStep(shape_, work);
+    lowering_.SetGuard(Guard::kNone);
+    WEFT_ASSIGN(const std::vector<Dispatch> all, std::move(lowered));
+    auto next = all.begin();
+    for (size_t i = range.begin; i < range.end; ++i) {
+        const program::Op& op = program_.ops[i];
+        if (IsLeftOut(program_, op, shape_)) continue;
+        WEFT_TRY(CollectFor(op));
+        if (program::IsToHost(op)) {
+            handed_.push_back(
+                {static_cast<int32_t>(i), buffers_.HandedOffset() + handed_bytes_, -1});
+            handed_bytes_ += Buffers::HandedBytes(OperandBytes(op.inputs[0]));
+            continue;
+        }
+        if (program::IsFromHost(op) && CanHandOver(i)) {
+            WEFT_TRY(RecordHandOver(i));
+            continue;
+        }
+        if (program::IsCommunication(op.kind())) {
+            const bool exchanges = options_.signal != nullptr && CanExchange(program_, op, shape_);
+            const bool later = next != all.end() && next->sum == static_cast<int32_t>(i);
+            if (!later) WEFT_TRY(exchanges ? RecordExchange(i) : RecordTransfer(i));
+            continue;
+        }
+        if (work.fusion != nullptr && work.fusion->Moves(i)) {
+            moved_estimate_ += budget_.Estimate(costs_[i]);
+            ++moved_;
+            continue;
+        }
+        const auto end = std::find_if(
+            next, all.end(), [&](const Dispatch& d) { return d.op != static_cast<int32_t>(i); });
+        WEFT_TRY(RecordOp(i, {next, end}));
+        next = end;
+    }
+    if (next == all.end()) return {};
+    WEFT_TRY(Open(static_cast<int32_t>(range.end) - 1));
+    Run({next, all.end()});
+    return {};
+}
+
+Status Recorder::EndStage() {
+    recording_.stages.push_back(std::exchange(stage_, {}));
+    return run_ ? run_(recording_.stages.back()) : Status();
+}
+
+Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
+    const auto number = static_cast<int32_t>(op);
+    const double estimate = budget_.Estimate(costs_[op]) + std::exchange(moved_estimate_, 0);
+    const auto count_parted =
+        std::ranges::count_if(dispatches, [](const Dispatch& d) { return d.MostParts() > 1; });
+    const uint32_t parts = count_parted == 0 ? 1 : budget_.PartsOf(estimate);
+    const double first = parts == 1 ? estimate : 0;
+    WEFT_TRY(MakeRoom(first));
+    WEFT_TRY(Open(number));
+    open_.divides = open_.divides || open_.ops > 0 || count_parted > 0;
+    open_.estimate += first;
+    for (const Dispatch& d : dispatches) {
+        if (parts == 1 || d.MostParts() == 1) {
+            Run({&d, 1});
+        } else {
+            WEFT_TRY(RunInParts(number, d, parts, estimate / static_cast<double>(count_parted)));
+        }
+    }
+    open_.last_op = number;
+    open_.ops += 1 + std::exchange(moved_, 0);
+    NoteTimeOf(number);
+    return options_.each_op ? CloseToShow(number) : Status();
+}
+
+// Closes the open submission if this estimate does not fit.
+Status Recorder::MakeRoom(double estimate) {
+    if (open_.commands == nullptr) return {};
+    const bool full = options_.trace && open_.timed.size() + 2 >= gpu::kMostTimes;
+    const bool fits = open_.estimate == 0 || budget_.Fits(open_.estimate, estimate);
+    recording_.cut = recording_.cut || !fits;
+    return full || !fits ? Close() : Status();
+}
+
+// Each part ends a submission, except the last part, which other ops may follow.
+Status Recorder::RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts, double estimate) {
+    const uint32_t count = std::min(parts, dispatch.MostParts());
+    const double each = estimate / count;
+    recording_.cut = true;
+    for (uint32_t i = 0; i < count; ++i) {
+        if (i > 0) {
+            NoteTimeOf(op);
+            WEFT_TRY(Close());
+        }
+        WEFT_TRY(MakeRoom(each));
+        WEFT_TRY(Open(op));
+        open_.last_op = op;
+        open_.divides = true;
+        open_.estimate += each;
+        Run(dispatch, dispatch.Part(i, count));
+    }
+    return {};
+}
+
+// Marks, for traces, the end of the op's work.
+void Recorder::NoteTimeOf(int32_t op) {
+    if (!options_.trace) return;
+    open_.timed.push_back(op);
+    if (options_.clock) open_.commands->Time(static_cast<uint32_t>(open_.timed.size()));
+}
+
+Status Recorder::BringRows(program::ValueId id, const OpRange& range) {
+    WEFT_TRY(Open(static_cast<int32_t>(range.end) - 1));
+    Copy(At(id), {&buffers_.wanted(), Buffers::kTopBytes}, OperandBytes(id));
+    return {};
+}
+
+void Recorder::Run(std::span<const Dispatch> dispatches) {
+    for (const Dispatch& d : dispatches) Run(d, d.Part(0, 1));
+}
+
+void Recorder::Run(const Dispatch& dispatch, const gpu::WorkgroupCounts& groups) {
+    if (dispatch.sum >= 0) return RunWithSum(dispatch);
+    Touch(dispatch.reads, dispatch.writes);
+    open_.commands->Run(*dispatch.kernel, std::span(dispatch.args).first(dispatch.args_bytes),
+                        groups);
+    ++recording_.dispatches;
+}
+
+Status Recorder::CloseToShow(int32_t op) {
+    open_.shows = op;
+    return Close();
+}
+
+// Copies operands for other ranks to host memory at the end of a stage. Received results are copied
+// to the device at the beginning of the next stage, or of a later one.
+Status Recorder::RecordTransfer(size_t op) {
+    const program::Op& transfer = program_.ops[op];
+    const auto number = static_cast<int32_t>(op);
+    const bool beside = options_.beside && program::MayOverlap(transfer.kind());
+    OperandPlace place;
+    WEFT_TRY(PlaceTransfer(beside, place));
+    if (!transfer.inputs.empty() && !IsInPlace(transfer)) {
+        WEFT_TRY(Open(number));
+        const program::ValueId x = transfer.inputs[0];
+        Copy(At(x), {&buffers_.transfers(), place.in}, OperandBytes(x));
+    }
+    if (ReadsOutput(transfer)) {
+        WEFT_TRY(Open(number));
+        const program::ValueId y = transfer.outputs[0];
+        Copy(At(y), {&buffers_.transfers(), place.out}, OperandBytes(y));
+    }
+    WEFT_TRY(CopyHanded(number));
+    WEFT_TRY(Close());
+    stage_.transfer = number;
+    stage_.place = place;
+    stage_.beside = beside;
+    WEFT_TRY(EndStage());
+    if (transfer.outputs.empty()) return {};
+    if (beside) {
+        pending_.push_back({number, place, RegionOf(transfer.outputs[0])});
+        return {};
+    }
+    WEFT_TRY(BringIn(number, place));
+    return options_.each_op ? CloseToShow(number) : Status();
+}
+
+// A barrier for all later ops, because some kernels do not declare the weights that they read.
+Status Recorder::BringIn(int32_t op, const OperandPlace& place) {
+    const program::ValueId y = program_.ops[static_cast<size_t>(op)].outputs[0];
+    WEFT_TRY(Open(op));
+    Copy({&buffers_.transfers(), place.out}, At(y), OperandBytes(y));
+    open_.commands->Barrier();
+    ++recording_.barriers;
+    hazards_.Clear();
+    return {};
+}
+
+// ---- Transfers beside submissions ---------------------------------------------------------------
+
+Status Recorder::PlaceTransfer(bool beside, OperandPlace& place) {
+    place = buffers_.PlaceOfTransfer();
+    if (options_.in_parts) place = buffers_.OverlapPlace(slot_ - 1);
+    if (!beside) return {};
+    if (pending_.size() == Buffers::kOverlapPlaces) WEFT_TRY(Collect(1));
+    place = buffers_.OverlapPlace(next_place_);
+    next_place_ = (next_place_ + 1) % Buffers::kOverlapPlaces;
+    return {};
+}
+
+// Collects the transfers whose results the op touches.
+Status Recorder::CollectFor(const program::Op& op) {
+    size_t count = 0;
+    for (const auto* ids : {&op.inputs, &op.outputs}) {
+        for (const program::ValueId id : *ids) {
+            if (pending_.empty() || !buffers_.Has(id)) continue;
+            const Region touched = RegionOf(id);
+            for (size_t i = count; i < pending_.size(); ++i) {
+                if (pending_[i].result.Overlaps(touched)) count = i + 1;
+            }
+        }
+    }
+    return Collect(count);
+}
+
+// Collects the first `count` transfers. Transfers end in order.
+Status Recorder::Collect(size_t count) {
+    if (count == 0) return {};
+    WEFT_TRY(Close());
+    stage_.collects = pending_[count - 1].op;
+    WEFT_TRY(EndStage());
+    for (size_t i = 0; i < count; ++i) WEFT_TRY(BringIn(pending_[i].op, pending_[i].place));
+    pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
+    return {};
+}
+
+// ---- Sums in the midst of submissions -----------------------------------------------------------
+
+HostSignal::Exchange Recorder::ExchangeOf(int32_t op) {
+    const program::Op& sum = program_.ops[static_cast<size_t>(op)];
+    const uint64_t host = buffers_.transfers().address();
+    stage_.exchanged.push_back(op);
+    open_.waits = true;
+    return {At(sum.inputs[0]).address(), host + buffers_.ExchangeOffset(),
+            At(sum.outputs[0]).address(),
+            static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),
+            static_cast<uint32_t>(stage_.exchanged.size())};
+}
+
+Status Recorder::RecordExchange(size_t op) {
+    const auto number = static_cast<int32_t>(op);
+    WEFT_TRY(Open(number));
+    options_.signal->Record(*open_.commands, ExchangeOf(number));
+    NoteExchange();
+    open_.last_op = number;
+    return {};
+}
+
+void Recorder::RunWithSum(const Dispatch& dispatch) {
+    std::array<std::byte, gpu::kMostArgsBytes> args = dispatch.args;
+    options_.signal->Record(*open_.commands, ExchangeOf(dispatch.sum), *dispatch.kernel,
+                            std::span(args).first(dispatch.args_bytes));
+    NoteExchange();
+}
+
+// ---- Values for the host's processor ------------------------------------------------------------
+
+// Whether the host can run its ops while a submission waits: it returns as many floats as one of
+// the values that it gets.
+bool Recorder::CanHandOver(size_t op) const {
+    const program::ValueId y = program_.ops[op].outputs[0];
+    const uint64_t bytes = OperandBytes(y);
+    if (options_.signal == nullptr || handed_.empty() || bytes > HostSignal::kMostBytes ||
+        program_.value(y).dtype != DType::kF32) {
+        return false;
+    }
+    return std::ranges::any_of(
+        handed_, [&](const Handed& one) { return OperandBytes(InputOf(one)) == bytes; });
+}
+
+program::ValueId Recorder::InputOf(const Handed& handed) const {
+    return program_.ops[static_cast<size_t>(handed.op)].inputs[0];
+}
+
+Status Recorder::RecordHandOver(size_t op) {
+    const auto number = static_cast<int32_t>(op);
+    WEFT_TRY(Open(number));
+    const uint64_t host = buffers_.transfers().address();
+    const program::ValueId y = program_.ops[op].outputs[0];
+    HostSignal::Exchange exchange;
+    open_.commands->Barrier();
+    for (const Handed& one : handed_) {
+        const program::ValueId x = InputOf(one);
+        const uint64_t from = At(x).address(), to = host + one.offset;
+        if (exchange.x == 0 && OperandBytes(x) == OperandBytes(y)) {
+            exchange.x = from;
+            exchange.to_host = to;
+            continue;
+        }
+        options_.signal->RecordHanded(*open_.commands, from, to,
+                                      static_cast<uint32_t>(OperandBytes(x) / sizeof(float)));
+        ++recording_.dispatches;
+    }
+    exchange.y = At(y).address();
+    exchange.count = static_cast<uint32_t>(OperandBytes(y) / sizeof(float));
+    stage_.exchanged.push_back(number);
+    exchange.index = static_cast<uint32_t>(stage_.exchanged.size());
+    open_.waits = true;
+    options_.signal->Record(*open_.commands, exchange);
+    NoteExchange();
+    NoteHanded(number);
+    open_.last_op = number;
+    return {};
+}
+
+// Copies the values at the end of a stage.
+Status Recorder::CopyHanded(int32_t before) {
+    for (const Handed& one : handed_) {
+        WEFT_TRY(Open(before));
+        const program::ValueId x = InputOf(one);
+        Copy(At(x), {&buffers_.transfers(), one.offset}, OperandBytes(x));
+    }
+    NoteHanded(before);
+    return {};
+}
+
+void Recorder::NoteHanded(int32_t before) {
+    for (Handed& one : handed_) {
+        one.before = before;
+        stage_.handed.push_back(one);
+    }
+    handed_.clear();
+    handed_bytes_ = 0;
+}
+
+// An exchange has a barrier before and after it.
+void Recorder::NoteExchange() {
+    hazards_.Clear();
+    ++recording_.dispatches;
+    recording_.barriers += 2;
+}
+
+// Earlier submissions may have written anything.
+Status Recorder::Open(int32_t op) {
+    if (open_.commands != nullptr) return {};
+    WEFT_ASSIGN(open_.commands, device_.Record());
+    open_.first_op = open_.last_op = op;
+    open_.commands->Barrier();
+    ++recording_.barriers;
+    if (options_.trace && options_.clock) open_.commands->Time(0);
+    const bool first = stage_.submissions.empty();
+    if (first && options_.signal != nullptr) options_.signal->RecordBegin(*open_.commands);
+    hazards_.Clear();
+    return {};
+}
+
+Status Recorder::Close() {
+    if (open_.commands == nullptr) return {};
+    WEFT_TRY(open_.commands->End());
+    stage_.submissions.push_back(std::exchange(open_, {}));
+    return {};
+}
+
+void Recorder::Touch(std::span<const Region> reads, std::span<const Region> writes) {
+    if (!hazards_.Touch(reads, writes)) return;
+    open_.commands->Barrier();
+    ++recording_.barriers;
+}
+
+void Recorder::Copy(const Spot& from, const Spot& to, uint64_t bytes) {
+    if (bytes == 0) return;
+    const Region reads{from.address(), bytes}, writes{to.address(), bytes};
+    Touch({&reads, 1}, {&writes, 1});
+    open_.commands->Copy(*from.buffer, from.offset, *to.buffer, to.offset, bytes);
+}
+
+uint64_t Recorder::OperandBytes(program::ValueId id) const {
+    const program::Value& value = program_.value(id);
+    return static_cast<uint64_t>(RowBytes(value.dtype, shape_.ElementsOf(value.shape)));
+}
+
+}  // namespace weft::backend::on_gpu
