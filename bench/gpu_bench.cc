@@ -404,7 +404,7 @@ Result<json> Measure(Wish wish) {
     json out;
     gpu::Kind kind = gpu::Kind::kCpu;
     {
-        WEFT_ASSIGN(const auto raw, gpu::Device::Open(index));
+        WEFT_ASSIGN(const auto raw, gpu::Device::Open(gpu::Api::kVulkan, index));
         const gpu::Description& gpu = raw->description();
         kind = gpu.kind;
         const uint64_t free_bytes = device->pool().free_bytes;

@@ -136,7 +136,7 @@ Result<json> MeasureAll(const std::string& name, int64_t rows, int64_t size) {
     if (colon != std::string::npos) {
         std::from_chars(found.data() + colon + 1, found.data() + found.size(), index);
     }
-    WEFT_ASSIGN(auto raw, gpu::Device::Open(index));
+    WEFT_ASSIGN(auto raw, gpu::Device::Open(gpu::Api::kVulkan, index));
     const Arithmetic arithmetic = ArithmeticOf(raw->description());
     ProductEmitter e(*raw, arithmetic);
     const bool units = arithmetic.matrix == Arithmetic::Matrix::kUnits;

@@ -1,7 +1,7 @@
 # Shaders: compiles each variant of src/shaders/*.comp to SPIR-V (rules: src/shaders/shaders.h),
 # with one glslc job per variant, and embeds the variants in one C++ file.
 
-option(WEFT_VULKAN "Compute on GPUs through Vulkan" ON)
+option(WEFT_GPU "Compute on GPUs" ON)
 option(WEFT_SMALL_MATRIX_UNITS
   "Kernels for cooperative matrices of 8 x 8 x 8 and 8 x 16 x 16 elements; not yet tried on a GPU" OFF)
 set(shader_flags "")
@@ -17,21 +17,25 @@ set(WEFT_GLSLANG ${weft_cache}/glslang CACHE PATH "Folder of a glslc for feature
 set(shader_out ${CMAKE_BINARY_DIR}/shaders)
 file(MAKE_DIRECTORY ${shader_out})
 set(weft_shaders FALSE)
-if(NOT WEFT_VULKAN)
-  message(NOTICE "-- WEFT_VULKAN is OFF: no GPU is used")
-elseif(NOT VULKAN_HEADERS)
-  message(NOTICE "-- No vulkan/vulkan_core.h (libvulkan-dev, vulkan-headers): no GPU is used")
+if(NOT WEFT_GPU)
+  message(NOTICE "-- WEFT_GPU is OFF: no GPU is used")
 elseif(NOT GLSLC)
   message(NOTICE "-- No glslc (packages glslc, shaderc; or -DGLSLC=...): no GPU is used")
 else()
   set(weft_shaders TRUE)
 endif()
 
-# Files of src/gpu: without Vulkan only none.cc and kind.cc, else all except none.cc.
-if(weft_shaders)
+# Files of src/gpu: without kernels only none.cc, common.cc and cards.cc. The folder vulkan needs headers; the other
+# drivers declare what they call.
+set(weft_vulkan FALSE)
+if(NOT weft_shaders)
+  set(WEFT_ONLY_gpu "/gpu/(none|common|cards)\\.cc$")
+elseif(VULKAN_HEADERS)
+  set(weft_vulkan TRUE)
   set(WEFT_LEAVE_OUT_gpu "/none\\.cc$")
 else()
-  set(WEFT_ONLY_gpu "/(none|kind)\\.cc$")
+  message(NOTICE "-- No vulkan/vulkan_core.h (libvulkan-dev, vulkan-headers): no GPU through Vulkan")
+  set(WEFT_LEAVE_OUT_gpu "/gpu/none\\.cc$|/vulkan/[^n]")
 endif()
 
 # Sets SHADER_HAS_<FEATURE>: whether `glslc` compiles the shader TEXT. Tested once per glslc.

@@ -47,7 +47,7 @@ void PrintVersion(bool json) {
     std::vector<std::string> plugins;
     for (const net::MpiPlugin& plugin : net::FindMpiPlugins()) plugins.push_back(plugin.flavour);
     if (!plugins.empty()) transports.emplace_back("mpi");
-    const GpuList gpus = FindGpus();
+    const gpu::Cards gpus = gpu::ListCards();
     if (json) {
         PrintJson({{"version", WEFT_VERSION},
                    {"commit", cluster::Commit()},

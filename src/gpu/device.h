@@ -1,18 +1,18 @@
-// GPUs through Vulkan 1.2 compute: lists devices, and opens one.
+// GPUs through one of several drivers: lists devices, and opens one.
 //
-// Only this folder calls vk* functions. libvulkan.so.1 is opened at the first use, so Weft also
-// runs on hosts without it, on the CPU. Kernels get device addresses as push constants. Their only
-// descriptor is that of the stop word (gpu/vulkan/guard.h).
+// Each driver has a folder here, and only that folder calls the driver's functions. A driver's
+// library is opened at its first use, so Weft also runs on hosts without it. Kernels are SPIR-V;
+// their arguments are device addresses and numbers.
 //
-//     WEFT_ASSIGN(auto device, Device::Open(0));
+//     WEFT_ASSIGN(auto device, Device::Open(Api::kVulkan, 0));
 //     WEFT_ASSIGN(Buffer buffer, device->Allocate(bytes, Place::kDevice));
 //     WEFT_ASSIGN(auto kernel, device->MakeKernel(code));
 //     WEFT_ASSIGN(auto commands, device->Record());
 //     commands->Run(*kernel, args, x);  commands->End();  // then Submit, Wait
 //
-// Errors: kUnsupported (no loader, no device, or a missing feature; the message names what is
-// missing and what to install), kNotFound (no device of this index), kOutOfMemory, kPeerLost
-// (VK_ERROR_DEVICE_LOST), kIo (any other call that failed, with its name and result).
+// Errors: kUnsupported (no library, no device, or a missing feature; the message names what is
+// missing and what to install), kNotFound (no device of this index), kOutOfMemory, kPeerLost (the
+// device is lost), kIo (any other call that failed, with its name and result).
 // Thread: one caller for a Device and all objects made from it, except Allocate and Buffer's
 // destructor.
 #pragma once
@@ -30,6 +30,16 @@
 #include "base/result.h"
 
 namespace weft::gpu {
+
+// The interface of a driver. If several can use a card, the first is preferred.
+enum class Api { kVulkan };
+inline constexpr std::array kApis = {Api::kVulkan};
+const char* ApiName(Api api);   // as in --device: "vulkan"
+const char* ApiTitle(Api api);  // for messages: "Vulkan"
+// Whether the driver is for GPUs of this PCI vendor.
+bool IsFor(Api api, uint32_t vendor_id);
+// What to do if the driver finds no device.
+const char* DriverAdvice(Api api);
 
 enum class Kind { kDiscrete, kIntegrated, kVirtual, kCpu };  // kCpu: lavapipe and the like
 
@@ -51,11 +61,15 @@ struct MatrixUnit {
 
 // A device.
 struct Description {
-    int index = 0;
+    Api api = Api::kVulkan;
+    int index = 0;  // among the devices of this API
     Kind kind = Kind::kDiscrete;
-    std::string name;    // "AMD Radeon 8060S (RADV GFX1151)"
-    std::string driver;  // "radv Mesa 25.2.3": VkPhysicalDeviceDriverProperties
-    std::string api;     // "1.4.305"
+    std::string name;         // "AMD Radeon 8060S (RADV GFX1151)"
+    std::string driver;       // "radv Mesa 25.2.3": VkPhysicalDeviceDriverProperties
+    std::string api_version;  // "1.4.305"
+    // PCI address, "0000:c1:00.0", by which a card's devices of several APIs are recognized; "" if
+    // the driver does not say.
+    std::string pci;
     uint32_t vendor_id = 0, device_id = 0, driver_version = 0;
     std::vector<Heap> heaps;
     // Default subgroup size of the driver; for Intel, the size that kernels request.
@@ -82,8 +96,8 @@ struct Description {
 // "discrete", "integrated", "virtual", "cpu".
 const char* KindName(Kind kind);
 
-// Lists the devices in the loader's order. The list is empty if the loader finds none.
-Result<std::vector<Description>> ListDevices();
+// Lists the devices in the driver's order. The list is empty if the driver finds none.
+Result<std::vector<Description>> ListDevices(Api api);
 
 // Where a buffer is allocated. kDevice: memory that kernels read fastest. kHost: mapped and cached
 // memory that the host and kernels read and write.
@@ -100,7 +114,10 @@ enum class Place { kDevice, kHost, kMeeting, kInbox };
 // contents are undefined.
 class Buffer {
   public:
-    struct Held;  // gpu/vulkan/memory.h
+    // The driver's object. Its destructor frees the memory.
+    struct Held {
+        virtual ~Held() = default;
+    };
     Buffer();
     Buffer(std::unique_ptr<Held> held, uint64_t address, uint64_t size, std::byte* host);
     Buffer(Buffer&&) noexcept;
@@ -179,7 +196,8 @@ struct OpenOptions {
 class Device {
   public:
     virtual ~Device() = default;
-    static Result<std::shared_ptr<Device>> Open(int index, const OpenOptions& options = {});
+    static Result<std::shared_ptr<Device>> Open(Api api, int index,
+                                                const OpenOptions& options = {});
 
     virtual const Description& description() const = 0;
     virtual std::vector<Heap> heaps() const = 0;  // current values

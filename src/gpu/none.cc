@@ -1,4 +1,4 @@
-// For builds without Vulkan (see cmake/shaders.cmake): no devices, with the reason.
+// For builds without kernels (see cmake/shaders.cmake): no devices, with the reason.
 #include "gpu/device.h"
 
 namespace weft::gpu {
@@ -6,23 +6,17 @@ namespace {
 
 Error NotBuilt() {
     return MakeError(ErrorCode::kUnsupported,
-                     "this weft was built without Vulkan: build it with vulkan/vulkan_core.h "
-                     "(libvulkan-dev), glslc and -DWEFT_VULKAN=ON");
+                     "this weft was built without GPU kernels: build it with glslc and "
+                     "-DWEFT_GPU=ON");
 }
 
 }  // namespace
 
-struct Buffer::Held {};
-Buffer::Buffer() = default;
-Buffer::Buffer(Buffer&&) noexcept = default;
-Buffer& Buffer::operator=(Buffer&&) noexcept = default;
-Buffer::~Buffer() = default;
-
-Result<std::vector<Description>> ListDevices() {
+Result<std::vector<Description>> ListDevices(Api) {
     return NotBuilt();
 }
 
-Result<std::shared_ptr<Device>> Device::Open(int, const OpenOptions&) {
+Result<std::shared_ptr<Device>> Device::Open(Api, int, const OpenOptions&) {
     return NotBuilt();
 }
 

@@ -107,7 +107,7 @@ TEST(GpuFeatures, TheLargestMatrixUnitIsChosen) {
 TEST(GpuDevice, UnknownIndexIsNotFound) {
     if (const auto found = test::FindLavapipe(); !found.ok()) GTEST_SKIP() << found.error().message;
     for (const int index : {-1, 99}) {
-        const auto device = Device::Open(index);
+        const auto device = Device::Open(Api::kVulkan, index);
         ASSERT_FALSE(device.ok());
         EXPECT_EQ(device.error().code, ErrorCode::kNotFound) << device.error().message;
     }
@@ -346,7 +346,7 @@ TEST(GpuDevice, TooManyWorkgroupsAreRefused) {
 TEST(GpuDevice, AMessageOfValidationFailsTheNextWait) {
     const auto found = test::FindLavapipe();
     if (!found.ok()) GTEST_SKIP() << found.error().message;
-    const auto device = Device::Open(*found, {.validate = true});
+    const auto device = Device::Open(Api::kVulkan, *found, {.validate = true});
     if (!device.ok()) GTEST_SKIP() << device.error().message;
     EXPECT_TRUE((*device)->Wait(0, Deadline::In(0)).ok());
     // fewer argument bytes than the kernel reads
@@ -400,7 +400,7 @@ TEST(GpuDevice, PipelineCacheIsKeptAndADamagedOneIgnored) {
 TEST(GpuDevice, SubmitAndWaitAreTimed) {
     WEFT_LAVAPIPE_OR_SKIP(validated);
     validated.reset();
-    auto device = Device::Open(*test::FindLavapipe());
+    auto device = Device::Open(Api::kVulkan, *test::FindLavapipe());
     ASSERT_TRUE(device.ok());
     auto scale = test::MakeScale(**device, 32, 1);
     auto words = (*device)->Allocate(128, Place::kHost);

@@ -1,5 +1,5 @@
 # Shaders of gpu_tests, compiled like those of src/shaders.
-if(weft_shaders)
+if(weft_vulkan)
   set(test_shaders "")
   set(shader_numbers TRUE)
   file(GLOB shaders CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/gpu/shaders/*.comp)

@@ -39,14 +39,14 @@ inline void PointAtLavapipe() {
 // loaded it some dozens of times. Tests would do so, because each opens a device and lists the
 // devices.
 inline void HoldGpu(int index) {
-    static const auto held = gpu::Device::Open(index);
+    static const auto held = gpu::Device::Open(gpu::Api::kVulkan, index);
     if (!held.ok()) std::fprintf(stderr, "gpu %d: %s\n", index, held.error().message.c_str());
 }
 
 // Index of the device; error: the reason why there is none.
 inline Result<int> FindLavapipe() {
     PointAtLavapipe();
-    WEFT_ASSIGN(const std::vector<gpu::Description> devices, gpu::ListDevices());
+    WEFT_ASSIGN(const std::vector<gpu::Description> devices, gpu::ListDevices(gpu::Api::kVulkan));
     const bool any = std::getenv("WEFT_TEST_GPU") != nullptr;
     std::string faults;
     for (const gpu::Description& one : devices) {
@@ -68,10 +68,10 @@ inline Result<std::shared_ptr<gpu::Device>> OpenLavapipe(gpu::OpenOptions option
     WEFT_ASSIGN(const int index, FindLavapipe());
     const bool asked = options.validate;
     options.validate = true;
-    auto device = gpu::Device::Open(index, options);
+    auto device = gpu::Device::Open(gpu::Api::kVulkan, index, options);
     if (device.ok() || asked || device.error().code != ErrorCode::kUnsupported) return device;
     options.validate = false;
-    return gpu::Device::Open(index, options);
+    return gpu::Device::Open(gpu::Api::kVulkan, index, options);
 }
 
 }  // namespace weft::test

@@ -51,7 +51,7 @@ inline const TestDevice& TheTestDevice() {
     static const TestDevice held = [] {
         TestDevice made;
         weft::test::PointAtLavapipe();
-        auto list = gpu::ListDevices();
+        auto list = gpu::ListDevices(gpu::Api::kVulkan);
         if (!list.ok()) return TestDevice{nullptr, list.error().message};
         made.why_not = "the Vulkan loader lists no device";
         for (const gpu::Description& about : *list) {
@@ -61,7 +61,7 @@ inline const TestDevice& TheTestDevice() {
             }
             gpu::OpenOptions options;
             options.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
-            auto opened = gpu::Device::Open(about.index, options);
+            auto opened = gpu::Device::Open(gpu::Api::kVulkan, about.index, options);
             if (opened.ok()) return TestDevice{*opened, ""};
             made.why_not = opened.error().message;
         }

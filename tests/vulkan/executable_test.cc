@@ -492,7 +492,7 @@ TEST(VulkanExecutable, UnsupportedProgramsAreRefusedBeforeLoading) {
 TEST(VulkanExecutable, MemoryIsPlannedWithoutADevice) {
     WEFT_NEEDS_VULKAN();
     const auto device = TheVulkan();
-    const auto all = gpu::ListDevices();
+    const auto all = gpu::ListDevices(gpu::Api::kVulkan);
     ASSERT_TRUE(all.ok());
     const std::string name = device->info().name;
     const auto own = std::ranges::find_if(*all, [&](const gpu::Description& gpu) {

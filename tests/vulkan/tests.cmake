@@ -32,16 +32,16 @@ if(NOT WEFT_SANITIZE)  # a sanitizer's own memory is not ours
     Memory.test_one_rank CONFIGURATIONS nightly)
 endif()
 
-# weft as built by -DWEFT_VULKAN=OFF: the same objects, with src/gpu/none.cc and no shaders.
-set(without_vulkan weft)
+# weft as built by -DWEFT_GPU=OFF: the same objects, with src/gpu/none.cc and no shaders.
+set(without_gpu weft)
 if(weft_shaders)
-  set(without_vulkan weft_without_vulkan)
-  add_executable(weft_without_vulkan $<TARGET_OBJECTS:weft> ${CMAKE_SOURCE_DIR}/src/gpu/none.cc
-    ${CMAKE_SOURCE_DIR}/src/gpu/kind.cc ${here}/no_shaders.cc)
-  target_link_libraries(weft_without_vulkan PRIVATE $<TARGET_PROPERTY:weft,LINK_LIBRARIES>)
+  set(without_gpu weft_without_gpu)
+  add_executable(weft_without_gpu $<TARGET_OBJECTS:weft> ${CMAKE_SOURCE_DIR}/src/gpu/none.cc
+    ${CMAKE_SOURCE_DIR}/src/gpu/common.cc ${CMAKE_SOURCE_DIR}/src/gpu/cards.cc ${here}/no_shaders.cc)
+  target_link_libraries(weft_without_gpu PRIVATE $<TARGET_PROPERTY:weft,LINK_LIBRARIES>)
 endif()
 add_test(NAME vulkan.without
-  COMMAND ${PYTHON3} ${here}/without_test.py $<TARGET_FILE:${without_vulkan}>)
+  COMMAND ${PYTHON3} ${here}/without_test.py $<TARGET_FILE:${without_gpu}>)
 set_tests_properties(vulkan.without PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST_SECONDS})
 
 # Kernels with other subgroup sizes than this CPU's: lavapipe's size can be set. Each size has a

@@ -16,7 +16,7 @@ namespace weft::backend {
 inline std::string UsableName(std::string* why) {
     weft::test::PointAtLavapipe();
     *why = "the loader lists no device";
-    const auto all = gpu::ListDevices();
+    const auto all = gpu::ListDevices(gpu::Api::kVulkan);
     if (!all.ok()) *why = all.error().message;
     for (const gpu::Description& gpu : all.ok() ? *all : std::vector<gpu::Description>{}) {
         const std::string name = "vulkan:" + std::to_string(gpu.index);

@@ -11,6 +11,7 @@
 #include "backend/gpu/tune/tune.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "gpu/cards.h"
 #include "hw/cpu.h"
 #include "hw/memory.h"
 #include "shaders/shaders.h"
@@ -18,21 +19,34 @@
 namespace weft::backend::on_gpu {
 namespace {
 
-constexpr std::string_view kKind = "vulkan";
 constexpr int64_t kMostExperts = 1024;
 constexpr int64_t kMostLatentColumns = 1024;
 constexpr uint32_t kAmd = 0x1002;
 
-// The number in "vulkan:N"; -1: none.
-int NumberOf(std::string_view name) {
-    if (name.size() <= kKind.size() + 1 || name[kKind.size()] != ':') return -1;
-    const std::string_view digits = name.substr(kKind.size() + 1);
+// The parts of "vulkan:N", or of "vulkan".
+struct GpuName {
+    gpu::Api api = gpu::kApis[0];
+    std::optional<int> number;
+};
+std::optional<GpuName> ParseName(std::string_view name) {
+    const size_t colon = name.find(':');
+    const std::string_view kind = name.substr(0, colon);
+    const auto api = std::ranges::find(gpu::kApis, kind, gpu::ApiName);
+    if (api == gpu::kApis.end()) return std::nullopt;
+    if (colon == std::string_view::npos) return GpuName{*api, std::nullopt};
+    const std::string_view digits = name.substr(colon + 1);
+    const char* const end = digits.data() + digits.size();
     int number = -1;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+    const auto [read, error] = std::from_chars(digits.data(), end, number);
+    if (error != std::errc() || read != end || number < 0) return std::nullopt;
+    return GpuName{*api, number};
 }
 
-// The devices that `vulkan` may select, best first (ChooseGpus).
+std::string NameOf(const gpu::Description& gpu) {
+    return fmt::format("{}:{}", gpu::ApiName(gpu.api), gpu.index);
+}
+
+// The devices that a name without a number may select, best first (ChooseGpus).
 std::vector<const gpu::Description*> InOrder(const std::vector<gpu::Description>& all,
                                              int local_rank) {
     std::vector<const gpu::Description*> order;
@@ -53,7 +67,7 @@ std::vector<const gpu::Description*> InOrder(const std::vector<gpu::Description>
 std::string ListText(const std::vector<gpu::Description>& all) {
     std::string text;
     for (const gpu::Description& gpu : all) {
-        text += fmt::format("{}vulkan:{} is {}{}", text.empty() ? "" : ", ", gpu.index, gpu.name,
+        text += fmt::format("{}{} is {}{}", text.empty() ? "" : ", ", NameOf(gpu), gpu.name,
                             gpu.unusable.empty() ? "" : " (" + gpu.unusable + ")");
     }
     return text;
@@ -61,20 +75,19 @@ std::string ListText(const std::vector<gpu::Description>& all) {
 
 Result<gpu::Description> FindGpu(const std::string& name, int local_rank = 0) {
     WEFT_TRY(CheckBuilt());
-    WEFT_ASSIGN(const std::vector<gpu::Description> all, gpu::ListDevices());
+    const GpuName parsed = ParseName(name).value_or(GpuName{});
+    WEFT_ASSIGN(const std::vector<gpu::Description> all, gpu::ListDevices(parsed.api));
     if (all.empty()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "--device {}: this machine has no Vulkan device. Install the loader and "
-                         "a driver (Debian: libvulkan1 mesa-vulkan-drivers), or use --device cpu.",
-                         name);
+                         "--device {}: this machine has no {} device. {} Or use --device cpu.",
+                         name, gpu::ApiTitle(parsed.api), gpu::DriverAdvice(parsed.api));
     }
-    const int number = NumberOf(name);
     const auto order = InOrder(all, local_rank);
-    const gpu::Description* found = number < 0 && !order.empty() ? order[0] : nullptr;
+    const gpu::Description* found = !parsed.number && !order.empty() ? order[0] : nullptr;
     for (const gpu::Description& gpu : all) {
-        if (gpu.index == number) found = &gpu;
+        if (parsed.number && gpu.index == *parsed.number) found = &gpu;
     }
-    if (found == nullptr && number < 0) {
+    if (found == nullptr && !parsed.number) {
         return MakeError(ErrorCode::kNotFound,
                          "--device {}: no usable GPU; {}. Weft uses a Vulkan device that computes "
                          "on the CPU only if --device names its number.",
@@ -84,7 +97,7 @@ Result<gpu::Description> FindGpu(const std::string& name, int local_rank = 0) {
         return MakeError(ErrorCode::kNotFound, "no device '{}' here; {}", name, ListText(all));
     }
     if (!found->unusable.empty()) {
-        return MakeError(ErrorCode::kUnsupported, "vulkan:{} ({}) cannot be used: {}", found->index,
+        return MakeError(ErrorCode::kUnsupported, "{} ({}) cannot be used: {}", NameOf(*found),
                          found->name, found->unusable);
     }
     return *found;
@@ -92,15 +105,15 @@ Result<gpu::Description> FindGpu(const std::string& name, int local_rank = 0) {
 
 DeviceInfo InfoOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic) {
     DeviceInfo info;
-    info.name = fmt::format("vulkan:{}", gpu.index);
+    info.name = NameOf(gpu);
     info.hardware = gpu.name;
-    info.kernels = "vulkan";
-    info.kernels_built = {"vulkan"};
+    info.kernels = gpu::ApiName(gpu.api);
+    info.kernels_built = {info.kernels};
     info.identity = IdentityOf(gpu, reference, arithmetic);
     info.target = TargetOfGpus();
     info.uses_host_cores = gpu.kind == gpu::Kind::kCpu;
     info.submits = true;
-    info.backend = "Vulkan";
+    info.backend = gpu::ApiTitle(gpu.api);
     return info;
 }
 
@@ -179,31 +192,30 @@ program::Target TargetOfGpus() {
 }
 
 bool IsName(std::string_view name) {
-    return name == kKind || (name.starts_with(kKind) && NumberOf(name) >= 0);
+    return ParseName(name).has_value();
 }
 
 Status CheckBuilt() {
     if (!shaders::Names().empty()) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "this weft was built without Vulkan (no glslc, no Vulkan headers, or "
-                     "-DWEFT_VULKAN=OFF). Use --device cpu, or build it again with them.");
+                     "this weft was built without GPU kernels (no glslc, or -DWEFT_GPU=OFF). Use "
+                     "--device cpu, or build it again with them.");
 }
 
 GpuChoice ChooseGpus(int local_rank) {
     GpuChoice choice;
     if (!CheckBuilt().ok()) return choice;
-    const auto all = gpu::ListDevices();
-    if (!all.ok()) {
-        Log(LogLevel::kDebug, "--device auto: no GPU: {}", all.error().message);
-        return choice;
+    const gpu::Cards found = gpu::ListCards();
+    if (found.cards.empty()) Log(LogLevel::kDebug, "--device auto: no GPU: {}", found.none);
+    std::vector<gpu::Description> all;
+    for (const gpu::Card& card : found.cards) all.push_back(card.best());
+    for (const gpu::Description* gpu : InOrder(all, local_rank)) {
+        choice.gpus.push_back({NameOf(*gpu), PoolOf(*gpu, gpu->heaps)});
     }
-    for (const gpu::Description* gpu : InOrder(*all, local_rank)) {
-        choice.gpus.push_back({fmt::format("vulkan:{}", gpu->index), PoolOf(*gpu, gpu->heaps)});
-    }
-    for (const gpu::Description& gpu : *all) {
+    for (const gpu::Description& gpu : all) {
         if (gpu.kind == gpu::Kind::kCpu || gpu.unusable.empty()) continue;
-        choice.left_out += fmt::format("{}vulkan:{} ({}): {}", choice.left_out.empty() ? "" : "; ",
-                                       gpu.index, gpu.name, gpu.unusable);
+        choice.left_out += fmt::format("{}{} ({}): {}", choice.left_out.empty() ? "" : "; ",
+                                       NameOf(gpu), gpu.name, gpu.unusable);
     }
     return choice;
 }
@@ -224,7 +236,7 @@ Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOption
     gpu::OpenOptions open;
     open.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
     open.cache_folder = KernelFolder();
-    WEFT_ASSIGN(std::shared_ptr<gpu::Device> opened, gpu::Device::Open(gpu.index, open));
+    WEFT_ASSIGN(std::shared_ptr<gpu::Device> opened, gpu::Device::Open(gpu.api, gpu.index, open));
     const Arithmetic arithmetic = limits.arithmetic.value_or(ArithmeticOf(gpu, options));
     DeviceInfo info = InfoOf(gpu, options.reference, arithmetic);
     auto context =
@@ -265,8 +277,8 @@ void TakeOfHost(const gpu::Description& gpu, std::optional<uint64_t> apart_free,
 // The subgroup size distinguishes the processors that run lavapipe. lavapipe's version number is
 // the same on all of them, so the driver's text is included.
 std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic) {
-    return fmt::format("vulkan-{:x}-{:x}-{:x}-{}-{:016x}{}{}{}", gpu.vendor_id, gpu.device_id,
-                       gpu.driver_version, gpu.subgroup,
+    return fmt::format("{}-{:x}-{:x}-{:x}-{}-{:016x}{}{}{}", gpu::ApiName(gpu.api), gpu.vendor_id,
+                       gpu.device_id, gpu.driver_version, gpu.subgroup,
                        Checksum64(std::as_bytes(std::span(gpu.driver)), ShaderBuild()),
                        reference ? "-reference" : "", arithmetic.integer ? "-int8" : "",
                        arithmetic.matrix != Arithmetic::Matrix::kNone ? "-f16" : "");

@@ -1,6 +1,6 @@
 #include "cli/cluster/host_facts.h"
 
-#include "cli/models/devices.h"
+#include "gpu/cards.h"
 #include "hw/cpu.h"
 
 namespace weft::cli {
@@ -10,7 +10,8 @@ fleet::SelfFacts OwnFacts(uint16_t port) {
     facts.name = fleet::OwnName();
     facts.memory_bytes = TotalMemoryBytes();
     facts.port = port;
-    for (const gpu::Description& one : FindGpus().gpus) {
+    for (const gpu::Card& card : gpu::ListCards().cards) {
+        const gpu::Description& one = card.best();
         // (A software GPU does not count.)
         if (!one.unusable.empty() || one.kind == gpu::Kind::kCpu) continue;
         facts.device += (facts.device.empty() ? "" : ", ") + one.name;

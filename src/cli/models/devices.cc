@@ -10,6 +10,10 @@
 namespace weft::cli {
 namespace {
 
+std::string NameOf(const gpu::Description& one) {
+    return fmt::format("{}:{}", gpu::ApiName(one.api), one.index);
+}
+
 std::vector<std::string> GpuFeatures(const gpu::Description& one) {
     std::vector<std::string> names;
     if (one.integer_dot) names.emplace_back("integer_dot");
@@ -37,7 +41,7 @@ uint64_t KernelBytes(const gpu::Description& one) {
 
 std::string ShadersText() {
     const size_t count = shaders::Names().size();
-    if (count == 0) return "none (built without glslc, Vulkan's headers or -DWEFT_VULKAN=ON)";
+    if (count == 0) return "none (built without glslc or -DWEFT_GPU=ON)";
     const std::vector<std::string_view> lacking = shaders::FeaturesLacking();
     if (lacking.empty()) return fmt::format("{}", count);
     return fmt::format("{}, without those for matrix units (glslc lacked {}; docs/gpu.md)", count,
@@ -46,24 +50,10 @@ std::string ShadersText() {
 
 }  // namespace
 
-GpuList FindGpus() {
-    GpuList list;
-    Result<std::vector<gpu::Description>> found = gpu::ListDevices();
-    if (!found.ok()) {
-        list.none = found.error().message;
-    } else if (found->empty()) {
-        list.none =
-            "Vulkan: no device. Is a driver installed (mesa-vulkan-drivers), and may this user "
-            "open /dev/dri/renderD*?";
-    } else {
-        list.gpus = *std::move(found);
-    }
-    return list;
-}
-
-Json GpusJson(const GpuList& list) {
+Json GpusJson(const gpu::Cards& list) {
     Json gpus = Json::array();
-    for (const gpu::Description& one : list.gpus) {
+    for (const gpu::Card& card : list.cards) {
+        const gpu::Description& one = card.best();
         Json heaps = Json::array();
         for (const gpu::Heap& heap : one.heaps) {
             heaps.push_back({{"total_bytes", heap.total_bytes},
@@ -71,11 +61,18 @@ Json GpusJson(const GpuList& list) {
                              {"device_local", heap.device_local},
                              {"for_kernels", heap.for_kernels}});
         }
-        gpus.push_back({{"index", one.index},
+        Json devices = Json::array();
+        for (const gpu::Description& device : card.devices) {
+            devices.push_back({{"device", NameOf(device)}, {"unusable", device.unusable}});
+        }
+        gpus.push_back({{"device", NameOf(one)},
+                        {"devices", devices},
+                        {"missing", card.missing},
+                        {"index", one.index},
                         {"name", one.name},
                         {"kind", gpu::KindName(one.kind)},
                         {"driver", one.driver},
-                        {"api", one.api},
+                        {"api", one.api_version},
                         {"vendor_id", one.vendor_id},
                         {"device_id", one.device_id},
                         {"driver_version", one.driver_version},
@@ -98,23 +95,31 @@ Json ShadersJson() {
     return {{"count", shaders::Names().size()}, {"lacking", shaders::FeaturesLacking()}};
 }
 
-void PrintGpuLines(const GpuList& list) {
-    if (list.gpus.empty()) PrintOut("gpus           none: {}\n", list.none);
-    for (const gpu::Description& one : list.gpus) {
-        PrintOut("{:<15}{} ({}, {}, {}){}{}\n", fmt::format("gpu {}", one.index), one.name,
-                 one.driver, gpu::KindName(one.kind), BytesText(KernelBytes(one)),
+void PrintGpuLines(const gpu::Cards& list) {
+    if (list.cards.empty()) PrintOut("gpus           none: {}\n", list.none);
+    for (const gpu::Card& card : list.cards) {
+        const gpu::Description& one = card.best();
+        PrintOut("{:<14} {} ({}, {}, {}){}{}\n", NameOf(one), one.name, one.driver,
+                 gpu::KindName(one.kind), BytesText(KernelBytes(one)),
                  one.unusable.empty() ? "" : ": can't be used: ", one.unusable);
     }
     PrintOut("shaders        {}\n", ShadersText());
 }
 
-void PrintGpus(const GpuList& list) {
-    if (list.gpus.empty()) PrintOut("no gpu: {}\n", list.none);
-    for (const gpu::Description& one : list.gpus) {
-        PrintOut("gpu {}: {}\n", one.index, one.name);
+void PrintGpus(const gpu::Cards& list) {
+    if (list.cards.empty()) PrintOut("no gpu: {}\n", list.none);
+    for (const gpu::Card& card : list.cards) {
+        const gpu::Description& one = card.best();
+        PrintOut("{}: {}\n", NameOf(one), one.name);
+        for (const gpu::Description& device : card.devices) {
+            if (device.api == one.api) continue;
+            PrintOut("  also        {}{}{}\n", NameOf(device),
+                     device.unusable.empty() ? "" : ", which can't be used: ", device.unusable);
+        }
+        for (const std::string& reason : card.missing) PrintOut("  not {}\n", reason);
         PrintOut("  driver      {} (version {:#x})\n", one.driver, one.driver_version);
-        PrintOut("  vulkan      {}, {:04x}:{:04x}, {}\n", one.api, one.vendor_id, one.device_id,
-                 gpu::KindName(one.kind));
+        PrintOut("  {:<12}{}, {:04x}:{:04x}, {}\n", gpu::ApiName(one.api), one.api_version,
+                 one.vendor_id, one.device_id, gpu::KindName(one.kind));
         for (const gpu::Heap& heap : one.heaps) {
             PrintOut("  heap        {} free of {}{}\n", BytesText(heap.free_bytes),
                      BytesText(heap.total_bytes),

@@ -1,23 +1,15 @@
 // Lists the GPUs of this machine, for --version and `weft inspect --devices`.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "cli/terminal/output.h"
-#include "gpu/device.h"
+#include "gpu/cards.h"
 
 namespace weft::cli {
 
-struct GpuList {
-    std::vector<gpu::Description> gpus;
-    std::string none;  // why the list is empty, in one line
-};
-GpuList FindGpus();
-
-Json GpusJson(const GpuList& list);
+Json GpusJson(const gpu::Cards& list);
 Json ShadersJson();
-void PrintGpuLines(const GpuList& list);  // for --version: one line per GPU, and one about shaders
-void PrintGpus(const GpuList& list);      // all known facts
+void PrintGpuLines(
+    const gpu::Cards& list);             // for --version: one line per GPU, and one about shaders
+void PrintGpus(const gpu::Cards& list);  // all known facts
 
 }  // namespace weft::cli

@@ -134,7 +134,7 @@ void PrintModel(const model_files::ModelSource& source) {
 }
 
 void InspectDevices(bool json) {
-    const GpuList gpus = FindGpus();
+    const gpu::Cards gpus = gpu::ListCards();
     if (json)
         PrintJson({{"gpus", GpusJson(gpus)}, {"gpus_none", gpus.none}, {"shaders", ShadersJson()}});
     else

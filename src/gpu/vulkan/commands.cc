@@ -62,14 +62,14 @@ class CommandsOfCore : public Commands {
                    to_byte + bytes <= to.size_bytes());
         if (bytes == 0) return;
         const VkBufferCopy region{from_byte, to_byte, bytes};
-        core_->calls.CmdCopyBuffer(buffer_, from.held()->buffer, to.held()->buffer, 1, &region);
+        core_->calls.CmdCopyBuffer(buffer_, HandleOf(from), HandleOf(to), 1, &region);
     }
 
     void Fill(const Buffer& buffer, uint64_t byte, uint64_t bytes, uint32_t word) override {
         WEFT_CHECK(!ended_ && byte % 4 == 0 && bytes % 4 == 0 &&
                    byte + bytes <= buffer.size_bytes());
         if (bytes == 0) return;
-        core_->calls.CmdFillBuffer(buffer_, buffer.held()->buffer, byte, bytes, word);
+        core_->calls.CmdFillBuffer(buffer_, HandleOf(buffer), byte, bytes, word);
     }
 
     void Barrier() override { Pipe(kWorkStages, kWorkStages, kAnyRead | kAnyWrite); }

@@ -14,6 +14,7 @@ constexpr std::pair<bool Extensions::*, const char*> kExtensions[] = {
     {&Extensions::external_memory_host, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME},
     {&Extensions::maintenance4, VK_KHR_MAINTENANCE_4_EXTENSION_NAME},
     {&Extensions::device_coherent_memory, VK_AMD_DEVICE_COHERENT_MEMORY_EXTENSION_NAME},
+    {&Extensions::pci_bus_info, VK_EXT_PCI_BUS_INFO_EXTENSION_NAME},
 };
 
 // Features that kernels declare (tests/vulkan/features_test.cc reads them from the kernels), and

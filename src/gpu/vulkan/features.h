@@ -51,6 +51,7 @@ struct Extensions {
     bool external_memory_host = false;
     bool maintenance4 = false;
     bool device_coherent_memory = false;
+    bool pci_bus_info = false;
     std::vector<const char*> Names() const;
 };
 Result<Extensions> ReadExtensions(const Calls& calls, VkPhysicalDevice device);

@@ -102,7 +102,7 @@ std::vector<uint32_t> TypesWithRoom(const Core& core, const VkMemoryRequirements
 }
 
 // Allocates from the best type with free memory; returns its properties.
-Result<VkMemoryPropertyFlags> BindMemory(Core& core, Place place, Buffer::Held& held) {
+Result<VkMemoryPropertyFlags> BindMemory(Core& core, Place place, Memory& held) {
     VkMemoryRequirements needs{};
     core.calls.GetBufferMemoryRequirements(core.device, held.buffer, &needs);
     VkMemoryAllocateFlagsInfo addressed{};
@@ -154,37 +154,18 @@ std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& mem
     return types;
 }
 
-Buffer::Held::~Held() {
+Memory::~Memory() {
     if (buffer == VK_NULL_HANDLE && memory == VK_NULL_HANDLE) return;
     if (!core->Settled()) return;
     if (buffer != VK_NULL_HANDLE) core->calls.DestroyBuffer(core->device, buffer, nullptr);
     if (memory != VK_NULL_HANDLE) core->calls.FreeMemory(core->device, memory, nullptr);
 }
 
-Buffer::Buffer() = default;
-Buffer::Buffer(std::unique_ptr<Held> held, uint64_t address, uint64_t size, std::byte* host)
-    : held_(std::move(held)), address_(address), size_(size), host_(host) {}
-Buffer::Buffer(Buffer&& other) noexcept
-    : held_(std::move(other.held_)),
-      address_(std::exchange(other.address_, 0)),
-      size_(std::exchange(other.size_, 0)),
-      host_(std::exchange(other.host_, nullptr)) {}
-
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-    held_ = std::move(other.held_);
-    address_ = std::exchange(other.address_, 0);
-    size_ = std::exchange(other.size_, 0);
-    host_ = std::exchange(other.host_, nullptr);
-    return *this;
-}
-
-Buffer::~Buffer() = default;
-
 Result<Buffer> AllocateOn(std::shared_ptr<Core> shared, uint64_t bytes, Place place) {
     Core& core = *shared;
     const uint64_t size = std::max<uint64_t>((bytes + 3) / 4 * 4, 4);
     if (bytes > core.physical.most_buffer_bytes) return NoMemory(core, bytes, place);
-    auto held = std::make_unique<Buffer::Held>(std::move(shared));
+    auto held = std::make_unique<Memory>(std::move(shared));
     WEFT_TRY(CreateBuffer(core, size, held->buffer));
     WEFT_ASSIGN(const VkMemoryPropertyFlags flags, BindMemory(core, place, *held));
     const bool mapped = place != Place::kDevice ||

@@ -10,15 +10,20 @@
 
 namespace weft::gpu {
 
-struct Buffer::Held {
-    explicit Held(std::shared_ptr<Core> of) : core(std::move(of)) {}
-    Held(const Held&) = delete;
-    Held& operator=(const Held&) = delete;
-    ~Held();
+struct Memory : Buffer::Held {
+    explicit Memory(std::shared_ptr<Core> of) : core(std::move(of)) {}
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+    ~Memory() override;
     std::shared_ptr<Core> core;
     VkBuffer buffer = VK_NULL_HANDLE;
     VkDeviceMemory memory = VK_NULL_HANDLE;
 };
+
+// The Vulkan buffer of a buffer of this driver.
+inline VkBuffer HandleOf(const Buffer& buffer) {
+    return static_cast<const Memory*>(buffer.held())->buffer;
+}
 
 // The memory types for a place, best first, among those whose bit is set in `allowed`. On a
 // discrete card, mapped device memory is used for kHost only if there is no other type, because it

@@ -1,6 +1,7 @@
 // Lists devices, and opens one.
 #include <utility>
 
+#include "gpu/drivers.h"
 #include "gpu/vulkan/memory.h"
 
 namespace weft::gpu {
@@ -15,7 +16,7 @@ class DeviceOfCore : public Device {
     explicit DeviceOfCore(std::shared_ptr<Core> core) : core_(std::move(core)), cache_(core_) {}
     Status Begin(const OpenOptions& options) {
         WEFT_ASSIGN(stop_word_, AllocateOn(core_, Guard::kBytes, Place::kDevice));
-        core_->guard.PointAt(core_->calls, core_->device, stop_word_.held()->buffer);
+        core_->guard.PointAt(core_->calls, core_->device, HandleOf(stop_word_));
         return cache_.Open(options.cache_folder);
     }
 
@@ -148,14 +149,18 @@ Result<std::shared_ptr<Device>> OpenDeviceOf(Loader loader, int index, const Ope
     return std::shared_ptr<Device>(std::move(device));
 }
 
+}  // namespace weft::gpu
+
+namespace weft::gpu::vulkan {
+
 Result<std::vector<Description>> ListDevices() {
     WEFT_ASSIGN(const Loader loader, SystemLoader());
     return ListDevicesOf(loader);
 }
 
-Result<std::shared_ptr<Device>> Device::Open(int index, const OpenOptions& options) {
+Result<std::shared_ptr<Device>> OpenDevice(int index, const OpenOptions& options) {
     WEFT_ASSIGN(const Loader loader, SystemLoader());
     return OpenDeviceOf(loader, index, options);
 }
 
-}  // namespace weft::gpu
+}  // namespace weft::gpu::vulkan

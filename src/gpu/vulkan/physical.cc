@@ -46,6 +46,7 @@ struct Properties {
     VkPhysicalDeviceSubgroupSizeControlPropertiesEXT control{};
     VkPhysicalDeviceMaintenance4PropertiesKHR buffers{};
     VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR dot{};
+    VkPhysicalDevicePCIBusInfoPropertiesEXT pci{};
 };
 
 Kind KindOf(VkPhysicalDeviceType type) {
@@ -209,6 +210,9 @@ Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int
             properties.dot,
             VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR);
     }
+    if (extensions.pci_bus_info)
+        properties.Also(properties.pci,
+                        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT);
     calls.GetPhysicalDeviceProperties2(device, &properties.base);
     Features has(extensions);
     calls.GetPhysicalDeviceFeatures2(device, &has.base);
@@ -220,7 +224,12 @@ Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int
     described.name = base.deviceName;
     described.driver =
         fmt::format("{} {}", properties.driver.driverName, properties.driver.driverInfo);
-    described.api = VersionText(base.apiVersion);
+    described.api_version = VersionText(base.apiVersion);
+    if (extensions.pci_bus_info) {
+        const VkPhysicalDevicePCIBusInfoPropertiesEXT& pci = properties.pci;
+        described.pci = fmt::format("{:04x}:{:02x}:{:02x}.{}", pci.pciDomain, pci.pciBus,
+                                    pci.pciDevice, pci.pciFunction);
+    }
     described.vendor_id = base.vendorID;
     described.device_id = base.deviceID;
     described.driver_version = base.driverVersion;

@@ -1,0 +1,67 @@
+// Names, and handles of buffers: what all builds have.
+#include <utility>
+
+#include "gpu/device.h"
+
+namespace weft::gpu {
+
+const char* ApiName(Api api) {
+    switch (api) {
+        case Api::kVulkan: return "vulkan";
+    }
+    return "?";
+}
+
+const char* ApiTitle(Api api) {
+    switch (api) {
+        case Api::kVulkan: return "Vulkan";
+    }
+    return "?";
+}
+
+bool IsFor(Api api, uint32_t) {
+    switch (api) {
+        case Api::kVulkan: return true;
+    }
+    return false;
+}
+
+const char* DriverAdvice(Api api) {
+    switch (api) {
+        case Api::kVulkan:
+            return "Is a driver installed (mesa-vulkan-drivers), and may this user open "
+                   "/dev/dri/renderD*?";
+    }
+    return "";
+}
+
+const char* KindName(Kind kind) {
+    switch (kind) {
+        case Kind::kDiscrete: return "discrete";
+        case Kind::kIntegrated: return "integrated";
+        case Kind::kVirtual: return "virtual";
+        case Kind::kCpu: return "cpu";
+    }
+    return "?";
+}
+
+Buffer::Buffer() = default;
+Buffer::Buffer(std::unique_ptr<Held> held, uint64_t address, uint64_t size, std::byte* host)
+    : held_(std::move(held)), address_(address), size_(size), host_(host) {}
+Buffer::Buffer(Buffer&& other) noexcept
+    : held_(std::move(other.held_)),
+      address_(std::exchange(other.address_, 0)),
+      size_(std::exchange(other.size_, 0)),
+      host_(std::exchange(other.host_, nullptr)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+    held_ = std::move(other.held_);
+    address_ = std::exchange(other.address_, 0);
+    size_ = std::exchange(other.size_, 0);
+    host_ = std::exchange(other.host_, nullptr);
+    return *this;
+}
+
+Buffer::~Buffer() = default;
+
+}  // namespace weft::gpu

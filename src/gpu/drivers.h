@@ -1,0 +1,16 @@
+// The functions of each driver's folder behind gpu/device.h, under the folder's name.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gpu/device.h"
+
+namespace weft::gpu {
+
+namespace vulkan {
+Result<std::vector<Description>> ListDevices();
+Result<std::shared_ptr<Device>> OpenDevice(int index, const OpenOptions& options);
+}  // namespace vulkan
+
+}  // namespace weft::gpu
