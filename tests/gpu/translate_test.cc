@@ -8,6 +8,7 @@
 #include <random>
 
 #include "gpu/emulated_kernel.h"
+#include "tensor/half.h"
 
 namespace weft::test {
 namespace {
@@ -57,7 +58,7 @@ TEST(Translate, KeepsControlOfLoops) {
     const auto text =
         gpu::spirv::Translate({"attention", shaders::Find("attention"), constants, 32});
     ASSERT_TRUE(text.ok());
-    EXPECT_NE(text->source.find("#pragma unroll 1\nfor (;;) {"), std::string::npos);
+    EXPECT_NE(text->source.find("WEFT_KEEP for (;;) {"), std::string::npos);
 }
 
 std::vector<float> Random(size_t count, uint32_t seed) {
@@ -183,47 +184,72 @@ struct GemmArgs {
 };
 
 // Products in the three layouts of gemm.comp.
-TEST_P(Emulated, GemmMultiplies) {
-    constexpr uint32_t kM = 40, kN = 52, kK = 72;
-    const auto a = Random(kM * kK, 5), b = Random(kN * kK, 6);
-    for (const uint32_t form : {0u, 1u, 2u}) {
-        std::vector<float> c(kM * kN);
-        const uint32_t a_stride = form == 2 ? kM : kK, b_stride = form == 0 ? kK : kN;
-        const GemmArgs args{Address(a.data()),
-                            Address(b.data()),
-                            Address(c.data()),
-                            0,
-                            0,
-                            0,
-                            0,
-                            a_stride,
-                            b_stride,
-                            kN,
-                            kM,
-                            kN,
-                            kK,
-                            kK,
-                            0,
-                            0,
-                            1,
-                            1,
-                            1 | 1 << 16,
-                            kM,
-                            kN,
-                            {}};
-        EmulatedKernel("gemm", {{0, 256}, {3, form}, {7, 7}}, subgroup(), GetParam())
-            .Run(args, 1, 1);
+class Gemm {
+  public:
+    static constexpr uint32_t kM = 40, kN = 52, kK = 72;
+    explicit Gemm(uint32_t form) : form_(form), a_(Random(kM * kK, 5)), b_(Random(kN * kK, 6)) {}
+
+    // round: of an operand, before the product.
+    template <class Round>
+    void Check(const EmulatedKernel& kernel, uint32_t tile, Round round) const {
+        std::vector<float> c(kM * kN), a_peaks(kM), b_peaks(kN);
+        for (uint32_t i = 0; i < kM * kK; ++i) {
+            float& peak = a_peaks[form_ == 2 ? i % kM : i / kK];
+            peak = std::max(peak, std::abs(a_[i]));
+        }
+        for (uint32_t i = 0; i < kN * kK; ++i) {
+            float& peak = b_peaks[form_ == 0 ? i / kK : i % kN];
+            peak = std::max(peak, std::abs(b_[i]));
+        }
+        GemmArgs args{};
+        args.a = Address(a_.data());
+        args.b = Address(b_.data());
+        args.c = Address(c.data());
+        args.a_peaks = Address(a_peaks.data());
+        args.b_peaks = Address(b_peaks.data());
+        args.a_stride = form_ == 2 ? kM : kK;
+        args.b_stride = form_ == 0 ? kK : kN;
+        args.c_stride = args.n = args.b_count = kN;
+        args.m = args.a_count = kM;
+        args.k = args.split = kK;
+        args.a_used = args.b_used = 1;
+        args.groups = 1 | 1 << 16;
+        kernel.Run(args, (kN + tile - 1) / tile, (kM + tile - 1) / tile);
         for (uint32_t i = 0; i < kM * kN; ++i) {
             double want = 0, size = 0;
             for (uint32_t k = 0; k < kK; ++k) {
-                const double x = form == 2 ? a[k * kM + i / kN] : a[i / kN * kK + k];
-                const double y = form == 0 ? b[i % kN * kK + k] : b[k * kN + i % kN];
+                const double x = round(form_ == 2 ? a_[k * kM + i / kN] : a_[i / kN * kK + k]);
+                const double y = round(form_ == 0 ? b_[i % kN * kK + k] : b_[k * kN + i % kN]);
                 want += x * y;
                 size += std::abs(x * y);
             }
-            // One chain of kK terms.
-            ASSERT_TRUE(std::abs(c[i] - want) <= (kK + 1) * 0x1p-24 * size) << form << " " << i;
+            // One chain of kK products.
+            ASSERT_TRUE(std::abs(c[i] - want) <= (kK + 1) * 0x1p-24 * size) << form_ << " " << i;
         }
+    }
+
+  private:
+    const uint32_t form_;
+    const std::vector<float> a_, b_;
+};
+
+TEST_P(Emulated, GemmMultiplies) {
+    for (const uint32_t form : {0u, 1u, 2u}) {
+        const EmulatedKernel kernel("gemm", {{0, 256}, {3, form}, {7, 7}}, subgroup(), GetParam());
+        Gemm(form).Check(kernel, 64, [](float x) { return x; });
+    }
+}
+
+// The matrices of a subgroup, in all layouts of memory.
+TEST_P(Emulated, GemmMultipliesMatrices) {
+    if (shaders::Find("gemm_matrix").empty()) GTEST_SKIP() << "glslc has no cooperative matrices";
+    for (const uint32_t form : {0u, 1u, 2u}) {
+        const EmulatedKernel kernel(
+            "gemm_matrix",
+            {{0, 4 * subgroup()}, {1, 32}, {2, 32}, {3, form}, {7, 7}, {10, 32}, {11, 4}},
+            subgroup(), GetParam());
+        // Operands of normal size keep 11 bits.
+        Gemm(form).Check(kernel, 32, [](float x) { return F16ToF32(F32ToF16(x)); });
     }
 }
 

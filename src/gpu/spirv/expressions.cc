@@ -76,6 +76,9 @@ std::string Expressions::Literal(const Constant& constant) {
             parts += (parts.empty() ? "" : ", ") + Literal(part);
         }
         const bool is_struct = type.op == Op::kTypeStruct;
+        if (type.op == Op::kTypeCooperativeMatrixKHR) {
+            return fmt::format("splat<{}>({})", TypeName(constant.type), parts);
+        }
         return TypeName(constant.type) + (is_struct ? "{" : "{{") + parts +
                (is_struct ? "}" : "}}");
     }
@@ -218,19 +221,21 @@ std::string Expressions::Extract(const Instruction& instruction) {
 std::string Expressions::Insert(const Instruction& instruction, bool declare) {
     const bool dynamic = instruction.row->op == Op::kVectorInsertDynamic;
     const Id whole = instruction.args[dynamic ? 0 : 1], part = instruction.args[dynamic ? 1 : 0];
-    const std::string at = dynamic ? fmt::format(".at[{}]", Value(instruction.args[2]))
-                                   : Path(instruction.type, instruction.args.subspan(2));
-    return fmt::format("{}v{} = {}; v{}{} = {};", declare ? TypeName(instruction.type) + " " : "",
-                       instruction.id, Value(whole), instruction.id, at, Value(part));
+    const std::string name = fmt::format("v{}", instruction.id);
+    const std::string copy = fmt::format(
+        "{}{} = {};", declare ? TypeName(instruction.type) + " " : "", name, Value(whole));
+    if (dynamic) {
+        return fmt::format("{} put({}, {}, {});", copy, name, Value(instruction.args[2]),
+                           Value(part));
+    }
+    return fmt::format("{} {}{} = {};", copy, name,
+                       Path(instruction.type, instruction.args.subspan(2)), Value(part));
 }
 
 std::string Expressions::Expression(const Instruction& instruction) {
     const Row& row = *instruction.row;
     if (row.form == Form::kEach &&
         module_.kind(instruction.type) == Op::kTypeCooperativeMatrixKHR) {
-        if (row.op == Op::kFConvert) {
-            return Expand("matrix_convert<$T>($w0)", instruction, 0);
-        }
         return Expand(row.format, instruction, 0);
     }
     if (row.form == Form::kEach) return Each(row.format, instruction);

@@ -22,6 +22,7 @@ class Flow {
 
     std::string Run() {
         FindShared();
+        FindIndexing();
         std::string declared;
         for (const Id id : shared_) {
             declared += fmt::format("{} v{};\n", expressions_.TypeName(module_.type_of.at(id)), id);
@@ -65,6 +66,35 @@ class Flow {
         shared_.erase(std::unique(shared_.begin(), shared_.end()), shared_.end());
     }
 
+    // Finds the loops whose counter indexes a vector or a private array. Compilers keep such an
+    // array in scratch memory unless the loop is unrolled.
+    void FindIndexing() {
+        std::unordered_map<Id, std::pair<const Instruction*, Id>> made;
+        for (const Id block : module_.order) {
+            for (const Instruction& i : module_.blocks.at(block)) made[i.id] = {&i, block};
+        }
+        std::unordered_set<Id> seen;
+        const auto trace = [&](auto&& self, Id id) -> void {
+            const auto found = made.find(id);
+            if (found == made.end() || !seen.insert(id).second) return;
+            const auto& [from, block] = found->second;
+            const bool phi = from->row->op == Op::kPhi;
+            if (phi && Merge(block, Op::kLoopMerge) != nullptr) indexing_.insert(block);
+            if (phi || from->row->form == Form::kCode) return;
+            for (const Id operand : from->args) self(self, operand);
+        };
+        for (const auto& [id, from] : made) {
+            const Words args = from.first->args;
+            const Op op = from.first->row->op;
+            if (op == Op::kVectorExtractDynamic) trace(trace, args[1]);
+            if (op == Op::kVectorInsertDynamic) trace(trace, args[2]);
+            if (id == 0 || !IsLvalue(*from.first)) continue;
+            const uint32_t storage = module_.type(from.first->type).args[0];
+            if (storage != kFunction && storage != kPrivate) continue;
+            for (const Id index : args.subspan(1)) trace(trace, index);
+        }
+    }
+
     bool IsLvalue(const Instruction& i) const {
         return (i.row->op == Op::kAccessChain || i.row->op == Op::kInBoundsAccessChain) &&
                module_.type(i.type).args[0] != kPhysical;
@@ -93,9 +123,8 @@ class Flow {
     Id Loop(Id header, const Instruction& loop) {
         const Id merge = loop.args[0], next = loop.args[1], control = loop.args[2];
         exits_.push_back({merge});
-        if (control & (kUnroll | kDontUnroll)) {
-            text_ += control & kUnroll ? "#pragma unroll\n" : "#pragma unroll 1\n";
-        }
+        const bool unroll = (control & kUnroll) || indexing_.contains(header);
+        if (unroll || (control & kDontUnroll)) text_ += unroll ? "WEFT_UNROLL " : "WEFT_KEEP ";
         text_ += "for (;;) {\n{\n";
         exits_.push_back({next});
         Sequence(Plain(header, next), next);
@@ -242,6 +271,7 @@ class Flow {
     const Module& module_;
     Expressions& expressions_;
     std::vector<Id> shared_;
+    std::unordered_set<Id> indexing_;  // headers of loops
     std::vector<Exit> exits_;
     std::unordered_set<Id> written_;
     std::string text_;

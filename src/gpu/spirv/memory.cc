@@ -51,9 +51,14 @@ std::string Expressions::Chain(const Instruction& chain) {
     }
     if (IsPhysical(base)) return ChainAddress(chain);
     Id type = module_.type(module_.type_of.at(base)).args[1];
+    const uint32_t storage = module_.type(chain.type).args[0];
     std::string text = Value(base);
     for (const Id index : chain.args.subspan(1)) {
         const Constant* constant = module_.FindConstant(index);
+        if (module_.Lanes(type) > 0 && constant == nullptr &&
+            (storage == kFunction || storage == kPrivate)) {
+            picked_[chain.id] = fmt::format("{}, {}", text, Value(index));
+        }
         if (module_.kind(type) == Op::kTypeStruct) {
             text += fmt::format(".m{}", constant->bits);
             type = module_.Element(type, uint32_t(constant->bits));
@@ -81,6 +86,8 @@ std::string Expressions::AlignmentOf(Id type, Words access) {
 
 std::string Expressions::Load(const Instruction& load) {
     const Id pointer = load.args[0];
+    const auto picked = picked_.find(pointer);
+    if (picked != picked_.end()) return fmt::format("pick({})", picked->second);
     if (!IsPhysical(pointer)) return Value(pointer);
     const Words access = load.args.subspan(1);
     std::string sharing = Sharing(pointer);
@@ -90,6 +97,8 @@ std::string Expressions::Load(const Instruction& load) {
 
 std::string Expressions::Store(const Instruction& store) {
     const Id pointer = store.args[0], value = store.args[1];
+    const auto picked = picked_.find(pointer);
+    if (picked != picked_.end()) return fmt::format("put({}, {});", picked->second, Value(value));
     if (!IsPhysical(pointer)) return fmt::format("{} = {};", Value(pointer), Value(value));
     const Words access = store.args.subspan(2);
     std::string sharing = Sharing(pointer);

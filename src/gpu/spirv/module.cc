@@ -105,6 +105,7 @@ class Parser {
             block_ = 0;
         } else {
             module_.types[args[0]] = {row.op, args.subspan(1)};
+            if (row.op == Op::kTypeCooperativeMatrixKHR) module_.has_matrices = true;
         }
         return {};
     }

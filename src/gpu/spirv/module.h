@@ -68,6 +68,7 @@ struct Module {
     std::vector<Id> order;  // of blocks
     std::array<uint32_t, 3> local_size{1, 1, 1};
     bool meets_host = false;  // it exchanges data with the host while it runs
+    bool has_matrices = false;
 
     const Type& type(Id id) const { return types.at(id); }
     Op kind(Id type) const { return types.at(type).op; }

@@ -6,22 +6,30 @@
 namespace weft::gpu::spirv {
 namespace {
 
-constexpr std::string_view kTypes = R"(
+constexpr std::string_view kTypes = R"text(
 typedef unsigned char u8; typedef signed char i8; typedef unsigned short u16; typedef short i16;
 typedef unsigned u32; typedef int i32; typedef unsigned long long u64; typedef long long i64;
 template <class T, int n> struct vec { T at[n]; };
 template <class T, u64 n> struct arr { T at[n]; };
 template <class T, int n> struct alignas(n) Box { T value; };
 #define FN __device__ __forceinline__
+#if defined(WEFT_CUDA)
+#define WEFT_UNROLL _Pragma("unroll")
+#define WEFT_KEEP _Pragma("unroll 1")
+#else  // full: a loop of unknown length is not unrolled
+#define WEFT_UNROLL _Pragma("clang loop unroll(full)")
+#define WEFT_KEEP _Pragma("clang loop unroll(disable)")
+#endif
 #define WEFT_CONSTANT static __device__ const
 #define WEFT_KERNEL(invocations) extern "C" __global__ void __launch_bounds__(invocations)
 #define WEFT_SHARED __shared__ __attribute__((aligned(16)))
-#if defined(WEFT_CUDA) && !defined(WEFT_EMULATED)
-template <class T, class U> FN T bits(const U& from) {  // nvrtc has no __builtin_memcpy
+template <class T, class U> FN T bits(const U& from) {
   static_assert(sizeof(T) == sizeof(U), "bits");
-  union Both { U from; T to; FN Both(const U& x) : from(x) {} } both(from);
-  return both.to;
+  T to;
+  memcpy(&to, &from, sizeof(T));
+  return to;
 }
+#if defined(WEFT_CUDA) && !defined(WEFT_EMULATED)
 struct f16 {  // nvrtc has no half without its headers
   u16 word;
   f16() = default;
@@ -31,20 +39,23 @@ struct f16 {  // nvrtc has no half without its headers
 FN f16 operator*(f16 a, f16 b) { return f16((float)a * (float)b); }
 FN f16 operator+(f16 a, f16 b) { return f16((float)a + (float)b); }
 #else
-template <class T, class U> FN T bits(const U& from) {
-  static_assert(sizeof(T) == sizeof(U), "bits");
-  T to;
-  __builtin_memcpy(&to, &from, sizeof(T));
-  return to;
-}
 typedef _Float16 f16;
 #endif
+// Component i of a vector in registers: a dynamic index would put the vector into scratch memory.
+template <class T, int n> FN T pick(const vec<T, n>& v, u32 i) {
+  T x = v.at[0];
+  WEFT_UNROLL for (int k = 1; k < n; ++k) x = i == k ? v.at[k] : x;
+  return x;
+}
+template <class T, int n> FN void put(vec<T, n>& v, u32 i, T x) {
+  WEFT_UNROLL for (int k = 0; k < n; ++k) v.at[k] = i == k ? x : v.at[k];
+}
 template <class T, class U> FN T convert(U x) { return (T)(float)x; }
-)";
+)text";
 
 // On AMD, an address that was a number is generic: without the cast to the global address space,
 // accesses are flat_load, which also count as accesses of shared memory.
-constexpr std::string_view kMemory = R"(
+constexpr std::string_view kMemory = R"text(
 #if defined(WEFT_HIP) && !defined(WEFT_EMULATED)
 #define WEFT_GLOBAL __attribute__((address_space(1)))
 #else
@@ -117,11 +128,11 @@ template <int scope> FN void barrier() {
 #endif
   }
 }
-)";
+)text";
 
 // Lanes are those of one-dimensional workgroups. Reductions of a workgroup that is smaller than a
 // subgroup leave out the lanes that do not exist.
-constexpr std::string_view kSubgroups = R"(
+constexpr std::string_view kSubgroups = R"text(
 FN u32 lane() { return threadIdx.x % kSubgroup; }
 FN u32 subgroups() { return (kInvocations + kSubgroup - 1) / kSubgroup; }
 FN vec<u32, 3> workgroups() { return vec<u32, 3>{{gridDim.x, gridDim.y, gridDim.z}}; }
@@ -171,9 +182,9 @@ template <class F> struct Butterfly<0, F> {
 template <class T, class F> FN T reduce(T value, F f) {
   return Butterfly<(kInvocations > 1 ? 1 : 0), F>::run(value, f);
 }
-)";
+)text";
 
-constexpr std::string_view kMath = R"(
+constexpr std::string_view kMath = R"text(
 // The sum of the products of four signed bytes.
 FN i32 dot4(u32 a, u32 b) {
 #if defined(WEFT_CUDA)
@@ -206,18 +217,18 @@ FN vec<float, 2> unpack_halves(u32 x) {
 FN u32 pack_halves(const vec<float, 2>& v) {
   return bits<u16>((f16)v.at[0]) | (u32)bits<u16>((f16)v.at[1]) << 16;
 }
-)";
+)text";
 
 }  // namespace
 
-std::string Prelude(const Request& request, uint32_t invocations, bool meets_host) {
+std::string Prelude(const Request& request, const Module& module) {
     return fmt::format(
         "// {}: from SPIR-V, by weft\n#define {} 1\n#define WEFT_SUBGROUP {}\n"
         "static constexpr unsigned kSubgroup = {}, kInvocations = {};\n"
         "static constexpr bool kMeetsHost = {};\n{}{}{}{}{}",
         request.name, request.language == Language::kHip ? "WEFT_HIP" : "WEFT_CUDA",
-        request.subgroup, request.subgroup, invocations, meets_host, kTypes, kMemory, kSubgroups,
-        kMath, kMatrices);
+        request.subgroup, request.subgroup, module.local_size[0], module.meets_host, kTypes,
+        kMemory, kSubgroups, kMath, module.has_matrices ? kMatrices : "");
 }
 
 }  // namespace weft::gpu::spirv

@@ -54,8 +54,8 @@ class Kernel {
         text.source = fmt::format(
             "{}{}{}WEFT_KERNEL({}) {}(const Args args, const uint3 first, const u32* stop_word) "
             "{{\n{}{}}}\n#ifdef WEFT_EMULATED\nWEFT_EMULATED_ENTRY({}, kSubgroup)\n#endif\n",
-            Prelude(request_, size[0], module_.meets_host), expressions_.definitions(), args,
-            size[0], text.entry, locals, body, text.entry);
+            Prelude(request_, module_), expressions_.definitions(), args, size[0], text.entry,
+            locals, body, text.entry);
         return text;
     }
 

@@ -64,6 +64,7 @@ class Expressions {
 
     const Module& module_;
     std::unordered_map<Id, std::string> text_;
+    std::unordered_map<Id, std::string> picked_;  // pointers to components: vector and index
     std::unordered_map<Id, Decoration> sharing_;  // pointers to coherent or volatile memory
     std::unordered_set<std::string> checks_;
     std::unordered_set<Id> structs_;
@@ -76,6 +77,6 @@ class Expressions {
 std::string WriteBody(const Module& module, Expressions& expressions);
 
 // The definitions in front of each kernel (prelude.cc).
-std::string Prelude(const Request& request, uint32_t invocations, bool meets_host);
+std::string Prelude(const Request& request, const Module& module);
 
 }  // namespace weft::gpu::spirv
