@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/output_file.h"
+#include "base/own_folder.h"
 #include "base/start_thread.h"
 
 namespace weft::engine {
@@ -100,36 +101,13 @@ int WriteFresh(const std::string& path, const Header& header, std::span<const st
     return error != 0 ? error : copy < 0 || ::close(copy) != 0 ? errno : 0;
 }
 
-Status CheckFolder(const std::string& folder) {
-    WEFT_TRY(CheckConfined(folder));
-    std::error_code failed;
-    if (const fs::path parent = fs::path(folder).parent_path(); !parent.empty()) {
-        fs::create_directories(parent, failed);
-    }
-    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-        return MakeError(ErrorCode::kIo, "--cache-dir {}: cannot create the folder: {}", folder,
-                         std::strerror(errno));
-    }
-    struct stat info {};
-    if (::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
-        return MakeError(ErrorCode::kIo, "--cache-dir {}: it is not a folder", folder);
-    }
-    if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-        return MakeError(ErrorCode::kDenied,
-                         "--cache-dir {}: other users may write this folder (mode {:o}), and could "
-                         "change answers. Make a folder of your own, or run chmod 700 on it",
-                         folder, info.st_mode & 07777);
-    }
-    return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<FolderStore>> FolderStore::Open(const std::string& path,
                                                        int64_t most_bytes) {
     const size_t end = path.find_last_not_of('/');
     const std::string folder = path.substr(0, end == std::string::npos ? 1 : end + 1);
-    WEFT_TRY(CheckFolder(folder));
+    WEFT_TRY(MakeOwnFolder("--cache-dir", folder));
     std::unique_ptr<FolderStore> store(new FolderStore(folder, most_bytes));
     // A folder that cannot be written is an error now, not with the first page.
     const std::string trial = FreshName(store->PathOf({}));
