@@ -81,6 +81,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit.Named("gpu_sum", job.device_sum, DeviceSumName, ParseDeviceSum);
     visit("cache_ram", job.cache_ram, FieldRange{0, int64_t{1} << 50});
     visit.Path("cache_dir", job.cache_dir);
+    visit.Path("slot_dir", job.slot_dir);
     visit("cache_disk", job.cache_disk, FieldRange{0, int64_t{1} << 50});
     visit.List("adapters", job.adapters, [&](auto& adapter, auto& fields) {
         fields("name", adapter.name);

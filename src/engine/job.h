@@ -60,7 +60,7 @@ struct Job {
     bool verify_model = false;  // compare the contents of the model's files on all hosts before the
                                 // first step (verify_model.h)
     fabric::NetTable net_table = fabric::NetTable::kAuto;
-    bool keeps_pages() const { return cache_ram > 0 || !cache_dir.empty(); }
+    bool keeps_pages() const { return cache_ram > 0 || !cache_dir.empty() || !slot_dir.empty(); }
     int64_t cache_tokens() const { return kv_tokens > 0 ? kv_tokens : ctx; }
     int64_t step_rows() const { return chunk < cache_tokens() ? chunk : cache_tokens(); }
     backend::Overlap overlap = backend::Overlap::kAuto;
@@ -75,6 +75,7 @@ struct Job {
     int64_t cache_ram = 0;
     std::string cache_dir{};
     int64_t cache_disk = int64_t{50} << 30;
+    std::string slot_dir{};  // folder of slot files (page_store/slot_file.h); "": none
     bool feed = false;  // only rank 0 has the model; it streams the other ranks' shards to them
                         // (weight_stream.h)
 };

@@ -40,6 +40,8 @@ class PageKeys {
     // `pages` pages.
     void Extend(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t pages,
                 std::vector<PageKey>& keys) const;
+    // All on which the bits of pages depend, besides their texts and the owners of these.
+    PageKey Identity(int32_t adapter) const { return Root({"", adapter}); }
 
   private:
     PageKey Root(const PrefixSpace& space) const;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/own_folder.h"
 #include "engine/page_store/folder_store.h"
 #include "engine/page_store/ram_store.h"
 
@@ -13,10 +14,18 @@ namespace weft::engine {
 
 Result<std::unique_ptr<RankPages>> RankPages::Open(const Job& job) {
     auto pages = std::make_unique<RankPages>();
+    if (!job.slot_dir.empty()) {
+        WEFT_TRY(MakeOwnFolder("--slot-save-path", job.slot_dir));
+        auto slots = std::make_unique<SlotFiles>();
+        pages->slots_ = slots.get();
+        pages->slot_dir_ = job.slot_dir;
+        pages->text_ = fmt::format("slots in {}", job.slot_dir);
+        pages->tiers_.push_back(std::move(slots));
+    }
     if (job.cache_ram > 0) {
         pages->tiers_.push_back(std::make_unique<RamStore>(job.cache_ram));
-        pages->text_ =
-            fmt::format("{} of memory per rank", BytesText(static_cast<uint64_t>(job.cache_ram)));
+        pages->text_ += fmt::format("{}{} of memory per rank", pages->text_.empty() ? "" : ", ",
+                                    BytesText(static_cast<uint64_t>(job.cache_ram)));
     }
     if (!job.cache_dir.empty()) {
         WEFT_ASSIGN(auto folder, FolderStore::Open(job.cache_dir, job.cache_disk));
@@ -75,7 +84,14 @@ Status RankPages::Save(std::span<const KeyedPage> pages) {
         unkept.push_back(
             {key, page.place, page.is_state, std::make_shared<std::vector<std::byte>>(size)});
     }
-    std::vector<Unkept> by_place = unkept;
+    WEFT_TRY(ReadAll(unkept));
+    for (const Unkept& page : unkept) {
+        for (const auto& tier : tiers_) tier->Put(page.key, page.bytes);
+    }
+    return {};
+}
+
+Status RankPages::ReadAll(std::vector<Unkept> by_place) {
     std::ranges::sort(by_place, {},
                       [](const Unkept& page) { return std::pair(page.is_state, page.place); });
     for (size_t begin = 0, end = 0; begin < by_place.size(); begin = end) {
@@ -84,9 +100,6 @@ Status RankPages::Save(std::span<const KeyedPage> pages) {
             if (next.is_state != last.is_state || next.place != last.place + 1) break;
         }
         WEFT_TRY(Read(std::span(by_place).subspan(begin, end - begin)));
-    }
-    for (const Unkept& page : unkept) {
-        for (const auto& tier : tiers_) tier->Put(page.key, page.bytes);
     }
     return {};
 }
@@ -125,6 +138,71 @@ Result<int64_t> RankPages::Restore(std::span<const KeyedPage> pages,
         progress.fetch_add(1, std::memory_order_relaxed);
     }
     return static_cast<int64_t>(pages.size());
+}
+
+// ---- Slots --------------------------------------------------------------------------------------
+
+std::string RankPages::SlotPath(const std::string& name, int rank) const {
+    return fmt::format("{}/{}{}", slot_dir_, name, rank == 0 ? "" : fmt::format(".rank{}", rank));
+}
+
+Result<RankPages::SlotOutcome> RankPages::SaveSlot(const std::string& path, SlotHead head,
+                                                   std::span<const KeyedPage> pages,
+                                                   std::atomic<int64_t>& progress) {
+    const bool has_state = !pages.empty() && pages.back().is_state;
+    head.pages = std::ssize(pages) - (has_state ? 1 : 0);
+    head.page_bytes = pages_.bytes;
+    head.state_bytes = has_state ? states_.bytes : 0;
+    Status read;
+    const auto read_entries = [&](int64_t first, std::span<std::vector<std::byte>> entries) {
+        std::vector<Unkept> run;
+        for (size_t i = 0; i < entries.size(); ++i) {
+            const KeyedPage& page = pages[static_cast<size_t>(first) + i];
+            const auto size = static_cast<size_t>(ShareOf(page).bytes);
+            run.push_back({page.key, page.place, page.is_state,
+                           std::make_shared<std::vector<std::byte>>(size)});
+        }
+        read = ReadAll(run);
+        for (size_t i = 0; i < entries.size(); ++i) entries[i] = std::move(*run[i].bytes);
+        progress.fetch_add(1, std::memory_order_relaxed);
+        return read;
+    };
+    if (path.find('/', slot_dir_.size() + 1) != std::string::npos) {
+        const Status made = MakeOwnFolder("--slot-save-path", path.substr(0, path.rfind('/')));
+        if (!made.ok()) return SlotOutcome{0, made.error()};
+    }
+    auto written = WriteSlotFile(path, head, read_entries);
+    if (!read.ok()) return read.error();
+    if (!written.ok()) return SlotOutcome{0, written.error()};
+    return SlotOutcome{SlotFileBytes(head), {}, *std::move(written)};
+}
+
+Status RankPages::CheckSlot(const SlotFile& file, const Sha256Digest& set, size_t entries) const {
+    const SlotHead& head = file.head();
+    const bool empty = file.entries() == 0;
+    if (head.set == set && std::cmp_equal(file.entries(), entries) &&
+        (empty || (head.page_bytes == pages_.bytes &&
+                   (head.state_bytes == 0 || head.state_bytes == states_.bytes)))) {
+        return {};
+    }
+    return MakeError(ErrorCode::kUsage,
+                     "this rank's file belongs to another save than rank 0's. Copy the files of "
+                     "all ranks (NAME, NAME.rank1, ...) together");
+}
+
+RankPages::SlotOutcome RankPages::LoadSlot(const std::string& path, const Sha256Digest& set,
+                                           std::span<const KeyedPage> pages,
+                                           std::atomic<int64_t>& progress) {
+    auto file = SlotFile::Open(path);
+    if (!file.ok()) return {0, file.error(), {}};
+    Status good = CheckSlot(**file, set, pages.size());
+    if (good.ok()) good = (*file)->Verify(progress);
+    if (!good.ok()) return {0, good.error(), {}};
+    std::vector<PageKey> keys;
+    for (const KeyedPage& page : pages) keys.push_back(KeyOfShare(page, shard_));
+    const int64_t bytes = SlotFileBytes((*file)->head());
+    slots_->Add(*std::move(file), keys);
+    return {bytes, {}, {}};
 }
 
 std::string RankPages::Text() const {

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@
 #include "engine/job.h"
 #include "engine/page_store/page_key.h"
 #include "engine/page_store/page_store.h"
+#include "engine/page_store/slot_file.h"
 #include "program/program.h"
 
 namespace weft::engine {
@@ -52,10 +54,28 @@ class RankPages {
     // progress: increases with each page. Errors: those of the device.
     Result<int64_t> Restore(std::span<const KeyedPage> pages, std::atomic<int64_t>& progress);
 
+    // Slots (slot_file.h). What happened with this rank's file: its bytes, or why it failed.
+    struct SlotOutcome {
+        int64_t bytes = 0;
+        std::optional<Error> error{};
+        std::optional<OutputFile> written{};  // to be finished when all ranks have written theirs
+    };
+    // Writes the file `path` with shares of pages that are in the device's memory, and perhaps of
+    // the state after them. head: sizes are set here. Errors: those of the device.
+    Result<SlotOutcome> SaveSlot(const std::string& path, SlotHead head,
+                                 std::span<const KeyedPage> pages, std::atomic<int64_t>& progress);
+    // Reads the file `path` of the save `set`: its entries then count as kept under the keys of
+    // `pages`.
+    SlotOutcome LoadSlot(const std::string& path, const Sha256Digest& set,
+                         std::span<const KeyedPage> pages, std::atomic<int64_t>& progress);
+    // The path of the file `name` of a rank.
+    std::string SlotPath(const std::string& name, int rank) const;
+
     // Sizes of this rank's share of a page.
     int64_t page_bytes() const { return pages_.bytes; }
     // The counts of all tiers together; held_bytes counts only the last tier.
     PageStoreCounts counts() const;
+    bool has_slots() const { return slots_ != nullptr; }
     // The tiers, for the log.
     std::string Text() const;
 
@@ -77,11 +97,15 @@ class RankPages {
         bool is_state;
         std::shared_ptr<std::vector<std::byte>> bytes;
     };
+    Status ReadAll(std::vector<Unkept> pages);
     Status Read(std::span<const Unkept> pages);
+    Status CheckSlot(const SlotFile& file, const Sha256Digest& set, size_t entries) const;
     const Share& ShareOf(const KeyedPage& page) const { return page.is_state ? states_ : pages_; }
 
     std::string text_;
     std::vector<std::unique_ptr<PageStore>> tiers_;  // fastest first
+    std::string slot_dir_;
+    SlotFiles* slots_ = nullptr;  // one of tiers_; null: no --slot-save-path
     backend::Executable* executable_ = nullptr;
     Sha256Digest shard_{};
     Share pages_, states_;
