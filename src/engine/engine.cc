@@ -212,7 +212,7 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
     const int64_t id = sequence.id;
     ++waiting_of_[sequence.key];
     waiting_.emplace(id, sequence.key);
-    commands_.push_back({id, std::move(active)});
+    commands_.push_back({id, std::move(active), false, {}});
     commanded_.notify_one();
     return id;
 }
@@ -220,13 +220,24 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
 void Engine::Cancel(int64_t id) {
     const std::lock_guard lock(mutex_);
     WaitsNoMore(id);
-    commands_.push_back({id, nullptr});
+    commands_.push_back({id, nullptr, false, {}});
     commanded_.notify_one();
 }
 
 void Engine::StopEarly(int64_t id) {
     const std::lock_guard lock(mutex_);
-    commands_.push_back({id, nullptr, true});
+    commands_.push_back({id, nullptr, true, {}});
+    commanded_.notify_one();
+}
+
+void Engine::Submit(SlotRequest request) {
+    std::unique_lock lock(mutex_);
+    if (published_.state == EngineState::kOver || stopping_) {
+        lock.unlock();
+        request.done(MakeError(ErrorCode::kCancelled, "the server is shutting down"));
+        return;
+    }
+    commands_.push_back({0, nullptr, false, std::move(request)});
     commanded_.notify_one();
 }
 
@@ -292,7 +303,9 @@ void Engine::DrainCommands() {
         commands.swap(commands_);
     }
     for (Command& command : commands) {
-        if (command.added != nullptr) {
+        if (command.slot) {
+            slots_.push_back(*std::move(command.slot));
+        } else if (command.added != nullptr) {
             working_.prompt_tokens += static_cast<int64_t>(command.added->request.prompt.size());
             scheduler_->Add(&command.added->sequence);
             FindScores(*command.added);
@@ -358,6 +371,7 @@ Status Engine::Run() {
     for (const auto& [id, active] : active_) {
         End(*active, MakeError(ErrorCode::kCancelled, "the server is shutting down"));
     }
+    EndSlots(MakeError(ErrorCode::kCancelled, "the server is shutting down"));
     ReapFinished();
     return {};
 }

@@ -176,6 +176,9 @@ class Engine {
     // Ends the request successfully with its text so far; Ending::finish is "stop". Does nothing if
     // it has ended.
     void StopEarly(int64_t id);
+    // Saves or restores between two steps; the other requests wait meanwhile. Errors reach
+    // request.done; kUnsupported: the job has no --slot-save-path.
+    void Submit(SlotRequest request);
     // Accepts no more requests; Run returns after the last answer.
     void Drain();
     // Ends all requests now.
@@ -233,6 +236,11 @@ class Engine {
     Status CompleteAllSteps();
     Status KeepPages();
     Status RestorePages();
+    Status RunSlots();
+    Result<SlotRequest::Done> RunSlot(const SlotRequest& request, Status& fault);
+    Result<Rank::SlotResult> SaveSlot(const SlotRequest& request, SlotRequest::Done& done);
+    Result<Rank::SlotResult> LoadSlot(const SlotRequest& request, SlotRequest::Done& done);
+    void EndSlots(const Error& error);
     Status Draft();
     Status ReadAlong();
     void NoteForHead();
@@ -291,7 +299,8 @@ class Engine {
     ScoreCache scores_;
     int64_t scores_seen_ = 0;  // scores_.changes() that all requests have seen
     std::map<int64_t, std::unique_ptr<RunningRequest>> active_;
-    std::vector<int64_t> ended_;  // ids of requests to remove after the step
+    std::deque<SlotRequest> slots_;  // to be saved or restored
+    std::vector<int64_t> ended_;     // ids of requests to remove after the step
     std::vector<PlannedRows> planned_;
     std::vector<Sequence*> decodes_;             // valid while they are drafted
     std::vector<StepDrafts::Guesser> guessers_;  // valid while they are drafted

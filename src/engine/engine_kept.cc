@@ -51,4 +51,66 @@ Status Engine::RestorePages() {
     return {};
 }
 
+// ---- Slots --------------------------------------------------------------------------------------
+
+Status Engine::RunSlots() {
+    while (!slots_.empty()) {
+        const SlotRequest request = std::move(slots_.front());
+        slots_.pop_front();
+        Status fault;
+        const auto done = RunSlot(request, fault);
+        request.done(done);
+        WEFT_TRY(fault);
+    }
+    return {};
+}
+
+void Engine::EndSlots(const Error& error) {
+    for (const SlotRequest& request : std::exchange(slots_, {})) request.done(error);
+}
+
+// fault: an error that ends the step, beside that of the request.
+Result<SlotRequest::Done> Engine::RunSlot(const SlotRequest& request, Status& fault) {
+    if (rank().pages() == nullptr || !rank().pages()->has_slots()) {
+        return MakeError(ErrorCode::kUnsupported, "the server has no --slot-save-path");
+    }
+    const int64_t begin_ns = NowNs();
+    SlotRequest::Done done;
+    const auto result = request.restores ? LoadSlot(request, done) : SaveSlot(request, done);
+    if (!result.ok()) {
+        fault = result.error();
+        return result.error();
+    }
+    if (result->error) return *result->error;
+    done.bytes = result->bytes;
+    done.seconds = Seconds(begin_ns, NowNs());
+    return done;
+}
+
+Result<Rank::SlotResult> Engine::SaveSlot(const SlotRequest& request, SlotRequest::Done& done) {
+    WEFT_TRY(CompleteAllSteps());
+    WEFT_TRY(KeepPages());
+    const std::vector<KeyedPage> held =
+        scheduler_->HoldCached({request.tenant, request.adapter}, request.tokens);
+    auto result = rank().SaveSlot(++runner_->step().number, request.file, request.tokens,
+                                  request.adapter, held);
+    scheduler_->LetGo(held);
+    done.pages_tokens =
+        std::ranges::count(held, false, &KeyedPage::is_state) * rank().page_tokens();
+    return result;
+}
+
+Result<Rank::SlotResult> Engine::LoadSlot(const SlotRequest& request, SlotRequest::Done& done) {
+    auto head = rank().ReadSlot(request.file);
+    if (!head.ok()) return Rank::SlotResult{0, head.error()};
+    done.tokens = std::move(head->tokens);
+    done.adapter = static_cast<int32_t>(head->adapter);
+    done.pages_tokens = head->pages * rank().page_tokens();
+    WEFT_TRY(CompleteAllSteps());
+    WEFT_TRY(KeepPages());
+    return rank().LoadSlot(++runner_->step().number, request.file, *head,
+                           scheduler_->KeysOf({request.tenant, done.adapter}, done.tokens,
+                                              head->pages, head->state_bytes > 0));
+}
+
 }  // namespace weft::engine

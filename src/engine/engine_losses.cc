@@ -138,6 +138,7 @@ Status Engine::FailAll(Error error) {
     }
     DrainCommands();
     for (const auto& [id, active] : active_) End(*active, error);
+    EndSlots(error);
     ReapFinished();
     return error;
 }

@@ -28,6 +28,7 @@ Status Engine::Turn() {
     if (std::exchange(scores_seen_, scores_.changes()) != scores_.changes()) {
         for (const auto& [id, active] : active_) FindScores(*active);
     }
+    WEFT_TRY(RunSlots());
     WEFT_TRY(RestorePages());
     const int64_t begin_ns = NowNs();
     const bool work = scheduler_->Plan(runner_->step(), planned_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -94,6 +95,24 @@ class Listener {
     virtual void OnSpent(int64_t /*prompt_tokens*/, int64_t /*said_tokens*/) {}
     // The last call. `rest`: text that was held back. kCancelled: Cancel was called.
     virtual void OnEnd(std::string_view rest, const Result<Ending>& ending) = 0;
+};
+
+// Saves a text's pages in a file, or makes a file's pages known (page_store/slot_file.h).
+struct SlotRequest {
+    std::string file{};             // without --slot-save-path
+    bool restores = false;          // else: saves
+    std::vector<int32_t> tokens{};  // to be saved: the pages of them that are cached
+    int32_t adapter = 0;            // of the text to be saved
+    std::string tenant{};           // owner of the text
+    struct Done {
+        std::vector<int32_t> tokens{};  // restored: the text
+        int32_t adapter = 0;            // restored: of the text
+        int64_t pages_tokens = 0;       // tokens of the saved or restored pages
+        int64_t bytes = 0;              // of the files of all ranks
+        double seconds = 0;
+    };
+    // Called once, on the engine's thread; must not block.
+    std::function<void(const Result<Done>&)> done{};
 };
 
 }  // namespace weft::engine

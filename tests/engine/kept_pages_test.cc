@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "engine/engine.h"
 #include "support/hf_folder.h"
@@ -170,6 +171,42 @@ TEST_P(KeptPagesOf, DamageCostsOnlyTime) {
     engine = Open(job);
     EXPECT_EQ(RunAll(*engine, requests)[0]->answer, expected);
     EXPECT_EQ(engine->stats().schedule.kept_hit, 5 * kPage) << "written again";
+}
+
+// A slot that was saved gives its pages, and its state, to the next engine; another owner's
+// requests find them under their own keys only after they restore the file.
+TEST_P(KeptPagesOf, ComeBackFromASlot) {
+    Job job = JobFor(2048);
+    const Request request = KeptRequest(1, 5 * kPage + 7, "first");
+    const Answer expected = RunAll(*Open(job), {request})[0]->answer;
+    job.slot_dir = dir_ / "slots";
+    std::optional<Result<SlotRequest::Done>> done;
+    const auto run = [&](Engine& engine, bool restores, const std::string& tenant) {
+        SlotRequest slot{.file = "talk", .restores = restores, .tenant = tenant};
+        slot.tokens = request.prompt;
+        slot.done = [&](const Result<SlotRequest::Done>& result) { done = result; };
+        engine.Submit(std::move(slot));
+    };
+    auto engine = Open(job);
+    ASSERT_TRUE(engine->Generate(request).ok());
+    run(*engine, false, "first");
+    RunAll(*engine, {});
+    ASSERT_TRUE(done->ok()) << done->error().message;
+    const int64_t saved = (*done)->pages_tokens;
+    EXPECT_EQ(saved, 5 * kPage);
+    EXPECT_EQ((*done)->bytes, static_cast<int64_t>(fs::file_size(dir_ / "slots/talk")));
+
+    engine = Open(job);
+    run(*engine, true, "second");
+    Request other = request;
+    other.tenant = "second";
+    const auto ears = RunAll(*engine, {request, other});
+    ASSERT_TRUE(done->ok()) << done->error().message;
+    EXPECT_EQ((*done)->tokens, request.prompt);
+    EXPECT_EQ((*done)->pages_tokens, saved);
+    EXPECT_EQ(ears[0]->ending.cached_tokens, 0);
+    EXPECT_EQ(ears[1]->ending.cached_tokens, saved);
+    for (const auto& ear : ears) EXPECT_EQ(ear->answer, expected);
 }
 
 // The KV cache holds one text at a time; host memory holds both.

@@ -144,6 +144,7 @@ StepData RandomStep(std::mt19937& random) {
         page.place = below(300);
         page.is_state = below(2) == 1;
     }
+    step.name = std::string(static_cast<size_t>(below(9)), 'n');
     return step;
 }
 
@@ -216,7 +217,7 @@ TEST(StepMessage, ErrorsNameTheValue) {
     step.asks = {{RowAsk::Kind::kToken, 0, {.temperature = 0.5f}}};
     std::vector<int32_t> words;
     EncodeStep(step, words);
-    constexpr size_t kAsk = 10 + 5, kSequence = kAsk + 6;
+    constexpr size_t kAsk = 11 + 5, kSequence = kAsk + 6;
     const auto bits = [](float value) { return std::bit_cast<int32_t>(value); };
     struct Case {
         size_t at;
@@ -224,8 +225,8 @@ TEST(StepMessage, ErrorsNameTheValue) {
         const char* error;
     };
     const Case cases[] = {
-        {0, 3, "its number of words is 3; expected 31, as received"},
-        {1, 77, "its kind is 77; expected 0 to 6"},
+        {0, 3, "its number of words is 3; expected 32, as received"},
+        {1, 77, "its kind is 77; expected 0 to 8"},
         {5, -2, "its number of sequences is -2; expected 0 or more"},
         {4, 40, "its number of tokens and output rows is 40 and 1; expected at most 21 words"},
         {7, 20, "it ends within page copy 8; expected"},
@@ -241,7 +242,7 @@ TEST(StepMessage, ErrorsNameTheValue) {
         {kSequence + 7, -1, "the number of state writes is -1; expected 0 or more"},
         {kSequence + 8, -1, "the number of pages of a sequence is -1; expected 0 or more"},
         {kSequence + 8, 2, "it ends within sequence 0; expected"},
-        {kSequence + 8, 0, "the number of words after its last sequence is 1; expected 0"}};
+        {kSequence + 8, 0, "the number of words after its name is 1; expected 0"}};
     for (const Case& one : cases) {
         std::vector<int32_t> damaged = words;
         damaged[one.at] = one.value;

@@ -46,6 +46,38 @@ void Scheduler::SaveLastState(Sequence& s) {
     if (slot >= 0) SaveState(s, s.last_border, slot);
 }
 
+// ---- Slots --------------------------------------------------------------------------------------
+
+std::vector<KeyedPage> Scheduler::KeysOf(const PrefixSpace& space, std::span<const int32_t> tokens,
+                                         int64_t pages, bool state) const {
+    std::vector<PageKey> keys;
+    page_keys_->Extend(space, tokens, pages, keys);
+    std::vector<KeyedPage> keyed;
+    for (const PageKey& key : keys) keyed.push_back({key, 0, false});
+    if (state && pages > 0) keyed.push_back({keys.back(), 0, true});
+    return keyed;
+}
+
+std::vector<KeyedPage> Scheduler::HoldCached(const PrefixSpace& space,
+                                             std::span<const int32_t> tokens) {
+    std::vector<int32_t> pages;
+    int32_t slot = -1;
+    const auto most = static_cast<int64_t>(tokens.size());
+    if (has_state()) {
+        slot = cache_.ExtendToState(space, tokens, 0, most, pages);
+    } else {
+        cache_.Extend(space, tokens, 0, most, pages);
+    }
+    std::vector<KeyedPage> held = KeysOf(space, tokens, std::ssize(pages), slot >= 0);
+    for (size_t i = 0; i < pages.size(); ++i) held[i].place = pages[i];
+    if (slot >= 0) held.back().place = slot;
+    return held;
+}
+
+void Scheduler::LetGo(std::span<const KeyedPage> held) {
+    for (const KeyedPage& page : held) (page.is_state ? slots_ : pool_).LetGo(page.place);
+}
+
 // ---- Restoring ----------------------------------------------------------------------------------
 
 bool Scheduler::Seeks(const Sequence& s) const {

@@ -640,6 +640,8 @@ Status RunWorker(Rank& rank) {
             case StepKind::kReport: WEFT_TRY(rank.ExchangeReports()); break;
             case StepKind::kSave:
             case StepKind::kRestore: WEFT_TRY(rank.RunKeyed(step)); break;
+            case StepKind::kSaveSlot:
+            case StepKind::kLoadSlot: WEFT_TRY(rank.RunSlot(step, {})); break;
         }
     }
 }

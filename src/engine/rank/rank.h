@@ -23,6 +23,7 @@
 #include "cluster/cluster.h"
 #include "engine/job.h"
 #include "engine/page_store/page_key.h"
+#include "engine/page_store/slot_file.h"
 #include "engine/rank/shares.h"
 #include "engine/rank/step_links.h"
 #include "engine/rank/step_message.h"
@@ -100,6 +101,22 @@ class Rank {
     Status SavePages(int64_t step_number, std::vector<KeyedPage> pages);
     // Rank 0: all ranks fill these pages. Returns the number of first pages that all ranks filled.
     Result<int64_t> RestorePages(int64_t step_number, std::vector<KeyedPage> pages);
+    // Rank 0: slots (page_store/slot_file.h; rank_slots.cc). What all ranks did: the bytes of all
+    // files, or the first rank's error.
+    struct SlotResult {
+        int64_t bytes = 0;
+        std::optional<Error> error{};
+    };
+    // Saves pages of a text that are in the devices' memory, and perhaps the state after them.
+    Result<SlotResult> SaveSlot(int64_t step_number, const std::string& name,
+                                std::vector<int32_t> tokens, int32_t adapter,
+                                std::vector<KeyedPage> pages);
+    // The head of a file, if its pages are those of this job. Errors: those of SlotFile; kUsage:
+    // another job's file.
+    Result<SlotHead> ReadSlot(const std::string& name) const;
+    // Keeps what the file has by the keys of `pages`.
+    Result<SlotResult> LoadSlot(int64_t step_number, const std::string& name, const SlotHead& head,
+                                std::vector<KeyedPage> pages);
 
     const Job& job() const { return job_; }
     const model::Hyper& hyper() const { return hyper_; }
@@ -180,6 +197,8 @@ class Rank {
     Status EnterPages();
     Status CheckKeyed(const StepData& step) const;
     Result<int64_t> RunKeyed(const StepData& step);
+    Result<SlotResult> RunSlot(const StepData& step, SlotHead head);
+    Result<SlotResult> AgreeOnSlot(const SlotResult& mine);
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
     // The self-test (run_self_test.cc).

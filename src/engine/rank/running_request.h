@@ -89,6 +89,7 @@ struct Engine::Command {
     int64_t id = 0;
     std::unique_ptr<RunningRequest> added;  // a new request; null: end request `id`
     bool well = false;                      // end the request successfully instead of cancelling it
+    std::optional<SlotRequest> slot{};      // instead of all this
 };
 
 inline double Seconds(int64_t begin_ns, int64_t end_ns) {

@@ -5,16 +5,17 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace weft::engine {
 namespace {
 
 // Words of the head: total, kind, number (2), tokens, sequences, output rows, copies, asks, keyed
-// pages.
-constexpr size_t kHeadWords = 10;
-constexpr const char* kCounts[] = {"tokens",      "sequences", "output rows",
-                                   "page copies", "asks",      "keyed pages"};
+// pages, bytes of the name.
+constexpr size_t kHeadWords = 11;
+constexpr const char* kCounts[] = {"tokens", "sequences",   "output rows",      "page copies",
+                                   "asks",   "keyed pages", "bytes of the name"};
 // Words of an ask: the number of best logits, or one of these; a chain follows kToken.
 constexpr int32_t kAskAll = 0, kAskToken = -1;
 // The chunk size and the context bound a step; a larger message is invalid.
@@ -148,6 +149,27 @@ Status TakeKeyed(WordReader& reader, int32_t number, KeyedPage& page) {
     return {};
 }
 
+Status TakeName(WordReader& reader, int32_t bytes, std::string& name) {
+    std::vector<int32_t> words;
+    const auto size = static_cast<size_t>(bytes);
+    if (!reader.Take((size + sizeof(int32_t) - 1) / sizeof(int32_t), words)) {
+        return BadStep("its number of bytes of the name", bytes,
+                       fmt::format("at most {} words of them", reader.left()));
+    }
+    name.resize(size);
+    std::memcpy(name.data(), words.data(), size);
+    const auto rest = std::as_bytes(std::span(words)).subspan(size);
+    const auto is_zero = [](std::byte one) { return one == std::byte{}; };
+    if (std::ranges::all_of(rest, is_zero)) return {};
+    return BadStep("the rest of the name's last word", "not 0", "0");
+}
+
+void AppendName(std::vector<int32_t>& words, const std::string& name) {
+    const size_t begin = words.size();
+    words.resize(begin + (name.size() + sizeof(int32_t) - 1) / sizeof(int32_t));
+    std::memcpy(words.data() + begin, name.data(), name.size());
+}
+
 void AppendKeyed(std::vector<int32_t>& words, const KeyedPage& page) {
     std::array<int32_t, sizeof(PageKey) / sizeof(int32_t)> key{};
     std::memcpy(key.data(), page.key.data(), page.key.size());
@@ -176,6 +198,7 @@ void StepData::Clear() {
     copies.clear();
     asks.clear();
     keyed.clear();
+    name.clear();
     wanted = {};
 }
 
@@ -193,11 +216,11 @@ void StepData::Append(std::span<const int32_t> new_tokens, int64_t position, Seq
 void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
     const auto size = [](const auto& list) { return static_cast<int32_t>(list.size()); };
     words.clear();
-    words.insert(
-        words.end(),
-        {0, static_cast<int32_t>(step.kind), static_cast<int32_t>(step.number & 0xffffffff),
-         static_cast<int32_t>(step.number >> 32), size(step.tokens), size(step.sequences),
-         size(step.output_rows), size(step.copies), size(step.asks), size(step.keyed)});
+    words.insert(words.end(), {0, static_cast<int32_t>(step.kind),
+                               static_cast<int32_t>(step.number & 0xffffffff),
+                               static_cast<int32_t>(step.number >> 32), size(step.tokens),
+                               size(step.sequences), size(step.output_rows), size(step.copies),
+                               size(step.asks), size(step.keyed), size(step.name)});
     Append(words, step.tokens);
     Append(words, step.positions);
     Append(words, step.output_rows);
@@ -214,6 +237,7 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
         Append(words, s.pages);
     }
     for (const KeyedPage& page : step.keyed) AppendKeyed(words, page);
+    AppendName(words, step.name);
     words[0] = size(words);
 }
 
@@ -222,7 +246,7 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
         return BadStep("its number of words", words.empty() ? 0 : words[0],
                        fmt::format("{}, as received, and at least {}", words.size(), kHeadWords));
     }
-    constexpr auto kLast = static_cast<int32_t>(StepKind::kRestore);
+    constexpr auto kLast = static_cast<int32_t>(StepKind::kLoadSlot);
     if (words[1] < 0 || words[1] > kLast) {
         return BadStep("its kind", words[1], fmt::format("0 to {}", kLast));
     }
@@ -261,8 +285,9 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     }
     step.keyed.clear();
     for (int32_t i = 0; i < keyed; ++i) WEFT_TRY(TakeKeyed(reader, i, step.keyed.emplace_back()));
+    WEFT_TRY(TakeName(reader, counts[6], step.name));
     if (reader.left() == 0) return {};
-    return BadStep("the number of words after its last sequence", reader.left(), "0");
+    return BadStep("the number of words after its name", reader.left(), "0");
 }
 
 StepChannel::Route StepChannel::RouteOf(int rank, int tp, int pp) {

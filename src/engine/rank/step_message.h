@@ -6,12 +6,13 @@
 // The message has a fixed size if the step fits (as a decode step of a few sequences does), so a
 // step costs one broadcast; the rest of a longer step follows in a second message. Layout: Head,
 // then tokens, positions, output rows, page copies, asks, sequences with their adapters, state
-// slots and pages, keyed pages, all 32-bit.
+// slots and pages, keyed pages, the name's bytes in whole words, all 32-bit.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,9 @@ enum class StepKind : int32_t {
     kGuessOn,  // run the head again; row i follows output row i of its last run
     kSave,     // save `keyed` pages without a step
     kRestore,  // fill `keyed` pages with what is kept of them
+    // Slots (rank_slots.cc). The first entry of `keyed` has the key SlotHead::set.
+    kSaveSlot,  // save the other entries of `keyed` in the file `name`
+    kLoadSlot,  // keep the entries of the file `name` by the keys of the other entries of `keyed`
 };
 
 // A step that owns its data. The result of View is valid until the step changes.
@@ -56,6 +60,7 @@ struct StepData {
     // Pages to save outside of the device's memory before the step runs, or to restore
     // (page_store/rank_pages.h).
     std::vector<KeyedPage> keyed;
+    std::string name;
     // Not sent; for rank 0's device: the part of the output rows' logits that rank 0 will read.
     // Rank sets wanted.value.
     backend::WantedRows wanted;
