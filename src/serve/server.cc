@@ -125,6 +125,7 @@ void Server::Describe() {
             std::max(served_.longest_piece_bytes, tokenizer.Piece(id).size());
     }
     served_.slots = options_.batch.max_seqs;
+    served_.slot_folder = options_.job.slot_dir;
     served_.speculative = options_.batch.draft.on();
     const model_files::ModelSource& source = engine_->rank().source();
     ReadTemplate(source, tokenizer, served_);

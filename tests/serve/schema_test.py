@@ -39,6 +39,8 @@ def short(schemas):
 class Schema(serving.ServedCase):
     # Two pages: an answer without a length limit ends soon.
     context = 128
+    SLOTS = tempfile.TemporaryDirectory(prefix="weft-schema-")
+    words = ("--slot-save-path", SLOTS.name)
 
     def test_file_is_served(self):
         status, headers, body = self.server.call("GET", "/openapi.json")

@@ -142,10 +142,11 @@ class Server:
 class ServedCase(unittest.TestCase):
     """Tests that share one server."""
     context = 2048
+    words = ()
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(cls.context)
+        cls.server = Server(cls.context, *cls.words)
 
     @classmethod
     def tearDownClass(cls):

@@ -83,6 +83,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
       keeps_tokens_(plan.keeps_tokens),
       ends_slowly_(plan.ends_slowly),
       headers_(std::move(plan.headers)),
+      slot_(std::move(plan.slot)),
       observer_(std::move(observer)),
       later_(std::move(later)),
       tools_(plan.tools),
@@ -193,6 +194,7 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
     }
     state.last_ns = now_ns;
     state.said += token != nullptr ? 1 : 0;
+    if (index == 0 && slot_ != nullptr && token != nullptr) slot_->Add(token->chance.id);
     EmitEcho(index);
     if (wants_logprobs_[index] && token != nullptr) state.pending.push_back(*token);
     if (keeps_tokens_ && token != nullptr) state.choice.end.tokens.push_back(token->chance.id);
@@ -344,6 +346,10 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
     State& state = choices_[index];
     if (state.over) return;
     state.over = true;
+    if (index == 0 && slot_ != nullptr) {
+        if (ending.ok()) slot_->SetCached(ending->cached_tokens);
+        slot_.reset();  // before the client may save it
+    }
     if (ending.ok()) {
         EmitEcho(index);
         if (!rest.empty()) {

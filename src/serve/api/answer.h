@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "serve/api/content_stops.h"
 #include "serve/api/dialect.h"
+#include "serve/api/llama/slots.h"
 #include "serve/api/members.h"
 #include "serve/http/server.h"
 
@@ -72,6 +73,7 @@ struct AnswerPlan {
     bool ends_slowly = false;                    // the end of the answer writes a file
     Headers headers{};                           // response headers besides Content-Type
     std::string prompt_name = "prompt";          // field name of the prompt, for errors
+    std::shared_ptr<SlotTable::Use> slot{};      // remembers the text of the first choice
     // Not empty: the complete response body; the engine is not called.
     std::string reply{};
     std::string reply_type = "application/json";
@@ -164,6 +166,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::unique_ptr<Dialect> dialect_;
     const bool stream_, one_call_, hides_reasoning_, keeps_tokens_, ends_slowly_;
     const Headers headers_;
+    std::shared_ptr<SlotTable::Use> slot_;  // until the first choice is complete
     Observer observer_;
     const Later later_;
     std::mutex mutex_;  // guards choices_, record_ and left_

@@ -92,15 +92,15 @@ void Send(Exchange& exchange, Headers headers, const std::string& type, std::str
     exchange.Send(200, std::move(headers), std::move(body));
 }
 
-// Owner of a request's stored responses: its key. Without keys there is one owner.
-std::string OwnerOf(const HttpRequest& request, KeyStore* keys) {
-    if (keys == nullptr) return "";
-    const std::shared_ptr<const KeyRing> ring = keys->ring();
+}  // namespace
+
+// Owner of a request's stored responses and slots: its key. Without keys there is one owner.
+std::string Api::OwnerOf(const HttpRequest& request) const {
+    if (options_.keys == nullptr) return "";
+    const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
     const ApiKey* key = ring->Find(PresentedKey(request));
     return key == nullptr ? "nobody" : Hex(key->digest);
 }
-
-}  // namespace
 
 Api::Api(const Served& served, ApiOptions options)
     : served_(served),
@@ -109,7 +109,9 @@ Api::Api(const Served& served, ApiOptions options)
       responses_(options_.responses != nullptr
                      ? options_.responses
                      : std::make_shared<ResponseMemory>(options_.max_responses,
-                                                        options_.max_responses_bytes)) {
+                                                        options_.max_responses_bytes)),
+      slots_(std::make_shared<SlotTable>(std::max<int64_t>(1, served.slots), served.context,
+                                         served.speculative)) {
     const size_t small = options_.workers;
     const size_t large = small == 0 ? 0 : std::max<size_t>(1, small - 1);
     for (size_t i = 0; i < small; ++i) StartWorker(small_, 0);
@@ -281,8 +283,7 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
             return Post(exchange, *key, large_, 0,
                         [this, exchange, stored] { HandleResponse(*exchange, *stored); });
         }
-        const auto held =
-            responses_->Get(OwnerOf(exchange->request(), options_.keys), std::string(stored->id));
+        const auto held = responses_->Get(OwnerOf(exchange->request()), std::string(stored->id));
         const auto bytes = static_cast<size_t>(held == nullptr ? 0 : held->held_bytes);
         return Post(exchange, *key, LaneFor(bytes / kFormattedPerByteRead),
                     bytes / kFormattedPerByteRead,
@@ -299,7 +300,7 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
 // GET or DELETE of a stored response.
 void Api::HandleResponse(Exchange& exchange, const StoredPath& path) {
     const std::string id(path.id);
-    const std::string owner = OwnerOf(exchange.request(), options_.keys);
+    const std::string owner = OwnerOf(exchange.request());
     const ApiError unknown{404, fmt::format("Response with id '{}' not found.", id.substr(0, 100)),
                            "", "not_found"};
     if (exchange.request().method == "DELETE") {
@@ -348,6 +349,8 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
                        options_.metrics->Text(served_.engine->stats()));
     } else if (path == "/tokenizer_info") {
         exchange->Send(200, kJsonHeaders, Dump(TokenizerInfoJson(served_)));
+    } else if (path == "/slots") {
+        ListSlots(*exchange);
     } else if (path == "/props") {
         exchange->Send(200, kJsonHeaders, Dump(PropsJson(served_)));
     } else if (path == "/api/status") {
@@ -377,8 +380,10 @@ bool Api::HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::stri
         work = [this, exchange, plan = route->plan, effort] { Generate(exchange, plan, effort); };
     } else if (route->embed != nullptr) {
         work = [this, exchange, plan = route->embed] { Embed(exchange, plan); };
-    } else {
+    } else if (route->reply != nullptr) {
         work = [this, exchange, reply = route->reply] { ReplyTo(exchange, reply); };
+    } else {
+        work = [this, exchange] { ChangeSlot(exchange); };
     }
     if (large) {
         work = [this, exchange, bytes, work = std::move(work)] {
@@ -390,19 +395,6 @@ bool Api::HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::stri
     Post(exchange, key, LaneFor(bytes), bytes, std::move(work));
     return true;
 }
-
-// An admitted request with its key and rate-limit ticket.
-struct Api::Admitted {
-    std::optional<ApiKey> key{};  // nullopt: no keys are required
-    std::string tenant{};         // cache namespace
-    Headers headers{};            // headers of the answer
-    std::shared_ptr<Limiter::Ticket> ticket{};
-
-    // For a request that needs no generation: charges no tokens.
-    void Settle() const {
-        if (ticket != nullptr) ticket->Settle(0);
-    }
-};
 
 // Plans the answer again on threads with a larger compile limit.
 void Api::Defer(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort effort,
@@ -428,10 +420,12 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     AnswerPlan plan;
     plan.effort = effort;
     plan.tenant = admitted.tenant;
-    plan.owner = OwnerOf(exchange->request(), options_.keys);
+    plan.owner = OwnerOf(exchange->request());
     plan.responses = responses_;
     auto error = ParseBody(exchange->request().body, body);
     if (exchange->gone()) return;
+    int64_t slot = -1;
+    if (!error) error = ReadSlot(body, slots_->size(), slot);
     if (!error) error = make(body, served_, plan);
     if (plan.deferred) return Defer(std::move(exchange), make, effort, std::move(let_in));
     LogOnce(plan.notices);
@@ -445,6 +439,8 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
     if (!Charge(*exchange, requests, admitted)) return;
     NoteMembers(*exchange, plan.left);
+    plan.slot = slots_->Begin(plan.owner, slot, *requests[0]);
+    plan.dialect->UseSlot(plan.slot->id());
     plan.headers = std::move(admitted.headers);
     Answer::Observer observer = Observe(std::move(admitted.ticket), *requests[0]);
     Answer::Later later = LaterFor(*exchange, admitted);

@@ -5,7 +5,8 @@
 //     GET  /v1/models, /v1/models/NAME
 //     POST /v1/messages, /v1/messages/count_tokens                                Anthropic
 //     POST /completion, /infill, /tokenize, /detokenize, /apply-template          llama-server
-//     GET  /props, /tokenizer_info; /chat/completions and others as with /v1
+//     GET  /props, /slots, /tokenizer_info; POST /slots/ID
+//     /chat/completions and others as with /v1
 //     POST /api/chat and others: see ollama.h                                       Ollama
 //     GET  /live, /health, /ready, /metrics, /api/status, /
 //
@@ -22,6 +23,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -29,6 +31,7 @@
 #include <vector>
 
 #include "serve/api/answer.h"
+#include "serve/api/llama/slots.h"
 #include "serve/api/openai/embeddings.h"
 #include "serve/api/routes.h"
 #include "serve/api/served.h"
@@ -82,7 +85,18 @@ class Api {
     using Plan = std::optional<ApiError> (*)(const Json&, const Served&, AnswerPlan&);
     using Reply = std::optional<ApiError> (*)(const Json&, const Served&, Json&);
     using EmbedPlan = std::optional<ApiError> (*)(const Json&, const Served&, EmbeddingPlan&);
-    struct Admitted;
+    // An admitted request with its key and rate-limit ticket.
+    struct Admitted {
+        std::optional<ApiKey> key{};  // nullopt: no keys are required
+        std::string tenant{};         // cache namespace
+        Headers headers{};            // headers of the answer
+        std::shared_ptr<Limiter::Ticket> ticket{};
+
+        // For a request that needs no generation: charges no tokens.
+        void Settle() const {
+            if (ticket != nullptr) ticket->Settle(0);
+        }
+    };
     void HandleResponse(Exchange& exchange, const StoredPath& path);
     bool HandleGet(const std::shared_ptr<Exchange>& exchange);
     bool HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::string& key);
@@ -92,6 +106,13 @@ class Api {
     void LogOnce(const std::set<std::string>& notices);
     void Embed(std::shared_ptr<Exchange> exchange, EmbedPlan plan);
     void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);
+    // Slots (api_slots.cc).
+    void ListSlots(Exchange& exchange);
+    void ChangeSlot(const std::shared_ptr<Exchange>& exchange);
+    class SlotPrefill;
+    void SaveSlot(std::shared_ptr<Exchange> exchange, SlotTable::Text text,
+                  engine::SlotRequest slot, Admitted admitted);
+    std::string OwnerOf(const HttpRequest& request) const;
     class Probe;
     void Health(Exchange& exchange);
     void Ready(std::shared_ptr<Exchange> exchange);
@@ -127,7 +148,8 @@ class Api {
     Limiter limiter_;
     // Shared: answers that outlive the Api still store their responses.
     std::shared_ptr<ResponseStore> responses_;
-    mutable std::mutex mutex_;  // guards the queues and over_
+    const std::shared_ptr<SlotTable> slots_;  // shared for the same reason
+    mutable std::mutex mutex_;                // guards the queues and over_
     Lane small_, compiling_, large_;
     bool over_ = false;
     Status started_;

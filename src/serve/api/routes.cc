@@ -7,6 +7,7 @@
 
 #include "serve/api/anthropic/messages.h"
 #include "serve/api/llama/llama_server.h"
+#include "serve/api/llama/slots.h"
 #include "serve/api/ollama/ollama.h"
 #include "serve/api/openai/chat.h"
 #include "serve/api/openai/completions.h"
@@ -33,11 +34,12 @@ constexpr Route kPosts[] = {
     {.method = "POST", .path = "/tokenize", .plan = PlanTokenize},
     {.method = "POST", .path = "/detokenize", .reply = Detokenize},
     {.method = "POST", .path = "/apply-template", .reply = ApplyTemplate},
+    {.method = "POST", .path = kSlotsBelow},
 };
 
-constexpr std::string_view kGets[] = {"/v1/models", "/models",     "/live",          "/health",
-                                      "/healthz",   "/v1/health",  "/ready",         "/metrics",
-                                      "/props",     "/api/status", "/tokenizer_info"};
+constexpr std::string_view kGets[] = {"/v1/models", "/models",     "/live",           "/health",
+                                      "/healthz",   "/v1/health",  "/ready",          "/metrics",
+                                      "/props",     "/api/status", "/tokenizer_info", "/slots"};
 
 const Route* FindIn(std::span<const Route> routes, std::string_view method, std::string_view path) {
     const auto found = std::ranges::find_if(
@@ -54,6 +56,7 @@ bool TakesGet(std::string_view path) {
 
 const Route* FindRoute(std::string_view method, std::string_view path) {
     if (method == "HEAD") method = "GET";
+    if (SlotOfPath(path)) path = kSlotsBelow;
     const Route* route = FindIn(kPosts, method, path);
     return route != nullptr ? route : FindIn(OllamaRoutes(), method, path);
 }

@@ -43,6 +43,7 @@ struct Served {
     model_files::EmbeddingHead head;  // of embeddings
     std::string path;                 // of the model, as given to the server
     int64_t slots = 0;                // most sequences that run at once
+    std::string slot_folder;          // of saved slots; "": none are saved
     bool speculative = false;         // speculative decoding is on
     FimTokens fim{};
     std::string sampling_by{};  // describes `sampling` and the source of its values

@@ -113,6 +113,7 @@ const char* ErrorType(int status) {
         case 408:
         case 504: return "timeout_error";
         case 429: return "rate_limit_error";
+        case 501: return "not_supported_error";
         case 503:
         case 529: return "overloaded_error";
     }

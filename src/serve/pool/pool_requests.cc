@@ -31,7 +31,7 @@ constexpr int64_t kCommentMs = 1000;
 constexpr int64_t kLeastLoadMs = 1000;  // charged for a load
 
 bool IsForwardedGet(const std::string& path) {
-    return path == "/props" || path == "/tokenizer_info";
+    return path == "/props" || path == "/slots" || path == "/tokenizer_info";
 }
 
 }  // namespace

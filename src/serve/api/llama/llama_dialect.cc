@@ -22,6 +22,7 @@ class LlamaDialect final : public Dialect {
         settings_["stop"] = request.stop;
     }
 
+    void UseSlot(int64_t id) override { slot_ = id; }
     void Begin(std::string&) override {}
     void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,
                std::string& out) override {
@@ -30,7 +31,7 @@ class LlamaDialect final : public Dialect {
                {"content", delta.content},
                {"tokens", IdsOf(tokens)},
                {"stop", false},
-               {"id_slot", -1}},
+               {"id_slot", slot_}},
               out);
     }
     void EndChoice(int, const ChoiceEnd& end, std::string&) override { end_ = end; }
@@ -79,7 +80,7 @@ class LlamaDialect final : public Dialect {
         return {{"index", 0},
                 {"content", content},
                 {"tokens", tokens},
-                {"id_slot", -1},
+                {"id_slot", slot_},
                 {"stop", true},
                 {"model", model_},
                 {"tokens_predicted", usage.said_tokens},
@@ -114,6 +115,7 @@ class LlamaDialect final : public Dialect {
     const std::string model_, prompt_;
     const LlamaAsked asked_;
     Json settings_;
+    int64_t slot_ = -1;
     ChoiceEnd end_;
     bool new_line_ = false;
 };
