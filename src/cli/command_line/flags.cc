@@ -331,6 +331,13 @@ void AddKeptPages(const Command& app, engine::Job& job) {
                   "pages are no longer in the KV cache (default: none)");
 }
 
+void AddSlots(const Command& app, engine::Job& job) {
+    app.Group(kEngine).AddOption(
+        "--slot-save-path FOLDER", job.slot_dir,
+        "Save and restore conversations by name in this folder, on every rank's host: POST "
+        "/slots/ID?action=save or restore, as in llama-server (default: none)");
+}
+
 void AddLora(const Command& app, CommonFlags& flags) {
     const Command group = app.Group(kEngine);
     group.AddOption("--lora DIR", flags.lora,

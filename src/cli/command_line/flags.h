@@ -65,6 +65,7 @@ void AddDraftFlags(const Command& app, engine::DraftOptions& draft);
 void AddEngineFlags(const Command& app, CommonFlags& flags);
 // --cache-dir, --cache-disk, --cache-ram.
 void AddKeptPages(const Command& app, engine::Job& job);
+void AddSlots(const Command& app, engine::Job& job);
 void AddLora(const Command& app, CommonFlags& flags);       // --lora with one adapter
 Option AddDevice(const Command& app, std::string& device);  // one device for all ranks
 // --device of training: one for all ranks, or one per rank.

@@ -183,7 +183,7 @@ constexpr Advice kAdvices[] = {
      "Weft always does what this asks for, or needs no such choice; leave the flag out"},
     {"--keep --context-shift --no-context-shift --prompt-cache --prompt-cache-all "
      "--prompt-cache-ro -dt --defrag-thold --ctx-checkpoints --swa-checkpoints -cram "
-     "--slot-save-path -sps --slot-prompt-similarity --block-size --page-size -nocb "
+     "-sps --slot-prompt-similarity --block-size --page-size -nocb "
      "--no-cont-batching",
      "Weft manages the KV cache itself, and --ctx sets its size; leave the flag out"},
     {"--prio --prio-batch --poll --poll-batch -C --cpu-mask -Cr --cpu-range --cpu-strict -Cb "

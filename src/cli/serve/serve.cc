@@ -355,8 +355,8 @@ Status PrepareServer(ServeFlags& flags) {
     options.batch.prefix_cache = !flags.no_prefix_cache;
     if (flags.no_prefix_cache && flags.common.job.keeps_pages()) {
         return MakeError(ErrorCode::kUsage,
-                         "--cache-dir and --cache-ram extend the prefix cache: leave out "
-                         "--no-prefix-cache");
+                         "--cache-dir, --cache-ram and --slot-save-path extend the prefix cache: "
+                         "leave out --no-prefix-cache");
     }
     options.pooling = model_files::PoolingOfName(flags.pooling);
     if (options.key_file.empty()) serve::NeedNoKeys(options.http);
@@ -396,6 +396,7 @@ void AddServe(const Command& app, int& status) {
         "With --restart: print a systemd --user unit for this command, and start nothing");
     AddEngineFlags(serve, flags->common);
     AddKeptPages(serve, flags->common.job);
+    AddSlots(serve, flags->common.job);
     SetCallback(serve, flags, flags->common.json, status, Serve);
 }
 
