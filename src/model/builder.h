@@ -134,7 +134,7 @@ class Builder {
     // Layers with recurrent state (recurrent.cc, mamba2.cc), and the attention layers of such
     // models. The layers read rows to which a norm was applied; their results are summed over the
     // tensor ranks.
-    bool HasState() const { return IsRecurrent(source_, layer_); }
+    bool HasState() const { return hyper_.recurrent.heads > 0 && IsRecurrent(source_, layer_); }
     program::ValueId GatedDeltaNet(program::ValueId x);
     program::ValueId Mamba2(program::ValueId x);
     program::ValueId KimiDelta(program::ValueId x);
