@@ -221,6 +221,28 @@ Status WriteNumbers(const Config& config, MetaWriter& meta,
     return {};
 }
 
+namespace {
+
+// Keys that list the kind of each layer: mlp_layer_types, moe_layer_freq (1: experts) and
+// moe_layers_enum ("3,4,5": layers with experts).
+Status ReadMlpKinds(const Config& config, std::vector<bool>& dense) {
+    const Json& json = config.json();
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"mlp_layer_types"}));
+    const bool listed = config.Has("moe_layer_freq") && json["moe_layer_freq"].is_array();
+    WEFT_ASSIGN(const std::vector<int64_t> has,
+                listed ? config.Ints({"moe_layer_freq"}) : Result(std::vector<int64_t>()));
+    const bool text = config.Has("moe_layers_enum") && json["moe_layers_enum"].is_string();
+    const std::string named = text ? "," + json["moe_layers_enum"].get<std::string>() + "," : "";
+    for (size_t layer = 0; layer < dense.size(); ++layer) {
+        if (layer < types.size()) dense[layer] = types[layer] == "dense";
+        if (layer < has.size()) dense[layer] = has[layer] == 0;
+        if (text) dense[layer] = named.find(fmt::format(",{},", layer)) == named.npos;
+    }
+    return {};
+}
+
+}  // namespace
+
 Result<std::vector<bool>> DenseLayers(const Config& config) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const int64_t first, config.IntOr({"first_k_dense_replace"}, 0, kMostLayers, 0));
@@ -231,6 +253,7 @@ Result<std::vector<bool>> DenseLayers(const Config& config) {
         dense.push_back(layer < first || (layer + 1) % step != 0 ||
                         std::ranges::find(named, layer) != named.end());
     }
+    WEFT_TRY(ReadMlpKinds(config, dense));
     return dense;
 }
 

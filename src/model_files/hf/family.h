@@ -139,6 +139,10 @@ struct Family {
     // Factors on the embedding and the output matrix; may be null.
     Result<EndScales> (*ends)(const Config& config) = nullptr;
     const DraftHeadNames* draft_head = nullptr;  // null: none that Weft supports
+    // Tensors of layers, as words, that no rule names and that not all families of such a model
+    // have (LayerTensors): biases, and what `layer` adds. "NAME?KEY": only if that key of the
+    // config is true.
+    std::string_view more_tensors = "";
 };
 
 // The family of a config.json. Errors: kUnsupported, with the model_type and the supported types.
@@ -166,7 +170,8 @@ Status WriteNumbers(const Config& config, MetaWriter& meta,
                     std::initializer_list<std::pair<std::string_view, std::string_view>> names);
 
 // Which layers of a model with experts are dense: the first layers (first_k_dense_replace), the
-// layers in mlp_only_layers, and the layers that decoder_sparse_step skips.
+// layers in mlp_only_layers, the layers that decoder_sparse_step skips, and those that keys with an
+// entry per layer name.
 Result<std::vector<bool>> DenseLayers(const Config& config);
 // WriteCommon, and Granite's factors.
 Status WriteGranite(const Config& config, MetaWriter& meta);
@@ -203,6 +208,8 @@ Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first
 // DeepSeek and GLM.
 inline constexpr DraftHeadNames kDeepseekDraftHead = {"eh_proj", "enorm", "hnorm",
                                                       "shared_head.norm"};
+
+inline constexpr std::string_view kQkvBiases = "attn_q.bias attn_k.bias attn_v.bias";
 
 inline constexpr Rule kQkNormRules[] = {
     {"attn_q_norm", "self_attn.q_norm", Form::kNorm},

@@ -87,6 +87,10 @@ constexpr Rule kCohereHeadRules[] = {
     {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},
 };
 
+constexpr Rule kCohereSharedRules[] = {
+    {"ffn_%_shexp", "mlp.shared_experts.%_proj", Form::kLinear, false},
+};
+
 constexpr Family kCohereFamilies[] = {
     {.model_type = "cohere",
      .architecture = "command-r",
@@ -107,7 +111,7 @@ constexpr Family kCohereFamilies[] = {
                      "tie_word_embeddings": true})"},
     {.model_type = "cohere2_moe",
      .architecture = "cohere2moe",
-     .rules = {kCohereRules, kAttentionRules, kMoeRules, kSharedExpertsRules},
+     .rules = {kCohereRules, kAttentionRules, kMoeRules, kCohereSharedRules},
      .meta = Cohere2Meta,
      .gating = "softmax",
      .adjust = Cohere2MoeAdjust,

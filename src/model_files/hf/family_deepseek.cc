@@ -359,7 +359,8 @@ constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Conf
             .adjust = adjust,
             .defaults = defaults,
             .rope = {.temperature = architecture == "mistral4"},
-            .draft_head = architecture == "mistral4" ? nullptr : &kDeepseekDraftHead};
+            .draft_head = architecture == "mistral4" ? nullptr : &kDeepseekDraftHead,
+            .more_tensors = "attn_k_b.weight attn_v_b.weight"};
 }
 
 // DeepSeek-V3's attention with dense MLPs.

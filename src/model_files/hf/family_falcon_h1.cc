@@ -132,7 +132,8 @@ constexpr Family kFalconFamilies[] = {
                      "num_key_value_heads": 8, "mamba_n_heads": 128, "mamba_n_groups": 1,
                      "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2})",
      .final_norm = "final_layernorm",
-     .ends = FalconEnds}};
+     .ends = FalconEnds,
+     .more_tensors = "ssm_conv1d.weight ssm_conv1d.bias ssm_norm.weight?mamba_rms_norm"}};
 
 }  // namespace
 

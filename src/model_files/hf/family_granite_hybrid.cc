@@ -150,6 +150,9 @@ constexpr Family GraniteWhere(std::string_view architecture, Result<bool> (*fits
     Family family = kGraniteDense;
     family.architecture = architecture;
     family.fits = fits;
+    if (fits == GraniteHasState) {
+        family.more_tensors = "ssm_conv1d.weight ssm_conv1d.bias ssm_norm.weight";
+    }
     return family;
 }
 // GGUF names are those of llama.cpp's converter.

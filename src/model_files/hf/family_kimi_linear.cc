@@ -308,7 +308,8 @@ constexpr Family kKimiLinearFamilies[] = {
                      "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
                      "routed_scaling_factor": 2.446, "norm_topk_prob": true,
                      "linear_head_dim": 128, "linear_num_heads": 32,
-                     "linear_conv_kernel_dim": 4})"},
+                     "linear_conv_kernel_dim": 4})",
+     .more_tensors = "attn_k_b.weight attn_v_b.weight ssm_conv1d_q.weight"},
     {.model_type = "bailing_hybrid",
      .architecture = "bailingmoe3",
      .rules = {kPreNormRules, kLing3AttentionRules, kLing3KdaRules, kMoeRules, kSharedExpertsRules},
@@ -323,7 +324,8 @@ constexpr Family kKimiLinearFamilies[] = {
                      "routed_scaling_factor": 2.5, "norm_topk_prob": true,
                      "rope_theta": 6000000.0, "kda_lower_bound": -5.0,
                      "short_conv_kernel_size": 4, "layer_group_size": 6})",
-     .embedding = "word_embeddings"},
+     .embedding = "word_embeddings",
+     .more_tensors = "attn_k_b.weight attn_v_b.weight attn_gate.weight ssm_conv1d_q.weight"},
 };
 
 }  // namespace

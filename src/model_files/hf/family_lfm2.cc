@@ -149,7 +149,8 @@ constexpr Family kLfm2Families[] = {
                      "conv_bias": false, "num_key_value_heads": 8, "rope_theta": 1000000.0,
                      "block_auto_adjust_ff_dim": true, "block_multiple_of": 256,
                      "block_ffn_dim_multiplier": 1.0, "tie_word_embeddings": true})",
-     .final_norm = "embedding_norm"},
+     .final_norm = "embedding_norm",
+     .more_tensors = "shortconv.conv.weight"},
     {.model_type = "lfm2_moe",
      .architecture = "lfm2moe",
      .rules = {kLfm2Rules, kLfm2AttentionRules, kLfm2MlpRules, kLfm2MoeRules},
@@ -161,7 +162,8 @@ constexpr Family kLfm2Families[] = {
                      "moe_intermediate_size": 1792, "num_dense_layers": 2, "num_experts": 32,
                      "num_experts_per_tok": 4, "use_expert_bias": true, "norm_topk_prob": true,
                      "routed_scaling_factor": 1.0, "tie_word_embeddings": true})",
-     .final_norm = "embedding_norm"},
+     .final_norm = "embedding_norm",
+     .more_tensors = "shortconv.conv.weight exp_probs_b.bias"},
 };
 
 }  // namespace

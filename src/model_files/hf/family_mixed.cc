@@ -150,7 +150,8 @@ Result<Config> LagunaAdjust(const Config& config) {
     Json over = {{"norm_topk_prob", true},
                  {"routed_scaling_factor", scale},
                  {"layer_types", types},
-                 {"first_k_dense_replace", leading}};
+                 {"first_k_dense_replace", leading},
+                 {"gates_columns", config.json().value("gating", Json()) == "per-element"}};
     if (!heads.empty()) over["num_attention_heads"] = heads;
     return listed.With(over);
 }
@@ -517,7 +518,8 @@ constexpr Family kMixedFamilies[] = {
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
                      "head_dim": 128, "num_key_value_heads": 2, "sliding_window": 2048,
                      "final_logit_softcapping": 20.0, "qk_scale_factor": 3.87,
-                     "output_multiplier": 0.19611613513818404, "post_norm_eps": 1e-8})"},
+                     "output_multiplier": 0.19611613513818404, "post_norm_eps": 1e-8})",
+     .more_tensors = "attn_gate.columns"},
     {.model_type = "afmoe",
      .architecture = "afmoe",
      .rules = {kAfmoeRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
@@ -526,7 +528,8 @@ constexpr Family kMixedFamilies[] = {
      .defaults = R"({"max_position_embeddings": 16384, "rms_norm_eps": 1e-5, "head_dim": 128,
                      "mup_enabled": false, "num_dense_layers": 1, "num_experts": 64,
                      "num_experts_per_tok": 6, "num_shared_experts": 2, "route_scale": 1.0,
-                     "moe_intermediate_size": 1408, "sliding_window": 1024})"},
+                     "moe_intermediate_size": 1408, "sliding_window": 1024})",
+     .more_tensors = "attn_gate.columns"},
     {.model_type = "laguna",
      .architecture = "laguna",
      .rules = {kLagunaRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
@@ -540,7 +543,8 @@ constexpr Family kMixedFamilies[] = {
                          "full_attention": {"rope_type": "default", "rope_theta": 500000.0,
                                             "partial_rotary_factor": 0.5},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})",
-     .rope = kMixedRope},
+     .rope = kMixedRope,
+     .more_tensors = "attn_gate.columns?gates_columns"},
     {.model_type = "mimo_v2_flash",
      .also = "mimo_v2",
      .architecture = "mimo2",

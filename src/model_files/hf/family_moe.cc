@@ -269,7 +269,9 @@ constexpr Family kExpertFamilies[] = {
                      "norm_topk_prob": true, "num_local_experts": 128, "intermediate_size": 2880,
                      "rope_parameters": {
                          "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
-                         "truncate": false, "original_max_position_embeddings": 4096}})"},
+                         "truncate": false, "original_max_position_embeddings": 4096}})",
+     .more_tensors = "attn_q.bias attn_k.bias attn_v.bias attn_output.bias ffn_gate_inp.bias "
+                     "ffn_gate_exps.bias ffn_up_exps.bias ffn_down_exps.bias"},
     {.model_type = "glm4_moe",
      .architecture = "glm4moe",
      .rules = {kGlmRules, kAttentionRules, kMoeRules, kSharedExpertsRules},

@@ -53,13 +53,15 @@ Result<Config> NemotronAdjust(const Config& config) {
                 config.NeedInt({"num_key_value_heads", "num_attention_heads"}, 1, kMostMambaHeads));
     WEFT_ASSIGN(const int64_t head_dim,
                 config.IntOr({"head_dim", "attention_head_dim"}, 1, 1024, 128));
-    Json heads = Json::array();
-    for (const NemotronLayer layer : layers) {
-        heads.push_back(layer == NemotronLayer::kAttention ? kv : 0);
+    Json heads = Json::array(), dense = Json::array();
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+        heads.push_back(layers[layer] == NemotronLayer::kAttention ? kv : 0);
+        if (layers[layer] == NemotronLayer::kMlp) dense.push_back(layer);
     }
     Json over = {{"num_hidden_layers", layers.size()},
                  {"layer_types", Json::array()},
                  {"num_key_value_heads", heads},
+                 {"mlp_only_layers", dense},
                  {"rms_norm_eps", eps},
                  {"head_dim", head_dim}};
     WEFT_ASSIGN(const bool experts, NemotronHasExperts(config));
@@ -171,7 +173,8 @@ constexpr Family kNemotron = {.model_type = "nemotron_h",
                     "intermediate_size": 21504, "ssm_state_size": 128, "mamba_num_heads": 128,
                     "mamba_head_dim": 64, "n_groups": 8, "conv_kernel": 4})",
                               .embedding = "embeddings",
-                              .final_norm = "norm_f"};
+                              .final_norm = "norm_f",
+                              .more_tensors = "ssm_conv1d.weight ssm_conv1d.bias ssm_norm.weight"};
 
 constexpr Family NemotronExperts() {
     Family family = kNemotron;

@@ -264,7 +264,8 @@ constexpr Family kNextFamilies[] = {
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32,
                     "intermediate_size": 5632})",
      .rope = {.partial = true},
-     .draft_head = &kNextDraftHead},
+     .draft_head = &kNextDraftHead,
+     .more_tensors = "attn_output.bias?attention_bias ssm_conv1d.weight ssm_ba.weight"},
     {.model_type = "qwen3_5",
      .also = "qwen3_5_text",
      .architecture = "qwen35",
@@ -277,7 +278,8 @@ constexpr Family kNextFamilies[] = {
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
      .rope = {.partial = true, .mrope = true},
-     .draft_head = &kNextDraftHead},
+     .draft_head = &kNextDraftHead,
+     .more_tensors = "attn_output.bias?attention_bias ssm_conv1d.weight"},
     {.model_type = "qwen3_5_moe",
      .also = "qwen3_5_moe_text",
      .architecture = "qwen35moe",
@@ -292,7 +294,8 @@ constexpr Family kNextFamilies[] = {
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
                     "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
      .rope = {.partial = true, .mrope = true},
-     .draft_head = &kNextDraftHead},
+     .draft_head = &kNextDraftHead,
+     .more_tensors = "attn_output.bias?attention_bias ssm_conv1d.weight"},
 };
 
 }  // namespace
