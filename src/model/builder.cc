@@ -485,8 +485,9 @@ ValueId Builder::NormPlain(ValueId x, int64_t group) {
 
 ValueId Builder::ScaleBy(ValueId x, const std::string& tensor, size_t part, size_t parts) {
     const std::string name = Tensor(tensor);
-    const model_files::TensorInfo* info = source_.FindTensor(name);
-    if (info == nullptr) return x;
+    if (source_.FindTensor(name) == nullptr) return x;
+    const int64_t dims[] = {static_cast<int64_t>(parts)};
+    const model_files::TensorInfo* info = source_.FindNeeded(name, dims);
     read_.insert(info->name);
     const auto values = source_.ReadFloats(*info);
     if (!values.ok() || values->size() != parts) {
@@ -649,7 +650,9 @@ ValueId Builder::Weight(const std::string& tensor, const Slice& slice, std::stri
     value.storage = Storage::kWeight;
     value.shape = vector ? Shape{slice.rows.size()} : Shape{slice.rows.size(), slice.cols.size()};
     value.slice = {tensor, slice.rows.begin, slice.cols.begin};
-    const model_files::TensorInfo* info = source_.FindTensor(tensor);
+    const int64_t dims[] = {vector ? slice.all_rows : slice.all_cols, slice.all_rows};
+    const model_files::TensorInfo* info =
+        source_.FindNeeded(tensor, std::span(dims, vector ? 1 : 2));
     if (info == nullptr) {
         Fail(MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing; a {} model needs it",
                        source_.name(), tensor, hyper_.architecture));
@@ -728,7 +731,8 @@ ValueId Builder::PartialFromColumns(ValueId x, const std::string& weight, const 
                                     int64_t unit) {
     program::MatMul attributes;
     attributes.cut = Cut::kColumns;
-    const model_files::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
+    const int64_t dims[] = {slice.all_cols, slice.all_rows};
+    const model_files::TensorInfo* info = source_.FindNeeded(Tensor(weight) + ".weight", dims);
     if (HidesCuts() && info != nullptr) attributes.segment_cols = SegmentColumns(*info, unit);
     Slice blocks = slice;
     x = WholeBlocks(x, Tensor(weight) + ".weight", blocks);

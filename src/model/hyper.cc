@@ -511,7 +511,8 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_ASSIGN(hyper.hidden, meta.Int(prefix + "embedding_length", 1, kMostColumns));
     WEFT_TRY(ReadFfn(source, prefix, hyper));
     WEFT_ASSIGN(hyper.moe, ReadMoe(source, hyper.architecture, hyper.ffn));
-    WEFT_ASSIGN(hyper.recurrent, ReadRecurrent(source, hyper.architecture, hyper.hidden));
+    WEFT_ASSIGN(hyper.recurrent,
+                ReadRecurrent(source, hyper.layers, hyper.architecture, hyper.hidden));
     WEFT_ASSIGN(hyper.context, meta.IntOr(prefix + "context_length", 1, 1ll << 31, 4096));
     WEFT_TRY(ReadNorm(source, prefix, hyper));
     WEFT_TRY(ReadWindow(source, prefix, hyper));

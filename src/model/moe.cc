@@ -335,15 +335,17 @@ ValueId Builder::Stack(const std::string& tensor, const Slice& slice, const Span
     value.slice = {tensor, slice.rows.begin, slice.cols.begin};
     value.slice.first_matrix = matrices.begin;
     value.slice.matrix_rows = slice.all_rows;
-    const model_files::TensorInfo* info = source_.FindTensor(tensor);
+    // For a stack of vectors, each row of the file's tensor is one vector.
+    const bool vectors = slice.all_rows == 1;
+    const int64_t dims[] = {slice.all_cols, vectors ? all_matrices : slice.all_rows, all_matrices};
+    const model_files::TensorInfo* info =
+        source_.FindNeeded(tensor, std::span(dims, vectors ? 2 : 3));
     if (info == nullptr) {
         Fail(MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing; a {} model needs it",
                        source_.name(), tensor, hyper_.architecture));
         return program_.AddValue(std::move(value));
     }
     value.dtype = info->dtype;
-    // For a stack of vectors, each row of the file's tensor is one vector.
-    const bool vectors = slice.all_rows == 1;
     const int64_t rows = vectors ? 1 : info->dims[1], count = vectors ? info->rows : info->dims[2];
     if (info->cols != slice.all_cols || rows != slice.all_rows || count != all_matrices ||
         info->rows != rows * count) {

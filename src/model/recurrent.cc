@@ -31,11 +31,12 @@ bool IsMamba2(std::string_view architecture) {
            architecture == "granitehybrid" || architecture == "falcon-h1";
 }
 
-// Whether any layer has a tensor with this suffix.
-bool HasTensors(const model_files::ModelSource& source, std::string_view end) {
-    return std::ranges::any_of(source.tensors(), [&](const model_files::TensorInfo& tensor) {
-        return tensor.name.ends_with(end);
-    });
+// Whether any layer has this tensor.
+bool HasTensors(const model_files::ModelSource& source, int64_t layers, std::string_view name) {
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        if (source.FindTensor(fmt::format("blk.{}.{}", layer, name)) != nullptr) return true;
+    }
+    return false;
 }
 
 }  // namespace
@@ -96,7 +97,7 @@ Result<Recurrent> ReadShortConv(const model_files::Metadata& meta, const std::st
 
 }  // namespace
 
-Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
+Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source, int64_t layers,
                                 const std::string& architecture, int64_t hidden) {
     Recurrent r;
     const model_files::Metadata& meta = source.meta();
@@ -109,7 +110,8 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
     const std::string prefix = architecture + ".ssm.";
     const bool cycles = architecture == "qwen35" || architecture == "qwen35moe";
     // Some Granite 4 models have no such layers.
-    const bool lacks = architecture == "granitehybrid" && !HasTensors(source, ".ssm_conv1d.weight");
+    const bool lacks =
+        architecture == "granitehybrid" && !HasTensors(source, layers, "ssm_conv1d.weight");
     const bool mamba = IsMamba2(architecture) && !lacks;
     if (!cycles && !mamba && architecture != "qwen3next") return r;
     if (mamba) r.kind = Recurrent::Kind::kMamba2;
@@ -120,7 +122,8 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
     WEFT_ASSIGN(const int64_t inner, meta.Int(prefix + "inner_size", 1, r.heads * kMostHeadDim));
     r.value_dim = inner / r.heads;
     r.cycles = cycles;
-    r.whole_groups = mamba ? r.key_heads > 1 && HasTensors(source, ".ssm_norm.weight") : !cycles;
+    r.whole_groups =
+        mamba ? r.key_heads > 1 && HasTensors(source, layers, "ssm_norm.weight") : !cycles;
     WEFT_ASSIGN(const bool norms, meta.BoolOr(prefix + "dt_b_c_rms", false));
     if (norms) {
         return MakeError(ErrorCode::kUnsupported,

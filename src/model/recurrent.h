@@ -48,7 +48,7 @@ struct Recurrent {
 
 // In the result, heads == 0 means that the model has no such layers. hidden: columns of the
 // residual stream. Errors: kCorrupt, kUnsupported (the message names the key).
-Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
+Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source, int64_t layers,
                                 const std::string& architecture, int64_t hidden);
 
 // Whether the layer has recurrent state. Otherwise it has attention.

@@ -183,7 +183,8 @@ ValueId Builder::FromGroups(ValueId x) {
     value.slice = {tensor, 0, 0};
     value.slice.first_matrix = groups.begin;
     value.slice.matrix_rows = w.out_rank;
-    const model_files::TensorInfo* info = source_.FindTensor(tensor);
+    const int64_t dims[] = {columns, w.out_groups * w.out_rank};
+    const model_files::TensorInfo* info = source_.FindNeeded(tensor, dims);
     if (info == nullptr || info->cols != columns || info->rows != w.out_groups * w.out_rank) {
         Fail(MakeError(ErrorCode::kCorrupt,
                        "{}: tensor {} is missing or does not have the shape [{}, {}]",

@@ -58,6 +58,12 @@ class ModelSource {
     virtual const std::vector<TensorInfo>& tensors() const = 0;
     // nullptr if there is no tensor of that name.
     virtual const TensorInfo* FindTensor(std::string_view tensor) const = 0;
+    // As FindTensor, for a tensor that the model needs; dims: the dims that it must have, columns
+    // first. A source without weights (model/model_shape.h) makes the tensor.
+    virtual const TensorInfo* FindNeeded(std::string_view tensor,
+                                         std::span<const int64_t> /*dims*/) const {
+        return FindTensor(tensor);
+    }
 
     // Reads columns [col_begin, col_begin + col_count) of rows [row_begin, row_begin + row_count)
     // into `out`, row after row without gaps: row_count * RowBytes(dtype, col_count) bytes. Column
