@@ -1,53 +1,16 @@
-// Compiled pipelines on disk: the driver's data after a header that detects damage (some drivers
-// trust their input).
-#include <array>
-#include <cstring>
-#include <filesystem>
-
-#include "base/file.h"
+// Compiled pipelines on disk.
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/output_file.h"
+#include "gpu/cache_file.h"
 #include "gpu/vulkan/core.h"
 
 namespace weft::gpu {
 namespace {
 
-constexpr uint64_t kMagic = 0x3163706774666577;  // "weftgpc1"
-constexpr uint64_t kMostCacheBytes = 1ull << 28;
-
-struct CacheHead {
-    uint64_t magic = kMagic;
-    uint64_t data_bytes = 0;
-    Sha256Digest digest{};
-};
-
 std::string CachePath(const std::string& folder, const Physical& physical) {
     const Description& gpu = physical.description;
     return fmt::format("{}/vulkan-{:04x}-{:04x}-{:08x}-{}.cache", folder, gpu.vendor_id,
                        gpu.device_id, gpu.driver_version, Hex(physical.cache_uuid));
-}
-
-// Empty if the file is missing or damaged.
-std::vector<std::byte> ReadCache(const std::string& path) {
-    const Result<File> file = File::Open(path);
-    CacheHead head;
-    if (!file.ok() || file->size_bytes() < sizeof head || file->size_bytes() > kMostCacheBytes)
-        return {};
-    if (!file->ReadAt(0, std::as_writable_bytes(std::span(&head, 1))).ok()) return {};
-    if (head.magic != kMagic || head.data_bytes != file->size_bytes() - sizeof head) return {};
-    std::vector<std::byte> data(head.data_bytes);
-    if (!file->ReadAt(sizeof head, data).ok() || !DigestsEqual(Sha256(data), head.digest))
-        return {};
-    return data;
-}
-
-Status WriteCache(const std::string& path, std::span<const std::byte> data) {
-    const CacheHead head{.data_bytes = data.size(), .digest = Sha256(data)};
-    WEFT_ASSIGN(OutputFile file, OutputFile::Create(path, sizeof head + data.size(), true));
-    WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(&head, 1))));
-    WEFT_TRY(file.WriteAt(sizeof head, data));
-    return file.Finish();
 }
 
 }  // namespace
@@ -56,7 +19,7 @@ Status PipelineCache::Open(const std::string& folder) {
     std::vector<std::byte> data;
     if (!folder.empty()) {
         path_ = CachePath(folder, core_->physical);
-        data = ReadCache(path_);
+        data = ReadCacheFile(path_);
     }
     VkPipelineCacheCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
@@ -77,18 +40,12 @@ void PipelineCache::Save() {
     std::vector<std::byte> data(size);
     if (result == VK_SUCCESS)
         result = core_->calls.GetPipelineCacheData(core_->device, handle_, &size, data.data());
-    Status written;
-    if (result != VK_SUCCESS) {
-        written = core_->Fail("vkGetPipelineCacheData", result);
-    } else {
+    if (result == VK_SUCCESS) {
         data.resize(size);
-        std::error_code ignored;
-        std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
-        written = WriteCache(path_, data);
+        return WriteCacheFile(path_, data);
     }
-    // kDenied: another process is writing it at the moment.
-    if (!written.ok() && written.error().code != ErrorCode::kDenied)
-        Log(LogLevel::kWarning, "cannot store compiled kernels: {}", written.error().message);
+    Log(LogLevel::kWarning, "cannot store compiled kernels: {}",
+        core_->Fail("vkGetPipelineCacheData", result).message);
 }
 
 PipelineCache::~PipelineCache() {

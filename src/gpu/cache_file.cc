@@ -1,0 +1,54 @@
+#include "gpu/cache_file.h"
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/output_file.h"
+
+namespace weft::gpu {
+namespace {
+
+constexpr uint64_t kMagic = 0x3163706774666577;  // "weftgpc1"
+constexpr uint64_t kMostCacheBytes = 1ull << 28;
+
+struct CacheHead {
+    uint64_t magic = kMagic;
+    uint64_t data_bytes = 0;
+    Sha256Digest digest{};
+};
+
+Status Write(const std::string& path, std::span<const std::byte> data) {
+    const CacheHead head{.data_bytes = data.size(), .digest = Sha256(data)};
+    WEFT_ASSIGN(OutputFile file, OutputFile::Create(path, sizeof head + data.size(), true));
+    WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(&head, 1))));
+    WEFT_TRY(file.WriteAt(sizeof head, data));
+    return file.Finish();
+}
+
+}  // namespace
+
+std::vector<std::byte> ReadCacheFile(const std::string& path) {
+    const Result<File> file = File::Open(path);
+    CacheHead head;
+    if (!file.ok() || file->size_bytes() < sizeof head || file->size_bytes() > kMostCacheBytes)
+        return {};
+    if (!file->ReadAt(0, std::as_writable_bytes(std::span(&head, 1))).ok()) return {};
+    if (head.magic != kMagic || head.data_bytes != file->size_bytes() - sizeof head) return {};
+    std::vector<std::byte> data(head.data_bytes);
+    if (!file->ReadAt(sizeof head, data).ok() || !DigestsEqual(Sha256(data), head.digest))
+        return {};
+    return data;
+}
+
+void WriteCacheFile(const std::string& path, std::span<const std::byte> data) {
+    std::error_code ignored;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+    const Status written = Write(path, data);
+    // kDenied: another process is writing it at the moment.
+    if (!written.ok() && written.error().code != ErrorCode::kDenied)
+        Log(LogLevel::kWarning, "cannot store compiled kernels: {}", written.error().message);
+}
+
+}  // namespace weft::gpu
