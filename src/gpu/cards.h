@@ -22,7 +22,7 @@ struct Card {
 
 struct Cards {
     std::vector<Card> cards;  // in the order in which the drivers list them
-    std::string none;         // why `cards` is empty, in one line
+    std::string none;         // why `cards` is empty
 };
 Cards ListCards();
 

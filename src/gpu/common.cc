@@ -8,6 +8,8 @@ namespace weft::gpu {
 const char* ApiName(Api api) {
     switch (api) {
         case Api::kVulkan: return "vulkan";
+        case Api::kCuda: return "cuda";
+        case Api::kHip: return "hip";
     }
     return "?";
 }
@@ -15,13 +17,18 @@ const char* ApiName(Api api) {
 const char* ApiTitle(Api api) {
     switch (api) {
         case Api::kVulkan: return "Vulkan";
+        case Api::kCuda: return "CUDA";
+        case Api::kHip: return "HIP";
     }
     return "?";
 }
 
-bool IsFor(Api api, uint32_t) {
+bool IsFor(Api api, uint32_t vendor_id) {
+    constexpr uint32_t kNvidia = 0x10de, kAmd = 0x1002;
     switch (api) {
         case Api::kVulkan: return true;
+        case Api::kCuda: return vendor_id == kNvidia;
+        case Api::kHip: return vendor_id == kAmd;
     }
     return false;
 }
@@ -31,6 +38,10 @@ const char* DriverAdvice(Api api) {
         case Api::kVulkan:
             return "Is a driver installed (mesa-vulkan-drivers), and may this user open "
                    "/dev/dri/renderD*?";
+        case Api::kCuda: return "Is the kernel module loaded (nvidia-smi lists GPUs)?";
+        case Api::kHip:
+            return "Is the kernel module amdgpu loaded, and may this user open /dev/kfd (group "
+                   "render)?";
     }
     return "";
 }

@@ -32,10 +32,10 @@
 namespace weft::gpu {
 
 // The interface of a driver. If several can use a card, the first is preferred.
-enum class Api { kVulkan };
-inline constexpr std::array kApis = {Api::kVulkan};
-const char* ApiName(Api api);   // as in --device: "vulkan"
-const char* ApiTitle(Api api);  // for messages: "Vulkan"
+enum class Api { kVulkan, kCuda, kHip };
+inline constexpr std::array kApis = {Api::kVulkan, Api::kCuda, Api::kHip};
+const char* ApiName(Api api);   // as in --device: "vulkan", "cuda", "hip"
+const char* ApiTitle(Api api);  // for messages: "Vulkan", "CUDA", "HIP"
 // Whether the driver is for GPUs of this PCI vendor.
 bool IsFor(Api api, uint32_t vendor_id);
 // What to do if the driver finds no device.
@@ -187,8 +187,8 @@ class Commands {
 inline constexpr uint32_t kMostTimes = 4096;
 
 struct OpenOptions {
-    // Enables the validation layer; each of its messages makes the next Wait fail (kIo). Errors:
-    // kUnsupported if it is not installed.
+    // Vulkan: enables the validation layer; each of its messages makes the next Wait fail (kIo).
+    // Errors: kUnsupported if it is not installed.
     bool validate = false;
     std::string cache_folder{};  // folder for compiled pipelines; empty: they are not stored
 };

@@ -11,6 +11,8 @@ struct Driver {
 Driver DriverOf(Api api) {
     switch (api) {
         case Api::kVulkan: return {vulkan::ListDevices, vulkan::OpenDevice};
+        case Api::kCuda: return {cuda::ListDevices, cuda::OpenDevice};
+        case Api::kHip: return {hip::ListDevices, hip::OpenDevice};
     }
     return {};
 }

@@ -12,5 +12,13 @@ namespace vulkan {
 Result<std::vector<Description>> ListDevices();
 Result<std::shared_ptr<Device>> OpenDevice(int index, const OpenOptions& options);
 }  // namespace vulkan
+namespace cuda {
+Result<std::vector<Description>> ListDevices();
+Result<std::shared_ptr<Device>> OpenDevice(int index, const OpenOptions& options);
+}  // namespace cuda
+namespace hip {
+Result<std::vector<Description>> ListDevices();
+Result<std::shared_ptr<Device>> OpenDevice(int index, const OpenOptions& options);
+}  // namespace hip
 
 }  // namespace weft::gpu

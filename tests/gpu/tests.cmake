@@ -14,3 +14,37 @@ if(weft_vulkan)
   target_include_directories(gpu_tests PRIVATE ${shader_out})
   target_compile_definitions(gpu_tests PRIVATE $<$<BOOL:${WEFT_SMALL_MATRIX_UNITS}>:WEFT_SMALL_MATRIX_UNITS>)
 endif()
+
+# Stand-ins for the libraries of CUDA and HIP, which run kernels on the processor (standin/).
+set(standin_folder ${CMAKE_BINARY_DIR}/standin)
+function(standin target source file)
+  add_library(${target} MODULE ${CMAKE_SOURCE_DIR}/tests/gpu/standin/${source})
+  set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${file} SUFFIX ""
+    LIBRARY_OUTPUT_DIRECTORY ${standin_folder})
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -fno-sanitize=all)
+  target_compile_definitions(${target} PRIVATE ${ARGN}
+    STANDIN_HEADER="${CMAKE_SOURCE_DIR}/tests/gpu/standin/emulated.h"
+    STANDIN_CACHE="${standin_folder}/compiled" STANDIN_CXX="${CMAKE_CXX_COMPILER}")
+  target_link_options(${target} PRIVATE -fno-sanitize=all)
+  target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
+  add_dependencies(standin ${target})
+endfunction()
+add_custom_target(standin)
+standin(standin_cuda driver.cc libcuda.so.1)
+standin(standin_nvrtc compiler.cc libnvrtc.so.12)
+standin(standin_hip driver.cc libamdhip64.so.6 STANDIN_HIP)
+standin(standin_hiprtc compiler.cc libhiprtc.so.6 STANDIN_HIP)
+# standin_test(NAME API WORDS...): a test on the stand-in of an API.
+function(standin_test name api)
+  add_test(NAME ${name}.${api} ${ARGN})
+  set_tests_properties(${name}.${api} PROPERTIES LABELS gpu TIMEOUT ${WEFT_TEST_SECONDS}
+    ENVIRONMENT WEFT_TEST_API=${api}
+    ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${standin_folder})
+endfunction()
+if(weft_vulkan)
+  add_dependencies(gpu_tests standin)
+  foreach(api cuda hip)
+    standin_test(gpu.standin ${api} COMMAND gpu_tests --gtest_filter=GpuDevice.*:Native*)
+  endforeach()
+endif()

@@ -1,4 +1,6 @@
-// A Vulkan device without a GPU, for tests: lavapipe from tools/setup.sh, or the system's.
+// A device without a GPU, for tests: lavapipe from tools/setup.sh, or the system's. With
+// WEFT_TEST_API=cuda or hip: the first device of that driver, which is a stand-in
+// (tests/gpu/standin) or a GPU.
 //
 //     WEFT_LAVAPIPE_OR_SKIP(device);   // std::shared_ptr<gpu::Device> device, or the test skips
 //
@@ -43,16 +45,26 @@ inline void HoldGpu(int index) {
     if (!held.ok()) std::fprintf(stderr, "gpu %d: %s\n", index, held.error().message.c_str());
 }
 
+// The driver to test.
+inline gpu::Api TestApi() {
+    const char* wanted = std::getenv("WEFT_TEST_API");
+    for (const gpu::Api api : gpu::kApis) {
+        if (wanted != nullptr && std::string_view(wanted) == gpu::ApiName(api)) return api;
+    }
+    return gpu::Api::kVulkan;
+}
+
 // Index of the device; error: the reason why there is none.
 inline Result<int> FindLavapipe() {
-    PointAtLavapipe();
-    WEFT_ASSIGN(const std::vector<gpu::Description> devices, gpu::ListDevices(gpu::Api::kVulkan));
-    const bool any = std::getenv("WEFT_TEST_GPU") != nullptr;
+    const gpu::Api api = TestApi();
+    if (api == gpu::Api::kVulkan) PointAtLavapipe();
+    WEFT_ASSIGN(const std::vector<gpu::Description> devices, gpu::ListDevices(api));
+    const bool any = std::getenv("WEFT_TEST_GPU") != nullptr || api != gpu::Api::kVulkan;
     std::string faults;
     for (const gpu::Description& one : devices) {
         if (one.kind != gpu::Kind::kCpu && !any) continue;
         if (one.unusable.empty()) {
-            if (one.kind != gpu::Kind::kCpu) HoldGpu(one.index);
+            if (one.kind != gpu::Kind::kCpu && api == gpu::Api::kVulkan) HoldGpu(one.index);
             return one.index;
         }
         faults += "; " + one.unusable;
@@ -68,10 +80,10 @@ inline Result<std::shared_ptr<gpu::Device>> OpenLavapipe(gpu::OpenOptions option
     WEFT_ASSIGN(const int index, FindLavapipe());
     const bool asked = options.validate;
     options.validate = true;
-    auto device = gpu::Device::Open(gpu::Api::kVulkan, index, options);
+    auto device = gpu::Device::Open(TestApi(), index, options);
     if (device.ok() || asked || device.error().code != ErrorCode::kUnsupported) return device;
     options.validate = false;
-    return gpu::Device::Open(gpu::Api::kVulkan, index, options);
+    return gpu::Device::Open(TestApi(), index, options);
 }
 
 }  // namespace weft::test

@@ -50,10 +50,11 @@ struct TestDevice {
 inline const TestDevice& TheTestDevice() {
     static const TestDevice held = [] {
         TestDevice made;
-        weft::test::PointAtLavapipe();
-        auto list = gpu::ListDevices(gpu::Api::kVulkan);
+        const gpu::Api api = weft::test::TestApi();
+        if (api == gpu::Api::kVulkan) weft::test::PointAtLavapipe();
+        auto list = gpu::ListDevices(api);
         if (!list.ok()) return TestDevice{nullptr, list.error().message};
-        made.why_not = "the Vulkan loader lists no device";
+        made.why_not = "the driver lists no device";
         for (const gpu::Description& about : *list) {
             if (!about.unusable.empty()) {
                 made.why_not = about.name + ": " + about.unusable;
@@ -61,7 +62,7 @@ inline const TestDevice& TheTestDevice() {
             }
             gpu::OpenOptions options;
             options.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
-            auto opened = gpu::Device::Open(gpu::Api::kVulkan, about.index, options);
+            auto opened = gpu::Device::Open(api, about.index, options);
             if (opened.ok()) return TestDevice{*opened, ""};
             made.why_not = opened.error().message;
         }

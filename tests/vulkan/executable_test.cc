@@ -492,11 +492,11 @@ TEST(VulkanExecutable, UnsupportedProgramsAreRefusedBeforeLoading) {
 TEST(VulkanExecutable, MemoryIsPlannedWithoutADevice) {
     WEFT_NEEDS_VULKAN();
     const auto device = TheVulkan();
-    const auto all = gpu::ListDevices(gpu::Api::kVulkan);
+    const auto all = gpu::ListDevices(weft::test::TestApi());
     ASSERT_TRUE(all.ok());
     const std::string name = device->info().name;
     const auto own = std::ranges::find_if(*all, [&](const gpu::Description& gpu) {
-        return name == fmt::format("vulkan:{}", gpu.index);
+        return name == fmt::format("{}:{}", gpu::ApiName(gpu.api), gpu.index);
     });
     ASSERT_NE(own, all->end()) << name;
     for (const bool experts : {false, true}) {

@@ -1,4 +1,4 @@
-// The Vulkan device for tests of whole Programs.
+// The GPU (support/lavapipe.h) for tests of whole Programs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,12 +14,13 @@ namespace weft::backend {
 
 // The name of the first usable device; "" and the reason if there is none.
 inline std::string UsableName(std::string* why) {
-    weft::test::PointAtLavapipe();
-    *why = "the loader lists no device";
-    const auto all = gpu::ListDevices(gpu::Api::kVulkan);
+    const gpu::Api api = weft::test::TestApi();
+    if (api == gpu::Api::kVulkan) weft::test::PointAtLavapipe();
+    *why = "the driver lists no device";
+    const auto all = gpu::ListDevices(api);
     if (!all.ok()) *why = all.error().message;
     for (const gpu::Description& gpu : all.ok() ? *all : std::vector<gpu::Description>{}) {
-        const std::string name = "vulkan:" + std::to_string(gpu.index);
+        const std::string name = fmt::format("{}:{}", gpu::ApiName(api), gpu.index);
         const auto info = on_gpu::Describe(name, {});
         if (info.ok()) return name;
         *why = info.error().message;
@@ -27,9 +28,12 @@ inline std::string UsableName(std::string* why) {
     return "";
 }
 
+// (Unlike lavapipe, a GPU would round activations by default.)
 inline std::shared_ptr<Device> OpenVulkan(const on_gpu::Limits& limits = {}) {
     std::string why;
-    return on_gpu::Open(UsableName(&why), {}, limits).value();
+    DeviceOptions options;
+    options.exact = weft::test::TestApi() != gpu::Api::kVulkan;
+    return on_gpu::Open(UsableName(&why), options, limits).value();
 }
 // For tests on one thread: kernels are compiled once.
 inline std::shared_ptr<Device> TheVulkan() {

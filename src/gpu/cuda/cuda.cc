@@ -1,0 +1,139 @@
+// NVIDIA's driver interface (libcuda) and its compiler (nvrtc): names, versions and attributes, of
+// CUDA 12 and 13.
+#include "gpu/drivers.h"
+#include "gpu/native/interface.h"
+
+namespace weft::gpu::cuda {
+namespace {
+
+using native::Calls;
+using native::Code;
+
+constexpr const char* kLibraries[] = {"libcuda.so.1"};
+constexpr const char* kCompilers[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
+
+constexpr native::CallNames kNames{
+    .Init = "cuInit",
+    .GetDriverVersion = "cuDriverGetVersion",
+    .GetErrorName = "cuGetErrorName",
+    .GetDeviceCount = "cuDeviceGetCount",
+    .GetDevice = "cuDeviceGet",
+    .GetName = "cuDeviceGetName",
+    .GetAttribute = "cuDeviceGetAttribute",
+    .GetPciBusId = "cuDeviceGetPCIBusId",
+    .GetTotalMemory = "cuDeviceTotalMem_v2",
+    .RetainContext = "cuDevicePrimaryCtxRetain",
+    .ReleaseContext = "cuDevicePrimaryCtxRelease_v2",
+    .SetContext = "cuCtxSetCurrent",
+    .GetMemory = "cuMemGetInfo_v2",
+    .Allocate = "cuMemAlloc_v2",
+    .Free = "cuMemFree_v2",
+    .AllocateHost = "cuMemHostAlloc",
+    .FreeHost = "cuMemFreeHost",
+    .GetHostAddress = "cuMemHostGetDevicePointer_v2",
+    .CreateStream = "cuStreamCreate",
+    .DestroyStream = "cuStreamDestroy_v2",
+    .CreateEvent = "cuEventCreate",
+    .DestroyEvent = "cuEventDestroy_v2",
+    .RecordEvent = "cuEventRecord",
+    .QueryEvent = "cuEventQuery",
+    .GetElapsed = "cuEventElapsedTime",
+    .Copy = "cuMemcpyAsync",
+    .Fill = "cuMemsetD32Async",
+    .LoadModule = "cuModuleLoadData",
+    .UnloadModule = "cuModuleUnload",
+    .GetFunction = "cuModuleGetFunction",
+    .Launch = "cuLaunchKernel",
+};
+constexpr native::CompilerNames kCompilerNames{
+    .GetVersion = "nvrtcVersion",
+    .GetErrorString = "nvrtcGetErrorString",
+    .CreateProgram = "nvrtcCreateProgram",
+    .DestroyProgram = "nvrtcDestroyProgram",
+    .CompileProgram = "nvrtcCompileProgram",
+    .GetLogSize = "nvrtcGetProgramLogSize",
+    .GetLog = "nvrtcGetProgramLog",
+    .GetCodeSize = "nvrtcGetCUBINSize",
+    .GetCode = "nvrtcGetCUBIN",
+};
+
+// CUdevice_attribute.
+enum Attribute {
+    kThreadsPerBlock = 1,
+    kGridX = 5,
+    kGridY = 6,
+    kGridZ = 7,
+    kSharedPerBlock = 8,
+    kWarp = 10,
+    kIntegrated = 18,
+    kMajor = 75,
+    kMinor = 76,
+};
+// Kernels are compiled for compute capabilities from kLeast on; matrix units of 16-bit floats with
+// the shape that kernels use begin with kMatrices.
+constexpr int kLeast = 75, kMatrices = 80;
+
+std::string Version(int number) {
+    return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+Code Describe(const Calls& calls, native::Found& found) {
+    Description& described = found.description;
+    Code failed = 0;
+    const auto get = [&](Attribute attribute) {
+        int value = 0;
+        const Code code = calls.GetAttribute(&value, attribute, found.device);
+        if (code != 0) failed = code;
+        return static_cast<uint32_t>(value);
+    };
+    described.kind = get(kIntegrated) != 0 ? Kind::kIntegrated : Kind::kDiscrete;
+    described.subgroup = get(kWarp);
+    described.shared_bytes = get(kSharedPerBlock);
+    described.most_invocations = get(kThreadsPerBlock);
+    described.most_groups = {get(kGridX), get(kGridY), get(kGridZ)};
+    const int capability = static_cast<int>(10 * get(kMajor) + get(kMinor));
+    found.architecture = fmt::format("sm_{}", capability);
+    described.integer_dot = true;
+    if (capability >= kMatrices) described.matrix_unit = {16, 16, 16};
+    if (failed == 0 && capability < kLeast) {
+        described.unusable =
+            fmt::format("its compute capability is {}.{}; kernels need {}.{}", capability / 10,
+                        capability % 10, kLeast / 10, kLeast % 10);
+    }
+    return failed;
+}
+
+constexpr native::Interface kCuda{
+    .api = Api::kCuda,
+    .libraries = kLibraries,
+    .compilers = kCompilers,
+    .packages =
+        "It comes with NVIDIA's driver: libcuda1 (Debian), libnvidia-compute-* (Ubuntu), "
+        "nvidia-driver-cuda-libs (Fedora, RHEL), nvidia-utils (Arch); a container needs "
+        "NVIDIA's container toolkit and NVIDIA_DRIVER_CAPABILITIES=compute",
+    .compiler_packages =
+        "Install CUDA's run-time compiler, version 12 or 13: libnvrtc12 (Debian), "
+        "cuda-nvrtc-12-8 or later (NVIDIA's packages), cuda (Arch), "
+        "nvidia-cuda-nvrtc (PyPI; then set LD_LIBRARY_PATH)",
+    .names = kNames,
+    .compiler_names = kCompilerNames,
+    .host_flags = 1 | 2,  // CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP
+    .architecture_option = "--gpu-architecture=",
+    .options = spirv::kCudaOptions,
+    .language = spirv::Language::kCuda,
+    .vendor_id = 0x10de,
+    .version = Version,
+    .describe = Describe,
+};
+
+}  // namespace
+
+Result<std::vector<Description>> ListDevices() {
+    return native::ListDevicesOf(kCuda);
+}
+
+Result<std::shared_ptr<Device>> OpenDevice(int index, const OpenOptions& options) {
+    return native::OpenDeviceOf(kCuda, index, options);
+}
+
+}  // namespace weft::gpu::cuda

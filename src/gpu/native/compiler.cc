@@ -1,0 +1,99 @@
+// Compiles the text of kernels by nvrtc or hiprtc. Compiled kernels are kept in files named by a
+// hash of all that they depend on: text, options, architecture, and the compiler's version.
+#include <filesystem>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "gpu/cache_file.h"
+#include "gpu/native/core.h"
+
+namespace weft::gpu::native {
+namespace {
+
+constexpr size_t kMostLogLetters = 2000;
+
+// The compiler's program, destroyed at the end.
+struct Program {
+    explicit Program(const CompilerCalls& of) : calls(of) {}
+    Program(const Program&) = delete;
+    Program& operator=(const Program&) = delete;
+    ~Program() {
+        if (handle != nullptr) static_cast<void>(calls.DestroyProgram(&handle));
+    }
+    std::string Log() const {
+        size_t bytes = 0;
+        if (calls.GetLogSize(handle, &bytes) != 0 || bytes == 0) return "it gave no reason";
+        std::string log(bytes, '\0');
+        if (calls.GetLog(handle, log.data()) != 0) return "it gave no reason";
+        return log.substr(0, std::min(log.find('\0'), kMostLogLetters));
+    }
+    const CompilerCalls& calls;
+    Handle handle = nullptr;
+};
+
+}  // namespace
+
+Status Compiler::Open() {
+    if (opened_) return {};
+    WEFT_ASSIGN(calls_, OpenCompiler(core_.interface));
+    options_.push_back(core_.interface.architecture_option + core_.found.architecture);
+    for (const char* option : core_.interface.options) options_.emplace_back(option);
+    opened_ = true;
+    return {};
+}
+
+Result<std::vector<std::byte>> Compiler::Run(const spirv::Text& text) {
+    if (!told_) {
+        Log(LogLevel::kInfo, "{}: compiling kernels for {}, which may take minutes{}", core_.Who(),
+            core_.found.architecture,
+            folder_.empty() ? "" : "; later starts read them from " + folder_);
+        told_ = true;
+    }
+    const auto failed = [&](std::string_view call, Code code) {
+        return MakeError(ErrorCode::kIo, "{}: kernel {}: {} failed: {}", core_.Who(), text.entry,
+                         call, calls_.GetErrorString(code));
+    };
+    Program program(calls_);
+    Code code = calls_.CreateProgram(&program.handle, text.source.c_str(), text.entry.c_str(), 0,
+                                     nullptr, nullptr);
+    if (code != 0) return failed("CreateProgram", code);
+    std::vector<const char*> options;
+    for (const std::string& option : options_) options.push_back(option.c_str());
+    code = calls_.CompileProgram(program.handle, static_cast<int>(options.size()), options.data());
+    if (code != 0) {
+        return MakeError(ErrorCode::kIo, "{}: kernel {} does not compile for {}: {}: {}",
+                         core_.Who(), text.entry, core_.found.architecture,
+                         calls_.GetErrorString(code), program.Log());
+    }
+    size_t bytes = 0;
+    code = calls_.GetCodeSize(program.handle, &bytes);
+    if (code != 0) return failed("GetCodeSize", code);
+    std::vector<std::byte> file(bytes);
+    code = calls_.GetCode(program.handle, reinterpret_cast<char*>(file.data()));
+    if (code != 0) return failed("GetCode", code);
+    return file;
+}
+
+Result<Compiler::Compiled> Compiler::Compile(const spirv::Text& text, bool fresh) {
+    WEFT_TRY(Open());
+    Compiled compiled;
+    if (folder_.empty()) {
+        WEFT_ASSIGN(compiled.file, Run(text));
+        return compiled;
+    }
+    int major = 0, minor = 0;
+    static_cast<void>(calls_.GetVersion(&major, &minor));
+    std::string all = fmt::format("{}.{}\n", major, minor);
+    for (const std::string& option : options_) all += option + "\n";
+    all += text.source;
+    const std::string path = fmt::format("{}/{}-{}.bin", folder_, ApiName(core_.interface.api),
+                                         Hex(Sha256(std::as_bytes(std::span(all)))).substr(0, 32));
+    if (!fresh) compiled.file = ReadCacheFile(path);
+    compiled.kept = !compiled.file.empty();
+    if (compiled.kept) return compiled;
+    WEFT_ASSIGN(compiled.file, Run(text));
+    WriteCacheFile(path, compiled.file);
+    return compiled;
+}
+
+}  // namespace weft::gpu::native

@@ -1,0 +1,173 @@
+#include "gpu/native/core.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "base/deadline.h"
+#include "base/log.h"
+
+namespace weft::gpu::native {
+namespace {
+
+constexpr int64_t kSettleMs = 60'000;
+constexpr unsigned kNoTiming = 2, kNonBlocking = 1;
+// After these results, no call of the process on this device succeeds: an uncorrectable memory
+// error, an illegal address, a launch that ran too long or failed, ...
+constexpr std::array<Code, 10> kLostCodes = {46, 214, 220, 700, 702, 714, 715, 716, 718, 719};
+
+}  // namespace
+
+std::string CodeName(const Calls& calls, Code code) {
+    const char* name = nullptr;
+    if (calls.GetErrorName != nullptr) static_cast<void>(calls.GetErrorName(code, &name));
+    if (calls.ErrorName != nullptr) name = calls.ErrorName(code);
+    return name != nullptr ? name : fmt::format("result {}", code);
+}
+
+Status Core::Create() {
+    if (calls.RetainContext != nullptr)
+        WEFT_TRY(Check("RetainContext", calls.RetainContext(&context, found.device)));
+    WEFT_TRY(Enter());
+    return Check("CreateStream", calls.CreateStream(&stream, kNonBlocking));
+}
+
+Core::~Core() {
+    if (!Settled() || abandoned || lost || !Enter().ok()) return;
+    for (const Handle event : events_) static_cast<void>(calls.DestroyEvent(event));
+    if (stream != nullptr) static_cast<void>(calls.DestroyStream(stream));
+    if (context != nullptr) static_cast<void>(calls.ReleaseContext(found.device));
+}
+
+std::string Core::Who() const {
+    const Description& gpu = found.description;
+    return fmt::format("{}:{} ({})", ApiName(gpu.api), gpu.index, gpu.name);
+}
+
+Error Core::Fail(std::string_view call, Code code) {
+    const std::string name = CodeName(calls, code);
+    if (std::ranges::count(kLostCodes, code) > 0) {
+        lost = true;
+        return MakeError(ErrorCode::kPeerLost,
+                         "{}: the device is lost ({} in {}): a GPU kernel failed or ran too long, "
+                         "or the hardware did. The system log (dmesg) has the reason; start the "
+                         "job again",
+                         Who(), name, call);
+    }
+    return MakeError(code == kOutOfMemoryCode ? ErrorCode::kOutOfMemory : ErrorCode::kIo,
+                     "{}: {} failed: {}", Who(), call, name);
+}
+
+Status Core::status() const {
+    if (!lost) return {};
+    return MakeError(ErrorCode::kPeerLost, "{}: the device was lost in an earlier call", Who());
+}
+
+Status Core::Enter() {
+    return Check("SetContext", calls.SetDevice != nullptr ? calls.SetDevice(found.device)
+                                                          : calls.SetContext(context));
+}
+
+std::vector<Heap> Core::Heaps() {
+    std::vector<Heap> heaps = found.description.heaps;
+    size_t free_bytes = 0, total_bytes = 0;
+    if (Enter().ok() && Check("GetMemory", calls.GetMemory(&free_bytes, &total_bytes)).ok()) {
+        heaps[0].free_bytes = free_bytes;
+        heaps[0].total_bytes = total_bytes;
+    }
+    return heaps;
+}
+
+Result<Handle> Core::TakeEvent(bool timed) {
+    Handle event = nullptr;
+    if (!timed) {
+        const std::lock_guard lock(mutex_);
+        if (!events_.empty()) {
+            event = events_.back();
+            events_.pop_back();
+            return event;
+        }
+    }
+    WEFT_TRY(Check("CreateEvent", calls.CreateEvent(&event, timed ? 0 : kNoTiming)));
+    return event;
+}
+
+Status Core::EndSubmission(Handle event) {
+    const Code code = calls.RecordEvent(event, stream);
+    if (code != 0) {
+        abandoned = true;
+        return Fail("RecordEvent", code);
+    }
+    const std::lock_guard lock(mutex_);
+    running_.emplace_back(++submitted, event);
+    return {};
+}
+
+Result<uint64_t> Core::Done() {
+    WEFT_TRY(Enter());
+    const std::lock_guard lock(mutex_);
+    while (!running_.empty()) {
+        const Code code = calls.QueryEvent(running_.front().second);
+        if (code == kNotReadyCode) break;
+        WEFT_TRY(Check("QueryEvent", code));
+        done = running_.front().first;
+        events_.push_back(running_.front().second);
+        running_.pop_front();
+    }
+    return done.load();
+}
+
+bool Core::Settled() {
+    const uint64_t last = submitted;
+    const Deadline deadline = Deadline::In(kSettleMs);
+    while (!lost && !abandoned && done < last && !deadline.expired()) {
+        if (const Result<uint64_t> now = Done(); now.ok() && *now >= last) break;
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    if (lost) return false;  // the driver frees a lost context's memory at the process's end
+    if (done >= last && !abandoned) return true;
+    if (!abandoned.exchange(true)) {
+        Log(LogLevel::kWarning, "{}: a submission is not done after {} ms; its memory is not freed",
+            Who(), kSettleMs);
+    }
+    return false;
+}
+
+Memory::~Memory() {
+    if (device == 0 && host == nullptr) return;
+    if (!core->Settled() || !core->Enter().ok()) return;
+    static_cast<void>(host != nullptr ? core->calls.FreeHost(host) : core->calls.Free(device));
+}
+
+Result<Buffer> AllocateOn(std::shared_ptr<Core> shared, uint64_t bytes, Place place) {
+    Core& core = *shared;
+    WEFT_TRY(core.Enter());
+    const uint64_t size = std::max<uint64_t>(bytes, 4);
+    auto memory = std::make_unique<Memory>(std::move(shared));
+    Code code = kOutOfMemoryCode;
+    // A size that no device has may overflow in the driver.
+    if (size <= core.found.description.heaps[0].total_bytes || place != Place::kDevice) {
+        code = place == Place::kDevice
+                   ? core.calls.Allocate(&memory->device, size)
+                   : core.calls.AllocateHost(&memory->host, size, core.interface.host_flags);
+    }
+    if (code == kOutOfMemoryCode) {
+        const Heap heap = core.Heaps()[0];
+        return MakeError(ErrorCode::kOutOfMemory,
+                         "{}: no {} memory for {} bytes ({} MiB); heaps: {} MiB free of {} MiB on "
+                         "the device",
+                         core.Who(), place == Place::kDevice ? "device" : "host", bytes,
+                         bytes >> 20, heap.free_bytes >> 20, heap.total_bytes >> 20);
+    }
+    WEFT_TRY(core.Check("Allocate", code));
+    Address address = memory->device;
+    if (memory->host != nullptr) {
+        WEFT_TRY(
+            core.Check("GetHostAddress", core.calls.GetHostAddress(&address, memory->host, 0)));
+    }
+    auto* const host = static_cast<std::byte*>(memory->host);
+    return Buffer(std::move(memory), address, bytes, host);
+}
+
+}  // namespace weft::gpu::native

@@ -1,0 +1,112 @@
+// State that a device and all objects made from it share: the driver's functions, the context, the
+// stream and the count of submissions. The state is destroyed with the last of these objects.
+//
+// Thread: any thread may call Enter, Settled and Fail and read `lost`; only the caller of the
+// Device may use the rest.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpu/native/interface.h"
+
+namespace weft::gpu::native {
+
+struct Core {
+    Core(const Interface& of, const Calls& functions, Found what)
+        : interface(of), calls(functions), found(std::move(what)) {}
+    Core(const Core&) = delete;
+    Core& operator=(const Core&) = delete;
+    ~Core();
+    Status Create();  // makes the context and the stream
+
+    std::string Who() const;  // "cuda:0 (NVIDIA H200)", for errors
+    // The error of a failed call. Sets `lost` if the result is that the device was lost.
+    Error Fail(std::string_view call, Code code);
+    Status Check(std::string_view call, Code code) {
+        if (code == 0) return {};
+        return Fail(call, code);
+    }
+    Status status() const;
+    // Makes the device current for the calling thread. Must precede the calls below and all others.
+    Status Enter();
+    std::vector<Heap> Heaps();
+    Result<Handle> TakeEvent(bool timed);
+    // Ends a submission by an event taken before it: all work given to the stream so far is
+    // submission `submitted` + 1. After an error, nobody knows when that work is done.
+    Status EndSubmission(Handle event);
+    // The number of completed submissions.
+    Result<uint64_t> Done();
+    // Called before an object that submissions may use is destroyed. Waits, for a limited time,
+    // until all submissions so far are done. Returns false if they are not done; then the object
+    // must be leaked.
+    bool Settled();
+
+    const Interface& interface;
+    const Calls calls;
+    const Found found;
+    Handle context = nullptr, stream = nullptr;
+    std::atomic<uint64_t> submitted{0}, done{0};
+    std::atomic<bool> lost{false};
+    std::atomic<bool> abandoned{false};  // some object was leaked, so the rest must be, too
+
+  private:
+    std::mutex mutex_;  // for the members below
+    std::deque<std::pair<uint64_t, Handle>> running_;
+    std::vector<Handle> events_;  // not in use
+};
+
+// Text of a result: "CUDA_ERROR_OUT_OF_MEMORY".
+std::string CodeName(const Calls& calls, Code code);
+
+struct Memory : Buffer::Held {
+    explicit Memory(std::shared_ptr<Core> of) : core(std::move(of)) {}
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+    ~Memory() override;
+    std::shared_ptr<Core> core;
+    Address device = 0;  // one of the two is set
+    void* host = nullptr;
+};
+Result<Buffer> AllocateOn(std::shared_ptr<Core> core, uint64_t bytes, Place place);
+
+// Compiles kernels, and keeps compiled ones in a folder.
+class Compiler {
+  public:
+    Compiler(const Core& core, std::string folder) : core_(core), folder_(std::move(folder)) {}
+    struct Compiled {
+        std::vector<std::byte> file;  // for Calls::LoadModule
+        bool kept = false;            // whether it was read from the folder
+    };
+    // fresh: compiles even if the folder has the kernel.
+    Result<Compiled> Compile(const spirv::Text& text, bool fresh = false);
+
+  private:
+    Status Open();
+    Result<std::vector<std::byte>> Run(const spirv::Text& text);
+    const Core& core_;
+    const std::string folder_;
+    CompilerCalls calls_;
+    std::vector<std::string> options_;
+    bool opened_ = false, told_ = false;
+};
+
+Result<std::unique_ptr<Kernel>> MakeKernelOn(std::shared_ptr<Core> core, Compiler& compiler,
+                                             const KernelCode& code);
+struct KernelHandles {
+    Handle function = nullptr;
+    uint32_t args_bytes = 0, invocations = 0;
+};
+KernelHandles HandlesOf(const Kernel& kernel);
+
+// stop_word: the address that guarded kernels get.
+std::unique_ptr<Commands> RecordOn(std::shared_ptr<Core> core, Address stop_word);
+Status SubmitOn(const Commands& commands);
+std::vector<int64_t> TimesOf(const Commands& commands, uint32_t count);
+
+}  // namespace weft::gpu::native

@@ -1,0 +1,190 @@
+// Lists the devices of CUDA or HIP, and opens one.
+#include <chrono>
+#include <thread>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "gpu/native/core.h"
+
+namespace weft::gpu::native {
+namespace {
+
+constexpr uint64_t kStopWordBytes = 256;
+// A wait first polls without a pause: a decode step's kernels end within this time, or take much
+// longer. Then pauses grow with the time waited.
+constexpr int64_t kPollNs = 50'000, kMostPauseNs = 1'000'000;
+constexpr int64_t kPausesPerWait = 16;
+
+class DeviceOfCore : public Device {
+  public:
+    DeviceOfCore(std::shared_ptr<Core> core, const OpenOptions& options)
+        : core_(std::move(core)), compiler_(*core_, options.cache_folder) {}
+    Status Begin() {
+        WEFT_ASSIGN(stop_word_, AllocateOn(core_, kStopWordBytes, Place::kDevice));
+        return {};
+    }
+
+    const Description& description() const override { return core_->found.description; }
+    std::vector<Heap> heaps() const override { return core_->Heaps(); }
+    Result<Buffer> Allocate(uint64_t bytes, Place place) override {
+        WEFT_TRY(status());
+        return AllocateOn(core_, bytes, place);
+    }
+    uint64_t most_buffer_bytes() const override { return description().heaps[0].total_bytes; }
+    const Buffer& stop_word() const override { return stop_word_; }
+    Result<std::unique_ptr<Kernel>> MakeKernel(const KernelCode& code) override {
+        WEFT_TRY(status());
+        return MakeKernelOn(core_, compiler_, code);
+    }
+    Result<std::unique_ptr<Commands>> Record() override {
+        WEFT_TRY(status());
+        WEFT_TRY(core_->Enter());
+        return RecordOn(core_, stop_word_.address());
+    }
+    Result<uint64_t> Submit(const Commands& commands) override {
+        WEFT_TRY(status());
+        WEFT_TRY(core_->Enter());
+        WEFT_TRY(SubmitOn(commands));
+        return core_->submitted.load();
+    }
+    Status Wait(uint64_t submission, Deadline deadline) override;
+    std::vector<int64_t> Times(const Commands& commands, uint32_t count) override {
+        return TimesOf(commands, count);
+    }
+    Status status() const override { return core_->status(); }
+
+  private:
+    std::shared_ptr<Core> core_;
+    Compiler compiler_;
+    Buffer stop_word_;
+};
+
+Status DeviceOfCore::Wait(uint64_t submission, Deadline deadline) {
+    WEFT_TRY(status());
+    WEFT_CHECK(submission <= core_->submitted);
+    const int64_t begin_ns = NowNs();
+    while (true) {
+        WEFT_ASSIGN(const uint64_t done, core_->Done());
+        if (done >= submission) return {};
+        const int64_t now_ns = NowNs(), waited_ns = now_ns - begin_ns;
+        if (now_ns >= deadline.at_ns()) {
+            return MakeError(ErrorCode::kTimeout,
+                             "{}: submission {} is not done within {} ms ({} of {} are done); it "
+                             "continues",
+                             core_->Who(), submission, deadline.length_ms(), done,
+                             core_->submitted.load());
+        }
+        if (waited_ns < kPollNs) continue;
+        const int64_t pause_ns = std::min(waited_ns / kPausesPerWait, kMostPauseNs);
+        std::this_thread::sleep_for(
+            std::chrono::nanoseconds(std::min(pause_ns, deadline.at_ns() - now_ns)));
+    }
+}
+
+// The PCI device id, from the system; 0: unknown.
+uint32_t PciDeviceId(const std::string& pci) {
+    const Result<std::string> text = ReadTextFile("/sys/bus/pci/devices/" + pci + "/device", 64);
+    return text.ok() ? static_cast<uint32_t>(std::strtoul(text->c_str(), nullptr, 16)) : 0;
+}
+
+std::string Lowercase(std::string text) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+}
+
+Result<Found> Describe(const Interface& interface, const Calls& calls, int index) {
+    const auto check = [&](std::string_view call, Code code) -> Status {
+        if (code == 0) return {};
+        return MakeError(ErrorCode::kIo, "{}:{}: {} failed: {}", ApiName(interface.api), index,
+                         call, CodeName(calls, code));
+    };
+    Found found;
+    Description& described = found.description;
+    WEFT_TRY(check("GetDevice", calls.GetDevice(&found.device, index)));
+    char text[256] = {};
+    WEFT_TRY(check("GetName", calls.GetName(text, sizeof text - 1, found.device)));
+    described.api = interface.api;
+    described.index = index;
+    described.name = text;
+    char pci[32] = {};
+    WEFT_TRY(check("GetPciBusId", calls.GetPciBusId(pci, sizeof pci - 1, found.device)));
+    described.pci = Lowercase(pci);
+    size_t bytes = 0;
+    WEFT_TRY(check("GetTotalMemory", calls.GetTotalMemory(&bytes, found.device)));
+    described.heaps = {
+        {.total_bytes = bytes, .free_bytes = bytes, .device_local = true, .for_kernels = true}};
+    int version = 0;
+    WEFT_TRY(check("GetDriverVersion", calls.GetDriverVersion(&version)));
+    described.driver_version = static_cast<uint32_t>(version);
+    described.api_version = interface.version(version);
+    described.vendor_id = interface.vendor_id;
+    described.device_id = PciDeviceId(described.pci);
+    described.float16 = true;
+    described.timestamp_ns = 1;
+    WEFT_TRY(check("the query of properties", interface.describe(calls, found)));
+    described.driver = fmt::format("{} {}, {}", ApiTitle(interface.api), described.api_version,
+                                   found.architecture);
+    described.least_subgroup = described.most_subgroup = described.subgroup;
+    described.fast_integer_dot = described.integer_dot;
+    described.cooperative_matrix = described.matrix_unit.m > 0;
+    if (described.unusable.empty()) {
+        if (const Result<CompilerCalls> compiler = OpenCompiler(interface); !compiler.ok())
+            described.unusable = compiler.error().message;
+    }
+    return found;
+}
+
+// All devices; none if the driver finds none.
+Result<std::vector<Found>> DescribeAll(const Interface& interface, const Calls& calls) {
+    std::vector<Found> all;
+    int count = 0;
+    Code code = calls.Init(0);
+    if (code == 0) code = calls.GetDeviceCount(&count);
+    if (code == kNoDeviceCode || code == kInvalidDeviceCode) return all;
+    if (code != 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: the driver does not start: {}. Does its version match the kernel "
+                         "module?",
+                         ApiTitle(interface.api), CodeName(calls, code));
+    }
+    for (int i = 0; i < count; ++i) {
+        WEFT_ASSIGN(Found one, Describe(interface, calls, i));
+        all.push_back(std::move(one));
+    }
+    return all;
+}
+
+}  // namespace
+
+Result<std::vector<Description>> ListDevicesOf(const Interface& interface) {
+    WEFT_ASSIGN(const Calls calls, OpenLibrary(interface));
+    WEFT_ASSIGN(const std::vector<Found> all, DescribeAll(interface, calls));
+    std::vector<Description> descriptions;
+    for (const Found& one : all) descriptions.push_back(one.description);
+    return descriptions;
+}
+
+Result<std::shared_ptr<Device>> OpenDeviceOf(const Interface& interface, int index,
+                                             const OpenOptions& options) {
+    WEFT_ASSIGN(const Calls calls, OpenLibrary(interface));
+    WEFT_ASSIGN(std::vector<Found> all, DescribeAll(interface, calls));
+    const char* const name = ApiName(interface.api);
+    if (index < 0 || static_cast<size_t>(index) >= all.size()) {
+        return MakeError(ErrorCode::kNotFound,
+                         "{}:{} does not exist: the driver lists {} devices. 'weft inspect "
+                         "--devices' shows them",
+                         name, index, all.size());
+    }
+    Found& found = all[static_cast<size_t>(index)];
+    if (!found.description.unusable.empty()) {
+        return MakeError(ErrorCode::kUnsupported, "{}:{} ({}) can't be used: {}", name, index,
+                         found.description.name, found.description.unusable);
+    }
+    auto core = std::make_shared<Core>(interface, calls, std::move(found));
+    WEFT_TRY(core->Create());
+    auto device = std::make_shared<DeviceOfCore>(std::move(core), options);
+    WEFT_TRY(device->Begin());
+    return std::shared_ptr<Device>(std::move(device));
+}
+
+}  // namespace weft::gpu::native

@@ -1,0 +1,179 @@
+// The drivers of CUDA and HIP on their stand-ins (standin/driver.cc): faults come out as named
+// errors, and nothing leaks. WEFT_TEST_API names the driver.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/file.h"
+#include "gpu/cards.h"
+#include "gpu/gpu_case.h"
+#include "support/lavapipe.h"
+#include "support/temp_dir.h"
+
+namespace weft::gpu {
+namespace {
+
+constexpr int kOutOfMemory = 2, kOther = 1, kLost = 719;
+
+// The stand-in's functions for tests.
+struct Standin {
+    void (*reset)() = nullptr;
+    void (*fail)(int64_t at, int code) = nullptr;
+    void (*hang)(int64_t launch) = nullptr;
+    int64_t (*calls)() = nullptr;
+    const char* (*failed)() = nullptr;
+    int (*alive)() = nullptr;
+};
+
+class NativeFaults : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (test::TestApi() == Api::kVulkan) GTEST_SKIP() << "WEFT_TEST_API names no stand-in";
+        const bool cuda = test::TestApi() == Api::kCuda;
+        void* const library = ::dlopen(cuda ? "libcuda.so.1" : "libamdhip64.so.6", RTLD_NOW);
+        const auto find = [&](const char* name, auto& call) {
+            call = reinterpret_cast<std::decay_t<decltype(call)>>(::dlsym(library, name));
+        };
+        find("weft_standin_reset", standin_.reset);
+        find("weft_standin_fail", standin_.fail);
+        find("weft_standin_hang", standin_.hang);
+        find("weft_standin_calls", standin_.calls);
+        find("weft_standin_failed", standin_.failed);
+        find("weft_standin_alive", standin_.alive);
+        if (standin_.alive == nullptr) GTEST_SKIP() << "a driver of a GPU, not a stand-in";
+        standin_.reset();
+    }
+    void TearDown() override {
+        if (standin_.reset != nullptr) standin_.reset();
+    }
+    static Result<std::shared_ptr<Device>> Open() { return Device::Open(test::TestApi(), 0); }
+    Standin standin_;
+};
+
+// A lifetime: open, allocate, create a kernel, record, submit, wait, read times, close. `calls`:
+// number of calls before the close.
+Status Live(const Standin& standin, int64_t& calls) {
+    WEFT_ASSIGN(const auto device, Device::Open(test::TestApi(), 0));
+    WEFT_TRY(test::RunScale(*device, Place::kDevice, 100, 32, 3, 1));
+    WEFT_ASSIGN(const Buffer word, device->Allocate(4, Place::kHost));
+    WEFT_ASSIGN(const auto commands, device->Record());
+    commands->Time(0);
+    commands->Fill(word, 0, 4, 7);
+    commands->Time(1);
+    WEFT_TRY(commands->End());
+    WEFT_ASSIGN(const uint64_t submission, device->Submit(*commands));
+    WEFT_TRY(device->Wait(submission, Deadline::In(60'000)));
+    if (device->Times(*commands, 2).size() != 2)
+        return MakeError(ErrorCode::kIo, "the times of this submission did not come");
+    calls = standin.calls();
+    return device->status();
+}
+
+ErrorCode CodeOf(int code) {
+    if (code == kOutOfMemory) return ErrorCode::kOutOfMemory;
+    return code == kLost ? ErrorCode::kPeerLost : ErrorCode::kIo;
+}
+
+TEST_F(NativeFaults, EachFailingCallIsAnErrorWithoutLeaks) {
+    int64_t calls = 0;
+    const Status whole = Live(standin_, calls);
+    ASSERT_TRUE(whole.ok()) << whole.error().message;
+    EXPECT_EQ(standin_.alive(), 0);
+    ASSERT_GT(calls, 40);
+    for (const int with : {kOther, kOutOfMemory, kLost}) {
+        // The number of polls in a wait varies.
+        for (int64_t at = 1, last = calls; at <= last; ++at) {
+            standin_.reset();
+            const int before = standin_.alive();
+            standin_.fail(at, with);
+            const Status lived = Live(standin_, last);
+            const std::string failed = standin_.failed();
+            if (failed.empty()) continue;
+            ASSERT_FALSE(lived.ok()) << failed << " " << with;
+            EXPECT_GT(lived.error().message.size(), 20u) << failed;
+            // The process keeps what belongs to a lost device, or to work without a known end.
+            if (with != kLost && failed.find("EventRecord") == std::string::npos) {
+                EXPECT_EQ(standin_.alive(), before) << failed << " " << with;
+            }
+            // (Errors before the device is open are of another kind.)
+            if (lived.error().message.find("(Stand-in)") == std::string::npos) continue;
+            EXPECT_EQ(lived.error().code, CodeOf(with)) << lived.error().message;
+        }
+    }
+}
+
+TEST_F(NativeFaults, ALostDeviceStaysLost) {
+    const auto device = Open();
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    const auto word = (*device)->Allocate(4, Place::kHost);
+    const auto commands = (*device)->Record();
+    ASSERT_TRUE(word.ok() && commands.ok());
+    (*commands)->Fill(*word, 0, 4, 7);
+    ASSERT_TRUE((*commands)->End().ok());
+    standin_.fail(standin_.calls() + 2, kLost);
+    EXPECT_EQ((*device)->Submit(**commands).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ((*device)->status().error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ((*device)->Submit(**commands).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ((*device)->Wait(0, Deadline::In(10)).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ((*device)->Allocate(4, Place::kHost).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ((*device)->Record().error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ(test::MakeSpin(**device).error().code, ErrorCode::kPeerLost);
+}
+
+TEST_F(NativeFaults, AKernelThatNeverEndsIsATimeout) {
+    const auto device = Open();
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    const auto kernel = test::MakeScale(**device, 32, 1);
+    const auto words = (*device)->Allocate(128, Place::kHost);
+    const auto commands = (*device)->Record();
+    ASSERT_TRUE(kernel.ok() && words.ok() && commands.ok());
+    (*commands)->Run(**kernel,
+                     test::Args(test::ScaleArgs{words->address(), words->address(), 32, 2}), 1);
+    ASSERT_TRUE((*commands)->End().ok());
+    standin_.hang(1);
+    const auto submitted = (*device)->Submit(**commands);
+    ASSERT_TRUE(submitted.ok()) << submitted.error().message;
+    const Status waited = (*device)->Wait(*submitted, Deadline::In(20));
+    ASSERT_FALSE(waited.ok());
+    EXPECT_EQ(waited.error().code, ErrorCode::kTimeout) << waited.error().message;
+    EXPECT_TRUE((*device)->status().ok());
+    standin_.hang(0);
+    EXPECT_TRUE((*device)->Wait(*submitted, Deadline::In(60'000)).ok());
+}
+
+// A second device reads the kernels that the first one compiled, and compiles damaged ones again.
+TEST_F(NativeFaults, CompiledKernelsAreKept) {
+    const test::TempDir folder;
+    for (const bool damaged : {false, true}) {
+        const auto device = Device::Open(test::TestApi(), 0, {.cache_folder = folder.path()});
+        ASSERT_TRUE(device.ok()) << device.error().message;
+        ASSERT_TRUE(test::RunScale(**device, Place::kHost, 10, 8, 2, 0).ok());
+        std::filesystem::directory_iterator files(folder.path());
+        ASSERT_NE(files, std::filesystem::directory_iterator());
+        const std::string path = files->path().string();
+        std::string text = *ReadTextFile(path);
+        EXPECT_GT(text.size(), 1000u);
+        if (damaged) continue;
+        text.resize(text.size() / 2);
+        ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
+    }
+}
+
+TEST_F(NativeFaults, ACardIsListedWithItsDrivers) {
+    const Cards found = ListCards();
+    ASSERT_FALSE(found.cards.empty()) << found.none;
+    for (const Card& card : found.cards) {
+        if (card.best().api != test::TestApi()) continue;
+        EXPECT_EQ(card.best().name, "Stand-in");
+        EXPECT_FALSE(card.best().pci.empty());
+        ASSERT_EQ(card.missing.size(), 1u);
+        EXPECT_EQ(card.missing[0].rfind("vulkan: ", 0), 0u) << card.missing[0];
+        return;
+    }
+    FAIL() << "no card of " << ApiName(test::TestApi());
+}
+
+}  // namespace
+}  // namespace weft::gpu
