@@ -92,8 +92,9 @@ inline constexpr const char* kDefaultDevice = "cpu";
 inline constexpr const char* kAutoDevice = "auto";
 // The names that CheckDeviceName accepts, as text for --help.
 inline constexpr const char* kDeviceNames =
-    "cpu, vulkan (a GPU, discrete first; local ranks take the GPUs of that kind in turn), "
-    "vulkan:N, auto (a GPU that the model fits into, else cpu)";
+    "cpu, vulkan, cuda or hip (a GPU through this driver, discrete first; local ranks take the "
+    "GPUs of that kind in turn), vulkan:N, cuda:N, hip:N, auto (a GPU that the model fits into, "
+    "else cpu)";
 
 // Checks that `name` is a device name. The device need not be on this host. Errors: kUsage (not a
 // device name; the message lists the names), kUnsupported (this build lacks that kind).

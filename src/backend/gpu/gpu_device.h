@@ -1,9 +1,10 @@
-// Vulkan GPUs as devices. "vulkan" is the first GPU that is not a software GPU; ranks of one host
-// are spread over equal GPUs. "vulkan:N" is the N-th device that the loader lists, including
-// lavapipe.
+// GPUs as devices, through the drivers of gpu/device.h. "vulkan" is the first GPU that the Vulkan
+// driver lists and that is not a software GPU; ranks of one host are spread over equal GPUs.
+// "vulkan:N" is the N-th device that the driver lists, including lavapipe. In the same way: "cuda",
+// "cuda:N", "hip", "hip:N".
 //
-// Errors: kUsage (the name has another form), kUnsupported (this build has no shaders, the host has
-// no loader, or the device lacks a feature), kNotFound (no such device).
+// Errors: kUsage (the name has another form), kUnsupported (this build has no shaders, the host
+// lacks the driver's library, or the device lacks a feature), kNotFound (no such device).
 #pragma once
 
 #include <memory>
@@ -21,10 +22,10 @@ namespace weft::backend::on_gpu {
 // Number of positions in a KV page.
 inline constexpr int64_t kPageTokens = 64;
 
-// The program::Target of all Vulkan devices, which states their requirements on Programs.
+// The program::Target of all GPUs, which states their requirements on Programs.
 program::Target TargetOfGpus();
 
-// Whether `name` has the form of a Vulkan device's name: "vulkan", "vulkan:0".
+// Whether `name` has the form of a GPU's name: "vulkan", "vulkan:0", "cuda:1".
 bool IsName(std::string_view name);
 // Checks that this build has the kernels.
 Status CheckBuilt();
@@ -40,7 +41,7 @@ struct GpuChoice {
     std::vector<AutoGpu> gpus;
     std::string left_out;  // unusable GPUs with reasons: "vulkan:0 (...): ..."; or ""
 };
-// The result is empty if this build or the host has no Vulkan.
+// The result is empty if this build has no kernels, or the host no driver of a GPU.
 GpuChoice ChooseGpus(int local_rank);
 
 Result<DeviceInfo> Describe(const std::string& name, const DeviceOptions& options);
