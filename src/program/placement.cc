@@ -98,8 +98,9 @@ Sided TakeBasesApart(const Program& program, const std::vector<bool>& on_host) {
 // Builds both Programs op by op.
 class Placer {
   public:
-    Placer(Sided sided, std::span<const ValueId> keep)
-        : program_(std::move(sided.program)),
+    Placer(Sided sided, std::span<const ValueId> keep, bool streams)
+        : streams_(streams),
+          program_(std::move(sided.program)),
           on_host_(std::move(sided.on_host)),
           origins_(std::move(sided.origins)),
           keep_(keep) {
@@ -107,6 +108,7 @@ class Placer {
         placed_.on_device.assign(values, kNoValue);
         placed_.on_host.assign(values, kNoValue);
         placed_.is_of_host.assign(values, false);
+        placed_.is_streamed.assign(values, false);
         valid_.assign(values, {});
     }
 
@@ -122,15 +124,18 @@ class Placer {
         return program_.value(id).storage == Storage::kActivation;
     }
     ValueId On(Side side, ValueId id);
-    void Append(Side side, Op op, int64_t origin, int32_t run = -1);
+    void Append(Side side, Op op, int64_t origin, int32_t run = -1, Way way = Way::kAlways);
     void Copy(Side side, size_t op);
     void NoteWrites(Side side, const Op& op);
     std::vector<ValueId> Missing(Side side, const OpRange& run) const;
     std::vector<ValueId> Wanted(const OpRange& run) const;
-    void Hand(Side from, std::span<const ValueId> ids, int32_t run);
+    void Hand(Side from, std::span<const ValueId> ids, int32_t run, Way way);
+    bool CanStream(const OpRange& run) const;
+    void Stream(const OpRange& run);
     void PlaceRun(const OpRange& run);
     Status CheckStates() const;
 
+    const bool streams_;
     const Program program_;
     const std::vector<bool> on_host_;
     const std::vector<size_t> origins_;
@@ -148,13 +153,15 @@ ValueId Placer::On(Side side, ValueId id) {
     return own = Of(side).AddValue(std::move(value));
 }
 
-void Placer::Append(Side side, Op op, int64_t origin, int32_t run) {
+void Placer::Append(Side side, Op op, int64_t origin, int32_t run, Way way) {
     for (ValueId& id : op.inputs) id = On(side, id);
     for (ValueId& id : op.outputs) id = On(side, id);
     Of(side).ops.push_back(std::move(op));
     (side == kHost ? placed_.op_of_host : placed_.op_of_device)
         .push_back(static_cast<int32_t>(origin));
-    if (side == kDevice) placed_.run_of_device.push_back(run);
+    if (side != kDevice) return;
+    placed_.run_of_device.push_back(run);
+    placed_.ways.push_back(way);
 }
 
 void Placer::NoteWrites(Side side, const Op& op) {
@@ -225,23 +232,65 @@ std::vector<ValueId> Placer::Wanted(const OpRange& run) const {
 }
 
 // Appends the messages that hand values from one side to the other.
-void Placer::Hand(Side from, std::span<const ValueId> ids, int32_t run) {
+void Placer::Hand(Side from, std::span<const ValueId> ids, int32_t run, Way way) {
     for (const ValueId id : ids) {
         const bool to_host = from == kDevice;
         Append(kDevice, to_host ? Op{Send{kHostPeer}, {id}, {}} : Op{Recv{kHostPeer}, {}, {id}}, -1,
-               run);
+               run, way);
         Append(kHost, to_host ? Op{Recv{kHostPeer}, {}, {id}} : Op{Send{kHostPeer}, {id}, {}}, -1);
         valid_[static_cast<size_t>(id)] = {true, true};
     }
 }
 
+// Whether the device can compute a run of experts: it has the operands, and no later op of the host
+// reads the results.
+bool Placer::CanStream(const OpRange& run) const {
+    std::vector<bool> written(program_.values.size(), false);
+    bool has_experts = false;
+    for (size_t i = run.begin; i < run.end; ++i) {
+        const Op& op = program_.ops[i];
+        has_experts = has_experts || IsOfExperts(op);
+        for (const auto* ids : {&op.inputs, &op.outputs}) {
+            for (const ValueId id : *ids) {
+                const auto home = static_cast<size_t>(program_.HomeOf(id));
+                if (Lasts(program_.values[home].storage)) return false;
+                const bool reads =
+                    ids == &op.inputs || program_.value(id).storage == Storage::kView;
+                const bool there =
+                    !IsActivation(program_.HomeOf(id)) || written[home] || valid_[home][kDevice];
+                if (reads && !there) return false;
+            }
+        }
+        for (const ValueId id : op.outputs)
+            written[static_cast<size_t>(program_.HomeOf(id))] = true;
+    }
+    for (size_t i = run.end; i < program_.ops.size(); ++i) {
+        if (!on_host_[i]) continue;
+        for (const ValueId id : program_.ops[i].inputs) {
+            if (written[static_cast<size_t>(program_.HomeOf(id))]) return false;
+        }
+    }
+    return has_experts;
+}
+
+void Placer::Stream(const OpRange& run) {
+    for (size_t i = run.begin; i < run.end; ++i) {
+        const Op& op = program_.ops[i];
+        Append(kDevice, op, static_cast<int64_t>(origins_[i]), -1, Way::kStreamed);
+        for (const ValueId id : op.outputs) placed_.is_streamed[static_cast<size_t>(id)] = true;
+    }
+}
+
 void Placer::PlaceRun(const OpRange& run) {
+    const bool streams = streams_ && CanStream(run);
+    const Way way = streams ? Way::kHanded : Way::kAlways;
     const auto number = static_cast<int32_t>(placed_.runs.size());
     const size_t begin = placed_.host.ops.size();
     for (size_t i = run.begin + 1; i < run.end; ++i) placed_.device_ops[origins_[i]] = -1;
-    Hand(kDevice, Missing(kHost, run), number);
+    Hand(kDevice, Missing(kHost, run), number, way);
     for (size_t i = run.begin; i < run.end; ++i) Copy(kHost, i);
-    Hand(kHost, Wanted(run), number);
+    Hand(kHost, Wanted(run), number, way);
+    if (streams) Stream(run);
     placed_.runs.push_back({begin, placed_.host.ops.size()});
 }
 
@@ -280,6 +329,7 @@ Result<PlacedProgram> Placer::Place() {
         if (placed_.on_host[static_cast<size_t>(id)] == kNoValue) On(kDevice, id);
     }
     WEFT_TRY(CheckStates());
+    if (std::ranges::find(placed_.ways, Way::kStreamed) == placed_.ways.end()) placed_.ways.clear();
     return std::move(placed_);
 }
 
@@ -299,6 +349,24 @@ bool HostOps::HasWeight(std::string_view name) const {
     const auto layer = LayerIn(name, "blk.");
     if (!layer.has_value()) return false;
     return *layer < layers || (*layer < expert_layers && name.find("_exps.") != name.npos);
+}
+
+std::vector<ValueId> StreamedWeights(const Program& program, std::span<const Way> ways) {
+    std::vector<int> readers(program.values.size(), 0);
+    for (const Op& op : program.ops) {
+        for (const ValueId id : op.inputs) ++readers[static_cast<size_t>(id)];
+    }
+    std::vector<ValueId> streamed;
+    for (size_t i = 0; i < ways.size(); ++i) {
+        if (ways[i] != Way::kStreamed) continue;
+        for (const ValueId id : program.ops[i].inputs) {
+            const Value& value = program.value(id);
+            const bool stack = value.shape.rank == 3 && value.shape[1] > 1;
+            const bool once = readers[static_cast<size_t>(id)] == 1;
+            if (value.storage == Storage::kWeight && stack && once) streamed.push_back(id);
+        }
+    }
+    return streamed;
 }
 
 std::vector<bool> ChooseHostOps(const Program& program, const HostOps& host_ops) {
@@ -323,8 +391,8 @@ int64_t ExpertLayersEnd(const Program& program) {
 }
 
 Result<PlacedProgram> PlaceOps(const Program& program, const std::vector<bool>& on_host,
-                               std::span<const ValueId> keep) {
-    return Placer(TakeBasesApart(program, on_host), keep).Place();
+                               std::span<const ValueId> keep, bool streams) {
+    return Placer(TakeBasesApart(program, on_host), keep, streams).Place();
 }
 
 }  // namespace weft::program

@@ -33,6 +33,10 @@ struct HostOps {
     // Experts of further layers, until the rest fits into the device's memory.
     bool fill = false;
 
+    // Least rows of a step whose experts the device computes itself, with weights that it reads
+    // from the host; 0: none is; -1: measured.
+    int64_t stream_rows = 0;
+
     bool any() const { return expert_layers > 0 || layers > 0 || fill; }
     bool operator==(const HostOps&) const = default;
     // Whether a weight of the model's file with this name ("blk.3.ffn_up_exps.weight") is read by
@@ -46,8 +50,18 @@ std::vector<bool> ChooseHostOps(const Program& program, const HostOps& host_ops)
 // One more than the last layer with experts; 0: no layer has any.
 int64_t ExpertLayersEnd(const Program& program);
 
+// Which steps run an op of the device's Program. An expert op of the host is also there as an op of
+// the device, which reads its weights from the host: a step either hands values to the host
+// (kHanded: the messages), or computes them itself (kStreamed).
+enum class Way : uint8_t { kAlways, kHanded, kStreamed };
+
+// The stacks of matrices that one kStreamed op reads and no other op, in order of use. ways: by op;
+// may be empty.
+std::vector<ValueId> StreamedWeights(const Program& program, std::span<const Way> ways);
+
 struct PlacedProgram {
     Program device, host;
+    std::vector<Way> ways;      // by op of `device`; empty: no op is streamed
     std::vector<OpRange> runs;  // ops of `host`
     // By ValueId of the whole Program: the value in the device's and in the host's Program;
     // kNoValue: that Program does not have it.
@@ -55,6 +69,8 @@ struct PlacedProgram {
     // By ValueId of the whole Program: whether the host's Program has the value's latest contents
     // after a step. False for weights.
     std::vector<bool> is_of_host;
+    // By ValueId of the whole Program: whether streamed ops compute the value.
+    std::vector<bool> is_streamed;
     // By op of the whole Program, and for its end: the first op of `device` for it or for a later
     // op; -1: no range of ops may begin or end here, because it is in the midst of a run.
     std::vector<int64_t> device_ops;
@@ -64,9 +80,10 @@ struct PlacedProgram {
     std::vector<int32_t> run_of_device;
 };
 
-// keep: values that the caller reads after a step. Errors: kUnsupported (a KV cache or a recurrent
-// state is used on both sides).
+// keep: values that the caller reads after a step. streams: the device's Program also has those ops
+// of the host that compute with experts and whose operands the device has. Errors: kUnsupported (a
+// KV cache or a recurrent state is used on both sides).
 Result<PlacedProgram> PlaceOps(const Program& program, const std::vector<bool>& on_host,
-                               std::span<const ValueId> keep);
+                               std::span<const ValueId> keep, bool streams = false);
 
 }  // namespace weft::program
