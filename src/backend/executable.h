@@ -19,10 +19,12 @@
 
 #include "backend/communicators.h"
 #include "backend/step.h"
+#include "backend/thread_team.h"
 #include "backend/top.h"
 #include "backend/transfer_log.h"
 #include "base/result.h"
 #include "program/model_chunk.h"
+#include "program/placement.h"
 #include "program/pool.h"
 
 namespace weft::backend {
@@ -57,6 +59,12 @@ struct CompileOptions {
     // Not 0: experts' weights stay on the drive as far as they do not fit, and the Executable uses
     // at most this memory in all. Only on processors; others ignore it.
     uint64_t drive_memory = 0;
+    // By op: the steps that run it (Step::streams); empty: all steps run all ops. The stacks of
+    // matrices that only streamed ops read (program::StreamedWeights) have no memory of their own
+    // on a device with submissions: LoadWeight keeps their sources, which steps read, on the
+    // threads of `readers`.
+    std::vector<program::Way> ways{};
+    ThreadTeam* readers = nullptr;
     bool beside = false;  // overlap zero_all_gather and zero_reduce_scatter with other ops
 };
 
@@ -103,6 +111,13 @@ class Executable {
     virtual const program::Program& program() const = 0;
     // Thread: several threads may load different weights at once.
     virtual Status LoadWeight(program::ValueId id, const RowSource& source) = 0;
+    // Whether, and as what, ReadRows reads rows of a loaded stack of matrices: `out` gets what
+    // LoadWeight got from its source. Only processors have it. Thread: any number of callers.
+    virtual bool CanReadRows(program::ValueId) const { return false; }
+    virtual Status ReadRows(program::ValueId, int64_t /*row_begin*/, int64_t /*count*/,
+                            std::span<std::byte> /*out*/) const {
+        return MakeError(ErrorCode::kUnsupported, "this device does not read weights back");
+    }
     // Runs `ops` on the rows of `step`. Errors: kUsage (more rows than CompileOptions allows),
     // errors of links. With CompileOptions::beside, the Executable runs nothing more after an error
     // of links.

@@ -59,6 +59,7 @@ struct Step {
     std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
     std::span<const PageCopy> copies{};
     WantedRows wanted{};
+    bool streams = false;  // which ops the step leaves out: program::Way
 
     // Training only. output_rows are the rows with a target, ascending.
     std::span<const int32_t> targets{};  // [R], below the vocabulary's size

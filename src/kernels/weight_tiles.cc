@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/reshape.h"
+#include "kernels/weight_rows.h"
 #include "tensor/quant.h"
 
 namespace weft::kernels::weight_tiles {
@@ -179,6 +180,23 @@ void UnpackPairs(const PackedMatrix& matrix, int64_t row, float* y) {
     }
 }
 
+// Writes the blocks of one row as in the file.
+template <DType kType>
+void ReadRow(const PackedMatrix& matrix, int64_t row, std::byte* out) {
+    constexpr int64_t kElements = Info(kType).block_elements, kBytes = Info(kType).block_bytes;
+    std::byte* strip = matrix.data + row / kStripRows * StripBytes(kType, matrix.cols);
+    [[maybe_unused]] std::byte shaped[kWidestBlock];
+    for (int64_t k = 0; k < matrix.cols; k += kElements, strip += BlockBytes(kType)) {
+        if constexpr (kShapedBack<kType>) {
+            MoveLane<kType, true>(strip, row % kStripRows, shaped);
+            ShapeBack<kType>(shaped, out);
+        } else {
+            MoveLane<kType, true>(strip, row % kStripRows, out);
+        }
+        out += kBytes;
+    }
+}
+
 template <DType kType>
 void UnpackRow(const PackedMatrix& matrix, int64_t row, float* y) {
     constexpr int64_t kElements = Info(kType).block_elements;
@@ -227,6 +245,22 @@ void Pack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, const st
         ForType(matrix.dtype, [&]<DType kType>() {
             PackStrip<kType>(matrix, strip, rows, from, source_stride_bytes);
         });
+    }
+}
+
+void Unpack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, std::byte* out,
+            int64_t row_stride_bytes) {
+    WEFT_CHECK(row_begin + count <= matrix.rows && matrix.dtype != DType::kTQ1_0);
+    for (int64_t row = row_begin; row < row_begin + count; ++row, out += row_stride_bytes) {
+        if (matrix.dtype == DType::kBF16) {
+            const std::byte* strip =
+                matrix.data + row / kStripRows * StripBytes(matrix.dtype, matrix.cols);
+            for (int64_t k = 0; k < matrix.cols; ++k) {
+                std::memcpy(out + 2 * k, strip + k / 2 * 64 + row % kStripRows * 4 + k % 2 * 2, 2);
+            }
+            continue;
+        }
+        ForType(matrix.dtype, [&]<DType kType>() { ReadRow<kType>(matrix, row, out); });
     }
 }
 

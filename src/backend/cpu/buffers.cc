@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "kernels/weight_rows.h"
 #include "tensor/quant.h"
 
 namespace weft::backend {
@@ -287,6 +288,21 @@ Status Buffers::Load(ValueId id, const RowSource& source) {
         WEFT_TRY(LoadMatrix(matrices.Matrix(i), i * matrices.rows, source, kernels_.pack));
     }
     return {};
+}
+
+bool Buffers::CanReadRows(ValueId id) const {
+    const program::Value& value = program_.value(id);
+    return packs() && value.shape.rank == 3 && !IsVectors(value.shape) && !IsOnDrive(id) &&
+           kernels::CanReadBack(kernels_, value.dtype);
+}
+
+void Buffers::ReadRows(ValueId id, int64_t row_begin, int64_t count,
+                       std::span<std::byte> out) const {
+    const kernels::PackedStack matrices = stack(id);
+    const int64_t row_bytes = RowBytes(matrices.dtype, matrices.cols);
+    WEFT_CHECK(std::ssize(out) == count * row_bytes);
+    kernels::ReadBack(kernels_, matrices.Matrix(row_begin / matrices.rows),
+                      row_begin % matrices.rows, count, out.data(), row_bytes);
 }
 
 MemoryUse Buffers::Use(int threads) const {

@@ -72,6 +72,10 @@ class Buffers {
     Status Allocate();
     // Reads a weight. Thread: several threads may load different weights at once.
     Status Load(program::ValueId id, const RowSource& source);
+    // Executable::ReadRows, of one matrix.
+    bool CanReadRows(program::ValueId id) const;
+    void ReadRows(program::ValueId id, int64_t row_begin, int64_t count,
+                  std::span<std::byte> out) const;
 
     // Address of a value's first byte; null: no op uses the value.
     std::byte* At(program::ValueId id, int slot = 0) const;

@@ -62,6 +62,12 @@ class CpuExecutable final : public Executable {
     Status LoadWeight(program::ValueId id, const RowSource& source) override {
         return buffers_.Load(id, source);
     }
+    bool CanReadRows(program::ValueId id) const override { return buffers_.CanReadRows(id); }
+    Status ReadRows(program::ValueId id, int64_t row_begin, int64_t count,
+                    std::span<std::byte> out) const override {
+        buffers_.ReadRows(id, row_begin, count, out);
+        return {};
+    }
     Status Run(const program::OpRange& ops, const Step& step, const Communicators& groups) override;
     Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) override;
     Status Write(program::ValueId id, int64_t first_byte,
