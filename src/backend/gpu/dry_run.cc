@@ -227,7 +227,7 @@ Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptio
                              const gpu::Description& gpu, const Arithmetic& arithmetic) {
     WEFT_TRY(CheckProgram(program, gpu, {arithmetic}));
     const program::ChunkedProgram chunked{program};
-    const Fusion fusion(program, options.keep);
+    const Fusion fusion(program, options.keep, options.ways);
     Buffers buffers;
     WEFT_TRY(buffers.Plan(chunked, fusion.LivesOf(program), options));
     WEFT_ASSIGN(const uint64_t scratch,

@@ -28,9 +28,10 @@ Status GpuExecutable::Prepare(const MemoryPool& pool) {
     const DryOptions dry{lowering_.arithmetic(), context_->reference, trains()};
     WEFT_TRY(CheckProgram(program_, gpu_.description(), {dry.arithmetic, false, dry.trains}));
     if (context_->limits.fuses && !context_->reference && !trains()) {
-        fusion_ = Fusion(program_, options_.keep);
+        fusion_ = Fusion(program_, options_.keep, options_.ways);
     }
     WEFT_TRY(buffers_.Plan(chunked_, fusion_.LivesOf(program_), options_));
+    ring_.Plan(options_.readers);
     most_parts_ = trains() ? 0 : MostParts(program_, options_);
     WEFT_ASSIGN(scratch_bytes_, ScratchBytes(program_, fusion_, gpu_.description(),
                                              LargestOf(options_, lowering_.arithmetic()), dry));
@@ -101,6 +102,10 @@ Status GpuExecutable::MakeSignal() {
 }
 
 Status GpuExecutable::LoadWeight(program::ValueId id, const RowSource& source) {
+    if (const int64_t streamed = buffers_.StreamedIndex(id); streamed >= 0) {
+        ring_.Keep(static_cast<size_t>(streamed), source);
+        return {};
+    }
     WEFT_TRY(Allocate());
     uploads_ = true;
     const program::Value& value = program_.value(id);
@@ -124,7 +129,7 @@ MemoryUse GpuExecutable::memory() const {
 // ---- Steps --------------------------------------------------------------------------------------
 
 Status GpuExecutable::Run(const program::OpRange& ops, const Step& step,
-                             const Communicators& groups) {
+                          const Communicators& groups) {
     if (!broken_.ok()) return broken_;
     WEFT_TRY(CheckStep(step, options_));
     WEFT_TRY(Allocate());
@@ -168,8 +173,7 @@ StepShape GpuExecutable::ShapeOfRun(const OpRange& ops, const Step& step) const 
     return shape;
 }
 
-Status GpuExecutable::RunBound(const OpRange& ops, const Step& step,
-                                  const Communicators& groups) {
+Status GpuExecutable::RunBound(const OpRange& ops, const Step& step, const Communicators& groups) {
     step_ = &step;
     ops_ = ops;
     slot_ = step.slot;
@@ -234,7 +238,7 @@ bool GpuExecutable::Exchanges() const {
     const bool asked = options_.device_sum == DeviceSum::kSpin ||
                        (options_.device_sum == DeviceSum::kAuto &&
                         signal->exchange_us() < signal->submission_us());
-    return asked && shape_.rows <= kMatvecRows;
+    return asked && shape_.rows <= kMatvecRows && !shape_.streams;
 }
 
 Status GpuExecutable::CopyPages() {
@@ -299,7 +303,7 @@ Status GpuExecutable::Read(program::ValueId id, int64_t first_byte, std::span<st
 
 // The device is idle, because Run waits for it.
 Status GpuExecutable::Write(program::ValueId id, int64_t first_byte,
-                               std::span<const std::byte> bytes) {
+                            std::span<const std::byte> bytes) {
     if (!broken_.ok()) return broken_;
     WEFT_TRY(Allocate());
     uploads_ = true;
@@ -371,7 +375,7 @@ Result<std::unique_ptr<HostSnapshot>> GpuExecutable::Snapshot(
 }
 
 Status GpuExecutable::ReadTopK(program::ValueId id, int64_t row, int64_t columns,
-                                  std::span<Candidate> out) {
+                               std::span<Candidate> out) {
     if (!broken_.ok()) return broken_;
     return reading_.ReadTopK(id, slot_, row, columns, out, budget_.DeadlineMs(0));
 }

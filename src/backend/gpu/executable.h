@@ -16,6 +16,7 @@
 #include "backend/gpu/memory/step_parts.h"
 #include "backend/gpu/memory/step_tables.h"
 #include "backend/gpu/memory/upload.h"
+#include "backend/gpu/memory/weight_ring.h"
 #include "backend/gpu/record/backoff.h"
 #include "backend/gpu/record/lowering.h"
 #include "backend/gpu/record/op_times.h"
@@ -30,21 +31,20 @@ namespace weft::backend::on_gpu {
 class GpuExecutable final : public Executable {
   public:
     GpuExecutable(program::ChunkedProgram chunked, const CompileOptions& options,
-                     std::shared_ptr<Context> context)
+                  std::shared_ptr<Context> context)
         : chunked_(std::move(chunked)),
           program_(chunked_.program),
           options_(options),
           context_(std::move(context)),
           gpu_(*context_->gpu),
           uploader_(*context_),
+          ring_(program_, buffers_, uploader_),
           lowering_(chunked_, options_.compute, *context_, buffers_, uploader_),
           reading_(*context_, buffers_, lowering_),
           budget_(gpu_.description().kind, context_->limits.most_seconds),
           recordings_(program_, buffers_, lowering_, gpu_, budget_),
           slots_(static_cast<size_t>(options.slots)) {}
-    ~GpuExecutable() override {
-        context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes();
-    }
+    ~GpuExecutable() override { context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes(); }
 
     // Plans memory. Errors: kOutOfMemory (the memory does not fit into `pool`), kUnsupported.
     Status Prepare(const MemoryPool& pool);
@@ -108,6 +108,11 @@ class GpuExecutable final : public Executable {
     Status WaitFor(uint64_t number, int64_t deadline_ms);
     Status SubmitStage(const Stage& stage, bool* too_long);
     Status EndStage(const Stage& stage, bool* too_long);
+    bool MayBring(size_t weight) const {
+        return running_.empty() || running_.front().number > ring_.ReaderOf(weight);
+    }
+    Status BringWeights(const Stage& stage, bool* too_long);
+    Status BringAhead(const Recording& recording, size_t stage);
     Status AwaitFirst(size_t count, bool* too_long);
     Status AwaitAll(bool* too_long) { return AwaitFirst(running_.size(), too_long); }
     Status Exchange(const Stage& stage, uint64_t last);
@@ -151,6 +156,7 @@ class GpuExecutable final : public Executable {
     gpu::Device& gpu_;
     Buffers buffers_;
     Uploader uploader_;
+    WeightRing ring_;
     Lowering lowering_;
     Reading reading_;
     TableMemory tables_;

@@ -12,7 +12,8 @@
 namespace weft::backend::on_gpu {
 namespace {
 
-// In a step in parts, a wait shorter than this may have begun after the submission had ended.
+// In a step in parts or with streamed weights, a wait shorter than this may have begun after the
+// submission had ended.
 constexpr int64_t kLeastExactWaitNs = 50'000;
 
 }  // namespace
@@ -29,6 +30,7 @@ Status GpuExecutable::RunStages(Recording& recording, size_t first, bool* too_lo
             if (context_->signal->GaveUp() != 0) return GoOnWithout(stage);
             backoff_.NoteExchanged();
         }
+        if (!stage.goes_on) WEFT_TRY(BringAhead(recording, i));
         WEFT_TRY(EndStage(stage, too_long));
     }
     return {};
@@ -44,8 +46,34 @@ Status GpuExecutable::BeginStages(FirstRun first_run) {
     return overlap_status_;
 }
 
+// Brings the stage's weights, whose places may still be in use.
+Status GpuExecutable::BringWeights(const Stage& stage, bool* too_long) {
+    for (size_t weight = stage.brings.begin; weight < stage.brings.end; ++weight) {
+        if (ring_.Has(weight)) continue;
+        while (!MayBring(weight)) WEFT_TRY(AwaitFirst(1, too_long));
+        WEFT_TRY(ring_.Bring(weight));
+        progress_.fetch_add(1, std::memory_order_relaxed);
+    }
+    return {};
+}
+
+// Brings the weights of the next stage that needs some, as far as their places are free.
+Status GpuExecutable::BringAhead(const Recording& recording, size_t stage) {
+    while (++stage < recording.stages.size()) {
+        const WeightRange& brings = recording.stages[stage].brings;
+        for (size_t weight = brings.begin; weight < brings.end; ++weight) {
+            if (ring_.Has(weight)) continue;
+            if (!MayBring(weight)) return {};
+            WEFT_TRY(ring_.Bring(weight));
+        }
+        if (brings.begin < brings.end) return {};
+    }
+    return {};
+}
+
 // Submits all submissions at once, but with a probe waits after each.
 Status GpuExecutable::SubmitStage(const Stage& stage, bool* too_long) {
+    WEFT_TRY(BringWeights(stage, too_long));
     if (!stage.exchanged.empty()) {
         context_->signal->Begin(static_cast<uint32_t>(stage.exchanged.size()));
     }
@@ -62,6 +90,10 @@ Status GpuExecutable::SubmitStage(const Stage& stage, bool* too_long) {
         if (!probe_) continue;
         WEFT_TRY(AwaitAll(too_long));
         if (submission.shows >= 0) WEFT_TRY(ShowToProbe(submission.shows));
+    }
+    for (size_t weight = stage.frees.begin; weight < stage.frees.end && !running_.empty();
+         ++weight) {
+        ring_.NoteReader(weight, running_.back().number);
     }
     return {};
 }
@@ -170,7 +202,7 @@ Status GpuExecutable::WaitFor(uint64_t number, int64_t deadline_ms) {
 }
 
 Status GpuExecutable::Await(const Submission& submission, uint64_t number, int64_t begin_ns,
-                               bool* too_long) {
+                            bool* too_long) {
     const int64_t deadline_ms = budget_.DeadlineMs(submission.estimate);
     const int64_t wait_ns = NowNs();
     const Status status = WaitFor(number, deadline_ms);
@@ -181,8 +213,8 @@ Status GpuExecutable::Await(const Submission& submission, uint64_t number, int64
     }
     const int64_t end_ns = last_end_ns_ = NowNs();
     const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
-    const bool begin_is_exact =
-        std::exchange(last_end_is_exact_, !in_parts_ || end_ns - wait_ns > kLeastExactWaitNs);
+    const bool begin_is_exact = std::exchange(
+        last_end_is_exact_, !(in_parts_ || shape_.streams) || end_ns - wait_ns > kLeastExactWaitNs);
     const bool is_exact = begin_is_exact && last_end_is_exact_;
     if (!submission.waits && is_exact) NoteLength(submission, seconds, too_long);
     // A part of an op also counts as progress, because other ranks wait only for a rank that makes
@@ -225,7 +257,7 @@ HostValue GpuExecutable::Operand(program::ValueId id, uint64_t offset) const {
 }
 
 GpuExecutable::HostTransfer GpuExecutable::TransferOf(int32_t number,
-                                                            const OperandPlace& place) const {
+                                                      const OperandPlace& place) const {
     HostTransfer transfer;
     transfer.op = &program_.ops[static_cast<size_t>(number)];
     const program::Op& op = *transfer.op;

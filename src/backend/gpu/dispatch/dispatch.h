@@ -40,6 +40,7 @@ struct StepShape {
     bool adapted = false;  // some rows use an adapter
     // This rank's rows, if tensor ranks divide the rows.
     int32_t own_begin = 0, own_rows = 0;
+    bool streams = false;  // Step::streams
     auto operator<=>(const StepShape&) const = default;
     int64_t RowsOf(int64_t dim) const {
         return program::SharingRanks(dim) > 0 ? own_rows : program::BindDim(dim, rows, outputs);

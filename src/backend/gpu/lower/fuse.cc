@@ -25,8 +25,10 @@ bool Holds(std::span<const ValueId> all, ValueId id) {
 // Finds runs of ops from the writers and readers of each value.
 class RunFinder {
   public:
-    RunFinder(const Program& program, std::span<const ValueId> keep)
+    RunFinder(const Program& program, std::span<const ValueId> keep,
+              std::span<const program::Way> ways)
         : program_(program),
+          ways_(ways),
           taken_(program.ops.size(), false),
           writers_(program.values.size()),
           readers_(program.values.size()),
@@ -115,6 +117,7 @@ class RunFinder {
                   int32_t& rope) const;
 
     const Program& program_;
+    const std::span<const program::Way> ways_;
     std::vector<bool> taken_;                              // by op: part of a run
     std::vector<std::vector<int32_t>> writers_, readers_;  // by value: ops
     std::vector<bool> pinned_;                             // by value: the host reads it
@@ -161,6 +164,9 @@ std::optional<FusedRun> RunFinder::Make(decltype(FusedRun::what) what,
     if (run.ops.size() < 2 || !MayBeOne(run.ops)) return std::nullopt;
     const auto trains = [&](int32_t op) { return !IsOfInference(At(op)); };
     if (std::ranges::any_of(run.ops, trains)) return std::nullopt;
+    const auto way = [&](int32_t op) { return ways_[static_cast<size_t>(op)]; };
+    const auto differs = [&](int32_t op) { return way(op) != way(run.ops[0]); };
+    if (!ways_.empty() && std::ranges::any_of(run.ops, differs)) return std::nullopt;
     for (const int32_t op : run.ops) taken_[static_cast<size_t>(op)] = true;
     return run;
 }
@@ -349,9 +355,10 @@ std::optional<FusedRun> RunFinder::FindRoute(int32_t route) {
 
 }  // namespace
 
-Fusion::Fusion(const Program& program, std::span<const ValueId> keep)
+Fusion::Fusion(const Program& program, std::span<const ValueId> keep,
+               std::span<const program::Way> ways)
     : run_of_(program.ops.size(), -1) {
-    RunFinder finder(program, keep);
+    RunFinder finder(program, keep, ways);
     for (size_t i = 0; i < program.ops.size(); ++i) {
         auto run = finder.Find(static_cast<int32_t>(i));
         if (run) Add(std::move(*run));

@@ -16,6 +16,7 @@
 
 #include "backend/gpu/dispatch/dispatch.h"
 #include "base/result.h"
+#include "program/placement.h"
 #include "program/program.h"
 
 namespace weft::backend::on_gpu {
@@ -69,8 +70,10 @@ struct FusedRun {
 class Fusion {
   public:
     Fusion() = default;  // nothing is fused
-    // keep: values that the host reads after the step.
-    Fusion(const program::Program& program, std::span<const program::ValueId> keep);
+    // keep: values that the host reads after the step. ways: CompileOptions::ways; the ops of a run
+    // are all of one way.
+    Fusion(const program::Program& program, std::span<const program::ValueId> keep,
+           std::span<const program::Way> ways = {});
 
     bool fuses() const { return !run_of_.empty(); }
     std::span<const FusedRun> runs() const { return runs_; }

@@ -65,6 +65,7 @@ Status Buffers::Plan(const program::ChunkedProgram& chunked, const program::Prog
         const program::Value& value = program_->values[i];
         if (value.storage == program::Storage::kWeight) WEFT_TRY(PlanWeight(value, i));
     }
+    PlanStreamed(options);
     program::LayoutOptions layout;
     layout.tokens = options.max_tokens;
     layout.outputs = options.max_outputs;
@@ -101,9 +102,20 @@ Status Buffers::PlanWeight(const program::Value& value, size_t index) {
     return {};
 }
 
+void Buffers::PlanStreamed(const CompileOptions& options) {
+    ways_ = options.ways;
+    streamed_ = program::StreamedWeights(*program_, ways_);
+    streamed_index_.assign(program_->values.size(), -1);
+    for (size_t i = 0; i < streamed_.size(); ++i) {
+        streamed_index_[Index(streamed_[i])] = static_cast<int64_t>(i);
+        place_bytes_ = std::max(place_bytes_, RoundTo(Layout(streamed_[i]).bytes, kBufferAlign));
+    }
+}
+
 // Vectors are float32 in inference; a unit of training keeps its own type.
 int64_t Buffers::WeightBytes(ValueId id) const {
     const program::Value& value = program_->value(id);
+    if (StreamedIndex(id) >= 0) return 0;
     if (!HoldsVectors(value.shape)) return static_cast<int64_t>(Layout(id).bytes);
     return RowBytes(trains_ ? value.dtype : DType::kF32, value.shape.Elements(0, 0));
 }
@@ -190,11 +202,15 @@ Status Buffers::CheckSizes(const gpu::Device& device) const {
                          trains_ ? "--micro-batch or --seq-len"
                                  : "--ctx or --prefill-chunk (weft serve: --step-tokens)");
     }
+    if (place_bytes_ > most) {
+        return MakeError(ErrorCode::kUnsupported, "{}: a layer's experts need a buffer of {} bytes",
+                         device.description().name, place_bytes_);
+    }
     return {};
 }
 
 uint64_t Buffers::weight_bytes() const {
-    return Pool(program::Pool::kWeight).total_bytes() +
+    return ring_bytes() + Pool(program::Pool::kWeight).total_bytes() +
            Pool(program::Pool::kGradient).total_bytes() +
            Pool(program::Pool::kOptimizer).total_bytes();
 }
@@ -232,6 +248,11 @@ void Buffers::PlanTransfers(const program::Program& program, const CompileOption
 
 Status Buffers::Allocate(gpu::Device& device) {
     for (PoolBuffers& pool : pools_) WEFT_TRY(pool.Allocate(device));
+    ring_.clear();
+    for (size_t i = 0; i < std::min(streamed_.size(), kRingPlaces); ++i) {
+        WEFT_ASSIGN(gpu::Buffer place, device.Allocate(place_bytes_, gpu::Place::kDevice));
+        ring_.push_back(std::move(place));
+    }
     WEFT_ASSIGN(transfers_, device.Allocate(TransferBytes(), gpu::Place::kMeeting));
     WEFT_ASSIGN(read_, device.Allocate(kReadBytes, gpu::Place::kHost));
     WEFT_ASSIGN(wanted_, device.Allocate(kTopBytes + whole_bytes_, gpu::Place::kHost));

@@ -81,7 +81,7 @@ class Buffers {
     Status CheckSizes(const gpu::Device& device) const;
     Status Allocate(gpu::Device& device);
 
-    // Weights, gradients and optimizer state.
+    // Weights, gradients and optimizer state, and the places of streamed weights.
     uint64_t weight_bytes() const;
     uint64_t kv_bytes() const { return Pool(program::Pool::kCache).total_bytes(); }
     uint64_t arena_bytes() const {
@@ -94,6 +94,19 @@ class Buffers {
     // The planes of weight `id`, which has two or three dimensions.
     const WeightLayout& Layout(program::ValueId id) const { return layouts_[Index(id)]; }
     std::span<const CachePlace> caches() const { return cache_list_; }
+    // Whether a step of this shape runs the op (program::Way).
+    bool Runs(size_t op, const StepShape& shape) const {
+        return ways_.empty() || ways_[op] == program::Way::kAlways ||
+               (ways_[op] == program::Way::kStreamed) == shape.streams;
+    }
+    // The streamed weights (program::StreamedWeights): weight i has place i mod kRingPlaces
+    // (weight_ring.h). Three places suffice for two weights of one kernel while the next weight
+    // comes. StreamedIndex: -1 for other values.
+    static constexpr size_t kRingPlaces = 3;
+    std::span<const program::ValueId> streamed() const { return streamed_; }
+    int64_t StreamedIndex(program::ValueId id) const {
+        return streamed_.empty() ? -1 : streamed_index_[Index(id)];
+    }
     bool InArena(program::ValueId id) const {
         const program::Pool pool = layout_.PlaceOf(id).pool;
         return pool == program::Pool::kKept || pool == program::Pool::kBrief;
@@ -107,6 +120,9 @@ class Buffers {
     // Valid after Allocate(). slot: the slot of training, or the number (from 1) of a part of a
     // step in parts (step_parts.h). The parts share the memory of the whole step's arena.
     Spot At(program::ValueId id, int slot) const {
+        if (const int64_t streamed = StreamedIndex(id); streamed >= 0) {
+            return {&ring_[static_cast<size_t>(streamed) % kRingPlaces], 0};
+        }
         if (parts_ > 0 && slot > 0 && layout_.PlaceOf(id).pool == program::Pool::kBrief) {
             return Pool(program::Pool::kBrief)
                 .At(static_cast<uint64_t>(slot - 1) * part_bytes_ +
@@ -167,7 +183,14 @@ class Buffers {
     uint64_t TransferBytes() const { return HandedOffset() + handed_bytes_; }
     void Place(const program::Program& program);
 
+    void PlanStreamed(const CompileOptions& options);
+    uint64_t ring_bytes() const { return std::min(streamed_.size(), kRingPlaces) * place_bytes_; }
+
     const program::Program* program_ = nullptr;
+    std::vector<program::Way> ways_;
+    std::vector<program::ValueId> streamed_;
+    std::vector<int64_t> streamed_index_;  // by value
+    uint64_t place_bytes_ = 0;             // of a streamed weight
     bool trains_ = false;
     int64_t page_tokens_ = 0, kv_pages_ = 0;
     program::MemoryLayout layout_;
@@ -182,6 +205,7 @@ class Buffers {
     std::vector<WeightLayout> layouts_;
     std::vector<WeightPlace> weight_places_;
     std::vector<CachePlace> caches_, cache_list_;
+    std::vector<gpu::Buffer> ring_;
     gpu::Buffer transfers_, read_, wanted_;
 };
 

@@ -104,6 +104,7 @@ StepShape ShapeOf(const Step& step, bool adapts) {
         shape.adapted = shape.adapted || (adapts && sequence.adapter != 0);
     }
     shape.positions = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(most)));
+    shape.streams = step.streams;
     return shape;
 }
 

@@ -106,15 +106,17 @@ Status Uploader::Finish() {
 // ---- Weights ------------------------------------------------------------------------------------
 
 Status LoadMatrix(const program::Value& value, const WeightLayout& layout, const gpu::Buffer& to,
-                  uint64_t at, const RowSource& source, Uploader& uploader) {
+                  uint64_t at, const RowSource& source, Uploader& uploader, LoadPart part) {
     const program::Shape& shape = value.shape;
     const int64_t cols = shape[shape.rank - 1], rows = shape[shape.rank - 2];
     const int64_t matrices = shape.rank == 3 ? shape[0] : 1;
     const int64_t row_bytes = RowBytes(value.dtype, cols);
     const int64_t piece = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, rows);
     std::vector<std::byte> raw(static_cast<size_t>(piece * row_bytes));
-    for (int64_t row = 0; row < matrices * rows;) {
-        const int64_t count = std::min(piece, rows - row % rows);  // rows of one matrix
+    const int64_t end = matrices * rows * (part.part + 1) / part.parts;
+    for (int64_t row = matrices * rows * part.part / part.parts; row < end;) {
+        // (The rows of one piece lie in one matrix.)
+        const int64_t count = std::min({piece, rows - row % rows, end - row});
         WEFT_TRY(source(row, count, std::span(raw).first(static_cast<size_t>(count * row_bytes))));
         std::vector<Uploader::Range> ranges;
         for (size_t p = 0; p < layout.count; ++p) {
@@ -134,7 +136,7 @@ Status LoadMatrix(const program::Value& value, const WeightLayout& layout, const
         }));
         row += count;
     }
-    if (layout.table_bytes == 0) return {};
+    if (layout.table_bytes == 0 || part.part > 0) return {};
     const Uploader::Range table{&to, at + layout.table_offset, layout.table_bytes};
     return uploader.Put({&table, 1},
                         [&](std::span<std::byte* const> out) { PackTable(value.dtype, out[0]); });

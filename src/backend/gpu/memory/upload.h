@@ -57,9 +57,12 @@ class Uploader {
 
 // Loads one weight from `source` into `to`, from byte `at` on. LoadMatrix loads a matrix or a stack
 // of matrices as planes, LoadVectors loads vectors as float32. Errors: those of `source` and of the
-// device.
+// device. part: which of several shares of the rows to load.
+struct LoadPart {
+    int64_t part = 0, parts = 1;
+};
 Status LoadMatrix(const program::Value& value, const WeightLayout& layout, const gpu::Buffer& to,
-                  uint64_t at, const RowSource& source, Uploader& uploader);
+                  uint64_t at, const RowSource& source, Uploader& uploader, LoadPart part = {});
 Status LoadVectors(const program::Value& value, const gpu::Buffer& to, uint64_t at,
                    const RowSource& source, Uploader& uploader);
 

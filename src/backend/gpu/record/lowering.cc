@@ -66,6 +66,7 @@ Result<std::vector<Dispatch>> Lowering::LowerStep(const StepShape& shape, const 
     return Repeat(shape, [&]() -> Status {
         for (size_t i = work.ops.begin; i < work.ops.end; ++i) {
             const program::Op& op = program_.ops[i];
+            if (!buffers_.Runs(i, shape)) continue;
             if (program::IsCommunication(op.kind())) ForgetDerived();
             if (program::IsCommunication(op.kind()) || IsLeftOut(program_, op, shape)) continue;
             if (const Status status = LowerAt(i, work.fusion); !status.ok()) {

@@ -70,7 +70,8 @@ Status Recorder::RecordOps(const StepWork& work) {
     auto next = all.begin();
     for (size_t i = range.begin; i < range.end; ++i) {
         const program::Op& op = program_.ops[i];
-        if (IsLeftOut(program_, op, shape_)) continue;
+        if (!buffers_.Runs(i, shape_) || IsLeftOut(program_, op, shape_)) continue;
+        NoteStreamed(i, work.fusion);
         WEFT_TRY(CollectFor(op));
         if (program::IsToHost(op)) {
             handed_.push_back(
@@ -95,7 +96,9 @@ Status Recorder::RecordOps(const StepWork& work) {
         }
         const auto end = std::find_if(
             next, all.end(), [&](const Dispatch& d) { return d.op != static_cast<int32_t>(i); });
+        WEFT_TRY(AwaitStreamed());
         WEFT_TRY(RecordOp(i, {next, end}));
+        WEFT_TRY(EndStreamed());
         next = end;
     }
     if (next == all.end()) return {};
@@ -107,6 +110,41 @@ Status Recorder::RecordOps(const StepWork& work) {
 Status Recorder::EndStage() {
     recording_.stages.push_back(std::exchange(stage_, {}));
     return run_ ? run_(recording_.stages.back()) : Status();
+}
+
+// ---- Streamed weights ---------------------------------------------------------------------------
+
+void Recorder::NoteStreamed(size_t op, const Fusion* fusion) {
+    const bool moves = fusion != nullptr && fusion->Moves(op);
+    if (fusion != nullptr && fusion->RunAt(op) != nullptr) moved_weights_ = false;
+    for (const program::ValueId id : program_.ops[op].inputs) {
+        const auto weights = static_cast<size_t>(buffers_.StreamedIndex(id) + 1);
+        if (weights == 0) continue;
+        if (wanted_weights_ == 0) freed_weights_ = brought_weights_ = weights - 1;
+        wanted_weights_ = std::max(wanted_weights_, weights);
+        moved_weights_ = moved_weights_ || moves;
+    }
+}
+
+// Begins a stage, before which the host brings the weights that the next op reads.
+Status Recorder::AwaitStreamed() {
+    if (wanted_weights_ == brought_weights_) return {};
+    WEFT_TRY(Close());
+    stage_.goes_on = true;
+    WEFT_TRY(EndStage());
+    stage_.brings = {brought_weights_, wanted_weights_};
+    brought_weights_ = wanted_weights_;
+    return {};
+}
+
+// Ends the stage, so that the weights' places are free as soon as the op is done.
+Status Recorder::EndStreamed() {
+    if (brought_weights_ == freed_weights_ || moved_weights_) return {};
+    WEFT_TRY(Close());
+    stage_.goes_on = true;
+    stage_.frees = {freed_weights_, brought_weights_};
+    freed_weights_ = brought_weights_;
+    return EndStage();
 }
 
 Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {

@@ -42,6 +42,11 @@ struct Handed {
     int32_t before = -1;
 };
 
+// Streamed weights [begin, end).
+struct WeightRange {
+    size_t begin = 0, end = 0;
+};
+
 // A stage is a sequence of submissions. After them, the host runs a transfer, or waits for an
 // earlier transfer that runs at the same time as submissions ("beside" them).
 struct Stage {
@@ -58,6 +63,9 @@ struct Stage {
     // -1: none.
     int32_t collects = -1;
     bool goes_on = false;  // the host does not wait at the end of this stage
+    // The streamed weights that the host brings before this stage, and those whose places are free
+    // once this stage is done (weight_ring.h).
+    WeightRange brings, frees;
 };
 
 struct Recording {
@@ -99,6 +107,9 @@ class Recorder {
     Status RecordOps(const StepWork& work);
     Status EndStage();
     Status RecordOp(size_t op, std::span<const Dispatch> dispatches);
+    void NoteStreamed(size_t op, const Fusion* fusion);
+    Status AwaitStreamed();
+    Status EndStreamed();
     Status RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts, double estimate);
     Status MakeRoom(double estimate);
     void NoteTimeOf(int32_t op);
@@ -146,6 +157,9 @@ class Recorder {
     double moved_estimate_ = 0;
     int32_t moved_ = 0;
     program::Hazards<Region> hazards_;
+    // Ends of the streamed weights that ops so far read, that stages bring, and that stages free.
+    size_t wanted_weights_ = 0, brought_weights_ = 0, freed_weights_ = 0;
+    bool moved_weights_ = false;  // some of them are read in the place of a later op
     // Values for the host's next run, not recorded yet.
     std::vector<Handed> handed_;
     uint64_t handed_bytes_ = 0;
