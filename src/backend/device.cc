@@ -38,7 +38,10 @@ Result<std::shared_ptr<Device>> OpenNamed(const std::string& name, const DeviceO
     if (!on_gpu::IsName(name)) return OpenCpu(options);
     WEFT_ASSIGN(std::shared_ptr<Device> gpu, on_gpu::Open(name, options));
     if (!options.host_ops.any()) return gpu;
-    return MakePlacedDevice(std::move(gpu), OpenCpu(options), options.host_ops);
+    program::HostOps host_ops = options.host_ops;
+    // A GPU that is emulated computes slower than the processor that emulates it.
+    if (gpu->info().uses_host_cores && host_ops.stream_rows < 0) host_ops.stream_rows = 0;
+    return MakePlacedDevice(std::move(gpu), OpenCpu(options), host_ops);
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ class PlacedDevice final : public Device {
     double MeasurePeak(DType compute) override { return device_->MeasurePeak(compute); }
 
   private:
+    Result<std::unique_ptr<Executable>> CompileToFit(program::HostOps ops,
+                                                     const program::ChunkedProgram& program,
+                                                     const CompileOptions& options);
     Result<std::unique_ptr<Executable>> CompileWith(const program::HostOps& host_ops,
                                                     const program::ChunkedProgram& program,
                                                     const CompileOptions& options);
@@ -52,9 +55,21 @@ Result<std::unique_ptr<Executable>> PlacedDevice::Compile(program::ChunkedProgra
             "{}: training runs all ops on one device. Leave out --experts and --gpu-layers",
             info_.name);
     }
-    if (!host_ops_.fill) return CompileWith(host_ops_, program, options);
-    // The number of layers that may leave their experts: as few as the device's memory demands.
+    // Experts on the drive are not streamed: the processor reads only those that rows chose. Nor
+    // are experts of a device that has no room for their places.
     program::HostOps ops = host_ops_;
+    if (options.drive_memory > 0 || !info_.submits) ops.stream_rows = 0;
+    auto compiled = CompileToFit(ops, program, options);
+    const bool again =
+        ops.stream_rows != 0 && !compiled.ok() && compiled.error().code == ErrorCode::kOutOfMemory;
+    ops.stream_rows = 0;
+    return again ? CompileToFit(ops, program, options) : std::move(compiled);
+}
+
+// The number of layers that leave their experts is as few as the device's memory demands.
+Result<std::unique_ptr<Executable>> PlacedDevice::CompileToFit(
+    program::HostOps ops, const program::ChunkedProgram& program, const CompileOptions& options) {
+    if (!ops.fill) return CompileWith(ops, program, options);
     ops.fill = false;
     auto compiled = CompileWith(ops, program, options);
     if (compiled.ok() || compiled.error().code != ErrorCode::kOutOfMemory) return compiled;
@@ -81,7 +96,16 @@ Result<std::unique_ptr<Executable>> PlacedDevice::CompileWith(
     if (std::ranges::find(on_host, true) == on_host.end()) {
         return device_->Compile(program, options);
     }
-    return CompilePlaced(program.program, on_host, *device_, *host_, options);
+    const auto compile = [&](int64_t stream_rows) {
+        return CompilePlaced(program.program, on_host, *device_, *host_, options, stream_rows);
+    };
+    auto compiled = compile(host_ops.stream_rows);
+    const bool again = host_ops.stream_rows != 0 && !compiled.ok() &&
+                       compiled.error().code == ErrorCode::kUnsupported;
+    if (!again) return compiled;
+    Log(LogLevel::kWarning, "{}: the processor computes its experts in all steps: {}", info_.name,
+        compiled.error().message);
+    return compile(0);
 }
 
 }  // namespace

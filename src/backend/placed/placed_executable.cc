@@ -1,10 +1,14 @@
 #include "backend/placed/placed_executable.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "backend/placed/hand_over.h"
+#include "backend/placed/stream_border.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "program/placement.h"
 
 namespace weft::backend {
@@ -14,10 +18,18 @@ using program::kNoValue;
 using program::OpRange;
 using program::ValueId;
 
+// Which steps stream experts.
+struct StreamOptions {
+    int64_t rows = 0;  // least rows; 0: none; -1: measured before the first step
+    CompileOptions options;
+    std::string device;
+};
+
 class PlacedExecutable final : public Executable {
   public:
     PlacedExecutable(program::Program program, program::PlacedProgram placed,
-                     std::unique_ptr<Executable> device, std::unique_ptr<Executable> host)
+                     std::unique_ptr<Executable> device, std::unique_ptr<Executable> host,
+                     const StreamOptions& streaming)
         : program_(std::move(program)),
           placed_(std::move(placed)),
           device_(std::move(device)),
@@ -26,9 +38,16 @@ class PlacedExecutable final : public Executable {
                                           [](const program::Value& value) {
                                               return value.storage == program::Storage::kState;
                                           })),
+          streaming_(streaming),
+          stream_rows_(streaming.rows),
+          is_read_back_(placed_.device.values.size(), false),
           hand_over_(placed_, [this](size_t run, StageLinks& messages) {
               return RunOfHost(placed_.runs[run], messages);
-          }) {}
+          }) {
+        for (const ValueId id : program::StreamedWeights(placed_.device, placed_.ways)) {
+            is_read_back_[static_cast<size_t>(id)] = true;
+        }
+    }
 
     const program::Program& program() const override { return program_; }
     Status LoadWeight(ValueId id, const RowSource& source) override;
@@ -61,7 +80,10 @@ class PlacedExecutable final : public Executable {
     }
     std::span<const OpTiming> timings() const override { return timings_; }
     TransferLog& transfers() override { return device_->transfers(); }
-    void SetProbe(Probe probe) override;
+    void SetProbe(Probe probe) override {
+        probe_ = std::move(probe);
+        PassProbe(probe_);
+    }
     int64_t progress() const override { return device_->progress() + host_->progress(); }
 
   private:
@@ -72,10 +94,18 @@ class PlacedExecutable final : public Executable {
     // Where the latest contents of a value are.
     Place PlaceOf(ValueId id) const {
         const auto at = static_cast<size_t>(id);
-        const bool host = placed_.is_of_host[at] || placed_.on_device[at] == kNoValue;
+        const bool streamed = streams_ && placed_.is_streamed[at];
+        const bool host =
+            (placed_.is_of_host[at] && !streamed) || placed_.on_device[at] == kNoValue;
         return host ? Place{host_.get(), placed_.on_host[at]}
                     : Place{device_.get(), placed_.on_device[at]};
     }
+    // Whether the device computes the step's experts.
+    bool Streams(const Step& step) const {
+        return stream_rows_ > 0 && std::ssize(step.tokens) >= stream_rows_;
+    }
+    Status MeasureBorder();
+    void PassProbe(const Probe& probe);
     Status RunOfHost(const OpRange& ops, StageLinks& messages);
     void TakeTimings(const Executable& from, std::span<const int32_t> origins);
 
@@ -83,24 +113,32 @@ class PlacedExecutable final : public Executable {
     const program::PlacedProgram placed_;
     const std::unique_ptr<Executable> device_, host_;
     const bool has_caches_;  // the host's ops have KV caches
+    const StreamOptions streaming_;
+    int64_t stream_rows_;             // StreamOptions::rows, or as measured
+    std::vector<bool> is_read_back_;  // by value of the device: a streamed weight
     HandOver hand_over_;
 
     // State of the running step.
     Step step_;
     Communicators groups_;
-    bool bound_ = false;  // the host's executable has the step's data
+    bool streams_ = false;  // Step::streams of the last step
+    bool bound_ = false;    // the host's executable has the step's data
     bool tracing_ = false;
     std::vector<OpTiming> timings_;
+    Probe probe_;
 };
 
-// Both sides may have the weight.
+// Both sides may have the weight. The device reads a streamed weight from the host's executable.
 Status PlacedExecutable::LoadWeight(ValueId id, const RowSource& source) {
-    const auto at = static_cast<size_t>(id);
-    if (placed_.on_host[at] != kNoValue) {
-        WEFT_TRY(host_->LoadWeight(placed_.on_host[at], source));
-    }
-    return placed_.on_device[at] == kNoValue ? Status()
-                                             : device_->LoadWeight(placed_.on_device[at], source);
+    const ValueId host = placed_.on_host[static_cast<size_t>(id)];
+    const ValueId device = placed_.on_device[static_cast<size_t>(id)];
+    if (host != kNoValue) WEFT_TRY(host_->LoadWeight(host, source));
+    if (device == kNoValue) return {};
+    if (!is_read_back_[static_cast<size_t>(device)]) return device_->LoadWeight(device, source);
+    return device_->LoadWeight(device,
+                               [this, host](int64_t row, int64_t count, std::span<std::byte> out) {
+                                   return host_->ReadRows(host, row, count, out);
+                               });
 }
 
 Status PlacedExecutable::Write(ValueId id, int64_t first_byte, std::span<const std::byte> bytes) {
@@ -116,6 +154,7 @@ Status PlacedExecutable::Write(ValueId id, int64_t first_byte, std::span<const s
 Status PlacedExecutable::Run(const OpRange& ops, const Step& step, const Communicators& groups) {
     const int64_t begin = placed_.device_ops[ops.begin], end = placed_.device_ops[ops.end];
     WEFT_CHECK(begin >= 0 && end >= 0);
+    if (stream_rows_ < 0) WEFT_TRY(MeasureBorder());
     timings_.clear();
     hand_over_.Begin(groups.stages);
     step_ = step;
@@ -128,6 +167,7 @@ Status PlacedExecutable::Run(const OpRange& ops, const Step& step, const Communi
     }
     step_.copies = {};
     Step of_device = step;
+    of_device.streams = streams_ = Streams(step);
     if (step.wanted.value != kNoValue) {
         const auto at = static_cast<size_t>(step.wanted.value);
         of_device.wanted.value = placed_.is_of_host[at] ? kNoValue : placed_.on_device[at];
@@ -138,6 +178,27 @@ Status PlacedExecutable::Run(const OpRange& ops, const Step& step, const Communi
     if (!tracing_) return {};
     TakeTimings(*device_, placed_.op_of_device);
     std::ranges::stable_sort(timings_, {}, &OpTiming::begin_ns);
+    return {};
+}
+
+// Before the first step.
+Status PlacedExecutable::MeasureBorder() {
+    PassProbe(nullptr);
+    WEFT_ASSIGN(const StreamBorder border,
+                MeasureStreamBorder(placed_, *device_, *host_, streaming_.options));
+    PassProbe(probe_);
+    stream_rows_ = border.rows;
+    const std::string text = fmt::format(
+        "for {} rows, a layer takes the processor {:.2f} ms, and "
+        "the GPU, which reads the weights, {:.2f} ms",
+        border.tried_rows, border.host_ms, border.device_ms);
+    if (border.rows == 0) {
+        Log(LogLevel::kInfo, "{}: the processor computes its experts in all steps: {}",
+            streaming_.device, text);
+    } else {
+        Log(LogLevel::kInfo, "{}: computes the processor's experts in steps of {} rows or more: {}",
+            streaming_.device, border.rows, text);
+    }
     return {};
 }
 
@@ -159,7 +220,7 @@ void PlacedExecutable::TakeTimings(const Executable& from, std::span<const int32
     }
 }
 
-void PlacedExecutable::SetProbe(Probe probe) {
+void PlacedExecutable::PassProbe(const Probe& probe) {
     const auto of = [&](const std::vector<int32_t>& origins) -> Probe {
         if (!probe) return nullptr;
         return [&origins, probe](int32_t op, int64_t rows) -> Status {
@@ -220,22 +281,55 @@ std::vector<ValueId> KeptOn(std::span<const ValueId> ids, std::span<const ValueI
     return kept;
 }
 
+// Checks the ops of each kind of step.
+Status CheckDevice(const program::PlacedProgram& placed) {
+    for (const program::Way left_out : {program::Way::kStreamed, program::Way::kHanded}) {
+        program::Program program{placed.device.values, {}};
+        for (size_t i = 0; i < placed.device.ops.size(); ++i) {
+            const bool runs = placed.ways.empty() || placed.ways[i] != left_out;
+            if (runs) program.ops.push_back(placed.device.ops[i]);
+        }
+        WEFT_TRY(program::CheckShapes(program));
+    }
+    return {};
+}
+
+// Checks that the host can give the device what it streams.
+Status CheckStreamed(const program::PlacedProgram& placed, const Executable& host) {
+    const auto streamed = program::StreamedWeights(placed.device, placed.ways);
+    for (size_t i = 0; i < placed.on_device.size(); ++i) {
+        if (std::ranges::find(streamed, placed.on_device[i]) == streamed.end()) continue;
+        if (placed.on_device[i] == kNoValue || host.CanReadRows(placed.on_host[i])) continue;
+        const program::Value& value = placed.host.value(placed.on_host[i]);
+        return MakeError(ErrorCode::kUnsupported, "{}: the processor holds {} in another form",
+                         value.name, Info(value.dtype).name);
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Executable>> CompilePlaced(program::Program program,
                                                   const std::vector<bool>& on_host, Device& device,
-                                                  Device& host, const CompileOptions& options) {
-    WEFT_ASSIGN(program::PlacedProgram placed, program::PlaceOps(program, on_host, options.keep));
-    WEFT_TRY(program::CheckShapes(placed.device));
+                                                  Device& host, const CompileOptions& options,
+                                                  int64_t stream_rows) {
+    WEFT_ASSIGN(program::PlacedProgram placed,
+                program::PlaceOps(program, on_host, options.keep, stream_rows != 0));
+    WEFT_TRY(CheckDevice(placed));
     WEFT_TRY(program::CheckShapes(placed.host));
     CompileOptions of_device = options, of_host = options;
     of_device.keep = KeptOn(placed.on_device, options.keep);
+    of_device.ways = placed.ways;
+    of_device.readers = &host.host_team();
     of_host.keep = KeptOn(placed.on_host, options.keep);
     of_host.overlap = Overlap::kNever;
     WEFT_ASSIGN(auto on_device, device.Compile({placed.device}, of_device));
     WEFT_ASSIGN(auto beside, host.Compile({placed.host}, of_host));
+    WEFT_TRY(CheckStreamed(placed, *beside));
+    if (placed.ways.empty()) stream_rows = 0;
     return std::unique_ptr<Executable>(std::make_unique<PlacedExecutable>(
-        std::move(program), std::move(placed), std::move(on_device), std::move(beside)));
+        std::move(program), std::move(placed), std::move(on_device), std::move(beside),
+        StreamOptions{stream_rows, of_device, device.info().name}));
 }
 
 }  // namespace weft::backend

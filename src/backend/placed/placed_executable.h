@@ -9,9 +9,12 @@
 
 namespace weft::backend {
 
-// on_host: by op. Errors: those of program::PlaceOps and of both devices.
+// on_host: by op. stream_rows: least rows of a step whose experts the device computes, with weights
+// that it reads from the host (program::Way); 0: none is; -1: measured before the first step.
+// Errors: those of program::PlaceOps and of both devices.
 Result<std::unique_ptr<Executable>> CompilePlaced(program::Program program,
                                                   const std::vector<bool>& on_host, Device& device,
-                                                  Device& host, const CompileOptions& options);
+                                                  Device& host, const CompileOptions& options,
+                                                  int64_t stream_rows);
 
 }  // namespace weft::backend
