@@ -56,6 +56,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("device", job.device);
     visit("experts", job.experts);
     visit("gpu_layers", job.gpu_layers, FieldRange{-1, 1 << 20});
+    visit("stream_rows", job.stream_rows, FieldRange{-1, 1 << 20});
     visit("weights_on_drive", job.weights_on_drive);
     visit("memory", job.memory, FieldRange{0, int64_t{1} << 50});
     visit("ctx", job.ctx, FieldRange{0, kMostTokens});

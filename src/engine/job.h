@@ -31,9 +31,10 @@ struct Job {
     int threads = 0;            // per rank; 0: all cores of the rank
     std::string device = backend::kDefaultDevice;  // a name, or a list (backend/device_list.h)
     // Ops that the processor runs beside a GPU (engine/rank/host_ops.h).
-    std::string experts;      // as --experts; "": as gpu, but as auto if --device auto finds a GPU
-                              // that is too small for the experts
-    int64_t gpu_layers = -1;  // the last so many layers run on the GPU; -1: all
+    std::string experts;       // as --experts; "": as gpu, but as auto if --device auto finds a GPU
+                               // that is too small for the experts
+    int64_t gpu_layers = -1;   // the last so many layers run on the GPU; -1: all
+    int64_t stream_rows = -1;  // program::HostOps::stream_rows
     // Experts stay on the drive as far as they do not fit into `memory`.
     bool weights_on_drive = false;
     int64_t memory = 0;       // bytes of a rank; 0: most of what is free

@@ -130,7 +130,9 @@ TEST_F(ExpertRuns, ExpertsAndLayersOnTheProcessor) {
         const Matrix one = Logits(model, "--kv-dtype f32");
         for (const char* const flags :
              {"--experts cpu", "--n-cpu-moe 2 --prefill-chunk 7", "-ot exps=CPU --tp 2",
-              "-ngl 1 --experts cpu", "--experts 0.5 --pp 2", "--experts auto"}) {
+              "-ngl 1 --experts cpu", "--experts 0.5 --pp 2", "--experts auto",
+              "--experts cpu --experts-stream-rows 5 --prefill-chunk 12",
+              "--cpu-moe --experts-stream-rows 8 --prefill-chunk 12 --tp 2"}) {
             ExpectLogits(model, one, std::string("--kv-dtype f32 ") + flags, 5e-5);
         }
     }

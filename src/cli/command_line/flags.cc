@@ -245,6 +245,9 @@ void AddPlaceFlags(const Command& group, CommonFlags& flags) {
                    "rest as with cpu), cpu:N (cpu for the first N layers), or the GPU's share of "
                    "the layers, as 0.25")
         .Valid(engine::CheckExperts);
+    group.AddNumber("--experts-stream-rows N", flags.job.stream_rows, 0, 1 << 20,
+                    "Compute the processor's experts on the GPU in steps of N rows or more, which "
+                    "read the weights from the host's memory; 0: never (default: measured)");
     group.AddFlag("--cpu-moe", flags.cpu_moe, "As --experts cpu");
     group.AddNumber("--n-cpu-moe N", flags.n_cpu_moe, 0, 1 << 20, "As --experts cpu:N");
     group.AddOption("--override-tensor", flags.override_tensor,

@@ -63,6 +63,7 @@ Result<program::HostOps> HostOpsOf(const Job& job, const model::Hyper& hyper) {
                          job.experts);
     }
     host_ops.fill = host_ops.fill && hyper.moe.experts > 0;
+    host_ops.stream_rows = job.stream_rows;
     if (job.gpu_layers >= 0) host_ops.layers = std::max<int64_t>(0, hyper.layers - job.gpu_layers);
     return host_ops;
 }
