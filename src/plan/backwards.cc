@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "plan/host_part.h"
 #include "plan/search.h"
 #include "plan/weft_rates.h"
 
@@ -19,6 +20,7 @@ constexpr int kMostRanks = 32;
 struct MachineOnWire {
     Machine machine;
     Wire wire;
+    int most_hosts = kCounts[std::size(kCounts) - 1];
     // A cluster of `count` hosts of this kind.
     ClusterSpec Times(int count) const {
         ClusterSpec cluster;
@@ -73,7 +75,7 @@ class Shopping {
         const int first = again ? 2 : 1;  // (one host has no wire)
         int below = first - 1;            // largest count known to be too few
         for (const int count : kCounts) {
-            if (count < first) continue;
+            if (count < first || count > kind.most_hosts) continue;
             if (pass_ != Pass::kAny && IsTooSlow(kind, count)) {
                 below = count;
                 continue;
@@ -286,7 +288,22 @@ Result<std::vector<Machine>> MachinesOf(const Library& library, const std::strin
     return machines;
 }
 
-Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only) {
+// The host of these cards with more and more memory for experts; none if the model has no experts
+// or fits into the cards.
+Result<std::vector<Machine>> WithMemory(const Machine& cards, const ModelWalk& walk) {
+    std::vector<Machine> hosts;
+    const auto bytes = static_cast<double>(walk.source().TotalBytes());
+    const bool fits = bytes < cards.memory.value * cards.devices;
+    if (walk.hyper().moe.experts == 0 || fits || cards.host) return hosts;
+    for (const char* memory : {"64gb", "128gb", "256gb"}) {
+        Machine& host = hosts.emplace_back(cards);
+        WEFT_TRY(AddHost({&host, 1}, memory, *ParseHostWord(memory)));
+    }
+    return hosts;
+}
+
+Result<std::vector<MachineOnWire>> KindsToTry(const ModelWalk& walk, const Library& library,
+                                              const std::string& only) {
     WEFT_ASSIGN(const std::vector<Machine> machines, MachinesOf(library, only));
     const bool one_wire = only.find(',') != only.npos;
     std::vector<MachineOnWire> kinds;
@@ -311,11 +328,15 @@ Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std:
             WEFT_ASSIGN(Machine several, WithDevices(machine, cards));
             hosts.push_back(std::move(several));
         }
-        for (Machine& host : hosts) {
+        for (const Machine& host : hosts) {
             kinds.push_back({host, wire});
-            if (one_wire || wire.instead.empty()) continue;
-            WEFT_ASSIGN(const Wire other, library.FindWire(wire.instead));
-            kinds.push_back({std::move(host), other});
+            if (!one_wire && !wire.instead.empty()) {
+                WEFT_ASSIGN(const Wire other, library.FindWire(wire.instead));
+                kinds.push_back({host, other});
+            }
+            if (!card) continue;
+            WEFT_ASSIGN(std::vector<Machine> boxes, WithMemory(host, walk));
+            for (Machine& box : boxes) kinds.push_back({std::move(box), wire, 1});
         }
     }
     return kinds;
@@ -328,7 +349,7 @@ Result<Offers> FindMachines(const ModelWalk& walk, const Library& library, const
     if (wanted.tok_s <= 0 && !wanted.budget && !wanted.ttft_s) {
         return MakeError(ErrorCode::kUsage, "nothing is wanted: --want 20tok/s, --budget 8000EUR");
     }
-    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only));
+    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(walk, library, only));
     Shopping shopping(walk, load, wanted);
     do {
         for (const MachineOnWire& kind : kinds) shopping.Try(kind);

@@ -35,7 +35,8 @@ struct Offers {
 };
 
 // Tries up to most_hosts hosts of each machine with a price, joined by its own wire and by that
-// wire's `instead`. A GPU card is also tried as two and as four cards in one host. `only` restricts
+// wire's `instead`. A GPU card is also tried as two and as four cards in one host and, if the model
+// has experts and does not fit into the cards, as one host with memory for them. `only` restricts
 // the machines, such as "strix-halo+rtx-4090"; if it names a wire, only that wire is tried. Errors:
 // kUsage (unknown words, a named machine without a price, or `wanted` sets no requirement).
 Result<Offers> FindMachines(const ModelWalk& walk, const Library& library, const Workload& load,

@@ -64,8 +64,9 @@ std::vector<int> LayerKinds(const model_files::ModelSource& source, const model:
 class StepTimer {
   public:
     // rates: the machine's measured tables, which replace Weft's shares; may be null.
-    StepTimer(const program::StepShape& step, const StepPlace& place, const MeasuredRates* rates)
-        : step_(step), place_(place), rates_(rates), weft_(RatesOfKind(*place.machine)) {}
+    StepTimer(const program::StepShape& step, const StepPlace& place, const MeasuredRates* rates,
+              const WeftRates& weft)
+        : step_(step), place_(place), rates_(rates), weft_(weft) {}
 
     Breakdown Time(const Piece& piece) const {
         Breakdown all;
@@ -297,7 +298,7 @@ class StepTimer {
 Breakdown TimeWith(const RankWork& work, const program::StepShape& step, const StepPlace& place,
                    const MeasuredRates* rates, Pieces pieces) {
     Breakdown all;
-    const StepTimer timer(step, place, rates);
+    const StepTimer timer(step, place, rates, RatesOfKind(*place.machine));
     bool with_layers = false;
     for (const Piece& piece : work.pieces) {
         if (pieces == (piece.last ? Pieces::kNotLast : Pieces::kOnlyLast)) continue;
@@ -306,7 +307,7 @@ Breakdown TimeWith(const RankWork& work, const program::StepShape& step, const S
         all += timer.Time(piece) * static_cast<double>(piece.count - on_host);
         if (on_host == 0) continue;
         const StepPlace of_host{&place.host->processor, {}, place.hyper};
-        const StepTimer host(step, of_host, nullptr);
+        const StepTimer host(step, of_host, nullptr, RatesOfExperts(*of_host.machine));
         all += timer.TimePlaced(piece, host) * static_cast<double>(on_host);
     }
     if (rates != nullptr && with_layers) all.overhead += rates->step.value;

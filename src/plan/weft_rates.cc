@@ -96,6 +96,9 @@ WeftRates RatesOf(const Family& family, const Machine& machine) {
 // kRestOfCore: bytes/s of a core in other ops (as on the EPYC).
 constexpr double kWeightsOfChannels = 0.62, kOpOfThread = 0.1e-6, kComputeOfCores = 0.365;
 constexpr double kRestOfCore = 2.15e9, kMostRest = 0.6;
+// The same share for experts that a processor computes beside a GPU: the median of the shares with
+// which five published runs would be exact (0.28, 0.31, 0.38, 0.43, 0.68; docs/plan.md).
+constexpr double kExpertsOfChannels = 0.38;
 
 WeftRates RatesOfProcessor(const Machine& machine) {
     WeftRates rates = kProcessor;
@@ -136,6 +139,12 @@ constexpr double kLargeDevice = 1e14, kMostInFlight = 2e6;
 WeftRates RatesOfKind(const Machine& machine) {
     if (machine.is_processor()) return IsAsEpyc(machine) ? kProcessor : RatesOfProcessor(machine);
     return machine.kind == kMeasuredGpu ? kGpu : RatesOf(FamilyOf(machine), machine);
+}
+
+WeftRates RatesOfExperts(const Machine& processor) {
+    WeftRates rates = RatesOfKind(processor);
+    rates.weights = std::min(rates.weights, kExpertsOfChannels / kSustained);
+    return rates;
 }
 
 std::string OriginOfRates(const Machine& machine) {

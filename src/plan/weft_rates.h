@@ -30,6 +30,8 @@ struct WeftRates {
 
 // The rates on this machine: those of its family; without a family, those of its kind of device.
 WeftRates RatesOfKind(const Machine& machine);
+// The rates of the processor of a host of GPUs, which computes experts.
+WeftRates RatesOfExperts(const Machine& processor);
 
 // Whether Weft's speed was measured on this machine: by `weft plan --measure`, or for the rates of
 // an H200.

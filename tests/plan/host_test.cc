@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "plan/launch_command.h"
@@ -116,7 +117,7 @@ TEST(Host, ComputesTheExpertsOfTheFewestLayers) {
 
     const Machine& machine = planned.cluster.hosts[0];
     const Machine processor = ProcessorOf(*machine.host, 1);
-    const double rate = processor.sustained_bytes_per_s() * RatesOfKind(processor).weights;
+    const double rate = processor.sustained_bytes_per_s() * RatesOfExperts(processor).weights;
     EXPECT_NEAR(p.token.host / (layers * 4 * expert / rate), 1.05, 0.1);
     EXPECT_NEAR(p.token.hand_over, layers * 15e-6, 1e-9);
     EXPECT_EQ(p.token.limit().first, std::string("processor"));
@@ -125,6 +126,53 @@ TEST(Host, ComputesTheExpertsOfTheFewestLayers) {
     const RunRequest request{"model.gguf", "", "f16", {}, false};
     const std::string words = LaunchCommand(request, planned.cluster, p, load);
     EXPECT_NE(words.find(" --experts auto"), std::string::npos) << words;
+}
+
+// Published runs of llama.cpp and ik_llama.cpp (docs/plan.md): the GPU, the data-sheet bandwidth of
+// the memory channels, and tokens/s. The errors include other numbers of layers on the processor.
+TEST(Host, AgreesWithPublishedRuns) {
+    struct Run {
+        const char* gpu;
+        double bytes_per_s;
+        int threads;
+        const char* model;
+        double tok_s;
+    };
+    constexpr Run kRuns[] = {{"rtx-3090", 80e9, 8, "gpt-oss-120b", 33.1},
+                             {"rx-6900-xt", 89.6e9, 12, "gpt-oss-120b", 19},
+                             {"rtx-2080", 102.4e9, 10, "qwen3-30b-a3b:q4_k_m", 36.7},
+                             {"rtx-2080", 102.4e9, 10, "gpt-oss-20b", 36.4},
+                             {"rtx-4080", 204.8e9, 32, "gpt-oss-120b", 25}};
+    std::vector<double> errors;
+    for (const Run& run : kRuns) {
+        auto cluster = Library::Open()->ParseCluster(std::string(run.gpu) + "+128gb");
+        ASSERT_TRUE(cluster.ok());
+        HostPart& host = *cluster->hosts[0].host;
+        host.bandwidth = {run.bytes_per_s, Mark::kDataSheet, "a test"};
+        host.threads = run.threads;
+        const Prediction p = BestOn(run.model, *cluster, {4096, 1, 2048, 512}).best;
+        const double ratio = p.tok_s / run.tok_s;
+        EXPECT_LT(ratio, 1.6) << run.gpu << " " << run.model;
+        EXPECT_GT(ratio, 1 / 1.6) << run.gpu << " " << run.model;
+        EXPECT_LT(std::abs(p.tok_s - run.tok_s), 2 * p.spread) << run.model;
+        errors.push_back(std::abs(std::log(ratio)));
+    }
+    std::ranges::sort(errors);
+    EXPECT_LT(errors[2], 0.3);
+}
+
+// A box with memory for experts is offered where it is the cheapest that is fast enough.
+TEST(Host, IsOfferedWithMemoryForExperts) {
+    const support::Words asked{"plan",       "gpt-oss-120b", "--want", "15tok/s",
+                               "--machines", "rtx-3090",     "--json"};
+    const support::Ran ran = support::RunWeft(asked);
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const std::string first = ran.Json()["enough"][0]["machines"];
+    EXPECT_EQ(first, "rtx-3090+64gb") << ran.out;
+    const support::Ran dense = support::RunWeft(
+        {"plan", "llama-3.1-70b:q4_0", "--want", "5tok/s", "--machines", "rtx-3090", "--json"});
+    ASSERT_EQ(dense.status, 0) << dense.err;
+    EXPECT_EQ(dense.out.find("gb\""), std::string::npos) << "no experts, no use of memory";
 }
 
 TEST(Host, ChangesNothingIfTheModelFits) {

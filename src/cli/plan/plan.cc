@@ -92,6 +92,13 @@ std::pair<int64_t, int64_t> LayersOnHosts(const plan::Prediction& p) {
     return {layers, of_layers};
 }
 
+// The flag of `weft run` that fixes this placement, which --experts auto chooses at the start; "":
+// there is none, because each stage counts its own layers.
+std::string PlacementFlag(const plan::Prediction& p) {
+    if (p.layout.pp > 1) return "";
+    return fmt::format("--experts cpu:{}", LayersOnHosts(p).first);
+}
+
 Json HostJson(const plan::Prediction& p) {
     const plan::HostUse* host = p.UseOfHost();
     if (host == nullptr) return nullptr;
@@ -100,18 +107,22 @@ Json HostJson(const plan::Prediction& p) {
             {"of_layers", of_layers},
             {"host_bytes", host->needed},
             {"host_room_bytes", host->room},
-            {"drive_share", host->on_drive}};
+            {"drive_share", host->on_drive},
+            {"flag", PlacementFlag(p)}};
 }
 
-// "experts: those of 22 of 36 layers on the processor, in 38.4 of 120.0 GB of its memory".
+// "experts: those of 22 of 36 layers on the processor (--experts cpu:22), in 38.4 of 120.0 GB of
+// its memory".
 void PrintExperts(const plan::Prediction& p) {
     const plan::HostUse* host = p.UseOfHost();
     if (host == nullptr) return;
     const auto [layers, of_layers] = LayersOnHosts(p);
+    const std::string flag = PlacementFlag(p);
     PrintOut(
-        "experts: those of {} of {} layers on the processor, in {:.1f} of {:.1f} GB of its "
+        "experts: those of {} of {} layers on the processor{}, in {:.1f} of {:.1f} GB of its "
         "memory{}\n",
-        layers, of_layers, host->needed * 1e-9, host->room * 1e-9,
+        layers, of_layers, flag.empty() ? "" : fmt::format(" ({})", flag), host->needed * 1e-9,
+        host->room * 1e-9,
         host->on_drive > 0
             ? fmt::format("; {:.0f} % of them are read from the drive", host->on_drive * 100)
             : "");
