@@ -26,9 +26,12 @@ shared float keys[kDims], queries[kDims], fades[kDims];
 shared float step_of_row;  // kSsd
 shared float known_parts[kLanes][kColumns], out_parts[kLanes][kColumns];
 
-float SumOf(float parts[kLanes][kColumns], uint column) {
+// known: of known_parts, else of out_parts. (As an argument, an array would be copied.)
+float SumOf(const bool known, uint column) {
     float sum = 0.0;
-    for (uint lane = 0; lane < kLanes; ++lane) sum += parts[lane][column];
+    for (uint lane = 0; lane < kLanes; ++lane) {
+        sum += known ? known_parts[lane][column] : out_parts[lane][column];
+    }
     return sum;
 }
 
@@ -77,7 +80,7 @@ void main() {
         if (!kSsd) {
             known_parts[lane][column] = known;
             barrier();
-            change = (value - SumOf(known_parts, column)) * Sigmoid(beta.at[cell]);
+            change = (value - SumOf(true, column)) * Sigmoid(beta.at[cell]);
         }
         float result = 0.0;
         for (uint j = 0; j < kEach; ++j) {
@@ -89,7 +92,7 @@ void main() {
         out_parts[lane][column] = result;
         barrier();
         if (lane == 0 && own) {
-            const float sum = SumOf(out_parts, column);
+            const float sum = SumOf(false, column);
             y.at[cell * cols + first + column] = kSsd ? fma(beta.at[head], value, sum) : sum;
         }
         bool ended = false;
