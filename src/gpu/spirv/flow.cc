@@ -66,7 +66,7 @@ class Flow {
         shared_.erase(std::unique(shared_.begin(), shared_.end()), shared_.end());
     }
 
-    // Finds the loops whose counter indexes a vector or a private array. Compilers keep such an
+    // Finds the loops whose counter indexes a private array. Compilers keep such an
     // array in scratch memory unless the loop is unrolled.
     void FindIndexing() {
         std::unordered_map<Id, std::pair<const Instruction*, Id>> made;
@@ -84,14 +84,10 @@ class Flow {
             for (const Id operand : from->args) self(self, operand);
         };
         for (const auto& [id, from] : made) {
-            const Words args = from.first->args;
-            const Op op = from.first->row->op;
-            if (op == Op::kVectorExtractDynamic) trace(trace, args[1]);
-            if (op == Op::kVectorInsertDynamic) trace(trace, args[2]);
             if (id == 0 || !IsLvalue(*from.first)) continue;
             const uint32_t storage = module_.type(from.first->type).args[0];
             if (storage != kFunction && storage != kPrivate) continue;
-            for (const Id index : args.subspan(1)) trace(trace, index);
+            for (const Id index : from.first->args.subspan(1)) trace(trace, index);
         }
     }
 
@@ -124,7 +120,7 @@ class Flow {
         const Id merge = loop.args[0], next = loop.args[1], control = loop.args[2];
         exits_.push_back({merge});
         const bool unroll = (control & kUnroll) || indexing_.contains(header);
-        if (unroll || (control & kDontUnroll)) text_ += unroll ? "WEFT_UNROLL " : "WEFT_KEEP ";
+        text_ += unroll ? "WEFT_UNROLL " : control & kDontUnroll ? "WEFT_KEEP " : "WEFT_LOOP ";
         text_ += "for (;;) {\n{\n";
         exits_.push_back({next});
         Sequence(Plain(header, next), next);

@@ -16,12 +16,18 @@ template <class T, int n> struct alignas(n) Box { T value; };
 #if defined(WEFT_CUDA)
 #define WEFT_UNROLL _Pragma("unroll")
 #define WEFT_KEEP _Pragma("unroll 1")
+#define WEFT_LOOP
 #else  // full: a loop of unknown length is not unrolled
 #define WEFT_UNROLL _Pragma("clang loop unroll(full)")
 #define WEFT_KEEP _Pragma("clang loop unroll(disable)")
+#define WEFT_LOOP WEFT_KEEP  // clang unrolls long loops, and hoists the loads of all turns
 #endif
 #define WEFT_CONSTANT static __device__ const
+#if defined(WEFT_CUDA)  // 1: ptxas spills registers for the sake of more workgroups otherwise
+#define WEFT_KERNEL(invocations) extern "C" __global__ void __launch_bounds__(invocations, 1)
+#else
 #define WEFT_KERNEL(invocations) extern "C" __global__ void __launch_bounds__(invocations)
+#endif
 #define WEFT_SHARED __shared__ __attribute__((aligned(16)))
 template <class T, class U> FN T bits(const U& from) {
   static_assert(sizeof(T) == sizeof(U), "bits");
