@@ -99,6 +99,7 @@ std::string Expressions::Store(const Instruction& store) {
     const Id pointer = store.args[0], value = store.args[1];
     const auto picked = picked_.find(pointer);
     if (picked != picked_.end()) return fmt::format("put({}, {});", picked->second, Value(value));
+    if (Value(pointer) == Value(value)) return "";  // Module::OnlyValue
     if (!IsPhysical(pointer)) return fmt::format("{} = {};", Value(pointer), Value(value));
     const Words access = store.args.subspan(2);
     std::string sharing = Sharing(pointer);

@@ -1,6 +1,7 @@
 #include "gpu/spirv/module.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace weft::gpu::spirv {
 namespace {
@@ -216,6 +217,26 @@ uint32_t Module::SizeBytes(Id id) const {
 const Constant* Module::FindConstant(Id id) const {
     const auto found = constants.find(id);
     return found == constants.end() ? nullptr : &found->second;
+}
+
+Id Module::OnlyValue(const Instruction& variable) const {
+    Id value = variable.args.size() > 1 ? variable.args[1] : 0;
+    std::unordered_set<Id> parts{variable.id};  // and the pointers into it
+    for (const Id block : order) {
+        for (const Instruction& i : blocks.at(block)) {
+            const bool chain =
+                i.row->op == Op::kAccessChain || i.row->op == Op::kInBoundsAccessChain;
+            if (chain && parts.contains(i.args[0])) parts.insert(i.id);
+            if (chain || i.row->op == Op::kLoad || i.row->form == Form::kFlow) continue;
+            if (i.row->op == Op::kStore && i.args[0] == variable.id &&
+                FindConstant(i.args[1]) != nullptr && (value == 0 || value == i.args[1])) {
+                value = i.args[1];
+            } else if (std::ranges::any_of(i.args, [&](Id id) { return parts.contains(id); })) {
+                return 0;
+            }
+        }
+    }
+    return value;
 }
 
 std::optional<uint32_t> Module::Decorated(Id id, Decoration decoration) const {

@@ -81,6 +81,8 @@ struct Module {
     uint32_t SizeBytes(Id type) const;
     uint32_t AlignBytes(Id type) const;
     const Constant* FindConstant(Id id) const;
+    // The constant that is a variable's only value; 0 if it may have another one.
+    Id OnlyValue(const Instruction& variable) const;
     // First word of a decoration.
     std::optional<uint32_t> Decorated(Id id, Decoration decoration) const;
     std::optional<uint32_t> Decorated(Id type, uint32_t member, Decoration decoration) const;

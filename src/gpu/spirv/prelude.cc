@@ -23,7 +23,7 @@ template <class T, int n> struct alignas(n) Box { T value; };
 #define WEFT_LOOP WEFT_KEEP  // clang unrolls long loops, and hoists the loads of all turns
 #endif
 #define WEFT_CONSTANT static __device__ const
-#if defined(WEFT_CUDA)  // 1: ptxas spills registers for the sake of more workgroups otherwise
+#if defined(WEFT_ROOMY)  // one workgroup is enough
 #define WEFT_KERNEL(invocations) extern "C" __global__ void __launch_bounds__(invocations, 1)
 #else
 #define WEFT_KERNEL(invocations) extern "C" __global__ void __launch_bounds__(invocations)
@@ -97,7 +97,8 @@ FN void atomic_store(u32* p, u32 value) {
 #define WEFT_SHARING(name)                                                                     \
   template <class T, int> FN T load_##name(u64 address) {                                      \
     static_assert(sizeof(T) == 4, "shared memory of 4 bytes");                                 \
-    return bits<T>(*(const volatile u32*)address);                                             \
+    const u32 word = *(const volatile u32*)address;                                            \
+    return bits<T>(word);                                                                      \
   }                                                                                            \
   template <class T, int> FN void store_##name(u64 address, const T& value) {                  \
     static_assert(sizeof(T) == 4, "shared memory of 4 bytes");                                 \

@@ -85,6 +85,10 @@ class Kernel {
                 return;
             case kFunction:
             case kPrivate:
+                if (const Id value = module_.OnlyValue(variable)) {
+                    // A table: private memory for it would be scratch.
+                    return expressions_.SetText(variable.id, expressions_.Value(value));
+                }
                 locals += fmt::format(
                     "{} v{}{};\n", expressions_.TypeName(type), variable.id,
                     variable.args.size() > 1 ? " = " + expressions_.Value(variable.args[1]) : "");

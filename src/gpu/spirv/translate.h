@@ -57,5 +57,8 @@ Result<Text> Translate(const Request& request);
 inline constexpr std::array kHipOptions{"-std=c++17", "-O3", "-ffp-contract=off",
                                         "-fno-strict-aliasing", "-w"};
 inline constexpr std::array kCudaOptions{"-std=c++17", "--fmad=false", "-w"};
+// nvrtc spills registers of some kernels, so that more workgroups run at once. If a kernel has
+// local memory (CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES), compile it again with this option as well.
+inline constexpr const char* kCudaRoomyOption = "-DWEFT_ROOMY";
 
 }  // namespace weft::gpu::spirv
