@@ -195,7 +195,7 @@ struct Meta {
         const Config whole = Config::Parse(config.dump(), "config.json").value();
         const Family* family = FindFamily(whole).value();
         GgufWriter writer;
-        MetaWriter writes(writer, family->architecture);
+        MetaWriter writes(writer, *family);
         const Status status = family->meta(TextConfig(whole, *family).value(), writes);
         EXPECT_TRUE(status.ok()) << status.error().message;
         bytes = writer.Header();

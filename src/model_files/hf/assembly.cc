@@ -568,9 +568,7 @@ Status Assembly::AddEnds() {
     const float shift = family_.plain_final_norm ? 0 : family_.norm_add;
     WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, shift));
     if (norm == nullptr) return Missing(final_norm);
-    // llama.cpp's converter uses this name.
-    const bool lfm = family_.architecture.starts_with("lfm2");
-    AddVector(lfm ? "token_embd_norm.weight" : "output_norm.weight", std::move(norm));
+    AddVector(std::string(family_.gguf_final_norm), std::move(norm));
     bool tied = true, found = false;
     for (const char* name : {"lm_head", "language_model.lm_head", "output", "head"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));

@@ -30,7 +30,12 @@ struct Class {
     Bias attention = Bias::kByKey;
     bool mlp_bias = false;  // the class has that key
     Windows windows = Windows::kNone;
+    // What files of the architecture omit: the window, and the pattern n (one of n layers has
+    // none).
+    int64_t window = 0, pattern = 0;
 };
+// Of an architecture's classes, the first has neither experts nor windows, unless it is the only
+// one.
 constexpr Class kClasses[] = {
     {"llama", "llama", "LlamaForCausalLM", Bias::kByKey, true},
     {"llama", "mistral", "MistralForCausalLM", Bias::kNever, false, Windows::kAll},
@@ -41,11 +46,13 @@ constexpr Class kClasses[] = {
     {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM"},
     {"granite", "granite", "GraniteForCausalLM", Bias::kByKey, true},
     {"smollm3", "smollm3", "SmolLM3ForCausalLM", Bias::kByKey, true},
-    {"olmo2", "olmo2", "Olmo2ForCausalLM"},
+    {"olmo2", "olmo2", "Olmo2ForCausalLM", Bias::kByKey, false, Windows::kNone, 0, 4},
     {"olmo2", "olmo3", "Olmo3ForCausalLM", Bias::kByKey, false, Windows::kByLayer},
     {"phi3", "phi3", "Phi3ForCausalLM", Bias::kNever, false, Windows::kAll},
-    {"gemma2", "gemma2", "Gemma2ForCausalLM", Bias::kByKey, false, Windows::kByLayer},
-    {"gemma3", "gemma3_text", "Gemma3ForCausalLM", Bias::kByKey, false, Windows::kByLayer}};
+    {"gemma2", "gemma2", "Gemma2ForCausalLM", Bias::kByKey, false, Windows::kByLayer, 4096, 2},
+    {"gemma3", "gemma3_text", "Gemma3ForCausalLM", Bias::kByKey, false, Windows::kByLayer, 0, 6}};
+
+constexpr std::string_view kMoeOfLlama = "mixtral";
 
 const Class* FindClass(std::string_view type) {
     const auto* found = std::ranges::find(kClasses, type, &Class::type);
@@ -276,9 +283,10 @@ struct WindowPlan {
 
 Result<WindowPlan> ReadWindows(const Keys& keys, const std::string& architecture) {
     WindowPlan plan;
+    const auto* first = std::ranges::find(kClasses, architecture, &Class::architecture);
+    const Class usual = first == std::end(kClasses) ? Class{} : *first;
     WEFT_ASSIGN(const int64_t layers, keys.Int("block_count", kMostBlocks));
-    WEFT_ASSIGN(plan.size,
-                keys.IntOr("attention.sliding_window", architecture == "gemma2" ? 4096 : 0));
+    WEFT_ASSIGN(plan.size, keys.IntOr("attention.sliding_window", usual.window));
     if (plan.size == 0) return plan;
     constexpr const char* kPattern = "attention.sliding_window_pattern";
     const MetaEntry* entry = keys.Find(kPattern);
@@ -288,11 +296,7 @@ Result<WindowPlan> ReadWindows(const Keys& keys, const std::string& architecture
         plan.layers.resize(static_cast<size_t>(layers));
         return plan;
     }
-    const int64_t usual = architecture == "gemma2"   ? 2
-                          : architecture == "gemma3" ? 6
-                          : architecture == "olmo2"  ? 4
-                                                     : 0;
-    WEFT_ASSIGN(const int64_t pattern, keys.IntOr(kPattern, usual));
+    WEFT_ASSIGN(const int64_t pattern, keys.IntOr(kPattern, usual.pattern));
     for (int64_t layer = 0; layer < layers; ++layer) {
         plan.layers.push_back(pattern == 0 || layer % pattern < pattern - 1);
     }
@@ -417,16 +421,13 @@ Result<const Class*> ClassOfMetadata(const ModelSource& source) {
     WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
     const Keys keys(source, architecture);
     WEFT_ASSIGN(const WindowPlan windows, ReadWindows(keys, architecture));
-    std::string_view type;
-    if (architecture == "llama") {
-        type = keys.Has("expert_count") ? "mixtral" : windows.size > 0 ? "mistral" : "llama";
-    } else if (architecture == "olmo2") {
-        type = windows.size > 0 ? "olmo3" : "olmo2";
-    } else {
-        const auto* first = std::ranges::find(kClasses, architecture, &Class::architecture);
-        if (first != std::end(kClasses)) type = first->type;
+    const Class* model = nullptr;
+    for (const Class& one : kClasses) {
+        if (one.architecture != architecture) continue;
+        const bool experts = keys.Has("expert_count") && one.type == kMoeOfLlama;
+        const bool windowed = windows.size > 0 && one.windows != Windows::kNone;
+        if (model == nullptr || experts || (windowed && model->type != kMoeOfLlama)) model = &one;
     }
-    const Class* model = FindClass(type);
     if (model != nullptr) return model;
     return Unsupported(
         source, fmt::format("architecture '{}' (supported: {})", architecture, WritableTypes()));

@@ -100,6 +100,16 @@ std::vector<RuleOf<std::string>> RulesOf(const Family& family) {
     return all;
 }
 
+MetaWriter::MetaWriter(GgufWriter& writer, const Family& family, int64_t draft_heads)
+    : writer_(writer),
+      family_(family),
+      prefix_(std::string(family.architecture) + "."),
+      draft_heads_(draft_heads) {}
+
+std::string_view MetaWriter::architecture() const {
+    return family_.architecture;
+}
+
 namespace {
 
 constexpr std::string_view kCommonDefaults =
@@ -128,15 +138,8 @@ Status CheckNulls(const Config& whole, const Config& defaults) {
 
 // Checks that soft caps are absent in families without them.
 Status CheckCaps(const Config& whole, const Family& family) {
-    const struct {
-        std::string_view key;
-        bool known;
-    } caps[] = {{"attn_logit_softcapping", family.architecture == "gemma2"},
-                {"final_logit_softcapping", family.architecture.starts_with("gemma") ||
-                                                family.architecture == "mistral-large4" ||
-                                                family.architecture == "muse-glimmer"}};
-    for (const auto& [key, known] : caps) {
-        if (known || !whole.Has(key)) continue;
+    for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+        if (family.caps.find(key) != family.caps.npos || !whole.Has(key)) continue;
         return whole.Corrupt(key, fmt::format("null: a {} model has no cap", family.model_type));
     }
     return {};
@@ -202,7 +205,7 @@ Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view wid
     WEFT_ASSIGN(const bool norm, config.BoolOr({kNorm}, false));
     WEFT_ASSIGN(const std::string function,
                 config.StringOr({"scoring_func", "score_function"}, std::string(gating)));
-    const bool of_roots = function == "sqrtsoftplus" && meta.architecture() == "deepseek4";
+    const bool of_roots = function == "sqrtsoftplus" && gating == function;
     if (function != "softmax" && function != "sigmoid" && !of_roots) {
         return config.Corrupt("scoring_func", "'softmax' or 'sigmoid'");
     }
@@ -326,10 +329,7 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
                         meta));
     WEFT_ASSIGN(const int64_t context,
                 config.IntOr({"max_position_embeddings"}, 1, kMostContext, 4096));
-    const bool cohere =
-        meta.architecture().starts_with("cohere2") || meta.architecture() == "command-r";
-    const bool centered =
-        cohere && (meta.architecture() != "cohere2moe" || !config.Has("rms_norm_eps"));
+    const bool centered = meta.family().layer_norm && !config.Has("rms_norm_eps");
     WEFT_ASSIGN(const double eps,
                 config.F64Or({centered ? "layer_norm_eps" : "rms_norm_eps"}, 1e-6));
     WEFT_ASSIGN(const int64_t vocab, config.NeedInt({"vocab_size"}, 1, 1 << 26));
@@ -347,8 +347,7 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
         meta.Int("attention.value_length", value_dim);
     }
     meta.F32(centered ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", eps);
-    // Step 3.5's files give the rotated dims of windowed layers; the others rotate half of them.
-    meta.Int("rope.dimension_count", meta.architecture() == "step35" ? 2 * rotary : rotary);
+    meta.Int("rope.dimension_count", meta.family().rotary_times * rotary);
     meta.F32("rope.freq_base", rope.theta);
     meta.Int("vocab_size", vocab);
     return WriteRopeScaling(config, meta);

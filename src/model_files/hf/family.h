@@ -42,16 +42,16 @@ struct RuleOf {
 };
 using Rule = RuleOf<std::string_view>;
 
+struct Family;
+
 // Writes metadata under the prefix "ARCHITECTURE.".
 class MetaWriter {
   public:
     // draft_heads: number of prediction layers, which config.json's count of layers excludes.
-    MetaWriter(GgufWriter& writer, std::string_view architecture, int64_t draft_heads = 0)
-        : writer_(writer), prefix_(std::string(architecture) + "."), draft_heads_(draft_heads) {}
+    MetaWriter(GgufWriter& writer, const Family& family, int64_t draft_heads = 0);
+    const Family& family() const { return family_; }
+    std::string_view architecture() const;
     int64_t draft_heads() const { return draft_heads_; }
-    std::string_view architecture() const {
-        return std::string_view(prefix_).substr(0, prefix_.size() - 1);
-    }
     void Ints(std::string_view key, std::span<const int64_t> values) {
         const std::vector<int32_t> narrow(values.begin(), values.end());
         writer_.I32s(prefix_ + std::string(key), narrow);
@@ -76,6 +76,7 @@ class MetaWriter {
 
   private:
     GgufWriter& writer_;
+    const Family& family_;
     std::string prefix_;
     int64_t draft_heads_;
 };
@@ -139,6 +140,11 @@ struct Family {
     // Factors on the embedding and the output matrix; may be null.
     Result<EndScales> (*ends)(const Config& config) = nullptr;
     const DraftHeadNames* draft_head = nullptr;  // null: none that Weft supports
+    int64_t draft_heads = 0;                     // published heads if config.json has no number
+    std::string_view caps = "";                  // keys of soft caps that the family has, as words
+    bool layer_norm = false;  // layer_norm_eps, not rms_norm_eps, is the epsilon of norms
+    std::string_view gguf_final_norm = "output_norm.weight";
+    int64_t rotary_times = 1;  // rope.dimension_count is this many times the rotated columns
     // Tensors of layers, as words, that no rule names and that not all families of such a model
     // have (LayerTensors): biases, and what `layer` adds. "NAME?KEY": only if that key of the
     // config is true.

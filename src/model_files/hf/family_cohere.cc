@@ -20,6 +20,11 @@ Status Cohere2Meta(const Config& config, MetaWriter& meta) {
     return WriteWindow(config, meta, window, [](int64_t layer) { return (layer + 1) % 4 != 0; });
 }
 
+// transformers ignores an epsilon of RMS norms.
+Result<Config> CohereAdjust(const Config& config) {
+    return config.With(Json{{"rms_norm_eps", nullptr}});
+}
+
 Status CohereMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_ASSIGN(const double scale, config.NeedF64({"logit_scale"}));
@@ -28,7 +33,8 @@ Status CohereMeta(const Config& config, MetaWriter& meta) {
 }
 
 Result<Config> Cohere2Adjust(const Config& config) {
-    return WithLayerTypes(config, 4);
+    WEFT_ASSIGN(const Config adjusted, CohereAdjust(config));
+    return WithLayerTypes(adjusted, 4);
 }
 
 // Number of leading `dense` layers; other layers must not be dense.
@@ -97,9 +103,11 @@ constexpr Family kCohereFamilies[] = {
      .rules = {kCohereRules, kAttentionRules, kMlpRules, kCohereHeadRules},
      .meta = CohereMeta,
      .layer = CohereLayer,
+     .adjust = CohereAdjust,
      .defaults = R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
                      "rms_norm_eps": null, "rope_theta": 500000.0, "logit_scale": 0.0625,
-                     "use_qk_norm": false, "tie_word_embeddings": true})"},
+                     "use_qk_norm": false, "tie_word_embeddings": true})",
+     .layer_norm = true},
     {.model_type = "cohere2",
      .architecture = "cohere2",
      .rules = {kCohereRules, kAttentionRules, kMlpRules},
@@ -108,7 +116,8 @@ constexpr Family kCohereFamilies[] = {
      .defaults = R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
                      "rms_norm_eps": null,
                      "logit_scale": 0.0625, "sliding_window": 4096,
-                     "tie_word_embeddings": true})"},
+                     "tie_word_embeddings": true})",
+     .layer_norm = true},
     {.model_type = "cohere2_moe",
      .architecture = "cohere2moe",
      .rules = {kCohereRules, kAttentionRules, kMoeRules, kCohereSharedRules},
@@ -119,7 +128,8 @@ constexpr Family kCohereFamilies[] = {
                      "rms_norm_eps": null,
                      "logit_scale": 0.0625, "sliding_window": 4096, "head_dim": 128,
                      "tie_word_embeddings": true, "num_experts": 8, "num_experts_per_tok": 2,
-                     "num_shared_experts": 0, "norm_topk_prob": true})"},
+                     "num_shared_experts": 0, "norm_topk_prob": true})",
+     .layer_norm = true},
 };
 
 }  // namespace

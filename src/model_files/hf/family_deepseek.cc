@@ -399,6 +399,7 @@ constexpr Family MistralLarge4() {
     family.also = "mistral_large4_text";
     family.rules = {kMistralLarge4Rules, kMistralLarge4MoeRules};
     family.layer = MistralLarge4Layer;
+    family.caps = "final_logit_softcapping";
     family.embedding = "tok_embeddings";
     return family;
 }

@@ -74,7 +74,8 @@ constexpr Family kFamilies[] = {
      .norm_add = 1,
      .adjust = Gemma1Adjust,
      .defaults = R"({"max_position_embeddings": 8192, "head_dim": 256,
-                     "num_key_value_heads": 16, "tie_word_embeddings": true})"},
+                     "num_key_value_heads": 16, "tie_word_embeddings": true})",
+     .caps = "final_logit_softcapping"},
     {.model_type = "gemma2",
      .architecture = "gemma2",
      .rules = {kNormRules, kAttentionRules, kMlpRules},
@@ -83,7 +84,8 @@ constexpr Family kFamilies[] = {
      .defaults = R"({"max_position_embeddings": 8192, "head_dim": 256, "num_key_value_heads": 4,
                      "sliding_window": 4096, "query_pre_attn_scalar": 256,
                      "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
-                     "tie_word_embeddings": true})"},
+                     "tie_word_embeddings": true})",
+     .caps = "attn_logit_softcapping final_logit_softcapping"},
     {.model_type = "gemma3_text",
      .also = "gemma3",
      .architecture = "gemma3",
@@ -95,7 +97,8 @@ constexpr Family kFamilies[] = {
                      "rope_local_base_freq": 10000.0, "sliding_window": 4096,
                      "query_pre_attn_scalar": 256, "tie_word_embeddings": true,
                      "vocab_size": 262208})",
-     .rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"}},
+     .rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"},
+     .caps = "final_logit_softcapping"},
 };
 
 }  // namespace

@@ -249,7 +249,8 @@ constexpr Family Gemma4(std::string_view model_type, std::string_view also,
             .layer = Gemma4Layer,
             .adjust = Gemma4Adjust,
             .defaults = defaults,
-            .rope = {.by_layer_type = true}};
+            .rope = {.by_layer_type = true},
+            .caps = "final_logit_softcapping"};
 }
 
 constexpr Family kGemma4Families[] = {

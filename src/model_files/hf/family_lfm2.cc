@@ -150,6 +150,7 @@ constexpr Family kLfm2Families[] = {
                      "block_auto_adjust_ff_dim": true, "block_multiple_of": 256,
                      "block_ffn_dim_multiplier": 1.0, "tie_word_embeddings": true})",
      .final_norm = "embedding_norm",
+     .gguf_final_norm = "token_embd_norm.weight",
      .more_tensors = "shortconv.conv.weight"},
     {.model_type = "lfm2_moe",
      .architecture = "lfm2moe",
@@ -163,6 +164,7 @@ constexpr Family kLfm2Families[] = {
                      "num_experts_per_tok": 4, "use_expert_bias": true, "norm_topk_prob": true,
                      "routed_scaling_factor": 1.0, "tie_word_embeddings": true})",
      .final_norm = "embedding_norm",
+     .gguf_final_norm = "token_embd_norm.weight",
      .more_tensors = "shortconv.conv.weight exp_probs_b.bias"},
 };
 

@@ -519,6 +519,7 @@ constexpr Family kMixedFamilies[] = {
                      "head_dim": 128, "num_key_value_heads": 2, "sliding_window": 2048,
                      "final_logit_softcapping": 20.0, "qk_scale_factor": 3.87,
                      "output_multiplier": 0.19611613513818404, "post_norm_eps": 1e-8})",
+     .caps = "final_logit_softcapping",
      .more_tensors = "attn_gate.columns"},
     {.model_type = "afmoe",
      .architecture = "afmoe",
@@ -570,7 +571,9 @@ constexpr Family kMixedFamilies[] = {
                      "moe_router_scaling_factor": 1.0, "share_expert_dim": 1280,
                      "n_routed_experts": 288, "num_experts_per_tok": 8,
                      "moe_intermediate_size": 1280, "num_key_value_heads": 8})",
-     .rope = kMixedRope},
+     .rope = kMixedRope,
+     // Its GGUF files give the rotated columns of windowed layers; the others rotate half of them.
+     .rotary_times = 2},
 };
 
 }  // namespace

@@ -265,6 +265,7 @@ constexpr Family kNextFamilies[] = {
                     "intermediate_size": 5632})",
      .rope = {.partial = true},
      .draft_head = &kNextDraftHead,
+     .draft_heads = 1,
      .more_tensors = "attn_output.bias?attention_bias ssm_conv1d.weight ssm_ba.weight"},
     {.model_type = "qwen3_5",
      .also = "qwen3_5_text",

@@ -22,7 +22,7 @@ Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Famil
     if (chat.ok()) writer.String("tokenizer.chat_template", *chat);
     if (!chat.ok() && chat.error().code != ErrorCode::kNotFound) return chat.error();
     WriteSamplingKeys(ReadGenerationConfig(path), writer);
-    MetaWriter meta(writer, family.architecture, draft_heads);
+    MetaWriter meta(writer, family, draft_heads);
     WEFT_TRY(family.meta == nullptr ? WriteCommon(config, meta) : family.meta(config, meta));
     if (!family.gating.empty()) {
         WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", family.gating));

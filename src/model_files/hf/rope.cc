@@ -459,12 +459,12 @@ Status WriteRopeScaling(const Config& config, MetaWriter& meta) {
         meta.F32("rope.scaling.yarn_beta_slow", slow);
         meta.Bool("rope.scaling.yarn_truncate", truncate);
         // Readers then derive the magnitude 1; latent attention scales the softmax instead.
-        const double tenth = meta.architecture() == "mistral3" ? 1.0 : 0.1;
+        const double tenth = meta.family().rope.log_multiplier;
         if (all != 0) meta.F32("rope.scaling.yarn_log_multiplier", tenth * all);
         usual = all != 0 ? 1.0 : Magnitude(rope.factor, 1);
     }
     if (std::abs(rope.attention_factor / usual - 1) <= 1e-6) return {};
-    if (meta.architecture() == "olmo2") {
+    if (meta.family().rope.whole_magnitude) {
         meta.F32("rope.scaling.yarn_attn_factor", rope.attention_factor);
     } else {
         meta.F32("rope.scaling.attn_factor", rope.attention_factor / usual);

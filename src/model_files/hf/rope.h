@@ -30,6 +30,10 @@ struct RopeTraits {
     bool mrope = false;
     // llama_4_scaling_beta is applied: queries are scaled by a factor that grows with the position.
     bool temperature = false;
+    // Keys of GGUF: yarn_log_multiplier is this many times mscale_all_dim; a magnitude is written
+    // whole, or as a factor on the one that readers derive.
+    double log_multiplier = 0.1;
+    bool whole_magnitude = false;
 };
 
 // Replaces rope_parameters, rope_scaling and rope_theta by the complete form. `defaults`: the
