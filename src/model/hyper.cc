@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/architecture.h"
 #include "model/model.h"
 #include "model_files/refused.h"
 
@@ -21,30 +22,10 @@ Result<float> Number(const model_files::ModelSource& source, const std::string& 
                      value, least, most);
 }
 
-// The pattern n of a model whose file has none: one of each n layers has no window. 0: all layers
-// have a window.
-int64_t UsualPattern(const std::string& architecture) {
-    if (architecture == "gemma2" || architecture == "gpt-oss") return 2;
-    if (architecture == "gemma3") return 6;
-    if (architecture == "olmo2" || architecture.starts_with("cohere2")) return 4;
-    if (architecture == "exaone4" || architecture == "exaone-moe") return 4;
-    if (architecture == "afmoe" || architecture == "laguna" || architecture == "llama4") return 4;
-    if (architecture == "muse-glimmer") return 4;
-    return 0;
-}
-
-bool IsCohere(const std::string& architecture) {
-    return architecture.starts_with("cohere2") || architecture == "command-r";
-}
-
-bool HasGraniteScales(const std::string& architecture) {
-    return architecture.starts_with("granite") || architecture == "minicpm";
-}
-
 // Cohere's files have either an epsilon of LayerNorm or one of RMS norm.
 Status ReadNorm(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string rms = prefix + "attention.layer_norm_rms_epsilon";
-    hyper.layer_norm = IsCohere(hyper.architecture) && !source.meta().Has(rms);
+    hyper.layer_norm = TraitsOf(hyper.architecture).layer_norm && !source.meta().Has(rms);
     const std::string key = hyper.layer_norm ? prefix + "attention.layer_norm_epsilon" : rms;
     WEFT_ASSIGN(const double eps, source.meta().F64Or(key, 1e-5));
     hyper.rms_eps = static_cast<float>(eps);
@@ -54,12 +35,11 @@ Status ReadNorm(const model_files::ModelSource& source, const std::string& prefi
 
 Status ReadWindow(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const model_files::Metadata& meta = source.meta();
-    const int64_t usual = hyper.architecture == "gemma2"   ? 4096
-                          : hyper.architecture == "llama4" ? 8192
-                                                           : 0;
-    WEFT_ASSIGN(hyper.window, meta.IntOr(prefix + "attention.sliding_window", 0, 1ll << 31, usual));
+    const Traits& traits = TraitsOf(hyper.architecture);
+    WEFT_ASSIGN(hyper.window,
+                meta.IntOr(prefix + "attention.sliding_window", 0, 1ll << 31, traits.window));
     if (hyper.window == 0) return {};
-    hyper.chunked = hyper.architecture == "llama4";
+    hyper.chunked = traits.chunks;
     const std::string key = prefix + "attention.sliding_window_pattern";
     const model_files::MetaEntry* entry = meta.Find(key);
     std::vector<int64_t> layers;
@@ -70,11 +50,9 @@ Status ReadWindow(const model_files::ModelSource& source, const std::string& pre
                              source.name(), key, layers.size(), hyper.layers);
         }
     } else {
-        WEFT_ASSIGN(const int64_t pattern,
-                    meta.IntOr(key, 0, kMostLayers, UsualPattern(hyper.architecture)));
+        WEFT_ASSIGN(const int64_t pattern, meta.IntOr(key, 0, kMostLayers, traits.window_pattern));
         for (int64_t layer = 0; layer < hyper.layers; ++layer) {
-            // The layer without a window is the last of each `pattern` layers, in Laguna the first.
-            const int64_t whole = hyper.architecture == "laguna" ? 0 : pattern - 1;
+            const int64_t whole = traits.first_sees_all ? 0 : pattern - 1;
             layers.push_back(pattern == 0 || layer % pattern != whole);
         }
     }
@@ -128,42 +106,37 @@ Status ReadEndScales(const model_files::ModelSource& source, Hyper& hyper) {
 
 // Factors and caps that some families put on scores, logits and the residual stream.
 Status ReadScales(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
-    const std::string& name = hyper.architecture;
-    const bool gemma = name.starts_with("gemma"), by_root = gemma || name == "afmoe";
+    const Traits& traits = TraitsOf(hyper.architecture);
     const double root = std::sqrt(static_cast<double>(hyper.hidden));
-    // The largest Gemma 2 and 3 scale scores by hidden / heads; no key of their files says so.
-    const bool by_hidden =
-        (name == "gemma2" && hyper.layers == 46) || (name == "gemma3" && hyper.layers == 62);
-    // Gemma 4 norms query and key heads and does not scale scores.
-    const double query_dim = name == "gemma4" ? 1.0
-                             : by_hidden      ? static_cast<double>(hyper.hidden / hyper.heads)
-                                              : static_cast<double>(hyper.head_dim);
-    WEFT_ASSIGN(hyper.attention_scale,
-                Number(source, prefix + "attention.scale", 0, 1e6, 1.0 / std::sqrt(query_dim)));
-    WEFT_ASSIGN(hyper.attention_cap, Number(source, prefix + "attn_logit_softcapping", 0, 1e6,
-                                            name == "gemma2" ? 50.0 : 0.0));
-    WEFT_ASSIGN(hyper.logit_cap, Number(source, prefix + "final_logit_softcapping", 0, 1e6,
-                                        name == "gemma2" ? 30.0 : 0.0));
-    if (by_root) hyper.embedding_scale = static_cast<float>(root);
-    if (gemma) hyper.activation = Activation::kGeluTanh;
-    if (name == "mimo2") {
+    const bool by_hidden = hyper.layers == traits.layers_by_hidden;
+    const int64_t query_dim = traits.plain_scores ? 1
+                              : by_hidden         ? hyper.hidden / hyper.heads
+                                                  : hyper.head_dim;
+    WEFT_ASSIGN(hyper.attention_scale, Number(source, prefix + "attention.scale", 0, 1e6,
+                                              1.0 / std::sqrt(static_cast<double>(query_dim))));
+    WEFT_ASSIGN(hyper.attention_cap,
+                Number(source, prefix + "attn_logit_softcapping", 0, 1e6, traits.attention_cap));
+    WEFT_ASSIGN(hyper.logit_cap,
+                Number(source, prefix + "final_logit_softcapping", 0, 1e6, traits.logit_cap));
+    if (traits.embeds_by_root) hyper.embedding_scale = static_cast<float>(root);
+    hyper.activation = traits.activation;
+    if (traits.value_scale) {
         WEFT_ASSIGN(hyper.value_scale,
                     Number(source, prefix + "attention.value_scale", 1e-6, 1e6, 1.0));
     }
     WEFT_ASSIGN(hyper.expert_limits, ReadLimits(source, prefix + "swiglu_clamp_exp", hyper));
     WEFT_ASSIGN(hyper.shared_limits, ReadLimits(source, prefix + "swiglu_clamp_shexp", hyper));
-    if (name == "deepseek4") {
+    if (traits.limits_gate) {
         hyper.limits_gate = true;
         if (hyper.shared_limits.empty()) hyper.shared_limits = hyper.expert_limits;
     }
-    hyper.ungated = name.starts_with("nemotron_h");
-    if (name == "gpt-oss" || name == "minimax-m3") hyper.activation = Activation::kClampedSilu;
-    if (IsCohere(name) || name == "muse-glimmer") {
+    hyper.ungated = traits.ungated;
+    if (traits.logit_factor) {
         WEFT_ASSIGN(hyper.logit_scale, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
     }
-    if (!HasGraniteScales(name)) return {};
+    if (!traits.granite_scales) return {};
     // Old MiniCPM files omit the factors of its first models.
-    const bool cpm = name == "minicpm";
+    const bool cpm = traits.cpm_scales;
     const double depth = std::sqrt(static_cast<double>(hyper.layers));
     const double width = static_cast<double>(hyper.hidden) / 256;
     WEFT_ASSIGN(hyper.embedding_scale,
@@ -176,17 +149,11 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
     return {};
 }
 
-// Whether the architecture's builder applies the temperature of queries.
-bool HasTemperature(const std::string& architecture) {
-    return architecture == "llama" || architecture == "llama4" || architecture == "deepseek2" ||
-           architecture == "mistral3" || architecture == "mistral4";
-}
-
 // If a file has no length, the query factor starts to grow at the original context of RoPE scaling.
 // Files of Llama 4 with position-free layers have neither scale nor length.
 Status ReadTemperature(const model_files::ModelSource& source, const std::string& prefix,
                        Hyper& hyper) {
-    if (!HasTemperature(hyper.architecture)) return {};
+    if (!TraitsOf(hyper.architecture).temperature) return {};
     WEFT_ASSIGN(hyper.temperature.beta, Number(source, prefix + "attention.temperature_scale", 0,
                                                1e3, hyper.chunked ? 0.1 : 0.0));
     WEFT_ASSIGN(hyper.temperature.length,
@@ -200,19 +167,18 @@ Status ReadTemperature(const model_files::ModelSource& source, const std::string
 Status RefuseUnknownScales(const model_files::ModelSource& source, const std::string& prefix,
                            const Hyper& hyper) {
     std::vector<const char*> unknown = {"attention.clamp_kqv", "attention.max_alibi_bias"};
-    if (!HasTemperature(hyper.architecture)) unknown.push_back("attention.temperature_scale");
-    if (hyper.architecture != "mimo2") unknown.push_back("attention.value_scale");
-    constexpr std::string_view kLimited[] = {"step35", "bailingmoe3", "deepseek4"};
-    if (std::ranges::find(kLimited, hyper.architecture) == std::end(kLimited)) {
+    const Traits& traits = TraitsOf(hyper.architecture);
+    if (!traits.temperature) unknown.push_back("attention.temperature_scale");
+    if (!traits.value_scale) unknown.push_back("attention.value_scale");
+    if (!traits.limits) {
         for (const char* key : {"swiglu_clamp_exp", "swiglu_clamp_shexp"}) unknown.push_back(key);
     }
-    if (!HasGraniteScales(hyper.architecture)) {
+    if (!traits.granite_scales) {
         for (const char* key : {"embedding_scale", "residual_scale"}) unknown.push_back(key);
-        const bool scaled = IsCohere(hyper.architecture) || hyper.architecture == "muse-glimmer";
-        if (!scaled) unknown.push_back("logit_scale");
+        if (!traits.logit_factor) unknown.push_back("logit_scale");
     }
     for (const char* key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
-        if (hyper.architecture == "gemma4") continue;
+        if (traits.layer_inputs) continue;
         WEFT_ASSIGN(const int64_t value, source.meta().IntOr(prefix + key, 0, 1ll << 31, 0));
         if (value != 0) unknown.push_back(key);
     }
@@ -235,8 +201,9 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
 // Granite's files mark attention without positions by an unusual key.
 Status ReadRotates(const model_files::ModelSource& source, const std::string& prefix,
                    Hyper& hyper) {
-    if (hyper.architecture.starts_with("nemotron_h")) hyper.rotates = false;
-    if (!hyper.architecture.starts_with("granite")) return {};
+    const Traits& traits = TraitsOf(hyper.architecture);
+    hyper.rotates = traits.rotates;
+    if (!traits.marks_rotation) return {};
     WEFT_ASSIGN(hyper.rotates, source.meta().BoolOr(prefix + "rope.scaling.finetuned", true));
     return {};
 }
@@ -334,8 +301,7 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
     if (windowed_value != windowed.head_dim) windowed.v_head_dim = windowed_value;
     WEFT_ASSIGN(windowed.rotary_dim, dim("rope.dimension_count_swa", 2,
                                          same_dim ? hyper.rotary_dim : windowed.head_dim));
-    // Step 3.5's files give the rotated columns of windowed layers; the others rotate half of that.
-    if (hyper.architecture == "step35") hyper.rotary_dim /= 2;
+    if (TraitsOf(hyper.architecture).halves_rotary) hyper.rotary_dim /= 2;
     const HeadShape whole{hyper.kv_heads, hyper.head_dim, hyper.rotary_dim, hyper.heads,
                           hyper.v_head_dim};
     WEFT_TRY(CheckHeads(source, whole));
@@ -381,7 +347,7 @@ Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix
 // Gemma 4's small models: per-layer embeddings, and last layers that read an earlier layer's KV
 // cache.
 Status ReadSmall(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
-    if (hyper.architecture != "gemma4") return {};
+    if (!TraitsOf(hyper.architecture).layer_inputs) return {};
     const model_files::Metadata& meta = source.meta();
     WEFT_ASSIGN(hyper.layer_columns,
                 meta.IntOr(prefix + "embedding_length_per_layer_input", 0, 1 << 16, 0));
@@ -479,9 +445,8 @@ Result<int64_t> ReadLayers(const model_files::ModelSource& source, const std::st
     WEFT_ASSIGN(hyper.layers, meta.Int(prefix + "block_count", 1, kMostLayers));
     WEFT_ASSIGN(const int64_t beyond,
                 meta.IntOr(prefix + "nextn_predict_layers", 0, hyper.layers - 1, 0));
-    // DeepSeek V4's files have the key even if they lack these layers.
     const std::string first = fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers - beyond);
-    if (hyper.architecture != "deepseek4" || source.FindTensor(first) != nullptr) {
+    if (!TraitsOf(hyper.architecture).drafts_may_lack || source.FindTensor(first) != nullptr) {
         hyper.layers -= beyond;
     }
     return beyond;
@@ -517,7 +482,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_TRY(ReadNorm(source, prefix, hyper));
     WEFT_TRY(ReadWindow(source, prefix, hyper));
     WEFT_TRY(ReadSmall(source, prefix, hyper));
-    if (hyper.architecture == "llama4") {
+    if (TraitsOf(hyper.architecture).norms_heads_by_experts) {
         // The published model with 128 experts has no such norm, and GGUF has no key for it.
         WEFT_ASSIGN(hyper.unit_heads,
                     meta.BoolOr(prefix + "attention.use_qk_norm", hyper.moe.experts != 128));

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "model/architecture.h"
 #include "model/builder.h"
 
 namespace weft::model {
@@ -35,8 +36,8 @@ Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::str
     WEFT_ASSIGN(const int64_t key, columns("key_length"));
     WEFT_ASSIGN(latent.value, columns("value_length"));
     latent.nope = key - latent.rope;
-    latent.rotates = architecture != "kimi-linear";
-    latent.scales = architecture == "mistral-large4";
+    latent.rotates = TraitsOf(architecture).rotates_latents;
+    latent.scales = TraitsOf(architecture).scales_latents;
     // Layers without rotated columns cache zeros instead, computed from the latent's columns.
     const bool narrow = latent.scales && latent.rank < latent.rope;
     if (latent.nope < 1 || latent.rope % 2 != 0 || narrow) {
@@ -55,7 +56,7 @@ namespace {
 std::vector<int64_t> UsualIndexers(const std::string& architecture, int64_t context,
                                    int64_t layers) {
     std::vector<int64_t> own;
-    const bool shares = architecture == "glm-dsa" && context >= 1 << 20;
+    const bool shares = TraitsOf(architecture).late_indexers && context >= 1 << 20;
     for (int64_t i = 0; shares && i < layers; ++i) own.push_back(i < 3 || (i - 2) % 4 == 0);
     return own;
 }
@@ -109,15 +110,16 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
     Indexer indexer;
     const model_files::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".attention.indexer.";
-    if (architecture == "minimax-m3") return ReadBlockIndexer(source, prefix, layers, heads);
-    const bool always = architecture == "deepseek32" || architecture == "glm-dsa" ||
-                        architecture == "deepseek4" || architecture == "mistral-large4";
-    if (!always && !meta.Has(prefix + "top_k")) return indexer;
+    const Traits& traits = TraitsOf(architecture);
+    if (traits.indexer == IndexerKind::kBlocks) {
+        return ReadBlockIndexer(source, prefix, layers, heads);
+    }
+    if (traits.indexer == IndexerKind::kByKeys && !meta.Has(prefix + "top_k")) return indexer;
     WEFT_ASSIGN(indexer.top, meta.Int(prefix + "top_k", 1, 1ll << 20));
     WEFT_ASSIGN(indexer.heads, meta.Int(prefix + "head_count", 1, 1024));
     WEFT_ASSIGN(indexer.dim, meta.Int(prefix + "key_length", 1, 1024));
-    indexer.from_hidden = architecture == "mistral-large4";
-    indexer.neighbours = architecture == "glm-dsa" || indexer.from_hidden;
+    indexer.from_hidden = traits.scales_latents;
+    indexer.neighbours = traits.indexer_neighbours;
     const std::string eps = architecture + ".attention.layer_norm_epsilon";
     WEFT_ASSIGN(const double given, meta.F64Or(eps, 1e-6));
     indexer.eps = static_cast<float>(given);
@@ -125,7 +127,7 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
         return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1", source.name(), eps,
                          given);
     }
-    if (architecture == "deepseek4") return indexer;  // its indexer chooses windows (windows.h)
+    if (traits.pools_windows) return indexer;  // its indexer chooses windows (windows.h)
     const bool queries = latent.q_rank > 0 || indexer.from_hidden;
     if (latent.rank == 0 || !queries || latent.rope > indexer.dim) {
         return MakeError(ErrorCode::kUnsupported,

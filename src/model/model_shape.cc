@@ -47,13 +47,12 @@ std::pair<int64_t, std::string_view> LayerAndName(std::string_view name) {
     return {layer, {dot + 1, end}};
 }
 
-// Draft heads published with a model of this config.json. (Qwen3-Next's config does not list them.)
+// Draft heads published with a model of this config.json.
 Result<int64_t> DraftHeads(const model_files::hf::FolderConfig& config) {
     if (config.family->draft_head == nullptr) return 0;
-    const int64_t unsaid = config.family->architecture == "qwen3next" ? 1 : 0;
-    WEFT_ASSIGN(
-        const int64_t heads,
-        config.config.IntOr({"num_nextn_predict_layers", "mtp_num_hidden_layers"}, 0, 64, unsaid));
+    WEFT_ASSIGN(const int64_t heads,
+                config.config.IntOr({"num_nextn_predict_layers", "mtp_num_hidden_layers"}, 0, 64,
+                                    config.family->draft_heads));
     return std::min<int64_t>(heads, 1);  // drafts use the first head
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "model/architecture.h"
 #include "model/builder.h"
 
 namespace weft::model {
@@ -32,18 +33,9 @@ struct GateDefaults {
     bool renormalise;
 };
 GateDefaults DefaultsOf(const model_files::ModelSource& source, const std::string& architecture) {
-    constexpr std::string_view kSigmoid[] = {
-        "afmoe",       "bailingmoe2", "bailingmoe3", "cohere2moe",    "deepseek32",
-        "dots1",       "exaone-moe",  "glm-dsa",     "glm4moe",       "hy_v3",
-        "kimi-linear", "laguna",      "lfm2moe",     "llama4",        "mimo2",
-        "minimax-m2",  "minimax-m3",  "step35",      "nemotron_h_moe"};
-    constexpr std::string_view kAsScored[] = {"deepseek2", "deepseek32", "dots1", "glm-dsa",
-                                              "llama4",    "mistral4",   "olmoe", "qwen2moe"};
-    const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid) ||
-                         (architecture == "deepseek2" && HasCorrectionBias(source));
-    const bool as_scored = std::ranges::find(kAsScored, architecture) != std::end(kAsScored);
-    if (architecture == "deepseek4") return {program::GateScore::kSqrtSoftplus, true};
-    return {sigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax, !as_scored};
+    const Traits& traits = TraitsOf(architecture);
+    const bool sigmoid = traits.sigmoid_if_biased && HasCorrectionBias(source);
+    return {sigmoid ? program::GateScore::kSigmoid : traits.gate_score, traits.renormalises};
 }
 
 Status ReadScore(const model_files::ModelSource& source, const std::string& prefix,
@@ -80,8 +72,7 @@ Status ReadGroups(const model_files::ModelSource& source, const std::string& arc
     }
     // DeepSeek-V3 and Mistral 4 score a group by the sum of its best two experts; DeepSeek-V2, with
     // softmax scores, by its best.
-    const bool two = route.score == program::GateScore::kSigmoid || architecture == "mistral4" ||
-                     architecture == "mistral-large4";
+    const bool two = route.score == program::GateScore::kSigmoid || TraitsOf(architecture).two_best;
     route.group_best = two ? 2 : 1;
     const int64_t size = moe.experts / route.groups;
     if (moe.experts % route.groups == 0 && route.groups_used >= 1 &&
@@ -115,7 +106,7 @@ Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& a
     WEFT_ASSIGN(moe.used, meta.Int(prefix + "expert_used_count", 1, moe.experts));
     WEFT_ASSIGN(moe.ffn,
                 meta.IntOr(prefix + "expert_feed_forward_length", 1, kMostExpertColumns, ffn));
-    moe.weighs_input = architecture == "llama4";
+    moe.weighs_input = TraitsOf(architecture).weighs_input;
     const int64_t usual = moe.weighs_input ? 1 : 0;  // no key of Llama 4's files says so
     WEFT_ASSIGN(const int64_t shared, meta.IntOr(prefix + "expert_shared_count", 0, 64, usual));
     WEFT_ASSIGN(moe.shared_ffn, meta.IntOr(prefix + "expert_shared_feed_forward_length", 0,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "model/architecture.h"
 #include "model/builder.h"
 
 namespace weft::model {
@@ -24,11 +25,6 @@ constexpr double kKeyEps = 1e-6;
 // Rows of attn_qkv, which are the convolution's channels; in Mamba-2 those of x, B and C.
 int64_t Channels(const Recurrent& r) {
     return 2 * r.key_heads * r.key_dim + r.heads * r.value_dim;
-}
-
-bool IsMamba2(std::string_view architecture) {
-    return architecture == "nemotron_h" || architecture == "nemotron_h_moe" ||
-           architecture == "granitehybrid" || architecture == "falcon-h1";
 }
 
 // Whether any layer has this tensor.
@@ -101,29 +97,27 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source, int64_t 
                                 const std::string& architecture, int64_t hidden) {
     Recurrent r;
     const model_files::Metadata& meta = source.meta();
-    if (architecture == "kimi-linear" || architecture == "bailingmoe3") {
+    const Traits& traits = TraitsOf(architecture);
+    if (!traits.recurrent) return r;
+    if (*traits.recurrent == Recurrent::Kind::kKimiDelta) {
         return ReadKimiDelta(meta, source.name(), architecture + ".");
     }
-    if (architecture == "lfm2" || architecture == "lfm2moe") {
+    if (*traits.recurrent == Recurrent::Kind::kShortConv) {
         return ReadShortConv(meta, architecture + ".", hidden);
     }
     const std::string prefix = architecture + ".ssm.";
-    const bool cycles = architecture == "qwen35" || architecture == "qwen35moe";
-    // Some Granite 4 models have no such layers.
-    const bool lacks =
-        architecture == "granitehybrid" && !HasTensors(source, layers, "ssm_conv1d.weight");
-    const bool mamba = IsMamba2(architecture) && !lacks;
-    if (!cycles && !mamba && architecture != "qwen3next") return r;
-    if (mamba) r.kind = Recurrent::Kind::kMamba2;
+    if (traits.may_lack_state && !HasTensors(source, layers, "ssm_conv1d.weight")) return r;
+    r.kind = *traits.recurrent;
+    const bool mamba = r.kind == Recurrent::Kind::kMamba2;
     WEFT_ASSIGN(r.heads, meta.Int(prefix + "time_step_rank", 1, kMostHeads));
     WEFT_ASSIGN(r.key_heads, meta.Int(prefix + "group_count", 1, r.heads));
     WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "state_size", 1, kMostHeadDim));
     WEFT_ASSIGN(r.taps, meta.Int(prefix + "conv_kernel", 2, kMostTaps));
     WEFT_ASSIGN(const int64_t inner, meta.Int(prefix + "inner_size", 1, r.heads * kMostHeadDim));
     r.value_dim = inner / r.heads;
-    r.cycles = cycles;
+    r.cycles = traits.cycles;
     r.whole_groups =
-        mamba ? r.key_heads > 1 && HasTensors(source, layers, "ssm_norm.weight") : !cycles;
+        mamba ? r.key_heads > 1 && HasTensors(source, layers, "ssm_norm.weight") : !traits.cycles;
     WEFT_ASSIGN(const bool norms, meta.BoolOr(prefix + "dt_b_c_rms", false));
     if (norms) {
         return MakeError(ErrorCode::kUnsupported,

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "model/architecture.h"
+
 namespace weft::model {
 namespace {
 
@@ -15,6 +17,7 @@ class Reader {
            int64_t rotary_dim, int64_t windowed_dim, int64_t context)
         : source_(source),
           architecture_(architecture),
+          traits_(TraitsOf(architecture)),
           prefix_(architecture + ".rope."),
           dim_(rotary_dim),
           windowed_dim_(windowed_dim == 0 ? rotary_dim : windowed_dim),
@@ -35,12 +38,9 @@ class Reader {
         WEFT_ASSIGN(const double whole, WholeBase(base));
         WEFT_ASSIGN(ropes_.all, Make(dim_, whole, near.empty() ? factors : near, true));
         WEFT_ASSIGN(ropes_.far, Make(dim_, whole, far.empty() ? factors : far, true));
-        // Windowed layers of Gemma 3 and 4 have a larger frequency than the others and no scaling.
-        // Windowed layers of OLMo 3 have the base of the others and no scaling.
-        const bool gemma = architecture_ == "gemma3" || architecture_ == "gemma4";
-        const bool plain = gemma || architecture_ == "olmo2" || architecture_ == "step35" ||
-                           architecture_ == "laguna" || architecture_ == "deepseek4";
-        WEFT_ASSIGN(const double windowed, Base("freq_base_swa", gemma ? 10000.0 : base));
+        const bool plain = traits_.plain_windows;
+        const double usual = traits_.windowed_base > 0 ? traits_.windowed_base : base;
+        WEFT_ASSIGN(const double windowed, Base("freq_base_swa", usual));
         const auto of_windows = [&](const std::vector<float>& scaled) {
             return Make(windowed_dim_, windowed, plain ? std::vector<float>{} : scaled, !plain);
         };
@@ -62,7 +62,7 @@ class Reader {
 
     // The base of layers without a window; DeepSeek-V4 has a separate key for it.
     Result<double> WholeBase(double base) {
-        if (architecture_ != "deepseek4") return base;
+        if (!traits_.pools_windows) return base;
         const std::string key = architecture_ + ".attention.compress_rope_freq_base";
         WEFT_ASSIGN(const double own, source_.meta().F64Or(key, 160000.0));
         if (own > 1 && own <= 1e12) return own;
@@ -118,13 +118,13 @@ class Reader {
         WEFT_ASSIGN(ropes_.yarn_log_multiplier,
                     Number("scaling.yarn_log_multiplier", -1e3, 1e3, 0.0));
         ropes_.yarn_factor = factor_;
-        if (architecture_ == "deepseek4") {  // no magnitude, even if the file has one
+        if (traits_.pools_windows) {  // no magnitude, even if the file has one
             magnitude_ = 1;
             return {};
         }
         // gpt-oss does not truncate the ends of the ramp, and its GGUF files don't say so.
         WEFT_ASSIGN(truncate_, source_.meta().BoolOr(prefix_ + "scaling.yarn_truncate",
-                                                     architecture_ != "gpt-oss"));
+                                                     traits_.truncates_yarn));
         // The default is the magnitude m(1). A file with mscale_all_dim (yarn_log_multiplier) has
         // the default m(mscale) / m(mscale_all_dim), which is 1 for equal values; writers store
         // other magnitudes explicitly.
@@ -132,7 +132,7 @@ class Reader {
             ropes_.yarn_log_multiplier != 0 || factor_ <= 1 ? 1.0 : 0.1 * std::log(factor_) + 1.0;
         WEFT_ASSIGN(const double given, Number("scaling.yarn_attn_factor", 1e-3, 1e3, usual));
         // OLMo 3's converter writes the full magnitude; others write the factor on top of m(1).
-        const bool whole = architecture_ == "olmo2" && Has("scaling.attn_factor");
+        const bool whole = traits_.whole_magnitude && Has("scaling.attn_factor");
         magnitude_ = whole ? factor : factor * given;
         return {};
     }
@@ -142,7 +142,7 @@ class Reader {
         const model_files::TensorInfo* tensor = source_.FindTensor(name);
         if (tensor == nullptr) return std::vector<float>{};
         const int64_t count = tensor->cols * tensor->rows;
-        if (architecture_ == "step35" && count > dim_ / 2 && count <= windowed_dim_ / 2) {
+        if (traits_.halves_rotary && count > dim_ / 2 && count <= windowed_dim_ / 2) {
             WEFT_ASSIGN(std::vector<float> all, source_.ReadFloats(*tensor));
             all.resize(static_cast<size_t>(dim_ / 2));
             return all;
@@ -207,6 +207,7 @@ class Reader {
 
     const model_files::ModelSource& source_;
     const std::string& architecture_;
+    const Traits& traits_;
     const std::string prefix_;
     const int64_t dim_, windowed_dim_, context_;
     std::string type_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/architecture.h"
 #include "model/builder.h"
 
 namespace weft::model {
@@ -40,7 +41,7 @@ Status ReadStrides(const model_files::ModelSource& source, const std::string& ke
 Result<Windowing> ReadWindowing(const model_files::ModelSource& source,
                                 const std::string& architecture, int64_t heads, int64_t layers) {
     Windowing w;
-    if (architecture != "deepseek4") return w;
+    if (!TraitsOf(architecture).pools_windows) return w;
     const model_files::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".";
     const std::string groups = prefix + "attention.output_group_count";

@@ -1,13 +1,13 @@
 // GLM-4-0414 (Zhipu AI 2025), dense: norms before and after attention and MLP, and RoPE that
 // rotates neighboring pairs of a part of each head.
+#include "model/architecture.h"
 #include "model/layers.h"
-#include "model/model.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildGlm4(Builder& b, ValueId x) {
+static ValueId BuildGlm4(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
@@ -19,5 +19,16 @@ ValueId BuildGlm4(Builder& b, ValueId x) {
     }
     return x;
 }
+
+namespace {
+
+constexpr Architecture kGlm4Table[] = {
+    {.family = {"glm4", "GLM 4 (0414: 9B, 32B)", "norms on both sides, partial RoPE", "glm4"},
+     .build = BuildGlm4},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kGlm4Family = kGlm4Table;
 
 }  // namespace weft::model

@@ -2,7 +2,7 @@
 // normed heads, an output gate per column of attention, and RoPE only in windowed layers. Muse
 // Glimmer also norms the embedding, and its norms after attention and MLP have an epsilon that no
 // key of its GGUF files holds.
-#include "model/model.h"
+#include "model/architecture.h"
 
 namespace weft::model {
 
@@ -38,13 +38,34 @@ ValueId Layers(Builder& b, ValueId x, bool neighbors, float post_eps) {
 
 }  // namespace
 
-ValueId BuildAfmoe(Builder& b, ValueId x) {
+static ValueId BuildAfmoe(Builder& b, ValueId x) {
     return Layers(b, x, false, b.hyper().rms_eps);
 }
 
-ValueId BuildMuseGlimmer(Builder& b, ValueId x) {
+static ValueId BuildMuseGlimmer(Builder& b, ValueId x) {
     if (b.shard().layers.begin == 0) x = b.NormPlain(x, b.hyper().hidden);
     return Layers(b, x, true, kMusePostEps);
 }
+
+namespace {
+
+constexpr Architecture kAfmoeTable[] = {
+    {.family = {"afmoe", "Trinity (Arcee)",
+                "gates by column, norms on both sides, windows, leading dense layers", "trinity"},
+     .build = BuildAfmoe,
+     .experts = true,
+     .traits = {.window_pattern = 4,
+                .embeds_by_root = true,
+                .gate_score = program::GateScore::kSigmoid}},
+    {.family = {"muse-glimmer", "Muse Glimmer (text)",
+                "gates by column, norms on both sides, windows, layers without positions",
+                "museGlimmer"},
+     .build = BuildMuseGlimmer,
+     .traits = {.window_pattern = 4, .logit_factor = true}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kAfmoeFamily = kAfmoeTable;
 
 }  // namespace weft::model

@@ -1,12 +1,12 @@
 // OLMo 2 (OLMo Team 2024) and 3: norms after attention and MLP instead of before them, Q and K
 // RMS-normed over all heads at once, RoPE over halves. OLMo 3 has windows in three of four layers.
-#include "model/model.h"
+#include "model/architecture.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildOlmo2(Builder& b, ValueId x) {
+static ValueId BuildOlmo2(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
@@ -21,5 +21,17 @@ ValueId BuildOlmo2(Builder& b, ValueId x) {
     }
     return x;
 }
+
+namespace {
+
+constexpr Architecture kOlmo2Table[] = {
+    {.family = {"olmo2", "OLMo 2, OLMo 3", "norms over all heads, windows, YaRN", "olmo2, olmo3"},
+     .build = BuildOlmo2,
+     .traits = {.window_pattern = 4, .plain_windows = true, .whole_magnitude = true}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kOlmo2Family = kOlmo2Table;
 
 }  // namespace weft::model

@@ -1,13 +1,13 @@
 // Nemotron-H, Nemotron Nano 2 and Nemotron 3, dense and with experts (NVIDIA 2025): each layer is a
 // Mamba-2 layer, attention without positions, or an MLP or experts with ReLU squared, as its
 // tensors show. The largest models project rows to fewer columns for their experts.
-#include "model/model.h"
+#include "model/architecture.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildNemotronH(Builder& b, ValueId x) {
+static ValueId BuildNemotronH(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
@@ -24,5 +24,27 @@ ValueId BuildNemotronH(Builder& b, ValueId x) {
     }
     return x;
 }
+
+namespace {
+
+constexpr Architecture kNemotronHTable[] = {
+    {.family = {"nemotron_h", "Nemotron-H, Nemotron Nano 2",
+                "Mamba-2, attention without positions, MLPs of ReLU squared", "nemotronH"},
+     .build = BuildNemotronH,
+     .traits = {.ungated = true, .rotates = false, .recurrent = Recurrent::Kind::kMamba2}},
+    {.family = {"nemotron_h_moe", "Nemotron 3 (Nano, Super)",
+                "the same, with ungated experts, a shared one, latent experts",
+                "nemotronHMoe, nemotronHLatent"},
+     .build = BuildNemotronH,
+     .experts = true,
+     .traits = {.ungated = true,
+                .rotates = false,
+                .gate_score = program::GateScore::kSigmoid,
+                .recurrent = Recurrent::Kind::kMamba2}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kNemotronHFamily = kNemotronHTable;
 
 }  // namespace weft::model

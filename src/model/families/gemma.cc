@@ -3,8 +3,8 @@
 // attention and MLP. Gemma 2 has windows in every second layer and soft caps on scores and logits.
 // Gemma 3 has windows in five of six layers, with another RoPE base, and normed query and key heads
 // instead of the caps. Norm weights in GGUF files include the 1 that Gemma adds.
+#include "model/architecture.h"
 #include "model/layers.h"
-#include "model/model.h"
 
 namespace weft::model {
 
@@ -27,16 +27,45 @@ ValueId BuildLayers(Builder& b, ValueId x, bool normed_heads) {
 
 }  // namespace
 
-ValueId BuildGemma1(Builder& b, ValueId x) {
+static ValueId BuildGemma1(Builder& b, ValueId x) {
     return PreNormLayers(b, x, [&](ValueId h) { return RotatedAttention(b, h, false); });
 }
 
-ValueId BuildGemma2(Builder& b, ValueId x) {
+static ValueId BuildGemma2(Builder& b, ValueId x) {
     return BuildLayers(b, x, false);
 }
 
-ValueId BuildGemma3(Builder& b, ValueId x) {
+static ValueId BuildGemma3(Builder& b, ValueId x) {
     return BuildLayers(b, x, true);
 }
+
+namespace {
+
+constexpr Architecture kGemmaTable[] = {
+    {.family = {"gemma", "Gemma 1", "as llama, with GeGLU", "gemma1"},
+     .build = BuildGemma1,
+     .traits = {.activation = Activation::kGeluTanh, .embeds_by_root = true}},
+    {.family = {"gemma2", "Gemma 2", "windows, soft caps", "gemma2"},
+     .build = BuildGemma2,
+     .traits = {.window = 4096,
+                .window_pattern = 2,
+                .activation = Activation::kGeluTanh,
+                .embeds_by_root = true,
+                .attention_cap = 50,
+                .logit_cap = 30,
+                .layers_by_hidden = 46}},
+    {.family = {"gemma3", "Gemma 3 (text)", "windows, RoPE of two bases", "gemma3"},
+     .build = BuildGemma3,
+     .traits = {.window_pattern = 6,
+                .activation = Activation::kGeluTanh,
+                .embeds_by_root = true,
+                .layers_by_hidden = 62,
+                .plain_windows = true,
+                .windowed_base = 10000}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kGemmaFamily = kGemmaTable;
 
 }  // namespace weft::model

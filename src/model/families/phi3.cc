@@ -1,15 +1,27 @@
 // Phi-3, Phi-3.5 and Phi-4 (Abdin et al. 2024), dense: pre-norm, Q, K and V in one tensor, the
 // MLP's gate and up in another, RoPE over the halves of a part of each head, LongRoPE for long
 // contexts.
+#include "model/architecture.h"
 #include "model/layers.h"
-#include "model/model.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildPhi3(Builder& b, ValueId x) {
+static ValueId BuildPhi3(Builder& b, ValueId x) {
     return PreNormLayers(b, x, [&](ValueId h) { return RotatedAttention(b, h, false); });
 }
+
+namespace {
+
+constexpr Architecture kPhi3Table[] = {
+    {.family = {"phi3", "Phi-3, Phi-3.5-mini, Phi-4", "fused tensors, LongRoPE, partial RoPE",
+                "phi3Short, phi3Long"},
+     .build = BuildPhi3},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kPhi3Family = kPhi3Table;
 
 }  // namespace weft::model

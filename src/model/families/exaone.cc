@@ -1,8 +1,8 @@
 // EXAONE 4 and K-EXAONE (LG AI Research 2025): normed query and key heads; in models with windows,
 // only windowed layers have RoPE. EXAONE 4 norms the outputs of attention and MLP, K-EXAONE their
 // inputs.
+#include "model/architecture.h"
 #include "model/layers.h"
-#include "model/model.h"
 
 namespace weft::model {
 
@@ -24,7 +24,7 @@ ValueId NormedHeads(Builder& b, ValueId h) {
 
 }  // namespace
 
-ValueId BuildExaone4(Builder& b, ValueId x) {
+static ValueId BuildExaone4(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
@@ -35,8 +35,27 @@ ValueId BuildExaone4(Builder& b, ValueId x) {
     return x;
 }
 
-ValueId BuildExaoneMoe(Builder& b, ValueId x) {
+static ValueId BuildExaoneMoe(Builder& b, ValueId x) {
     return PreNormLayers(b, x, [&](ValueId h) { return NormedHeads(b, h); });
 }
+
+namespace {
+
+constexpr Architecture kExaoneTable[] = {
+    {.family = {"exaone-moe", "K-EXAONE",
+                "normed heads, windows, layers without positions, leading dense layers",
+                "exaoneMoe"},
+     .build = BuildExaoneMoe,
+     .experts = true,
+     .traits = {.window_pattern = 4, .gate_score = program::GateScore::kSigmoid}},
+    {.family = {"exaone4", "EXAONE 4", "normed heads, windows, layers without positions",
+                "exaone4, exaone4Whole"},
+     .build = BuildExaone4,
+     .traits = {.window_pattern = 4}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kExaoneFamily = kExaoneTable;
 
 }  // namespace weft::model

@@ -1,13 +1,13 @@
 // MiniMax-M2 (MiniMax 2025): q and k are each normed over all heads, half of a head is rotated, and
 // all layers have experts, routed by sigmoids with a bias.
+#include "model/architecture.h"
 #include "model/layers.h"
-#include "model/model.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildMiniMaxM2(Builder& b, ValueId x) {
+static ValueId BuildMiniMaxM2(Builder& b, ValueId x) {
     return PreNormLayers(b, x, [&](ValueId h) {
         const auto [q, k] =
             b.NormHeads({b.ToHeads(h, "attn_q", false), b.ToKvHeads(h, "attn_k", false)});
@@ -16,5 +16,22 @@ ValueId BuildMiniMaxM2(Builder& b, ValueId x) {
         return b.FromHeads(a, "attn_output");
     });
 }
+
+namespace {
+
+constexpr Architecture kMinimaxM2Table[] = {
+    {.family = {"minimax-m2", "MiniMax M2", "norms over all heads, partial RoPE", "minimaxM2"},
+     .build = BuildMiniMaxM2,
+     .experts = true,
+     .traits = {.gate_score = program::GateScore::kSigmoid}},
+    {.family = {"olmoe", "OLMoE", "norms over all heads", "olmoe"},
+     .build = BuildMiniMaxM2,
+     .experts = true,
+     .traits = {.renormalises = false}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kMinimaxM2Family = kMinimaxM2Table;
 
 }  // namespace weft::model

@@ -1,12 +1,12 @@
 // SmolLM3 (Hugging Face 2025): Llama's block, but every fourth layer has no positional encoding
 // (NoPE, Kazemnejad et al. 2023).
-#include "model/model.h"
+#include "model/architecture.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildSmolLm3(Builder& b, ValueId x) {
+static ValueId BuildSmolLm3(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
@@ -24,5 +24,16 @@ ValueId BuildSmolLm3(Builder& b, ValueId x) {
     }
     return x;
 }
+
+namespace {
+
+constexpr Architecture kSmollm3Table[] = {
+    {.family = {"smollm3", "SmolLM 3", "layers without positions", "smollm3"},
+     .build = BuildSmolLm3},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kSmollm3Family = kSmollm3Table;
 
 }  // namespace weft::model

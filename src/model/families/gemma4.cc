@@ -5,7 +5,7 @@
 // read the KV cache of the last layer of their kind that has one.
 #include <cmath>
 
-#include "model/model.h"
+#include "model/architecture.h"
 
 namespace weft::model {
 
@@ -48,7 +48,7 @@ ValueId WithLayerInput(Builder& b, ValueId x) {
 
 }  // namespace
 
-ValueId BuildGemma4(Builder& b, ValueId x) {
+static ValueId BuildGemma4(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
@@ -64,5 +64,26 @@ ValueId BuildGemma4(Builder& b, ValueId x) {
     }
     return x;
 }
+
+namespace {
+
+constexpr Architecture kGemma4Table[] = {
+    {.family = {"gemma4", "Gemma 4 (text: 31B, 26B-A4B, 12B, E4B, E2B)",
+                "heads that differ by layer, V from K; experts beside a dense MLP; embeddings by "
+                "layer, shared KV caches",
+                "gemma4, gemma4Moe, gemma4Small, gemma4Wide"},
+     .build = BuildGemma4,
+     .experts = true,
+     .traits = {.activation = Activation::kGeluTanh,
+                .embeds_by_root = true,
+                .plain_scores = true,
+                .plain_windows = true,
+                .windowed_base = 10000,
+                .layer_inputs = true}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kGemma4Family = kGemma4Table;
 
 }  // namespace weft::model

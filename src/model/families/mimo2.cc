@@ -1,13 +1,13 @@
 // MiMo-V2-Flash (Xiaomi 2025): values have fewer columns than keys and are scaled; windowed layers
 // have sinks, and their own number of KV heads and RoPE base.
+#include "model/architecture.h"
 #include "model/layers.h"
-#include "model/model.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildMimo2(Builder& b, ValueId x) {
+static ValueId BuildMimo2(Builder& b, ValueId x) {
     return PreNormLayers(b, x, [&](ValueId h) {
         const ValueId q = b.Rope(b.ToHeads(h, "attn_q", false), false);
         const ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", false), false);
@@ -15,5 +15,19 @@ ValueId BuildMimo2(Builder& b, ValueId x) {
         return b.FromHeads(b.Attention(q, k, v), "attn_output");
     });
 }
+
+namespace {
+
+constexpr Architecture kMimo2Table[] = {
+    {.family = {"mimo2", "MiMo V2 Flash",
+                "values narrower than keys, sinks, heads and RoPE that differ by layer", "mimo2"},
+     .build = BuildMimo2,
+     .experts = true,
+     .traits = {.value_scale = true, .gate_score = program::GateScore::kSigmoid}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kMimo2Family = kMimo2Table;
 
 }  // namespace weft::model

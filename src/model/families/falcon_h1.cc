@@ -1,13 +1,13 @@
 // Falcon-H1 (TII 2025): attention and a Mamba-2 layer in parallel on the same normed rows, then an
 // MLP. Files have the muP multipliers folded into their weights, or in tensors of their own
 // (NAME.scale) where folding would round the weights again.
-#include "model/model.h"
+#include "model/architecture.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildFalconH1(Builder& b, ValueId x) {
+static ValueId BuildFalconH1(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
@@ -28,5 +28,18 @@ ValueId BuildFalconH1(Builder& b, ValueId x) {
     }
     return x;
 }
+
+namespace {
+
+constexpr Architecture kFalconH1Table[] = {
+    {.family = {"falcon-h1", "Falcon-H1", "attention beside Mamba-2 in each layer",
+                "falconH1, falconH1Normed"},
+     .build = BuildFalconH1,
+     .traits = {.recurrent = Recurrent::Kind::kMamba2}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kFalconH1Family = kFalconH1Table;
 
 }  // namespace weft::model

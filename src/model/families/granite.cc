@@ -1,13 +1,13 @@
 // Granite 3 and 4 (IBM 2024, 2025), dense and with experts: Llama's block, with factors on the
 // embedding, on the outputs of attention and MLP, on scores and on logits. Most layers of Granite 4
 // H are Mamba-2, and its attention has no positions.
-#include "model/model.h"
+#include "model/architecture.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildGranite(Builder& b, ValueId x) {
+static ValueId BuildGranite(Builder& b, ValueId x) {
     const auto rotated = [&](ValueId heads) {
         return b.hyper().rotates ? b.Rope(heads, true) : heads;
     };
@@ -29,5 +29,33 @@ ValueId BuildGranite(Builder& b, ValueId x) {
     }
     return x;
 }
+
+namespace {
+
+constexpr Architecture kGraniteTable[] = {
+    {.family = {"granite", "Granite 3 (dense), Granite 4 Micro", "scales", "granite, graniteMicro"},
+     .build = BuildGranite,
+     .traits = {.granite_scales = true, .marks_rotation = true}},
+    {.family = {"granitehybrid", "Granite 4 H, dense and with experts",
+                "scales, Mamba-2, attention without positions, a shared expert",
+                "graniteHybrid, graniteHybridMoe"},
+     .build = BuildGranite,
+     .experts = true,
+     .traits = {.granite_scales = true,
+                .marks_rotation = true,
+                .recurrent = Recurrent::Kind::kMamba2,
+                .may_lack_state = true}},
+    {.family = {"granitemoe", "Granite 3 with experts", "scales", "graniteMoe"},
+     .build = BuildGranite,
+     .experts = true,
+     .traits = {.granite_scales = true, .marks_rotation = true}},
+    {.family = {"minicpm", "MiniCPM", "scales", "minicpm"},
+     .build = BuildGranite,
+     .traits = {.granite_scales = true, .cpm_scales = true}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kGraniteFamily = kGraniteTable;
 
 }  // namespace weft::model

@@ -1,13 +1,13 @@
 // Llama-Nemotron (NVIDIA 2025, in DeciLM's format): Llama's block. An architecture search removed
 // attention or the MLP from some layers and changed the number of MLP columns in others.
+#include "model/architecture.h"
 #include "model/layers.h"
-#include "model/model.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildDeci(Builder& b, ValueId x) {
+static ValueId BuildDeci(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
@@ -19,5 +19,16 @@ ValueId BuildDeci(Builder& b, ValueId x) {
     }
     return x;
 }
+
+namespace {
+
+constexpr Architecture kDeciTable[] = {
+    {.family = {"deci", "Llama-3.3-Nemotron-Super", "layers without attention or MLP", "deci"},
+     .build = BuildDeci},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kDeciFamily = kDeciTable;
 
 }  // namespace weft::model

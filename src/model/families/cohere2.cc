@@ -1,13 +1,13 @@
 // Command R (2024), Command A and Cohere's MoE models (2025): attention and MLP read the same
 // LayerNorm of x, and both are added to x. Command R has RoPE in all layers; the others only in
 // windowed layers and in leading layers without experts.
-#include "model/model.h"
+#include "model/architecture.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildCohere2(Builder& b, ValueId x) {
+static ValueId BuildCohere2(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const Moe& moe = b.hyper().moe;
     const bool everywhere = b.hyper().architecture == "command-r";
@@ -34,5 +34,32 @@ ValueId BuildCohere2(Builder& b, ValueId x) {
     }
     return x;
 }
+
+namespace {
+
+constexpr Architecture kCohere2Table[] = {
+    {.family = {"cohere2", "Command A, Command R7B",
+                "LayerNorm, attention beside the MLP, windows, layers without positions",
+                "cohere2"},
+     .build = BuildCohere2,
+     .traits = {.window_pattern = 4, .layer_norm = true, .logit_factor = true}},
+    {.family = {"cohere2moe", "Cohere 2 with experts",
+                "as cohere2; leading dense layers, a shared expert", "cohere2Moe"},
+     .build = BuildCohere2,
+     .experts = true,
+     .traits = {.window_pattern = 4,
+                .layer_norm = true,
+                .logit_factor = true,
+                .gate_score = program::GateScore::kSigmoid}},
+    {.family = {"command-r", "Command R, R+",
+                "LayerNorm, attention beside the MLP; heads with LayerNorms of their own",
+                "commandR, commandRPlus"},
+     .build = BuildCohere2,
+     .traits = {.layer_norm = true, .logit_factor = true}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kCohere2Family = kCohere2Table;
 
 }  // namespace weft::model

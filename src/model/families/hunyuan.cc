@@ -1,12 +1,12 @@
 // Hunyuan, dense and with experts (Tencent 2025): query and key heads are normed after RoPE.
+#include "model/architecture.h"
 #include "model/layers.h"
-#include "model/model.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-ValueId BuildHunyuan(Builder& b, ValueId x) {
+static ValueId BuildHunyuan(Builder& b, ValueId x) {
     const int64_t head_dim = b.hyper().head_dim;
     return PreNormLayers(b, x, [&](ValueId h) {
         const ValueId q = b.Rope(b.ToHeads(h, "attn_q", false), false);
@@ -17,5 +17,20 @@ ValueId BuildHunyuan(Builder& b, ValueId x) {
         return b.FromHeads(a, "attn_output");
     });
 }
+
+namespace {
+
+constexpr Architecture kHunyuanTable[] = {
+    {.family = {"hunyuan-dense", "Hunyuan 0.5B to 7B", "heads normed after RoPE, NTK", "hunyuan"},
+     .build = BuildHunyuan},
+    {.family = {"hunyuan-moe", "Hunyuan A13B", "heads normed after RoPE, NTK, a shared expert",
+                "hunyuanMoe"},
+     .build = BuildHunyuan,
+     .experts = true},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kHunyuanFamily = kHunyuanTable;
 
 }  // namespace weft::model

@@ -1,0 +1,115 @@
+// The supported architectures, and the facts that their files do not state.
+//
+// Each family of models has a file in families/ (llama.cc, gemma.cc, ...): its builder, which reads
+// like the paper about the models, and a table of its architectures.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "model/builder.h"
+#include "model/recurrent.h"
+#include "program/program.h"
+#include "tensor/activation.h"
+
+namespace weft::model {
+
+// How a model's layers choose the positions that they attend to: not at all, unless its file has
+// the keys of DeepSeek's indexer; always by that; or by blocks (MiniMax M3).
+enum class IndexerKind { kByKeys, kAlways, kBlocks };
+
+// Facts about an architecture. Unless a comment says otherwise, a number is the default of a key
+// that files may omit, and a flag means that the builder supports the keys named.
+struct Traits {
+    bool draft_head = false;  // its layer is built as the model's (draft_head.h)
+
+    // ---- Windows: attention.sliding_window, sliding_window_pattern ----
+    int64_t window = 0;
+    // One of each n layers has no window, the last or the first of them; 0: all have one.
+    int64_t window_pattern = 0;
+    bool first_sees_all = false;
+    bool chunks = false;  // windows do not slide (Llama 4)
+
+    // ---- Norms and MLP ----
+    bool layer_norm = false;  // unless the file has an epsilon of RMS norms
+    bool ungated = false;     // MLPs have no gate
+    Activation activation = Activation::kSilu;
+    bool limits = false;       // swiglu_clamp_exp, swiglu_clamp_shexp
+    bool limits_gate = false;  // limits also apply to the gate, and to the shared expert
+
+    // ---- Factors and caps ----
+    bool embeds_by_root = false;  // the embedding times the root of its columns
+    double attention_cap = 0, logit_cap = 0;
+    int64_t layers_by_hidden = 0;  // a model of that many layers scales scores by hidden / heads
+    bool plain_scores = false;     // scores have no factor
+    bool value_scale = false;      // attention.value_scale
+    bool logit_factor = false;     // logit_scale, a factor
+    bool granite_scales = false;   // embedding_scale, residual_scale; logit_scale, a divisor
+    bool cpm_scales = false;       // with the defaults of the first MiniCPM models
+    bool temperature = false;      // attention.temperature_scale, temperature_length
+
+    // ---- Positions ----
+    bool rotates = true;
+    bool marks_rotation = false;  // rope.scaling.finetuned: whether attention has positions
+    bool halves_rotary = false;   // layers without a window rotate half of rope.dimension_count
+    bool plain_windows = false;   // RoPE of windowed layers is not scaled
+    double windowed_base = 0;     // base of windowed layers; 0: that of the others
+    bool truncates_yarn = true;
+    bool whole_magnitude = false;  // scaling.attn_factor is the whole magnitude of YaRN
+
+    // ---- Attention ----
+    bool norms_heads_by_experts = false;  // Llama 4's norm of heads, unless it has 128 experts
+    bool layer_inputs = false;            // embedding_length_per_layer_input, shared_kv_layers
+    bool rotates_latents = true;
+    bool scales_latents = false;  // Mistral Large 4: temperatures and norms of its own
+    IndexerKind indexer = IndexerKind::kByKeys;
+    bool late_indexers = false;  // with a context of 2^20, most layers share an earlier choice
+    bool indexer_neighbours = false;
+    bool pools_windows = false;    // DeepSeek-V4's windows, streams and base of pooled layers
+    bool drafts_may_lack = false;  // files may count draft layers that they lack
+
+    // ---- Experts ----
+    program::GateScore gate_score = program::GateScore::kSoftmax;
+    bool renormalises = true;
+    bool sigmoid_if_biased = false;  // sigmoids if the file corrects scores
+    bool two_best = false;           // a group's score is the sum of its best two experts
+    bool weighs_input = false;       // the weight of an expert multiplies its input
+
+    // ---- Recurrent state ----
+    std::optional<Recurrent::Kind> recurrent = {};
+    bool cycles = false;          // Recurrent::cycles
+    bool may_lack_state = false;  // some models have no such layers
+};
+
+// A row of docs/models.md.
+struct Family {
+    std::string_view architecture;  // general.architecture in its files
+    std::string_view models;        // "Llama 1-3.x, Mistral"
+    std::string_view features;      // features in addition to attention and a gated MLP
+    // Cases of tests/support/golden_models.h and tests/data, compared with an independent
+    // implementation in every layout.
+    std::string_view tested;
+};
+
+struct Architecture {
+    Family family;
+    // Emits this stage's layers: takes the residual stream before them and returns the one after.
+    program::ValueId (*build)(Builder&, program::ValueId);
+    bool experts = false;  // also exists with experts
+    Traits traits = {};
+};
+
+// nullptr: not supported.
+const Architecture* FindArchitecture(std::string_view name);
+// Defaults if it is not supported.
+const Traits& TraitsOf(std::string_view name);
+
+extern const std::span<const Architecture> kAfmoeFamily, kCohere2Family, kDeciFamily,
+    kDeepseek2Family, kDeepseek4Family, kExaoneFamily, kFalconH1Family, kGemmaFamily, kGemma4Family,
+    kGlm4Family, kGlm4moeFamily, kGptOssFamily, kGraniteFamily, kHunyuanFamily, kKimiLinearFamily,
+    kLfm2Family, kLlamaFamily, kLlama4Family, kMimo2Family, kMinimaxM2Family, kNemotronHFamily,
+    kOlmo2Family, kPhi3Family, kQwen2Family, kQwen3Family, kQwen3NextFamily, kSmollm3Family,
+    kStep35Family;
+
+}  // namespace weft::model

@@ -1,0 +1,68 @@
+// DeepSeek-V2 and V3 (DeepSeek-AI 2024), R1, Kimi-K2: latent attention; some dense layers, then
+// layers with routed experts and a shared one.
+// In GLM 5 and DeepSeek-V3.2 an indexer chooses the positions that a row attends to.
+#include "model/architecture.h"
+#include "model/layers.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+static ValueId BuildDeepSeek2(Builder& b, ValueId x) {
+    return PreNormLayers(b, x, [&](ValueId h) { return b.LatentAttention(h); });
+}
+
+namespace {
+
+constexpr Architecture kDeepseek2Table[] = {
+    {.family = {"deepseek2",
+                "DeepSeek V2 (and Lite), V3, R1, Kimi-K2 to K2.7 (text), GLM 4.7 Flash, Youtu",
+                "latent attention, YaRN, leading dense layers, groups of experts, temperature",
+                "deepseekV2, deepseekV3, kimiK2, youtu"},
+     .build = BuildDeepSeek2,
+     .experts = true,
+     .traits = {.draft_head = true,
+                .temperature = true,
+                .renormalises = false,
+                .sigmoid_if_biased = true}},
+    {.family = {"deepseek32", "DeepSeek V3.2",
+                "sparse latent attention, YaRN, leading dense layers, groups of experts",
+                "deepseekV32, deepseekV32Top"},
+     .build = BuildDeepSeek2,
+     .experts = true,
+     .traits = {.draft_head = true,
+                .indexer = IndexerKind::kAlways,
+                .gate_score = program::GateScore::kSigmoid,
+                .renormalises = false}},
+    {.family = {"glm-dsa", "GLM 5 to 5.2",
+                "sparse latent attention, layers that share a choice, leading dense layers",
+                "glmDsa, glmDsaTop"},
+     .build = BuildDeepSeek2,
+     .experts = true,
+     .traits = {.draft_head = true,
+                .indexer = IndexerKind::kAlways,
+                .late_indexers = true,
+                .indexer_neighbours = true,
+                .gate_score = program::GateScore::kSigmoid,
+                .renormalises = false}},
+    {.family = {"mistral-large4", "Mistral Large 4 (text, folders)",
+                "sparse latent attention, latents shared by layers, layers without positions, "
+                "temperature by head, a soft cap",
+                "mistralLarge4"},
+     .build = BuildDeepSeek2,
+     .experts = true,
+     .traits = {.scales_latents = true,
+                .indexer = IndexerKind::kAlways,
+                .indexer_neighbours = true,
+                .two_best = true}},
+    {.family = {"mistral4", "Mistral Small 4", "latent attention, YaRN, temperature", "mistral4"},
+     .build = BuildDeepSeek2,
+     .experts = true,
+     .traits = {.temperature = true, .renormalises = false, .two_best = true}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kDeepseek2Family = kDeepseek2Table;
+
+}  // namespace weft::model

@@ -1,0 +1,45 @@
+// Llama 1-3 (Touvron et al. 2023; Grattafiori et al. 2024): pre-norm, grouped-query attention with
+// RoPE over neighboring pairs (Q and K in GGUF files are permuted for that), SwiGLU. Mixtral (Jiang
+// et al. 2024) is the same with experts.
+#include "model/architecture.h"
+#include "model/layers.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+static ValueId BuildLlama(Builder& b, ValueId x) {
+    return PreNormLayers(b, x, [&](ValueId h) {
+        const ValueId q = b.Rope(b.Tempered(b.ToHeads(h, "attn_q", false)), true);
+        const ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", false), true);
+        const ValueId v = b.ToKvHeads(h, "attn_v", false);
+        return b.FromHeads(b.Attention(q, k, v), "attn_output");
+    });
+}
+
+namespace {
+
+constexpr Architecture kLlamaTable[] = {
+    {.family = {"ernie4_5", "ERNIE 4.5 (dense)", "as llama", "ernie"}, .build = BuildLlama},
+    {.family = {"ernie4_5-moe", "ERNIE 4.5 with experts (text)",
+                "leading dense layers, a shared expert", "ernieMoe"},
+     .build = BuildLlama,
+     .experts = true},
+    {.family = {"internlm2", "InternLM 2", "as llama", "internlm2"}, .build = BuildLlama},
+    {.family = {"llama", "Llama 1-3.x, Mistral, Ministral 8B, Mixtral, SmolLM 1-2",
+                "linear, Llama 3's and YaRN RoPE; windows; experts; temperature",
+                "llama, llamaTied, llamaLinear, llama3Rope, mistral, ministral, mixtral"},
+     .build = BuildLlama,
+     .experts = true,
+     .traits = {.temperature = true}},
+    {.family = {"mistral3", "Ministral 3, Devstral 2", "YaRN, temperature", "ministral3"},
+     .build = BuildLlama,
+     .experts = true,
+     .traits = {.temperature = true}},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kLlamaFamily = kLlamaTable;
+
+}  // namespace weft::model

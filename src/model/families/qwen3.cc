@@ -1,0 +1,64 @@
+// Qwen3, dense and with experts (Yang et al. 2025): no biases; each query and key head is
+// RMS-normed before RoPE over halves; head_dim is explicit. The same block: Hy3 (Tencent 2026),
+// with a sigmoid gate, leading dense layers and a shared expert; dots.llm1 (rednote 2025); MiniMax
+// M3 (MiniMax 2026), with clamped SwiGLU and an indexer that chooses the blocks of positions that a
+// row attends to.
+#include "model/architecture.h"
+#include "model/layers.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+static ValueId BuildQwen3(Builder& b, ValueId x) {
+    const int64_t head_dim = b.hyper().head_dim;
+    return PreNormLayers(b, x, [&](ValueId h) {
+        const ValueId q = b.Norm(b.ToHeads(h, "attn_q", false), "attn_q_norm", head_dim);
+        const ValueId k = b.Norm(b.ToKvHeads(h, "attn_k", false), "attn_k_norm", head_dim);
+        const ValueId v = b.ToKvHeads(h, "attn_v", false);
+        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v, b.ChosenBlocks(h));
+        return b.FromHeads(a, "attn_output");
+    });
+}
+
+namespace {
+
+constexpr Architecture kQwen3Table[] = {
+    {.family = {"bailingmoe2", "Ling 2, Ring 2",
+                "normed heads, partial RoPE, leading dense layers, groups of experts", "ling2"},
+     .build = BuildQwen3,
+     .experts = true,
+     .traits = {.gate_score = program::GateScore::kSigmoid}},
+    {.family = {"dots1", "dots.llm1", "normed heads, leading dense layers, shared experts",
+                "dots1"},
+     .build = BuildQwen3,
+     .experts = true,
+     .traits = {.gate_score = program::GateScore::kSigmoid, .renormalises = false}},
+    {.family = {"hy_v3", "Hy3", "normed heads, leading dense layers, a shared expert", "hyV3"},
+     .build = BuildQwen3,
+     .experts = true,
+     .traits = {.gate_score = program::GateScore::kSigmoid}},
+    {.family = {"minimax-m3", "MiniMax M3 (text)",
+                "block-sparse attention, normed heads, partial RoPE, clamped SwiGLU, leading dense "
+                "layers",
+                "minimaxM3, minimaxM3Top"},
+     .build = BuildQwen3,
+     .experts = true,
+     .traits = {.activation = Activation::kClampedSilu,
+                .indexer = IndexerKind::kBlocks,
+                .gate_score = program::GateScore::kSigmoid}},
+    {.family = {"qwen3", "Qwen 3 (dense)", "normed heads", "qwen3Tied"}, .build = BuildQwen3},
+    {.family = {"qwen3moe", "Qwen 3 with experts", "normed heads", "qwen3moe"},
+     .build = BuildQwen3,
+     .experts = true},
+    {.family = {"qwen3vl", "Qwen3-VL (text)", "normed heads", "qwen3vl"}, .build = BuildQwen3},
+    {.family = {"qwen3vlmoe", "Qwen3-VL with experts (text)", "normed heads", "qwen3vlmoe"},
+     .build = BuildQwen3,
+     .experts = true},
+};
+
+}  // namespace
+
+const std::span<const Architecture> kQwen3Family = kQwen3Table;
+
+}  // namespace weft::model
