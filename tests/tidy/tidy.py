@@ -113,6 +113,17 @@ class Folder:
         self.includes = set()
 
 
+# Files of families: model/families/gemma.cc, model_files/hf/family_gemma.cc. (Architectures of gpu/
+# are those of GPUs.)
+OF_FAMILY = re.compile(r"/families/|/family_\w+\.cc$|^src/gpu/")
+COMPARES_FAMILY = re.compile(
+    r"architecture\w*(?:\(\))?(?:\s*[=!]=\s*\"|\.(?:starts|ends)_with\()")
+COMPARISONS = {
+    "src/model_files/synthetic.cc": 1,  # made-up models: only Qwen3's have normed heads
+    "src/plan/shapes.cc": 1,  # gpt-oss is published in MXFP4 alone
+}
+
+
 def former_names():
     """Folder, or "": former name -> present name."""
     names = {}
@@ -253,6 +264,19 @@ def check_threads(path, text, root):
         yield bare.count("\n", 0, each.start()) + 1, "threads start by base/start_thread.h"
 
 
+def check_families(path, text, root):
+    """What Weft knows of a model family stands in the family's files."""
+    place = str(path.relative_to(root))
+    if not place.startswith("src/") or OF_FAMILY.search(place):
+        return
+    lines = [text.count("\n", 0, found.start()) + 1 for found in COMPARES_FAMILY.finditer(text)]
+    most = COMPARISONS.get(place, 0)
+    for line in lines[most:]:
+        yield line, "compares an architecture's name: a fact of a family is a field of its table"
+    if len(lines) < most:
+        yield 1, f"COMPARISONS of tidy.py allows {most} here; there are {len(lines)}"
+
+
 def check_sleeps(path, text, root):
     place = str(path.relative_to(root))
     if not place.startswith("tests/") or path.suffix not in {".h", ".cc", ".py", ".sh"}:
@@ -321,6 +345,7 @@ def check_file(path, root, folders):
         yield from check_layers(path, lines, root, folders)
         yield from check_functions(lines)
         yield from check_threads(path, text, root)
+        yield from check_families(path, text, root)
         yield from check_contract(path, lines, root)
 
 

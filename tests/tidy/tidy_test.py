@@ -47,6 +47,15 @@ class Tidy(unittest.TestCase):
         self.expect("src/base/c.cc", '\n#include "odd/b.h"\n', "2: base/ includes odd/")
         self.expect("src/odd/c.cc", "int x;\n", "1: folder src/odd is not among")
 
+    def test_families(self):
+        report = "1: compares an architecture's name"
+        for code in ('if (h.architecture == "gemma3") F();', 'x = arch.architecture() != "llama";',
+                     'return architecture.starts_with("gemma");'):
+            self.expect("src/base/c.cc", code + "\n", report)
+        self.put("src/base/c.cc", "int x;\n")
+        self.put("src/base/families/gemma.cc", 'bool x = architecture == "gemma3";\n')
+        self.assertEqual(self.run_tidy()[0], 0)
+
     def test_libraries(self):
         self.put("src/net/b.cc", "int x;\n")
         line = "2: net names weft_base, but includes nothing of base/"
