@@ -91,7 +91,8 @@ void Map(uint i, uint left) {
         }
         StoreQuad(z, TypeIn(kTypes, 4), i, left, kWide, other);
     } else {
-        [[unroll]] for (uint k = 0; k < 4; ++k) result[k] = Of(x[k], with[k]);
+        // No loop: unrolled copies would not be precise (shaders.h).
+        result = vec4(Of(x.x, with.x), Of(x.y, with.y), Of(x.z, with.z), Of(x.w, with.w));
     }
     StoreQuad(y, y_type, i, left, kWide, result);
 }
