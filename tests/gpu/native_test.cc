@@ -91,12 +91,15 @@ TEST_F(NativeFaults, EachFailingCallIsAnErrorWithoutLeaks) {
             const Status lived = Live(standin_, last);
             const std::string failed = standin_.failed();
             if (failed.empty()) continue;
-            ASSERT_FALSE(lived.ok()) << failed << " " << with;
-            EXPECT_GT(lived.error().message.size(), 20u) << failed;
             // The process keeps what belongs to a lost device, or to work without a known end.
             if (with != kLost && failed.find("EventRecord") == std::string::npos) {
                 EXPECT_EQ(standin_.alive(), before) << failed << " " << with;
             }
+            if (lived.ok()) {  // a call of a destructor, which goes on
+                EXPECT_TRUE(failed == "cuCtxSetCurrent" || failed == "hipSetDevice") << failed;
+                continue;
+            }
+            EXPECT_GT(lived.error().message.size(), 20u) << failed;
             // (Errors before the device is open are of another kind.)
             if (lived.error().message.find("(Stand-in)") == std::string::npos) continue;
             EXPECT_EQ(lived.error().code, CodeOf(with)) << lived.error().message;

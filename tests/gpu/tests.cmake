@@ -39,7 +39,7 @@ standin(standin_hiprtc compiler.cc libhiprtc.so.6 STANDIN_HIP)
 function(standin_test name api)
   add_test(NAME ${name}.${api} ${ARGN})
   set_tests_properties(${name}.${api} PROPERTIES LABELS gpu TIMEOUT ${WEFT_TEST_SECONDS}
-    ENVIRONMENT WEFT_TEST_API=${api}
+    ENVIRONMENT "WEFT_TEST_API=${api};XDG_CACHE_HOME=${standin_folder}"
     ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${standin_folder})
 endfunction()
 if(weft_vulkan)

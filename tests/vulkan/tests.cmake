@@ -74,7 +74,7 @@ if(weft_shaders AND NOT WEFT_SANITIZE)
 endif()
 
 # Loaders in front of the real one: a GPU that is taken away from a rank; simulated GPUs.
-if(weft_shaders)
+if(weft_vulkan)
   foreach(loader lost_gpu other_gpus)
     add_library(${loader} MODULE ${here}/${loader}.cc)
     target_compile_features(${loader} PRIVATE cxx_std_20)
@@ -111,6 +111,20 @@ if(weft_shaders)
     Jobs.test_answers_are_those_of_the_cpu Jobs.test_logits_are_near_those_of_the_reference
     Jobs.test_layouts_hold_the_same_bits_and_are_near_one_rank
     Jobs.test_the_start_up_proof_compares_with_the_record_of_one_rank CONFIGURATIONS nightly)
+endif()
+
+# Models and kernels on the stand-ins of CUDA and HIP (tests/gpu/standin). Most of the time goes to
+# compiling kernels, which the stand-ins keep.
+if(weft_vulkan)
+  foreach(api cuda hip)
+    standin_test(vulkan.standin ${api} COMMAND vulkan_tests --gtest_filter=All/VulkanGolden.*/llama)
+    standin_test(vulkan.all_on_standin ${api} COMMAND vulkan_tests
+      --gtest_filter=*VulkanGolden*:*VulkanFamilies*:${all_kernels} CONFIGURATIONS nightly)
+    set_tests_properties(vulkan.all_on_standin.${api} PROPERTIES TIMEOUT 7200)
+  endforeach()
+  add_test(NAME vulkan.standin_jobs COMMAND ${PYTHON3} ${here}/standin_test.py $<TARGET_FILE:weft>
+    ${CMAKE_BINARY_DIR}/standin)
+  set_tests_properties(vulkan.standin_jobs PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST_SECONDS})
 endif()
 
 # Tests of whole jobs that also run on the CPU. Excluded tests require the CPU's bits: on a GPU, a

@@ -43,6 +43,7 @@ constexpr native::CallNames kNames{
     .LoadModule = "cuModuleLoadData",
     .UnloadModule = "cuModuleUnload",
     .GetFunction = "cuModuleGetFunction",
+    .GetFunctionAttribute = "cuFuncGetAttribute",
     .Launch = "cuLaunchKernel",
 };
 constexpr native::CompilerNames kCompilerNames{
@@ -69,9 +70,8 @@ enum Attribute {
     kMajor = 75,
     kMinor = 76,
 };
-// Kernels are compiled for compute capabilities from kLeast on; matrix units of 16-bit floats with
-// the shape that kernels use begin with kMatrices.
-constexpr int kLeast = 75, kMatrices = 80;
+// Kernels are compiled for compute capabilities from this one on, which has matrix units.
+constexpr int kLeast = 75;
 
 std::string Version(int number) {
     return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
@@ -94,7 +94,7 @@ Code Describe(const Calls& calls, native::Found& found) {
     const int capability = static_cast<int>(10 * get(kMajor) + get(kMinor));
     found.architecture = fmt::format("sm_{}", capability);
     described.integer_dot = true;
-    if (capability >= kMatrices) described.matrix_unit = {16, 16, 16};
+    described.matrix_unit = {16, 16, 16};
     if (failed == 0 && capability < kLeast) {
         described.unusable =
             fmt::format("its compute capability is {}.{}; kernels need {}.{}", capability / 10,
@@ -120,6 +120,7 @@ constexpr native::Interface kCuda{
     .host_flags = 1 | 2,  // CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP
     .architecture_option = "--gpu-architecture=",
     .options = spirv::kCudaOptions,
+    .roomy_option = spirv::kCudaRoomyOption,
     .language = spirv::Language::kCuda,
     .vendor_id = 0x10de,
     .version = Version,

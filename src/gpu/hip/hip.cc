@@ -138,6 +138,7 @@ constexpr native::Interface kHip{
     .host_flags = 1 | 2 | 0x40000000,  // hipHostMallocPortable, Mapped, Coherent
     .architecture_option = "--offload-arch=",
     .options = spirv::kHipOptions,
+    .roomy_option = nullptr,
     .language = spirv::Language::kHip,
     .vendor_id = 0x1002,
     .version = Version,

@@ -36,7 +36,8 @@ class CommandsOfCore : public Commands {
     CommandsOfCore(const CommandsOfCore&) = delete;
     CommandsOfCore& operator=(const CommandsOfCore&) = delete;
     ~CommandsOfCore() override {
-        if (times_.empty() || !core_->Settled() || !core_->Enter().ok()) return;
+        if (times_.empty() || !core_->Settled()) return;
+        static_cast<void>(core_->Enter());
         for (const Handle event : times_)
             if (event != nullptr) static_cast<void>(core_->calls.DestroyEvent(event));
     }

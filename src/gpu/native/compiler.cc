@@ -42,7 +42,8 @@ Status Compiler::Open() {
     return {};
 }
 
-Result<std::vector<std::byte>> Compiler::Run(const spirv::Text& text) {
+Result<std::vector<std::byte>> Compiler::Run(const spirv::Text& text,
+                                             const std::vector<std::string>& words) {
     if (!told_) {
         Log(LogLevel::kInfo, "{}: compiling kernels for {}, which may take minutes{}", core_.Who(),
             core_.found.architecture,
@@ -58,7 +59,7 @@ Result<std::vector<std::byte>> Compiler::Run(const spirv::Text& text) {
                                      nullptr, nullptr);
     if (code != 0) return failed("CreateProgram", code);
     std::vector<const char*> options;
-    for (const std::string& option : options_) options.push_back(option.c_str());
+    for (const std::string& word : words) options.push_back(word.c_str());
     code = calls_.CompileProgram(program.handle, static_cast<int>(options.size()), options.data());
     if (code != 0) {
         return MakeError(ErrorCode::kIo, "{}: kernel {} does not compile for {}: {}: {}",
@@ -74,24 +75,27 @@ Result<std::vector<std::byte>> Compiler::Run(const spirv::Text& text) {
     return file;
 }
 
-Result<Compiler::Compiled> Compiler::Compile(const spirv::Text& text, bool fresh) {
+Result<Compiler::Compiled> Compiler::Compile(const spirv::Text& text, const char* option,
+                                             bool fresh) {
     WEFT_TRY(Open());
     Compiled compiled;
+    std::vector<std::string> options = options_;
+    if (option != nullptr) options.emplace_back(option);
     if (folder_.empty()) {
-        WEFT_ASSIGN(compiled.file, Run(text));
+        WEFT_ASSIGN(compiled.file, Run(text, options));
         return compiled;
     }
     int major = 0, minor = 0;
     static_cast<void>(calls_.GetVersion(&major, &minor));
     std::string all = fmt::format("{}.{}\n", major, minor);
-    for (const std::string& option : options_) all += option + "\n";
+    for (const std::string& word : options) all += word + "\n";
     all += text.source;
     const std::string path = fmt::format("{}/{}-{}.bin", folder_, ApiName(core_.interface.api),
                                          Hex(Sha256(std::as_bytes(std::span(all)))).substr(0, 32));
     if (!fresh) compiled.file = ReadCacheFile(path);
     compiled.kept = !compiled.file.empty();
     if (compiled.kept) return compiled;
-    WEFT_ASSIGN(compiled.file, Run(text));
+    WEFT_ASSIGN(compiled.file, Run(text, options));
     WriteCacheFile(path, compiled.file);
     return compiled;
 }

@@ -34,7 +34,8 @@ Status Core::Create() {
 }
 
 Core::~Core() {
-    if (!Settled() || abandoned || lost || !Enter().ok()) return;
+    if (!Settled() || abandoned || lost) return;
+    static_cast<void>(Enter());
     for (const Handle event : events_) static_cast<void>(calls.DestroyEvent(event));
     if (stream != nullptr) static_cast<void>(calls.DestroyStream(stream));
     if (context != nullptr) static_cast<void>(calls.ReleaseContext(found.device));
@@ -136,7 +137,8 @@ bool Core::Settled() {
 
 Memory::~Memory() {
     if (device == 0 && host == nullptr) return;
-    if (!core->Settled() || !core->Enter().ok()) return;
+    if (!core->Settled()) return;
+    static_cast<void>(core->Enter());  // if it fails, the device may be current all the same
     static_cast<void>(host != nullptr ? core->calls.FreeHost(host) : core->calls.Free(device));
 }
 

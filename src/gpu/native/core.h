@@ -83,12 +83,14 @@ class Compiler {
         std::vector<std::byte> file;  // for Calls::LoadModule
         bool kept = false;            // whether it was read from the folder
     };
-    // fresh: compiles even if the folder has the kernel.
-    Result<Compiled> Compile(const spirv::Text& text, bool fresh = false);
+    // option: one more of the compiler's; null: none. fresh: compiles even if the folder has the
+    // kernel.
+    Result<Compiled> Compile(const spirv::Text& text, const char* option, bool fresh = false);
 
   private:
     Status Open();
-    Result<std::vector<std::byte>> Run(const spirv::Text& text);
+    Result<std::vector<std::byte>> Run(const spirv::Text& text,
+                                       const std::vector<std::string>& options);
     const Core& core_;
     const std::string folder_;
     CompilerCalls calls_;

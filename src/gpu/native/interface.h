@@ -56,6 +56,7 @@ using Address = uint64_t;
     X(LoadModule, Code(Handle*, const void*))                                                    \
     X(UnloadModule, Code(Handle))                                                                \
     X(GetFunction, Code(Handle*, Handle, const char*))                                           \
+    X(GetFunctionAttribute, Code(int*, int, Handle))                                             \
     X(Launch, Code(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
                    Handle, void**, void**))
 // Functions of the compiler (nvrtc, hiprtc).
@@ -108,6 +109,7 @@ struct Interface {
     unsigned host_flags;  // of host memory that kernels access while the host does
     const char* architecture_option;
     std::span<const char* const> options;  // of the compiler
+    const char* roomy_option;              // for kernels that spill registers; null: none
     spirv::Language language;
     uint32_t vendor_id;
     // "12.9", from the driver's number.

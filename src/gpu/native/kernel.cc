@@ -7,6 +7,7 @@ namespace {
 
 // Same as in shaders/guard.glsl and units.glsl.
 constexpr uint32_t kGuardedConstant = 30, kUnitConstants = 31;
+constexpr int kLocalBytesAttribute = 3;  // CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
 
 class KernelOfCore : public Kernel {
   public:
@@ -14,7 +15,8 @@ class KernelOfCore : public Kernel {
     KernelOfCore(const KernelOfCore&) = delete;
     KernelOfCore& operator=(const KernelOfCore&) = delete;
     ~KernelOfCore() override {
-        if (module_ == nullptr || !core_->Settled() || !core_->Enter().ok()) return;
+        if (module_ == nullptr || !core_->Settled()) return;
+        static_cast<void>(core_->Enter());
         static_cast<void>(core_->calls.UnloadModule(module_));
     }
     uint32_t subgroup() const override { return core_->found.description.subgroup; }
@@ -22,6 +24,8 @@ class KernelOfCore : public Kernel {
     Status Create(Compiler& compiler, const KernelCode& code);
 
   private:
+    // option: one more of the compiler's; null: none.
+    Status Load(Compiler& compiler, const spirv::Text& text, const char* option);
     std::shared_ptr<Core> core_;
     Handle module_ = nullptr;
     KernelHandles handles_;
@@ -55,18 +59,31 @@ Status KernelOfCore::Create(Compiler& compiler, const KernelCode& code) {
     }
     handles_.args_bytes = code.args_bytes;
     handles_.invocations = text.local_size[0];
-    WEFT_ASSIGN(Compiler::Compiled compiled, compiler.Compile(text));
+    WEFT_TRY(Load(compiler, text, nullptr));
+    const Interface& interface = core_->interface;
+    if (interface.roomy_option == nullptr) return {};
+    int local_bytes = 0;
+    WEFT_TRY(core_->Check(
+        "GetFunctionAttribute",
+        core_->calls.GetFunctionAttribute(&local_bytes, kLocalBytesAttribute, handles_.function)));
+    if (local_bytes == 0) return {};
+    static_cast<void>(core_->calls.UnloadModule(module_));
+    return Load(compiler, text, interface.roomy_option);
+}
+
+Status KernelOfCore::Load(Compiler& compiler, const spirv::Text& text, const char* option) {
+    module_ = nullptr;
+    WEFT_ASSIGN(Compiler::Compiled compiled, compiler.Compile(text, option));
     WEFT_TRY(core_->Enter());
-    Code loaded = core_->calls.LoadModule(&module_, compiled.file.data());
+    Handle module = nullptr;
+    Code loaded = core_->calls.LoadModule(&module, compiled.file.data());
     if (loaded != 0 && compiled.kept) {  // a file of another driver?
-        WEFT_ASSIGN(compiled, compiler.Compile(text, true));
-        loaded = core_->calls.LoadModule(&module_, compiled.file.data());
+        WEFT_ASSIGN(compiled, compiler.Compile(text, option, true));
+        loaded = core_->calls.LoadModule(&module, compiled.file.data());
     }
-    if (loaded != 0) {
-        module_ = nullptr;
-        return core_->Fail(fmt::format("LoadModule of kernel {}", code.name), loaded);
-    }
-    return core_->Check(fmt::format("GetFunction of kernel {}", code.name),
+    WEFT_TRY(core_->Check(fmt::format("LoadModule of kernel {}", text.entry), loaded));
+    module_ = module;
+    return core_->Check(fmt::format("GetFunction of kernel {}", text.entry),
                         core_->calls.GetFunction(&handles_.function, module_, text.entry.c_str()));
 }
 

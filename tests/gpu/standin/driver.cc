@@ -386,6 +386,13 @@ EXPORT Code NAME(cuModuleGetFunction, hipModuleGetFunction)(void** out, void* mo
     *out = &kernels.emplace_back(Kernel{own, reinterpret_cast<Launch>(found)});
     return 0;
 }
+#ifndef STANDIN_HIP
+EXPORT Code cuFuncGetAttribute(int* value, int, void*) {
+    TURN();
+    *value = 0;
+    return 0;
+}
+#endif
 EXPORT Code NAME(cuLaunchKernel,
                  hipModuleLaunchKernel)(void* function, unsigned x, unsigned y, unsigned z,
                                         unsigned block_x, unsigned block_y, unsigned block_z,
