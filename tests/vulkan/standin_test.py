@@ -12,7 +12,9 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support")]
+from nightly import nightly_only  # noqa: E402
 from vulkan_device import MODEL, PATIENCE  # noqa: E402
 
 # Compiled kernels and tuned shapes stay out of the user's folder.
@@ -23,7 +25,7 @@ ASK = ("run", MODEL, "--raw", "-p", "What is 47 + 38?", "-n", "4", "--temp", "0"
 
 
 def run(*words, status=0, folder=None, **env):
-    paths = [str(folder or FOLDER), os.environ.get("LD_LIBRARY_PATH", "")]
+    paths = [str(folder or STANDINS), os.environ.get("LD_LIBRARY_PATH", "")]
     done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE,
                           env={**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths)),
                                "VK_DRIVER_FILES": "/nowhere", "VK_ICD_FILENAMES": "/nowhere",
@@ -46,6 +48,23 @@ class Jobs(unittest.TestCase):
             self.assertEqual(self.answer(*words), (want, devices))
 
 
+@nightly_only
+class Training(unittest.TestCase):
+    WORDS = ("train", MODEL, "--data", "synthetic:random-tokens:40:16", "--seq-len", "48",
+             "--no-output", "--dtype", "f32", "--lr", "1e-3", "--steps", "2", "--json")
+
+    def losses(self, device):
+        lines = run(*self.WORDS, "--device", device).stdout.splitlines()
+        return [step["loss"] for step in map(json.loads, lines) if "loss" in step]
+
+    def test_losses_are_those_of_the_cpu(self):
+        want = self.losses("cpu")
+        self.assertEqual(len(want), 2)
+        for device in ("cuda", "hip"):
+            for got, of_cpu in zip(self.losses(device), want):
+                self.assertAlmostEqual(got, of_cpu, delta=1e-4 * of_cpu)
+
+
 class Lists(unittest.TestCase):
     def test_a_card_is_listed_with_what_lacks(self):
         cards = json.loads(run("inspect", "--devices", "--json").stdout)["gpus"]
@@ -63,7 +82,7 @@ class Faults(unittest.TestCase):
                           ({"WEFT_STANDIN_DEVICES": "0"}, "this machine has no CUDA device")):
             failed = subprocess.run([PROGRAM, *ASK, "--device", "cuda"], capture_output=True,
                                     text=True, timeout=PATIENCE,
-                                    env={**os.environ, "LD_LIBRARY_PATH": FOLDER, **env})
+                                    env={**os.environ, "LD_LIBRARY_PATH": STANDINS, **env})
             self.assertNotEqual(failed.returncode, 0)
             self.assertIn(said, failed.stderr)
 
@@ -72,7 +91,7 @@ class Faults(unittest.TestCase):
             (pathlib.Path(empty) / "libcuda.so.1").write_bytes(b"")
             said = run(*ASK, "--device", "cuda", status=1, folder=empty).stderr
             self.assertIn("libcuda1 (Debian)", said)
-            shutil.copy(pathlib.Path(FOLDER) / "libcuda.so.1", empty)
+            shutil.copy(pathlib.Path(STANDINS) / "libcuda.so.1", empty)
             for name in ("libnvrtc.so.13", "libnvrtc.so.12"):
                 (pathlib.Path(empty) / name).write_bytes(b"")
             said = run(*ASK, "--device", "cuda", status=1, folder=empty).stderr
@@ -80,5 +99,5 @@ class Faults(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM, FOLDER = (str(pathlib.Path(sys.argv.pop(1)).resolve()) for _ in range(2))
+    PROGRAM, STANDINS = (str(pathlib.Path(sys.argv.pop(1)).resolve()) for _ in range(2))
     unittest.main()
