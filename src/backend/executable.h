@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/communicators.h"
@@ -59,6 +60,7 @@ struct CompileOptions {
     // Not 0: experts' weights stay on the drive as far as they do not fit, and the Executable uses
     // at most this memory in all. Only on processors; others ignore it.
     uint64_t drive_memory = 0;
+    std::string drive_file{};  // the model's file, for errors of the drive
     // By op: the steps that run it (Step::streams); empty: all steps run all ops. The stacks of
     // matrices that only streamed ops read (program::StreamedWeights) have no memory of their own
     // on a device with submissions: LoadWeight keeps their sources, which steps read, on the
@@ -83,11 +85,20 @@ struct MemoryUse {
 };
 
 // Use of experts on the drive (CompileOptions::drive_memory): hits and misses count experts of a
-// layer and a step.
+// layer and a step. ahead: experts that were read before a step asked for them; ahead_used: how
+// many of these were then needed (they also count as misses). read_s: time during which the drive
+// was read; wait_s: how long steps waited for it.
 struct DriveUse {
-    int64_t hits = 0, misses = 0;
+    int64_t hits = 0, misses = 0, ahead = 0, ahead_used = 0;
     uint64_t read_bytes = 0;
-    double read_s = 0;
+    double read_s = 0, wait_s = 0;
+};
+
+// How many steps used each expert of a layer. weight: a stack of the layer; uses: by matrix of the
+// stack.
+struct ExpertUse {
+    program::ValueId weight = program::kNoValue;
+    std::vector<float> uses;
 };
 
 // Writes rows [row_begin, row_begin + count) of one weight to `out`, in the dtype of its Value,
@@ -146,6 +157,10 @@ class Executable {
         std::span<const program::ValueId> ids) = 0;
     virtual MemoryUse memory() const = 0;
     virtual DriveUse drive_use() const { return {}; }
+    // Of experts on the drive. SetExpertUse: the uses of earlier jobs. Begins to read the experts
+    // that were used most; call after LoadWeight, and before Run.
+    virtual std::vector<ExpertUse> expert_use() const { return {}; }
+    virtual void SetExpertUse(std::span<const ExpertUse>) {}
     // Timings of the last Run if tracing is on; otherwise empty.
     virtual void SetTracing(bool on) = 0;
     virtual std::span<const OpTiming> timings() const = 0;

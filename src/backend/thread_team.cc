@@ -15,6 +15,9 @@ namespace {
 constexpr int64_t kSpinNs = 200'000;
 constexpr int64_t kSharedSpinNs = 5'000;
 constexpr int64_t kYieldNs = 500'000;
+// With Wait::kSleep, a part that is not late after all wakes nobody: a sleeper wakes some 50 us
+// late.
+constexpr int64_t kSleepSpinNs = 50'000;
 constexpr int kPollsPerClockRead = 64;
 
 }  // namespace
@@ -58,7 +61,7 @@ void ThreadTeam::Run(Function function, void* context) {
     Barrier();
 }
 
-void ThreadTeam::Barrier() {
+void ThreadTeam::Barrier(Wait wait) {
     if (size_ == 1) return;
     const uint32_t phase = phase_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
@@ -66,7 +69,8 @@ void ThreadTeam::Barrier() {
         Announce(phase_, phase_sleepers_);
         return;
     }
-    AwaitChange(phase_, phase, phase_sleepers_, at_barrier_);
+    constexpr Patience kBrief{kSleepSpinNs, 0};
+    AwaitChange(phase_, phase, phase_sleepers_, wait == Wait::kPoll ? at_barrier_ : kBrief);
 }
 
 void ThreadTeam::Work(int part, std::span<const int> cores) {

@@ -43,8 +43,10 @@ class ThreadTeam {
     void Run(F run) {
         Run([](void* context, int part) { (*static_cast<F*>(context))(part); }, &run);
     }
-    // Called within a running function. Returns once every part has called it.
-    void Barrier();
+    // Called within a running function. Returns once every part has called it. kSleep: a part may
+    // come late, and other threads need the cores meanwhile.
+    enum class Wait { kPoll, kSleep };
+    void Barrier(Wait wait = Wait::kPoll);
 
   private:
     void Work(int part, std::span<const int> cores);

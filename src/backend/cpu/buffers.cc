@@ -16,6 +16,8 @@ constexpr int64_t kAlign = 64;
 // Rows of a weight are read and packed in pieces of about this size, so that loading needs little
 // extra memory.
 constexpr int64_t kLoadPieceBytes = 1 << 20;
+// A drive that finishes no read for so long is lost. (Drives that sleep need some seconds.)
+constexpr int64_t kDriveMs = 30'000;
 // Made-up addresses of the pools before allocation.
 constexpr uintptr_t kNowhere = uintptr_t{1} << 44;
 
@@ -90,7 +92,7 @@ Buffers::Buffers(const program::ChunkedProgram& chunked, const CompileOptions& o
       program_(chunked.program),
       options_(options),
       kernels_(kernels),
-      experts_(kernels.pack, std::move(cores)) {
+      experts_({kernels.pack, std::move(cores), options.drive_file, kDriveMs}) {
     program::LayoutOptions layout;
     layout.tokens = options.max_tokens;
     layout.outputs = options.max_outputs;
@@ -155,7 +157,8 @@ Status Buffers::PlanDrive() {
     for (const program::Op& op : program_.ops) {
         if (!program::IsOfExperts(op)) continue;
         const ValueId weight = program::WeightOf(op);
-        if (IsOnDrive(weight)) experts_.Add(op.inputs[1], weight, stack(weight));
+        if (!IsOnDrive(weight)) continue;
+        experts_.Add(op.inputs[1], weight, program_.value(weight).name, stack(weight));
     }
     if (experts_.empty()) return {};
     int64_t others = static_cast<int64_t>(kReaders) * kReaderBytes - experts_.TotalBytes();
@@ -240,16 +243,15 @@ Status LoadRows(const program::Value& value, std::byte* out, const RowSource& so
 
 }  // namespace
 
-int64_t PieceRows(const kernels::PackedMatrix& matrix) {
+int64_t PieceRows(const kernels::PackedMatrix& matrix, int64_t bytes) {
     const int64_t strip_bytes = RowBytes(matrix.dtype, matrix.cols) * kernels::kStripRows;
-    const int64_t strips = std::max<int64_t>(1, kLoadPieceBytes / strip_bytes);
+    const int64_t strips = std::max<int64_t>(1, bytes / strip_bytes);
     return std::min(strips * kernels::kStripRows, matrix.rows);
 }
 
-Status LoadPiece(const kernels::PackedMatrix& matrix, int64_t row, int64_t first_row,
+Status LoadPiece(const kernels::PackedMatrix& matrix, int64_t row, int64_t count, int64_t first_row,
                  const RowSource& source, ExpertStore::Pack pack, std::vector<std::byte>& raw) {
     const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
-    const int64_t count = std::min(PieceRows(matrix), matrix.rows - row);
     raw.resize(static_cast<size_t>(count * row_bytes));
     WEFT_TRY(source(first_row + row, count, raw));
     pack(matrix, row, count, raw.data(), row_bytes);
@@ -262,8 +264,10 @@ namespace {
 Status LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row, const RowSource& source,
                   ExpertStore::Pack pack) {
     std::vector<std::byte> raw;
-    for (int64_t row = 0; row < matrix.rows; row += PieceRows(matrix)) {
-        WEFT_TRY(LoadPiece(matrix, row, first_row, source, pack, raw));
+    const int64_t piece = PieceRows(matrix, kLoadPieceBytes);
+    for (int64_t row = 0; row < matrix.rows; row += piece) {
+        const int64_t count = std::min(piece, matrix.rows - row);
+        WEFT_TRY(LoadPiece(matrix, row, count, first_row, source, pack, raw));
     }
     return {};
 }

@@ -52,10 +52,11 @@ class Scratch {
     Memory memory_;
 };
 
-// Reads a piece of a matrix, PieceRows(matrix) rows from `row` on (fewer at the end), and packs it.
-// The matrix begins with row first_row of its weight. raw: memory for the rows.
-int64_t PieceRows(const kernels::PackedMatrix& matrix);
-Status LoadPiece(const kernels::PackedMatrix& matrix, int64_t row, int64_t first_row,
+// Rows of a piece of a matrix that has about `bytes`, in whole strips.
+int64_t PieceRows(const kernels::PackedMatrix& matrix, int64_t bytes);
+// Reads `count` rows of a matrix from `row` on, and packs them. The matrix begins with row
+// first_row of its weight. raw: memory for the rows.
+Status LoadPiece(const kernels::PackedMatrix& matrix, int64_t row, int64_t count, int64_t first_row,
                  const RowSource& source, ExpertStore::Pack pack, std::vector<std::byte>& raw);
 
 // Memory of all values.

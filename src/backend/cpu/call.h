@@ -154,10 +154,12 @@ struct Bindings {
 };
 void BindCall(Call& call, const Bindings& to);
 
-// Arguments of kBring: the choice of experts (ExpertStore::Bring).
+// Arguments of kBring: the stack that the next call reads, and the choice of its experts
+// (ExpertStore).
 struct BringArgs {
     const int32_t* begin = nullptr;
-    int64_t ids = program::kNoValue;
+    int64_t ids = program::kNoValue;  // of the first stack of a choice; others: kNoValue
+    int64_t weight = program::kNoValue;
     int64_t rows = 0;
 };
 

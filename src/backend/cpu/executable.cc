@@ -8,6 +8,7 @@
 
 #include "backend/cpu/compile.h"
 #include "backend/cpu/cpu_device.h"
+#include "backend/cpu/expert_guess.h"
 #include "backend/cpu/lower.h"
 #include "backend/cpu/step_parts.h"
 #include "backend/parts.h"
@@ -40,6 +41,7 @@ class CpuExecutable final : public Executable {
           team_(context.team),
           buffers_(chunked_, options_, kernels_, context.cores),
           slots_(static_cast<size_t>(options.slots)),
+          guess_(buffers_),
           side_(context.cores) {}
 
     Status Prepare() {
@@ -87,6 +89,8 @@ class CpuExecutable final : public Executable {
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override;
 
     DriveUse drive_use() const override { return buffers_.experts().use(); }
+    std::vector<ExpertUse> expert_use() const override { return buffers_.experts().uses(); }
+    void SetExpertUse(std::span<const ExpertUse> uses) override { buffers_.experts().Prime(uses); }
     MemoryUse memory() const override { return buffers_.Use(team_.size()); }
     void SetTracing(bool on) override {
         tracing_ = on;
@@ -146,6 +150,7 @@ class CpuExecutable final : public Executable {
     enum class Core { kOwn, kShared };  // kShared: kernels run on the same core meanwhile
     Status Transfer(const Call& call, std::span<const RowRange> prompt_rows, Core core);
     Status Communicate(const Call& call);
+    Status Bring(const BringArgs& args);
     void NoteTransfer(const Call& call, int64_t took_ns) {
         transfers_.Note(program_.ops[static_cast<size_t>(call.op)],
                         call.As<TransferArgs>().out.bytes(), groups_, took_ns);
@@ -167,6 +172,8 @@ class CpuExecutable final : public Executable {
     std::vector<kernels::KvCache> caches_;
     bool orders_tokens_ = false;
     std::vector<SlotState> slots_;
+
+    ExpertGuess guess_;
 
     // State of the running step.
     List* list_ = &plain_;
@@ -374,7 +381,8 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
             if (waits) Fail(i - 1, WaitForOverlapped(awaited));
         }
         if (call.barrier || call.waits_for != 0) {
-            team_.Barrier();
+            const bool reads = i > begin && list_->calls[i - 1].kind == CallKind::kBring;
+            team_.Barrier(reads ? ThreadTeam::Wait::kSleep : ThreadTeam::Wait::kPoll);
             if (Failed(i)) return false;
         }
         if (IsLeftOut(call)) continue;
@@ -508,10 +516,7 @@ Status CpuExecutable::Transfer(const Call& call, std::span<const RowRange> promp
 }
 
 Status CpuExecutable::Communicate(const Call& call) {
-    if (call.kind == CallKind::kBring) {
-        const auto& choice = call.As<BringArgs>();
-        return buffers_.experts().Bring(static_cast<program::ValueId>(choice.ids), choice.begin);
-    }
+    if (call.kind == CallKind::kBring) return Bring(call.As<BringArgs>());
     // In inference an all-reduce measures its own time.
     const bool timed = call.kind == CallKind::kTransfer || !buffers_.packs();
     const int64_t begin_ns = timed ? NowNs() : 0;
@@ -520,6 +525,19 @@ Status CpuExecutable::Communicate(const Call& call) {
     transfers_.NoteIdle(took_ns);
     if (status.ok() && buffers_.packs()) NoteTransfer(call, took_ns);
     return status;
+}
+
+Status CpuExecutable::Bring(const BringArgs& args) {
+    ExpertStore& experts = buffers_.experts();
+    const auto ids = static_cast<program::ValueId>(args.ids);
+    if (ids != program::kNoValue) {
+        WEFT_TRY(experts.Need(ids, args.begin));
+        if (experts.WantsGuess(guess_.NextOf(ids))) {
+            const auto guess = guess_.Next(ids, args.rows, static_cast<int>(bindings_.slot));
+            if (!guess.experts.empty()) experts.ReadAhead(guess.ids, guess.experts);
+        }
+    }
+    return experts.Await(static_cast<program::ValueId>(args.weight));
 }
 
 // ---- Transfers beside ---------------------------------------------------------------------------

@@ -48,21 +48,21 @@ Status Plan(Lowering& l, const Op& op, ValueId ids, int64_t first, int64_t count
     return call.Push();
 }
 
-// Brings the experts of the current plan from the drive, before the first op that reads them.
-Status Bring(Lowering& l, ValueId ids) {
-    if (l.prepared.brought_ids == ids) return {};
-    l.prepared.brought_ids = ids;
+// Brings the experts of the current plan from the drive, before the op that reads them.
+Status Bring(Lowering& l, ValueId ids, ValueId stack) {
     OpCall<BringArgs> call(l);
     call.built.kind = CallKind::kBring;
-    call.ids = ids;
+    if (std::exchange(l.prepared.brought_ids, ids) != ids) call.ids = ids;
+    call.weight = stack;
     call.Changes(call.begin, l.PlanBegin());  // ops that read the plan wait
     call.Rows(call.rows, ids);
     return call.Push();
 }
+
 // The plan for the experts whose matrices are in `stack`.
 Status PlanStack(Lowering& l, const Op& op, ValueId ids, ValueId stack, int64_t first) {
     WEFT_TRY(Plan(l, op, ids, first, l.ShapeOf(stack)[0]));
-    return l.buffers.IsOnDrive(stack) ? Bring(l, ids) : Status();
+    return l.buffers.IsOnDrive(stack) ? Bring(l, ids, stack) : Status();
 }
 
 // ---- Calls of training --------------------------------------------------------------------------

@@ -72,6 +72,8 @@ class PlacedExecutable final : public Executable {
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const ValueId> ids) override;
     MemoryUse memory() const override;
     DriveUse drive_use() const override { return host_->drive_use(); }
+    std::vector<ExpertUse> expert_use() const override;
+    void SetExpertUse(std::span<const ExpertUse> uses) override;
     void SetTracing(bool on) override {
         tracing_ = on;
         timings_.clear();
@@ -269,6 +271,24 @@ MemoryUse PlacedExecutable::memory() const {
     return {device.weight_bytes + host.weight_bytes, device.kv_bytes + host.kv_bytes,
             device.arena_bytes + host.arena_bytes,
             host.weight_bytes + host.kv_bytes + host.arena_bytes};
+}
+
+std::vector<ExpertUse> PlacedExecutable::expert_use() const {
+    std::vector<ExpertUse> uses = host_->expert_use();
+    for (ExpertUse& one : uses) {
+        const auto id = std::ranges::find(placed_.on_host, one.weight);
+        one.weight = static_cast<ValueId>(id - placed_.on_host.begin());
+    }
+    return uses;
+}
+
+void PlacedExecutable::SetExpertUse(std::span<const ExpertUse> uses) {
+    std::vector<ExpertUse> of_host;
+    for (const ExpertUse& one : uses) {
+        const ValueId id = placed_.on_host[static_cast<size_t>(one.weight)];
+        if (id != kNoValue) of_host.push_back({id, one.uses});
+    }
+    host_->SetExpertUse(of_host);
 }
 
 // The kept values that a side has, as values of its Program.
