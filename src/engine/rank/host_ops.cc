@@ -64,6 +64,10 @@ Result<program::HostOps> HostOpsOf(const Job& job, const model::Hyper& hyper) {
     }
     host_ops.fill = host_ops.fill && hyper.moe.experts > 0;
     host_ops.stream_rows = job.stream_rows;
+    // Only the processor reads experts from the drive.
+    if (job.weights_on_drive && job.experts.empty() && hyper.moe.experts > 0) {
+        host_ops.expert_layers = program::HostOps::kAllLayers;
+    }
     if (job.gpu_layers >= 0) host_ops.layers = std::max<int64_t>(0, hyper.layers - job.gpu_layers);
     return host_ops;
 }

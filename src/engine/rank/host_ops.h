@@ -15,7 +15,8 @@ namespace weft::engine {
 // Checks a value of --experts. Errors: kUsage.
 Status CheckExperts(std::string_view experts);
 
-// The host's ops of a job for a model. Errors: those of CheckExperts; kUsage (the job places
+// The host's ops of a job for a model. With Job::weights_on_drive, the host computes all experts
+// unless the job places them. Errors: those of CheckExperts; kUsage (the job places
 // experts, and the model has none).
 Result<program::HostOps> HostOpsOf(const Job& job, const model::Hyper& hyper);
 

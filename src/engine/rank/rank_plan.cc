@@ -96,6 +96,11 @@ Status Rank::CompileOn(const std::string& name, Experts experts) {
     WEFT_ASSIGN(options.host_ops, HostOpsOf(job_, hyper_));
     options.host_ops.fill = options.host_ops.fill || experts == Experts::kShared;
     WEFT_ASSIGN(device_, backend::OpenDevice(name, options));
+    if (job_.weights_on_drive && job_.experts.empty() && name != backend::kDefaultDevice) {
+        Log(LogLevel::kInfo,
+            "{}: --weights-on-drive, so the processor computes the experts of all layers",
+            device_->info().name);
+    }
     return Compile();
 }
 
@@ -258,6 +263,7 @@ Status Rank::Compile() {
     kv_pages_ = compile.kv_pages;
     if (job_.weights_on_drive) {
         WEFT_ASSIGN(compile.drive_memory, DriveMemory());
+        compile.drive_file = source_->name();
     }
     WEFT_ASSIGN(executable_, device_->Compile({program_}, compile));
     running_.store(executable_.get(), std::memory_order_release);
@@ -275,8 +281,9 @@ Result<uint64_t> Rank::DriveMemory() const {
     }
     if (device_->info().name != backend::kDefaultDevice && !HostOpsOf(job_, hyper_)->any()) {
         return MakeError(ErrorCode::kUsage,
-                         "--weights-on-drive is for experts that the processor computes: add "
-                         "--experts cpu, or use --device cpu");
+                         "--weights-on-drive is for experts that the processor computes: leave out "
+                         "--experts {}, or use --device cpu",
+                         job_.experts);
     }
     const auto given = static_cast<uint64_t>(job_.memory);
     if (given > 0) return given > kRankBytes ? given - kRankBytes : 1;
@@ -409,8 +416,10 @@ std::string Rank::DriveAdvice() const {
     return fmt::format(
         " Or add --weights-on-drive{}: the drive gives {:.2f} GB/s and {:.0f} % of the experts fit "
         "into this host's memory, so a token would take about {:.2g} s.",
-        device_->info().name == backend::kDefaultDevice ? "" : " and --experts cpu", rate * 1e-9,
-        100 * hits, (1 - hits) * token_bytes / rate);
+        device_->info().name == backend::kDefaultDevice || job_.experts.empty()
+            ? ""
+            : " and --experts cpu",
+        rate * 1e-9, 100 * hits, (1 - hits) * token_bytes / rate);
 }
 
 }  // namespace weft::engine
