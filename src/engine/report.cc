@@ -30,6 +30,9 @@ constexpr auto kReportFields = [](auto& report, auto& visit) {
     visit("drive_misses", report.drive_misses);
     visit("drive_bytes", report.drive_bytes);
     visit("drive_s", report.drive_s);
+    visit("drive_wait_s", report.drive_wait_s);
+    visit("drive_ahead", report.drive_ahead);
+    visit("drive_ahead_used", report.drive_ahead_used);
     visit("load_s", report.load_s);
     visit("all_reduces", report.all_reduces);
     visit("all_reduce_us", report.all_reduce_us);

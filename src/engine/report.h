@@ -25,9 +25,9 @@ struct RankReport {
     uint64_t read_bytes = 0;
     uint64_t received_bytes = 0;  // bytes of weights received from rank 0
     // Experts on the drive (backend::DriveUse).
-    int64_t drive_hits = 0, drive_misses = 0;
+    int64_t drive_hits = 0, drive_misses = 0, drive_ahead = 0, drive_ahead_used = 0;
     uint64_t drive_bytes = 0;
-    double drive_s = 0;
+    double drive_s = 0, drive_wait_s = 0;
     double load_s = 0;
     double step_s = 0, wait_s = 0;  // time in steps, and how much of it is waiting for other ranks
     int64_t energy_uj = -1;         // energy counter of the processors, from an arbitrary start;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <filesystem>
 
 #include "support/limits.h"
 #include "support/nightly.h"
@@ -132,7 +133,8 @@ TEST_F(ExpertRuns, ExpertsAndLayersOnTheProcessor) {
              {"--experts cpu", "--n-cpu-moe 2 --prefill-chunk 7", "-ot exps=CPU --tp 2",
               "-ngl 1 --experts cpu", "--experts 0.5 --pp 2", "--experts auto",
               "--experts cpu --experts-stream-rows 5 --prefill-chunk 12",
-              "--cpu-moe --experts-stream-rows 8 --prefill-chunk 12 --tp 2"}) {
+              "--cpu-moe --experts-stream-rows 8 --prefill-chunk 12 --tp 2",
+              "--weights-on-drive"}) {
             ExpectLogits(model, one, std::string("--kv-dtype f32 ") + flags, 5e-5);
         }
     }
@@ -152,6 +154,25 @@ TEST_F(ExpertRuns, ExpertsOnTheDriveKeepTheBits) {
                              "--ignore-eos", "--weights-on-drive", "--json"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_GT(ran.Json()["ranks"][0]["drive"]["misses"], 0);
+}
+
+// The next job begins with the experts that this one used.
+TEST_F(ExpertRuns, UsesOfExpertsOnTheDriveAreKept) {
+    const std::string model = Model("qwen2moe", DType::kQ8_0);
+    const std::filesystem::path folder = dir_ / "cache/weft/expert_use";
+    int64_t misses[2] = {};
+    for (int64_t& missed : misses) {
+        Weft weft(Words{"run", model, "-p", "hello", "-n", "4", "--ignore-eos", "--temp", "0",
+                        "--weights-on-drive", "--json"},
+                  {"XDG_CACHE_HOME=" + std::string(dir_ / "cache")});
+        const Ran ran = weft.Wait();
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json rank = ran.Json()["ranks"][0];
+        if (rank.contains("drive")) missed = rank["drive"]["misses"];
+        const auto files = std::filesystem::directory_iterator(folder);
+        EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+    }
+    EXPECT_GT(misses[0], misses[1]);
 }
 
 TEST_F(ExpertRuns, ExpertsOnTheDriveAreChecked) {

@@ -43,7 +43,10 @@ Json RanksToJson(const std::vector<engine::RankReport>& reports) {
         ranks.back()["drive"] = {{"hits", r.drive_hits},
                                  {"misses", r.drive_misses},
                                  {"read_bytes", r.drive_bytes},
-                                 {"read_s", r.drive_s}};
+                                 {"read_s", r.drive_s},
+                                 {"wait_s", r.drive_wait_s},
+                                 {"ahead", r.drive_ahead},
+                                 {"ahead_used", r.drive_ahead_used}};
     }
     return ranks;
 }
@@ -74,11 +77,12 @@ std::string RanksText(const std::vector<engine::RankReport>& reports, const AllR
         if (r.drive_misses == 0) continue;
         fmt::format_to(std::back_inserter(text),
                        "  experts on the drive: {:.1f} % of uses found them in memory; {} read at "
-                       "{:.2f} GB/s\n",
+                       "{:.2f} GB/s; steps waited {:.2f} s; {} of {} reads ahead were used\n",
                        100.0 * static_cast<double>(r.drive_hits) /
                            static_cast<double>(r.drive_hits + r.drive_misses),
                        BytesText(r.drive_bytes),
-                       static_cast<double>(r.drive_bytes) * 1e-9 / std::max(r.drive_s, 1e-9));
+                       static_cast<double>(r.drive_bytes) * 1e-9 / std::max(r.drive_s, 1e-9),
+                       r.drive_wait_s, r.drive_ahead_used, r.drive_ahead);
     }
     if (cost.per_token > 0) {
         fmt::format_to(std::back_inserter(text),

@@ -11,6 +11,7 @@
 #include "coll/autotune.h"
 #include "engine/page_store/rank_pages.h"
 #include "engine/rank/device_options.h"
+#include "engine/rank/expert_use.h"
 #include "engine/rank/sum_wire.h"
 #include "engine/rank/trace.h"
 #include "engine/rank/weight_stream.h"
@@ -29,6 +30,7 @@ constexpr int64_t kAgreeMs = 600'000;
 constexpr size_t kMostCosts = 1'000'000;
 constexpr size_t kQuantiles = 512;
 constexpr int64_t kReportMs = 5000;
+constexpr double kSaveUsesS = 300;
 // A table is wrong if the median over at least this many decode steps' all-reduces differs by this
 // factor: in a step caches are cold, and other ranks may be late.
 constexpr size_t kLeastToJudge = 200;
@@ -119,6 +121,7 @@ void Rank::LeaveEpoch() {
 Rank::Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
 
 Rank::~Rank() {
+    SaveUses();
     cluster_.SetProgress(nullptr);
 }
 
@@ -266,7 +269,27 @@ Status Rank::Load() {
     const PinnedThread pinned(cluster_.cores());
     const Status status = IsFed() ? LoadFed(weights) : LoadAll(weights);
     load_s_ += SecondsSince(begin_ns);
+    if (status.ok() && !weights.empty()) LoadUses();
     return status;
+}
+
+// The experts that earlier jobs used most are read first (expert_use.h).
+void Rank::LoadUses() {
+    uses_path_ = job_.weights_on_drive ? ExpertUsePath(fingerprint_) : "";
+    uses_saved_ns_ = NowNs();
+    if (uses_path_.empty()) return;
+    executable_->SetExpertUse(UsesOf(program_, LoadExpertUse(uses_path_), shard_.experts.begin));
+}
+
+// (Ranks that share experts save the same counts.)
+void Rank::SaveUses() {
+    if (uses_path_.empty() || executable_ == nullptr) return;
+    uses_saved_ns_ = NowNs();
+    const ExpertCounts counts = CountsOf(program_, executable_->expert_use());
+    const Status saved = SaveExpertUse(uses_path_, counts, shard_.experts.begin);
+    if (saved.ok()) return;
+    Log(LogLevel::kDebug, "the uses of experts are not kept: {}", saved.error().message);
+    uses_path_.clear();
 }
 
 // Rank 0 loads its own shard and serves the other ranks, which have no file.
@@ -354,6 +377,7 @@ Status Rank::Run(const StepData& step) {
     WEFT_TRY(executable_->Run(head_.step, ViewOf(step), StepGroups(step)));
     step_s_ += SecondsSince(begin_ns);
     Record(step);
+    if (!uses_path_.empty() && SecondsSince(uses_saved_ns_) > kSaveUsesS) SaveUses();
     return job_.verify ? VerifyReplicas() : Status();
 }
 
@@ -564,6 +588,9 @@ RankReport Rank::Report() const {
     report.drive_misses = drive.misses;
     report.drive_bytes = drive.read_bytes;
     report.drive_s = drive.read_s;
+    report.drive_wait_s = drive.wait_s;
+    report.drive_ahead = drive.ahead;
+    report.drive_ahead_used = drive.ahead_used;
     report.load_s = load_s_;
     report.all_reduces = all_reduces();
     report.all_reduce_us = Quantiles(all_reduce_us_);

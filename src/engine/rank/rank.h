@@ -188,6 +188,8 @@ class Rank {
     void CheckTable() const;
     bool IsFed() const { return job_.feed && cluster_.size() > 1; }
     Status Load();
+    void LoadUses();
+    void SaveUses();
     Status LoadAll(const std::vector<program::ValueId>& weights);
     Status LoadFed(const std::vector<program::ValueId>& weights);
     Status LoadOne(program::ValueId id);
@@ -260,6 +262,8 @@ class Rank {
     bool may_move_ = false;                    // `auto` chose a GPU, so the rank may still move to
                                                // the CPU
     std::unique_ptr<backend::Executable> executable_;
+    std::string uses_path_;      // file of the experts' uses (expert_use.h); "": not kept
+    int64_t uses_saved_ns_ = 0;  // last time of SaveUses
     std::unique_ptr<PowerMeter> power_;
     std::unique_ptr<coll::Comm> tensor_, world_;
     std::optional<StepLinks> stages_;  // uses world_
