@@ -106,6 +106,18 @@ struct ExpertUse {
 // each call asks for rows of one matrix.
 using RowSource = std::function<Status(int64_t row_begin, int64_t count, std::span<std::byte> out)>;
 
+// Bytes of a value, from first_byte on.
+struct ReadPart {
+    program::ValueId id = program::kNoValue;
+    int64_t first_byte = 0;
+    std::span<std::byte> out{};
+};
+struct WritePart {
+    program::ValueId id = program::kNoValue;
+    int64_t first_byte = 0;
+    std::span<const std::byte> bytes{};
+};
+
 // Values that another thread may read while ops run, as long as those ops do not write them.
 class HostSnapshot {
   public:
@@ -141,6 +153,15 @@ class Executable {
     virtual Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) = 0;
     virtual Status Write(program::ValueId id, int64_t first_byte,
                          std::span<const std::byte> bytes) = 0;
+    // As Read or Write of each part. A GPU reads or writes several parts in one submission.
+    virtual Status ReadAll(std::span<const ReadPart> parts) {
+        for (const ReadPart& part : parts) WEFT_TRY(Read(part.id, part.first_byte, part.out));
+        return {};
+    }
+    virtual Status WriteAll(std::span<const WritePart> parts) {
+        for (const WritePart& part : parts) WEFT_TRY(Write(part.id, part.first_byte, part.bytes));
+        return {};
+    }
     // Elements [first, first + count) of a float32 value that Read accepts, in place, if they are
     // in memory of the host; else an empty span. Valid until the next Run.
     virtual std::span<const float> HostFloats(program::ValueId id, int64_t first,

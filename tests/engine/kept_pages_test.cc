@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 #include "engine/engine.h"
 #include "support/hf_folder.h"
@@ -232,28 +233,38 @@ TEST_P(KeptPagesOf, ComeBackFromHostMemory) {
 
 // Pages of a GPU go through its memory. (Its kernels depend on the rows of a step, so both answers
 // continue from the same cached pages.)
-class KeptPagesOnAGpu : public KeptPagesOf {};
+class KeptPagesOnAGpu : public KeptPagesOf {
+  protected:
+    static void GivesTheSameBits(Job job) {
+        const std::string folder = std::exchange(job.cache_dir, "");
+        const Request request = KeptRequest(1, 5 * kPage + 1);
+        std::vector<int32_t> expected;
+        {
+            const auto engine = Open(job);
+            ASSERT_TRUE(engine->Generate(request).ok());
+            expected = engine->Generate(request)->tokens;
+            EXPECT_EQ(engine->stats().schedule.cache_hit, 5 * kPage);
+        }
+        job.cache_dir = folder;
+        RunAll(*Open(job), {request});
+        const auto engine = Open(job);
+        EXPECT_EQ(engine->Generate(request)->tokens, expected);
+        EXPECT_EQ(engine->stats().schedule.kept_hit, 5 * kPage);
+    }
+};
 INSTANTIATE_TEST_SUITE_P(All, KeptPagesOnAGpu, testing::Values("llama", "qwen3next"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST_P(KeptPagesOnAGpu, GiveTheSameBits) {
     const auto index = test::FindLavapipe();
     if (!index.ok()) GTEST_SKIP() << index.error().message;
-    Job job = JobFor(1024);
-    job.device = fmt::format("vulkan:{}", *index);
-    const Request request = KeptRequest(1, 5 * kPage + 1);
-    std::vector<int32_t> expected;
-    {
-        const auto engine = Open(job);
-        ASSERT_TRUE(engine->Generate(request).ok());
-        expected = engine->Generate(request)->tokens;
-        EXPECT_EQ(engine->stats().schedule.cache_hit, 5 * kPage);
+    for (const int64_t gpu_layers : {-1, 1}) {
+        Job job = JobFor(1024);
+        job.device = fmt::format("vulkan:{}", *index);
+        job.gpu_layers = gpu_layers;  // of 2 layers
+        job.cache_dir = dir_ / fmt::format("pages{}", gpu_layers);
+        GivesTheSameBits(job);
     }
-    job.cache_dir = dir_ / "pages";
-    RunAll(*Open(job), {request});
-    const auto engine = Open(job);
-    EXPECT_EQ(engine->Generate(request)->tokens, expected);
-    EXPECT_EQ(engine->stats().schedule.kept_hit, 5 * kPage);
 }
 
 }  // namespace

@@ -585,6 +585,47 @@ TEST_F(TopInStep, EachRowHasItsTop) {
     }
 }
 
+// Parts of many values are read, or written, in one submission of up to 4 MiB.
+TEST_F(TopInStep, PartsOfManyValuesTakeOneSubmission) {
+    WEFT_VULKAN(device);
+    for (const bool maps : {true, false}) {
+        Compile(device);
+        context_->limits.maps_memory = maps && context_->limits.maps_memory;
+        Run(64, {});
+        std::vector<std::vector<std::byte>> pages, copies;
+        std::vector<ReadPart> reads;
+        std::vector<WritePart> writes;
+        for (size_t i = 0; i < program_.values.size(); ++i) {
+            const program::Value& value = program_.values[i];
+            if (value.storage != Storage::kState) continue;
+            const int64_t bytes = program::StateBytes(value, 64);
+            for (const int64_t begin : {bytes, bytes + 1}) {  // odd bytes, too
+                pages.emplace_back(static_cast<size_t>(begin - (begin - bytes) - 3));
+                copies.emplace_back(pages.back().size());
+                reads.push_back({static_cast<ValueId>(i), begin, {}});
+            }
+        }
+        ASSERT_GE(reads.size(), 8u);
+        for (size_t i = 0; i < reads.size(); ++i) reads[i].out = pages[i];
+        uint64_t before = Submissions();
+        ASSERT_TRUE(executable_->ReadAll(reads).ok());
+        EXPECT_EQ(Submissions() - before - 1, 1u);
+        for (size_t i = 0; i < reads.size(); ++i) {
+            ASSERT_TRUE(executable_->Read(reads[i].id, reads[i].first_byte, copies[i]).ok());
+            EXPECT_EQ(copies[i], pages[i]) << i;
+            for (std::byte& byte : pages[i]) byte ^= std::byte{0x5a};
+            if (i % 2 == 0) writes.push_back({reads[i].id, reads[i].first_byte, pages[i]});
+        }
+        before = Submissions();
+        ASSERT_TRUE(executable_->WriteAll(writes).ok());
+        EXPECT_LE(Submissions() - before - 1, 1u);
+        for (size_t i = 0; i < reads.size(); i += 2) {
+            ASSERT_TRUE(executable_->Read(reads[i].id, reads[i].first_byte, copies[i]).ok());
+            EXPECT_EQ(copies[i], pages[i]) << i;
+        }
+    }
+}
+
 // A request that the step did not announce, or that exceeds the limits, takes a submission of its
 // own; a request of an earlier step does not apply to this one.
 TEST_F(TopInStep, OtherRequestsTakeASubmission) {

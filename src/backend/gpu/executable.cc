@@ -296,28 +296,50 @@ WantedRows GpuExecutable::WantedOf(const Step& step, const OpRange& ops) const {
 
 Status GpuExecutable::Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) {
     if (!broken_.ok()) return broken_;
+    if (reading_.ReadBrought(id, static_cast<uint64_t>(first_byte), out)) return {};
+    const ReadPart part{id, first_byte, out};
+    return ReadAll({&part, 1});
+}
+
+Status GpuExecutable::ReadAll(std::span<const ReadPart> parts) {
+    if (!broken_.ok()) return broken_;
     WEFT_TRY(Allocate());
     if (uploads_.exchange(false)) WEFT_TRY(uploader_.Finish());
-    return reading_.Read(id, slot_, static_cast<uint64_t>(first_byte), out, budget_.DeadlineMs(0));
+    return reading_.Read(parts, slot_, budget_.DeadlineMs(0));
 }
 
 // The device is idle, because Run waits for it.
-Status GpuExecutable::Write(program::ValueId id, int64_t first_byte,
-                            std::span<const std::byte> bytes) {
+Status GpuExecutable::WriteAll(std::span<const WritePart> parts) {
     if (!broken_.ok()) return broken_;
     WEFT_TRY(Allocate());
     uploads_ = true;
-    constexpr size_t kMost = Buffers::kReadBytes;
-    for (size_t at = 0; at < bytes.size(); at += kMost) {
-        const auto part = bytes.subspan(at, std::min(kMost, bytes.size() - at));
-        const Spot to = buffers_.At(id, 0);
-        const Uploader::Range range{to.buffer, to.offset + static_cast<uint64_t>(first_byte) + at,
-                                    part.size()};
-        WEFT_TRY(uploader_.Put({&range, 1}, [&](std::span<std::byte* const> to_bytes) {
-            std::memcpy(to_bytes[0], part.data(), part.size());
-        }));
+    constexpr uint64_t kMost = Buffers::kReadBytes;
+    std::vector<Uploader::Range> ranges;
+    std::vector<const std::byte*> from;
+    uint64_t bytes = 0;
+    const auto put = [&]() -> Status {
+        if (ranges.empty()) return {};
+        const Status status = uploader_.Put(ranges, [&](std::span<std::byte* const> to) {
+            for (size_t i = 0; i < to.size(); ++i) std::memcpy(to[i], from[i], ranges[i].bytes);
+        });
+        ranges.clear();
+        from.clear();
+        bytes = 0;
+        return status;
+    };
+    for (const WritePart& part : parts) {
+        const Spot to = buffers_.At(part.id, 0);
+        for (uint64_t at = 0; at < part.bytes.size();) {
+            const uint64_t count = std::min<uint64_t>(kMost - bytes, part.bytes.size() - at);
+            ranges.push_back(
+                {to.buffer, to.offset + static_cast<uint64_t>(part.first_byte) + at, count});
+            from.push_back(part.bytes.data() + at);
+            bytes += count;
+            at += count;
+            if (bytes == kMost) WEFT_TRY(put());
+        }
     }
-    return {};
+    return put();
 }
 
 Status GpuExecutable::ZeroFill(program::Pool pool) {

@@ -54,7 +54,12 @@ class GpuExecutable final : public Executable {
     Status Run(const program::OpRange& ops, const Step& step, const Communicators& groups) override;
     Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) override;
     Status Write(program::ValueId id, int64_t first_byte,
-                 std::span<const std::byte> bytes) override;
+                 std::span<const std::byte> bytes) override {
+        const WritePart part{id, first_byte, bytes};
+        return WriteAll({&part, 1});
+    }
+    Status ReadAll(std::span<const ReadPart> parts) override;
+    Status WriteAll(std::span<const WritePart> parts) override;
     Status ZeroFill(program::Pool pool) override;
     Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override;
     std::span<const float> HostFloats(program::ValueId id, int64_t first,

@@ -52,6 +52,8 @@ class PlacedExecutable final : public Executable {
     const program::Program& program() const override { return program_; }
     Status LoadWeight(ValueId id, const RowSource& source) override;
     Status Run(const OpRange& ops, const Step& step, const Communicators& groups) override;
+    Status ReadAll(std::span<const ReadPart> parts) override;
+    Status WriteAll(std::span<const WritePart> parts) override;
     Status Read(ValueId id, int64_t first_byte, std::span<std::byte> out) override {
         const Place place = PlaceOf(id);
         return place.executable->Read(place.id, first_byte, out);
@@ -144,13 +146,33 @@ Status PlacedExecutable::LoadWeight(ValueId id, const RowSource& source) {
 }
 
 Status PlacedExecutable::Write(ValueId id, int64_t first_byte, std::span<const std::byte> bytes) {
-    const auto at = static_cast<size_t>(id);
-    if (placed_.on_host[at] != kNoValue) {
-        WEFT_TRY(host_->Write(placed_.on_host[at], first_byte, bytes));
+    const WritePart part{id, first_byte, bytes};
+    return WriteAll({&part, 1});
+}
+
+Status PlacedExecutable::ReadAll(std::span<const ReadPart> parts) {
+    std::vector<ReadPart> of_device;
+    for (const ReadPart& part : parts) {
+        const Place place = PlaceOf(part.id);
+        const ReadPart own{place.id, part.first_byte, part.out};
+        if (place.executable == device_.get()) {
+            of_device.push_back(own);
+        } else {
+            WEFT_TRY(host_->Read(own.id, own.first_byte, own.out));
+        }
     }
-    return placed_.on_device[at] == kNoValue
-               ? Status()
-               : device_->Write(placed_.on_device[at], first_byte, bytes);
+    return device_->ReadAll(of_device);
+}
+
+Status PlacedExecutable::WriteAll(std::span<const WritePart> parts) {
+    std::vector<WritePart> of_device;
+    for (const WritePart& part : parts) {
+        const auto at = static_cast<size_t>(part.id);
+        const ValueId host = placed_.on_host[at], device = placed_.on_device[at];
+        if (host != kNoValue) WEFT_TRY(host_->Write(host, part.first_byte, part.bytes));
+        if (device != kNoValue) of_device.push_back({device, part.first_byte, part.bytes});
+    }
+    return device_->WriteAll(of_device);
 }
 
 Status PlacedExecutable::Run(const OpRange& ops, const Step& step, const Communicators& groups) {

@@ -91,34 +91,18 @@ Status RankPages::Save(std::span<const KeyedPage> pages) {
     return {};
 }
 
-Status RankPages::ReadAll(std::vector<Unkept> by_place) {
-    std::ranges::sort(by_place, {},
-                      [](const Unkept& page) { return std::pair(page.is_state, page.place); });
-    for (size_t begin = 0, end = 0; begin < by_place.size(); begin = end) {
-        for (end = begin + 1; end < by_place.size(); ++end) {
-            const Unkept &last = by_place[end - 1], &next = by_place[end];
-            if (next.is_state != last.is_state || next.place != last.place + 1) break;
+// One call for all pages, because each call waits for the device.
+Status RankPages::ReadAll(std::span<const Unkept> pages) {
+    std::vector<backend::ReadPart> parts;
+    for (const Unkept& page : pages) {
+        std::span<std::byte> left = *page.bytes;
+        for (const Share::Piece& piece : (page.is_state ? states_ : pages_).pieces) {
+            const auto bytes = static_cast<size_t>(piece.bytes);
+            parts.push_back({piece.id, page.place * piece.bytes, left.first(bytes)});
+            left = left.subspan(bytes);
         }
-        WEFT_TRY(Read(std::span(by_place).subspan(begin, end - begin)));
     }
-    return {};
-}
-
-// Pages at consecutive places: one read for each value, because each read waits for the device.
-Status RankPages::Read(std::span<const Unkept> pages) {
-    const Share& share = pages[0].is_state ? states_ : pages_;
-    size_t at = 0;
-    for (const Share::Piece& piece : share.pieces) {
-        const auto bytes = static_cast<size_t>(piece.bytes);
-        run_.resize(pages.size() * bytes);
-        WEFT_TRY(executable_->Read(piece.id, pages[0].place * piece.bytes, run_));
-        for (size_t i = 0; i < pages.size(); ++i) {
-            std::copy_n(run_.begin() + static_cast<ptrdiff_t>(i * bytes), bytes,
-                        pages[i].bytes->begin() + static_cast<ptrdiff_t>(at));
-        }
-        at += bytes;
-    }
-    return {};
+    return executable_->ReadAll(parts);
 }
 
 Result<int64_t> RankPages::Restore(std::span<const KeyedPage> pages,
@@ -129,12 +113,14 @@ Result<int64_t> RankPages::Restore(std::span<const KeyedPage> pages,
         run_.resize(static_cast<size_t>(share.bytes));
         const auto got = [&](const auto& tier) { return tier->Get(key, run_); };
         if (std::ranges::none_of(tiers_, got)) return static_cast<int64_t>(i);
+        std::vector<backend::WritePart> parts;
         std::span<const std::byte> left = run_;
         for (const Share::Piece& piece : share.pieces) {
-            const auto part = left.first(static_cast<size_t>(piece.bytes));
-            WEFT_TRY(executable_->Write(piece.id, pages[i].place * piece.bytes, part));
-            left = left.subspan(part.size());
+            const auto bytes = static_cast<size_t>(piece.bytes);
+            parts.push_back({piece.id, pages[i].place * piece.bytes, left.first(bytes)});
+            left = left.subspan(bytes);
         }
+        WEFT_TRY(executable_->WriteAll(parts));
         progress.fetch_add(1, std::memory_order_relaxed);
     }
     return static_cast<int64_t>(pages.size());

@@ -97,8 +97,7 @@ class RankPages {
         bool is_state;
         std::shared_ptr<std::vector<std::byte>> bytes;
     };
-    Status ReadAll(std::vector<Unkept> pages);
-    Status Read(std::span<const Unkept> pages);
+    Status ReadAll(std::span<const Unkept> pages);
     Status CheckSlot(const SlotFile& file, const Sha256Digest& set, size_t entries) const;
     const Share& ShareOf(const KeyedPage& page) const { return page.is_state ? states_ : pages_; }
 
@@ -109,7 +108,7 @@ class RankPages {
     backend::Executable* executable_ = nullptr;
     Sha256Digest shard_{};
     Share pages_, states_;
-    std::vector<std::byte> run_;  // bytes on their way to or from the device
+    std::vector<std::byte> run_;  // a share on its way to the device
 };
 
 }  // namespace weft::engine

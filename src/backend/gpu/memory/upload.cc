@@ -26,7 +26,8 @@ uint64_t Aligned(uint64_t bytes) {
 Status Uploader::Put(std::span<const Range> ranges, const Fill& fill) {
     std::vector<std::byte*> out;
     uint64_t bytes = 0;
-    if (ranges[0].to->host() != nullptr && context_.limits.maps_memory) {
+    const auto is_mapped = [](const Range& range) { return range.to->host() != nullptr; };
+    if (context_.limits.maps_memory && std::ranges::all_of(ranges, is_mapped)) {
         for (const Range& range : ranges) out.push_back(range.to->host() + range.at);
         fill(out);
         return {};

@@ -29,8 +29,8 @@ class Uploader {
         const gpu::Buffer* to = nullptr;
         uint64_t at = 0, bytes = 0;
     };
-    // Uploads the contents of `ranges`, which all lie in one buffer. `fill` gets one host address
-    // per range and writes the contents of ranges[i] to the i-th address.
+    // Uploads the contents of `ranges`. `fill` gets one host address per range and writes the
+    // contents of ranges[i] to the i-th address.
     using Fill = std::function<void(std::span<std::byte* const>)>;
     Status Put(std::span<const Range> ranges, const Fill& fill);
     // Waits until all bytes have arrived, and frees the mapped buffers.

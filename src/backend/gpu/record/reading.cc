@@ -33,34 +33,55 @@ Status RunAlone(gpu::Device& device, const gpu::Commands& commands, int64_t dead
     return device.Wait(number, Deadline::In(deadline_ms));
 }
 
+bool Reading::ReadBrought(program::ValueId id, uint64_t first_byte,
+                          std::span<std::byte> out) const {
+    if (first_byte % sizeof(float) != 0 || out.size() % sizeof(float) != 0) return false;
+    const auto held = std::as_bytes(HostFloats(id, static_cast<int64_t>(first_byte / sizeof(float)),
+                                               static_cast<int64_t>(out.size() / sizeof(float))));
+    std::ranges::copy(held, out.begin());
+    return !held.empty();
+}
+
 // Copies begin and end at multiples of four bytes.
-Status Reading::Read(program::ValueId id, int slot, uint64_t first_byte, std::span<std::byte> out,
-                     int64_t deadline_ms) {
-    WEFT_CHECK(buffers_.Has(id));
-    if (first_byte % sizeof(float) == 0 && out.size() % sizeof(float) == 0) {
-        const auto first = static_cast<int64_t>(first_byte / sizeof(float));
-        const auto count = static_cast<int64_t>(out.size() / sizeof(float));
-        const auto held = std::as_bytes(HostFloats(id, first, count));
-        std::ranges::copy(held, out.begin());
-        if (!held.empty()) return {};
-    }
-    constexpr size_t kUnit = 4, kMost = Buffers::kReadBytes - kUnit;
+Status Reading::Read(std::span<const ReadPart> parts, int slot, int64_t deadline_ms) {
+    constexpr uint64_t kUnit = 4, kMost = Buffers::kReadBytes;
     gpu::Device& device = *context_.gpu;
-    for (size_t at = 0; at < out.size(); at += kMost) {
-        const auto part = out.subspan(at, std::min(kMost, out.size() - at));
-        Spot from = buffers_.At(id, slot);
-        from.offset += first_byte + at;
-        const uint64_t before = from.offset % kUnit;
-        from.offset -= before;
-        WEFT_ASSIGN(const auto commands, device.Record());
-        commands->Barrier();
-        commands->Copy(*from.buffer, from.offset, buffers_.read(), 0,
-                       (before + part.size() + kUnit - 1) / kUnit * kUnit);
+    std::unique_ptr<gpu::Commands> commands;
+    std::vector<Copied> copied;
+    uint64_t used = 0;
+    const auto run = [&]() -> Status {
+        if (commands == nullptr) return {};
         WEFT_TRY(commands->End());
         WEFT_TRY(RunAlone(device, *commands, deadline_ms));
-        std::memcpy(part.data(), buffers_.read().host() + before, part.size());
+        for (const Copied& copy : copied) {
+            std::memcpy(copy.out.data(), buffers_.read().host() + copy.at, copy.out.size());
+        }
+        commands.reset();
+        copied.clear();
+        used = 0;
+        return {};
+    };
+    for (const ReadPart& part : parts) {
+        WEFT_CHECK(buffers_.Has(part.id));
+        for (size_t at = 0; at < part.out.size();) {
+            if (used + 2 * kUnit > kMost) WEFT_TRY(run());
+            Spot from = buffers_.At(part.id, slot);
+            from.offset += static_cast<uint64_t>(part.first_byte) + at;
+            const uint64_t before = from.offset % kUnit;
+            const auto out = part.out.subspan(
+                at, std::min<uint64_t>(kMost - used - kUnit, part.out.size() - at));
+            const uint64_t bytes = (before + out.size() + kUnit - 1) / kUnit * kUnit;
+            if (commands == nullptr) {
+                WEFT_ASSIGN(commands, device.Record());
+                commands->Barrier();
+            }
+            commands->Copy(*from.buffer, from.offset - before, buffers_.read(), used, bytes);
+            copied.push_back({out, used + before});
+            used += bytes;
+            at += out.size();
+        }
     }
-    return {};
+    return run();
 }
 
 Status Reading::ReadTopK(program::ValueId id, int slot, int64_t row, int64_t columns,
@@ -70,8 +91,11 @@ Status Reading::ReadTopK(program::ValueId id, int slot, int64_t row, int64_t col
     if (std::cmp_greater(out.size(), Buffers::kMostTop)) {
         const int64_t stride = lowering_.Cols(id);
         std::vector<float> values(static_cast<size_t>(columns));
-        WEFT_TRY(Read(id, slot, static_cast<uint64_t>(row * stride) * sizeof(float),
-                      std::as_writable_bytes(std::span(values)), deadline_ms));
+        const ReadPart part{id, row * stride * static_cast<int64_t>(sizeof(float)),
+                            std::as_writable_bytes(std::span(values))};
+        if (!ReadBrought(id, static_cast<uint64_t>(part.first_byte), part.out)) {
+            WEFT_TRY(Read({&part, 1}, slot, deadline_ms));
+        }
         TopK(values, out);
         return {};
     }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 
+#include "backend/executable.h"
 #include "backend/gpu/device/context.h"
 #include "backend/gpu/memory/buffers.h"
 #include "backend/gpu/record/lowering.h"
@@ -28,9 +29,10 @@ class Reading {
   public:
     Reading(Context& context, const Buffers& buffers, Lowering& lowering)
         : context_(context), buffers_(buffers), lowering_(lowering) {}
-    // As Executable::Read and ReadTopK.
-    Status Read(program::ValueId id, int slot, uint64_t first_byte, std::span<std::byte> out,
-                int64_t deadline_ms);
+    // As Executable::ReadAll and ReadTopK. Each submission reads up to Buffers::kReadBytes.
+    Status Read(std::span<const ReadPart> parts, int slot, int64_t deadline_ms);
+    // Whether the last step has copied these bytes to the host; then `out` has them.
+    bool ReadBrought(program::ValueId id, uint64_t first_byte, std::span<std::byte> out) const;
     Status ReadTopK(program::ValueId id, int slot, int64_t row, int64_t columns,
                     std::span<Candidate> out, int64_t deadline_ms);
 
@@ -44,6 +46,11 @@ class Reading {
     }
 
   private:
+    // A copy from the device to bytes of the mapped memory, from `at` on.
+    struct Copied {
+        std::span<std::byte> out;
+        uint64_t at;
+    };
     bool HasTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out) const;
     // Everything that a recording of ReadTopK depends on.
     struct TopKey {
