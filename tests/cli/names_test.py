@@ -452,6 +452,7 @@ class Habits(NamesTest):
             self.assertIn("85", self.weft("run", MODEL, "-p", QUESTION, *flags), flags)
         self.assertIn("85", self.weft("run", MODEL, "-prompt", QUESTION))
         self.assertIn("85", self.weft("run", MODEL, "-p" + QUESTION, "-vt1"))
+        self.assertIn("85", self.weft("run", MODEL, "-p=" + QUESTION, "-n=8"))
         for flag, meant in (("-nfoo", ""), ("-tmp", "--temp"), ("-theads", "--threads"),
                             ("-nep", "--ep")):
             said = self.refused("run", MODEL, "-p", "a", flag, "1")
@@ -571,6 +572,9 @@ class Misspelt(NamesTest):
                 (("--seed", "x"), "--seed: 'x': expected a whole number"),
                 (("--seed", "inf"), "--seed: 'inf': expected a whole number"),
                 (("--seed", "-1.5"), "--seed: '-1.5': expected a whole number"),
+                (("--seed", "9" * 20),
+                 f"--seed: '{'9' * 20}': expected 0 to 18446744073709551615"),
+                (("-n=x",), "-n: 'x': expected a whole number"),
                 (("--temp", "x"), "--temp: 'x': expected a number"),
                 (("--temp", "inf"), "--temp: 'inf': expected a finite number"),
                 (("--temp", "1", "--temperature", "x"), "--temperature: 'x': expected a number"),

@@ -5,7 +5,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -54,6 +57,18 @@ std::string Described(const CLI::Option& option, std::string_view prefix) {
     }
 }
 
+// Whether a whole number has more bits than 64: lexical_cast takes it as the largest or smallest.
+template <typename Number>
+bool Saturates(const std::string& text) {
+    errno = 0;
+    if constexpr (std::is_unsigned_v<Number>) {
+        std::strtoull(text.c_str(), nullptr, 0);
+    } else {
+        std::strtoll(text.c_str(), nullptr, 0);
+    }
+    return errno == ERANGE;
+}
+
 // The fault of a value's text; "": none. Rejects NaN here, because range checks accept it.
 template <typename Number>
 std::string NotA(const std::string& text, const CLI::Option& option) {
@@ -64,7 +79,7 @@ std::string NotA(const std::string& text, const CLI::Option& option) {
         }
         return std::isfinite(value) ? "" : fmt::format("'{}': expected a finite number", text);
     } else {
-        if (CLI::detail::lexical_cast(text, value)) return "";
+        if (CLI::detail::lexical_cast(text, value) && !Saturates<Number>(text)) return "";
         int64_t whole = 0;  // may have any size, because lexical_cast saturates
         if (!CLI::detail::lexical_cast(text, whole)) {
             return fmt::format("'{}': expected a whole number", text);
@@ -586,7 +601,29 @@ DescribedCommand Parser::Describe() const {
     return DescribeCommand(*app_);
 }
 
+namespace {
+
+// "-n=4" as "-n" and "4": CLI11 takes "=4" for the value.
+std::vector<std::string> WithoutEquals(const std::vector<std::string>& words) {
+    std::vector<std::string> parted;
+    for (size_t i = 0; i < words.size(); ++i) {
+        const std::string& word = words[i];
+        if (word == "--") {
+            parted.insert(parted.end(), words.begin() + static_cast<ptrdiff_t>(i), words.end());
+            break;
+        }
+        const bool is_short = word.size() > 3 && word[0] == '-' && word[2] == '=' &&
+                              std::isalpha(static_cast<unsigned char>(word[1])) != 0;
+        parted.push_back(is_short ? word.substr(0, 2) : word);
+        if (is_short) parted.push_back(word.substr(3));
+    }
+    return parted;
+}
+
+}  // namespace
+
 Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words, const TypedLine& typed) {
+    words = WithoutEquals(words);
     std::ranges::reverse(words);  // CLI11 expects reversed words
     try {
         app_->parse(words);
