@@ -138,6 +138,8 @@ TEST_F(LoraCli, NamesInvalidFlags) {
         const char* said;
     } cases[] = {{{"--lora", "0", "--lora-from", dir_ / "none"}, 1, "adapter_config.json"},
                  {{"--lora", "-1"}, 2, "--lora -1"},
+                 {{"--lora", "0"}, 2, "--lora 0: expected a rank of 1 or more"},
+                 {{"--lora", "4", "--lora-targets", "q_proj, nose"}, 2, "has 'nose'"},
                  {{"--lora", "4", "--lora-targets", "q_proj,nose"}, 2, "no layer of"},
                  {{"--lora", "4", "--lora-alpha", "0"}, 2, "--lora-alpha 0"},
                  {{"--lora-alpha", "16"}, 2, "--lora-alpha needs --lora RANK"},

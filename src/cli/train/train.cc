@@ -329,9 +329,15 @@ Status ResolveOutput(TrainFlags& flags) {
 // An adapter has only one format.
 Status CheckAdapterFlags(const TrainFlags& flags) {
     if (!flags.job.trainer.lora.on()) {
+        if (flags.command.Given("--lora")) {
+            return MakeError(ErrorCode::kUsage,
+                             "--lora {}: expected a rank of 1 or more, such as --lora 16. Leave "
+                             "--lora out to train all weights",
+                             flags.job.trainer.lora.rank);
+        }
         for (const char* name : {"--lora-alpha", "--lora-targets", "--rslora", "--lora-dropout"}) {
             const bool off = name == std::string_view("--rslora") && !flags.job.trainer.lora.rslora;
-            if (off || !flags.command.Given(name) || flags.command.Given("--lora")) continue;
+            if (off || !flags.command.Given(name)) continue;
             return MakeError(ErrorCode::kUsage,
                              "{} needs --lora RANK: without it, all weights are trained, not an "
                              "adapter. Add --lora RANK, such as --lora 16, or remove {}",

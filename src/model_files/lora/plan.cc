@@ -120,7 +120,8 @@ Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words) {
     std::vector<std::string> experts;
     WEFT_ASSIGN(const std::vector<LoraTarget> linears, Linears(source, experts));
     const auto pieces = Split(plan.words.targets, ',');
-    const std::vector<std::string> wanted(pieces.begin(), pieces.end());
+    std::vector<std::string> wanted;
+    for (const std::string_view piece : pieces) wanted.emplace_back(Trim(piece));
     std::vector<bool> met(wanted.size(), false);
     for (const LoraTarget& linear : linears) {
         bool chosen = false;
