@@ -1,9 +1,12 @@
 // Runs the checks of the table.
 #include "doctor/checks/checks.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iterator>
 
+#include "base/nearest_word.h"
 #include "doctor/check.h"
 #include "doctor/facts.h"
 #include "doctor/remediation.h"
@@ -52,16 +55,22 @@ std::span<const Check> AllChecks() {
     return kChecks;
 }
 
+Status CheckNames(std::string_view flag, std::span<const std::string> names) {
+    std::vector<std::string> known;
+    for (const Check& check : kChecks) known.emplace_back(check.name);
+    for (const std::string& name : names) {
+        if (std::ranges::find(known, name) != known.end()) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "{} {}: no such check.{} 'weft doctor --list' explains them all: {}", flag,
+                         name, DidYouMean(name, known), fmt::join(known, ", "));
+    }
+    return {};
+}
+
 Result<std::vector<Finding>> RunChecks(Hosts all_hosts, std::span<const std::string> only,
                                        size_t peers) {
     const Hosts hosts = all_hosts.first(all_hosts.size() - peers);
-    for (const std::string& name : only) {
-        if (std::ranges::find(kChecks, name, &Check::name) == std::end(kChecks)) {
-            return MakeError(ErrorCode::kUsage,
-                             "--check {}: no such check. 'weft doctor --list' explains them all",
-                             name);
-        }
-    }
+    WEFT_TRY(CheckNames("--check", only));
     const auto wanted = [&](const Check& check) {
         return only.empty() || std::ranges::find(only, check.name) != only.end();
     };

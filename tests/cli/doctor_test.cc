@@ -168,6 +168,10 @@ TEST(Doctor, ChecksCanBeChosenAndIgnored) {
     EXPECT_EQ(one["findings"][0]["severity"], "warn");
     const json noted = RunWeft(from + Words{"--check", "swap", "--ignore", "swap"}).Json();
     EXPECT_EQ(noted["findings"][0]["severity"], "note");
+    const Ran ignored = RunWeft(from + Words{"--ignore", "swop"});
+    EXPECT_EQ(ignored.status, 2);
+    EXPECT_NE(ignored.err.find("--ignore swop: no such check"), ignored.err.npos) << ignored.err;
+    EXPECT_NE(ignored.err.find("pcie-link, "), ignored.err.npos) << ignored.err;
     const Ran unknown = RunWeft(from + Words{"--check", "no-such"});
     EXPECT_EQ(unknown.status, 2);
     const Ran nothing = RunWeft(from + Words{"--check", "rdma-gid"});

@@ -283,6 +283,7 @@ Status FindClusterOf(DoctorFlags& flags) {
 
 Status RunDoctorCommand(DoctorFlags& flags, int& status) {
     if (flags.list) return PrintList(flags), Status();
+    WEFT_TRY(doctor::CheckNames("--ignore", flags.ignored));
     if (!flags.reach.empty()) {
         WEFT_ASSIGN(const std::string outcomes,
                     doctor::ReachPeers(doctor::ParseReach(flags.reach)));
