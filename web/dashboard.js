@@ -16,18 +16,18 @@ class History {
     this.promptRate = null;
   }
   add(ms, tokens) {
-    if (!isNumber(tokens?.said)) return;
+    if (!isNumber(tokens?.generated)) return;
     const last = this.samples.at(-1);
-    this.samples.push({ ms, said: tokens.said, prompt: tokens.prompt ?? 0 });
+    this.samples.push({ ms, generated: tokens.generated, prompt: tokens.prompt ?? 0 });
     while (this.samples.length > 2 && this.samples[0].ms < ms - SPAN_MS) this.samples.shift();
     while (this.points.length > 0 && this.points[0].at < ms - SPAN_MS) this.points.shift();
     if (!last) return;
     const spent = (ms - last.ms) / 1000;
-    const restarted = tokens.said < last.said;
+    const restarted = tokens.generated < last.generated;
     if (restarted || ms - last.ms > LONGEST_GAP_MS) {
       this.points.push({ at: ms, value: null });
     } else if (spent > 0) {
-      this.points.push({ at: ms, value: (tokens.said - last.said) / spent });
+      this.points.push({ at: ms, value: (tokens.generated - last.generated) / spent });
       this.promptRate = (tokens.prompt - last.prompt) / spent;
     }
   }
@@ -107,7 +107,8 @@ function figures(status) {
       `${count(failed)} failed, ${count(cancelled)} cancelled` +
       (status.preemptions > 0 ? `, ${count(status.preemptions)} preempted` : "")),
       h("p", { class: "dim" },
-        `${count(status.tokens?.prompt)} prompt tokens, ${count(status.tokens?.said)} generated`)));
+        `${count(status.tokens?.prompt)} prompt tokens, ` +
+        `${count(status.tokens?.generated)} generated`)));
   }
   return list;
 }

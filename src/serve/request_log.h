@@ -1,7 +1,7 @@
 // Request log: one line per request when its answer is complete, and recent errors for /api/status.
 //
 //     weft: time=2026-01-31T12:00:00.123Z peer=10.0.0.7:51234 id=req_x key=alice method=POST
-//         path=/v1/chat/completions status=200 prompt=12 cached=0 said=24 queue_ms=0.4
+//         path=/v1/chat/completions status=200 prompt=12 cached=0 generated=24 queue_ms=0.4
 //         first_token_ms=41 total_ms=532.7 bytes=6022                             (in one line)
 //
 // or a JSON object with the same members (base/log_format.h). Empty members are omitted.

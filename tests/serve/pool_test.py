@@ -384,7 +384,7 @@ class Serving(unittest.TestCase):
             self.assertEqual(len(names), len(set(names)))
             server.wait_until(lambda: "key=ann" in server.said())
             line = next(line for line in server.said().splitlines() if "status=200" in line)
-            self.assertIn("said=12", line)
+            self.assertIn("generated=12", line)
             self.assertIn("peer=127.0.0.1:", line)
 
     def test_rates_outlive_models(self):

@@ -290,7 +290,8 @@ class Log(unittest.TestCase):
             line = server.line_of("id=mine-1")
             self.assertRegex(line, r"^weft: time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
                                    r"peer=127\.0\.0\.1:\d+ id=mine-1 method=POST "
-                                   r"path=/v1/completions status=200 prompt=[34] cached=0 said=5 "
+                                   r"path=/v1/completions status=200 prompt=[34] cached=0 "
+                                   r"generated=5 "
                                    r"queue_ms=\d+\.\d first_token_ms=\d+\.\d total_ms=\d+\.\d "
                                    r"bytes=\d+$")
             status, headers, _ = server.call("POST", TEXT, {"prompt": []},
@@ -313,7 +314,7 @@ class Log(unittest.TestCase):
             stream = Stream(server, {**LONG, "max_tokens": 5}, {"X-Request-Id": "s1"})
             stream.join(20)
             line = json.loads(server.line_of('"s1"'))
-            self.assertEqual((line["status"], line["said"], line["level"]), (200, 5, "info"))
+            self.assertEqual((line["status"], line["generated"], line["level"]), (200, 5, "info"))
             for word in ("time", "peer", "method", "path", "prompt", "cached", "queue_ms",
                          "first_token_ms", "total_ms", "bytes"):
                 self.assertIn(word, line)

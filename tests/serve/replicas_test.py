@@ -205,7 +205,7 @@ class Replicas(unittest.TestCase):
                 self.assertEqual(replica.process.wait(serving.PATIENCE), 0)
                 self.wait_for_more(clients, 1)
                 self.replicas[index] = self.start(replica.port)
-                until(lambda i=index: self.status(self.replicas[i])["tokens"]["said"] > 60,
+                until(lambda i=index: self.status(self.replicas[i])["tokens"]["generated"] > 60,
                       "the balancer uses the new replica")
         outcomes = self.clients(restart)
         self.assertEqual(set(outcomes), {"whole"}, outcomes)
@@ -221,7 +221,7 @@ class Replicas(unittest.TestCase):
             victim.process.kill()
             self.wait_for_more(clients, 2)
             self.replicas[0] = self.start(victim.port)
-            until(lambda: self.status(self.replicas[0])["tokens"]["said"] > 60,
+            until(lambda: self.status(self.replicas[0])["tokens"]["generated"] > 60,
                   "the balancer uses the new replica")
         outcomes = self.clients(kill)
         self.assertLessEqual(set(outcomes), {"whole", "cut"}, outcomes)

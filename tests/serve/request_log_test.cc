@@ -31,11 +31,11 @@ TEST(RequestLog, Lines) {
                    .first_token_s = 0.041};
     EXPECT_EQ(RequestLine(record, "T", false),
               "weft: time=T peer=10.0.0.7:1 id=req_1 key=alice method=POST path=/v1/completions "
-              "status=200 prompt=12 cached=0 said=3 queue_ms=0.4 first_token_ms=41.0 "
+              "status=200 prompt=12 cached=0 generated=3 queue_ms=0.4 first_token_ms=41.0 "
               "total_ms=532.7 bytes=77\n");
     const auto json = nlohmann::json::parse(RequestLine(record, "T", true));
     EXPECT_EQ(json["level"], "info");
-    EXPECT_EQ(json["said"], 3);
+    EXPECT_EQ(json["generated"], 3);
     EXPECT_FALSE(json.contains("error"));
     EXPECT_FALSE(json.contains("gone"));
     EXPECT_FALSE(json.contains("left_out"));

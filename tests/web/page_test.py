@@ -23,7 +23,7 @@ STATUS = {
     "kv_pages": {"all": 4000, "free": 2000, "idle": 1000},
     "prefix_cache": {"asked_tokens": 80000, "hit_tokens": 60000}, "preemptions": 3,
     "requests": {"ended": 312, "failed": 1, "cancelled": 4},
-    "tokens": {"prompt": 91234, "said": 40312}, "steps": {"count": 22011, "rows": 131000},
+    "tokens": {"prompt": 91234, "generated": 40312}, "steps": {"count": 22011, "rows": 131000},
     "seconds": {"steps": 311.2, "plans": 0.4, "saying": 1.1},
     "ranks": [{"rank": i, "host": f"host{i}", "stage": i // 2, "share": f"layers of stage {i // 2}",
                "rss_bytes": 90 << 20, "weight_bytes": 47 << 20,
@@ -655,10 +655,10 @@ class Dashboard(SharedPage):
         self.assertEqual(widths, ["25%", "25%"])
 
     def test_draws_tokens_a_second_over_time(self):
-        begin, said = time.monotonic(), STATUS["tokens"]["said"]
+        begin, said = time.monotonic(), STATUS["tokens"]["generated"]
 
         def status():  # 500 tokens per second at each poll
-            tokens = STATUS["tokens"] | {"said": said + int(500 * (time.monotonic() - begin))}
+            tokens = STATUS["tokens"] | {"generated": said + int(500 * (time.monotonic() - begin))}
             return STATUS | {"tokens": tokens}
 
         self.server.status = status
