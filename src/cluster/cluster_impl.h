@@ -211,6 +211,7 @@ class ClusterImpl final : public Cluster {
     bool Begin(const std::vector<int>& kept, const AssignMessage& next);
     Result<AssignMessage> PlanEpoch(const std::vector<int>& kept, const Replan& replan);
     Error NotLinked(const Attempt& attempt) const;
+    std::string NamesOf(const std::vector<int>& ranks) const;
     Error NotBack(const std::string& why, const std::vector<int>& lost) const;
 
     int rank_;

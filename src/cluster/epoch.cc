@@ -120,14 +120,20 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
         lost = AwaitSurvivors();
     }
     if (!lost.ok()) return control_->GiveUp(lost.error());
+    bool tells = false;
     for (int rank : *lost) {
         const bool known = std::count(info.lost.begin(), info.lost.end(), rank) > 0;
         if (!known) info.lost.push_back(rank);
+        tells = tells || !known;
     }
     if (!lost->empty() && !rejoin.expired()) {
         ++calls_;
         std::vector<int> called = *lost;
         const Deadline until = ReturnTime(called, replan, rejoin);
+        if (tells) {
+            Log(LogLevel::kWarning, "{} lost; waiting up to {:.0f} s for its return",
+                NamesOf(*lost), static_cast<double>(until.left_ms()) * 1e-3);
+        }
         CallBack(called, until);
         lost = AwaitSurvivors();
         if (!lost.ok()) return control_->GiveUp(lost.error());
@@ -289,14 +295,18 @@ Error ClusterImpl::NotLinked(const Attempt& attempt) const {
         attempt.unreached, options_.rejoin_ms, next);
 }
 
-Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost) const {
+std::string ClusterImpl::NamesOf(const std::vector<int>& ranks) const {
     std::string names;
-    for (int rank : lost) names += (names.empty() ? "" : ", ") + control_->Who(rank);
+    for (int rank : ranks) names += (names.empty() ? "" : ", ") + control_->Who(rank);
+    return names;
+}
+
+Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost) const {
     return MakeError(ErrorCode::kPeerLost,
                      "{}. Within {} ms (--restart-timeout-ms) these ranks did not come back: {}. "
                      "The job has ended on all ranks; mend the cause and start it again, or give "
                      "--elastic to continue without them.",
-                     why, options_.rejoin_ms, names);
+                     why, options_.rejoin_ms, NamesOf(lost));
 }
 
 // How long to wait for the lost ranks. If an elastic job can continue without them, it waits a

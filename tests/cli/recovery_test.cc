@@ -396,6 +396,8 @@ TEST_F(RecoveryOverHosts, NoRankReturnsInTime) {
             "Within 600 ms (--restart-timeout-ms) these ranks did not come back: rank 1 (host "),
         std::string::npos)
         << ran.err;
+    EXPECT_NE(ran.err.find(" lost; waiting up to 1 s for its return"), std::string::npos)
+        << ran.err;
     // The excluded worker is free for the next job.
     EXPECT_TRUE(test::Until([&] { return test::ChildrenOf(second->pid()).empty(); }));
     ::kill(second->pid(), SIGTERM);
