@@ -127,9 +127,12 @@ Result<Found> Describe(const Interface& interface, const Calls& calls, int index
     described.least_subgroup = described.most_subgroup = described.subgroup;
     described.fast_integer_dot = described.integer_dot;
     described.cooperative_matrix = described.matrix_unit.m > 0;
-    if (described.unusable.empty()) {
-        if (const Result<CompilerCalls> compiler = OpenCompiler(interface); !compiler.ok())
-            described.unusable = compiler.error().message;
+    const Result<CompilerCalls> compiler = OpenCompiler(interface);
+    int major = 0, minor = 0;
+    if (compiler.ok() && compiler->GetVersion(&major, &minor) == 0) {
+        described.driver += fmt::format(", compiler {}.{}", major, minor);  // bits depend on it
+    } else if (!compiler.ok() && described.unusable.empty()) {
+        described.unusable = compiler.error().message;
     }
     return found;
 }
