@@ -130,6 +130,8 @@ class Placer {
     std::vector<ValueId> Missing(Side side, const OpRange& run) const;
     std::vector<ValueId> Wanted(const OpRange& run) const;
     void Hand(Side from, std::span<const ValueId> ids, int32_t run, Way way);
+    size_t HandFirst(const OpRange& ops_of_run, int32_t run, Way way);
+    std::vector<bool> FindNeeded(size_t begin, std::span<const ValueId> ids) const;
     bool CanStream(const OpRange& run) const;
     void Stream(const OpRange& run);
     void PlaceRun(const OpRange& run);
@@ -242,6 +244,68 @@ void Placer::Hand(Side from, std::span<const ValueId> ids, int32_t run, Way way)
     }
 }
 
+// By op of the device from `begin` on: whether it must run before these values are handed to the
+// host.
+std::vector<bool> Placer::FindNeeded(size_t begin, std::span<const ValueId> ids) const {
+    const std::vector<Op>& ops = placed_.device.ops;
+    std::vector<bool> needed(ops.size() - begin, false);
+    std::vector<bool> read(placed_.device.values.size(), false), written = read;
+    const auto home = [&](ValueId id) { return static_cast<size_t>(placed_.device.HomeOf(id)); };
+    for (const ValueId id : ids) {
+        read[static_cast<size_t>(placed_.on_device[static_cast<size_t>(id)])] = true;
+    }
+    for (size_t i = ops.size(); i-- > begin;) {
+        const auto lasts = [&](ValueId id) {
+            return Lasts(placed_.device.values[home(id)].storage);
+        };
+        const auto is_read = [&](ValueId id) { return read[home(id)] || written[home(id)]; };
+        const auto is_written = [&](ValueId id) { return written[home(id)]; };
+        const Op& op = ops[i];
+        needed[i - begin] =
+            std::ranges::any_of(op.inputs, lasts) || std::ranges::any_of(op.outputs, lasts) ||
+            std::ranges::any_of(op.outputs, is_read) || std::ranges::any_of(op.inputs, is_written);
+        if (!needed[i - begin]) continue;
+        for (const ValueId id : op.inputs) read[home(id)] = true;
+        for (const ValueId id : op.outputs) read[home(id)] = written[home(id)] = true;
+    }
+    return needed;
+}
+
+// Hands the host what a run reads. Those ops of the layer that the run does not need, back to the
+// last communication, move behind these messages. Returns where the device's order changes.
+size_t Placer::HandFirst(const OpRange& ops_of_run, int32_t run, Way way) {
+    const std::vector<ValueId> ids = Missing(kHost, ops_of_run);
+    const auto layer = LayerOf(program_, program_.ops[ops_of_run.begin]);
+    std::vector<Op>& ops = placed_.device.ops;
+    size_t begin = ops.size();
+    const auto stays = [&](size_t op) {
+        return IsCommunication(ops[op].kind()) || placed_.ways[op] != Way::kAlways ||
+               LayerOf(placed_.device, ops[op]) != layer;
+    };
+    while (begin > 0 && !stays(begin - 1)) --begin;
+    std::vector<bool> needed = FindNeeded(begin, ids);
+    Hand(kDevice, ids, run, way);
+    needed.resize(ops.size() - begin, true);
+    const auto first = std::ranges::find(needed, false);
+    begin += static_cast<size_t>(first - needed.begin());
+    needed.erase(needed.begin(), first);
+    const auto order = [&](auto& list) {
+        const auto from = list.begin() + static_cast<std::ptrdiff_t>(begin);
+        const std::vector part(from, list.end());
+        auto to = from;
+        for (const bool first_ones : {true, false}) {
+            for (size_t i = 0; i < part.size(); ++i) {
+                if (needed[i] == first_ones) *to++ = part[i];
+            }
+        }
+    };
+    order(ops);
+    order(placed_.op_of_device);
+    order(placed_.run_of_device);
+    order(placed_.ways);
+    return begin;
+}
+
 // Whether the device can compute a run of experts: it has the operands, and no later op of the host
 // reads the results.
 bool Placer::CanStream(const OpRange& run) const {
@@ -287,7 +351,10 @@ void Placer::PlaceRun(const OpRange& run) {
     const auto number = static_cast<int32_t>(placed_.runs.size());
     const size_t begin = placed_.host.ops.size();
     for (size_t i = run.begin + 1; i < run.end; ++i) placed_.device_ops[origins_[i]] = -1;
-    Hand(kDevice, Missing(kHost, run), number, way);
+    const auto begins = static_cast<int64_t>(HandFirst(run, number, way));
+    for (size_t i = 0; i <= origins_[run.begin]; ++i) {
+        if (placed_.device_ops[i] > begins) placed_.device_ops[i] = -1;
+    }
     for (size_t i = run.begin; i < run.end; ++i) Copy(kHost, i);
     Hand(kHost, Wanted(run), number, way);
     if (streams) Stream(run);

@@ -3,7 +3,9 @@
 //
 // A run is a list of consecutive ops of the host. In the device's Program, messages take the place
 // of a run: a `send` to kHostPeer for each value that the run reads, and a `recv` from kHostPeer
-// for each value that a later op of the device reads. In the host's Program, a run begins with a
+// for each value that a later op of the device reads. Between the `send`s and the `recv`s are those
+// ops before the run of which it needs nothing, so that the device computes them at the same time:
+// shared experts. In the host's Program, a run begins with a
 // `recv` for each of these `send`s, and ends with a `send` for each of these `recv`s. So a device
 // hands values to the host as it hands them to another rank.
 #pragma once

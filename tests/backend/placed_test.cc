@@ -101,6 +101,35 @@ TEST_P(PlacedExperts, OnTensorRanksAreNearOneRank) {
     EXPECT_LE(Distance(got[0], want), 2e-5);
 }
 
+// Between the messages of a run are the shared expert's ops, which the device computes while the
+// host computes the others.
+TEST_P(PlacedExperts, AreComputedBesideTheSharedOnes) {
+    const program::Program program = BuildRank(*source_, {});
+    const auto placed =
+        program::PlaceOps(program, program::ChooseHostOps(program, kAllExperts), {}).value();
+    ASSERT_TRUE(program::CheckShapes(placed.device).ok());
+    std::vector<size_t> shared(placed.runs.size(), 0);
+    for (size_t i = 0, run = 0; i < placed.device.ops.size(); ++i) {
+        const program::Op& op = placed.device.ops[i];
+        if (program::IsFromHost(op)) ++run;
+        if (run == shared.size() || op.outputs.empty()) continue;
+        const std::string& name = placed.device.value(op.outputs[0]).name;
+        const bool sent = i > 0 && placed.run_of_device[i - 1] == static_cast<int32_t>(run);
+        const bool of_shared =
+            op.kind() == program::OpKind::kMatMul && name.find("_shexp") != name.npos;
+        if (of_shared && (sent || shared[run] > 0)) ++shared[run];
+    }
+    const std::string name = GetParam();
+    const bool has_shared = name == "deepseekV3" || name == "qwen2moe";
+    for (const size_t ops : shared) {
+        if (has_shared) {
+            EXPECT_GE(ops, 3u);
+        } else if (name == "mixtral") {
+            EXPECT_EQ(ops, 0u);
+        }
+    }
+}
+
 // A processor with little memory.
 class SmallDevice final : public backend::Device {
   public:
