@@ -122,6 +122,7 @@ class GpuExecutable final : public Executable {
     Status AwaitAll(bool* too_long) { return AwaitFirst(running_.size(), too_long); }
     Status Exchange(const Stage& stage, uint64_t last);
     Status TakeHanded(const Stage& stage, int32_t before);
+    Status RunBeside(const Stage& stage, bool* too_long);
     Status GoOnWithout(const Stage& stage);
     Status Await(const Submission& submission, uint64_t number, int64_t begin_ns, bool* too_long);
     // A transfer with all data that it needs, so that another thread can run it.
@@ -201,6 +202,11 @@ class GpuExecutable final : public Executable {
     // Whether last_end_ns_ is exact. In a step in parts, a submission may end during a transfer.
     bool last_end_is_exact_ = true;
     bool in_parts_ = false;  // the running step runs in parts
+    // The stage whose values the host's next run reads, once the first `hands_behind_` entries of
+    // running_ are done; null: none. hands_early_: such a stage has run in this step.
+    const Stage* handing_ = nullptr;
+    size_t hands_behind_ = 0;
+    bool hands_early_ = false;
     // A stage whose transfer runs beside later stages. The transfer starts once the first
     // `starts_behind_` entries of running_ are done.
     const Stage* starting_ = nullptr;

@@ -40,7 +40,8 @@ Status GpuExecutable::BeginStages(FirstRun first_run) {
     first_run_ = first_run == FirstRun::kYes;
     running_.clear();
     last_end_is_exact_ = true;
-    starting_ = nullptr;
+    starting_ = handing_ = nullptr;
+    hands_early_ = false;
     if (!jobs_.empty()) side_.Wait();  // an earlier run ended with an error
     jobs_.clear();
     return overlap_status_;
@@ -107,12 +108,28 @@ Status GpuExecutable::EndStage(const Stage& stage, bool* too_long) {
         starts_behind_ = running_.size();
         return {};
     }
+    if (stage.hands) {
+        handing_ = &stage;
+        hands_behind_ = running_.size();
+        hands_early_ = true;
+    }
     if (stage.goes_on) return {};
+    if (handing_ != nullptr) return RunBeside(stage, too_long);
     if (stage.collects >= 0) return WaitForOverlapped(stage.collects);
     WEFT_TRY(AwaitAll(too_long));
     if (stage.transfer < 0) return {};
     WEFT_TRY(TakeHanded(stage, stage.transfer));
     return Transfer(stage.transfer, stage.place);
+}
+
+// The stage's transfer, a run of the host, while the submissions behind handing_ run.
+Status GpuExecutable::RunBeside(const Stage& stage, bool* too_long) {
+    const Stage& handing = *std::exchange(handing_, nullptr);
+    WEFT_TRY(AwaitFirst(std::min(hands_behind_, running_.size()), too_long));
+    Status computed = TakeHanded(handing, stage.transfer);
+    if (computed.ok()) computed = Transfer(stage.transfer, stage.place);
+    const Status done = AwaitAll(too_long);
+    return computed.ok() ? done : computed;
 }
 
 // Gives the host's processor the values for its next run.
@@ -213,8 +230,9 @@ Status GpuExecutable::Await(const Submission& submission, uint64_t number, int64
     }
     const int64_t end_ns = last_end_ns_ = NowNs();
     const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
-    const bool begin_is_exact = std::exchange(
-        last_end_is_exact_, !(in_parts_ || shape_.streams) || end_ns - wait_ns > kLeastExactWaitNs);
+    const bool begin_is_exact =
+        std::exchange(last_end_is_exact_, !(in_parts_ || shape_.streams || hands_early_) ||
+                                              end_ns - wait_ns > kLeastExactWaitNs);
     const bool is_exact = begin_is_exact && last_end_is_exact_;
     if (!submission.waits && is_exact) NoteLength(submission, seconds, too_long);
     // A part of an op also counts as progress, because other ranks wait only for a rank that makes

@@ -46,6 +46,10 @@ struct HandOverArgs {
     uint64_t x, y;
     uint32_t count;
 };
+struct PostArgs {
+    uint64_t gate, inbox;
+    uint32_t index;
+};
 static_assert(sizeof(HostSignal::Head) == 40 && sizeof(ExchangeArgs) == 48);
 
 std::atomic_ref<uint32_t> Shared(uint32_t* word) {
@@ -99,6 +103,8 @@ Status HostSignal::Allocate(KernelCache& kernels, gpu::Place inbox) {
                                      Guard::kStopWord));
     WEFT_ASSIGN(hand_over_, kernels.Get("hand_over", {kExchangeInvocations}, sizeof(HandOverArgs),
                                         0, Guard::kStopWord));
+    WEFT_ASSIGN(post_,
+                kernels.Get("post", {kExchangeInvocations}, sizeof(PostArgs), 0, Guard::kStopWord));
     return {};
 }
 
@@ -131,6 +137,12 @@ void HostSignal::RecordHanded(gpu::Commands& commands, uint64_t from, uint64_t t
     const HandOverArgs args{from, to, words};
     const uint32_t groups = (words + kExchangeInvocations - 1) / kExchangeInvocations;
     commands.Run(*hand_over_, std::as_bytes(std::span(&args, 1)), std::max(groups, 1u));
+}
+
+void HostSignal::RecordPost(gpu::Commands& commands, uint32_t index) const {
+    const PostArgs args{words_.address(), inbox_.address(), index};
+    commands.Barrier();
+    commands.Run(*post_, std::as_bytes(std::span(&args, 1)), 1);
 }
 
 // ---- Running ------------------------------------------------------------------------------------

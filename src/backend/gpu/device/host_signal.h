@@ -77,6 +77,9 @@ class HostSignal {
                 std::span<std::byte> args) const;
     // Records a copy of `words` words of 4 bytes to memory of the host, for an exchange behind it.
     void RecordHanded(gpu::Commands& commands, uint64_t from, uint64_t to, uint32_t words) const;
+    // Tells the host, after a barrier, that the device has reached exchange `index`: Await()
+    // returns while the commands between this one and the exchange run.
+    void RecordPost(gpu::Commands& commands, uint32_t index) const;
 
     // ---- Running
     // Call this before submitting commands that contain `exchanges` exchanges.
@@ -113,6 +116,7 @@ class HostSignal {
     const double patience_seconds_;
     const gpu::Kernel* kernel_ = nullptr;
     const gpu::Kernel* hand_over_ = nullptr;
+    const gpu::Kernel* post_ = nullptr;
     gpu::Buffer words_;  // kernels write, the host reads
     gpu::Buffer inbox_;  // the host writes, kernels read: words, and a sum
     gpu::Buffer trial_, trial_host_;

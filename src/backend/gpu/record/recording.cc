@@ -79,6 +79,11 @@ Status Recorder::RecordOps(const StepWork& work) {
             handed_bytes_ += Buffers::HandedBytes(OperandBytes(op.inputs[0]));
             continue;
         }
+        if (!handed_.empty() && !program::IsFromHost(op)) WEFT_TRY(HandBefore(i, range));
+        if (program::IsFromHost(op) && posted_ == static_cast<int32_t>(i)) {
+            WEFT_TRY(TakeBack(i));
+            continue;
+        }
         if (program::IsFromHost(op) && CanHandOver(i)) {
             WEFT_TRY(RecordHandOver(i));
             continue;
@@ -369,15 +374,12 @@ Status Recorder::RecordHandOver(size_t op) {
     open_.commands->Barrier();
     for (const Handed& one : handed_) {
         const program::ValueId x = InputOf(one);
-        const uint64_t from = At(x).address(), to = host + one.offset;
-        if (exchange.x == 0 && OperandBytes(x) == OperandBytes(y)) {
-            exchange.x = from;
-            exchange.to_host = to;
+        if (exchange.x != 0 || OperandBytes(x) != OperandBytes(y)) {
+            RecordHanded(one);
             continue;
         }
-        options_.signal->RecordHanded(*open_.commands, from, to,
-                                      static_cast<uint32_t>(OperandBytes(x) / sizeof(float)));
-        ++recording_.dispatches;
+        exchange.x = At(x).address();
+        exchange.to_host = host + one.offset;
     }
     exchange.y = At(y).address();
     exchange.count = static_cast<uint32_t>(OperandBytes(y) / sizeof(float));
@@ -389,6 +391,62 @@ Status Recorder::RecordHandOver(size_t op) {
     NoteHanded(number);
     open_.last_op = number;
     return {};
+}
+
+// Hands the values to the host before an op that lies between them and the run's results: the host
+// computes while the device runs this op.
+Status Recorder::HandBefore(size_t op, const OpRange& range) {
+    const auto takes = [&](size_t i) {
+        return program::IsFromHost(program_.ops[i]) && buffers_.Runs(i, shape_) &&
+               !IsLeftOut(program_, program_.ops[i], shape_);
+    };
+    while (op < range.end && !takes(op)) ++op;
+    if (op == range.end) return {};
+    posted_ = static_cast<int32_t>(op);
+    posted_inside_ = CanHandOver(op);
+    if (!posted_inside_) {
+        WEFT_TRY(CopyHanded(posted_));
+        WEFT_TRY(Close());
+        stage_.goes_on = stage_.hands = true;
+        return EndStage();
+    }
+    WEFT_TRY(Open(posted_));
+    open_.commands->Barrier();
+    for (const Handed& one : handed_) RecordHanded(one);
+    stage_.exchanged.push_back(posted_);
+    options_.signal->RecordPost(*open_.commands, static_cast<uint32_t>(stage_.exchanged.size()));
+    NoteExchange();
+    NoteHanded(posted_);
+    return {};
+}
+
+// Records the wait for the results of the run that has its values already.
+Status Recorder::TakeBack(size_t op) {
+    posted_ = -1;
+    if (!posted_inside_) return RecordTransfer(op);
+    const auto number = static_cast<int32_t>(op);
+    WEFT_CHECK(stage_.exchanged.back() == number);
+    WEFT_TRY(Open(number));
+    const program::ValueId y = program_.ops[op].outputs[0];
+    // (The kernel also writes to the host what y holds now, and nobody reads that.)
+    HostSignal::Exchange exchange;
+    exchange.x = exchange.y = At(y).address();
+    exchange.to_host = buffers_.transfers().address() + buffers_.ExchangeOffset();
+    exchange.count = static_cast<uint32_t>(OperandBytes(y) / sizeof(float));
+    exchange.index = static_cast<uint32_t>(stage_.exchanged.size());
+    open_.waits = true;
+    options_.signal->Record(*open_.commands, exchange);
+    NoteExchange();
+    open_.last_op = number;
+    return {};
+}
+
+void Recorder::RecordHanded(const Handed& one) {
+    const program::ValueId x = InputOf(one);
+    options_.signal->RecordHanded(*open_.commands, At(x).address(),
+                                  buffers_.transfers().address() + one.offset,
+                                  static_cast<uint32_t>(OperandBytes(x) / sizeof(float)));
+    ++recording_.dispatches;
 }
 
 // Copies the values at the end of a stage.

@@ -63,6 +63,9 @@ struct Stage {
     // -1: none.
     int32_t collects = -1;
     bool goes_on = false;  // the host does not wait at the end of this stage
+    // The host starts the next run (`handed`) when this stage is done, and later stages may run
+    // meanwhile. (The transfer of such a stage takes the run's results.)
+    bool hands = false;
     // The streamed weights that the host brings before this stage, and those whose places are free
     // once this stage is done (weight_ring.h).
     WeightRange brings, frees;
@@ -123,6 +126,9 @@ class Recorder {
     Region RegionOf(program::ValueId id) const { return {At(id).address(), OperandBytes(id)}; }
     Status RecordExchange(size_t op);
     Status RecordHandOver(size_t op);
+    Status HandBefore(size_t op, const OpRange& range);
+    Status TakeBack(size_t op);
+    void RecordHanded(const Handed& handed);
     bool CanHandOver(size_t op) const;
     program::ValueId InputOf(const Handed& handed) const;
     Status CopyHanded(int32_t before);
@@ -163,6 +169,8 @@ class Recorder {
     // Values for the host's next run, not recorded yet.
     std::vector<Handed> handed_;
     uint64_t handed_bytes_ = 0;
+    int32_t posted_ = -1;         // the recv of the run that has its values already; -1: none
+    bool posted_inside_ = false;  // within the submission
     // Transfers that run beside submissions, in order, whose results were not collected yet.
     struct Pending {
         int32_t op = -1;
