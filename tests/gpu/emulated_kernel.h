@@ -1,5 +1,5 @@
 // A kernel of src/shaders, translated to C++ by gpu/spirv and compiled by the host's compiler with
-// tests/gpu/standin/emulated.h.
+// tests/gpu/standin/emulated.h; by night, with checks for undefined behavior.
 #pragma once
 
 #include <dlfcn.h>
@@ -14,6 +14,7 @@
 
 #include "gpu/spirv/translate.h"
 #include "shaders/shaders.h"
+#include "support/nightly.h"
 #include "support/paths.h"
 
 namespace weft::test {
@@ -38,10 +39,11 @@ class EmulatedKernel {
         const std::string source = folder / (name + ".cc"), library = folder / (name + ".so");
         std::ofstream(source) << text_.source;
         const std::string header = support::TestData("/../gpu/standin/emulated.h");
+        const std::string checks =
+            Nightly() ? "-fsanitize=undefined -fno-sanitize-recover=undefined " : "";
         const std::string command =
-            "c++ -std=c++20 -O1 -w -shared -fPIC -fno-strict-aliasing -ffp-contract=off "
-            "-DWEFT_EMULATED -include " +
-            header + " " + source + " -o " + library;
+            "c++ -std=c++20 -O1 -w -shared -fPIC -fno-strict-aliasing -ffp-contract=off " + checks +
+            "-DWEFT_EMULATED -include " + header + " " + source + " -o " + library;
         if (std::system(command.c_str()) != 0) {
             ADD_FAILURE() << "does not compile: " << command;
             return;

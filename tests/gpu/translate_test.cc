@@ -237,6 +237,10 @@ TEST_P(Emulated, GemmMultiplies) {
     for (const uint32_t form : {0u, 1u, 2u}) {
         const EmulatedKernel kernel("gemm", {{0, 256}, {3, form}, {7, 7}}, subgroup(), GetParam());
         Gemm(form).Check(kernel, 64, [](float x) { return x; });
+        // In another order of invocations: a barrier that is missing would show.
+        ::setenv("WEFT_EMULATED_REVERSED", "1", 1);
+        Gemm(form).Check(kernel, 64, [](float x) { return x; });
+        ::unsetenv("WEFT_EMULATED_REVERSED");
     }
 }
 
