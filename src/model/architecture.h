@@ -57,6 +57,7 @@ struct Traits {
     double windowed_base = 0;     // base of windowed layers; 0: that of the others
     bool truncates_yarn = true;
     bool whole_magnitude = false;  // scaling.attn_factor is the whole magnitude of YaRN
+    bool alpha = false;            // scaling.alpha, which raises the base
 
     // ---- Attention ----
     bool norms_heads_by_experts = false;  // Llama 4's norm of heads, unless it has 128 experts

@@ -24,7 +24,8 @@ class Reader {
           context_(context) {}
 
     Result<Ropes> Run() {
-        WEFT_ASSIGN(const double base, Base("freq_base", 10000.0));
+        WEFT_ASSIGN(const double given, Base("freq_base", 10000.0));
+        WEFT_ASSIGN(const double base, Raised(given));
         WEFT_TRY(ReadScaling());
         WEFT_ASSIGN(const std::vector<float> factors, Factors("rope_freqs.weight"));
         WEFT_ASSIGN(const std::vector<float> near, Factors("rope_factors_short.weight"));
@@ -58,6 +59,20 @@ class Reader {
     }
     Result<double> Base(const std::string& key, double fallback) {
         return Number(key, 1.0000001, 1e12, fallback);
+    }
+
+    // NTK scaling by the key that Hunyuan's files may have; most have a base that is raised
+    // already.
+    Result<double> Raised(double base) {
+        WEFT_ASSIGN(const double alpha, Number("scaling.alpha", 0, 1e6, 0.0));
+        if (alpha == 0) return base;
+        if (traits_.alpha && dim_ > 2) {
+            const auto dim = static_cast<double>(dim_);
+            return base * std::pow(alpha, dim / (dim - 2));
+        }
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {}scaling.alpha is {}, which is not supported for architecture '{}'",
+                         source_.name(), prefix_, alpha, architecture_);
     }
 
     // The base of layers without a window; DeepSeek-V4 has a separate key for it.

@@ -122,6 +122,22 @@ TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {
     }
 }
 
+// NTK scaling of Hunyuan's files: the base times alpha^(dim / (dim - 2)).
+TEST_F(HyperTest, AlphaRaisesTheBaseOrIsRefused) {
+    TinyFile file = File("hunyuan-dense");
+    const model::Rope plain = Read(file)->ropes.all;
+    file.numbers = {{"rope.scaling.alpha", 8}};
+    const auto dim = static_cast<double>(file.hyper.rotary_dim);
+    const double turns = std::pow(8.0, -2.0 / (dim - 2));  // of the second pair
+    EXPECT_NEAR(Read(file)->ropes.all.inverse_frequency[1], plain.inverse_frequency[1] * turns,
+                1e-6);
+    file = File("qwen2");
+    file.numbers = {{"rope.scaling.alpha", 8}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "scaling.alpha");
+    file.numbers = {{"rope.scaling.alpha", 0}};
+    EXPECT_TRUE(Read(file).ok());
+}
+
 // Gemma 3's windowed layers have no RoPE scaling, in long jobs either.
 TEST_F(HyperTest, LongRopeDoesNotApplyToPlainWindows) {
     for (const char* architecture : {"gemma3", "phi3"}) {

@@ -22,7 +22,8 @@ namespace {
 
 constexpr Architecture kHunyuanTable[] = {
     {.family = {"hunyuan-dense", "Hunyuan 0.5B to 7B", "heads normed after RoPE, NTK", "hunyuan"},
-     .build = BuildHunyuan},
+     .build = BuildHunyuan,
+     .traits = {.alpha = true}},
     {.family = {"hunyuan-moe", "Hunyuan A13B", "heads normed after RoPE, NTK, a shared expert",
                 "hunyuanMoe"},
      .build = BuildHunyuan,
